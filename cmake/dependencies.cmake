@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# Third-party packages, all from the distribution. Targets ask for the names defined here.
+find_package(Threads REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # Headers only: Asio and Interprocess.
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_library(GPUSHARED_ZSTD_SHARED zstd REQUIRED)
+find_library(GPUSHARED_ZSTD_STATIC libzstd.a REQUIRED)
+find_library(GPUSHARED_LZ4_SHARED lz4 REQUIRED)
+find_library(GPUSHARED_LZ4_STATIC liblz4.a REQUIRED)
+
+add_library(gpushared_logging INTERFACE)
+add_library(gpushared::logging ALIAS gpushared_logging)
+add_library(gpushared_compression INTERFACE)
+add_library(gpushared::compression ALIAS gpushared_compression)
+if(GPUSHARED_PORTABLE)
+  # Header-only keeps the copied tree free of distribution libraries.
+  target_link_libraries(gpushared_logging INTERFACE spdlog::spdlog_header_only fmt::fmt-header-only)
+  target_link_libraries(gpushared_compression INTERFACE "${GPUSHARED_ZSTD_STATIC}" "${GPUSHARED_LZ4_STATIC}")
+else()
+  target_link_libraries(gpushared_logging INTERFACE spdlog::spdlog fmt::fmt)
+  target_link_libraries(gpushared_compression INTERFACE "${GPUSHARED_ZSTD_SHARED}" "${GPUSHARED_LZ4_SHARED}")
+endif()

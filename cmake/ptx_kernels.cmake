@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiles CUDA C++ files to PTX with nvcc. Nothing here needs a driver or a GPU.
+find_program(GPUSHARED_NVCC nvcc
+  HINTS "$ENV{CUDA_HOME}/bin" "${PROJECT_SOURCE_DIR}/.cache/cuda/bin" /usr/local/cuda/bin
+  DOC "CUDA compiler for the kernels of samples and tests")
+if(NOT GPUSHARED_NVCC)
+  message(FATAL_ERROR "nvcc was not found, and samples and tests need it: run tests/run.sh or samples/demo.sh, "
+    "which fetch it, or set GPUSHARED_NVCC, or build without them "
+    "(-DGPUSHARED_BUILD_SAMPLES=OFF -DGPUSHARED_BUILD_TESTS=OFF)")
+endif()
+
+# gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN])
+# Adds <target>, which leaves <binary dir>/<name>.ptx (or .fatbin) for each file, and sets
+# <target>_DIR to the folder in the caller's scope.
+function(gpushared_ptx target)
+  cmake_parse_arguments(arg "FATBIN" "ARCH" "FILES" ${ARGN})
+  if(NOT arg_ARCH)
+    set(arg_ARCH compute_75)
+  endif()
+  string(REPLACE "compute" "sm" real_arch "${arg_ARCH}")
+  set(outputs)
+  foreach(file IN LISTS arg_FILES)
+    get_filename_component(name "${file}" NAME_WE)
+    get_filename_component(source "${file}" ABSOLUTE)
+    if(arg_FATBIN)
+      set(output "${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin")
+      set(mode -fatbin -gencode "arch=${arg_ARCH},code=[${arg_ARCH},${real_arch}]")
+    else()
+      set(output "${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx")
+      set(mode -ptx -arch=${arg_ARCH})
+    endif()
+    add_custom_command(OUTPUT "${output}"
+      COMMAND "${GPUSHARED_NVCC}" ${mode} -std=c++17 -O3 -I "${PROJECT_SOURCE_DIR}" "${source}" -o "${output}"
+      DEPENDS "${source}" VERBATIM)
+    list(APPEND outputs "${output}")
+  endforeach()
+  add_custom_target(${target} ALL DEPENDS ${outputs})
+  set(${target}_DIR "${CMAKE_CURRENT_BINARY_DIR}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every target of ours is compiled with.
+function(gpushared_target_defaults target)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow
+    $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>
+    $<$<BOOL:${GPUSHARED_WERROR}>:-Werror>
+    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  foreach(sanitizer IN LISTS GPUSHARED_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${sanitizer} -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=${sanitizer})
+    if(sanitizer STREQUAL "undefined")
+      # A finding must fail the test that made it.
+      target_compile_options(${target} PRIVATE -fno-sanitize-recover=undefined)
+    endif()
+  endforeach()
+  if(GPUSHARED_PORTABLE)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+endfunction()

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every device backend must do. tests/conformance runs one suite over all of them.
+
+#ifndef GPUSHARED_SERVER_DEVICE_DEVICE_H_
+#define GPUSHARED_SERVER_DEVICE_DEVICE_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+namespace gpushared::device {
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint64_t Count() const { return std::uint64_t{x} * y * z; }
+};
+
+// One parameter of a kernel inside its argument buffer.
+struct ParameterLayout {
+  std::uint32_t offset = 0;  // Bytes from the start of the argument buffer.
+  std::uint32_t bytes = 0;
+};
+
+struct KernelInfo {
+  std::string name;
+  std::vector<ParameterLayout> parameters;
+  std::uint32_t parameter_bytes = 0;      // Of the whole argument buffer, without tail padding.
+  std::uint32_t static_shared_bytes = 0;  // Per block.
+  std::uint32_t threads_per_block_max = 0;
+  // Why a launch of this kernel would be refused on this device (the full list of
+  // missing instructions, with PTX lines); empty when it runs.
+  std::string unsupported;
+};
+
+// How finely running work can be taken off the device.
+enum class Preemption : std::uint8_t {
+  kBetweenCommands,  // A started command runs to its end.
+  kWithinCommand,    // A started command stops at its next unit (thread block, copy piece).
+};
+
+struct DeviceInfo {
+  std::string name;          // For people: "embedded cpu device, 1 executor thread".
+  std::string id;            // For selection: "cpu:0".
+  std::string kind;          // "cpu", "fake", "cuda".
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t multiprocessors = 0;  // Executor threads on the cpu device.
+  std::uint32_t threads_per_block_max = 1024;
+  std::array<std::uint32_t, 3> block_max = {1024, 1024, 64};
+  std::array<std::uint32_t, 3> grid_max = {0x7fffffff, 65535, 65535};
+  std::uint32_t shared_bytes_per_block_max = 48 * 1024;
+  Preemption preemption = Preemption::kBetweenCommands;
+  // Whether a waiting worker or client may spin: false where the cores that would
+  // spin are the cores that execute.
+  bool spinning_pays = false;
+};
+
+// A client's loaded module. Immutable; may be used by any thread. Must not outlive
+// the Space it was loaded into.
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual std::span<const KernelInfo> kernels() const = 0;
+};
+
+// One client's virtual address range, memory and module state on one device.
+//
+// The range is a power of two of at least 4 GiB, aligned to itself; memory is
+// mapped into it from the bottom, in steps. Fresh memory reads as zero, also when
+// another client used it before. Destroyed only when none of the client's work is
+// on the device; the destructor returns all memory.
+//
+// Resize and LoadModule may take milliseconds and run on a thread other than the
+// device thread; one such call at a time per Space. All other members are const
+// facts and may be read by any thread.
+class Space {
+ public:
+  virtual ~Space() = default;
+  virtual std::uint64_t base() const = 0;         // Device address of the first byte.
+  virtual std::uint64_t range_bytes() const = 0;  // Power of two.
+  // Grows or shrinks the mapped part [base, base + mapped_bytes), rounded up to the
+  // mapping step (2 MiB); returns the new size in bytes. Fails with kOutOfMemory,
+  // changing nothing, when quota or device memory does not suffice. Shrinking
+  // requires that no submitted work touches the part given back.
+  virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
+  // Loads PTX text or a fatbin. The bytes are hostile until parsed and are not
+  // referenced after return. kInvalidArgument with line and column when they do
+  // not parse; kernels that this device cannot run load, and say so in KernelInfo.
+  virtual Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) = 0;
+};
+
+// Everything below is named by the caller and opaque to the device.
+using WorkId = std::uint64_t;
+using StreamKey = std::uint64_t;  // Unique over all clients of the device.
+
+// What all work has in common. Work on one stream starts and ends in submission
+// order; work on different streams is unordered. Work consists of `units` (thread
+// blocks; pieces of kCopyPieceBytes of a copy or fill) which start in ascending
+// order, so that a stopped command has run exactly a prefix of them.
+struct WorkHeader {
+  WorkId id = 0;
+  Space* space = nullptr;       // Owner; must outlive the completion.
+  StreamKey stream = 0;
+  std::uint8_t priority = 0;    // Larger is served first where the device has a choice.
+  std::uint64_t first_unit = 0; // Resume point; units before it are already done.
+};
+
+struct LaunchWork : WorkHeader {
+  const Module* module = nullptr;
+  std::uint32_t kernel = 0;  // Index into module->kernels().
+  Dim3 grid, block;
+  std::uint32_t dynamic_shared_bytes = 0;
+  // Exactly KernelInfo::parameter_bytes bytes; must stay valid until the completion.
+  std::span<const std::byte> parameters;
+};
+
+inline constexpr std::uint64_t kCopyPieceBytes = 64 * 1024;
+
+// A rectangle of bytes; height 1 is a plain range. The caller has checked that
+// device addresses lie in mapped memory of `space` and host pointers in a staging
+// arena that stays mapped until the completion.
+struct CopyWork : WorkHeader {
+  enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
+  Direction direction = Direction::kHostToDevice;
+  std::byte* host = nullptr;             // Unused for kDeviceToDevice.
+  std::uint64_t destination = 0;         // Device address; unused for kDeviceToHost.
+  std::uint64_t source = 0;              // Device address; unused for kHostToDevice.
+  std::uint64_t width_bytes = 0, height = 1;
+  std::uint64_t destination_pitch_bytes = 0, source_pitch_bytes = 0;  // >= width when height > 1.
+};
+
+struct FillWork : WorkHeader {
+  std::uint64_t destination = 0;     // Device address, aligned to element_bytes.
+  std::uint32_t value = 0;           // Low element_bytes bytes are repeated.
+  std::uint32_t element_bytes = 1;   // 1, 2 or 4.
+  std::uint64_t width_bytes = 0, height = 1, pitch_bytes = 0;  // Multiples of element_bytes.
+};
+
+// Number of units of a copy or fill: rows are cut into pieces, row by row.
+constexpr std::uint64_t CopyUnits(std::uint64_t width_bytes, std::uint64_t height) {
+  return (width_bytes + kCopyPieceBytes - 1) / kCopyPieceBytes * height;
+}
+
+using DeviceClock = std::chrono::steady_clock;
+
+struct Completion {
+  WorkId id = 0;
+  Status status;                   // Names kernel, block, thread, PTX line and address of a fault.
+  std::uint64_t units_done = 0;    // Prefix that has run, counted from unit 0.
+  bool stopped = false;            // True when RequestStop ended it before its last unit.
+  DeviceClock::time_point started; // First unit of this submission began.
+  DeviceClock::time_point ended;
+};
+
+// One device and its context.
+//
+// Confined to the worker's device thread, except CreateSpace and what Space allows.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+
+  // Reserves an address range for one client that may map at most `quota_bytes`.
+  // May be slow; any thread but the device thread.
+  virtual Result<std::unique_ptr<Space>> CreateSpace(std::uint64_t quota_bytes) = 0;
+
+  // Queue work; never block. The caller has checked the arguments against
+  // KernelInfo and DeviceInfo; anything found wrong later ends in the Completion.
+  virtual void Submit(const LaunchWork& work) = 0;
+  virtual void Submit(const CopyWork& work) = 0;
+  virtual void Submit(const FillWork& work) = 0;
+
+  // Asks submitted work to end before its next unit. It still completes exactly
+  // once, with `stopped` set unless the last unit had already begun. Ignored by
+  // devices without Preemption::kWithinCommand and for unknown ids.
+  virtual void RequestStop(WorkId id) = 0;
+
+  // Moves finished work into `out`, oldest first; returns how many. After a call
+  // that returned less than out.size(), the next completion calls the wake
+  // function handed to the device's constructor, from any thread.
+  virtual std::size_t TakeCompletions(std::span<Completion> out) = 0;
+};
+
+// Called by a device, from any thread, when completions wait to be taken. Must not
+// block and must not call back into the device.
+using WakeFunction = std::function<void()>;
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_DEVICE_H_
