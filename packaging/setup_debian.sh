@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes a Debian 12 machine able to build gpushared: distribution packages, and nvcc
+# from PyPI where no CUDA toolkit is installed. Needs root or sudo only when
+# something is missing; with everything in place it touches no network.
+#
+# Sourced by tests/run.sh and samples/demo.sh, which then have CUDA_HOME set; may be
+# run by itself.
+set -euo pipefail
+
+gpushared_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+gpushared_packages=(g++ cmake ninja-build pkg-config python3 libboost-dev libspdlog-dev libfmt-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev liblz4-dev
+  libgtest-dev libgmock-dev)
+# The compiler for the fuzz targets, which need libFuzzer.
+gpushared_fuzz_packages=(clang libclang-rt-14-dev)
+
+# One release of the toolkit's compiler, so that every machine builds the same kernels.
+gpushared_nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
+  nvidia-cuda-runtime==13.0.96)
+
+gpushared_install() {
+  local missing=() package
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) == *"ok installed" ]] || missing+=("$package")
+  done
+  [[ ${#missing[@]} -eq 0 ]] && return 0
+  command -v apt-get >/dev/null || { echo "setup: this machine has no apt-get; install: ${missing[*]}" >&2; return 1; }
+  local as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo >/dev/null || { echo "setup: neither root nor sudo; ask for these packages: ${missing[*]}" >&2; return 1; }
+    as_root=(sudo)
+  fi
+  echo "setup: installing ${missing[*]}" >&2
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+gpushared_find_nvcc() {
+  local home
+  for home in "${CUDA_HOME:-}" /usr/local/cuda "$gpushared_root/.cache/cuda/nvidia/cu13"; do
+    if [[ -n $home && -x $home/bin/nvcc ]]; then
+      export CUDA_HOME=$home
+      return 0
+    fi
+  done
+  if command -v nvcc >/dev/null; then
+    CUDA_HOME=$(cd "$(dirname "$(readlink -f "$(command -v nvcc)")")/.." && pwd)
+    export CUDA_HOME
+    return 0
+  fi
+  return 1
+}
+
+gpushared_setup_nvcc() {
+  gpushared_find_nvcc && return 0
+  gpushared_install python3-venv
+  local cache=$gpushared_root/.cache
+  echo "setup: fetching nvcc from PyPI into .cache/cuda (about 100 MB)" >&2
+  mkdir -p "$cache"
+  python3 -m venv "$cache/venv"
+  if ! "$cache/venv/bin/pip" -q install --no-deps --target "$cache/cuda.part" "${gpushared_nvcc_wheels[@]}"; then
+    rm -rf "$cache/cuda.part"
+    echo "setup: no nvcc on this machine and PyPI could not be reached; install the CUDA toolkit 13.0 and set CUDA_HOME" >&2
+    return 1
+  fi
+  # A fetch that was cut off half way must not look like a finished one.
+  mv "$cache/cuda.part" "$cache/cuda"
+  gpushared_find_nvcc
+}
+
+gpushared_install "${gpushared_packages[@]}"
+gpushared_setup_nvcc
+export PATH="$CUDA_HOME/bin:$PATH"
