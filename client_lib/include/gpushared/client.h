@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ interface of gpushared: run kernels and copies on a device that other
+// processes use too. gpushared.h is the same in C.
+//
+// Shape of a program: Client::Connect, LoadModule, Module::GetKernel, AllocateDevice,
+// then commands on streams, then Stream::Synchronize.
+//
+// What holds everywhere:
+// - Errors. Functions that can fail return Status or Result<T>; nothing here throws
+//   on purpose, prints, exits, starts a thread or installs a signal handler. An
+//   argument that is refused (kInvalidArgument, kOutOfMemory, ...) changes nothing.
+//   An error of the *device* is sticky: the first failed command of a stream is
+//   returned by every later call on that stream, and the stream's later commands are
+//   skipped. A session that has ended answers kDisconnected or kDeviceLost, with the
+//   reason in the message, and never hangs.
+// - Ownership. Client, Module, Kernel, DeviceBuffer, HostBuffer, Stream and Event are
+//   movable handles; destroying one gives its resource back, once all commands
+//   submitted before are done (the destructor does not wait for that). Every handle
+//   keeps the session alive: it ends with the last handle, or with Client::Close. A
+//   handle that was moved from, or default-constructed, may only be destroyed,
+//   assigned to or asked valid(); anything else returns kInvalidArgument where it
+//   returns a status.
+// - Threads. All handles of one session may be used from several threads at once.
+//   One handle *object* may be used from several threads except while it is moved
+//   from, assigned to or destroyed.
+// - Fork. A forked child must not use its parent's handles: calls return
+//   kWrongProcess, destructors do nothing. The child may connect anew.
+
+#ifndef GPUSHARED_CLIENT_H_
+#define GPUSHARED_CLIENT_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+#include "gpushared/version.h"
+
+namespace gpushared {
+
+namespace client {
+class Session;
+class StreamState;
+class EventState;
+struct ModuleState;
+struct KernelState;
+}  // namespace client
+
+// An address in the device memory of one client. Plain arithmetic works on it.
+using DeviceAddress = std::uint64_t;
+
+enum class SchedulingClass : std::uint8_t {
+  kHigh = 0,  // Served first; its latency is what the server protects.
+  kNormal = 1,
+  kLow = 2,  // Fills the gaps of the others.
+};
+
+struct ClientOptions {
+  // For people: shown by gpusharedctl and in logs. At most 63 bytes of UTF-8, without
+  // control characters; empty means the name of the program.
+  std::string name;
+  // A class or weight above what the server's access rules allow is refused with
+  // kPermissionDenied, never lowered silently.
+  SchedulingClass scheduling_class = SchedulingClass::kNormal;
+  // Share inside the class, relative to the other clients' weights. At least 1.
+  std::uint32_t weight = 1;
+  // The time in which this client wants a request served, from submission to the end
+  // of its last command. A hint for policies that know deadlines.
+  std::optional<std::chrono::nanoseconds> latency_promise;
+  // "cpu:0", ...; empty lets the server choose the least loaded device.
+  std::string device;
+  // Path of the server's Unix socket. Empty means: $GPUSHARED_SOCKET, else
+  // /run/gpushared/gpushared.sock if it exists, else $XDG_RUNTIME_DIR/gpushared.sock.
+  std::string socket;
+  // How long a synchronising call spins before it sleeps. Unset means what the server
+  // recommends for this device.
+  std::optional<std::chrono::nanoseconds> spin;
+  // How long Connect and other control round trips wait for an answer, before
+  // kTimedOut (Connect) or the end of the session (later).
+  std::chrono::nanoseconds control_timeout = std::chrono::seconds(30);
+};
+
+struct DeviceProperties {
+  std::string name;                // "embedded cpu device, 1 executor thread"
+  std::string id;                  // "cpu:0"
+  std::string kind;                // "cpu", "cuda"
+  std::uint64_t memory_bytes = 0;  // Of the whole device; see MemoryInfo for this client's quota.
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t threads_per_block_max = 0;
+  std::array<std::uint32_t, 3> block_max = {};  // Threads along x, y, z.
+  std::array<std::uint32_t, 3> grid_max = {};   // Blocks along x, y, z.
+  std::uint32_t shared_bytes_per_block_max = 0;
+};
+
+struct MemoryInfo {
+  std::uint64_t total_bytes = 0;   // This client's quota.
+  std::uint64_t mapped_bytes = 0;  // Taken from the device for this client so far.
+  std::uint64_t used_bytes = 0;  // In live DeviceBuffers, and freed ones still in use by commands.
+};
+
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+struct LaunchShape {
+  Dim3 grid;                               // Blocks.
+  Dim3 block;                              // Threads per block.
+  std::uint32_t dynamic_shared_bytes = 0;  // Per block, in addition to the kernel's static ones.
+};
+
+// A rectangle of bytes: `height` rows of `width_bytes`, whose starts lie one pitch
+// apart. Pitches are at least `width_bytes`.
+struct CopyShape {
+  std::size_t width_bytes = 0;
+  std::size_t height = 1;
+  std::size_t destination_pitch_bytes = 0;
+  std::size_t source_pitch_bytes = 0;
+};
+
+// The value that Fill repeats.
+struct FillElement {
+  std::uint32_t value = 0;
+  std::uint32_t element_bytes = 1;  // 1, 2 or 4.
+
+  static constexpr FillElement U8(std::uint8_t value) { return {value, 1}; }
+  static constexpr FillElement U16(std::uint16_t value) { return {value, 2}; }
+  static constexpr FillElement U32(std::uint32_t value) { return {value, 4}; }
+};
+
+// `height` rows of `width_elements` elements, whose starts lie `pitch_bytes` apart.
+struct FillShape {
+  std::size_t width_elements = 0;
+  std::size_t height = 1;
+  std::size_t pitch_bytes = 0;
+};
+
+// One parameter of a kernel.
+struct KernelParameter {
+  std::uint32_t offset = 0;  // Bytes from the start of the argument buffer.
+  std::uint32_t bytes = 0;
+};
+
+// One argument of a launch: `bytes` bytes at `data`, copied before the call returns.
+struct LaunchArgument {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+// Device memory of one client, aligned to 256 bytes, zero only where nothing of this
+// client used it before. The destructor frees it; the bytes are reused only after
+// every command submitted before that has finished.
+//
+// Thread-compatible.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  ~DeviceBuffer();
+
+  bool valid() const noexcept { return address_ != 0; }
+  DeviceAddress address() const noexcept { return address_; }
+  std::size_t size() const noexcept { return bytes_; }  // Bytes asked for.
+  // A buffer stands for its address: as a kernel argument, in copies, in arithmetic.
+  operator DeviceAddress() const noexcept {
+    return address_;
+  }  // NOLINT(google-explicit-constructor)
+
+  // Frees now what the destructor would free.
+  void Reset() noexcept;
+
+ private:
+  friend class Client;
+  friend class Stream;
+  DeviceBuffer(std::shared_ptr<client::Session> session, DeviceAddress address, std::size_t bytes);
+
+  std::shared_ptr<client::Session> session_;
+  DeviceAddress address_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// Host memory that the device reads and writes without a further copy (it lies in a
+// staging arena shared with the server), aligned to 256 bytes. Contents are
+// undefined at first. The caller must not touch bytes that an unfinished copy uses.
+// The destructor frees it; the bytes are reused only after every command submitted
+// before that has finished.
+//
+// Thread-compatible.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(HostBuffer&& other) noexcept;
+  HostBuffer& operator=(HostBuffer&& other) noexcept;
+  ~HostBuffer();
+
+  bool valid() const noexcept { return !bytes_.empty(); }
+  std::byte* data() const noexcept { return bytes_.data(); }
+  std::size_t size() const noexcept { return bytes_.size(); }  // Bytes asked for.
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+  // The buffer as elements of T; a tail smaller than one element is left out.
+  template <typename T>
+  std::span<T> as() const noexcept {
+    static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 256);
+    return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+  }
+
+  // Frees now what the destructor would free.
+  void Reset() noexcept;
+
+ private:
+  friend class Client;
+  HostBuffer(std::shared_ptr<client::Session> session, std::span<std::byte> bytes);
+
+  std::shared_ptr<client::Session> session_;
+  std::span<std::byte> bytes_;
+};
+
+// A kernel of a loaded module. Keeps its module loaded. Immutable; a copy is another
+// handle of the same kernel.
+//
+// Thread-safe.
+class Kernel {
+ public:
+  Kernel() = default;
+
+  bool valid() const noexcept { return state_ != nullptr; }
+  // The following require valid().
+  const std::string& name() const noexcept;
+  std::span<const KernelParameter> parameters() const noexcept;
+  std::uint32_t parameter_bytes() const noexcept;      // Of the whole argument buffer.
+  std::uint32_t static_shared_bytes() const noexcept;  // Per block.
+  std::uint32_t threads_per_block_max() const noexcept;
+  // Why launches of this kernel are refused on this device (kUnsupported): all missing
+  // instructions, with their PTX lines. Empty when it runs.
+  const std::string& unsupported() const noexcept;
+
+ private:
+  friend class Module;
+  friend class Stream;
+  explicit Kernel(std::shared_ptr<const client::KernelState> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<const client::KernelState> state_;
+};
+
+// A loaded PTX module or fatbin. Unloaded when the last Module and Kernel handle is
+// gone and every command submitted before that has finished.
+//
+// Thread-safe, except while moved from, assigned to or destroyed.
+class Module {
+ public:
+  Module() = default;
+
+  bool valid() const noexcept { return state_ != nullptr; }
+  std::size_t kernel_count() const noexcept;
+  // The `index`-th kernel in the order of the module; kNotFound past the last.
+  Result<Kernel> KernelAt(std::size_t index) const;
+  // kNotFound (naming the kernels that exist) when there is no kernel of this name. A
+  // kernel that cannot run on this device is found; see Kernel::unsupported.
+  Result<Kernel> GetKernel(std::string_view name) const;
+
+ private:
+  friend class Client;
+  explicit Module(std::shared_ptr<const client::ModuleState> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<const client::ModuleState> state_;
+};
+
+// A point in the work of a stream, set by Stream::Record; recording again moves it.
+//
+// Thread-safe, except while moved from, assigned to or destroyed.
+class Event {
+ public:
+  Event() = default;
+
+  bool valid() const noexcept { return state_ != nullptr; }
+  // Ok when everything before the recorded point has finished, or when the event was
+  // never recorded; kNotReady before; the stream's error if it failed before the point.
+  Status Query() const;
+  // Blocks until Query would no longer say kNotReady, and returns what it says.
+  Status Synchronize() const;
+  // Device time from the point `start` to the point `end`; negative if `end` came
+  // first. Both must have been created with EventTiming::kOn and recorded
+  // (kInvalidArgument otherwise) and must be finished (kNotReady otherwise).
+  static Result<std::chrono::nanoseconds> ElapsedTime(const Event& start, const Event& end);
+
+ private:
+  friend class Client;
+  friend class Stream;
+  explicit Event(std::shared_ptr<client::EventState> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<client::EventState> state_;
+};
+
+enum class EventTiming : std::uint8_t { kOff, kOn };
+
+// An ordered queue of commands: they start and end in the order of submission.
+// Commands of different streams are unordered unless Wait orders them.
+//
+// Every call that submits returns as soon as the command is queued, except where it
+// says otherwise. It blocks while the queue to the server is full. All of them return
+// the stream's sticky error, when there is one, instead of submitting.
+//
+// Device addresses are checked by the device: a range outside this client's memory is
+// an error of the stream (kInvalidArgument), not of the call.
+//
+// Thread-safe, except while moved from, assigned to or destroyed: commands of two
+// threads enter the stream in some order, each as a whole.
+class Stream {
+ public:
+  Stream() = default;
+  Stream(Stream&&) noexcept = default;
+  Stream& operator=(Stream&& other) noexcept;
+  // Destroys the stream after the commands queued on it, without waiting.
+  ~Stream();
+
+  bool valid() const noexcept { return state_ != nullptr; }
+
+  // Launches `kernel` with these arguments, each trivially copyable, in the order of
+  // the kernel's parameters; a DeviceBuffer stands for its address. kInvalidArgument
+  // when their number or one of their sizes differs from the kernel's parameters, or
+  // when the shape exceeds the device's or kernel's limits; kUnsupported when the
+  // device cannot run this kernel.
+  template <typename... Arguments>
+  Status Launch(const Kernel& kernel, const LaunchShape& shape,
+                const Arguments&... arguments) const {
+    static_assert((IsArgument<Arguments>() && ...),
+                  "kernel arguments must be trivially copyable values or DeviceBuffers");
+    if constexpr (sizeof...(Arguments) == 0) {
+      return LaunchWith(kernel, shape, {});
+    } else {
+      const std::array<LaunchArgument, sizeof...(Arguments)> list = {AsArgument(arguments)...};
+      return LaunchWith(kernel, shape, list);
+    }
+  }
+  // The same with arguments known at run time.
+  Status LaunchWith(const Kernel& kernel, const LaunchShape& shape,
+                    std::span<const LaunchArgument> arguments) const;
+  // The same with the argument buffer laid out by the caller: exactly
+  // kernel.parameter_bytes() bytes.
+  Status LaunchPacked(const Kernel& kernel, const LaunchShape& shape,
+                      std::span<const std::byte> parameters) const;
+
+  // Copies host memory to the device. Ordinary memory is staged: the call returns when
+  // `source` may be reused, which for large copies includes waiting for most of the
+  // copy. Memory of a HostBuffer is read in place: the call returns at once, and the
+  // bytes must stay unchanged until the copy has finished.
+  Status CopyToDevice(DeviceAddress destination, const void* source, std::size_t bytes) const;
+  Status CopyToDevice2d(DeviceAddress destination, const void* source,
+                        const CopyShape& shape) const;
+  // Copies device memory to the host. Into ordinary memory: returns when the bytes have
+  // arrived. Into a HostBuffer: returns at once; the bytes are there when the stream
+  // has passed the copy.
+  Status CopyToHost(void* destination, DeviceAddress source, std::size_t bytes) const;
+  Status CopyToHost2d(void* destination, DeviceAddress source, const CopyShape& shape) const;
+  // Copies inside device memory. The ranges must not overlap.
+  Status CopyOnDevice(DeviceAddress destination, DeviceAddress source, std::size_t bytes) const;
+  Status CopyOnDevice2d(DeviceAddress destination, DeviceAddress source,
+                        const CopyShape& shape) const;
+
+  // Repeats `element`, `count` times. `destination` must be aligned to the element.
+  Status Fill(DeviceAddress destination, FillElement element, std::size_t count) const;
+  // As above by rows; the pitch must be a multiple of the element too.
+  Status Fill2d(DeviceAddress destination, FillElement element, const FillShape& shape) const;
+
+  // Moves `event` to the end of what is queued on this stream now. Never blocks on the
+  // device; only events with timing put a command into the queue.
+  Status Record(const Event& event) const;
+  // Later commands of this stream start only after the point where `event` stands now.
+  // An event that was never recorded is no wait at all. If the event's stream fails
+  // before that point, this stream fails with kCancelled. kInvalidArgument for an
+  // event of another client.
+  Status Wait(const Event& event) const;
+
+  // Blocks until everything queued so far has finished. Returns the stream's error.
+  Status Synchronize() const;
+  // Ok when everything queued so far has finished, kNotReady when not; the stream's
+  // error if it failed.
+  Status Query() const;
+
+ private:
+  friend class Client;
+  explicit Stream(std::shared_ptr<client::StreamState> state) : state_(std::move(state)) {}
+
+  template <typename T>
+  static constexpr bool IsArgument() {
+    return std::is_same_v<T, DeviceBuffer> ||
+           (std::is_trivially_copyable_v<T> && !std::is_array_v<T>);
+  }
+  static LaunchArgument AsArgument(const DeviceBuffer& buffer) {
+    return {&buffer.address_, sizeof(DeviceAddress)};
+  }
+  template <typename T>
+  static LaunchArgument AsArgument(const T& value) {
+    return {std::addressof(value), sizeof(T)};
+  }
+
+  std::shared_ptr<client::StreamState> state_;
+};
+
+// One program's session with the server, on one device.
+//
+// Thread-safe, except while moved from, assigned to or destroyed.
+class Client {
+ public:
+  // Connects and joins a device. Fails with kUnavailable when no server answers,
+  // kVersionMismatch, kPermissionDenied, kNotFound (device), kLimitExceeded,
+  // kOutOfMemory, kInvalidArgument or kTimedOut; the message says what and why.
+  static Result<Client> Connect(const ClientOptions& options);
+
+  Client() = default;
+  Client(Client&&) noexcept = default;
+  Client& operator=(Client&&) noexcept = default;
+
+  bool valid() const noexcept { return session_ != nullptr; }
+  // The following two require valid().
+  const DeviceProperties& device() const noexcept;
+  std::uint64_t session_id() const noexcept;  // As gpusharedctl shows it.
+
+  // Loads PTX text or a fatbin; a control round trip with compilation on the server's
+  // side, at worst seconds. `image` may be freed afterwards. kInvalidArgument, with
+  // line and column, when it does not parse.
+  Result<Module> LoadModule(std::span<const std::byte> image) const;
+  Result<Module> LoadModule(std::string_view ptx) const;
+  // Reads the file and loads it; kNotFound when it cannot be read.
+  Result<Module> LoadModuleFile(const std::string& path) const;
+
+  // `bytes` must be at least 1. Usually no round trip: memory comes from what is mapped
+  // already. kOutOfMemory when quota or device are used up; the message has both sizes.
+  Result<DeviceBuffer> AllocateDevice(std::size_t bytes) const;
+  Result<HostBuffer> AllocateHost(std::size_t bytes) const;
+  MemoryInfo memory_info() const;
+
+  // kLimitExceeded when 255 streams exist besides the default one.
+  Result<Stream> CreateStream() const;
+  // Another handle of the stream that exists from the start. Not special otherwise: it
+  // does not wait for other streams, nor they for it.
+  Stream default_stream() const;
+  Result<Event> CreateEvent(EventTiming timing = EventTiming::kOff) const;
+
+  // Blocks until everything queued so far, on all streams, has finished. Returns the
+  // first error found, by stream number.
+  Status Synchronize() const;
+  // Ok while the session lives, else why it ended. Asks the socket, without waiting.
+  Status status() const;
+
+  // Ends the session now: queued commands are dropped, memory is gone. All handles then
+  // answer kDisconnected. Also wakes threads that wait.
+  void Close() noexcept;
+
+ private:
+  explicit Client(std::shared_ptr<client::Session> session) : session_(std::move(session)) {}
+
+  std::shared_ptr<client::Session> session_;
+};
+
+// "0.1.0": of the library that is linked, which may be newer than version.h.
+const char* LibraryVersion() noexcept;
+
+}  // namespace gpushared
+
+#endif  // GPUSHARED_CLIENT_H_
