@@ -183,6 +183,12 @@ class Device {
   // devices without Preemption::kWithinCommand and for unknown ids.
   virtual void RequestStop(WorkId id) = 0;
 
+  // Asks submitted work to end at once, also inside a unit where the device can (an
+  // endless kernel of a client that is gone). What a killed command has written is
+  // undefined. It still completes exactly once, with kCancelled unless it had already
+  // ended. A device that cannot do it treats it as RequestStop. Ignored for unknown ids.
+  virtual void RequestKill(WorkId id) = 0;
+
   // Moves finished work into `out`, oldest first; returns how many. After a call
   // that returned less than out.size(), the next completion calls the wake
   // function handed to the device's constructor, from any thread.
