@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpushared/result.h"
@@ -48,9 +49,9 @@ enum class Preemption : std::uint8_t {
 };
 
 struct DeviceInfo {
-  std::string name;          // For people: "embedded cpu device, 1 executor thread".
-  std::string id;            // For selection: "cpu:0".
-  std::string kind;          // "cpu", "fake", "cuda".
+  std::string name;  // For people: "embedded cpu device, 1 executor thread".
+  std::string id;    // For selection: "cpu:0".
+  std::string kind;  // "cpu", "fake", "cuda".
   std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;  // Executor threads on the cpu device.
   std::uint32_t threads_per_block_max = 1024;
@@ -107,10 +108,10 @@ using StreamKey = std::uint64_t;  // Unique over all clients of the device.
 // order, so that a stopped command has run exactly a prefix of them.
 struct WorkHeader {
   WorkId id = 0;
-  Space* space = nullptr;       // Owner; must outlive the completion.
+  Space* space = nullptr;  // Owner; must outlive the completion.
   StreamKey stream = 0;
-  std::uint8_t priority = 0;    // Larger is served first where the device has a choice.
-  std::uint64_t first_unit = 0; // Resume point; units before it are already done.
+  std::uint8_t priority = 0;     // Larger is served first where the device has a choice.
+  std::uint64_t first_unit = 0;  // Resume point; units before it are already done.
 };
 
 struct LaunchWork : WorkHeader {
@@ -130,17 +131,17 @@ inline constexpr std::uint64_t kCopyPieceBytes = 64 * 1024;
 struct CopyWork : WorkHeader {
   enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
   Direction direction = Direction::kHostToDevice;
-  std::byte* host = nullptr;             // Unused for kDeviceToDevice.
-  std::uint64_t destination = 0;         // Device address; unused for kDeviceToHost.
-  std::uint64_t source = 0;              // Device address; unused for kHostToDevice.
+  std::byte* host = nullptr;      // Unused for kDeviceToDevice.
+  std::uint64_t destination = 0;  // Device address; unused for kDeviceToHost.
+  std::uint64_t source = 0;       // Device address; unused for kHostToDevice.
   std::uint64_t width_bytes = 0, height = 1;
   std::uint64_t destination_pitch_bytes = 0, source_pitch_bytes = 0;  // >= width when height > 1.
 };
 
 struct FillWork : WorkHeader {
-  std::uint64_t destination = 0;     // Device address, aligned to element_bytes.
-  std::uint32_t value = 0;           // Low element_bytes bytes are repeated.
-  std::uint32_t element_bytes = 1;   // 1, 2 or 4.
+  std::uint64_t destination = 0;    // Device address, aligned to element_bytes.
+  std::uint32_t value = 0;          // Low element_bytes bytes are repeated.
+  std::uint32_t element_bytes = 1;  // 1, 2 or 4.
   std::uint64_t width_bytes = 0, height = 1, pitch_bytes = 0;  // Multiples of element_bytes.
 };
 
@@ -153,10 +154,10 @@ using DeviceClock = std::chrono::steady_clock;
 
 struct Completion {
   WorkId id = 0;
-  Status status;                   // Names kernel, block, thread, PTX line and address of a fault.
-  std::uint64_t units_done = 0;    // Prefix that has run, counted from unit 0.
-  bool stopped = false;            // True when RequestStop ended it before its last unit.
-  DeviceClock::time_point started; // First unit of this submission began.
+  Status status;                    // Names kernel, block, thread, PTX line and address of a fault.
+  std::uint64_t units_done = 0;     // Prefix that has run, counted from unit 0.
+  bool stopped = false;             // True when RequestStop ended it before its last unit.
+  DeviceClock::time_point started;  // First unit of this submission began.
   DeviceClock::time_point ended;
 };
 
@@ -198,6 +199,20 @@ class Device {
 // Called by a device, from any thread, when completions wait to be taken. Must not
 // block and must not call back into the device.
 using WakeFunction = std::function<void()>;
+
+// Text that a kernel printed; whole lines where the kernel prints whole lines.
+struct KernelOutput {
+  WorkId work = 0;
+  StreamKey stream = 0;
+  const Space* space = nullptr;  // Identifies the client; do not call it.
+  std::string_view text;         // Valid during the call; any bytes, a client chose them.
+};
+
+// Called by a device, from any thread, while the work that printed is running. The
+// device bounds the text per work (kOutputBytesMax) and says when it cut some off.
+// Must not call back into the device.
+using OutputFunction = std::function<void(const KernelOutput&)>;
+inline constexpr std::uint64_t kOutputBytesMax = 64 * 1024;
 
 }  // namespace gpushared::device
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_CPU_DEVICE_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_CPU_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "gpushared/result.h"
+
+#include "server/device/device.h"
+
+namespace gpushared::device {
+
+struct CpuDeviceOptions {
+  std::uint32_t number = 0;            // N of "cpu:N".
+  std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
+  std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of the machine's.
+  OutputFunction output;               // May be empty.
+};
+
+inline constexpr std::uint32_t kExecutorThreadsMax = 256;
+
+// The device of a machine without a GPU: PTX executed by `executor_threads` threads,
+// each standing for one multiprocessor, on memory of this process.
+//
+// Work of the highest priority is served first and, inside one, the oldest; several
+// threads share one launch, and work of other streams fills the threads it leaves.
+// Threads without work sleep. Spaces must be destroyed before their device.
+Result<std::unique_ptr<Device>> CreateCpuDevice(CpuDeviceOptions options, WakeFunction wake);
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_CPU_DEVICE_H_
