@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs thread blocks of a decoded kernel on the calling thread.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_BLOCK_EXECUTOR_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_BLOCK_EXECUTOR_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/device/cpu/executor/program.h"
+#include "server/device/device.h"
+
+namespace gpushared::device::executor {
+
+// The client's memory. Device addresses are host addresses: every global or generic
+// access must lie wholly in [base, base + *mapped_bytes). The size is read when a
+// block begins; memory may grow while a kernel runs and must not shrink.
+struct MemoryWindow {
+  std::uint64_t base = 0;
+  const std::atomic<std::uint64_t>* mapped_bytes = nullptr;
+};
+
+// Why a kernel ended early. `message` is the whole sentence; the fields are its parts.
+struct Fault {
+  enum class Kind : std::uint8_t {
+    kGlobalAddress,  // Outside the client's memory.
+    kSharedAddress,  // Outside the block's shared memory.
+    kLocalAddress,   // Outside the thread's local memory.
+    kParameterAddress,
+    kMisaligned,
+    kTrap,
+    kAssert,
+    kCallDepth,       // More nested calls or more call stack than kCallDepthMax allows.
+    kDeadlock,        // Every thread of the block waits at a barrier.
+    kInvalidOperand,  // A barrier number above 15 and the like.
+  };
+  Kind kind = Kind::kTrap;
+  Dim3 block{0, 0, 0};      // %ctaid of the thread.
+  Dim3 thread{0, 0, 0};     // %tid of the thread.
+  std::uint32_t line = 0;   // PTX line.
+  std::string instruction;  // "st.global.f32"
+  std::uint64_t address = 0;
+  std::uint32_t bytes = 0;
+  std::string message;
+};
+
+// Receives each formatted line (or part of one) of a kernel's printf, in the order in
+// which this executor ran it. Called on the executing thread.
+using PrintFunction = std::function<void(std::string_view text)>;
+
+// Everything about a launch that its blocks share. Borrowed; must outlive Run.
+struct Launch {
+  const Program* program = nullptr;        // Its info().unsupported is empty.
+  Dim3 grid, block;                        // block.Count() <= kThreadsPerBlockMax.
+  std::uint32_t dynamic_shared_bytes = 0;  // With the static part <= kSharedBytesMax.
+  std::span<const std::byte> parameters;   // info().parameter_bytes bytes.
+  MemoryWindow memory;
+  std::uint32_t multiprocessor = 0;      // What %smid reads.
+  std::uint32_t multiprocessors = 1;     // What %nsmid reads.
+  std::uint64_t grid_id = 0;             // What %gridid reads.
+  const PrintFunction* print = nullptr;  // Null drops printed text.
+};
+
+inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
+inline constexpr std::uint32_t kSharedBytesMax = 227 * 1024;
+// Nested calls of one thread, and bytes of registers (per warp) and local memory
+// (per thread) that a kernel with calls may use.
+inline constexpr std::uint32_t kCallDepthMax = 256;
+inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{16} << 20;
+inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
+// Bytes that one printf call may produce; longer text is cut.
+inline constexpr std::size_t kPrintBytesMax = 4096;
+
+struct RunOutcome {
+  enum class End : std::uint8_t {
+    kFinished,  // All blocks asked for have run.
+    kStopped,   // `stop` was seen before a block.
+    kKilled,    // `kill` was seen, possibly inside a block.
+    kFaulted,
+  };
+  End end = End::kFinished;
+  std::uint64_t blocks_done = 0;  // Blocks that ran to their end, counted from first_block.
+  std::optional<Fault> fault;     // Set exactly when end is kFaulted.
+};
+
+// Work done by an executor since it was made.
+struct ExecutionCounts {
+  std::uint64_t warp_instructions = 0;
+  std::uint64_t lane_instructions = 0;
+};
+
+// Executes blocks one after the other and keeps its buffers (registers, shared and
+// local memory) for the next run.
+//
+// Shared and local memory read as zero when a block begins, registers when a run
+// begins, so nothing of another tenant can be seen. One object per thread; objects
+// are independent, and several may run blocks of the same launch at the same time.
+class BlockExecutor {
+ public:
+  BlockExecutor();
+  ~BlockExecutor();
+  BlockExecutor(const BlockExecutor&) = delete;
+  BlockExecutor& operator=(const BlockExecutor&) = delete;
+
+  // Runs blocks [first_block, first_block + count) of the launch, numbered with x
+  // fastest. `stop` is read before each block; `kill` also inside one, at the latest
+  // after kBranchesPerTurn backward branches or calls of a warp.
+  RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
+                 const std::atomic<bool>& stop, const std::atomic<bool>& kill);
+
+  // As Run, and counts executed instructions (about 1.3 times slower).
+  RunOutcome RunCounted(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
+                        const std::atomic<bool>& stop, const std::atomic<bool>& kill,
+                        ExecutionCounts* counts);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Backward branches (and calls) a warp takes before the next warp has its turn.
+inline constexpr std::uint32_t kBranchesPerTurn = 4096;
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_BLOCK_EXECUTOR_H_

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A module made ready for execution: its kernels decoded to micro-ops, and the plan
+// of the memory that its .global and .const variables need inside the client's range.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_PROGRAM_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_PROGRAM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/device/device.h"
+#include "server/ptx/module.h"
+
+namespace gpushared::device::executor {
+
+// Where one module variable (.global or .const) lies and what it starts as.
+struct VariablePlacement {
+  std::string name;
+  std::uint64_t offset = 0;  // Bytes from the start of the module's variable area.
+  std::uint64_t bytes = 0;
+};
+
+// The variable area of a module: one contiguous piece of the client's mapped memory,
+// placed by the caller. One instance per client, so state is never shared.
+struct ModuleLayout {
+  // A pointer inside an initialiser: 8 bytes at `offset` become base + `target_offset`.
+  struct AddressSlot {
+    std::uint64_t offset = 0;
+    std::uint64_t target_offset = 0;
+  };
+
+  std::uint64_t bytes = 0;      // Of the whole area; 0 when the module has no variables.
+  std::uint64_t alignment = 1;  // The area's start must be a multiple of this.
+  std::vector<VariablePlacement> variables;
+  std::vector<std::byte> initial;  // `bytes` bytes, addresses not yet filled in.
+  std::vector<AddressSlot> address_slots;
+
+  // What to copy to `base` before the first launch.
+  std::vector<std::byte> InitialBytes(std::uint64_t base) const;
+};
+
+// Refuses (kInvalidArgument, with the PTX line) initialisers it cannot read, and
+// modules whose variables exceed kModuleVariableBytesMax.
+Result<ModuleLayout> LayOutModule(const ptx::Module& module);
+
+inline constexpr std::uint64_t kModuleVariableBytesMax = std::uint64_t{1} << 32;
+
+// Which compilation of the executor's operations a program is bound to.
+enum class Flavour : std::uint8_t {
+  kBaseline,  // Any x86-64.
+  kV3,        // x86-64-v3: AVX2, FMA, F16C.
+};
+
+// The fastest flavour this machine can execute.
+Flavour BestFlavour();
+std::string_view FlavourName(Flavour flavour);
+
+struct Code;  // code.h
+
+// One kernel ready to run, or the list of reasons why it cannot.
+//
+// Immutable after decoding; any number of executors on any threads may run it.
+class Program {
+ public:
+  Program(KernelInfo info, std::unique_ptr<const Code> code);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // `unsupported` names every missing instruction with its PTX line; such a program
+  // must not be run.
+  const KernelInfo& info() const { return info_; }
+  const Code& code() const { return *code_; }
+  // Bytes of registers per warp and local bytes per thread, for diagnostics.
+  std::uint64_t register_bytes_per_warp() const;
+  std::uint64_t local_bytes_per_thread() const;
+
+ private:
+  KernelInfo info_;
+  std::unique_ptr<const Code> code_;
+};
+
+// All kernels of a module, in source order.
+class ModuleImage {
+ public:
+  explicit ModuleImage(std::vector<std::unique_ptr<const Program>> programs);
+  std::size_t size() const { return programs_.size(); }
+  const Program& program(std::size_t index) const { return *programs_[index]; }
+  // Null when there is no kernel of this name. Borrowed.
+  const Program* Find(std::string_view name) const;
+
+ private:
+  std::vector<std::unique_ptr<const Program>> programs_;
+};
+
+// Decodes every kernel. `variables_base` is the device address at which the caller
+// placed layout.InitialBytes(variables_base). Kernels that use instructions the
+// executor lacks still decode, with KernelInfo::unsupported set. Fails with
+// kInvalidArgument (line named) only for what ptxas would refuse too: unknown
+// registers, labels or symbols.
+Result<std::unique_ptr<ModuleImage>> DecodeModule(const ptx::Module& module,
+                                                  const ModuleLayout& layout,
+                                                  std::uint64_t variables_base,
+                                                  Flavour flavour = BestFlavour());
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_PROGRAM_H_
