@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Splits device time over the commands that were on the device.
+
+#ifndef GPUSHARED_SCHEDULER_CHARGE_METER_H_
+#define GPUSHARED_SCHEDULER_CHARGE_METER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "scheduler/types.h"
+
+namespace gpushared::scheduler {
+
+// Charges each command for its part of the time it was in flight.
+//
+// Every start and end bounds an interval; its length is split over the commands in
+// flight in proportion to their predicted times. So the sum of all charges equals
+// the time in which anything was in flight, exactly, once all have ended: nobody is
+// billed for waiting on a neighbour, and no time goes unbilled.
+//
+// A start or an end costs the same however many commands are in flight: time per
+// predicted nanosecond is accumulated once for all.
+//
+// Thread-compatible.
+class ChargeMeter {
+ public:
+  // What the owner keeps for each command in flight.
+  struct Entry {
+    std::int64_t predicted_ns = 0;
+    std::int64_t level_at_start = 0;
+  };
+
+  Entry Start(Duration predicted, TimePoint now);
+  // Returns the command's charge.
+  Duration End(const Entry& entry, TimePoint now);
+
+  Duration charged_total() const { return charged_total_; }
+  // Time with at least one command in flight, up to the last start or end.
+  Duration busy_total() const { return busy_total_; }
+
+ private:
+  void Advance(TimePoint now);
+
+  // 2^-20 of a nanosecond per predicted nanosecond; with kCommandTimeMax no product
+  // leaves 63 bits.
+  static constexpr int kFractionBits = 20;
+
+  std::int64_t level_ = 0;  // Time per predicted nanosecond since the device was idle.
+  std::int64_t carry_ = 0;  // What the division left over, brought into the next interval.
+  std::int64_t predicted_sum_ns_ = 0;
+  std::size_t in_flight_ = 0;
+  TimePoint last_{};
+  Duration busy_total_{};
+  Duration charged_total_{};
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_CHARGE_METER_H_

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_CLIENT_TABLE_H_
+#define GPUSHARED_SCHEDULER_CLIENT_TABLE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "scheduler/check.h"
+#include "scheduler/types.h"
+
+namespace gpushared::scheduler {
+
+// Up to kClientsMax values by client number, packed so that a scan over all of them
+// touches nothing else. Allocates on construction only (Value may on its own).
+//
+// Removal moves the last value into the gap: the order of a scan follows from the
+// calls made and means nothing, so whoever scans breaks ties by something else.
+// References are good until the next Add or Remove.
+//
+// Thread-compatible.
+template <typename Value>
+class ClientTable {
+ public:
+  struct Item {
+    ClientId client;
+    Value value;
+  };
+
+  ClientTable() { items_.reserve(kClientsMax); }
+
+  Value& Add(ClientId client, Value value) {
+    Check(items_.size() < kClientsMax, "a client beyond kClientsMax was added");
+    Check(Find(client) == nullptr, "a client was added twice");
+    items_.push_back({client, std::move(value)});
+    Link(client, items_.size());
+    return items_.back().value;
+  }
+
+  void Remove(ClientId client) {
+    const std::size_t place = PlaceOf(client);
+    Check(place != kNone, "an unknown client was removed");
+    const std::size_t last = items_.size() - 1;
+    if (place != last) items_[place] = std::move(items_[last]);
+    items_.pop_back();
+    // Removals are rare; rebuilding keeps the probe chains free of tombstones.
+    buckets_.fill(0);
+    for (std::size_t i = 0; i < items_.size(); ++i) Link(items_[i].client, i + 1);
+  }
+
+  Value* Find(ClientId client) {
+    const std::size_t place = PlaceOf(client);
+    return place == kNone ? nullptr : &items_[place].value;
+  }
+  const Value* Find(ClientId client) const {
+    const std::size_t place = PlaceOf(client);
+    return place == kNone ? nullptr : &items_[place].value;
+  }
+
+  Value& At(ClientId client) {
+    Value* const value = Find(client);
+    Check(value != nullptr, "an event or decision names a client that is not here");
+    return *value;
+  }
+
+  std::size_t size() const { return items_.size(); }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+ private:
+  static constexpr std::size_t kBuckets = 4 * kClientsMax;  // Power of two, at most a quarter full.
+  static constexpr std::size_t kNone = kClientsMax;
+
+  static std::size_t BucketOf(ClientId client) {
+    // Fibonacci hashing: numbers are handed out in sequence, and this spreads them.
+    return static_cast<std::size_t>((client.value * 0x9e3779b97f4a7c15u) >> 32) % kBuckets;
+  }
+
+  void Link(ClientId client, std::size_t place_plus_one) {
+    std::size_t bucket = BucketOf(client);
+    while (buckets_[bucket] != 0) bucket = (bucket + 1) % kBuckets;
+    buckets_[bucket] = static_cast<std::uint16_t>(place_plus_one);
+  }
+
+  std::size_t PlaceOf(ClientId client) const {
+    for (std::size_t bucket = BucketOf(client); buckets_[bucket] != 0;
+         bucket = (bucket + 1) % kBuckets) {
+      const std::size_t place = buckets_[bucket] - std::size_t{1};
+      if (items_[place].client == client) return place;
+    }
+    return kNone;
+  }
+
+  std::vector<Item> items_;
+  std::array<std::uint16_t, kBuckets> buckets_{};  // Place in items_ plus one; 0 is empty.
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_CLIENT_TABLE_H_

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mechanism for one device: queues, bounds, charges. Calls the policy, checks its answer.
+
+#ifndef GPUSHARED_SCHEDULER_DEVICE_LANE_H_
+#define GPUSHARED_SCHEDULER_DEVICE_LANE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "scheduler/charge_meter.h"
+#include "scheduler/client_table.h"
+#include "scheduler/command_queue.h"
+#include "scheduler/policy.h"
+
+namespace gpushared::scheduler {
+
+struct LaneOptions {
+  // Commands on the device. Where classes matter the high class has its own count.
+  std::size_t in_flight_max = 64;
+  std::size_t high_in_flight_max = 64;
+  // Predicted time of commands on the device, so that its own queue, out of which
+  // nothing can be taken back, stays shallow. Not applied to the high class where
+  // classes matter.
+  Duration window = std::chrono::microseconds(500);
+  // This many may be on the device whatever the window says; a command longer than
+  // the window could never run otherwise. Larger values let long commands of one
+  // class run side by side.
+  std::size_t beyond_window_max = 1;
+};
+
+struct Action {
+  enum class Kind : std::uint8_t { kSubmit, kStop };
+  Kind kind = Kind::kSubmit;
+  ClientId client;
+  std::uint64_t command = 0;
+  // For kSubmit: larger is served first where the device has a choice. 0 for all
+  // commands when the policy does not look at classes.
+  std::uint8_t priority = 0;
+};
+
+struct Charge {
+  ClientId client;
+  Duration held{};          // Device time this command is charged for.
+  bool stop_asked = false;  // By an action, or by the removal of its client.
+};
+
+// One device's queues and the commands it holds.
+//
+// After each event, and when wake_at() is reached, the caller takes actions from
+// Next() until there is none, and carries each out before anything else. All
+// charges add up to the time in which at least one command was in flight.
+//
+// Allocates when clients are added and when a client has more queued than it ever
+// had, and at no other time. How much a client may queue is the caller's to bound.
+//
+// Confined to the thread that drives it.
+class DeviceLane {
+ public:
+  explicit DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& options = {});
+
+  // The caller refuses a client beyond kClientsMax or a weight out of range before it
+  // comes here.
+  void AddClient(ClientId client, const ClientSpec& spec, TimePoint now);
+  void ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now);
+  // Drops what the client has queued and returns what it has in flight, which the
+  // caller asks the device to stop and reports to OnCompleted like any other command.
+  // The span is good until the next call.
+  std::span<const std::uint64_t> RemoveClient(ClientId client, TimePoint now);
+
+  void Enqueue(ClientId client, const LaneCommand& command, TimePoint now);
+  // For what is left of a stopped command: goes before all else of its client.
+  void EnqueueFront(ClientId client, const LaneCommand& command, TimePoint now);
+  // Takes back queued commands for which `doomed(command)` holds (a stream that
+  // failed, say); returns how many.
+  template <typename Predicate>
+  std::size_t Drop(ClientId client, Predicate doomed, TimePoint now) {
+    const std::size_t dropped = Queue(client).RemoveIf(
+        [&](const QueuedCommand& queued) { return doomed(queued.command.command); });
+    if (dropped > 0) OnQueueChanged(client, now);
+    return dropped;
+  }
+
+  // A submitted command left the device, by itself or stopped.
+  Charge OnCompleted(std::uint64_t command, TimePoint now);
+
+  // What to do now; empty when nothing before the next event or wake_at().
+  std::optional<Action> Next(TimePoint now);
+  // When to call Next again if nothing happens. Current after Next returned nothing.
+  std::optional<TimePoint> wake_at() const { return wake_at_; }
+
+  std::size_t client_count() const { return clients_.size(); }
+  std::size_t in_flight_count() const { return in_flight_.size(); }
+  std::size_t queued_count(ClientId client) const;
+  Duration charged_total() const { return meter_.charged_total(); }
+  // Predicted time in flight that counts against the window.
+  Duration window_used() const { return window_used_; }
+  const LaneOptions& options() const { return options_; }
+
+ private:
+  struct Client {
+    ClientSpec spec;
+    CommandQueue queue;
+    bool told_ready = false;
+  };
+  struct InFlight {
+    std::uint64_t command = 0;
+    ClientId client;
+    Duration predicted{};
+    ChargeMeter::Entry charge;
+    bool stoppable = false;
+    bool stop_asked = false;
+    bool stop_pending = false;  // Decided, the action not yet handed out.
+    bool windowed = false;
+    bool orphan = false;  // Its client was removed; the policy does not know it.
+  };
+
+  CommandQueue& Queue(ClientId client);
+  void OnQueueChanged(ClientId client, TimePoint now);
+  void TellHead(ClientId client, Client& state, TimePoint now);
+  bool Admits(ClientId client, const Client& state) const;
+  bool IsWindowed(const Client& state) const;
+  Action Submit(ClientId client, Client& state, TimePoint now);
+  void MarkStops(ClientId client);
+  Action TakePendingStop();
+
+  const std::unique_ptr<Policy> policy_;
+  const LaneOptions options_;
+  const LaneRules rules_;
+  ClientTable<Client> clients_;
+  std::vector<InFlight> in_flight_;  // In order of submission.
+  std::vector<std::uint64_t> removed_in_flight_;
+  ChargeMeter meter_;
+  Duration window_used_{};
+  std::size_t windowed_count_ = 0;
+  std::size_t stops_pending_ = 0;
+  std::uint64_t next_arrival_ = 1;
+  bool settled_ = false;  // Nothing has happened since Next returned nothing.
+  std::optional<TimePoint> wake_at_;
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_DEVICE_LANE_H_

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between mechanism and policy.
+
+#ifndef GPUSHARED_SCHEDULER_POLICY_H_
+#define GPUSHARED_SCHEDULER_POLICY_H_
+
+#include "scheduler/types.h"
+
+namespace gpushared::scheduler {
+
+// What a policy asks of the lane for all of its life.
+struct LaneRules {
+  // Commands of two clients are never on the device together.
+  bool one_client_at_a_time = false;
+  // High-class commands are not held back by the window, and the device is told
+  // the class of each command as its priority.
+  bool classes_matter = false;
+};
+
+// Decides whose command a device lane submits next, and whose it stops.
+//
+// A policy is a deterministic state machine: equal calls in equal order give equal
+// decisions. It owns no thread, reads no clock, file or environment variable, and
+// never blocks or allocates except in OnClientAdded. That is what lets the same
+// object run in the worker, in a simulation of a week, and in a test of three lines.
+//
+// The caller keeps these promises (tests/conformance/policy_conformance_test.cpp
+// runs every policy under all legal call orders up to a fixed length):
+//   * `now` never decreases from one call to the next;
+//   * OnClientAdded comes first and OnClientRemoved last for each client, whose
+//     number is not used again; at most kClientsMax clients are present;
+//   * a client is ready from OnReady to OnIdle; OnReady is called again whenever its
+//     head changes, so after each OnStarted comes OnReady or OnIdle;
+//   * OnStarted follows a Decision that said kRun, for that client and head;
+//   * OnEnded is called once per OnStarted, unless the client was removed before.
+// A client may be removed with commands ready or on the device; the policy must
+// forget it, and is not told of its commands again.
+//
+// The policy keeps these:
+//   * kRun names a ready client, kStop a client with a command on the device that is
+//     stoppable and was not asked to stop; the lane ends the process otherwise;
+//   * a decision changes only by an event or by reaching its reconsider_at. The lane
+//     may be unable to submit what kRun names (its bounds); it then asks again after
+//     the next event, or at reconsider_at.
+//
+// Thread-compatible: the device lane that owns the policy makes all calls.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  virtual LaneRules rules() const { return {}; }
+
+  virtual void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) = 0;
+  virtual void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) = 0;
+  virtual void OnClientRemoved(ClientId client, TimePoint now) = 0;
+
+  virtual void OnReady(ClientId client, const Head& head, TimePoint now) = 0;
+  virtual void OnIdle(ClientId client, TimePoint now) = 0;
+
+  virtual void OnStarted(ClientId client, const Head& head, TimePoint now) = 0;
+  virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
+
+  virtual Decision Pick(TimePoint now) = 0;
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_POLICY_H_

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words that mechanism and policy share.
+
+#ifndef GPUSHARED_SCHEDULER_TYPES_H_
+#define GPUSHARED_SCHEDULER_TYPES_H_
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace gpushared::scheduler {
+
+using Duration = std::chrono::nanoseconds;
+
+// Time since the scheduler was created. It has no `now()`: whoever drives the
+// scheduler (the worker's device thread, or a simulation) says what time it is.
+struct VirtualClock {
+  using rep = Duration::rep;
+  using period = Duration::period;
+  using duration = Duration;
+  using time_point = std::chrono::time_point<VirtualClock>;
+  static constexpr bool is_steady = true;
+};
+using TimePoint = VirtualClock::time_point;
+
+// Never reused while the worker lives, so that a late event about a dead client
+// cannot be mistaken for news about its successor.
+struct ClientId {
+  std::uint64_t value = 0;
+  friend auto operator<=>(const ClientId&, const ClientId&) = default;
+};
+
+// Smaller is served first.
+enum class SchedulingClass : std::uint8_t { kHigh, kNormal, kLow };
+inline constexpr std::size_t kSchedulingClasses = 3;
+
+inline constexpr std::size_t kClientsMax = 256;  // Of one lane at one time.
+inline constexpr std::uint32_t kWeightMax = 1000;
+// Predicted and measured times are cut off here, which keeps all sums in 64 bits.
+inline constexpr Duration kCommandTimeMax = std::chrono::hours(1);
+
+struct ClientSpec {
+  SchedulingClass scheduling_class = SchedulingClass::kNormal;
+  std::uint32_t weight = 1;                 // Relative share of device time, 1..kWeightMax.
+  std::optional<Duration> latency_promise;  // Per request, as told by the client.
+};
+
+struct PolicyOptions {
+  // How long a client keeps the device while another one waits.
+  Duration slice = std::chrono::milliseconds(2);
+  // Part of device time, 0..0.9, that the low class gets while it has work, whatever
+  // the other classes ask for. 0: low runs in gaps only.
+  double low_floor = 0.0;
+  // A lower class resumes when the higher ones have been idle this long.
+  Duration hold_off = std::chrono::microseconds(20);
+};
+
+// A client's next command, as far as a policy may know it.
+struct Head {
+  Duration predicted{};       // Device time it is expected to take.
+  std::uint64_t arrival = 0;  // Ascending over all clients of the lane.
+  bool stoppable = false;     // Once started it can be stopped at its next unit.
+};
+
+// A command that left the device.
+struct Ended {
+  Duration held{};          // Device time charged to it.
+  Duration predicted{};     // As in its Head.
+  bool stoppable = false;   // As in its Head.
+  bool stop_asked = false;  // It had been asked to stop (and may have ended by itself).
+};
+
+struct Decision {
+  enum class Kind : std::uint8_t {
+    kWait,  // Nothing to do before reconsider_at or the next event.
+    kRun,   // Submit the head of `client`, as soon as the lane's bounds allow.
+    kStop,  // Stop all stoppable commands of `client` that were not asked before.
+  };
+  Kind kind = Kind::kWait;
+  ClientId client;
+  // Ask again then even if nothing happens. Later than the `now` of the question.
+  std::optional<TimePoint> reconsider_at;
+
+  static Decision Wait(std::optional<TimePoint> until = {}) { return {Kind::kWait, {}, until}; }
+  static Decision Run(ClientId client, std::optional<TimePoint> reconsider_at = {}) {
+    return {Kind::kRun, client, reconsider_at};
+  }
+  static Decision Stop(ClientId client) { return {Kind::kStop, client, {}}; }
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_TYPES_H_
