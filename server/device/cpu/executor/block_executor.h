@@ -20,11 +20,16 @@
 namespace gpushared::device::executor {
 
 // The client's memory. Device addresses are host addresses: every global or generic
-// access must lie wholly in [base, base + *mapped_bytes). The size is read when a
+// access must lie wholly in [base, base + *mapped_bytes) or wholly in
+// [variables_base, variables_base + variables_bytes). The mapped size is read when a
 // block begins; memory may grow while a kernel runs and must not shrink.
 struct MemoryWindow {
   std::uint64_t base = 0;
   const std::atomic<std::uint64_t>* mapped_bytes = nullptr;
+  // The variables of the launched module, which lie outside the mapped part (above it);
+  // 0 bytes when it has none.
+  std::uint64_t variables_base = 0;
+  std::uint64_t variables_bytes = 0;
 };
 
 // Why a kernel ended early. `message` is the whole sentence; the fields are its parts.

@@ -26,8 +26,8 @@ struct VariablePlacement {
   std::uint64_t bytes = 0;
 };
 
-// The variable area of a module: one contiguous piece of the client's mapped memory,
-// placed by the caller. One instance per client, so state is never shared.
+// The variable area of a module: one contiguous piece of the client's range,
+// placed by the caller (MemoryWindow::variables_base). One instance per client, so state is never shared.
 struct ModuleLayout {
   // A pointer inside an initialiser: 8 bytes at `offset` become base + `target_offset`.
   struct AddressSlot {
