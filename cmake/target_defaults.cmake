@@ -4,6 +4,8 @@ function(gpushared_target_defaults target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow
     $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>
+    # Designated initialisers leave the other members at their defaults on purpose.
+    -Wno-missing-field-initializers
     $<$<BOOL:${GPUSHARED_WERROR}>:-Werror>
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
   foreach(sanitizer IN LISTS GPUSHARED_SANITIZE)

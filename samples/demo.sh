@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The main job on this machine: an inference server (serve, high class) and a training
+# job (train, low class) share one device; each alone, then both without priorities
+# (fifo), then both with them.
+#
+# Usage: samples/demo.sh [--seconds N] [--json FILE] [--trace FILE] [--device LIST]
+#   --seconds N    length of each phase, over all rounds (enough for 1,020 requests)
+#   --json FILE    write the table as JSON too
+#   --trace FILE   arrivals of serve from this CSV instead of a generated bursty process
+#   --device LIST  as for gpushared (auto)
+set -euo pipefail
+
+seconds="" json="" trace="" device=auto
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --seconds) seconds=${2:?--seconds needs a number}; shift 2 ;;
+    --json) json=$(realpath -m "${2:?--json needs a file}"); shift 2 ;;
+    --trace) trace=$(realpath -e "${2:?--trace needs a file}"); shift 2 ;;
+    --device) device=${2:?--device needs a list}; shift 2 ;;
+    *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  esac
+done
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly rounds=3 load=0.45 promise_ms=25 model_steps=150
+readonly preset=${GPUSHARED_DEMO_PRESET:-release}
+bin=$PWD/build/$preset/bin
+
+if [[ -z ${GPUSHARED_DEMO_SKIP_BUILD:-} ]]; then
+  source packaging/setup_debian.sh
+  mkdir -p build
+  echo "building the $preset preset ..." >&2
+  { cmake --preset "$preset" -DGPUSHARED_NVCC="$CUDA_HOME/bin/nvcc" &&
+    cmake --build --preset "$preset" -j "$(nproc)"; } >"build/$preset.log" 2>&1 ||
+    { tail -n 40 "build/$preset.log" >&2; echo "demo: the build failed, see build/$preset.log" >&2; exit 1; }
+fi
+
+work=$(mktemp -d)
+declare -A server=()
+stop() {
+  local policy
+  for policy in "${!server[@]}"; do kill "${server[$policy]}" 2>/dev/null || true; done
+  for policy in "${!server[@]}"; do wait "${server[$policy]}" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap stop EXIT
+
+fail() {
+  echo "demo: $1" >&2
+  for policy in fifo priority; do
+    [[ -s $work/$policy.log ]] && { echo "last lines of the $policy server:" >&2; tail -n 5 "$work/$policy.log" >&2; }
+  done
+  exit 1
+}
+
+# One server per policy; the idle one costs nothing.
+for policy in fifo priority; do
+  "$bin/gpushared" --policy "$policy" --device "$device" --socket "$work/$policy.sock" 2>"$work/$policy.log" &
+  server[$policy]=$!
+done
+for policy in fifo priority; do
+  for _ in $(seq 100); do
+    "$bin/gpusharedctl" --socket "$work/$policy.sock" status >/dev/null 2>&1 && break
+    kill -0 "${server[$policy]}" 2>/dev/null || fail "the $policy server did not start"
+    sleep 0.1
+  done
+done
+
+run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
+
+echo "training a model on LICENSE ..." >&2
+run priority "$bin/train" --text LICENSE --model "$work/model" --steps "$model_steps" --json "$work/model.json" >&2 ||
+  fail "training the model failed"
+service_ms=$(run priority "$bin/serve" --model "$work/model" --requests 1 --load "$load" |
+  sed -n 's/.*service \([0-9.]*\) ms.*/\1/p')
+[[ -n $service_ms ]] || fail "serve could not measure its service time"
+
+# Requests per round, and how long they take to arrive.
+read -r requests phase_s < <(python3 - "$service_ms" "$load" "$rounds" "$seconds" <<'PY'
+import math, sys
+service_ms, load, rounds, seconds = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+gap_s = service_ms / load / 1000
+total = float(seconds) / gap_s if seconds else max(1020, 9 / gap_s)
+requests = max(1, math.floor(total / rounds) if seconds else math.ceil(total / rounds))
+print(requests, f"{requests * gap_s:.3f}")
+PY
+)
+echo "serve takes $service_ms ms per request; $rounds rounds of $requests requests in $phase_s s per phase ..." >&2
+
+phase() {  # name policy round who...
+  local name=$1 policy=$2 round=$3 pids=() pid
+  local start
+  start=$(python3 -c 'import time; print(f"{time.time() + 1.5:.3f}")')
+  for who in "${@:4}"; do
+    case $who in
+      serve) run "$policy" "$bin/serve" --model "$work/model" --requests "$requests" --service-ms "$service_ms" \
+        --load "$load" --promise-ms "$promise_ms" --trace "$trace" --seed "$round" --start-at "$start" \
+        --json "$work/serve.$name.$round.json" >"$work/serve.$name.$round.log" 2>&1 & ;;
+      train) run "$policy" "$bin/train" --text LICENSE --steps 0 --seconds "$phase_s" --start-at "$start" \
+        --json "$work/train.$name.$round.json" >"$work/train.$name.$round.log" 2>&1 & ;;
+    esac
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do
+    wait "$pid" || fail "phase $name: $(cat "$work"/*."$name.$round.log")"
+  done
+}
+
+# Interleaved, so that a slow moment of the machine meets all phases alike.
+for ((round = 1; round <= rounds; ++round)); do
+  phase alone priority "$round" serve
+  phase alone priority "$round" train
+  phase fifo fifo "$round" serve train
+  phase priority priority "$round" serve train
+  phase alone_again priority "$round" serve
+done
+
+python3 samples/demo_report.py "$work" --promise-ms "$promise_ms" ${json:+--json "$json"}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SAMPLES_LANGUAGE_MODEL_DEVICE_MODEL_H_
+#define GPUSHARED_SAMPLES_LANGUAGE_MODEL_DEVICE_MODEL_H_
+
+#include <span>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "samples/language_model/model.h"
+
+namespace samples {
+
+// The samples end at the first error: these throw std::runtime_error with its text.
+void Require(const gpushared::Status& status);
+template <typename T>
+T Require(gpushared::Result<T> result) {
+  Require(result.status());
+  return std::move(result).value();
+}
+
+// A language model whose parameters live on the device, for `rows` contexts at a time.
+class DeviceModel {
+ public:
+  // Loads the kernels and uploads the parameters.
+  DeviceModel(const gpushared::Client& client, const Model& model, int rows);
+
+  // Probabilities of the next character after each context: rows x kCharacters floats,
+  // valid until the next call. Waits for the device.
+  std::span<const float> Probabilities(std::span<const int> contexts);
+
+  // Queues one step of gradient descent and returns; `batch` has `rows` rows.
+  void QueueStep(const Batch& batch, float rate);
+  // Waits for all queued steps and returns the mean loss of the last one.
+  float FinishStep();
+
+  // Waits for the device and copies the parameters back.
+  std::vector<float> Parameters();
+
+ private:
+  void Forward();
+  void Multiply(const gpushared::Kernel& kernel, gpushared::DeviceAddress a,
+                gpushared::DeviceAddress b, gpushared::DeviceAddress c, int m, int n, int k);
+  // One thread per element, `arguments` after the element count's usual place.
+  template <typename... Arguments>
+  void Elementwise(const gpushared::Kernel& kernel, int count, const Arguments&... arguments);
+  gpushared::DeviceAddress At(const gpushared::DeviceBuffer& buffer, std::size_t floats) const;
+
+  const Shape shape_;
+  const int rows_;
+  gpushared::Stream stream_;
+  gpushared::Kernel multiply_, multiply_transposed_a_, multiply_transposed_b_, embed_, add_bias_,
+      add_bias_tanh_, softmax_, cross_entropy_, tanh_backward_, column_sums_, embed_backward_,
+      descend_;
+  gpushared::DeviceBuffer parameters_, gradient_, contexts_, targets_, x_, h_, p_, x_gradient_,
+      h_gradient_, losses_;
+  gpushared::HostBuffer host_contexts_, host_targets_, host_probabilities_, host_losses_;
+};
+
+}  // namespace samples
+
+#endif  // GPUSHARED_SAMPLES_LANGUAGE_MODEL_DEVICE_MODEL_H_

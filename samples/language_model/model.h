@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A character-level language model: which character follows the last kContext ones.
+//
+//   x = embedding of the context, concatenated    [context x embedding]
+//   h = tanh(x W1 + b1)                           [hidden]
+//   p = softmax(h W2 + b2)                        [kCharacters]
+
+#ifndef GPUSHARED_SAMPLES_LANGUAGE_MODEL_MODEL_H_
+#define GPUSHARED_SAMPLES_LANGUAGE_MODEL_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace samples {
+
+inline constexpr int kCharacters = 96;  // Printable ASCII and the line feed.
+
+// 0 ... kCharacters - 1; what is not printable ASCII counts as a space.
+int CharacterIndex(char character);
+char CharacterAt(int index);
+
+struct Shape {
+  int context = 8;     // Characters the model looks back.
+  int embedding = 24;  // Floats per character.
+  int hidden = 256;
+
+  int inputs() const { return context * embedding; }
+
+  // Where each part stands in the one array that holds all parameters, in floats.
+  std::size_t embedding_at() const { return 0; }
+  std::size_t w1_at() const {
+    return std::size_t{kCharacters} * static_cast<std::size_t>(embedding);
+  }
+  std::size_t b1_at() const {
+    return w1_at() + static_cast<std::size_t>(inputs()) * static_cast<std::size_t>(hidden);
+  }
+  std::size_t w2_at() const { return b1_at() + static_cast<std::size_t>(hidden); }
+  std::size_t b2_at() const { return w2_at() + static_cast<std::size_t>(hidden) * kCharacters; }
+  std::size_t parameters() const { return b2_at() + kCharacters; }
+};
+
+struct Model {
+  Shape shape;
+  std::vector<float> parameters;  // shape.parameters() floats.
+};
+
+Model RandomModel(const Shape& shape, std::uint32_t seed);
+
+// Both throw std::runtime_error with the path and the reason.
+void SaveModel(const Model& model, const std::string& path);
+Model LoadModel(const std::string& path);
+
+// Contexts and what followed them, as character indexes.
+struct Batch {
+  std::vector<int> contexts;  // [rows x context]
+  std::vector<int> targets;   // [rows]
+  int rows() const { return static_cast<int>(targets.size()); }
+};
+
+// `rows` places of `text`, chosen by `seed` and `step`; equal arguments give equal
+// batches. `text` must be longer than the context.
+Batch DrawBatch(std::string_view text, const Shape& shape, int rows, std::uint32_t seed,
+                std::uint64_t step);
+
+// The same mathematics in plain C++, to check the device against. Products are
+// summed in the order of the kernels with fused multiply-adds, so what differs is
+// only exp, log and tanh.
+std::vector<float> ReferenceProbabilities(const Model& model, const std::vector<int>& contexts);
+
+// One step of gradient descent; returns the mean loss before the step.
+float ReferenceStep(Model& model, const Batch& batch, float rate);
+
+// Largest |a - b| / (1 + |b|).
+double LargestDifference(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace samples
+
+#endif  // GPUSHARED_SAMPLES_LANGUAGE_MODEL_MODEL_H_

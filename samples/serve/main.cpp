@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers next-character requests with the language model: the inference server with
+// a latency promise. Arrivals are open-loop: a late answer does not delay the next
+// request, it makes it wait.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "samples/language_model/device_model.h"
+#include "samples/language_model/model.h"
+#include "samples/language_model/options.h"
+#include "samples/serve/arrivals.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kDifferenceMax = 1e-4;  // Of a probability, device against reference.
+constexpr int kCalibrationRequests = 60;
+// Every so-many-th answer is kept and compared with the reference afterwards.
+constexpr std::size_t kCheckEvery = 16;
+
+double Milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+double Percentile(std::vector<double> values, double fraction) {
+  std::sort(values.begin(), values.end());
+  const auto at = static_cast<std::size_t>(fraction * static_cast<double>(values.size()));
+  return values[std::min(at, values.size() - 1)];
+}
+
+struct Outcome {
+  double load = 0;
+  std::vector<double> latencies_ms;
+  double largest_difference = 0;
+};
+
+class Server {
+ public:
+  Server(const gpushared::Client& client, const samples::Model& model, int rows)
+      : model_(model), device_model_(client, model, rows), rows_(rows) {}
+
+  // Median time of one request when nothing else waits.
+  double ServiceMilliseconds() {
+    std::vector<double> times;
+    for (int i = 0; i < kCalibrationRequests; ++i) {
+      const Clock::time_point begin = Clock::now();
+      device_model_.Probabilities(RequestContexts(static_cast<std::size_t>(i)));
+      times.push_back(Milliseconds(Clock::now() - begin));
+    }
+    return Percentile(times, 0.5);
+  }
+
+  Outcome Serve(const std::vector<double>& arrivals) {
+    Outcome outcome;
+    std::vector<std::vector<float>> kept;
+    const Clock::time_point begin = Clock::now();
+    for (std::size_t i = 0; i < arrivals.size(); ++i) {
+      const auto arrival = begin + std::chrono::duration_cast<Clock::duration>(
+                                       std::chrono::duration<double>(arrivals[i]));
+      const std::vector<int> contexts = RequestContexts(i);
+      std::this_thread::sleep_until(arrival);
+      const std::span<const float> answer = device_model_.Probabilities(contexts);
+      outcome.latencies_ms.push_back(Milliseconds(Clock::now() - arrival));
+      if (i % kCheckEvery == 0) kept.emplace_back(answer.begin(), answer.end());
+    }
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const std::vector<float> expected =
+          ReferenceProbabilities(model_, RequestContexts(i * kCheckEvery));
+      outcome.largest_difference =
+          std::max(outcome.largest_difference, samples::LargestDifference(kept[i], expected));
+    }
+    return outcome;
+  }
+
+ private:
+  // What the users of request `number` have typed: any characters, the same each time.
+  std::vector<int> RequestContexts(std::size_t number) const {
+    std::vector<int> contexts(static_cast<std::size_t>(rows_) *
+                              static_cast<std::size_t>(model_.shape.context));
+    for (std::size_t i = 0; i < contexts.size(); ++i) {
+      contexts[i] = static_cast<int>((number * 31 + i * i * 7 + i) % samples::kCharacters);
+    }
+    return contexts;
+  }
+
+  const samples::Model& model_;
+  samples::DeviceModel device_model_;
+  const int rows_;
+};
+
+void WriteJson(const std::string& path, const std::string& device, const Outcome& outcome,
+               double promise_ms, bool checked) {
+  std::ofstream file(path);
+  file << "{\"device\": \"" << device << "\", \"load\": " << outcome.load
+       << ", \"promise_ms\": " << promise_ms
+       << ", \"results_checked\": " << (checked ? "true" : "false") << ", \"latencies_ms\": [";
+  for (std::size_t i = 0; i < outcome.latencies_ms.size(); ++i)
+    file << (i == 0 ? "" : ", ") << outcome.latencies_ms[i];
+  file << "]}\n";
+  if (!file) throw std::runtime_error("cannot write '" + path + "'");
+}
+
+int Run(int argc, char** argv) {
+  samples::Options options({
+      {"--model", "", "model file, as train writes it"},
+      {"--requests", "500", "requests to answer; 0 means as many as fit into --seconds"},
+      {"--seconds", "0", "how long the arrivals last, when --requests is 0"},
+      {"--batch", "16", "contexts per request"},
+      {"--load", "0.45", "busy time divided by time when alone: sets the rate of arrivals"},
+      {"--service-ms", "0", "time of one request when alone; 0 measures it first"},
+      {"--trace", "",
+       "take the distances of arrivals from this CSV file instead of a generated process"},
+      {"--seed", "1", "of the arrivals"},
+      {"--promise-ms", "25", "latency promise per request"},
+      {"--class", "high", "scheduling class: high, normal or low"},
+      {"--name", "serve", "shown by gpusharedctl"},
+      {"--device", "", "device to use; empty lets the server choose"},
+      {"--start-at", "0", "begin at this Unix time in seconds, to start together with others"},
+      {"--json", "", "write the outcome to this file"},
+  });
+  if (!options.Parse(argc, argv, "serve: answers next-character requests through gpushared"))
+    return 0;
+  const samples::Model model = samples::LoadModel(options.Text("--model"));
+  const double promise_ms = options.Number("--promise-ms", 0.001, 1e6);
+  const double load = options.Number("--load", 0.001, 100);
+  const auto seed = static_cast<std::uint32_t>(options.Integer("--seed", 0, 1 << 30));
+
+  const gpushared::Client client = samples::Require(gpushared::Client::Connect(
+      {.name = options.Text("--name"),
+       .scheduling_class = options.Class("--class"),
+       .latency_promise = std::chrono::duration_cast<std::chrono::nanoseconds>(
+           std::chrono::duration<double, std::milli>(promise_ms)),
+       .device = options.Text("--device")}));
+  Server server(client, model, options.Integer("--batch", 1, 1 << 16));
+  const double given_ms = options.Number("--service-ms", 0, 1e6);
+  const double service_ms = given_ms > 0 ? given_ms : server.ServiceMilliseconds();
+  const double gap_s = service_ms / load / 1000;
+
+  auto requests = static_cast<std::size_t>(options.Integer("--requests", 0, 100'000'000));
+  if (requests == 0)
+    requests = static_cast<std::size_t>(options.Number("--seconds", 0, 1e6) / gap_s);
+  if (requests == 0)
+    throw std::runtime_error("no request fits: give --requests, or more --seconds");
+  const std::string& trace = options.Text("--trace");
+  const std::vector<double> arrivals = trace.empty()
+                                           ? samples::BurstyArrivals(requests, gap_s, seed)
+                                           : samples::TraceArrivals(trace, requests, gap_s, seed);
+
+  samples::SleepUntilUnixTime(options.Number("--start-at", 0, 1e11));
+  Outcome outcome = server.Serve(arrivals);
+  outcome.load = service_ms * static_cast<double>(requests) / 1000 / arrivals.back();
+  const bool checked = outcome.largest_difference <= kDifferenceMax;
+  const auto late = std::count_if(outcome.latencies_ms.begin(), outcome.latencies_ms.end(),
+                                  [&](double latency) { return latency > promise_ms; });
+  std::printf(
+      "serve on %s: %zu requests, service %.2f ms, load %.2f, p50 %.2f ms, p99 %.2f ms, promise of "
+      "%.0f ms met "
+      "%.2f %%; answers %s the reference (largest difference %.1e, allowed %.0e)\n",
+      client.device().id.c_str(), requests, service_ms, outcome.load,
+      Percentile(outcome.latencies_ms, 0.5), Percentile(outcome.latencies_ms, 0.99), promise_ms,
+      100.0 * (1.0 - static_cast<double>(late) / static_cast<double>(requests)),
+      checked ? "agree with" : "DIFFER from", outcome.largest_difference, kDifferenceMax);
+  if (const std::string& json = options.Text("--json"); !json.empty()) {
+    WriteJson(json, client.device().id, outcome, promise_ms, checked);
+  }
+  return checked ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "serve: %s\n", error.what());
+    return 1;
+  }
+}
