@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device, one context, its sessions: the process that does the work.
+
+#ifndef GPUSHARED_SERVER_WORKER_WORKER_H_
+#define GPUSHARED_SERVER_WORKER_WORKER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gpushared/result.h"
+
+#include "ipc/unique_fd.h"
+#include "scheduler/device_lane.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+
+namespace gpushared::server {
+
+// What a session of this worker may use at most. Every refusal names the limit.
+struct SessionLimits {
+  std::uint32_t sessions_max = 128;
+  std::uint32_t modules_max = 256;                             // Loaded at one time.
+  std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
+  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images together.
+  std::uint32_t arenas_max = 64;
+  std::uint64_t arena_bytes_max = std::uint64_t{256} << 20;  // One arena.
+  std::uint64_t arenas_bytes_max = std::uint64_t{1} << 30;   // All arenas of a session.
+  std::uint32_t commands_taken_max = 1024;                   // Taken and not finished.
+  std::uint32_t requests_queued_max = 64;                    // Control frames not answered.
+};
+
+struct WorkerOptions {
+  // Makes the device; called once, on the thread that calls Run. The functions handed in
+  // may be called by any thread until the device is destroyed.
+  std::function<Result<std::unique_ptr<device::Device>>(device::WakeFunction wake,
+                                                        device::OutputFunction output)>
+      make_device;
+  std::string policy = "priority";  // A name of scheduler::PolicyCatalog.
+  scheduler::PolicyOptions policy_options;
+  scheduler::LaneOptions lane_options;
+  std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
+  SessionLimits limits;
+  // How long the device thread looks at its rings before it sleeps. Unset: 0 where
+  // DeviceInfo::spinning_pays is false, else 20 µs, or 50 µs with 4 and more CPUs.
+  std::optional<std::chrono::nanoseconds> spin_budget;
+  // Running work of a session that ended is asked to stop at once, and killed when it
+  // has not ended by then.
+  std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
+};
+
+// Runs until it was told to drain and the last session has ended, or the channel's other
+// end is closed (no further sessions then; those there finish first).
+//
+// Run is called once. The channel speaks ipc/wire/channel.h with the broker.
+class Worker {
+ public:
+  Worker(WorkerOptions options, ipc::UniqueFd channel);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // The process's exit code: 0 after a drain, 1 when the device or the policy could not
+  // be made (the reason is logged, and told to the broker where it listens).
+  int Run();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What `gpushared --worker` does: a Worker in a process of its own. Ignores SIGINT, SIGTERM
+// and SIGPIPE: the broker decides when a worker ends, by the channel or by SIGKILL.
+int RunWorker(WorkerOptions options, ipc::UniqueFd channel);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_WORKER_H_
