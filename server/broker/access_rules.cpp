@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/access_rules.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/config_values.h"
+
+namespace gpushared::server {
+namespace {
+
+constexpr std::uint32_t kRoot = 0;
+// A session that could map nothing would be accepted and then fail at its first allocation; this
+// is the device's mapping step.
+constexpr std::uint64_t kQuotaLeast = std::uint64_t{2} << 20;
+
+AccessRule Everything(std::uint32_t uid, std::string label) {
+  AccessRule rule;
+  rule.subject = AccessRule::Subject::kUser;
+  rule.id = uid;
+  rule.label = std::move(label);
+  rule.highest_class = scheduler::SchedulingClass::kHigh;
+  return rule;
+}
+
+bool Matches(const AccessRule& rule, const Peer& peer) {
+  switch (rule.subject) {
+    case AccessRule::Subject::kUser:
+      return rule.id == peer.uid;
+    case AccessRule::Subject::kGroup:
+      return rule.id == peer.gid ||
+             std::find(peer.groups.begin(), peer.groups.end(), rule.id) != peer.groups.end();
+    case AccessRule::Subject::kEveryone:
+      return true;
+  }
+  return false;
+}
+
+Status Denied(std::string message, const std::string& who) {
+  return {StatusCode::kPermissionDenied, std::move(message) + " [" + who + "]"};
+}
+
+}  // namespace
+
+std::string Peer::Who() const {
+  return "uid " + std::to_string(uid) + " pid " + std::to_string(pid);
+}
+
+AccessRules::AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid)
+    : rules_(std::move(rules)), own_uid_(own_uid) {
+  rules_.push_back(Everything(own_uid, "the server's own uid " + std::to_string(own_uid)));
+  if (own_uid != kRoot) rules_.push_back(Everything(kRoot, "root"));
+  AccessRule others;
+  others.label = "everyone else";
+  rules_.push_back(std::move(others));
+}
+
+const AccessRule& AccessRules::RuleFor(const Peer& peer) const {
+  const auto found = std::find_if(rules_.begin(), rules_.end(),
+                                  [&](const AccessRule& rule) { return Matches(rule, peer); });
+  return found != rules_.end() ? *found : rules_.back();
+}
+
+Status AccessRules::CheckShare(const AccessRule& rule, const AccessRequest& asked,
+                               const std::string& who) {
+  // Smaller is served first, so a class above the allowance compares less.
+  if (asked.scheduling_class < rule.highest_class) {
+    return Denied("class refused: asked for " + std::string(ClassName(asked.scheduling_class)) +
+                      ", the access rule for " + rule.label + " allows at most " +
+                      std::string(ClassName(rule.highest_class)),
+                  who);
+  }
+  if (asked.weight < 1 || asked.weight > scheduler::kWeightMax) {
+    return {StatusCode::kInvalidArgument,
+            "weight refused: asked for " + std::to_string(asked.weight) + ", allowed is 1 to " +
+                std::to_string(scheduler::kWeightMax) + " [" + who + "]"};
+  }
+  if (asked.weight > rule.max_weight) {
+    return Denied("weight refused: asked for " + std::to_string(asked.weight) +
+                      ", the access rule for " + rule.label + " allows at most " +
+                      std::to_string(rule.max_weight),
+                  who);
+  }
+  return Status::Ok();
+}
+
+Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& asked,
+                                         const Holdings& held, std::uint64_t device_bytes) const {
+  const AccessRule& rule = RuleFor(peer);
+  const std::string who = peer.Who();
+  if (Status status = CheckShare(rule, asked, who); !status.ok()) return status;
+  if (held.clients >= rule.clients_max) {
+    return Status(StatusCode::kLimitExceeded,
+                  "client refused: uid " + std::to_string(peer.uid) + " has " +
+                      std::to_string(held.clients) + " live clients, the access rule for " +
+                      rule.label + " allows " + std::to_string(rule.clients_max) + " [" + who +
+                      "]");
+  }
+  const std::uint64_t all = rule.memory.Of(device_bytes);
+  std::uint64_t quota = rule.client_memory ? rule.client_memory->Of(device_bytes) : all;
+  // Who may have the whole device is bounded by the device alone; a smaller allowance is a
+  // promise to the others, so the quotas handed out never add up to more.
+  if (all < device_bytes) {
+    quota = std::min(quota, all - std::min(all, held.granted_bytes));
+  }
+  if (quota < kQuotaLeast) {
+    return Status(StatusCode::kOutOfMemory,
+                  "client refused: the live clients of uid " + std::to_string(peer.uid) +
+                      " hold quotas of " + FormatBytes(held.granted_bytes) +
+                      " on this device, the access rule for " + rule.label + " allows " +
+                      FormatBytes(all) + " together [" + who + "]");
+  }
+  return quota;
+}
+
+bool AccessRules::MayAdminister(const Peer& peer) const {
+  return peer.uid == kRoot || peer.uid == own_uid_;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_ACCESS_RULES_H_
+#define GPUSHARED_SERVER_BROKER_ACCESS_RULES_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/config.h"
+
+namespace gpushared::server {
+
+// Who is at the other end of a connection, as the kernel says it; nothing in it was claimed by
+// the peer.
+struct Peer {
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::vector<std::uint32_t> groups;  // Supplementary groups.
+  std::int32_t pid = 0;               // For messages only: process ids are reused.
+
+  std::string Who() const;  // "uid 1000 pid 4121"
+};
+
+// What one uid holds at this moment.
+struct Holdings {
+  std::uint32_t clients = 0;        // Live sessions on all devices.
+  std::uint64_t granted_bytes = 0;  // Sum of their quotas on the asked device.
+};
+
+struct AccessRequest {
+  scheduler::SchedulingClass scheduling_class = scheduler::SchedulingClass::kNormal;
+  std::uint32_t weight = 1;
+};
+
+// Decides who may have what: the operator's rules in their order, then the built-in ones (the
+// server's own uid and root may have everything, everybody else at most class normal).
+//
+// Thread-compatible value; constant after construction.
+class AccessRules {
+ public:
+  AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid);
+
+  const AccessRule& RuleFor(const Peer& peer) const;
+
+  // The memory quota of the new session in bytes, or why it is refused.
+  Result<std::uint64_t> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
+                              std::uint64_t device_bytes) const;
+
+  // Whether class and weight are within the rule; also asked before a live change.
+  static Status CheckShare(const AccessRule& rule, const AccessRequest& asked,
+                           const std::string& who);
+
+  // Only root and the server's own uid administer.
+  bool MayAdminister(const Peer& peer) const;
+
+ private:
+  std::vector<AccessRule> rules_;
+  std::uint32_t own_uid_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_ACCESS_RULES_H_

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "scheduler/policy_catalog.h"
+
+#include <CLI/CLI.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::uint32_t kCpuThreadsMost = 1024;
+constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
+constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
+constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
+                                                            "error"};
+
+Status Refused(std::string_view option, const std::string& why) {
+  return {StatusCode::kInvalidArgument, "option " + std::string(option) + " refused: " + why};
+}
+
+Status Refused(std::string_view option, std::string_view asked, const std::string& allowed) {
+  return Refused(option, "asked for '" + Escaped(asked) + "', allowed is " + allowed);
+}
+
+Status SetPolicy(std::string_view value, Config& config) {
+  if (scheduler::FindPolicy(value) == nullptr) {
+    return Refused("policy", value, std::string(scheduler::PolicyNames()));
+  }
+  config.policy = value;
+  return Status::Ok();
+}
+
+Status SetDevice(std::string_view value, Config& config) {
+  if (value.empty()) return Refused("device", value, "auto or a list such as cpu:0,cpu:1");
+  config.device = value;
+  return Status::Ok();
+}
+
+Status SetCpuThreads(std::string_view value, Config& config) {
+  const Result<std::uint64_t> count = ParseCount(value, 1, kCpuThreadsMost);
+  if (!count.ok()) return Refused("cpu-threads", count.status().message());
+  config.cpu_threads = static_cast<std::uint32_t>(*count);
+  return Status::Ok();
+}
+
+Status SetMemory(std::string_view value, Config& config) {
+  const Result<std::uint64_t> bytes = ParseBytes(value);
+  if (!bytes.ok()) return Refused("memory", bytes.status().message());
+  if (*bytes < kMemoryLeast) {
+    return Refused("memory", value, "at least " + FormatBytes(kMemoryLeast));
+  }
+  config.memory_bytes = *bytes;
+  return Status::Ok();
+}
+
+Status SetSocket(std::string_view value, Config& config) {
+  // sun_path holds 108 bytes with its terminating zero.
+  constexpr std::size_t kPathBytesMax = 107;
+  if (value.empty() || value.size() > kPathBytesMax) {
+    return Refused("socket", value, "a path of 1 to " + std::to_string(kPathBytesMax) + " bytes");
+  }
+  config.socket = value;
+  return Status::Ok();
+}
+
+Status SetSlice(std::string_view value, Config& config) {
+  const Result<nanoseconds> slice = ParseDuration(value);
+  if (!slice.ok()) return Refused("slice", slice.status().message());
+  scheduler::PolicyOptions options;
+  options.slice = *slice;
+  if (const std::string_view why = scheduler::WhyInvalid(options); !why.empty()) {
+    return Refused("slice", "asked for '" + Escaped(value) + "': " + std::string(why));
+  }
+  config.slice = *slice;
+  return Status::Ok();
+}
+
+Status SetLowFloor(std::string_view value, Config& config) {
+  const Result<double> floor = ParseFraction(value);
+  if (!floor.ok()) return Refused("low-floor", floor.status().message());
+  scheduler::PolicyOptions options;
+  options.low_floor = *floor;
+  if (const std::string_view why = scheduler::WhyInvalid(options); !why.empty()) {
+    return Refused("low-floor", "asked for '" + Escaped(value) + "': " + std::string(why));
+  }
+  config.low_floor = *floor;
+  return Status::Ok();
+}
+
+Status SetLogLevel(std::string_view value, Config& config) {
+  const auto* found = std::find(kLogLevelNames.begin(), kLogLevelNames.end(), value);
+  if (found == kLogLevelNames.end()) {
+    return Refused("log-level", value, "trace, debug, info, warn or error");
+  }
+  config.log_level = static_cast<LogLevel>(found - kLogLevelNames.begin());
+  return Status::Ok();
+}
+
+// Every option that both the command line and the file can set.
+struct Option {
+  std::string_view name;
+  std::string_view metavariable;
+  std::string_view help;
+  Status (*apply)(std::string_view value, Config& config);
+};
+constexpr std::array kOptions = {
+    Option{"policy", "NAME",
+           "who runs next: fifo, round_robin, fair or priority (default priority)", SetPolicy},
+    Option{"device", "LIST", "auto, or a list such as cpu:0,cpu:1 (default auto)", SetDevice},
+    Option{"cpu-threads", "N", "executor threads of each cpu device (default: cores - 1)",
+           SetCpuThreads},
+    Option{"memory", "SIZE",
+           "device memory of each cpu device, for example 4GiB "
+           "(default: half of the machine's, shared out)",
+           SetMemory},
+    Option{"socket", "PATH",
+           "where clients connect (default: $GPUSHARED_SOCKET, else "
+           "/run/gpushared/gpushared.sock, else $XDG_RUNTIME_DIR/gpushared.sock)",
+           SetSocket},
+    Option{"slice", "DURATION", "time slice, for example 500us (default 2ms)", SetSlice},
+    Option{"low-floor", "FRACTION",
+           "part of device time that class low gets in any case "
+           "(default 0)",
+           SetLowFloor},
+    Option{"log-level", "LEVEL", "trace, debug, info, warn or error (default info)", SetLogLevel},
+};
+
+Status ApplyFile(const std::string& path, Config& config) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return {StatusCode::kNotFound, "config file " + Escaped(path) + " cannot be opened"};
+  }
+  std::string text(kConfigFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kConfigFileBytesMax) {
+    return {StatusCode::kInvalidArgument, "config file " + Escaped(path) + " refused: more than " +
+                                              FormatBytes(kConfigFileBytesMax)};
+  }
+  return ApplyConfigText(text, path, config);
+}
+
+ExitNow Usage(const std::string& message) {
+  return {.code = 2, .text = "gpushared: " + message + "\nsee gpushared --help\n"};
+}
+
+// The texts given on the command line, before any is judged.
+struct Given {
+  std::array<std::string, kOptions.size()> values;
+  std::array<CLI::Option*, kOptions.size()> options{};
+  std::string file;
+  WorkerRole role;
+};
+
+void Declare(CLI::App& app, Given& given) {
+  for (std::size_t i = 0; i < kOptions.size(); ++i) {
+    given.options[i] = app.add_option("--" + std::string(kOptions[i].name), given.values[i],
+                                      std::string(kOptions[i].help));
+    given.options[i]->type_name(std::string(kOptions[i].metavariable));
+  }
+  app.add_option("--config", given.file, "TOML file; the command line wins over it")
+      ->type_name("FILE");
+  app.add_option("--worker", given.role.channel_fd)->group("");
+  app.add_option("--worker-device", given.role.device)->group("");
+  app.add_option("--worker-generation", given.role.generation)->group("");
+}
+
+}  // namespace
+
+std::string_view LogLevelName(LogLevel level) {
+  return kLogLevelNames.at(static_cast<std::size_t>(level));
+}
+
+Machine Machine::Local() {
+  Machine machine;
+  machine.cores = std::max(1U, std::thread::hardware_concurrency());
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = ::sysconf(_SC_PAGESIZE);
+  if (pages > 0 && page_bytes > 0) {
+    machine.memory_bytes =
+        static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
+  }
+  return machine;
+}
+
+Status ApplyOption(std::string_view name, std::string_view value, Config& config) {
+  for (const Option& option : kOptions) {
+    if (option.name == name) return option.apply(value, config);
+  }
+  return {StatusCode::kNotFound, "option " + Escaped(name) + " is unknown"};
+}
+
+std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
+                                               const Machine& machine, std::string_view version) {
+  CLI::App app(
+      "Shares devices between processes. Clients connect over a Unix socket; see also "
+      "gpusharedctl.",
+      "gpushared");
+  Given given;
+  Declare(app, given);
+  app.set_version_flag("--version", "gpushared " + std::string(version));
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::ParseError& stop) {
+    if (stop.get_exit_code() != 0) return Usage(stop.what());
+    std::ostringstream text;
+    app.exit(stop, text, text);
+    return ExitNow{.code = 0, .text = text.str()};
+  }
+
+  Config config;
+  config.cpu_threads = std::max(1U, machine.cores - 1);
+  config.config_file = given.file;
+  if (!given.file.empty()) {
+    if (const Status status = ApplyFile(given.file, config); !status.ok()) {
+      return Usage(status.message());
+    }
+  }
+  for (std::size_t i = 0; i < kOptions.size(); ++i) {
+    if (given.options[i]->count() == 0) continue;
+    const Status status = kOptions[i].apply(given.values[i], config);
+    if (!status.ok()) return Usage(status.message());
+  }
+  if (config.memory_bytes == 0)
+    config.memory_bytes = std::max(kMemoryLeast, machine.memory_bytes / 2);
+  if (given.role.channel_fd >= 0) config.worker = given.role;
+  return config;
+}
+
+std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role) {
+  std::vector<std::string> arguments = {"--worker",
+                                        std::to_string(role.channel_fd),
+                                        "--worker-device",
+                                        role.device,
+                                        "--worker-generation",
+                                        std::to_string(role.generation),
+                                        "--policy",
+                                        config.policy,
+                                        "--cpu-threads",
+                                        std::to_string(config.cpu_threads),
+                                        "--memory",
+                                        std::to_string(config.memory_bytes) + "B",
+                                        "--slice",
+                                        std::to_string(config.slice.count()) + "ns",
+                                        "--low-floor",
+                                        std::to_string(config.low_floor),
+                                        "--log-level",
+                                        std::string(LogLevelName(config.log_level))};
+  return arguments;
+}
+
+std::vector<std::string> Describe(const Config& config) {
+  std::vector<std::string> lines = {
+      "policy = " + config.policy,
+      "device = " + config.device,
+      "cpu-threads = " + std::to_string(config.cpu_threads),
+      "memory = " + FormatBytes(config.memory_bytes),
+      "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
+      "slice = " + FormatDuration(config.slice),
+      "low-floor = " + std::to_string(config.low_floor),
+      "log-level = " + std::string(LogLevelName(config.log_level)),
+      "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};
+  for (const AccessRule& rule : config.access) {
+    lines.push_back("access: " + rule.label + ": highest class " +
+                    std::string(ClassName(rule.highest_class)) + ", weight up to " +
+                    std::to_string(rule.max_weight) + ", memory " + rule.memory.ToString() +
+                    (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +
+                    ", clients " + std::to_string(rule.clients_max));
+  }
+  return lines;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operator asked for, typed and checked, from the command line and a TOML file.
+
+#ifndef GPUSHARED_SERVER_CONFIG_H_
+#define GPUSHARED_SERVER_CONFIG_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "scheduler/types.h"
+#include "server/config_values.h"
+
+namespace gpushared::server {
+
+enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError };
+std::string_view LogLevelName(LogLevel level);
+
+inline constexpr std::uint32_t kClientsPerUidMax = 64;
+inline constexpr std::size_t kAccessRulesMax = 256;
+
+// What one user or group may ask for. The first rule that matches a client counts.
+//
+// Thread-compatible value.
+struct AccessRule {
+  enum class Subject : std::uint8_t { kUser, kGroup, kEveryone };
+  Subject subject = Subject::kEveryone;
+  std::uint32_t id = 0;  // uid or gid; unused for kEveryone.
+  std::string label;     // For people: "user 'alice' (uid 1000)".
+  scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
+  std::uint32_t max_weight = scheduler::kWeightMax;
+  // Of each device: what all live sessions of one uid may hold together, and one of them alone.
+  MemoryQuota memory;
+  std::optional<MemoryQuota> client_memory;       // Unset: as much as `memory` leaves.
+  std::uint32_t clients_max = kClientsPerUidMax;  // Live sessions of one uid, over all devices.
+};
+
+// Which part of the program this process is. The broker starts workers with the hidden options
+// that fill this.
+struct WorkerRole {
+  int channel_fd = -1;
+  std::string device;  // "cpu:0".
+  std::uint32_t generation = 1;
+};
+
+// Thread-compatible value; constant after parsing.
+struct Config {
+  std::string policy = "priority";
+  std::string device = "auto";     // As device::SelectDevices reads it.
+  std::uint32_t cpu_threads = 1;   // Executor threads of each cpu device.
+  std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
+  std::string socket;              // Empty: the usual places (ipc/socket_path.h).
+  std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
+  double low_floor = 0;  // Part of device time that class low gets in any case.
+  LogLevel log_level = LogLevel::kInfo;
+  std::string config_file;           // Empty: none was given.
+  std::vector<AccessRule> access;    // In order; the built-in rules come after these.
+  std::optional<WorkerRole> worker;  // Set: this process is a worker.
+};
+
+// Options that end the program before it serves: --help, --version, and refusals.
+struct ExitNow {
+  int code = 0;
+  std::string text;  // For stdout when code is 0, else for stderr.
+};
+
+// What the machine has, handed in so that tests choose it.
+struct Machine {
+  std::uint32_t cores = 1;
+  std::uint64_t memory_bytes = 0;
+  static Machine Local();
+};
+
+// Command line over file over built-in values. Exit code 2 for everything that is refused.
+std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
+                                               const Machine& machine, std::string_view version);
+
+// Sets what the TOML text names. Messages carry `file` and the line.
+Status ApplyConfigText(std::string_view text, std::string_view file, Config& config);
+
+// Sets one option from its text, whichever source it came from. `name` as on the command line,
+// without dashes: "low-floor". kNotFound for unknown names.
+Status ApplyOption(std::string_view name, std::string_view value, Config& config);
+
+// The options that start a worker with the same settings: ParseCommandLine reads them back.
+std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role);
+
+// One "name = value" per line, for the log at start.
+std::vector<std::string> Describe(const Config& config);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_CONFIG_H_

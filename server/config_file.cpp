@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The TOML side of the configuration. Values become the same text that the command line has, so
+// that both sources are judged by one set of rules.
+
+#include <grp.h>
+#include <pwd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "server/config.h"
+
+namespace gpushared::server {
+namespace {
+
+constexpr std::size_t kNameBufferBytes = std::size_t{64} << 10;
+
+// Where a message points: "config file /etc/gpushared.toml line 4: ".
+std::string At(std::string_view file, const toml::source_region& where) {
+  return "config file " + Escaped(file) + " line " + std::to_string(where.begin.line) + ": ";
+}
+
+Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
+
+// What would have been typed on the command line; nothing for kinds that have no such form.
+std::optional<std::string> AsText(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* number = node.as_floating_point()) {
+    std::string text = std::to_string(number->get());
+    return text;
+  }
+  const toml::array* list = node.as_array();
+  if (list == nullptr) return std::nullopt;
+  std::string joined;
+  for (const toml::node& item : *list) {
+    const auto* text = item.as_string();
+    if (text == nullptr) return std::nullopt;
+    joined += (joined.empty() ? "" : ",") + text->get();
+  }
+  return joined;
+}
+
+Result<std::uint32_t> UserId(const std::string& name) {
+  std::vector<char> buffer(kNameBufferBytes);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
+      found == nullptr) {
+    return Invalid("user '" + Escaped(name) + "' does not exist here");
+  }
+  return std::uint32_t{found->pw_uid};
+}
+
+Result<std::uint32_t> GroupId(const std::string& name) {
+  std::vector<char> buffer(kNameBufferBytes);
+  group entry{};
+  group* found = nullptr;
+  if (::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
+      found == nullptr) {
+    return Invalid("group '" + Escaped(name) + "' does not exist here");
+  }
+  return std::uint32_t{found->gr_gid};
+}
+
+Status SetNumericSubject(AccessRule& rule, AccessRule::Subject subject, const std::string& value) {
+  const Result<std::uint64_t> id = ParseCount(value, 0, 0xffff'fffeU);
+  if (!id.ok()) return id.status();
+  rule.subject = subject;
+  rule.id = static_cast<std::uint32_t>(*id);
+  rule.label = (subject == AccessRule::Subject::kUser ? "uid " : "gid ") + value;
+  return Status::Ok();
+}
+
+Status SetNamedSubject(AccessRule& rule, AccessRule::Subject subject, const std::string& value) {
+  const bool is_user = subject == AccessRule::Subject::kUser;
+  const Result<std::uint32_t> id = is_user ? UserId(value) : GroupId(value);
+  if (!id.ok()) return id.status();
+  rule.subject = subject;
+  rule.id = *id;
+  rule.label = (is_user ? "user '" : "group '") + Escaped(value) +
+               (is_user ? "' (uid " : "' (gid ") + std::to_string(*id) + ")";
+  return Status::Ok();
+}
+
+Status SetSubject(std::string_view key, const std::string& value, AccessRule& rule) {
+  using Subject = AccessRule::Subject;
+  if (key == "uid") return SetNumericSubject(rule, Subject::kUser, value);
+  if (key == "gid") return SetNumericSubject(rule, Subject::kGroup, value);
+  if (key == "user") return SetNamedSubject(rule, Subject::kUser, value);
+  return SetNamedSubject(rule, Subject::kGroup, value);
+}
+
+Status SetAllowance(std::string_view key, const std::string& value, AccessRule& rule) {
+  if (key == "highest_class") {
+    const std::optional<scheduler::SchedulingClass> parsed = ParseClass(value);
+    if (!parsed)
+      return Invalid("asked for '" + Escaped(value) + "', allowed is high, normal or low");
+    rule.highest_class = *parsed;
+    return Status::Ok();
+  }
+  if (key == "max_weight" || key == "clients_max") {
+    const bool is_weight = key == "max_weight";
+    const Result<std::uint64_t> count =
+        ParseCount(value, is_weight ? 1 : 0, is_weight ? scheduler::kWeightMax : kClientsPerUidMax);
+    if (!count.ok()) return count.status();
+    (is_weight ? rule.max_weight : rule.clients_max) = static_cast<std::uint32_t>(*count);
+    return Status::Ok();
+  }
+  const Result<MemoryQuota> quota = ParseMemoryQuota(value);
+  if (!quota.ok()) return quota.status();
+  if (key == "memory") {
+    rule.memory = *quota;
+  } else {
+    rule.client_memory = *quota;
+  }
+  return Status::Ok();
+}
+
+bool IsOneOf(std::string_view key, std::initializer_list<std::string_view> keys) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config& config) {
+  AccessRule rule;
+  int subjects = 0;
+  for (const auto& [key, node] : table) {
+    const std::string_view name = key.str();
+    const std::string where = At(file, node.source());
+    Status status;
+    if (name == "everyone") {
+      if (node.value<bool>() != true)
+        return Invalid(where + "access key everyone refused: allowed is true");
+      rule.label = "everyone";
+      ++subjects;
+      continue;
+    }
+    const bool is_subject = IsOneOf(name, {"uid", "gid", "user", "group"});
+    if (!is_subject &&
+        !IsOneOf(name, {"highest_class", "max_weight", "memory", "client_memory", "clients_max"})) {
+      return Invalid(where + "access key '" + Escaped(name) +
+                     "' is unknown, allowed are uid, user, gid, group, everyone, highest_class, "
+                     "max_weight, memory, client_memory and clients_max");
+    }
+    const std::optional<std::string> text = AsText(node);
+    if (!text) return Invalid(where + "access key " + std::string(name) + " refused: wrong type");
+    status = is_subject ? SetSubject(name, *text, rule) : SetAllowance(name, *text, rule);
+    if (!status.ok()) {
+      return Invalid(where + "access key " + std::string(name) + " refused: " + status.message());
+    }
+    subjects += is_subject ? 1 : 0;
+  }
+  if (subjects != 1) {
+    return Invalid(
+        At(file, table.source()) + "access entry refused: it names " + std::to_string(subjects) +
+        " subjects, allowed is exactly one of uid, user, gid, group and everyone = true");
+  }
+  config.access.push_back(std::move(rule));
+  return Status::Ok();
+}
+
+Status ApplyAccess(const toml::node& node, std::string_view file, Config& config) {
+  const toml::array* entries = node.as_array();
+  if (entries == nullptr) {
+    return Invalid(At(file, node.source()) + "access refused: write each entry under [[access]]");
+  }
+  if (entries->size() > kAccessRulesMax) {
+    return Invalid(At(file, node.source()) + "access refused: " + std::to_string(entries->size()) +
+                   " entries, allowed are " + std::to_string(kAccessRulesMax));
+  }
+  for (const toml::node& entry : *entries) {
+    const toml::table* table = entry.as_table();
+    if (table == nullptr) {
+      return Invalid(At(file, entry.source()) +
+                     "access refused: write each entry under [[access]]");
+    }
+    if (Status status = ApplyAccessEntry(*table, file, config); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
+  const toml::parse_result parsed = toml::parse(text, file);
+  if (!parsed) {
+    return Invalid(At(file, parsed.error().source()) + std::string(parsed.error().description()));
+  }
+  for (const auto& [key, node] : parsed.table()) {
+    const std::string_view name = key.str();
+    if (name == "access") {
+      if (Status status = ApplyAccess(node, file, config); !status.ok()) return status;
+      continue;
+    }
+    std::string option(name);
+    std::replace(option.begin(), option.end(), '_', '-');
+    const std::optional<std::string> value = AsText(node);
+    if (!value) {
+      return Invalid(At(file, node.source()) + "option " + Escaped(option) +
+                     " refused: allowed are text and numbers");
+    }
+    const Status status = ApplyOption(option, *value, config);
+    if (!status.ok()) return Invalid(At(file, node.source()) + status.message());
+  }
+  return Status::Ok();
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config_values.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+namespace gpushared::server {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+constexpr std::array kDurationUnits = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6},
+                                       Unit{"s", 1e9}};
+constexpr std::array kByteUnits = {Unit{"B", 1}, Unit{"KiB", 1024.0}, Unit{"MiB", 1024.0 * 1024},
+                                   Unit{"GiB", 1024.0 * 1024 * 1024},
+                                   Unit{"TiB", 1024.0 * 1024 * 1024 * 1024}};
+constexpr std::size_t kDigitsMax = 18;
+// In the order of the enumerators.
+constexpr std::array<std::string_view, scheduler::kSchedulingClasses> kClassNames = {
+    "high", "normal", "low"};
+
+// Splits "1.5ms" into 1.5 and "ms". False when there is no plain non-negative number in front.
+bool SplitNumber(std::string_view text, double& number, std::string_view& unit) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  if (digits == 0 || digits > kDigitsMax) return false;
+  const char* end = text.data() + digits;
+  const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc() || stop != end) return false;
+  unit = text.substr(digits);
+  return true;
+}
+
+Status Refused(std::string_view text, std::string_view allowed) {
+  return {StatusCode::kInvalidArgument,
+          "asked for '" + Escaped(text) + "', allowed is " + std::string(allowed)};
+}
+
+// `value` with at most two decimals and no trailing zeros.
+std::string Decimal(double value) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.2f", value);
+  std::string result(text.data());
+  result.erase(result.find_last_not_of('0') + 1);
+  if (result.ends_with('.')) result.pop_back();
+  return result;
+}
+
+}  // namespace
+
+Result<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
+  constexpr std::string_view kAllowed =
+      "a number with a unit: ns, us, ms or s, for example 2ms or 500us, up to 1000000s";
+  double number = 0;
+  std::string_view unit;
+  if (SplitNumber(text, number, unit)) {
+    for (const Unit& known : kDurationUnits) {
+      const double nanoseconds = number * known.factor;
+      if (unit == known.name && nanoseconds <= 1e15) {
+        return std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds + 0.5));
+      }
+    }
+  }
+  return Refused(text, kAllowed);
+}
+
+Result<std::uint64_t> ParseBytes(std::string_view text) {
+  constexpr std::string_view kAllowed =
+      "a number with a unit: B, KiB, MiB, GiB or TiB, for example 4GiB, up to 1024TiB";
+  double number = 0;
+  std::string_view unit;
+  if (SplitNumber(text, number, unit)) {
+    for (const Unit& known : kByteUnits) {
+      const double bytes = number * known.factor;
+      if (unit == known.name && bytes <= 0x1p50) return static_cast<std::uint64_t>(bytes);
+    }
+  }
+  return Refused(text, kAllowed);
+}
+
+Result<double> ParseFraction(std::string_view text) {
+  double number = 0;
+  std::string_view unit;
+  if (SplitNumber(text, number, unit) && (unit.empty() || unit == "%")) {
+    const double fraction = unit.empty() ? number : number / 100;
+    if (fraction <= 1) return fraction;
+  }
+  return Refused(text, "a fraction from 0 to 1 or a percentage from 0% to 100%");
+}
+
+Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end && !text.empty() && value >= least && value <= most) {
+    return value;
+  }
+  return Refused(text,
+                 "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+std::uint64_t MemoryQuota::Of(std::uint64_t device_bytes) const {
+  if (fraction == 0) return std::min(bytes, device_bytes);
+  return static_cast<std::uint64_t>(static_cast<double>(device_bytes) * fraction);
+}
+
+std::string MemoryQuota::ToString() const {
+  return fraction == 0 ? FormatBytes(bytes) : Decimal(fraction * 100) + "% of the device";
+}
+
+Result<MemoryQuota> ParseMemoryQuota(std::string_view text) {
+  if (text.ends_with('%')) {
+    Result<double> fraction = ParseFraction(text);
+    if (fraction.ok() && *fraction > 0) return MemoryQuota{.bytes = 0, .fraction = *fraction};
+  } else {
+    Result<std::uint64_t> bytes = ParseBytes(text);
+    if (bytes.ok() && *bytes > 0) return MemoryQuota{.bytes = *bytes, .fraction = 0};
+  }
+  return Refused(text, "a size such as 4GiB or a part of the device's memory such as 50%");
+}
+
+std::string_view ClassName(scheduler::SchedulingClass scheduling_class) {
+  return kClassNames.at(static_cast<std::size_t>(scheduling_class));
+}
+
+std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text) {
+  const auto* found = std::find(kClassNames.begin(), kClassNames.end(), text);
+  if (found == kClassNames.end()) return std::nullopt;
+  return static_cast<scheduler::SchedulingClass>(found - kClassNames.begin());
+}
+
+std::string FormatDuration(std::chrono::nanoseconds duration) {
+  const double nanoseconds = static_cast<double>(duration.count());
+  const Unit* chosen = kDurationUnits.data();
+  for (const Unit& unit : kDurationUnits) {
+    if (nanoseconds >= unit.factor) chosen = &unit;
+  }
+  return Decimal(nanoseconds / chosen->factor) + " " + std::string(chosen->name);
+}
+
+std::string FormatBytes(std::uint64_t bytes) {
+  const Unit* chosen = kByteUnits.data();
+  for (const Unit& unit : kByteUnits) {
+    if (static_cast<double>(bytes) >= unit.factor) chosen = &unit;
+  }
+  return Decimal(static_cast<double>(bytes) / chosen->factor) + " " + std::string(chosen->name);
+}
+
+std::string Escaped(std::string_view text, std::size_t bytes_max) {
+  std::string result;
+  for (const char c : text.substr(0, bytes_max)) {
+    if (c >= ' ' && c <= '~' && c != '\\') {
+      result += c;
+      continue;
+    }
+    std::array<char, 8> code{};
+    std::snprintf(code.data(), code.size(), "\\x%02x", static_cast<unsigned>(c) & 0xffU);
+    result += code.data();
+  }
+  if (text.size() > bytes_max) result += "...";
+  return result;
+}
+
+}  // namespace gpushared::server

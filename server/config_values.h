@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The quantities that operators write: durations, sizes, fractions. Every parser refuses what it
+// does not understand completely, and says what was asked and what is allowed.
+
+#ifndef GPUSHARED_SERVER_CONFIG_VALUES_H_
+#define GPUSHARED_SERVER_CONFIG_VALUES_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gpushared/result.h"
+
+#include "scheduler/types.h"
+
+namespace gpushared::server {
+
+// "250ns", "500us", "2ms", "1.5s": a number of at most nine digits and a unit, no sign.
+Result<std::chrono::nanoseconds> ParseDuration(std::string_view text);
+
+// "4GiB", "512MiB", "64KiB", "4096B": a number and a binary unit. A bare number is refused,
+// because nobody can tell whether it meant bytes.
+Result<std::uint64_t> ParseBytes(std::string_view text);
+
+// "0.25" or "25%", from 0 to 1.
+Result<double> ParseFraction(std::string_view text);
+
+// A whole number from `least` to `most`; nothing else may stand in `text`.
+Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most);
+
+// An amount of one device's memory: bytes, or a part of whatever the device has.
+//
+// Thread-compatible value.
+struct MemoryQuota {
+  std::uint64_t bytes = 0;  // Used when fraction is 0.
+  double fraction = 1.0;    // Of the device's memory; 0 when `bytes` counts.
+
+  std::uint64_t Of(std::uint64_t device_bytes) const;
+  std::string ToString() const;
+  friend bool operator==(const MemoryQuota&, const MemoryQuota&) = default;
+};
+Result<MemoryQuota> ParseMemoryQuota(std::string_view text);
+
+// "high", "normal", "low".
+std::string_view ClassName(scheduler::SchedulingClass scheduling_class);
+std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text);
+
+// In the largest unit that leaves a readable number: "2 ms", "1.5 GiB".
+std::string FormatDuration(std::chrono::nanoseconds duration);
+std::string FormatBytes(std::uint64_t bytes);
+
+// Text that somebody else wrote, safe to show on a terminal and in a log: control bytes and
+// non-ASCII become \xNN, and more than `bytes_max` bytes are cut with "...".
+std::string Escaped(std::string_view text, std::size_t bytes_max = 128);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_CONFIG_VALUES_H_

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/access_rules.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::server {
+namespace {
+
+using scheduler::SchedulingClass;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+constexpr std::uint32_t kOwn = 500;
+
+Peer User(std::uint32_t uid) { return {.uid = uid, .gid = uid, .groups = {}, .pid = 77}; }
+
+AccessRule Rule(AccessRule::Subject subject, std::uint32_t id) {
+  AccessRule rule;
+  rule.subject = subject;
+  rule.id = id;
+  rule.label = "subject " + std::to_string(id);
+  return rule;
+}
+
+TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
+  const AccessRules rules({}, kOwn);
+  const AccessRequest high = {.scheduling_class = SchedulingClass::kHigh, .weight = 1};
+  EXPECT_TRUE(rules.Admit(User(kOwn), high, {}, kGiB).ok());
+  EXPECT_TRUE(rules.Admit(User(0), high, {}, kGiB).ok());
+  const Status refused = rules.Admit(User(1000), high, {}, kGiB).status();
+  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("high"), HasSubstr("normal"), HasSubstr("uid 1000")));
+  EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB).value(), kGiB);
+}
+
+TEST(AccessRules, FirstMatchingRuleCountsEvenAgainstTheOwner) {
+  AccessRule strict = Rule(AccessRule::Subject::kUser, kOwn);
+  strict.highest_class = SchedulingClass::kLow;
+  const AccessRules rules({strict, Rule(AccessRule::Subject::kUser, kOwn)}, kOwn);
+  EXPECT_EQ(rules.Admit(User(kOwn), {}, {}, kGiB).status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST(AccessRules, GroupRulesMatchSupplementaryGroupsToo) {
+  AccessRule lab = Rule(AccessRule::Subject::kGroup, 42);
+  lab.highest_class = SchedulingClass::kHigh;
+  const AccessRules rules({lab}, kOwn);
+  const AccessRequest high = {.scheduling_class = SchedulingClass::kHigh, .weight = 1};
+  Peer member = User(1000);
+  EXPECT_FALSE(rules.Admit(member, high, {}, kGiB).ok());
+  member.groups = {7, 42};
+  EXPECT_TRUE(rules.Admit(member, high, {}, kGiB).ok());
+  member.groups.clear();
+  member.gid = 42;
+  EXPECT_TRUE(rules.Admit(member, high, {}, kGiB).ok());
+}
+
+TEST(AccessRules, WeightAboveTheRuleIsRefusedNotLowered) {
+  AccessRule light = Rule(AccessRule::Subject::kEveryone, 0);
+  light.max_weight = 5;
+  const AccessRules rules({light}, kOwn);
+  EXPECT_TRUE(rules.Admit(User(1), {.weight = 5}, {}, kGiB).ok());
+  EXPECT_THAT(rules.Admit(User(1), {.weight = 6}, {}, kGiB).status().message(),
+              AllOf(HasSubstr("6"), HasSubstr("at most 5")));
+  EXPECT_EQ(rules.Admit(User(1), {.weight = 0}, {}, kGiB).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST(AccessRules, ClientsOfOneUidAreCounted) {
+  AccessRule few = Rule(AccessRule::Subject::kEveryone, 0);
+  few.clients_max = 2;
+  const AccessRules rules({few}, kOwn);
+  EXPECT_TRUE(rules.Admit(User(1), {}, {.clients = 1}, kGiB).ok());
+  EXPECT_EQ(rules.Admit(User(1), {}, {.clients = 2}, kGiB).status().code(),
+            StatusCode::kLimitExceeded);
+}
+
+// Otherwise a user with an allowance of 1 GiB opens four clients and takes 4 GiB.
+TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
+  AccessRule half = Rule(AccessRule::Subject::kEveryone, 0);
+  half.memory = {.bytes = 0, .fraction = 0.5};
+  half.client_memory = MemoryQuota{.bytes = kGiB, .fraction = 0};
+  const AccessRules rules({half}, kOwn);
+  EXPECT_EQ(rules.Admit(User(1), {}, {}, 4 * kGiB).value(), kGiB);
+  EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB}, 4 * kGiB).value(), kGiB);
+  EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB + kGiB / 2}, 4 * kGiB).value(),
+            kGiB / 2);
+  EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = 2 * kGiB}, 4 * kGiB).status().code(),
+            StatusCode::kOutOfMemory);
+}
+
+TEST(AccessRules, WholeDeviceIsSharedNotHandedToTheFirst) {
+  const AccessRules rules({}, kOwn);
+  EXPECT_EQ(rules.Admit(User(1), {}, {.clients = 3, .granted_bytes = 3 * kGiB}, kGiB).value(),
+            kGiB);
+}
+
+TEST(AccessRules, OnlyOwnerAndRootAdminister) {
+  const AccessRules rules({Rule(AccessRule::Subject::kUser, 1000)}, kOwn);
+  EXPECT_TRUE(rules.MayAdminister(User(0)));
+  EXPECT_TRUE(rules.MayAdminister(User(kOwn)));
+  EXPECT_FALSE(rules.MayAdminister(User(1000)));
+}
+
+}  // namespace
+}  // namespace gpushared::server

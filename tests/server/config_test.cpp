@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""us;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr Machine kMachine = {.cores = 4, .memory_bytes = std::uint64_t{8} << 30};
+
+std::variant<Config, ExitNow> Parse(std::vector<const char*> options) {
+  options.insert(options.begin(), "gpushared");
+  return ParseCommandLine(options, kMachine, "9.8.7");
+}
+
+Config Accepted(std::vector<const char*> options) {
+  auto parsed = Parse(std::move(options));
+  if (const auto* refused = std::get_if<ExitNow>(&parsed)) {
+    ADD_FAILURE() << refused->text;
+    return {};
+  }
+  return std::get<Config>(parsed);
+}
+
+std::string RefusalOf(std::vector<const char*> options) {
+  auto parsed = Parse(std::move(options));
+  const auto* refused = std::get_if<ExitNow>(&parsed);
+  if (refused == nullptr) return "(accepted)";
+  EXPECT_EQ(refused->code, 2);
+  return refused->text;
+}
+
+std::string FileRefusalOf(std::string_view text) {
+  Config config;
+  const Status status = ApplyConfigText(text, "test.toml", config);
+  EXPECT_FALSE(status.ok());
+  return status.message();
+}
+
+TEST(Config, DefaultsComeFromTheMachine) {
+  const Config config = Accepted({});
+  EXPECT_EQ(config.policy, "priority");
+  EXPECT_EQ(config.device, "auto");
+  EXPECT_EQ(config.cpu_threads, 3U);
+  EXPECT_EQ(config.slice, 2ms);
+  EXPECT_FALSE(config.worker.has_value());
+}
+
+TEST(Config, CommandLineSetsEveryOption) {
+  const Config config = Accepted({"--policy", "fair", "--device", "cpu:0,cpu:1", "--cpu-threads",
+                                  "2", "--memory", "1GiB", "--socket", "/tmp/s.sock", "--slice",
+                                  "500us", "--low-floor", "10%", "--log-level", "debug"});
+  EXPECT_EQ(config.policy, "fair");
+  EXPECT_EQ(config.device, "cpu:0,cpu:1");
+  EXPECT_EQ(config.cpu_threads, 2U);
+  EXPECT_EQ(config.memory_bytes, std::uint64_t{1} << 30);
+  EXPECT_EQ(config.socket, "/tmp/s.sock");
+  EXPECT_EQ(config.slice, 500us);
+  EXPECT_DOUBLE_EQ(config.low_floor, 0.1);
+  EXPECT_EQ(config.log_level, LogLevel::kDebug);
+}
+
+TEST(Config, CommandLineWinsOverTheFile) {
+  const std::string path =
+      testing::TempDir() + "config_test_" + std::to_string(::getpid()) + ".toml";
+  std::ofstream(path) << "policy = \"fifo\"\nslice = \"5ms\"\n";
+  const Config config = Accepted({"--policy", "fair", "--config", path.c_str()});
+  EXPECT_EQ(config.policy, "fair");
+  EXPECT_EQ(config.slice, 5ms);
+  std::remove(path.c_str());
+}
+
+TEST(Config, BadOptionsAreRefusedWithWhatWasAskedAndWhatIsAllowed) {
+  EXPECT_THAT(RefusalOf({"--policy", "lottery"}), AllOf(HasSubstr("lottery"), HasSubstr("fifo")));
+  EXPECT_THAT(RefusalOf({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
+  EXPECT_THAT(RefusalOf({"--slice", "9000s"}), HasSubstr("9000s"));
+  EXPECT_THAT(RefusalOf({"--slice", "-2ms"}), HasSubstr("-2ms"));
+  EXPECT_THAT(RefusalOf({"--low-floor", "1.5"}), HasSubstr("1.5"));
+  EXPECT_THAT(RefusalOf({"--low-floor", "0.95"}), HasSubstr("0.95"));
+  EXPECT_THAT(RefusalOf({"--cpu-threads", "0"}), AllOf(HasSubstr("'0'"), HasSubstr("1 to")));
+  EXPECT_THAT(RefusalOf({"--memory", "1GB"}), AllOf(HasSubstr("1GB"), HasSubstr("GiB")));
+  EXPECT_THAT(RefusalOf({"--memory", "1MiB"}), AllOf(HasSubstr("1MiB"), HasSubstr("64 MiB")));
+  EXPECT_THAT(RefusalOf({"--log-level", "loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug")));
+  EXPECT_THAT(RefusalOf({"--frobnicate"}), HasSubstr("--frobnicate"));
+  EXPECT_THAT(RefusalOf({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
+  const std::string long_path(108, 'x');
+  EXPECT_THAT(RefusalOf({"--socket", long_path.c_str()}), HasSubstr("107"));
+}
+
+TEST(Config, VersionAndHelpEndWithCodeZero) {
+  const auto version = Parse({"--version"});
+  ASSERT_TRUE(std::holds_alternative<ExitNow>(version));
+  EXPECT_EQ(std::get<ExitNow>(version).code, 0);
+  EXPECT_THAT(std::get<ExitNow>(version).text, HasSubstr("gpushared 9.8.7"));
+  const auto help = Parse({"--help"});
+  ASSERT_TRUE(std::holds_alternative<ExitNow>(help));
+  EXPECT_THAT(std::get<ExitNow>(help).text,
+              AllOf(HasSubstr("--policy"), testing::Not(HasSubstr("--worker"))));
+}
+
+TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
+  const Config config =
+      Accepted({"--policy", "fair", "--cpu-threads", "2", "--memory", "1GiB", "--slice", "1500us",
+                "--low-floor", "0.25", "--log-level", "warn"});
+  const WorkerRole role = {.channel_fd = 7, .device = "cpu:1", .generation = 12};
+  const std::vector<std::string> written = WorkerArguments(config, role);
+  std::vector<const char*> arguments;
+  for (const std::string& argument : written) arguments.push_back(argument.c_str());
+
+  const Config read = Accepted(arguments);
+
+  EXPECT_EQ(read.policy, config.policy);
+  EXPECT_EQ(read.cpu_threads, config.cpu_threads);
+  EXPECT_EQ(read.memory_bytes, config.memory_bytes);
+  EXPECT_EQ(read.slice, config.slice);
+  EXPECT_DOUBLE_EQ(read.low_floor, config.low_floor);
+  EXPECT_EQ(read.log_level, config.log_level);
+  ASSERT_TRUE(read.worker.has_value());
+  EXPECT_EQ(read.worker->channel_fd, 7);
+  EXPECT_EQ(read.worker->device, "cpu:1");
+  EXPECT_EQ(read.worker->generation, 12U);
+}
+
+TEST(ConfigFile, SetsOptionsAndAccessRules) {
+  Config config;
+  const Status status = ApplyConfigText(R"(
+policy = "round_robin"
+device = ["cpu:0", "cpu:1"]
+cpu_threads = 2
+low_floor = 0.05
+
+[[access]]
+user = "root"
+highest_class = "high"
+
+[[access]]
+gid = 4242
+highest_class = "low"
+max_weight = 10
+memory = "50%"
+client_memory = "256MiB"
+clients_max = 3
+
+[[access]]
+everyone = true
+)",
+                                        "test.toml", config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.policy, "round_robin");
+  EXPECT_EQ(config.device, "cpu:0,cpu:1");
+  EXPECT_EQ(config.cpu_threads, 2U);
+  EXPECT_DOUBLE_EQ(config.low_floor, 0.05);
+  ASSERT_EQ(config.access.size(), 3U);
+  EXPECT_EQ(config.access[0].subject, AccessRule::Subject::kUser);
+  EXPECT_EQ(config.access[0].id, 0U);
+  const AccessRule& group = config.access[1];
+  EXPECT_EQ(group.subject, AccessRule::Subject::kGroup);
+  EXPECT_EQ(group.id, 4242U);
+  EXPECT_EQ(group.highest_class, scheduler::SchedulingClass::kLow);
+  EXPECT_EQ(group.max_weight, 10U);
+  EXPECT_EQ(group.memory.Of(1000), 500U);
+  EXPECT_EQ(group.client_memory->Of(std::uint64_t{1} << 40), std::uint64_t{256} << 20);
+  EXPECT_EQ(group.clients_max, 3U);
+  EXPECT_EQ(config.access[2].subject, AccessRule::Subject::kEveryone);
+}
+
+TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
+  EXPECT_THAT(FileRefusalOf("\npolcy = \"fair\""),
+              AllOf(HasSubstr("test.toml line 2"), HasSubstr("polcy")));
+  EXPECT_THAT(FileRefusalOf("policy = \"fair\"\nslice = \"soon\""),
+              AllOf(HasSubstr("line 2"), HasSubstr("soon"), HasSubstr("2ms")));
+  EXPECT_THAT(FileRefusalOf("slice = 2"), AllOf(HasSubstr("line 1"), HasSubstr("'2'")));
+  EXPECT_THAT(FileRefusalOf("policy = true"), HasSubstr("line 1"));
+  EXPECT_THAT(FileRefusalOf("\n\npolicy = "), HasSubstr("line 3"));
+  EXPECT_THAT(FileRefusalOf("[access]\nuid = 1"), HasSubstr("[[access]]"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nhighest_class = \"high\""), HasSubstr("0 subjects"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\ngid = 1"), HasSubstr("2 subjects"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = -1"), AllOf(HasSubstr("line 2"), HasSubstr("-1")));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuser = \"no such user\""), HasSubstr("no such user"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\ngroup = \"no such group\""), HasSubstr("no such group"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nhighest_class = \"root\""),
+              AllOf(HasSubstr("line 3"), HasSubstr("normal")));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemory = \"0%\""), HasSubstr("line 3"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
+}
+
+TEST(ConfigValues, QuantitiesAreReadCompletelyOrNotAtAll) {
+  EXPECT_EQ(ParseDuration("1.5s").value(), 1500ms);
+  EXPECT_EQ(ParseDuration("250ns").value().count(), 250);
+  for (const char* bad : {"", "ms", "2 ms", "2msx", "1e3s", "0x2s", "1..2s", "nan s", "inf",
+                          "99999999999999999999s"}) {
+    EXPECT_FALSE(ParseDuration(bad).ok()) << bad;
+  }
+  EXPECT_EQ(ParseBytes("1.5KiB").value(), 1536U);
+  for (const char* bad : {"", "12", "4G", "-1GiB", "99999999TiB"}) {
+    EXPECT_FALSE(ParseBytes(bad).ok()) << bad;
+  }
+  EXPECT_FALSE(ParseCount("12x", 0, 100).ok());
+  EXPECT_FALSE(ParseCount("", 0, 100).ok());
+  EXPECT_FALSE(ParseCount("18446744073709551616", 0, ~std::uint64_t{0}).ok());
+  EXPECT_DOUBLE_EQ(ParseFraction("12.5%").value(), 0.125);
+  EXPECT_FALSE(ParseFraction("101%").ok());
+}
+
+TEST(ConfigValues, ForeignTextIsShownWithoutControlBytes) {
+  EXPECT_EQ(Escaped("a\nb\x1b[31m\xff"), "a\\x0ab\\x1b[31m\\xff");
+  EXPECT_EQ(Escaped("abcdef", 3), "abc...");
+}
+
+}  // namespace
+}  // namespace gpushared::server
