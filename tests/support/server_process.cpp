@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/server_process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::testing {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+int ExitCode(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+bool Accepts(const std::string& socket_path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool connected =
+      ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  ::close(fd);
+  return connected;
+}
+
+std::string MakeFolder() {
+  std::string folder = (std::filesystem::temp_directory_path() / "gpushared-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  return folder;
+}
+
+}  // namespace
+
+pid_t StartProgram(const std::vector<std::string>& command, const std::string& log_path) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  const std::string path = log_path.empty() ? "/dev/null" : log_path;
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  const int log = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::execv(arguments[0], arguments.data());
+  ::_exit(127);
+}
+
+ProgramOutcome RunProgram(const std::vector<std::string>& command) {
+  const std::string folder = MakeFolder();
+  const std::string log = folder + "/output";
+  const pid_t pid = StartProgram(command, log);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  ProgramOutcome outcome{ExitCode(status), ReadAll(log)};
+  std::filesystem::remove_all(folder);
+  return outcome;
+}
+
+ServerProcess::ServerProcess(std::vector<std::string> arguments)
+    : folder_(MakeFolder()), socket_(folder_ + "/gpushared.sock") {
+  std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared", "--socket", socket_};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  pid_ = StartProgram(command, folder_ + "/log");
+  if (!Eventually([&] { return Accepts(socket_); }))
+    ADD_FAILURE() << "the server never answered:\n" << Log();
+}
+
+ServerProcess::~ServerProcess() {
+  if (pid_ > 0) {
+    // Workers live on without their broker to finish sessions; a test's end is the end.
+    const std::vector<pid_t> left = workers();
+    ::kill(pid_, SIGTERM);
+    ::kill(pid_, SIGTERM);
+    if (WaitForExit() < 0) ::kill(pid_, SIGKILL);
+    for (const pid_t worker : left) ::kill(worker, SIGKILL);
+  }
+  if (::testing::Test::HasFailure())
+    std::fprintf(stderr, "--- server log:\n%s---\n", Log().c_str());
+  std::filesystem::remove_all(folder_);
+}
+
+std::vector<pid_t> ServerProcess::workers() const {
+  std::ifstream children("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) +
+                         "/children");
+  std::vector<pid_t> pids{std::istream_iterator<pid_t>(children), std::istream_iterator<pid_t>()};
+  std::sort(pids.begin(), pids.end());
+  return pids;
+}
+
+std::string ServerProcess::Log() const { return ReadAll(folder_ + "/log"); }
+
+ProgramOutcome ServerProcess::Ctl(std::vector<std::string> arguments) const {
+  std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", socket_};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return RunProgram(command);
+}
+
+void ServerProcess::Signal(int signal) const { ::kill(pid_, signal); }
+
+int ServerProcess::WaitForExit() {
+  int status = 0;
+  const bool ended = Eventually([&] { return ::waitpid(pid_, &status, WNOHANG) != 0; });
+  if (!ended) return -1;
+  pid_ = -1;
+  return ExitCode(status);
+}
+
+namespace {
+
+std::size_t Entries(const std::string& folder) {
+  std::size_t count = 0;
+  DIR* directory = ::opendir(folder.c_str());
+  while (directory != nullptr && ::readdir(directory) != nullptr) ++count;
+  if (directory != nullptr) ::closedir(directory);
+  return count;
+}
+
+}  // namespace
+
+std::size_t OpenFileDescriptors(pid_t pid) {
+  return Entries("/proc/" + std::to_string(pid) + "/fd");
+}
+
+std::size_t MemoryMappings(pid_t pid) {
+  const std::string maps = ReadAll("/proc/" + std::to_string(pid) + "/maps");
+  return static_cast<std::size_t>(std::count(maps.begin(), maps.end(), '\n'));
+}
+
+}  // namespace gpushared::testing
