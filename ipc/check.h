@@ -13,7 +13,8 @@ namespace gpushared::ipc {
 // is only checked in debug builds is a hope.
 inline void Check(bool holds, const char* invariant,
                   std::source_location where = std::source_location::current()) {
-  if (holds) [[likely]] return;
+  if (holds) [[likely]]
+    return;
   std::fprintf(stderr, "%s:%u: our own invariant failed: %s\n", where.file_name(),
                static_cast<unsigned>(where.line()), invariant);
   std::abort();

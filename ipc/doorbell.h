@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sleeping and waking across processes, in both directions, without a lost wake-up and without
+// a system call while the other side is awake.
+//
+// Both directions are the same argument. The sleeper announces itself (A), then a full fence,
+// then looks once more for work (B), and sleeps only if there is none. The waker publishes
+// work (C), then a full fence, then looks whether a sleeper is announced (D). If the waker's D
+// missed the announcement A, then D's fence came before A's, so C is visible to B: the sleeper
+// finds the work and does not sleep. Otherwise D saw A and the waker wakes. Without both fences
+// each side may read old values (a store may pass a later load), and the wake-up is lost.
+//
+// std::atomic::wait cannot be used: its futexes are private to one process.
+
+#ifndef GPUSHARED_IPC_DOORBELL_H_
+#define GPUSHARED_IPC_DOORBELL_H_
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "gpushared/result.h"
+
+#include "ipc/unique_fd.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::ipc {
+
+// A sequentially consistent fence. tsan does not understand fences (it needs none to follow
+// the rings, whose tags carry acquire and release), so there it is a read-modify-write, which
+// is a full fence on every machine we build for.
+inline void FullFence() {
+#if defined(__SANITIZE_THREAD__)
+  std::atomic<int> line{0};
+  line.fetch_add(1, std::memory_order_seq_cst);
+  asm volatile("" ::: "memory");
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+inline void SpinPause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  asm volatile("" ::: "memory");
+#endif
+}
+
+enum class FutexResult { kWokenOrChanged, kTimedOut };
+
+// Sleeps while `word` equals `expected`, at most `timeout`. May return early for no reason.
+// Works on read-only mappings and between processes.
+FutexResult FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                      std::chrono::nanoseconds timeout);
+// Wakes all sleepers on `word`, in any process.
+void FutexWakeAll(std::atomic<std::uint32_t>& word);
+
+// Eventfd by which one client wakes its worker: non-blocking, closed on exec.
+Result<UniqueFd> MakeDoorbell();
+
+// Cores this process may run on; spinning with one is never worth it.
+unsigned UsableCores();
+
+// The worker's side of waiting for clients.
+//
+//   if (sleep.Announce([&] { return AnyRingHasRecord(); })) {
+//     epoll_wait(...);   // On the clients' eventfds, edge-triggered: they need not be read.
+//     sleep.Cancel();
+//   }
+//
+// Confined to the worker's device thread.
+class WorkerSleep {
+ public:
+  explicit WorkerSleep(WorkerPage& page) : page_(page) {}
+
+  // True: nothing is to be done and every client that publishes from now on writes its
+  // eventfd. False: `has_work` said there is work; the announcement is withdrawn.
+  template <typename HasWork>
+  bool Announce(HasWork has_work) {
+    // Relaxed: FullFence orders it before the loads in has_work.
+    page_.sleeping.store(1, std::memory_order_relaxed);
+    FullFence();
+    if (!has_work()) return true;
+    Cancel();
+    return false;
+  }
+
+  // Relaxed: a client that still sees 1 writes an eventfd in vain, nothing else.
+  void Cancel() { page_.sleeping.store(0, std::memory_order_relaxed); }
+
+ private:
+  WorkerPage& page_;
+};
+
+// The client's side of waking the worker.
+//
+// Thread-safe.
+class ClientDoorbell {
+ public:
+  // `page` outlives the doorbell, `eventfd` is borrowed.
+  ClientDoorbell(const WorkerPage& page, int eventfd) : page_(page), eventfd_(eventfd) {}
+
+  // Call after publishing one record or a batch. True when the worker had to be woken.
+  bool Ring() {
+    FullFence();
+    // Relaxed: ordered after the publication by the fence.
+    if (page_.sleeping.load(std::memory_order_relaxed) == 0) [[likely]]
+      return false;
+    Wake();
+    return true;
+  }
+
+  // Wakes the worker whether it sleeps or not.
+  void Wake();
+
+ private:
+  const WorkerPage& page_;
+  int eventfd_;
+};
+
+// The worker's side of waking threads of one client.
+//
+// Confined to the worker's device thread.
+class CompletionDoorbell {
+ public:
+  CompletionDoorbell(std::atomic<std::uint32_t>& event, const std::atomic<std::uint32_t>& waiting)
+      : event_(event), waiting_(waiting) {}
+
+  // Call once after a batch of publications: timelines, completion records, credit. True when
+  // a thread had to be woken. The client writes `waiting`; a lie costs it a wake-up of its own
+  // or costs us one system call per batch.
+  bool Ring() {
+    // Release: a waiter that reads the new count also sees what was published before it.
+    // A plain increment, not a read-modify-write: the worker is the only writer.
+    event_.store(event_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    FullFence();
+    if (waiting_.load(std::memory_order_relaxed) == 0) [[likely]]
+      return false;
+    FutexWakeAll(event_);
+    return true;
+  }
+
+ private:
+  std::atomic<std::uint32_t>& event_;
+  const std::atomic<std::uint32_t>& waiting_;
+};
+
+enum class WaitOutcome { kDone, kSliceOver };
+
+// The client's side of waiting for the worker.
+//
+// Thread-safe: each waiting thread uses its own or shares one.
+class CompletionWaiter {
+ public:
+  CompletionWaiter(const std::atomic<std::uint32_t>& event, std::atomic<std::uint32_t>& waiting)
+      : event_(event), waiting_(waiting) {}
+
+  // Returns kDone as soon as `done()` is true, after spinning for `spin` and then sleeping.
+  // kSliceOver after `slice` of sleep: the caller looks whether the session still lives and
+  // calls again. `done` is called often and reads shared words with acquire.
+  template <typename Done>
+  WaitOutcome Wait(Done done, std::chrono::nanoseconds spin, std::chrono::nanoseconds slice) {
+    using Clock = std::chrono::steady_clock;
+    if (done()) return WaitOutcome::kDone;
+    if (spin.count() > 0) {
+      // The clock costs as much as a pause: ask it every few rounds.
+      const auto end = Clock::now() + spin;
+      do {
+        for (int i = 0; i < 16; ++i) {
+          if (done()) return WaitOutcome::kDone;
+          SpinPause();
+        }
+      } while (Clock::now() < end);
+    }
+    const auto end = Clock::now() + slice;
+    // Counted, not set: several threads of a client may wait. Relaxed: FullFence orders it.
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    WaitOutcome outcome = WaitOutcome::kSliceOver;
+    for (;;) {
+      FullFence();
+      // Read before done(): whatever is published after done() looked changes the count, and
+      // the kernel refuses to sleep on a count that has changed.
+      const std::uint32_t seen = event_.load(std::memory_order_acquire);
+      if (done()) {
+        outcome = WaitOutcome::kDone;
+        break;
+      }
+      const auto left = end - Clock::now();
+      if (left.count() <= 0) break;
+      FutexWait(event_, seen, left);
+    }
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    return outcome;
+  }
+
+ private:
+  const std::atomic<std::uint32_t>& event_;
+  std::atomic<std::uint32_t>& waiting_;
+};
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_DOORBELL_H_

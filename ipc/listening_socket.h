@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_IPC_LISTENING_SOCKET_H_
+#define GPUSHARED_IPC_LISTENING_SOCKET_H_
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/unique_fd.h"
+
+namespace gpushared::ipc {
+
+// The broker's socket in the file system, and the proof that no other broker serves it.
+//
+// The proof is a lock on <path>.lock, which the kernel gives back when the broker dies however
+// it dies. Whoever has the lock may remove a socket file that is there: it is stale. The lock
+// file itself stays; removing it would let two brokers lock two different files of one name.
+//
+// Confined to the control thread. The destructor removes the socket file and gives the lock back.
+class ListeningSocket {
+ public:
+  struct Options {
+    std::string path;
+    mode_t mode = 0660;  // Of the socket file.
+    int backlog = 128;
+  };
+  // Non-blocking, close-on-exec. kUnavailable when another server has the lock.
+  static Result<ListeningSocket> Open(const Options& options);
+
+  ListeningSocket(ListeningSocket&&) noexcept;
+  ListeningSocket& operator=(ListeningSocket&&) noexcept;
+  ~ListeningSocket();
+
+  int fd() const { return socket_.get(); }
+  const std::string& path() const { return path_; }
+  // A socket file of an earlier server that had died was replaced.
+  bool replaced_stale() const { return replaced_stale_; }
+
+  // One connection, non-blocking and close-on-exec; empty when none waits.
+  Result<std::optional<UniqueFd>> Accept();
+
+  // Stops listening and removes the socket file; the lock stays until destruction.
+  void Close();
+
+ private:
+  ListeningSocket() = default;
+
+  std::string path_;
+  UniqueFd lock_;
+  UniqueFd socket_;
+  bool replaced_stale_ = false;
+};
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_LISTENING_SOCKET_H_

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory shared by file descriptor: created, sealed and mapped, or received, checked and mapped.
+
+#ifndef GPUSHARED_IPC_SHARED_SEGMENT_H_
+#define GPUSHARED_IPC_SHARED_SEGMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/check.h"
+#include "ipc/unique_fd.h"
+
+namespace gpushared::ipc {
+
+// A memfd and its mapping in this process. No segment has a name, so nothing can go stale;
+// the memory is gone when the last descriptor and mapping are.
+//
+// Mappings are not inherited by fork: a child must not become a second producer of its
+// parent's ring.
+//
+// Thread-compatible; the bytes are shared with another process.
+class SharedSegment {
+ public:
+  enum class Access { kReadOnly, kReadWrite };
+
+  struct CreateOptions {
+    const char* name = "gpushared";      // Shown in /proc/<pid>/maps, nothing else.
+    std::size_t bytes = 0;               // Whole pages.
+    Access access = Access::kReadWrite;  // Of our own mapping.
+    // After this call nobody can make a further writable mapping; ours stays writable.
+    bool peers_read_only = false;
+    // Take the memory now, so that a full machine refuses here and not as SIGBUS later.
+    bool reserve = true;
+  };
+  // Fixed size for ever: sealed against shrinking, growing and further seals.
+  static Result<SharedSegment> Create(const CreateOptions& options);
+
+  struct MapOptions {
+    std::size_t bytes = 0;  // The file must have exactly this size.
+    Access access = Access::kReadOnly;
+    // The file must be sealed against writing too: its bytes can never change again.
+    bool must_be_immutable = false;
+    // Fault all pages in now instead of one by one.
+    bool populate = false;
+    // For messages: "arena 3".
+    const char* what = "segment";
+  };
+  // Maps memory that a peer made. Refuses with kProtocolViolation what is not a memfd sealed
+  // against shrinking and growing (truncating it would be SIGBUS here) or has another size.
+  static Result<SharedSegment> Map(UniqueFd fd, const MapOptions& options);
+
+  SharedSegment();
+  SharedSegment(SharedSegment&&) noexcept;
+  SharedSegment& operator=(SharedSegment&&) noexcept;
+  ~SharedSegment();
+
+  bool valid() const { return mapping_ != nullptr; }
+  int fd() const { return fd_.get(); }  // Borrowed; for handing it to a peer.
+  // Closes our descriptor; the mapping stays.
+  void CloseFd() { fd_.Reset(); }
+  std::size_t size() const { return size_; }
+
+  // Writing through `bytes` or As is a fault when the mapping is read-only.
+  std::span<std::byte> bytes() const { return {address_, size_}; }
+  template <typename T>
+  T& As() const {
+    Check(size_ >= sizeof(T), "segment holds the struct it is used as");
+    return *reinterpret_cast<T*>(address_);
+  }
+
+ private:
+  struct Mapping;
+  Status MapWith(Access access, bool populate, const char* what);
+
+  UniqueFd fd_;
+  std::unique_ptr<Mapping> mapping_;
+  std::byte* address_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// A sealed memfd with a copy of `bytes`, for handing a module image to the worker.
+Result<UniqueFd> MakeImmutableMemory(const char* name, std::span<const std::byte> bytes);
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_SHARED_SEGMENT_H_

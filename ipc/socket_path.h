@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the server's socket is.
+
+#ifndef GPUSHARED_IPC_SOCKET_PATH_H_
+#define GPUSHARED_IPC_SOCKET_PATH_H_
+
+#include <functional>
+#include <string>
+
+#include "gpushared/result.h"
+
+namespace gpushared::ipc {
+
+inline constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
+inline constexpr const char* kSystemSocketFolder = "/run/gpushared";
+inline constexpr const char* kSocketFile = "gpushared.sock";
+
+// What the rules ask of the machine; tests put their own in.
+struct SocketSurroundings {
+  std::function<std::string(const char* variable)> environment;  // Empty when unset.
+  std::function<bool(const std::string& folder)> folder_writable;
+  std::function<bool(const std::string& path)> exists;
+  static SocketSurroundings Real();
+};
+
+// For the server: `asked` (--socket) if not empty, else $GPUSHARED_SOCKET, else
+// /run/gpushared/gpushared.sock if that folder is writable, else
+// $XDG_RUNTIME_DIR/gpushared.sock. kInvalidArgument when none applies or the path is longer than
+// a socket address holds.
+Result<std::string> ServerSocketPath(const std::string& asked,
+                                     const SocketSurroundings& around = SocketSurroundings::Real());
+
+// For clients: the same, but /run/gpushared/gpushared.sock counts if it exists.
+Result<std::string> ClientSocketPath(const std::string& asked,
+                                     const SocketSurroundings& around = SocketSurroundings::Real());
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_SOCKET_PATH_H_

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between the broker and its workers, over a SOCK_SEQPACKET pair. Both ends run the
+// same binary; the checks guard against our own mistakes and a worker gone mad, so a refused
+// message costs the worker, never the broker.
+
+#ifndef GPUSHARED_IPC_WIRE_CHANNEL_H_
+#define GPUSHARED_IPC_WIRE_CHANNEL_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/wire/control.h"
+#include "ipc/wire/frame.h"
+
+namespace gpushared::ipc {
+
+enum class ChannelType : std::uint16_t {
+  kReady = 1,             // Worker: the device is open; its description.
+  kAttach = 2,            // Broker: a new client. Fds: its socket, its pidfd.
+  kSessionStarted = 3,    // Worker.
+  kSessionEnded = 4,      // Worker; also when an attach was refused.
+  kAdminRequest = 5,      // Broker: verbs that workers answer, by `request`.
+  kChannelReply = 6,      // Worker: the answer to a broker's request.
+  kDrain = 7,             // Broker: take no new sessions, exit when the last has ended.
+  kTerminateSession = 8,  // Broker.
+  kSetSession = 9,        // Broker: new class or weight, live.
+};
+
+inline constexpr std::uint32_t kAttachFds = 2;
+// Header, fixed part and the largest tail, an admin reply.
+inline constexpr std::uint32_t kChannelMessageBytesMax = kAdminTextBytesMax + 1024;
+
+struct ReadyWire {
+  std::uint32_t version = kProtocolVersion;
+  std::uint32_t generation = 0;
+  DeviceWire device;
+};
+struct Ready {
+  static constexpr ChannelType kType = ChannelType::kReady;
+  std::uint32_t generation = 0;
+  DeviceDescription device;
+};
+
+// Who the kernel says is at the other end of a socket.
+struct PeerIdentity {
+  pid_t pid = 0;  // For messages only: process numbers are reused.
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+struct AttachWire {
+  std::uint64_t session = 0;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::uint32_t request = 0;       // Of the hello frame, repeated in the welcome.
+  std::uint64_t quota_bytes = 0;   // Device memory this client may hold.
+  std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
+  std::uint8_t reserved[3] = {};
+  std::uint32_t weight_max = 0;
+  HelloWire hello;
+};
+struct Attach {
+  static constexpr ChannelType kType = ChannelType::kAttach;
+  std::uint64_t session = 0;
+  PeerIdentity peer;
+  std::uint32_t request = 0;
+  std::uint64_t quota_bytes = 0;
+  ClientClass allowed_class = ClientClass::kNormal;
+  std::uint32_t weight_max = 1;
+  Hello hello;
+};
+
+struct SessionWire {  // kSessionStarted, kTerminateSession
+  std::uint64_t session = 0;
+};
+struct SessionStarted {
+  static constexpr ChannelType kType = ChannelType::kSessionStarted;
+  std::uint64_t session = 0;
+};
+struct TerminateSession {
+  static constexpr ChannelType kType = ChannelType::kTerminateSession;
+  std::uint64_t session = 0;
+};
+
+struct SessionEndedWire {
+  std::uint64_t session = 0;
+  std::uint32_t code = 0;  // StatusCode; kOk: the client closed its socket.
+  std::uint32_t text_bytes = 0;
+  // Then the text.
+};
+struct SessionEnded {
+  static constexpr ChannelType kType = ChannelType::kSessionEnded;
+  std::uint64_t session = 0;
+  Status status;
+};
+
+struct AdminRequest {  // On the wire: AdminWire.
+  static constexpr ChannelType kType = ChannelType::kAdminRequest;
+  Admin admin;
+};
+struct ChannelReply {  // On the wire: TextWire and the text.
+  static constexpr ChannelType kType = ChannelType::kChannelReply;
+  StatusCode code = StatusCode::kOk;
+  std::string text;  // JSON (or nothing) when code is kOk, else a sentence.
+};
+
+struct Drain {
+  static constexpr ChannelType kType = ChannelType::kDrain;
+};
+
+struct SetSessionWire {
+  std::uint64_t session = 0;
+  std::uint32_t weight = 0;  // 0: leave as it is.
+  std::uint8_t client_class = kKeepClass;
+  std::uint8_t reserved[3] = {};
+};
+struct SetSession {
+  static constexpr ChannelType kType = ChannelType::kSetSession;
+  std::uint64_t session = 0;
+  std::optional<ClientClass> client_class;
+  std::optional<std::uint32_t> weight;
+};
+
+std::vector<std::byte> Encode(const Ready&);
+std::vector<std::byte> Encode(const Attach&);
+std::vector<std::byte> Encode(const SessionStarted&);
+std::vector<std::byte> Encode(const TerminateSession&);
+std::vector<std::byte> Encode(const SessionEnded&);
+std::vector<std::byte> Encode(const AdminRequest&);
+std::vector<std::byte> Encode(const ChannelReply&);
+std::vector<std::byte> Encode(const Drain&);
+std::vector<std::byte> Encode(const SetSession&);
+
+template <>
+Result<Ready> Decode(std::span<const std::byte>);
+template <>
+Result<Attach> Decode(std::span<const std::byte>);
+template <>
+Result<SessionStarted> Decode(std::span<const std::byte>);
+template <>
+Result<TerminateSession> Decode(std::span<const std::byte>);
+template <>
+Result<SessionEnded> Decode(std::span<const std::byte>);
+template <>
+Result<AdminRequest> Decode(std::span<const std::byte>);
+template <>
+Result<ChannelReply> Decode(std::span<const std::byte>);
+template <>
+Result<Drain> Decode(std::span<const std::byte>);
+template <>
+Result<SetSession> Decode(std::span<const std::byte>);
+
+std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type);
+std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type);
+std::string_view ChannelTypeName(std::uint16_t type);
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_WIRE_CHANNEL_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completions: the records of the worker-to-client ring. Success makes none (the stream's
+// timeline word says it); they exist for a stream's first error and for marks.
+
+#ifndef GPUSHARED_IPC_WIRE_COMPLETION_H_
+#define GPUSHARED_IPC_WIRE_COMPLETION_H_
+
+#include <cstdint>
+
+#include "gpushared/status.h"
+
+#include "ipc/wire/command.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::ipc {
+
+// RecordHeader::op of a completion.
+enum class CompletionKind : std::uint8_t {
+  kError = 1,  // First error of the stream; the text is fetched by DescribeError.
+  kMark = 2,   // A kMark command was reached; with times, and a code when it was skipped.
+};
+
+// `header.sequence` and `stream` name the command. Times are CLOCK_MONOTONIC nanoseconds of
+// the host; 0 when the command never started.
+struct CompletionRecord {
+  RecordHeader header;
+  std::uint32_t stream = 0;
+  std::uint32_t code = 0;  // StatusCode.
+  std::uint64_t started_ns = 0;
+  std::uint64_t ended_ns = 0;
+  std::uint64_t reserved[3] = {};
+};
+static_assert(sizeof(CompletionRecord) == kGranuleBytes);
+
+// The validated value.
+struct CompletionNotice {
+  CommandId id;
+  CompletionKind kind = CompletionKind::kMark;
+  StatusCode code = StatusCode::kOk;
+  std::uint64_t started_ns = 0;
+  std::uint64_t ended_ns = 0;
+};
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_WIRE_COMPLETION_H_

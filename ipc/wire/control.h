@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control messages on a client's socket: the handshake, and everything bulky or rare. Each
+// exists as a fixed struct of the wire (XWire, optionally followed by a tail) and as a value
+// (X). Encode makes bytes from values; Decode is the only way back, and refuses with
+// kProtocolViolation (kVersionMismatch for another version) what no honest peer sends.
+
+#ifndef GPUSHARED_IPC_WIRE_CONTROL_H_
+#define GPUSHARED_IPC_WIRE_CONTROL_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/wire/frame.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::ipc {
+
+enum class MessageType : std::uint16_t {
+  // First frame of a connection; read by the broker.
+  kHello = 1,
+  kAdmin = 2,
+  kWhy = 3,
+  // Answers to the first frame. kWelcome carries kWelcomeFds in this order: command segment,
+  // completion segment, worker page, doorbell eventfd.
+  kWelcome = 16,
+  kRefused = 17,  // Also the answer to any later request that cannot be met.
+  kEnded = 18,    // Unsolicited, then the socket closes; and the answer to kWhy.
+  kAdminReply = 19,
+  // Client to worker, and its answer.
+  kLoadModule = 32,  // Carries one memfd, sealed against shrinking, growing and writing.
+  kModuleLoaded = 33,
+  kUnloadModule = 34,  // Answered by kDone. Takes effect after commands submitted before.
+  kDone = 35,
+  kResizeMemory = 36,
+  kMemoryResized = 37,
+  kAddArena = 38,
+  kArenaAdded = 39,  // Carries the arena's memfd.
+  kDescribeError = 40,
+  kErrorText = 41,
+};
+
+inline constexpr std::uint32_t kWelcomeFds = 4;
+inline constexpr std::size_t kNameBytes = 64;  // Fixed text fields, terminator included.
+inline constexpr std::size_t kDeviceNameBytes = 128;
+inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;         // One sentence, one error text.
+inline constexpr std::uint32_t kAdminTextBytesMax = 128 * 1024;  // One JSON document.
+inline constexpr std::uint32_t kKernelNameBytesMax = 4096;
+inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
+inline constexpr std::uint32_t kWeightMax = 1'000'000;
+// A later version may have a longer hello; its first word is still the version.
+inline constexpr std::uint32_t kFirstFrameBytesMax = 1024;
+
+// ---- hello
+
+struct HelloWire {
+  std::uint32_t version = kProtocolVersion;
+  std::uint8_t client_class = 0;
+  std::uint8_t reserved0[3] = {};
+  std::uint32_t weight = 1;  // 1 to kWeightMax.
+  std::uint32_t reserved1 = 0;
+  std::uint64_t latency_promise_ns = 0;  // 0: none.
+  char name[kNameBytes] = {};
+  char device[kNameBytes] = {};  // Empty: the broker chooses.
+};
+struct Hello {
+  static constexpr MessageType kType = MessageType::kHello;
+  ClientClass client_class = ClientClass::kNormal;
+  std::uint32_t weight = 1;
+  std::uint64_t latency_promise_ns = 0;  // 0: none.
+  std::string name;                      // At most 63 bytes, printable.
+  std::string device;
+};
+
+// ---- admin
+
+enum class AdminVerb : std::uint8_t {
+  kStatus = 1,
+  kClients = 2,  // gpusharedctl ps
+  kDevices = 3,
+  kTerminate = 4,
+  kSet = 5,
+  kDrain = 6,
+};
+inline constexpr std::uint8_t kAdminVerbMax = 6;
+inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
+
+struct AdminWire {
+  std::uint32_t version = kProtocolVersion;
+  std::uint8_t verb = 0;
+  std::uint8_t client_class = kKeepClass;  // kSet only.
+  std::uint16_t reserved0 = 0;
+  std::uint32_t weight = 0;  // kSet only; 0: leave as it is.
+  std::uint32_t reserved1 = 0;
+  std::uint64_t client = 0;  // Session id, for kTerminate and kSet.
+};
+struct Admin {
+  static constexpr MessageType kType = MessageType::kAdmin;
+  AdminVerb verb = AdminVerb::kStatus;
+  std::uint64_t client = 0;
+  std::optional<ClientClass> client_class;
+  std::optional<std::uint32_t> weight;
+};
+
+// ---- why: a client that saw EOF asks how its session ended.
+
+struct WhyWire {
+  std::uint32_t version = kProtocolVersion;
+  std::uint32_t reserved = 0;
+  std::uint64_t session = 0;
+};
+struct Why {
+  static constexpr MessageType kType = MessageType::kWhy;
+  std::uint64_t session = 0;
+};
+
+// ---- a device, as welcome and the worker's ready message describe it
+
+struct DeviceWire {
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t threads_per_block_max = 0;
+  std::uint32_t block_max[3] = {};
+  std::uint32_t grid_max[3] = {};
+  std::uint32_t shared_bytes_per_block_max = 0;
+  std::uint8_t preemption = 0;     // 0 between commands, 1 within a command.
+  std::uint8_t spinning_pays = 0;  // 0 or 1.
+  std::uint16_t reserved = 0;
+  char name[kDeviceNameBytes] = {};
+  char id[kNameBytes] = {};
+  char kind[kNameBytes] = {};
+};
+struct DeviceDescription {
+  std::string name, id, kind;
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t threads_per_block_max = 0;
+  std::array<std::uint32_t, 3> block_max = {};
+  std::array<std::uint32_t, 3> grid_max = {};
+  std::uint32_t shared_bytes_per_block_max = 0;
+  bool preempts_within_command = false;
+  bool spinning_pays = false;
+};
+
+// ---- welcome
+
+struct WelcomeWire {
+  std::uint32_t version = kProtocolVersion;
+  std::uint32_t generation = 0;  // Of the worker.
+  std::uint64_t session = 0;
+  std::uint64_t spin_ns = 0;  // How long a waiting client should spin before it sleeps.
+  std::uint64_t quota_bytes = 0;
+  std::uint64_t space_base = 0;   // Device address of the client's first byte.
+  std::uint64_t space_bytes = 0;  // Of the address range, mapped or not.
+  std::uint32_t command_granules = kCommandGranules;
+  std::uint32_t completion_granules = kCompletionGranules;
+  std::uint32_t streams_max = kStreamsMax;
+  std::uint32_t modules_max = kModulesMax;
+  std::uint32_t arenas_max = kArenasMax;
+  std::uint32_t arena_bytes_default = kArenaBytesDefault;
+  std::uint64_t arena_bytes_total_max = 0;  // Over all arenas of this client.
+  DeviceWire device;
+};
+struct Welcome {
+  static constexpr MessageType kType = MessageType::kWelcome;
+  std::uint32_t generation = 0;
+  std::uint64_t session = 0;
+  std::uint64_t spin_ns = 0;
+  std::uint64_t quota_bytes = 0;
+  std::uint64_t space_base = 0;
+  std::uint64_t space_bytes = 0;
+  std::uint64_t arena_bytes_total_max = 0;
+  DeviceDescription device;
+};
+
+// ---- refused, ended: a code and a sentence; admin reply: a code and JSON or a sentence
+
+struct TextWire {
+  std::uint32_t code = 0;  // StatusCode; kAdminReply alone may say kOk.
+  std::uint32_t text_bytes = 0;
+  // Then the text.
+};
+struct Refused {
+  static constexpr MessageType kType = MessageType::kRefused;
+  Status status;
+};
+struct Ended {
+  static constexpr MessageType kType = MessageType::kEnded;
+  Status status;
+};
+struct AdminReply {
+  static constexpr MessageType kType = MessageType::kAdminReply;
+  StatusCode code = StatusCode::kOk;
+  std::string text;  // JSON when code is kOk, else a sentence.
+};
+
+// ---- modules
+
+struct LoadModuleWire {
+  std::uint32_t module = 0;  // Chosen by the client, below kModulesMax, not in use.
+  std::uint32_t reserved = 0;
+  std::uint64_t bytes = 0;  // Of the memfd: 1 to kModuleImageBytesMax.
+};
+struct LoadModule {
+  static constexpr MessageType kType = MessageType::kLoadModule;
+  std::uint32_t module = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Followed by `kernels` entries: name, unsupported (texts), parameter_bytes,
+// static_shared_bytes, threads_per_block_max, parameter count (u32 each), then per parameter
+// offset and bytes (u32 each).
+struct ModuleLoadedWire {
+  std::uint32_t module = 0;
+  std::uint32_t kernels = 0;
+};
+struct ParameterDescription {
+  std::uint32_t offset = 0;
+  std::uint32_t bytes = 0;
+};
+struct KernelDescription {
+  std::string name;
+  std::string unsupported;  // Empty: it runs. Cut off at kTextBytesMax.
+  std::uint32_t parameter_bytes = 0;
+  std::uint32_t static_shared_bytes = 0;
+  std::uint32_t threads_per_block_max = 0;
+  std::vector<ParameterDescription> parameters;
+};
+struct ModuleLoaded {
+  static constexpr MessageType kType = MessageType::kModuleLoaded;
+  std::uint32_t module = 0;
+  std::vector<KernelDescription> kernels;
+};
+
+struct UnloadModuleWire {
+  std::uint32_t module = 0;
+  std::uint32_t reserved = 0;
+};
+struct UnloadModule {
+  static constexpr MessageType kType = MessageType::kUnloadModule;
+  std::uint32_t module = 0;
+};
+
+struct Done {
+  static constexpr MessageType kType = MessageType::kDone;
+};
+
+// ---- memory and arenas
+
+struct ResizeMemoryWire {
+  std::uint64_t bytes = 0;  // Wanted size of the mapped part, at most 2^48.
+};
+struct ResizeMemory {
+  static constexpr MessageType kType = MessageType::kResizeMemory;
+  std::uint64_t bytes = 0;
+};
+inline constexpr std::uint64_t kResizeBytesMax = std::uint64_t{1} << 48;
+
+struct MemoryResizedWire {
+  std::uint64_t mapped_bytes = 0;
+};
+struct MemoryResized {
+  static constexpr MessageType kType = MessageType::kMemoryResized;
+  std::uint64_t mapped_bytes = 0;
+};
+
+struct AddArenaWire {
+  std::uint64_t bytes = 0;  // A multiple of kArenaBytesStep, at most kArenaBytesMax.
+};
+struct AddArena {
+  static constexpr MessageType kType = MessageType::kAddArena;
+  std::uint64_t bytes = 0;
+};
+
+struct ArenaAddedWire {
+  std::uint32_t arena = 0;  // Below kArenasMax.
+  std::uint32_t reserved = 0;
+  std::uint64_t bytes = 0;
+};
+struct ArenaAdded {
+  static constexpr MessageType kType = MessageType::kArenaAdded;
+  std::uint32_t arena = 0;
+  std::uint64_t bytes = 0;
+};
+
+// ---- error text
+
+struct DescribeErrorWire {
+  std::uint32_t stream = 0;
+  std::uint32_t reserved = 0;
+};
+struct DescribeError {
+  static constexpr MessageType kType = MessageType::kDescribeError;
+  std::uint32_t stream = 0;
+};
+
+struct ErrorTextWire {
+  std::uint32_t stream = 0;
+  std::uint32_t code = 0;      // StatusCode of the stream's sticky error; kOk: it has none.
+  std::uint64_t sequence = 0;  // Of the command that failed; 0 with kOk.
+  std::uint32_t text_bytes = 0;
+  std::uint32_t reserved = 0;
+  // Then the text.
+};
+struct ErrorText {
+  static constexpr MessageType kType = MessageType::kErrorText;
+  std::uint32_t stream = 0;
+  std::uint64_t sequence = 0;
+  Status status;
+};
+
+// Payload of a frame of type T::kType. Texts that are too long are cut off at a UTF-8 boundary.
+std::vector<std::byte> Encode(const Hello&);
+std::vector<std::byte> Encode(const Admin&);
+std::vector<std::byte> Encode(const Why&);
+std::vector<std::byte> Encode(const Welcome&);
+std::vector<std::byte> Encode(const Refused&);
+std::vector<std::byte> Encode(const Ended&);
+std::vector<std::byte> Encode(const AdminReply&);
+std::vector<std::byte> Encode(const LoadModule&);
+// Check()s the limits: the worker refuses modules with more than kKernelsPerModuleMax kernels.
+std::vector<std::byte> Encode(const ModuleLoaded&);
+std::vector<std::byte> Encode(const UnloadModule&);
+std::vector<std::byte> Encode(const Done&);
+std::vector<std::byte> Encode(const ResizeMemory&);
+std::vector<std::byte> Encode(const MemoryResized&);
+std::vector<std::byte> Encode(const AddArena&);
+std::vector<std::byte> Encode(const ArenaAdded&);
+std::vector<std::byte> Encode(const DescribeError&);
+std::vector<std::byte> Encode(const ErrorText&);
+
+// The value in the payload of a frame of type T::kType; defined for every T above (and those
+// of channel.h). The caller has looked at the frame's type.
+template <typename T>
+Result<T> Decode(std::span<const std::byte> payload);
+template <>
+Result<Hello> Decode(std::span<const std::byte>);
+template <>
+Result<Admin> Decode(std::span<const std::byte>);
+template <>
+Result<Why> Decode(std::span<const std::byte>);
+template <>
+Result<Welcome> Decode(std::span<const std::byte>);
+template <>
+Result<Refused> Decode(std::span<const std::byte>);
+template <>
+Result<Ended> Decode(std::span<const std::byte>);
+template <>
+Result<AdminReply> Decode(std::span<const std::byte>);
+template <>
+Result<LoadModule> Decode(std::span<const std::byte>);
+template <>
+Result<ModuleLoaded> Decode(std::span<const std::byte>);
+template <>
+Result<UnloadModule> Decode(std::span<const std::byte>);
+template <>
+Result<Done> Decode(std::span<const std::byte>);
+template <>
+Result<ResizeMemory> Decode(std::span<const std::byte>);
+template <>
+Result<MemoryResized> Decode(std::span<const std::byte>);
+template <>
+Result<AddArena> Decode(std::span<const std::byte>);
+template <>
+Result<ArenaAdded> Decode(std::span<const std::byte>);
+template <>
+Result<DescribeError> Decode(std::span<const std::byte>);
+template <>
+Result<ErrorText> Decode(std::span<const std::byte>);
+
+// Decode for a frame that should be of type T::kType: any other type is a kProtocolViolation,
+// except that kRefused and kEnded become the Status they carry.
+template <typename T>
+Result<T> DecodeReply(const Frame& frame);
+
+// What each receiver allows.
+std::optional<FrameRule> FirstFrameRules(std::uint16_t type);   // Broker, new connection.
+std::optional<FrameRule> ClientFrameRules(std::uint16_t type);  // Worker, from a client.
+std::optional<FrameRule> ServerFrameRules(std::uint16_t type);  // Client, from broker or worker.
+
+std::string_view MessageTypeName(std::uint16_t type);  // "LoadModule"; "unknown".
+
+// Implementation of DecodeReply for frames of another type.
+Status UnexpectedReply(const Frame& frame, MessageType wanted);
+
+template <typename T>
+Result<T> DecodeReply(const Frame& frame) {
+  if (frame.type == static_cast<std::uint16_t>(T::kType)) return Decode<T>(frame.payload);
+  return UnexpectedReply(frame, T::kType);
+}
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_WIRE_CONTROL_H_

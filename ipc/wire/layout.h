@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes, limits and the memory that two processes share. Every number here is part of protocol
+// version 1; ipc/README.md lists each shared byte with its one writer and its check.
+
+#ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
+#define GPUSHARED_IPC_WIRE_LAYOUT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace gpushared::ipc {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+
+// Rings.
+inline constexpr std::size_t kGranuleBytes = 64;
+inline constexpr std::size_t kContinuationDataBytes = 60;
+inline constexpr std::uint32_t kCommandGranules = 4096;     // Client to worker, 256 KiB.
+inline constexpr std::uint32_t kCompletionGranules = 1024;  // Worker to client, 64 KiB.
+// Kernel parameters travel inside the record up to this size; larger ones in an arena.
+inline constexpr std::uint32_t kInlineParameterBytesMax = 4096;
+inline constexpr std::uint32_t kParameterBytesMax = 32764;
+inline constexpr std::uint32_t kContinuationsMax =
+    (kInlineParameterBytesMax + kContinuationDataBytes - 1) / kContinuationDataBytes;
+
+// What a client may name.
+inline constexpr std::uint32_t kStreamsMax = 256;  // Numbers 0..255; stream 0 always exists.
+inline constexpr std::uint32_t kModulesMax = 1024;
+inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
+inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
+inline constexpr std::uint32_t kArenasMax = 64;
+inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
+inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Of one arena.
+inline constexpr std::uint32_t kArenaBytesStep = 64u << 10;  // Arena sizes are multiples.
+inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
+
+// Launch geometry that no device goes beyond; a device's own limits are lower or equal.
+inline constexpr std::uint32_t kGridXMax = 0x7fffffff;
+inline constexpr std::uint32_t kGridYzMax = 65535;
+inline constexpr std::uint32_t kBlockXyMax = 1024;
+inline constexpr std::uint32_t kBlockZMax = 64;
+inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
+inline constexpr std::uint32_t kDynamicSharedBytesMax = 1u << 20;
+
+// Words with different writers stay this far apart: prefetchers fetch line pairs.
+inline constexpr std::size_t kWriterSeparationBytes = 128;
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+                  std::atomic<std::uint64_t>::is_always_lock_free,
+              "a lock inside shared memory would die with the process that holds it");
+
+// One cache line of a ring. The tag says which position of the ring's endless sequence of
+// granules the bytes belong to, so that old bytes and continuation bytes never look like a
+// fresh header; see tag_ring.h.
+struct alignas(kGranuleBytes) Granule {
+  std::atomic<std::uint32_t> tag;
+  std::byte data[kContinuationDataBytes];
+};
+static_assert(sizeof(Granule) == kGranuleBytes && std::is_standard_layout_v<Granule>);
+
+// Client to worker. The client maps it read-write, the worker read-only. Writer of every byte:
+// the client.
+struct CommandSegment {
+  // Position up to which the client has taken granules of the completion ring.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> completions_taken;
+  // How many threads of the client sleep, or are about to, on CompletionSegment::event.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> waiting;
+  alignas(kWriterSeparationBytes) Granule granules[kCommandGranules];
+};
+
+// Worker to client. The worker maps it read-write before sealing it against further writable
+// mappings, so the client can only read it. Writer of every byte: the worker.
+struct CompletionSegment {
+  // Position up to which the worker has taken granules of the command ring.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> granules_taken;
+  // Counts publications (timelines, completions, credit); the futex word of waiting clients.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> event;
+  // Per stream: sequence of the last command that has ended, with or without success.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> timeline[kStreamsMax];
+  alignas(kWriterSeparationBytes) Granule granules[kCompletionGranules];
+};
+
+// One per worker; every client maps it read-only. Writer of every byte: the worker.
+struct WorkerPage {
+  // 1 while the worker sleeps, or is about to, on its clients' eventfds.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> sleeping;
+};
+
+static_assert(offsetof(CommandSegment, waiting) == 128);
+static_assert(offsetof(CommandSegment, granules) == 256);
+static_assert(sizeof(CommandSegment) == 256 + 64 * std::size_t{kCommandGranules});
+static_assert(offsetof(CompletionSegment, event) == 128);
+static_assert(offsetof(CompletionSegment, timeline) == 256);
+static_assert(offsetof(CompletionSegment, granules) == 256 + 8 * std::size_t{kStreamsMax});
+static_assert(sizeof(CompletionSegment) ==
+              offsetof(CompletionSegment, granules) + 64 * std::size_t{kCompletionGranules});
+static_assert(sizeof(WorkerPage) == 128);
+
+// Sizes of the memfds: whole pages.
+constexpr std::size_t WholePages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+inline constexpr std::size_t kCommandSegmentBytes = WholePages(sizeof(CommandSegment));
+inline constexpr std::size_t kCompletionSegmentBytes = WholePages(sizeof(CompletionSegment));
+inline constexpr std::size_t kWorkerPageBytes = WholePages(sizeof(WorkerPage));
+
+// How urgent a client is, the most urgent first; same numbers as in the public API.
+enum class ClientClass : std::uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_WIRE_LAYOUT_H_
