@@ -26,8 +26,8 @@ class ChargeMeter {
  public:
   // What the owner keeps for each command in flight.
   struct Entry {
-    std::int64_t predicted_ns = 0;
-    std::int64_t level_at_start = 0;
+    std::uint64_t predicted_ns = 0;
+    std::uint64_t level_at_start = 0;
   };
 
   Entry Start(Duration predicted, TimePoint now);
@@ -41,13 +41,13 @@ class ChargeMeter {
  private:
   void Advance(TimePoint now);
 
-  // 2^-20 of a nanosecond per predicted nanosecond; with kCommandTimeMax no product
-  // leaves 63 bits.
   static constexpr int kFractionBits = 20;
 
-  std::int64_t level_ = 0;  // Time per predicted nanosecond since the device was idle.
-  std::int64_t carry_ = 0;  // What the division left over, brought into the next interval.
-  std::int64_t predicted_sum_ns_ = 0;
+  // Time per predicted nanosecond, in 2^-kFractionBits. Wraps around after months of
+  // never being idle, so only differences mean something.
+  std::uint64_t level_ = 0;
+  std::uint64_t carry_ = 0;  // What the division left over, brought into the next interval.
+  std::uint64_t predicted_sum_ns_ = 0;
   std::size_t in_flight_ = 0;
   TimePoint last_{};
   Duration busy_total_{};

@@ -60,7 +60,8 @@ class CommandQueue {
       slots_[(first_ + kept) & (slots_.size() - 1)] = candidate;
       ++kept;
     }
-    return count_ - std::exchange(count_, kept);
+    const std::size_t before = std::exchange(count_, kept);
+    return before - kept;
   }
 
  private:

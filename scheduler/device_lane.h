@@ -119,6 +119,8 @@ class DeviceLane {
     bool orphan = false;  // Its client was removed; the policy does not know it.
   };
 
+  static LaneCommand Bounded(const LaneCommand& command);
+  static Head HeadOf(const Client& state);
   CommandQueue& Queue(ClientId client);
   void OnQueueChanged(ClientId client, TimePoint now);
   void TellHead(ClientId client, Client& state, TimePoint now);
@@ -132,7 +134,7 @@ class DeviceLane {
   const LaneOptions options_;
   const LaneRules rules_;
   ClientTable<Client> clients_;
-  std::vector<InFlight> in_flight_;  // In order of submission.
+  std::vector<InFlight> in_flight_;  // In no order worth relying on.
   std::vector<std::uint64_t> removed_in_flight_;
   ChargeMeter meter_;
   Duration window_used_{};

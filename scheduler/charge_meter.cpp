@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/charge_meter.h"
+
+#include <algorithm>
+
+#include "scheduler/check.h"
+
+namespace gpushared::scheduler {
+
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+}  // namespace
+
+ChargeMeter::Entry ChargeMeter::Start(Duration predicted, TimePoint now) {
+  Advance(now);
+  // At least one nanosecond, so that there is always something to split by.
+  const auto predicted_ns = static_cast<std::uint64_t>(
+      std::clamp(predicted, Duration(1), Duration(kCommandTimeMax)).count());
+  predicted_sum_ns_ += predicted_ns;
+  ++in_flight_;
+  return {predicted_ns, level_};
+}
+
+Duration ChargeMeter::End(const Entry& entry, TimePoint now) {
+  Check(in_flight_ > 0, "a charge ended that had not started");
+  Advance(now);
+  predicted_sum_ns_ -= entry.predicted_ns;
+  --in_flight_;
+  Duration charge;
+  if (in_flight_ == 0) {
+    // What rounding has left over so far, less than a nanosecond per command.
+    charge = busy_total_ - charged_total_;
+    carry_ = 0;
+  } else {
+    const Wide split = Wide{level_ - entry.level_at_start} * entry.predicted_ns;
+    charge = Duration(static_cast<Duration::rep>(split >> kFractionBits));
+  }
+  charged_total_ += charge;
+  return charge;
+}
+
+void ChargeMeter::Advance(TimePoint now) {
+  if (now <= last_) return;
+  Duration left = now - last_;
+  last_ = now;
+  if (in_flight_ == 0) return;
+  busy_total_ += left;
+  while (left > Duration::zero()) {
+    // In parts, so that the shifted length stays within 64 bits.
+    const Duration part = std::min<Duration>(left, kCommandTimeMax);
+    left -= part;
+    const std::uint64_t total =
+        (static_cast<std::uint64_t>(part.count()) << kFractionBits) + carry_;
+    level_ += total / predicted_sum_ns_;
+    carry_ = total % predicted_sum_ns_;
+  }
+}
+
+}  // namespace gpushared::scheduler

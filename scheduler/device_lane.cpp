@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/device_lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/check.h"
+
+namespace gpushared::scheduler {
+
+namespace {
+
+void CheckSpec(const ClientSpec& spec) {
+  Check(spec.weight >= 1 && spec.weight <= kWeightMax, "a client's weight is out of range");
+}
+
+}  // namespace
+
+DeviceLane::DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& options)
+    : policy_(std::move(policy)), options_(options), rules_(policy_->rules()) {
+  Check(options_.in_flight_max > 0 && options_.high_in_flight_max > 0 &&
+            options_.beyond_window_max > 0,
+        "a lane that lets nothing onto its device");
+  in_flight_.reserve(options_.in_flight_max + options_.high_in_flight_max);
+  removed_in_flight_.reserve(options_.in_flight_max + options_.high_in_flight_max);
+}
+
+void DeviceLane::AddClient(ClientId client, const ClientSpec& spec, TimePoint now) {
+  CheckSpec(spec);
+  clients_.Add(client, Client{.spec = spec, .queue = {}});
+  policy_->OnClientAdded(client, spec, now);
+  settled_ = false;
+}
+
+void DeviceLane::ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now) {
+  CheckSpec(spec);
+  clients_.At(client).spec = spec;
+  policy_->OnClientChanged(client, spec, now);
+  settled_ = false;
+}
+
+std::span<const std::uint64_t> DeviceLane::RemoveClient(ClientId client, TimePoint now) {
+  clients_.Remove(client);
+  removed_in_flight_.clear();
+  for (InFlight& command : in_flight_) {
+    if (command.client != client) continue;
+    if (command.stop_pending) --stops_pending_;
+    command.stop_pending = false;
+    command.stop_asked = true;
+    command.orphan = true;
+    removed_in_flight_.push_back(command.command);
+  }
+  policy_->OnClientRemoved(client, now);
+  settled_ = false;
+  return removed_in_flight_;
+}
+
+void DeviceLane::Enqueue(ClientId client, const LaneCommand& command, TimePoint now) {
+  Client& state = clients_.At(client);
+  const bool becomes_head = state.queue.empty();
+  state.queue.PushBack({Bounded(command), next_arrival_++});
+  if (becomes_head) TellHead(client, state, now);
+}
+
+void DeviceLane::EnqueueFront(ClientId client, const LaneCommand& command, TimePoint now) {
+  Client& state = clients_.At(client);
+  // It arrived before all that is behind it, and must not fall back behind others.
+  const std::uint64_t arrival = state.queue.empty() ? next_arrival_++ : state.queue.front().arrival;
+  state.queue.PushFront({Bounded(command), arrival});
+  TellHead(client, state, now);
+}
+
+LaneCommand DeviceLane::Bounded(const LaneCommand& command) {
+  LaneCommand bounded = command;
+  bounded.predicted = std::clamp(command.predicted, Duration::zero(), Duration(kCommandTimeMax));
+  return bounded;
+}
+
+CommandQueue& DeviceLane::Queue(ClientId client) { return clients_.At(client).queue; }
+
+std::size_t DeviceLane::queued_count(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? 0 : state->queue.size();
+}
+
+void DeviceLane::OnQueueChanged(ClientId client, TimePoint now) {
+  TellHead(client, clients_.At(client), now);
+}
+
+void DeviceLane::TellHead(ClientId client, Client& state, TimePoint now) {
+  settled_ = false;
+  if (!state.queue.empty()) {
+    policy_->OnReady(client, HeadOf(state), now);
+    state.told_ready = true;
+  } else if (state.told_ready) {
+    policy_->OnIdle(client, now);
+    state.told_ready = false;
+  }
+}
+
+Head DeviceLane::HeadOf(const Client& state) {
+  const QueuedCommand& first = state.queue.front();
+  return {first.command.predicted, first.arrival, first.command.stoppable};
+}
+
+Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
+  const auto found = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                  [&](const InFlight& each) { return each.command == command; });
+  Check(found != in_flight_.end(), "a command completed that is not in flight");
+  const InFlight ended = *found;
+  *found = in_flight_.back();
+  in_flight_.pop_back();
+
+  const Charge charge{ended.client, meter_.End(ended.charge, now), ended.stop_asked};
+  if (ended.stop_pending) --stops_pending_;
+  if (ended.windowed) {
+    window_used_ -= ended.predicted;
+    --windowed_count_;
+  }
+  if (!ended.orphan) {
+    policy_->OnEnded(ended.client,
+                     Ended{.held = std::min<Duration>(charge.held, kCommandTimeMax),
+                           .predicted = ended.predicted,
+                           .stoppable = ended.stoppable,
+                           .stop_asked = ended.stop_asked},
+                     now);
+  }
+  settled_ = false;
+  return charge;
+}
+
+std::optional<Action> DeviceLane::Next(TimePoint now) {
+  if (stops_pending_ > 0) return TakePendingStop();
+  if (settled_ && (!wake_at_ || now < *wake_at_)) return {};
+
+  const Decision decision = policy_->Pick(now);
+  switch (decision.kind) {
+    case Decision::Kind::kStop:
+      MarkStops(decision.client);
+      return TakePendingStop();
+    case Decision::Kind::kRun: {
+      Client& state = clients_.At(decision.client);
+      Check(!state.queue.empty(), "the policy picked a client that is not ready");
+      if (Admits(decision.client, state)) return Submit(decision.client, state, now);
+      Check(!in_flight_.empty(), "the lane refused a command with nothing in flight");
+      break;
+    }
+    case Decision::Kind::kWait:
+      break;
+  }
+  Check(!decision.reconsider_at || *decision.reconsider_at > now,
+        "the policy asked to be asked again at once");
+  wake_at_ = decision.reconsider_at;
+  settled_ = true;
+  return {};
+}
+
+bool DeviceLane::IsWindowed(const Client& state) const {
+  return !rules_.classes_matter || state.spec.scheduling_class != SchedulingClass::kHigh;
+}
+
+bool DeviceLane::Admits(ClientId client, const Client& state) const {
+  // All in flight are of one client then, so any of them tells.
+  if (rules_.one_client_at_a_time && !in_flight_.empty() && in_flight_.front().client != client) {
+    return false;
+  }
+  if (!IsWindowed(state)) {
+    return in_flight_.size() - windowed_count_ < options_.high_in_flight_max;
+  }
+  if (windowed_count_ >= options_.in_flight_max) return false;
+  if (windowed_count_ < options_.beyond_window_max) return true;
+  return window_used_ + state.queue.front().command.predicted <= options_.window;
+}
+
+Action DeviceLane::Submit(ClientId client, Client& state, TimePoint now) {
+  const Head head = HeadOf(state);
+  const std::uint64_t command = state.queue.front().command.command;
+  const bool windowed = IsWindowed(state);
+  in_flight_.push_back(InFlight{.command = command,
+                                .client = client,
+                                .predicted = head.predicted,
+                                .charge = meter_.Start(head.predicted, now),
+                                .stoppable = head.stoppable,
+                                .windowed = windowed});
+  if (windowed) {
+    window_used_ += head.predicted;
+    ++windowed_count_;
+  }
+  state.queue.PopFront();
+  policy_->OnStarted(client, head, now);
+  TellHead(client, state, now);
+
+  std::uint8_t priority = 0;
+  if (rules_.classes_matter) {
+    priority = static_cast<std::uint8_t>(kSchedulingClasses - 1 -
+                                         static_cast<std::size_t>(state.spec.scheduling_class));
+  }
+  return {Action::Kind::kSubmit, client, command, priority};
+}
+
+void DeviceLane::MarkStops(ClientId client) {
+  for (InFlight& command : in_flight_) {
+    if (command.client != client || !command.stoppable || command.stop_asked) continue;
+    command.stop_asked = true;
+    command.stop_pending = true;
+    ++stops_pending_;
+  }
+  Check(stops_pending_ > 0, "the policy stopped a client that has nothing to stop");
+}
+
+Action DeviceLane::TakePendingStop() {
+  // Latest first: stopping an earlier command could let the device begin a later one.
+  const auto found = std::find_if(in_flight_.rbegin(), in_flight_.rend(),
+                                  [](const InFlight& each) { return each.stop_pending; });
+  Check(found != in_flight_.rend(), "a pending stop has no command");
+  found->stop_pending = false;
+  --stops_pending_;
+  return {Action::Kind::kStop, found->client, found->command, 0};
+}
+
+}  // namespace gpushared::scheduler

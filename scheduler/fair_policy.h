@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_FAIR_POLICY_H_
+#define GPUSHARED_SCHEDULER_FAIR_POLICY_H_
+
+#include "scheduler/fair_shares.h"
+#include "scheduler/policy.h"
+
+namespace gpushared::scheduler {
+
+// Shares device time among all clients that want it, in proportion to their weights.
+//
+// Time counts, as charged, not the number of commands. A client that is behind waits
+// at most a slice for one that runs a stoppable command. Classes play no part.
+class FairPolicy final : public Policy {
+ public:
+  explicit FairPolicy(const PolicyOptions& options) : shares_(options.slice) {}
+
+  void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientRemoved(ClientId client, TimePoint now) override;
+  void OnReady(ClientId client, const Head& head, TimePoint now) override;
+  void OnIdle(ClientId client, TimePoint now) override;
+  void OnStarted(ClientId client, const Head& head, TimePoint now) override;
+  void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  Decision Pick(TimePoint now) override;
+
+ private:
+  static constexpr FairShares::Level kOnlyLevel = 0;
+
+  FairShares shares_;
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_FAIR_POLICY_H_

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_FAIR_SHARES_H_
+#define GPUSHARED_SCHEDULER_FAIR_SHARES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "scheduler/client_table.h"
+#include "scheduler/policy.h"
+
+namespace gpushared::scheduler {
+
+// Accounts that share device time by weight, in up to kSchedulingClasses levels that
+// know nothing of each other. What the fair and priority policies have in common.
+//
+// Each client carries a virtual time: device time it was charged for, divided by its
+// weight. Of the ready clients of a level the one furthest behind runs next; what it
+// has on the device counts as if it had taken the predicted time already. A client
+// that was asleep is moved forward to the virtual time of its level, which never goes
+// back, so nobody is paid for time they did not ask for; one that is ahead stays
+// ahead, so nobody sheds a debt by sleeping.
+//
+// Thread-compatible.
+class FairShares {
+ public:
+  using Level = std::size_t;
+
+  explicit FairShares(Duration slice) : slice_(slice) {}
+
+  void Add(ClientId client, Level level, std::uint32_t weight);
+  void Change(ClientId client, Level level, std::uint32_t weight);
+  void Remove(ClientId client);
+  void OnReady(ClientId client);
+  void OnIdle(ClientId client);
+  void OnStarted(ClientId client, const Head& head, TimePoint now);
+  void OnEnded(ClientId client, const Ended& ended, TimePoint now);
+
+  Level LevelOf(ClientId client) { return accounts_.At(client).level; }
+  bool HasReady(Level level) const { return levels_[level].ready > 0; }
+  bool HasRunning(Level level) const { return levels_[level].running > 0; }
+  bool IsActive(Level level) const { return HasReady(level) || HasRunning(level); }
+  // Something runs that can be stopped and was not asked to.
+  bool HasStoppable(Level level) const { return levels_[level].stoppable > 0; }
+
+  // What the level would do if it had the device to itself: stop a client whose slice
+  // is over while another one is behind it, else run the one furthest behind.
+  Decision Pick(Level level, TimePoint now);
+  // Stops a client of the level; HasStoppable must hold.
+  Decision StopOne(Level level);
+
+ private:
+  // Virtual time is in units of nanoseconds / kVirtualScale at weight 1: fine enough to
+  // order short commands of heavy clients, and good for four years of device time.
+  static constexpr std::int64_t kVirtualScale = 64;
+
+  struct Account {
+    std::int64_t key = 0;  // What clients are ordered by: used, plus what is on the device.
+    bool ready = false;
+    std::uint8_t level = 0;
+    std::uint32_t running = 0;
+    std::uint32_t stoppable = 0;
+    std::uint32_t weight = 1;
+    std::int64_t used = 0;        // Virtual time.
+    std::int64_t remainder = 0;   // Of the division by weight; carried, so that no time is lost.
+    std::int64_t pending_ns = 0;  // Predicted device time of what is on the device.
+    TimePoint uncharged_since{};  // What runs has been charged for up to here.
+  };
+  struct LevelState {
+    std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
+    std::int64_t clock = 0;  // Virtual time of the level: of its client furthest behind.
+  };
+  using Item = ClientTable<Account>::Item;
+  struct Front {
+    const Item* best = nullptr;    // Ready, furthest behind.
+    const Item* second = nullptr;  // The next one.
+  };
+
+  static bool IsBehind(const Item& left, const Item* right);
+  std::int64_t PendingOf(Duration predicted, bool stoppable) const;
+  static void UpdateKey(Account& account);
+  // Leaves the level's clock at its active client furthest behind.
+  Front Scan(Level level);
+  void OnAsleep(const Account& account);
+  void Enter(Account& account);
+  void Leave(const Account& account);
+  // When `rival` gets ahead of what `account` will have used if it goes on.
+  TimePoint OvertakenAt(const Account& account, const Account& rival) const;
+
+  const Duration slice_;
+  ClientTable<Account> accounts_;
+  std::array<LevelState, kSchedulingClasses> levels_{};
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_FAIR_SHARES_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_FIFO_POLICY_H_
+#define GPUSHARED_SCHEDULER_FIFO_POLICY_H_
+
+#include <cstdint>
+
+#include "scheduler/client_table.h"
+#include "scheduler/policy.h"
+
+namespace gpushared::scheduler {
+
+// Runs commands in the order of their arrival, whoever they belong to.
+//
+// That is what a plain shared context does, and what the other policies are compared
+// with. Never stops anything.
+class FifoPolicy final : public Policy {
+ public:
+  void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientRemoved(ClientId client, TimePoint now) override;
+  void OnReady(ClientId client, const Head& head, TimePoint now) override;
+  void OnIdle(ClientId client, TimePoint now) override;
+  void OnStarted(ClientId client, const Head& head, TimePoint now) override;
+  void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  Decision Pick(TimePoint now) override;
+
+ private:
+  static constexpr std::uint64_t kNotReady = UINT64_MAX;
+
+  ClientTable<std::uint64_t> arrivals_;  // Of each client's head.
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_FIFO_POLICY_H_

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/priority_policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gpushared::scheduler {
+
+namespace {
+
+constexpr std::int64_t kMillion = 1'000'000;
+// What the low class was kept from for longer than this many slices is forgiven, so that
+// it cannot own the device after a long wait behind commands that cannot be stopped.
+constexpr std::int64_t kOwedSlicesMax = 4;
+
+std::optional<TimePoint> Earlier(std::optional<TimePoint> left, std::optional<TimePoint> right) {
+  if (!left || !right) return left ? left : right;
+  return std::min(*left, *right);
+}
+
+}  // namespace
+
+PriorityPolicy::PriorityPolicy(const PolicyOptions& options)
+    : slice_(options.slice),
+      hold_off_(options.hold_off),
+      floor_ppm_(std::llround(options.low_floor * static_cast<double>(kMillion))),
+      shares_(options.slice) {}
+
+void PriorityPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
+  EarnUpTo(now);
+  shares_.Add(client, LevelFor(spec), spec.weight);
+}
+
+void PriorityPolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {
+  EarnUpTo(now);
+  shares_.Change(client, LevelFor(spec), spec.weight);
+  NoteActivity(now);
+}
+
+void PriorityPolicy::OnClientRemoved(ClientId client, TimePoint now) {
+  EarnUpTo(now);
+  shares_.Remove(client);
+  NoteActivity(now);
+}
+
+void PriorityPolicy::OnReady(ClientId client, const Head&, TimePoint now) {
+  EarnUpTo(now);
+  shares_.OnReady(client);
+  NoteActivity(now);
+}
+
+void PriorityPolicy::OnIdle(ClientId client, TimePoint now) {
+  EarnUpTo(now);
+  shares_.OnIdle(client);
+  NoteActivity(now);
+}
+
+void PriorityPolicy::OnStarted(ClientId client, const Head& head, TimePoint now) {
+  EarnUpTo(now);
+  shares_.OnStarted(client, head, now);
+  NoteActivity(now);
+}
+
+void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
+  EarnUpTo(now);
+  if (floor_ppm_ > 0 && shares_.LevelOf(client) == kLowest) {
+    // Gaps it could use count against the floor, up to one slice: a rich gap does not
+    // take away what it is entitled to much later.
+    owed_ns_ = std::max<std::int64_t>(owed_ns_ - ended.held.count(), -slice_.count());
+  }
+  shares_.OnEnded(client, ended, now);
+  NoteActivity(now);
+}
+
+Decision PriorityPolicy::Pick(TimePoint now) {
+  EarnUpTo(now);
+  if (floor_ppm_ > 0) {
+    if (const std::optional<Decision> decision = PickFloorTurn(now)) return *decision;
+  }
+  Decision decision = PickByClass(now);
+  if (decision.kind != Decision::Kind::kStop) {
+    decision.reconsider_at = Earlier(decision.reconsider_at, FloorTurnDue(now));
+  }
+  return decision;
+}
+
+Decision PriorityPolicy::PickByClass(TimePoint now) {
+  for (Level level = 0; level < kSchedulingClasses; ++level) {
+    if (shares_.HasReady(level)) {
+      for (Level lower = kLowest; lower > level; --lower) {
+        if (shares_.HasStoppable(lower)) return shares_.StopOne(lower);
+      }
+      std::optional<TimePoint> held_off_until;
+      for (Level higher = 0; higher < level; ++higher) {
+        if (!inactive_since_[higher]) continue;
+        const TimePoint until = *inactive_since_[higher] + hold_off_;
+        if (until > now) held_off_until = std::max(held_off_until.value_or(until), until);
+      }
+      return held_off_until ? Decision::Wait(held_off_until) : shares_.Pick(level, now);
+    }
+    // Lower work waits for what is on the device of this class.
+    if (shares_.HasRunning(level)) return Decision::Wait();
+  }
+  return Decision::Wait();
+}
+
+std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
+  if (floor_turn_ == FloorTurn::kNone) {
+    // What it has on the device is not charged yet and may be what it is owed.
+    if (shares_.HasRunning(kLowest) || owed_ns_ < slice_.count()) return {};
+    if (!shares_.HasReady(kLowest) || !IsHigherActive()) return {};
+    floor_turn_ = FloorTurn::kEmptying;
+  }
+  if (floor_turn_ == FloorTurn::kEmptying) {
+    for (Level higher = 0; higher < kLowest; ++higher) {
+      if (shares_.HasStoppable(higher)) return shares_.StopOne(higher);
+    }
+    for (Level higher = 0; higher < kLowest; ++higher) {
+      if (shares_.HasRunning(higher)) return Decision::Wait();
+    }
+    floor_turn_ = FloorTurn::kRunning;
+    floor_turn_end_ = now + slice_;
+  }
+  if (now >= floor_turn_end_ || !shares_.IsActive(kLowest)) {
+    floor_turn_ = FloorTurn::kNone;
+    return {};
+  }
+  Decision decision = shares_.Pick(kLowest, now);
+  if (decision.kind != Decision::Kind::kStop) {
+    decision.reconsider_at = Earlier(decision.reconsider_at, floor_turn_end_);
+  }
+  return decision;
+}
+
+std::optional<TimePoint> PriorityPolicy::FloorTurnDue(TimePoint now) const {
+  if (floor_ppm_ == 0 || shares_.HasRunning(kLowest)) return {};
+  if (!shares_.HasReady(kLowest) || !IsHigherActive()) return {};
+  const std::int64_t missing_ns = slice_.count() - owed_ns_;
+  // A turn has just ended in which nothing ran; the next one is not started at once.
+  if (missing_ns <= 0) return now + slice_;
+  return now + Duration(missing_ns * kMillion / floor_ppm_ + 1);
+}
+
+bool PriorityPolicy::IsHigherActive() const {
+  for (Level higher = 0; higher < kLowest; ++higher) {
+    if (shares_.IsActive(higher)) return true;
+  }
+  return false;
+}
+
+void PriorityPolicy::EarnUpTo(TimePoint now) {
+  if (floor_ppm_ > 0 && now > earned_until_ && shares_.IsActive(kLowest)) {
+    const Duration span = std::min<Duration>(now - earned_until_, kCommandTimeMax);
+    const std::int64_t earned = span.count() * floor_ppm_ + owed_fraction_;
+    owed_ns_ = std::min(owed_ns_ + earned / kMillion, kOwedSlicesMax * slice_.count());
+    owed_fraction_ = earned % kMillion;
+  }
+  earned_until_ = std::max(earned_until_, now);
+}
+
+void PriorityPolicy::NoteActivity(TimePoint now) {
+  for (Level level = 0; level < kSchedulingClasses; ++level) {
+    const bool is_active = shares_.IsActive(level);
+    if (was_active_[level] && !is_active) inactive_since_[level] = now;
+    was_active_[level] = is_active;
+  }
+}
+
+}  // namespace gpushared::scheduler

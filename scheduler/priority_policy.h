@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_PRIORITY_POLICY_H_
+#define GPUSHARED_SCHEDULER_PRIORITY_POLICY_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "scheduler/fair_shares.h"
+#include "scheduler/policy.h"
+
+namespace gpushared::scheduler {
+
+// Serves the high class before the normal one and that before the low one; inside a
+// class, device time is shared by weight.
+//
+// A lower class fills gaps: it starts work only while no higher class has anything
+// ready or on the device, and not before the hold-off has passed, so that the short
+// pauses inside one request do not let it in. When higher work becomes ready, lower
+// work that can be stopped is stopped at once. With a floor, the low class earns that
+// part of all time in which it has work; whenever it is owed a slice it gets one, for
+// which the device is emptied of higher work first.
+class PriorityPolicy final : public Policy {
+ public:
+  explicit PriorityPolicy(const PolicyOptions& options);
+
+  LaneRules rules() const override { return {.classes_matter = true}; }
+
+  void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientRemoved(ClientId client, TimePoint now) override;
+  void OnReady(ClientId client, const Head& head, TimePoint now) override;
+  void OnIdle(ClientId client, TimePoint now) override;
+  void OnStarted(ClientId client, const Head& head, TimePoint now) override;
+  void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  Decision Pick(TimePoint now) override;
+
+ private:
+  using Level = FairShares::Level;
+  static constexpr Level kLowest = kSchedulingClasses - 1;
+
+  // The low class's slice against higher work.
+  enum class FloorTurn : std::uint8_t { kNone, kEmptying, kRunning };
+
+  static Level LevelFor(const ClientSpec& spec) {
+    return static_cast<Level>(spec.scheduling_class);
+  }
+  // Every event passes through these two, before and after it takes effect.
+  void EarnUpTo(TimePoint now);
+  void NoteActivity(TimePoint now);
+  // Empty when the low class is not to have the device against higher work now.
+  std::optional<Decision> PickFloorTurn(TimePoint now);
+  Decision PickByClass(TimePoint now);
+  // When the low class will be owed a slice, if it goes on waiting.
+  std::optional<TimePoint> FloorTurnDue(TimePoint now) const;
+  bool IsHigherActive() const;
+
+  const Duration slice_;
+  const Duration hold_off_;
+  const std::int64_t floor_ppm_;  // Integers keep decisions the same on every machine.
+  FairShares shares_;
+
+  std::array<bool, kSchedulingClasses> was_active_{};
+  std::array<std::optional<TimePoint>, kSchedulingClasses> inactive_since_{};
+
+  TimePoint earned_until_{};
+  std::int64_t owed_ns_ = 0;        // Device time owed to the low class.
+  std::int64_t owed_fraction_ = 0;  // Millionths of a nanosecond on top.
+  FloorTurn floor_turn_ = FloorTurn::kNone;
+  TimePoint floor_turn_end_{};
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_PRIORITY_POLICY_H_

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_ROUND_ROBIN_POLICY_H_
+#define GPUSHARED_SCHEDULER_ROUND_ROBIN_POLICY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "scheduler/client_table.h"
+#include "scheduler/policy.h"
+
+namespace gpushared::scheduler {
+
+// Gives the device to one client after the other, for equal slices of time.
+//
+// The holder keeps the device until its slice has passed or it has nothing left to
+// run, whichever is first; a command that can be stopped is stopped when the slice
+// ends. One that cannot be stopped overruns, and the overrun is paid back: following
+// slices are shorter by it, or left out. Nothing is owed for time in which nobody else
+// wanted the device. Classes and weights play no part.
+class RoundRobinPolicy final : public Policy {
+ public:
+  explicit RoundRobinPolicy(const PolicyOptions& options);
+
+  LaneRules rules() const override { return {.one_client_at_a_time = true}; }
+
+  void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientRemoved(ClientId client, TimePoint now) override;
+  void OnReady(ClientId client, const Head& head, TimePoint now) override;
+  void OnIdle(ClientId client, TimePoint now) override;
+  void OnStarted(ClientId client, const Head& head, TimePoint now) override;
+  void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  Decision Pick(TimePoint now) override;
+
+ private:
+  struct Account {
+    std::uint64_t place = 0;  // In the circle; ascending with arrival, never changed.
+    Duration debt{};          // Overrun not yet paid back.
+    std::size_t running = 0;
+    std::size_t stoppable = 0;  // Running, can be stopped, not asked to.
+    bool ready = false;
+  };
+
+  bool OthersReady(const Account& holder) const {
+    return ready_count_ > (holder.ready ? std::size_t{1} : std::size_t{0});
+  }
+  // The holder's part of Pick; empty when its turn is over.
+  std::optional<Decision> KeepHolder(TimePoint now);
+  Decision NextHolder();
+
+  const Duration slice_;
+  ClientTable<Account> accounts_;
+  std::size_t ready_count_ = 0;
+  std::uint64_t last_place_ = 0;    // Handed out.
+  std::uint64_t cursor_place_ = 0;  // Of the latest holder.
+
+  std::optional<ClientId> holder_;
+  Duration turn_budget_{};
+  std::optional<TimePoint> turn_end_;  // Set when the holder's first command starts.
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_ROUND_ROBIN_POLICY_H_
