@@ -31,10 +31,10 @@ struct Operand {
     kPair,     // a|b
   };
   Kind kind = Kind::kName;
-  bool negated = false;     // A leading '!' on a predicate.
-  std::string text;         // Spelling: name, literal, or the address base.
-  std::int64_t integer = 0; // Value of a literal (two's complement for large unsigned ones).
-  std::int64_t offset = 0;  // kName and kAddress.
+  bool negated = false;      // A leading '!' on a predicate.
+  std::string text;          // Spelling: name, literal, or the address base.
+  std::int64_t integer = 0;  // Value of a literal (two's complement for large unsigned ones).
+  std::int64_t offset = 0;   // kName and kAddress.
   std::vector<Operand> elements;
 };
 
@@ -46,40 +46,50 @@ struct Guard {
 struct Instruction {
   SourcePosition position;
   std::optional<Guard> guard;
-  std::string opcode;                   // "add"
-  std::vector<std::string> modifiers;   // "rn", "f32": without the dot, in order
-  std::vector<Operand> operands;        // Destination first, as written.
+  std::string opcode;                  // "add"
+  std::vector<std::string> modifiers;  // "rn", "f32": without the dot, in order
+  std::vector<Operand> operands;       // Destination first, as written.
 
   bool Has(std::string_view modifier) const;
-  std::string Spelling() const;         // "add.rn.f32"
+  std::string Spelling() const;  // "add.rn.f32"
 };
 
-struct Label { SourcePosition position; std::string name; };
-struct ScopeBegin { SourcePosition position; };
-struct ScopeEnd { SourcePosition position; };
+struct Label {
+  SourcePosition position;
+  std::string name;
+};
+struct ScopeBegin {
+  SourcePosition position;
+};
+struct ScopeEnd {
+  SourcePosition position;
+};
 
 // Kept verbatim (.pragma, .branchtargets with its list, ...). `text` ends as in the source.
-struct Directive { SourcePosition position; std::string text; };
+struct Directive {
+  SourcePosition position;
+  std::string text;
+};
 
 enum class StateSpace : std::uint8_t { kRegister, kShared, kLocal, kParameter, kConstant, kGlobal };
 
 // .reg, .shared, .local, .param, .const and .global declarations, one per name.
 struct Variable {
   SourcePosition position;
-  std::string linkage;                 // "", ".extern", ".visible", ".weak", ".common"
+  std::string linkage;  // "", ".extern", ".visible", ".weak", ".common"
   StateSpace space = StateSpace::kRegister;
-  std::uint32_t alignment = 0;         // 0 when not written.
-  std::uint8_t vector_size = 1;        // 2 or 4 for .v2/.v4.
-  std::string type;                    // "f32", "b8", "pred"
+  std::uint32_t alignment = 0;   // 0 when not written.
+  std::uint8_t vector_size = 1;  // 2 or 4 for .v2/.v4.
+  std::string type;              // "f32", "b8", "pred"
   std::string name;
-  std::uint32_t register_count = 0;    // %r<N>; 0 when it is a single register.
-  std::vector<std::uint64_t> extents;  // [4][8]; an empty extent [] is 0.
+  std::uint32_t register_count = 0;        // %r<N>; 0 when it is a single register.
+  std::vector<std::uint64_t> extents;      // [4][8]; an empty extent [] is 0.
   std::optional<std::string> initializer;  // Verbatim, without '='.
-  std::string attributes;              // Verbatim `.attribute(...)`, `.ptr ...`; usually empty.
+  std::string attributes;                  // Verbatim `.attribute(...)`, `.ptr ...`; usually empty.
 
   // Bytes of one element including vector size; 0 for pred.
   std::uint32_t ElementBytes() const;
-  std::uint64_t Bytes() const;         // All elements; 0 for `[]`.
+  std::uint64_t Bytes() const;             // All elements; 0 for `[]`.
   std::uint32_t NaturalAlignment() const;  // `alignment`, else that of the element.
 };
 
@@ -88,22 +98,22 @@ using Statement = std::variant<Instruction, Label, Variable, ScopeBegin, ScopeEn
 struct Function {
   SourcePosition position;
   bool is_entry = false;
-  std::string linkage;                    // ".visible", ".extern", ".weak" or "".
-  std::string attributes;                 // Verbatim, between .func and the name.
-  std::vector<Variable> returns;          // .func only.
+  std::string linkage;            // ".visible", ".extern", ".weak" or "".
+  std::string attributes;         // Verbatim, between .func and the name.
+  std::vector<Variable> returns;  // .func only.
   std::string name;
   std::vector<Variable> parameters;
-  std::vector<Directive> performance;     // .maxntid ..., .minnctapersm ..., .noreturn
+  std::vector<Directive> performance;          // .maxntid ..., .minnctapersm ..., .noreturn
   std::optional<std::vector<Statement>> body;  // Absent for a declaration.
 };
 
 using Item = std::variant<Function, Variable, Directive>;
 
 struct Module {
-  std::string version;       // "9.0"
-  std::string target;        // "sm_75" and options, verbatim
+  std::string version;  // "9.0"
+  std::string target;   // "sm_75" and options, verbatim
   std::uint32_t address_bits = 64;
-  std::vector<Item> items;   // In source order.
+  std::vector<Item> items;  // In source order.
 
   // First function of this name that has a body; null when there is none. Borrowed.
   const Function* FindFunction(std::string_view name) const;
