@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cpu/address_range.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "server/device/check.h"
+
+namespace gpushared::device {
+namespace {
+
+std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
+  return (bytes + step - 1) / step * step;
+}
+
+// Rounded down, so that what is called free is never more than there is.
+std::string Mebibytes(std::uint64_t bytes) {
+  if (bytes < (std::uint64_t{1} << 20)) return std::to_string(bytes / 1024) + " KiB";
+  return std::to_string(bytes >> 20) + " MiB";
+}
+
+void* Pointer(std::uint64_t address) {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+// Drops the pages: the next access finds zeros, and the machine has its memory back.
+void DropPages(std::uint64_t address, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  // A failure would leave a client's data behind for the next one.
+  Check(madvise(Pointer(address), bytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
+}
+
+Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
+  if (bytes == 0 || mprotect(Pointer(address), bytes, PROT_READ | PROT_WRITE) == 0) return {};
+  return {StatusCode::kOutOfMemory, "mapping refused: the system has no memory mapping left for " +
+                                        Mebibytes(bytes) + " (" + std::strerror(errno) + ")"};
+}
+
+}  // namespace
+
+bool MemoryBudget::TryTake(std::uint64_t bytes) {
+  std::uint64_t used = used_bytes_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > total_bytes_ - used) return false;
+  } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+void MemoryBudget::Return(std::uint64_t bytes) {
+  const std::uint64_t before = used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  Check(before >= bytes, "memory is returned once");
+}
+
+std::uint64_t MemoryBudget::free_bytes() const {
+  return total_bytes_ - used_bytes_.load(std::memory_order_relaxed);
+}
+
+Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
+                                                            std::shared_ptr<MemoryBudget> budget) {
+  const std::uint64_t quota = std::min(quota_bytes, budget->total_bytes());
+  const std::uint64_t bytes =
+      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, kMapStepBytes) + kModuleAreaBytes));
+  // Twice the size holds one aligned range wherever it lies; the rest goes back.
+  void* const found =
+      mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) {
+    return Status(StatusCode::kOutOfMemory, "address range refused: the system has no " +
+                                                Mebibytes(2 * bytes) + " of address space (" +
+                                                std::strerror(errno) + ")");
+  }
+  const auto start = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(found));
+  const std::uint64_t base = RoundUp(start, bytes);
+  if (base > start) munmap(found, base - start);
+  if (start + bytes > base) munmap(Pointer(base + bytes), start + bytes - base);
+  // Tenants' data belongs neither in a core dump nor in a child. Advice that an old
+  // kernel does not know costs nothing else.
+  madvise(Pointer(base), bytes, MADV_DONTDUMP);
+  madvise(Pointer(base), bytes, MADV_DONTFORK);
+  return std::unique_ptr<AddressRange>(new AddressRange(base, bytes, quota, std::move(budget)));
+}
+
+AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
+                           std::shared_ptr<MemoryBudget> budget)
+    : base_(base), bytes_(bytes), quota_bytes_(quota_bytes), budget_(std::move(budget)) {}
+
+AddressRange::~AddressRange() {
+  munmap(Pointer(base_), bytes_);
+  budget_->Return(used_bytes_);
+}
+
+Status AddressRange::Take(std::uint64_t bytes, const char* purpose) {
+  if (bytes > quota_bytes_ - used_bytes_) {
+    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
+                                          " asked, " + Mebibytes(quota_bytes_ - used_bytes_) +
+                                          " of the quota of " + Mebibytes(quota_bytes_) +
+                                          " are free"};
+  }
+  if (!budget_->TryTake(bytes)) {
+    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
+                                          " asked, " + Mebibytes(budget_->free_bytes()) +
+                                          " of the device's " + Mebibytes(budget_->total_bytes()) +
+                                          " are free"};
+  }
+  used_bytes_ += bytes;
+  return {};
+}
+
+void AddressRange::Return(std::uint64_t bytes) {
+  used_bytes_ -= bytes;
+  budget_->Return(bytes);
+}
+
+Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
+  const std::lock_guard lock(mutex_);
+  if (mapped_bytes > quota_bytes_) {
+    return Status(StatusCode::kOutOfMemory, "mapping refused: " + Mebibytes(mapped_bytes) +
+                                                " asked, the quota is " + Mebibytes(quota_bytes_));
+  }
+  const std::uint64_t before = this->mapped_bytes();
+  const std::uint64_t after = RoundUp(mapped_bytes, kMapStepBytes);
+  if (after < before) {
+    // First the bound, then the pages: no new work may begin on what goes back.
+    mapped_bytes_.store(after, std::memory_order_release);
+    DropPages(base_ + after, before - after);
+    Return(before - after);
+    return after;
+  }
+  if (Status taken = Take(after - before, "mapping"); !taken.ok()) return taken;
+  // Work that broke the promise to leave a returned part alone may have written to it.
+  if (before < accessible_bytes_) {
+    DropPages(base_ + before, std::min(after, accessible_bytes_) - before);
+  }
+  if (after > accessible_bytes_) {
+    if (Status made = MakeAccessible(base_ + accessible_bytes_, after - accessible_bytes_);
+        !made.ok()) {
+      Return(after - before);
+      return made;
+    }
+    accessible_bytes_ = after;
+  }
+  mapped_bytes_.store(after, std::memory_order_release);
+  return after;
+}
+
+Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes) {
+  if (bytes == 0) return Block{};
+  const std::lock_guard lock(mutex_);
+  // First fit: a client has few modules, and freed blocks are found again.
+  std::uint64_t address = module_base();
+  const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
+  for (const auto& [taken, taken_bytes] : module_blocks_) {
+    if (taken - address >= rounded) break;
+    address = taken + taken_bytes;
+  }
+  if (rounded > base_ + bytes_ - address) {
+    return Status(StatusCode::kOutOfMemory, "module refused: its variables take " +
+                                                Mebibytes(bytes) +
+                                                ", a client's modules "
+                                                "may take " +
+                                                Mebibytes(kModuleAreaBytes) + " together");
+  }
+  if (Status taken = Take(rounded, "module"); !taken.ok()) return taken;
+  if (Status made = MakeAccessible(address, rounded); !made.ok()) {
+    Return(rounded);
+    return made;
+  }
+  DropPages(address, rounded);
+  module_blocks_[address] = rounded;
+  return Block{.address = address, .bytes = rounded};
+}
+
+void AddressRange::ReturnModuleBlock(const Block& block) {
+  if (block.bytes == 0) return;
+  const std::lock_guard lock(mutex_);
+  Check(module_blocks_.erase(block.address) == 1, "a module block is returned once");
+  DropPages(block.address, block.bytes);
+  Return(block.bytes);
+}
+
+bool AddressRange::IsMapped(std::uint64_t address, std::uint64_t bytes) const {
+  const std::uint64_t mapped = mapped_bytes();
+  const std::uint64_t offset = address - base_;  // Wraps below base_, and is then too large.
+  return offset <= mapped && bytes <= mapped - offset;
+}
+
+}  // namespace gpushared::device

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_ADDRESS_RANGE_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_ADDRESS_RANGE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "gpushared/result.h"
+
+namespace gpushared::device {
+
+// The bytes that all clients of one device may use together. Thread-safe.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(std::uint64_t total_bytes) : total_bytes_(total_bytes) {}
+  MemoryBudget(const MemoryBudget&) = delete;
+  MemoryBudget& operator=(const MemoryBudget&) = delete;
+
+  bool TryTake(std::uint64_t bytes);
+  void Return(std::uint64_t bytes);
+  std::uint64_t total_bytes() const { return total_bytes_; }
+  std::uint64_t free_bytes() const;
+
+ private:
+  const std::uint64_t total_bytes_;
+  // Relaxed everywhere: the count orders nothing but itself.
+  std::atomic<std::uint64_t> used_bytes_{0};
+};
+
+// Module variables are placed and counted in pages.
+inline constexpr std::uint64_t kPageBytes = 4096;
+inline constexpr std::uint64_t kMapStepBytes = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
+// Top part of every range, for the variables of the client's modules. They lie inside
+// the range, so one mask fences them together with the client's own memory, and
+// outside the mapped part, so that an allocation never meets them.
+inline constexpr std::uint64_t kModuleAreaBytes = std::uint64_t{256} << 20;
+
+// A power of two of this process's address space, aligned to its size, and the memory
+// mapped into it: the client's own from the bottom, module variables at the top.
+//
+// Memory given back is replaced by zero pages at once but stays accessible: a kernel
+// of the same client that still runs and reads it then meets zeros, not a fault of
+// this whole process. What no client ever mapped is inaccessible.
+//
+// Thread-safe, except that one Resize runs at a time.
+class AddressRange {
+ public:
+  // A part of the module area.
+  struct Block {
+    std::uint64_t address = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  // `quota_bytes` is cut to what the budget has in total.
+  static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
+                                                       std::shared_ptr<MemoryBudget> budget);
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+  ~AddressRange();
+
+  std::uint64_t base() const { return base_; }
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_acquire); }
+  // The word behind mapped_bytes(), for executors that read it before each block.
+  const std::atomic<std::uint64_t>& mapped_word() const { return mapped_bytes_; }
+  // Device address of the module area; it ends with the range.
+  std::uint64_t module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
+
+  // As Space::Resize.
+  Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
+  // Zeroed, page aligned, counted against the quota. `bytes` may be 0.
+  Result<Block> TakeModuleBlock(std::uint64_t bytes);
+  void ReturnModuleBlock(const Block& block);
+
+  // Whether [address, address + bytes) is part of the client's own mapped memory.
+  bool IsMapped(std::uint64_t address, std::uint64_t bytes) const;
+
+ private:
+  AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
+               std::shared_ptr<MemoryBudget> budget);
+  // Counts `bytes` against quota and budget. Needs mutex_.
+  Status Take(std::uint64_t bytes, const char* purpose);
+  void Return(std::uint64_t bytes);
+
+  const std::uint64_t base_;
+  const std::uint64_t bytes_;
+  const std::uint64_t quota_bytes_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  // Stored with release once the memory is accessible; read by executor threads.
+  std::atomic<std::uint64_t> mapped_bytes_{0};
+
+  std::mutex mutex_;
+  std::uint64_t used_bytes_ = 0;                          // Protected by mutex_.
+  std::uint64_t accessible_bytes_ = 0;                    // From base_; protected by mutex_.
+  std::map<std::uint64_t, std::uint64_t> module_blocks_;  // Address -> bytes; mutex_.
+};
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_ADDRESS_RANGE_H_

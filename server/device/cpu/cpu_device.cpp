@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cpu/cpu_device.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/device/cpu/address_range.h"
+#include "server/device/cpu/copy_units.h"
+#include "server/device/cpu/cpu_space.h"
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/work_queue.h"
+
+namespace gpushared::device {
+namespace {
+
+const std::atomic<bool> kNever{false};
+
+// What this process may use: the machine's memory, or less inside a container.
+std::uint64_t MachineMemoryBytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGE_SIZE);
+  std::uint64_t bytes = std::uint64_t{1} << 30;
+  if (pages > 0 && page_bytes > 0) {
+    bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
+  }
+  std::uint64_t limit = 0;
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  // Without a limit the file says "max", which is no number.
+  if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+std::uint32_t DefaultThreads() {
+  const unsigned cores = std::thread::hardware_concurrency();
+  return std::clamp<std::uint32_t>(cores, 2, kExecutorThreadsMax + 1) - 1;
+}
+
+DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
+  DeviceInfo info;
+  info.name = "embedded cpu device, " + std::to_string(options.executor_threads) +
+              (options.executor_threads == 1 ? " executor thread" : " executor threads");
+  info.id = "cpu:" + std::to_string(options.number);
+  info.kind = "cpu";
+  info.memory_bytes = options.memory_bytes;
+  info.multiprocessors = options.executor_threads;
+  info.threads_per_block_max = executor::kThreadsPerBlockMax;
+  info.shared_bytes_per_block_max = executor::kSharedBytesMax;
+  info.preemption = Preemption::kWithinCommand;
+  info.spinning_pays = false;
+  return info;
+}
+
+Status Refused(const KernelInfo& kernel, const std::string& why) {
+  return {StatusCode::kInvalidArgument, "launch refused: kernel '" + kernel.name + "' " + why};
+}
+
+// The caller has checked the same; a mistake of its must not reach the executor.
+Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
+  if (work.module == nullptr || work.kernel >= work.module->kernels().size()) {
+    return {StatusCode::kInvalidArgument,
+            "launch refused: the module has no kernel number " + std::to_string(work.kernel)};
+  }
+  const KernelInfo& kernel = work.module->kernels()[work.kernel];
+  if (!kernel.unsupported.empty()) {
+    return {StatusCode::kUnsupported,
+            "launch refused: kernel '" + kernel.name + "' needs " + kernel.unsupported};
+  }
+  const std::uint64_t threads = work.block.Count();
+  // Bounds each extent first: the product of three large ones could wrap.
+  const bool block_fits = work.block.x <= device.block_max[0] &&
+                          work.block.y <= device.block_max[1] &&
+                          work.block.z <= device.block_max[2];
+  const std::uint32_t threads_max =
+      kernel.threads_per_block_max == 0
+          ? device.threads_per_block_max
+          : std::min(kernel.threads_per_block_max, device.threads_per_block_max);
+  if (!block_fits || threads == 0 || threads > threads_max) {
+    return Refused(kernel, "asks for blocks of " + std::to_string(work.block.x) + "x" +
+                               std::to_string(work.block.y) + "x" + std::to_string(work.block.z) +
+                               " threads, 1 to " + std::to_string(threads_max) + " are allowed");
+  }
+  if (work.grid.x > device.grid_max[0] || work.grid.y > device.grid_max[1] ||
+      work.grid.z > device.grid_max[2] || work.grid.Count() == 0) {
+    return Refused(kernel, "asks for a grid of " + std::to_string(work.grid.x) + "x" +
+                               std::to_string(work.grid.y) + "x" + std::to_string(work.grid.z) +
+                               " blocks, which this device does not allow");
+  }
+  const std::uint64_t shared =
+      std::uint64_t{kernel.static_shared_bytes} + work.dynamic_shared_bytes;
+  if (shared > device.shared_bytes_per_block_max) {
+    return Refused(kernel, "asks for " + std::to_string(shared) +
+                               " bytes of shared memory per block, " +
+                               std::to_string(device.shared_bytes_per_block_max) + " are allowed");
+  }
+  if (work.parameters.size() != kernel.parameter_bytes) {
+    return Refused(kernel, "takes " + std::to_string(kernel.parameter_bytes) +
+                               " bytes of parameters, got " +
+                               std::to_string(work.parameters.size()));
+  }
+  return {};
+}
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice(CpuDeviceOptions options, WakeFunction wake)
+      : info_(MakeInfo(options)),
+        output_(std::move(options.output)),
+        budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
+        queue_(options.executor_threads, std::move(wake)) {}
+  CpuDevice(const CpuDevice&) = delete;
+  CpuDevice& operator=(const CpuDevice&) = delete;
+
+  ~CpuDevice() override {
+    queue_.Close();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  Status Start();
+
+  const DeviceInfo& info() const override { return info_; }
+  Result<std::unique_ptr<Space>> CreateSpace(std::uint64_t quota_bytes) override;
+  void Submit(const LaunchWork& work) override;
+  void Submit(const CopyWork& work) override;
+  void Submit(const FillWork& work) override;
+  void RequestStop(WorkId id) override { queue_.RequestStop(id); }
+  void RequestKill(WorkId id) override { queue_.RequestKill(id); }
+  std::size_t TakeCompletions(std::span<Completion> out) override {
+    return queue_.TakeCompletions(out);
+  }
+
+ private:
+  void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
+                     Status refused);
+  // Body of an executor thread.
+  void Execute(std::uint32_t multiprocessor);
+  executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const;
+  void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks);
+  template <typename Work>
+  void RunPieces(const Claim& claim, const Work& work, void (*run)(const Work&, std::uint64_t));
+  void Print(QueuedWork& work, std::string_view text) const;
+
+  const DeviceInfo info_;
+  const OutputFunction output_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  WorkQueue queue_;
+  std::vector<std::thread> threads_;
+};
+
+Status CpuDevice::Start() {
+  // Signals belong to the thread that the process gives them to, never to these.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status;
+  try {
+    for (std::uint32_t i = 0; i < info_.multiprocessors; ++i) {
+      threads_.emplace_back([this, i] { Execute(i); });
+      // At most 15 characters; longer names would be refused.
+      const std::string name = (info_.id + "-sm" + std::to_string(i)).substr(0, 15);
+      pthread_setname_np(threads_.back().native_handle(), name.c_str());
+    }
+  } catch (const std::system_error& error) {
+    status = Status(StatusCode::kInternal, info_.id + " refused: executor thread " +
+                                               std::to_string(threads_.size() + 1) + " of " +
+                                               std::to_string(info_.multiprocessors) +
+                                               " cannot start: " + error.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(std::uint64_t quota_bytes) {
+  Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(quota_bytes, budget_);
+  if (!range) return range.status();
+  return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range)));
+}
+
+void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
+                              std::uint64_t units, Status refused) {
+  const WorkHeader& header =
+      std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
+  if (refused.ok() && header.first_unit > units) {
+    refused = Status(StatusCode::kInvalidArgument, "work refused: it resumes at unit " +
+                                                       std::to_string(header.first_unit) + " of " +
+                                                       std::to_string(units));
+  }
+  queue_.Submit(std::make_unique<QueuedWork>(std::move(work), units, std::move(refused)));
+}
+
+void CpuDevice::Submit(const LaunchWork& work) {
+  SubmitChecked(work, work.grid.Count(), CheckLaunch(work, info_));
+}
+
+void CpuDevice::Submit(const CopyWork& work) {
+  SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
+                CheckCopy(work, static_cast<const CpuSpace*>(work.space)->range()));
+}
+
+void CpuDevice::Submit(const FillWork& work) {
+  SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
+                CheckFill(work, static_cast<const CpuSpace*>(work.space)->range()));
+}
+
+void CpuDevice::Execute(std::uint32_t multiprocessor) {
+  executor::BlockExecutor blocks;
+  while (const std::optional<Claim> claim = queue_.Next()) {
+    const auto& what = claim->work->what;
+    if (const auto* launch = std::get_if<LaunchWork>(&what)) {
+      RunLaunch(*claim, LaunchOf(*launch, multiprocessor), blocks);
+    } else if (const auto* copy = std::get_if<CopyWork>(&what)) {
+      RunPieces(*claim, *copy, &RunCopyUnit);
+    } else {
+      RunPieces(*claim, std::get<FillWork>(what), &RunFillUnit);
+    }
+  }
+}
+
+executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const {
+  const auto& module = static_cast<const CpuModule&>(*work.module);
+  executor::Launch launch;
+  launch.program = &module.program(work.kernel);
+  launch.grid = work.grid;
+  launch.block = work.block;
+  launch.dynamic_shared_bytes = work.dynamic_shared_bytes;
+  launch.parameters = work.parameters;
+  launch.memory = module.window();
+  launch.multiprocessor = multiprocessor;
+  launch.multiprocessors = info_.multiprocessors;
+  launch.grid_id = work.id;
+  return launch;
+}
+
+void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
+                          executor::BlockExecutor& blocks) {
+  QueuedWork& work = *claim.work;
+  executor::PrintFunction print;
+  if (output_) {
+    print = [this, &work](std::string_view text) { Print(work, text); };
+    launch.print = &print;
+  }
+  const std::uint64_t end = claim.first_unit + claim.units;
+  std::uint64_t next = claim.first_unit;
+  const std::atomic<bool>* stop = &work.stop;
+  for (;;) {
+    executor::RunOutcome outcome = blocks.Run(launch, next, end - next, *stop, work.abandon);
+    next += outcome.blocks_done;
+    Status status;
+    if (outcome.fault) status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
+    if (queue_.Finish(claim, next, std::move(status))) return;
+    // Later blocks are another thread's already: ours must fill the prefix.
+    stop = &kNever;
+  }
+}
+
+template <typename Work>
+void CpuDevice::RunPieces(const Claim& claim, const Work& work,
+                          void (*run)(const Work&, std::uint64_t)) {
+  const QueuedWork& queued = *claim.work;
+  const std::uint64_t end = claim.first_unit + claim.units;
+  std::uint64_t next = claim.first_unit;
+  bool may_stop = true;
+  do {
+    while (next < end && !queued.abandon.load(std::memory_order_relaxed) &&
+           !(may_stop && queued.stop.load(std::memory_order_relaxed))) {
+      run(work, next++);
+    }
+    may_stop = false;
+  } while (!queue_.Finish(claim, next, Status()));
+}
+
+void CpuDevice::Print(QueuedWork& work, std::string_view text) const {
+  const std::uint64_t before = work.output_bytes.fetch_add(text.size(), std::memory_order_relaxed);
+  if (before > kOutputBytesMax) return;
+  const WorkHeader& header = work.header();
+  KernelOutput output{
+      .work = header.id, .stream = header.stream, .space = header.space, .text = text};
+  output.text = text.substr(0, kOutputBytesMax - before);
+  if (!output.text.empty()) output_(output);
+  if (before + text.size() > kOutputBytesMax) {
+    output.text = "\n[what this launch printed beyond 64 KiB was cut]\n";
+    output_(output);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> CreateCpuDevice(CpuDeviceOptions options, WakeFunction wake) {
+  if (options.executor_threads > kExecutorThreadsMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "cpu device refused: " + std::to_string(options.executor_threads) +
+                      " executor threads asked, at most " + std::to_string(kExecutorThreadsMax));
+  }
+  if (options.executor_threads == 0) options.executor_threads = DefaultThreads();
+  if (options.memory_bytes == 0) options.memory_bytes = MachineMemoryBytes() / 2;
+  auto device = std::make_unique<CpuDevice>(std::move(options), std::move(wake));
+  if (Status started = device->Start(); !started.ok()) return started;
+  return std::unique_ptr<Device>(std::move(device));
+}
+
+}  // namespace gpushared::device

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/device_catalog.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "server/device/cpu/cpu_device.h"
+
+namespace gpushared::device {
+namespace {
+
+Result<std::unique_ptr<Device>> CreateCpu(std::uint32_t number, const DeviceOptions& options,
+                                          WakeFunction wake) {
+  return CreateCpuDevice({.number = number,
+                          .executor_threads = options.executor_threads,
+                          .memory_bytes = options.memory_bytes,
+                          .output = options.output},
+                         std::move(wake));
+}
+
+constexpr std::array kKinds{
+    DeviceKind{.name = "cpu",
+               .description = "embedded device that executes PTX on the processor's cores",
+               .create = &CreateCpu},
+};
+
+struct Named {
+  const DeviceKind* kind = nullptr;
+  std::uint32_t number = 0;
+};
+
+std::optional<Named> Find(std::string_view id) {
+  const std::size_t colon = id.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const std::string_view digits = id.substr(colon + 1);
+  Named named;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), named.number);
+  // One spelling per device: "cpu:00" would be a second name of "cpu:0".
+  if (error != std::errc() || end != digits.data() + digits.size() ||
+      std::to_string(named.number) != digits) {
+    return std::nullopt;
+  }
+  const auto kind = std::ranges::find(kKinds, id.substr(0, colon), &DeviceKind::name);
+  if (kind == kKinds.end()) return std::nullopt;
+  named.kind = &*kind;
+  return named;
+}
+
+Status NotFound(std::string_view id) {
+  std::string known;
+  for (const DeviceKind& kind : kKinds) {
+    known += (known.empty() ? "" : ", ") + std::string(kind.name) + ":N";
+  }
+  return {StatusCode::kNotFound,
+          "no device is called '" + std::string(id.substr(0, 64)) + "', this build has " + known};
+}
+
+}  // namespace
+
+std::span<const DeviceKind> DeviceKinds() { return kKinds; }
+
+Result<std::unique_ptr<Device>> CreateDevice(std::string_view id, const DeviceOptions& options,
+                                             WakeFunction wake) {
+  const std::optional<Named> named = Find(id);
+  if (!named) return NotFound(id);
+  return named->kind->create(named->number, options, std::move(wake));
+}
+
+Result<std::vector<std::string>> SelectDevices(std::string_view selection) {
+  if (selection == "auto") return std::vector<std::string>{"cpu:0"};
+  std::vector<std::string> ids;
+  for (bool more = true; more;) {
+    const std::size_t comma = selection.find(',');
+    const std::string_view id = selection.substr(0, comma);
+    more = comma != std::string_view::npos;
+    if (more) selection.remove_prefix(comma + 1);
+    if (id.empty()) {
+      return Status(StatusCode::kInvalidArgument, "device list refused: it has an empty item");
+    }
+    if (!Find(id)) return NotFound(id);
+    if (std::ranges::find(ids, id) != ids.end()) {
+      return Status(StatusCode::kInvalidArgument,
+                    "device list refused: '" + std::string(id) + "' is named twice");
+    }
+    if (ids.size() == kDevicesMax) {
+      return Status(StatusCode::kInvalidArgument,
+                    "device list refused: more than " + std::to_string(kDevicesMax) + " devices");
+    }
+    ids.emplace_back(id);
+  }
+  return ids;
+}
+
+}  // namespace gpushared::device
