@@ -2,6 +2,7 @@
 #include "scheduler/charge_meter.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "scheduler/check.h"
 
@@ -11,13 +12,15 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
+// Keeps the time per predicted nanosecond within 64 bits for a command in flight for days.
+constexpr Duration kPredictedMin = std::chrono::microseconds(1);
+
 }  // namespace
 
 ChargeMeter::Entry ChargeMeter::Start(Duration predicted, TimePoint now) {
   Advance(now);
-  // At least one nanosecond, so that there is always something to split by.
   const auto predicted_ns = static_cast<std::uint64_t>(
-      std::clamp(predicted, Duration(1), Duration(kCommandTimeMax)).count());
+      std::clamp(predicted, kPredictedMin, Duration(kCommandTimeMax)).count());
   predicted_sum_ns_ += predicted_ns;
   ++in_flight_;
   return {predicted_ns, level_};

@@ -106,9 +106,7 @@ Decision PriorityPolicy::PickByClass(TimePoint now) {
 
 std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
   if (floor_turn_ == FloorTurn::kNone) {
-    // What it has on the device is not charged yet and may be what it is owed.
-    if (shares_.HasRunning(kLowest) || owed_ns_ < slice_.count()) return {};
-    if (!shares_.HasReady(kLowest) || !IsHigherActive()) return {};
+    if (owed_ns_ < slice_.count() || !shares_.IsActive(kLowest) || !IsHigherActive()) return {};
     floor_turn_ = FloorTurn::kEmptying;
   }
   if (floor_turn_ == FloorTurn::kEmptying) {
@@ -121,20 +119,28 @@ std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
     floor_turn_ = FloorTurn::kRunning;
     floor_turn_end_ = now + slice_;
   }
-  if (now >= floor_turn_end_ || !shares_.IsActive(kLowest)) {
-    floor_turn_ = FloorTurn::kNone;
-    return {};
+  if (floor_turn_ == FloorTurn::kRunning) {
+    const bool is_over = now >= floor_turn_end_ || owed_ns_ <= 0 || !shares_.IsActive(kLowest);
+    if (!is_over) {
+      Decision decision = shares_.Pick(kLowest, now);
+      if (decision.kind != Decision::Kind::kStop) {
+        decision.reconsider_at = Earlier(decision.reconsider_at, floor_turn_end_);
+      }
+      return decision;
+    }
+    floor_turn_ = FloorTurn::kLeaving;
   }
-  Decision decision = shares_.Pick(kLowest, now);
-  if (decision.kind != Decision::Kind::kStop) {
-    decision.reconsider_at = Earlier(decision.reconsider_at, floor_turn_end_);
+  // A device that serves higher work first would keep what is left here for ever, and it
+  // could not be charged.
+  if (IsHigherActive() && shares_.HasRunning(kLowest)) {
+    return shares_.HasStoppable(kLowest) ? shares_.StopOne(kLowest) : Decision::Wait();
   }
-  return decision;
+  floor_turn_ = FloorTurn::kNone;
+  return {};
 }
 
 std::optional<TimePoint> PriorityPolicy::FloorTurnDue(TimePoint now) const {
-  if (floor_ppm_ == 0 || shares_.HasRunning(kLowest)) return {};
-  if (!shares_.HasReady(kLowest) || !IsHigherActive()) return {};
+  if (floor_ppm_ == 0 || !shares_.IsActive(kLowest) || !IsHigherActive()) return {};
   const std::int64_t missing_ns = slice_.count() - owed_ns_;
   // A turn has just ended in which nothing ran; the next one is not started at once.
   if (missing_ns <= 0) return now + slice_;

@@ -40,7 +40,7 @@ class PriorityPolicy final : public Policy {
   static constexpr Level kLowest = kSchedulingClasses - 1;
 
   // The low class's slice against higher work.
-  enum class FloorTurn : std::uint8_t { kNone, kEmptying, kRunning };
+  enum class FloorTurn : std::uint8_t { kNone, kEmptying, kRunning, kLeaving };
 
   static Level LevelFor(const ClientSpec& spec) {
     return static_cast<Level>(spec.scheduling_class);

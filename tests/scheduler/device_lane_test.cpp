@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/device_lane.h"
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/fifo_policy.h"
+#include "scheduler/priority_policy.h"
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr ClientId kA{1}, kB{2};
+constexpr TimePoint kStart{};
+
+// Says what a test tells it to say.
+class ScriptedPolicy final : public Policy {
+ public:
+  LaneRules rules() const override { return rules_; }
+  void OnClientAdded(ClientId, const ClientSpec&, TimePoint) override {}
+  void OnClientChanged(ClientId, const ClientSpec&, TimePoint) override {}
+  void OnClientRemoved(ClientId, TimePoint) override {}
+  void OnReady(ClientId client, const Head& head, TimePoint) override {
+    ready.push_back({client, head});
+  }
+  void OnIdle(ClientId client, TimePoint) override { idle.push_back(client); }
+  void OnStarted(ClientId, const Head&, TimePoint) override {}
+  void OnEnded(ClientId client, const Ended& end, TimePoint) override {
+    ended.push_back({client, end});
+  }
+  Decision Pick(TimePoint) override {
+    ++asked;
+    if (decisions.empty()) return Decision::Wait();
+    const Decision first = decisions.front();
+    if (decisions.size() > 1 || !repeat_last) decisions.pop_front();
+    return first;
+  }
+
+  LaneRules rules_;
+  std::deque<Decision> decisions;
+  bool repeat_last = false;
+  int asked = 0;
+  std::vector<std::pair<ClientId, Head>> ready;
+  std::vector<ClientId> idle;
+  std::vector<std::pair<ClientId, Ended>> ended;
+};
+
+struct ScriptedLane {
+  explicit ScriptedLane(LaneOptions options = {}, LaneRules rules = {}) {
+    auto owned = std::make_unique<ScriptedPolicy>();
+    owned->rules_ = rules;
+    policy = owned.get();
+    lane = std::make_unique<DeviceLane>(std::move(owned), options);
+    lane->AddClient(kA, {}, kStart);
+    lane->AddClient(kB, {}, kStart);
+  }
+
+  void Enqueue(ClientId client, std::uint64_t command, Duration predicted = 1us,
+               bool stoppable = false) {
+    lane->Enqueue(client, {command, predicted, stoppable}, kStart);
+  }
+  // What Next says until it says nothing, as command numbers; stops are negative.
+  std::vector<int> Actions(TimePoint now = kStart) {
+    std::vector<int> all;
+    while (const auto action = lane->Next(now)) {
+      const int command = static_cast<int>(action->command);
+      all.push_back(action->kind == Action::Kind::kStop ? -command : command);
+    }
+    return all;
+  }
+
+  ScriptedPolicy* policy;
+  std::unique_ptr<DeviceLane> lane;
+};
+
+std::unique_ptr<DeviceLane> FifoLane(const LaneOptions& options) {
+  auto lane = std::make_unique<DeviceLane>(std::make_unique<FifoPolicy>(), options);
+  lane->AddClient(kA, {}, kStart);
+  lane->AddClient(kB, {}, kStart);
+  return lane;
+}
+
+std::size_t SubmitAll(DeviceLane& lane, TimePoint now = kStart) {
+  std::size_t submitted = 0;
+  while (const auto action = lane.Next(now)) {
+    if (action->kind == Action::Kind::kSubmit) ++submitted;
+  }
+  return submitted;
+}
+
+TEST(DeviceLane, ThePredictedTimeOnTheDeviceStaysWithinTheWindow) {
+  const auto lane = FifoLane({.window = 500us});
+  for (std::uint64_t i = 1; i <= 10; ++i) lane->Enqueue(kA, {i, 120us, false}, kStart);
+
+  EXPECT_EQ(SubmitAll(*lane), 4u);
+  EXPECT_EQ(lane->window_used(), 480us);
+  lane->OnCompleted(1, kStart + 120us);
+  EXPECT_EQ(SubmitAll(*lane, kStart + 120us), 1u);
+}
+
+TEST(DeviceLane, OneCommandLongerThanTheWindowMayStillRun) {
+  const auto lane = FifoLane({.window = 500us});
+  lane->Enqueue(kA, {1, 20ms, false}, kStart);
+  lane->Enqueue(kB, {2, 20ms, false}, kStart);
+
+  EXPECT_EQ(SubmitAll(*lane), 1u);
+  lane->OnCompleted(1, kStart + 20ms);
+  EXPECT_EQ(SubmitAll(*lane, kStart + 20ms), 1u);
+}
+
+TEST(DeviceLane, LongCommandsRunSideBySideWhereTheOptionsSaySo) {
+  const auto lane = FifoLane({.window = 500us, .beyond_window_max = 2});
+  for (std::uint64_t i = 1; i <= 3; ++i) lane->Enqueue(kA, {i, 20ms, false}, kStart);
+
+  EXPECT_EQ(SubmitAll(*lane), 2u);
+}
+
+TEST(DeviceLane, NoMoreCommandsAreOnTheDeviceThanAllowed) {
+  const auto lane = FifoLane({.in_flight_max = 3});
+  for (std::uint64_t i = 1; i <= 10; ++i) lane->Enqueue(kA, {i, 1ns, false}, kStart);
+
+  EXPECT_EQ(SubmitAll(*lane), 3u);
+  EXPECT_EQ(lane->in_flight_count(), 3u);
+}
+
+TEST(DeviceLane, TheHighClassIsNotHeldBackByTheWindow) {
+  DeviceLane lane(std::make_unique<PriorityPolicy>(PolicyOptions{}),
+                  {.high_in_flight_max = 5, .window = 500us});
+  lane.AddClient(kA, {.scheduling_class = SchedulingClass::kHigh}, kStart);
+  for (std::uint64_t i = 1; i <= 10; ++i) lane.Enqueue(kA, {i, 5ms, false}, kStart);
+
+  EXPECT_EQ(SubmitAll(lane), 5u);
+  EXPECT_EQ(lane.window_used(), 0ns);
+}
+
+// Low work already on the device must not use up the places of the high class.
+TEST(DeviceLane, TheHighClassHasItsOwnPlacesOnTheDevice) {
+  DeviceLane lane(std::make_unique<PriorityPolicy>(PolicyOptions{}),
+                  {.in_flight_max = 2, .high_in_flight_max = 3});
+  lane.AddClient(kA, {.scheduling_class = SchedulingClass::kLow}, kStart);
+  lane.AddClient(kB, {.scheduling_class = SchedulingClass::kHigh}, kStart);
+  for (std::uint64_t i = 1; i <= 5; ++i) lane.Enqueue(kA, {i, 1us, false}, kStart);
+  EXPECT_EQ(SubmitAll(lane), 2u);
+  for (std::uint64_t i = 11; i <= 15; ++i) lane.Enqueue(kB, {i, 1us, false}, kStart);
+
+  EXPECT_EQ(SubmitAll(lane), 3u);
+}
+
+TEST(DeviceLane, OneClientAtATimeMeansJustThat) {
+  ScriptedLane lane({}, {.one_client_at_a_time = true});
+  lane.Enqueue(kA, 1);
+  lane.Enqueue(kA, 2);
+  lane.Enqueue(kB, 3);
+  lane.policy->decisions = {Decision::Run(kA), Decision::Run(kA), Decision::Run(kB)};
+  lane.policy->repeat_last = true;
+
+  EXPECT_THAT(lane.Actions(), ElementsAre(1, 2));
+  lane.lane->OnCompleted(2, kStart);
+  EXPECT_THAT(lane.Actions(), IsEmpty());
+  lane.lane->OnCompleted(1, kStart);
+  lane.policy->repeat_last = false;
+  EXPECT_THAT(lane.Actions(), ElementsAre(3));
+}
+
+TEST(DeviceLane, AStopIsHandedOutOncePerCommand) {
+  ScriptedLane lane;
+  lane.Enqueue(kA, 1, 1us, true);
+  lane.Enqueue(kA, 2, 1us, true);
+  lane.Enqueue(kA, 3, 1us, false);
+  lane.policy->decisions = {Decision::Run(kA), Decision::Run(kA), Decision::Run(kA),
+                            Decision::Stop(kA)};
+
+  const auto actions = lane.Actions();
+
+  EXPECT_THAT(actions, ElementsAre(1, 2, 3, -2, -1));
+  lane.policy->decisions = {Decision::Stop(kA)};
+  lane.lane->OnCompleted(3, kStart);
+  EXPECT_DEATH(lane.Actions(), "nothing to stop");
+}
+
+TEST(DeviceLane, AStopOfACommandThatEndedMeanwhileIsNotHandedOut) {
+  ScriptedLane lane;
+  lane.Enqueue(kA, 1, 1us, true);
+  lane.Enqueue(kA, 2, 1us, true);
+  lane.policy->decisions = {Decision::Run(kA), Decision::Run(kA)};
+  EXPECT_THAT(lane.Actions(), ElementsAre(1, 2));
+  lane.policy->decisions = {Decision::Stop(kA)};
+  lane.Enqueue(kB, 3);
+  ASSERT_EQ(lane.lane->Next(kStart)->command, 2u);
+
+  lane.lane->OnCompleted(1, kStart);
+
+  EXPECT_THAT(lane.Actions(), IsEmpty());
+  EXPECT_TRUE(lane.policy->ended.back().second.stop_asked);
+}
+
+TEST(DeviceLane, WhatIsLeftOfAStoppedCommandGoesBeforeAllElseOfItsClient) {
+  const auto lane = FifoLane({.in_flight_max = 1});
+  for (std::uint64_t i = 1; i <= 3; ++i) lane->Enqueue(kA, {i, 1us, true}, kStart);
+  lane->Enqueue(kB, {9, 1us, true}, kStart);
+  ASSERT_EQ(lane->Next(kStart)->command, 1u);
+  lane->OnCompleted(1, kStart);
+
+  lane->EnqueueFront(kA, {1, 1us, true}, kStart);
+
+  EXPECT_EQ(lane->Next(kStart)->command, 1u);
+}
+
+TEST(DeviceLane, ThePolicyHearsOfEachHead) {
+  ScriptedLane lane;
+  lane.Enqueue(kA, 1, 5us, true);
+  lane.Enqueue(kA, 2, 7us, false);
+  lane.policy->decisions = {Decision::Run(kA), Decision::Run(kA)};
+  lane.Actions();
+
+  ASSERT_EQ(lane.policy->ready.size(), 2u);
+  EXPECT_EQ(lane.policy->ready[0].second.predicted, 5us);
+  EXPECT_TRUE(lane.policy->ready[0].second.stoppable);
+  EXPECT_EQ(lane.policy->ready[1].second.predicted, 7us);
+  EXPECT_FALSE(lane.policy->ready[1].second.stoppable);
+  EXPECT_LT(lane.policy->ready[0].second.arrival, lane.policy->ready[1].second.arrival);
+  EXPECT_THAT(lane.policy->idle, ElementsAre(kA));
+}
+
+TEST(DeviceLane, ARemovedClientIsNeverSubmittedAgainAndItsWorkIsReported) {
+  const auto lane = FifoLane({.in_flight_max = 2});
+  for (std::uint64_t i = 1; i <= 4; ++i) lane->Enqueue(kA, {i, 1us, true}, kStart);
+  lane->Enqueue(kB, {9, 1us, true}, kStart);
+  EXPECT_EQ(SubmitAll(*lane), 2u);
+
+  EXPECT_THAT(lane->RemoveClient(kA, kStart), UnorderedElementsAre(1, 2));
+  EXPECT_FALSE(lane->Next(kStart));
+  const Charge charge = lane->OnCompleted(2, kStart + 3us);
+
+  EXPECT_EQ(charge.client, kA);
+  EXPECT_TRUE(charge.stop_asked);
+  EXPECT_EQ(lane->Next(kStart + 3us)->command, 9u);
+  lane->OnCompleted(1, kStart + 5us);
+  EXPECT_FALSE(lane->Next(kStart + 5us));
+}
+
+TEST(DeviceLane, ThePolicyIsNotToldOfTheWorkOfARemovedClient) {
+  ScriptedLane lane;
+  lane.Enqueue(kA, 1, 1us, true);
+  lane.policy->decisions = {Decision::Run(kA), Decision::Stop(kA)};
+  ASSERT_EQ(lane.lane->Next(kStart)->command, 1u);
+
+  lane.lane->RemoveClient(kA, kStart);
+  lane.policy->decisions.clear();
+  EXPECT_THAT(lane.Actions(), IsEmpty());
+  lane.lane->OnCompleted(1, kStart);
+
+  EXPECT_THAT(lane.policy->ended, IsEmpty());
+}
+
+TEST(DeviceLane, DroppedCommandsAreNotSubmitted) {
+  const auto lane = FifoLane({});
+  for (std::uint64_t i = 1; i <= 4; ++i) lane->Enqueue(kA, {i, 1us, false}, kStart);
+
+  EXPECT_EQ(lane->Drop(
+                kA, [](std::uint64_t command) { return command != 3; }, kStart),
+            3u);
+
+  EXPECT_EQ(lane->Next(kStart)->command, 3u);
+  EXPECT_FALSE(lane->Next(kStart));
+}
+
+TEST(DeviceLane, AWaitDecisionWakesTheLaneAtItsTime) {
+  ScriptedLane lane;
+  lane.Enqueue(kA, 1);
+  lane.policy->decisions = {Decision::Wait(kStart + 20us), Decision::Run(kA)};
+
+  EXPECT_THAT(lane.Actions(), IsEmpty());
+  EXPECT_EQ(lane.lane->wake_at(), kStart + 20us);
+  EXPECT_THAT(lane.Actions(kStart + 19us), IsEmpty());
+  EXPECT_THAT(lane.Actions(kStart + 20us), ElementsAre(1));
+}
+
+TEST(DeviceLane, ThePolicyIsNotAskedAgainWhileNothingHappens) {
+  ScriptedLane lane;
+  EXPECT_THAT(lane.Actions(), IsEmpty());
+  const int asked = lane.policy->asked;
+
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(lane.Actions(kStart + i * 1ms), IsEmpty());
+  EXPECT_EQ(lane.policy->asked, asked);
+
+  lane.Enqueue(kA, 1);
+  EXPECT_THAT(lane.Actions(), IsEmpty());
+  EXPECT_EQ(lane.policy->asked, asked + 1);
+}
+
+TEST(DeviceLane, ARefusedRunWakesWhenThePolicyWantsToReconsider) {
+  ScriptedLane lane({.in_flight_max = 1});
+  lane.Enqueue(kA, 1, 1us, true);
+  lane.Enqueue(kB, 2);
+  lane.policy->decisions = {Decision::Run(kA), Decision::Run(kB, kStart + 2ms), Decision::Stop(kA)};
+
+  EXPECT_THAT(lane.Actions(), ElementsAre(1));
+  EXPECT_EQ(lane.lane->wake_at(), kStart + 2ms);
+  EXPECT_THAT(lane.Actions(kStart + 2ms), ElementsAre(-1));
+}
+
+TEST(DeviceLane, ChargesOfAllClientsAddUpToTheBusyTime) {
+  const auto lane = FifoLane({});
+  lane->Enqueue(kA, {1, 100us, false}, kStart);
+  lane->Enqueue(kB, {2, 300us, false}, kStart);
+  SubmitAll(*lane);
+
+  const Charge first = lane->OnCompleted(1, kStart + 200us);
+  const Charge second = lane->OnCompleted(2, kStart + 450us);
+
+  EXPECT_EQ(first.held, 50us);
+  EXPECT_EQ(second.held, 150us + 250us);
+  EXPECT_EQ(lane->charged_total(), 450us);
+}
+
+TEST(DeviceLaneDeathTest, OurOwnMistakesEndTheProcess) {
+  ScriptedLane lane;
+  lane.policy->decisions = {Decision::Run(kA)};
+  EXPECT_DEATH(lane.Actions(), "not ready");
+  lane.policy->decisions = {Decision::Run(ClientId{77})};
+  EXPECT_DEATH(lane.Actions(), "not here");
+  lane.policy->decisions = {Decision::Stop(kA)};
+  EXPECT_DEATH(lane.Actions(), "nothing to stop");
+  lane.policy->decisions = {Decision::Wait(kStart)};
+  EXPECT_DEATH(lane.Actions(), "again at once");
+  EXPECT_DEATH(lane.lane->OnCompleted(5, kStart), "not in flight");
+  EXPECT_DEATH(lane.lane->AddClient(ClientId{3}, {.weight = 0}, kStart), "weight");
+  EXPECT_DEATH(lane.lane->Enqueue(ClientId{77}, {}, kStart), "not here");
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler

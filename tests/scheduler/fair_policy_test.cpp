@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/fair_policy.h"
+
+#include <chrono>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/policy_timeline.h"
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::PolicyTimeline;
+
+std::unique_ptr<Policy> Fair(PolicyOptions options = {}) {
+  return std::make_unique<FairPolicy>(options);
+}
+
+TEST(FairPolicy, SharesFollowWeightsWhenBothAreBusy) {
+  PolicyTimeline timeline(Fair());
+  const ClientId heavy = timeline.AddBusyClient({.weight = 3}, 1ms);
+  const ClientId light = timeline.AddBusyClient({.weight = 1}, 1ms);
+
+  timeline.RunFor(400ms);
+
+  EXPECT_EQ(timeline.Held(heavy), 300ms);
+  EXPECT_EQ(timeline.Held(light), 100ms);
+}
+
+TEST(FairPolicy, ShareIsByTimeNotByCommandCount) {
+  PolicyTimeline timeline(Fair());
+  const ClientId long_kernels = timeline.AddBusyClient({}, 10ms);
+  const ClientId short_kernels = timeline.AddBusyClient({}, 1ms);
+
+  timeline.RunFor(200ms);
+
+  EXPECT_EQ(timeline.Held(long_kernels), 100ms);
+  EXPECT_EQ(timeline.Held(short_kernels), 100ms);
+}
+
+// A wrong prediction may order commands badly once; it is what was measured that counts.
+TEST(FairPolicy, ShareIsByMeasuredNotByPredictedTime) {
+  PolicyTimeline timeline(Fair());
+  const ClientId liar = timeline.AddBusyClient({}, {.time = 4ms, .predicted = 1us});
+  const ClientId honest = timeline.AddBusyClient({}, {.time = 1ms});
+
+  timeline.RunFor(800ms);
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(liar).count()), 400e6, 4e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(honest).count()), 400e6, 4e6);
+}
+
+// A newcomer that started at virtual time zero would own the device until it had
+// caught up with everything its neighbour did before it arrived.
+TEST(FairPolicy, LateJoinerIsNotPaidForTimeBeforeItJoined) {
+  PolicyTimeline timeline(Fair());
+  const ClientId early = timeline.AddBusyClient({}, 1ms);
+  timeline.RunFor(10s);
+
+  const ClientId late = timeline.AddBusyClient({}, 1ms);
+  timeline.RunFor(100ms);
+
+  EXPECT_EQ(timeline.Held(late), 50ms);
+  EXPECT_EQ(timeline.Held(early), 10s + 50ms);
+}
+
+TEST(FairPolicy, SleeperIsNotPaidForTimeItSlept) {
+  PolicyTimeline timeline(Fair());
+  const ClientId busy = timeline.AddBusyClient({}, 1ms);
+  const ClientId sleeper = timeline.AddBusyClient({}, 1ms);
+  timeline.RunFor(2ms);
+  timeline.Sleep(sleeper);
+  timeline.RunFor(10s);
+  const Duration before = timeline.Held(sleeper);
+
+  timeline.Wake(sleeper);
+  timeline.RunFor(100ms);
+
+  EXPECT_EQ(timeline.Held(sleeper) - before, 50ms);
+  EXPECT_EQ(timeline.Held(busy) + timeline.Held(sleeper), 10s + 102ms);
+}
+
+// The other door into the rule: what a client took beyond its share stays its debt.
+TEST(FairPolicy, SleepingDoesNotShedADebt) {
+  PolicyTimeline timeline(Fair());
+  const ClientId greedy = timeline.AddClient({});
+  const ClientId patient = timeline.AddBusyClient({}, 1ms);
+  timeline.RunFor(1ms);
+  timeline.Post(greedy, {.time = 50ms});
+  timeline.RunFor(60ms);
+  const Duration before = timeline.Held(greedy);
+  EXPECT_EQ(before, 50ms);
+
+  const auto again = timeline.Post(greedy, {.time = 1ms});
+  timeline.RunFor(100ms);
+
+  // It waits until its neighbour has had its 50 ms too.
+  EXPECT_GE(*timeline.Latency(again), 40ms);
+  EXPECT_GE(timeline.Held(patient), 100ms);
+}
+
+TEST(FairPolicy, NobodyStarvesBesideAThousandTimesTheWeight) {
+  PolicyTimeline timeline(Fair());
+  const ClientId heavy = timeline.AddBusyClient({.weight = 1000}, 1ms);
+  const ClientId light = timeline.AddBusyClient({.weight = 1}, 1ms);
+
+  timeline.RunFor(10'010ms);
+
+  EXPECT_EQ(timeline.Held(light), 10ms);
+  EXPECT_EQ(timeline.Held(heavy), 10s);
+}
+
+// Dividing a charge by the weight must not lose time: with 100 ns commands and weight
+// 1000 a truncated share would be off by more than a tenth.
+TEST(FairPolicy, ShortCommandsOfAHeavyClientAreCountedInFull) {
+  PolicyTimeline timeline(Fair());
+  const ClientId heavy = timeline.AddBusyClient({.weight = 999}, 107ns);
+  const ClientId light = timeline.AddBusyClient({.weight = 333}, 107ns);
+
+  timeline.RunFor(40ms);
+
+  const double share = static_cast<double>(timeline.Held(heavy).count()) /
+                       static_cast<double>((timeline.Held(heavy) + timeline.Held(light)).count());
+  EXPECT_NEAR(share, 0.75, 0.001);
+}
+
+TEST(FairPolicy, AWeightChangedWhileRunningHoldsFromThenOn) {
+  PolicyTimeline timeline(Fair());
+  const ClientId changed = timeline.AddBusyClient({.weight = 1}, 1ms);
+  const ClientId other = timeline.AddBusyClient({.weight = 1}, 1ms);
+  timeline.RunFor(100ms);
+  const Duration before = timeline.Held(changed);
+
+  timeline.lane().ChangeClient(changed, {.weight = 3}, timeline.now());
+  timeline.RunFor(400ms);
+
+  EXPECT_NEAR(static_cast<double>((timeline.Held(changed) - before).count()), 300e6, 2e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(other).count()), 150e6, 2e6);
+}
+
+TEST(FairPolicy, AStoppableCommandIsStoppedAtTheEndOfItsSliceForOneThatIsBehind) {
+  PolicyTimeline timeline(Fair({.slice = 2ms}));
+  const ClientId long_kernels = timeline.AddBusyClient({}, {.time = 20ms, .unit = 100us});
+  timeline.RunFor(500us);
+  const ClientId other = timeline.AddClient({});
+  const auto command = timeline.Post(other, {.time = 1ms});
+
+  timeline.RunFor(100ms);
+
+  EXPECT_EQ(timeline.Latency(command), 1500us + 1ms);
+  EXPECT_EQ(timeline.CountStops(long_kernels), 1u);
+}
+
+TEST(FairPolicy, LongStoppableCommandsShareByWeightInSlices) {
+  PolicyTimeline timeline(Fair({.slice = 2ms}));
+  const ClientId heavy = timeline.AddBusyClient({.weight = 3}, {.time = 50ms, .unit = 100us});
+  const ClientId light = timeline.AddBusyClient({.weight = 1}, {.time = 50ms, .unit = 100us});
+
+  timeline.RunFor(4s);
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(heavy).count()), 3e9, 20e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(light).count()), 1e9, 60e6);
+}
+
+TEST(FairPolicy, AClientAloneIsNeverStopped) {
+  PolicyTimeline timeline(Fair());
+  const ClientId alone = timeline.AddBusyClient({}, {.time = 20ms, .unit = 100us});
+
+  timeline.RunFor(1s);
+
+  EXPECT_EQ(timeline.CountStops(alone), 0u);
+  EXPECT_EQ(timeline.Held(alone), 1s);
+}
+
+TEST(FairPolicy, NothingIsStoppedForAClientThatIsAhead) {
+  PolicyTimeline timeline(Fair({.slice = 2ms}));
+  const ClientId ahead = timeline.AddClient({});
+  timeline.AddBusyClient({}, 1ms);
+  timeline.Post(ahead, {.time = 100ms});
+  timeline.RunFor(102ms);
+  const ClientId behind = timeline.AddBusyClient({}, {.time = 20ms, .unit = 100us});
+  timeline.AddClient({});
+  timeline.Post(ahead, {.time = 1ms});
+
+  timeline.RunFor(30ms);
+
+  EXPECT_LE(timeline.CountStops(behind), 12u);  // For the busy neighbour, not for `ahead`.
+  EXPECT_EQ(timeline.Completed(ahead), 1u);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/predictor.h"
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Predictor, GuessesAMillisecondBeforeTheFirstSample) {
+  EXPECT_EQ(Predictor().Predict(42), 1ms);
+}
+
+TEST(Predictor, KeepsTheLargestSampleOfAKey) {
+  Predictor predictor;
+  predictor.AddSample(42, 30us);
+  EXPECT_EQ(predictor.Predict(42), 30us);
+  predictor.AddSample(42, 50us);
+  predictor.AddSample(42, 40us);
+
+  EXPECT_EQ(predictor.Predict(42), 50us);
+}
+
+TEST(Predictor, KeysDoNotMix) {
+  Predictor predictor;
+  predictor.AddSample(1, 5us);
+  predictor.AddSample(2, 7us);
+
+  EXPECT_EQ(predictor.Predict(1), 5us);
+  EXPECT_EQ(predictor.Predict(2), 7us);
+  EXPECT_EQ(predictor.Predict(3), Predictor::kFirstGuess);
+}
+
+TEST(Predictor, KeyZeroIsAKeyLikeOthers) {
+  Predictor predictor;
+  EXPECT_EQ(predictor.Predict(0), Predictor::kFirstGuess);
+  predictor.AddSample(0, 9us);
+  EXPECT_EQ(predictor.Predict(0), 9us);
+}
+
+// A client that launches a new grid each time must not push out what others need more
+// than it has to, nor make the table grow.
+TEST(Predictor, AFloodOfNewKeysFallsBackToTheFirstGuessAndNoFurther) {
+  Predictor predictor;
+  const std::uint64_t flood = 4 * Predictor::kKeysMax;
+  for (std::uint64_t key = 0; key < flood; ++key) predictor.AddSample(key, 3us);
+
+  std::size_t kept = 0;
+  for (std::uint64_t key = 0; key < flood; ++key) {
+    const Duration predicted = predictor.Predict(key);
+    ASSERT_TRUE(predicted == 3us || predicted == Predictor::kFirstGuess);
+    if (predicted == 3us) ++kept;
+  }
+  EXPECT_LE(kept, Predictor::kKeysMax);
+  EXPECT_GE(kept, Predictor::kKeysMax / 2);
+  EXPECT_EQ(predictor.Predict(flood - 1), 3us);
+}
+
+TEST(Predictor, RemainingIsProportionalToTheUnitsLeft) {
+  EXPECT_EQ(Predictor::Remaining(10ms, 0, 100), 10ms);
+  EXPECT_EQ(Predictor::Remaining(10ms, 75, 100), 2500us);
+  EXPECT_EQ(Predictor::Remaining(10ms, 100, 100), 0ms);
+  EXPECT_EQ(Predictor::Remaining(10ms, 0, 0), 0ms);
+}
+
+TEST(Predictor, RemainingOfTheLargestGridDoesNotOverflow) {
+  const std::uint64_t units = std::uint64_t{0x7fffffff} * 65535 * 65535;
+  EXPECT_EQ(Predictor::Remaining(1h, units - units / 4, units).count() / 1'000'000,
+            Duration(15min).count() / 1'000'000 - 1);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler

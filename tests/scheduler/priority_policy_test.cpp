@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/priority_policy.h"
+
+#include <chrono>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/policy_timeline.h"
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::PolicyTimeline;
+
+constexpr ClientSpec kHigh{.scheduling_class = SchedulingClass::kHigh};
+constexpr ClientSpec kNormal{.scheduling_class = SchedulingClass::kNormal};
+constexpr ClientSpec kLow{.scheduling_class = SchedulingClass::kLow};
+
+std::unique_ptr<Policy> Priority(PolicyOptions options = {}) {
+  return std::make_unique<PriorityPolicy>(options);
+}
+
+TEST(PriorityPolicy, AHigherClassRunsFirst) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddBusyClient(kLow, 1ms);
+  const ClientId normal = timeline.AddBusyClient(kNormal, 1ms);
+  const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
+
+  timeline.RunFor(100ms);
+
+  EXPECT_EQ(timeline.Held(high), 100ms);
+  EXPECT_EQ(timeline.Held(normal), 0ms);
+  EXPECT_EQ(timeline.Held(low), 0ms);
+}
+
+TEST(PriorityPolicy, WeightsHoldInsideAClass) {
+  PolicyTimeline timeline(Priority());
+  const ClientId heavy =
+      timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow, .weight = 3}, 1ms);
+  const ClientId light =
+      timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow, .weight = 1}, 1ms);
+
+  timeline.RunFor(400ms);
+
+  EXPECT_EQ(timeline.Held(heavy), 300ms);
+  EXPECT_EQ(timeline.Held(light), 100ms);
+}
+
+TEST(PriorityPolicy, AnArrivalStopsLowerWorkAtItsNextUnit) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 100us});
+  const ClientId high = timeline.AddClient(kHigh);
+  timeline.RunFor(20ms + 30us);
+
+  const auto command = timeline.Post(high, {.time = 1ms});
+  timeline.RunFor(10ms);
+
+  EXPECT_EQ(timeline.Latency(command), 70us + 1ms);
+  EXPECT_EQ(timeline.CountStops(low), 1u);
+}
+
+TEST(PriorityPolicy, ANormalClientIsStoppedForAHighOneAndStopsALowOne) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 100us});
+  timeline.RunFor(1ms);
+  const ClientId normal = timeline.AddClient(kNormal);
+  timeline.Post(normal, {.time = 50ms, .unit = 100us});
+  timeline.RunFor(1ms);
+  const ClientId high = timeline.AddClient(kHigh);
+  const auto command = timeline.Post(high, {.time = 1ms});
+  timeline.RunFor(10ms);
+
+  EXPECT_EQ(timeline.CountStops(low), 1u);
+  EXPECT_EQ(timeline.CountStops(normal), 1u);
+  EXPECT_EQ(timeline.Latency(command), 1ms);
+}
+
+TEST(PriorityPolicy, AStoppedCommandLosesNothingAndEnds) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddClient(kLow);
+  const ClientId high = timeline.AddClient(kHigh);
+  timeline.Post(low, {.time = 50ms, .unit = 100us});
+  for (int i = 0; i < 20; ++i) {
+    timeline.RunFor(5ms + 37us);
+    timeline.Post(high, {.time = 2ms});
+  }
+  timeline.RunFor(1s);
+
+  EXPECT_EQ(timeline.Completed(low), 1u);
+  // While low work drains, high work is on the device too and bears a part of the time.
+  EXPECT_EQ(timeline.Held(low) + timeline.Held(high), 50ms + 40ms);
+}
+
+TEST(PriorityPolicy, LowWorkThatCannotBeStoppedIsWaitedForOnce) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddBusyClient(kLow, 5ms);
+  const ClientId high = timeline.AddClient(kHigh);
+  timeline.RunFor(1ms);
+
+  const auto first = timeline.Post(high, {.time = 1ms});
+  const auto second = timeline.Post(high, {.time = 1ms});
+  timeline.RunFor(10ms);
+
+  EXPECT_EQ(timeline.Latency(first), 4ms + 1ms);
+  EXPECT_EQ(timeline.Latency(second), 4ms + 2ms);
+  EXPECT_EQ(timeline.CountStops(low), 0u);
+}
+
+TEST(PriorityPolicy, LowWorkWaitsForHighWorkOnTheDevice) {
+  PolicyTimeline timeline(Priority({.hold_off = 0us}), {});
+  const ClientId high = timeline.AddClient(kHigh);
+  const ClientId low = timeline.AddClient(kLow);
+  timeline.Post(high, {.time = 5ms});
+  timeline.RunFor(1ms);
+  timeline.Post(low, {.time = 1ms});
+  timeline.RunFor(20ms);
+
+  EXPECT_EQ(timeline.LastSubmit(low), TimePoint(5ms));
+}
+
+TEST(PriorityPolicy, LowWorkResumesOnlyAfterTheHoldOff) {
+  PolicyTimeline timeline(Priority({.hold_off = 200us}));
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 100us});
+  const ClientId high = timeline.AddClient(kHigh);
+  timeline.Post(high, {.time = 1ms});
+  timeline.RunFor(1ms + 100us);
+  EXPECT_EQ(timeline.LastSubmit(low), std::nullopt);
+
+  // The pause was shorter than the hold-off, so this one finds an empty device.
+  const auto second = timeline.Post(high, {.time = 1ms});
+  timeline.RunFor(10ms);
+
+  EXPECT_EQ(timeline.Latency(second), 1ms);
+  EXPECT_EQ(timeline.LastSubmit(low), TimePoint(2100us + 200us));
+}
+
+TEST(PriorityPolicy, ARemovedHighClientLetsLowWorkIn) {
+  PolicyTimeline timeline(Priority());
+  const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
+  const ClientId low = timeline.AddBusyClient(kLow, 1ms);
+  timeline.RunFor(10ms);
+  timeline.Remove(high);
+  timeline.RunFor(10ms);
+
+  EXPECT_GE(timeline.Held(low), 7ms);
+}
+
+TEST(PriorityPolicy, AClassChangedWhileRunningHoldsFromThenOn) {
+  PolicyTimeline timeline(Priority());
+  const ClientId a = timeline.AddBusyClient(kHigh, 1ms);
+  const ClientId b = timeline.AddBusyClient(kLow, 1ms);
+  timeline.RunFor(10ms);
+  timeline.lane().ChangeClient(a, kLow, timeline.now());
+  timeline.lane().ChangeClient(b, kHigh, timeline.now());
+  timeline.RunFor(10ms);
+
+  EXPECT_EQ(timeline.Held(a), 11ms);  // One command was on the device.
+  EXPECT_EQ(timeline.Held(b), 9ms);
+}
+
+TEST(PriorityPolicy, WithoutAFloorLowWorkMayStarve) {
+  PolicyTimeline timeline(Priority());
+  timeline.AddBusyClient(kHigh, 1ms);
+  const ClientId low = timeline.AddBusyClient(kLow, 1ms);
+
+  timeline.RunFor(10s);
+
+  EXPECT_EQ(timeline.Held(low), 0ms);
+}
+
+TEST(PriorityPolicy, TheFloorIsKeptUnderAFullHighLoad) {
+  PolicyTimeline timeline(Priority({.low_floor = 0.1}));
+  const ClientId high = timeline.AddBusyClient(kHigh, 300us);
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 20ms, .unit = 50us});
+
+  timeline.RunFor(10s);
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(low).count()), 1e9, 0.02e9);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(high).count()), 9e9, 0.02e9);
+}
+
+TEST(PriorityPolicy, TheFloorIsKeptWithDeepHighPipelines) {
+  PolicyTimeline timeline(Priority({.low_floor = 0.2}), {});
+  timeline.AddBusyClient(kHigh, 100us);
+  timeline.AddBusyClient(kNormal, 100us);
+  const ClientId low = timeline.AddBusyClient(kLow, 70us);
+
+  timeline.RunFor(10s);
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(low).count()), 2e9, 0.1e9);
+}
+
+TEST(PriorityPolicy, GapsThatLowWorkUsedCountAgainstItsFloor) {
+  PolicyTimeline timeline(Priority({.low_floor = 0.1, .hold_off = 0us}));
+  const ClientId high = timeline.AddClient(kHigh);
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 20ms, .unit = 50us});
+  std::vector<std::uint64_t> requests;
+  for (int i = 0; i < 100; ++i) {
+    requests.push_back(timeline.Post(high, {.time = 5ms}));
+    timeline.RunFor(10ms);
+  }
+
+  // Half of the time is the low class's anyway: no request meets a turn of the floor.
+  for (const auto request : requests) EXPECT_LE(*timeline.Latency(request), 5050us);
+  EXPECT_GE(timeline.Held(low), 480ms);
+}
+
+TEST(PriorityPolicy, ATurnOfTheFloorLastsNoLongerThanASlice) {
+  PolicyTimeline timeline(Priority({.slice = 2ms, .low_floor = 0.1}));
+  const ClientId high = timeline.AddBusyClient(kHigh, 500us);
+  timeline.AddBusyClient(kLow, {.time = 20ms, .unit = 50us});
+  TimePoint last_high{};
+  timeline.RunFor(1s);
+
+  for (const auto& logged : timeline.actions()) {
+    if (logged.action.client != high) continue;
+    EXPECT_LE(logged.at - last_high, 2ms + 500us + 50us);
+    last_high = logged.at;
+  }
+}
+
+TEST(PriorityPolicy, TheDeviceIsToldTheClass) {
+  PolicyTimeline timeline(Priority());
+  for (const ClientSpec& spec : {kHigh, kNormal, kLow}) {
+    timeline.Post(timeline.AddClient(spec), {.time = 1ms});
+  }
+  timeline.RunFor(1s);
+
+  ASSERT_EQ(timeline.actions().size(), 3u);
+  EXPECT_EQ(timeline.actions()[0].action.priority, 2);
+  EXPECT_EQ(timeline.actions()[1].action.priority, 1);
+  EXPECT_EQ(timeline.actions()[2].action.priority, 0);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/round_robin_policy.h"
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/policy_timeline.h"
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::PolicyTimeline;
+
+std::unique_ptr<Policy> RoundRobin(Duration slice = 2ms) {
+  return std::make_unique<RoundRobinPolicy>(PolicyOptions{.slice = slice});
+}
+
+TEST(RoundRobinPolicy, EverybodyGetsTheSameTime) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId a = timeline.AddBusyClient({.weight = 7}, 500us);
+  const ClientId b = timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow}, 100us);
+  const ClientId c = timeline.AddBusyClient({}, 2ms);
+
+  timeline.RunFor(600ms);
+
+  EXPECT_EQ(timeline.Held(a), 200ms);
+  EXPECT_EQ(timeline.Held(b), 200ms);
+  EXPECT_EQ(timeline.Held(c), 200ms);
+}
+
+TEST(RoundRobinPolicy, AClientKeepsTheDeviceForItsWholeSlice) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId a = timeline.AddBusyClient({}, 500us);
+  const ClientId b = timeline.AddBusyClient({}, 500us);
+
+  timeline.RunFor(7900us);
+
+  std::vector<ClientId> order;
+  for (const auto& logged : timeline.actions()) order.push_back(logged.action.client);
+  EXPECT_EQ(order, (std::vector{a, a, a, a, b, b, b, b, a, a, a, a, b, b, b, b}));
+}
+
+TEST(RoundRobinPolicy, TheRunningCommandIsStoppedAtTheEndOfTheSlice) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId a = timeline.AddBusyClient({}, {.time = 50ms, .unit = 100us});
+  const ClientId b = timeline.AddBusyClient({}, {.time = 50ms, .unit = 100us});
+
+  timeline.RunFor(400ms);
+
+  EXPECT_EQ(timeline.Held(a), 200ms);
+  EXPECT_EQ(timeline.Held(b), 200ms);
+  EXPECT_GE(timeline.CountStops(a), 90u);
+}
+
+TEST(RoundRobinPolicy, AnOverrunIsPaidBack) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId overruns = timeline.AddBusyClient({}, 15ms);
+  const ClientId keeps = timeline.AddBusyClient({}, 1ms);
+
+  timeline.RunFor(300ms);
+
+  EXPECT_EQ(timeline.Held(overruns), 150ms);
+  EXPECT_EQ(timeline.Held(keeps), 150ms);
+}
+
+// All owe many slices: the rounds in which everybody is passed over are skipped, not run.
+TEST(RoundRobinPolicy, DebtsOfAllAreSettledAgainstEachOther) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId a = timeline.AddBusyClient({}, 40ms);
+  const ClientId b = timeline.AddBusyClient({}, 60ms);
+  const ClientId c = timeline.AddBusyClient({}, 90ms);
+
+  timeline.RunFor(36s);
+
+  for (const ClientId client : {a, b, c}) {
+    EXPECT_NEAR(static_cast<double>(timeline.Held(client).count()), 12e9, 0.1e9);
+  }
+}
+
+TEST(RoundRobinPolicy, NothingIsOwedForTimeNobodyElseWanted) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId early = timeline.AddBusyClient({}, 1ms);
+  timeline.RunFor(10s);
+  const Duration before = timeline.Held(early);
+
+  const ClientId late = timeline.AddBusyClient({}, 1ms);
+  timeline.RunFor(100ms);
+
+  EXPECT_EQ(timeline.Held(late), 50ms);
+  EXPECT_EQ(timeline.Held(early) - before, 50ms);
+}
+
+TEST(RoundRobinPolicy, AnIdleHolderGivesTheDeviceAwayAtOnce) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId brief = timeline.AddClient({});
+  const ClientId busy = timeline.AddBusyClient({}, 1ms);
+  timeline.Post(brief, {.time = 100us});
+
+  timeline.RunFor(1100us);
+
+  EXPECT_EQ(timeline.Held(brief) + timeline.Held(busy), 1100us);
+}
+
+TEST(RoundRobinPolicy, NeverTwoClientsOnTheDevice) {
+  PolicyTimeline timeline(RoundRobin(), {});
+  const ClientId a = timeline.AddBusyClient({}, 50us);
+  const ClientId b = timeline.AddBusyClient({}, 50us);
+
+  timeline.RunFor(40ms);
+
+  // Side by side their charges could not be those of whole slices.
+  EXPECT_NEAR(static_cast<double>(timeline.Held(a).count()), 20e6, 2.5e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(b).count()), 20e6, 2.5e6);
+}
+
+TEST(RoundRobinPolicy, TheNextClientWaitsForWhatARemovedOneLeftOnTheDevice) {
+  PolicyTimeline timeline(RoundRobin());
+  const ClientId gone = timeline.AddBusyClient({}, 10ms);
+  timeline.RunFor(1ms);
+  const ClientId next = timeline.AddClient({});
+  const auto command = timeline.Post(next, {.time = 1ms});
+  timeline.Remove(gone);
+
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.Latency(command), 9ms + 1ms);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler
