@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client made to die: it walks through the protocol and kills itself at one step.
+
+#ifndef GPUSHARED_TESTS_CRASH_DYING_CLIENT_H_
+#define GPUSHARED_TESTS_CRASH_DYING_CLIENT_H_
+
+#include <array>
+#include <string_view>
+
+namespace gpushared::testing {
+
+// Every place of the protocol where a client can die, in the order it reaches them.
+inline constexpr std::array kDeathSteps = std::to_array<std::string_view>({
+    "connected",
+    "hello half sent",
+    "hello sent",
+    "welcomed",
+    "segments mapped",
+    "module header half sent",
+    "module sent",
+    "module loaded",
+    "memory asked for",
+    "memory mapped",
+    "arena asked for",
+    "arena mapped",
+    "record written without its tag",
+    "record published without the doorbell",
+    "doorbell rung",
+    "copy in flight",
+    "command ring full",
+    "completions unread",
+    "asleep on the futex",
+    "socket half closed",
+    "socket held by a forked child",
+});
+// From here on a kernel of the client can be running when it dies.
+inline constexpr std::size_t kFirstStepWithKernels = 10;
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_CRASH_DYING_CLIENT_H_
