@@ -5,24 +5,42 @@ namespace gpushared {
 
 std::string_view StatusCodeName(StatusCode code) noexcept {
   switch (code) {
-    case StatusCode::kOk: return "Ok";
-    case StatusCode::kInvalidArgument: return "InvalidArgument";
-    case StatusCode::kNotFound: return "NotFound";
-    case StatusCode::kOutOfMemory: return "OutOfMemory";
-    case StatusCode::kLimitExceeded: return "LimitExceeded";
-    case StatusCode::kPermissionDenied: return "PermissionDenied";
-    case StatusCode::kUnavailable: return "Unavailable";
-    case StatusCode::kVersionMismatch: return "VersionMismatch";
-    case StatusCode::kDeviceLost: return "DeviceLost";
-    case StatusCode::kDisconnected: return "Disconnected";
-    case StatusCode::kUnsupported: return "Unsupported";
-    case StatusCode::kWrongProcess: return "WrongProcess";
-    case StatusCode::kKernelFault: return "KernelFault";
-    case StatusCode::kCancelled: return "Cancelled";
-    case StatusCode::kNotReady: return "NotReady";
-    case StatusCode::kTimedOut: return "TimedOut";
-    case StatusCode::kProtocolViolation: return "ProtocolViolation";
-    case StatusCode::kInternal: return "Internal";
+    case StatusCode::kOk:
+      return "Ok";
+    case StatusCode::kInvalidArgument:
+      return "InvalidArgument";
+    case StatusCode::kNotFound:
+      return "NotFound";
+    case StatusCode::kOutOfMemory:
+      return "OutOfMemory";
+    case StatusCode::kLimitExceeded:
+      return "LimitExceeded";
+    case StatusCode::kPermissionDenied:
+      return "PermissionDenied";
+    case StatusCode::kUnavailable:
+      return "Unavailable";
+    case StatusCode::kVersionMismatch:
+      return "VersionMismatch";
+    case StatusCode::kDeviceLost:
+      return "DeviceLost";
+    case StatusCode::kDisconnected:
+      return "Disconnected";
+    case StatusCode::kUnsupported:
+      return "Unsupported";
+    case StatusCode::kWrongProcess:
+      return "WrongProcess";
+    case StatusCode::kKernelFault:
+      return "KernelFault";
+    case StatusCode::kCancelled:
+      return "Cancelled";
+    case StatusCode::kNotReady:
+      return "NotReady";
+    case StatusCode::kTimedOut:
+      return "TimedOut";
+    case StatusCode::kProtocolViolation:
+      return "ProtocolViolation";
+    case StatusCode::kInternal:
+      return "Internal";
   }
   return "Unknown";
 }

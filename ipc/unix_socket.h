@@ -51,8 +51,9 @@ Status SendFrame(int socket, std::uint16_t type, std::uint32_t request,
 template <typename T>
 Status SendMessage(int socket, std::uint32_t request, const T& message, Deadline deadline,
                    std::span<const int> fds = {}) {
-  return SendFrame(socket, static_cast<std::uint16_t>(T::kType), request, Encode(message), fds,
-                   deadline);
+  const Result<std::vector<std::byte>> payload = Encode(message);
+  if (!payload.ok()) return payload.status();
+  return SendFrame(socket, static_cast<std::uint16_t>(T::kType), request, *payload, fds, deadline);
 }
 
 // Receives one whole frame. kDisconnected at EOF, kTimedOut, kProtocolViolation.
@@ -78,7 +79,6 @@ class FrameReader {
  private:
   Status CheckHeader();
   Status TakeFds(std::vector<UniqueFd> fds);
-  Status CheckWhole();
 
   FrameRules rules_;
   std::uint32_t magic_;
@@ -106,7 +106,9 @@ class Outbox {
              std::vector<UniqueFd> fds = {});
   template <typename T>
   Status Add(std::uint32_t request, const T& message, std::vector<UniqueFd> fds = {}) {
-    return Add(static_cast<std::uint16_t>(T::kType), request, Encode(message), std::move(fds));
+    const Result<std::vector<std::byte>> payload = Encode(message);
+    if (!payload.ok()) return payload.status();
+    return Add(static_cast<std::uint16_t>(T::kType), request, *payload, std::move(fds));
   }
 
   // Sends what the socket takes. True: nothing is left; false: call again when writable.

@@ -74,12 +74,15 @@ class ByteReader {
   bool failed_ = false;
 };
 
+// The longest prefix of at most `bytes_max` bytes that does not end inside a UTF-8 sequence.
+std::string_view CutText(std::string_view text, std::size_t bytes_max);
+
 // Fixed-size text fields hold at most N - 1 bytes, then zeros up to the end.
 template <std::size_t N>
 void PutFixedText(char (&field)[N], std::string_view text) {
-  const std::size_t bytes = text.size() < N ? text.size() : N - 1;
+  text = CutText(text, N - 1);
   std::memset(field, 0, N);
-  std::memcpy(field, text.data(), bytes);
+  std::memcpy(field, text.data(), text.size());
 }
 
 // False when the field has no terminator or a non-zero byte after it.

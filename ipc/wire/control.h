@@ -56,6 +56,8 @@ inline constexpr std::uint32_t kAdminTextBytesMax = 128 * 1024;  // One JSON doc
 inline constexpr std::uint32_t kKernelNameBytesMax = 4096;
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kWeightMax = 1'000'000;
+inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
+inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
 // A later version may have a longer hello; its first word is still the version.
 inline constexpr std::uint32_t kFirstFrameBytesMax = 1024;
 
@@ -326,8 +328,9 @@ std::vector<std::byte> Encode(const Refused&);
 std::vector<std::byte> Encode(const Ended&);
 std::vector<std::byte> Encode(const AdminReply&);
 std::vector<std::byte> Encode(const LoadModule&);
-// Check()s the limits: the worker refuses modules with more than kKernelsPerModuleMax kernels.
-std::vector<std::byte> Encode(const ModuleLoaded&);
+// The one message whose size a client's module decides: kLimitExceeded when it has more than
+// layout.h allows, or the answer would not fit.
+Result<std::vector<std::byte>> Encode(const ModuleLoaded&);
 std::vector<std::byte> Encode(const UnloadModule&);
 std::vector<std::byte> Encode(const Done&);
 std::vector<std::byte> Encode(const ResizeMemory&);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ipc/listening_socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace gpushared::ipc {
+namespace {
+
+Status Failed(const std::string& what, const std::string& path) {
+  const int error = errno;
+  const bool denied = error == EACCES || error == EPERM || error == EROFS;
+  return Status(denied ? StatusCode::kPermissionDenied : StatusCode::kInternal,
+                what + " '" + path + "' failed: " + std::generic_category().message(error));
+}
+
+Status Bind(int socket, const std::string& path, mode_t mode) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return Status(StatusCode::kInvalidArgument,
+                  "socket path refused: '" + path + "' has " + std::to_string(path.size()) +
+                      " bytes, allowed 1 to " + std::to_string(sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  // The file must never exist with wider permissions, not even between bind and chmod. The
+  // broker has one thread when it opens its socket, so the process-wide umask is its own.
+  const mode_t before = ::umask(static_cast<mode_t>(~mode & 0777));
+  const int bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const int error = errno;
+  ::umask(before);
+  errno = error;
+  return bound == 0 ? Status::Ok() : Failed("binding socket", path);
+}
+
+}  // namespace
+
+Result<ListeningSocket> ListeningSocket::Open(const Options& options) {
+  ListeningSocket opened;
+  const std::string lock_path = options.path + ".lock";
+  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) return Failed("opening lock file", lock_path);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return Failed("locking", lock_path);
+    return Status(StatusCode::kUnavailable, "another server already serves '" + options.path + "'");
+  }
+  opened.lock_ = std::move(lock);
+
+  struct stat facts {};
+  if (::lstat(options.path.c_str(), &facts) == 0) {
+    // We hold the lock, so whoever made this socket is gone. Anything but a socket was put
+    // there by somebody else and is not ours to remove.
+    if (!S_ISSOCK(facts.st_mode)) {
+      return Status(StatusCode::kInvalidArgument,
+                    "'" + options.path + "' exists and is not a socket; it is left alone");
+    }
+    if (::unlink(options.path.c_str()) != 0) return Failed("removing stale socket", options.path);
+    opened.replaced_stale_ = true;
+  }
+
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return Failed("making socket", options.path);
+  if (Status status = Bind(socket.get(), options.path, options.mode); !status.ok()) return status;
+  opened.path_ = options.path;  // From here on the destructor removes the file.
+  if (::listen(socket.get(), options.backlog) != 0) return Failed("listening on", options.path);
+  opened.socket_ = std::move(socket);
+  return opened;
+}
+
+ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
+    : path_(std::exchange(other.path_, {})),
+      lock_(std::move(other.lock_)),
+      socket_(std::move(other.socket_)),
+      replaced_stale_(other.replaced_stale_) {}
+
+ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
+  if (this != &other) {
+    Close();
+    path_ = std::exchange(other.path_, {});
+    lock_ = std::move(other.lock_);
+    socket_ = std::move(other.socket_);
+    replaced_stale_ = other.replaced_stale_;
+  }
+  return *this;
+}
+
+ListeningSocket::~ListeningSocket() { Close(); }
+
+void ListeningSocket::Close() {
+  // The file goes while we still hold the lock: a successor's socket must not be removed.
+  if (!path_.empty()) ::unlink(path_.c_str());
+  path_.clear();
+  socket_.Reset();
+}
+
+Result<std::optional<UniqueFd>> ListeningSocket::Accept() {
+  for (;;) {
+    UniqueFd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.valid()) return std::optional<UniqueFd>(std::move(socket));
+    // A client that gave up while it was in the queue is no reason to stop.
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<UniqueFd>();
+    return Failed("accepting on", path_);
+  }
+}
+
+}  // namespace gpushared::ipc

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ipc/shared_segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <boost/interprocess/exceptions.hpp>
+#include <boost/interprocess/mapped_region.hpp>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1; older C libraries do not name it.
+#endif
+
+namespace gpushared::ipc {
+namespace {
+
+namespace interprocess = boost::interprocess;
+
+constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
+
+// What mapped_region wants to map: a descriptor and how.
+class MappableFd {
+ public:
+  MappableFd(int fd, interprocess::mode_t mode) : handle_{fd, false}, mode_(mode) {}
+  interprocess::mapping_handle_t get_mapping_handle() const { return handle_; }
+  interprocess::mode_t get_mode() const { return mode_; }
+
+ private:
+  interprocess::mapping_handle_t handle_;
+  interprocess::mode_t mode_;
+};
+
+Status MachineFailed(const std::string& what) {
+  const int error = errno;
+  const bool no_memory = error == ENOMEM || error == ENOSPC;
+  return Status(no_memory ? StatusCode::kOutOfMemory : StatusCode::kInternal,
+                what + " failed: " + std::generic_category().message(error));
+}
+
+Result<UniqueFd> MakeMemfd(const char* name, std::size_t bytes) {
+  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return MachineFailed("memfd_create");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return MachineFailed("sizing shared memory of " + std::to_string(bytes) + " bytes");
+  }
+  return fd;
+}
+
+}  // namespace
+
+struct SharedSegment::Mapping {
+  interprocess::mapped_region region;
+};
+
+SharedSegment::SharedSegment() = default;
+SharedSegment::~SharedSegment() = default;
+
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      mapping_(std::move(other.mapping_)),
+      address_(std::exchange(other.address_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+  fd_ = std::move(other.fd_);
+  mapping_ = std::move(other.mapping_);
+  address_ = std::exchange(other.address_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  return *this;
+}
+
+Status SharedSegment::MapWith(Access access, bool populate, const char* what) {
+  const auto mode =
+      access == Access::kReadWrite ? interprocess::read_write : interprocess::read_only;
+  try {
+    auto mapping = std::make_unique<Mapping>();
+    const interprocess::map_options_t flags =
+        populate ? MAP_POPULATE : interprocess::default_map_options;
+    mapping->region =
+        interprocess::mapped_region(MappableFd(fd_.get(), mode), mode, 0, size_, nullptr, flags);
+    mapping_ = std::move(mapping);
+  } catch (const interprocess::interprocess_exception& error) {
+    return Status(error.get_error_code() == interprocess::out_of_resource_error ||
+                          error.get_native_error() == ENOMEM
+                      ? StatusCode::kOutOfMemory
+                      : StatusCode::kInternal,
+                  std::string("mapping ") + what + " of " + std::to_string(size_) +
+                      " bytes failed: " + error.what());
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, std::string("no memory to map ") + what);
+  }
+  address_ = static_cast<std::byte*>(mapping_->region.get_address());
+  if (::madvise(address_, size_, MADV_DONTFORK) != 0) return MachineFailed("madvise");
+  return Status::Ok();
+}
+
+Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
+  Result<UniqueFd> fd = MakeMemfd(options.name, options.bytes);
+  if (!fd.ok()) return fd.status();
+  if (options.reserve && ::fallocate(fd->get(), 0, 0, static_cast<off_t>(options.bytes)) != 0) {
+    return MachineFailed("reserving " + std::to_string(options.bytes) + " bytes of shared memory");
+  }
+  SharedSegment segment;
+  segment.fd_ = std::move(*fd);
+  segment.size_ = options.bytes;
+  // Mapped before it is sealed: F_SEAL_FUTURE_WRITE spares mappings that exist.
+  if (Status status = segment.MapWith(options.access, options.reserve, options.name);
+      !status.ok()) {
+    return status;
+  }
+  const int seals = kFixedSize | F_SEAL_SEAL | (options.peers_read_only ? F_SEAL_FUTURE_WRITE : 0);
+  if (::fcntl(segment.fd_.get(), F_ADD_SEALS, seals) != 0) {
+    return MachineFailed("sealing shared memory");
+  }
+  return segment;
+}
+
+Result<SharedSegment> SharedSegment::Map(UniqueFd fd, const MapOptions& options) {
+  const auto refuse = [&](const std::string& reason) {
+    return Status(StatusCode::kProtocolViolation,
+                  std::string(options.what) + " refused: " + reason);
+  };
+  // Files that cannot be sealed (disk, FUSE, pipes) answer EINVAL here. They would be able to
+  // shrink under us, or to hang whoever touches them.
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0) return refuse("its descriptor is not sealable memory");
+  if ((seals & kFixedSize) != kFixedSize) return refuse("its size is not sealed");
+  if (options.must_be_immutable && (seals & F_SEAL_WRITE) == 0) {
+    return refuse("it is not sealed against writing");
+  }
+  struct stat facts {};
+  if (::fstat(fd.get(), &facts) != 0) return MachineFailed("fstat");
+  if (!std::in_range<std::size_t>(facts.st_size) ||
+      static_cast<std::size_t>(facts.st_size) != options.bytes) {
+    return refuse("it has " + std::to_string(facts.st_size) + " bytes, announced were " +
+                  std::to_string(options.bytes));
+  }
+  SharedSegment segment;
+  segment.fd_ = std::move(fd);
+  segment.size_ = options.bytes;
+  if (Status status = segment.MapWith(options.access, options.populate, options.what);
+      !status.ok()) {
+    return status;
+  }
+  return segment;
+}
+
+Result<UniqueFd> MakeImmutableMemory(const char* name, std::span<const std::byte> bytes) {
+  Result<UniqueFd> fd = MakeMemfd(name, bytes.size());
+  if (!fd.ok()) return fd;
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written =
+        ::pwrite(fd->get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      return MachineFailed("writing " + std::to_string(bytes.size()) + " bytes of shared memory");
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  if (::fcntl(fd->get(), F_ADD_SEALS, kFixedSize | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
+    return MachineFailed("sealing shared memory");
+  }
+  return fd;
+}
+
+}  // namespace gpushared::ipc

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ipc/socket_path.h"
+
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace gpushared::ipc {
+namespace {
+
+Result<std::string> Fitting(std::string path) {
+  constexpr std::size_t kPathBytesMax = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.size() > kPathBytesMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "socket path refused: '" + path + "' has " + std::to_string(path.size()) +
+                      " bytes, a socket address holds " + std::to_string(kPathBytesMax));
+  }
+  return path;
+}
+
+Result<std::string> Choose(const std::string& asked, bool system_wide,
+                           const SocketSurroundings& around) {
+  if (!asked.empty()) return Fitting(asked);
+  if (std::string path = around.environment(kSocketVariable); !path.empty()) return Fitting(path);
+  if (system_wide) return std::string(kSystemSocketFolder) + "/" + kSocketFile;
+  if (std::string folder = around.environment("XDG_RUNTIME_DIR"); !folder.empty()) {
+    return Fitting(folder + "/" + kSocketFile);
+  }
+  return Status(StatusCode::kInvalidArgument, "");
+}
+
+}  // namespace
+
+SocketSurroundings SocketSurroundings::Real() {
+  return {
+      .environment =
+          [](const char* variable) {
+            // Nobody in our processes changes the environment.
+            // NOLINTNEXTLINE(concurrency-mt-unsafe)
+            const char* value = std::getenv(variable);
+            return std::string(value == nullptr ? "" : value);
+          },
+      .folder_writable =
+          [](const std::string& folder) { return ::access(folder.c_str(), W_OK | X_OK) == 0; },
+      .exists = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; },
+  };
+}
+
+Result<std::string> ServerSocketPath(const std::string& asked, const SocketSurroundings& around) {
+  Result<std::string> path = Choose(asked, around.folder_writable(kSystemSocketFolder), around);
+  if (path.ok() || !path.status().message().empty()) return path;
+  return Status(StatusCode::kInvalidArgument,
+                "no place for the socket: /run/gpushared is not writable and XDG_RUNTIME_DIR is "
+                "not set; give one with --socket or GPUSHARED_SOCKET");
+}
+
+Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurroundings& around) {
+  const bool system_wide = around.exists(std::string(kSystemSocketFolder) + "/" + kSocketFile);
+  Result<std::string> path = Choose(asked, system_wide, around);
+  if (path.ok() || !path.status().message().empty()) return path;
+  return Status(StatusCode::kUnavailable,
+                "no server found: /run/gpushared/gpushared.sock does not exist and "
+                "XDG_RUNTIME_DIR is not set; name the server's socket with GPUSHARED_SOCKET");
+}
+
+}  // namespace gpushared::ipc

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values to bytes. The way back is in validate_control.cpp and validate_channel.cpp.
+#include "ipc/wire/bytes.h"
+#include "ipc/wire/channel.h"
+#include "ipc/wire/control.h"
+#include "ipc/wire/convert.h"
+
+namespace gpushared::ipc {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+template <typename Wire>
+Bytes Fixed(const Wire& wire) {
+  ByteWriter writer;
+  writer.Put(wire);
+  return std::move(writer).Take();
+}
+
+Bytes Text(StatusCode code, std::string_view text, std::size_t bytes_max) {
+  text = CutText(text, bytes_max);
+  TextWire wire;
+  wire.code = static_cast<std::uint32_t>(code);
+  wire.text_bytes = static_cast<std::uint32_t>(text.size());
+  ByteWriter writer;
+  writer.Put(wire);
+  writer.PutRaw(text);
+  return std::move(writer).Take();
+}
+
+std::uint8_t ClassByte(const std::optional<ClientClass>& client_class) {
+  return client_class ? static_cast<std::uint8_t>(*client_class) : kKeepClass;
+}
+
+}  // namespace
+
+HelloWire ToWire(const Hello& hello) {
+  HelloWire wire;
+  wire.client_class = static_cast<std::uint8_t>(hello.client_class);
+  wire.weight = hello.weight;
+  wire.latency_promise_ns = hello.latency_promise_ns;
+  PutFixedText(wire.name, hello.name);
+  PutFixedText(wire.device, hello.device);
+  return wire;
+}
+
+AdminWire ToWire(const Admin& admin) {
+  AdminWire wire;
+  wire.verb = static_cast<std::uint8_t>(admin.verb);
+  wire.client_class = ClassByte(admin.client_class);
+  wire.weight = admin.weight.value_or(0);
+  wire.client = admin.client;
+  return wire;
+}
+
+DeviceWire ToWire(const DeviceDescription& device) {
+  DeviceWire wire;
+  wire.memory_bytes = device.memory_bytes;
+  wire.multiprocessors = device.multiprocessors;
+  wire.threads_per_block_max = device.threads_per_block_max;
+  for (std::size_t i = 0; i < 3; ++i) {
+    wire.block_max[i] = device.block_max[i];
+    wire.grid_max[i] = device.grid_max[i];
+  }
+  wire.shared_bytes_per_block_max = device.shared_bytes_per_block_max;
+  wire.preemption = device.preempts_within_command ? 1 : 0;
+  wire.spinning_pays = device.spinning_pays ? 1 : 0;
+  PutFixedText(wire.name, device.name);
+  PutFixedText(wire.id, device.id);
+  PutFixedText(wire.kind, device.kind);
+  return wire;
+}
+
+Bytes Encode(const Hello& hello) { return Fixed(ToWire(hello)); }
+Bytes Encode(const Admin& admin) { return Fixed(ToWire(admin)); }
+
+Bytes Encode(const Why& why) {
+  WhyWire wire;
+  wire.session = why.session;
+  return Fixed(wire);
+}
+
+Bytes Encode(const Welcome& welcome) {
+  WelcomeWire wire;
+  wire.generation = welcome.generation;
+  wire.session = welcome.session;
+  wire.spin_ns = welcome.spin_ns;
+  wire.quota_bytes = welcome.quota_bytes;
+  wire.space_base = welcome.space_base;
+  wire.space_bytes = welcome.space_bytes;
+  wire.arena_bytes_total_max = welcome.arena_bytes_total_max;
+  wire.device = ToWire(welcome.device);
+  return Fixed(wire);
+}
+
+Bytes Encode(const Refused& refused) {
+  return Text(refused.status.code(), refused.status.message(), kTextBytesMax);
+}
+Bytes Encode(const Ended& ended) {
+  return Text(ended.status.code(), ended.status.message(), kTextBytesMax);
+}
+Bytes Encode(const AdminReply& reply) { return Text(reply.code, reply.text, kAdminTextBytesMax); }
+
+Bytes Encode(const LoadModule& load) {
+  LoadModuleWire wire;
+  wire.module = load.module;
+  wire.bytes = load.bytes;
+  return Fixed(wire);
+}
+
+Result<Bytes> Encode(const ModuleLoaded& loaded) {
+  const auto over = [&](const std::string& what, std::size_t asked, std::size_t allowed) {
+    return Status(StatusCode::kLimitExceeded, "module refused: " + what + " " +
+                                                  std::to_string(asked) + ", allowed " +
+                                                  std::to_string(allowed));
+  };
+  if (loaded.kernels.size() > kKernelsPerModuleMax) {
+    return over("number of kernels is", loaded.kernels.size(), kKernelsPerModuleMax);
+  }
+  ByteWriter writer;
+  writer.Put(ModuleLoadedWire{loaded.module, static_cast<std::uint32_t>(loaded.kernels.size())});
+  for (const KernelDescription& kernel : loaded.kernels) {
+    if (kernel.name.size() > kKernelNameBytesMax) {
+      return over("bytes of a kernel's name are", kernel.name.size(), kKernelNameBytesMax);
+    }
+    const std::string who = " of kernel '" + kernel.name + "' ";
+    if (kernel.parameters.size() > kParametersPerKernelMax) {
+      return over("number of parameters" + who + "is", kernel.parameters.size(),
+                  kParametersPerKernelMax);
+    }
+    if (kernel.parameter_bytes > kParameterBytesMax) {
+      return over("bytes of parameters" + who + "are", kernel.parameter_bytes, kParameterBytesMax);
+    }
+    writer.PutText(kernel.name, kKernelNameBytesMax);
+    writer.PutText(kernel.unsupported, kTextBytesMax);
+    writer.Put(kernel.parameter_bytes);
+    writer.Put(kernel.static_shared_bytes);
+    writer.Put(kernel.threads_per_block_max);
+    writer.Put(static_cast<std::uint32_t>(kernel.parameters.size()));
+    for (const ParameterDescription& parameter : kernel.parameters) {
+      writer.Put(parameter.offset);
+      writer.Put(parameter.bytes);
+    }
+    if (writer.size() > kModuleReplyBytesMax) {
+      return over("bytes that describe its kernels are at least", writer.size(),
+                  kModuleReplyBytesMax);
+    }
+  }
+  return std::move(writer).Take();
+}
+
+Bytes Encode(const UnloadModule& unload) { return Fixed(UnloadModuleWire{unload.module, 0}); }
+Bytes Encode(const Done&) { return {}; }
+Bytes Encode(const ResizeMemory& resize) { return Fixed(ResizeMemoryWire{resize.bytes}); }
+Bytes Encode(const MemoryResized& resized) {
+  return Fixed(MemoryResizedWire{resized.mapped_bytes});
+}
+Bytes Encode(const AddArena& add) { return Fixed(AddArenaWire{add.bytes}); }
+Bytes Encode(const ArenaAdded& added) { return Fixed(ArenaAddedWire{added.arena, 0, added.bytes}); }
+Bytes Encode(const DescribeError& describe) { return Fixed(DescribeErrorWire{describe.stream, 0}); }
+
+Bytes Encode(const ErrorText& error) {
+  const std::string_view text = CutText(error.status.message(), kTextBytesMax);
+  ErrorTextWire wire;
+  wire.stream = error.stream;
+  wire.code = static_cast<std::uint32_t>(error.status.code());
+  wire.sequence = error.sequence;
+  wire.text_bytes = static_cast<std::uint32_t>(text.size());
+  ByteWriter writer;
+  writer.Put(wire);
+  writer.PutRaw(text);
+  return std::move(writer).Take();
+}
+
+Bytes Encode(const Ready& ready) {
+  ReadyWire wire;
+  wire.generation = ready.generation;
+  wire.device = ToWire(ready.device);
+  return Fixed(wire);
+}
+
+Bytes Encode(const Attach& attach) {
+  AttachWire wire;
+  wire.session = attach.session;
+  wire.pid = attach.peer.pid;
+  wire.uid = attach.peer.uid;
+  wire.gid = attach.peer.gid;
+  wire.request = attach.request;
+  wire.quota_bytes = attach.quota_bytes;
+  wire.allowed_class = static_cast<std::uint8_t>(attach.allowed_class);
+  wire.weight_max = attach.weight_max;
+  wire.hello = ToWire(attach.hello);
+  return Fixed(wire);
+}
+
+Bytes Encode(const SessionStarted& started) { return Fixed(SessionWire{started.session}); }
+Bytes Encode(const TerminateSession& terminate) { return Fixed(SessionWire{terminate.session}); }
+
+Bytes Encode(const SessionEnded& ended) {
+  const std::string_view text = CutText(ended.status.message(), kTextBytesMax);
+  SessionEndedWire wire;
+  wire.session = ended.session;
+  wire.code = static_cast<std::uint32_t>(ended.status.code());
+  wire.text_bytes = static_cast<std::uint32_t>(text.size());
+  ByteWriter writer;
+  writer.Put(wire);
+  writer.PutRaw(text);
+  return std::move(writer).Take();
+}
+
+Bytes Encode(const AdminRequest& request) { return Fixed(ToWire(request.admin)); }
+Bytes Encode(const ChannelReply& reply) { return Text(reply.code, reply.text, kAdminTextBytesMax); }
+Bytes Encode(const Drain&) { return {}; }
+
+Bytes Encode(const SetSession& set) {
+  SetSessionWire wire;
+  wire.session = set.session;
+  wire.weight = set.weight.value_or(0);
+  wire.client_class = ClassByte(set.client_class);
+  return Fixed(wire);
+}
+
+}  // namespace gpushared::ipc

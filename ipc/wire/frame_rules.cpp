@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which message types each receiver allows, with how many bytes and descriptors.
+#include "ipc/wire/channel.h"
+#include "ipc/wire/control.h"
+
+namespace gpushared::ipc {
+namespace {
+
+template <typename Wire>
+constexpr FrameRule Exactly(std::uint32_t fds = 0) {
+  return {sizeof(Wire), sizeof(Wire), fds};
+}
+template <typename Wire>
+constexpr FrameRule WithTail(std::uint32_t tail_bytes_max) {
+  return {sizeof(Wire), static_cast<std::uint32_t>(sizeof(Wire)) + tail_bytes_max, 0};
+}
+constexpr FrameRule kEmpty = {0, 0, 0};
+// Whatever version it is, so that the answer can name it.
+constexpr FrameRule kAnyVersion = {sizeof(std::uint32_t), kFirstFrameBytesMax, 0};
+
+}  // namespace
+
+std::optional<FrameRule> FirstFrameRules(std::uint16_t type) {
+  switch (static_cast<MessageType>(type)) {
+    case MessageType::kHello:
+    case MessageType::kAdmin:
+    case MessageType::kWhy:
+      return kAnyVersion;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {
+  switch (static_cast<MessageType>(type)) {
+    case MessageType::kLoadModule:
+      return Exactly<LoadModuleWire>(1);
+    case MessageType::kUnloadModule:
+      return Exactly<UnloadModuleWire>();
+    case MessageType::kResizeMemory:
+      return Exactly<ResizeMemoryWire>();
+    case MessageType::kAddArena:
+      return Exactly<AddArenaWire>();
+    case MessageType::kDescribeError:
+      return Exactly<DescribeErrorWire>();
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<FrameRule> ServerFrameRules(std::uint16_t type) {
+  switch (static_cast<MessageType>(type)) {
+    case MessageType::kWelcome:
+      return Exactly<WelcomeWire>(kWelcomeFds);
+    case MessageType::kRefused:
+    case MessageType::kEnded:
+      return WithTail<TextWire>(kTextBytesMax);
+    case MessageType::kAdminReply:
+      return WithTail<TextWire>(kAdminTextBytesMax);
+    case MessageType::kModuleLoaded:
+      return WithTail<ModuleLoadedWire>(kModuleReplyBytesMax);
+    case MessageType::kDone:
+      return kEmpty;
+    case MessageType::kMemoryResized:
+      return Exactly<MemoryResizedWire>();
+    case MessageType::kArenaAdded:
+      return Exactly<ArenaAddedWire>(1);
+    case MessageType::kErrorText:
+      return WithTail<ErrorTextWire>(kTextBytesMax);
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type) {
+  switch (static_cast<ChannelType>(type)) {
+    case ChannelType::kAttach:
+      return Exactly<AttachWire>(kAttachFds);
+    case ChannelType::kAdminRequest:
+      return Exactly<AdminWire>();
+    case ChannelType::kDrain:
+      return kEmpty;
+    case ChannelType::kTerminateSession:
+      return Exactly<SessionWire>();
+    case ChannelType::kSetSession:
+      return Exactly<SetSessionWire>();
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type) {
+  switch (static_cast<ChannelType>(type)) {
+    case ChannelType::kReady:
+      return Exactly<ReadyWire>();
+    case ChannelType::kSessionStarted:
+      return Exactly<SessionWire>();
+    case ChannelType::kSessionEnded:
+      return WithTail<SessionEndedWire>(kTextBytesMax);
+    case ChannelType::kChannelReply:
+      return WithTail<TextWire>(kAdminTextBytesMax);
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string_view MessageTypeName(std::uint16_t type) {
+  switch (static_cast<MessageType>(type)) {
+    case MessageType::kHello:
+      return "Hello";
+    case MessageType::kAdmin:
+      return "Admin";
+    case MessageType::kWhy:
+      return "Why";
+    case MessageType::kWelcome:
+      return "Welcome";
+    case MessageType::kRefused:
+      return "Refused";
+    case MessageType::kEnded:
+      return "Ended";
+    case MessageType::kAdminReply:
+      return "AdminReply";
+    case MessageType::kLoadModule:
+      return "LoadModule";
+    case MessageType::kModuleLoaded:
+      return "ModuleLoaded";
+    case MessageType::kUnloadModule:
+      return "UnloadModule";
+    case MessageType::kDone:
+      return "Done";
+    case MessageType::kResizeMemory:
+      return "ResizeMemory";
+    case MessageType::kMemoryResized:
+      return "MemoryResized";
+    case MessageType::kAddArena:
+      return "AddArena";
+    case MessageType::kArenaAdded:
+      return "ArenaAdded";
+    case MessageType::kDescribeError:
+      return "DescribeError";
+    case MessageType::kErrorText:
+      return "ErrorText";
+  }
+  return "unknown";
+}
+
+std::string_view ChannelTypeName(std::uint16_t type) {
+  switch (static_cast<ChannelType>(type)) {
+    case ChannelType::kReady:
+      return "Ready";
+    case ChannelType::kAttach:
+      return "Attach";
+    case ChannelType::kSessionStarted:
+      return "SessionStarted";
+    case ChannelType::kSessionEnded:
+      return "SessionEnded";
+    case ChannelType::kAdminRequest:
+      return "AdminRequest";
+    case ChannelType::kChannelReply:
+      return "ChannelReply";
+    case ChannelType::kDrain:
+      return "Drain";
+    case ChannelType::kTerminateSession:
+      return "TerminateSession";
+    case ChannelType::kSetSession:
+      return "SetSession";
+  }
+  return "unknown";
+}
+
+}  // namespace gpushared::ipc

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ipc/wire/validate.h"
+
+#include <algorithm>
+
+namespace gpushared::ipc {
+namespace {
+
+// No device has addresses from here on, so ends of ranges never overflow.
+constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;
+constexpr std::uint64_t kAny32 = 0xffffffff;
+
+// Remembers the first thing that is wrong. Checks go on after it, on unsigned numbers that may
+// be nonsense by then; the caller discards what it made of them.
+class Checks {
+ public:
+  void Range(const char* field, std::uint64_t value, std::uint64_t minimum, std::uint64_t maximum) {
+    if ((value < minimum || value > maximum) && first_.ok()) [[unlikely]] {
+      first_ = {field, value, minimum, maximum};
+    }
+  }
+  void Equal(const char* field, std::uint64_t value, std::uint64_t wanted) {
+    Range(field, value, wanted, wanted);
+  }
+  template <std::size_t N>
+  void Zero(const char* field, const std::uint64_t (&words)[N]) {
+    for (const std::uint64_t word : words) Equal(field, word, 0);
+  }
+  Violation first() const { return first_; }
+
+ private:
+  Violation first_;
+};
+
+struct RectangleFields {
+  const char* start;
+  const char* pitch;
+};
+
+// Rows of `width` bytes in [0, end). Width and height are checked already. Returns the bytes
+// from the first to the last one touched; does not overflow when nothing is wrong, because the
+// largest allowed pitch is computed by division.
+std::uint64_t Rectangle(Checks& checks, const RectangleFields& fields, std::uint64_t start,
+                        std::uint64_t pitch, std::uint64_t width, std::uint64_t height,
+                        std::uint64_t end) {
+  checks.Range(fields.start, start, 0, end - width);
+  const std::uint64_t pitch_max = height > 1 ? (end - start - width) / (height - 1) : end;
+  checks.Range(fields.pitch, pitch, width, pitch_max);
+  return (height - 1) * pitch + width;
+}
+
+void CheckLaunch(Checks& checks, const RecordCopy& copy, LaunchCommand& out) {
+  const auto record = copy.As<LaunchRecord>();
+  checks.Range("launch flags", record.header.flags, 0, kFlagParametersInArena);
+  checks.Range("launch module", record.module, 0, kModulesMax - 1);
+  checks.Range("launch kernel", record.kernel, 0, kKernelsPerModuleMax - 1);
+  checks.Range("launch grid x", record.grid[0], 1, kGridXMax);
+  checks.Range("launch grid y", record.grid[1], 1, kGridYzMax);
+  checks.Range("launch grid z", record.grid[2], 1, kGridYzMax);
+  checks.Range("launch block x", record.block[0], 1, kBlockXyMax);
+  checks.Range("launch block y", record.block[1], 1, kBlockXyMax);
+  checks.Range("launch block z", record.block[2], 1, kBlockZMax);
+  const std::uint64_t threads = std::uint64_t{record.block[0]} * record.block[1] * record.block[2];
+  checks.Range("launch threads per block", threads, 1, kThreadsPerBlockMax);
+  checks.Range("launch dynamic shared bytes", record.dynamic_shared_bytes, 0,
+               kDynamicSharedBytesMax);
+
+  const std::uint32_t bytes = record.parameter_bytes;
+  out.parameters_in_arena = (record.header.flags & kFlagParametersInArena) != 0;
+  if (out.parameters_in_arena) {
+    checks.Range("launch parameter bytes", bytes, 1, kParameterBytesMax);
+    checks.Range("launch arena", record.arena, 0, kArenasMax - 1);
+    checks.Range("launch arena offset", record.arena_offset, 0, kArenaBytesMax - bytes);
+    checks.Equal("launch continuations", record.header.continuations, 0);
+    out.arena_parameters = {record.arena, record.arena_offset, bytes};
+    out.inline_parameters = {};
+  } else {
+    checks.Range("launch parameter bytes", bytes, 0, kInlineParameterBytesMax);
+    checks.Equal("launch arena", record.arena, 0);
+    checks.Equal("launch arena offset", record.arena_offset, 0);
+    checks.Equal("launch continuations", record.header.continuations,
+                 (bytes + kContinuationDataBytes - 1) / kContinuationDataBytes);
+    out.arena_parameters = {};
+    out.inline_parameters = {copy.tail.data(), std::min<std::size_t>(bytes, copy.tail.size())};
+  }
+  out.module = record.module;
+  out.kernel = record.kernel;
+  std::copy(std::begin(record.grid), std::end(record.grid), out.grid.begin());
+  std::copy(std::begin(record.block), std::end(record.block), out.block.begin());
+  out.dynamic_shared_bytes = record.dynamic_shared_bytes;
+  out.parameter_bytes = bytes;
+}
+
+// Every record but a launch.
+void CheckSingleGranule(Checks& checks, const RecordHeader& header) {
+  checks.Equal("flags", header.flags, 0);
+  checks.Equal("continuations", header.continuations, 0);
+}
+
+void CheckCopy(Checks& checks, const RecordCopy& copy, CopyCommand& out) {
+  const auto record = copy.As<CopyRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("copy arena", record.arena, 0, kArenasMax - 1);
+  checks.Range("copy width", record.width_bytes, 1, kArenaBytesMax);
+  checks.Range("copy height", record.height, 1, kArenaBytesMax);
+  out.arena.arena = record.arena;
+  out.arena.offset = record.arena_offset;
+  out.arena.bytes =
+      Rectangle(checks, {"copy arena offset", "copy arena pitch"}, record.arena_offset,
+                record.arena_pitch_bytes, record.width_bytes, record.height, kArenaBytesMax);
+  out.device_bytes =
+      Rectangle(checks, {"copy device address", "copy device pitch"}, record.device_address,
+                record.device_pitch_bytes, record.width_bytes, record.height, kAddressEnd);
+  checks.Equal("copy reserved", record.reserved, 0);
+  out.arena_pitch_bytes = record.arena_pitch_bytes;
+  out.device_address = record.device_address;
+  out.device_pitch_bytes = record.device_pitch_bytes;
+  out.width_bytes = record.width_bytes;
+  out.height = record.height;
+}
+
+void CheckCopyOnDevice(Checks& checks, const RecordCopy& copy, CopyOnDeviceCommand& out) {
+  const auto record = copy.As<CopyOnDeviceRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("copy width", record.width_bytes, 1, kAddressEnd);
+  checks.Range("copy height", record.height, 1, kAny32);
+  out.destination_bytes =
+      Rectangle(checks, {"copy destination", "copy destination pitch"}, record.destination,
+                record.destination_pitch_bytes, record.width_bytes, record.height, kAddressEnd);
+  out.source_bytes =
+      Rectangle(checks, {"copy source", "copy source pitch"}, record.source,
+                record.source_pitch_bytes, record.width_bytes, record.height, kAddressEnd);
+  out.destination = record.destination;
+  out.source = record.source;
+  out.destination_pitch_bytes = record.destination_pitch_bytes;
+  out.source_pitch_bytes = record.source_pitch_bytes;
+  out.width_bytes = record.width_bytes;
+  out.height = record.height;
+}
+
+void CheckFill(Checks& checks, const RecordCopy& copy, FillCommand& out) {
+  const auto record = copy.As<FillRecord>();
+  CheckSingleGranule(checks, record.header);
+  // 3 is the one number between 1 and 4 that is no element.
+  checks.Range("fill element bytes", record.element_bytes, 1, record.element_bytes == 3 ? 2 : 4);
+  checks.Range("fill width", record.width_bytes, 1, kAddressEnd);
+  checks.Range("fill height", record.height, 1, kAny32);
+  out.destination_bytes =
+      Rectangle(checks, {"fill destination", "fill pitch"}, record.destination, record.pitch_bytes,
+                record.width_bytes, record.height, kAddressEnd);
+  // 1, 2 or 4 by now, or refused: the mask is the remainder.
+  const std::uint64_t mask = record.element_bytes - std::uint64_t{1};
+  checks.Equal("fill destination modulo element", record.destination & mask, 0);
+  checks.Equal("fill pitch modulo element", record.pitch_bytes & mask, 0);
+  checks.Equal("fill width modulo element", record.width_bytes & mask, 0);
+  checks.Equal("fill reserved", record.reserved, 0);
+  out.destination = record.destination;
+  out.pitch_bytes = record.pitch_bytes;
+  out.width_bytes = record.width_bytes;
+  out.height = record.height;
+  out.value = record.value;
+  out.element_bytes = record.element_bytes;
+}
+
+void CheckWaitFor(Checks& checks, const RecordCopy& copy, WaitForCommand& out) {
+  const auto record = copy.As<WaitForRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("wait stream", record.wait_stream, 0, kStreamsMax - 1);
+  checks.Range("wait sequence", record.wait_sequence, 1, ~std::uint64_t{0});
+  checks.Zero("wait reserved", record.reserved);
+  out.target = {record.wait_stream, record.wait_sequence};
+}
+
+void CheckPlain(Checks& checks, const RecordCopy& copy, std::uint32_t stream_minimum) {
+  const auto record = copy.As<PlainRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("stream", record.stream, stream_minimum, kStreamsMax - 1);
+  checks.Equal("reserved", record.reserved0, 0);
+  checks.Zero("reserved", record.reserved);
+}
+
+}  // namespace
+
+Violation ValidateCommand(const RecordCopy& record, Command& command) {
+  const auto plain = record.As<PlainRecord>();  // All records share the first 20 bytes.
+  Checks checks;
+  checks.Range("sequence", plain.header.sequence, 1, ~std::uint64_t{0});
+  checks.Range("stream", plain.stream, 0, kStreamsMax - 1);
+  command.id = {plain.stream, plain.header.sequence};
+  switch (static_cast<Op>(plain.header.op)) {
+    case Op::kLaunch:
+      CheckLaunch(checks, record, command.body.emplace<LaunchCommand>());
+      break;
+    case Op::kCopyToDevice:
+      CheckCopy(checks, record, command.body.emplace<CopyToDeviceCommand>());
+      break;
+    case Op::kCopyToHost:
+      CheckCopy(checks, record, command.body.emplace<CopyToHostCommand>());
+      break;
+    case Op::kCopyOnDevice:
+      CheckCopyOnDevice(checks, record, command.body.emplace<CopyOnDeviceCommand>());
+      break;
+    case Op::kFill:
+      CheckFill(checks, record, command.body.emplace<FillCommand>());
+      break;
+    case Op::kWaitFor:
+      CheckWaitFor(checks, record, command.body.emplace<WaitForCommand>());
+      break;
+    case Op::kMark:
+      CheckPlain(checks, record, 0);
+      command.body.emplace<MarkCommand>();
+      break;
+    case Op::kCreateStream:
+      CheckPlain(checks, record, 1);
+      command.body.emplace<CreateStreamCommand>();
+      break;
+    case Op::kDestroyStream:
+      CheckPlain(checks, record, 1);
+      command.body.emplace<DestroyStreamCommand>();
+      break;
+    default:
+      checks.Range("op", plain.header.op, 1, kOpMax);
+  }
+  return checks.first();
+}
+
+Violation ValidateCompletion(const RecordCopy& copy, CompletionNotice& notice) {
+  const auto record = copy.As<CompletionRecord>();
+  constexpr auto kCodeMax = static_cast<std::uint64_t>(StatusCode::kInternal);
+  Checks checks;
+  checks.Range("sequence", record.header.sequence, 1, ~std::uint64_t{0});
+  checks.Range("stream", record.stream, 0, kStreamsMax - 1);
+  checks.Range("completion kind", record.header.op, 1, 2);
+  CheckSingleGranule(checks, record.header);
+  const auto kind = static_cast<CompletionKind>(record.header.op);
+  checks.Range("completion code", record.code, kind == CompletionKind::kError ? 1 : 0, kCodeMax);
+  checks.Range("completion end", record.ended_ns, record.started_ns, ~std::uint64_t{0});
+  checks.Zero("completion reserved", record.reserved);
+  notice.id = {record.stream, record.header.sequence};
+  notice.kind = kind;
+  notice.code = static_cast<StatusCode>(record.code);
+  notice.started_ns = record.started_ns;
+  notice.ended_ns = record.ended_ns;
+  return checks.first();
+}
+
+Status DescribeViolation(const Violation& violation, const RecordCopy& record) {
+  const auto plain = record.As<PlainRecord>();
+  std::string allowed = std::to_string(violation.minimum);
+  if (violation.maximum > violation.minimum) allowed += " to " + std::to_string(violation.maximum);
+  if (violation.maximum < violation.minimum) allowed = "none";
+  return Status(StatusCode::kProtocolViolation, std::string("record refused: ") + violation.field +
+                                                    " is " + std::to_string(violation.value) +
+                                                    ", allowed " + allowed + " [stream " +
+                                                    std::to_string(plain.stream) + " command " +
+                                                    std::to_string(plain.header.sequence) + "]");
+}
+
+Violation StreamLedger::Accept(const Command& command) {
+  const auto [stream, sequence] = command.id;
+  const bool creates = std::holds_alternative<CreateStreamCommand>(command.body);
+  Checks checks;
+  checks.Equal("number of live streams of this number", live_[stream], creates ? 0 : 1);
+  checks.Equal("sequence", sequence, last_[stream] + 1);
+  if (const auto* wait = std::get_if<WaitForCommand>(&command.body)) {
+    checks.Range("wait sequence", wait->target.sequence, 1, last_[wait->target.stream]);
+  }
+  if (!checks.first().ok()) return checks.first();
+  last_[stream] = sequence;
+  if (creates) live_.set(stream);
+  if (std::holds_alternative<DestroyStreamCommand>(command.body)) live_.reset(stream);
+  return checks.first();
+}
+
+}  // namespace gpushared::ipc

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where bytes of messages between broker and worker become values.
+#include "ipc/wire/bytes.h"
+#include "ipc/wire/channel.h"
+#include "ipc/wire/convert.h"
+
+namespace gpushared::ipc {
+namespace {
+
+constexpr std::uint64_t kAny64 = ~std::uint64_t{0};
+
+template <typename Wire>
+Wire ReadFixed(MessageChecks& checks, std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  Wire wire;
+  checks.Fixed(reader, wire);
+  checks.End(reader);
+  return wire;
+}
+
+template <typename T>
+Result<T> DecodeSession(const char* message, std::span<const std::byte> payload) {
+  MessageChecks checks(message);
+  const auto wire = ReadFixed<SessionWire>(checks, payload);
+  checks.Range("session", wire.session, 1, kAny64);
+  if (!checks.ok()) return checks.status();
+  return T{wire.session};
+}
+
+}  // namespace
+
+template <>
+Result<Ready> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("worker's ready message");
+  checks.Version(payload);
+  if (!checks.ok()) return checks.status();
+  const auto wire = ReadFixed<ReadyWire>(checks, payload);
+  Ready ready;
+  ready.generation = wire.generation;
+  ready.device = FromWire(wire.device, checks);
+  if (!checks.ok()) return checks.status();
+  return ready;
+}
+
+template <>
+Result<Attach> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("attach");
+  const auto wire = ReadFixed<AttachWire>(checks, payload);
+  checks.Range("session", wire.session, 1, kAny64);
+  checks.Range("allowed class", wire.allowed_class, 0, kClassMax);
+  checks.Zero("reserved", wire.reserved);
+  checks.Range("highest weight", wire.weight_max, 1, kWeightMax);
+  Attach attach;
+  attach.session = wire.session;
+  attach.peer = {wire.pid, wire.uid, wire.gid};
+  attach.request = wire.request;
+  attach.quota_bytes = wire.quota_bytes;
+  attach.allowed_class = static_cast<ClientClass>(wire.allowed_class);
+  attach.weight_max = wire.weight_max;
+  attach.hello = FromWire(wire.hello, checks);
+  if (!checks.ok()) return checks.status();
+  return attach;
+}
+
+template <>
+Result<SessionStarted> Decode(std::span<const std::byte> payload) {
+  return DecodeSession<SessionStarted>("session start", payload);
+}
+
+template <>
+Result<TerminateSession> Decode(std::span<const std::byte> payload) {
+  return DecodeSession<TerminateSession>("session termination", payload);
+}
+
+template <>
+Result<SessionEnded> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("session end");
+  ByteReader reader(payload);
+  SessionEndedWire wire;
+  checks.Fixed(reader, wire);
+  checks.Range("session", wire.session, 1, kAny64);
+  const TextWire text{wire.code, wire.text_bytes};
+  Status status = TextFromWire(text, StatusCode::kOk, kTextBytesMax, reader, checks);
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return SessionEnded{wire.session, std::move(status)};
+}
+
+template <>
+Result<AdminRequest> Decode(std::span<const std::byte> payload) {
+  Result<Admin> admin = Decode<Admin>(payload);
+  if (!admin.ok()) return admin.status();
+  return AdminRequest{*admin};
+}
+
+template <>
+Result<ChannelReply> Decode(std::span<const std::byte> payload) {
+  Result<AdminReply> reply = Decode<AdminReply>(payload);
+  if (!reply.ok()) return reply.status();
+  return ChannelReply{reply->code, std::move(reply->text)};
+}
+
+template <>
+Result<Drain> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("drain");
+  checks.End(ByteReader(payload));
+  if (!checks.ok()) return checks.status();
+  return Drain{};
+}
+
+template <>
+Result<SetSession> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("session change");
+  const auto wire = ReadFixed<SetSessionWire>(checks, payload);
+  checks.Range("session", wire.session, 1, kAny64);
+  checks.Range("weight", wire.weight, 0, kWeightMax);
+  checks.Zero("reserved", wire.reserved);
+  SetSession set;
+  set.session = wire.session;
+  if (wire.weight != 0) set.weight = wire.weight;
+  if (wire.client_class != kKeepClass) {
+    checks.Range("class", wire.client_class, 0, kClassMax);
+    set.client_class = static_cast<ClientClass>(wire.client_class);
+  }
+  if (!checks.ok()) return checks.status();
+  return set;
+}
+
+}  // namespace gpushared::ipc
