@@ -18,21 +18,9 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/session_limits.h"
 
 namespace gpushared::server {
-
-// What a session of this worker may use at most. Every refusal names the limit.
-struct SessionLimits {
-  std::uint32_t sessions_max = 128;
-  std::uint32_t modules_max = 256;                             // Loaded at one time.
-  std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
-  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images together.
-  std::uint32_t arenas_max = 64;
-  std::uint64_t arena_bytes_max = std::uint64_t{256} << 20;  // One arena.
-  std::uint64_t arenas_bytes_max = std::uint64_t{1} << 30;   // All arenas of a session.
-  std::uint32_t commands_taken_max = 1024;                   // Taken and not finished.
-  std::uint32_t requests_queued_max = 64;                    // Control frames not answered.
-};
 
 struct WorkerOptions {
   // Makes the device; called once, on the thread that calls Run. The functions handed in

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/stats.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+double Seconds(scheduler::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
+
+// Names come from clients; they were checked for UTF-8 at the handshake, and `replace` keeps
+// the rest of the document if that check is ever wrong.
+std::string Dump(const ordered_json& document) {
+  return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
+  ordered_json row;
+  row["client"] = facts.session;
+  row["name"] = facts.name;
+  row["pid"] = facts.pid;
+  row["uid"] = facts.uid;
+  row["gid"] = facts.gid;
+  row["state"] = facts.state;
+  row["age_s"] = facts.age_s;
+  row["quota_bytes"] = facts.quota_bytes;
+  row["modules"] = facts.modules;
+  row["arenas"] = facts.arenas;
+  row["arena_bytes"] = facts.arena_bytes;
+  const ClientSnapshot absent;
+  const ClientSnapshot& client = seen == nullptr ? absent : *seen;
+  const ClientCounters& count = client.counters;
+  row["class"] = ClassName(client.spec.scheduling_class);
+  row["weight"] = client.spec.weight;
+  row["memory_bytes"] = client.mapped_bytes;
+  row["device_time_s"] = Seconds(count.device_time);
+  row["commands"] = count.commands_taken;
+  row["launches"] = count.launches;
+  row["copies"] = count.copies;
+  row["fills"] = count.fills;
+  row["bytes_in"] = count.bytes_in;
+  row["bytes_out"] = count.bytes_out;
+  row["bytes_on_device"] = count.bytes_on_device;
+  row["queue_wait_p50_us"] = Microseconds(count.queue_wait.Quantile(0.50));
+  row["queue_wait_p99_us"] = Microseconds(count.queue_wait.Quantile(0.99));
+  row["stops"] = count.stops;
+  row["slice_overruns"] = count.slice_overruns;
+  row["commands_refused"] = count.commands_refused;
+  row["commands_failed"] = count.commands_failed;
+  row["commands_skipped"] = count.commands_skipped;
+  row["commands_pending"] = client.commands_pending;
+  row["commands_in_flight"] = client.commands_in_flight;
+  return row;
+}
+
+}  // namespace
+
+const char* ClassName(scheduler::SchedulingClass scheduling_class) {
+  switch (scheduling_class) {
+    case scheduler::SchedulingClass::kHigh:
+      return "high";
+    case scheduler::SchedulingClass::kNormal:
+      return "normal";
+    case scheduler::SchedulingClass::kLow:
+      return "low";
+  }
+  return "unknown";
+}
+
+std::string ClientsJson(const device::DeviceInfo& info, const std::vector<SessionFacts>& sessions,
+                        const ThreadSnapshot& snapshot) {
+  ordered_json document;
+  document["device"] = info.id;
+  ordered_json& rows = document["clients"] = ordered_json::array();
+  for (const SessionFacts& facts : sessions) {
+    const auto seen =
+        std::find_if(snapshot.clients.begin(), snapshot.clients.end(),
+                     [&](const ClientSnapshot& client) { return client.session == facts.session; });
+    rows.push_back(ClientRow(facts, seen == snapshot.clients.end() ? nullptr : &*seen));
+  }
+  return Dump(document);
+}
+
+std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker,
+                       const std::vector<SessionFacts>& sessions, const ThreadSnapshot& snapshot) {
+  ordered_json document;
+  document["device"] = info.id;
+  document["name"] = info.name;
+  document["generation"] = worker.generation;
+  document["pid"] = worker.pid;
+  document["age_s"] = worker.age_s;
+  document["policy"] = worker.policy;
+  document["slice_ms"] = worker.slice_ms;
+  document["draining"] = worker.is_draining;
+  document["clients"] = sessions.size();
+  std::uint64_t mapped_bytes = 0;
+  for (const ClientSnapshot& client : snapshot.clients) mapped_bytes += client.mapped_bytes;
+  document["memory_bytes"] = info.memory_bytes;
+  document["mapped_bytes"] = mapped_bytes;
+  document["device_time_s"] = Seconds(snapshot.thread.busy_time);
+  document["commands"] = snapshot.thread.commands;
+  document["turns"] = snapshot.thread.turns;
+  document["spins"] = snapshot.thread.spins;
+  document["sleeps"] = snapshot.thread.sleeps;
+  document["wakes"] = snapshot.thread.wakes_of_clients;
+  return Dump(document);
+}
+
+std::string DeviceJson(const device::DeviceInfo& info, const WorkerFacts& worker) {
+  ordered_json document;
+  document["device"] = info.id;
+  document["name"] = info.name;
+  document["kind"] = info.kind;
+  document["generation"] = worker.generation;
+  document["memory_bytes"] = info.memory_bytes;
+  document["multiprocessors"] = info.multiprocessors;
+  document["threads_per_block_max"] = info.threads_per_block_max;
+  document["shared_bytes_per_block_max"] = info.shared_bytes_per_block_max;
+  document["preemption"] = info.preemption == device::Preemption::kWithinCommand
+                               ? "within commands"
+                               : "between commands";
+  document["spinning_pays"] = info.spinning_pays;
+  return Dump(document);
+}
+
+}  // namespace gpushared::server
