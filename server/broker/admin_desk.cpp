@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/admin_desk.h"
+
+#include <unistd.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "scheduler/types.h"
+#include "server/config_values.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using boost::asio::posix::descriptor_base;
+using nlohmann::json;
+
+constexpr std::chrono::seconds kSendTimeMax{5};
+
+double SecondsSince(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
+std::string Dump(const json& value) {
+  // Names are checked UTF-8; `replace` keeps a mistake in that check from becoming an exception.
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json ClientJson(const LiveSession& session, pid_t worker_pid) {
+  return {{"id", session.id},
+          {"name", session.name},
+          {"pid", session.peer.pid},
+          {"uid", session.peer.uid},
+          {"gid", session.peer.gid},
+          {"class", ClassName(static_cast<scheduler::SchedulingClass>(session.client_class))},
+          {"weight", session.weight},
+          {"device", session.device},
+          {"worker_pid", worker_pid},
+          {"generation", session.generation},
+          {"quota_bytes", session.quota_bytes},
+          {"connected_s", SecondsSince(session.since)}};
+}
+
+Status NoSuchClient(std::uint64_t id) {
+  return {StatusCode::kNotFound,
+          "client " + std::to_string(id) + " is not here; see gpusharedctl ps"};
+}
+
+}  // namespace
+
+// One question to some workers, from when it is sent until the operator is answered.
+struct AdminDesk::Round {
+  Round(boost::asio::io_context& context, Arrival from, const ipc::Admin& asked_, std::uint32_t n)
+      : number(n), arrival(std::move(from)), asked(asked_), timer(context) {}
+
+  std::uint32_t number;
+  Arrival arrival;
+  ipc::Admin asked;
+  std::set<std::string> missing;        // Devices that have not answered.
+  std::map<std::string, json> answers;  // By device.
+  Status refusal;                       // A worker's, for verbs about one client.
+  bool done = false;                    // The one that was asked has done it.
+  boost::asio::steady_timer timer;
+};
+
+// A reply that did not fit into the socket at once.
+struct AdminDesk::Sending {
+  Sending(boost::asio::io_context& context, ipc::UniqueFd connection)
+      : socket(context, connection.Release()), timer(context) {}
+
+  boost::asio::posix::stream_descriptor socket;
+  boost::asio::steady_timer timer;
+  ipc::Outbox outbox;
+};
+
+AdminDesk::AdminDesk(boost::asio::io_context& context, Surroundings around)
+    : context_(context), around_(std::move(around)), started_(std::chrono::steady_clock::now()) {}
+
+AdminDesk::~AdminDesk() = default;
+
+void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked) {
+  if (rounds_.size() + sending_.size() >= kRoundsMax) {
+    const Status why(StatusCode::kLimitExceeded, "request refused: " + std::to_string(kRoundsMax) +
+                                                     " others are being answered, try again");
+    Refuse(std::move(arrival.socket), arrival.frame.request, why);
+    return;
+  }
+  if (asked.verb == ipc::AdminVerb::kDrain) {
+    around_.log("drain asked for by " + arrival.peer.Who());
+    const json reply = {{"draining", true}, {"sessions", around_.ledger.live().size()}};
+    Answer(std::move(arrival), Status::Ok(), Dump(reply));
+    around_.drain();
+    return;
+  }
+  const std::uint32_t number = ++last_number_;
+  const auto [at, added] =
+      rounds_.emplace(number, std::make_unique<Round>(context_, std::move(arrival), asked, number));
+  Round& round = *at->second;
+  const bool about_one =
+      asked.verb == ipc::AdminVerb::kTerminate || asked.verb == ipc::AdminVerb::kSet;
+  if (about_one) {
+    AskOne(round);
+  } else {
+    AskAll(round);
+  }
+  if (round.missing.empty()) return Conclude(number);
+  round.timer.expires_after(around_.wait_max);
+  round.timer.async_wait([this, number](const boost::system::error_code& error) {
+    if (!error) Conclude(number);
+  });
+}
+
+void AdminDesk::AskAll(Round& round) {
+  for (DeviceEntry& device : around_.devices.entries()) {
+    if (device.state != DeviceEntry::State::kReady) continue;
+    if (device.worker->Send(round.number, ipc::AdminRequest{round.asked}).ok()) {
+      round.missing.insert(device.id);
+    }
+  }
+}
+
+void AdminDesk::AskOne(Round& round) {
+  const LiveSession* session = around_.ledger.Find(round.asked.client);
+  if (session == nullptr) {
+    round.refusal = NoSuchClient(round.asked.client);
+    return;
+  }
+  DeviceEntry* device = around_.devices.Find(session->device);
+  if (round.asked.weight && *round.asked.weight > scheduler::kWeightMax) {
+    round.refusal = {StatusCode::kInvalidArgument,
+                     "weight refused: asked for " + std::to_string(*round.asked.weight) +
+                         ", allowed is 1 to " + std::to_string(scheduler::kWeightMax)};
+    return;
+  }
+  Status sent;
+  if (round.asked.verb == ipc::AdminVerb::kTerminate) {
+    around_.log(session->Who() + " is terminated by " + round.arrival.peer.Who());
+    sent = device->worker->Send(round.number, ipc::TerminateSession{session->id});
+  } else {
+    sent =
+        device->worker->Send(round.number, ipc::SetSession{.session = session->id,
+                                                           .client_class = round.asked.client_class,
+                                                           .weight = round.asked.weight});
+  }
+  if (!sent.ok()) {
+    round.refusal = sent;
+    return;
+  }
+  round.missing.insert(device->id);
+}
+
+void AdminDesk::OnReply(const std::string& device, std::uint32_t request, ipc::ChannelReply reply) {
+  const auto found = rounds_.find(request);
+  if (found == rounds_.end()) return;  // Too late, and answered without it.
+  Round& round = *found->second;
+  if (round.missing.erase(device) == 0) return;
+  if (reply.code != StatusCode::kOk) {
+    round.refusal = {reply.code, std::move(reply.text)};
+  } else {
+    round.done = true;
+    json parsed = json::parse(reply.text, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_object()) round.answers.emplace(device, std::move(parsed));
+  }
+  if (round.missing.empty()) Conclude(request);
+}
+
+void AdminDesk::OnWorkerGone(const std::string& device) {
+  std::vector<std::uint32_t> complete;
+  for (auto& [number, round] : rounds_) {
+    if (round->missing.erase(device) > 0 && round->missing.empty()) complete.push_back(number);
+  }
+  for (const std::uint32_t number : complete) Conclude(number);
+}
+
+void AdminDesk::OnSessionEnded(std::uint64_t session) {
+  std::vector<std::uint32_t> complete;
+  for (auto& [number, round] : rounds_) {
+    if (round->asked.verb != ipc::AdminVerb::kTerminate || round->asked.client != session) continue;
+    round->done = true;
+    complete.push_back(number);
+  }
+  for (const std::uint32_t number : complete) Conclude(number);
+}
+
+void AdminDesk::Conclude(std::uint32_t number) {
+  const auto found = rounds_.find(number);
+  if (found == rounds_.end()) return;
+  const std::unique_ptr<Round> round = std::move(found->second);
+  rounds_.erase(found);
+  round->timer.cancel();
+  const bool about_one =
+      round->asked.verb == ipc::AdminVerb::kTerminate || round->asked.verb == ipc::AdminVerb::kSet;
+  if (!about_one) {
+    return Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
+  }
+  if (!round->done) {
+    Status why = round->refusal;
+    if (why.ok()) {
+      why = {StatusCode::kTimedOut, "client " + std::to_string(round->asked.client) +
+                                        ": its worker did not answer within " +
+                                        FormatDuration(around_.wait_max)};
+    }
+    return Answer(std::move(round->arrival), why, "");
+  }
+  LiveSession* session = around_.ledger.Find(round->asked.client);
+  if (round->asked.verb == ipc::AdminVerb::kSet && session != nullptr) {
+    session->client_class = round->asked.client_class.value_or(session->client_class);
+    session->weight = round->asked.weight.value_or(session->weight);
+    around_.log(
+        session->Who() + " has now class " +
+        std::string(ClassName(static_cast<scheduler::SchedulingClass>(session->client_class))) +
+        " and weight " + std::to_string(session->weight) + ", set by " + round->arrival.peer.Who());
+  }
+  Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
+}
+
+std::string AdminDesk::Compose(const Round& round) const {
+  json reply;
+  switch (round.asked.verb) {
+    case ipc::AdminVerb::kStatus:
+      reply = {{"server", Server()}, {"devices", Devices(round)}};
+      break;
+    case ipc::AdminVerb::kDevices:
+      reply = {{"devices", Devices(round)}};
+      break;
+    case ipc::AdminVerb::kClients:
+      reply = {{"clients", Clients(round)}};
+      break;
+    case ipc::AdminVerb::kTerminate:
+      reply = {{"terminated", round.asked.client}};
+      break;
+    case ipc::AdminVerb::kSet: {
+      const LiveSession* session = around_.ledger.Find(round.asked.client);
+      if (session != nullptr) reply = {{"client", ClientJson(*session, 0)}};
+      break;
+    }
+    case ipc::AdminVerb::kDrain:
+      break;  // Answered at once.
+  }
+  if (!round.missing.empty()) reply["silent_devices"] = round.missing;
+  std::string text = Dump(reply);
+  // A reply has a limit; what is left out is counted, so that nobody takes a part for the whole.
+  std::size_t omitted = 0;
+  while (text.size() > ipc::kAdminTextBytesMax && reply.contains("clients") &&
+         !reply["clients"].empty()) {
+    json& clients = reply["clients"];
+    const std::size_t drop = (clients.size() + 7) / 8;
+    clients.erase(clients.end() - static_cast<std::ptrdiff_t>(drop), clients.end());
+    reply["omitted"] = omitted += drop;
+    text = Dump(reply);
+  }
+  return text;
+}
+
+json AdminDesk::Server() const {
+  return {{"version", around_.version},
+          {"pid", ::getpid()},
+          {"uptime_s", SecondsSince(started_)},
+          {"policy", around_.policy},
+          {"socket", around_.socket},
+          {"state", around_.phase()},
+          {"sessions", around_.ledger.live().size()}};
+}
+
+json AdminDesk::Devices(const Round& round) const {
+  json devices = json::array();
+  for (const DeviceEntry& device : around_.devices.entries()) {
+    json entry = {{"id", device.id},
+                  {"kind", device.description.kind},
+                  {"name", device.description.name},
+                  {"memory_bytes", device.description.memory_bytes},
+                  {"multiprocessors", device.description.multiprocessors},
+                  {"state", StateName(device.state)},
+                  {"generation", device.generation},
+                  {"worker_pid", device.worker ? device.worker->pid() : 0},
+                  {"sessions", around_.ledger.On(device.id).size()},
+                  {"up_s", device.worker ? SecondsSince(device.started) : 0.0}};
+    if (!device.last_death.empty()) entry["last_death"] = device.last_death;
+    const auto answer = round.answers.find(device.id);
+    if (answer != round.answers.end()) entry.update(answer->second);
+    devices.push_back(std::move(entry));
+  }
+  return devices;
+}
+
+json AdminDesk::Clients(const Round& round) const {
+  json clients = json::array();
+  for (const auto& [id, session] : around_.ledger.live()) {
+    const DeviceEntry* device = around_.devices.Find(session.device);
+    json entry = ClientJson(session, device->worker ? device->worker->pid() : 0);
+    const auto answer = round.answers.find(session.device);
+    if (answer != round.answers.end() && answer->second.contains("clients")) {
+      for (const json& facts : answer->second["clients"]) {
+        if (facts.is_object() && facts.contains("id") && facts["id"] == id) entry.update(facts);
+      }
+    }
+    clients.push_back(std::move(entry));
+  }
+  return clients;
+}
+
+void AdminDesk::Answer(Arrival arrival, Status refusal, std::string text) {
+  const std::uint32_t number = ++last_number_;
+  auto sending = std::make_unique<Sending>(context_, std::move(arrival.socket));
+  const ipc::AdminReply reply = {.code = refusal.code(),
+                                 .text = refusal.ok() ? std::move(text) : refusal.message()};
+  if (!sending->outbox.Add(arrival.frame.request, reply).ok()) return;
+  sending->timer.expires_after(kSendTimeMax);
+  sending->timer.async_wait([this, number](const boost::system::error_code& error) {
+    if (!error) sending_.erase(number);
+  });
+  sending_.emplace(number, std::move(sending));
+  SendOn(number);
+}
+
+void AdminDesk::SendOn(std::uint32_t number) {
+  const auto found = sending_.find(number);
+  if (found == sending_.end()) return;
+  const Result<bool> sent = found->second->outbox.Flush(found->second->socket.native_handle());
+  if (!sent.ok() || *sent) {
+    sending_.erase(found);
+    return;
+  }
+  found->second->socket.async_wait(descriptor_base::wait_write,
+                                   [this, number](const boost::system::error_code& error) {
+                                     if (!error) SendOn(number);
+                                   });
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_ADMIN_DESK_H_
+#define GPUSHARED_SERVER_BROKER_ADMIN_DESK_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "gpushared/status.h"
+
+#include "ipc/wire/channel.h"
+#include "server/broker/device_inventory.h"
+#include "server/broker/listener.h"
+#include "server/broker/session_ledger.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::server {
+
+// Answers operators. What only workers know it asks them for, and waits for their answers with a
+// bound: a worker that does not answer is named in the reply, not waited for.
+//
+// What a worker answers (kAdminRequest), as JSON: to kStatus and kDevices one object of facts
+// about its device, to kClients {"clients": [{"id": session, ...}, ...]}. The desk adds what the
+// broker knows (who, where, which worker); a worker's own fields win.
+//
+// Confined to the broker's thread.
+class AdminDesk {
+ public:
+  // Rounds and unsent replies; only operators can have any, and each is bounded in time.
+  static constexpr std::size_t kRoundsMax = 32;
+
+  struct Surroundings {
+    DeviceInventory& devices;
+    SessionLedger& ledger;
+    std::function<void(const std::string& what)> log;
+    std::function<void()> drain;          // The operator asked for it.
+    std::function<std::string()> phase;   // "serving", "draining", ...
+    std::string version, policy, socket;  // For kStatus.
+    std::chrono::milliseconds wait_max;
+  };
+  AdminDesk(boost::asio::io_context& context, Surroundings around);
+  ~AdminDesk();
+  AdminDesk(const AdminDesk&) = delete;
+  AdminDesk& operator=(const AdminDesk&) = delete;
+
+  // Takes the connection of an operator who was found to be one.
+  void Serve(Arrival arrival, const ipc::Admin& asked);
+
+  // News from workers. `request` is the number of a round, or of one that is over.
+  void OnReply(const std::string& device, std::uint32_t request, ipc::ChannelReply reply);
+  void OnWorkerGone(const std::string& device);
+  void OnSessionEnded(std::uint64_t session);
+
+ private:
+  struct Round;
+  struct Sending;
+
+  void AskAll(Round& round);
+  void AskOne(Round& round);
+  void Conclude(std::uint32_t number);
+  std::string Compose(const Round& round) const;
+  nlohmann::json Devices(const Round& round) const;
+  nlohmann::json Clients(const Round& round) const;
+  nlohmann::json Server() const;
+  void Answer(Arrival arrival, Status refusal, std::string json);
+  void SendOn(std::uint32_t number);
+
+  boost::asio::io_context& context_;
+  Surroundings around_;
+  std::chrono::steady_clock::time_point started_;
+  std::uint32_t last_number_ = 0;
+  std::map<std::uint32_t, std::unique_ptr<Round>> rounds_;
+  std::map<std::uint32_t, std::unique_ptr<Sending>> sending_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_ADMIN_DESK_H_

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/broker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "server/config_values.h"
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A worker that lived this long was not killed by what killed its predecessor.
+constexpr std::chrono::seconds kSoundLife{10};
+constexpr milliseconds kRestartDelayFirst{100};
+constexpr milliseconds kRestartDelayMax{5000};
+constexpr std::chrono::seconds kDrainReportInterval{10};
+constexpr std::size_t kParkedMax = 256;
+constexpr std::size_t kNamedInReportMax = 8;
+
+std::string ClassText(ipc::ClientClass client_class) {
+  return std::string(ClassName(static_cast<scheduler::SchedulingClass>(client_class)));
+}
+
+Status Draining() {
+  return {StatusCode::kUnavailable, "client refused: the server is draining and takes no new ones"};
+}
+
+}  // namespace
+
+// A client that was admitted, and waits for a device that is just starting.
+struct Broker::ParkedHello {
+  ParkedHello(boost::asio::io_context& context, Arrival from, ipc::Hello said)
+      : arrival(std::move(from)), hello(std::move(said)), timer(context) {}
+  Arrival arrival;
+  ipc::Hello hello;
+  boost::asio::steady_timer timer;
+};
+
+// A client that saw its connection end before the broker learnt why.
+struct Broker::ParkedWhy {
+  ParkedWhy(boost::asio::io_context& context, Arrival from, std::uint64_t id)
+      : arrival(std::move(from)), session(id), timer(context) {}
+  Arrival arrival;
+  std::uint64_t session;
+  boost::asio::steady_timer timer;
+};
+
+Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
+               std::shared_ptr<spdlog::logger> log)
+    : context_(context),
+      options_(std::move(options)),
+      log_(std::move(log)),
+      rules_(options_.access, options_.own_uid),
+      devices_(context, options_.devices),
+      drain_report_(context),
+      stop_timer_(context) {}
+
+Broker::~Broker() = default;
+
+Status Broker::Start() {
+  Result<ipc::ListeningSocket> socket = ipc::ListeningSocket::Open({.path = options_.socket_path});
+  if (!socket.ok()) return socket.status();
+  if (socket->replaced_stale()) {
+    log_->warn("socket {}: replaced the one that a dead server had left", options_.socket_path);
+  }
+  listener_ = std::make_unique<Listener>(
+      context_, std::move(*socket), options_.limits,
+      [this](Arrival arrival) { OnArrival(std::move(arrival)); },
+      [this](const Status& why) { log_->warn("{}", why.message()); });
+  desk_ = std::make_unique<AdminDesk>(
+      context_, AdminDesk::Surroundings{
+                    .devices = devices_,
+                    .ledger = ledger_,
+                    .log = [this](const std::string& what) { log_->info("{}", what); },
+                    .drain = [this] { BeginDrain(); },
+                    .phase = [this] { return phase_ == Phase::kServing ? "serving" : "draining"; },
+                    .version = options_.version,
+                    .policy = options_.policy,
+                    .socket = options_.socket_path,
+                    .wait_max = options_.admin_wait_max});
+  for (DeviceEntry& device : devices_.entries()) StartWorker(device);
+  listener_->Start();
+  log_->info("listening on {}, policy {}", options_.socket_path, options_.policy);
+  return Status::Ok();
+}
+
+// ---- devices and their workers
+
+void Broker::StartWorker(DeviceEntry& device) {
+  ++device.generation;
+  device.state = DeviceEntry::State::kStarting;
+  device.started = steady_clock::now();
+  Result<std::shared_ptr<WorkerProcess>> worker = WorkerProcess::Start(
+      context_, options_.launch(device.id, device.generation),
+      {.message = [this, &device](ipc::Frame frame) { OnWorkerMessage(device, std::move(frame)); },
+       .exited = [this, &device](const std::string& how) { OnWorkerExited(device, how); }});
+  if (!worker.ok()) {
+    log_->error("device {}: {}", device.id, worker.status().message());
+    device.last_death = worker.status().message();
+    return ScheduleRestart(device);
+  }
+  device.worker = std::move(*worker);
+  log_->debug("device {}: worker pid {} generation {} started", device.id, device.worker->pid(),
+              device.generation);
+}
+
+void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
+  Status mistake;
+  switch (static_cast<ipc::ChannelType>(frame.type)) {
+    case ipc::ChannelType::kReady: {
+      Result<ipc::Ready> ready = ipc::Decode<ipc::Ready>(frame.payload);
+      if (ready.ok()) return OnWorkerReady(device, std::move(*ready));
+      mistake = ready.status();
+      break;
+    }
+    case ipc::ChannelType::kSessionStarted: {
+      const Result<ipc::SessionStarted> started = ipc::Decode<ipc::SessionStarted>(frame.payload);
+      mistake = started.status();
+      if (!started.ok()) break;
+      if (LiveSession* session = ledger_.Find(started->session); session != nullptr) {
+        session->started = true;
+        log_->debug("{} started on {}", session->Who(), device.id);
+      }
+      return;
+    }
+    case ipc::ChannelType::kSessionEnded: {
+      const Result<ipc::SessionEnded> ended = ipc::Decode<ipc::SessionEnded>(frame.payload);
+      mistake = ended.status();
+      if (!ended.ok()) break;
+      return EndSession(ended->session, ended->status);
+    }
+    case ipc::ChannelType::kChannelReply: {
+      Result<ipc::ChannelReply> reply = ipc::Decode<ipc::ChannelReply>(frame.payload);
+      mistake = reply.status();
+      if (!reply.ok()) break;
+      // Request 0 is no request of ours: the worker says why it cannot go on.
+      if (frame.request == 0) {
+        log_->error("device {}: {}", device.id, Escaped(reply->text, 1024));
+        return;
+      }
+      return desk_->OnReply(device.id, frame.request, std::move(*reply));
+    }
+    default:
+      mistake = {StatusCode::kProtocolViolation, "a message only brokers send"};
+      break;
+  }
+  log_->error("device {}: worker pid {} sent nonsense and is killed: {}", device.id,
+              device.worker ? device.worker->pid() : 0, mistake.message());
+  if (device.worker) device.worker->Kill();
+}
+
+void Broker::OnWorkerReady(DeviceEntry& device, ipc::Ready ready) {
+  device.description = std::move(ready.device);
+  device.state = DeviceEntry::State::kReady;
+  device.was_ready = true;
+  log_->info("device {} is ready: {}, {} memory, worker pid {} generation {}", device.id,
+             device.description.name, FormatBytes(device.description.memory_bytes),
+             device.worker->pid(), device.generation);
+  if (phase_ != Phase::kServing) {
+    (void)device.worker->Send(0, ipc::Drain{});
+    return;
+  }
+  RetryParked();
+}
+
+void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
+  const pid_t pid = device.worker->pid();
+  const bool was_opening = device.state == DeviceEntry::State::kStarting && !device.was_ready;
+  device.last_death = "worker generation " + std::to_string(device.generation) + " (pid " +
+                      std::to_string(pid) + ") " + how;
+  const bool expected = phase_ != Phase::kServing && ledger_.On(device.id).empty();
+  if (expected) {
+    log_->debug("device {}: {}", device.id, device.last_death);
+  } else {
+    log_->error("device {}: {}", device.id, device.last_death);
+  }
+  LoseSessions(device);
+  device.worker.reset();
+  desk_->OnWorkerGone(device.id);
+  if (phase_ != Phase::kServing) {
+    device.state = DeviceEntry::State::kGone;
+    return FinishWhenDone();
+  }
+  if (was_opening) {
+    // An operator who names a device that cannot be opened wants to know now.
+    return GiveUpOn(device, {StatusCode::kUnavailable,
+                             "device " + device.id + " could not be opened: " + device.last_death});
+  }
+  ScheduleRestart(device);
+}
+
+void Broker::LoseSessions(DeviceEntry& device) {
+  const std::vector<std::uint64_t> lost = ledger_.On(device.id);
+  if (lost.empty()) return;
+  std::string suspects;
+  for (std::size_t i = 0; i < lost.size() && i < kNamedInReportMax; ++i) {
+    suspects += (suspects.empty() ? "" : ", ") + std::to_string(lost[i]);
+  }
+  if (lost.size() > kNamedInReportMax) suspects += ", ...";
+  const std::string who = lost.size() == 1
+                              ? "session " + suspects + " was alone on it"
+                              : std::to_string(lost.size()) + " sessions were on it: " + suspects;
+  const Status why(StatusCode::kDeviceLost,
+                   "device " + device.id + " lost: its " + device.last_death + "; " + who);
+  for (const std::uint64_t id : lost) EndSession(id, why);
+}
+
+void Broker::ScheduleRestart(DeviceEntry& device) {
+  const bool sound = steady_clock::now() - device.started >= kSoundLife;
+  device.quick_deaths = sound ? 0 : device.quick_deaths + 1;
+  device.state = DeviceEntry::State::kRestarting;
+  milliseconds delay{0};
+  if (device.quick_deaths > 1) {
+    const std::uint32_t doublings = std::min(device.quick_deaths - 2, 6U);
+    delay = std::min(kRestartDelayFirst * (1U << doublings), kRestartDelayMax);
+  }
+  log_->info("device {}: generation {} starts in {}", device.id, device.generation + 1,
+             FormatDuration(delay));
+  device.restart_timer.expires_after(delay);
+  device.restart_timer.async_wait([this, &device](const boost::system::error_code& error) {
+    if (!error && phase_ == Phase::kServing) StartWorker(device);
+  });
+}
+
+void Broker::GiveUpOn(DeviceEntry& device, const Status& why) {
+  log_->critical("{}", why.message());
+  device.state = DeviceEntry::State::kGone;
+  exit_code_ = 1;
+  phase_ = Phase::kStopping;
+  StopNow();
+}
+
+// ---- new connections
+
+void Broker::OnArrival(Arrival arrival) {
+  switch (static_cast<ipc::MessageType>(arrival.frame.type)) {
+    case ipc::MessageType::kHello:
+      return OnHello(std::move(arrival));
+    case ipc::MessageType::kWhy:
+      return OnWhy(std::move(arrival));
+    case ipc::MessageType::kAdmin:
+      break;
+    default:
+      return RefuseArrival(std::move(arrival),
+                           {StatusCode::kProtocolViolation, "first message refused: its type"});
+  }
+  if (!rules_.MayAdminister(arrival.peer)) {
+    const Status why(StatusCode::kPermissionDenied,
+                     "request refused: only root and uid " + std::to_string(options_.own_uid) +
+                         ", which runs the server, may administer it [" + arrival.peer.Who() + "]");
+    return RefuseArrival(std::move(arrival), why);
+  }
+  const Result<ipc::Admin> asked = ipc::Decode<ipc::Admin>(arrival.frame.payload);
+  if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
+  desk_->Serve(std::move(arrival), *asked);
+}
+
+void Broker::RefuseArrival(Arrival arrival, const Status& why) {
+  log_->warn("{} [{}]", why.message(), arrival.peer.Who());
+  Refuse(std::move(arrival.socket), arrival.frame.request, why);
+}
+
+void Broker::OnHello(Arrival arrival) {
+  const Result<ipc::Hello> hello = ipc::Decode<ipc::Hello>(arrival.frame.payload);
+  if (!hello.ok()) return RefuseArrival(std::move(arrival), hello.status());
+  Admit(std::move(arrival), *hello, /*may_wait=*/true);
+}
+
+void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  const Result<DeviceEntry*> chosen = devices_.Choose(hello.device, ledger_);
+  if (!chosen.ok()) return RefuseArrival(std::move(arrival), chosen.status());
+  DeviceEntry& device = **chosen;
+  const AccessRequest asked = {
+      .scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class),
+      .weight = hello.weight};
+  if (device.state != DeviceEntry::State::kReady) {
+    // What is refused in any case is refused at once.
+    const Status share =
+        AccessRules::CheckShare(rules_.RuleFor(arrival.peer), asked, arrival.peer.Who());
+    if (!share.ok()) return RefuseArrival(std::move(arrival), share);
+    const auto of_uid = std::count_if(
+        parked_hellos_.begin(), parked_hellos_.end(),
+        [&](const auto& parked) { return parked.second->arrival.peer.uid == arrival.peer.uid; });
+    if (may_wait && parked_hellos_.size() < kParkedMax &&
+        static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max) {
+      return Park(std::move(arrival), hello);
+    }
+    const Status why(StatusCode::kUnavailable, "client refused: device " + device.id + " is " +
+                                                   std::string(StateName(device.state)) +
+                                                   ", try again later");
+    return RefuseArrival(std::move(arrival), why);
+  }
+  const Result<std::uint64_t> quota =
+      rules_.Admit(arrival.peer, asked, ledger_.HeldBy(arrival.peer.uid, device.id),
+                   device.description.memory_bytes);
+  if (!quota.ok()) return RefuseArrival(std::move(arrival), quota.status());
+  HandOver(std::move(arrival), hello, device, *quota);
+}
+
+void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
+                      std::uint64_t quota_bytes) {
+  const AccessRule& rule = rules_.RuleFor(arrival.peer);
+  LiveSession session = {.id = ledger_.NextId(),
+                         .peer = arrival.peer,
+                         .name = hello.name,
+                         .client_class = hello.client_class,
+                         .weight = hello.weight,
+                         .device = device.id,
+                         .generation = device.generation,
+                         .quota_bytes = quota_bytes,
+                         .since = steady_clock::now()};
+  const ipc::Attach attach = {
+      .session = session.id,
+      .peer = {.pid = arrival.peer.pid, .uid = arrival.peer.uid, .gid = arrival.peer.gid},
+      .request = arrival.frame.request,
+      .quota_bytes = quota_bytes,
+      .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
+      .weight_max = rule.max_weight,
+      .hello = hello};
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(std::move(arrival.socket));
+  fds.push_back(std::move(arrival.pidfd));
+  log_->info("{} goes to {}: class {}, weight {}, quota {}", session.Who(), device.id,
+             ClassText(session.client_class), session.weight, FormatBytes(quota_bytes));
+  const std::uint64_t id = session.id;
+  ledger_.Add(std::move(session));
+  // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and
+  // death reach the worker alone.
+  if (const Status sent = device.worker->Send(0, attach, std::move(fds)); !sent.ok()) {
+    log_->error("device {}: its worker does not read its channel and is killed: {}", device.id,
+                sent.message());
+    EndSession(
+        id, {StatusCode::kUnavailable, "client refused: device " + device.id + " does not answer"});
+    device.worker->Kill();
+  }
+}
+
+void Broker::Park(Arrival arrival, const ipc::Hello& hello) {
+  log_->debug("hello of {} waits for its device", arrival.peer.Who());
+  const std::uint64_t number = ++last_parked_;
+  auto parked = std::make_unique<ParkedHello>(context_, std::move(arrival), hello);
+  parked->timer.expires_after(options_.patience);
+  // By number: when the timer's handler runs, the hello may have been admitted.
+  parked->timer.async_wait([this, number](const boost::system::error_code& error) {
+    if (!error) AdmitParked(number);
+  });
+  parked_hellos_.emplace(number, std::move(parked));
+}
+
+void Broker::AdmitParked(std::uint64_t number) {
+  const auto found = parked_hellos_.find(number);
+  if (found == parked_hellos_.end()) return;
+  const std::unique_ptr<ParkedHello> parked = std::move(found->second);
+  parked_hellos_.erase(found);
+  Admit(std::move(parked->arrival), parked->hello, /*may_wait=*/false);
+}
+
+// After a device became ready, or the server began to drain.
+void Broker::RetryParked() {
+  std::vector<std::uint64_t> now;
+  for (const auto& [number, parked] : parked_hellos_) {
+    const Result<DeviceEntry*> device = devices_.Choose(parked->hello.device, ledger_);
+    if (phase_ != Phase::kServing ||
+        (device.ok() && (*device)->state == DeviceEntry::State::kReady)) {
+      now.push_back(number);
+    }
+  }
+  for (const std::uint64_t number : now) AdmitParked(number);
+}
+
+void Broker::OnWhy(Arrival arrival) {
+  const Result<ipc::Why> why = ipc::Decode<ipc::Why>(arrival.frame.payload);
+  if (!why.ok()) return RefuseArrival(std::move(arrival), why.status());
+  if (AnswerWhy(arrival, why->session)) return;
+  if (ledger_.Find(why->session) == nullptr || parked_whys_.size() >= kParkedMax) {
+    return RefuseArrival(
+        std::move(arrival),
+        {StatusCode::kNotFound, "question refused: session " + std::to_string(why->session) +
+                                    " of this process is not known here"});
+  }
+  const std::uint64_t number = ++last_parked_;
+  auto parked = std::make_unique<ParkedWhy>(context_, std::move(arrival), why->session);
+  parked->timer.expires_after(options_.admin_wait_max);
+  parked->timer.async_wait([this, number](const boost::system::error_code& error) {
+    const auto found = parked_whys_.find(number);
+    if (error || found == parked_whys_.end()) return;
+    const std::unique_ptr<ParkedWhy> late = std::move(found->second);
+    parked_whys_.erase(found);
+    RefuseArrival(std::move(late->arrival),
+                  {StatusCode::kNotFound, "question refused: session " +
+                                              std::to_string(late->session) + " has not ended"});
+  });
+  parked_whys_.emplace(number, std::move(parked));
+}
+
+bool Broker::AnswerWhy(Arrival& arrival, std::uint64_t session) {
+  std::optional<Status> why = ledger_.WhyEnded(session, arrival.peer);
+  if (!why) return false;
+  if (why->ok()) why = Status(StatusCode::kDisconnected, "session ended: the client left");
+  ipc::Outbox outbox;
+  if (outbox.Add(arrival.frame.request, ipc::Ended{*why}).ok()) {
+    (void)outbox.Flush(arrival.socket.get());
+  }
+  arrival.socket.Reset();
+  return true;
+}
+
+// ---- sessions and the end
+
+void Broker::EndSession(std::uint64_t id, const Status& why) {
+  const LiveSession* session = ledger_.Find(id);
+  if (session == nullptr) return;
+  if (why.ok()) {
+    log_->info("{} left", session->Who());
+  } else {
+    log_->warn("{} ended: {}", session->Who(), Escaped(why.ToString(), 1024));
+  }
+  ledger_.End(id, why);
+  desk_->OnSessionEnded(id);
+  for (auto at = parked_whys_.begin(); at != parked_whys_.end();) {
+    ParkedWhy& parked = *at->second;
+    const bool answered = parked.session == id && AnswerWhy(parked.arrival, id);
+    at = answered ? parked_whys_.erase(at) : std::next(at);
+  }
+}
+
+void Broker::Stop(const std::string& because) {
+  if (phase_ == Phase::kServing) {
+    log_->info("draining: {}", because);
+    return BeginDrain();
+  }
+  if (phase_ != Phase::kDraining) return;
+  log_->warn("stopping at once: {}", because);
+  phase_ = Phase::kStopping;
+  StopNow();
+}
+
+void Broker::BeginDrain() {
+  if (phase_ != Phase::kServing) return;
+  phase_ = Phase::kDraining;
+  for (DeviceEntry& device : devices_.entries()) {
+    device.restart_timer.cancel();
+    if (device.state == DeviceEntry::State::kRestarting) device.state = DeviceEntry::State::kGone;
+    // A worker that is still opening its device is told when it is ready.
+    if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
+  }
+  RetryParked();
+  ReportDrain();
+  FinishWhenDone();
+}
+
+void Broker::ReportDrain() {
+  if (phase_ != Phase::kDraining) return;
+  std::string names;
+  std::size_t named = 0;
+  for (const auto& [id, session] : ledger_.live()) {
+    if (named++ == kNamedInReportMax) {
+      names += ", ...";
+      break;
+    }
+    names += (names.empty() ? "" : ", ") + session.Who();
+  }
+  if (!names.empty()) {
+    log_->info("draining: waiting for {} sessions: {}", ledger_.live().size(), names);
+  }
+  drain_report_.expires_after(kDrainReportInterval);
+  drain_report_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) ReportDrain();
+  });
+}
+
+void Broker::StopNow() {
+  drain_report_.cancel();
+  for (DeviceEntry& device : devices_.entries()) {
+    device.restart_timer.cancel();
+    if (device.state == DeviceEntry::State::kRestarting) device.state = DeviceEntry::State::kGone;
+    if (!device.worker) continue;
+    for (const std::uint64_t id : ledger_.On(device.id)) {
+      (void)device.worker->Send(0, ipc::TerminateSession{id});
+    }
+    (void)device.worker->Send(0, ipc::Drain{});
+  }
+  RetryParked();
+  stop_timer_.expires_after(options_.stop_grace);
+  stop_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    for (DeviceEntry& device : devices_.entries()) {
+      if (!device.worker) continue;
+      log_->warn("device {}: worker pid {} did not end within {} and is killed", device.id,
+                 device.worker->pid(), FormatDuration(options_.stop_grace));
+      device.worker->Kill();
+    }
+  });
+  FinishWhenDone();
+}
+
+void Broker::FinishWhenDone() {
+  if (phase_ == Phase::kServing || phase_ == Phase::kOver || !devices_.AllGone()) return;
+  phase_ = Phase::kOver;
+  listener_->Stop();
+  log_->info("all workers have ended; bye");
+  context_.stop();
+}
+
+}  // namespace gpushared::server

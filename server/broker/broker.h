@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_BROKER_H_
+#define GPUSHARED_SERVER_BROKER_BROKER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/logger.h>
+
+#include "gpushared/status.h"
+
+#include "server/broker/access_rules.h"
+#include "server/broker/admin_desk.h"
+#include "server/broker/device_inventory.h"
+#include "server/broker/listener.h"
+#include "server/broker/session_ledger.h"
+
+namespace gpushared::server {
+
+struct BrokerOptions {
+  std::string socket_path;
+  std::vector<std::string> devices;  // At least one; checked against the catalog by the caller.
+  std::vector<AccessRule> access;
+  std::uint32_t own_uid = 0;
+  std::string policy;   // For people.
+  std::string version;  // For people.
+  // What is executed as the worker of a device.
+  std::function<WorkerProcess::Launch(const std::string& device, std::uint32_t generation)> launch;
+  Listener::Limits limits;
+  // How long a hello waits for a device that is starting, and a client's question for a session
+  // whose worker is just dying.
+  std::chrono::milliseconds patience{5000};
+  std::chrono::milliseconds admin_wait_max{1000};  // For all workers' answers together.
+  std::chrono::milliseconds stop_grace{2000};      // From the second signal to SIGKILL.
+};
+
+// Listens, admits, hands connections over to workers, watches the workers, and answers
+// operators. It owns no device and no client memory, and stays off the path of every client once
+// that client is handed over.
+//
+// Confined to the thread that runs `context`. Destroyed only when `context` is not running.
+class Broker {
+ public:
+  Broker(boost::asio::io_context& context, BrokerOptions options,
+         std::shared_ptr<spdlog::logger> log);
+  ~Broker();
+  Broker(const Broker&) = delete;
+  Broker& operator=(const Broker&) = delete;
+
+  // Takes the socket, starts the workers and accepts clients. Then run the context until
+  // exit_code() has a value.
+  Status Start();
+
+  // First call: takes no new clients, ends when the last session has ended. Second call: ends
+  // every session with a sentence, and then itself.
+  void Stop(const std::string& because);
+
+  // What main returns; meaningful after the context has stopped.
+  int exit_code() const { return exit_code_; }
+
+ private:
+  struct ParkedHello;
+  struct ParkedWhy;
+
+  // Devices and their workers.
+  void StartWorker(DeviceEntry& device);
+  void OnWorkerMessage(DeviceEntry& device, ipc::Frame frame);
+  void OnWorkerReady(DeviceEntry& device, ipc::Ready ready);
+  void OnWorkerExited(DeviceEntry& device, const std::string& how);
+  void LoseSessions(DeviceEntry& device);
+  void ScheduleRestart(DeviceEntry& device);
+  void GiveUpOn(DeviceEntry& device, const Status& why);
+
+  // New connections.
+  void OnArrival(Arrival arrival);
+  void OnHello(Arrival arrival);
+  void Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait);
+  void HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
+                std::uint64_t quota_bytes);
+  void Park(Arrival arrival, const ipc::Hello& hello);
+  void AdmitParked(std::uint64_t number);
+  void RetryParked();
+  void RefuseArrival(Arrival arrival, const Status& why);
+  void OnWhy(Arrival arrival);
+  bool AnswerWhy(Arrival& arrival, std::uint64_t session);
+
+  // Sessions and the end.
+  void EndSession(std::uint64_t id, const Status& why);
+  void BeginDrain();
+  void StopNow();
+  void ReportDrain();
+  void FinishWhenDone();
+
+  boost::asio::io_context& context_;
+  BrokerOptions options_;
+  std::shared_ptr<spdlog::logger> log_;
+  AccessRules rules_;
+  SessionLedger ledger_;
+  DeviceInventory devices_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<AdminDesk> desk_;
+  std::uint64_t last_parked_ = 0;
+  std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
+  std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;
+  boost::asio::steady_timer drain_report_;
+  boost::asio::steady_timer stop_timer_;
+  enum class Phase : std::uint8_t {
+    kServing,
+    kDraining,
+    kStopping,
+    kOver
+  } phase_ = Phase::kServing;
+  int exit_code_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_BROKER_H_

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_DEVICE_INVENTORY_H_
+#define GPUSHARED_SERVER_BROKER_DEVICE_INVENTORY_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "gpushared/result.h"
+
+#include "ipc/wire/control.h"
+#include "server/broker/session_ledger.h"
+#include "server/broker/worker_process.h"
+
+namespace gpushared::server {
+
+// One device and the worker that has it at the moment.
+struct DeviceEntry {
+  enum class State : std::uint8_t {
+    kStarting,  // The worker opens the device.
+    kReady,
+    kRestarting,  // The worker died; the next one waits for its turn.
+    kGone,        // The worker ended after a drain, or no further one is wanted.
+  };
+  DeviceEntry(boost::asio::io_context& context, std::string device_id)
+      : id(std::move(device_id)), restart_timer(context) {}
+
+  std::string id;  // "cpu:0".
+  State state = State::kStarting;
+  ipc::DeviceDescription description;  // Empty until the first worker was ready.
+  std::shared_ptr<WorkerProcess> worker;
+  std::uint32_t generation = 0;                   // Of the latest worker; the first one is 1.
+  bool was_ready = false;                         // At least one worker has opened the device.
+  std::chrono::steady_clock::time_point started;  // The latest worker.
+  std::uint32_t quick_deaths = 0;                 // In a row; they slow restarts down.
+  std::string last_death;                         // "was killed by signal 9 (Killed)".
+  boost::asio::steady_timer restart_timer;
+};
+std::string_view StateName(DeviceEntry::State state);
+
+// The devices this server shares out; a table that is filled at start and keeps its rows.
+//
+// Confined to the broker's thread. Entries stay where they are.
+class DeviceInventory {
+ public:
+  DeviceInventory(boost::asio::io_context& context, const std::vector<std::string>& ids);
+
+  // The device a client gets: the named one, else the one with the fewest live sessions, a
+  // ready one before all others. kNotFound, with the names there are. The device may be not
+  // ready; the caller decides how long it waits for that.
+  Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger);
+
+  // Null for unknown ids.
+  DeviceEntry* Find(std::string_view id);
+  std::deque<DeviceEntry>& entries() { return entries_; }
+  const std::deque<DeviceEntry>& entries() const { return entries_; }
+  bool AllGone() const;
+
+ private:
+  std::deque<DeviceEntry> entries_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_DEVICE_INVENTORY_H_

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/listener.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/config_values.h"
+
+namespace gpushared::server {
+namespace {
+
+using boost::asio::posix::descriptor_base;
+
+constexpr int kAcceptsPerTurn = 32;
+// Out of descriptors, accept fails while the socket stays readable; trying at once would spin.
+constexpr std::chrono::milliseconds kAcceptRetry{100};
+constexpr std::size_t kGroupsMax = 65536;
+
+// The supplementary groups that the kernel recorded at connect.
+std::vector<std::uint32_t> GroupsOf(int socket) {
+  std::vector<std::uint32_t> groups(32);
+  while (true) {
+    auto bytes = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &bytes) == 0) {
+      groups.resize(bytes / sizeof(gid_t));
+      return groups;
+    }
+    const std::size_t wanted = bytes / sizeof(gid_t);
+    if (errno != ERANGE || wanted <= groups.size() || wanted > kGroupsMax) return {};
+    groups.resize(wanted);
+  }
+}
+
+}  // namespace
+
+void Refuse(ipc::UniqueFd socket, std::uint32_t request, const Status& why) {
+  ipc::Outbox outbox;
+  if (!outbox.Add(request, ipc::Refused{why}).ok()) return;
+  (void)outbox.Flush(socket.get());
+}
+
+struct Listener::Waiting {
+  Waiting(boost::asio::io_context& context, ipc::UniqueFd connection)
+      : socket(context, connection.Release()), timer(context) {}
+
+  boost::asio::posix::stream_descriptor socket;
+  boost::asio::steady_timer timer;
+  ipc::UniqueFd pidfd;
+  Peer peer;
+  ipc::FrameReader reader{ipc::FirstFrameRules};
+};
+
+Listener::Listener(boost::asio::io_context& context, ipc::ListeningSocket socket, Limits limits,
+                   ArrivalFunction on_arrival, RefusalFunction on_refusal)
+    : context_(context),
+      socket_(std::move(socket)),
+      limits_(limits),
+      on_arrival_(std::move(on_arrival)),
+      on_refusal_(std::move(on_refusal)),
+      readable_(context),
+      retry_(context) {}
+
+Listener::~Listener() = default;
+
+void Listener::Start() {
+  // Asio closes the descriptor it watches, and so does the ListeningSocket; each has its own.
+  Result<ipc::UniqueFd> duplicate = ipc::DuplicateFd(socket_.fd());
+  if (!duplicate.ok()) {
+    on_refusal_(duplicate.status());
+    return;
+  }
+  readable_.assign(duplicate->Release());
+  WaitForConnection();
+}
+
+void Listener::Stop() {
+  boost::system::error_code ignored;
+  readable_.close(ignored);
+  retry_.cancel();
+  socket_.Close();
+  waiting_.clear();
+  waiting_of_uid_.clear();
+}
+
+// Handlers run after Stop or destruction only with an error, and then touch nothing.
+void Listener::WaitForConnection() {
+  readable_.async_wait(descriptor_base::wait_read, [this](const boost::system::error_code& error) {
+    if (!error) AcceptSome();
+  });
+}
+
+void Listener::AcceptSome() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    Result<std::optional<ipc::UniqueFd>> accepted = socket_.Accept();
+    if (!accepted.ok()) {
+      on_refusal_(accepted.status());
+      retry_.expires_after(kAcceptRetry);
+      retry_.async_wait([this](const boost::system::error_code& error) {
+        if (!error) WaitForConnection();
+      });
+      return;
+    }
+    if (!accepted->has_value()) break;
+    Admit(std::move(**accepted));
+  }
+  WaitForConnection();
+}
+
+void Listener::Admit(ipc::UniqueFd socket) {
+  const Result<ipc::PeerIdentity> identity = ipc::PeerOf(socket.get());
+  // At once: until the pidfd is open, the process number could come to mean another process.
+  Result<ipc::UniqueFd> pidfd = ipc::OpenPeerPidfd(socket.get());
+  if (!identity.ok() || !pidfd.ok()) {
+    const Status why = identity.ok() ? pidfd.status() : identity.status();
+    on_refusal_(why);
+    Refuse(std::move(socket), 0, why);
+    return;
+  }
+  Peer peer = {.uid = identity->uid,
+               .gid = identity->gid,
+               .groups = GroupsOf(socket.get()),
+               .pid = identity->pid};
+  const auto of_uid = waiting_of_uid_.find(peer.uid);
+  const std::size_t uid_waits = of_uid == waiting_of_uid_.end() ? 0 : of_uid->second;
+  if (waiting_.size() >= limits_.waiting_max || uid_waits >= limits_.waiting_per_uid_max) {
+    const Status why(StatusCode::kLimitExceeded,
+                     "connection refused: " + std::to_string(uid_waits) +
+                         " connections of this uid and " + std::to_string(waiting_.size()) +
+                         " in all have not said yet what they want, allowed are " +
+                         std::to_string(limits_.waiting_per_uid_max) + " and " +
+                         std::to_string(limits_.waiting_max) + " [" + peer.Who() + "]");
+    on_refusal_(why);
+    Refuse(std::move(socket), 0, why);
+    return;
+  }
+  const std::uint64_t number = ++last_number_;
+  auto waiting = std::make_unique<Waiting>(context_, std::move(socket));
+  waiting->pidfd = std::move(*pidfd);
+  waiting->peer = std::move(peer);
+  ++waiting_of_uid_[waiting->peer.uid];
+  waiting->timer.expires_after(limits_.first_frame_max);
+  waiting->timer.async_wait([this, number](const boost::system::error_code& error) {
+    if (error) return;
+    GiveUp(number, {StatusCode::kTimedOut, "connection refused: no whole first message within " +
+                                               FormatDuration(limits_.first_frame_max)});
+  });
+  waiting_.emplace(number, std::move(waiting));
+  ReadFrame(number);
+}
+
+void Listener::WaitForFrame(std::uint64_t number) {
+  waiting_.at(number)->socket.async_wait(descriptor_base::wait_read,
+                                         [this, number](const boost::system::error_code& error) {
+                                           if (!error) ReadFrame(number);
+                                         });
+}
+
+void Listener::ReadFrame(std::uint64_t number) {
+  // A handler that was already queued when its connection went away finds nothing.
+  const auto found = waiting_.find(number);
+  if (found == waiting_.end()) return;
+  Waiting& waiting = *found->second;
+  ipc::Frame frame;
+  const Result<ipc::FrameReader::Progress> progress =
+      waiting.reader.Read(waiting.socket.native_handle(), frame);
+  if (!progress.ok()) return GiveUp(number, progress.status());
+  if (*progress == ipc::FrameReader::Progress::kWouldBlock) return WaitForFrame(number);
+  if (*progress == ipc::FrameReader::Progress::kClosed) return GiveUp(number, Status::Ok());
+  Arrival arrival = {.socket = ipc::UniqueFd(waiting.socket.release()),
+                     .pidfd = std::move(waiting.pidfd),
+                     .peer = waiting.peer,
+                     .frame = std::move(frame)};
+  GiveUp(number, Status::Ok());
+  on_arrival_(std::move(arrival));
+}
+
+// Ok: there is nobody to tell.
+void Listener::GiveUp(std::uint64_t number, const Status& why) {
+  const auto found = waiting_.find(number);
+  if (found == waiting_.end()) return;
+  Waiting& waiting = *found->second;
+  if (!why.ok()) {
+    on_refusal_({why.code(), why.message() + " [" + waiting.peer.Who() + "]"});
+    Refuse(ipc::UniqueFd(waiting.socket.release()), 0, why);
+  }
+  const auto of_uid = waiting_of_uid_.find(waiting.peer.uid);
+  if (--of_uid->second == 0) waiting_of_uid_.erase(of_uid);
+  waiting_.erase(found);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_LISTENER_H_
+#define GPUSHARED_SERVER_BROKER_LISTENER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "gpushared/status.h"
+
+#include "ipc/listening_socket.h"
+#include "ipc/unique_fd.h"
+#include "ipc/unix_socket.h"
+#include "server/broker/access_rules.h"
+
+namespace gpushared::server {
+
+// A connection whose first frame is here: who it is, and what it says. Nothing beyond that frame
+// has been read from the socket.
+struct Arrival {
+  ipc::UniqueFd socket;  // Non-blocking.
+  ipc::UniqueFd pidfd;
+  Peer peer;
+  ipc::Frame frame;  // Of a type that FirstFrameRules allows; not decoded yet.
+};
+
+// Sends a last frame as far as the socket takes it at once, and closes. For short answers: a new
+// connection's send buffer is empty.
+void Refuse(ipc::UniqueFd socket, std::uint32_t request, const Status& why);
+
+// Accepts connections and waits for the first frame of each, with bounds on their number and on
+// their time, so that peers who connect and say nothing cost little and soon nothing.
+//
+// Confined to the broker's thread.
+class Listener {
+ public:
+  struct Limits {
+    std::size_t waiting_max = 128;         // Connections without their first frame.
+    std::size_t waiting_per_uid_max = 32;  // Of one uid.
+    std::chrono::milliseconds first_frame_max{5000};
+  };
+  using ArrivalFunction = std::function<void(Arrival arrival)>;
+  // Says why a connection was closed before it arrived, for the log.
+  using RefusalFunction = std::function<void(const Status& why)>;
+
+  Listener(boost::asio::io_context& context, ipc::ListeningSocket socket, Limits limits,
+           ArrivalFunction on_arrival, RefusalFunction on_refusal);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  void Start();
+  // Removes the socket file and drops all waiting connections.
+  void Stop();
+
+  std::size_t waiting() const { return waiting_.size(); }
+  const std::string& path() const { return socket_.path(); }
+
+ private:
+  struct Waiting;
+
+  void WaitForConnection();
+  void AcceptSome();
+  void Admit(ipc::UniqueFd socket);
+  void WaitForFrame(std::uint64_t number);
+  void ReadFrame(std::uint64_t number);
+  void GiveUp(std::uint64_t number, const Status& why);
+
+  boost::asio::io_context& context_;
+  ipc::ListeningSocket socket_;
+  Limits limits_;
+  ArrivalFunction on_arrival_;
+  RefusalFunction on_refusal_;
+  boost::asio::posix::stream_descriptor readable_;  // Duplicate of the listening socket.
+  boost::asio::steady_timer retry_;
+  std::uint64_t last_number_ = 0;
+  std::map<std::uint64_t, std::unique_ptr<Waiting>> waiting_;
+  std::map<std::uint32_t, std::size_t> waiting_of_uid_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_LISTENER_H_

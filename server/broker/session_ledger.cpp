@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/session_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/config_values.h"
+
+namespace gpushared::server {
+
+std::string LiveSession::Who() const {
+  return "session " + std::to_string(id) + " '" + Escaped(name) + "' " + peer.Who();
+}
+
+void SessionLedger::Add(LiveSession session) {
+  const std::uint64_t id = session.id;
+  live_.emplace(id, std::move(session));
+}
+
+LiveSession* SessionLedger::Find(std::uint64_t id) {
+  const auto found = live_.find(id);
+  return found == live_.end() ? nullptr : &found->second;
+}
+
+void SessionLedger::End(std::uint64_t id, const Status& why) {
+  const auto found = live_.find(id);
+  if (found == live_.end()) return;
+  const Peer& peer = found->second.peer;
+  std::size_t& of_uid = ends_of_uid_[peer.uid];
+  if (ends_.size() >= kEndsMax || of_uid >= kEndsPerUidMax) {
+    // The oldest of this uid where it has too many, else the oldest of all.
+    auto oldest = ends_.begin();
+    if (of_uid >= kEndsPerUidMax) {
+      oldest = std::find_if(ends_.begin(), ends_.end(),
+                            [&](const Ending& end) { return end.uid == peer.uid; });
+    }
+    const std::uint32_t loser = oldest->uid;
+    ends_.erase(oldest);
+    if (--ends_of_uid_[loser] == 0 && loser != peer.uid) ends_of_uid_.erase(loser);
+  }
+  ++ends_of_uid_[peer.uid];
+  ends_.push_back({.id = id, .uid = peer.uid, .pid = peer.pid, .why = why});
+  live_.erase(found);
+}
+
+std::vector<std::uint64_t> SessionLedger::On(const std::string& device) const {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, session] : live_) {
+    if (session.device == device) ids.push_back(id);
+  }
+  return ids;
+}
+
+Holdings SessionLedger::HeldBy(std::uint32_t uid, const std::string& device) const {
+  Holdings held;
+  for (const auto& [id, session] : live_) {
+    if (session.peer.uid != uid) continue;
+    ++held.clients;
+    if (session.device == device) held.granted_bytes += session.quota_bytes;
+  }
+  return held;
+}
+
+std::optional<Status> SessionLedger::WhyEnded(std::uint64_t id, const Peer& asker) const {
+  const auto found =
+      std::find_if(ends_.rbegin(), ends_.rend(), [&](const Ending& end) { return end.id == id; });
+  if (found == ends_.rend() || found->uid != asker.uid || found->pid != asker.pid) {
+    return std::nullopt;
+  }
+  return found->why;
+}
+
+}  // namespace gpushared::server
