@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every benchmark prints: the machine, percentiles, and the same as JSON.
+
+#ifndef GPUSHARED_TESTS_BENCH_REPORT_H_
+#define GPUSHARED_TESTS_BENCH_REPORT_H_
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace gpushared::testing {
+
+// Thread-compatible.
+class Samples {
+ public:
+  void Add(std::chrono::nanoseconds value) { Add(static_cast<double>(value.count())); }
+  void Add(double value_ns) { values_ns_.push_back(value_ns); }
+  // `fraction` in [0, 1]; 0 when there are no samples. In ns.
+  double Percentile(double fraction) const;
+  std::size_t count() const { return values_ns_.size(); }
+
+ private:
+  std::vector<double> values_ns_;
+};
+
+// Thread-compatible.
+class Report {
+ public:
+  explicit Report(std::string name) : name_(std::move(name)) {}
+
+  // A row of p50, p99 and maximum.
+  void Add(const std::string& what, const Samples& samples);
+  // A row of one figure.
+  void AddValue(const std::string& what, double value, const std::string& unit);
+  // Environment and table on stdout.
+  void Print() const;
+  // True when `path` is empty or was written.
+  bool WriteJson(const std::string& path) const;
+
+ private:
+  struct Row {
+    std::string what;
+    bool is_value = false;
+    double p50_ns = 0, p99_ns = 0, max_ns = 0;
+    std::size_t samples = 0;
+    double value = 0;
+    std::string unit;
+  };
+  std::string name_;
+  std::vector<Row> rows_;
+};
+
+// CPU model, cores, kernel, compiler, build type: one line each.
+std::vector<std::string> Environment();
+
+// The FILE of `--json FILE`; empty when it is not given.
+std::string JsonArgument(int argc, char** argv);
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_BENCH_REPORT_H_

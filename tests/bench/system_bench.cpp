@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client of a real server pays: submission, null launches, many clients, idling,
+// and how soon a killed client is gone. system_bench [--json FILE]
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "ipc/unix_socket.h"
+#include "ipc/wire/control.h"
+#include "tests/bench/report.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+template <typename T>
+T Must(Result<T> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "system_bench: %s\n", result.status().ToString().c_str());
+    std::exit(1);
+  }
+  return std::move(result).value();
+}
+void Must(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "system_bench: %s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+// A client with one kernel that does next to nothing.
+struct NullClient {
+  explicit NullClient(const std::string& socket)
+      : client(Must(Client::Connect({.name = "bench", .socket = socket}))),
+        kernel(Must(Must(client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS)).GetKernel("step"))),
+        out(Must(client.AllocateDevice(4))),
+        stream(client.default_stream()) {}
+  void Launch() const { Must(stream.Launch(kernel, {}, out, 0)); }
+
+  Client client;
+  Kernel kernel;
+  DeviceBuffer out;
+  Stream stream;
+};
+
+double CpuSeconds(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+// Live sessions, asked of the broker directly: a gpusharedctl process would take longer
+// to start than what is measured.
+std::size_t Sessions(const std::string& socket_path) {
+  const auto deadline = Clock::now() + 5s;
+  const ipc::UniqueFd socket = Must(ipc::ConnectUnix(socket_path, deadline));
+  Must(ipc::SendMessage(socket.get(), 1, ipc::Admin{.verb = ipc::AdminVerb::kClients}, deadline));
+  const auto reply = Must(ipc::DecodeReply<ipc::AdminReply>(
+      Must(ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, deadline))));
+  std::size_t count = 0;
+  for (std::size_t at = reply.text.find("\"pid\""); at != std::string::npos;
+       at = reply.text.find("\"pid\"", at + 1))
+    ++count;
+  return count;
+}
+
+void SubmitCost(Report& report, const std::string& socket) {
+  constexpr int kBursts = 300, kBurst = 64;
+  const NullClient client(socket);
+  Samples each, amortised;
+  for (int burst = 0; burst < kBursts; ++burst) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < kBurst; ++i) {
+      const auto before = Clock::now();
+      client.Launch();
+      each.Add(Clock::now() - before);
+    }
+    amortised.Add((Clock::now() - begin) / kBurst);
+    Must(client.stream.Synchronize());
+  }
+  report.Add("submit one launch (with two clock reads)", each);
+  report.Add("submit one launch, mean of bursts of 64", amortised);
+}
+
+void NullLaunch(Report& report, const std::string& socket) {
+  const NullClient client(socket);
+  Samples round_trip;
+  for (int i = 0; i < 5000; ++i) {
+    const auto begin = Clock::now();
+    client.Launch();
+    Must(client.stream.Synchronize());
+    round_trip.Add(Clock::now() - begin);
+  }
+  report.Add("null launch and synchronise, end to end", round_trip);
+
+  // The baseline that any design with a server process has to pay: one byte to another
+  // process and back over a Unix socket.
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) return;
+  const pid_t echo = ::fork();
+  if (echo == 0) {
+    char byte = 0;
+    ::close(pair[0]);
+    while (::read(pair[1], &byte, 1) == 1 && ::write(pair[1], &byte, 1) == 1) {
+    }
+    ::_exit(0);
+  }
+  ::close(pair[1]);
+  Samples socket_round_trip;
+  for (int i = 0; i < 5000; ++i) {
+    char byte = 0;
+    const auto begin = Clock::now();
+    if (::write(pair[0], &byte, 1) != 1 || ::read(pair[0], &byte, 1) != 1) break;
+    socket_round_trip.Add(Clock::now() - begin);
+  }
+  ::close(pair[0]);
+  ::waitpid(echo, nullptr, 0);
+  report.Add("baseline: one byte there and back, Unix seqpacket", socket_round_trip);
+}
+
+void ManyClients(Report& report, const std::string& socket, int count) {
+  std::vector<std::unique_ptr<NullClient>> clients;
+  for (int i = 0; i < count; ++i) clients.push_back(std::make_unique<NullClient>(socket));
+  const int launches = 20'000 / count;
+  const auto begin = Clock::now();
+  std::vector<std::thread> threads;
+  for (const auto& client : clients) {
+    threads.emplace_back([&client, launches] {
+      for (int i = 0; i < launches; ++i) client->Launch();
+      Must(client->stream.Synchronize());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  report.AddValue("launches/s through one worker, " + std::to_string(count) + " clients",
+                  launches * count / seconds, "1/s");
+}
+
+void IdleCpu(Report& report, const ServerProcess& server) {
+  std::vector<std::unique_ptr<NullClient>> clients;
+  for (int i = 0; i < 64; ++i) clients.push_back(std::make_unique<NullClient>(server.socket()));
+  const pid_t worker = server.workers().at(0);
+  std::this_thread::sleep_for(500ms);
+  const double before = CpuSeconds(worker);
+  constexpr double kSeconds = 6;
+  std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
+  report.AddValue("CPU of a worker with 64 idle clients",
+                  100 * (CpuSeconds(worker) - before) / kSeconds, "% of a core");
+}
+
+void CleanUp(Report& report, const std::string& socket) {
+  Samples gone;
+  for (int i = 0; i < 30; ++i) {
+    int ready[2];
+    if (::pipe(ready) != 0) return;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const NullClient client(socket);
+      for (int launch = 0; launch < 100; ++launch) client.Launch();
+      (void)!::write(ready[1], "x", 1);
+      for (;;) client.Launch();
+    }
+    char byte = 0;
+    (void)!::read(ready[0], &byte, 1);
+    ::close(ready[0]);
+    ::close(ready[1]);
+    const auto begin = Clock::now();
+    ::kill(child, SIGKILL);
+    while (Sessions(socket) > 0) std::this_thread::sleep_for(100us);
+    gone.Add(Clock::now() - begin);
+    ::waitpid(child, nullptr, 0);
+  }
+  report.Add("kill -9 of a busy client until its session is gone", gone);
+}
+
+int Run(int argc, char** argv) {
+  Report report("system_bench");
+  {
+    const ServerProcess server({"--log-level", "warn"});
+    SubmitCost(report, server.socket());
+    NullLaunch(report, server.socket());
+    for (const int count : {1, 8, 64}) ManyClients(report, server.socket(), count);
+    IdleCpu(report, server);
+    CleanUp(report, server.socket());
+  }
+  report.Print();
+  return report.WriteJson(JsonArgument(argc, argv)) ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) { return gpushared::testing::Run(argc, argv); }
