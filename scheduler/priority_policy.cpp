@@ -13,6 +13,13 @@ constexpr std::int64_t kMillion = 1'000'000;
 // it cannot own the device after a long wait behind commands that cannot be stopped.
 constexpr std::int64_t kOwedSlicesMax = 4;
 
+// Between two turns of the low class the others get the device for a slice at least, or
+// for half of what a large floor leaves them: what is owed says when the turn comes.
+Duration FloorGap(Duration slice, std::int64_t floor_ppm) {
+  if (floor_ppm * 3 <= kMillion) return slice;
+  return slice * (kMillion - floor_ppm) / floor_ppm / 2;
+}
+
 std::optional<TimePoint> Earlier(std::optional<TimePoint> left, std::optional<TimePoint> right) {
   if (!left || !right) return left ? left : right;
   return std::min(*left, *right);
@@ -24,6 +31,7 @@ PriorityPolicy::PriorityPolicy(const PolicyOptions& options)
     : slice_(options.slice),
       hold_off_(options.hold_off),
       floor_ppm_(std::llround(options.low_floor * static_cast<double>(kMillion))),
+      floor_gap_(FloorGap(options.slice, floor_ppm_)),
       shares_(options.slice) {}
 
 void PriorityPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
@@ -106,6 +114,7 @@ Decision PriorityPolicy::PickByClass(TimePoint now) {
 
 std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
   if (floor_turn_ == FloorTurn::kNone) {
+    if (now < next_floor_turn_) return {};
     if (owed_ns_ < slice_.count() || !shares_.IsActive(kLowest) || !IsHigherActive()) return {};
     floor_turn_ = FloorTurn::kEmptying;
   }
@@ -136,15 +145,16 @@ std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {
     return shares_.HasStoppable(kLowest) ? shares_.StopOne(kLowest) : Decision::Wait();
   }
   floor_turn_ = FloorTurn::kNone;
+  next_floor_turn_ = now + floor_gap_;
   return {};
 }
 
 std::optional<TimePoint> PriorityPolicy::FloorTurnDue(TimePoint now) const {
   if (floor_ppm_ == 0 || !shares_.IsActive(kLowest) || !IsHigherActive()) return {};
   const std::int64_t missing_ns = slice_.count() - owed_ns_;
-  // A turn has just ended in which nothing ran; the next one is not started at once.
-  if (missing_ns <= 0) return now + slice_;
-  return now + Duration(missing_ns * kMillion / floor_ppm_ + 1);
+  const TimePoint owed_at =
+      missing_ns > 0 ? now + Duration(missing_ns * kMillion / floor_ppm_ + 1) : now;
+  return std::max(owed_at, next_floor_turn_);
 }
 
 bool PriorityPolicy::IsHigherActive() const {

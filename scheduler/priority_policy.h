@@ -58,6 +58,7 @@ class PriorityPolicy final : public Policy {
   const Duration slice_;
   const Duration hold_off_;
   const std::int64_t floor_ppm_;  // Integers keep decisions the same on every machine.
+  const Duration floor_gap_;
   FairShares shares_;
 
   std::array<bool, kSchedulingClasses> was_active_{};
@@ -68,6 +69,7 @@ class PriorityPolicy final : public Policy {
   std::int64_t owed_fraction_ = 0;  // Millionths of a nanosecond on top.
   FloorTurn floor_turn_ = FloorTurn::kNone;
   TimePoint floor_turn_end_{};
+  TimePoint next_floor_turn_{};
 };
 
 }  // namespace gpushared::scheduler

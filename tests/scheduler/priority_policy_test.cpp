@@ -192,6 +192,17 @@ TEST(PriorityPolicy, TheFloorIsKeptWithDeepHighPipelines) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(low).count()), 2e9, 0.1e9);
 }
 
+TEST(PriorityPolicy, AFloorOfMostOfTheDeviceIsKeptToo) {
+  PolicyTimeline timeline(Priority({.low_floor = 0.9}));
+  const ClientId high = timeline.AddBusyClient(kHigh, 50us);
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 20ms, .unit = 50us});
+
+  timeline.RunFor(10s);
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(low).count()), 9e9, 0.1e9);
+  EXPECT_GE(timeline.Held(high), 800ms);
+}
+
 TEST(PriorityPolicy, GapsThatLowWorkUsedCountAgainstItsFloor) {
   PolicyTimeline timeline(Priority({.low_floor = 0.1, .hold_off = 0us}));
   const ClientId high = timeline.AddClient(kHigh);
