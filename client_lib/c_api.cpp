@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface: each function checks its pointers, calls its C++ twin and turns the
+// Status into a number and a message. No exception leaves.
+
+#include <mutex>
+#include <new>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "gpushared/client.h"
+#include "gpushared/gpushared.h"
+
+struct gpushared_stream {
+  gpushared::Stream stream;
+};
+
+struct gpushared_client {
+  gpushared::Client client;
+  gpushared_stream default_stream;
+  std::mutex mutex;  // Guards the two maps.
+  std::unordered_map<gpushared_address, gpushared::DeviceBuffer> device_buffers;
+  std::unordered_map<void*, gpushared::HostBuffer> host_buffers;
+};
+
+struct gpushared_module {
+  gpushared::Module module;
+};
+
+struct gpushared_kernel {
+  gpushared::Kernel kernel;
+  std::vector<gpushared_kernel_parameter> parameters;
+};
+
+struct gpushared_event {
+  gpushared::Event event;
+};
+
+namespace {
+
+using gpushared::Result;
+using gpushared::Status;
+using gpushared::StatusCode;
+
+static_assert(GPUSHARED_OK == static_cast<int>(StatusCode::kOk));
+static_assert(GPUSHARED_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory));
+static_assert(GPUSHARED_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost));
+static_assert(GPUSHARED_KERNEL_FAULT == static_cast<int>(StatusCode::kKernelFault));
+static_assert(GPUSHARED_INTERNAL == static_cast<int>(StatusCode::kInternal));
+
+thread_local std::string last_error_message;
+
+gpushared_status_t Report(const Status& status) {
+  if (status.ok()) return GPUSHARED_OK;
+  last_error_message = status.message();
+  return static_cast<gpushared_status_t>(status.code());
+}
+
+gpushared_status_t Refuse(const char* sentence) {
+  return Report(Status(StatusCode::kInvalidArgument, sentence));
+}
+
+// Runs `body`, which returns a Status, and lets nothing out but a number.
+template <typename Body>
+gpushared_status_t Guarded(Body&& body) noexcept {
+  try {
+    return Report(body());
+  } catch (const std::bad_alloc&) {
+    last_error_message.clear();  // A sentence could need memory, too.
+    return GPUSHARED_OUT_OF_MEMORY;
+  } catch (...) {
+    last_error_message.clear();
+    return GPUSHARED_INTERNAL;
+  }
+}
+
+// Moves the value of `result` into a new handle.
+template <typename Handle, typename T>
+Status Wrap(Result<T> result, Handle** handle) {
+  if (!result.ok()) return result.status();
+  *handle = new Handle{std::move(*result)};
+  return Status::Ok();
+}
+
+gpushared::LaunchShape ShapeOf(const gpushared_launch_shape& shape) {
+  return {.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+          .block = {shape.block[0], shape.block[1], shape.block[2]},
+          .dynamic_shared_bytes = shape.dynamic_shared_bytes};
+}
+
+gpushared::CopyShape ShapeOf(const gpushared_copy_shape& shape) {
+  return {.width_bytes = shape.width_bytes,
+          .height = shape.height,
+          .destination_pitch_bytes = shape.destination_pitch_bytes,
+          .source_pitch_bytes = shape.source_pitch_bytes};
+}
+
+std::string TextOf(const char* text) { return text == nullptr ? std::string() : text; }
+
+// The last field of the first version of the options: shorter structs are refused.
+constexpr std::size_t kOptionsBytesMin = sizeof(gpushared_client_options);
+
+Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions& options) {
+  if (given == nullptr) return Status::Ok();
+  if (given->struct_bytes < kOptionsBytesMin) {
+    return Status(StatusCode::kInvalidArgument,
+                  "connect refused: options.struct_bytes is " +
+                      std::to_string(given->struct_bytes) + ", at least " +
+                      std::to_string(kOptionsBytesMin) +
+                      " is needed; call gpushared_client_options_init first");
+  }
+  if (given->scheduling_class < GPUSHARED_CLASS_HIGH ||
+      given->scheduling_class > GPUSHARED_CLASS_LOW) {
+    return Status(StatusCode::kInvalidArgument,
+                  "connect refused: scheduling class " +
+                      std::to_string(static_cast<int>(given->scheduling_class)) +
+                      " is none of 0 (high), 1 (normal), 2 (low)");
+  }
+  options.name = TextOf(given->name);
+  options.scheduling_class = static_cast<gpushared::SchedulingClass>(given->scheduling_class);
+  options.weight = given->weight;
+  if (given->latency_promise_ns != 0) {
+    options.latency_promise = std::chrono::nanoseconds(given->latency_promise_ns);
+  }
+  options.device = TextOf(given->device);
+  options.socket = TextOf(given->socket);
+  if (given->spin_ns >= 0) options.spin = std::chrono::nanoseconds(given->spin_ns);
+  options.control_timeout = std::chrono::nanoseconds(given->control_timeout_ns);
+  return Status::Ok();
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* gpushared_version(void) noexcept { return gpushared::LibraryVersion(); }
+
+const char* gpushared_status_name(gpushared_status_t status) noexcept {
+  // The views are of literals, so they end in a zero.
+  return gpushared::StatusCodeName(static_cast<StatusCode>(status)).data();
+}
+
+const char* gpushared_last_error_message(void) noexcept { return last_error_message.c_str(); }
+
+void gpushared_client_options_init(gpushared_client_options* options) noexcept {
+  if (options == nullptr) return;
+  const gpushared::ClientOptions defaults;
+  *options = {};
+  options->struct_bytes = sizeof(*options);
+  options->scheduling_class = GPUSHARED_CLASS_NORMAL;
+  options->weight = defaults.weight;
+  options->spin_ns = -1;
+  options->control_timeout_ns = static_cast<std::uint64_t>(defaults.control_timeout.count());
+}
+
+gpushared_status_t gpushared_connect(const gpushared_client_options* options,
+                                     gpushared_client** client) noexcept {
+  if (client == nullptr) return Refuse("connect refused: `client` is null");
+  return Guarded([&]() -> Status {
+    gpushared::ClientOptions converted;
+    if (Status status = ToOptions(options, converted); !status.ok()) return status;
+    Result<gpushared::Client> connected = gpushared::Client::Connect(converted);
+    if (!connected.ok()) return connected.status();
+    auto handle = std::make_unique<gpushared_client>();
+    handle->client = std::move(*connected);
+    handle->default_stream.stream = handle->client.default_stream();
+    *client = handle.release();
+    return Status::Ok();
+  });
+}
+
+void gpushared_destroy_client(gpushared_client* client) noexcept { delete client; }
+
+gpushared_status_t gpushared_close(gpushared_client* client) noexcept {
+  if (client == nullptr) return Refuse("close refused: `client` is null");
+  client->client.Close();
+  return GPUSHARED_OK;
+}
+
+gpushared_status_t gpushared_client_status(gpushared_client* client) noexcept {
+  if (client == nullptr) return Refuse("status refused: `client` is null");
+  return Guarded([&] { return client->client.status(); });
+}
+
+gpushared_status_t gpushared_get_device_properties(
+    gpushared_client* client, gpushared_device_properties* properties) noexcept {
+  if (client == nullptr || properties == nullptr) {
+    return Refuse("device properties refused: `client` or `properties` is null");
+  }
+  const gpushared::DeviceProperties& device = client->client.device();
+  *properties = {.name = device.name.c_str(),
+                 .id = device.id.c_str(),
+                 .kind = device.kind.c_str(),
+                 .memory_bytes = device.memory_bytes,
+                 .multiprocessors = device.multiprocessors,
+                 .threads_per_block_max = device.threads_per_block_max,
+                 .block_max = {device.block_max[0], device.block_max[1], device.block_max[2]},
+                 .grid_max = {device.grid_max[0], device.grid_max[1], device.grid_max[2]},
+                 .shared_bytes_per_block_max = device.shared_bytes_per_block_max};
+  return GPUSHARED_OK;
+}
+
+gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
+                                             gpushared_memory_info* info) noexcept {
+  if (client == nullptr || info == nullptr) {
+    return Refuse("memory info refused: `client` or `info` is null");
+  }
+  return Guarded([&] {
+    const gpushared::MemoryInfo memory = client->client.memory_info();
+    *info = {.total_bytes = memory.total_bytes,
+             .mapped_bytes = memory.mapped_bytes,
+             .used_bytes = memory.used_bytes};
+    return Status::Ok();
+  });
+}
+
+gpushared_status_t gpushared_get_session_id(gpushared_client* client,
+                                            uint64_t* session_id) noexcept {
+  if (client == nullptr || session_id == nullptr) {
+    return Refuse("session id refused: `client` or `session_id` is null");
+  }
+  *session_id = client->client.session_id();
+  return GPUSHARED_OK;
+}
+
+gpushared_status_t gpushared_synchronize(gpushared_client* client) noexcept {
+  if (client == nullptr) return Refuse("synchronize refused: `client` is null");
+  return Guarded([&] { return client->client.Synchronize(); });
+}
+
+gpushared_status_t gpushared_load_module(gpushared_client* client, const void* image, size_t bytes,
+                                         gpushared_module** module) noexcept {
+  if (client == nullptr || image == nullptr || module == nullptr) {
+    return Refuse("module load refused: `client`, `image` or `module` is null");
+  }
+  return Guarded([&] {
+    return Wrap(client->client.LoadModule(
+                    std::span<const std::byte>(static_cast<const std::byte*>(image), bytes)),
+                module);
+  });
+}
+
+gpushared_status_t gpushared_load_module_file(gpushared_client* client, const char* path,
+                                              gpushared_module** module) noexcept {
+  if (client == nullptr || path == nullptr || module == nullptr) {
+    return Refuse("module load refused: `client`, `path` or `module` is null");
+  }
+  return Guarded([&] { return Wrap(client->client.LoadModuleFile(path), module); });
+}
+
+void gpushared_destroy_module(gpushared_module* module) noexcept { delete module; }
+
+gpushared_status_t gpushared_get_kernel_count(gpushared_module* module, size_t* count) noexcept {
+  if (module == nullptr || count == nullptr) {
+    return Refuse("kernel count refused: `module` or `count` is null");
+  }
+  *count = module->module.kernel_count();
+  return GPUSHARED_OK;
+}
+
+static Status WrapKernel(Result<gpushared::Kernel> result, gpushared_kernel** kernel) {
+  if (!result.ok()) return result.status();
+  auto handle = std::make_unique<gpushared_kernel>();
+  handle->kernel = std::move(*result);
+  for (const gpushared::KernelParameter& parameter : handle->kernel.parameters()) {
+    handle->parameters.push_back({.offset = parameter.offset, .bytes = parameter.bytes});
+  }
+  *kernel = handle.release();
+  return Status::Ok();
+}
+
+gpushared_status_t gpushared_get_kernel(gpushared_module* module, const char* name,
+                                        gpushared_kernel** kernel) noexcept {
+  if (module == nullptr || name == nullptr || kernel == nullptr) {
+    return Refuse("kernel look-up refused: `module`, `name` or `kernel` is null");
+  }
+  return Guarded([&] { return WrapKernel(module->module.GetKernel(name), kernel); });
+}
+
+gpushared_status_t gpushared_get_kernel_at(gpushared_module* module, size_t index,
+                                           gpushared_kernel** kernel) noexcept {
+  if (module == nullptr || kernel == nullptr) {
+    return Refuse("kernel look-up refused: `module` or `kernel` is null");
+  }
+  return Guarded([&] { return WrapKernel(module->module.KernelAt(index), kernel); });
+}
+
+void gpushared_destroy_kernel(gpushared_kernel* kernel) noexcept { delete kernel; }
+
+gpushared_status_t gpushared_get_kernel_info(gpushared_kernel* kernel,
+                                             gpushared_kernel_info* info) noexcept {
+  if (kernel == nullptr || info == nullptr) {
+    return Refuse("kernel info refused: `kernel` or `info` is null");
+  }
+  *info = {.name = kernel->kernel.name().c_str(),
+           .parameters = kernel->parameters.data(),
+           .parameter_count = kernel->parameters.size(),
+           .parameter_bytes = kernel->kernel.parameter_bytes(),
+           .static_shared_bytes = kernel->kernel.static_shared_bytes(),
+           .threads_per_block_max = kernel->kernel.threads_per_block_max(),
+           .unsupported = kernel->kernel.unsupported().c_str()};
+  return GPUSHARED_OK;
+}
+
+gpushared_status_t gpushared_allocate_device(gpushared_client* client, size_t bytes,
+                                             gpushared_address* address) noexcept {
+  if (client == nullptr || address == nullptr) {
+    return Refuse("allocation refused: `client` or `address` is null");
+  }
+  return Guarded([&] {
+    Result<gpushared::DeviceBuffer> buffer = client->client.AllocateDevice(bytes);
+    if (!buffer.ok()) return buffer.status();
+    const gpushared_address allocated = buffer->address();
+    const std::lock_guard lock(client->mutex);
+    client->device_buffers.insert_or_assign(allocated, std::move(*buffer));
+    *address = allocated;
+    return Status::Ok();
+  });
+}
+
+gpushared_status_t gpushared_free_device(gpushared_client* client,
+                                         gpushared_address address) noexcept {
+  if (client == nullptr) return Refuse("free refused: `client` is null");
+  if (address == 0) return GPUSHARED_OK;
+  return Guarded([&]() -> Status {
+    const std::lock_guard lock(client->mutex);
+    if (client->device_buffers.erase(address) != 0) return Status::Ok();
+    return Status(StatusCode::kInvalidArgument, "free refused: device address " +
+                                                    std::to_string(address) +
+                                                    " was not allocated by this client");
+  });
+}
+
+gpushared_status_t gpushared_allocate_host(gpushared_client* client, size_t bytes,
+                                           void** memory) noexcept {
+  if (client == nullptr || memory == nullptr) {
+    return Refuse("allocation refused: `client` or `memory` is null");
+  }
+  return Guarded([&] {
+    Result<gpushared::HostBuffer> buffer = client->client.AllocateHost(bytes);
+    if (!buffer.ok()) return buffer.status();
+    void* const allocated = buffer->data();
+    const std::lock_guard lock(client->mutex);
+    client->host_buffers.insert_or_assign(allocated, std::move(*buffer));
+    *memory = allocated;
+    return Status::Ok();
+  });
+}
+
+gpushared_status_t gpushared_free_host(gpushared_client* client, void* memory) noexcept {
+  if (client == nullptr) return Refuse("free refused: `client` is null");
+  if (memory == nullptr) return GPUSHARED_OK;
+  return Guarded([&]() -> Status {
+    const std::lock_guard lock(client->mutex);
+    if (client->host_buffers.erase(memory) != 0) return Status::Ok();
+    return Status(StatusCode::kInvalidArgument,
+                  "free refused: this host memory was not allocated by this client");
+  });
+}
+
+gpushared_status_t gpushared_create_stream(gpushared_client* client,
+                                           gpushared_stream** stream) noexcept {
+  if (client == nullptr || stream == nullptr) {
+    return Refuse("stream creation refused: `client` or `stream` is null");
+  }
+  return Guarded([&] { return Wrap(client->client.CreateStream(), stream); });
+}
+
+gpushared_stream* gpushared_default_stream(gpushared_client* client) noexcept {
+  return client == nullptr ? nullptr : &client->default_stream;
+}
+
+void gpushared_destroy_stream(gpushared_stream* stream) noexcept { delete stream; }
+
+gpushared_status_t gpushared_synchronize_stream(gpushared_stream* stream) noexcept {
+  if (stream == nullptr) return Refuse("synchronize refused: `stream` is null");
+  return Guarded([&] { return stream->stream.Synchronize(); });
+}
+
+gpushared_status_t gpushared_query_stream(gpushared_stream* stream) noexcept {
+  if (stream == nullptr) return Refuse("query refused: `stream` is null");
+  return Guarded([&] { return stream->stream.Query(); });
+}
+
+gpushared_status_t gpushared_create_event(gpushared_client* client, int timing,
+                                          gpushared_event** event) noexcept {
+  if (client == nullptr || event == nullptr) {
+    return Refuse("event creation refused: `client` or `event` is null");
+  }
+  return Guarded([&] {
+    return Wrap(client->client.CreateEvent(timing != 0 ? gpushared::EventTiming::kOn
+                                                       : gpushared::EventTiming::kOff),
+                event);
+  });
+}
+
+void gpushared_destroy_event(gpushared_event* event) noexcept { delete event; }
+
+gpushared_status_t gpushared_record_event(gpushared_stream* stream,
+                                          gpushared_event* event) noexcept {
+  if (stream == nullptr || event == nullptr) {
+    return Refuse("record refused: `stream` or `event` is null");
+  }
+  return Guarded([&] { return stream->stream.Record(event->event); });
+}
+
+gpushared_status_t gpushared_wait_event(gpushared_stream* stream, gpushared_event* event) noexcept {
+  if (stream == nullptr || event == nullptr) {
+    return Refuse("wait refused: `stream` or `event` is null");
+  }
+  return Guarded([&] { return stream->stream.Wait(event->event); });
+}
+
+gpushared_status_t gpushared_query_event(gpushared_event* event) noexcept {
+  if (event == nullptr) return Refuse("query refused: `event` is null");
+  return Guarded([&] { return event->event.Query(); });
+}
+
+gpushared_status_t gpushared_synchronize_event(gpushared_event* event) noexcept {
+  if (event == nullptr) return Refuse("synchronize refused: `event` is null");
+  return Guarded([&] { return event->event.Synchronize(); });
+}
+
+gpushared_status_t gpushared_get_elapsed_time(gpushared_event* start, gpushared_event* end,
+                                              int64_t* elapsed_ns) noexcept {
+  if (start == nullptr || end == nullptr || elapsed_ns == nullptr) {
+    return Refuse("elapsed time refused: `start`, `end` or `elapsed_ns` is null");
+  }
+  return Guarded([&] {
+    const Result<std::chrono::nanoseconds> elapsed =
+        gpushared::Event::ElapsedTime(start->event, end->event);
+    if (elapsed.ok()) *elapsed_ns = elapsed->count();
+    return elapsed.status();
+  });
+}
+
+gpushared_status_t gpushared_launch(gpushared_stream* stream, gpushared_kernel* kernel,
+                                    const gpushared_launch_shape* shape,
+                                    const void* const* arguments, size_t argument_count) noexcept {
+  if (stream == nullptr || kernel == nullptr || shape == nullptr ||
+      (arguments == nullptr && argument_count != 0)) {
+    return Refuse("launch refused: `stream`, `kernel`, `shape` or `arguments` is null");
+  }
+  return Guarded([&]() -> Status {
+    // Sizes come from the layout, as the caller gives none.
+    constexpr size_t kArgumentsOnStack = 64;
+    const std::vector<gpushared_kernel_parameter>& parameters = kernel->parameters;
+    if (argument_count != parameters.size()) {
+      return Status(StatusCode::kInvalidArgument,
+                    "launch refused: kernel '" + kernel->kernel.name() + "' takes " +
+                        std::to_string(parameters.size()) + " arguments, " +
+                        std::to_string(argument_count) + " were given");
+    }
+    gpushared::LaunchArgument few[kArgumentsOnStack];
+    std::vector<gpushared::LaunchArgument> many;
+    if (argument_count > kArgumentsOnStack) many.resize(argument_count);
+    gpushared::LaunchArgument* const list = many.empty() ? few : many.data();
+    for (size_t i = 0; i < argument_count; ++i) {
+      if (arguments[i] == nullptr) {
+        return Status(StatusCode::kInvalidArgument, "launch refused: argument " +
+                                                        std::to_string(i) + " of kernel '" +
+                                                        kernel->kernel.name() + "' is null");
+      }
+      list[i] = {.data = arguments[i], .bytes = parameters[i].bytes};
+    }
+    return stream->stream.LaunchWith(kernel->kernel, ShapeOf(*shape), {list, argument_count});
+  });
+}
+
+gpushared_status_t gpushared_launch_packed(gpushared_stream* stream, gpushared_kernel* kernel,
+                                           const gpushared_launch_shape* shape,
+                                           const void* parameters, size_t bytes) noexcept {
+  if (stream == nullptr || kernel == nullptr || shape == nullptr ||
+      (parameters == nullptr && bytes != 0)) {
+    return Refuse("launch refused: `stream`, `kernel`, `shape` or `parameters` is null");
+  }
+  return Guarded([&] {
+    return stream->stream.LaunchPacked(kernel->kernel, ShapeOf(*shape),
+                                       {static_cast<const std::byte*>(parameters), bytes});
+  });
+}
+
+gpushared_status_t gpushared_copy_to_device(gpushared_stream* stream, gpushared_address destination,
+                                            const void* source, size_t bytes) noexcept {
+  if (stream == nullptr) return Refuse("copy refused: `stream` is null");
+  return Guarded([&] { return stream->stream.CopyToDevice(destination, source, bytes); });
+}
+
+gpushared_status_t gpushared_copy_to_host(gpushared_stream* stream, void* destination,
+                                          gpushared_address source, size_t bytes) noexcept {
+  if (stream == nullptr) return Refuse("copy refused: `stream` is null");
+  return Guarded([&] { return stream->stream.CopyToHost(destination, source, bytes); });
+}
+
+gpushared_status_t gpushared_copy_on_device(gpushared_stream* stream, gpushared_address destination,
+                                            gpushared_address source, size_t bytes) noexcept {
+  if (stream == nullptr) return Refuse("copy refused: `stream` is null");
+  return Guarded([&] { return stream->stream.CopyOnDevice(destination, source, bytes); });
+}
+
+gpushared_status_t gpushared_copy_to_device_2d(gpushared_stream* stream,
+                                               gpushared_address destination, const void* source,
+                                               const gpushared_copy_shape* shape) noexcept {
+  if (stream == nullptr || shape == nullptr) {
+    return Refuse("copy refused: `stream` or `shape` is null");
+  }
+  return Guarded(
+      [&] { return stream->stream.CopyToDevice2d(destination, source, ShapeOf(*shape)); });
+}
+
+gpushared_status_t gpushared_copy_to_host_2d(gpushared_stream* stream, void* destination,
+                                             gpushared_address source,
+                                             const gpushared_copy_shape* shape) noexcept {
+  if (stream == nullptr || shape == nullptr) {
+    return Refuse("copy refused: `stream` or `shape` is null");
+  }
+  return Guarded([&] { return stream->stream.CopyToHost2d(destination, source, ShapeOf(*shape)); });
+}
+
+gpushared_status_t gpushared_copy_on_device_2d(gpushared_stream* stream,
+                                               gpushared_address destination,
+                                               gpushared_address source,
+                                               const gpushared_copy_shape* shape) noexcept {
+  if (stream == nullptr || shape == nullptr) {
+    return Refuse("copy refused: `stream` or `shape` is null");
+  }
+  return Guarded(
+      [&] { return stream->stream.CopyOnDevice2d(destination, source, ShapeOf(*shape)); });
+}
+
+gpushared_status_t gpushared_fill(gpushared_stream* stream, gpushared_address destination,
+                                  uint32_t value, uint32_t element_bytes, size_t count) noexcept {
+  if (stream == nullptr) return Refuse("fill refused: `stream` is null");
+  return Guarded([&] { return stream->stream.Fill(destination, {value, element_bytes}, count); });
+}
+
+gpushared_status_t gpushared_fill_2d(gpushared_stream* stream, gpushared_address destination,
+                                     uint32_t value, uint32_t element_bytes,
+                                     const gpushared_fill_shape* shape) noexcept {
+  if (stream == nullptr || shape == nullptr) {
+    return Refuse("fill refused: `stream` or `shape` is null");
+  }
+  return Guarded([&] {
+    return stream->stream.Fill2d(destination, {value, element_bytes},
+                                 {.width_elements = shape->width_elements,
+                                  .height = shape->height,
+                                  .pitch_bytes = shape->pitch_bytes});
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Client, its buffers and its events.
+#include "gpushared/client.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <cstring>
+#include <utility>
+
+#include "client_lib/session.h"
+
+namespace gpushared {
+
+using client::EventState;
+using client::ModuleState;
+using client::Session;
+using client::StreamRecord;
+using client::StreamState;
+
+namespace {
+
+Status Invalid(const char* sentence) { return Status(StatusCode::kInvalidArgument, sentence); }
+
+constexpr const char* kEmptyClient = "the client is empty: it was moved from or never connected";
+constexpr const char* kEmptyEvent = "the event is empty: it was moved from or never created";
+
+}  // namespace
+
+const char* LibraryVersion() noexcept { return GPUSHARED_VERSION_STRING; }
+
+// ---- buffers
+
+DeviceBuffer::DeviceBuffer(std::shared_ptr<Session> session, DeviceAddress address,
+                           std::size_t bytes)
+    : session_(std::move(session)), address_(address), bytes_(bytes) {}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : session_(std::move(other.session_)),
+      address_(std::exchange(other.address_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    session_ = std::move(other.session_);
+    address_ = std::exchange(other.address_, 0);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() { Reset(); }
+
+void DeviceBuffer::Reset() noexcept {
+  if (session_ != nullptr) session_->FreeDevice(address_);
+  session_.reset();
+  address_ = 0;
+  bytes_ = 0;
+}
+
+HostBuffer::HostBuffer(std::shared_ptr<Session> session, std::span<std::byte> bytes)
+    : session_(std::move(session)), bytes_(bytes) {}
+
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept
+    : session_(std::move(other.session_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    session_ = std::move(other.session_);
+    bytes_ = std::exchange(other.bytes_, {});
+  }
+  return *this;
+}
+
+HostBuffer::~HostBuffer() { Reset(); }
+
+void HostBuffer::Reset() noexcept {
+  if (session_ != nullptr) session_->FreeHost(bytes_.data());
+  session_.reset();
+  bytes_ = {};
+}
+
+// ---- client
+
+Result<Client> Client::Connect(const ClientOptions& options) {
+  Result<std::shared_ptr<Session>> session = Session::Connect(options);
+  if (!session.ok()) return session.status();
+  return Client(std::move(*session));
+}
+
+const DeviceProperties& Client::device() const noexcept { return session_->device(); }
+
+std::uint64_t Client::session_id() const noexcept { return session_->id(); }
+
+Result<Module> Client::LoadModule(std::span<const std::byte> image) const {
+  if (!valid()) return Invalid(kEmptyClient);
+  Result<std::shared_ptr<const ModuleState>> module = session_->LoadModule(image);
+  if (!module.ok()) return module.status();
+  return Module(std::move(*module));
+}
+
+Result<Module> Client::LoadModule(std::string_view ptx) const {
+  return LoadModule(std::as_bytes(std::span(ptx.data(), ptx.size())));
+}
+
+Result<Module> Client::LoadModuleFile(const std::string& path) const {
+  const auto cannot_read = [&] {
+    return Status(StatusCode::kNotFound,
+                  "module load refused: cannot read '" + path + "': " + std::strerror(errno));
+  };
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(::fopen(path.c_str(), "rbe"), &::fclose);
+  if (file == nullptr) return cannot_read();
+  std::vector<std::byte> image;
+  std::array<std::byte, 64 * 1024> piece;
+  while (const std::size_t got = ::fread(piece.data(), 1, piece.size(), file.get())) {
+    // What is too large is refused below; it need not be read to its end.
+    if (image.size() > ipc::kModuleImageBytesMax) break;
+    image.insert(image.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(got));
+  }
+  if (::ferror(file.get()) != 0) return cannot_read();
+  return LoadModule(image);
+}
+
+Result<DeviceBuffer> Client::AllocateDevice(std::size_t bytes) const {
+  if (!valid()) return Invalid(kEmptyClient);
+  const Result<DeviceAddress> address = session_->AllocateDevice(bytes);
+  if (!address.ok()) return address.status();
+  return DeviceBuffer(session_, *address, bytes);
+}
+
+Result<HostBuffer> Client::AllocateHost(std::size_t bytes) const {
+  if (!valid()) return Invalid(kEmptyClient);
+  const Result<std::byte*> data = session_->AllocateHost(bytes);
+  if (!data.ok()) return data.status();
+  return HostBuffer(session_, {*data, bytes});
+}
+
+MemoryInfo Client::memory_info() const { return valid() ? session_->memory_info() : MemoryInfo{}; }
+
+Result<Stream> Client::CreateStream() const {
+  if (!valid()) return Invalid(kEmptyClient);
+  Result<std::shared_ptr<StreamRecord>> record = session_->CreateStream();
+  if (!record.ok()) return record.status();
+  return Stream(std::make_shared<StreamState>(session_, std::move(*record)));
+}
+
+Stream Client::default_stream() const {
+  if (!valid()) return Stream();
+  return Stream(std::make_shared<StreamState>(session_, session_->default_stream()));
+}
+
+Result<Event> Client::CreateEvent(EventTiming timing) const {
+  if (!valid()) return Invalid(kEmptyClient);
+  return Event(std::make_shared<EventState>(session_, timing));
+}
+
+Status Client::Synchronize() const {
+  return valid() ? session_->Synchronize() : Invalid(kEmptyClient);
+}
+
+Status Client::status() const { return valid() ? session_->CheckAlive() : Invalid(kEmptyClient); }
+
+void Client::Close() noexcept {
+  if (valid()) session_->Close();
+}
+
+// ---- events
+
+Status Event::Query() const {
+  if (!valid()) return Invalid(kEmptyEvent);
+  const EventState::Point point = state_->point();
+  if (point.stream == nullptr) return Status::Ok();
+  return state_->session().Poll(*point.stream, point.sequence);
+}
+
+Status Event::Synchronize() const {
+  if (!valid()) return Invalid(kEmptyEvent);
+  const EventState::Point point = state_->point();
+  if (point.stream == nullptr) return Status::Ok();
+  return state_->session().Await(*point.stream, point.sequence);
+}
+
+Result<std::chrono::nanoseconds> Event::ElapsedTime(const Event& start, const Event& end) {
+  if (!start.valid() || !end.valid()) return Invalid(kEmptyEvent);
+  std::uint64_t times_ns[2] = {};
+  const Event* const events[2] = {&start, &end};
+  for (int i = 0; i < 2; ++i) {
+    const EventState& state = *events[i]->state_;
+    const EventState::Point point = state.point();
+    if (state.timing() != EventTiming::kOn || point.mark == nullptr) {
+      return Invalid("elapsed time refused: both events need EventTiming::kOn and a Record");
+    }
+    if (Status status = state.session().Poll(*point.stream, point.sequence); !status.ok()) {
+      return status;
+    }
+    // The answer precedes the timeline word, so it is here.
+    if (!point.mark->done.load(std::memory_order_acquire)) {
+      return Status(StatusCode::kInternal, "elapsed time failed: the server sent no time");
+    }
+    if (point.mark->code != StatusCode::kOk) {
+      return Status(point.mark->code, "elapsed time failed: an event's stream had failed");
+    }
+    times_ns[i] = point.mark->ended_ns;
+  }
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(times_ns[1] - times_ns[0]));
+}
+
+}  // namespace gpushared

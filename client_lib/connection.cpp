@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "ipc/socket_path.h"
+#include "ipc/wire/bytes.h"
+
+namespace gpushared::client {
+
+namespace {
+
+Status CheckOptions(const ClientOptions& options) {
+  const auto refuse = [](std::string sentence) {
+    return Status(StatusCode::kInvalidArgument, "connect refused: " + std::move(sentence));
+  };
+  if (options.name.size() >= ipc::kNameBytes || !ipc::IsPrintableText(options.name)) {
+    return refuse("the client's name has " + std::to_string(options.name.size()) +
+                  " bytes, at most 63 bytes of UTF-8 without control characters are allowed");
+  }
+  if (options.device.size() >= ipc::kNameBytes || !ipc::IsPrintableText(options.device)) {
+    return refuse("the device's name has " + std::to_string(options.device.size()) +
+                  " bytes, at most 63 bytes of UTF-8 without control characters are allowed");
+  }
+  if (options.weight == 0 || options.weight > ipc::kWeightMax) {
+    return refuse("weight is " + std::to_string(options.weight) + ", allowed 1 to " +
+                  std::to_string(ipc::kWeightMax));
+  }
+  if (options.latency_promise && options.latency_promise->count() <= 0) {
+    return refuse("latency promise is " + std::to_string(options.latency_promise->count()) +
+                  " ns, at least 1 ns is needed");
+  }
+  if (options.control_timeout.count() <= 0) {
+    return refuse("control timeout is " + std::to_string(options.control_timeout.count()) +
+                  " ns, at least 1 ns is needed");
+  }
+  return Status::Ok();
+}
+
+ipc::Hello HelloOf(const ClientOptions& options) {
+  return {.client_class = static_cast<ipc::ClientClass>(options.scheduling_class),
+          .weight = options.weight,
+          .latency_promise_ns = options.latency_promise
+                                    ? static_cast<std::uint64_t>(options.latency_promise->count())
+                                    : 0,
+          // glibc's short program name; it needs no file system and cannot fail.
+          .name = options.name.empty() ? std::string(ipc::CutText(program_invocation_short_name,
+                                                                  ipc::kNameBytes - 1))
+                                       : options.name,
+          .device = options.device};
+}
+
+}  // namespace
+
+Connection::Connection(ipc::UniqueFd socket, std::string path, std::chrono::nanoseconds timeout)
+    : socket_(std::move(socket)), path_(std::move(path)), timeout_(timeout) {}
+
+ipc::Deadline Connection::NewDeadline() const {
+  // Longer than a year is for ever; the sum must not overflow.
+  constexpr std::chrono::nanoseconds kForEver = std::chrono::hours(24 * 365);
+  return std::chrono::steady_clock::now() + std::min(timeout_, kForEver);
+}
+
+Result<Connection::Opened> Connection::Open(const ClientOptions& options) {
+  if (Status status = CheckOptions(options); !status.ok()) return status;
+  Result<std::string> path = ipc::ClientSocketPath(options.socket);
+  if (!path.ok()) return path.status();
+
+  Opened opened;
+  // Not make_unique: the constructor is private.
+  opened.connection.reset(new Connection(ipc::UniqueFd(), *path, options.control_timeout));
+  const ipc::Deadline deadline = opened.connection->NewDeadline();
+  Result<ipc::UniqueFd> socket = ipc::ConnectUnix(*path, deadline);
+  if (!socket.ok()) return socket.status();
+  opened.connection.reset(
+      new Connection(std::move(*socket), std::move(*path), options.control_timeout));
+  Connection& connection = *opened.connection;
+
+  const std::uint32_t request = connection.next_request_++;
+  const int fd = connection.socket_.get();
+  ipc::Hello hello = HelloOf(options);
+  if (!ipc::IsPrintableText(hello.name)) hello.name = "unnamed";
+  // A server that refuses at once may close before our hello is sent: its sentence counts.
+  const Status sent = ipc::SendMessage(fd, request, hello, deadline);
+  Result<ipc::Frame> frame = ipc::ReceiveFrame(fd, ipc::ServerFrameRules, deadline);
+  if (!frame.ok()) return sent.ok() ? frame.status() : sent;
+  Result<ipc::Welcome> welcome = ipc::DecodeReply<ipc::Welcome>(*frame);
+  if (!welcome.ok()) return welcome.status();
+  connection.session_ = welcome->session;
+  opened.welcome = std::move(*welcome);
+  opened.fds = std::move(frame->fds);
+  return opened;
+}
+
+Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::byte> payload,
+                                         std::span<const int> fds) {
+  const std::lock_guard lock(round_trip_);
+  if (ended()) return end_status();
+  const std::uint32_t request = next_request_++;
+  const ipc::Deadline deadline = NewDeadline();
+  const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, fds, deadline);
+  // A failed send still leaves the server's last words to be read.
+  for (;;) {
+    Result<ipc::Frame> frame = ReceiveUnlessPosted(deadline);
+    if (!frame.ok()) return EndAfter(sent.ok() ? frame.status() : sent);
+    if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
+      End(ipc::UnexpectedReply(*frame, ipc::MessageType::kDone));
+      return end_status();
+    }
+    if (frame->request == request) return frame;
+    return EndAfter(Status(StatusCode::kProtocolViolation,
+                           "session ended: the server answered request " +
+                               std::to_string(frame->request) + " while request " +
+                               std::to_string(request) + " was open"));
+  }
+}
+
+void Connection::PostFrame(std::uint16_t type, std::vector<std::byte> payload) {
+  const std::lock_guard lock(round_trip_);
+  if (ended()) return;
+  const std::uint32_t request = next_request_++;
+  const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, {}, NewDeadline());
+  // A dead socket is found by the next caller that waits.
+  if (sent.ok()) posted_.insert(request);
+}
+
+Result<ipc::Frame> Connection::ReceiveUnlessPosted(ipc::Deadline deadline) {
+  for (;;) {
+    Result<ipc::Frame> frame = ipc::ReceiveFrame(socket_.get(), ipc::ServerFrameRules, deadline);
+    if (!frame.ok()) return frame;
+    if (posted_.erase(frame->request) == 0) return frame;
+  }
+}
+
+bool Connection::CheckAlive() {
+  if (ended()) return false;
+  const std::unique_lock lock(round_trip_, std::try_to_lock);
+  // Whoever is in a round trip sees the end first.
+  if (!lock.owns_lock()) return !ended();
+  for (;;) {
+    pollfd readable = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&readable, 1, 0) <= 0) return !ended();
+    Result<ipc::Frame> frame =
+        ipc::ReceiveFrame(socket_.get(), ipc::ServerFrameRules, NewDeadline());
+    if (!frame.ok()) {
+      static_cast<void>(EndAfter(frame.status()));
+      return false;
+    }
+    if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
+      End(ipc::UnexpectedReply(*frame, ipc::MessageType::kDone));
+      return false;
+    }
+    if (posted_.erase(frame->request) == 0) {
+      static_cast<void>(EndAfter(Status(StatusCode::kProtocolViolation,
+                                        "session ended: the server sent a message that was not "
+                                        "asked for")));
+      return false;
+    }
+  }
+}
+
+Status Connection::end_status() const {
+  const std::lock_guard lock(end_mutex_);
+  return end_status_;
+}
+
+void Connection::End(Status reason) {
+  {
+    const std::lock_guard lock(end_mutex_);
+    if (!end_status_.ok()) return;
+    end_status_ = std::move(reason);
+  }
+  // Release, pairs with ended().
+  ended_.store(true, std::memory_order_release);
+  // The socket's number must stay ours until no thread can be in a call on it, so it is shut
+  // down here and closed by the destructor.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Status Connection::EndAfter(const Status& failure) {
+  if (!ended()) {
+    if (failure.code() == StatusCode::kDisconnected) {
+      End(AskWhy());
+    } else if (failure.code() == StatusCode::kTimedOut) {
+      End(Status(StatusCode::kDisconnected, "session ended: the server did not answer within " +
+                                                std::to_string(timeout_.count() / 1'000'000) +
+                                                " ms"));
+    } else {
+      End(failure);
+    }
+  }
+  return end_status();
+}
+
+Status Connection::AskWhy() const {
+  const ipc::Deadline deadline = std::chrono::steady_clock::now() + kWhyTimeout;
+  for (;;) {
+    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path_, deadline);
+    if (!socket.ok()) break;
+    if (!ipc::SendMessage(socket->get(), 1, ipc::Why{.session = session_}, deadline).ok()) break;
+    const Result<ipc::Frame> frame =
+        ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
+    if (!frame.ok()) break;
+    const bool is_answer = frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded);
+    const Status answer = ipc::UnexpectedReply(*frame, ipc::MessageType::kDone);
+    if (is_answer) return answer;
+    // We can see the end of a worker before the broker does.
+    if (answer.code() != StatusCode::kNotReady) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (std::chrono::steady_clock::now() >= deadline) break;
+  }
+  return Status(StatusCode::kDisconnected,
+                "session " + std::to_string(session_) +
+                    " ended: the server closed the connection and gives no reason");
+}
+
+}  // namespace gpushared::client

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_CONNECTION_H_
+#define GPUSHARED_CLIENT_LIB_CONNECTION_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "gpushared/client.h"
+#include "gpushared/result.h"
+
+#include "ipc/unique_fd.h"
+#include "ipc/unix_socket.h"
+#include "ipc/wire/control.h"
+
+namespace gpushared::client {
+
+// The socket of one session: control round trips, and the place that knows whether and why
+// the session has ended.
+//
+// Thread-safe. One round trip at a time; a caller waits for those before it.
+class Connection {
+ public:
+  struct Opened {
+    std::unique_ptr<Connection> connection;
+    ipc::Welcome welcome;
+    std::vector<ipc::UniqueFd> fds;  // In the order of ipc::MessageType::kWelcome.
+  };
+  // The handshake.
+  static Result<Opened> Open(const ClientOptions& options);
+
+  // Sends `request` and waits for its answer. A refusal is returned; what breaks the session
+  // (EOF, an answer that does not come, a wrong one) ends it. `received_fds` may be null when
+  // Reply carries none.
+  template <typename Reply, typename Request>
+  Result<Reply> Ask(const Request& request, std::span<const int> fds = {},
+                    std::vector<ipc::UniqueFd>* received_fds = nullptr) {
+    Result<ipc::Frame> frame =
+        RoundTrip(static_cast<std::uint16_t>(Request::kType), ipc::Encode(request), fds);
+    if (!frame.ok()) return frame.status();
+    Result<Reply> reply = ipc::DecodeReply<Reply>(*frame);
+    if (!reply.ok() && reply.status().code() == StatusCode::kProtocolViolation) {
+      End(reply.status());
+    }
+    if (reply.ok() && received_fds != nullptr) *received_fds = std::move(frame->fds);
+    return reply;
+  }
+
+  // Sends `request` and does not wait; its answer will be dropped, whatever it says.
+  template <typename Request>
+  void Post(const Request& request) {
+    PostFrame(static_cast<std::uint16_t>(Request::kType), ipc::Encode(request));
+  }
+
+  // Looks, without waiting, whether the server has ended the session. False when it has ended.
+  // Asks the broker for the reason if there was only an EOF: at most kWhyTimeout, once.
+  bool CheckAlive();
+
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  // Why it ended; Ok while it lives.
+  Status end_status() const;
+  // Ends the session; only the first reason counts. Wakes a thread in a round trip.
+  void End(Status reason);
+
+ private:
+  static constexpr auto kWhyTimeout = std::chrono::seconds(2);
+
+  Connection(ipc::UniqueFd socket, std::string path, std::chrono::nanoseconds timeout);
+
+  Result<ipc::Frame> RoundTrip(std::uint16_t type, std::vector<std::byte> payload,
+                               std::span<const int> fds);
+  void PostFrame(std::uint16_t type, std::vector<std::byte> payload);
+  // The next frame that is not the answer to a Post. Called under round_trip_.
+  Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline);
+  // Ends the session after a failed send or receive; returns the reason.
+  Status EndAfter(const Status& failure);
+  Status AskWhy() const;
+  ipc::Deadline NewDeadline() const;
+
+  const ipc::UniqueFd socket_;
+  const std::string path_;
+  const std::chrono::nanoseconds timeout_;
+  std::uint64_t session_ = 0;  // Constant after Open.
+
+  std::mutex round_trip_;  // Guards the socket's byte stream and what follows.
+  std::uint32_t next_request_ = 1;
+  std::unordered_set<std::uint32_t> posted_;  // Requests whose answers are dropped.
+
+  std::atomic<bool> ended_{false};
+  mutable std::mutex end_mutex_;  // Guards end_status_; ended_ is stored after it.
+  Status end_status_;
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_CONNECTION_H_

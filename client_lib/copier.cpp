@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/copier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+namespace gpushared::client {
+
+namespace {
+
+constexpr std::size_t kWireMax = std::numeric_limits<std::uint32_t>::max();
+
+void CopyRows(std::byte* to, std::size_t to_pitch_bytes, const std::byte* from,
+              std::size_t from_pitch_bytes, std::size_t width_bytes, std::size_t height) {
+  if (to_pitch_bytes == width_bytes && from_pitch_bytes == width_bytes) {
+    std::memcpy(to, from, width_bytes * height);
+    return;
+  }
+  for (std::size_t row = 0; row < height; ++row) {
+    std::memcpy(to + row * to_pitch_bytes, from + row * from_pitch_bytes, width_bytes);
+  }
+}
+
+}  // namespace
+
+Status Copier::ToDevice(DeviceAddress destination, const std::byte* source,
+                        const CopyShape& shape) {
+  // Only read from; the rectangle serves both directions.
+  const Rectangle whole = {.host = const_cast<std::byte*>(source),
+                           .host_pitch_bytes = shape.source_pitch_bytes,
+                           .device = destination,
+                           .device_pitch_bytes = shape.destination_pitch_bytes,
+                           .width_bytes = shape.width_bytes,
+                           .height = shape.height};
+  if (const std::optional<ArenaPlace> place = InPlace(whole)) {
+    return SubmitCopy(ipc::Op::kCopyToDevice, *place, whole.host_pitch_bytes, whole).status();
+  }
+  return ForEachPiece(whole, [this](const Rectangle& piece) { return StageToDevice(piece); });
+}
+
+Status Copier::ToHost(std::byte* destination, DeviceAddress source, const CopyShape& shape) {
+  const Rectangle whole = {.host = destination,
+                           .host_pitch_bytes = shape.destination_pitch_bytes,
+                           .device = source,
+                           .device_pitch_bytes = shape.source_pitch_bytes,
+                           .width_bytes = shape.width_bytes,
+                           .height = shape.height};
+  if (const std::optional<ArenaPlace> place = InPlace(whole)) {
+    return SubmitCopy(ipc::Op::kCopyToHost, *place, whole.host_pitch_bytes, whole).status();
+  }
+  Status status =
+      ForEachPiece(whole, [this](const Rectangle& piece) { return StageToHost(piece); });
+  while (status.ok() && !in_flight_.empty()) status = FinishOldest();
+  // After a failure the device may still write to the rest.
+  for (const InFlight& piece : in_flight_) {
+    session_.arenas().Retire(piece.block.data, {{stream_->number(), piece.sequence}});
+  }
+  return status;
+}
+
+template <typename Stage>
+Status Copier::ForEachPiece(Rectangle whole, Stage stage) {
+  if (whole.host_pitch_bytes == whole.width_bytes &&
+      whole.device_pitch_bytes == whole.width_bytes) {
+    // Rows that touch are one row.
+    whole.width_bytes *= whole.height;
+    whole.host_pitch_bytes = whole.device_pitch_bytes = whole.width_bytes;
+    whole.height = 1;
+  }
+  const std::size_t rows_max = std::max<std::size_t>(kPieceBytes / whole.width_bytes, 1);
+  for (std::size_t row = 0; row < whole.height; row += rows_max) {
+    Rectangle piece = whole;
+    piece.height = std::min(rows_max, whole.height - row);
+    const std::size_t row_bytes = whole.width_bytes;
+    for (std::size_t at = 0; at < row_bytes; at += kPieceBytes) {
+      piece.host = whole.host + row * whole.host_pitch_bytes + at;
+      piece.device = whole.device + row * whole.device_pitch_bytes + at;
+      piece.width_bytes = std::min(kPieceBytes, row_bytes - at);
+      if (Status status = stage(piece); !status.ok()) return status;
+    }
+  }
+  return Status::Ok();
+}
+
+Result<std::uint64_t> Copier::SubmitCopy(ipc::Op op, ArenaPlace place,
+                                         std::size_t arena_pitch_bytes, const Rectangle& piece) {
+  return session_.Submit(
+      stream_, ipc::CopyRecord{.header = {.op = static_cast<std::uint8_t>(op)},
+                               .arena = place.arena,
+                               .device_address = piece.device,
+                               .device_pitch_bytes = piece.device_pitch_bytes,
+                               .arena_offset = place.offset,
+                               .arena_pitch_bytes = static_cast<std::uint32_t>(arena_pitch_bytes),
+                               .width_bytes = static_cast<std::uint32_t>(piece.width_bytes),
+                               .height = static_cast<std::uint32_t>(piece.height)});
+}
+
+std::optional<ArenaPlace> Copier::InPlace(const Rectangle& rectangle) const {
+  if (rectangle.width_bytes > kWireMax || rectangle.height > kWireMax ||
+      rectangle.host_pitch_bytes > kWireMax) {
+    return {};
+  }
+  // Below 2^64: both factors fit 32 bits.
+  const std::size_t bytes =
+      (rectangle.height - 1) * rectangle.host_pitch_bytes + rectangle.width_bytes;
+  return session_.arenas().Find(rectangle.host, bytes);
+}
+
+Result<ArenaBlock> Copier::AllocateStaging(std::size_t bytes) {
+  for (;;) {
+    Result<std::optional<ArenaBlock>> block = session_.arenas().TryAllocateStaging(bytes);
+    if (!block.ok()) return block.status();
+    if (*block) return **block;
+    // Ours first: they are not on the list of blocks that become free by themselves.
+    Status status = in_flight_.empty() ? session_.arenas().WaitForOldest() : FinishOldest();
+    if (!status.ok()) return status;
+  }
+}
+
+Status Copier::StageToDevice(const Rectangle& piece) {
+  const Result<ArenaBlock> block = AllocateStaging(piece.width_bytes * piece.height);
+  if (!block.ok()) return block.status();
+  CopyRows(block->data, piece.width_bytes, piece.host, piece.host_pitch_bytes, piece.width_bytes,
+           piece.height);
+  const Result<std::uint64_t> sequence =
+      SubmitCopy(ipc::Op::kCopyToDevice, block->place, piece.width_bytes, piece);
+  if (!sequence.ok()) {
+    session_.arenas().Free(block->data);
+    return sequence.status();
+  }
+  session_.arenas().Retire(block->data, {{stream_->number(), *sequence}});
+  return Status::Ok();
+}
+
+Status Copier::StageToHost(const Rectangle& piece) {
+  if (in_flight_.size() >= kPiecesInFlight) {
+    if (Status status = FinishOldest(); !status.ok()) return status;
+  }
+  const Result<ArenaBlock> block = AllocateStaging(piece.width_bytes * piece.height);
+  if (!block.ok()) return block.status();
+  const Result<std::uint64_t> sequence =
+      SubmitCopy(ipc::Op::kCopyToHost, block->place, piece.width_bytes, piece);
+  if (!sequence.ok()) {
+    session_.arenas().Free(block->data);
+    return sequence.status();
+  }
+  in_flight_.push_back({.block = *block, .piece = piece, .sequence = *sequence});
+  return Status::Ok();
+}
+
+Status Copier::FinishOldest() {
+  const InFlight oldest = in_flight_.front();
+  // On failure it stays in the list: the device may still write to it.
+  if (Status status = session_.Await(*stream_, oldest.sequence); !status.ok()) return status;
+  in_flight_.pop_front();
+  const Rectangle& piece = oldest.piece;
+  CopyRows(piece.host, piece.host_pitch_bytes, oldest.block.data, piece.width_bytes,
+           piece.width_bytes, piece.height);
+  session_.arenas().Free(oldest.block.data);
+  return Status::Ok();
+}
+
+}  // namespace gpushared::client

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_COPIER_H_
+#define GPUSHARED_CLIENT_LIB_COPIER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "gpushared/client.h"
+#include "gpushared/status.h"
+
+#include "client_lib/session.h"
+
+namespace gpushared::client {
+
+// A copy between host and device on its way: in place where the host memory lies in an arena,
+// else in pieces through staging memory, several at a time.
+//
+// Confined to the calling thread; lives for one call.
+class Copier {
+ public:
+  // One piece. Large enough to hide the cost of a command, small enough that host and device
+  // side of a copy overlap early and pieces stay in the cache.
+  static constexpr std::size_t kPieceBytes = 512 * 1024;
+  // Pieces of a copy to the host that are under way at one time.
+  static constexpr std::size_t kPiecesInFlight = 8;
+
+  Copier(Session& session, const std::shared_ptr<StreamRecord>& stream)
+      : session_(session), stream_(stream) {}
+
+  // The shapes are checked, not empty, and their pitches are at least their width.
+  Status ToDevice(DeviceAddress destination, const std::byte* source, const CopyShape& shape);
+  Status ToHost(std::byte* destination, DeviceAddress source, const CopyShape& shape);
+
+ private:
+  // A rectangle on the way between host memory and the device.
+  struct Rectangle {
+    std::byte* host = nullptr;
+    std::size_t host_pitch_bytes = 0;
+    DeviceAddress device = 0;
+    std::size_t device_pitch_bytes = 0;
+    std::size_t width_bytes = 0;
+    std::size_t height = 1;
+  };
+  struct InFlight {
+    ArenaBlock block;
+    Rectangle piece;
+    std::uint64_t sequence;
+  };
+
+  // Calls `stage` for pieces that fit into kPieceBytes, in order.
+  template <typename Stage>
+  Status ForEachPiece(Rectangle whole, Stage stage);
+  Result<std::uint64_t> SubmitCopy(ipc::Op op, ArenaPlace place, std::size_t arena_pitch_bytes,
+                                   const Rectangle& piece);
+  // Empty: not in one arena, or too large for one command.
+  std::optional<ArenaPlace> InPlace(const Rectangle& rectangle) const;
+  Result<ArenaBlock> AllocateStaging(std::size_t bytes);
+  Status StageToDevice(const Rectangle& piece);
+  Status StageToHost(const Rectangle& piece);
+  Status FinishOldest();
+
+  Session& session_;
+  const std::shared_ptr<StreamRecord>& stream_;
+  std::deque<InFlight> in_flight_;  // ToHost only; oldest first.
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_COPIER_H_

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DATA_PLANE_H_
+#define GPUSHARED_CLIENT_LIB_DATA_PLANE_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "client_lib/connection.h"
+#include "client_lib/progress.h"
+#include "ipc/doorbell.h"
+#include "ipc/shared_segment.h"
+#include "ipc/tag_ring.h"
+#include "ipc/unique_fd.h"
+#include "ipc/wire/command.h"
+#include "ipc/wire/completion.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::client {
+
+// What the client knows of one stream: from its creation to its destruction, and on as long as
+// an event refers to it. A stream number that is used again gets a new one.
+//
+// Thread-safe.
+class StreamRecord {
+ public:
+  // The stream's commands are those of `number` after `created_at`.
+  StreamRecord(std::uint32_t number, std::uint64_t created_at)
+      : number_(number), created_at_(created_at) {}
+
+  std::uint32_t number() const { return number_; }
+  std::uint64_t created_at() const { return created_at_; }
+
+  // Acquire, pairs with Fail: the error's code and sequence are visible.
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Whether the command at `sequence` failed or was skipped.
+  bool FailedAt(std::uint64_t sequence) const { return failed() && sequence >= error_sequence_; }
+  // Only the first error counts. Called by one thread at a time.
+  void Fail(StatusCode code, std::uint64_t sequence) {
+    if (failed()) return;
+    error_code_ = code;
+    error_sequence_ = sequence;
+    failed_.store(true, std::memory_order_release);
+  }
+  // The following two require failed().
+  StatusCode error_code() const { return error_code_; }
+  std::uint64_t error_sequence() const { return error_sequence_; }
+
+  std::optional<Status> error_text() const {
+    const std::lock_guard lock(text_mutex_);
+    return error_text_;
+  }
+  void set_error_text(const Status& text) {
+    const std::lock_guard lock(text_mutex_);
+    if (!error_text_) error_text_ = text;
+  }
+
+ private:
+  const std::uint32_t number_;
+  const std::uint64_t created_at_;
+  std::atomic<bool> failed_{false};
+  StatusCode error_code_ = StatusCode::kOk;
+  std::uint64_t error_sequence_ = 0;
+  mutable std::mutex text_mutex_;
+  std::optional<Status> error_text_;  // As the server told it; guarded by text_mutex_.
+};
+
+// The answer to a kMark command. Its fields are constant once `done`.
+struct Mark {
+  std::atomic<bool> done{false};
+  StatusCode code = StatusCode::kOk;
+  std::uint64_t ended_ns = 0;  // On the device's clock.
+};
+
+// The rings, the timelines and the waiting of one session.
+//
+// Thread-safe. Two locks, taken in this order: submission (short, except while the ring is
+// full), completions (short).
+class DataPlane {
+ public:
+  // `fds` are those of the welcome. `connection` outlives this.
+  static Result<std::unique_ptr<DataPlane>> Make(std::vector<ipc::UniqueFd> fds,
+                                                 std::chrono::nanoseconds spin,
+                                                 Connection& connection);
+
+  const Progress& progress() const { return progress_; }
+
+  // Puts one command into the ring, in the order of `stream`, and wakes the worker. Returns its
+  // sequence. Blocks while the ring is full; fails only when the session has ended. `mark`: to
+  // be filled by the command's completion. `record` gets its sequence here.
+  template <typename Record>
+  Result<std::uint64_t> Submit(const StreamRecord& stream, Record record,
+                               std::span<const std::byte> tail = {},
+                               const std::shared_ptr<Mark>& mark = nullptr) {
+    const std::uint32_t number = stream.number();
+    std::uint64_t sequence = 0;
+    {
+      const std::lock_guard lock(submission_);
+      sequence = progress_.submitted(number) + 1;
+      record.header.sequence = sequence;
+      record.stream = number;
+      // Known before the worker can answer.
+      if (mark != nullptr) AddMark({number, sequence}, mark);
+      ipc::WriteResult result;
+      while ((result = writer_.TryWrite(record, tail)) != ipc::WriteResult::kWritten) [[unlikely]] {
+          const Status status =
+              result == ipc::WriteResult::kFull ? WaitForRoom(tail.size()) : EndAfterBadCredit();
+          if (!status.ok()) return status;
+        }
+      progress_.NoteSubmitted(number, sequence);
+    }
+    doorbell_.Ring();
+    return sequence;
+  }
+
+  // Blocks until the commands have ended (Ok, whether or not they failed) or the session has.
+  Status Await(const Fence& fence);
+  Status Await(StreamPoint point);
+
+  // Takes what the completion ring holds.
+  void TakeCompletions();
+
+  // Makes completions about `stream`'s number go to `stream`. Those about its predecessor have
+  // been taken: the caller saw the timeline pass the predecessor's end.
+  void Register(std::shared_ptr<StreamRecord> stream);
+
+  // Wakes waiting threads, so that they see that the session has ended.
+  void WakeWaiters();
+
+ private:
+  struct Segments {
+    ipc::SharedSegment commands, completions, page;
+    ipc::UniqueFd eventfd;
+  };
+  // How long a thread sleeps before it looks at the socket.
+  static constexpr auto kSlice = std::chrono::milliseconds(50);
+  // With more marks than this open, waiting threads take completions while they wait, so that
+  // the worker does not run out of room for them.
+  static constexpr std::uint32_t kOpenMarksRelaxed = 128;
+  // Beyond this a further mark first waits for earlier ones.
+  static constexpr std::uint32_t kOpenMarksMax = 512;
+
+  DataPlane(Segments segments, std::chrono::nanoseconds spin, Connection& connection);
+
+  Status WaitForRoom(std::size_t tail_bytes);
+  Status EndAfterBadCredit();
+  void AddMark(std::pair<std::uint32_t, std::uint64_t> command, const std::shared_ptr<Mark>& mark);
+  void TakeLocked();
+  void Note(const ipc::CompletionNotice& notice);
+  template <typename Done>
+  Status WaitUntil(Done done, std::chrono::nanoseconds spin);
+
+  Connection& connection_;
+  const std::chrono::nanoseconds spin_;
+  Segments segments_;
+  ipc::CommandSegment& commands_;
+  const ipc::CompletionSegment& completions_;
+  Progress progress_;
+  ipc::ClientDoorbell doorbell_;
+  ipc::CompletionWaiter waiter_;
+
+  std::mutex submission_;  // Guards writer_ and the order of sequences.
+  ipc::TagRingWriter writer_;
+
+  std::mutex completion_;  // Guards what follows.
+  ipc::TagRingReader reader_;
+  ipc::RecordCopy copy_;
+  std::array<std::shared_ptr<StreamRecord>, ipc::kStreamsMax> streams_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::shared_ptr<Mark>> marks_;
+  std::atomic<std::uint32_t> open_marks_{0};  // Size of marks_, readable without the lock.
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_DATA_PLANE_H_

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/device_memory.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace gpushared::client {
+
+DeviceMemory::DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const Progress& progress,
+                           Surroundings surroundings)
+    : quota_bytes_(quota_bytes),
+      progress_(progress),
+      surroundings_(std::move(surroundings)),
+      ranges_(base) {}
+
+Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
+  if (bytes == 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  "device allocation refused: 0 bytes asked, at least 1 is needed");
+  }
+  const std::lock_guard lock(mutex_);
+  Reap();
+  if (const auto address = ranges_.Allocate(bytes)) return *address;
+
+  // No buffer can exceed the quota, and the sums below must not overflow.
+  const std::optional<std::uint64_t> rounded = RangeAllocator::RoundUp(bytes);
+  if (!rounded || *rounded > quota_bytes_) {
+    return Exhausted(bytes, Status(StatusCode::kOutOfMemory, ""));
+  }
+  for (;;) {
+    const Status grown = Grow(*rounded);
+    if (grown.ok()) return *ranges_.Allocate(bytes);
+    if (grown.code() != StatusCode::kOutOfMemory) return grown;
+    // Memory that was freed comes back when its commands have ended. Oldest first, as they
+    // end first.
+    if (retired_.empty()) return Exhausted(bytes, grown);
+    if (Status waited = surroundings_.wait(retired_.front().fence); !waited.ok()) return waited;
+    Reap();
+    if (const auto address = ranges_.Allocate(bytes)) return *address;
+  }
+}
+
+void DeviceMemory::Free(std::uint64_t address) {
+  Fence fence = progress_.Unfinished();
+  const std::lock_guard lock(mutex_);
+  if (ranges_.BlockBytes(address) == 0) return;
+  if (fence.empty()) {
+    ranges_.Release(address);
+  } else {
+    retired_.push_back({.fence = std::move(fence), .address = address});
+  }
+}
+
+MemoryInfo DeviceMemory::Info() {
+  const std::lock_guard lock(mutex_);
+  Reap();
+  return {.total_bytes = quota_bytes_,
+          .mapped_bytes = ranges_.range_bytes(),
+          .used_bytes = ranges_.used_bytes()};
+}
+
+void DeviceMemory::Reap() {
+  // Later fences may pass before earlier ones, as streams are independent.
+  std::erase_if(retired_, [&](const Retired& retired) {
+    if (!progress_.HasEnded(retired.fence)) return false;
+    ranges_.Release(retired.address);
+    return true;
+  });
+}
+
+Status DeviceMemory::Grow(std::uint64_t bytes) {
+  const std::uint64_t mapped = ranges_.range_bytes();
+  // Allocate found no block, so the tail is smaller than `bytes`.
+  const std::uint64_t missing = bytes - ranges_.TailBytes();
+  const std::uint64_t steps = (missing + kMappingStepBytes - 1) / kMappingStepBytes;
+  const std::uint64_t needed = steps * kMappingStepBytes;
+  const std::uint64_t generous = std::max(needed, growth_bytes_);
+  Status grown = GrowTo(std::min(mapped + generous, std::max(quota_bytes_, mapped + needed)));
+  if (!grown.ok() && grown.code() == StatusCode::kOutOfMemory && generous != needed) {
+    grown = GrowTo(mapped + needed);
+  }
+  if (grown.ok()) growth_bytes_ = std::min(growth_bytes_ * 2, kGrowthBytesMax);
+  return grown;
+}
+
+Status DeviceMemory::GrowTo(std::uint64_t mapped_bytes) {
+  const Result<std::uint64_t> resized = surroundings_.resize(mapped_bytes);
+  if (!resized.ok()) return resized.status();
+  if (*resized < mapped_bytes) {
+    return Status(StatusCode::kProtocolViolation,
+                  "memory growth failed: server mapped " + std::to_string(*resized) +
+                      " bytes, asked were " + std::to_string(mapped_bytes));
+  }
+  ranges_.Grow(*resized - ranges_.range_bytes());
+  return Status::Ok();
+}
+
+Status DeviceMemory::Exhausted(std::uint64_t bytes, const Status& reason) const {
+  std::string sentence = "device allocation refused: " + std::to_string(bytes) +
+                         " bytes asked, quota " + std::to_string(quota_bytes_) + " bytes, used " +
+                         std::to_string(ranges_.used_bytes()) + " bytes, mapped " +
+                         std::to_string(ranges_.range_bytes()) + " bytes";
+  if (!reason.message().empty()) sentence += "; server: " + reason.message();
+  return Status(StatusCode::kOutOfMemory, std::move(sentence));
+}
+
+}  // namespace gpushared::client

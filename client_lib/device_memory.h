@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DEVICE_MEMORY_H_
+#define GPUSHARED_CLIENT_LIB_DEVICE_MEMORY_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+#include "gpushared/client.h"
+#include "gpushared/result.h"
+
+#include "client_lib/progress.h"
+#include "client_lib/range_allocator.h"
+
+namespace gpushared::client {
+
+// The device memory of one session: buffers carved out of the mapped part of its address
+// range, which grows as needed and never shrinks.
+//
+// Freed memory may still be in use by commands on their way, so it waits behind a fence of
+// everything that was submitted before the free.
+//
+// Thread-safe. Growth, a round trip to the server, happens under the lock: other threads that
+// allocate would need it too.
+class DeviceMemory {
+ public:
+  static constexpr std::uint64_t kMappingStepBytes = 2u << 20;
+  static constexpr std::uint64_t kGrowthBytesMax = 64u << 20;
+
+  struct Surroundings {
+    // Asks the server to map [base, base + bytes); returns what is mapped now.
+    std::function<Result<std::uint64_t>(std::uint64_t bytes)> resize;
+    // Blocks until the fence's commands have ended or the session has.
+    std::function<Status(const Fence& fence)> wait;
+  };
+  // `progress` outlives this.
+  DeviceMemory(std::uint64_t base, std::uint64_t quota_bytes, const Progress& progress,
+               Surroundings surroundings);
+
+  Result<std::uint64_t> Allocate(std::uint64_t bytes);
+  // `address` came from Allocate; ignored otherwise.
+  void Free(std::uint64_t address);
+  MemoryInfo Info();
+
+ private:
+  struct Retired {
+    Fence fence;
+    std::uint64_t address;
+  };
+
+  void Reap();
+  // Maps enough for `bytes` more, with room for the next ones where that can be had.
+  Status Grow(std::uint64_t bytes);
+  Status GrowTo(std::uint64_t mapped_bytes);
+  Status Exhausted(std::uint64_t bytes, const Status& reason) const;
+
+  const std::uint64_t quota_bytes_;
+  const Progress& progress_;
+  const Surroundings surroundings_;
+  std::mutex mutex_;  // Guards what follows.
+  RangeAllocator ranges_;
+  std::deque<Retired> retired_;  // Oldest first.
+  std::uint64_t growth_bytes_ = kMappingStepBytes;
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_DEVICE_MEMORY_H_

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_FORK_GUARD_H_
+#define GPUSHARED_CLIENT_LIB_FORK_GUARD_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace gpushared::client {
+
+// Counts the forks between this process and its oldest ancestor that used the library.
+// A pthread_atfork child handler raises it: one load tells a parent's session from our
+// own, where getpid() would be a system call on the path of every command.
+inline std::atomic<std::uint32_t> fork_generation{0};
+
+// Remembers the process that made it.
+//
+// Thread-safe.
+class ForkGuard {
+ public:
+  // Registers the fork handler on first use in the process.
+  ForkGuard();
+  // Relaxed: only a fork changes the count, and a forked child has a single thread.
+  bool InOwner() const noexcept {
+    return generation_ == fork_generation.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::uint32_t generation_;
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_FORK_GUARD_H_

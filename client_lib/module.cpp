@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Module and Kernel.
+#include <string>
+
+#include "gpushared/client.h"
+
+#include "client_lib/session.h"
+
+namespace gpushared {
+
+using client::KernelState;
+
+const std::string& Kernel::name() const noexcept { return state_->name; }
+
+std::span<const KernelParameter> Kernel::parameters() const noexcept { return state_->parameters; }
+
+std::uint32_t Kernel::parameter_bytes() const noexcept { return state_->parameter_bytes; }
+
+std::uint32_t Kernel::static_shared_bytes() const noexcept { return state_->static_shared_bytes; }
+
+std::uint32_t Kernel::threads_per_block_max() const noexcept {
+  return state_->threads_per_block_max;
+}
+
+const std::string& Kernel::unsupported() const noexcept { return state_->unsupported; }
+
+std::size_t Module::kernel_count() const noexcept { return valid() ? state_->kernels.size() : 0; }
+
+Result<Kernel> Module::KernelAt(std::size_t index) const {
+  if (index >= kernel_count()) {
+    return Status(StatusCode::kNotFound, "kernel " + std::to_string(index) +
+                                             " not found: the module has " +
+                                             std::to_string(kernel_count()));
+  }
+  // An alias of the module: the kernel keeps the module, and nothing is copied.
+  return Kernel(std::shared_ptr<const KernelState>(state_, &state_->kernels[index]));
+}
+
+Result<Kernel> Module::GetKernel(std::string_view name) const {
+  constexpr std::size_t kNamesListedMax = 16;
+  std::string names;
+  for (std::size_t index = 0; index < kernel_count(); ++index) {
+    if (state_->kernels[index].name == name) return KernelAt(index);
+    if (index < kNamesListedMax) names += (index == 0 ? "" : ", ") + state_->kernels[index].name;
+  }
+  if (kernel_count() > kNamesListedMax) {
+    names += " and " + std::to_string(kernel_count() - kNamesListedMax) + " more";
+  }
+  return Status(StatusCode::kNotFound,
+                "kernel '" + std::string(name) +
+                    "' not found; the module has: " + (names.empty() ? "no kernel" : names));
+}
+
+}  // namespace gpushared

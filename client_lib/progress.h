@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_PROGRESS_H_
+#define GPUSHARED_CLIENT_LIB_PROGRESS_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ipc/wire/layout.h"
+
+namespace gpushared::client {
+
+// One command: number of its stream and its sequence there. Sequence 0 is before the first.
+struct StreamPoint {
+  std::uint32_t stream = 0;
+  std::uint64_t sequence = 0;
+};
+
+// Commands that must all have ended, at most one per stream. Empty: nothing to wait for.
+using Fence = std::vector<StreamPoint>;
+
+// How far each stream number has been submitted (ours) and has ended (the worker's word).
+//
+// Thread-safe; NoteSubmitted is called under the submission lock.
+class Progress {
+ public:
+  // The words outlive this.
+  explicit Progress(std::span<const std::atomic<std::uint64_t>, ipc::kStreamsMax> timelines)
+      : timelines_(timelines) {}
+
+  std::uint64_t submitted(std::uint32_t stream) const {
+    return submitted_[stream].load(std::memory_order_acquire);
+  }
+  void NoteSubmitted(std::uint32_t stream, std::uint64_t sequence) {
+    // Release, pairs with submitted(): who sees the number sees what its command stands for.
+    submitted_[stream].store(sequence, std::memory_order_release);
+  }
+
+  // Acquire, pairs with the worker's release of the timeline word: results of the command,
+  // and a completion record about it, are visible.
+  std::uint64_t ended(std::uint32_t stream) const {
+    return timelines_[stream].load(std::memory_order_acquire);
+  }
+  bool HasEnded(StreamPoint point) const { return ended(point.stream) >= point.sequence; }
+  bool HasEnded(const Fence& fence) const {
+    for (const StreamPoint point : fence) {
+      if (!HasEnded(point)) return false;
+    }
+    return true;
+  }
+
+  // Everything submitted and not ended.
+  Fence Unfinished() const {
+    Fence fence;
+    for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+      const StreamPoint last{stream, submitted(stream)};
+      if (last.sequence != 0 && !HasEnded(last)) fence.push_back(last);
+    }
+    return fence;
+  }
+
+ private:
+  std::span<const std::atomic<std::uint64_t>, ipc::kStreamsMax> timelines_;
+  std::array<std::atomic<std::uint64_t>, ipc::kStreamsMax> submitted_ = {};
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_PROGRESS_H_

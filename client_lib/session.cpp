@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/session.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace gpushared::client {
+
+namespace {
+
+// Limits beyond those of the protocol would let a launch through that no record can say.
+DeviceProperties PropertiesOf(const ipc::DeviceDescription& device) {
+  return {.name = device.name,
+          .id = device.id,
+          .kind = device.kind,
+          .memory_bytes = device.memory_bytes,
+          .multiprocessors = device.multiprocessors,
+          .threads_per_block_max = std::min(device.threads_per_block_max, ipc::kThreadsPerBlockMax),
+          .block_max = {std::min(device.block_max[0], ipc::kBlockXyMax),
+                        std::min(device.block_max[1], ipc::kBlockXyMax),
+                        std::min(device.block_max[2], ipc::kBlockZMax)},
+          .grid_max = {std::min(device.grid_max[0], ipc::kGridXMax),
+                       std::min(device.grid_max[1], ipc::kGridYzMax),
+                       std::min(device.grid_max[2], ipc::kGridYzMax)},
+          .shared_bytes_per_block_max =
+              std::min(device.shared_bytes_per_block_max, ipc::kDynamicSharedBytesMax)};
+}
+
+Status WrongProcess() {
+  return Status(StatusCode::kWrongProcess,
+                "a forked child cannot use the session of its parent; connect anew in the child");
+}
+
+std::chrono::nanoseconds SpinOf(const ClientOptions& options, const ipc::Welcome& welcome) {
+  if (options.spin) return *options.spin;
+  // With one core, whoever spins keeps the worker from running.
+  if (ipc::UsableCores() < 2) return std::chrono::nanoseconds(0);
+  return std::chrono::nanoseconds(welcome.spin_ns);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Session>> Session::Connect(const ClientOptions& options) {
+  Result<Connection::Opened> opened = Connection::Open(options);
+  if (!opened.ok()) return opened.status();
+  auto data = std::make_unique<SharedData>();
+  data->connection = std::move(opened->connection);
+  Result<std::unique_ptr<DataPlane>> plane =
+      DataPlane::Make(std::move(opened->fds), SpinOf(options, opened->welcome), *data->connection);
+  if (!plane.ok()) return plane.status();
+  data->plane = std::move(*plane);
+  // Not make_shared: the constructor is private.
+  return std::shared_ptr<Session>(new Session(std::move(data), opened->welcome));
+}
+
+Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome)
+    : data_(std::move(data)),
+      device_(PropertiesOf(welcome.device)),
+      id_(welcome.session),
+      default_stream_(std::make_shared<StreamRecord>(0, 0)),
+      streams_(ipc::kStreamsMax),
+      module_used_(ipc::kModulesMax, false) {
+  const auto wait = [this](const Fence& fence) { return data_->plane->Await(fence); };
+  memory_ = std::make_unique<DeviceMemory>(
+      welcome.space_base, welcome.quota_bytes, data_->plane->progress(),
+      DeviceMemory::Surroundings{.resize = [this](std::uint64_t bytes) -> Result<std::uint64_t> {
+                                   const Result<ipc::MemoryResized> resized =
+                                       data_->connection->Ask<ipc::MemoryResized>(
+                                           ipc::ResizeMemory{.bytes = bytes});
+                                   if (!resized.ok()) return resized.status();
+                                   return resized->mapped_bytes;
+                                 },
+                                 .wait = wait});
+  arenas_ = std::make_unique<ArenaSet>(
+      data_->plane->progress(),
+      ArenaSet::Surroundings{.add = [this](std::uint64_t bytes) { return AddArena(bytes); },
+                             .wait = wait});
+  streams_[0] = default_stream_;
+  data_->plane->Register(default_stream_);
+}
+
+Session::~Session() {
+  if (InOwner()) return;
+  // Unmapping would hit addresses that the child may use for something else.
+  arenas_->Abandon();
+  static_cast<void>(data_->plane.release());
+}
+
+Status Session::Usable() const {
+  if (!InOwner()) return WrongProcess();
+  return data_->connection->end_status();
+}
+
+Status Session::CheckAlive() {
+  if (!InOwner()) return WrongProcess();
+  data_->connection->CheckAlive();
+  return data_->connection->end_status();
+}
+
+void Session::Close() {
+  if (!InOwner()) return;
+  data_->connection->End(
+      Status(StatusCode::kDisconnected,
+             "session " + std::to_string(id_) + " ended: it was closed by this program"));
+  data_->plane->WakeWaiters();
+}
+
+// ---- memory
+
+Result<DeviceAddress> Session::AllocateDevice(std::size_t bytes) {
+  if (Status status = Usable(); !status.ok()) return status;
+  ReapModules();
+  return memory_->Allocate(bytes);
+}
+
+void Session::FreeDevice(DeviceAddress address) {
+  if (InOwner()) memory_->Free(address);
+}
+
+Result<std::byte*> Session::AllocateHost(std::size_t bytes) {
+  if (Status status = Usable(); !status.ok()) return status;
+  const Result<ArenaBlock> block = arenas_->Allocate(bytes);
+  if (!block.ok()) return block.status();
+  return block->data;
+}
+
+void Session::FreeHost(std::byte* block) {
+  if (InOwner()) arenas_->Retire(block, progress().Unfinished());
+}
+
+MemoryInfo Session::memory_info() { return InOwner() ? memory_->Info() : MemoryInfo{}; }
+
+Result<ArenaBlock> Session::AllocateStaging(std::size_t bytes) {
+  if (Status status = Usable(); !status.ok()) return status;
+  for (;;) {
+    const Result<std::optional<ArenaBlock>> block = arenas_->TryAllocateStaging(bytes);
+    if (!block.ok()) return block.status();
+    if (*block) return **block;
+    if (Status status = arenas_->WaitForOldest(); !status.ok()) return status;
+  }
+}
+
+Result<std::unique_ptr<Arena>> Session::AddArena(std::uint64_t bytes) {
+  std::vector<ipc::UniqueFd> fds;
+  const Result<ipc::ArenaAdded> added =
+      data_->connection->Ask<ipc::ArenaAdded>(ipc::AddArena{.bytes = bytes}, {}, &fds);
+  if (!added.ok()) return added.status();
+  if (fds.size() != 1) {
+    return Status(StatusCode::kProtocolViolation, "host allocation failed: no descriptor came");
+  }
+  Result<ipc::SharedSegment> segment =
+      ipc::SharedSegment::Map(std::move(fds[0]), {.bytes = added->bytes,
+                                                  .access = ipc::SharedSegment::Access::kReadWrite,
+                                                  .what = "staging arena"});
+  if (!segment.ok()) return segment.status();
+  segment->CloseFd();
+  return std::make_unique<Arena>(added->arena, std::move(*segment));
+}
+
+// ---- streams
+
+Result<std::uint32_t> Session::TakeStreamNumber() {
+  for (;;) {
+    StreamPoint oldest;
+    {
+      const std::lock_guard lock(streams_mutex_);
+      for (auto it = destroyed_.begin(); it != destroyed_.end(); ++it) {
+        if (!progress().HasEnded(*it)) continue;
+        const std::uint32_t number = it->stream;
+        destroyed_.erase(it);
+        return number;
+      }
+      for (std::uint32_t number = 1; number < ipc::kStreamsMax; ++number) {
+        if (streams_[number] != nullptr || progress().submitted(number) != 0) continue;
+        // Taken: the record is filled in by CreateStream.
+        streams_[number] = default_stream_;
+        return number;
+      }
+      if (destroyed_.empty()) {
+        return Status(StatusCode::kLimitExceeded,
+                      "stream creation refused: " + std::to_string(ipc::kStreamsMax - 1) +
+                          " streams exist besides the default one, more are not allowed");
+      }
+      oldest = destroyed_.front();
+    }
+    if (Status status = data_->plane->Await(oldest); !status.ok()) return status;
+  }
+}
+
+Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
+  if (Status status = Usable(); !status.ok()) return status;
+  const Result<std::uint32_t> number = TakeStreamNumber();
+  if (!number.ok()) return number.status();
+  auto stream = std::make_shared<StreamRecord>(*number, progress().submitted(*number));
+  // Takes what is left about the number's previous stream first.
+  data_->plane->Register(stream);
+  const Result<std::uint64_t> created = data_->plane->Submit(
+      *stream,
+      ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kCreateStream)}});
+  if (!created.ok()) return created.status();
+  const std::lock_guard lock(streams_mutex_);
+  streams_[*number] = stream;
+  return stream;
+}
+
+void Session::DestroyStream(const std::shared_ptr<StreamRecord>& stream) {
+  if (!InOwner() || data_->connection->ended()) return;
+  // Also on a failed stream: its number becomes free.
+  const Result<std::uint64_t> destroyed = data_->plane->Submit(
+      *stream,
+      ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kDestroyStream)}});
+  if (!destroyed.ok()) return;
+  const std::lock_guard lock(streams_mutex_);
+  streams_[stream->number()] = nullptr;
+  destroyed_.push_back({.stream = stream->number(), .sequence = *destroyed});
+}
+
+std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {
+  const std::lock_guard lock(streams_mutex_);
+  std::vector<std::shared_ptr<StreamRecord>> live;
+  for (std::uint32_t number = 0; number < ipc::kStreamsMax; ++number) {
+    // A number that is being taken stands for the default stream; see TakeStreamNumber.
+    if (streams_[number] != nullptr && streams_[number]->number() == number) {
+      live.push_back(streams_[number]);
+    }
+  }
+  return live;
+}
+
+// ---- waiting and errors
+
+Status Session::WhyRefused(StreamRecord& stream) {
+  if (Status status = Usable(); !status.ok()) return status;
+  return ErrorOf(stream);
+}
+
+Status Session::Await(StreamRecord& stream, std::uint64_t sequence) {
+  if (!InOwner()) return WrongProcess();
+  const Status status = data_->plane->Await(StreamPoint{stream.number(), sequence});
+  if (has_retired_modules_.load(std::memory_order_relaxed)) ReapModules();
+  if (stream.FailedAt(sequence)) return ErrorOf(stream);
+  return status;
+}
+
+Status Session::Poll(StreamRecord& stream, std::uint64_t sequence) {
+  if (!InOwner()) return WrongProcess();
+  const bool has_ended = progress().HasEnded(StreamPoint{stream.number(), sequence});
+  data_->plane->TakeCompletions();
+  if (stream.FailedAt(sequence)) return ErrorOf(stream);
+  if (has_ended) return Status::Ok();
+  constexpr std::int64_t kLookEveryNs = 50'000'000;
+  const std::int64_t now_ns = std::chrono::steady_clock::now().time_since_epoch().count();
+  if (now_ns - last_look_ns_.load(std::memory_order_relaxed) > kLookEveryNs) {
+    last_look_ns_.store(now_ns, std::memory_order_relaxed);
+    data_->connection->CheckAlive();
+  }
+  if (data_->connection->ended()) return data_->connection->end_status();
+  return Status(StatusCode::kNotReady, "commands are still queued or running");
+}
+
+Status Session::Synchronize() {
+  if (!InOwner()) return WrongProcess();
+  const std::vector<std::shared_ptr<StreamRecord>> streams = LiveStreams();
+  const Status status = data_->plane->Await(progress().Unfinished());
+  if (has_retired_modules_.load(std::memory_order_relaxed)) ReapModules();
+  for (const std::shared_ptr<StreamRecord>& stream : streams) {
+    if (stream->failed()) return ErrorOf(*stream);
+  }
+  return status.ok() ? data_->connection->end_status() : status;
+}
+
+Status Session::ErrorOf(StreamRecord& stream) {
+  if (const std::optional<Status> text = stream.error_text()) return *text;
+  const Result<ipc::ErrorText> told =
+      data_->connection->Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream.number()});
+  // The server may speak of another use of the number.
+  if (told.ok() && !told->status.ok() && told->sequence == stream.error_sequence()) {
+    stream.set_error_text(told->status);
+    return told->status;
+  }
+  return Status(stream.error_code(), "command " + std::to_string(stream.error_sequence()) +
+                                         " of stream " + std::to_string(stream.number()) +
+                                         " failed; the server's explanation is no longer there");
+}
+
+}  // namespace gpushared::client

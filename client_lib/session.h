@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state behind the public handles.
+
+#ifndef GPUSHARED_CLIENT_LIB_SESSION_H_
+#define GPUSHARED_CLIENT_LIB_SESSION_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpushared/client.h"
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "client_lib/arena_set.h"
+#include "client_lib/connection.h"
+#include "client_lib/data_plane.h"
+#include "client_lib/device_memory.h"
+#include "client_lib/fork_guard.h"
+#include "client_lib/progress.h"
+#include "ipc/wire/control.h"
+
+namespace gpushared::client {
+
+// One session with the server, from the welcome until its last handle is gone.
+//
+// In a forked child every operation is refused, and the destructor releases descriptors only:
+// the mappings are not there, and their addresses may belong to something else by then.
+//
+// Thread-safe.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  static Result<std::shared_ptr<Session>> Connect(const ClientOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const DeviceProperties& device() const { return device_; }
+  std::uint64_t id() const { return id_; }
+  bool InOwner() const { return guard_.InOwner(); }
+  // kWrongProcess in a forked child, why the session ended when it has; else Ok.
+  Status Usable() const;
+  // The same after a look at the socket.
+  Status CheckAlive();
+  void Close();
+
+  // ---- memory
+  Result<DeviceAddress> AllocateDevice(std::size_t bytes);
+  void FreeDevice(DeviceAddress address);
+  Result<std::byte*> AllocateHost(std::size_t bytes);
+  void FreeHost(std::byte* block);
+  MemoryInfo memory_info();
+  ArenaSet& arenas() { return *arenas_; }
+  // Waits for retired staging memory rather than adding an arena.
+  Result<ArenaBlock> AllocateStaging(std::size_t bytes);
+
+  // ---- modules
+  Result<std::shared_ptr<const ModuleState>> LoadModule(std::span<const std::byte> image);
+  // The number is used again once the module is unloaded, which is when everything submitted
+  // before has ended.
+  void UnloadModule(std::uint32_t number);
+
+  // ---- streams
+  Result<std::shared_ptr<StreamRecord>> CreateStream();
+  void DestroyStream(const std::shared_ptr<StreamRecord>& stream);
+  const std::shared_ptr<StreamRecord>& default_stream() const { return default_stream_; }
+
+  // ---- commands
+  // As DataPlane::Submit, but refused in a forked child and on a failed stream.
+  template <typename Record>
+  Result<std::uint64_t> Submit(const std::shared_ptr<StreamRecord>& stream, const Record& record,
+                               std::span<const std::byte> tail = {},
+                               const std::shared_ptr<Mark>& mark = nullptr) {
+    if (!InOwner() || data_->connection->ended() || stream->failed()) [[unlikely]] {
+      return WhyRefused(*stream);
+    }
+    return data_->plane->Submit(*stream, record, tail, mark);
+  }
+  // Waits until the command has ended; the stream's error if it failed at or before it.
+  Status Await(StreamRecord& stream, std::uint64_t sequence);
+  // The same without waiting: kNotReady. Looks at the socket now and then, so that a caller
+  // that polls learns of the session's end.
+  Status Poll(StreamRecord& stream, std::uint64_t sequence);
+  // All streams.
+  Status Synchronize();
+  std::uint64_t submitted(const StreamRecord& stream) const {
+    return data_->plane->progress().submitted(stream.number());
+  }
+  const Progress& progress() const { return data_->plane->progress(); }
+  void TakeCompletions() { data_->plane->TakeCompletions(); }
+  // The error of a failed stream, with the server's sentence where it can still be had.
+  Status ErrorOf(StreamRecord& stream);
+
+ private:
+  // Everything that lies in or refers to shared mappings, so that a forked child can leave it
+  // behind as a whole.
+  struct SharedData {
+    std::unique_ptr<Connection> connection;
+    std::unique_ptr<DataPlane> plane;
+  };
+  struct RetiredModule {
+    Fence fence;
+    std::uint32_t number;
+  };
+
+  Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome);
+
+  Status WhyRefused(StreamRecord& stream);
+  Result<std::unique_ptr<Arena>> AddArena(std::uint64_t bytes);
+  // Unloads retired modules whose commands have ended. Never waits for an answer.
+  void ReapModules();
+  Result<std::uint32_t> TakeModuleNumber();
+  // A stream number whose previous use has ended for good.
+  Result<std::uint32_t> TakeStreamNumber();
+  std::vector<std::shared_ptr<StreamRecord>> LiveStreams() const;
+
+  const ForkGuard guard_;
+  std::unique_ptr<SharedData> data_;
+  const DeviceProperties device_;
+  const std::uint64_t id_;
+  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<ArenaSet> arenas_;
+  std::shared_ptr<StreamRecord> default_stream_;
+  std::atomic<std::int64_t> last_look_ns_{0};  // When Poll last looked at the socket.
+
+  mutable std::mutex streams_mutex_;                    // Guards the next two.
+  std::vector<std::shared_ptr<StreamRecord>> streams_;  // By number; null: free.
+  std::deque<StreamPoint> destroyed_;                   // By the end of their last command.
+
+  std::mutex modules_mutex_;  // Guards the next two.
+  std::vector<bool> module_used_;
+  std::deque<RetiredModule> retired_modules_;
+  std::atomic<bool> has_retired_modules_{false};
+};
+
+// Behind Stream.
+class StreamState {
+ public:
+  StreamState(std::shared_ptr<Session> session, std::shared_ptr<StreamRecord> record)
+      : session_(std::move(session)), record_(std::move(record)) {}
+  ~StreamState() {
+    if (record_->number() != 0) session_->DestroyStream(record_);
+  }
+  StreamState(const StreamState&) = delete;
+  StreamState& operator=(const StreamState&) = delete;
+
+  Session& session() const { return *session_; }
+  const std::shared_ptr<Session>& shared_session() const { return session_; }
+  const std::shared_ptr<StreamRecord>& record() const { return record_; }
+
+ private:
+  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<StreamRecord> record_;
+};
+
+// Behind Event: where it stands.
+class EventState {
+ public:
+  struct Point {
+    std::shared_ptr<StreamRecord> stream;  // Null: never recorded.
+    std::uint64_t sequence = 0;
+    std::shared_ptr<Mark> mark;  // With timing only.
+  };
+
+  EventState(std::shared_ptr<Session> session, EventTiming timing)
+      : session_(std::move(session)), timing_(timing) {}
+
+  Session& session() const { return *session_; }
+  EventTiming timing() const { return timing_; }
+  Point point() const {
+    const std::lock_guard lock(mutex_);
+    return point_;
+  }
+  void set_point(Point point) {
+    const std::lock_guard lock(mutex_);
+    point_ = std::move(point);
+  }
+
+ private:
+  const std::shared_ptr<Session> session_;
+  const EventTiming timing_;
+  mutable std::mutex mutex_;
+  Point point_;  // Guarded by mutex_.
+};
+
+// Behind Kernel: what launches are checked against. Lives in its ModuleState. Constant.
+struct KernelState {
+  std::uint32_t module_number = 0;
+  std::uint32_t index = 0;
+  std::uint32_t parameter_bytes = 0;
+  std::uint32_t static_shared_bytes = 0;
+  std::uint32_t threads_per_block_max = 0;
+  const Session* session = nullptr;  // Kept alive by the module.
+  std::string name;
+  std::string unsupported;
+  std::vector<KernelParameter> parameters;
+};
+
+// Behind Module. Constant.
+struct ModuleState {
+  ModuleState() = default;
+  ~ModuleState() {
+    if (session != nullptr) session->UnloadModule(number);
+  }
+  ModuleState(const ModuleState&) = delete;
+  ModuleState& operator=(const ModuleState&) = delete;
+
+  std::shared_ptr<Session> session;
+  std::uint32_t number = 0;
+  std::vector<KernelState> kernels;
+};
+
+}  // namespace gpushared::client
+
+#endif  // GPUSHARED_CLIENT_LIB_SESSION_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules of a session: loading, and unloading when nothing can need them any more.
+#include <string>
+#include <utility>
+
+#include "client_lib/session.h"
+#include "ipc/shared_segment.h"
+
+namespace gpushared::client {
+
+namespace {
+
+void FillModule(ModuleState& module, ipc::ModuleLoaded loaded) {
+  module.kernels.reserve(loaded.kernels.size());
+  for (ipc::KernelDescription& kernel : loaded.kernels) {
+    KernelState& state = module.kernels.emplace_back();
+    state.module_number = loaded.module;
+    state.index = static_cast<std::uint32_t>(module.kernels.size() - 1);
+    state.parameter_bytes = kernel.parameter_bytes;
+    state.static_shared_bytes = kernel.static_shared_bytes;
+    state.threads_per_block_max = kernel.threads_per_block_max;
+    state.session = module.session.get();
+    state.name = std::move(kernel.name);
+    state.unsupported = std::move(kernel.unsupported);
+    state.parameters.reserve(kernel.parameters.size());
+    for (const ipc::ParameterDescription& parameter : kernel.parameters) {
+      state.parameters.push_back({.offset = parameter.offset, .bytes = parameter.bytes});
+    }
+  }
+}
+
+// Launches copy arguments to these places, so they are checked once, here.
+bool LayoutMakesSense(const ipc::ModuleLoaded& loaded) {
+  for (const ipc::KernelDescription& kernel : loaded.kernels) {
+    if (kernel.parameter_bytes > ipc::kParameterBytesMax) return false;
+    for (const ipc::ParameterDescription& parameter : kernel.parameters) {
+      if (parameter.offset > kernel.parameter_bytes ||
+          parameter.bytes > kernel.parameter_bytes - parameter.offset) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::uint32_t> Session::TakeModuleNumber() {
+  const std::lock_guard lock(modules_mutex_);
+  for (std::uint32_t number = 0; number < ipc::kModulesMax; ++number) {
+    if (module_used_[number]) continue;
+    module_used_[number] = true;
+    return number;
+  }
+  return Status(StatusCode::kLimitExceeded,
+                "module load refused: " + std::to_string(ipc::kModulesMax) +
+                    " modules are loaded, more are not allowed");
+}
+
+Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const std::byte> image) {
+  if (Status status = Usable(); !status.ok()) return status;
+  if (image.empty() || image.size() > ipc::kModuleImageBytesMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "module load refused: the image has " + std::to_string(image.size()) +
+                      " bytes, allowed 1 to " + std::to_string(ipc::kModuleImageBytesMax));
+  }
+  ReapModules();
+  const Result<ipc::UniqueFd> memory = ipc::MakeImmutableMemory("gpushared-module", image);
+  if (!memory.ok()) return memory.status();
+  const Result<std::uint32_t> number = TakeModuleNumber();
+  if (!number.ok()) return number.status();
+
+  const int fd = memory->get();
+  Result<ipc::ModuleLoaded> loaded = data_->connection->Ask<ipc::ModuleLoaded>(
+      ipc::LoadModule{.module = *number, .bytes = image.size()}, {&fd, 1});
+  Status status = loaded.status();
+  if (loaded.ok() && (loaded->module != *number || !LayoutMakesSense(*loaded))) {
+    status = Status(StatusCode::kProtocolViolation, "session ended: the server described module " +
+                                                        std::to_string(*number) +
+                                                        " in a way that makes no sense");
+    data_->connection->End(status);
+  }
+  if (!status.ok()) {
+    const std::lock_guard lock(modules_mutex_);
+    module_used_[*number] = false;
+    return status;
+  }
+  auto module = std::make_shared<ModuleState>();
+  module->number = *number;
+  module->session = shared_from_this();
+  FillModule(*module, std::move(*loaded));
+  return std::shared_ptr<const ModuleState>(std::move(module));
+}
+
+void Session::UnloadModule(std::uint32_t number) {
+  if (!InOwner()) return;
+  {
+    const std::lock_guard lock(modules_mutex_);
+    retired_modules_.push_back({.fence = progress().Unfinished(), .number = number});
+    has_retired_modules_.store(true, std::memory_order_relaxed);
+  }
+  ReapModules();
+}
+
+void Session::ReapModules() {
+  const std::lock_guard lock(modules_mutex_);
+  std::erase_if(retired_modules_, [&](const RetiredModule& retired) {
+    if (!progress().HasEnded(retired.fence)) return false;
+    data_->connection->Post(ipc::UnloadModule{.module = retired.number});
+    // Free at once: the socket keeps the order of unload and the next load.
+    module_used_[retired.number] = false;
+    return true;
+  });
+  has_retired_modules_.store(!retired_modules_.empty(), std::memory_order_relaxed);
+}
+
+}  // namespace gpushared::client

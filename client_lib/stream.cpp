@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream: turns calls into commands. What is refused here never reaches the ring, where it
+// would end the session as no honest client sends it.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "gpushared/client.h"
+
+#include "client_lib/copier.h"
+#include "client_lib/session.h"
+
+namespace gpushared {
+
+using client::ArenaBlock;
+using client::Copier;
+using client::EventState;
+using client::KernelState;
+using client::Mark;
+using client::Session;
+using client::StreamRecord;
+
+namespace {
+
+Status Invalid(std::string sentence) {
+  return Status(StatusCode::kInvalidArgument, std::move(sentence));
+}
+
+Status EmptyStream() { return Invalid("the stream is empty: it was moved from or never created"); }
+
+std::uint8_t Code(ipc::Op op) { return static_cast<std::uint8_t>(op); }
+
+// ---- launches
+
+constexpr const char* kAxes[] = {"x", "y", "z"};
+
+std::string Extent(const Dim3& extent) {
+  return std::to_string(extent.x) + "x" + std::to_string(extent.y) + "x" + std::to_string(extent.z);
+}
+
+// The slow half of CheckShape: finds the sentence for a shape that is known to be wrong.
+Status RefuseShape(const DeviceProperties& device, const KernelState& kernel,
+                   const LaunchShape& shape, std::uint32_t threads_max) {
+  const std::string refused = "launch refused: kernel '" + kernel.name + "' asks for ";
+  const std::array<std::uint32_t, 3> grid = {shape.grid.x, shape.grid.y, shape.grid.z};
+  const std::array<std::uint32_t, 3> block = {shape.block.x, shape.block.y, shape.block.z};
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (grid[i] < 1 || grid[i] > device.grid_max[i]) {
+      return Invalid(refused + std::to_string(grid[i]) + " blocks along " + kAxes[i] + ", device " +
+                     device.id + " allows 1 to " + std::to_string(device.grid_max[i]));
+    }
+    if (block[i] < 1 || block[i] > device.block_max[i]) {
+      return Invalid(refused + std::to_string(block[i]) + " threads per block along " + kAxes[i] +
+                     ", device " + device.id + " allows 1 to " +
+                     std::to_string(device.block_max[i]));
+    }
+  }
+  if (std::uint64_t{block[0]} * block[1] * block[2] > threads_max) {
+    return Invalid(refused + Extent(shape.block) + " threads per block, it allows " +
+                   std::to_string(threads_max) + " on device " + device.id);
+  }
+  return Invalid(refused + std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic and " +
+                 std::to_string(kernel.static_shared_bytes) +
+                 " bytes of static shared memory per block, device " + device.id + " allows " +
+                 std::to_string(device.shared_bytes_per_block_max));
+}
+
+Status CheckShape(const DeviceProperties& device, const KernelState& kernel,
+                  const LaunchShape& shape) {
+  const auto within = [](std::uint32_t value, std::uint32_t maximum) {
+    return value - 1 < maximum;  // 1 to maximum: zero wraps to the largest number.
+  };
+  const std::uint32_t threads_max =
+      std::min(device.threads_per_block_max, kernel.threads_per_block_max);
+  const bool fits =
+      within(shape.grid.x, device.grid_max[0]) && within(shape.grid.y, device.grid_max[1]) &&
+      within(shape.grid.z, device.grid_max[2]) && within(shape.block.x, device.block_max[0]) &&
+      within(shape.block.y, device.block_max[1]) && within(shape.block.z, device.block_max[2]) &&
+      std::uint64_t{shape.block.x} * shape.block.y * shape.block.z <= threads_max &&
+      std::uint64_t{shape.dynamic_shared_bytes} + kernel.static_shared_bytes <=
+          device.shared_bytes_per_block_max;
+  if (fits) [[likely]]
+    return Status::Ok();
+  return RefuseShape(device, kernel, shape, threads_max);
+}
+
+Status RefuseArguments(const KernelState& kernel, std::span<const LaunchArgument> arguments) {
+  const std::string refused = "launch refused: kernel '" + kernel.name + "' ";
+  if (arguments.size() != kernel.parameters.size()) {
+    return Invalid(refused + "takes " + std::to_string(kernel.parameters.size()) + " arguments, " +
+                   std::to_string(arguments.size()) + " were given");
+  }
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].bytes != kernel.parameters[i].bytes) {
+      return Invalid(refused + "takes " + std::to_string(kernel.parameters[i].bytes) +
+                     " bytes as argument " + std::to_string(i) + " (counted from 0), " +
+                     std::to_string(arguments[i].bytes) + " were given");
+    }
+  }
+  return Invalid(refused + "was given an argument without data");
+}
+
+ipc::LaunchRecord RecordOf(const KernelState& kernel, const LaunchShape& shape) {
+  return {.header = {.op = Code(ipc::Op::kLaunch)},
+          .module = kernel.module_number,
+          .kernel = kernel.index,
+          .grid = {shape.grid.x, shape.grid.y, shape.grid.z},
+          .block = {static_cast<std::uint16_t>(shape.block.x),
+                    static_cast<std::uint16_t>(shape.block.y),
+                    static_cast<std::uint16_t>(shape.block.z)},
+          .parameter_bytes = static_cast<std::uint16_t>(kernel.parameter_bytes),
+          .dynamic_shared_bytes = shape.dynamic_shared_bytes};
+}
+
+// Parameters that do not fit into the ring travel in staging memory.
+Status SubmitLargeLaunch(Session& session, const std::shared_ptr<StreamRecord>& stream,
+                         ipc::LaunchRecord record, std::span<const std::byte> parameters) {
+  const Result<ArenaBlock> block = session.AllocateStaging(parameters.size());
+  if (!block.ok()) return block.status();
+  std::memcpy(block->data, parameters.data(), parameters.size());
+  record.header.flags = ipc::kFlagParametersInArena;
+  record.arena = block->place.arena;
+  record.arena_offset = block->place.offset;
+  const Result<std::uint64_t> sequence = session.Submit(stream, record);
+  if (!sequence.ok()) {
+    session.arenas().Free(block->data);
+    return sequence.status();
+  }
+  session.arenas().Retire(block->data, {{stream->number(), *sequence}});
+  return Status::Ok();
+}
+
+Status CheckKernel(const Session& session, const KernelState* kernel) {
+  if (kernel == nullptr) return Invalid("launch refused: the kernel is empty");
+  if (kernel->session != &session) {
+    return Invalid("launch refused: kernel '" + kernel->name + "' belongs to another client");
+  }
+  if (!kernel->unsupported.empty()) {
+    return Status(StatusCode::kUnsupported, "launch refused: kernel '" + kernel->name +
+                                                "' cannot run on device " + session.device().id +
+                                                ": " + kernel->unsupported);
+  }
+  return Status::Ok();
+}
+
+// ---- copies and fills
+
+// No device has addresses from here on; also keeps all sums below from overflowing.
+constexpr std::uint64_t kSpanMax = std::uint64_t{1} << 63;
+
+// Checks `height` rows of `width` bytes from `start`.
+Status CheckRows(const char* what, std::uint64_t start, std::uint64_t pitch, std::uint64_t width,
+                 std::uint64_t height) {
+  if (pitch < width) {
+    return Invalid(std::string(what) + " pitch is " + std::to_string(pitch) +
+                   " bytes, at least the width of " + std::to_string(width) + " bytes is needed");
+  }
+  const bool fits = start <= kSpanMax && width <= kSpanMax - start &&
+                    (height == 1 || pitch <= (kSpanMax - start - width) / (height - 1));
+  if (fits) return Status::Ok();
+  return Invalid(std::string(what) + " of " + std::to_string(height) + " rows of " +
+                 std::to_string(width) + " bytes from address " + std::to_string(start) +
+                 " does not fit into an address space");
+}
+
+bool IsEmpty(const CopyShape& shape) { return shape.width_bytes == 0 || shape.height == 0; }
+
+// Pitches of a single row mean nothing and may be anything.
+CopyShape Normalised(CopyShape shape) {
+  if (shape.height == 1) {
+    shape.destination_pitch_bytes = shape.source_pitch_bytes = shape.width_bytes;
+  }
+  return shape;
+}
+
+Status CheckCopy(std::uint64_t destination, std::uint64_t source, const CopyShape& shape) {
+  if (Status status = CheckRows("copy refused: destination", destination,
+                                shape.destination_pitch_bytes, shape.width_bytes, shape.height);
+      !status.ok()) {
+    return status;
+  }
+  return CheckRows("copy refused: source", source, shape.source_pitch_bytes, shape.width_bytes,
+                   shape.height);
+}
+
+Status CheckHeight(const char* what, std::size_t height) {
+  constexpr std::size_t kRowsMax = std::numeric_limits<std::uint32_t>::max();
+  if (height <= kRowsMax) return Status::Ok();
+  return Invalid(std::string(what) + " has " + std::to_string(height) + " rows, at most " +
+                 std::to_string(kRowsMax) + " are allowed");
+}
+
+CopyShape OneRow(std::size_t bytes) {
+  return {.width_bytes = bytes,
+          .height = 1,
+          .destination_pitch_bytes = bytes,
+          .source_pitch_bytes = bytes};
+}
+
+std::uint64_t AddressOf(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+
+// What every call answers first, also when there is nothing to do.
+Status CheckStream(client::StreamState& state) {
+  Session& session = state.session();
+  if (Status status = session.Usable(); !status.ok()) return status;
+  if (state.record()->failed()) return session.ErrorOf(*state.record());
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
+                          std::span<const LaunchArgument> arguments) const {
+  if (!valid()) return EmptyStream();
+  const KernelState* const state = kernel.state_.get();
+  if (Status status = CheckKernel(state_->session(), state); !status.ok()) return status;
+  const std::vector<KernelParameter>& parameters = state->parameters;
+
+  // LoadModule has checked that all parameters lie inside parameter_bytes, and that these do
+  // not exceed kParameterBytesMax.
+  std::array<std::byte, ipc::kInlineParameterBytesMax> inline_buffer;
+  std::vector<std::byte> large_buffer;
+  std::byte* buffer = inline_buffer.data();
+  if (state->parameter_bytes > inline_buffer.size()) {
+    large_buffer.resize(state->parameter_bytes);
+    buffer = large_buffer.data();
+  }
+  bool fits = arguments.size() == parameters.size();
+  // Padding between arguments is sent too and must not carry what the stack held.
+  std::memset(buffer, 0, state->parameter_bytes);
+  for (std::size_t i = 0; fits && i < parameters.size(); ++i) {
+    fits = arguments[i].bytes == parameters[i].bytes && arguments[i].data != nullptr;
+    if (fits) std::memcpy(buffer + parameters[i].offset, arguments[i].data, parameters[i].bytes);
+  }
+  if (!fits) return RefuseArguments(*state, arguments);
+  return LaunchPacked(kernel, shape, {buffer, state->parameter_bytes});
+}
+
+Status Stream::LaunchPacked(const Kernel& kernel, const LaunchShape& shape,
+                            std::span<const std::byte> parameters) const {
+  if (!valid()) return EmptyStream();
+  Session& session = state_->session();
+  const KernelState* const state = kernel.state_.get();
+  if (Status status = CheckKernel(session, state); !status.ok()) return status;
+  if (parameters.size() != state->parameter_bytes) {
+    return Invalid("launch refused: kernel '" + state->name + "' takes an argument buffer of " +
+                   std::to_string(state->parameter_bytes) + " bytes, " +
+                   std::to_string(parameters.size()) + " were given");
+  }
+  if (Status status = CheckShape(session.device(), *state, shape); !status.ok()) return status;
+  const ipc::LaunchRecord record = RecordOf(*state, shape);
+  if (parameters.size() > ipc::kInlineParameterBytesMax) {
+    return SubmitLargeLaunch(session, state_->record(), record, parameters);
+  }
+  return session.Submit(state_->record(), record, parameters).status();
+}
+
+Status Stream::CopyToDevice(DeviceAddress destination, const void* source,
+                            std::size_t bytes) const {
+  return CopyToDevice2d(destination, source, OneRow(bytes));
+}
+
+Status Stream::CopyToDevice2d(DeviceAddress destination, const void* source,
+                              const CopyShape& shape) const {
+  if (!valid()) return EmptyStream();
+  if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
+  if (source == nullptr) return Invalid("copy refused: the source is null");
+  const CopyShape rows = Normalised(shape);
+  if (Status status = CheckCopy(destination, AddressOf(source), rows); !status.ok()) return status;
+  return Copier(state_->session(), state_->record())
+      .ToDevice(destination, static_cast<const std::byte*>(source), rows);
+}
+
+Status Stream::CopyToHost(void* destination, DeviceAddress source, std::size_t bytes) const {
+  return CopyToHost2d(destination, source, OneRow(bytes));
+}
+
+Status Stream::CopyToHost2d(void* destination, DeviceAddress source, const CopyShape& shape) const {
+  if (!valid()) return EmptyStream();
+  if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
+  if (destination == nullptr) return Invalid("copy refused: the destination is null");
+  const CopyShape rows = Normalised(shape);
+  if (Status status = CheckCopy(AddressOf(destination), source, rows); !status.ok()) return status;
+  return Copier(state_->session(), state_->record())
+      .ToHost(static_cast<std::byte*>(destination), source, rows);
+}
+
+Status Stream::CopyOnDevice(DeviceAddress destination, DeviceAddress source,
+                            std::size_t bytes) const {
+  return CopyOnDevice2d(destination, source, OneRow(bytes));
+}
+
+Status Stream::CopyOnDevice2d(DeviceAddress destination, DeviceAddress source,
+                              const CopyShape& shape) const {
+  if (!valid()) return EmptyStream();
+  if (Status status = CheckStream(*state_); !status.ok() || IsEmpty(shape)) return status;
+  if (Status status = CheckHeight("copy refused: it", shape.height); !status.ok()) return status;
+  const CopyShape rows = Normalised(shape);
+  if (Status status = CheckCopy(destination, source, rows); !status.ok()) return status;
+  return state_->session()
+      .Submit(state_->record(),
+              ipc::CopyOnDeviceRecord{.header = {.op = Code(ipc::Op::kCopyOnDevice)},
+                                      .height = static_cast<std::uint32_t>(rows.height),
+                                      .destination = destination,
+                                      .destination_pitch_bytes = rows.destination_pitch_bytes,
+                                      .source = source,
+                                      .source_pitch_bytes = rows.source_pitch_bytes,
+                                      .width_bytes = rows.width_bytes})
+      .status();
+}
+
+Status Stream::Fill(DeviceAddress destination, FillElement element, std::size_t count) const {
+  return Fill2d(destination, element, {.width_elements = count, .height = 1});
+}
+
+Status Stream::Fill2d(DeviceAddress destination, FillElement element,
+                      const FillShape& shape) const {
+  if (!valid()) return EmptyStream();
+  if (Status status = CheckStream(*state_); !status.ok()) return status;
+  const std::uint32_t bytes = element.element_bytes;
+  if (bytes != 1 && bytes != 2 && bytes != 4) {
+    return Invalid("fill refused: an element of " + std::to_string(bytes) +
+                   " bytes, allowed are 1, 2 and 4");
+  }
+  if (shape.width_elements == 0 || shape.height == 0) return Status::Ok();
+  if (Status status = CheckHeight("fill refused: it", shape.height); !status.ok()) return status;
+  if (shape.width_elements > kSpanMax / bytes) {
+    return Invalid("fill refused: " + std::to_string(shape.width_elements) + " elements of " +
+                   std::to_string(bytes) + " bytes do not fit into an address space");
+  }
+  const std::uint64_t width_bytes = shape.width_elements * bytes;
+  const std::uint64_t pitch_bytes = shape.height == 1 ? width_bytes : shape.pitch_bytes;
+  if (Status status = CheckRows("fill refused: destination", destination, pitch_bytes, width_bytes,
+                                shape.height);
+      !status.ok()) {
+    return status;
+  }
+  if (destination % bytes != 0 || pitch_bytes % bytes != 0) {
+    return Invalid("fill refused: address " + std::to_string(destination) + " and pitch " +
+                   std::to_string(pitch_bytes) + " must be multiples of the element's " +
+                   std::to_string(bytes) + " bytes");
+  }
+  return state_->session()
+      .Submit(state_->record(), ipc::FillRecord{.header = {.op = Code(ipc::Op::kFill)},
+                                                .height = static_cast<std::uint32_t>(shape.height),
+                                                .destination = destination,
+                                                .pitch_bytes = pitch_bytes,
+                                                .width_bytes = width_bytes,
+                                                .value = element.value,
+                                                .element_bytes = bytes})
+      .status();
+}
+
+Status Stream::Record(const Event& event) const {
+  if (!valid()) return EmptyStream();
+  if (Status status = CheckStream(*state_); !status.ok()) return status;
+  if (!event.valid() || &event.state_->session() != &state_->session()) {
+    return Invalid("record refused: the event is empty or belongs to another client");
+  }
+  const std::shared_ptr<StreamRecord>& stream = state_->record();
+  EventState::Point point{.stream = stream, .sequence = state_->session().submitted(*stream)};
+  if (event.state_->timing() == EventTiming::kOn) {
+    point.mark = std::make_shared<Mark>();
+    const Result<std::uint64_t> sequence = state_->session().Submit(
+        stream, ipc::PlainRecord{.header = {.op = Code(ipc::Op::kMark)}}, {}, point.mark);
+    if (!sequence.ok()) return sequence.status();
+    point.sequence = *sequence;
+  }
+  event.state_->set_point(std::move(point));
+  return Status::Ok();
+}
+
+Status Stream::Wait(const Event& event) const {
+  if (!valid()) return EmptyStream();
+  Session& session = state_->session();
+  if (Status status = CheckStream(*state_); !status.ok()) return status;
+  if (!event.valid() || &event.state_->session() != &session) {
+    return Invalid("wait refused: the event is empty or belongs to another client");
+  }
+  const EventState::Point point = event.state_->point();
+  // Order inside a stream needs no wait, and neither does what was never there.
+  if (point.stream == nullptr || point.sequence == 0 || point.stream == state_->record()) {
+    return Status::Ok();
+  }
+  return session
+      .Submit(state_->record(), ipc::WaitForRecord{.header = {.op = Code(ipc::Op::kWaitFor)},
+                                                   .wait_stream = point.stream->number(),
+                                                   .wait_sequence = point.sequence})
+      .status();
+}
+
+Status Stream::Synchronize() const {
+  if (!valid()) return EmptyStream();
+  StreamRecord& stream = *state_->record();
+  return state_->session().Await(stream, state_->session().submitted(stream));
+}
+
+Status Stream::Query() const {
+  if (!valid()) return EmptyStream();
+  StreamRecord& stream = *state_->record();
+  return state_->session().Poll(stream, state_->session().submitted(stream));
+}
+
+}  // namespace gpushared

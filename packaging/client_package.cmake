@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# Installs the client library with its headers, CMake package and pkg-config file. Included by
+# client_lib/CMakeLists.txt. `cmake --install <build> --component client` installs only this.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS gpushared_shared gpushared_archive EXPORT gpushared
+  RUNTIME COMPONENT client LIBRARY COMPONENT client ARCHIVE COMPONENT client)
+install(FILES
+  "${PROJECT_SOURCE_DIR}/client_lib/include/gpushared/client.h"
+  "${PROJECT_SOURCE_DIR}/client_lib/include/gpushared/gpushared.h"
+  "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/result.h"
+  "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/status.h"
+  "${CMAKE_CURRENT_BINARY_DIR}/include/gpushared/version.h"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/gpushared" COMPONENT client)
+
+set(GPUSHARED_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/gpushared")
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/packaging/gpusharedConfig.cmake.in"
+  "${CMAKE_CURRENT_BINARY_DIR}/gpusharedConfig.cmake"
+  INSTALL_DESTINATION "${GPUSHARED_PACKAGE_DIR}")
+# Before 1.0 every minor version may change the interface.
+write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/gpusharedConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${CMAKE_CURRENT_BINARY_DIR}/gpusharedConfig.cmake"
+  "${CMAKE_CURRENT_BINARY_DIR}/gpusharedConfigVersion.cmake"
+  DESTINATION "${GPUSHARED_PACKAGE_DIR}" COMPONENT client)
+install(EXPORT gpushared FILE gpusharedTargets.cmake NAMESPACE gpushared::
+  DESTINATION "${GPUSHARED_PACKAGE_DIR}" COMPONENT client)
+
+# Relative to the file itself, so that the installed tree can be moved.
+file(RELATIVE_PATH GPUSHARED_PC_PREFIX
+  "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+configure_file("${PROJECT_SOURCE_DIR}/packaging/gpushared.pc.in"
+  "${CMAKE_CURRENT_BINARY_DIR}/gpushared.pc" @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpushared.pc"
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT client)
