@@ -56,13 +56,14 @@ struct StreamState {
   bool has_failed = false;
   bool is_to_settle = false;
   bool is_to_publish = false;
-  FailedRange failed;             // Of the present incarnation; `last` counts as endless.
-  FailedRange failed_before;      // Of the latest earlier incarnation that failed.
+  FailedRange failed;         // Of the present incarnation; `last` counts as endless.
+  FailedRange failed_before;  // Of the latest earlier incarnation that failed.
+  std::uint64_t error_sequence = 0;
   std::unique_ptr<Status> error;  // Until the stream number is created again.
   // Streams whose next command waits for one of this stream, linked by next_waiter.
   std::uint32_t first_waiter = kNoStream;
   std::uint32_t next_waiter = kNoStream;
-  bool is_waiting = false;  // It is in another stream's list.
+  std::uint32_t waits_on = kNoStream;  // In whose list it is.
 
   // Whether command `sequence`, which has finished, did so without having run.
   bool HasFailed(std::uint64_t sequence) const {
@@ -134,8 +135,8 @@ struct ClientState {
   std::string Who(std::uint32_t stream, std::uint64_t sequence) const;
 
   const Setup setup;
-  scheduler::ClientSpec spec;
-  std::uint32_t index = 0;  // Of the device thread's table; part of its commands' names.
+  scheduler::ClientSpec spec;  // As it is now; may change while it runs.
+  std::uint32_t index = 0;     // Of the device thread's table; part of its commands' names.
 
   ipc::TagRingReader commands;
   ipc::TagRingWriter completion_writer;
@@ -159,9 +160,8 @@ struct ClientState {
   bool is_leaving = false;  // Detached: waits for what is in flight, nothing else.
   bool was_killed = false;
   std::optional<scheduler::TimePoint> kill_at;
-  bool needs_ring = false;  // Something was published since the doorbell was rung.
-  bool is_dirty = false;    // In the dispatcher's list of clients to publish.
-  bool is_hot = true;
+  bool is_dirty = false;  // In the dispatcher's list of clients to publish.
+  bool is_hot = false;
   std::uint32_t quiet_visits = 0;  // In a row, while hot.
   bool waits_for_credit = false;   // A record waits that has no room for its answer.
 

@@ -74,6 +74,9 @@ struct CommandSlot {
   bool is_alone = false;     // No other stream had work on the device when it was submitted.
   bool was_started = false;  // Submitted at least once.
   bool was_stopped = false;
+  bool is_stoppable = false;
+  bool counts_as_high = false;  // In the dispatcher's count of high-class work in flight.
+  bool names_module = false;    // `module` is counted as in use.
   std::uint16_t module = 0;
   std::uint32_t epoch = 0;  // ClientState::epoch when it was taken.
   std::uint64_t units = 0;
@@ -94,23 +97,23 @@ struct CommandSlot {
 
   static constexpr std::size_t kSmallBytes = 256;
   static constexpr std::size_t kBlockBytes = ipc::kInlineParameterBytesMax;
-  // Room for `bytes` parameter bytes, until the slot is freed. A slot that once needed a
+  // Room for the bytes of the parameters, until the slot is freed. A slot that once needed a
   // block keeps it, so a steady state allocates nothing; what is larger than any inline
   // record is given back.
-  std::span<std::byte> ParameterRoom(std::size_t bytes) {
-    if (bytes <= kSmallBytes) return {small_.data(), bytes};
-    if (block_bytes_ < bytes) {
-      block_bytes_ = bytes > kBlockBytes ? bytes : kBlockBytes;
+  std::span<std::byte> ParameterRoom(std::size_t wanted) {
+    if (wanted <= kSmallBytes) return {small_.data(), wanted};
+    if (block_bytes_ < wanted) {
+      block_bytes_ = wanted > kBlockBytes ? wanted : kBlockBytes;
       block_ = std::make_unique_for_overwrite<std::byte[]>(block_bytes_);
     }
-    return {block_.get(), bytes};
+    return {block_.get(), wanted};
   }
 
  private:
   friend class CommandSlab;
   void Recycle() {
     failure.reset();
-    is_alone = was_started = was_stopped = false;
+    is_alone = was_started = was_stopped = is_stoppable = counts_as_high = names_module = false;
     units = units_done = bytes = cost_key = 0;
     started_ns = ended_ns = 0;
     state = CommandState::kQueued;

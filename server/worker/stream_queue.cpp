@@ -5,9 +5,14 @@ namespace gpushared::server {
 
 void AddWaiter(ClientState& client, std::uint32_t target, std::uint32_t waiter) {
   StreamState& waiting = client.streams[waiter];
-  // A stream waits at its first unsatisfied command only, so for one stream at a time.
-  if (waiting.is_waiting) return;
-  waiting.is_waiting = true;
+  if (waiting.waits_on == target) return;
+  if (waiting.waits_on != kNoStream) {
+    // The wait it was linked for was skipped when its stream failed.
+    std::uint32_t* link = &client.streams[waiting.waits_on].first_waiter;
+    while (*link != waiter) link = &client.streams[*link].next_waiter;
+    *link = waiting.next_waiter;
+  }
+  waiting.waits_on = target;
   waiting.next_waiter = client.streams[target].first_waiter;
   client.streams[target].first_waiter = waiter;
 }
@@ -19,7 +24,7 @@ void WakeWaiters(ClientState& client, std::uint32_t target) {
     StreamState& waiting = client.streams[waiter];
     const std::uint32_t following = waiting.next_waiter;
     waiting.next_waiter = kNoStream;
-    waiting.is_waiting = false;
+    waiting.waits_on = kNoStream;
     client.MarkToSettle(waiter);
     waiter = following;
   }

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/command_pump.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace gpushared::server {
+
+namespace {
+
+// A barrier is reached at the latest when this many granules were taken after it was set: all
+// that was in the ring at that moment. A client that keeps its ring full can't put it off.
+constexpr std::uint64_t kBarrierGranules = ipc::kCommandGranules;
+
+Status Refuse(StatusCode code, std::string message) { return Status(code, std::move(message)); }
+
+// Whether [address, address + bytes) is memory that the client has mapped.
+Status CheckMapped(const ClientState& client, const char* what, std::uint64_t address,
+                   std::uint64_t bytes) {
+  const std::uint64_t base = client.setup.space->base();
+  if (address >= base && ipc::RangeInside(address - base, bytes, client.mapped_bytes)) [[likely]] {
+    return Status::Ok();
+  }
+  return Refuse(StatusCode::kInvalidArgument,
+                fmt::format("{} refused: {} bytes at {:#x} are not inside the {} mapped bytes at "
+                            "{:#x}",
+                            what, bytes, address, client.mapped_bytes, base));
+}
+
+Status CheckArena(const ClientState& client, const char* what, const ipc::ArenaRange& range) {
+  const std::span<std::byte> arena = client.arenas[range.arena];
+  if (arena.empty()) {
+    return Refuse(StatusCode::kNotFound,
+                  fmt::format("{} refused: there is no arena {}", what, range.arena));
+  }
+  if (ipc::RangeInside(range.offset, range.bytes, arena.size())) [[likely]]
+    return Status::Ok();
+  return Refuse(StatusCode::kInvalidArgument,
+                fmt::format("{} refused: {} bytes at offset {} are not inside the {} bytes of "
+                            "arena {}",
+                            what, range.bytes, range.offset, arena.size(), range.arena));
+}
+
+}  // namespace
+
+std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
+  const std::uint64_t published = client.commands.published();
+  std::size_t taken = 0;
+  client.waits_for_credit = false;
+  while (taken < kRecordsPerVisit && client.MayTake()) {
+    if (!client.HasCompletionRoom()) {
+      client.waits_for_credit = client.commands.HasRecord();
+      if (client.barrier && !client.waits_for_credit) client.barrier->is_reached = true;
+      break;
+    }
+    const ipc::ReadResult result = client.commands.TryRead(record_);
+    if (result == ipc::ReadResult::kEmpty) {
+      if (client.barrier) client.barrier->is_reached = true;
+      break;
+    }
+    if (result == ipc::ReadResult::kPeerBroken) {
+      dispatcher_.Break(client,
+                        Status(StatusCode::kProtocolViolation,
+                               fmt::format("session ended: the command ring is damaged at granule "
+                                           "{} [{}]",
+                                           client.commands.position(), client.setup.who)));
+      break;
+    }
+    ++taken;
+    Take(client, now);
+    if (client.barrier &&
+        client.commands.position() - client.barrier->position >= kBarrierGranules) {
+      client.barrier->is_reached = true;
+    }
+  }
+  // Credit that was published because the ring ran empty interests nobody: a producer that
+  // waits for credit has a full ring before it. Only credit handed out in steps wakes one.
+  if (client.commands.published() - published >= ipc::kCommandGranules / 8) {
+    dispatcher_.MarkDirty(client);
+  }
+  if (taken > 0) dispatcher_.Settle(client, now);
+  return taken;
+}
+
+void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
+  ipc::Violation violation = ipc::ValidateCommand(record_, command_);
+  if (violation.ok()) violation = client.ledger.Accept(command_);
+  if (!violation.ok()) [[unlikely]] {
+    const Status why = ipc::DescribeViolation(violation, record_);
+    dispatcher_.Break(client, Status(why.code(), fmt::format("session ended: {} [{}]",
+                                                             why.message(), client.setup.who)));
+    return;
+  }
+  ++client.counters.commands_taken;
+  ReserveAnswers(client, command_);
+  const std::uint32_t index = client.slab.Allocate();
+  CommandSlot& slot = client.slab[index];
+  slot.stream = static_cast<std::uint8_t>(command_.id.stream);
+  slot.sequence = command_.id.sequence;
+  slot.taken = now;
+  slot.epoch = client.epoch;
+  const Status status =
+      std::visit([&](const auto& body) { return Prepare(client, body, slot); }, command_.body);
+  if (!status.ok()) [[unlikely]] {
+    ++client.counters.commands_refused;
+    slot.failure = std::make_unique<Status>(
+        status.code(),
+        fmt::format("{} {}", status.message(), client.Who(slot.stream, slot.sequence)));
+  }
+  dispatcher_.Append(client, index);
+}
+
+void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& command) {
+  // A stream's first error and a mark make one record each.
+  if (std::holds_alternative<ipc::MarkCommand>(command.body) ||
+      std::holds_alternative<ipc::CreateStreamCommand>(command.body)) {
+    ++client.completions_reserved;
+  }
+}
+
+// ---- launches
+
+Status CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
+                            CommandSlot& slot) {
+  slot.kind = CommandKind::kLaunch;
+  ModuleEntry& module = client.modules[launch.module];
+  if (module.module == nullptr || module.is_leaving) {
+    return Refuse(StatusCode::kNotFound,
+                  fmt::format("launch refused: there is no module {}", launch.module));
+  }
+  const std::span<const device::KernelInfo> kernels = module.module->kernels();
+  if (launch.kernel >= kernels.size()) {
+    return Refuse(StatusCode::kNotFound,
+                  fmt::format("launch refused: module {} has {} kernels, asked for number {}",
+                              launch.module, kernels.size(), launch.kernel));
+  }
+  const device::KernelInfo& kernel = kernels[launch.kernel];
+  if (Status status = CheckGeometry(kernel, launch); !status.ok()) return status;
+  device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
+  if (Status status = TakeParameters(client, kernel, launch, slot, work); !status.ok()) {
+    return status;
+  }
+  work.module = module.module;
+  work.kernel = launch.kernel;
+  work.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
+  work.block = {launch.block[0], launch.block[1], launch.block[2]};
+  work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+  slot.module = static_cast<std::uint16_t>(launch.module);
+  slot.names_module = true;
+  ++module.in_use;
+  slot.units = work.grid.Count();
+  slot.cost_key = CostModel::LaunchKey(module.serial, work);
+  return Status::Ok();
+}
+
+Status CommandPump::CheckGeometry(const device::KernelInfo& kernel,
+                                  const ipc::LaunchCommand& launch) const {
+  if (!kernel.unsupported.empty()) [[unlikely]] {
+    return Refuse(StatusCode::kUnsupported,
+                  fmt::format("launch refused: device {} can't run kernel '{}': {}", info_.id,
+                              kernel.name, kernel.unsupported));
+  }
+  constexpr char kAxis[] = {'x', 'y', 'z'};
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (launch.grid[i] > info_.grid_max[i]) {
+      return Refuse(
+          StatusCode::kInvalidArgument,
+          fmt::format("launch refused: kernel '{}' asks for {} blocks in {}, device {} "
+                      "allows {}",
+                      kernel.name, launch.grid[i], kAxis[i], info_.id, info_.grid_max[i]));
+    }
+    if (launch.block[i] > info_.block_max[i]) {
+      return Refuse(
+          StatusCode::kInvalidArgument,
+          fmt::format("launch refused: kernel '{}' asks for {} threads per block in {}, "
+                      "device {} allows {}",
+                      kernel.name, launch.block[i], kAxis[i], info_.id, info_.block_max[i]));
+    }
+  }
+  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+  std::uint64_t threads_max = info_.threads_per_block_max;
+  if (kernel.threads_per_block_max != 0 && kernel.threads_per_block_max < threads_max) {
+    threads_max = kernel.threads_per_block_max;
+  }
+  if (threads > threads_max) {
+    return Refuse(StatusCode::kInvalidArgument,
+                  fmt::format("launch refused: kernel '{}' asks for {} threads per block, at most "
+                              "{} are allowed on device {}",
+                              kernel.name, threads, threads_max, info_.id));
+  }
+  const std::uint64_t shared =
+      std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes;
+  if (shared > info_.shared_bytes_per_block_max) {
+    return Refuse(StatusCode::kInvalidArgument,
+                  fmt::format("launch refused: kernel '{}' asks for {} bytes of shared memory per "
+                              "block, device {} allows {}",
+                              kernel.name, shared, info_.id, info_.shared_bytes_per_block_max));
+  }
+  return Status::Ok();
+}
+
+Status CommandPump::TakeParameters(ClientState& client, const device::KernelInfo& kernel,
+                                   const ipc::LaunchCommand& launch, CommandSlot& slot,
+                                   device::LaunchWork& work) {
+  if (launch.parameter_bytes != kernel.parameter_bytes) {
+    return Refuse(StatusCode::kInvalidArgument,
+                  fmt::format("launch refused: kernel '{}' takes {} bytes of parameters, got {}",
+                              kernel.name, kernel.parameter_bytes, launch.parameter_bytes));
+  }
+  const std::byte* source = launch.inline_parameters.data();
+  if (launch.parameters_in_arena) {
+    if (Status status = CheckArena(client, "launch", launch.arena_parameters); !status.ok()) {
+      return status;
+    }
+    source = client.arenas[launch.arena_parameters.arena].data() + launch.arena_parameters.offset;
+  }
+  // Our own copy, also out of an arena: the client could change the bytes until the kernel ran.
+  const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
+  if (!room.empty()) std::memcpy(room.data(), source, room.size());
+  work.parameters = room;
+  return Status::Ok();
+}
+
+// ---- copies and fills
+
+Status CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
+                                    CommandSlot& slot, device::CopyWork::Direction direction) {
+  slot.bytes = copy.width_bytes * copy.height;
+  slot.units = device::CopyUnits(copy.width_bytes, copy.height);
+  if (Status status = CheckArena(client, "copy", copy.arena); !status.ok()) return status;
+  if (Status status = CheckMapped(client, "copy", copy.device_address, copy.device_bytes);
+      !status.ok()) {
+    return status;
+  }
+  device::CopyWork& work = slot.work.emplace<device::CopyWork>();
+  work.direction = direction;
+  work.host = client.arenas[copy.arena.arena].data() + copy.arena.offset;
+  work.width_bytes = copy.width_bytes;
+  work.height = copy.height;
+  if (direction == device::CopyWork::Direction::kHostToDevice) {
+    work.destination = copy.device_address;
+    work.destination_pitch_bytes = copy.device_pitch_bytes;
+    work.source_pitch_bytes = copy.arena_pitch_bytes;
+  } else {
+    work.source = copy.device_address;
+    work.source_pitch_bytes = copy.device_pitch_bytes;
+    work.destination_pitch_bytes = copy.arena_pitch_bytes;
+  }
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
+                            CommandSlot& slot) {
+  slot.kind = CommandKind::kCopyToDevice;
+  return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kHostToDevice);
+}
+
+Status CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
+                            CommandSlot& slot) {
+  slot.kind = CommandKind::kCopyToHost;
+  return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kDeviceToHost);
+}
+
+Status CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
+                            CommandSlot& slot) {
+  slot.kind = CommandKind::kCopyOnDevice;
+  slot.bytes = copy.width_bytes * copy.height;
+  slot.units = device::CopyUnits(copy.width_bytes, copy.height);
+  if (Status status = CheckMapped(client, "copy", copy.destination, copy.destination_bytes);
+      !status.ok()) {
+    return status;
+  }
+  if (Status status = CheckMapped(client, "copy", copy.source, copy.source_bytes); !status.ok()) {
+    return status;
+  }
+  device::CopyWork& work = slot.work.emplace<device::CopyWork>();
+  work.direction = device::CopyWork::Direction::kDeviceToDevice;
+  work.destination = copy.destination;
+  work.source = copy.source;
+  work.width_bytes = copy.width_bytes;
+  work.height = copy.height;
+  work.destination_pitch_bytes = copy.destination_pitch_bytes;
+  work.source_pitch_bytes = copy.source_pitch_bytes;
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot) {
+  slot.kind = CommandKind::kFill;
+  slot.bytes = fill.width_bytes * fill.height;
+  slot.units = device::CopyUnits(fill.width_bytes, fill.height);
+  if (Status status = CheckMapped(client, "fill", fill.destination, fill.destination_bytes);
+      !status.ok()) {
+    return status;
+  }
+  device::FillWork& work = slot.work.emplace<device::FillWork>();
+  work.destination = fill.destination;
+  work.value = fill.value;
+  work.element_bytes = fill.element_bytes;
+  work.width_bytes = fill.width_bytes;
+  work.height = fill.height;
+  work.pitch_bytes = fill.pitch_bytes;
+  return Status::Ok();
+}
+
+// ---- commands that the device never sees
+
+Status CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait, CommandSlot& slot) {
+  slot.kind = CommandKind::kWaitFor;
+  slot.target = wait.target;
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kMark;
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kCreateStream;
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kDestroyStream;
+  return Status::Ok();
+}
+
+}  // namespace gpushared::server

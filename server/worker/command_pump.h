@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a client's ring to a stream's queue.
+
+#ifndef GPUSHARED_SERVER_WORKER_COMMAND_PUMP_H_
+#define GPUSHARED_SERVER_WORKER_COMMAND_PUMP_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "gpushared/status.h"
+
+#include "ipc/wire/command.h"
+#include "ipc/wire/validate.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/client_state.h"
+#include "server/worker/dispatcher.h"
+
+namespace gpushared::server {
+
+// Takes records: copies, validates the copy, and checks what depends on the session. A record
+// that no honest client writes breaks the session; one that is well-formed but impossible
+// becomes a command that fails its stream when its turn comes.
+//
+// Confined to the device thread.
+class CommandPump {
+ public:
+  // Records taken per visit, so that no ring keeps the others waiting.
+  static constexpr std::size_t kRecordsPerVisit = 32;
+
+  // Both outlive the pump.
+  CommandPump(const device::DeviceInfo& info, Dispatcher& dispatcher)
+      : info_(info), dispatcher_(dispatcher) {}
+
+  // Returns how many records were taken.
+  std::size_t Visit(ClientState& client, scheduler::TimePoint now);
+
+ private:
+  void Take(ClientState& client, scheduler::TimePoint now);
+  void ReserveAnswers(ClientState& client, const ipc::Command& command);
+
+  // These fill `slot` or return why the command can't run.
+  Status Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::CreateStreamCommand& create, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy, CommandSlot& slot);
+
+  Status PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
+                         device::CopyWork::Direction direction);
+  Status CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch) const;
+  Status TakeParameters(ClientState& client, const device::KernelInfo& kernel,
+                        const ipc::LaunchCommand& launch, CommandSlot& slot,
+                        device::LaunchWork& work);
+
+  const device::DeviceInfo& info_;
+  Dispatcher& dispatcher_;
+  ipc::RecordCopy record_;
+  ipc::Command command_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_COMMAND_PUMP_H_

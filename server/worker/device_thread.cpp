@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+#include <utility>
+
+namespace gpushared::server {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+// A ring that had nothing for this many turns in a row is looked at every kColdVisitTurns only.
+constexpr std::uint32_t kQuietVisitsMax = 256;
+constexpr std::uint32_t kColdVisitTurns = 32;
+
+// A client takes its completions without telling us. When records wait only for that, we look
+// again after this time.
+constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
+
+// While a latency client has work on the device its next command is near.
+constexpr int kHighClassSpinFactor = 4;
+
+Status Watch(int epoll, int fd) {
+  epoll_event event{};
+  // Edge-triggered, so that nobody has to read the counter: every write is an edge.
+  event.events = EPOLLIN | EPOLLET;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return Status::Ok();
+  return Status(StatusCode::kInternal,
+                "a doorbell can't be watched: " + std::generic_category().message(errno));
+}
+
+}  // namespace
+
+nanoseconds DefaultSpinBudget(const device::DeviceInfo& info) {
+  const unsigned cores = ipc::UsableCores();
+  if (!info.spinning_pays || cores <= 1) return nanoseconds(0);
+  return std::chrono::microseconds(cores >= 4 ? 50 : 20);
+}
+
+Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
+    device::Device& device, std::unique_ptr<scheduler::Policy> policy, DeviceSignal& signal,
+    Mailbox<ControlMessage>& control, const DeviceThreadOptions& options) {
+  ipc::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) {
+    return Status(StatusCode::kInternal, "no epoll instance for the device thread: " +
+                                             std::generic_category().message(errno));
+  }
+  if (Status status = Watch(epoll.get(), signal.eventfd()); !status.ok()) return status;
+  return std::unique_ptr<DeviceThread>(
+      new DeviceThread(device, std::move(policy), signal, control, options, std::move(epoll)));
+}
+
+DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+                           DeviceSignal& signal, Mailbox<ControlMessage>& control,
+                           const DeviceThreadOptions& options, ipc::UniqueFd epoll)
+    : options_(options),
+      device_(device),
+      signal_(signal),
+      control_(control),
+      mailbox_([&signal] { signal.Wake(); }),
+      epoll_(std::move(epoll)),
+      sleep_(signal.page()),
+      dispatcher_(device, std::move(policy), options.dispatcher),
+      pump_(device.info(), dispatcher_) {
+  hot_.reserve(kSessionsLimit);
+}
+
+DeviceThread::~DeviceThread() {
+  if (!thread_.joinable()) return;
+  mailbox_.Post(StopThread{});
+  thread_.join();
+}
+
+void DeviceThread::Start() {
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "gpushared-dev");
+    Run();
+  });
+}
+
+scheduler::TimePoint DeviceThread::Now() {
+  return scheduler::TimePoint(nanoseconds(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+// ---- turns
+
+void DeviceThread::Run() {
+  dispatcher_.TakeCompletions(Now());  // From now on the device wakes us for the next one.
+  while (!is_stopping_) {
+    if (Turn()) {
+      ++counters_.turns;
+      quiet_since_.reset();
+    } else if (SpinsOn()) {
+      ++counters_.spins;
+      ipc::SpinPause();
+    } else {
+      Sleep();
+      quiet_since_.reset();
+    }
+  }
+}
+
+bool DeviceThread::SpinsOn() {
+  if (options_.spin_budget.count() == 0) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (!quiet_since_) quiet_since_ = now;
+  const nanoseconds budget = dispatcher_.has_high_class_in_flight()
+                                 ? options_.spin_budget * kHighClassSpinFactor
+                                 : options_.spin_budget;
+  return now - *quiet_since_ < budget;
+}
+
+bool DeviceThread::Turn() {
+  const scheduler::TimePoint now = Now();
+  bool was_busy = TakeMail(now);
+  if (signal_.TakeCompletionsNote()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
+  was_busy |= VisitRings(now);
+  dispatcher_.Dispatch(now);
+  // What ended at once, or meanwhile, is part of this turn's publication.
+  if (signal_.TakeCompletionsNote()) {
+    was_busy |= dispatcher_.TakeCompletions(now) > 0;
+    dispatcher_.Dispatch(now);
+  }
+  dispatcher_.KillOverdue(now);
+  dispatcher_.Publish();
+  if (barriers_ > 0) FinishBarriers();
+  Report();
+  return was_busy;
+}
+
+bool DeviceThread::VisitRings(scheduler::TimePoint now) {
+  bool took = false;
+  if (turns_to_cold_visit_ == 0) {
+    turns_to_cold_visit_ = kColdVisitTurns;
+    for (ClientState* const client : dispatcher_.clients()) {
+      if (client->is_hot || !VisitIfReady(*client, now)) continue;
+      took = true;
+      MakeHot(*client);
+    }
+  }
+  --turns_to_cold_visit_;
+  if (hot_.empty()) return took;
+  if (++first_visited_ >= hot_.size()) first_visited_ = 0;
+  for (std::size_t i = 0; i < hot_.size(); ++i) {
+    ClientState& client = *hot_[(first_visited_ + i) % hot_.size()];
+    if (VisitIfReady(client, now)) {
+      took = true;
+      client.quiet_visits = 0;
+    } else {
+      ++client.quiet_visits;
+    }
+  }
+  std::erase_if(hot_, [](ClientState* client) {
+    if (client->quiet_visits <= kQuietVisitsMax || client->barrier) return false;
+    client->is_hot = false;
+    return true;
+  });
+  return took;
+}
+
+void DeviceThread::MakeHot(ClientState& client) {
+  client.quiet_visits = 0;
+  if (std::exchange(client.is_hot, true)) return;
+  hot_.push_back(&client);
+}
+
+bool DeviceThread::VisitIfReady(ClientState& client, scheduler::TimePoint now) {
+  const bool has_barrier = client.barrier && !client.barrier->is_reached;
+  if (!has_barrier && !client.commands.HasRecord()) return false;
+  return pump_.Visit(client, now) > 0;
+}
+
+// ---- mail
+
+bool DeviceThread::TakeMail(scheduler::TimePoint now) {
+  if (!mailbox_.has_mail()) return false;
+  mailbox_.TakeAll(mail_);
+  for (DeviceMessage& message : mail_) {
+    std::visit([&](auto& each) { Handle(std::move(each), now); }, message);
+  }
+  mail_.clear();
+  return true;
+}
+
+void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = true; }
+
+void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
+  ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
+  MakeHot(client);
+  if (Status status = Watch(epoll_.get(), client.setup.doorbell); !status.ok()) {
+    dispatcher_.Break(client, std::move(status));
+  }
+}
+
+void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr || client->is_leaving) return;
+  if (client->barrier) --barriers_;
+  // The session closes the eventfd only when it has its state back; removing it now keeps a
+  // client that goes on ringing from waking us.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->setup.doorbell, nullptr);
+  dispatcher_.RemoveClient(*client, now);
+}
+
+void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr) return;
+  ModuleEntry& entry = client->modules[message.number];
+  ipc::Check(entry.module == nullptr, "a module number is used once at a time");
+  entry.module = message.module;
+  entry.serial = next_module_serial_++;
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr || client->is_leaving) return;
+  ipc::Check(!client->barrier, "one change of a session at a time");
+  client->barrier = Barrier{.kind = Barrier::Kind::kUnloadModule,
+                            .module = message.number,
+                            .position = client->commands.position()};
+  ++barriers_;
+  MakeHot(*client);
+}
+
+void DeviceThread::Handle(AddArena message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr) return;
+  client->arenas[message.number] = message.bytes;
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr || client->is_leaving) return;
+  if (message.bytes >= client->mapped_bytes) {
+    client->mapped_bytes = message.bytes;
+    control_.Post(Applied{message.session});
+    return;
+  }
+  ipc::Check(!client->barrier, "one change of a session at a time");
+  client->barrier = Barrier{.kind = Barrier::Kind::kShrink,
+                            .mapped_bytes = message.bytes,
+                            .position = client->commands.position()};
+  ++barriers_;
+  MakeHot(*client);
+}
+
+void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
+  if (ClientState* const client = dispatcher_.Find(message.session)) {
+    dispatcher_.ChangeClient(*client, message.spec, now);
+  }
+}
+
+void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
+  const ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr) return;
+  const StreamState& stream = client->streams[message.stream];
+  StreamError answer;
+  answer.session = message.session;
+  answer.stream = message.stream;
+  if (stream.error != nullptr) {
+    answer.sequence = stream.error_sequence;
+    answer.status = *stream.error;
+  }
+  control_.Post(std::move(answer));
+}
+
+void DeviceThread::Handle(AskStats message, scheduler::TimePoint) {
+  control_.Post(StatsTaken{message.token, TakeSnapshot()});
+}
+
+ThreadSnapshot DeviceThread::TakeSnapshot() const {
+  ThreadSnapshot snapshot;
+  snapshot.thread = counters_;
+  snapshot.thread.commands = dispatcher_.commands();
+  snapshot.thread.wakes_of_clients = dispatcher_.wakes();
+  snapshot.thread.busy_time = dispatcher_.busy_time();
+  for (const ClientState* const client : dispatcher_.clients()) {
+    snapshot.clients.push_back({.session = client->setup.session,
+                                .spec = client->spec,
+                                .counters = client->counters,
+                                .commands_pending = client->slab.used(),
+                                .commands_in_flight = client->in_flight,
+                                .mapped_bytes = client->mapped_bytes,
+                                .is_ending = client->is_leaving});
+  }
+  return snapshot;
+}
+
+// ---- what the control thread is told
+
+void DeviceThread::FinishBarriers() {
+  for (ClientState* const client : dispatcher_.clients()) {
+    if (client->barrier && client->barrier->is_reached) FinishBarrier(*client);
+  }
+}
+
+void DeviceThread::FinishBarrier(ClientState& client) {
+  Barrier& barrier = *client.barrier;
+  if (barrier.kind == Barrier::Kind::kUnloadModule) {
+    client.modules[barrier.module].is_leaving = true;
+    control_.Post(Applied{client.setup.session});
+    dispatcher_.LetGoOfModule(client, barrier.module);
+  } else {
+    if (client.mapped_bytes != barrier.mapped_bytes) {
+      // From here on nothing is accepted beyond the new end; what was is waited for.
+      client.mapped_bytes = barrier.mapped_bytes;
+      ++client.epoch;
+      client.barrier_waits_for = client.slab.used();
+    }
+    if (client.barrier_waits_for > 0) return;
+    control_.Post(Applied{client.setup.session});
+  }
+  client.barrier.reset();
+  --barriers_;
+}
+
+void DeviceThread::Report() {
+  for (Dispatcher::Broken& broken : dispatcher_.broken()) {
+    control_.Post(ClientBroke{broken.session, std::move(broken.why)});
+  }
+  dispatcher_.broken().clear();
+  for (const Dispatcher::Released& released : dispatcher_.released()) {
+    control_.Post(ModuleReleased{released.session, released.module});
+  }
+  dispatcher_.released().clear();
+  while (std::unique_ptr<ClientState> departed = dispatcher_.TakeDeparted()) {
+    std::erase(hot_, departed.get());
+    control_.Post(ClientDetached{std::move(departed)});
+  }
+}
+
+// ---- sleep
+
+bool DeviceThread::HasWork() {
+  if (mailbox_.has_mail() || signal_.has_completions()) return true;
+  for (ClientState* const client : dispatcher_.clients()) {
+    client->waits_for_credit = false;
+    if (!client->MayTake() || !client->commands.HasRecord()) continue;
+    if (client->HasCompletionRoom()) return true;
+    client->waits_for_credit = true;
+  }
+  return false;
+}
+
+void DeviceThread::Sleep() {
+  turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
+  std::optional<nanoseconds> timeout;
+  if (const auto at = dispatcher_.wake_at()) {
+    timeout = *at - Now();
+    if (timeout->count() <= 0) return;
+  }
+  if (!sleep_.Announce([&] { return HasWork(); })) return;
+  const bool polls =
+      std::any_of(dispatcher_.clients().begin(), dispatcher_.clients().end(),
+                  [](const ClientState* client) { return client->waits_for_credit; });
+  if (polls) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
+  ++counters_.sleeps;
+  WaitForEvents(timeout);
+  sleep_.Cancel();
+}
+
+int DeviceThread::WaitForEvents(std::optional<nanoseconds> timeout) {
+  std::array<epoll_event, 64> events;  // Which ones does not matter: all rings are looked at.
+  const int count = static_cast<int>(events.size());
+  if (!timeout) return ::epoll_wait(epoll_.get(), events.data(), count, -1);
+  timespec wait{};
+  wait.tv_sec = static_cast<time_t>(timeout->count() / 1'000'000'000);
+  wait.tv_nsec = static_cast<long>(timeout->count() % 1'000'000'000);
+  const int result = ::epoll_pwait2(epoll_.get(), events.data(), count, &wait, nullptr);
+  if (result >= 0 || errno != ENOSYS) return result;
+  // Before Linux 5.11: whole milliseconds, rounded up so that we do not spin on a short one.
+  const auto ms = (timeout->count() + 999'999) / 1'000'000;
+  return ::epoll_wait(epoll_.get(), events.data(), count,
+                      static_cast<int>(std::min<std::int64_t>(ms, 1 << 30)));
+}
+
+}  // namespace gpushared::server

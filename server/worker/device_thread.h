@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread through which every command passes, from the ring to the device and back.
+
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "ipc/doorbell.h"
+#include "ipc/unique_fd.h"
+#include "scheduler/policy.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/client_state.h"
+#include "server/worker/command_pump.h"
+#include "server/worker/device_signal.h"
+#include "server/worker/dispatcher.h"
+#include "server/worker/mailbox.h"
+#include "server/worker/messages.h"
+
+namespace gpushared::server {
+
+struct DeviceThreadOptions {
+  DispatcherOptions dispatcher;
+  // How long it looks at quiet rings before it sleeps; 0 where the cores that would spin are
+  // the cores that execute.
+  std::chrono::nanoseconds spin_budget{0};
+};
+
+// Spin budget for this machine: about what a wake-up costs, nothing where spinning takes the
+// core that the device needs.
+std::chrono::nanoseconds DefaultSpinBudget(const device::DeviceInfo& info);
+
+// Runs in turns: mail, completions, a bounded batch of records from each ring, what the lane
+// decides, and at the end one publication per client. A turn takes microseconds whatever the
+// clients do, so nothing here waits for anybody. With nothing to do it spins for its budget and
+// then sleeps, announced on the worker page, until a client's eventfd, the device, mail, or the
+// time that the lane asked for.
+//
+// All but the constructor, Start, Join and mailbox() is confined to the thread itself.
+class DeviceThread {
+ public:
+  // `device`, `signal` and `control` outlive it.
+  static Result<std::unique_ptr<DeviceThread>> Create(device::Device& device,
+                                                      std::unique_ptr<scheduler::Policy> policy,
+                                                      DeviceSignal& signal,
+                                                      Mailbox<ControlMessage>& control,
+                                                      const DeviceThreadOptions& options);
+  // Tells the thread to stop and joins it.
+  ~DeviceThread();
+  DeviceThread(const DeviceThread&) = delete;
+  DeviceThread& operator=(const DeviceThread&) = delete;
+
+  void Start();
+  Mailbox<DeviceMessage>& mailbox() { return mailbox_; }
+
+ private:
+  DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+               DeviceSignal& signal, Mailbox<ControlMessage>& control,
+               const DeviceThreadOptions& options, ipc::UniqueFd epoll);
+
+  void Run();
+  bool Turn();
+  bool TakeMail(scheduler::TimePoint now);
+  bool VisitRings(scheduler::TimePoint now);
+  void MakeHot(ClientState& client);
+  bool VisitIfReady(ClientState& client, scheduler::TimePoint now);
+  void FinishBarriers();
+  void FinishBarrier(ClientState& client);
+  void Report();
+  void Sleep();
+  bool HasWork();
+  bool SpinsOn();
+  int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
+  ThreadSnapshot TakeSnapshot() const;
+
+  void Handle(StopThread message, scheduler::TimePoint now);
+  void Handle(AttachClient message, scheduler::TimePoint now);
+  void Handle(DetachClient message, scheduler::TimePoint now);
+  void Handle(AddModule message, scheduler::TimePoint now);
+  void Handle(RemoveModule message, scheduler::TimePoint now);
+  void Handle(AddArena message, scheduler::TimePoint now);
+  void Handle(SetMapped message, scheduler::TimePoint now);
+  void Handle(ChangeClient message, scheduler::TimePoint now);
+  void Handle(AskStreamError message, scheduler::TimePoint now);
+  void Handle(AskStats message, scheduler::TimePoint now);
+
+  static scheduler::TimePoint Now();
+
+  const DeviceThreadOptions options_;
+  device::Device& device_;
+  DeviceSignal& signal_;
+  Mailbox<ControlMessage>& control_;
+  Mailbox<DeviceMessage> mailbox_;
+  const ipc::UniqueFd epoll_;
+  ipc::WorkerSleep sleep_;
+  Dispatcher dispatcher_;
+  CommandPump pump_;
+
+  std::vector<DeviceMessage> mail_;
+  std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
+  std::size_t first_visited_ = 0;  // Rotates, so that nobody is always first.
+  std::uint32_t turns_to_cold_visit_ = 0;
+  std::uint32_t barriers_ = 0;  // Clients that have one.
+  std::uint64_t next_module_serial_ = 1;
+  std::optional<std::chrono::steady_clock::time_point> quiet_since_;
+  bool is_stopping_ = false;
+  ThreadCounters counters_;
+  std::thread thread_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_H_

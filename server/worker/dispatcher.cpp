@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ipc/check.h"
+#include "ipc/wire/completion.h"
+
+namespace gpushared::server {
+
+namespace {
+
+// Shorter commands go to the device back to back, also those that could be stopped: waiting
+// for each to end would cost more than what stopping it could save.
+constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
+
+constexpr std::size_t kCompletionsPerCall = 64;
+
+std::uint64_t NsOf(device::DeviceClock::time_point time) {
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, std::chrono::nanoseconds(time.time_since_epoch()).count()));
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+                       const DispatcherOptions& options)
+    : device_(device),
+      options_(options),
+      can_stop_(device.info().preemption == device::Preemption::kWithinCommand),
+      lane_(std::move(policy), options.lane),
+      completions_(kCompletionsPerCall) {
+  present_.reserve(kSessionsLimit);
+  dirty_.reserve(kSessionsLimit);
+}
+
+// ---- clients
+
+ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
+  const auto place = std::find(table_.begin(), table_.end(), nullptr);
+  ipc::Check(place != table_.end(), "sessions are bounded before they reach the device thread");
+  client->index = static_cast<std::uint32_t>(place - table_.begin());
+  lane_.AddClient(client->id(), client->spec, now);
+  *place = std::move(client);
+  present_.push_back(place->get());
+  return **place;
+}
+
+void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& spec,
+                              scheduler::TimePoint now) {
+  if (client.is_leaving) return;
+  client.spec = spec;
+  lane_.ChangeClient(client.id(), spec, now);
+}
+
+ClientState* Dispatcher::Find(std::uint64_t session) const {
+  const auto found = std::find_if(present_.begin(), present_.end(), [&](const ClientState* each) {
+    return each->setup.session == session;
+  });
+  return found == present_.end() ? nullptr : *found;
+}
+
+void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
+  if (client.is_leaving) return;
+  client.is_leaving = true;
+  ++leaving_;
+  client.barrier.reset();
+  for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
+    device_.RequestStop(command);
+  }
+  client.kill_at = now + options_.kill_after;
+  if (client.in_flight == 0) Depart(client);
+}
+
+void Dispatcher::KillOverdue(scheduler::TimePoint now) {
+  if (leaving_ == 0) return;
+  for (ClientState* const client : present_) {
+    if (!client->kill_at || client->was_killed || now < *client->kill_at) continue;
+    client->was_killed = true;
+    for (std::uint32_t slot = 0; slot < client->slab.size(); ++slot) {
+      const CommandSlot& command = client->slab[slot];
+      if (command.work_id != 0 && command.state == CommandState::kInFlight) {
+        device_.RequestKill(command.work_id);
+      }
+    }
+  }
+}
+
+void Dispatcher::Depart(ClientState& client) {
+  --leaving_;
+  std::erase(present_, &client);
+  std::erase(dirty_, &client);
+  departed_.push_back(std::move(table_[client.index]));
+}
+
+std::unique_ptr<ClientState> Dispatcher::TakeDeparted() {
+  if (departed_.empty()) return nullptr;
+  std::unique_ptr<ClientState> client = std::move(departed_.back());
+  departed_.pop_back();
+  return client;
+}
+
+void Dispatcher::Break(ClientState& client, Status why) {
+  if (client.is_broken || client.is_leaving) return;
+  client.is_broken = true;
+  broken_.push_back({client.setup.session, std::move(why)});
+}
+
+void Dispatcher::LetGoOfModule(ClientState& client, std::uint32_t module) {
+  ModuleEntry& entry = client.modules[module];
+  if (!entry.is_leaving || entry.in_use > 0) return;
+  entry = ModuleEntry{};
+  released_.push_back({client.setup.session, module});
+}
+
+// ---- streams
+
+void Dispatcher::Append(ClientState& client, std::uint32_t slot) {
+  const std::uint32_t stream = client.slab[slot].stream;
+  StreamQueue(client, stream).Append(slot);
+  client.MarkToSettle(stream);
+}
+
+void Dispatcher::Settle(ClientState& client, scheduler::TimePoint now) {
+  while (client.to_settle_count > 0) {
+    const std::uint32_t stream = client.to_settle[--client.to_settle_count];
+    client.streams[stream].is_to_settle = false;
+    while (client.streams[stream].front != kNoSlot &&
+           SettleFront(client, stream, now) == FrontOutcome::kRetired) {
+    }
+    OfferReady(client, stream, now);
+  }
+}
+
+Dispatcher::FrontOutcome Dispatcher::SettleFront(ClientState& client, std::uint32_t stream,
+                                                 scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  CommandSlot& command = client.slab[state.front];
+  if (!command.is_device_work()) return SettleHostCommand(client, stream, command, now);
+  if (command.state == CommandState::kOffered || command.state == CommandState::kInFlight) {
+    return FrontOutcome::kStays;
+  }
+  if (state.has_failed) {
+    ++client.counters.commands_skipped;
+  } else if (command.failure != nullptr) {
+    FailStream(client, stream, command, *command.failure, now);
+  } else if (command.state == CommandState::kEnded) {
+    CountRetired(client, command);
+    state.last_time_ns = std::max(state.last_time_ns, command.ended_ns);
+  } else {
+    return FrontOutcome::kStays;
+  }
+  Retire(client, stream);
+  return FrontOutcome::kRetired;
+}
+
+Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std::uint32_t stream,
+                                                       CommandSlot& command,
+                                                       scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  switch (command.kind) {
+    case CommandKind::kWaitFor:
+      if (!SettleWait(client, stream, command, now)) return FrontOutcome::kStays;
+      break;
+    case CommandKind::kMark: {
+      ++client.counters.marks;
+      --client.completions_reserved;
+      // An idle stream reaches its mark when the mark arrives.
+      const auto taken = static_cast<std::uint64_t>(command.taken.time_since_epoch().count());
+      const std::uint64_t time = state.has_failed ? 0 : std::max(state.last_time_ns, taken);
+      WriteRecord(client, ipc::CompletionKind::kMark, command,
+                  state.has_failed ? StatusCode::kCancelled : StatusCode::kOk, time, time);
+      break;
+    }
+    case CommandKind::kCreateStream:
+      state.error.reset();
+      break;
+    case CommandKind::kDestroyStream:
+      DestroyStream(client, stream, command);
+      break;
+    default:
+      ipc::Check(false, "a device command is not settled as a host command");
+  }
+  Retire(client, stream);
+  return FrontOutcome::kRetired;
+}
+
+// Whether the wait is over. Later commands may have been offered already, earlier ones have
+// all finished.
+bool Dispatcher::SettleWait(ClientState& client, std::uint32_t stream, const CommandSlot& command,
+                            scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  if (state.has_failed) {
+    ++client.counters.commands_skipped;
+    return true;
+  }
+  const StreamState& target = client.streams[command.target.stream];
+  if (target.finished < command.target.sequence) {
+    AddWaiter(client, command.target.stream, stream);
+    return false;
+  }
+  if (target.HasFailed(command.target.sequence)) {
+    const Status why(StatusCode::kCancelled,
+                     fmt::format("not run: it waits for command {} of stream {}, which failed {}",
+                                 command.target.sequence, command.target.stream,
+                                 client.Who(stream, command.sequence)));
+    FailStream(client, stream, command, why, now);
+  } else {
+    state.last_time_ns = std::max(state.last_time_ns, target.last_time_ns);
+  }
+  return true;
+}
+
+void Dispatcher::DestroyStream(ClientState& client, std::uint32_t stream,
+                               const CommandSlot& command) {
+  StreamState& state = client.streams[stream];
+  if (state.has_failed) {
+    // Waits that name commands of this incarnation may still come.
+    state.failed_before = {state.failed.first, command.sequence};
+    state.failed = {};
+    state.has_failed = false;
+  } else {
+    --client.completions_reserved;  // Its error record was never needed.
+  }
+}
+
+void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
+                            const Status& why, scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  state.has_failed = true;
+  state.failed = {command.sequence, std::numeric_limits<std::uint64_t>::max()};
+  state.error = std::make_unique<Status>(why);
+  state.error_sequence = command.sequence;
+  --client.completions_reserved;
+  WriteRecord(client, ipc::CompletionKind::kError, command, why.code(), command.started_ns,
+              command.ended_ns);
+
+  // What was offered already must not run any more.
+  lane_.Drop(
+      client.id(),
+      [&](std::uint64_t name) {
+        CommandSlot& queued = client.slab[WorkName::Slot(name)];
+        if (queued.stream != stream) return false;
+        queued.state = CommandState::kQueued;
+        return true;
+      },
+      now);
+  for (std::uint32_t slot = state.front; slot != state.next; slot = client.slab[slot].next) {
+    if (client.slab[slot].state == CommandState::kInFlight) {
+      device_.RequestStop(client.slab[slot].work_id);
+    }
+  }
+}
+
+void Dispatcher::WriteRecord(ClientState& client, ipc::CompletionKind kind,
+                             const CommandSlot& command, StatusCode code, std::uint64_t started_ns,
+                             std::uint64_t ended_ns) {
+  ipc::CompletionRecord record;
+  record.header.op = static_cast<std::uint8_t>(kind);
+  record.header.sequence = command.sequence;
+  record.stream = command.stream;
+  record.code = static_cast<std::uint32_t>(code);
+  record.started_ns = started_ns;
+  record.ended_ns = ended_ns;
+  MarkDirty(client);
+  // Room was reserved when the command was taken, so only a lie about credit gets here.
+  if (client.completion_writer.TryWrite(record) != ipc::WriteResult::kWritten) {
+    Break(client, Status(StatusCode::kProtocolViolation,
+                         fmt::format("session ended: the number of completions taken is beyond "
+                                     "what was written [{}]",
+                                     client.setup.who)));
+  }
+}
+
+void Dispatcher::CountRetired(ClientState& client, const CommandSlot& command) {
+  ClientCounters& count = client.counters;
+  switch (command.kind) {
+    case CommandKind::kLaunch:
+      ++count.launches;
+      break;
+    case CommandKind::kCopyToDevice:
+      ++count.copies;
+      count.bytes_in += command.bytes;
+      break;
+    case CommandKind::kCopyToHost:
+      ++count.copies;
+      count.bytes_out += command.bytes;
+      break;
+    case CommandKind::kCopyOnDevice:
+      ++count.copies;
+      count.bytes_on_device += command.bytes;
+      break;
+    default:
+      ++count.fills;
+      count.bytes_on_device += command.bytes;
+      break;
+  }
+}
+
+void Dispatcher::Retire(ClientState& client, std::uint32_t stream) {
+  StreamState& state = client.streams[stream];
+  const std::uint32_t slot = StreamQueue(client, stream).PopFront();
+  CommandSlot& command = client.slab[slot];
+  if (state.holding == slot) state.holding = kNoSlot;
+  state.finished = command.sequence;
+  if (command.names_module) {
+    --client.modules[command.module].in_use;
+    LetGoOfModule(client, command.module);
+  }
+  if (command.epoch != client.epoch) --client.barrier_waits_for;
+  client.slab.Free(slot);
+  ++commands_;
+  client.MarkToPublish(stream);
+  MarkDirty(client);
+  WakeWaiters(client, stream);
+}
+
+void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
+  StreamState& state = client.streams[stream];
+  StreamQueue queue(client, stream);
+  while (state.next != kNoSlot && !state.has_failed && state.holding == kNoSlot) {
+    CommandSlot& command = client.slab[state.next];
+    if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
+    if (command.is_device_work()) {
+      if (command.state == CommandState::kQueued) Offer(client, state.next, now);
+    } else if (command.kind == CommandKind::kWaitFor) {
+      const StreamState& target = client.streams[command.target.stream];
+      if (target.finished < command.target.sequence) {
+        AddWaiter(client, command.target.stream, stream);
+        return;
+      }
+      if (target.HasFailed(command.target.sequence)) return;
+    } else if (command.kind == CommandKind::kDestroyStream) {
+      return;  // What follows belongs to another incarnation, which an error must not reach.
+    }
+    queue.PassNext();
+  }
+}
+
+void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
+  CommandSlot& command = client.slab[slot];
+  command.predicted = costs_.Predict(command);
+  const bool stoppable = can_stop_ &&
+                         client.spec.scheduling_class != scheduler::SchedulingClass::kHigh &&
+                         command.predicted >= kWorthStopping;
+  if (stoppable) client.streams[command.stream].holding = slot;
+  command.is_stoppable = stoppable;
+  command.work_id = WorkName::Make(client.index, slot, next_serial_++);
+  command.state = CommandState::kOffered;
+  lane_.Enqueue(client.id(), {command.work_id, command.predicted, stoppable}, now);
+}
+
+// ---- the device
+
+void Dispatcher::Dispatch(scheduler::TimePoint now) {
+  while (const std::optional<scheduler::Action> action = lane_.Next(now)) {
+    if (action->kind == scheduler::Action::Kind::kStop) {
+      device_.RequestStop(action->command);
+    } else {
+      Submit(*action, now);
+    }
+  }
+}
+
+void Dispatcher::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
+  ClientState* const client = table_[WorkName::Client(action.command)].get();
+  ipc::Check(client != nullptr, "the lane submits for clients that are here");
+  CommandSlot& command = client->slab[WorkName::Slot(action.command)];
+  ipc::Check(command.work_id == action.command && command.state == CommandState::kOffered,
+             "the lane submits commands that were offered");
+  CountSubmission(*client, command, now);
+  std::visit(
+      [&](auto& work) {
+        work.id = command.work_id;
+        work.space = client->setup.space;
+        work.stream = client->KeyOf(command.stream);
+        work.priority = action.priority;
+        work.first_unit = command.units_done;
+        device_.Submit(work);
+      },
+      command.work);
+}
+
+void Dispatcher::CountSubmission(ClientState& client, CommandSlot& command,
+                                 scheduler::TimePoint now) {
+  command.state = CommandState::kInFlight;
+  if (!command.was_started) {
+    command.was_started = true;
+    client.counters.queue_wait.Add(
+        static_cast<std::uint64_t>(std::max<std::int64_t>(0, (now - command.taken).count())));
+  }
+  ++client.in_flight;
+  if (client.streams[command.stream].in_flight++ == 0) ++streams_in_flight_;
+  if (streams_in_flight_ > 1) ++overlaps_;
+  command.is_alone = streams_in_flight_ == 1;
+  command.overlap = overlaps_;
+  command.counts_as_high = client.spec.scheduling_class == scheduler::SchedulingClass::kHigh;
+  if (command.counts_as_high) ++high_in_flight_;
+}
+
+void Dispatcher::LeaveDevice(ClientState& client, CommandSlot& command) {
+  --client.in_flight;
+  if (--client.streams[command.stream].in_flight == 0) --streams_in_flight_;
+  if (command.counts_as_high) --high_in_flight_;
+}
+
+ClientState* Dispatcher::ClientOf(device::WorkId id) const {
+  const std::uint32_t index = WorkName::Client(id);
+  ClientState* const client = index < table_.size() ? table_[index].get() : nullptr;
+  if (client == nullptr || WorkName::Slot(id) >= client->slab.size()) return nullptr;
+  const CommandSlot& command = client->slab[WorkName::Slot(id)];
+  const bool is_current = command.work_id == id && command.state == CommandState::kInFlight;
+  return is_current ? client : nullptr;
+}
+
+std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
+  std::size_t taken = 0;
+  for (;;) {
+    const std::size_t count = device_.TakeCompletions(completions_);
+    for (std::size_t i = 0; i < count; ++i) OnCompleted(completions_[i], now);
+    taken += count;
+    if (count < completions_.size()) return taken;
+  }
+}
+
+void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::TimePoint now) {
+  ClientState* const client = ClientOf(completion.id);
+  if (client == nullptr) return;  // A command completes once; what comes twice is nobody's.
+  const std::uint32_t slot = WorkName::Slot(completion.id);
+  CommandSlot& command = client->slab[slot];
+  const scheduler::Charge charge = lane_.OnCompleted(completion.id, now);
+  client->counters.device_time += charge.held;
+  if (charge.held > options_.slice && present_.size() > 1) ++client->counters.slice_overruns;
+  LeaveDevice(*client, command);
+  if (client->is_leaving) {
+    command.work_id = 0;
+    command.state = CommandState::kEnded;
+    if (client->in_flight == 0) Depart(*client);
+    return;
+  }
+  if (command.started_ns == 0) command.started_ns = NsOf(completion.started);
+  command.ended_ns = NsOf(completion.ended);
+  if (completion.stopped && completion.status.ok() && completion.units_done < command.units) {
+    command.units_done = std::max(command.units_done, completion.units_done);
+    OnStopped(*client, slot, now);
+    return;
+  }
+  command.state = CommandState::kEnded;
+  if (!completion.status.ok()) {
+    ++client->counters.commands_failed;
+    command.failure = std::make_unique<Status>(
+        completion.status.code(), fmt::format("{} {}", completion.status.message(),
+                                              client->Who(command.stream, command.sequence)));
+  } else if (command.is_alone && command.overlap == overlaps_ && !command.was_stopped) {
+    costs_.AddSample(command, completion.ended - completion.started);
+  }
+  client->MarkToSettle(command.stream);
+  Settle(*client, now);
+}
+
+void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
+  CommandSlot& command = client.slab[slot];
+  ++client.counters.stops;
+  command.was_stopped = true;
+  if (client.streams[command.stream].has_failed) {
+    command.state = CommandState::kEnded;
+    client.MarkToSettle(command.stream);
+    Settle(client, now);
+    return;
+  }
+  command.state = CommandState::kOffered;
+  lane_.EnqueueFront(client.id(), {command.work_id, costs_.Predict(command), command.is_stoppable},
+                     now);
+}
+
+// ---- what clients see
+
+void Dispatcher::MarkDirty(ClientState& client) {
+  if (client.is_dirty) return;
+  client.is_dirty = true;
+  dirty_.push_back(&client);
+}
+
+void Dispatcher::Publish() {
+  for (ClientState* const client : dirty_) {
+    client->is_dirty = false;
+    for (std::size_t i = 0; i < client->to_publish_count; ++i) {
+      StreamState& state = client->streams[client->to_publish[i]];
+      state.is_to_publish = false;
+      // Release: whoever sees the number sees the results and the completion records of the
+      // commands up to it. Pairs with the acquire of a waiting client.
+      client->setup.completions->timeline[client->to_publish[i]].store(state.finished,
+                                                                       std::memory_order_release);
+    }
+    client->to_publish_count = 0;
+    if (client->doorbell.Ring()) ++wakes_;
+  }
+  dirty_.clear();
+}
+
+std::optional<scheduler::TimePoint> Dispatcher::wake_at() const {
+  std::optional<scheduler::TimePoint> at = lane_.wake_at();
+  if (leaving_ == 0) return at;
+  for (const ClientState* const client : present_) {
+    if (!client->kill_at || client->was_killed) continue;
+    if (!at || *client->kill_at < *at) at = client->kill_at;
+  }
+  return at;
+}
+
+}  // namespace gpushared::server

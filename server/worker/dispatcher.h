@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a stream's queue to the device and back.
+
+#ifndef GPUSHARED_SERVER_WORKER_DISPATCHER_H_
+#define GPUSHARED_SERVER_WORKER_DISPATCHER_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gpushared/status.h"
+
+#include "scheduler/device_lane.h"
+#include "server/device/device.h"
+#include "server/worker/client_state.h"
+#include "server/worker/cost_model.h"
+#include "server/worker/stats.h"
+#include "server/worker/stream_queue.h"
+
+namespace gpushared::server {
+
+struct DispatcherOptions {
+  scheduler::LaneOptions lane;
+  scheduler::Duration slice = std::chrono::milliseconds(2);
+  scheduler::Duration kill_after = std::chrono::milliseconds(100);
+};
+
+// Decides which commands are ready, lets the lane decide which of them run, and turns their
+// ends into timelines and completion records.
+//
+// A command is ready when all before it in its stream were submitted, none of those can be
+// stopped half way, and what it waits for has finished. A command that fails fails its stream:
+// what follows is skipped, counted as finished and recognisable as failed by waits of other
+// streams, until the stream is destroyed.
+//
+// All that the clients can see is written by Publish, once per batch; completion records
+// before, so that a client that sees a timeline advance finds the record that belongs to it.
+//
+// Confined to the device thread.
+class Dispatcher {
+ public:
+  // `device` outlives the dispatcher.
+  Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+             const DispatcherOptions& options);
+
+  // There is room: the control thread counts sessions.
+  ClientState& AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now);
+  void ChangeClient(ClientState& client, const scheduler::ClientSpec& spec,
+                    scheduler::TimePoint now);
+  // Drops what is queued and asks the device to stop what runs. The client shows up in
+  // TakeDeparted when nothing of it is left on the device.
+  void RemoveClient(ClientState& client, scheduler::TimePoint now);
+  std::unique_ptr<ClientState> TakeDeparted();  // Null when there is none.
+
+  // The client's bytes can't come from an honest client: nothing more is taken from it. Once
+  // per client; shows up in broken().
+  void Break(ClientState& client, Status why);
+  struct Broken {
+    std::uint64_t session = 0;
+    Status why;
+  };
+  std::vector<Broken>& broken() { return broken_; }
+  // Modules whose last command has finished, by session; the caller empties it.
+  struct Released {
+    std::uint64_t session = 0;
+    std::uint32_t module = 0;
+  };
+  std::vector<Released>& released() { return released_; }
+  // Releases it now when no command uses it.
+  void LetGoOfModule(ClientState& client, std::uint32_t module);
+
+  // A slot filled by the pump, in ring order. The caller then calls Settle.
+  void Append(ClientState& client, std::uint32_t slot);
+  // Moves the marked streams of a client on as far as they go.
+  void Settle(ClientState& client, scheduler::TimePoint now);
+  void MarkDirty(ClientState& client);
+
+  // Carries out what the lane decides.
+  void Dispatch(scheduler::TimePoint now);
+  // Returns how many commands left the device.
+  std::size_t TakeCompletions(scheduler::TimePoint now);
+  // Kills what leaving clients still have on the device after their time.
+  void KillOverdue(scheduler::TimePoint now);
+  void Publish();
+
+  // When Dispatch or KillOverdue has something to do even if nothing happens.
+  std::optional<scheduler::TimePoint> wake_at() const;
+
+  // Present clients, in no order.
+  const std::vector<ClientState*>& clients() const { return present_; }
+  ClientState* Find(std::uint64_t session) const;
+  bool has_high_class_in_flight() const { return high_in_flight_ > 0; }
+  std::uint64_t commands() const { return commands_; }
+  std::uint64_t wakes() const { return wakes_; }
+  scheduler::Duration busy_time() const { return lane_.charged_total(); }
+
+ private:
+  // What the front of a stream does next.
+  enum class FrontOutcome { kRetired, kStays };
+
+  FrontOutcome SettleFront(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  FrontOutcome SettleHostCommand(ClientState& client, std::uint32_t stream, CommandSlot& command,
+                                 scheduler::TimePoint now);
+  bool SettleWait(ClientState& client, std::uint32_t stream, const CommandSlot& command,
+                  scheduler::TimePoint now);
+  void OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
+  void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
+                  const Status& why, scheduler::TimePoint now);
+  void Retire(ClientState& client, std::uint32_t stream);
+  void CountRetired(ClientState& client, const CommandSlot& command);
+  void WriteRecord(ClientState& client, ipc::CompletionKind kind, const CommandSlot& command,
+                   StatusCode code, std::uint64_t started_ns, std::uint64_t ended_ns);
+  void DestroyStream(ClientState& client, std::uint32_t stream, const CommandSlot& command);
+
+  void Submit(const scheduler::Action& action, scheduler::TimePoint now);
+  void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
+  void OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
+  void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  void LeaveDevice(ClientState& client, CommandSlot& command);
+  // Null for names of commands that are not on the device.
+  ClientState* ClientOf(device::WorkId id) const;
+  void Depart(ClientState& client);
+
+  device::Device& device_;
+  const DispatcherOptions options_;
+  const bool can_stop_;
+  scheduler::DeviceLane lane_;
+  CostModel costs_;
+  std::array<std::unique_ptr<ClientState>, kSessionsLimit> table_;  // By ClientState::index.
+  std::vector<ClientState*> present_;
+  std::vector<ClientState*> dirty_;
+  std::vector<std::unique_ptr<ClientState>> departed_;
+  std::vector<Broken> broken_;
+  std::vector<Released> released_;
+  std::vector<device::Completion> completions_;
+  std::uint64_t next_serial_ = 1;
+  std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
+  std::uint32_t streams_in_flight_ = 0;  // With work on the device.
+  std::uint32_t high_in_flight_ = 0;
+  std::uint32_t leaving_ = 0;
+  std::uint64_t commands_ = 0;
+  std::uint64_t wakes_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DISPATCHER_H_
