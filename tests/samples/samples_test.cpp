@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The samples do what their README says, on a real server.
+
+#include <stdlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "samples/language_model/model.h"
+#include "samples/serve/arrivals.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared::testing {
+namespace {
+
+std::string Scratch(const char* name) {
+  return (std::filesystem::temp_directory_path() / (std::to_string(::getpid()) + name)).string();
+}
+
+class Samples : public ::testing::Test {
+ protected:
+  Samples() { ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1); }
+  static ProgramOutcome Run(std::vector<std::string> command) {
+    command[0] = GPUSHARED_BIN_DIR "/" + command[0];
+    return RunProgram(command);
+  }
+  ServerProcess server_;
+};
+
+TEST_F(Samples, VectorAddInBothLanguages) {
+  for (const char* program : {"vector_add_c", "vector_add_cpp"}) {
+    const ProgramOutcome outcome = Run({program});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_NE(outcome.output.find("sums are right"), std::string::npos) << outcome.output;
+  }
+}
+
+TEST_F(Samples, TrainLearnsAndServeAnswersWithItsModel) {
+  const std::string model = Scratch("model");
+  const ProgramOutcome train = Run({"train", "--text", GPUSHARED_TEXT, "--model", model, "--steps",
+                                    "12", "--batch", "16", "--hidden", "32"});
+  EXPECT_EQ(train.exit_code, 0) << train.output;
+  EXPECT_NE(train.output.find("agree with the reference"), std::string::npos) << train.output;
+  const ProgramOutcome serve = Run({"serve", "--model", model, "--requests", "30", "--batch", "4"});
+  EXPECT_EQ(serve.exit_code, 0) << serve.output;
+  EXPECT_NE(serve.output.find("agree with the reference"), std::string::npos) << serve.output;
+  std::filesystem::remove(model);
+}
+
+TEST_F(Samples, BadOptionsAndFilesAreNamed) {
+  EXPECT_NE(Run({"train", "--text", "/nowhere"}).output.find("/nowhere"), std::string::npos);
+  EXPECT_NE(Run({"train", "--txt", "x"}).output.find("--txt"), std::string::npos);
+  EXPECT_NE(Run({"serve", "--model", GPUSHARED_TEXT}).output.find("not a model file"),
+            std::string::npos);
+  EXPECT_NE(Run({"serve", "--model", GPUSHARED_TEXT}).exit_code, 0);
+}
+
+TEST(SamplesWithoutServer, SayThatNoServerAnswers) {
+  ::setenv("GPUSHARED_SOCKET", "/nowhere/gpushared.sock", 1);
+  const ProgramOutcome outcome = RunProgram({GPUSHARED_BIN_DIR "/vector_add_cpp"});
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_NE(outcome.output.find("/nowhere/gpushared.sock"), std::string::npos) << outcome.output;
+}
+
+TEST(Arrivals, HaveTheAskedMeanAndAreTheSameForTheSameSeed) {
+  const std::vector<double> arrivals = samples::BurstyArrivals(5000, 0.01, 3);
+  EXPECT_NEAR(arrivals.back(), 50.0, 1e-6);
+  EXPECT_EQ(arrivals, samples::BurstyArrivals(5000, 0.01, 3));
+  EXPECT_NE(arrivals, samples::BurstyArrivals(5000, 0.01, 4));
+  double sum = 0, squares = 0;
+  for (std::size_t i = 1; i < arrivals.size(); ++i) {
+    const double gap = arrivals[i] - arrivals[i - 1];
+    sum += gap;
+    squares += gap * gap;
+  }
+  const double count = static_cast<double>(arrivals.size() - 1), mean = sum / count;
+  EXPECT_GT(std::sqrt(squares / count - mean * mean) / mean, 1.2)
+      << "burstier than a Poisson process";
+}
+
+TEST(Arrivals, OfATraceKeepItsProportions) {
+  const std::string path = Scratch("trace");
+  std::ofstream(path) << "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 "
+                         "18:17:03.0,1,1\n2023-11-16 18:17:04.0,1,1\n"
+                         "2023-11-16 18:17:07.0,1,1\n";
+  const std::vector<double> arrivals = samples::TraceArrivals(path, 2, 0.5, 0);
+  ASSERT_EQ(arrivals.size(), 2u);
+  EXPECT_NEAR(arrivals[0], 0.25, 1e-9);
+  EXPECT_NEAR(arrivals[1], 1.0, 1e-9);
+  std::ofstream(path) << "TIMESTAMP\n2023-11-16 18:17:03.0\nnonsense\n";
+  EXPECT_THROW((void)samples::TraceArrivals(path, 2, 0.5, 0), std::runtime_error);
+  std::filesystem::remove(path);
+}
+
+TEST(LanguageModel, LossOfTheReferenceFalls) {
+  samples::Shape shape;
+  shape.hidden = 32;
+  samples::Model model = samples::RandomModel(shape, 1);
+  const std::string text =
+      "the quick brown fox jumps over the lazy dog; the quick brown fox sleeps";
+  const float first =
+      samples::ReferenceStep(model, samples::DrawBatch(text, shape, 32, 1, 0), 0.5f);
+  float last = first;
+  for (std::uint64_t step = 1; step < 30; ++step) {
+    last = samples::ReferenceStep(model, samples::DrawBatch(text, shape, 32, 1, step), 0.5f);
+  }
+  EXPECT_LT(last, first - 1);
+}
+
+}  // namespace
+}  // namespace gpushared::testing
