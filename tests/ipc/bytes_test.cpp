@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ipc/wire/bytes.h"
+
+#include <gtest/gtest.h>
+
+namespace gpushared::ipc {
+namespace {
+
+TEST(ByteReader, ReadsWhatTheWriterWrote) {
+  ByteWriter writer;
+  writer.Put(std::uint32_t{7});
+  writer.PutText("kernel", 100);
+  writer.Put(std::uint64_t{1} << 40);
+  const std::vector<std::byte> bytes = std::move(writer).Take();
+  ByteReader reader(bytes);
+  std::uint32_t small = 0;
+  std::uint64_t large = 0;
+  std::string text;
+  EXPECT_TRUE(reader.Get(small) && reader.GetText(text, 100) && reader.Get(large));
+  EXPECT_EQ(small, 7u);
+  EXPECT_EQ(text, "kernel");
+  EXPECT_EQ(large, std::uint64_t{1} << 40);
+  EXPECT_TRUE(reader.AtCleanEnd());
+}
+
+TEST(ByteReader, FailsForGoodAfterTheFirstShortRead) {
+  const std::vector<std::byte> bytes(3);
+  ByteReader reader(bytes);
+  std::uint32_t number = 0;
+  std::uint8_t small = 0;
+  EXPECT_FALSE(reader.Get(number));
+  EXPECT_FALSE(reader.Get(small));
+  EXPECT_FALSE(reader.AtCleanEnd());
+}
+
+TEST(ByteReader, TextLengthIsBoundedBeforeAnythingIsAllocated) {
+  ByteWriter writer;
+  writer.Put(std::uint32_t{0xffffffff});
+  const std::vector<std::byte> bytes = std::move(writer).Take();
+  std::string text;
+  EXPECT_FALSE(ByteReader(bytes).GetText(text, 0xffffffff));
+  EXPECT_FALSE(ByteReader(bytes).GetText(text, 10));
+  EXPECT_TRUE(text.empty());
+}
+
+TEST(FixedText, MustBeTerminatedAndFilledWithZeros) {
+  std::string text;
+  const char good[8] = "abc";
+  EXPECT_TRUE(GetFixedText(good, text));
+  EXPECT_EQ(text, "abc");
+  const char full[4] = {'a', 'b', 'c', 'd'};
+  EXPECT_FALSE(GetFixedText(full, text));
+  const char dirty[8] = {'a', 0, 0, 'x', 0, 0, 0, 0};
+  EXPECT_FALSE(GetFixedText(dirty, text));
+}
+
+TEST(FixedText, CutsAtACharacterNotInsideOne) {
+  char field[5];
+  PutFixedText(field, "abc\xc3\xa9");  // Five bytes, room for four.
+  std::string text;
+  EXPECT_TRUE(GetFixedText(field, text));
+  EXPECT_EQ(text, "abc");
+  EXPECT_EQ(CutText("a\xe2\x82\xac", 3), "a");
+  EXPECT_EQ(CutText("a\xe2\x82\xac", 4), "a\xe2\x82\xac");
+}
+
+// Client text goes to logs and terminals: no escape sequence, no broken encoding.
+TEST(PrintableText, RefusesControlCharactersAndBrokenUtf8) {
+  EXPECT_TRUE(IsPrintableText(""));
+  EXPECT_TRUE(IsPrintableText("serve \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
+  for (const char* bad :
+       {"\x1b[2J", "a\nb", "\x7f", "\xc2\x85", "\x80", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
+        "\xf4\x90\x80\x80", "\xf0\x80\x80\x80", "\xe2\x82", "\xff"}) {
+    EXPECT_FALSE(IsPrintableText(bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::ipc

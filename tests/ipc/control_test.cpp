@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control and channel messages: what is encoded comes back, and every field out of range is
+// refused by name.
+#include "ipc/wire/control.h"
+
+#include <cstring>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ipc/wire/channel.h"
+#include "ipc/wire/fields.h"
+#include "tests/ipc/field_cases.h"
+
+namespace gpushared::ipc {
+namespace {
+
+using ::gpushared::testing::AnyValue;
+using ::gpushared::testing::FieldCase;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Bytes = std::vector<std::byte>;
+
+Hello GoodHello() {
+  Hello hello;
+  hello.client_class = ClientClass::kHigh;
+  hello.weight = 3;
+  hello.latency_promise_ns = 10'000'000;
+  hello.name = "serve";
+  hello.device = "cpu:0";
+  return hello;
+}
+
+DeviceDescription GoodDevice() {
+  DeviceDescription device;
+  device.name = "embedded cpu device, 1 executor thread";
+  device.id = "cpu:0";
+  device.kind = "cpu";
+  device.memory_bytes = std::uint64_t{1} << 33;
+  device.multiprocessors = 1;
+  device.threads_per_block_max = 1024;
+  device.block_max = {1024, 1024, 64};
+  device.grid_max = {0x7fffffff, 65535, 65535};
+  device.shared_bytes_per_block_max = 49152;
+  device.preempts_within_command = true;
+  return device;
+}
+
+Welcome GoodWelcome() {
+  Welcome welcome;
+  welcome.generation = 2;
+  welcome.session = 77;
+  welcome.spin_ns = 20'000;
+  welcome.quota_bytes = 1 << 30;
+  welcome.space_base = std::uint64_t{1} << 40;
+  welcome.space_bytes = std::uint64_t{1} << 32;
+  welcome.arena_bytes_total_max = 1 << 28;
+  welcome.device = GoodDevice();
+  return welcome;
+}
+
+Attach GoodAttach() {
+  Attach attach;
+  attach.session = 9;
+  attach.peer = {1234, 1000, 1000};
+  attach.request = 5;
+  attach.quota_bytes = 1 << 30;
+  attach.allowed_class = ClientClass::kHigh;
+  attach.weight_max = 100;
+  attach.hello = GoodHello();
+  return attach;
+}
+
+ModuleLoaded GoodModule() {
+  ModuleLoaded loaded;
+  loaded.module = 4;
+  loaded.kernels.push_back({"gemm", "", 24, 4096, 1024, {{0, 8}, {8, 8}, {16, 8}}});
+  loaded.kernels.push_back({"odd", "tex.2d (line 7)", 0, 0, 256, {}});
+  return loaded;
+}
+
+// Applies every case to a good payload; sets each byte of each reserved field too. Fields in
+// `elsewhere` are structs with a table of their own.
+template <typename T, typename Wire>
+void ExpectCases(const Bytes& good, std::vector<FieldCase> cases,
+                 const std::vector<std::string_view>& elsewhere = {}) {
+  ASSERT_TRUE(Decode<T>(good).ok()) << Decode<T>(good).status().ToString();
+  EXPECT_THAT(gpushared::testing::FieldsWithoutCase<Wire>(cases, elsewhere), IsEmpty())
+      << "a field has no hostile case";
+  for (const Field& field : WireFields<Wire>::kAll) {
+    if (!gpushared::testing::IsReserved(field)) continue;
+    for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
+      cases.push_back({field.name, 1, "reserved is 1, allowed 0", i});
+    }
+  }
+  for (const FieldCase& c : cases) {
+    const Field* field = gpushared::testing::FindField<Wire>(c.field);
+    ASSERT_NE(field, nullptr) << c.field;
+    Bytes payload = good;
+    gpushared::testing::Poke(payload.data(), *field, c.element, c.value);
+    const Status status = Decode<T>(payload).status();
+    if (c.refusal.empty()) {
+      EXPECT_TRUE(status.ok()) << c.field << " = " << c.value << ": " << status.ToString();
+    } else {
+      EXPECT_FALSE(status.ok()) << c.field << " = " << c.value;
+      EXPECT_THAT(status.message(), HasSubstr(c.refusal)) << c.field << " = " << c.value;
+    }
+  }
+}
+
+// No prefix and no lengthening of a good payload decodes.
+template <typename T>
+void ExpectExactLength(const Bytes& good) {
+  for (std::size_t bytes = 0; bytes < good.size(); ++bytes) {
+    EXPECT_FALSE(Decode<T>(std::span(good).first(bytes)).ok()) << bytes << " bytes";
+  }
+  Bytes longer = good;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(Decode<T>(longer).ok());
+}
+
+std::vector<FieldCase> HelloCases() {
+  return {
+      {"version", 0, "protocol version 0, this side speaks version 1"},
+      {"version", 2, "protocol version 2, this side speaks version 1"},
+      {"client_class", 3, "class is 3, allowed 0 to 2"},
+      {"client_class", 255, "class is 255, allowed 0 to 2"},
+      {"weight", 0, "weight is 0, allowed 1 to 1000000"},
+      {"weight", 1'000'001, "weight is 1000001, allowed 1 to 1000000"},
+      {"latency_promise_ns", 3'600'000'000'001, "latency promise is 3600000000001, allowed 0 to"},
+      {"latency_promise_ns", ~std::uint64_t{0}, "latency promise is"},
+      {"name", 0x1b, "name is not printable UTF-8"},
+      {"name", 'x', "name is not filled up with zeros after at most 63 bytes", 63},
+      {"name", 'x', "name is not filled up with zeros", 10},
+      {"device", '\n', "device is not printable UTF-8"},
+      {"device", 'x', "device is not filled up with zeros", 63},
+  };
+}
+
+TEST(Handshake, EveryFieldOfHelloIsBounded) {
+  ExpectCases<Hello, HelloWire>(Encode(GoodHello()), HelloCases());
+  ExpectExactLength<Hello>(Encode(GoodHello()));
+}
+
+TEST(Handshake, HelloComesBack) {
+  const Result<Hello> hello = Decode<Hello>(Encode(GoodHello()));
+  ASSERT_TRUE(hello.ok());
+  EXPECT_EQ(hello->client_class, ClientClass::kHigh);
+  EXPECT_EQ(hello->weight, 3u);
+  EXPECT_EQ(hello->latency_promise_ns, 10'000'000u);
+  EXPECT_EQ(hello->name, "serve");
+  EXPECT_EQ(hello->device, "cpu:0");
+}
+
+// A later version may have another layout: its number is all that may be looked at.
+TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
+  for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{1024}}) {
+    Bytes payload(bytes, std::byte{0xff});
+    const std::uint32_t version = 7;
+    std::memcpy(payload.data(), &version, sizeof version);
+    const Status status = Decode<Hello>(payload).status();
+    EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 1"));
+  }
+}
+
+std::vector<FieldCase> DeviceCases() {
+  return {
+      AnyValue("memory_bytes"),
+      AnyValue("multiprocessors"),
+      {"threads_per_block_max", 0, "threads per block is 0, allowed 1 to 1024"},
+      {"threads_per_block_max", 1025, "threads per block is 1025, allowed 1 to 1024"},
+      {"block_max", 0, "block limit is 0, allowed 1 to 1024", 0},
+      {"block_max", 1025, "block limit is 1025, allowed 1 to 1024", 1},
+      {"block_max", 65, "block limit is 65, allowed 1 to 64", 2},
+      {"grid_max", 0, "grid limit is 0, allowed 1 to 2147483647", 0},
+      {"grid_max", 65536, "grid limit is 65536, allowed 1 to 65535", 1},
+      {"grid_max", 0, "grid limit is 0, allowed 1 to 65535", 2},
+      {"shared_bytes_per_block_max", (1 << 20) + 1, "shared bytes per block is 1048577"},
+      {"preemption", 2, "preemption is 2, allowed 0 to 1"},
+      {"spinning_pays", 2, "spinning pays is 2, allowed 0 to 1"},
+      {"name", '\x7f', "device name is not printable"},
+      {"id", '\t', "device id is not printable"},
+      {"kind", '\t', "device kind is not printable"},
+  };
+}
+
+// The cases of a struct inside another: the same table at another offset.
+template <typename T, typename Outer, typename Inner>
+void ExpectInnerCases(const Bytes& good, std::string_view member,
+                      const std::vector<FieldCase>& cases) {
+  const Field* outer = gpushared::testing::FindField<Outer>(member);
+  ASSERT_NE(outer, nullptr);
+  ASSERT_EQ(outer->bytes, sizeof(Inner));
+  EXPECT_THAT(gpushared::testing::FieldsWithoutCase<Inner>(cases, {}), IsEmpty());
+  for (const FieldCase& c : cases) {
+    Bytes payload = good;
+    gpushared::testing::Poke(payload.data() + outer->offset,
+                             *gpushared::testing::FindField<Inner>(c.field), c.element, c.value);
+    EXPECT_EQ(Decode<T>(payload).ok(), c.refusal.empty()) << member << "." << c.field;
+  }
+}
+
+TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
+  const Bytes good = Encode(GoodWelcome());
+  ExpectCases<Welcome, WelcomeWire>(
+      good,
+      {
+          {"version", 2, "protocol version 2"},
+          AnyValue("generation"),
+          {"session", 0, "session is 0, allowed 1 to"},
+          {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
+          AnyValue("quota_bytes"),
+          {"space_base", std::uint64_t{1} << 63, "space base is 9223372036854775808"},
+          {"space_bytes", 0, "space is 0, allowed 1 to"},
+          {"command_granules", 4095, "command granules is 4095, allowed 4096"},
+          {"completion_granules", 2048, "completion granules is 2048, allowed 1024"},
+          {"streams_max", 255, "streams is 255, allowed 256"},
+          {"modules_max", 1, "modules is 1, allowed 1024"},
+          {"arenas_max", 65, "arenas is 65, allowed 64"},
+          {"arena_bytes_default", 0, "arena bytes is 0, allowed 16777216"},
+          AnyValue("arena_bytes_total_max"),
+      },
+      {"device"});
+  ExpectInnerCases<Welcome, WelcomeWire, DeviceWire>(good, "device", DeviceCases());
+  ExpectExactLength<Welcome>(good);
+}
+
+TEST(Handshake, WelcomeComesBack) {
+  const Result<Welcome> welcome = Decode<Welcome>(Encode(GoodWelcome()));
+  ASSERT_TRUE(welcome.ok()) << welcome.status().ToString();
+  EXPECT_EQ(welcome->generation, 2u);
+  EXPECT_EQ(welcome->session, 77u);
+  EXPECT_EQ(welcome->spin_ns, 20'000u);
+  EXPECT_EQ(welcome->space_base, std::uint64_t{1} << 40);
+  EXPECT_EQ(welcome->space_bytes, std::uint64_t{1} << 32);
+  EXPECT_EQ(welcome->device.name, GoodDevice().name);
+  EXPECT_EQ(welcome->device.grid_max, GoodDevice().grid_max);
+  EXPECT_TRUE(welcome->device.preempts_within_command);
+  EXPECT_FALSE(welcome->device.spinning_pays);
+}
+
+TEST(AdminMessage, EveryFieldIsBounded) {
+  Admin set;
+  set.verb = AdminVerb::kSet;
+  set.client = 4;
+  set.client_class = ClientClass::kLow;
+  set.weight = 2;
+  ExpectCases<Admin, AdminWire>(
+      Encode(set), {
+                       {"version", 9, "protocol version 9"},
+                       {"verb", 0, "verb is 0, allowed 1 to 6"},
+                       {"verb", 7, "verb is 7, allowed 1 to 6"},
+                       {"verb", 1, "class is given with a verb that takes none"},
+                       {"client_class", 3, "class is 3, allowed 0 to 2"},
+                       {"weight", 1'000'001, "weight is 1000001, allowed 0 to 1000000"},
+                       {"client", 0, "client is 0, allowed 1 to"},
+                   });
+  ExpectExactLength<Admin>(Encode(set));
+}
+
+TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
+  Admin status;
+  status.client = 4;
+  EXPECT_THAT(Decode<Admin>(Encode(status)).status().message(),
+              HasSubstr("client is 4, allowed 0"));
+  status = {};
+  status.weight = 4;
+  EXPECT_THAT(Decode<Admin>(Encode(status)).status().message(),
+              HasSubstr("weight is 4, allowed 0"));
+  Admin nothing;
+  nothing.verb = AdminVerb::kSet;
+  nothing.client = 4;
+  EXPECT_THAT(Decode<Admin>(Encode(nothing)).status().message(), HasSubstr("nothing is to be set"));
+  EXPECT_TRUE(Decode<Admin>(Encode(Admin{})).ok());
+}
+
+TEST(ClientMessages, EveryFieldIsBounded) {
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 2, "protocol version 2"},
+                                             {"session", 0, "session is 0, allowed 1 to"}});
+  ExpectCases<LoadModule, LoadModuleWire>(
+      Encode(LoadModule{3, 100}),
+      {{"module", 1024, "module is 1024, allowed 0 to 1023"},
+       {"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
+       {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
+  ExpectCases<UnloadModule, UnloadModuleWire>(
+      Encode(UnloadModule{3}), {{"module", 1024, "module is 1024, allowed 0 to 1023"}});
+  ExpectCases<ResizeMemory, ResizeMemoryWire>(
+      Encode(ResizeMemory{3}),
+      {{"bytes", (std::uint64_t{1} << 48) + 1, "bytes is 281474976710657, allowed 0 to"}});
+  ExpectCases<AddArena, AddArenaWire>(
+      Encode(AddArena{kArenaBytesDefault}),
+      {{"bytes", 0, "bytes is 0, allowed 65536 to 1073741824"},
+       {"bytes", 65537, "bytes modulo the arena step is 1, allowed 0"},
+       {"bytes", ~std::uint64_t{0}, "bytes is 18446744073709551615"}});
+  ExpectCases<DescribeError, DescribeErrorWire>(
+      Encode(DescribeError{3}), {{"stream", 256, "stream is 256, allowed 0 to 255"}});
+}
+
+TEST(ServerMessages, EveryFieldIsBounded) {
+  const Status status(StatusCode::kOutOfMemory, "no memory");
+  const std::vector<FieldCase> text = {
+      {"code", 18, "code is 18, allowed"},
+      {"text_bytes", 8193, "text bytes is 8193, allowed 0 to 8192"},
+      {"text_bytes", 10, "too short"},
+      {"text_bytes", 8, "1 bytes too many"}};
+  ExpectCases<Refused, TextWire>(Encode(Refused{status}), text);
+  ExpectCases<Ended, TextWire>(Encode(Ended{status}), text);
+  ExpectCases<AdminReply, TextWire>(
+      Encode(AdminReply{StatusCode::kOk, "{}"}),
+      {{"code", 18, "code is 18"}, {"text_bytes", 131073, "text bytes is 131073"}});
+  EXPECT_FALSE(Decode<Refused>(Encode(Refused{Status()})).ok()) << "a refusal says why";
+  ExpectCases<MemoryResized, MemoryResizedWire>(
+      Encode(MemoryResized{3}), {{"mapped_bytes", ~std::uint64_t{0}, "mapped bytes is"}});
+  ExpectCases<ArenaAdded, ArenaAddedWire>(Encode(ArenaAdded{3, kArenaBytesDefault}),
+                                          {{"arena", 64, "number is 64, allowed 0 to 63"},
+                                           {"bytes", 0, "bytes is 0"},
+                                           {"bytes", 65537, "bytes modulo the arena step is 1"}});
+  ExpectCases<ErrorText, ErrorTextWire>(
+      Encode(ErrorText{3, 7, status}),
+      {{"stream", 256, "stream is 256"},
+       {"code", 18, "code is 18"},
+       AnyValue("sequence"),
+       {"text_bytes", 10, "too short"},
+       {"text_bytes", 0xffffffff, "text bytes is 4294967295, allowed 0 to 8192"}});
+}
+
+TEST(ServerMessages, ModuleListComesBack) {
+  const Result<Bytes> payload = Encode(GoodModule());
+  ASSERT_TRUE(payload.ok());
+  const Result<ModuleLoaded> loaded = Decode<ModuleLoaded>(*payload);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  ASSERT_EQ(loaded->kernels.size(), 2u);
+  EXPECT_EQ(loaded->kernels[0].name, "gemm");
+  EXPECT_EQ(loaded->kernels[0].parameters.size(), 3u);
+  EXPECT_EQ(loaded->kernels[0].parameters[2].offset, 16u);
+  EXPECT_EQ(loaded->kernels[1].unsupported, "tex.2d (line 7)");
+  ExpectExactLength<ModuleLoaded>(*payload);
+  ExpectCases<ModuleLoaded, ModuleLoadedWire>(
+      *payload, {{"module", 1024, "module is 1024, allowed 0 to 1023"},
+                 {"kernels", 4097, "kernels is 4097, allowed 0 to 4096"},
+                 {"kernels", 3, "cut off"},
+                 {"kernels", 1, "bytes too many"}});
+}
+
+// The client writes arguments by this layout, so a parameter outside the buffer would be a
+// write outside the buffer.
+TEST(ServerMessages, ParametersMustLieInsideTheArgumentBuffer) {
+  ModuleLoaded loaded = GoodModule();
+  loaded.kernels[0].parameters[2] = {20, 8};
+  EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
+              HasSubstr("bytes of a parameter is 8, allowed 0 to 4"));
+  loaded.kernels[0].parameters[2] = {0xffffffff, 8};
+  EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
+              HasSubstr("parameter offset is 4294967295, allowed 0 to 24"));
+}
+
+// A client's module decides these numbers, so they are refused and not asserted.
+TEST(ServerMessages, ModuleBeyondTheLimitsIsRefusedByTheEncoder) {
+  ModuleLoaded many;
+  many.kernels.resize(kKernelsPerModuleMax + 1);
+  EXPECT_EQ(Encode(many).status().code(), StatusCode::kLimitExceeded);
+  ModuleLoaded wide = GoodModule();
+  wide.kernels[0].parameters.resize(kParametersPerKernelMax + 1);
+  EXPECT_EQ(Encode(wide).status().code(), StatusCode::kLimitExceeded);
+  ModuleLoaded long_name = GoodModule();
+  long_name.kernels[0].name.assign(kKernelNameBytesMax + 1, 'k');
+  EXPECT_EQ(Encode(long_name).status().code(), StatusCode::kLimitExceeded);
+  ModuleLoaded large;
+  large.kernels.assign(2000, {std::string(4000, 'k'), std::string(4000, 'u'), 0, 0, 1, {}});
+  EXPECT_EQ(Encode(large).status().code(), StatusCode::kLimitExceeded);
+}
+
+TEST(ServerMessages, LongSentencesAreCutNotRefused) {
+  const Status status(StatusCode::kKernelFault, std::string(100'000, 'x'));
+  const Result<Ended> ended = Decode<Ended>(Encode(Ended{status}));
+  ASSERT_TRUE(ended.ok());
+  EXPECT_EQ(ended->status.message().size(), kTextBytesMax);
+  EXPECT_EQ(ended->status.code(), StatusCode::kKernelFault);
+}
+
+TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
+  Frame frame;
+  frame.type = static_cast<std::uint16_t>(MessageType::kRefused);
+  frame.payload = Encode(Refused{Status(StatusCode::kOutOfMemory, "quota is used up")});
+  EXPECT_EQ(DecodeReply<MemoryResized>(frame).status().ToString(), "OutOfMemory: quota is used up");
+  frame.type = static_cast<std::uint16_t>(MessageType::kDone);
+  EXPECT_EQ(DecodeReply<MemoryResized>(frame).status().ToString(),
+            "ProtocolViolation: reply refused: it is Done, expected MemoryResized");
+}
+
+TEST(ChannelMessages, EveryFieldIsBounded) {
+  ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
+                                {{"version", 2, "protocol version 2"}, AnyValue("generation")},
+                                {"device"});
+  ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
+                                                 DeviceCases());
+  ExpectCases<Attach, AttachWire>(Encode(GoodAttach()),
+                                  {{"session", 0, "session is 0, allowed 1 to"},
+                                   AnyValue("pid"),
+                                   AnyValue("uid"),
+                                   AnyValue("gid"),
+                                   AnyValue("request"),
+                                   AnyValue("quota_bytes"),
+                                   {"allowed_class", 3, "allowed class is 3, allowed 0 to 2"},
+                                   {"weight_max", 0, "highest weight is 0, allowed 1 to 1000000"}},
+                                  {"hello"});
+  ExpectInnerCases<Attach, AttachWire, HelloWire>(Encode(GoodAttach()), "hello", HelloCases());
+  ExpectCases<SessionStarted, SessionWire>(Encode(SessionStarted{3}), {{"session", 0, "session"}});
+  ExpectCases<TerminateSession, SessionWire>(Encode(TerminateSession{3}),
+                                             {{"session", 0, "session is 0"}});
+  ExpectCases<SessionEnded, SessionEndedWire>(
+      Encode(SessionEnded{3, Status(StatusCode::kCancelled, "gone")}),
+      {{"session", 0, "session is 0"}, {"code", 18, "code is 18"}, {"text_bytes", 5, "too short"}});
+  ExpectCases<SetSession, SetSessionWire>(Encode(SetSession{3, ClientClass::kLow, 5}),
+                                          {{"session", 0, "session is 0"},
+                                           {"weight", 1'000'001, "weight is 1000001"},
+                                           {"client_class", 3, "class is 3, allowed 0 to 2"}});
+}
+
+TEST(ChannelMessages, AttachComesBack) {
+  const Result<Attach> attach = Decode<Attach>(Encode(GoodAttach()));
+  ASSERT_TRUE(attach.ok()) << attach.status().ToString();
+  EXPECT_EQ(attach->peer.pid, 1234);
+  EXPECT_EQ(attach->peer.uid, 1000u);
+  EXPECT_EQ(attach->allowed_class, ClientClass::kHigh);
+  EXPECT_EQ(attach->hello.name, "serve");
+}
+
+TEST(ChannelMessages, EmptyOnesAreEmpty) {
+  EXPECT_TRUE(Decode<Drain>(Encode(Drain{})).ok());
+  EXPECT_TRUE(Decode<Done>(Encode(Done{})).ok());
+  EXPECT_FALSE(Decode<Drain>(Bytes(1)).ok());
+  EXPECT_FALSE(Decode<Done>(Bytes(1)).ok());
+}
+
+// Each type must be readable by exactly the side it is meant for, and its real size must pass.
+TEST(FrameRules, EveryMessageFitsTheRuleOfItsReceiver) {
+  const auto fits = [](std::optional<FrameRule> rule, std::size_t bytes) {
+    return rule && bytes >= rule->payload_bytes_min && bytes <= rule->payload_bytes_max;
+  };
+  const auto type = [](auto t) { return static_cast<std::uint16_t>(t); };
+  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kHello)), sizeof(HelloWire)));
+  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kAdmin)), sizeof(AdminWire)));
+  EXPECT_TRUE(fits(FirstFrameRules(type(MessageType::kWhy)), sizeof(WhyWire)));
+  EXPECT_TRUE(fits(ServerFrameRules(type(MessageType::kWelcome)), sizeof(WelcomeWire)));
+  EXPECT_TRUE(
+      fits(ServerFrameRules(type(MessageType::kModuleLoaded)), Encode(GoodModule())->size()));
+  EXPECT_TRUE(fits(ClientFrameRules(type(MessageType::kLoadModule)), sizeof(LoadModuleWire)));
+  EXPECT_TRUE(fits(ChannelToWorkerRules(type(ChannelType::kAttach)), sizeof(AttachWire)));
+  EXPECT_TRUE(fits(ChannelToBrokerRules(type(ChannelType::kReady)), sizeof(ReadyWire)));
+  for (std::uint16_t t = 0; t < 200; ++t) {
+    const int receivers = FirstFrameRules(t).has_value() + ClientFrameRules(t).has_value() +
+                          ServerFrameRules(t).has_value();
+    EXPECT_LE(receivers, 1) << t;
+    EXPECT_EQ(receivers == 1, MessageTypeName(t) != "unknown") << t;
+    const int ends = ChannelToWorkerRules(t).has_value() + ChannelToBrokerRules(t).has_value();
+    EXPECT_EQ(ends == 1, ChannelTypeName(t) != "unknown") << t;
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::ipc

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ipc/wire/validate.h"
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ipc/wire/fields.h"
+#include "tests/ipc/field_cases.h"
+
+namespace gpushared::ipc {
+namespace {
+
+using ::gpushared::testing::AnyValue;
+using ::gpushared::testing::FieldCase;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;
+
+template <typename Record>
+RecordCopy CopyOf(const Record& record) {
+  RecordCopy copy{};
+  std::memcpy(copy.head.data(), &record, sizeof record);
+  return copy;
+}
+
+RecordHeader HeaderFor(Op op) {
+  RecordHeader header;
+  header.op = static_cast<std::uint8_t>(op);
+  header.sequence = 41;
+  return header;
+}
+
+LaunchRecord GoodLaunch() {
+  LaunchRecord record;
+  record.header = HeaderFor(Op::kLaunch);
+  record.header.continuations = 2;
+  record.stream = 3;
+  record.module = 5;
+  record.kernel = 7;
+  record.grid[0] = 10;
+  record.grid[1] = record.grid[2] = 1;
+  record.block[0] = 64;
+  record.block[1] = 2;
+  record.block[2] = 1;
+  record.parameter_bytes = 100;
+  record.dynamic_shared_bytes = 1024;
+  return record;
+}
+
+LaunchRecord GoodArenaLaunch() {
+  LaunchRecord record = GoodLaunch();
+  record.header.flags = kFlagParametersInArena;
+  record.header.continuations = 0;
+  record.parameter_bytes = 8000;
+  record.arena = 2;
+  record.arena_offset = 4096;
+  return record;
+}
+
+CopyRecord GoodCopy(Op op) {
+  CopyRecord record;
+  record.header = HeaderFor(op);
+  record.stream = 3;
+  record.arena = 1;
+  record.device_address = 0x10000;
+  record.device_pitch_bytes = 512;
+  record.arena_offset = 256;
+  record.arena_pitch_bytes = 128;
+  record.width_bytes = 100;
+  record.height = 4;
+  return record;
+}
+
+CopyOnDeviceRecord GoodCopyOnDevice() {
+  CopyOnDeviceRecord record;
+  record.header = HeaderFor(Op::kCopyOnDevice);
+  record.stream = 3;
+  record.height = 4;
+  record.destination = 0x20000;
+  record.destination_pitch_bytes = 200;
+  record.source = 0x10000;
+  record.source_pitch_bytes = 300;
+  record.width_bytes = 100;
+  return record;
+}
+
+FillRecord GoodFill() {
+  FillRecord record;
+  record.header = HeaderFor(Op::kFill);
+  record.stream = 3;
+  record.height = 4;
+  record.destination = 0x20000;
+  record.pitch_bytes = 200;
+  record.width_bytes = 100;
+  record.value = 0x12345678;
+  record.element_bytes = 4;
+  return record;
+}
+
+WaitForRecord GoodWaitFor() {
+  WaitForRecord record;
+  record.header = HeaderFor(Op::kWaitFor);
+  record.stream = 3;
+  record.wait_stream = 9;
+  record.wait_sequence = 12;
+  return record;
+}
+
+PlainRecord GoodPlain(Op op) {
+  PlainRecord record;
+  record.header = HeaderFor(op);
+  record.stream = 3;
+  return record;
+}
+
+CompletionRecord GoodCompletion() {
+  CompletionRecord record;
+  record.header.op = static_cast<std::uint8_t>(CompletionKind::kMark);
+  record.header.sequence = 41;
+  record.stream = 3;
+  record.started_ns = 100;
+  record.ended_ns = 200;
+  return record;
+}
+
+Status Judge(const RecordCopy& copy) {
+  Command command;
+  const Violation violation = ValidateCommand(copy, command);
+  return violation.ok() ? Status::Ok() : DescribeViolation(violation, copy);
+}
+
+Status JudgeCompletion(const RecordCopy& copy) {
+  CompletionNotice notice;
+  const Violation violation = ValidateCompletion(copy, notice);
+  return violation.ok() ? Status::Ok() : DescribeViolation(violation, copy);
+}
+
+// What holds for the header of every record; `tag` belongs to the ring.
+std::vector<FieldCase> HeaderCases() {
+  return {
+      {"op", 0, "op is 0, allowed 1 to 9"},
+      {"op", 10, "op is 10, allowed 1 to 9"},
+      {"op", 255, "op is 255, allowed 1 to 9"},
+      {"flags", 1, "flags is 1, allowed 0"},
+      {"flags", 0x80, "flags is 128, allowed 0"},
+      {"continuations", 1, "continuations is 1, allowed 0"},
+      {"continuations", 69, "continuations is 69, allowed 0"},
+      {"sequence", 0, "sequence is 0, allowed 1 to 18446744073709551615"},
+      {"stream", 256, "stream is 256, allowed 0 to 255"},
+      {"stream", 0xffffffff, "stream is 4294967295, allowed 0 to 255"},
+  };
+}
+
+// Applies every case to a good record; also sets each element of each reserved field.
+template <typename Record>
+void ExpectCases(const Record& good, std::vector<FieldCase> cases,
+                 Status (*judge)(const RecordCopy&) = Judge) {
+  ASSERT_TRUE(judge(CopyOf(good)).ok()) << judge(CopyOf(good)).ToString();
+  EXPECT_THAT(gpushared::testing::FieldsWithoutCase<Record>(cases, {"tag"}), ::testing::IsEmpty())
+      << "a field has no hostile case";
+  for (const Field& field : WireFields<Record>::kAll) {
+    if (!gpushared::testing::IsReserved(field)) continue;
+    for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
+      cases.push_back({field.name, 1, "reserved is 1, allowed 0", i});
+    }
+  }
+  for (const FieldCase& c : cases) {
+    const Field* field = gpushared::testing::FindField<Record>(c.field);
+    ASSERT_NE(field, nullptr) << c.field;
+    RecordCopy copy = CopyOf(good);
+    gpushared::testing::Poke(copy.head.data(), *field, c.element, c.value);
+    const Status status = judge(copy);
+    if (c.refusal.empty()) {
+      EXPECT_TRUE(status.ok()) << c.field << " = " << c.value << ": " << status.ToString();
+    } else {
+      EXPECT_EQ(status.code(), StatusCode::kProtocolViolation) << c.field << " = " << c.value;
+      EXPECT_THAT(status.message(), HasSubstr(c.refusal)) << c.field << " = " << c.value;
+    }
+  }
+}
+
+std::vector<FieldCase> With(std::vector<FieldCase> base, const std::vector<FieldCase>& more) {
+  base.insert(base.end(), more.begin(), more.end());
+  return base;
+}
+
+TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
+  ExpectCases(GoodLaunch(),
+              {
+                  {"op", 0, "op is 0, allowed 1 to 9"},
+                  {"op", 10, "op is 10, allowed 1 to 9"},
+                  {"flags", 2, "launch flags is 2, allowed 0 to 1"},
+                  {"flags", 255, "launch flags is 255, allowed 0 to 1"},
+                  {"continuations", 1, "launch continuations is 1, allowed 2"},
+                  {"continuations", 3, "launch continuations is 3, allowed 2"},
+                  {"sequence", 0, "sequence is 0, allowed 1 to 18446744073709551615"},
+                  {"stream", 256, "stream is 256, allowed 0 to 255"},
+                  {"module", 1024, "launch module is 1024, allowed 0 to 1023"},
+                  {"kernel", 4096, "launch kernel is 4096, allowed 0 to 4095"},
+                  {"grid", 0, "launch grid x is 0, allowed 1 to 2147483647", 0},
+                  {"grid", 0x80000000, "launch grid x is 2147483648, allowed 1 to 2147483647", 0},
+                  {"grid", 0, "launch grid y is 0, allowed 1 to 65535", 1},
+                  {"grid", 65536, "launch grid y is 65536, allowed 1 to 65535", 1},
+                  {"grid", 0, "launch grid z is 0, allowed 1 to 65535", 2},
+                  {"grid", 65536, "launch grid z is 65536, allowed 1 to 65535", 2},
+                  {"block", 0, "launch block x is 0, allowed 1 to 1024", 0},
+                  {"block", 1025, "launch block x is 1025, allowed 1 to 1024", 0},
+                  {"block", 1024, "launch threads per block is 2048, allowed 1 to 1024", 0},
+                  {"block", 0, "launch block y is 0, allowed 1 to 1024", 1},
+                  {"block", 1025, "launch block y is 1025, allowed 1 to 1024", 1},
+                  {"block", 17, "launch threads per block is 1088, allowed 1 to 1024", 1},
+                  {"block", 0, "launch block z is 0, allowed 1 to 64", 2},
+                  {"block", 65, "launch block z is 65, allowed 1 to 64", 2},
+                  {"block", 9, "launch threads per block is 1152, allowed 1 to 1024", 2},
+                  {"parameter_bytes", 4097, "launch parameter bytes is 4097, allowed 0 to 4096"},
+                  {"parameter_bytes", 121, "launch continuations is 2, allowed 3"},
+                  {"dynamic_shared_bytes", (1 << 20) + 1,
+                   "launch dynamic shared bytes is 1048577, allowed 0 to 1048576"},
+                  {"arena", 1, "launch arena is 1, allowed 0"},
+                  {"arena_offset", 1, "launch arena offset is 1, allowed 0"},
+              });
+}
+
+TEST(ValidateCommand, EveryFieldOfALaunchWithArenaParametersIsBounded) {
+  std::vector<FieldCase> cases = {
+      {"continuations", 1, "launch continuations is 1, allowed 0"},
+      {"parameter_bytes", 0, "launch parameter bytes is 0, allowed 1 to 32764"},
+      {"parameter_bytes", 32765, "launch parameter bytes is 32765, allowed 1 to 32764"},
+      {"arena", 64, "launch arena is 64, allowed 0 to 63"},
+      {"arena_offset", (1 << 30) - 7999,
+       "launch arena offset is 1073733825, allowed 0 to 1073733824"},
+      {"arena_offset", ~std::uint64_t{0}, "launch arena offset is 18446744073709551615"},
+  };
+  // The rest is the same as inline.
+  for (const std::string_view same :
+       {"op", "flags", "sequence", "stream", "module", "kernel", "dynamic_shared_bytes"}) {
+    cases.push_back({same, ~std::uint64_t{0}, same == "sequence" ? "" : "allowed"});
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    cases.push_back({"grid", 0, "launch grid", i});
+    cases.push_back({"block", 0, "launch block", i});
+  }
+  ExpectCases(GoodArenaLaunch(), cases);
+}
+
+std::vector<FieldCase> CopyCases() {
+  return With(
+      HeaderCases(),
+      {
+          {"arena", 64, "copy arena is 64, allowed 0 to 63"},
+          {"device_address", kAddressEnd - 99,
+           "copy device address is 9223372036854775709, allowed 0 to 9223372036854775708"},
+          {"device_address", ~std::uint64_t{0}, "copy device address is 18446744073709551615"},
+          {"device_pitch_bytes", 99, "copy device pitch is 99, allowed 100 to"},
+          {"device_pitch_bytes", ~std::uint64_t{0}, "copy device pitch is 18446744073709551615"},
+          {"device_pitch_bytes", kAddressEnd / 3, "copy device pitch is 3074457345618258602"},
+          {"arena_offset", (1 << 30) - 99,
+           "copy arena offset is 1073741725, allowed 0 to 1073741724"},
+          {"arena_offset", (1 << 30) - 100, "copy arena pitch is 128, allowed none"},
+          {"arena_offset", 0xffffffff, "copy arena offset is 4294967295"},
+          {"arena_pitch_bytes", 99, "copy arena pitch is 99, allowed 100 to 357913822"},
+          {"arena_pitch_bytes", 357913823,
+           "copy arena pitch is 357913823, allowed 100 to 357913822"},
+          {"arena_pitch_bytes", 357913822, ""},
+          {"arena_pitch_bytes", 0xffffffff, "copy arena pitch is 4294967295"},
+          {"width_bytes", 0, "copy width is 0, allowed 1 to 1073741824"},
+          {"width_bytes", (1 << 30) + 1, "copy width is 1073741825, allowed 1 to 1073741824"},
+          {"width_bytes", 0xffffffff, "copy width is 4294967295"},
+          {"width_bytes", 129, "copy arena pitch is 128, allowed 129 to"},
+          {"height", 0, "copy height is 0, allowed 1 to 1073741824"},
+          {"height", 0xffffffff, "copy height is 4294967295, allowed 1 to 1073741824"},
+          {"height", 1 << 30, "copy arena pitch is 128, allowed none"},
+      });
+}
+
+TEST(ValidateCommand, EveryFieldOfACopyToTheDeviceIsBounded) {
+  ExpectCases(GoodCopy(Op::kCopyToDevice), CopyCases());
+}
+
+TEST(ValidateCommand, EveryFieldOfACopyToTheHostIsBounded) {
+  ExpectCases(GoodCopy(Op::kCopyToHost), CopyCases());
+}
+
+TEST(ValidateCommand, EveryFieldOfACopyOnTheDeviceIsBounded) {
+  ExpectCases(
+      GoodCopyOnDevice(),
+      With(HeaderCases(),
+           {
+               {"height", 0, "copy height is 0, allowed 1 to 4294967295"},
+               {"height", 0xffffffff, ""},
+               {"destination", kAddressEnd - 99, "copy destination is 9223372036854775709"},
+               {"destination", ~std::uint64_t{0}, "copy destination is 18446744073709551615"},
+               {"destination_pitch_bytes", 99, "copy destination pitch is 99, allowed 100 to"},
+               {"destination_pitch_bytes", kAddressEnd / 3, "copy destination pitch is"},
+               {"destination_pitch_bytes", ~std::uint64_t{0}, "copy destination pitch is"},
+               {"source", kAddressEnd - 99, "copy source is 9223372036854775709"},
+               {"source", ~std::uint64_t{0}, "copy source is 18446744073709551615"},
+               {"source_pitch_bytes", 99, "copy source pitch is 99, allowed 100 to"},
+               {"source_pitch_bytes", ~std::uint64_t{0}, "copy source pitch is"},
+               {"width_bytes", 0, "copy width is 0, allowed 1 to 9223372036854775808"},
+               {"width_bytes", ~std::uint64_t{0}, "copy width is 18446744073709551615"},
+               {"width_bytes", 201, "copy destination pitch is 200, allowed 201 to"},
+           }));
+}
+
+TEST(ValidateCommand, EveryFieldOfAFillIsBounded) {
+  ExpectCases(GoodFill(),
+              With(HeaderCases(),
+                   {
+                       {"height", 0, "fill height is 0, allowed 1 to 4294967295"},
+                       {"destination", kAddressEnd - 99, "fill destination is"},
+                       {"destination", 0x20002, "fill destination modulo element is 2, allowed 0"},
+                       {"pitch_bytes", 96, "fill pitch is 96, allowed 100 to"},
+                       {"pitch_bytes", 201, "fill pitch modulo element is 1, allowed 0"},
+                       {"pitch_bytes", ~std::uint64_t{0}, "fill pitch is 18446744073709551615"},
+                       {"width_bytes", 0, "fill width is 0, allowed 1 to"},
+                       {"width_bytes", 99, "fill width modulo element is 3, allowed 0"},
+                       {"width_bytes", ~std::uint64_t{0}, "fill width is 18446744073709551615"},
+                       AnyValue("value"),
+                       {"element_bytes", 0, "fill element bytes is 0, allowed 1 to 4"},
+                       {"element_bytes", 3, "fill element bytes is 3, allowed 1 to 2"},
+                       {"element_bytes", 5, "fill element bytes is 5, allowed 1 to 4"},
+                       {"element_bytes", 8, "fill element bytes is 8, allowed 1 to 4"},
+                       {"element_bytes", 2, ""},
+                       {"element_bytes", 1, ""},
+                   }));
+}
+
+TEST(ValidateCommand, EveryFieldOfAWaitIsBounded) {
+  ExpectCases(GoodWaitFor(),
+              With(HeaderCases(), {
+                                      {"wait_stream", 256, "wait stream is 256, allowed 0 to 255"},
+                                      {"wait_stream", 0xffffffff, "wait stream is 4294967295"},
+                                      {"wait_sequence", 0, "wait sequence is 0, allowed 1 to"},
+                                  }));
+}
+
+TEST(ValidateCommand, EveryFieldOfAMarkIsBounded) {
+  ExpectCases(GoodPlain(Op::kMark), HeaderCases());
+}
+
+TEST(ValidateCommand, DefaultStreamIsNeitherCreatedNorDestroyed) {
+  for (const Op op : {Op::kCreateStream, Op::kDestroyStream}) {
+    ExpectCases(GoodPlain(op),
+                With(HeaderCases(), {{"stream", 0, "stream is 0, allowed 1 to 255"}}));
+  }
+}
+
+TEST(ValidateCompletion, EveryFieldIsBounded) {
+  ExpectCases(GoodCompletion(),
+              {
+                  {"op", 0, "completion kind is 0, allowed 1 to 2"},
+                  {"op", 3, "completion kind is 3, allowed 1 to 2"},
+                  {"op", 1, "completion code is 0, allowed 1 to 17"},
+                  {"flags", 1, "flags is 1, allowed 0"},
+                  {"continuations", 1, "continuations is 1, allowed 0"},
+                  {"sequence", 0, "sequence is 0, allowed 1 to"},
+                  {"stream", 256, "stream is 256, allowed 0 to 255"},
+                  {"code", 18, "completion code is 18, allowed 0 to 17"},
+                  {"started_ns", 201, "completion end is 200, allowed 201 to"},
+                  {"ended_ns", 99, "completion end is 99, allowed 100 to"},
+              },
+              JudgeCompletion);
+}
+
+TEST(ValidateCommand, RefusalNamesStreamAndCommand) {
+  LaunchRecord record = GoodLaunch();
+  record.grid[0] = 0;
+  EXPECT_EQ(Judge(CopyOf(record)).ToString(),
+            "ProtocolViolation: record refused: launch grid x is 0, allowed 1 to 2147483647 "
+            "[stream 3 command 41]");
+}
+
+TEST(ValidateCommand, LaunchBecomesItsTypedValue) {
+  const auto copy = std::make_unique<RecordCopy>(CopyOf(GoodLaunch()));
+  Command command;
+  ASSERT_TRUE(ValidateCommand(*copy, command).ok());
+  EXPECT_EQ(command.id, (CommandId{3, 41}));
+  const auto& launch = std::get<LaunchCommand>(command.body);
+  EXPECT_EQ(launch.module, 5u);
+  EXPECT_EQ(launch.kernel, 7u);
+  EXPECT_EQ(launch.grid, (std::array<std::uint32_t, 3>{10, 1, 1}));
+  EXPECT_EQ(launch.block, (std::array<std::uint32_t, 3>{64, 2, 1}));
+  EXPECT_EQ(launch.dynamic_shared_bytes, 1024u);
+  EXPECT_EQ(launch.inline_parameters.data(), copy->tail.data());
+  EXPECT_EQ(launch.inline_parameters.size(), 100u);
+  EXPECT_FALSE(launch.parameters_in_arena);
+}
+
+TEST(ValidateCommand, ArenaParametersBecomeARange) {
+  Command command;
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodArenaLaunch()), command).ok());
+  const auto& launch = std::get<LaunchCommand>(command.body);
+  EXPECT_TRUE(launch.parameters_in_arena);
+  EXPECT_TRUE(launch.inline_parameters.empty());
+  EXPECT_EQ(launch.arena_parameters.arena, 2u);
+  EXPECT_EQ(launch.arena_parameters.offset, 4096u);
+  EXPECT_EQ(launch.arena_parameters.bytes, 8000u);
+}
+
+TEST(ValidateCommand, RectanglesKnowTheirExtent) {
+  Command command;
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodCopy(Op::kCopyToHost)), command).ok());
+  const auto& copy = std::get<CopyToHostCommand>(command.body);
+  EXPECT_EQ(copy.arena.bytes, 3u * 128 + 100);
+  EXPECT_EQ(copy.device_bytes, 3u * 512 + 100);
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodCopyOnDevice()), command).ok());
+  const auto& on_device = std::get<CopyOnDeviceCommand>(command.body);
+  EXPECT_EQ(on_device.destination_bytes, 3u * 200 + 100);
+  EXPECT_EQ(on_device.source_bytes, 3u * 300 + 100);
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodFill()), command).ok());
+  EXPECT_EQ(std::get<FillCommand>(command.body).destination_bytes, 3u * 200 + 100);
+}
+
+// One row: the pitch does not count, however large.
+TEST(ValidateCommand, PlainRangeMayEndWhereMemoryEnds) {
+  CopyOnDeviceRecord record = GoodCopyOnDevice();
+  record.height = 1;
+  record.destination = kAddressEnd - 100;
+  record.destination_pitch_bytes = kAddressEnd;
+  Command command;
+  ASSERT_TRUE(ValidateCommand(CopyOf(record), command).ok());
+  EXPECT_EQ(std::get<CopyOnDeviceCommand>(command.body).destination_bytes, 100u);
+}
+
+TEST(RangeInside, HoldsAtTheEdgesAndNeverOverflows) {
+  constexpr std::uint64_t kMax = ~std::uint64_t{0};
+  EXPECT_TRUE(RangeInside(0, 0, 0));
+  EXPECT_TRUE(RangeInside(0, 16, 16));
+  EXPECT_TRUE(RangeInside(16, 0, 16));
+  EXPECT_FALSE(RangeInside(16, 1, 16));
+  EXPECT_FALSE(RangeInside(17, 0, 16));
+  EXPECT_FALSE(RangeInside(8, kMax - 4, 16));
+  EXPECT_FALSE(RangeInside(kMax, 2, 16));
+  EXPECT_TRUE(RangeInside(kMax, 0, kMax));
+}
+
+Command CommandOf(std::uint32_t stream, std::uint64_t sequence) {
+  return {{stream, sequence}, MarkCommand{}};
+}
+Command WaitOf(std::uint32_t stream, std::uint64_t sequence, CommandId target) {
+  return {{stream, sequence}, WaitForCommand{target}};
+}
+
+TEST(StreamLedger, SequencesCountFromOneWithoutGaps) {
+  StreamLedger ledger;
+  EXPECT_FALSE(ledger.Accept(CommandOf(0, 2)).ok());
+  EXPECT_TRUE(ledger.Accept(CommandOf(0, 1)).ok());
+  EXPECT_FALSE(ledger.Accept(CommandOf(0, 1)).ok());
+  EXPECT_FALSE(ledger.Accept(CommandOf(0, 3)).ok());
+  EXPECT_TRUE(ledger.Accept(CommandOf(0, 2)).ok());
+  EXPECT_EQ(ledger.last(0), 2u);
+}
+
+TEST(StreamLedger, StreamsMustBeCreatedAndNumbersGoOnAfterDestruction) {
+  StreamLedger ledger;
+  EXPECT_FALSE(ledger.Accept(CommandOf(5, 1)).ok());
+  EXPECT_TRUE(ledger.Accept({{5, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_FALSE(ledger.Accept({{5, 2}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(ledger.Accept(CommandOf(5, 2)).ok());
+  EXPECT_TRUE(ledger.Accept({{5, 3}, DestroyStreamCommand{}}).ok());
+  EXPECT_FALSE(ledger.Accept(CommandOf(5, 4)).ok());
+  EXPECT_FALSE(ledger.Accept({{5, 4}, DestroyStreamCommand{}}).ok());
+  EXPECT_FALSE(ledger.Accept({{5, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(ledger.Accept({{5, 4}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(ledger.live(5));
+}
+
+// The rule that makes deadlocks impossible to write down.
+TEST(StreamLedger, WaitsNameEarlierWorkOnly) {
+  StreamLedger ledger;
+  EXPECT_TRUE(ledger.Accept({{1, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_FALSE(ledger.Accept(WaitOf(0, 1, {1, 2})).ok()) << "not submitted yet";
+  EXPECT_FALSE(ledger.Accept(WaitOf(0, 1, {0, 1})).ok()) << "itself";
+  EXPECT_FALSE(ledger.Accept(WaitOf(0, 1, {2, 1})).ok()) << "a stream that never was";
+  EXPECT_TRUE(ledger.Accept(WaitOf(0, 1, {1, 1})).ok());
+  EXPECT_TRUE(ledger.Accept({{1, 2}, DestroyStreamCommand{}}).ok());
+  EXPECT_TRUE(ledger.Accept(WaitOf(0, 2, {1, 2})).ok()) << "a destroyed stream's work counts";
+}
+
+}  // namespace
+}  // namespace gpushared::ipc
