@@ -103,6 +103,14 @@ Status SharedSegment::MapWith(Access access, bool populate, const char* what) {
 }
 
 Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
+  // Before the kernel is asked: fallocate of a memfd takes pages until the machine has none
+  // left, and then other processes are killed.
+  if (options.bytes == 0 || options.bytes > kBytesMax) {
+    return Status(StatusCode::kOutOfMemory, std::string("shared memory refused: ") + options.name +
+                                                " asks for " + std::to_string(options.bytes) +
+                                                " bytes, allowed 1 to " +
+                                                std::to_string(kBytesMax));
+  }
   Result<UniqueFd> fd = MakeMemfd(options.name, options.bytes);
   if (!fd.ok()) return fd.status();
   if (options.reserve && ::fallocate(fd->get(), 0, 0, static_cast<off_t>(options.bytes)) != 0) {

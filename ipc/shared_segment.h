@@ -14,6 +14,7 @@
 
 #include "ipc/check.h"
 #include "ipc/unique_fd.h"
+#include "ipc/wire/layout.h"
 
 namespace gpushared::ipc {
 
@@ -27,6 +28,7 @@ namespace gpushared::ipc {
 class SharedSegment {
  public:
   enum class Access { kReadOnly, kReadWrite };
+  static constexpr std::size_t kBytesMax = kArenaBytesMax;  // Of a segment we create.
 
   struct CreateOptions {
     const char* name = "gpushared";      // Shown in /proc/<pid>/maps, nothing else.
@@ -34,7 +36,9 @@ class SharedSegment {
     Access access = Access::kReadWrite;  // Of our own mapping.
     // After this call nobody can make a further writable mapping; ours stays writable.
     bool peers_read_only = false;
-    // Take the memory now, so that a full machine refuses here and not as SIGBUS later.
+    // Take the memory now, so that no SIGBUS comes later. For what we size ourselves; memory
+    // whose size a client chose is bounded by its quota first, since a machine without free
+    // memory does not refuse here but ends processes.
     bool reserve = true;
   };
   // Fixed size for ever: sealed against shrinking, growing and further seals.

@@ -379,13 +379,17 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
     return PeerGone(errno);
   }
   if (size == 0) return Status(StatusCode::kDisconnected, "the channel's other end has closed");
-  if (static_cast<std::size_t>(size) < sizeof(FrameHeader) ||
-      static_cast<std::size_t>(size) > sizeof(FrameHeader) + kChannelMessageBytesMax) {
-    return Violates("channel message refused: it has " + std::to_string(size) + " bytes");
-  }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
+  const auto message_bytes = static_cast<std::size_t>(size);
+  const bool fits = message_bytes >= sizeof(FrameHeader) &&
+                    message_bytes <= sizeof(FrameHeader) + kChannelMessageBytesMax;
+  // One that does not fit is taken all the same, so that it does not lie there for ever; the
+  // kernel drops what the smaller buffer does not hold.
+  std::vector<std::byte> bytes(fits ? message_bytes : sizeof(FrameHeader));
   Received received = ReceiveBytes(channel, bytes);
   if (received.bytes < 0) return PeerGone(received.error);
+  if (!fits) {
+    return Violates("channel message refused: it has " + std::to_string(message_bytes) + " bytes");
+  }
   if (received.fds_cut) return Violates("channel message refused: it carries too many descriptors");
   FrameHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);

@@ -1,1 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ipc/socket_path.h"
+
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::ipc {
+namespace {
+
+struct Machine {
+  std::map<std::string, std::string> variables;
+  bool run_writable = false;
+  bool run_socket_exists = false;
+
+  SocketSurroundings Surroundings() const {
+    return {
+        .environment =
+            [this](const char* variable) {
+              const auto found = variables.find(variable);
+              return found == variables.end() ? std::string() : found->second;
+            },
+        .folder_writable =
+            [this](const std::string& folder) {
+              return folder == "/run/gpushared" && run_writable;
+            },
+        .exists =
+            [this](const std::string& path) {
+              return path == "/run/gpushared/gpushared.sock" && run_socket_exists;
+            },
+    };
+  }
+};
+
+TEST(SocketPath, OptionWinsOverVariableOverSystemOverUser) {
+  Machine machine{
+      {{"GPUSHARED_SOCKET", "/a/env.sock"}, {"XDG_RUNTIME_DIR", "/run/user/7"}}, true, true};
+  EXPECT_EQ(*ServerSocketPath("/x/asked.sock", machine.Surroundings()), "/x/asked.sock");
+  EXPECT_EQ(*ClientSocketPath("/x/asked.sock", machine.Surroundings()), "/x/asked.sock");
+  EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/a/env.sock");
+  EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/a/env.sock");
+  machine.variables.erase("GPUSHARED_SOCKET");
+  EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+  EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+}
+
+TEST(SocketPath, ServerAsksWhetherItMayWriteAndClientWhetherASocketIsThere) {
+  Machine machine{{{"XDG_RUNTIME_DIR", "/run/user/7"}}, true, false};
+  EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+  EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/user/7/gpushared.sock");
+  machine.run_writable = false;
+  machine.run_socket_exists = true;
+  EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/run/user/7/gpushared.sock");
+  EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+}
+
+TEST(SocketPath, NoPlaceIsSaidInASentence) {
+  const Machine machine;
+  EXPECT_EQ(ServerSocketPath("", machine.Surroundings()).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(ClientSocketPath("", machine.Surroundings()).status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(ClientSocketPath("", machine.Surroundings()).status().message(),
+              ::testing::HasSubstr("GPUSHARED_SOCKET"));
+}
+
+TEST(SocketPath, PathThatNoSocketAddressHoldsIsRefused) {
+  const Machine machine;
+  const std::string longest(107, 'a');
+  EXPECT_TRUE(ServerSocketPath(longest, machine.Surroundings()).ok());
+  EXPECT_FALSE(ServerSocketPath(longest + "a", machine.Surroundings()).ok());
+  EXPECT_THAT(ClientSocketPath(longest + "a", machine.Surroundings()).status().message(),
+              ::testing::HasSubstr("has 108 bytes, a socket address holds 107"));
+}
+
+}  // namespace
+}  // namespace gpushared::ipc
