@@ -21,7 +21,7 @@ namespace gpushared::device {
 struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
   std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
-  OutputFunction output;               // May be empty: what kernels print is then dropped.
+  OutputFunction output = {};          // May be empty: what kernels print is then dropped.
 };
 
 // One row of the catalog.

@@ -27,13 +27,13 @@ WorkQueue::ClaimOrder WorkQueue::OrderOf(const QueuedWork& work) {
 void WorkQueue::Submit(std::unique_ptr<QueuedWork> work) {
   std::unique_lock lock(mutex_);
   work->sequence = ++sequence_;
-  const WorkHeader& header = work->header();
-  Check(works_.emplace(header.id, work.get()).second, "work on the device has a unique id");
-  Stream& stream = streams_[header.stream];
+  const StreamKey key = work->header().stream;  // Work without units ends here already.
+  Check(works_.emplace(work->header().id, work.get()).second, "work on the device has a unique id");
+  Stream& stream = streams_[key];
   stream.push_back(std::move(work));
   if (stream.size() == 1) {
     StartHead(stream, threads_);
-    if (stream.empty()) streams_.erase(header.stream);
+    if (stream.empty()) streams_.erase(key);
   }
   WakeIfAsked(lock);
 }
