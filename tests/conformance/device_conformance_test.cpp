@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which devices keep the rules: one line each. The rules are in device_*_rules.cpp.
+
+#include <utility>
+
+#include "server/device/device_catalog.h"
+#include "tests/conformance/device_suite.h"
+#include "tests/conformance/rule_kernels.h"
+#include "tests/support/fake_device.h"
+
+namespace gpushared::testing {
+namespace {
+
+ConformanceDevice Fake(std::uint32_t multiprocessors) {
+  return {.name = "fake_" + std::to_string(multiprocessors),
+          .multiprocessors = multiprocessors,
+          .create = [](const device::DeviceOptions& options, device::WakeFunction wake) {
+            FakeDeviceOptions fake;
+            fake.clock = FakeDeviceOptions::Clock::kVirtual;
+            fake.multiprocessors = options.executor_threads;
+            fake.memory_bytes = options.memory_bytes;
+            fake.kernels = RuleKernels();
+            fake.output = options.output;
+            return Result<std::unique_ptr<device::Device>>(
+                FakeDevice::Create(std::move(fake), std::move(wake)));
+          }};
+}
+
+ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessors) {
+  std::string name = id + "_" + std::to_string(multiprocessors);
+  name[name.find(':')] = '_';
+  return {.name = name,
+          .multiprocessors = multiprocessors,
+          .create = [id](const device::DeviceOptions& options, device::WakeFunction wake) {
+            return device::CreateDevice(id, options, std::move(wake));
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceConformance,
+                         ::testing::Values(Fake(1), Fake(4), Catalogued("cpu:0", 1),
+                                           Catalogued("cpu:0", 2), Catalogued("cpu:0", 4)),
+                         [](const auto& any) { return any.param.name; });
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of address ranges and mapped memory.
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "tests/conformance/device_suite.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint64_t kStep = 2 * kMebibyte;
+
+bool AllZero(const std::vector<std::byte>& bytes) {
+  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+std::vector<std::byte> Garbage(std::uint64_t bytes) {
+  std::vector<std::byte> garbage(bytes);
+  for (std::uint64_t i = 0; i < bytes; ++i) garbage[i] = static_cast<std::byte>(i * 7 + 1);
+  return garbage;
+}
+
+// Fencing masks one address word: that needs a power of two at its own multiple.
+TEST_P(DeviceConformance, RangeIsAPowerOfTwoOfAtLeast4GiBAlignedToItself) {
+  for (const std::uint64_t quota : {std::uint64_t{1}, kMebibyte, kDeviceBytes}) {
+    const TestClient client = NewClient(quota, 0);
+    EXPECT_TRUE(std::has_single_bit(client.space->range_bytes()));
+    EXPECT_GE(client.space->range_bytes(), std::uint64_t{4} << 30);
+    EXPECT_EQ(client.space->base() % client.space->range_bytes(), 0U);
+  }
+}
+
+TEST_P(DeviceConformance, RangesOfTwoClientsDoNotOverlap) {
+  const TestClient a = NewClient();
+  const TestClient b = NewClient();
+  const TestClient& low = a.space->base() < b.space->base() ? a : b;
+  const TestClient& high = &low == &a ? b : a;
+  EXPECT_LE(low.space->base() + low.space->range_bytes(), high.space->base());
+}
+
+TEST_P(DeviceConformance, FreshMemoryReadsAsZero) {
+  const TestClient client = NewClient(8 * kMebibyte, 8 * kMebibyte);
+  EXPECT_TRUE(AllZero(Read(client, 0, 8 * kMebibyte)));
+}
+
+TEST_P(DeviceConformance, MemoryOfADepartedClientReadsAsZeroForTheNext) {
+  for (int round = 0; round < 4; ++round) {
+    // The whole device, so that the next one gets the same memory.
+    const TestClient client = NewClient(kDeviceBytes, kDeviceBytes);
+    EXPECT_TRUE(AllZero(Read(client, 0, 4 * kMebibyte)));
+    EXPECT_TRUE(AllZero(Read(client, kDeviceBytes - kStep, kStep)));
+    Write(client, 0, Garbage(4 * kMebibyte));
+    Write(client, kDeviceBytes - kStep, Garbage(kStep));
+  }
+}
+
+TEST_P(DeviceConformance, MemoryGivenBackAndMappedAgainReadsAsZero) {
+  const TestClient client = NewClient(8 * kMebibyte, 8 * kMebibyte);
+  Write(client, 0, Garbage(8 * kMebibyte));
+  ASSERT_TRUE(client.space->Resize(kStep).ok());
+  ASSERT_TRUE(client.space->Resize(8 * kMebibyte).ok());
+  EXPECT_TRUE(AllZero(Read(client, kStep, 6 * kMebibyte)));
+}
+
+TEST_P(DeviceConformance, GrowingAndShrinkingKeepWhatStaysMapped) {
+  const TestClient client = NewClient(16 * kMebibyte, 4 * kMebibyte);
+  Write(client, 0, Garbage(kStep));
+  ASSERT_TRUE(client.space->Resize(16 * kMebibyte).ok());
+  EXPECT_EQ(Read(client, 0, kStep), Garbage(kStep));
+  ASSERT_TRUE(client.space->Resize(kStep).ok());
+  EXPECT_EQ(Read(client, 0, kStep), Garbage(kStep));
+}
+
+TEST_P(DeviceConformance, MappedSizeIsRoundedUpToSteps) {
+  const TestClient client = NewClient(16 * kMebibyte, 0);
+  EXPECT_EQ(client.space->Resize(0).value(), 0U);
+  EXPECT_EQ(client.space->Resize(1).value(), kStep);
+  EXPECT_EQ(client.space->Resize(kStep).value(), kStep);
+  EXPECT_EQ(client.space->Resize(kStep + 1).value(), 2 * kStep);
+  EXPECT_EQ(client.space->Resize(0).value(), 0U);
+}
+
+TEST_P(DeviceConformance, ResizeBeyondTheQuotaIsRefusedAndChangesNothing) {
+  const TestClient client = NewClient(4 * kMebibyte, 4 * kMebibyte);
+  Write(client, 0, Garbage(4 * kMebibyte));
+  for (const std::uint64_t asked : {4 * kMebibyte + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    const auto resized = client.space->Resize(asked);
+    ASSERT_FALSE(resized.ok());
+    EXPECT_EQ(resized.status().code(), StatusCode::kOutOfMemory);
+    EXPECT_NE(resized.status().message().find("quota"), std::string::npos)
+        << resized.status().message();
+  }
+  EXPECT_EQ(Read(client, 0, 4 * kMebibyte), Garbage(4 * kMebibyte));
+}
+
+TEST_P(DeviceConformance, ResizeBeyondDeviceMemoryIsRefusedAndChangesNothing) {
+  const TestClient first = NewClient(kDeviceBytes, kDeviceBytes - kStep);
+  const TestClient second = NewClient(kDeviceBytes, kStep);
+  Write(second, 0, Garbage(kStep));
+  const auto resized = second.space->Resize(2 * kStep);
+  ASSERT_FALSE(resized.ok());
+  EXPECT_EQ(resized.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(Read(second, 0, kStep), Garbage(kStep));
+}
+
+TEST_P(DeviceConformance, ShrinkingGivesMemoryToOthers) {
+  const TestClient first = NewClient(kDeviceBytes, kDeviceBytes);
+  const TestClient second = NewClient(kDeviceBytes, 0);
+  EXPECT_FALSE(second.space->Resize(kStep).ok());
+  ASSERT_TRUE(first.space->Resize(kDeviceBytes - kStep).ok());
+  EXPECT_TRUE(second.space->Resize(kStep).ok());
+}
+
+TEST_P(DeviceConformance, DestroyedSpaceReturnsAllItsMemory) {
+  for (int round = 0; round < 50; ++round) {
+    const TestClient client = NewClientWithKernels();
+    ASSERT_TRUE(client.space->Resize(16 * kMebibyte - kStep).ok());
+  }
+  const TestClient last = NewClient(kDeviceBytes, kDeviceBytes);
+  EXPECT_TRUE(AllZero(Read(last, 0, kStep)));
+}
+
+}  // namespace
+}  // namespace gpushared::testing

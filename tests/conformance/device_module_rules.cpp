@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of modules, their variables, and what kernels can reach.
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/device_suite.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::string_view kHeader = ".version 8.0\n.target sm_75\n.address_size 64\n";
+
+const device::KernelInfo* Find(const device::Module& module, std::string_view name) {
+  const auto kernels = module.kernels();
+  const auto found = std::ranges::find(kernels, name, &device::KernelInfo::name);
+  return found == kernels.end() ? nullptr : &*found;
+}
+
+TEST_P(DeviceConformance, TextThatDoesNotParseIsRefusedWithLineAndColumn) {
+  const TestClient client = NewClient();
+  const auto module =
+      Load(*client.space, std::string(kHeader) + ".visible .entry k()\n{\n  add.u32 %r1 ,, ;\n}\n");
+  ASSERT_FALSE(module.ok());
+  EXPECT_EQ(module.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(module.status().message().find("line 6"), std::string::npos)
+      << module.status().message();
+  EXPECT_NE(module.status().message().find("column"), std::string::npos);
+}
+
+TEST_P(DeviceConformance, BytesThatAreNoModuleAreRefused) {
+  const TestClient client = NewClient();
+  for (const std::string& image : {std::string(), std::string(1000, '\xff'), std::string(64, '\0'),
+                                   std::string("\x50\xed\x55\xba\x01\x00\x10\x00", 8)}) {
+    const auto module = Load(*client.space, image);
+    // Some make an empty module; none makes a kernel.
+    if (module.ok()) {
+      EXPECT_TRUE((*module)->kernels().empty());
+    }
+  }
+  EXPECT_TRUE(Load(*client.space, std::string(kHeader)).ok());
+}
+
+TEST_P(DeviceConformance, KernelsAreListedWithTheirParameterLayout) {
+  const TestClient client = NewClientWithKernels();
+  const device::KernelInfo* kernel = Find(*client.module, "odd_parameters");
+  ASSERT_NE(kernel, nullptr);
+  ASSERT_EQ(kernel->parameters.size(), 4U);
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>> expected{
+      {0, 1}, {8, 8}, {16, 2}, {20, 4}};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(kernel->parameters[i].offset, expected[i].first) << i;
+    EXPECT_EQ(kernel->parameters[i].bytes, expected[i].second) << i;
+  }
+  EXPECT_EQ(kernel->parameter_bytes, 24U);
+  EXPECT_GE(kernel->threads_per_block_max, 64U);
+  EXPECT_EQ(Find(*client.module, "reverse")->static_shared_bytes, 256U);
+  EXPECT_EQ(Find(*client.module, "mix")->unsupported, "");
+}
+
+TEST_P(DeviceConformance, ParametersArriveFromTheirOffsets) {
+  const TestClient client = NewClientWithKernels();
+  AwaitOk(Launch(client, "odd_parameters", {},
+                 Arguments::Pack(std::uint8_t{200}, client.At(64), std::uint16_t{60000},
+                                 std::uint32_t{4000000000U})));
+  EXPECT_EQ(ReadWords(client, 64, 3), (std::vector<std::uint32_t>{200, 60000, 4000000000U}));
+}
+
+TEST_P(DeviceConformance, KernelWithAMissingInstructionLoadsAndNamesIt) {
+  const TestClient client = NewClientWithKernels();
+  const device::KernelInfo* kernel = Find(*client.module, "needs_matrix_unit");
+  ASSERT_NE(kernel, nullptr);
+  EXPECT_NE(kernel->unsupported.find("mma.sync"), std::string::npos) << kernel->unsupported;
+}
+
+TEST_P(DeviceConformance, LaunchOfAKernelWithAMissingInstructionIsRefusedInItsCompletion) {
+  const TestClient client = NewClientWithKernels();
+  const device::Completion completion =
+      Await(Launch(client, "needs_matrix_unit", {}, Arguments::Pack(client.At(0))));
+  EXPECT_EQ(completion.status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(completion.status.message().find("needs_matrix_unit"), std::string::npos);
+}
+
+TEST_P(DeviceConformance, FatbinLoadsLikeItsText) {
+  const TestClient client = NewClient();
+  std::ifstream file(GPUSHARED_RULES_FATBIN, std::ios::binary);
+  const std::string image{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto module = Load(*client.space, image);
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  EXPECT_NE(Find(**module, "mix"), nullptr);
+}
+
+TEST_P(DeviceConformance, VariablesStartInitialisedAndKeepTheirValue) {
+  const TestClient client = NewClientWithKernels();
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    AwaitOk(Launch(client, "bump_variable", {}, Arguments::Pack(client.At(0))));
+    EXPECT_EQ(ReadWords(client, 0, 1)[0], 5 + i);
+  }
+  const std::vector<std::uint32_t> which{1, 3};
+  WriteWords(client, 64, which);
+  AwaitOk(Launch(client, "sum_table", {}, Arguments::Pack(client.At(0), client.At(64))));
+  EXPECT_EQ(ReadWords(client, 0, 1)[0], 3U + 7U);
+}
+
+TEST_P(DeviceConformance, EachClientHasVariablesOfItsOwn) {
+  const TestClient a = NewClientWithKernels();
+  const TestClient b = NewClientWithKernels();
+  for (int i = 0; i < 3; ++i) {
+    AwaitOk(Launch(a, "bump_variable", {}, Arguments::Pack(a.At(0))));
+  }
+  AwaitOk(Launch(b, "bump_variable", {}, Arguments::Pack(b.At(0))));
+  EXPECT_EQ(ReadWords(b, 0, 1)[0], 5U);
+}
+
+TEST_P(DeviceConformance, ReloadedModuleStartsAnew) {
+  TestClient client = NewClientWithKernels();
+  AwaitOk(Launch(client, "bump_variable", {}, Arguments::Pack(client.At(0))));
+  client.module.reset();
+  std::ifstream file(GPUSHARED_RULES_PTX, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  auto module = Load(*client.space, text);
+  ASSERT_TRUE(module.ok());
+  client.module = *module;
+  AwaitOk(Launch(client, "bump_variable", {}, Arguments::Pack(client.At(0))));
+  EXPECT_EQ(ReadWords(client, 0, 1)[0], 5U);
+}
+
+TEST_P(DeviceConformance, VariablesCountAgainstTheQuotaUntilTheModuleGoes) {
+  const TestClient client = NewClient(8 * kMebibyte, 4 * kMebibyte);
+  const std::string large =
+      std::string(kHeader) + ".visible .global .align 4 .b8 large[3000000];\n";
+  for (int round = 0; round < 3; ++round) {
+    const auto module = Load(*client.space, large);
+    ASSERT_TRUE(module.ok()) << module.status().ToString();
+    EXPECT_FALSE(client.space->Resize(8 * kMebibyte).ok());
+    const auto second = Load(*client.space, large);
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.status().code(), StatusCode::kOutOfMemory);
+  }
+  EXPECT_TRUE(client.space->Resize(8 * kMebibyte).ok());
+}
+
+TEST_P(DeviceConformance, KernelReachesNeitherUnmappedNorForeignMemory) {
+  const TestClient client = NewClientWithKernels();
+  const TestClient other = NewClientWithKernels();
+  const std::vector<std::uint32_t> secret{0x5ec2e7};
+  WriteWords(other, 0, secret);
+  for (const std::uint64_t address :
+       {other.At(0), client.At(8 * kMebibyte), client.At(8 * kMebibyte - 2), client.At(0) - 4,
+        std::uint64_t{0}, ~std::uint64_t{3}, client.At(client.space->range_bytes() - 4)}) {
+    const device::Completion write =
+        Await(Launch(client, "write_at", {}, Arguments::Pack(address, 0xbadU)));
+    EXPECT_EQ(write.status.code(), StatusCode::kKernelFault) << std::hex << address;
+    const device::Completion read =
+        Await(Launch(client, "read_at", {}, Arguments::Pack(address, client.At(64))));
+    EXPECT_EQ(read.status.code(), StatusCode::kKernelFault) << std::hex << address;
+  }
+  EXPECT_EQ(ReadWords(other, 0, 1), secret);
+  EXPECT_EQ(ReadWords(client, 64, 1)[0], 0U);
+  AwaitOk(Launch(client, "write_at", {}, Arguments::Pack(client.At(8 * kMebibyte - 4), 1U)));
+}
+
+TEST_P(DeviceConformance, MemoryGivenBackIsOutOfReach) {
+  const TestClient client = NewClientWithKernels();
+  AwaitOk(Launch(client, "write_at", {}, Arguments::Pack(client.At(6 * kMebibyte), 1U)));
+  ASSERT_TRUE(client.space->Resize(4 * kMebibyte).ok());
+  EXPECT_EQ(Await(Launch(client, "write_at", {}, Arguments::Pack(client.At(6 * kMebibyte), 1U)))
+                .status.code(),
+            StatusCode::kKernelFault);
+}
+
+TEST_P(DeviceConformance, SharedMemoryShowsNothingOfAnotherClient) {
+  const TestClient a = NewClientWithKernels();
+  const TestClient b = NewClientWithKernels();
+  constexpr std::uint32_t kWords = 4096;
+  for (const TestClient* client : {&a, &b, &a}) {
+    for (int i = 0; i < 8; ++i) {
+      AwaitOk(Launch(*client, "shared_residue", {.dynamic_shared_bytes = kWords * 4},
+                     Arguments::Pack(client->At(0), kWords, 0xfeedU)));
+      EXPECT_EQ(ReadWords(*client, 0, kWords), std::vector<std::uint32_t>(kWords, 0));
+    }
+  }
+}
+
+TEST_P(DeviceConformance, PrintedTextArrivesWithItsWork) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId first = Launch(client, "print_lines", {}, Arguments::Pack(2U));
+  const device::WorkId second = Launch(client, "print_lines", {}, Arguments::Pack(1U));
+  AwaitOk(first);
+  AwaitOk(second);
+  EXPECT_EQ(Printed(first), "line 0 of block 0\nline 1 of block 0\n");
+  EXPECT_EQ(Printed(second), "line 0 of block 0\n");
+}
+
+TEST_P(DeviceConformance, PrintedTextIsBoundedAndSaysWhenItWasCut) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId id =
+      Launch(client, "print_lines", {.grid = {4, 1, 1}}, Arguments::Pack(10000U));
+  AwaitOk(id);
+  const std::string text = Printed(id);
+  EXPECT_GE(text.size(), device::kOutputBytesMax);
+  EXPECT_LE(text.size(), device::kOutputBytesMax + 256);
+  EXPECT_NE(text.find("cut]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules that every device keeps, whatever it is made of. A further device is one
+// line in device_conformance_test.cpp.
+
+#ifndef GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
+#define GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpushared/result.h"
+
+#include "server/device/device.h"
+#include "server/device/device_catalog.h"
+
+namespace gpushared::testing {
+
+inline constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+// What every device of the suite is created with.
+inline constexpr std::uint64_t kDeviceBytes = 64 * kMebibyte;
+
+struct ConformanceDevice {
+  std::string name;
+  std::uint32_t multiprocessors = 1;
+  std::function<Result<std::unique_ptr<device::Device>>(const device::DeviceOptions&,
+                                                        device::WakeFunction)>
+      create;
+};
+
+std::ostream& operator<<(std::ostream& out, const ConformanceDevice& device);
+
+// Arguments of a kernel, each at the next offset its type allows.
+class Arguments {
+ public:
+  template <typename... Values>
+  static std::vector<std::byte> Pack(const Values&... values) {
+    std::vector<std::byte> bytes;
+    (Append(bytes, values), ...);
+    return bytes;
+  }
+
+ private:
+  template <typename Value>
+  static void Append(std::vector<std::byte>& bytes, const Value& value) {
+    const std::size_t offset =
+        (bytes.size() + alignof(Value) - 1) / alignof(Value) * alignof(Value);
+    bytes.resize(offset + sizeof(Value));
+    std::memcpy(bytes.data() + offset, &value, sizeof(Value));
+  }
+};
+
+// A space with some memory, and the suite's kernels when they were asked for.
+struct TestClient {
+  std::unique_ptr<device::Space> space;
+  std::shared_ptr<const device::Module> module;  // Declared after, so destroyed before it.
+  std::uint64_t At(std::uint64_t offset) const { return space->base() + offset; }
+};
+
+struct LaunchSpec {
+  device::Dim3 grid{1, 1, 1};
+  device::Dim3 block{64, 1, 1};
+  std::uint32_t dynamic_shared_bytes = 0;
+  device::StreamKey stream = 1;
+  std::uint8_t priority = 0;
+  std::uint64_t first_unit = 0;
+};
+
+class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
+ protected:
+  void SetUp() override { Start(kDeviceBytes); }
+  void TearDown() override;
+
+  void Start(std::uint64_t memory_bytes);
+  device::Device& gpu() { return *device_; }
+
+  // Fails the test, and returns an empty client, when the device refuses.
+  TestClient NewClient(std::uint64_t quota_bytes = 16 * kMebibyte,
+                       std::uint64_t mapped_bytes = 8 * kMebibyte);
+  // With the module of kernels/rules.cu.
+  TestClient NewClientWithKernels();
+  static Result<std::shared_ptr<const device::Module>> Load(device::Space& space,
+                                                            std::string_view text);
+  static std::uint32_t KernelNamed(const device::Module& module, std::string_view name);
+
+  // Each returns the id of what it submitted. Arguments live until TearDown.
+  device::WorkId Launch(const TestClient& client, std::string_view kernel, const LaunchSpec& spec,
+                        std::vector<std::byte> arguments);
+  device::WorkId Submit(device::CopyWork work);
+  device::WorkId Submit(device::FillWork work);
+  // A launch that occupies every multiprocessor until it is killed, ahead of all that
+  // is submitted after it. Uses the word at `offset`, which must stay zero.
+  device::WorkId Plug(const TestClient& client, std::uint64_t offset);
+
+  // Waits for that work, and keeps what else completes meanwhile.
+  device::Completion Await(device::WorkId id);
+  // Await, and the test fails unless the status is ok and nothing was stopped.
+  void AwaitOk(device::WorkId id);
+  // Ids in the order in which they were handed out, so far.
+  const std::vector<device::WorkId>& order() const { return order_; }
+  std::uint64_t wakes();
+  void WaitForWake(std::uint64_t more_than);
+
+  void Write(const TestClient& client, std::uint64_t offset, std::span<const std::byte> bytes);
+  std::vector<std::byte> Read(const TestClient& client, std::uint64_t offset, std::uint64_t bytes);
+  void WriteWords(const TestClient& client, std::uint64_t offset,
+                  std::span<const std::uint32_t> words);
+  std::vector<std::uint32_t> ReadWords(const TestClient& client, std::uint64_t offset,
+                                       std::size_t count);
+  // All text printed by that work.
+  std::string Printed(device::WorkId id);
+
+  device::WorkId next_id() { return ++last_id_; }
+
+ private:
+  void Collect();
+
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  std::uint64_t wakes_ = 0;                        // Protected by mutex_.
+  std::map<device::WorkId, std::string> printed_;  // Protected by mutex_.
+
+  device::WorkId last_id_ = 0;
+  std::map<device::WorkId, std::vector<std::byte>> arguments_;
+  std::map<device::WorkId, device::Completion> completed_;
+  std::vector<device::WorkId> order_;
+  std::unique_ptr<device::Device> device_;
+};
+
+// What kernel `mix` computes for thread `index`.
+std::uint32_t Mixed(std::uint32_t value, std::uint32_t rounds);
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of streams, stops, kills and completions.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "tests/conformance/device_suite.h"
+
+namespace gpushared::testing {
+namespace {
+
+// Where kernels of these tests put things, in bytes from the base.
+constexpr std::uint64_t kOut = 0;
+constexpr std::uint64_t kRuns = 4 * kMebibyte;
+constexpr std::uint64_t kGate = 7 * kMebibyte;  // Stays zero.
+
+void Spin(std::uint64_t turns) {
+  for (; turns > 0; --turns) asm volatile("" ::: "memory");
+}
+
+std::vector<std::byte> MixArguments(const TestClient& client, std::uint32_t rounds) {
+  return Arguments::Pack(client.At(kOut), client.At(kRuns), rounds);
+}
+
+TEST_P(DeviceConformance, EveryBlockRunsExactlyOnce) {
+  const TestClient client = NewClientWithKernels();
+  AwaitOk(Launch(client, "mix", {.grid = {777, 1, 1}}, MixArguments(client, 3)));
+  EXPECT_EQ(ReadWords(client, kRuns, 778), [] {
+    std::vector<std::uint32_t> runs(778, 1);
+    runs.back() = 0;
+    return runs;
+  }());
+  const std::vector<std::uint32_t> out = ReadWords(client, kOut, 777 * 64);
+  for (std::uint32_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], Mixed(i + 1, 3)) << i;
+}
+
+TEST_P(DeviceConformance, BlocksAndThreadsOfThreeDimensionsAreAllReached) {
+  const TestClient client = NewClientWithKernels();
+  AwaitOk(Launch(client, "coordinates", {.grid = {3, 5, 2}, .block = {5, 3, 7}},
+                 Arguments::Pack(client.At(kOut))));
+  const std::vector<std::uint32_t> out = ReadWords(client, kOut, 30 * 105);
+  for (std::uint32_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], i / 105 * 1000 + i % 105) << i;
+}
+
+TEST_P(DeviceConformance, WorkOfAStreamRunsInSubmissionOrder) {
+  const TestClient client = NewClientWithKernels();
+  constexpr std::uint32_t kCommands = 60;
+  std::vector<device::WorkId> ids;
+  for (std::uint32_t tag = 0; tag < kCommands; ++tag) {
+    // Several blocks, so that two commands that overlapped would interleave.
+    ids.push_back(Launch(client, "append", {.grid = {5, 1, 1}, .block = {1, 1, 1}},
+                         Arguments::Pack(client.At(kRuns), client.At(kOut), tag)));
+  }
+  for (const device::WorkId id : ids) AwaitOk(id);
+  const std::vector<std::uint32_t> list = ReadWords(client, kOut, std::size_t{5} * kCommands);
+  for (std::uint32_t i = 0; i < list.size(); ++i) ASSERT_EQ(list[i], i / 5) << i;
+  EXPECT_TRUE(std::ranges::equal(std::span(order()).first(kCommands), ids));
+}
+
+TEST_P(DeviceConformance, CopyAndLaunchOfAStreamSeeEachOther) {
+  const TestClient client = NewClientWithKernels();
+  std::vector<std::uint32_t> host(64 * 1024);
+  std::iota(host.begin(), host.end(), 0U);
+  const std::vector<std::uint32_t> before = host;
+  device::CopyWork copy;
+  copy.space = client.space.get();
+  copy.stream = 1;
+  copy.direction = device::CopyWork::Direction::kHostToDevice;
+  copy.host = reinterpret_cast<std::byte*>(host.data());
+  copy.destination = client.At(kOut);
+  copy.width_bytes = host.size() * 4;
+  Submit(copy);
+  Launch(client, "reverse", {.grid = {1024, 1, 1}}, Arguments::Pack(client.At(kOut)));
+  copy.direction = device::CopyWork::Direction::kDeviceToHost;
+  copy.source = client.At(kOut);
+  AwaitOk(Submit(copy));
+  for (std::uint32_t i = 0; i < host.size(); ++i) {
+    ASSERT_EQ(host[i], before[i / 64 * 64 + 63 - i % 64]) << i;
+  }
+}
+
+TEST_P(DeviceConformance, AllStreamsOfAllClientsProgress) {
+  const TestClient a = NewClientWithKernels();
+  const TestClient b = NewClientWithKernels();
+  std::vector<device::WorkId> ids;
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    for (const TestClient* client : {&a, &b}) {
+      const device::StreamKey stream = (client == &a ? 10U : 20U) + i % 4;
+      ids.push_back(Launch(*client, "append",
+                           {.grid = {2, 1, 1}, .block = {1, 1, 1}, .stream = stream},
+                           Arguments::Pack(client->At(kRuns), client->At(kOut), i)));
+    }
+  }
+  for (const device::WorkId id : ids) AwaitOk(id);
+  EXPECT_EQ(ReadWords(a, kRuns, 1)[0], 80U);
+  EXPECT_EQ(ReadWords(b, kRuns, 1)[0], 80U);
+}
+
+// The prefix is what makes a stopped launch resumable: no block twice, none left out.
+TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameResult) {
+  const TestClient client = NewClientWithKernels();
+  std::mt19937 random(2024);
+  constexpr std::uint32_t kBlocks = 1000;
+  constexpr std::uint32_t kRounds = 40;
+  int partial = 0;
+  for (std::uint32_t round = 1; round <= 8; ++round) {
+    LaunchSpec spec{.grid = {kBlocks, 1, 1}};
+    bool is_stopped = true;
+    // Later and later, so that the launch gets to its end at last.
+    for (std::uint64_t turns = 100000; is_stopped; turns *= 2) {
+      const device::WorkId id = Launch(client, "mix", spec, MixArguments(client, kRounds));
+      Spin(random() % turns);
+      gpu().RequestStop(id);
+      const device::Completion completion = Await(id);
+      is_stopped = completion.stopped;
+      ASSERT_TRUE(completion.status.ok()) << completion.status.ToString();
+      ASSERT_GE(completion.units_done, spec.first_unit);
+      ASSERT_EQ(completion.stopped, completion.units_done < kBlocks);
+      const std::vector<std::uint32_t> runs = ReadWords(client, kRuns, kBlocks);
+      for (std::uint32_t i = 0; i < kBlocks; ++i) {
+        ASSERT_EQ(runs[i], i < completion.units_done ? round : round - 1)
+            << "block " << i << " of " << completion.units_done;
+      }
+      if (is_stopped && completion.units_done > spec.first_unit) ++partial;
+      spec.first_unit = completion.units_done;
+    }
+    const std::vector<std::uint32_t> out = ReadWords(client, kOut, kBlocks * 64);
+    for (std::uint32_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], Mixed(i + 1, kRounds));
+  }
+  EXPECT_GT(partial, 0) << "no stop came while the launch ran: this test saw nothing";
+}
+
+TEST_P(DeviceConformance, WorkStoppedBeforeItsTurnRunsNothing) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId plug = Plug(client, kGate);
+  const device::WorkId waiting =
+      Launch(client, "mix", {.grid = {10, 1, 1}}, MixArguments(client, 1));
+  const device::WorkId behind =
+      Launch(client, "mix", {.grid = {10, 1, 1}}, MixArguments(client, 1));
+  gpu().RequestStop(behind);
+  gpu().RequestStop(waiting);
+  gpu().RequestKill(plug);
+  for (const device::WorkId id : {waiting, behind}) {
+    const device::Completion completion = Await(id);
+    EXPECT_TRUE(completion.status.ok());
+    EXPECT_TRUE(completion.stopped);
+    EXPECT_EQ(completion.units_done, 0U);
+  }
+  EXPECT_EQ(ReadWords(client, kRuns, 10), std::vector<std::uint32_t>(10, 0));
+  Await(plug);
+}
+
+TEST_P(DeviceConformance, StreamGoesOnBehindStoppedWork) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId plug = Plug(client, kGate);
+  const device::WorkId stopped =
+      Launch(client, "mix", {.grid = {10, 1, 1}}, MixArguments(client, 1));
+  const device::WorkId next = Launch(client, "mix", {.grid = {10, 1, 1}}, MixArguments(client, 1));
+  gpu().RequestStop(stopped);
+  gpu().RequestKill(plug);
+  EXPECT_TRUE(Await(stopped).stopped);
+  AwaitOk(next);
+  EXPECT_EQ(ReadWords(client, kRuns, 10), std::vector<std::uint32_t>(10, 1));
+  Await(plug);
+}
+
+TEST_P(DeviceConformance, WorkThatResumesAtItsEndCompletesWithoutRunning) {
+  const TestClient client = NewClientWithKernels();
+  const device::Completion completion =
+      Await(Launch(client, "mix", {.grid = {10, 1, 1}, .first_unit = 10}, MixArguments(client, 1)));
+  EXPECT_TRUE(completion.status.ok());
+  EXPECT_FALSE(completion.stopped);
+  EXPECT_EQ(completion.units_done, 10U);
+  EXPECT_EQ(ReadWords(client, kRuns, 10), std::vector<std::uint32_t>(10, 0));
+}
+
+TEST_P(DeviceConformance, EveryWorkCompletesExactlyOnceWhateverIsAskedOfIt) {
+  const TestClient client = NewClientWithKernels();
+  std::mt19937 random(99);
+  std::vector<device::WorkId> ids;
+  for (int i = 0; i < 300; ++i) {
+    ids.push_back(Launch(client, "mix",
+                         {.grid = {static_cast<std::uint32_t>(1 + random() % 20), 1, 1},
+                          .stream = random() % 7,
+                          .priority = static_cast<std::uint8_t>(random() % 3)},
+                         MixArguments(client, 1)));
+    // Also ids that have completed, and again the same.
+    if (random() % 2 == 0) gpu().RequestStop(ids[random() % ids.size()]);
+    if (random() % 8 == 0) gpu().RequestKill(ids[random() % ids.size()]);
+  }
+  for (const device::WorkId id : ids) {
+    const device::Completion completion = Await(id);
+    EXPECT_TRUE(completion.status.ok() || completion.status.code() == StatusCode::kCancelled)
+        << completion.status.ToString();
+  }
+  // Await has counted each; a second completion would have failed the test.
+  AwaitOk(Launch(client, "mix", {}, MixArguments(client, 1)));
+}
+
+TEST_P(DeviceConformance, RequestsForUnknownWorkAreIgnored) {
+  const TestClient client = NewClientWithKernels();
+  gpu().RequestStop(123456789);
+  gpu().RequestKill(123456789);
+  const device::WorkId done = Launch(client, "mix", {}, MixArguments(client, 1));
+  AwaitOk(done);
+  gpu().RequestStop(done);
+  gpu().RequestKill(done);
+  AwaitOk(Launch(client, "mix", {}, MixArguments(client, 1)));
+}
+
+TEST_P(DeviceConformance, HigherPriorityIsServedFirstWhereThereIsAChoice) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId plug = Plug(client, kGate);
+  const device::WorkId low = Launch(
+      client, "mix", {.grid = {3000, 1, 1}, .stream = 1, .priority = 1}, MixArguments(client, 20));
+  const device::WorkId high =
+      Launch(client, "append", {.grid = {1, 1, 1}, .stream = 2, .priority = 2},
+             Arguments::Pack(client.At(kGate + 64), client.At(kGate + 128), 1U));
+  gpu().RequestKill(plug);
+  AwaitOk(low);
+  AwaitOk(high);
+  const auto position = [this](device::WorkId id) { return std::ranges::find(order(), id); };
+  EXPECT_LT(position(high), position(low));
+  Await(plug);
+}
+
+TEST_P(DeviceConformance, OlderWorkIsServedFirstInsideAPriority) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId plug = Plug(client, kGate);
+  const device::WorkId older =
+      Launch(client, "append", {.grid = {1, 1, 1}, .stream = 9},
+             Arguments::Pack(client.At(kGate + 64), client.At(kGate + 128), 1U));
+  const device::WorkId younger =
+      Launch(client, "mix", {.grid = {3000, 1, 1}, .stream = 1}, MixArguments(client, 20));
+  gpu().RequestKill(plug);
+  AwaitOk(younger);
+  AwaitOk(older);
+  const auto position = [this](device::WorkId id) { return std::ranges::find(order(), id); };
+  EXPECT_LT(position(older), position(younger));
+  Await(plug);
+}
+
+TEST_P(DeviceConformance, KillEndsAnEndlessKernel) {
+  const TestClient client = NewClientWithKernels();
+  for (int round = 0; round < 5; ++round) {
+    const device::WorkId endless =
+        Launch(client, "spin_for_ever", {.grid = {100, 1, 1}}, Arguments::Pack(client.At(kGate)));
+    Spin(20000U * static_cast<std::uint64_t>(round));
+    gpu().RequestKill(endless);
+    EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
+  }
+  AwaitOk(Launch(client, "mix", {}, MixArguments(client, 1)));
+}
+
+TEST_P(DeviceConformance, WorkKilledBeforeItsTurnNeverRuns) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId plug = Plug(client, kGate);
+  const device::WorkId killed =
+      Launch(client, "mix", {.grid = {10, 1, 1}}, MixArguments(client, 1));
+  gpu().RequestKill(killed);
+  gpu().RequestKill(plug);
+  EXPECT_EQ(Await(killed).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(Await(plug).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(ReadWords(client, kRuns, 10), std::vector<std::uint32_t>(10, 0));
+}
+
+TEST_P(DeviceConformance, FaultEndsItsWorkAndNothingElse) {
+  const TestClient bad = NewClientWithKernels();
+  const TestClient good = NewClientWithKernels();
+  std::vector<device::WorkId> faulty;
+  std::vector<device::WorkId> fine;
+  for (int i = 0; i < 10; ++i) {
+    faulty.push_back(Launch(bad, "fault_in_block", {.grid = {50, 1, 1}, .stream = 1},
+                            Arguments::Pack(bad.At(kRuns), 25U, std::uint64_t{0x1000})));
+    fine.push_back(Launch(good, "mix", {.grid = {50, 1, 1}, .stream = 2}, MixArguments(good, 3)));
+  }
+  for (const device::WorkId id : faulty) {
+    EXPECT_EQ(Await(id).status.code(), StatusCode::kKernelFault);
+  }
+  for (const device::WorkId id : fine) AwaitOk(id);
+  EXPECT_EQ(ReadWords(good, kRuns, 50), std::vector<std::uint32_t>(50, 10));
+  // The client whose kernel faulted is not lost either.
+  AwaitOk(Launch(bad, "mix", {}, MixArguments(bad, 1)));
+}
+
+TEST_P(DeviceConformance, FaultNamesKernelBlockThreadLineAndAddress) {
+  const TestClient client = NewClientWithKernels();
+  const std::uint64_t beyond = client.At(8 * kMebibyte);
+  const device::Completion completion =
+      Await(Launch(client, "fault_in_block", {.grid = {9, 1, 1}},
+                   Arguments::Pack(client.At(kRuns), 7U, beyond)));
+  ASSERT_EQ(completion.status.code(), StatusCode::kKernelFault);
+  EXPECT_FALSE(completion.stopped);
+  const std::string& text = completion.status.message();
+  for (const char* part :
+       {"fault_in_block", "block (7,0,0)", "thread (0,0,0)", "line ", "address"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+  }
+}
+
+// A waiting thread is woken when there is something to take, and not for every piece.
+TEST_P(DeviceConformance, OneWakePerEmptyingIsEnough) {
+  const TestClient client = NewClientWithKernels();
+  std::array<device::Completion, 8> out;
+  ASSERT_EQ(gpu().TakeCompletions(out), 0U);
+  const std::uint64_t before = wakes();
+  for (int i = 0; i < 5; ++i) Launch(client, "mix", {.grid = {3, 1, 1}}, MixArguments(client, 1));
+  // Another five after the wake, and no call in between: no further wake may come.
+  WaitForWake(before);
+  for (int i = 0; i < 5; ++i) Launch(client, "mix", {.grid = {3, 1, 1}}, MixArguments(client, 1));
+  std::size_t taken = 0;
+  std::size_t calls = 0;
+  while (taken < 10) {
+    const std::uint64_t seen = wakes();
+    ++calls;
+    const std::size_t count = gpu().TakeCompletions(out);
+    taken += count;
+    if (taken < 10 && count < out.size()) WaitForWake(seen);
+  }
+  EXPECT_LE(wakes() - before, calls);
+}
+
+TEST_P(DeviceConformance, TimesOfACompletionAreInOrder) {
+  const TestClient client = NewClientWithKernels();
+  const device::WorkId first =
+      Launch(client, "mix", {.grid = {100, 1, 1}}, MixArguments(client, 10));
+  const device::WorkId second =
+      Launch(client, "mix", {.grid = {100, 1, 1}}, MixArguments(client, 10));
+  const device::Completion a = Await(first);
+  const device::Completion b = Await(second);
+  EXPECT_LT(a.started, a.ended);
+  EXPECT_LE(a.ended, b.started) << "work of one stream overlapped";
+  EXPECT_LT(b.started, b.ended);
+}
+
+}  // namespace
+}  // namespace gpushared::testing
