@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cpu/address_range.h"
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::device {
+namespace {
+
+constexpr std::uint64_t kTotal = std::uint64_t{64} << 20;
+
+std::byte* Pointer(std::uint64_t address) {
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+}
+
+std::unique_ptr<AddressRange> Reserve(std::uint64_t quota,
+                                      const std::shared_ptr<MemoryBudget>& budget) {
+  auto range = AddressRange::Reserve(quota, budget);
+  EXPECT_TRUE(range.ok()) << range.status().ToString();
+  return std::move(*range);
+}
+
+TEST(MemoryBudget, GivesNoMoreThanItHas) {
+  MemoryBudget budget(100);
+  EXPECT_TRUE(budget.TryTake(60));
+  EXPECT_FALSE(budget.TryTake(41));
+  EXPECT_FALSE(budget.TryTake(~std::uint64_t{0}));
+  EXPECT_TRUE(budget.TryTake(40));
+  EXPECT_EQ(budget.free_bytes(), 0U);
+  budget.Return(100);
+  EXPECT_EQ(budget.free_bytes(), 100U);
+}
+
+TEST(AddressRange, RangeGrowsWithTheQuota) {
+  const auto budget = std::make_shared<MemoryBudget>(std::uint64_t{6} << 30);
+  EXPECT_EQ(Reserve(kTotal, budget)->bytes(), std::uint64_t{4} << 30);
+  // The module area has to fit beside the quota.
+  EXPECT_EQ(Reserve(std::uint64_t{4} << 30, budget)->bytes(), std::uint64_t{8} << 30);
+  EXPECT_EQ(Reserve(~std::uint64_t{0}, budget)->bytes(), std::uint64_t{8} << 30);
+}
+
+TEST(AddressRange, ModuleBlocksLieAtTheTopAndDoNotOverlap) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto range = Reserve(kTotal, budget);
+  const auto a = range->TakeModuleBlock(100).value();
+  const auto b = range->TakeModuleBlock(5000).value();
+  EXPECT_EQ(a.address, range->module_base());
+  EXPECT_EQ(a.bytes, kPageBytes);
+  EXPECT_EQ(b.address, a.address + a.bytes);
+  EXPECT_EQ(b.bytes, 2 * kPageBytes);
+  EXPECT_EQ(budget->free_bytes(), kTotal - 3 * kPageBytes);
+  EXPECT_FALSE(range->IsMapped(a.address, 1));
+}
+
+TEST(AddressRange, FreedModuleBlockIsFoundAgainAndReadsAsZero) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto range = Reserve(kTotal, budget);
+  const auto a = range->TakeModuleBlock(kPageBytes).value();
+  const auto b = range->TakeModuleBlock(kPageBytes).value();
+  std::memset(Pointer(a.address), 1, a.bytes);
+  range->ReturnModuleBlock(a);
+  // A kernel that still holds the address may write once more.
+  std::memset(Pointer(a.address), 2, a.bytes);
+  const auto wide = range->TakeModuleBlock(2 * kPageBytes).value();
+  EXPECT_GT(wide.address, b.address) << "two pages do not fit into the hole of one";
+  const auto again = range->TakeModuleBlock(1).value();
+  EXPECT_EQ(again.address, a.address);
+  EXPECT_EQ(*Pointer(again.address), std::byte{0});
+}
+
+TEST(AddressRange, ModuleBlockBeyondAreaQuotaOrBudgetIsRefused) {
+  const auto budget = std::make_shared<MemoryBudget>(std::uint64_t{2} << 30);
+  const auto range = Reserve(std::uint64_t{1} << 30, budget);
+  EXPECT_EQ(range->TakeModuleBlock(kModuleAreaBytes + 1).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(range->TakeModuleBlock(~std::uint64_t{0}).status().code(), StatusCode::kOutOfMemory);
+  const auto small = Reserve(kPageBytes, budget);
+  EXPECT_EQ(small->TakeModuleBlock(kPageBytes + 1).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_TRUE(small->TakeModuleBlock(kPageBytes).ok());
+  EXPECT_EQ(budget->free_bytes(), (std::uint64_t{2} << 30) - kPageBytes);
+}
+
+TEST(AddressRange, EverythingGoesBackWithTheRange) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  {
+    const auto range = Reserve(kTotal, budget);
+    ASSERT_TRUE(range->Resize(kTotal / 2).ok());
+    ASSERT_TRUE(range->TakeModuleBlock(12345).ok());
+    EXPECT_LT(budget->free_bytes(), kTotal);
+  }
+  EXPECT_EQ(budget->free_bytes(), kTotal);
+}
+
+// A kernel that breaks the rules may run while its client shrinks; that must end
+// neither the process nor the promise that fresh memory is zero.
+TEST(AddressRange, WriteToReturnedMemoryNeitherCrashesNorShowsUpLater) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto range = Reserve(kTotal, budget);
+  ASSERT_TRUE(range->Resize(4 * kMapStepBytes).ok());
+  ASSERT_TRUE(range->Resize(kMapStepBytes).ok());
+  std::memset(Pointer(range->base() + 2 * kMapStepBytes), 9, kMapStepBytes);
+  ASSERT_TRUE(range->Resize(4 * kMapStepBytes).ok());
+  EXPECT_EQ(*Pointer(range->base() + 2 * kMapStepBytes), std::byte{0});
+}
+
+TEST(AddressRange, IsMappedSeesEveryWayOut) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto range = Reserve(kTotal, budget);
+  ASSERT_TRUE(range->Resize(kMapStepBytes).ok());
+  const std::uint64_t base = range->base();
+  EXPECT_TRUE(range->IsMapped(base, kMapStepBytes));
+  EXPECT_TRUE(range->IsMapped(base + kMapStepBytes, 0));
+  EXPECT_FALSE(range->IsMapped(base, kMapStepBytes + 1));
+  EXPECT_FALSE(range->IsMapped(base - 1, 1));
+  EXPECT_FALSE(range->IsMapped(base - 1, 2));
+  EXPECT_FALSE(range->IsMapped(base + 1, ~std::uint64_t{0}));
+  EXPECT_FALSE(range->IsMapped(base + kMapStepBytes, 1));
+}
+
+// Tenants' data belongs neither in a core dump (dd) nor in a child (dc).
+TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto range = Reserve(kTotal, budget);
+  ASSERT_TRUE(range->Resize(kMapStepBytes).ok());
+  std::ifstream maps("/proc/self/smaps");
+  char start[32];
+  std::snprintf(start, sizeof(start), "%lx-", static_cast<unsigned long>(range->base()));
+  bool is_ours = false;
+  bool was_found = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with(start)) is_ours = true;
+    if (!is_ours || !line.starts_with("VmFlags:")) continue;
+    EXPECT_NE(line.find(" dd"), std::string::npos) << line;
+    EXPECT_NE(line.find(" dc"), std::string::npos) << line;
+    was_found = true;
+    break;
+  }
+  // gVisor and some containers show no flags; then there is nothing to compare.
+  if (!was_found) GTEST_SKIP() << "this system shows no mapping flags";
+}
+
+}  // namespace
+}  // namespace gpushared::device
