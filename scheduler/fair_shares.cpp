@@ -2,6 +2,8 @@
 #include "scheduler/fair_shares.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 namespace gpushared::scheduler {
 
@@ -24,7 +26,7 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight) {
     account.remainder = 0;
     Enter(account);
   }
-  UpdateKey(account);
+  Refresh(account);
 }
 
 void FairShares::Remove(ClientId client) {
@@ -32,6 +34,8 @@ void FairShares::Remove(ClientId client) {
   Leave(account);
   account.ready = false;
   account.running = 0;
+  account.stoppable = 0;
+  Refresh(account);
   OnAsleep(account);
   accounts_.Remove(client);
 }
@@ -43,16 +47,17 @@ void FairShares::OnReady(ClientId client) {
   if (account.running == 0 && account.used < level.clock) {
     account.used = level.clock;
     account.remainder = 0;
-    UpdateKey(account);
   }
   account.ready = true;
   ++level.ready;
+  Refresh(account);
 }
 
 void FairShares::OnIdle(ClientId client) {
   Account& account = accounts_.At(client);
   account.ready = false;
   --levels_[account.level].ready;
+  Refresh(account);
   if (account.running == 0) OnAsleep(account);
 }
 
@@ -67,7 +72,7 @@ void FairShares::OnStarted(ClientId client, const Head& head, TimePoint now) {
     ++level.stoppable;
   }
   account.pending_ns += PendingOf(head.predicted, head.stoppable);
-  UpdateKey(account);
+  Refresh(account);
 }
 
 void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
@@ -84,30 +89,31 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   const std::int64_t scaled = ended.held.count() * kVirtualScale + account.remainder;
   account.used += scaled / account.weight;
   account.remainder = scaled % account.weight;
-  UpdateKey(account);
+  Refresh(account);
   if (!account.ready && account.running == 0) OnAsleep(account);
 }
 
 Decision FairShares::Pick(Level level, TimePoint now) {
   const Front front = Scan(level);
-  if (front.best == nullptr) return Decision::Wait();
+  if (front.best_key == kNobody) return Decision::Wait();
+  // Among equals the lower number, so that a run can be replayed.
+  const bool is_tie = front.second_key == front.best_key;
+  const Item& best = is_tie ? LowestWith(level, front.best_key) : *front.best;
+  if (levels_[level].stoppable == 0) return Decision::Run(best.client);
+  // Most of the time no slice is over yet, and nobody needs to be looked at.
+  const TimePoint first_slice_end = front.stoppable_since + slice_;
+  if (first_slice_end > now) return Decision::Run(best.client, first_slice_end);
+
   std::optional<TimePoint> reconsider_at;
-  if (levels_[level].stoppable > 0) {
-    for (Item& item : accounts_) {
-      Account& account = item.value;
-      if (account.level != level || account.stoppable == 0) continue;
-      const Item* const rival = front.best == &item ? front.second : front.best;
-      if (rival == nullptr) continue;
-      const TimePoint due = OvertakenAt(account, rival->value);
-      if (due <= now) {
-        levels_[level].stoppable -= account.stoppable;
-        account.stoppable = 0;
-        return Decision::Stop(item.client);
-      }
-      if (!reconsider_at || due < *reconsider_at) reconsider_at = due;
-    }
+  for (Item& item : accounts_) {
+    if (item.value.level != level || item.value.stoppable == 0) continue;
+    const std::int64_t rival_key = &item == &best ? front.second_key : front.best_key;
+    if (rival_key == kNobody) continue;
+    const TimePoint due = OvertakenAt(item.value, rival_key);
+    if (due <= now) return Stop(item);
+    if (!reconsider_at || due < *reconsider_at) reconsider_at = due;
   }
-  return Decision::Run(front.best->client, reconsider_at);
+  return Decision::Run(best.client, reconsider_at);
 }
 
 Decision FairShares::StopOne(Level level) {
@@ -117,16 +123,14 @@ Decision FairShares::StopOne(Level level) {
     if (first == nullptr || item.client < first->client) first = &item;
   }
   Check(first != nullptr, "a level without a stoppable command was to be stopped");
-  levels_[level].stoppable -= first->value.stoppable;
-  first->value.stoppable = 0;
-  return Decision::Stop(first->client);
+  return Stop(*first);
 }
 
-bool FairShares::IsBehind(const Item& left, const Item* right) {
-  if (right == nullptr || left.value.key != right->value.key) {
-    return right == nullptr || left.value.key < right->value.key;
-  }
-  return left.client < right->client;  // So that a run can be replayed.
+Decision FairShares::Stop(Item& item) {
+  levels_[item.value.level].stoppable -= item.value.stoppable;
+  item.value.stoppable = 0;
+  Refresh(item.value);
+  return Decision::Stop(item.client);
 }
 
 std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
@@ -134,28 +138,39 @@ std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
   return (stoppable ? std::min(predicted, slice_) : predicted).count();
 }
 
-void FairShares::UpdateKey(Account& account) {
-  account.key = account.used + account.pending_ns * kVirtualScale / account.weight;
+void FairShares::Refresh(Account& account) {
+  const std::int64_t key = account.used + account.pending_ns * kVirtualScale / account.weight;
+  account.ready_key = account.ready ? key : kNobody;
+  account.active_used = account.ready || account.running > 0 ? account.used : kNobody;
+  account.stoppable_since = account.stoppable > 0 ? account.uncharged_since : TimePoint::max();
 }
 
 FairShares::Front FairShares::Scan(Level level) {
+  // The hot loop of a decision: minima only, which compile to no branches.
   Front front;
-  std::optional<std::int64_t> furthest_behind;
+  std::int64_t furthest_behind = kNobody;
   for (const Item& item : accounts_) {
     const Account& account = item.value;
-    if (account.level != level || (!account.ready && account.running == 0)) continue;
-    furthest_behind = std::min(furthest_behind.value_or(account.used), account.used);
-    if (!account.ready) continue;
-    if (IsBehind(item, front.best)) {
-      front.second = front.best;
-      front.best = &item;
-    } else if (IsBehind(item, front.second)) {
-      front.second = &item;
-    }
+    if (account.level != level) continue;
+    furthest_behind = std::min(furthest_behind, account.active_used);
+    front.second_key = std::min(front.second_key, std::max(front.best_key, account.ready_key));
+    front.best = account.ready_key < front.best_key ? &item : front.best;
+    front.best_key = std::min(front.best_key, account.ready_key);
+    front.stoppable_since = std::min(front.stoppable_since, account.stoppable_since);
   }
   LevelState& state = levels_[level];
-  if (furthest_behind) state.clock = std::max(state.clock, *furthest_behind);
+  if (furthest_behind != kNobody) state.clock = std::max(state.clock, furthest_behind);
   return front;
+}
+
+const FairShares::Item& FairShares::LowestWith(Level level, std::int64_t key) const {
+  const Item* first = nullptr;
+  for (const Item& item : accounts_) {
+    if (item.value.ready_key != key || item.value.level != level) continue;
+    if (first == nullptr || item.client < first->client) first = &item;
+  }
+  Check(first != nullptr, "the client furthest behind has vanished");
+  return *first;
 }
 
 void FairShares::OnAsleep(const Account& account) {
@@ -182,12 +197,12 @@ void FairShares::Leave(const Account& account) {
   level.stoppable -= account.stoppable;
 }
 
-TimePoint FairShares::OvertakenAt(const Account& account, const Account& rival) const {
+TimePoint FairShares::OvertakenAt(const Account& account, std::int64_t rival_key) const {
   Duration overtaken = Duration::zero();
-  if (rival.key > account.used) {
-    // Rounded up, and bounded so that a far-away moment stays a representable one.
-    const std::int64_t ahead = std::min(rival.key - account.used,
-                                        kCommandTimeMax.count() * kVirtualScale / account.weight);
+  if (rival_key > account.used) {
+    // Rounded up, and bounded so that the product stays within 64 bits.
+    constexpr std::int64_t kAheadMax = std::numeric_limits<std::int64_t>::max() / kWeightMax;
+    const std::int64_t ahead = std::min(rival_key - account.used, kAheadMax);
     overtaken = Duration((ahead * account.weight) / kVirtualScale + 1);
   }
   return account.uncharged_since + std::max<Duration>(slice_, overtaken);

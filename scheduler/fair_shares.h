@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <limits>
 
 #include "scheduler/client_table.h"
 #include "scheduler/policy.h"
@@ -55,10 +55,16 @@ class FairShares {
   // order short commands of heavy clients, and good for four years of device time.
   static constexpr std::int64_t kVirtualScale = 64;
 
+  static constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
+
   struct Account {
-    std::int64_t key = 0;  // What clients are ordered by: used, plus what is on the device.
-    bool ready = false;
+    // What a scan reads, so that it needs no case distinctions; set by Refresh.
+    std::int64_t ready_key = kNobody;              // The key, if ready.
+    std::int64_t active_used = kNobody;            // Virtual time, if ready or running.
+    TimePoint stoppable_since = TimePoint::max();  // uncharged_since, if it can be stopped.
+
     std::uint8_t level = 0;
+    bool ready = false;
     std::uint32_t running = 0;
     std::uint32_t stoppable = 0;
     std::uint32_t weight = 1;
@@ -73,20 +79,26 @@ class FairShares {
   };
   using Item = ClientTable<Account>::Item;
   struct Front {
-    const Item* best = nullptr;    // Ready, furthest behind.
-    const Item* second = nullptr;  // The next one.
+    // Smallest and second smallest among the ready. Keys are virtual time used plus what
+    // is on the device, and what clients are ordered by.
+    const Item* best = nullptr;
+    std::int64_t best_key = kNobody;
+    std::int64_t second_key = kNobody;
+    TimePoint stoppable_since = TimePoint::max();  // Earliest.
   };
 
-  static bool IsBehind(const Item& left, const Item* right);
+  // After every change of an account.
+  static void Refresh(Account& account);
   std::int64_t PendingOf(Duration predicted, bool stoppable) const;
-  static void UpdateKey(Account& account);
   // Leaves the level's clock at its active client furthest behind.
   Front Scan(Level level);
+  const Item& LowestWith(Level level, std::int64_t key) const;
   void OnAsleep(const Account& account);
   void Enter(Account& account);
   void Leave(const Account& account);
-  // When `rival` gets ahead of what `account` will have used if it goes on.
-  TimePoint OvertakenAt(const Account& account, const Account& rival) const;
+  // When a rival of that key gets ahead of what `account` will have used if it goes on.
+  TimePoint OvertakenAt(const Account& account, std::int64_t rival_key) const;
+  Decision Stop(Item& item);
 
   const Duration slice_;
   ClientTable<Account> accounts_;

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a decision costs with 64 clients that have 10,000 commands queued each.
+//
+// A turn is what the worker does per command: one completes, the lane decides and
+// submits the next one, a new one is queued. Each call is timed on its own; the cost of
+// reading the clock is a row of its own and contained in all others. Allocations are
+// counted by a replaced operator new.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <new>
+#include <string>
+
+#include "scheduler/device_lane.h"
+#include "scheduler/policy_catalog.h"
+#include "tests/bench/report.h"
+
+namespace {
+
+std::uint64_t allocation_count = 0;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  ++allocation_count;
+  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using scheduler::ClientId;
+using scheduler::Duration;
+using scheduler::TimePoint;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kClients = 64;
+constexpr std::uint64_t kQueuedPerClient = 10'000;
+constexpr int kWarmUpTurns = 20'000;
+constexpr int kTurns = 200'000;
+
+// A ring of what is in flight, oldest first; no allocation while turns are measured.
+class InFlightRing {
+ public:
+  void Push(std::uint64_t command) { slots_[end_++ % slots_.size()] = command; }
+  std::uint64_t Pop() { return slots_[begin_++ % slots_.size()]; }
+  bool empty() const { return begin_ == end_; }
+
+ private:
+  std::array<std::uint64_t, 256> slots_{};
+  std::size_t begin_ = 0, end_ = 0;
+};
+
+// The samples of one call; room for all of them is there before the first.
+struct Timings {
+  std::array<Samples, 3> rows;  // Completion, decision, enqueue.
+};
+
+class Load {
+ public:
+  explicit Load(const scheduler::PolicyEntry& entry)
+      : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}) {
+    for (std::uint64_t client = 1; client <= kClients; ++client) {
+      const auto kind = static_cast<scheduler::SchedulingClass>(client % 3);
+      const auto weight = static_cast<std::uint32_t>(1 + client * 13 % 1000);
+      lane_.AddClient(ClientId{client}, {.scheduling_class = kind, .weight = weight}, now_);
+      for (std::uint64_t i = 0; i < kQueuedPerClient; ++i) Enqueue(ClientId{client});
+    }
+  }
+
+  void Turn(Timings* timings) {
+    now_ += 3us;
+    const auto start = Clock::now();
+    if (!in_flight_.empty()) lane_.OnCompleted(in_flight_.Pop(), now_);
+    const auto completed = Clock::now();
+    const auto action = lane_.Next(now_);
+    const auto decided = Clock::now();
+    if (!action || action->kind != scheduler::Action::Kind::kSubmit) return;
+    in_flight_.Push(action->command);
+    const auto before_enqueue = Clock::now();
+    Enqueue(action->client);
+    const auto enqueued = Clock::now();
+    if (timings == nullptr) return;
+    timings->rows[0].Add(completed - start);
+    timings->rows[1].Add(decided - completed);
+    timings->rows[2].Add(enqueued - before_enqueue);
+  }
+
+  // Brings as many commands onto the device as it takes, so that decisions are made
+  // with a full one.
+  void Fill() {
+    while (const auto action = lane_.Next(now_)) {
+      if (action->kind != scheduler::Action::Kind::kSubmit) continue;
+      in_flight_.Push(action->command);
+      Enqueue(action->client);
+    }
+  }
+
+ private:
+  void Enqueue(ClientId client) {
+    ++last_command_;
+    const Duration predicted = 1us + Duration(last_command_ % 5'000);
+    lane_.Enqueue(client, {last_command_, predicted, last_command_ % 4 == 0}, now_);
+  }
+
+  scheduler::DeviceLane lane_;
+  InFlightRing in_flight_;
+  TimePoint now_{};
+  std::uint64_t last_command_ = 0;
+};
+
+void Measure(const scheduler::PolicyEntry& entry, Report& report) {
+  Load load(entry);
+  load.Fill();
+  for (int turn = 0; turn < kWarmUpTurns; ++turn) load.Turn(nullptr);
+
+  const std::uint64_t before = allocation_count;
+  const auto start = Clock::now();
+  for (int turn = 0; turn < kTurns; ++turn) load.Turn(nullptr);
+  const std::chrono::duration<double> whole = Clock::now() - start;
+  const std::uint64_t allocations = allocation_count - before;
+
+  Timings timings;
+  for (int turn = 0; turn < kTurns; ++turn) load.Turn(&timings);
+  const std::string name(entry.name);
+  report.Add(name + " decision", timings.rows[1]);
+  report.Add(name + " completion", timings.rows[0]);
+  report.Add(name + " enqueue", timings.rows[2]);
+  report.AddValue(name + " turns", kTurns / whole.count() / 1e6, "M/s");
+  report.AddValue(name + " allocations", static_cast<double>(allocations), "");
+}
+
+Samples ClockCost() {
+  Samples samples;
+  for (int i = 0; i < 100'000; ++i) {
+    const auto start = Clock::now();
+    samples.Add(Clock::now() - start);
+  }
+  return samples;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  using namespace gpushared;
+  testing::Report report("decision_bench: 64 clients, 10000 commands queued each");
+  report.Add("reading the clock", testing::ClockCost());
+  for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
+    testing::Measure(entry, report);
+  }
+  report.Print();
+  if (report.WriteJson(testing::JsonArgument(argc, argv))) return 0;
+  std::fprintf(stderr, "the file of --json cannot be written\n");
+  return 1;
+}
