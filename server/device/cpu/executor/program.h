@@ -27,7 +27,8 @@ struct VariablePlacement {
 };
 
 // The variable area of a module: one contiguous piece of the client's range,
-// placed by the caller (MemoryWindow::variables_base). One instance per client, so state is never shared.
+// placed by the caller (MemoryWindow::variables_base). One instance per client, so state is never
+// shared.
 struct ModuleLayout {
   // A pointer inside an initialiser: 8 bytes at `offset` become base + `target_offset`.
   struct AddressSlot {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// f16x2 and bf16x2 arithmetic and comparison: two halves in one 32-bit word.
+#include "server/device/cpu/executor/ops/half_float.h"
+
+namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
+namespace {
+
+template <HalfOp Op, typename H, bool Sat, bool Relu>
+const MicroOp* PairArithmetic(Warp& w, const MicroOp* op) {
+  const std::byte* a = w.frame + op->a;
+  const std::byte* b = w.frame + op->b;
+  const std::byte* c = w.frame + op->c;
+  StoreLanes<u32>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
+    const u32 x = Get<u32>(a, l), y = Get<u32>(b, l), z = Get<u32>(c, l);
+    return PairOf(Compute<Op, H, Sat, Relu>(HalfOf<H>(x, 0), HalfOf<H>(y, 0), HalfOf<H>(z, 0)),
+                  Compute<Op, H, Sat, Relu>(HalfOf<H>(x, 1), HalfOf<H>(y, 1), HalfOf<H>(z, 1)));
+  });
+  return op + 1;
+}
+
+enum class Relation { kEq, kNe, kLt, kLe, kGt, kGe };
+
+template <Relation R, bool OrUnordered>
+GPUSHARED_INLINE bool Holds(float a, float b) {
+  if ((a != a) | (b != b)) return OrUnordered;
+  switch (R) {
+    case Relation::kEq:
+      return a == b;
+    case Relation::kNe:
+      return a != b;
+    case Relation::kLt:
+      return a < b;
+    case Relation::kLe:
+      return a <= b;
+    case Relation::kGt:
+      return a > b;
+    case Relation::kGe:
+      return a >= b;
+  }
+}
+
+// setp on pairs: `destination` for the low halves, rows[0] for the high ones.
+template <typename H, Relation R, bool OrUnordered>
+const MicroOp* ComparePairs(Warp& w, const MicroOp* op) {
+  const std::byte* a = w.frame + op->a;
+  const std::byte* b = w.frame + op->b;
+  u32 low = 0, high = 0;
+  for (u32 l = 0; l < kLanes; ++l) {
+    const u32 x = Get<u32>(a, l), y = Get<u32>(b, l);
+    const auto holds = [&](u32 half) {
+      return Holds<R, OrUnordered>(ToFloat(HalfOf<H>(x, half)), ToFloat(HalfOf<H>(y, half)));
+    };
+    low |= holds(0) ? kBit[l] : 0;
+    high |= holds(1) ? kBit[l] : 0;
+  }
+  const u32 lanes = Lanes(w, op);
+  SetPredicate(w, op->destination, lanes, low);
+  SetPredicate(w, op->rows[0], lanes, high);
+  return op + 1;
+}
+
+// set on pairs: each half becomes 1.0 (`immediate`) or 0; for integer results the
+// immediate is 0xffff.
+template <typename H, Relation R, bool OrUnordered>
+const MicroOp* SetPairs(Warp& w, const MicroOp* op) {
+  const std::byte* a = w.frame + op->a;
+  const std::byte* b = w.frame + op->b;
+  const u32 one = static_cast<u32>(op->immediate) & 0xffff;
+  StoreLanes<u32>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
+    const u32 x = Get<u32>(a, l), y = Get<u32>(b, l);
+    const auto holds = [&](u32 half) {
+      return Holds<R, OrUnordered>(ToFloat(HalfOf<H>(x, half)), ToFloat(HalfOf<H>(y, half)));
+    };
+    return (holds(1) ? one << 16 : 0u) | (holds(0) ? one : 0u);
+  });
+  return op + 1;
+}
+
+template <typename H, Relation R>
+void AddRelation(const OpSink& sink, const char* name, const char* unordered, const char* type) {
+  for (const char* ftz : {"", "ftz"}) {
+    AddOp(sink, ComparePairs<H, R, false>, "setp", name, ftz, type);
+    AddOp(sink, ComparePairs<H, R, true>, "setp", unordered, ftz, type);
+    AddOp(sink, SetPairs<H, R, false>, "set", name, ftz, type);
+    AddOp(sink, SetPairs<H, R, true>, "set", unordered, ftz, type);
+  }
+}
+
+template <typename H>
+void AddType(const OpSink& sink, const char* type) {
+  for (const char* ftz : {"", "ftz"}) {
+    AddOp(sink, PairArithmetic<HalfOp::kAdd, H, false, false>, "add.rn", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kSub, H, false, false>, "sub.rn", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kMul, H, false, false>, "mul.rn", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kFma, H, false, false>, "fma.rn", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kAdd, H, true, false>, "add.rn", ftz, "sat", type);
+    AddOp(sink, PairArithmetic<HalfOp::kSub, H, true, false>, "sub.rn", ftz, "sat", type);
+    AddOp(sink, PairArithmetic<HalfOp::kMul, H, true, false>, "mul.rn", ftz, "sat", type);
+    AddOp(sink, PairArithmetic<HalfOp::kFma, H, true, false>, "fma.rn", ftz, "sat", type);
+    AddOp(sink, PairArithmetic<HalfOp::kFma, H, false, true>, "fma.rn", ftz, "relu", type);
+    AddOp(sink, PairArithmetic<HalfOp::kMin, H, false, false>, "min", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kMax, H, false, false>, "max", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kMinNan, H, false, false>, "min", ftz, "NaN", type);
+    AddOp(sink, PairArithmetic<HalfOp::kMaxNan, H, false, false>, "max", ftz, "NaN", type);
+    AddOp(sink, PairArithmetic<HalfOp::kNeg, H, false, false>, "neg", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kAbs, H, false, false>, "abs", ftz, type);
+    AddOp(sink, PairArithmetic<HalfOp::kExp2, H, false, false>, "ex2.approx", ftz, type);
+  }
+  AddOp(sink, PairArithmetic<HalfOp::kTanh, H, false, false>, "tanh.approx", type);
+  AddRelation<H, Relation::kEq>(sink, "eq", "equ", type);
+  AddRelation<H, Relation::kNe>(sink, "ne", "neu", type);
+  AddRelation<H, Relation::kLt>(sink, "lt", "ltu", type);
+  AddRelation<H, Relation::kLe>(sink, "le", "leu", type);
+  AddRelation<H, Relation::kGt>(sink, "gt", "gtu", type);
+  AddRelation<H, Relation::kGe>(sink, "ge", "geu", type);
+}
+
+}  // namespace
+
+void AddHalfPairOps(const OpSink& sink) {
+  AddType<_Float16>(sink, "f16x2");
+  AddType<bf16>(sink, "bf16x2");
+}
+
+}  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses of memory operations: where each space lies, and its checks.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_
+
+#include "server/device/cpu/executor/ops/lanes.h"
+
+namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
+
+enum class Space { kGlobal, kGeneric, kShared, kLocal };
+
+// Lanes' addresses with the immediate added. Index is the width of the address
+// register; 32-bit addresses wrap.
+template <typename Index>
+GPUSHARED_INLINE u64 AddressOf(const std::byte* row, const MicroOp* op, u32 lane) {
+  return static_cast<Index>(Get<Index>(row, lane) + static_cast<Index>(op->immediate));
+}
+
+// First address and size of the space, as its addresses count.
+template <Space S>
+GPUSHARED_INLINE u64 SpaceBase(const Warp& w) {
+  return S == Space::kGlobal || S == Space::kGeneric ? w.block->global_base : 0;
+}
+template <Space S>
+GPUSHARED_INLINE u64 SpaceBytes(const Warp& w) {
+  if constexpr (S == Space::kShared) return w.block->shared_bytes;
+  if constexpr (S == Space::kLocal) return w.block->local_bytes_per_thread;
+  return w.block->global_bytes;
+}
+
+template <Space S>
+inline constexpr Fault::Kind kSpaceFault = S == Space::kShared  ? Fault::Kind::kSharedAddress
+                                           : S == Space::kLocal ? Fault::Kind::kLocalAddress
+                                                                : Fault::Kind::kGlobalAddress;
+
+// Host address of a checked address.
+template <Space S>
+GPUSHARED_INLINE std::byte* HostAddress(const Warp& w, u32 lane, u64 address) {
+  if constexpr (S == Space::kShared) {
+    return w.block->shared + address;
+  } else if constexpr (S == Space::kLocal) {
+    return w.local + lane * w.block->local_bytes_per_thread + address;
+  } else {
+    return reinterpret_cast<std::byte*>(address);
+  }
+}
+
+// One past the last address at which an access of `bytes` may start, relative to the
+// base; 0 when the space is too small for any.
+GPUSHARED_INLINE u64 StartLimit(u64 space_bytes, u32 bytes) {
+  return space_bytes >= bytes ? space_bytes - bytes + 1 : 0;
+}
+
+template <Space S>
+GPUSHARED_INLINE bool Inside(const Warp& w, u64 address, u32 bytes) {
+  return address - SpaceBase<S>(w) < StartLimit(SpaceBytes<S>(w), bytes) &&
+         (address & (bytes - 1)) == 0;
+}
+
+// The slow, certain way: one lane's host address, or null after raising a fault.
+template <Space S>
+std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes) {
+  if (__builtin_expect(Inside<S>(w, address, bytes), 1)) return HostAddress<S>(w, lane, address);
+  if constexpr (S == Space::kGeneric) {
+    return ResolveGeneric(w, op, lane, address, bytes, bytes);
+  } else {
+    const bool outside = address - SpaceBase<S>(w) >= StartLimit(SpaceBytes<S>(w), bytes);
+    RaiseFault(w, op, outside ? kSpaceFault<S> : Fault::Kind::kMisaligned, lane, address, bytes);
+    return nullptr;
+  }
+}
+
+template <typename T>
+GPUSHARED_INLINE T Read(const std::byte* from) {
+  T value;
+  __builtin_memcpy(&value, from, sizeof(T));
+  return value;
+}
+template <typename T>
+GPUSHARED_INLINE void Write(std::byte* to, T value) {
+  __builtin_memcpy(to, &value, sizeof(T));
+}
+
+}  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// st to global, generic, shared and local memory.
+#include "server/device/cpu/executor/ops/memory.h"
+
+namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
+namespace {
+
+// Lanes in ascending order, so that of several lanes that store to one place the
+// last one wins. No lane's store happens when any lane is at fault.
+template <typename T, Space S, typename Index, u32 N, bool Strong>
+__attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u32 lanes) {
+  const std::byte* addresses = w.frame + op->a;
+  alignas(64) u64 host[kLanes];
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    std::byte* to =
+        Checked<S>(w, op, l, AddressOf<Index>(addresses, op, l), static_cast<u32>(sizeof(T) * N));
+    if (to == nullptr) return nullptr;
+    host[l] = reinterpret_cast<u64>(to);
+  }
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    for (u32 i = 0; i < N; ++i) {
+      T* to = reinterpret_cast<T*>(host[l]) + i;
+      const T value = Get<T>(w.frame + op->rows[i], l);
+      if constexpr (Strong) {
+        __atomic_store_n(to, value, __ATOMIC_RELEASE);
+      } else {
+        Write<T>(reinterpret_cast<std::byte*>(to), value);
+      }
+    }
+  }
+  return op + 1;
+}
+
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* Store(Warp& w, const MicroOp* op) {
+  const u32 lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  if (lanes != kAllLanes || S == Space::kLocal) {
+    return StoreEach<T, S, Index, N, false>(w, op, lanes);
+  }
+  constexpr u32 bytes = sizeof(T) * N;
+  const std::byte* addresses = w.frame + op->a;
+  const Index first_index = Get<Index>(addresses, 0);
+  Index difference = 0;
+  for (u32 l = 0; l < kLanes; ++l) {
+    difference |= Get<Index>(addresses, l) ^ (first_index + static_cast<Index>(l * bytes));
+  }
+  const u64 first = AddressOf<Index>(addresses, op, 0);
+  const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
+  if (difference != 0 || first > last || !Inside<S>(w, first, bytes) ||
+      !Inside<S>(w, last, bytes)) {
+    return StoreEach<T, S, Index, N, false>(w, op, lanes);
+  }
+  std::byte* to = HostAddress<S>(w, 0, first);
+  if constexpr (N == 1 && sizeof(T) >= 4) {
+    __builtin_memcpy(to, w.frame + op->rows[0], kLanes * sizeof(T));
+  } else {
+    for (u32 i = 0; i < N; ++i) {
+      const std::byte* row = w.frame + op->rows[i];
+      for (u32 l = 0; l < kLanes; ++l) Write<T>(to + (l * N + i) * sizeof(T), Get<T>(row, l));
+    }
+  }
+  return op + 1;
+}
+
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* StoreStrong(Warp& w, const MicroOp* op) {
+  const u32 lanes = Lanes(w, op);
+  return lanes == 0 ? op + 1 : StoreEach<T, S, Index, N, true>(w, op, lanes);
+}
+
+template <typename T, Space S, typename Index, u32 N>
+void AddShape(const OpSink& sink, const char* space, const char* index, const char* vector,
+              const char* type) {
+  AddOp(sink, Store<T, S, Index, N>, "st", space, index, vector, type);
+  AddOp(sink, StoreStrong<T, S, Index, N>, "st.strong", space, index, vector, type);
+}
+
+template <typename T, u32 N>
+void AddSpaces(const OpSink& sink, const char* vector, const char* type) {
+  AddShape<T, Space::kGlobal, u64, N>(sink, "global", "a64", vector, type);
+  AddShape<T, Space::kGeneric, u64, N>(sink, "generic", "a64", vector, type);
+  AddShape<T, Space::kShared, u64, N>(sink, "shared", "a64", vector, type);
+  AddShape<T, Space::kShared, u32, N>(sink, "shared", "a32", vector, type);
+  AddShape<T, Space::kLocal, u64, N>(sink, "local", "a64", vector, type);
+  AddShape<T, Space::kLocal, u32, N>(sink, "local", "a32", vector, type);
+}
+
+template <typename T>
+void AddType(const OpSink& sink, const char* type) {
+  AddSpaces<T, 1>(sink, "", type);
+  AddSpaces<T, 2>(sink, "v2", type);
+  AddSpaces<T, 4>(sink, "v4", type);
+}
+
+}  // namespace
+
+void AddStoreOps(const OpSink& sink) {
+  AddType<u8>(sink, "u8");
+  AddType<u16>(sink, "u16");
+  AddType<u32>(sink, "u32");
+  AddType<u64>(sink, "u64");
+}
+
+}  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

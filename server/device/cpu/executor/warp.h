@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that micro-ops work on: a block, its barriers and its warps.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/code.h"
+
+namespace gpushared::device::executor {
+
+inline constexpr std::uint32_t kBarriers = 16;
+
+enum class Pause : std::uint8_t {
+  kRunnable,    // Not paused, or its turn was over.
+  kAtBarrier,   // Arrived at barrier Warp::barrier.
+  kConverging,  // Waits for lanes of other paths named in a member mask.
+  kFinished,    // No lane of this path is left.
+  kFaulted,     // BlockContext::fault says why.
+};
+
+struct Barrier {
+  std::uint32_t arrived = 0;   // Threads.
+  std::uint32_t expected = 0;  // Threads; 0: all that are alive.
+  std::uint32_t predicate_count = 0;
+  bool all = true;
+  bool any = false;
+  bool waited_on = false;  // Somebody arrived and waits.
+};
+
+struct BlockContext {
+  std::uint64_t global_base = 0;
+  std::uint64_t global_bytes = 0;
+  std::byte* shared = nullptr;
+  std::uint64_t shared_bytes = 0;
+  const std::byte* parameters = nullptr;
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t local_bytes_per_thread = 0;
+  const Launch* launch = nullptr;
+  const Code* code = nullptr;
+  Dim3 index;                      // %ctaid
+  std::uint32_t live_threads = 0;  // Not yet exited.
+  std::array<Barrier, kBarriers> barriers;
+  Fault* fault = nullptr;
+};
+
+// What a warp does when its active lanes reach their reconvergence point.
+struct StackEntry {
+  std::uint32_t pc = 0;
+  std::uint32_t reconvergence = kNoReconvergence;
+  std::uint32_t mask = 0;
+  bool is_call = false;  // Popping it also leaves the running function.
+};
+
+// A function activation. The first is the kernel's.
+struct Activation {
+  std::uint32_t function = 0;
+  std::uint64_t frame_offset = 0;  // Into Warp::registers.
+  std::uint64_t local_base = 0;    // Into each thread's local memory.
+};
+
+// Lanes that run on their own, apart from the rest of their warp: their position and
+// divergence stack while another path of the warp runs.
+struct Path {
+  std::uint32_t pc = 0;
+  std::uint32_t active = 0;
+  std::uint32_t reconvergence = kNoReconvergence;
+  Pause pause = Pause::kRunnable;
+  std::uint32_t barrier = 0;
+  std::uint32_t members = 0;
+  std::vector<StackEntry> stack;
+};
+
+struct Warp {
+  // Read and written by every micro-op.
+  std::byte* frame = nullptr;
+  std::uint32_t active = 0;  // Lanes that execute.
+  std::uint32_t exited = 0;  // Lanes that have ended, or never existed.
+  std::uint32_t reconvergence = kNoReconvergence;
+  std::int32_t turns_left = 0;  // Backward branches and calls until the turn is over.
+  const MicroOp* code = nullptr;
+  BlockContext* block = nullptr;
+  std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
+  std::uint64_t local_base = 0;  // Of the running function.
+  bool polled = false;           // Executed something that may wait for another thread.
+  bool together = false;         // The lanes of a member mask have met; do not wait again.
+  std::uint32_t members = 0;     // Valid while kConverging: the lanes waited for.
+  Pause pause = Pause::kRunnable;
+  std::uint32_t pc = 0;       // Where to go on; valid while paused.
+  std::uint32_t barrier = 0;  // Valid while kAtBarrier.
+  std::uint32_t index = 0;    // In the block.
+  std::vector<StackEntry> stack;
+  std::vector<Activation> activations;
+  std::vector<Path> parked;  // Other paths of this warp; usually none.
+  std::byte* registers = nullptr;
+  std::uint64_t registers_bytes = 0;  // Allocated.
+  std::uint64_t registers_used = 0;   // Of them, written since they were last cleared.
+};
+
+// Ends the run with a fault of the first lane in `lanes`; returns null so that a
+// handler can say `return RaiseFault(...)`. Defined in fault.cpp.
+const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::uint32_t lane,
+                          std::uint64_t address, std::uint32_t bytes);
+
+// Host address of `bytes` bytes at a lane's generic address; null after raising a
+// fault when the access is outside every space or misaligned to `alignment`.
+std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t address,
+                          std::uint32_t bytes, std::uint32_t alignment);
+
+// True when an operation of the lanes in `members` must wait for lanes of this warp
+// that are elsewhere; the warp is then paused before `op`, and the handler returns null.
+bool WaitForMembers(Warp& warp, const MicroOp* op, std::uint32_t members);
+
+// Writes the value of a special register into its row.
+void FillSpecialRow(const Warp& warp, const SpecialRow& row, std::byte* frame);
+
+// Moves to the next path on the divergence stack: restores mask, reconvergence point
+// and, after the last lane of a call, the caller's frame. Null when no lane is left.
+const MicroOp* PopStack(Warp& warp);
+
+// Makes the first `bytes` bytes of the warp's register memory exist; false when that
+// is more than kRegisterBytesPerWarpMax. May move the memory and updates `frame`.
+bool EnsureRegisters(Warp& warp, std::uint64_t bytes);
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_WARP_H_
