@@ -21,7 +21,6 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::uint32_t kCpuThreadsMost = 1024;
-constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
 constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
                                                             "error"};
@@ -62,6 +61,7 @@ Status SetMemory(std::string_view value, Config& config) {
     return Refused("memory", value, "at least " + FormatBytes(kMemoryLeast));
   }
   config.memory_bytes = *bytes;
+  config.memory_given = true;
   return Status::Ok();
 }
 
@@ -274,7 +274,7 @@ std::vector<std::string> Describe(const Config& config) {
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};
   for (const AccessRule& rule : config.access) {
     lines.push_back("access: " + rule.label + ": highest class " +
-                    std::string(ClassName(rule.highest_class)) + ", weight up to " +
+                    std::string(SchedulingClassName(rule.highest_class)) + ", weight up to " +
                     std::to_string(rule.max_weight) + ", memory " + rule.memory.ToString() +
                     (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +
                     ", clients " + std::to_string(rule.clients_max));

@@ -25,6 +25,7 @@ namespace gpushared::server {
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError };
 std::string_view LogLevelName(LogLevel level);
 
+inline constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kClientsPerUidMax = 64;
 inline constexpr std::size_t kAccessRulesMax = 256;
 
@@ -57,6 +58,7 @@ struct Config {
   std::string policy = "priority";
   std::string device = "auto";     // As device::SelectDevices reads it.
   std::uint32_t cpu_threads = 1;   // Executor threads of each cpu device.
+  bool memory_given = false;       // Else memory_bytes is for all cpu devices together.
   std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
   std::string socket;              // Empty: the usual places (ipc/socket_path.h).
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;

@@ -123,7 +123,7 @@ Result<MemoryQuota> ParseMemoryQuota(std::string_view text) {
   return Refused(text, "a size such as 4GiB or a part of the device's memory such as 50%");
 }
 
-std::string_view ClassName(scheduler::SchedulingClass scheduling_class) {
+std::string_view SchedulingClassName(scheduler::SchedulingClass scheduling_class) {
   return kClassNames.at(static_cast<std::size_t>(scheduling_class));
 }
 

@@ -65,9 +65,10 @@ Status AccessRules::CheckShare(const AccessRule& rule, const AccessRequest& aske
                                const std::string& who) {
   // Smaller is served first, so a class above the allowance compares less.
   if (asked.scheduling_class < rule.highest_class) {
-    return Denied("class refused: asked for " + std::string(ClassName(asked.scheduling_class)) +
+    return Denied("class refused: asked for " +
+                      std::string(SchedulingClassName(asked.scheduling_class)) +
                       ", the access rule for " + rule.label + " allows at most " +
-                      std::string(ClassName(rule.highest_class)),
+                      std::string(SchedulingClassName(rule.highest_class)),
                   who);
   }
   if (asked.weight < 1 || asked.weight > scheduler::kWeightMax) {

@@ -3,7 +3,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +25,8 @@ using boost::asio::posix::descriptor_base;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kSendTimeMax{5};
+// A worker's names for what the broker knows itself, and of the device's next worker too.
+constexpr std::array<std::string_view, 4> kToldByBroker = {"pid", "clients", "age_s", "draining"};
 
 double SecondsSince(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
@@ -33,18 +38,19 @@ std::string Dump(const json& value) {
 }
 
 json ClientJson(const LiveSession& session, pid_t worker_pid) {
-  return {{"id", session.id},
-          {"name", session.name},
-          {"pid", session.peer.pid},
-          {"uid", session.peer.uid},
-          {"gid", session.peer.gid},
-          {"class", ClassName(static_cast<scheduler::SchedulingClass>(session.client_class))},
-          {"weight", session.weight},
-          {"device", session.device},
-          {"worker_pid", worker_pid},
-          {"generation", session.generation},
-          {"quota_bytes", session.quota_bytes},
-          {"connected_s", SecondsSince(session.since)}};
+  return {
+      {"client", session.id},
+      {"name", session.name},
+      {"pid", session.peer.pid},
+      {"uid", session.peer.uid},
+      {"gid", session.peer.gid},
+      {"class", SchedulingClassName(static_cast<scheduler::SchedulingClass>(session.client_class))},
+      {"weight", session.weight},
+      {"device", session.device},
+      {"worker_pid", worker_pid},
+      {"generation", session.generation},
+      {"quota_bytes", session.quota_bytes},
+      {"connected_s", SecondsSince(session.since)}};
 }
 
 Status NoSuchClient(std::uint64_t id) {
@@ -212,10 +218,11 @@ void AdminDesk::Conclude(std::uint32_t number) {
   if (round->asked.verb == ipc::AdminVerb::kSet && session != nullptr) {
     session->client_class = round->asked.client_class.value_or(session->client_class);
     session->weight = round->asked.weight.value_or(session->weight);
-    around_.log(
-        session->Who() + " has now class " +
-        std::string(ClassName(static_cast<scheduler::SchedulingClass>(session->client_class))) +
-        " and weight " + std::to_string(session->weight) + ", set by " + round->arrival.peer.Who());
+    around_.log(session->Who() + " has now class " +
+                std::string(SchedulingClassName(
+                    static_cast<scheduler::SchedulingClass>(session->client_class))) +
+                " and weight " + std::to_string(session->weight) + ", set by " +
+                round->arrival.peer.Who());
   }
   Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
 }
@@ -271,7 +278,7 @@ json AdminDesk::Server() const {
 json AdminDesk::Devices(const Round& round) const {
   json devices = json::array();
   for (const DeviceEntry& device : around_.devices.entries()) {
-    json entry = {{"id", device.id},
+    json entry = {{"device", device.id},
                   {"kind", device.description.kind},
                   {"name", device.description.name},
                   {"memory_bytes", device.description.memory_bytes},
@@ -283,7 +290,13 @@ json AdminDesk::Devices(const Round& round) const {
                   {"up_s", device.worker ? SecondsSince(device.started) : 0.0}};
     if (!device.last_death.empty()) entry["last_death"] = device.last_death;
     const auto answer = round.answers.find(device.id);
-    if (answer != round.answers.end()) entry.update(answer->second);
+    if (answer != round.answers.end()) {
+      for (const auto& [key, value] : answer->second.items()) {
+        const bool told =
+            std::find(kToldByBroker.begin(), kToldByBroker.end(), key) != kToldByBroker.end();
+        if (!told && !entry.contains(key)) entry[key] = value;
+      }
+    }
     devices.push_back(std::move(entry));
   }
   return devices;
@@ -297,7 +310,8 @@ json AdminDesk::Clients(const Round& round) const {
     const auto answer = round.answers.find(session.device);
     if (answer != round.answers.end() && answer->second.contains("clients")) {
       for (const json& facts : answer->second["clients"]) {
-        if (facts.is_object() && facts.contains("id") && facts["id"] == id) entry.update(facts);
+        if (facts.is_object() && facts.contains("client") && facts["client"] == id)
+          entry.update(facts);
       }
     }
     clients.push_back(std::move(entry));

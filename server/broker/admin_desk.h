@@ -28,8 +28,8 @@ namespace gpushared::server {
 // bound: a worker that does not answer is named in the reply, not waited for.
 //
 // What a worker answers (kAdminRequest), as JSON: to kStatus and kDevices one object of facts
-// about its device, to kClients {"clients": [{"id": session, ...}, ...]}. The desk adds what the
-// broker knows (who, where, which worker); a worker's own fields win.
+// about its device, to kClients {"clients": [{"client": session, ...}, ...]}. The desk adds what
+// the broker knows: who, where, which worker.
 //
 // Confined to the broker's thread.
 class AdminDesk {

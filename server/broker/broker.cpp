@@ -23,7 +23,7 @@ constexpr std::size_t kParkedMax = 256;
 constexpr std::size_t kNamedInReportMax = 8;
 
 std::string ClassText(ipc::ClientClass client_class) {
-  return std::string(ClassName(static_cast<scheduler::SchedulingClass>(client_class)));
+  return std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(client_class)));
 }
 
 Status Draining() {

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the server's JSON into text for people: aligned columns, a unit in every heading.
+
+#ifndef GPUSHARED_SERVER_CTL_REPORT_H_
+#define GPUSHARED_SERVER_CTL_REPORT_H_
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::server {
+
+// Replies to status, ps and devices. Fields a server did not send are shown as "-".
+std::string StatusReport(const nlohmann::json& reply);
+std::string ClientsReport(const nlohmann::json& reply);
+std::string DevicesReport(const nlohmann::json& reply);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_CTL_REPORT_H_

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpushared: the broker, or, with the hidden option --worker, the worker of one device. Every
+// part of the program is made here.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "ipc/socket_path.h"
+#include "server/broker/broker.h"
+#include "server/config.h"
+#include "server/device/device_catalog.h"
+#include "server/worker/worker.h"
+
+namespace gpushared::server {
+namespace {
+
+std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
+  std::string who = "gpushared";
+  if (config.worker) {
+    who += "[" + config.worker->device + "#" + std::to_string(config.worker->generation) + "]";
+  }
+  auto log =
+      std::make_shared<spdlog::logger>(who, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  log->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %n: %v");
+  log->set_level(spdlog::level::from_str(std::string(LogLevelName(config.log_level))));
+  log->flush_on(spdlog::level::trace);
+  // The worker's parts log to the default logger.
+  spdlog::set_default_logger(log);
+  return log;
+}
+
+// Every client costs the worker a handful of descriptors; the soft limit of 1024 that shells
+// give is for programs that use select().
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A descriptor we open must never become 0, 1 or 2, where something would write to it.
+void OpenMissingStandardDescriptors() {
+  while (true) {
+    const int fd = ::open("/dev/null", O_RDWR);
+    if (fd > STDERR_FILENO) ::close(fd);
+    if (fd < 0 || fd > STDERR_FILENO) return;
+  }
+}
+
+int ServeDevice(const Config& config) {
+  WorkerOptions options;
+  const device::DeviceOptions device_options = {
+      .executor_threads = config.cpu_threads, .memory_bytes = config.memory_bytes, .output = {}};
+  options.make_device = [id = config.worker->device, device_options](
+                            device::WakeFunction wake, device::OutputFunction output) {
+    device::DeviceOptions with_output = device_options;
+    with_output.output = std::move(output);
+    return device::CreateDevice(id, with_output, std::move(wake));
+  };
+  options.policy = config.policy;
+  options.policy_options.slice = config.slice;
+  options.policy_options.low_floor = config.low_floor;
+  options.generation = config.worker->generation;
+  return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
+}
+
+BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
+                                std::vector<std::string> devices) {
+  BrokerOptions options;
+  options.socket_path = std::move(socket_path);
+  options.access = config.access;
+  options.own_uid = ::geteuid();
+  options.policy = config.policy;
+  options.version = GPUSHARED_VERSION;
+  Config shared = config;
+  if (!config.memory_given) {
+    shared.memory_bytes = std::max(kMemoryLeast, config.memory_bytes / devices.size());
+  }
+  options.launch = [shared](const std::string& device, std::uint32_t generation) {
+    const WorkerRole role = {
+        .channel_fd = kWorkerChannelFd, .device = device, .generation = generation};
+    return WorkerProcess::Launch{.program = "/proc/self/exe",
+                                 .arguments = WorkerArguments(shared, role)};
+  };
+  options.devices = std::move(devices);
+  return options;
+}
+
+int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
+  for (const std::string& line : Describe(config)) log->debug("{}", line);
+  Result<std::vector<std::string>> devices = device::SelectDevices(config.device);
+  if (!devices.ok()) {
+    std::fprintf(stderr, "gpushared: option device refused: %s\n",
+                 devices.status().message().c_str());
+    return 2;
+  }
+  Result<std::string> socket_path = ipc::ServerSocketPath(config.socket);
+  if (!socket_path.ok()) {
+    log->critical("{}", socket_path.status().message());
+    return 2;
+  }
+  if (config.device == "auto") {
+    log->info("no GPU support in this build: using the embedded cpu device");
+  }
+  boost::asio::io_context context(1);
+  Broker broker(context, MakeBrokerOptions(config, std::move(*socket_path), std::move(*devices)),
+                log);
+  boost::asio::signal_set signals(context, SIGTERM, SIGINT);
+  std::function<void(const boost::system::error_code&, int)> on_signal =
+      [&](const boost::system::error_code& error, int signal) {
+        if (error) return;
+        broker.Stop(signal == SIGINT ? "SIGINT" : "SIGTERM");
+        signals.async_wait(on_signal);
+      };
+  signals.async_wait(on_signal);
+  if (const Status status = broker.Start(); !status.ok()) {
+    log->critical("{}", status.message());
+    return 1;
+  }
+  context.run();
+  return broker.exit_code();
+}
+
+int Main(std::span<const char* const> arguments) {
+  OpenMissingStandardDescriptors();
+  ::signal(SIGPIPE, SIG_IGN);
+  const auto parsed = ParseCommandLine(arguments, Machine::Local(), GPUSHARED_VERSION);
+  if (const auto* stop = std::get_if<ExitNow>(&parsed)) {
+    std::fputs(stop->text.c_str(), stop->code == 0 ? stdout : stderr);
+    return stop->code;
+  }
+  const Config& config = std::get<Config>(parsed);
+  const auto log = MakeLog(config);
+  RaiseDescriptorLimit();
+  return config.worker ? ServeDevice(config) : Serve(config, log);
+}
+
+}  // namespace
+}  // namespace gpushared::server
+
+int main(int argc, char** argv) {
+  // Boost and the standard library may throw; what nobody below could act on ends here.
+  try {
+    return gpushared::server::Main({argv, static_cast<std::size_t>(argc)});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpushared: %s\n", error.what());
+    return 1;
+  }
+}
