@@ -40,8 +40,8 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   const ClientSnapshot absent;
   const ClientSnapshot& client = seen == nullptr ? absent : *seen;
   const ClientCounters& count = client.counters;
-  row["class"] = ClassName(client.spec.scheduling_class);
-  row["weight"] = client.spec.weight;
+  row["class"] = ClassName(facts.spec.scheduling_class);
+  row["weight"] = facts.spec.weight;
   row["memory_bytes"] = client.mapped_bytes;
   row["device_time_s"] = Seconds(count.device_time);
   row["commands"] = count.commands_taken;

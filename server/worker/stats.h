@@ -66,6 +66,7 @@ struct SessionFacts {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
+  scheduler::ClientSpec spec;
   std::uint64_t quota_bytes = 0;
   std::uint32_t modules = 0;
   std::uint32_t arenas = 0;

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a session; what it does for its client is in session_requests.cpp.
+#include "server/worker/session.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "ipc/wire/layout.h"
+#include "server/worker/session_calls.h"
+
+namespace gpushared::server {
+
+namespace {
+
+scheduler::ClientSpec SpecOf(const ipc::Hello& hello) {
+  scheduler::ClientSpec spec;
+  spec.scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class);
+  spec.weight = hello.weight;
+  if (hello.latency_promise_ns > 0) {
+    spec.latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns);
+  }
+  return spec;
+}
+
+}  // namespace
+
+ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info) {
+  return {.name = info.name,
+          .id = info.id,
+          .kind = info.kind,
+          .memory_bytes = info.memory_bytes,
+          .multiprocessors = info.multiprocessors,
+          .threads_per_block_max = info.threads_per_block_max,
+          .block_max = info.block_max,
+          .grid_max = info.grid_max,
+          .shared_bytes_per_block_max = info.shared_bytes_per_block_max,
+          .preempts_within_command = info.preemption == device::Preemption::kWithinCommand,
+          .spinning_pays = info.spinning_pays};
+}
+
+Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::UniqueFd socket,
+                 ipc::UniqueFd pidfd)
+    : environment_(environment),
+      attach_(std::move(attach)),
+      who_(fmt::format("client {} '{}' pid {}", attach_.session, attach_.hello.name,
+                       attach_.peer.pid)),
+      spec_(SpecOf(attach_.hello)),
+      socket_(environment.context, socket.Release()),
+      pidfd_(environment.context, pidfd.Release()),
+      reader_(ipc::ClientFrameRules) {}
+
+Session::~Session() {
+  // Returning memory may take milliseconds. The helper works in order, so whatever it was given
+  // before on behalf of this session is done by then.
+  boost::asio::post(environment_.helper, [memory = std::move(memory_), &environment = environment_,
+                                          id = id(), why = std::move(why_ended_)]() mutable {
+    memory.reset();
+    boost::asio::post(environment.context, [&environment, id, why = std::move(why)] {
+      environment.on_memory_returned(id, why);
+    });
+  });
+}
+
+// ---- handshake
+
+void Session::Start() {
+  if (Status status = ipc::SetNonBlocking(socket_.native_handle(), true); !status.ok()) {
+    return End(std::move(status));
+  }
+  WatchDeath();
+  if (spec_.weight > scheduler::kWeightMax) {
+    return End({StatusCode::kInvalidArgument,
+                fmt::format("connection refused: weight {} asked for, allowed is 1 to {} [{}]",
+                            spec_.weight, scheduler::kWeightMax, who_)});
+  }
+  OnHelper([device = &environment_.device,
+            quota = attach_.quota_bytes] { return MakeMemory(*device, quota); },
+           [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
+             self.OnMemoryMade(std::move(memory));
+           });
+}
+
+Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
+                                                           std::uint64_t quota_bytes) {
+  using Access = ipc::SharedSegment::Access;
+  auto memory = std::make_unique<SessionMemory>();
+  auto commands = ipc::SharedSegment::Create({.name = "gpushared commands",
+                                              .bytes = ipc::kCommandSegmentBytes,
+                                              .access = Access::kReadOnly});
+  if (!commands.ok()) return commands.status();
+  memory->commands = *std::move(commands);
+  auto completions = ipc::SharedSegment::Create({.name = "gpushared completions",
+                                                 .bytes = ipc::kCompletionSegmentBytes,
+                                                 .access = Access::kReadWrite,
+                                                 .peers_read_only = true});
+  if (!completions.ok()) return completions.status();
+  memory->completions = *std::move(completions);
+  auto doorbell = ipc::MakeDoorbell();
+  if (!doorbell.ok()) return doorbell.status();
+  memory->doorbell = *std::move(doorbell);
+  auto space = device.CreateSpace(quota_bytes);
+  if (!space.ok()) return space.status();
+  memory->space = *std::move(space);
+  return memory;
+}
+
+void Session::OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory) {
+  if (memory.ok()) memory_ = *std::move(memory);
+  if (has_ended_) return CheckOver();
+  if (!memory.ok()) {
+    return End({memory.status().code(),
+                fmt::format("connection refused: {} [{}]", memory.status().message(), who_)});
+  }
+  Attach();
+  Welcome();
+}
+
+void Session::Attach() {
+  auto client = std::make_unique<ClientState>(
+      ClientState::Setup{.session = id(),
+                         .who = who_,
+                         .spec = spec_,
+                         .commands = &memory_->commands.As<ipc::CommandSegment>(),
+                         .completions = &memory_->completions.As<ipc::CompletionSegment>(),
+                         .doorbell = memory_->doorbell.get(),
+                         .space = memory_->space.get(),
+                         .limits = environment_.limits});
+  is_attached_ = true;
+  environment_.device_thread.Post(AttachClient{std::move(client)});
+}
+
+void Session::Welcome() {
+  std::vector<ipc::UniqueFd> fds;
+  for (const int fd : {memory_->commands.fd(), memory_->completions.fd(),
+                       environment_.signal.page_fd(), memory_->doorbell.get()}) {
+    Result<ipc::UniqueFd> copy = ipc::DuplicateFd(fd);
+    if (!copy.ok()) return End(copy.status());
+    fds.push_back(*std::move(copy));
+  }
+  memory_->commands.CloseFd();
+  memory_->completions.CloseFd();
+  request_ = attach_.request;
+  is_welcomed_ = true;
+  environment_.on_started(id());
+  Reply(ipc::Welcome{.generation = environment_.generation,
+                     .session = id(),
+                     .spin_ns = static_cast<std::uint64_t>(environment_.client_spin.count()),
+                     .quota_bytes = attach_.quota_bytes,
+                     .space_base = memory_->space->base(),
+                     .space_bytes = memory_->space->range_bytes(),
+                     .arena_bytes_total_max = environment_.limits.arenas_bytes_max,
+                     .device = DescribeDevice(environment_.device.info())},
+        std::move(fds));
+}
+
+// ---- socket
+
+void Session::WatchDeath() {
+  const auto on_death = [weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (self != nullptr && !error) self->End(Status::Ok());
+  };
+  pidfd_.async_wait(Descriptor::wait_read, on_death);
+  // Reading stops while a request is open; a hang-up must be seen then too.
+  socket_.async_wait(Descriptor::wait_error, on_death);
+}
+
+void Session::ReadOn() {
+  if (has_ended_ || is_reading_ || is_busy()) return;
+  is_reading_ = true;
+  socket_.async_wait(Descriptor::wait_read,
+                     [weak = weak_from_this()](const boost::system::error_code& error) {
+                       const auto self = weak.lock();
+                       if (self == nullptr) return;
+                       self->is_reading_ = false;
+                       if (!error) self->OnReadable();
+                     });
+}
+
+void Session::OnReadable() {
+  // One frame per call: the others' sockets get their turn, and an open request stops reading.
+  if (has_ended_ || is_busy()) return;
+  ipc::Frame frame;
+  const Result<ipc::FrameReader::Progress> progress = reader_.Read(socket_.native_handle(), frame);
+  if (!progress.ok()) {
+    if (progress.status().code() == StatusCode::kDisconnected) return End(Status::Ok());
+    return EndFor(progress.status());
+  }
+  if (*progress == ipc::FrameReader::Progress::kClosed) return End(Status::Ok());
+  if (*progress == ipc::FrameReader::Progress::kFrame) Handle(std::move(frame));
+  ReadOn();
+}
+
+void Session::FlushOutbox() {
+  if (has_ended_ || is_flushing_) return;
+  const Result<bool> done = outbox_.Flush(socket_.native_handle());
+  if (!done.ok()) return End(Status::Ok());  // It does not want to hear any more.
+  if (*done) return ReadOn();
+  is_flushing_ = true;
+  socket_.async_wait(Descriptor::wait_write,
+                     [weak = weak_from_this()](const boost::system::error_code& error) {
+                       const auto self = weak.lock();
+                       if (self == nullptr) return;
+                       self->is_flushing_ = false;
+                       if (!error) self->FlushOutbox();
+                     });
+}
+
+// ---- the end
+
+void Session::EndFor(const Status& violation) {
+  End({violation.code(), fmt::format("session ended: {} [{}]", violation.message(), who_)});
+}
+
+void Session::End(Status why) {
+  if (std::exchange(has_ended_, true)) return;
+  why_ended_ = std::move(why);
+  if (why_ended_.ok()) {
+    spdlog::info("session ended: the client left [{}]", who_);
+  } else {
+    spdlog::warn("{}", why_ended_.message());
+    // Told if the socket takes it at once; a client that does not read learns it from EOF, and
+    // may ask the broker why.
+    const Status queued = is_welcomed_
+                              ? outbox_.Add(0, ipc::Ended{.status = why_ended_})
+                              : outbox_.Add(attach_.request, ipc::Refused{.status = why_ended_});
+    if (queued.ok()) (void)outbox_.Flush(socket_.native_handle());
+  }
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  pidfd_.close(ignored);
+  on_applied_ = nullptr;
+  if (is_attached_) environment_.device_thread.Post(DetachClient{id()});
+  CheckOver();
+}
+
+void Session::OnDetached(std::unique_ptr<ClientState> client) {
+  client.reset();
+  is_attached_ = false;
+  CheckOver();
+}
+
+void Session::CheckOver() {
+  if (!has_ended_ || is_attached_ || is_helper_busy_) return;
+  // Not from within: the caller may be one of our own functions.
+  boost::asio::post(environment_.context,
+                    [&environment = environment_, id = id()] { environment.on_over(id); });
+}
+
+void Session::ChangeSpec(const scheduler::ClientSpec& spec) {
+  spec_ = spec;
+  if (is_attached_ && !has_ended_) environment_.device_thread.Post(ChangeClient{id(), spec});
+}
+
+SessionFacts Session::Facts() const {
+  SessionFacts facts;
+  facts.session = id();
+  facts.name = attach_.hello.name;
+  facts.pid = attach_.peer.pid;
+  facts.uid = attach_.peer.uid;
+  facts.gid = attach_.peer.gid;
+  facts.spec = spec_;
+  facts.quota_bytes = attach_.quota_bytes;
+  facts.modules = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->modules.size());
+  facts.arenas = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->arenas.size());
+  facts.arena_bytes = arena_bytes_;
+  facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
+  facts.state = has_ended_ ? "ending" : is_welcomed_ ? "running" : "starting";
+  return facts;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_SESSION_H_
+#define GPUSHARED_SERVER_WORKER_SESSION_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/shared_segment.h"
+#include "ipc/unique_fd.h"
+#include "ipc/unix_socket.h"
+#include "ipc/wire/channel.h"
+#include "ipc/wire/control.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/device_signal.h"
+#include "server/worker/mailbox.h"
+#include "server/worker/messages.h"
+#include "server/worker/session_limits.h"
+#include "server/worker/stats.h"
+
+namespace gpushared::server {
+
+// All memory of one session: what the client shares with us and what it has on the device.
+// Members are destroyed last to first, so modules go before the space they were loaded into.
+struct SessionMemory {
+  ipc::SharedSegment commands;
+  ipc::SharedSegment completions;
+  ipc::UniqueFd doorbell;
+  std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
+  std::unique_ptr<device::Space> space;
+  struct LoadedModule {
+    std::shared_ptr<const device::Module> module;
+    std::uint64_t bytes = 0;  // Of its image.
+    bool is_leaving = false;  // Unloaded; commands may still use it.
+  };
+  std::map<std::uint32_t, LoadedModule> modules;  // By the client's number.
+};
+
+// What a session uses of its worker; outlives all sessions.
+struct SessionEnvironment {
+  boost::asio::io_context& context;  // Of the control thread.
+  boost::asio::thread_pool& helper;  // One thread, for calls that may take milliseconds.
+  Mailbox<DeviceMessage>& device_thread;
+  device::Device& device;
+  const DeviceSignal& signal;
+  SessionLimits limits;
+  std::uint32_t generation = 1;
+  std::chrono::nanoseconds client_spin{0};
+  std::function<void(std::uint64_t session)> on_started;
+  // It has ended and nothing of it is left on any other thread: destroy it.
+  std::function<void(std::uint64_t session)> on_over;
+  // After its destruction: its memory is free again. kOk: the client went by itself.
+  std::function<void(std::uint64_t session, const Status& why)> on_memory_returned;
+};
+
+// One client, from its handshake until the last byte it owned is freed.
+//
+// It owns everything the client can name. It ends when the socket closes, when the process
+// dies (a forked child may hold the socket), when the client breaks the protocol, or when the
+// broker says so; all of these go through End, which takes the client away from the device
+// thread, and when that has nothing of it left, through the destructor, which is the only place
+// where anything is freed.
+//
+// Never waits for the client: requests are handled one at a time, the next is read when the
+// answer to the last one has left, and a client that does not read holds up nobody else.
+//
+// Confined to the control thread. What the helper thread does for it works on values of its own
+// and on the space, one call at a time.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(SessionEnvironment& environment, ipc::Attach attach, ipc::UniqueFd socket,
+          ipc::UniqueFd pidfd);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Makes its memory, welcomes the client and starts to serve it.
+  void Start();
+  // Idempotent. kOk: the client went by itself; anything else is told to it.
+  void End(Status why);
+  void ChangeSpec(const scheduler::ClientSpec& spec);
+
+  // From the device thread.
+  void OnDetached(std::unique_ptr<ClientState> client);
+  void OnApplied();
+  void OnModuleReleased(std::uint32_t number);
+  void OnStreamError(const StreamError& error);
+
+  std::uint64_t id() const { return attach_.session; }
+  const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
+  const scheduler::ClientSpec& spec() const { return spec_; }
+  SessionFacts Facts() const;
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  // Handshake.
+  static Result<std::unique_ptr<SessionMemory>> MakeMemory(device::Device& device,
+                                                           std::uint64_t quota_bytes);
+  void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
+  void Attach();
+  void Welcome();
+
+  // Socket.
+  void WatchDeath();
+  void ReadOn();
+  void OnReadable();
+  void FlushOutbox();
+  template <typename T>
+  void Reply(const T& message, std::vector<ipc::UniqueFd> fds = {});
+  void Refuse(Status why);
+  void EndFor(const Status& violation);  // Protocol violations, with who did it.
+  bool is_busy() const { return is_request_open_ || !outbox_.empty(); }
+
+  // Requests; in session_requests.cpp.
+  void Handle(ipc::Frame frame);
+  template <typename T>
+  void HandleAs(ipc::Frame& frame);
+  void Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>& fds);
+  void Handle(const ipc::UnloadModule& request, std::vector<ipc::UniqueFd>& fds);
+  void Handle(const ipc::ResizeMemory& request, std::vector<ipc::UniqueFd>& fds);
+  void Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>& fds);
+  void Handle(const ipc::DescribeError& request, std::vector<ipc::UniqueFd>& fds);
+  void OnModuleParsed(const ipc::LoadModule& request,
+                      Result<std::shared_ptr<const device::Module>> module);
+  void ResizeSpace(std::uint64_t bytes);
+  void OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped);
+  void OnArenaMade(Result<ipc::SharedSegment> arena);
+  Status CheckNewModule(const ipc::LoadModule& request) const;
+  Status CheckNewArena(const ipc::AddArena& request) const;
+
+  // Runs `work()` on the helper thread and then `done(*this, its result)` here.
+  template <typename Work, typename Done>
+  void OnHelper(Work work, Done done);
+  // Tells the device thread and runs `then` when it has done it.
+  void Apply(DeviceMessage message, std::function<void()> then);
+  void CheckOver();
+
+  SessionEnvironment& environment_;
+  const ipc::Attach attach_;
+  const std::string who_;
+  scheduler::ClientSpec spec_;
+  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  Descriptor socket_;
+  Descriptor pidfd_;
+  ipc::FrameReader reader_;
+  ipc::Outbox outbox_;
+  std::unique_ptr<SessionMemory> memory_;
+
+  std::uint32_t request_ = 0;  // Number of the open request.
+  bool is_request_open_ = false;
+  bool is_reading_ = false;   // A wait for readability is pending.
+  bool is_flushing_ = false;  // A wait for writability is pending.
+  bool is_attached_ = false;  // The device thread has its state.
+  bool is_welcomed_ = false;
+  bool is_helper_busy_ = false;
+  bool has_ended_ = false;
+  Status why_ended_;
+  std::function<void()> on_applied_;
+  std::uint64_t mapped_bytes_ = 0;
+  std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
+  std::uint64_t arena_bytes_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_SESSION_H_

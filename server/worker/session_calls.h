@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Templates of Session; included by its own files only.
+
+#ifndef GPUSHARED_SERVER_WORKER_SESSION_CALLS_H_
+#define GPUSHARED_SERVER_WORKER_SESSION_CALLS_H_
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+
+#include "gpushared/status.h"
+
+#include "ipc/wire/control.h"
+#include "server/device/device.h"
+#include "server/worker/session.h"
+
+namespace gpushared::server {
+
+// As the handshake and the worker's ready message tell it.
+ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info);
+
+// What `work` returns, a Result; exceptions of the libraries below become its Status.
+template <typename Work>
+auto CallGuarded(Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "the server has no memory left for it");
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInternal, error.what());
+  }
+}
+
+template <typename Work, typename Done>
+void Session::OnHelper(Work work, Done done) {
+  is_helper_busy_ = true;
+  // Moved on, never dropped on the helper: the last reference goes on the control thread.
+  boost::asio::post(environment_.helper, [self = shared_from_this(), work = std::move(work),
+                                          done = std::move(done)]() mutable {
+    auto result = CallGuarded(work);
+    boost::asio::io_context& context = self->environment_.context;
+    boost::asio::post(context, [self = std::move(self), result = std::move(result),
+                                done = std::move(done)]() mutable {
+      self->is_helper_busy_ = false;
+      done(*self, std::move(result));
+    });
+  });
+}
+
+template <typename T>
+void Session::Reply(const T& message, std::vector<ipc::UniqueFd> fds) {
+  is_request_open_ = false;
+  if (has_ended_) return;
+  if (Status status = outbox_.Add(request_, message, std::move(fds)); !status.ok()) {
+    return End(std::move(status));
+  }
+  FlushOutbox();
+}
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_SESSION_CALLS_H_

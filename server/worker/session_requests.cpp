@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session does when its client asks over the socket.
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "ipc/wire/layout.h"
+#include "server/worker/session.h"
+#include "server/worker/session_calls.h"
+
+namespace gpushared::server {
+
+namespace {
+
+Status CheckSealed(int fd, std::uint64_t bytes) {
+  // Only memory files have seals. A file of any other kind could make the helper thread wait
+  // for ever in read().
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    return {StatusCode::kProtocolViolation,
+            "the memory of a module is not a memfd sealed against shrinking, growing and writing"};
+  }
+  struct stat about {};
+  if (::fstat(fd, &about) != 0 || about.st_size < 0 ||
+      static_cast<std::uint64_t>(about.st_size) != bytes) {
+    return {StatusCode::kProtocolViolation,
+            fmt::format("the memory of a module has {} bytes, announced were {}", about.st_size,
+                        bytes)};
+  }
+  return Status::Ok();
+}
+
+// Read, not mapped: a hole in a huge-page file can fail to fault in, and that would be SIGBUS.
+Result<std::vector<std::byte>> ReadImage(int fd, std::uint64_t bytes) {
+  std::vector<std::byte> image(bytes);
+  std::size_t done = 0;
+  while (done < image.size()) {
+    const ssize_t count =
+        ::pread(fd, image.data() + done, image.size() - done, static_cast<off_t>(done));
+    if (count > 0) {
+      done += static_cast<std::size_t>(count);
+    } else if (count == 0 || errno != EINTR) {
+      return Status(StatusCode::kInternal,
+                    "module refused: its memory can't be read: " +
+                        std::generic_category().message(count == 0 ? EIO : errno));
+    }
+  }
+  return image;
+}
+
+// Upper bound of what ModuleLoaded takes on the wire.
+std::uint64_t ReplyBytes(const device::Module& module) {
+  std::uint64_t bytes = sizeof(ipc::ModuleLoadedWire);
+  for (const device::KernelInfo& kernel : module.kernels()) {
+    bytes += 6 * sizeof(std::uint32_t) + kernel.name.size() +
+             std::min<std::size_t>(kernel.unsupported.size(), ipc::kTextBytesMax) +
+             kernel.parameters.size() * 2 * sizeof(std::uint32_t);
+  }
+  return bytes;
+}
+
+Status CheckDescribable(const device::Module& module) {
+  if (module.kernels().size() > ipc::kKernelsPerModuleMax) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: it has {} kernels, allowed are {}",
+                        module.kernels().size(), ipc::kKernelsPerModuleMax)};
+  }
+  for (const device::KernelInfo& kernel : module.kernels()) {
+    if (kernel.name.size() > ipc::kKernelNameBytesMax ||
+        kernel.parameters.size() > ipc::kParametersPerKernelMax ||
+        kernel.parameter_bytes > ipc::kParameterBytesMax) {
+      return {StatusCode::kLimitExceeded,
+              fmt::format("module refused: kernel '{}' has a name of {} bytes and {} parameters of "
+                          "{} bytes, allowed are {}, {} and {}",
+                          kernel.name.substr(0, 64), kernel.name.size(), kernel.parameters.size(),
+                          kernel.parameter_bytes, ipc::kKernelNameBytesMax,
+                          ipc::kParametersPerKernelMax, ipc::kParameterBytesMax)};
+    }
+  }
+  if (const std::uint64_t bytes = ReplyBytes(module); bytes > ipc::kModuleReplyBytesMax) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: the description of its kernels takes {} bytes, allowed "
+                        "are {}",
+                        bytes, ipc::kModuleReplyBytesMax)};
+  }
+  return Status::Ok();
+}
+
+ipc::ModuleLoaded DescribeModule(std::uint32_t number, const device::Module& module) {
+  ipc::ModuleLoaded reply{.module = number, .kernels = {}};
+  for (const device::KernelInfo& kernel : module.kernels()) {
+    ipc::KernelDescription description{.name = kernel.name,
+                                       .unsupported = kernel.unsupported,
+                                       .parameter_bytes = kernel.parameter_bytes,
+                                       .static_shared_bytes = kernel.static_shared_bytes,
+                                       .threads_per_block_max = kernel.threads_per_block_max,
+                                       .parameters = {}};
+    for (const device::ParameterLayout& parameter : kernel.parameters) {
+      description.parameters.push_back({parameter.offset, parameter.bytes});
+    }
+    reply.kernels.push_back(std::move(description));
+  }
+  return reply;
+}
+
+}  // namespace
+
+template <typename T>
+void Session::HandleAs(ipc::Frame& frame) {
+  const Result<T> message = ipc::Decode<T>(frame.payload);
+  if (!message.ok()) return EndFor(message.status());
+  Handle(*message, frame.fds);
+}
+
+void Session::Handle(ipc::Frame frame) {
+  is_request_open_ = true;
+  request_ = frame.request;
+  switch (static_cast<ipc::MessageType>(frame.type)) {
+    case ipc::MessageType::kLoadModule:
+      return HandleAs<ipc::LoadModule>(frame);
+    case ipc::MessageType::kUnloadModule:
+      return HandleAs<ipc::UnloadModule>(frame);
+    case ipc::MessageType::kResizeMemory:
+      return HandleAs<ipc::ResizeMemory>(frame);
+    case ipc::MessageType::kAddArena:
+      return HandleAs<ipc::AddArena>(frame);
+    case ipc::MessageType::kDescribeError:
+      return HandleAs<ipc::DescribeError>(frame);
+    default:
+      // The frame rules let nothing else through.
+      return EndFor(
+          {StatusCode::kProtocolViolation,
+           fmt::format("a {} message is not for the server", ipc::MessageTypeName(frame.type))});
+  }
+}
+
+void Session::Refuse(Status why) {
+  Reply(ipc::Refused{.status = Status(why.code(), fmt::format("{} [{}]", why.message(), who_))});
+}
+
+void Session::Apply(DeviceMessage message, std::function<void()> then) {
+  on_applied_ = std::move(then);
+  environment_.device_thread.Post(std::move(message));
+}
+
+void Session::OnApplied() {
+  if (has_ended_ || !on_applied_) return;
+  std::exchange(on_applied_, nullptr)();
+}
+
+void Session::Handle(const ipc::DescribeError& request, std::vector<ipc::UniqueFd>&) {
+  environment_.device_thread.Post(AskStreamError{id(), request.stream});
+}
+
+void Session::OnStreamError(const StreamError& error) {
+  if (has_ended_) return;
+  Reply(ipc::ErrorText{.stream = error.stream, .sequence = error.sequence, .status = error.status});
+}
+
+// ---- modules
+
+Status Session::CheckNewModule(const ipc::LoadModule& request) const {
+  const SessionLimits& limits = environment_.limits;
+  const auto there = memory_->modules.find(request.module);
+  if (there != memory_->modules.end()) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("module refused: number {} is {}", request.module,
+                        there->second.is_leaving
+                            ? "still used by commands of the module that was unloaded"
+                            : "in use")};
+  }
+  if (memory_->modules.size() >= limits.modules_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: {} modules are loaded, allowed are {}",
+                        memory_->modules.size(), limits.modules_max)};
+  }
+  if (request.bytes > limits.module_bytes_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: its image has {} bytes, allowed are {}", request.bytes,
+                        limits.module_bytes_max)};
+  }
+  if (request.bytes > limits.modules_bytes_max - module_bytes_) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: its image has {} bytes and {} are loaded, allowed are {} "
+                        "together",
+                        request.bytes, module_bytes_, limits.modules_bytes_max)};
+  }
+  return Status::Ok();
+}
+
+void Session::Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>& fds) {
+  ipc::UniqueFd image = std::move(fds.front());  // The frame rules say exactly one.
+  if (Status status = CheckSealed(image.get(), request.bytes); !status.ok()) {
+    return EndFor(status);
+  }
+  if (Status status = CheckNewModule(request); !status.ok()) return Refuse(std::move(status));
+  using Loaded = Result<std::shared_ptr<const device::Module>>;
+  OnHelper(
+      [space = memory_->space.get(), fd = std::move(image), bytes = request.bytes]() -> Loaded {
+        Result<std::vector<std::byte>> copy = ReadImage(fd.get(), bytes);
+        if (!copy.ok()) return copy.status();
+        Loaded module = space->LoadModule(*copy);
+        if (!module.ok()) return module;
+        if (Status status = CheckDescribable(**module); !status.ok()) return status;
+        return module;
+      },
+      [request](Session& self, Loaded module) { self.OnModuleParsed(request, std::move(module)); });
+}
+
+void Session::OnModuleParsed(const ipc::LoadModule& request,
+                             Result<std::shared_ptr<const device::Module>> module) {
+  if (has_ended_) {
+    // Modules die before their space: this one goes with the rest of the memory.
+    if (module.ok()) memory_->modules[request.module].module = *std::move(module);
+    return CheckOver();
+  }
+  if (!module.ok()) return Refuse(module.status());
+  SessionMemory::LoadedModule& entry = memory_->modules[request.module];
+  entry.module = *std::move(module);
+  entry.bytes = request.bytes;
+  module_bytes_ += request.bytes;
+  // The client may name it as soon as it has our answer, so the device thread hears of it first.
+  Apply(AddModule{id(), request.module, entry.module.get()},
+        [this, number = request.module, loaded = entry.module.get()] {
+          Reply(DescribeModule(number, *loaded));
+        });
+}
+
+void Session::Handle(const ipc::UnloadModule& request, std::vector<ipc::UniqueFd>&) {
+  const auto there = memory_->modules.find(request.module);
+  if (there == memory_->modules.end() || there->second.is_leaving) {
+    return Refuse({StatusCode::kNotFound,
+                   fmt::format("unloading refused: there is no module {}", request.module)});
+  }
+  there->second.is_leaving = true;
+  Apply(RemoveModule{id(), request.module}, [this] { Reply(ipc::Done{}); });
+}
+
+void Session::OnModuleReleased(std::uint32_t number) {
+  const auto there = memory_->modules.find(number);
+  if (there == memory_->modules.end()) return;
+  module_bytes_ -= there->second.bytes;
+  // The helper works in order: the module is gone before the space can be.
+  boost::asio::post(environment_.helper, [module = std::move(there->second.module)] {});
+  memory_->modules.erase(there);
+}
+
+// ---- device memory
+
+void Session::Handle(const ipc::ResizeMemory& request, std::vector<ipc::UniqueFd>&) {
+  if (request.bytes >= mapped_bytes_) return ResizeSpace(request.bytes);
+  // First nothing may touch what is given back.
+  Apply(SetMapped{id(), request.bytes}, [this, bytes = request.bytes] { ResizeSpace(bytes); });
+}
+
+void Session::ResizeSpace(std::uint64_t bytes) {
+  OnHelper([space = memory_->space.get(), bytes] { return space->Resize(bytes); },
+           [bytes](Session& self, Result<std::uint64_t> mapped) { self.OnResized(bytes, mapped); });
+}
+
+void Session::OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped) {
+  if (has_ended_) return CheckOver();
+  if (mapped.ok()) mapped_bytes_ = *mapped;
+  // Also after a failure: a refused shrink leaves all of the memory mapped.
+  Apply(SetMapped{id(), mapped_bytes_}, [this, asked, status = mapped.status()] {
+    if (status.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = mapped_bytes_});
+    Refuse({status.code(), fmt::format("memory of {} bytes refused: {}", asked, status.message())});
+  });
+}
+
+// ---- arenas
+
+Status Session::CheckNewArena(const ipc::AddArena& request) const {
+  const SessionLimits& limits = environment_.limits;
+  const std::size_t arenas_max = std::min<std::size_t>(limits.arenas_max, ipc::kArenasMax);
+  if (memory_->arenas.size() >= arenas_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("arena refused: there are {} arenas, allowed are {}",
+                        memory_->arenas.size(), arenas_max)};
+  }
+  if (request.bytes > limits.arena_bytes_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("arena refused: asked for {} bytes, allowed are {}", request.bytes,
+                        limits.arena_bytes_max)};
+  }
+  if (request.bytes > limits.arenas_bytes_max - arena_bytes_) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("arena refused: asked for {} bytes, {} of {} are in use", request.bytes,
+                        arena_bytes_, limits.arenas_bytes_max)};
+  }
+  return Status::Ok();
+}
+
+void Session::Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>&) {
+  if (Status status = CheckNewArena(request); !status.ok()) return Refuse(std::move(status));
+  OnHelper(
+      [bytes = request.bytes] {
+        return ipc::SharedSegment::Create({.name = "gpushared arena",
+                                           .bytes = static_cast<std::size_t>(bytes),
+                                           .access = ipc::SharedSegment::Access::kReadWrite});
+      },
+      [](Session& self, Result<ipc::SharedSegment> arena) { self.OnArenaMade(std::move(arena)); });
+}
+
+void Session::OnArenaMade(Result<ipc::SharedSegment> arena) {
+  if (has_ended_) return CheckOver();
+  if (!arena.ok()) return Refuse(arena.status());
+  Result<ipc::UniqueFd> copy = ipc::DuplicateFd(arena->fd());
+  if (!copy.ok()) return Refuse(copy.status());
+  arena->CloseFd();
+  const auto number = static_cast<std::uint32_t>(memory_->arenas.size());
+  memory_->arenas.push_back(*std::move(arena));
+  const std::span<std::byte> bytes = memory_->arenas.back().bytes();
+  arena_bytes_ += bytes.size();
+  // A std::function must be copyable.
+  auto fd = std::make_shared<ipc::UniqueFd>(*std::move(copy));
+  Apply(AddArena{id(), number, bytes}, [this, number, size = bytes.size(), fd = std::move(fd)] {
+    std::vector<ipc::UniqueFd> fds;
+    fds.push_back(std::move(*fd));
+    Reply(ipc::ArenaAdded{.arena = number, .bytes = size}, std::move(fds));
+  });
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/worker.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <spdlog/spdlog.h>
+
+#include "ipc/check.h"
+#include "ipc/unix_socket.h"
+#include "ipc/wire/channel.h"
+#include "scheduler/policy_catalog.h"
+#include "server/worker/device_signal.h"
+#include "server/worker/device_thread.h"
+#include "server/worker/kernel_output.h"
+#include "server/worker/mailbox.h"
+#include "server/worker/messages.h"
+#include "server/worker/session.h"
+#include "server/worker/session_calls.h"
+#include "server/worker/stats.h"
+
+namespace gpushared::server {
+
+namespace {
+
+// The device thread answers within a turn; an operator is told when it does not.
+constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
+
+}  // namespace
+
+// Runs the control thread and owns the two others. Members are destroyed last to first: the
+// sessions before the threads that work for them, those before the device.
+//
+// Confined to the thread that calls Run, except control_, which all post to.
+class Worker::Impl {
+ public:
+  Impl(WorkerOptions options, ipc::UniqueFd channel)
+      : options_(std::move(options)),
+        control_([this] { WakeControl(); }),
+        channel_(context_, channel.Release()),
+        mail_(context_) {}
+  ~Impl();
+
+  int Run();
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  Status Open();
+  Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
+  void WakeControl();
+
+  // Mail of the device thread.
+  void WatchMail();
+  void TakeMail();
+  void Handle(ClientDetached message);
+  void Handle(ClientBroke message);
+  void Handle(const Applied& message);
+  void Handle(const ModuleReleased& message);
+  void Handle(const StreamError& message);
+  void Handle(StatsTaken message);
+
+  // The broker.
+  void WatchChannel();
+  void OnChannelReadable();
+  void HandleFrame(ipc::Frame frame);
+  template <typename T>
+  void HandleAs(ipc::Frame& frame);
+  void Handle(ipc::Attach attach, ipc::Frame& frame);
+  void Handle(const ipc::AdminRequest& request, ipc::Frame& frame);
+  void Handle(const ipc::SetSession& change, ipc::Frame& frame);
+  void Handle(const ipc::TerminateSession& session, ipc::Frame& frame);
+  void Handle(const ipc::Drain& drain, ipc::Frame& frame);
+  template <typename T>
+  void Tell(std::uint32_t request, const T& message);
+  void FlushChannel();
+  void LoseBroker(const std::string& why);
+
+  // Admin.
+  struct Question {
+    std::uint32_t request = 0;
+    ipc::AdminVerb verb = ipc::AdminVerb::kStatus;
+    std::unique_ptr<boost::asio::steady_timer> timer;
+  };
+  WorkerFacts Facts() const;
+  std::vector<SessionFacts> SessionRows() const;
+
+  Session* Find(std::uint64_t session) const;
+  void BeginDrain();
+  void CheckDone();
+
+  const WorkerOptions options_;
+  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  KernelOutputLog kernel_output_;
+  ipc::UniqueFd mail_eventfd_;
+  Mailbox<ControlMessage> control_;
+  std::unique_ptr<DeviceSignal> signal_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<DeviceThread> device_thread_;
+  boost::asio::io_context context_{1};
+  std::unique_ptr<boost::asio::thread_pool> helper_;
+  std::unique_ptr<SessionEnvironment> environment_;
+  std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
+  std::size_t memories_leaving_ = 0;  // Sessions destroyed whose memory is not back yet.
+
+  Descriptor channel_;
+  ipc::Outbox channel_outbox_{ipc::Outbox::Kind::kSeqpacket};
+  bool is_channel_flushing_ = false;
+  bool has_broker_ = true;
+  bool is_draining_ = false;
+
+  Descriptor mail_;
+  std::vector<ControlMessage> taken_;
+  std::map<std::uint64_t, Question> questions_;
+  std::uint64_t next_token_ = 1;
+};
+
+Worker::Impl::~Impl() {
+  // After a drain all of this is empty; when Run failed or never was called, it is not made.
+  sessions_.clear();
+  device_thread_.reset();
+  if (helper_ != nullptr) helper_->join();
+}
+
+// ---- start and end
+
+Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
+  const scheduler::PolicyEntry* const entry = scheduler::FindPolicy(options_.policy);
+  if (entry == nullptr) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("there is no policy '{}', only {}", options_.policy, scheduler::PolicyNames()));
+  }
+  if (const std::string_view why = scheduler::WhyInvalid(options_.policy_options); !why.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("policy '{}' refused: {}", options_.policy, why));
+  }
+  return entry->make(options_.policy_options);
+}
+
+Status Worker::Impl::Open() {
+  ipc::Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
+  Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
+  if (!policy.ok()) return policy.status();
+  Result<ipc::UniqueFd> mail = ipc::MakeDoorbell();
+  if (!mail.ok()) return mail.status();
+  mail_eventfd_ = *std::move(mail);
+  Result<ipc::UniqueFd> mail_copy = ipc::DuplicateFd(mail_eventfd_.get());
+  if (!mail_copy.ok()) return mail_copy.status();
+  mail_.assign(mail_copy->Release());
+  Result<std::unique_ptr<DeviceSignal>> signal = DeviceSignal::Create();
+  if (!signal.ok()) return signal.status();
+  signal_ = *std::move(signal);
+  Result<std::unique_ptr<device::Device>> device = options_.make_device(
+      [this] { signal_->NoteCompletions(); },
+      [this](const device::KernelOutput& output) { kernel_output_.Write(output); });
+  if (!device.ok()) return device.status();
+  device_ = *std::move(device);
+
+  DeviceThreadOptions thread_options;
+  thread_options.dispatcher.lane = options_.lane_options;
+  thread_options.dispatcher.slice = options_.policy_options.slice;
+  thread_options.dispatcher.kill_after = options_.kill_after;
+  thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
+  Result<std::unique_ptr<DeviceThread>> thread =
+      DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);
+  if (!thread.ok()) return thread.status();
+  device_thread_ = *std::move(thread);
+  helper_ = std::make_unique<boost::asio::thread_pool>(1);
+  environment_ = std::make_unique<SessionEnvironment>(SessionEnvironment{
+      .context = context_,
+      .helper = *helper_,
+      .device_thread = device_thread_->mailbox(),
+      .device = *device_,
+      .signal = *signal_,
+      .limits = options_.limits,
+      .generation = options_.generation,
+      .client_spin = DefaultSpinBudget(device_->info()),
+      .on_started =
+          [this](std::uint64_t session) { Tell(0, ipc::SessionStarted{.session = session}); },
+      .on_over = [this](std::uint64_t session) { memories_leaving_ += sessions_.erase(session); },
+      .on_memory_returned =
+          [this](std::uint64_t session, const Status& why) {
+            --memories_leaving_;
+            Tell(0, ipc::SessionEnded{.session = session, .status = why});
+            CheckDone();
+          }});
+  return ipc::SetNonBlocking(channel_.native_handle(), true);
+}
+
+int Worker::Impl::Run() {
+  if (Status status = Open(); !status.ok()) {
+    spdlog::critical("the worker can't start: {}", status.message());
+    return 1;
+  }
+  device_thread_->Start();
+  WatchMail();
+  WatchChannel();
+  Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
+  spdlog::info("{}: {}, policy {}", device_->info().id, device_->info().name, options_.policy);
+  context_.run();
+  return 0;
+}
+
+Session* Worker::Impl::Find(std::uint64_t session) const {
+  const auto found = sessions_.find(session);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+void Worker::Impl::BeginDrain() {
+  if (std::exchange(is_draining_, true)) return;
+  spdlog::info("draining: no new clients, {} to go", sessions_.size());
+  CheckDone();
+}
+
+void Worker::Impl::CheckDone() {
+  if (!is_draining_ || !sessions_.empty() || memories_leaving_ > 0) return;
+  // The last words (sessions that ended) are worth waiting for, as long as somebody listens.
+  if (has_broker_ && !channel_outbox_.empty()) return;
+  context_.stop();
+}
+
+// ---- mail of the device thread
+
+void Worker::Impl::WakeControl() {
+  const std::uint64_t one = 1;
+  // A full counter is as good as a write: the eventfd is readable either way.
+  [[maybe_unused]] const ssize_t written = ::write(mail_eventfd_.get(), &one, sizeof one);
+}
+
+void Worker::Impl::WatchMail() {
+  mail_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (error) return;
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t bytes = ::read(mail_.native_handle(), &count, sizeof count);
+    TakeMail();
+    WatchMail();
+  });
+}
+
+void Worker::Impl::TakeMail() {
+  control_.TakeAll(taken_);
+  for (ControlMessage& message : taken_) {
+    std::visit([&](auto& each) { Handle(std::move(each)); }, message);
+  }
+  taken_.clear();
+}
+
+void Worker::Impl::Handle(ClientDetached message) {
+  if (Session* const session = Find(message.client->setup.session)) {
+    session->OnDetached(std::move(message.client));
+  }
+}
+
+void Worker::Impl::Handle(ClientBroke message) {
+  if (Session* const session = Find(message.session)) session->End(std::move(message.status));
+}
+
+void Worker::Impl::Handle(const Applied& message) {
+  if (Session* const session = Find(message.session)) session->OnApplied();
+}
+
+void Worker::Impl::Handle(const ModuleReleased& message) {
+  if (Session* const session = Find(message.session)) session->OnModuleReleased(message.number);
+}
+
+void Worker::Impl::Handle(const StreamError& message) {
+  if (Session* const session = Find(message.session)) session->OnStreamError(message);
+}
+
+void Worker::Impl::Handle(StatsTaken message) {
+  const auto found = questions_.find(message.token);
+  if (found == questions_.end()) return;  // Answered already: it took too long.
+  const Question question = std::move(found->second);
+  questions_.erase(found);
+  const std::string text =
+      question.verb == ipc::AdminVerb::kStatus
+          ? StatusJson(device_->info(), Facts(), SessionRows(), message.snapshot)
+          : ClientsJson(device_->info(), SessionRows(), message.snapshot);
+  if (text.size() > ipc::kAdminTextBytesMax) {
+    return Tell(question.request,
+                ipc::ChannelReply{.code = StatusCode::kLimitExceeded,
+                                  .text = fmt::format("the answer takes {} bytes, allowed are {}",
+                                                      text.size(), ipc::kAdminTextBytesMax)});
+  }
+  Tell(question.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = text});
+}
+
+// ---- the broker
+
+void Worker::Impl::WatchChannel() {
+  channel_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (!error) OnChannelReadable();
+  });
+}
+
+void Worker::Impl::OnChannelReadable() {
+  if (!has_broker_) return;
+  Result<std::optional<ipc::Frame>> frame =
+      ipc::ReceiveChannelMessage(channel_.native_handle(), ipc::ChannelToWorkerRules);
+  if (!frame.ok()) return LoseBroker(frame.status().message());
+  if (frame->has_value()) HandleFrame(std::move(**frame));
+  if (has_broker_) WatchChannel();
+}
+
+void Worker::Impl::LoseBroker(const std::string& why) {
+  if (!std::exchange(has_broker_, false)) return;
+  spdlog::warn("the broker is gone ({}): finishing the sessions that are here", why);
+  boost::system::error_code ignored;
+  channel_.close(ignored);
+  BeginDrain();
+  CheckDone();
+}
+
+template <typename T>
+void Worker::Impl::HandleAs(ipc::Frame& frame) {
+  Result<T> message = ipc::Decode<T>(frame.payload);
+  if (!message.ok()) return LoseBroker(message.status().message());
+  Handle(*std::move(message), frame);
+}
+
+void Worker::Impl::HandleFrame(ipc::Frame frame) {
+  switch (static_cast<ipc::ChannelType>(frame.type)) {
+    case ipc::ChannelType::kAttach:
+      return HandleAs<ipc::Attach>(frame);
+    case ipc::ChannelType::kAdminRequest:
+      return HandleAs<ipc::AdminRequest>(frame);
+    case ipc::ChannelType::kSetSession:
+      return HandleAs<ipc::SetSession>(frame);
+    case ipc::ChannelType::kTerminateSession:
+      return HandleAs<ipc::TerminateSession>(frame);
+    case ipc::ChannelType::kDrain:
+      return HandleAs<ipc::Drain>(frame);
+    default:
+      return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
+  }
+}
+
+template <typename T>
+void Worker::Impl::Tell(std::uint32_t request, const T& message) {
+  if (!has_broker_) return;
+  const Status queued = channel_outbox_.Add(request, message);
+  if (!queued.ok()) return LoseBroker(queued.message());
+  FlushChannel();
+}
+
+void Worker::Impl::FlushChannel() {
+  if (!has_broker_ || is_channel_flushing_) return;
+  const Result<bool> done = channel_outbox_.Flush(channel_.native_handle());
+  if (!done.ok()) return LoseBroker(done.status().message());
+  if (*done) return;
+  is_channel_flushing_ = true;
+  channel_.async_wait(Descriptor::wait_write, [this](const boost::system::error_code& error) {
+    is_channel_flushing_ = false;
+    if (error) return;
+    FlushChannel();
+    CheckDone();
+  });
+}
+
+void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
+  const std::uint64_t id = attach.session;
+  const bool is_full = sessions_.size() >= options_.limits.sessions_max;
+  auto session = std::make_shared<Session>(*environment_, std::move(attach),
+                                           std::move(frame.fds[0]), std::move(frame.fds[1]));
+  // A number that comes twice is the broker's mistake; ours would be to mix up two clients.
+  ipc::Check(sessions_.emplace(id, session).second, "the broker numbers sessions once");
+  if (is_draining_) {
+    return session->End(
+        {StatusCode::kUnavailable, fmt::format("connection refused: device {} is draining [{}]",
+                                               device_->info().id, session->who())});
+  }
+  if (is_full) {
+    return session->End(
+        {StatusCode::kLimitExceeded,
+         fmt::format("connection refused: device {} has {} clients, allowed are {} [{}]",
+                     device_->info().id, sessions_.size() - 1, options_.limits.sessions_max,
+                     session->who())});
+  }
+  session->Start();
+}
+
+void Worker::Impl::Handle(const ipc::TerminateSession& session, ipc::Frame& frame) {
+  Session* const found = Find(session.session);
+  if (found == nullptr) {
+    return Tell(frame.request,
+                ipc::ChannelReply{.code = StatusCode::kNotFound,
+                                  .text = fmt::format("client {} is not here", session.session)});
+  }
+  found->End(
+      {StatusCode::kDisconnected, fmt::format("session ended by the operator [{}]", found->who())});
+  Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
+}
+
+void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
+  Session* const found = Find(change.session);
+  if (found == nullptr) {
+    return Tell(frame.request,
+                ipc::ChannelReply{.code = StatusCode::kNotFound,
+                                  .text = fmt::format("client {} is not here", change.session)});
+  }
+  if (change.weight && (*change.weight < 1 || *change.weight > scheduler::kWeightMax)) {
+    return Tell(frame.request,
+                ipc::ChannelReply{.code = StatusCode::kInvalidArgument,
+                                  .text = fmt::format("weight {} refused, allowed is 1 to {}",
+                                                      *change.weight, scheduler::kWeightMax)});
+  }
+  scheduler::ClientSpec spec = found->spec();
+  if (change.client_class) {
+    spec.scheduling_class = static_cast<scheduler::SchedulingClass>(*change.client_class);
+  }
+  if (change.weight) spec.weight = *change.weight;
+  found->ChangeSpec(spec);
+  Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
+}
+
+void Worker::Impl::Handle(const ipc::Drain&, ipc::Frame&) { BeginDrain(); }
+
+// ---- admin
+
+WorkerFacts Worker::Impl::Facts() const {
+  WorkerFacts facts;
+  facts.generation = options_.generation;
+  facts.pid = ::getpid();
+  facts.policy = options_.policy;
+  facts.slice_ms = std::chrono::duration<double, std::milli>(options_.policy_options.slice).count();
+  facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
+  facts.is_draining = is_draining_;
+  return facts;
+}
+
+std::vector<SessionFacts> Worker::Impl::SessionRows() const {
+  std::vector<SessionFacts> rows;
+  for (const auto& [id, session] : sessions_) rows.push_back(session->Facts());
+  return rows;
+}
+
+void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
+  const ipc::AdminVerb verb = request.admin.verb;
+  if (verb == ipc::AdminVerb::kDevices) {
+    return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk,
+                                                 .text = DeviceJson(device_->info(), Facts())});
+  }
+  if (verb != ipc::AdminVerb::kStatus && verb != ipc::AdminVerb::kClients) {
+    return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kUnsupported,
+                                                 .text = "workers do not answer this request"});
+  }
+  const std::uint64_t token = next_token_++;
+  auto timer = std::make_unique<boost::asio::steady_timer>(context_, kStatsWaitMax);
+  timer->async_wait([this, token](const boost::system::error_code& error) {
+    const auto found = questions_.find(token);
+    if (error || found == questions_.end()) return;
+    const std::uint32_t number = found->second.request;
+    questions_.erase(found);
+    Tell(number, ipc::ChannelReply{.code = StatusCode::kTimedOut,
+                                   .text = "the device thread did not answer within 500 ms"});
+  });
+  questions_[token] = {frame.request, verb, std::move(timer)};
+  device_thread_->mailbox().Post(AskStats{token});
+}
+
+// ---- Worker
+
+Worker::Worker(WorkerOptions options, ipc::UniqueFd channel)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(channel))) {}
+
+Worker::~Worker() = default;
+
+int Worker::Run() { return impl_->Run(); }
+
+int RunWorker(WorkerOptions options, ipc::UniqueFd channel) {
+  // Ctrl-C and service managers signal all processes of a group at once. The broker answers
+  // such a signal by draining its workers, which must live to do it.
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_IGN);
+  Worker worker(std::move(options), std::move(channel));
+  return worker.Run();
+}
+
+}  // namespace gpushared::server
