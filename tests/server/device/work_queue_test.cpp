@@ -149,6 +149,22 @@ TEST(WorkQueue, WorkWhoseLastUnitIsDealtIsNotStopped) {
   EXPECT_EQ(completion.units_done, 1U);
 }
 
+// The head has nothing left to deal, but it still runs.
+TEST(WorkQueue, RequestForWaitingWorkDoesNotEndTheHeadOfItsStream) {
+  WorkQueue queue(1, {});
+  queue.Submit(Work({.id = 1}));
+  queue.Submit(Work({.id = 2}));
+  queue.Submit(Work({.id = 3}));
+  const Claim claim = *queue.Next();
+  queue.RequestStop(2);
+  queue.RequestKill(3);
+  EXPECT_FALSE(HasCompletion(queue));
+  FinishAll(queue, claim);
+  EXPECT_EQ(TakeOne(queue).id, 1U);
+  EXPECT_TRUE(TakeOne(queue).stopped);
+  EXPECT_EQ(TakeOne(queue).status.code(), StatusCode::kCancelled);
+}
+
 TEST(WorkQueue, FailedUnitEndsTheWorkAndTellsTheOthersToAbandonIt) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 10}));
