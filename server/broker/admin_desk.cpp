@@ -124,7 +124,7 @@ void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked) {
 
 void AdminDesk::AskAll(Round& round) {
   for (DeviceEntry& device : around_.devices.entries()) {
-    if (device.state != DeviceEntry::State::kReady) continue;
+    if (!device.TakesClients()) continue;
     if (device.worker->Send(round.number, ipc::AdminRequest{round.asked}).ok()) {
       round.missing.insert(device.id);
     }

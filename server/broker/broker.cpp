@@ -63,7 +63,10 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
 Broker::~Broker() = default;
 
 Status Broker::Start() {
-  Result<ipc::ListeningSocket> socket = ipc::ListeningSocket::Open({.path = options_.socket_path});
+  // Everybody may knock: who may have what is decided by the access rules, which know the peer's
+  // uid from the kernel. To keep users out altogether, put the socket into a closed folder.
+  Result<ipc::ListeningSocket> socket =
+      ipc::ListeningSocket::Open({.path = options_.socket_path, .mode = 0666});
   if (!socket.ok()) return socket.status();
   if (socket->replaced_stale()) {
     log_->warn("socket {}: replaced the one that a dead server had left", options_.socket_path);
@@ -279,7 +282,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   const AccessRequest asked = {
       .scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class),
       .weight = hello.weight};
-  if (device.state != DeviceEntry::State::kReady) {
+  if (!device.TakesClients()) {
     // What is refused in any case is refused at once.
     const Status share =
         AccessRules::CheckShare(rules_.RuleFor(arrival.peer), asked, arrival.peer.Who());
@@ -366,8 +369,7 @@ void Broker::RetryParked() {
   std::vector<std::uint64_t> now;
   for (const auto& [number, parked] : parked_hellos_) {
     const Result<DeviceEntry*> device = devices_.Choose(parked->hello.device, ledger_);
-    if (phase_ != Phase::kServing ||
-        (device.ok() && (*device)->state == DeviceEntry::State::kReady)) {
+    if (phase_ != Phase::kServing || (device.ok() && (*device)->TakesClients())) {
       now.push_back(number);
     }
   }

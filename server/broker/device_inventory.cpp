@@ -36,7 +36,7 @@ Result<DeviceEntry*> DeviceInventory::Choose(std::string_view name, const Sessio
                   "device refused: asked for '" + Escaped(name) + "', this server has " + ids);
   }
   const auto rank = [&](const DeviceEntry& entry) {
-    return std::tuple(entry.state != DeviceEntry::State::kReady, ledger.On(entry.id).size());
+    return std::tuple(!entry.TakesClients(), ledger.On(entry.id).size());
   };
   return &*std::min_element(
       entries_.begin(), entries_.end(),

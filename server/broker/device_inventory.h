@@ -33,6 +33,10 @@ struct DeviceEntry {
   DeviceEntry(boost::asio::io_context& context, std::string device_id)
       : id(std::move(device_id)), restart_timer(context) {}
 
+  bool TakesClients() const {
+    return state == State::kReady && worker != nullptr && worker->usable();
+  }
+
   std::string id;  // "cpu:0".
   State state = State::kStarting;
   ipc::DeviceDescription description;  // Empty until the first worker was ready.

@@ -191,6 +191,7 @@ void WorkerProcess::Flush() {
 }
 
 void WorkerProcess::Kill() {
+  killed_ = true;
   if (pidfd_.is_open())
     ::syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), SIGKILL, nullptr, 0);
 }

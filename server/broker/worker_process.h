@@ -53,6 +53,8 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   pid_t pid() const { return pid_; }
+  // False from when its channel closed or it was killed; `exited` follows.
+  bool usable() const { return channel_open_ && !killed_; }
 
   // Queues a message; never blocks. An error means that the worker does not read its channel.
   template <typename T>
@@ -80,6 +82,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   ipc::Outbox outbox_{ipc::Outbox::Kind::kSeqpacket};
   bool flush_waits_ = false;
   bool channel_open_ = true;
+  bool killed_ = false;
   boost::asio::posix::stream_descriptor channel_;
   boost::asio::posix::stream_descriptor pidfd_;
 };

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -177,6 +178,27 @@ everyone = true
   EXPECT_EQ(group.client_memory->Of(std::uint64_t{1} << 40), std::uint64_t{256} << 20);
   EXPECT_EQ(group.clients_max, 3U);
   EXPECT_EQ(config.access[2].subject, AccessRule::Subject::kEveryone);
+}
+
+TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
+  std::ifstream file(GPUSHARED_EXAMPLE_CONFIG);
+  std::stringstream text;
+  text << file.rdbuf();
+  ASSERT_FALSE(text.str().empty());
+  // Also with its examples switched on: what follows "# " and looks like TOML.
+  std::string all;
+  for (std::string line; std::getline(text, line); all += line + "\n") {
+    const bool is_example =
+        line.starts_with("# [[") ||
+        (line.starts_with("# ") && line.find(" = ") != std::string::npos &&
+         line.find(':') == std::string::npos && line.find(',') == std::string::npos);
+    if (is_example) line.erase(0, 2);
+    if (line.starts_with("group = ")) line = "gid = 4242";
+  }
+  Config config;
+  const Status status = ApplyConfigText(all, "gpushared.toml", config);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.access.size(), 2U);
 }
 
 TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// The broker on its own: real sockets and real worker processes, but workers without devices.
+#include "server/broker/broker.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "ipc/unix_socket.h"
+#include "tests/server/other_user.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using gpushared::testing::AsNobody;
+using gpushared::testing::Eventually;
+using gpushared::testing::OpenFileDescriptors;
+using gpushared::testing::ProgramOutcome;
+using gpushared::testing::RunProgram;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+ipc::Deadline Soon() { return std::chrono::steady_clock::now() + 20s; }
+
+ipc::Hello Hello(const std::string& name, const std::string& device = "",
+                 ipc::ClientClass client_class = ipc::ClientClass::kNormal) {
+  ipc::Hello hello;
+  hello.name = name;
+  hello.device = device;
+  hello.client_class = client_class;
+  return hello;
+}
+
+ipc::Admin Verb(ipc::AdminVerb verb) {
+  ipc::Admin admin;
+  admin.verb = verb;
+  return admin;
+}
+
+// A broker on a thread of its own, with one fake worker per device.
+class BrokerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "gpushared-broker-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+    ::chmod(folder_.c_str(), 0755);
+    options_.socket_path = folder_ + "/s";
+    options_.devices = {"fake:0"};
+    options_.own_uid = ::geteuid();
+    options_.policy = "priority";
+    options_.version = "test";
+    options_.stop_grace = 200ms;
+    options_.launch = [this](const std::string& device, std::uint32_t generation) {
+      return WorkerProcess::Launch{
+          .program = GPUSHARED_FAKE_WORKER,
+          .arguments = {std::to_string(generation), behaviour_(device, generation)}};
+    };
+  }
+
+  void TearDown() override {
+    Stop();
+    Stop();
+    WaitForEnd();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void StartBroker() {
+    auto log = std::make_shared<spdlog::logger>(
+        "broker", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text_));
+    log->set_level(spdlog::level::debug);
+    broker_ = std::make_unique<Broker>(context_, options_, log);
+    const Status status = broker_->Start();
+    ASSERT_TRUE(status.ok()) << status.message();
+    thread_ = std::thread([this] { context_.run(); });
+  }
+
+  void Stop() {
+    if (broker_) boost::asio::post(context_, [this] { broker_->Stop("the test"); });
+  }
+
+  void WaitForEnd() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  ipc::UniqueFd ConnectOnly() {
+    Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
+    EXPECT_TRUE(socket.ok()) << socket.status().message();
+    return socket.ok() ? std::move(*socket) : ipc::UniqueFd();
+  }
+
+  template <typename T>
+  Result<ipc::Frame> Ask(const ipc::UniqueFd& socket, const T& message) {
+    const Status sent = ipc::SendMessage(socket.get(), 5, message, Soon());
+    if (!sent.ok()) return sent;
+    return ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
+  }
+
+  // The connection of a client that a worker has, or the refusal.
+  Result<ipc::UniqueFd> Join(const ipc::Hello& hello) {
+    ipc::UniqueFd socket = ConnectOnly();
+    const Result<ipc::Frame> frame = Ask(socket, hello);
+    if (!frame.ok()) return frame.status();
+    const Result<ipc::Done> welcomed = ipc::DecodeReply<ipc::Done>(*frame);
+    if (!welcomed.ok()) return welcomed.status();
+    return socket;
+  }
+
+  Result<ipc::AdminReply> Admin(const ipc::Admin& admin) {
+    const ipc::UniqueFd socket = ConnectOnly();
+    const Result<ipc::Frame> frame = Ask(socket, admin);
+    if (!frame.ok()) return frame.status();
+    return ipc::DecodeReply<ipc::AdminReply>(*frame);
+  }
+
+  Status Why(std::uint64_t session) {
+    const ipc::UniqueFd socket = ConnectOnly();
+    const Result<ipc::Frame> frame = Ask(socket, ipc::Why{session});
+    if (!frame.ok()) return frame.status();
+    const Result<ipc::Ended> ended = ipc::DecodeReply<ipc::Ended>(*frame);
+    return ended.ok() ? ended->status : ended.status();
+  }
+
+  json Device(std::size_t index) {
+    const Result<ipc::AdminReply> reply = Admin(Verb(ipc::AdminVerb::kDevices));
+    if (!reply.ok()) return json::object();
+    return json::parse(reply->text).at("devices").at(index);
+  }
+  std::size_t Sessions(std::size_t device) { return Device(device).at("sessions"); }
+  pid_t WorkerPid() { return Device(0).at("worker_pid"); }
+
+  ProgramOutcome Ctl(std::vector<std::string> arguments) {
+    std::vector<std::string> command = {GPUSHARED_CTL, "--socket", options_.socket_path};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return RunProgram(command);
+  }
+
+  std::function<std::string(const std::string&, std::uint32_t)> behaviour_ =
+      [](const std::string&, std::uint32_t) { return "normal"; };
+  std::string folder_;
+  BrokerOptions options_;
+  boost::asio::io_context context_;
+  std::ostringstream log_text_;  // Read after WaitForEnd only.
+  std::unique_ptr<Broker> broker_;
+  std::thread thread_;
+};
+
+bool AtEof(const ipc::UniqueFd& socket) {
+  const Result<ipc::Frame> frame = ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
+  return !frame.ok() && frame.status().code() == StatusCode::kDisconnected;
+}
+
+StatusCode RefusalOn(const ipc::UniqueFd& socket) {
+  const Result<ipc::Frame> frame = ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
+  return frame.ok() ? ipc::DecodeReply<ipc::Done>(*frame).status().code() : frame.status().code();
+}
+
+TEST_F(BrokerTest, ClientIsHandedToTheWorkerAndItsEndIsNoticed) {
+  StartBroker();
+  Result<ipc::UniqueFd> client = Join(Hello("one"));
+  ASSERT_TRUE(client.ok()) << client.status().message();
+  EXPECT_EQ(Sessions(0), 1U);
+  client->Reset();
+  EXPECT_TRUE(Eventually([&] { return Sessions(0) == 0; }));
+}
+
+TEST_F(BrokerTest, ClientsSpreadOverDevicesUnlessTheyNameOne) {
+  options_.devices = {"fake:0", "fake:1"};
+  StartBroker();
+  ASSERT_TRUE(Eventually(
+      [&] { return Device(0).at("state") == "ready" && Device(1).at("state") == "ready"; }));
+  const auto a = Join(Hello("a")), b = Join(Hello("b"));
+  EXPECT_EQ(Sessions(0), 1U);
+  EXPECT_EQ(Sessions(1), 1U);
+  const auto c = Join(Hello("c", "fake:1"));
+  EXPECT_EQ(Sessions(1), 2U);
+  const auto d = Join(Hello("d", "cuda:7"));
+  EXPECT_EQ(d.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(d.status().message(), HasSubstr("fake:0, fake:1"));
+}
+
+TEST_F(BrokerTest, ClassAboveTheRuleIsRefusedWithTheReason) {
+  AccessRule rule;
+  rule.label = "everyone";
+  rule.highest_class = scheduler::SchedulingClass::kLow;
+  options_.access = {rule};
+  StartBroker();
+  const auto refused = Join(Hello("greedy"));
+  EXPECT_EQ(refused.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.status().message(), HasSubstr("at most low"));
+  EXPECT_TRUE(Join(Hello("modest", "", ipc::ClientClass::kLow)).ok());
+}
+
+TEST_F(BrokerTest, ClientsOfOneUidAreBoundedUntilOneLeaves) {
+  AccessRule rule;
+  rule.label = "everyone";
+  rule.clients_max = 1;
+  options_.access = {rule};
+  StartBroker();
+  auto first = Join(Hello("first"));
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(Join(Hello("second")).status().code(), StatusCode::kLimitExceeded);
+  first->Reset();
+  EXPECT_TRUE(Eventually([&] { return Join(Hello("third")).ok(); }));
+}
+
+TEST_F(BrokerTest, KilledWorkerIsReplacedAndItsClientsLearnWhy) {
+  StartBroker();
+  const auto client = Join(Hello("victim"));
+  ASSERT_TRUE(client.ok());
+  const pid_t worker = WorkerPid();
+  ::kill(worker, SIGKILL);
+  EXPECT_TRUE(AtEof(*client));
+  const Status why = Why(1);
+  EXPECT_EQ(why.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(why.message(), HasSubstr("generation 1"));
+  EXPECT_THAT(why.message(), HasSubstr("signal 9"));
+  EXPECT_THAT(why.message(), HasSubstr("alone"));
+  const auto next = Join(Hello("next"));  // Waits for the new worker.
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  EXPECT_EQ(Device(0).at("generation"), 2);
+  EXPECT_NE(WorkerPid(), worker);
+}
+
+TEST_F(BrokerTest, DeathOfOneWorkerDoesNotTouchAnother) {
+  options_.devices = {"fake:0", "fake:1"};
+  StartBroker();
+  const auto a = Join(Hello("a", "fake:0"));
+  const auto b = Join(Hello("b", "fake:1"));
+  ASSERT_TRUE(a.ok() && b.ok());
+  ::kill(WorkerPid(), SIGKILL);
+  EXPECT_TRUE(AtEof(*a));
+  EXPECT_EQ(Device(1).at("generation"), 1);
+  EXPECT_EQ(Sessions(1), 1U);
+}
+
+TEST_F(BrokerTest, WorkerThatSendsNonsenseIsReplaced) {
+  behaviour_ = [](const std::string&, std::uint32_t generation) {
+    return generation == 1 ? "mad" : "normal";
+  };
+  StartBroker();
+  EXPECT_FALSE(Join(Hello("first")).ok());
+  EXPECT_TRUE(Join(Hello("second")).ok());
+  EXPECT_EQ(Device(0).at("generation"), 2);
+}
+
+TEST_F(BrokerTest, DeviceThatCannotBeOpenedAtStartEndsTheServer) {
+  behaviour_ = [](const std::string&, std::uint32_t) { return "unable"; };
+  StartBroker();
+  WaitForEnd();
+  EXPECT_EQ(broker_->exit_code(), 1);
+  EXPECT_THAT(log_text_.str(), HasSubstr("could not be opened"));
+}
+
+TEST_F(BrokerTest, WhyIsAnsweredOnlyToTheProcessThatHadTheSession) {
+  StartBroker();
+  auto client = Join(Hello("one"));
+  ASSERT_TRUE(client.ok());
+  client->Reset();
+  ASSERT_TRUE(Eventually([&] { return Sessions(0) == 0; }));
+  EXPECT_EQ(Why(1).code(), StatusCode::kDisconnected);
+  EXPECT_EQ(Why(4711).code(), StatusCode::kNotFound);
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  EXPECT_EQ(AsNobody([&] { return Why(1).code() == StatusCode::kNotFound ? 0 : 1; }), 0);
+}
+
+TEST_F(BrokerTest, OnlyRootAndTheOwnerAdminister) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  StartBroker();
+  EXPECT_TRUE(Admin(Verb(ipc::AdminVerb::kStatus)).ok());
+  EXPECT_EQ(AsNobody([&] {
+              const Result<ipc::AdminReply> reply = Admin(Verb(ipc::AdminVerb::kDrain));
+              return reply.status().code() == StatusCode::kPermissionDenied ? 0 : 1;
+            }),
+            0);
+  EXPECT_TRUE(Join(Hello("still served")).ok());
+}
+
+TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
+  options_.admin_wait_max = 50ms;
+  behaviour_ = [](const std::string&, std::uint32_t) { return "silent"; };
+  StartBroker();
+  const auto client = Join(Hello("one"));
+  ASSERT_TRUE(client.ok());
+  const Result<ipc::AdminReply> reply = Admin(Verb(ipc::AdminVerb::kClients));
+  ASSERT_TRUE(reply.ok());
+  const json clients = json::parse(reply->text);
+  EXPECT_EQ(clients.at("clients").size(), 1U);
+  EXPECT_EQ(clients.at("silent_devices").at(0), "fake:0");
+  ipc::Admin change = Verb(ipc::AdminVerb::kSet);
+  change.client = 1;
+  change.weight = 4;
+  const Result<ipc::AdminReply> set = Admin(change);
+  ASSERT_TRUE(set.ok());
+  EXPECT_EQ(set->code, StatusCode::kTimedOut);
+}
+
+TEST_F(BrokerTest, ConnectionsThatSayNothingAreBoundedInNumberAndTime) {
+  options_.limits = {.waiting_max = 8, .waiting_per_uid_max = 4, .first_frame_max = 300ms};
+  StartBroker();
+  std::vector<ipc::UniqueFd> silent;
+  for (int i = 0; i < 4; ++i) silent.push_back(ConnectOnly());
+  EXPECT_EQ(RefusalOn(ConnectOnly()), StatusCode::kLimitExceeded);
+  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kTimedOut);
+  EXPECT_TRUE(Eventually([&] { return Join(Hello("welcome again")).ok(); }));
+}
+
+TEST_F(BrokerTest, GarbageAsFirstFrameIsRefusedAndTheServerGoesOn) {
+  StartBroker();
+  for (const std::string& garbage : {std::string(64, 'x'), std::string(4096, '\0')}) {
+    const ipc::UniqueFd socket = ConnectOnly();
+    ASSERT_GT(::send(socket.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+    EXPECT_EQ(RefusalOn(socket), StatusCode::kProtocolViolation);
+  }
+  EXPECT_TRUE(Join(Hello("one")).ok());
+}
+
+TEST_F(BrokerTest, SecondServerOnTheSocketIsRefused) {
+  StartBroker();
+  boost::asio::io_context other_context;
+  Broker other(other_context, options_, spdlog::default_logger());
+  const Status refused = other.Start();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr(options_.socket_path));
+  EXPECT_TRUE(Join(Hello("one")).ok());
+}
+
+TEST_F(BrokerTest, DrainWaitsForTheLastSessionAndTakesNoNewOne) {
+  StartBroker();
+  auto client = Join(Hello("last"));
+  ASSERT_TRUE(client.ok());
+  const Result<ipc::AdminReply> drain = Admin(Verb(ipc::AdminVerb::kDrain));
+  ASSERT_TRUE(drain.ok());
+  EXPECT_EQ(json::parse(drain->text).at("sessions"), 1);
+  const auto refused = Join(Hello("late"));
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.status().message(), HasSubstr("draining"));
+  EXPECT_EQ(Sessions(0), 1U);
+  client->Reset();
+  WaitForEnd();
+  EXPECT_EQ(broker_->exit_code(), 0);
+  EXPECT_THAT(log_text_.str(), HasSubstr("waiting for 1 sessions: session 1 'last'"));
+  EXPECT_FALSE(std::filesystem::exists(options_.socket_path));
+}
+
+TEST_F(BrokerTest, SecondStopEndsSessions) {
+  StartBroker();
+  const auto client = Join(Hello("one"));
+  ASSERT_TRUE(client.ok());
+  Stop();
+  Stop();
+  WaitForEnd();
+  EXPECT_EQ(broker_->exit_code(), 0);
+  EXPECT_TRUE(AtEof(*client));
+}
+
+TEST_F(BrokerTest, StubbornWorkerIsKilledAfterTheGrace) {
+  behaviour_ = [](const std::string&, std::uint32_t) { return "stubborn"; };
+  StartBroker();
+  const auto client = Join(Hello("one"));
+  ASSERT_TRUE(client.ok());
+  Stop();
+  Stop();
+  WaitForEnd();
+  EXPECT_THAT(log_text_.str(), HasSubstr("is killed"));
+}
+
+// Otherwise EOF of a client reaches nobody, and every session costs the broker two descriptors.
+TEST_F(BrokerTest, NothingOfAHandedOverClientStaysOpenHere) {
+  StartBroker();
+  { const auto warm = Join(Hello("warm")); }
+  ASSERT_TRUE(Eventually([&] { return Sessions(0) == 0; }));
+  const std::size_t before = OpenFileDescriptors(::getpid());
+  std::vector<Result<ipc::UniqueFd>> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(Join(Hello("many")));
+  EXPECT_TRUE(Eventually([&] { return OpenFileDescriptors(::getpid()) <= before + 20; }));
+}
+
+TEST_F(BrokerTest, WorkerInheritsOnlyItsChannel) {
+  StartBroker();
+  const auto client = Join(Hello("one"));
+  ASSERT_TRUE(client.ok());
+  std::vector<std::string> fds;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(WorkerPid()) + "/fd")) {
+    fds.push_back(entry.path().filename());
+  }
+  // stdin, stdout, stderr, the channel, and the client's socket; the fake drops the pidfd.
+  EXPECT_EQ(fds.size(), 5U) << ::testing::PrintToString(fds);
+}
+
+TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
+  StartBroker();
+  const auto client = Join(Hello("visible", "", ipc::ClientClass::kLow));
+  ASSERT_TRUE(client.ok());
+  const ProgramOutcome ps = Ctl({"ps"});
+  EXPECT_EQ(ps.exit_code, 0) << ps.output;
+  EXPECT_THAT(ps.output, HasSubstr("visible"));
+  EXPECT_THAT(ps.output, HasSubstr("77"));  // The worker's own count.
+  EXPECT_EQ(Ctl({"status"}).exit_code, 0);
+  EXPECT_EQ(Ctl({"devices", "--json"}).exit_code, 0);
+  const ProgramOutcome set =
+      Ctl({"client", "set", "1", "--class", "high", "--weight", "9", "--json"});
+  EXPECT_EQ(set.exit_code, 0) << set.output;
+  const json as_json = json::parse(Ctl({"--json", "ps"}).output);
+  EXPECT_EQ(as_json.at("clients").at(0).at("class"), "high");
+  EXPECT_EQ(as_json.at("clients").at(0).at("weight"), 9);
+  EXPECT_EQ(Ctl({"client", "terminate", "1"}).exit_code, 0);
+  EXPECT_TRUE(AtEof(*client));
+  const ProgramOutcome gone = Ctl({"client", "terminate", "1"});
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_THAT(gone.output, HasSubstr("client 1"));
+  EXPECT_EQ(Ctl({"drain"}).exit_code, 0);
+  WaitForEnd();
+}
+
+TEST_F(BrokerTest, CtlSaysWhenNoServerAnswersOrTheRequestMakesNoSense) {
+  const ProgramOutcome nobody = Ctl({"status"});
+  EXPECT_EQ(nobody.exit_code, 3);
+  EXPECT_THAT(nobody.output, HasSubstr("no gpushared server answers at " + options_.socket_path));
+  EXPECT_EQ(Ctl({"client", "set", "1"}).exit_code, 2);
+  EXPECT_EQ(Ctl({"client", "set", "1", "--class", "royal"}).exit_code, 2);
+  EXPECT_EQ(Ctl({"frobnicate"}).exit_code, 2);
+  EXPECT_EQ(Ctl({}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace gpushared::server

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker without a device, for tests of the broker: it keeps the sockets it is handed, tells
+// the broker what a worker tells, and misbehaves on request.
+//
+// Usage: fake_worker GENERATION BEHAVIOUR, behaviours: normal, silent (never answers operators),
+// mad (sends garbage when a session is attached), unable (exits at once), stubborn (ignores
+// drain and the end of sessions asked for).
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/unix_socket.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr int kChannel = 3;
+
+class FakeWorker {
+ public:
+  FakeWorker(std::uint32_t generation, std::string_view behaviour)
+      : generation_(generation), behaviour_(behaviour) {}
+
+  int Run() {
+    if (behaviour_ == "unable") return 1;
+    ipc::Ready ready;
+    ready.generation = generation_;
+    ready.device.name = "fake device";
+    ready.device.id = "fake:0";
+    ready.device.kind = "fake";
+    ready.device.memory_bytes = std::uint64_t{1} << 30;
+    ready.device.multiprocessors = 1;
+    ready.device.threads_per_block_max = 1024;
+    ready.device.block_max = {1024, 1024, 64};
+    ready.device.grid_max = {1, 1, 1};
+    ready.device.shared_bytes_per_block_max = 48 << 10;
+    Tell(0, ready);
+    while (!(is_draining_ && sessions_.empty())) Turn();
+    return 0;
+  }
+
+ private:
+  template <typename T>
+  void Tell(std::uint32_t request, const T& message) {
+    if (!outbox_.Add(request, message).ok() || !outbox_.Flush(kChannel).ok()) is_draining_ = true;
+  }
+
+  void Turn() {
+    std::vector<pollfd> polled;
+    polled.push_back({.fd = channel_open_ ? kChannel : -1, .events = POLLIN, .revents = 0});
+    std::vector<std::uint64_t> ids;
+    for (const auto& [id, socket] : sessions_) {
+      ids.push_back(id);
+      polled.push_back({.fd = socket.get(), .events = POLLRDHUP, .revents = 0});
+    }
+    ::poll(polled.data(), polled.size(), -1);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (polled[i + 1].revents != 0) End(ids[i], Status::Ok());
+    }
+    if (polled[0].revents != 0) TakeMessage();
+  }
+
+  void TakeMessage() {
+    Result<std::optional<ipc::Frame>> message =
+        ipc::ReceiveChannelMessage(kChannel, ipc::ChannelToWorkerRules);
+    if (!message.ok()) {
+      channel_open_ = false;
+      is_draining_ = true;
+      return;
+    }
+    if (message->has_value()) Handle(**message);
+  }
+
+  void Handle(ipc::Frame& frame) {
+    const bool is_stubborn = behaviour_ == "stubborn";
+    switch (static_cast<ipc::ChannelType>(frame.type)) {
+      case ipc::ChannelType::kAttach:
+        return Attach(frame);
+      case ipc::ChannelType::kDrain:
+        is_draining_ = is_draining_ || !is_stubborn;
+        return;
+      case ipc::ChannelType::kTerminateSession: {
+        const auto session = ipc::Decode<ipc::TerminateSession>(frame.payload);
+        if (is_stubborn || !session.ok()) return;
+        End(session->session, {StatusCode::kDisconnected, "session ended by the operator"});
+        return Tell(frame.request, ipc::ChannelReply{});
+      }
+      case ipc::ChannelType::kSetSession:
+      case ipc::ChannelType::kAdminRequest: {
+        if (behaviour_ == "silent") return;
+        ipc::ChannelReply reply;
+        reply.text = R"({"clients":[{"client":1,"launches":77}]})";
+        return Tell(frame.request, reply);
+      }
+      default:
+        return;
+    }
+  }
+
+  void Attach(ipc::Frame& frame) {
+    const auto attach = ipc::Decode<ipc::Attach>(frame.payload);
+    if (!attach.ok() || frame.fds.size() != ipc::kAttachFds) std::abort();
+    if (behaviour_ == "mad") {
+      if (::write(kChannel, "nonsense", 8) != 8) std::abort();
+      return;
+    }
+    // Enough for a client of these tests to know that it got here; a real welcome has fds.
+    ipc::Outbox welcome;
+    if (!welcome.Add(attach->request, ipc::Done{}).ok()) std::abort();
+    if (!welcome.Flush(frame.fds[0].get()).ok()) return;
+    sessions_.emplace(attach->session, std::move(frame.fds[0]));
+    Tell(0, ipc::SessionStarted{attach->session});
+  }
+
+  void End(std::uint64_t id, const Status& why) {
+    if (sessions_.erase(id) > 0) Tell(0, ipc::SessionEnded{id, why});
+  }
+
+  std::uint32_t generation_;
+  std::string behaviour_;
+  ipc::Outbox outbox_{ipc::Outbox::Kind::kSeqpacket};
+  std::map<std::uint64_t, ipc::UniqueFd> sessions_;
+  bool channel_open_ = true;
+  bool is_draining_ = false;
+};
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const auto generation = static_cast<std::uint32_t>(std::strtoul(argv[1], nullptr, 10));
+  return gpushared::testing::FakeWorker(generation, argv[2]).Run();
+}
