@@ -98,7 +98,7 @@ inline constexpr std::size_t kLivenessVisitsMax = std::size_t{1} << 26;
 Result<ControlFlow> AnalyseControlFlow(const Function& function);
 
 // True when operand 0 is written: false for stores, branches, barriers and the like.
-// A call writes operand 0 when that is a list and not its only list of arguments.
+// A call writes operand 0 when that is a list.
 bool WritesFirstOperand(const Instruction& instruction);
 
 // Labels of a ".branchtargets a, b;" or ".calltargets f, g;" directive, in order.
