@@ -82,6 +82,9 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   // kernel does not know costs nothing else.
   madvise(Pointer(base), bytes, MADV_DONTDUMP);
   madvise(Pointer(base), bytes, MADV_DONTFORK);
+  // The mapping step is a huge page: 512 times fewer faults at the first use, and three
+  // times the fill bandwidth after it. Module variables are counted in small pages.
+  madvise(Pointer(base), bytes - kModuleAreaBytes, MADV_HUGEPAGE);
   return std::unique_ptr<AddressRange>(new AddressRange(base, bytes, quota, std::move(budget)));
 }
 
