@@ -395,13 +395,16 @@ Status Stream::Wait(const Event& event) const {
 Status Stream::Synchronize() const {
   if (!valid()) return EmptyStream();
   StreamRecord& stream = *state_->record();
-  return state_->session().Await(stream, state_->session().submitted(stream));
+  const Status status = state_->session().Await(stream, state_->session().submitted(stream));
+  // A call before this one may have failed because the session had ended.
+  return status.ok() ? state_->session().Usable() : status;
 }
 
 Status Stream::Query() const {
   if (!valid()) return EmptyStream();
   StreamRecord& stream = *state_->record();
-  return state_->session().Poll(stream, state_->session().submitted(stream));
+  const Status status = state_->session().Poll(stream, state_->session().submitted(stream));
+  return status.ok() ? state_->session().Usable() : status;
 }
 
 }  // namespace gpushared

@@ -318,9 +318,9 @@ class Stream {
  public:
   Stream() = default;
   Stream(Stream&&) noexcept = default;
-  Stream& operator=(Stream&& other) noexcept;
+  Stream& operator=(Stream&&) noexcept = default;
   // Destroys the stream after the commands queued on it, without waiting.
-  ~Stream();
+  ~Stream() = default;
 
   bool valid() const noexcept { return state_ != nullptr; }
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/device_memory.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kBase = std::uint64_t{1} << 32;
+constexpr std::uint64_t kMiB = 1u << 20;
+
+class DeviceMemoryTest : public ::testing::Test {
+ protected:
+  DeviceMemory Make(std::uint64_t quota_bytes) {
+    return DeviceMemory(
+        kBase, quota_bytes, progress_,
+        {.resize = [this, quota_bytes](std::uint64_t bytes) -> Result<std::uint64_t> {
+           resizes_.push_back(bytes);
+           if (bytes > quota_bytes) return Status(StatusCode::kOutOfMemory, "no more");
+           return bytes;
+         },
+         .wait =
+             [this](const Fence& fence) {
+               ++waits_;
+               for (const StreamPoint point : fence) timelines_[point.stream] = point.sequence;
+               return Status::Ok();
+             }});
+  }
+
+  // One command on its way, that has not ended.
+  void Submit(std::uint32_t stream) {
+    progress_.NoteSubmitted(stream, progress_.submitted(stream) + 1);
+  }
+  void FinishAll(std::uint32_t stream) { timelines_[stream] = progress_.submitted(stream); }
+
+  std::array<std::atomic<std::uint64_t>, ipc::kStreamsMax> timelines_ = {};
+  Progress progress_{timelines_};
+  std::vector<std::uint64_t> resizes_;
+  int waits_ = 0;
+};
+
+TEST_F(DeviceMemoryTest, SmallAllocationsShareOneMappingStep) {
+  DeviceMemory memory = Make(64 * kMiB);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(memory.Allocate(4096).ok());
+  EXPECT_THAT(resizes_, ElementsAre(2 * kMiB));
+}
+
+TEST_F(DeviceMemoryTest, GrowthDoublesUpToItsLimit) {
+  DeviceMemory memory = Make(1024 * kMiB);
+  while (resizes_.size() < 8) ASSERT_TRUE(memory.Allocate(2 * kMiB).ok());
+  std::vector<std::uint64_t> growth;
+  for (std::size_t i = 1; i < resizes_.size(); ++i) growth.push_back(resizes_[i] - resizes_[i - 1]);
+  EXPECT_THAT(growth, ElementsAre(4 * kMiB, 8 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, 64 * kMiB,
+                                  64 * kMiB));
+}
+
+TEST_F(DeviceMemoryTest, LargeAllocationGrowsByWhatIsMissingBehindTheFreeTail) {
+  DeviceMemory memory = Make(64 * kMiB);
+  ASSERT_TRUE(memory.Allocate(kMiB).ok());
+  ASSERT_TRUE(memory.Allocate(31 * kMiB).ok());
+  EXPECT_THAT(resizes_, ElementsAre(2 * kMiB, 32 * kMiB));
+}
+
+TEST_F(DeviceMemoryTest, AskingForLessIsTriedBeforeGivingUp) {
+  DeviceMemory memory = Make(5 * kMiB);  // Not a multiple of the step, as a percentage gives.
+  EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
+  EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
+  EXPECT_THAT(resizes_, ElementsAre(2 * kMiB, 5 * kMiB));
+}
+
+TEST_F(DeviceMemoryTest, BeyondTheQuotaIsRefusedWithAllSizes) {
+  DeviceMemory memory = Make(4 * kMiB);
+  ASSERT_TRUE(memory.Allocate(3 * kMiB).ok());
+  const auto refused = memory.Allocate(2 * kMiB);
+  ASSERT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(refused.status().message(), HasSubstr("2097152 bytes asked, quota 4194304 bytes, "
+                                                    "used 3145728 bytes"));
+  EXPECT_EQ(memory.Allocate(~std::uint64_t{0}).status().code(), StatusCode::kOutOfMemory);
+}
+
+TEST_F(DeviceMemoryTest, ZeroBytesAreRefused) {
+  DeviceMemory memory = Make(4 * kMiB);
+  EXPECT_EQ(memory.Allocate(0).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(DeviceMemoryTest, FreedMemoryIsReusedOnlyAfterTheCommandsSubmittedBefore) {
+  DeviceMemory memory = Make(64 * kMiB);
+  const auto first = memory.Allocate(4096);
+  ASSERT_TRUE(first.ok());
+  Submit(3);
+  memory.Free(*first);
+  const auto second = memory.Allocate(4096);
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(*second, *first);
+  FinishAll(3);
+  const auto third = memory.Allocate(4096);
+  ASSERT_TRUE(third.ok());
+  EXPECT_EQ(*third, *first);
+}
+
+TEST_F(DeviceMemoryTest, FreedMemoryWithNothingUnderWayIsReusedAtOnce) {
+  DeviceMemory memory = Make(64 * kMiB);
+  const auto first = memory.Allocate(4096);
+  memory.Free(*first);
+  EXPECT_EQ(*memory.Allocate(4096), *first);
+}
+
+TEST_F(DeviceMemoryTest, CommandsSubmittedAfterTheFreeDoNotHoldTheMemory) {
+  DeviceMemory memory = Make(64 * kMiB);
+  const auto first = memory.Allocate(4096);
+  Submit(3);
+  memory.Free(*first);
+  FinishAll(3);
+  Submit(3);
+  EXPECT_EQ(*memory.Allocate(4096), *first);
+}
+
+TEST_F(DeviceMemoryTest, WhenTheQuotaIsUsedUpFreedMemoryIsWaitedFor) {
+  DeviceMemory memory = Make(2 * kMiB);
+  const auto first = memory.Allocate(2 * kMiB);
+  ASSERT_TRUE(first.ok());
+  Submit(0);
+  memory.Free(*first);
+  EXPECT_EQ(memory.Info().used_bytes, 2 * kMiB);
+  const auto second = memory.Allocate(kMiB);
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_EQ(waits_, 1);
+}
+
+TEST_F(DeviceMemoryTest, InfoShowsTheQuotaAsTotal) {
+  DeviceMemory memory = Make(64 * kMiB);
+  ASSERT_TRUE(memory.Allocate(1000).ok());
+  const MemoryInfo info = memory.Info();
+  EXPECT_EQ(info.total_bytes, 64 * kMiB);
+  EXPECT_EQ(info.mapped_bytes, 2 * kMiB);
+  EXPECT_EQ(info.used_bytes, 1024u);
+}
+
+}  // namespace
+}  // namespace gpushared::client

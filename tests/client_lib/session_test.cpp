@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// Beginning and end of a session, and everything that can go wrong with it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/fake_worker.h"
+
+namespace gpushared {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using testing::FakeWorker;
+using ::testing::HasSubstr;
+
+Client Connected(const FakeWorker& worker, ClientOptions options = {}) {
+  options.socket = worker.socket_path();
+  Result<Client> client = Client::Connect(options);
+  EXPECT_TRUE(client.ok()) << client.status().ToString();
+  return client.ok() ? std::move(*client) : Client();
+}
+
+void AwaitTrue(const std::function<bool()>& condition) {
+  while (!condition()) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST(Connect, HelloCarriesTheOptions) {
+  FakeWorker worker;
+  const Client client = Connected(worker, {.name = "serve",
+                                           .scheduling_class = SchedulingClass::kHigh,
+                                           .weight = 3,
+                                           .latency_promise = milliseconds(5),
+                                           .device = "fake:0"});
+  const auto hello = worker.last_hello();
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(hello->name, "serve");
+  EXPECT_EQ(hello->client_class, ipc::ClientClass::kHigh);
+  EXPECT_EQ(hello->weight, 3u);
+  EXPECT_EQ(hello->latency_promise_ns, 5'000'000u);
+  EXPECT_EQ(hello->device, "fake:0");
+}
+
+TEST(Connect, EmptyNameBecomesTheProgramName) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  EXPECT_EQ(worker.last_hello()->name, program_invocation_short_name);
+}
+
+TEST(Connect, PropertiesAreThoseOfTheDevice) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  EXPECT_EQ(client.device().id, "fake:0");
+  EXPECT_EQ(client.device().threads_per_block_max, 512u);
+  EXPECT_EQ(client.device().grid_max[0], 1u << 20);
+  EXPECT_EQ(client.session_id(), FakeWorker::kSession);
+  EXPECT_TRUE(client.status().ok());
+}
+
+TEST(Connect, WithoutAServerTheMessageNamesThePath) {
+  const auto client = Client::Connect({.socket = "/nonexistent/gpushared.sock"});
+  EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(client.status().message(), HasSubstr("/nonexistent/gpushared.sock"));
+}
+
+TEST(Connect, RefusalIsPassedOn) {
+  FakeWorker worker(
+      {.refuse_hello = Status(StatusCode::kPermissionDenied, "class high is not allowed")});
+  const auto client = Client::Connect({.socket = worker.socket_path()});
+  EXPECT_EQ(client.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(client.status().message(), "class high is not allowed");
+}
+
+TEST(Connect, BadOptionsAreRefusedBeforeAnythingIsSent) {
+  FakeWorker worker;
+  const auto code_of = [&](ClientOptions options) {
+    options.socket = worker.socket_path();
+    return Client::Connect(options).status().code();
+  };
+  EXPECT_EQ(code_of({.name = std::string(64, 'x')}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.name = "bell\a"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.weight = 0}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.weight = 1'000'001}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.latency_promise = nanoseconds(0)}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.device = std::string(64, 'x')}), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(worker.last_hello());
+}
+
+TEST(Connect, EmptyHandlesRefuse) {
+  const Client client;
+  EXPECT_FALSE(client.valid());
+  EXPECT_EQ(client.AllocateDevice(1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(client.Synchronize().code(), StatusCode::kInvalidArgument);
+  const Stream stream;
+  EXPECT_EQ(stream.Synchronize().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(stream.Launch(Kernel(), {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Event().Query().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Module().GetKernel("a").status().code(), StatusCode::kNotFound);
+}
+
+TEST(Session, EndsWithTheLastHandle) {
+  FakeWorker worker;
+  DeviceBuffer buffer;
+  {
+    const Client client = Connected(worker);
+    buffer = std::move(*client.AllocateDevice(100));
+  }
+  EXPECT_EQ(worker.sessions_ended(), 0u);
+  buffer.Reset();
+  AwaitTrue([&] { return worker.sessions_ended() == 1; });
+}
+
+TEST(Session, TerminationIsTypedAndStickyEverywhere) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  const Stream stream = client.default_stream();
+  const auto buffer = client.AllocateDevice(100);
+  ASSERT_TRUE(buffer.ok());
+  worker.EndSessions(Status(StatusCode::kDisconnected, "terminated by the operator"));
+  AwaitTrue([&] { return !client.status().ok(); });
+  for (const Status& status :
+       {client.status(), stream.Fill(*buffer, FillElement::U8(1), 1), stream.Synchronize(),
+        client.Synchronize(), client.AllocateHost(1).status(), client.AllocateDevice(1).status(),
+        client.LoadModule("x").status(), client.CreateStream().status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+    EXPECT_THAT(status.message(), HasSubstr("terminated by the operator"));
+  }
+}
+
+// The worker died while a thread slept on a timeline that will never move.
+TEST(Session, DeathOfTheWorkerWakesAWaiterWithTheBrokersReason) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.set_finishing(false);
+  ASSERT_TRUE(client.default_stream().Fill(FakeWorker::kBase, FillElement::U8(1), 1).ok());
+  std::thread killer([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    worker.KillSessions();
+  });
+  const Status status = client.default_stream().Synchronize();
+  killer.join();
+  EXPECT_EQ(status.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(status.message(), HasSubstr("worker 1 of device fake:0 died"));
+}
+
+TEST(Session, APollingCallerLearnsOfTheEndToo) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.set_finishing(false);
+  ASSERT_TRUE(client.default_stream().Fill(FakeWorker::kBase, FillElement::U8(1), 1).ok());
+  EXPECT_EQ(client.default_stream().Query().code(), StatusCode::kNotReady);
+  worker.KillSessions();
+  Status status;
+  AwaitTrue([&] {
+    status = client.default_stream().Query();
+    return status.code() != StatusCode::kNotReady;
+  });
+  EXPECT_EQ(status.code(), StatusCode::kDeviceLost);
+}
+
+TEST(Session, DeathOfTheWorkerEndsAWaitForRoomInTheRing) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.set_taking(false);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    worker.KillSessions();
+  });
+  Status status;
+  while (status.ok()) status = client.default_stream().Fill(FakeWorker::kBase, {}, 1);
+  killer.join();
+  EXPECT_EQ(status.code(), StatusCode::kDeviceLost);
+}
+
+TEST(Session, DeathOfTheWorkerEndsARoundTrip) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.set_answering(false);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    worker.KillSessions();
+  });
+  EXPECT_EQ(client.LoadModule("x").status().code(), StatusCode::kDeviceLost);
+  killer.join();
+}
+
+TEST(Session, SilentServerIsATimeoutAndEndsTheSession) {
+  FakeWorker worker;
+  const Client client = Connected(worker, {.control_timeout = milliseconds(200)});
+  worker.set_answering(false);
+  const Status status = client.LoadModule("x").status();
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr("did not answer within 200 ms"));
+  EXPECT_FALSE(client.status().ok());
+}
+
+TEST(Session, CloseWakesWaitersOfOtherThreads) {
+  FakeWorker worker;
+  Client client = Connected(worker);
+  const Stream stream = client.default_stream();
+  worker.set_finishing(false);
+  ASSERT_TRUE(stream.Fill(FakeWorker::kBase, FillElement::U8(1), 1).ok());
+  std::thread closer([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    client.Close();
+  });
+  const Status status = stream.Synchronize();
+  closer.join();
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr("closed by this program"));
+  AwaitTrue([&] { return worker.sessions_ended() == 1; });
+}
+
+TEST(Session, WorkThatWasDoneBeforeTheEndStaysDone) {
+  FakeWorker worker;
+  Client client = Connected(worker);
+  const auto event = client.CreateEvent();
+  ASSERT_TRUE(client.default_stream().Record(*event).ok());
+  ASSERT_TRUE(event->Synchronize().ok());
+  client.Close();
+  EXPECT_TRUE(event->Query().ok());
+}
+
+// What a forked child sees. Returns an exit code, 0 when all is as it should be.
+int ChildOf(const Client& client, const Stream& stream, const DeviceBuffer& buffer) {
+  const auto refused = [](const Status& status) {
+    return status.code() == StatusCode::kWrongProcess;
+  };
+  char byte = 0;
+  if (!refused(client.status())) return 1;
+  if (!refused(stream.Fill(buffer, FillElement::U8(1), 1))) return 2;
+  if (!refused(stream.Synchronize())) return 3;
+  if (!refused(stream.CopyToDevice(buffer, &byte, 1))) return 4;
+  if (!refused(client.AllocateDevice(1).status())) return 5;
+  if (!refused(client.AllocateHost(1).status())) return 6;
+  if (!refused(client.CreateStream().status())) return 7;
+  if (!refused(client.LoadModule("x").status())) return 8;
+  if (!refused(client.Synchronize())) return 9;
+  if (!refused(stream.Query())) return 10;
+  return 0;
+}
+
+TEST(Session, ForkedChildIsRefusedAndTheParentGoesOn) {
+  FakeWorker worker;
+  auto client = std::make_unique<Client>(Connected(worker));
+  auto stream = std::make_unique<Stream>(std::move(*client->CreateStream()));
+  auto buffer = std::make_unique<DeviceBuffer>(std::move(*client->AllocateDevice(100)));
+  auto host = std::make_unique<HostBuffer>(std::move(*client->AllocateHost(100)));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int code = ChildOf(*client, *stream, *buffer);
+    // Destructors do nothing to the parent's session, and nothing to our memory.
+    buffer.reset();
+    host.reset();
+    stream.reset();
+    client.reset();
+    ::_exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << WEXITSTATUS(status);
+  EXPECT_TRUE(stream->Fill(*buffer, FillElement::U8(1), 100).ok());
+  EXPECT_TRUE(stream->Synchronize().ok());
+  EXPECT_TRUE(client->status().ok());
+  EXPECT_TRUE(worker.violations().empty());
+}
+
+TEST(Session, ForkedChildMayConnectAnew) {
+  FakeWorker worker;
+  const Client parents = Connected(worker);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto own = Client::Connect({.socket = worker.socket_path()});
+    if (!own.ok()) ::_exit(1);
+    if (!own->default_stream().Synchronize().ok()) ::_exit(2);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << WEXITSTATUS(status);
+}
+
+// ---- modules
+
+TEST(Modules, KernelsComeWithTheirLayout) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  const auto module = client.LoadModule("any PTX");
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  EXPECT_EQ(module->kernel_count(), FakeWorker::Kernels().size());
+  const auto kernel = module->GetKernel("add");
+  ASSERT_TRUE(kernel.ok());
+  EXPECT_EQ(kernel->name(), "add");
+  ASSERT_EQ(kernel->parameters().size(), 4u);
+  EXPECT_EQ(kernel->parameters()[3].offset, 24u);
+  EXPECT_EQ(kernel->parameters()[3].bytes, 4u);
+  EXPECT_EQ(kernel->parameter_bytes(), 28u);
+  EXPECT_EQ(kernel->static_shared_bytes(), 1024u);
+  EXPECT_EQ(kernel->threads_per_block_max(), 256u);
+  EXPECT_TRUE(kernel->unsupported().empty());
+  EXPECT_EQ(module->KernelAt(1)->name(), "padded");
+  EXPECT_EQ(module->KernelAt(99).status().code(), StatusCode::kNotFound);
+}
+
+TEST(Modules, UnknownKernelIsRefusedWithTheNamesThatExist) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  const auto module = client.LoadModule("any PTX");
+  const auto kernel = module->GetKernel("ad");
+  EXPECT_EQ(kernel.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(kernel.status().message(), HasSubstr("'ad' not found; the module has: add, padded"));
+}
+
+TEST(Modules, RefusedImageLeavesTheSessionAlive) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  const auto module = client.LoadModule("bad PTX");
+  EXPECT_EQ(module.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(module.status().message(), HasSubstr("line 1 column 1"));
+  EXPECT_TRUE(client.LoadModule("good PTX").ok());
+}
+
+TEST(Modules, EmptyImageAndMissingFileAreRefused) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  EXPECT_EQ(client.LoadModule("").status().code(), StatusCode::kInvalidArgument);
+  const Status missing = client.LoadModuleFile("/nonexistent.ptx").status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr("/nonexistent.ptx"));
+  EXPECT_EQ(client.LoadModuleFile("/").status().code(), StatusCode::kNotFound);
+}
+
+TEST(Modules, KernelKeepsItsModuleLoaded) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  Kernel kernel = *client.LoadModule("any PTX")->GetKernel("nothing");
+  EXPECT_TRUE(client.default_stream().Launch(kernel, {}).ok());
+  EXPECT_TRUE(worker.unloaded_modules().empty());
+  EXPECT_TRUE(client.Synchronize().ok());
+  kernel = Kernel();
+  AwaitTrue([&] { return worker.unloaded_modules().size() == 1; });
+}
+
+TEST(Modules, UnloadWaitsForLaunchesUnderWay) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.set_finishing(false);
+  {
+    const auto module = client.LoadModule("any PTX");
+    ASSERT_TRUE(client.default_stream().Launch(*module->GetKernel("nothing"), {}).ok());
+  }
+  // Answered after all that was sent before.
+  ASSERT_TRUE(client.LoadModule("another").ok());
+  const auto unloaded = worker.unloaded_modules();
+  EXPECT_TRUE(unloaded.empty() || unloaded[0] != 0);
+  worker.set_finishing(true);
+  ASSERT_TRUE(client.default_stream().Synchronize().ok());
+  AwaitTrue([&] { return worker.unloaded_modules().size() == 2; });
+}
+
+// Every round trip skips the answers to unloads that nobody waited for.
+TEST(Modules, NumbersAreUsedAgain) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(client.LoadModule("any PTX").ok());
+  AwaitTrue([&] { return worker.unloaded_modules().size() == 50; });
+  for (const std::uint32_t number : worker.unloaded_modules()) EXPECT_EQ(number, 0u);
+  EXPECT_TRUE(client.status().ok());
+}
+
+// ---- memory, seen through the public interface
+
+TEST(Memory, BuffersOfOneMappingStepNeedOneRoundTrip) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  std::vector<DeviceBuffer> buffers;
+  for (int i = 0; i < 20; ++i) buffers.push_back(std::move(*client.AllocateDevice(1000)));
+  EXPECT_EQ(worker.resizes().size(), 1u);
+  EXPECT_EQ(client.memory_info().used_bytes, 20u * 1024);
+  EXPECT_EQ(client.memory_info().total_bytes, 64u << 20);
+}
+
+TEST(Memory, MovedBuffersAreFreedOnce) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  DeviceBuffer first = std::move(*client.AllocateDevice(1000));
+  DeviceBuffer second = std::move(first);
+  EXPECT_FALSE(first.valid());  // NOLINT(bugprone-use-after-move): that is the rule.
+  EXPECT_EQ(second.size(), 1000u);
+  first.Reset();
+  EXPECT_EQ(client.memory_info().used_bytes, 1024u);
+  second = DeviceBuffer();
+  EXPECT_EQ(client.memory_info().used_bytes, 0u);
+}
+
+TEST(Memory, QuotaIsRefusedWithSizes) {
+  FakeWorker worker({.quota_bytes = 4u << 20});
+  const Client client = Connected(worker);
+  const Status status = client.AllocateDevice(5u << 20).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(status.message(), HasSubstr("5242880 bytes asked, quota 4194304 bytes"));
+}
+
+}  // namespace
+}  // namespace gpushared

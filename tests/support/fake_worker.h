@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server for tests of the client library: real socket, real rings, device memory that is an
+// array, and kernels that do nothing. Everything a test wants to go wrong can be told to.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_WORKER_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_WORKER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpushared/status.h"
+
+#include "ipc/unique_fd.h"
+#include "ipc/wire/command.h"
+#include "ipc/wire/control.h"
+
+namespace gpushared::testing {
+
+// A command as the worker took it; parameters copied out of the record or the arena.
+struct TakenCommand {
+  ipc::Command command;
+  std::vector<std::byte> parameters;  // Launches only.
+};
+
+struct FakeWorkerOptions {
+  std::uint64_t quota_bytes = 64u << 20;
+  std::uint64_t arena_bytes_total_max = 64u << 20;
+  std::uint32_t arenas_max = 8;
+  std::uint64_t spin_ns = 0;
+  Status refuse_hello;  // Ok: every hello is welcome.
+};
+
+// Serves any number of sessions, one thread each, all alike.
+//
+// Thread-safe.
+class FakeWorker {
+ public:
+  static constexpr std::uint64_t kBase = std::uint64_t{1} << 33;
+  static constexpr std::uint64_t kSession = 7;
+  // Every module that loads has these kernels. An image that begins with "bad" is refused.
+  static std::vector<ipc::KernelDescription> Kernels();
+
+  explicit FakeWorker(FakeWorkerOptions options = {});
+  ~FakeWorker();
+  FakeWorker(const FakeWorker&) = delete;
+  FakeWorker& operator=(const FakeWorker&) = delete;
+
+  const std::string& socket_path() const { return path_; }
+
+  // While off, the ring is not read: it fills up.
+  void set_taking(bool on) { taking_ = on; }
+  // While off, commands are taken, and none is executed.
+  void set_finishing(bool on) { finishing_ = on; }
+  // While off, requests on the socket stay unanswered.
+  void set_answering(bool on) { answering_ = on; }
+  // The command fails instead of being executed.
+  void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
+  // What kWhy is answered with. Default: kDeviceLost, "worker 1 of device fake:0 died".
+  void set_why(Status status);
+
+  // Ends all sessions: with a sentence, or like a worker that is killed.
+  void EndSessions(Status status);
+  void KillSessions() { kill_ = true; }
+
+  // Everything taken so far, in the order of taking.
+  std::vector<TakenCommand> taken() const;
+  std::size_t taken_count() const { return taken_count_; }
+  std::vector<std::uint32_t> unloaded_modules() const;
+  std::vector<std::uint64_t> resizes() const;  // Bytes asked for.
+  std::size_t arenas_added() const { return arenas_added_; }
+  std::size_t sessions_ended() const { return sessions_ended_; }
+  // Why sessions ended that broke the protocol; empty is what tests want.
+  std::vector<std::string> violations() const;
+  std::optional<ipc::Hello> last_hello() const;
+
+ private:
+  class Session;
+
+  void Serve();
+  void Answer(ipc::UniqueFd socket);
+
+  const FakeWorkerOptions options_;
+  std::string folder_;
+  std::string path_;
+  ipc::UniqueFd listening_;
+  ipc::UniqueFd stop_;
+
+  std::atomic<bool> taking_{true}, finishing_{true}, answering_{true};
+  std::atomic<bool> kill_{false}, stopping_{false};
+  std::atomic<std::size_t> taken_count_{0}, arenas_added_{0}, sessions_ended_{0};
+
+  mutable std::mutex mutex_;  // Guards what follows.
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Status> failures_;
+  std::optional<Status> end_;
+  Status why_;
+  std::vector<TakenCommand> taken_;
+  std::vector<std::uint32_t> unloaded_;
+  std::vector<std::uint64_t> resizes_;
+  std::vector<std::string> violations_;
+  std::optional<ipc::Hello> last_hello_;
+  std::vector<std::thread> sessions_;
+
+  std::thread server_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_WORKER_H_
