@@ -12,6 +12,7 @@
 
 #include "scheduler/fifo_policy.h"
 #include "scheduler/priority_policy.h"
+#include "scheduler/round_robin_policy.h"
 
 namespace gpushared::scheduler {
 namespace {
@@ -173,6 +174,20 @@ TEST(DeviceLane, OneClientAtATimeMeansJustThat) {
   EXPECT_THAT(lane.Actions(), ElementsAre(3));
 }
 
+TEST(DeviceLane, RoundRobinIsOneClientAtATime) {
+  DeviceLane lane(std::make_unique<RoundRobinPolicy>(PolicyOptions{.slice = 10us}), {});
+  lane.AddClient(kA, {}, kStart);
+  lane.AddClient(kB, {}, kStart);
+  for (std::uint64_t i = 1; i <= 3; ++i) lane.Enqueue(kA, {i, 1us, false}, kStart);
+  lane.Enqueue(kB, {9, 1us, false}, kStart);
+  EXPECT_EQ(SubmitAll(lane), 3u);
+  EXPECT_EQ(SubmitAll(lane, kStart + 20us), 0u);  // The slice is over, the device is not empty.
+
+  for (std::uint64_t i = 1; i <= 3; ++i) lane.OnCompleted(i, kStart + 30us);
+
+  EXPECT_EQ(lane.Next(kStart + 30us)->command, 9u);
+}
+
 TEST(DeviceLane, AStopIsHandedOutOncePerCommand) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 1us, true);
@@ -262,6 +277,21 @@ TEST(DeviceLane, ThePolicyIsNotToldOfTheWorkOfARemovedClient) {
   lane.lane->OnCompleted(1, kStart);
 
   EXPECT_THAT(lane.policy->ended, IsEmpty());
+}
+
+TEST(DeviceLane, AStopDecidedBeforeTheRemovalIsNotHandedOutAfterIt) {
+  ScriptedLane lane;
+  lane.Enqueue(kA, 1, 1us, true);
+  lane.Enqueue(kA, 2, 1us, true);
+  lane.policy->decisions = {Decision::Run(kA), Decision::Run(kA)};
+  EXPECT_THAT(lane.Actions(), ElementsAre(1, 2));
+  lane.policy->decisions = {Decision::Stop(kA)};
+  lane.Enqueue(kB, 3);
+  ASSERT_EQ(lane.lane->Next(kStart)->kind, Action::Kind::kStop);
+
+  lane.lane->RemoveClient(kA, kStart);
+
+  EXPECT_THAT(lane.Actions(), IsEmpty());
 }
 
 TEST(DeviceLane, DroppedCommandsAreNotSubmitted) {

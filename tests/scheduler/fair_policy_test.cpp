@@ -101,6 +101,20 @@ TEST(FairPolicy, SleepingDoesNotShedADebt) {
   EXPECT_GE(timeline.Held(patient), 100ms);
 }
 
+// Time taken while nobody else wanted the device is taken from nobody.
+TEST(FairPolicy, TimeUsedAloneIsNoDebt) {
+  PolicyTimeline timeline(Fair());
+  const ClientId early = timeline.AddClient({});
+  timeline.Post(early, {.time = 50ms});
+  timeline.RunFor(60ms);
+  timeline.AddBusyClient({}, 1ms);
+
+  const auto again = timeline.Post(early, {.time = 1ms});
+  timeline.RunFor(100ms);
+
+  EXPECT_LE(*timeline.Latency(again), 2ms);
+}
+
 TEST(FairPolicy, NobodyStarvesBesideAThousandTimesTheWeight) {
   PolicyTimeline timeline(Fair());
   const ClientId heavy = timeline.AddBusyClient({.weight = 1000}, 1ms);

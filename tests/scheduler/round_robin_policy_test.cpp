@@ -105,18 +105,6 @@ TEST(RoundRobinPolicy, AnIdleHolderGivesTheDeviceAwayAtOnce) {
   EXPECT_EQ(timeline.Held(brief) + timeline.Held(busy), 1100us);
 }
 
-TEST(RoundRobinPolicy, NeverTwoClientsOnTheDevice) {
-  PolicyTimeline timeline(RoundRobin(), {});
-  const ClientId a = timeline.AddBusyClient({}, 50us);
-  const ClientId b = timeline.AddBusyClient({}, 50us);
-
-  timeline.RunFor(40ms);
-
-  // Side by side their charges could not be those of whole slices.
-  EXPECT_NEAR(static_cast<double>(timeline.Held(a).count()), 20e6, 2.5e6);
-  EXPECT_NEAR(static_cast<double>(timeline.Held(b).count()), 20e6, 2.5e6);
-}
-
 TEST(RoundRobinPolicy, TheNextClientWaitsForWhatARemovedOneLeftOnTheDevice) {
   PolicyTimeline timeline(RoundRobin());
   const ClientId gone = timeline.AddBusyClient({}, 10ms);

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lane, its clients and a device, driven by one seed.
+
+#ifndef GPUSHARED_TESTS_SIMULATION_WORLD_H_
+#define GPUSHARED_TESTS_SIMULATION_WORLD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "scheduler/device_lane.h"
+#include "scheduler/policy_catalog.h"
+#include "tests/support/serial_device.h"
+
+namespace gpushared::testing {
+
+// Clients that come, go, die, change class, sleep, burst and launch kernels that take
+// other times than predicted; a device that stops between units. Everything, policy
+// and options included, follows from the seed. After each step the invariants are
+// checked; the first one broken ends the run.
+//
+// Thread-compatible.
+class World {
+ public:
+  using ClientId = scheduler::ClientId;
+  using Duration = scheduler::Duration;
+  using TimePoint = scheduler::TimePoint;
+
+  struct Outcome {
+    std::string broken;  // Empty when all invariants held.
+    std::uint64_t steps = 0;
+    std::uint64_t submits = 0, stops = 0, deaths = 0, completed = 0;
+  };
+
+  explicit World(std::uint64_t seed);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // Random events first, then quiet until all work is done.
+  Outcome Run(std::uint64_t steps);
+  // What the seed chose, in one line.
+  std::string Describe() const;
+
+ private:
+  struct Client {
+    scheduler::ClientSpec spec;
+    // Of its commands.
+    Duration time_typical{};
+    Duration unit{};  // Zero: not stoppable.
+    std::size_t queued = 0;
+  };
+  struct Command {
+    ClientId client;
+    Duration left{};
+    Duration predicted{};
+    Duration unit{};
+    bool is_in_flight = false;
+    bool is_windowed = false;
+    bool stop_asked = false;
+    scheduler::SchedulingClass scheduling_class{};  // When submitted.
+  };
+
+  // What may happen.
+  void RandomEvent();
+  void AddClient();
+  void Burst(ClientId client);
+  void Kill(ClientId client);
+  void ChangeSpec(ClientId client);
+  void AdvanceTo(TimePoint until);
+  void Drain();
+
+  void TakeActions();
+  void OnSubmit(const scheduler::Action& action);
+  void OnStop(const scheduler::Action& action);
+  void OnFinished(const SerialDevice::Finished& finished);
+
+  // What must hold.
+  void CheckBounds();
+  void CheckClasses();
+  void CheckConservation();
+  void CheckFloor();
+  void Require(bool holds, const std::string& invariant);
+
+  Duration RandomTime(Duration from, Duration to);
+  std::uint64_t Random(std::uint64_t bound) { return random_() % bound; }
+  bool Chance(unsigned percent) { return Random(100) < percent; }
+  std::optional<ClientId> RandomClient();
+  bool IsPriority() const { return policy_.name == "priority"; }
+  scheduler::ClientSpec RandomSpec();
+
+  std::mt19937_64 random_;
+  const scheduler::PolicyEntry& policy_;
+  const scheduler::PolicyOptions policy_options_;
+  const scheduler::LaneOptions lane_options_;
+  scheduler::DeviceLane lane_;
+  SerialDevice device_;
+
+  std::map<ClientId, Client> clients_;
+  std::set<ClientId> dead_;
+  std::map<std::uint64_t, Command> commands_;  // Queued or in flight.
+  TimePoint now_{};
+  std::uint64_t last_client_ = 0;
+  std::uint64_t last_command_ = 0;
+
+  Duration charged_{};
+  std::map<ClientId, Duration> charged_of_;
+  // The stretch in which the low class has had work without a pause.
+  std::optional<TimePoint> low_since_;
+  Duration low_charged_{};
+
+  Outcome outcome_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_SIMULATION_WORLD_H_
