@@ -43,6 +43,7 @@ struct Fault {
     kTrap,
     kAssert,
     kCallDepth,       // More nested calls or more call stack than kCallDepthMax allows.
+    kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
     kDeadlock,        // Every thread of the block waits at a barrier.
     kInvalidOperand,  // A barrier number above 15 and the like.
   };
@@ -75,11 +76,14 @@ struct Launch {
 
 inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
 inline constexpr std::uint32_t kSharedBytesMax = 227 * 1024;
-// Nested calls of one thread, and bytes of registers (per warp) and local memory
-// (per thread) that a kernel with calls may use.
+// Nested calls of one thread, bytes of registers of one warp (all its active calls),
+// and bytes of local memory of one thread and of one block.
 inline constexpr std::uint32_t kCallDepthMax = 256;
-inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{16} << 20;
+inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
 inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
+inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
+// Local memory of each thread for the calls of a kernel that recurses.
+inline constexpr std::uint64_t kRecursionLocalBytes = std::uint64_t{8} << 10;
 // Bytes that one printf call may produce; longer text is cut.
 inline constexpr std::size_t kPrintBytesMax = 4096;
 

@@ -7,7 +7,7 @@
 // lane. Rows and predicates are named by their byte offset in the *frame*, the piece
 // of a warp's register memory that the running function owns:
 //
-//   [predicates][constant rows][special-register rows][registers][parameter area]
+//   [predicates][registers][constant, special-register and scratch rows][parameter area]
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_CODE_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_CODE_H_
@@ -102,7 +102,8 @@ struct FunctionCode {
   std::string name;
   std::uint32_t entry = 0;        // Op index.
   std::uint32_t frame_bytes = 0;  // Multiple of 64.
-  std::vector<std::byte> image;   // Predicates and constant rows; copied to the frame's start.
+  std::uint32_t image_offset = 0;
+  std::vector<std::byte> image;  // Constant rows; copied to image_offset of a new frame.
   std::vector<SpecialRow> special_rows;
   std::uint32_t area_offset = 0;  // Parameter area: area_bytes per lane, lane after lane.
   std::uint32_t area_bytes = 0;
@@ -134,10 +135,11 @@ struct Code {
   std::vector<std::string> spellings;
   std::vector<FunctionCode> functions;  // [0] is the kernel; the others are what it calls.
   std::vector<CallSite> call_sites;
+  std::vector<std::vector<std::uint32_t>> branch_tables;  // Op indices, for brx.idx.
   bool calls = false;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t shared_alignment = 16;
-  // Of all frames on the deepest call path; kLocalBytesPerThreadMax under recursion.
+  // Of all frames on the deepest call path, plus kRecursionLocalBytes under recursion.
   std::uint64_t local_bytes_per_thread = 0;
 };
 

@@ -30,10 +30,13 @@ struct VariablePlacement {
 // placed by the caller (MemoryWindow::variables_base). One instance per client, so state is never
 // shared.
 struct ModuleLayout {
-  // A pointer inside an initialiser: 8 bytes at `offset` become base + `target_offset`.
+  // An address inside an initialiser: `bytes` bytes at `offset` become those of
+  // (base + `target_offset`) >> `shift`.
   struct AddressSlot {
     std::uint64_t offset = 0;
     std::uint64_t target_offset = 0;
+    std::uint32_t bytes = 8;
+    std::uint32_t shift = 0;
   };
 
   std::uint64_t bytes = 0;      // Of the whole area; 0 when the module has no variables.
@@ -101,10 +104,10 @@ class ModuleImage {
 };
 
 // Decodes every kernel. `variables_base` is the device address at which the caller
-// placed layout.InitialBytes(variables_base). Kernels that use instructions the
-// executor lacks still decode, with KernelInfo::unsupported set. Fails with
-// kInvalidArgument (line named) only for what ptxas would refuse too: unknown
-// registers, labels or symbols.
+// placed layout.InitialBytes(variables_base). Kernels that use instructions or symbols
+// the executor lacks still decode, with KernelInfo::unsupported set. Fails with
+// kInvalidArgument (line named) for malformed code: undefined labels, names declared
+// twice.
 Result<std::unique_ptr<ModuleImage>> DecodeModule(const ptx::Module& module,
                                                   const ModuleLayout& layout,
                                                   std::uint64_t variables_base,

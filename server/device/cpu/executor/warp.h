@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "server/device/cpu/executor/block_executor.h"
@@ -76,6 +77,28 @@ struct Path {
   std::vector<StackEntry> stack;
 };
 
+// Register memory of one warp: aligned for vector loads and zero when made.
+class RegisterMemory {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+  RegisterMemory() = default;
+  explicit RegisterMemory(std::uint64_t bytes);
+  ~RegisterMemory();
+  RegisterMemory(RegisterMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  RegisterMemory& operator=(RegisterMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  std::byte* data() const { return data_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
 struct Warp {
   // Read and written by every micro-op.
   std::byte* frame = nullptr;
@@ -85,11 +108,14 @@ struct Warp {
   std::int32_t turns_left = 0;  // Backward branches and calls until the turn is over.
   const MicroOp* code = nullptr;
   BlockContext* block = nullptr;
-  std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
-  std::uint64_t local_base = 0;  // Of the running function.
-  bool polled = false;           // Executed something that may wait for another thread.
-  bool together = false;         // The lanes of a member mask have met; do not wait again.
-  std::uint32_t members = 0;     // Valid while kConverging: the lanes waited for.
+  std::byte* local = nullptr;       // local_bytes_per_thread bytes for each lane.
+  std::uint64_t local_base = 0;     // Of the running function.
+  bool polled = false;              // Executed something that may wait for another thread.
+  bool together = false;            // What the op at pc waited for has come; do not wait again.
+  std::uint32_t barrier_count = 0;  // Result of a barrier reduction, once it is complete.
+  bool barrier_all = false;
+  bool barrier_any = false;
+  std::uint32_t members = 0;  // Valid while kConverging: the lanes waited for.
   Pause pause = Pause::kRunnable;
   std::uint32_t pc = 0;       // Where to go on; valid while paused.
   std::uint32_t barrier = 0;  // Valid while kAtBarrier.
@@ -98,8 +124,8 @@ struct Warp {
   std::vector<Activation> activations;
   std::vector<Path> parked;  // Other paths of this warp; usually none.
   std::byte* registers = nullptr;
-  std::uint64_t registers_bytes = 0;  // Allocated.
-  std::uint64_t registers_used = 0;   // Of them, written since they were last cleared.
+  std::uint64_t registers_used = 0;  // Bytes written since they were last cleared.
+  RegisterMemory register_memory;
 };
 
 // Ends the run with a fault of the first lane in `lanes`; returns null so that a
@@ -116,6 +142,9 @@ std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std
 // that are elsewhere; the warp is then paused before `op`, and the handler returns null.
 bool WaitForMembers(Warp& warp, const MicroOp* op, std::uint32_t members);
 
+// Readies a new frame of the function: constants and special registers.
+void BeginFrame(const Warp& warp, const FunctionCode& function, std::byte* frame);
+
 // Writes the value of a special register into its row.
 void FillSpecialRow(const Warp& warp, const SpecialRow& row, std::byte* frame);
 
@@ -126,6 +155,9 @@ const MicroOp* PopStack(Warp& warp);
 // Makes the first `bytes` bytes of the warp's register memory exist; false when that
 // is more than kRegisterBytesPerWarpMax. May move the memory and updates `frame`.
 bool EnsureRegisters(Warp& warp, std::uint64_t bytes);
+
+// Lanes of the running path that wait on its divergence stack for the active ones.
+std::uint32_t WaitingLanes(const Warp& warp);
 
 }  // namespace gpushared::device::executor
 

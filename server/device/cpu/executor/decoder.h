@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns functions of a PTX module into micro-ops. Private to the executor.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DECODER_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DECODER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/code.h"
+#include "server/device/cpu/executor/program.h"
+#include "server/ptx/control_flow.h"
+#include "server/ptx/module.h"
+
+namespace gpushared::device::executor {
+
+// What a name that is not a register stands for.
+struct Symbol {
+  enum class Kind : std::uint8_t { kShared, kGlobal, kLocal, kParameter, kArea };
+  Kind kind = Kind::kGlobal;
+  // Address in its space; for kArea (a .param of a .func or of a call) the offset in the
+  // function's parameter area.
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+};
+using SymbolTable = std::unordered_map<std::string, Symbol>;
+
+// Collects what a kernel needs and the executor lacks, each entry once.
+class MissingList {
+ public:
+  void Add(std::uint32_t line, const std::string& what);
+  bool empty() const { return entries_.empty(); }
+  std::string Text() const;
+
+ private:
+  struct Entry {
+    std::uint32_t line;
+    std::string what;
+  };
+  std::vector<Entry> entries_;
+  std::size_t left_out_ = 0;
+};
+
+// One function that a program contains, with its place in Code::functions.
+struct FunctionPlan {
+  const ptx::Function* function = nullptr;
+  ptx::ControlFlow flow;
+  SymbolTable symbols;  // Of its own variables and parameters.
+  std::uint64_t local_bytes = 0;
+  std::uint32_t area_bytes = 0;
+  std::vector<std::uint32_t> calls;  // Indices of functions it calls.
+};
+
+// Everything the functions of one program share while they are decoded.
+struct ProgramPlan {
+  const ptx::Module* module = nullptr;
+  Flavour flavour = Flavour::kBaseline;
+  std::vector<FunctionPlan> functions;
+  std::unordered_map<std::string, std::uint32_t> function_index;
+  SymbolTable symbols;  // Of the module.
+  MissingList missing;
+  Code* code = nullptr;
+};
+
+// Storage of one function's frame: registers by live range, and rows made on demand.
+class FrameLayout {
+ public:
+  explicit FrameLayout(const ptx::ControlFlow& flow);
+
+  std::uint32_t RegisterOffset(std::uint32_t index) const { return register_offsets_[index]; }
+  // 0 for a predicate, else 4 or 8: bytes of one lane in the register's row.
+  std::uint32_t RegisterWidth(std::uint32_t index) const { return register_widths_[index]; }
+
+  std::uint32_t ConstantRow(std::uint64_t value, std::uint32_t width);
+  std::uint32_t SpecialRowFor(SpecialRegister what, bool wide);
+  // Rows and predicates for values inside one instruction; ReleaseScratch ends their use.
+  std::uint32_t ScratchRow(std::uint32_t width);
+  std::uint32_t ScratchPredicate();
+  void ReleaseScratch();
+
+  void Finish(std::uint32_t area_bytes, FunctionCode* function) const;
+
+ private:
+  std::uint32_t NewRow(std::uint32_t width);
+
+  std::vector<std::uint32_t> register_offsets_;
+  std::vector<std::uint32_t> register_widths_;
+  std::uint32_t first_scratch_predicate_ = 0;
+  std::uint32_t scratch_predicates_used_ = 0;
+  std::uint32_t extra_begin_ = 0;  // Of constant, special and scratch rows.
+  std::uint32_t end_ = 0;
+  std::unordered_map<std::uint64_t, std::uint32_t> constants_[2];
+  std::vector<std::pair<std::uint32_t, std::pair<std::uint64_t, std::uint32_t>>> constant_rows_;
+  std::vector<SpecialRow> special_rows_;
+  std::vector<std::uint32_t> scratch_[2];
+  std::size_t scratch_used_[2] = {0, 0};
+};
+
+// Decodes one function of a plan, appending to the plan's code.
+class FunctionDecoder {
+ public:
+  FunctionDecoder(ProgramPlan& plan, std::uint32_t index);
+  void Decode();
+
+ private:
+  using Instruction = ptx::Instruction;
+  using Operand = ptx::Operand;
+
+  // What an instruction's operands hold: a type name as PTX spells it.
+  struct OperandType {
+    std::string name;
+    std::uint32_t width = 4;  // Of its row.
+    bool is_signed = false;
+  };
+  static OperandType TypeOf(std::string_view name);
+  static OperandType WideTypeOf(std::string_view name);
+
+  // decode_operands.cpp
+  MicroOp& Emit(std::string_view key, bool guarded);
+  void Missing(const std::string& what);
+  std::uint32_t Source(const Operand& operand, const OperandType& type);
+  std::uint32_t SourceName(const Operand& operand, const OperandType& type);
+  std::uint32_t SpecialSource(const std::string& name, const OperandType& type);
+  std::uint32_t SymbolSource(const Operand& operand, const Symbol& symbol, const OperandType& type);
+  std::uint32_t ConstantOf(const Operand& operand, const OperandType& type);
+  std::uint32_t Resized(std::uint32_t row, std::uint32_t from, std::uint32_t to, bool is_signed);
+  // Row to write; when it is not the register's own, FinishDestinations moves it there.
+  std::uint32_t Destination(const Operand& operand, const OperandType& type);
+  void FinishDestinations();
+  std::uint32_t PredicateSource(const Operand& operand);
+  std::uint32_t PredicateDestination(const Operand& operand);
+  std::optional<Symbol> FindSymbol(const std::string& name) const;
+  const Operand* OperandAt(std::size_t index);
+
+  // decode_instructions.cpp
+  void DecodeInstruction(const Instruction& instruction);
+  bool DecodeSimple();
+  bool DecodeMove();
+  bool DecodeConvertAddress();
+  bool DecodeCompare();
+  void CompareInto(const std::string& key, const OperandType& type, std::uint32_t destination,
+                   const Operand& a, const Operand& b);
+  bool DecodeSet();
+  bool DecodeSelect();
+  bool DecodeWarpWide();
+  bool DecodeBarrier();
+  bool DecodeCarry();
+  std::string Key() const;
+
+  // decode_memory.cpp
+  bool DecodeMemory();
+  void DecodeLoadStore(bool load);
+  void DecodeAtomic(bool wants_result);
+  void DecodeParameter(const Operand& address, bool load);
+  void DecodeKernelParameter(const Operand& address);
+  std::string AddressRow(const Operand& address, const std::string& space, std::uint32_t* row,
+                         std::int64_t* immediate);
+  void BindElements(const Operand& operand, const OperandType& type, bool load,
+                    std::array<std::uint32_t, 4>* rows, std::uint32_t* count);
+
+  // decode_control.cpp
+  bool DecodeControl();
+  void DecodeBranch();
+  void DecodeIndexedBranch();
+  void DecodeCall();
+  bool DecodeBuiltinCall(const std::string& name, const Operand* results, const Operand* arguments);
+  std::vector<ArgumentCopy> MatchArguments(const Operand* list,
+                                           const std::vector<ptx::Variable>& formal,
+                                           const SymbolTable& callee_symbols);
+  std::uint32_t AreaOffset(const Operand& operand);
+  void ResolveBranches();
+
+  ProgramPlan& plan_;
+  FunctionPlan& function_;
+  const ptx::ControlFlow& flow_;
+  const std::uint32_t index_;
+  Code& code_;
+  FrameLayout frame_;
+
+  const Instruction* instruction_ = nullptr;
+  std::uint32_t position_ = 0;  // Of instruction_ in the flow.
+  std::uint32_t guard_ = 0;
+  struct PendingDestination {
+    std::uint32_t from, to;
+    bool widen, is_signed;
+  };
+  std::vector<PendingDestination> pending_;
+  std::vector<std::uint32_t> block_op_;  // First op of each block; one more for the end.
+  struct BranchFix {
+    std::uint32_t op;
+    std::uint32_t target_block, reconvergence_block;
+  };
+  std::vector<BranchFix> fixes_;
+  struct TableFix {
+    std::uint32_t table;
+    std::vector<std::uint32_t> blocks;
+  };
+  std::vector<TableFix> table_fixes_;
+  std::unordered_map<std::string, std::uint32_t> spelling_index_;
+};
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DECODER_H_

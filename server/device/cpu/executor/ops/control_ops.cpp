@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// Branches, calls, returns, barriers and the other operations that move a warp rather
+// than compute. Compiled once, for any x86-64.
+//
+// Divergence: a branch that splits the active lanes pushes what waits (the other side
+// and, below it, the point where both meet) and runs one side. `reconverge` ops stand
+// where lanes can meet; there the warp pops the next entry.
+#include <chrono>
+#include <cstring>
+
+#include "server/device/cpu/executor/ops/lanes.h"
+#include "server/device/cpu/executor/print.h"
+
+namespace gpushared::device::executor {
+namespace {
+
+using baseline::Get;
+using baseline::kBit;
+using baseline::Lanes;
+using baseline::Predicate;
+using baseline::Put;
+using baseline::SetPredicate;
+using baseline::StoreLanes;
+using std::uint32_t;
+using std::uint64_t;
+
+uint32_t IndexOf(const Warp& w, const MicroOp* op) { return static_cast<uint32_t>(op - w.code); }
+
+// Ends the warp's turn; it goes on at `next` when it has its next one.
+const MicroOp* EndTurn(Warp& w, const MicroOp* next) {
+  w.pc = IndexOf(w, next);
+  w.pause = Pause::kRunnable;
+  return nullptr;
+}
+
+const MicroOp* Jump(Warp& w, const MicroOp* from, const MicroOp* to) {
+  if (to <= from && --w.turns_left < 0) return EndTurn(w, to);
+  return to;
+}
+
+const MicroOp* Branch(Warp& w, const MicroOp* op) { return Jump(w, op, w.code + op->target); }
+
+// From here on the active lanes meet again at `point`.
+void MeetAt(Warp& w, uint32_t point) {
+  if (w.reconvergence == point) return;
+  w.stack.push_back({point, w.reconvergence, w.active, false});
+  w.reconvergence = point;
+}
+
+const MicroOp* BranchIf(Warp& w, const MicroOp* op) {
+  const uint32_t taken = Lanes(w, op);
+  if (taken == 0) return op + 1;
+  const MicroOp* target = w.code + op->target;
+  if (taken == w.active) return Jump(w, op, target);
+  const uint32_t point = op->reconvergence;
+  const uint32_t others = w.active & ~taken;
+  MeetAt(w, point);
+  if (op->target == point) {
+    w.active = others;
+    return op + 1;
+  }
+  if (IndexOf(w, op + 1) == point) {
+    w.active = taken;
+    return Jump(w, op, target);
+  }
+  w.stack.push_back({op->target, point, taken, false});
+  w.active = others;
+  return op + 1;
+}
+
+// brx.idx: index row in a, table number in the immediate.
+const MicroOp* BranchIndexed(Warp& w, const MicroOp* op) {
+  const auto& table = w.block->code->branch_tables[static_cast<std::size_t>(op->immediate)];
+  uint32_t rest = Lanes(w, op);
+  if (rest == 0) return op + 1;
+  if (--w.turns_left < 0) return EndTurn(w, op);
+  const uint32_t idle = w.active & ~rest;
+  MeetAt(w, op->reconvergence);
+  if (idle != 0) w.stack.push_back({IndexOf(w, op + 1), op->reconvergence, idle, false});
+  while (rest != 0) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    const uint32_t index = Get<uint32_t>(w.frame + op->a, lane);
+    if (index >= table.size()) {
+      return RaiseFault(w, op, Fault::Kind::kInvalidOperand, lane, index, 0);
+    }
+    uint32_t same = 0;
+    for (uint32_t l = lane; l < kLanes; ++l) {
+      const bool equal = (rest & kBit[l]) != 0 && Get<uint32_t>(w.frame + op->a, l) == index;
+      same |= equal ? kBit[l] : 0;
+    }
+    rest &= ~same;
+    w.stack.push_back({table[index], op->reconvergence, same, false});
+  }
+  return PopStack(w);
+}
+
+const MicroOp* Reconverge(Warp& w, const MicroOp* op) {
+  return w.reconvergence == IndexOf(w, op) ? PopStack(w) : op + 1;
+}
+
+const MicroOp* Exit(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  w.exited |= lanes;
+  w.block->live_threads -= static_cast<uint32_t>(__builtin_popcount(lanes));
+  if (lanes == w.active) return PopStack(w);
+  w.active &= ~lanes;
+  return op + 1;
+}
+
+std::byte* AreaOf(const Warp& w, const FunctionCode& function, uint64_t frame_offset,
+                  uint32_t lane) {
+  return w.registers + frame_offset + function.area_offset + uint64_t{lane} * function.area_bytes;
+}
+
+// Copies between the parameter areas of a caller and the function it calls.
+void CopyArguments(const Warp& w, const std::vector<ArgumentCopy>& copies, const Activation& caller,
+                   const Activation& callee, uint32_t lanes, bool to_callee) {
+  const Code& code = *w.block->code;
+  for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    std::byte* outer = AreaOf(w, code.functions[caller.function], caller.frame_offset, lane);
+    std::byte* inner = AreaOf(w, code.functions[callee.function], callee.frame_offset, lane);
+    for (const ArgumentCopy& copy : copies) {
+      std::byte* in_caller = outer + copy.caller_offset;
+      std::byte* in_callee = inner + copy.callee_offset;
+      if (to_callee) {
+        std::memcpy(in_callee, in_caller, copy.bytes);
+      } else {
+        std::memcpy(in_caller, in_callee, copy.bytes);
+      }
+    }
+  }
+}
+
+const MicroOp* Call(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  if (--w.turns_left < 0) return EndTurn(w, op);
+  const Code& code = *w.block->code;
+  const CallSite& site = code.call_sites[static_cast<std::size_t>(op->immediate)];
+  const FunctionCode& function = code.functions[site.function];
+  const Activation caller = w.activations.back();
+  const FunctionCode& from = code.functions[caller.function];
+  const Activation callee = {site.function, caller.frame_offset + from.frame_bytes,
+                             caller.local_base + from.local_bytes};
+  const uint32_t first = static_cast<uint32_t>(__builtin_ctz(lanes));
+  if (w.activations.size() > kCallDepthMax ||
+      callee.local_base + function.local_bytes > w.block->local_bytes_per_thread ||
+      !EnsureRegisters(w, callee.frame_offset + function.frame_bytes)) {
+    return RaiseFault(w, op, Fault::Kind::kCallDepth, first, w.activations.size(), 0);
+  }
+  w.stack.push_back({IndexOf(w, op + 1), w.reconvergence, w.active, true});
+  w.activations.push_back(callee);
+  w.active = lanes;
+  w.reconvergence = kNoReconvergence;
+  w.frame = w.registers + callee.frame_offset;
+  w.local_base = callee.local_base;
+  BeginFrame(w, function, w.frame);
+  CopyArguments(w, site.arguments, caller, callee, lanes, true);
+  return w.code + function.entry;
+}
+
+// ret in a .func: the lanes leave the call and wait until the others have, too.
+const MicroOp* Return(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  const Activation callee = w.activations.back();
+  const Activation caller = w.activations[w.activations.size() - 2];
+  std::size_t entry = w.stack.size() - 1;
+  for (; !w.stack[entry].is_call; --entry) w.stack[entry].mask &= ~lanes;
+  const MicroOp* call = w.code + w.stack[entry].pc - 1;
+  const CallSite& site = w.block->code->call_sites[static_cast<std::size_t>(call->immediate)];
+  CopyArguments(w, site.results, caller, callee, lanes, false);
+  if (lanes == w.active) return PopStack(w);
+  w.active &= ~lanes;
+  return op + 1;
+}
+
+// Parameter area of the running function: offset in the immediate, elements of
+// `extra` & 0xff bytes, their number in bits 8..15, sign extension in bit 16.
+struct AreaAccess {
+  uint32_t bytes, count;
+  bool is_signed;
+  explicit AreaAccess(const MicroOp* op)
+      : bytes(op->extra & 0xff), count(op->extra >> 8 & 0xff), is_signed((op->extra >> 16) != 0) {}
+};
+
+std::byte* AreaAt(Warp& w, const MicroOp* op, uint32_t lane) {
+  const Activation& here = w.activations.back();
+  return AreaOf(w, w.block->code->functions[here.function], here.frame_offset, lane) +
+         op->immediate;
+}
+
+const MicroOp* LoadArea(Warp& w, const MicroOp* op) {
+  const AreaAccess access(op);
+  for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    const std::byte* from = AreaAt(w, op, lane);
+    for (uint32_t i = 0; i < access.count; ++i) {
+      uint64_t value = 0;
+      std::memcpy(&value, from + i * access.bytes, access.bytes);
+      if (access.is_signed) {
+        const uint32_t shift = 64 - access.bytes * 8;
+        value = static_cast<uint64_t>(static_cast<std::int64_t>(value << shift) >> shift);
+      }
+      std::byte* row = w.frame + op->rows[i];
+      if (access.bytes == 8) {
+        Put<uint64_t>(row, lane, value);
+      } else {
+        Put<uint32_t>(row, lane, static_cast<uint32_t>(value));
+      }
+    }
+  }
+  return op + 1;
+}
+
+const MicroOp* StoreArea(Warp& w, const MicroOp* op) {
+  const AreaAccess access(op);
+  for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    std::byte* to = AreaAt(w, op, lane);
+    for (uint32_t i = 0; i < access.count; ++i) {
+      const std::byte* row = w.frame + op->rows[i];
+      const uint64_t value =
+          access.bytes == 8 ? Get<uint64_t>(row, lane) : uint64_t{Get<uint32_t>(row, lane)};
+      std::memcpy(to + i * access.bytes, &value, access.bytes);
+    }
+  }
+  return op + 1;
+}
+
+uint64_t AreaWord(Warp& w, const MicroOp* op, uint32_t lane, uint32_t offset, uint32_t bytes) {
+  uint64_t value = 0;
+  std::memcpy(&value, AreaAt(w, op, lane) + offset, bytes);
+  return value;
+}
+
+// vprintf(format, arguments): area offsets of both in rows[0] and rows[1], of the
+// result in rows[2].
+const MicroOp* Print(Warp& w, const MicroOp* op) {
+  for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
+    const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    const uint64_t format = AreaWord(w, op, lane, op->rows[0], 8);
+    const uint64_t arguments = AreaWord(w, op, lane, op->rows[1], 8);
+    std::int32_t conversions = 0;
+    if (!PrintFormatted(w, op, lane, format, arguments, &conversions)) return nullptr;
+    std::memcpy(AreaAt(w, op, lane) + op->rows[2], &conversions, sizeof(conversions));
+  }
+  return op + 1;
+}
+
+// __assertfail(message, file, line, function, size): area offsets of the first four.
+const MicroOp* Assert(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(lanes));
+  RaiseAssert(w, op, lane, AreaWord(w, op, lane, op->rows[0], 8),
+              AreaWord(w, op, lane, op->rows[1], 8),
+              static_cast<uint32_t>(AreaWord(w, op, lane, op->rows[2], 4)),
+              AreaWord(w, op, lane, op->rows[3], 8));
+  return nullptr;
+}
+
+enum class BarrierResult { kNone, kCount, kAll, kAny };
+
+// Threads that this arrival stands for. A counted barrier counts whole warps, as the
+// hardware does, when every live lane of the warp arrives. Inside a call lanes cannot be
+// set apart, so the whole warp arrives with them.
+uint32_t ArrivingThreads(const Warp& w, bool counted) {
+  if (!counted && w.activations.size() > 1) {
+    return static_cast<uint32_t>(__builtin_popcount(~w.exited));
+  }
+  if (counted && (w.active | w.exited) == kAllLanes) return kLanes;
+  return static_cast<uint32_t>(__builtin_popcount(w.active));
+}
+
+// False after raising a fault. Number in row a; thread count in row b when extra != 0.
+bool Arrive(Warp& w, const MicroOp* op, uint32_t lanes, uint32_t predicate) {
+  const uint32_t first = static_cast<uint32_t>(__builtin_ctz(lanes));
+  const uint32_t number = Get<uint32_t>(w.frame + op->a, first);
+  const uint32_t count = op->extra != 0 ? Get<uint32_t>(w.frame + op->b, first) : 0;
+  if (number >= kBarriers || (op->extra != 0 && (count == 0 || count > kThreadsPerBlockMax))) {
+    RaiseFault(w, op, Fault::Kind::kInvalidOperand, first, number, 0);
+    return false;
+  }
+  Barrier& barrier = w.block->barriers[number];
+  barrier.arrived += ArrivingThreads(w, op->extra != 0);
+  barrier.expected = count;
+  barrier.predicate_count += static_cast<uint32_t>(__builtin_popcount(predicate & w.active));
+  barrier.any |= (predicate & w.active) != 0;
+  barrier.all &= (predicate & w.active) == w.active;
+  w.barrier = number;
+  return true;
+}
+
+const MicroOp* BarrierArrive(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  if (lanes != 0 && !Arrive(w, op, lanes, 0)) return nullptr;
+  return op + 1;
+}
+
+template <BarrierResult R>
+const MicroOp* BarrierSync(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  if (!w.together) {
+    const uint32_t predicate = R == BarrierResult::kNone ? 0 : Predicate(w, op->c);
+    if (!Arrive(w, op, lanes, predicate)) return nullptr;
+    w.pc = IndexOf(w, op);
+    w.pause = Pause::kAtBarrier;
+    return nullptr;
+  }
+  w.together = false;
+  if constexpr (R == BarrierResult::kCount) {
+    StoreLanes<uint32_t>(w.frame + op->destination, lanes,
+                         [&](uint32_t) { return w.barrier_count; });
+  }
+  if constexpr (R == BarrierResult::kAll) {
+    SetPredicate(w, op->destination, lanes, w.barrier_all ? kAllLanes : 0);
+  }
+  if constexpr (R == BarrierResult::kAny) {
+    SetPredicate(w, op->destination, lanes, w.barrier_any ? kAllLanes : 0);
+  }
+  return op + 1;
+}
+
+const MicroOp* Trap(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  return RaiseFault(w, op, Fault::Kind::kTrap, static_cast<uint32_t>(__builtin_ctz(lanes)), 0, 0);
+}
+
+const MicroOp* Nothing(Warp& /*w*/, const MicroOp* op) { return op + 1; }
+
+const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  return op + 1;
+}
+
+// A sleeping warp gives the others their turn; time itself is not simulated.
+const MicroOp* Sleep(Warp& w, const MicroOp* op) {
+  w.polled = true;
+  return EndTurn(w, op + 1);
+}
+
+template <typename T>
+const MicroOp* Clock(Warp& w, const MicroOp* op) {
+  const T now = static_cast<T>(__builtin_ia32_rdtsc());
+  StoreLanes<T>(w.frame + op->destination, Lanes(w, op), [&](uint32_t) { return now; });
+  return op + 1;
+}
+
+template <typename T, int Shift>
+const MicroOp* GlobalTimer(Warp& w, const MicroOp* op) {
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count();
+  const T now = static_cast<T>(static_cast<uint64_t>(ns) >> Shift);
+  StoreLanes<T>(w.frame + op->destination, Lanes(w, op), [&](uint32_t) { return now; });
+  return op + 1;
+}
+
+}  // namespace
+
+void AddControlOps(const OpSink& sink) {
+  using baseline::AddOp;
+  AddOp(sink, Branch, "bra");
+  AddOp(sink, BranchIf, "bra.if");
+  AddOp(sink, BranchIndexed, "brx.idx");
+  AddOp(sink, Reconverge, "reconverge");
+  AddOp(sink, Exit, "exit");
+  AddOp(sink, Call, "call");
+  AddOp(sink, Return, "return");
+  AddOp(sink, LoadArea, "ld.area");
+  AddOp(sink, StoreArea, "st.area");
+  AddOp(sink, Print, "vprintf");
+  AddOp(sink, Assert, "__assertfail");
+  AddOp(sink, BarrierArrive, "bar.arrive");
+  AddOp(sink, BarrierSync<BarrierResult::kNone>, "bar.sync");
+  AddOp(sink, BarrierSync<BarrierResult::kCount>, "bar.red.popc");
+  AddOp(sink, BarrierSync<BarrierResult::kAll>, "bar.red.and");
+  AddOp(sink, BarrierSync<BarrierResult::kAny>, "bar.red.or");
+  AddOp(sink, Trap, "trap");
+  AddOp(sink, Nothing, "nothing");
+  AddOp(sink, MemoryFence, "membar");
+  AddOp(sink, Sleep, "nanosleep");
+  AddOp(sink, Clock<uint32_t>, "clock.b32");
+  AddOp(sink, Clock<uint64_t>, "clock.b64");
+  AddOp(sink, GlobalTimer<uint64_t, 0>, "globaltimer.b64");
+  AddOp(sink, GlobalTimer<uint32_t, 0>, "globaltimer_lo.b32");
+  AddOp(sink, GlobalTimer<uint32_t, 32>, "globaltimer_hi.b32");
+}
+
+}  // namespace gpushared::device::executor
