@@ -188,7 +188,7 @@ class CompletionWaiter {
       }
       const auto left = end - Clock::now();
       if (left.count() <= 0) break;
-      FutexWait(event_, seen, left);
+      if (FutexWait(event_, seen, left) == FutexResult::kTimedOut) break;
     }
     waiting_.fetch_sub(1, std::memory_order_relaxed);
     return outcome;

@@ -165,6 +165,26 @@ TEST_F(SleepWake, RingingAFullDoorbellDoesNotBlock) {
   SUCCEED();
 }
 
+// The worker publishes just after the waiter has looked and before it sleeps: the count it
+// sleeps on must be older than its look.
+TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
+  std::atomic<std::uint32_t> event{0}, waiting{0};
+  std::atomic<std::uint64_t> timeline{0};
+  CompletionDoorbell doorbell(event, waiting);
+  CompletionWaiter waiter(event, waiting);
+  int looks = 0;
+  const auto done = [&] {
+    const bool seen = timeline.load(std::memory_order_acquire) >= 1;
+    if (++looks == 2) {  // The last look before the first sleep.
+      timeline.store(1, std::memory_order_release);
+      doorbell.Ring();
+    }
+    return seen;
+  };
+  EXPECT_EQ(waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::seconds(2)),
+            WaitOutcome::kDone);
+}
+
 TEST_F(SleepWake, WaitEndsAfterItsSliceWhenNothingComes) {
   std::atomic<std::uint32_t> event{0}, waiting{0};
   CompletionWaiter waiter(event, waiting);

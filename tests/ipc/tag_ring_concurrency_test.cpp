@@ -102,5 +102,109 @@ TEST(TagRingConcurrency, EveryWaitingThreadWakesForItsTimeline) {
   EXPECT_EQ(waiting.load(), 0u);
 }
 
+// Both sides of a sleep handshake start together, again and again, as close as two cores can.
+// Without a full fence on either side both miss each other in some of the rounds.
+class Rounds {
+ public:
+  // Runs `ours` and `theirs` at the same time, then `judge` with what they returned.
+  template <typename Ours, typename Theirs, typename Judge>
+  static void Run(Ours ours, Theirs theirs, Judge judge) {
+    std::atomic<std::uint64_t> start{0}, finished{0};
+    bool their_result = false;
+    std::thread other([&] {
+      for (std::uint64_t round = 1; round <= kRounds; ++round) {
+        AwaitAtLeast(start, round);
+        their_result = theirs();
+        finished.store(round, std::memory_order_release);
+      }
+    });
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      start.store(round, std::memory_order_release);
+      // The other side notices the start 50 to 500 ns later, so the delay sweeps that range.
+      for (std::uint64_t i = 0; i < round * 61 % 2003; ++i) asm volatile("");
+      const bool our_result = ours();
+      AwaitAtLeast(finished, round);
+      judge(our_result, their_result);
+    }
+    other.join();
+  }
+
+ private:
+#if defined(__SANITIZE_THREAD__)
+  // tsan serialises too much for the machine to show a missing fence, and is slow.
+  static constexpr std::uint64_t kRounds = 3'000;
+#else
+  static constexpr std::uint64_t kRounds = 100'000;
+#endif
+
+  static void AwaitAtLeast(const std::atomic<std::uint64_t>& word, std::uint64_t value) {
+    for (unsigned turns = 0; word.load(std::memory_order_acquire) < value;) {
+      if (++turns % 4096 == 0) std::this_thread::yield();  // With one core, let the other run.
+    }
+  }
+};
+
+TEST(SleepHandshake, WorkerSeesTheRecordOrTheClientSeesTheSleeper) {
+  const auto granules = std::make_unique<std::array<Granule, 256>>();
+  const auto page = std::make_unique<WorkerPage>();
+  std::atomic<std::uint64_t> taken{0};
+  TagRingWriter writer(*granules, taken);
+  TagRingReader reader(*granules, taken);
+  WorkerSleep sleep(*page);
+  const UniqueFd eventfd = std::move(*MakeDoorbell());
+  ClientDoorbell doorbell(*page, eventfd.get());
+  const auto copy = std::make_unique<RecordCopy>();
+  std::uint64_t lost = 0;
+  Rounds::Run(
+      [&] {
+        (void)writer.TryWrite(PlainRecord());
+        return doorbell.Ring();
+      },
+      [&] { return sleep.Announce([&] { return reader.HasRecord(); }); },
+      [&](bool rang, bool went_to_sleep) {
+        lost += went_to_sleep && !rang ? 1 : 0;
+        sleep.Cancel();
+        while (reader.TryRead(*copy) == ReadResult::kRecord) {
+        }
+      });
+  EXPECT_EQ(lost, 0u) << "rounds in which the worker slept on a record and nobody rang";
+}
+
+TEST(SleepHandshake, ClientSeesTheTimelineOrTheWorkerSeesTheWaiter) {
+  const auto completion = std::make_unique<CompletionSegment>();
+  alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> waiting{0};
+  CompletionDoorbell doorbell(completion->event, waiting);
+  CompletionWaiter waiter(completion->event, waiting);
+  std::atomic<std::uint64_t> rung{0};
+  std::uint64_t published = 0, asked = 0;
+  std::uint64_t lost = 0;
+  Rounds::Run(
+      [&] {
+        completion->timeline[0].store(++published, std::memory_order_release);
+        const bool woke = doorbell.Ring();
+        rung.store(published, std::memory_order_release);
+        return woke;
+      },
+      [&] {
+        ++asked;
+        int looks = 0;
+        const auto done = [&] {
+          const bool seen = completion->timeline[0].load(std::memory_order_acquire) >= asked;
+          // The last look before sleeping. Stay announced until the doorbell has been rung.
+          if (++looks == 2) {
+            for (unsigned turns = 0; rung.load(std::memory_order_acquire) < asked;) {
+              if (++turns % 4096 == 0) std::this_thread::yield();
+            }
+          }
+          return seen;
+        };
+        // No time to sleep: "slice over" says that it would have slept.
+        return waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::nanoseconds(0)) ==
+               WaitOutcome::kSliceOver;
+      },
+      [&](bool woke, bool went_to_sleep) { lost += went_to_sleep && !woke ? 1 : 0; });
+  EXPECT_EQ(lost, 0u) << "rounds in which a thread slept on a finished command and nobody woke it";
+}
+
 }  // namespace
 }  // namespace gpushared::ipc

@@ -164,13 +164,16 @@ TEST(TagRing, ScribbledHeaderTagOnlyStallsItsWriter) {
   }
 }
 
-TEST(TagRing, TooManyContinuationsAreRefused) {
-  for (const std::uint16_t lie : {std::uint16_t{8}, std::uint16_t{kContinuationsMax + 1},
-                                  std::uint16_t{0x8000}, std::uint16_t{0xffff}}) {
-    Ring<8> ring;
+// A hostile writer can tag as many continuations as the ring has granules; the copy holds 69.
+TEST(TagRing, MoreContinuationsThanTheCopyHoldsAreRefused) {
+  for (const std::uint16_t lie :
+       {std::uint16_t{kContinuationsMax + 1}, std::uint16_t{100}, std::uint16_t{127},
+        std::uint16_t{128}, std::uint16_t{0x8000}, std::uint16_t{0xffff}}) {
+    Ring<128> ring;
     (void)ring.writer.TryWrite(Numbered(1));
     std::memcpy(ring.granules[0].data + offsetof(RecordHeader, continuations) - 4, &lie,
                 sizeof lie);
+    for (std::uint64_t at = 1; at < 128; ++at) ring.granules[at].tag = RingTag(at, true);
     EXPECT_EQ(ring.reader.TryRead(*ring.copy), ReadResult::kPeerBroken) << lie;
   }
 }
