@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/step_device.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+namespace gpushared::testing {
+
+namespace {
+
+constexpr std::uint64_t kRangeBytes = std::uint64_t{4} << 30;
+constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
+constexpr auto kPatience = std::chrono::seconds(30);
+
+}  // namespace
+
+class StepModule : public device::Module {
+ public:
+  StepModule(StepDevice& device, std::vector<device::KernelInfo> kernels)
+      : device_(device), kernels_(std::move(kernels)) {
+    const std::lock_guard lock(device_.mutex_);
+    ++device_.modules_alive_;
+  }
+  ~StepModule() override {
+    const std::lock_guard lock(device_.mutex_);
+    --device_.modules_alive_;
+  }
+  std::span<const device::KernelInfo> kernels() const override { return kernels_; }
+
+ private:
+  StepDevice& device_;
+  const std::vector<device::KernelInfo> kernels_;
+};
+
+class StepSpace : public device::Space {
+ public:
+  StepSpace(StepDevice& device, std::uint64_t base, std::uint64_t quota_bytes)
+      : device_(device), base_(base), quota_bytes_(quota_bytes) {}
+  ~StepSpace() override {
+    const std::lock_guard lock(device_.mutex_);
+    --device_.spaces_alive_;
+    device_.mapped_bytes_ -= memory_.size();
+  }
+  std::uint64_t base() const override { return base_; }
+  std::uint64_t range_bytes() const override { return kRangeBytes; }
+
+  Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override {
+    const std::uint64_t wanted = (mapped_bytes + kStepBytes - 1) / kStepBytes * kStepBytes;
+    const std::lock_guard lock(device_.mutex_);
+    if (wanted > quota_bytes_) return Status(StatusCode::kOutOfMemory, "beyond the quota");
+    device_.mapped_bytes_ += wanted - memory_.size();
+    memory_.resize(wanted);
+    return wanted;
+  }
+
+  Result<std::shared_ptr<const device::Module>> LoadModule(
+      std::span<const std::byte> image) override {
+    std::istringstream text(std::string(reinterpret_cast<const char*>(image.data()), image.size()));
+    std::vector<device::KernelInfo> kernels;
+    for (std::string line; std::getline(text, line);) {
+      std::istringstream fields(line);
+      device::KernelInfo kernel;
+      if (!(fields >> kernel.name >> kernel.parameter_bytes)) {
+        return Status(StatusCode::kInvalidArgument, "line is not 'name bytes': " + line);
+      }
+      std::getline(fields >> std::ws, kernel.unsupported);
+      for (std::uint32_t at = 0; at < kernel.parameter_bytes; at += 8) {
+        kernel.parameters.push_back({at, 8});
+      }
+      kernel.threads_per_block_max = 1024;
+      kernels.push_back(std::move(kernel));
+    }
+    return std::shared_ptr<const device::Module>(
+        std::make_shared<StepModule>(device_, std::move(kernels)));
+  }
+
+  std::byte* At(std::uint64_t address) { return memory_.data() + (address - base_); }
+
+ private:
+  StepDevice& device_;
+  const std::uint64_t base_;
+  const std::uint64_t quota_bytes_;
+  std::vector<std::byte> memory_;
+};
+
+StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
+    : options_(options), wake_(std::move(wake)), runs_at_once_(options.runs_at_once) {
+  info_.name = "stepped device";
+  info_.id = "step:0";
+  info_.kind = "step";
+  info_.memory_bytes = options_.memory_bytes;
+  info_.multiprocessors = 1;
+  info_.preemption = options_.preemption;
+  info_.spinning_pays = options_.spinning_pays;
+}
+
+StepDevice::~StepDevice() = default;
+
+Result<std::unique_ptr<device::Space>> StepDevice::CreateSpace(std::uint64_t quota_bytes) {
+  const std::lock_guard lock(mutex_);
+  ++spaces_alive_;
+  return std::unique_ptr<device::Space>(
+      std::make_unique<StepSpace>(*this, ++spaces_made_ * kRangeBytes, quota_bytes));
+}
+
+// ---- work
+
+void StepDevice::Submit(const device::LaunchWork& work) {
+  Submission submission;
+  submission.kernel = work.module->kernels()[work.kernel].name;
+  submission.parameters.assign(work.parameters.begin(), work.parameters.end());
+  Accept({.what = work,
+          .id = work.id,
+          .first_unit = work.first_unit,
+          .units_done = work.first_unit,
+          .units = work.grid.Count(),
+          .started = {}},
+         std::move(submission));
+}
+
+void StepDevice::Submit(const device::CopyWork& work) {
+  Accept({.what = work,
+          .id = work.id,
+          .first_unit = work.first_unit,
+          .units_done = work.first_unit,
+          .units = device::CopyUnits(work.width_bytes, work.height),
+          .started = {}},
+         {});
+}
+
+void StepDevice::Submit(const device::FillWork& work) {
+  Accept({.what = work,
+          .id = work.id,
+          .first_unit = work.first_unit,
+          .units_done = work.first_unit,
+          .units = device::CopyUnits(work.width_bytes, work.height),
+          .started = {}},
+         {});
+}
+
+void StepDevice::Accept(Work work, Submission submission) {
+  const std::lock_guard lock(mutex_);
+  std::visit(
+      [&](const auto& what) {
+        submission.stream = what.stream;
+        submission.priority = what.priority;
+      },
+      work.what);
+  submission.id = work.id;
+  submission.first_unit = work.first_unit;
+  submission.units = work.units;
+  submissions_.push_back(std::move(submission));
+  work.started = device::DeviceClock::now();
+  if (runs_at_once_) {
+    work.units_done = work.units;
+    End(std::move(work), Status::Ok(), false);
+  } else {
+    running_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+void StepDevice::End(Work work, Status status, bool stopped) {
+  if (status.ok() && !stopped) Perform(work);
+  completions_.push_back({.id = work.id,
+                          .status = std::move(status),
+                          .units_done = work.units_done,
+                          .stopped = stopped,
+                          .started = work.started,
+                          .ended = device::DeviceClock::now()});
+  changed_.notify_all();
+  if (std::exchange(armed_, false)) wake_();
+}
+
+void StepDevice::Perform(const Work& work) {
+  using Direction = device::CopyWork::Direction;
+  if (const auto* copy = std::get_if<device::CopyWork>(&work.what)) {
+    auto& space = static_cast<StepSpace&>(*copy->space);
+    for (std::uint64_t row = 0; row < copy->height; ++row) {
+      const std::uint64_t to = row * copy->destination_pitch_bytes;
+      const std::uint64_t from = row * copy->source_pitch_bytes;
+      std::byte* const destination = copy->direction == Direction::kDeviceToHost
+                                         ? copy->host + to
+                                         : space.At(copy->destination + to);
+      const std::byte* const source = copy->direction == Direction::kHostToDevice
+                                          ? copy->host + from
+                                          : space.At(copy->source + from);
+      std::memmove(destination, source, copy->width_bytes);
+    }
+  } else if (const auto* fill = std::get_if<device::FillWork>(&work.what)) {
+    auto& space = static_cast<StepSpace&>(*fill->space);
+    for (std::uint64_t row = 0; row < fill->height; ++row) {
+      for (std::uint64_t at = 0; at < fill->width_bytes; at += fill->element_bytes) {
+        std::memcpy(space.At(fill->destination + row * fill->pitch_bytes + at), &fill->value,
+                    fill->element_bytes);
+      }
+    }
+  }
+}
+
+void StepDevice::RequestStop(device::WorkId id) {
+  const std::lock_guard lock(mutex_);
+  ++stops_asked_;
+  changed_.notify_all();
+  if (options_.ignores_stop || options_.preemption == device::Preemption::kBetweenCommands) return;
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [&](const Work& work) { return work.id == id; });
+  if (found == running_.end()) return;
+  Work work = std::move(*found);
+  running_.erase(found);
+  End(std::move(work), Status::Ok(), true);
+}
+
+void StepDevice::RequestKill(device::WorkId id) {
+  const std::lock_guard lock(mutex_);
+  ++kills_asked_;
+  changed_.notify_all();
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [&](const Work& work) { return work.id == id; });
+  if (found == running_.end()) return;
+  Work work = std::move(*found);
+  running_.erase(found);
+  End(std::move(work), Status(StatusCode::kCancelled, "killed"), false);
+}
+
+std::size_t StepDevice::TakeCompletions(std::span<device::Completion> out) {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  while (count < out.size() && !completions_.empty()) {
+    out[count++] = std::move(completions_.front());
+    completions_.pop_front();
+  }
+  if (count < out.size()) armed_ = true;
+  return count;
+}
+
+// ---- for the test
+
+bool StepDevice::FinishOldest(Status status) {
+  const std::lock_guard lock(mutex_);
+  if (running_.empty()) return false;
+  Work work = std::move(running_.front());
+  running_.pop_front();
+  if (status.ok()) work.units_done = work.units;
+  End(std::move(work), std::move(status), false);
+  return true;
+}
+
+void StepDevice::FinishAll() {
+  while (FinishOldest()) {
+  }
+}
+
+void StepDevice::RunUnits(std::uint64_t units) {
+  const std::lock_guard lock(mutex_);
+  if (running_.empty()) return;
+  running_.front().units_done += units;
+  if (running_.front().units_done < running_.front().units) return;
+  Work work = std::move(running_.front());
+  running_.pop_front();
+  work.units_done = work.units;
+  End(std::move(work), Status::Ok(), false);
+}
+
+void StepDevice::RunAtOnce() {
+  {
+    const std::lock_guard lock(mutex_);
+    runs_at_once_ = true;
+  }
+  FinishAll();
+}
+
+std::vector<StepDevice::Submission> StepDevice::WaitForSubmissions(std::size_t count) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, kPatience, [&] { return submissions_.size() >= count; })) return {};
+  return submissions_;
+}
+
+std::vector<StepDevice::Submission> StepDevice::submissions() const {
+  const std::lock_guard lock(mutex_);
+  return submissions_;
+}
+
+std::size_t StepDevice::running_count() const {
+  const std::lock_guard lock(mutex_);
+  return running_.size();
+}
+
+bool StepDevice::WaitUntilIdle() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kPatience, [&] { return running_.empty(); });
+}
+
+std::size_t StepDevice::stops_asked() const {
+  const std::lock_guard lock(mutex_);
+  return stops_asked_;
+}
+
+std::size_t StepDevice::kills_asked() const {
+  const std::lock_guard lock(mutex_);
+  return kills_asked_;
+}
+
+int StepDevice::spaces_alive() const {
+  const std::lock_guard lock(mutex_);
+  return spaces_alive_;
+}
+
+int StepDevice::modules_alive() const {
+  const std::lock_guard lock(mutex_);
+  return modules_alive_;
+}
+
+std::uint64_t StepDevice::mapped_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return mapped_bytes_;
+}
+
+}  // namespace gpushared::testing

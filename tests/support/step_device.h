@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that a test moves by hand: nothing ends before the test says so.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_STEP_DEVICE_H_
+#define GPUSHARED_TESTS_SUPPORT_STEP_DEVICE_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "server/device/device.h"
+
+namespace gpushared::testing {
+
+struct StepDeviceOptions {
+  device::Preemption preemption = device::Preemption::kWithinCommand;
+  bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
+  bool ignores_stop = false;  // As an endless kernel: only a kill ends it.
+  bool spinning_pays = false;
+  std::uint64_t memory_bytes = std::uint64_t{256} << 20;
+};
+
+// Real memory, real copies and fills; launches do nothing but end. A module is text, one
+// kernel per line: its name, the bytes of its parameters (8 each), and optionally why it is
+// unsupported.
+//
+// Thread-safe: the test steps it while the device thread submits.
+class StepDevice : public device::Device {
+ public:
+  struct Submission {
+    device::WorkId id = 0;
+    device::StreamKey stream = 0;
+    std::uint8_t priority = 0;
+    std::uint64_t first_unit = 0;
+    std::uint64_t units = 0;
+    std::string kernel;  // Empty for copies and fills.
+    std::vector<std::byte> parameters;
+  };
+
+  StepDevice(StepDeviceOptions options, device::WakeFunction wake);
+  ~StepDevice() override;
+
+  const device::DeviceInfo& info() const override { return info_; }
+  Result<std::unique_ptr<device::Space>> CreateSpace(std::uint64_t quota_bytes) override;
+  void Submit(const device::LaunchWork& work) override;
+  void Submit(const device::CopyWork& work) override;
+  void Submit(const device::FillWork& work) override;
+  void RequestStop(device::WorkId id) override;
+  void RequestKill(device::WorkId id) override;
+  std::size_t TakeCompletions(std::span<device::Completion> out) override;
+
+  // ---- for the test
+
+  // Ends the oldest work that is still here, with `status`; false when there is none.
+  bool FinishOldest(Status status = {});
+  void FinishAll();
+  // Runs this many units of the oldest work, and ends it when those were its last.
+  void RunUnits(std::uint64_t units);
+  // From now on work ends as soon as it is submitted; ends all that is here.
+  void RunAtOnce();
+
+  // All submissions so far, once there are at least `count`; empty after 30 s without.
+  std::vector<Submission> WaitForSubmissions(std::size_t count);
+  std::vector<Submission> submissions() const;
+  std::size_t running_count() const;
+  bool WaitUntilIdle();
+  std::size_t stops_asked() const;
+  std::size_t kills_asked() const;
+  int spaces_alive() const;
+  int modules_alive() const;
+  std::uint64_t mapped_bytes() const;
+
+ private:
+  friend class StepSpace;
+  friend class StepModule;
+  struct Work {
+    std::variant<device::LaunchWork, device::CopyWork, device::FillWork> what;
+    device::WorkId id = 0;
+    std::uint64_t first_unit = 0;
+    std::uint64_t units_done = 0;
+    std::uint64_t units = 0;
+    device::DeviceClock::time_point started;
+  };
+
+  void Accept(Work work, Submission submission);
+  void End(Work work, Status status, bool stopped);
+  static void Perform(const Work& work);
+
+  const StepDeviceOptions options_;
+  const device::WakeFunction wake_;
+  device::DeviceInfo info_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_, all below.
+  bool runs_at_once_;
+  bool armed_ = true;  // The next completion calls wake_.
+  std::deque<Work> running_;
+  std::deque<device::Completion> completions_;
+  std::vector<Submission> submissions_;
+  std::size_t stops_asked_ = 0;
+  std::size_t kills_asked_ = 0;
+  int spaces_alive_ = 0;
+  int modules_alive_ = 0;
+  std::uint64_t mapped_bytes_ = 0;
+  std::uint64_t spaces_made_ = 0;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_SUPPORT_STEP_DEVICE_H_
