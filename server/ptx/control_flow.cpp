@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 #include <utility>
 
 #include "server/ptx/live_ranges.h"
+#include "server/ptx/post_dominators.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -33,7 +35,7 @@ struct Scope {
   std::uint32_t parent = kRootScope;
   std::unordered_map<std::string, std::uint32_t> names;     // Index into ControlFlow::variables.
   std::unordered_map<std::string, std::uint32_t> families;  // Prefix of %r<N>.
-  std::unordered_map<std::string, std::uint32_t> labels;    // Instruction index.
+  std::unordered_set<std::string> labels;
 };
 
 // Splits "%r12" into "%r" and 12; false when there are no digits or too many.
@@ -57,9 +59,15 @@ class Analysis {
   Result<ControlFlow> Run() {
     if (Status s = Flatten(); !s.ok()) return s;
     for (std::size_t i = 0; i < flow_.instructions.size(); ++i) ResolveNames(i);
+    if (Status s = ResolveBranchLists(); !s.ok()) return s;
     if (Status s = FindBlocks(); !s.ok()) return s;
-    FindPostDominators();
-    FindLiveRanges(flow_, predecessors_);
+    if (!FindPostDominators(flow_.blocks)) {
+      return Status(StatusCode::kLimitExceeded,
+                    LineOf(function_.position) + "the branches of '" + function_.name +
+                        "' are too entangled: finding where threads meet again takes more than " +
+                        std::to_string(kPostDominatorStepsMax) + " steps");
+    }
+    FindLiveRanges(flow_);
     return std::move(flow_);
   }
 
@@ -85,13 +93,15 @@ class Analysis {
       } else if (const auto* variable = std::get_if<Variable>(&statement)) {
         if (Status s = Declare(*variable, scope); !s.ok()) return s;
       } else if (const auto* found = std::get_if<Label>(&statement)) {
-        const auto here = static_cast<std::uint32_t>(flow_.instructions.size());
-        if (!scopes_[scope].labels.emplace(found->name, here).second) {
+        if (!scopes_[scope].labels.insert(found->name).second) {
           return Invalid(found->position, "label '" + found->name + "' stands twice");
         }
+        labels_.emplace(found->name + Suffix(scope),
+                        static_cast<std::uint32_t>(flow_.instructions.size()));
       } else if (const auto* directive = std::get_if<Directive>(&statement);
                  directive != nullptr && label != nullptr) {
-        flow_.directives.push_back({label->name, *directive});
+        flow_.directives.push_back({label->name + Suffix(scope), *directive});
+        scope_of_directive_.push_back(scope);
       }
       label = std::get_if<Label>(&statement);
     }
@@ -121,8 +131,9 @@ class Analysis {
     return scope == kRootScope ? "" : "@" + std::to_string(scope);
   }
 
+  static constexpr std::uint32_t kLabel = kNoRegister;
   struct Found {
-    std::uint32_t variable = 0;
+    std::uint32_t variable = 0;  // kLabel when the name is that of a label.
     std::uint32_t scope = 0;
   };
   // The innermost declaration that `name` means from inside `scope`.
@@ -130,6 +141,7 @@ class Analysis {
     std::string_view prefix;
     std::uint64_t number = 0;
     const bool numbered = SplitFamily(name, prefix, number);
+    const std::string family_name(prefix);
     for (;; scope = scopes_[scope].parent) {
       const Scope& here = scopes_[scope];
       if (const auto exact = here.names.find(name); exact != here.names.end()) {
@@ -137,12 +149,16 @@ class Analysis {
         return true;
       }
       if (numbered) {
-        const auto family = here.families.find(std::string(prefix));
+        const auto family = here.families.find(family_name);
         if (family != here.families.end() &&
             number < flow_.variables[family->second].register_count) {
           found = {family->second, scope};
           return true;
         }
+      }
+      if (here.labels.contains(name)) {
+        found = {kLabel, scope};
+        return true;
       }
       if (scope == kRootScope) return false;
     }
@@ -162,13 +178,15 @@ class Analysis {
 
   // Makes the name unique and notes the register it may be.
   void ResolveName(std::string& text, std::uint32_t scope) {
+    const std::string sign = text.starts_with('-') ? "-" : "";
     const std::size_t dot = text.rfind('.');
-    std::string name = text.substr(0, dot);
+    std::string name = text.substr(0, dot).substr(sign.size());
     const std::string component = dot == std::string::npos ? "" : text.substr(dot);
     Found found;
     if (!Find(name, scope, found)) return;
     name += Suffix(found.scope);
-    text = name + component;
+    text = sign + name + component;
+    if (found.variable == kLabel) return;
     const Variable& variable = flow_.variables[found.variable];
     if (variable.space != StateSpace::kRegister) return;
     const auto index = static_cast<std::uint32_t>(flow_.registers.size());
@@ -177,53 +195,57 @@ class Analysis {
     }
   }
 
-  // The instruction a label stands before, seen from `scope`.
-  bool FindLabel(const std::string& name, std::uint32_t scope, std::uint32_t& instruction) const {
-    for (;; scope = scopes_[scope].parent) {
-      const auto found = scopes_[scope].labels.find(name);
-      if (found != scopes_[scope].labels.end()) {
-        instruction = found->second;
-        return true;
+  // Looks up every label of every .branchtargets once, however often it is used.
+  Status ResolveBranchLists() {
+    std::size_t count = 0;
+    for (std::size_t d = 0; d < flow_.directives.size(); ++d) {
+      const Directive& directive = flow_.directives[d].directive;
+      if (!directive.text.starts_with(".branchtargets")) continue;
+      std::vector<std::uint32_t>& list = branch_lists_[flow_.directives[d].name];
+      for (const std::string& name : DirectiveTargets(directive.text)) {
+        if (++count > kBranchTargetsMax) return TooManyTargets(directive.position);
+        Found found;
+        if (!Find(name, scope_of_directive_[d], found) || found.variable != kLabel) {
+          return Invalid(directive.position, "label '" + name + "' does not exist");
+        }
+        list.push_back(labels_.at(name + Suffix(found.scope)));
       }
-      if (scope == kRootScope) return false;
     }
+    return {};
+  }
+
+  Status TooManyTargets(const SourcePosition& position) const {
+    return {StatusCode::kLimitExceeded, LineOf(position) + "'" + function_.name +
+                                            "' has more than " + std::to_string(kBranchTargetsMax) +
+                                            " branch targets"};
   }
 
   // Target instructions of instruction i, in table order for brx.idx.
   Status FindTargets(std::uint32_t i, std::vector<std::uint32_t>& targets) {
     const Instruction& instruction = flow_.instructions[i];
-    const auto add = [&](const std::string& label) -> Status {
-      std::uint32_t target = 0;
-      if (!FindLabel(label, scope_of_[i], target)) {
-        return Invalid(instruction.position,
-                       "branch to label '" + label + "', which does not exist");
-      }
-      targets.push_back(target);
-      return {};
-    };
+    const std::vector<Operand>& operands = instruction.operands;
     if (instruction.opcode == "bra") {
-      if (instruction.operands.size() != 1)
-        return Invalid(instruction.position, "bra needs one label");
-      return add(instruction.operands[0].text);
-    }
-    if (instruction.operands.size() != 2)
-      return Invalid(instruction.position, "brx.idx needs an index and a list");
-    for (const NamedDirective& named : flow_.directives) {
-      if (named.name != instruction.operands[1].text) continue;
-      for (const std::string& label : DirectiveTargets(named.directive.text)) {
-        if (++branch_targets_ > kBranchTargetsMax) {
-          return Status(StatusCode::kLimitExceeded, LineOf(instruction.position) + "more than " +
-                                                        std::to_string(kBranchTargetsMax) +
-                                                        " branch targets");
-        }
-        if (Status s = add(label); !s.ok()) return s;
+      if (operands.size() != 1) return Invalid(instruction.position, "bra needs one label");
+      const auto label = labels_.find(operands[0].text);
+      if (label == labels_.end()) {
+        return Invalid(instruction.position,
+                       "branch to label '" + operands[0].text + "', which does not exist");
       }
-      if (targets.empty())
-        return Invalid(instruction.position, "brx.idx with an empty list of targets");
+      targets = {label->second};
       return {};
     }
-    return Invalid(instruction.position, "brx.idx uses list '" + instruction.operands[1].text +
-                                             "', which does not exist");
+    if (operands.size() != 2) {
+      return Invalid(instruction.position, "brx.idx needs an index and a list of targets");
+    }
+    const auto list = branch_lists_.find(operands[1].text);
+    if (list == branch_lists_.end() || list->second.empty()) {
+      return Invalid(instruction.position, "brx.idx uses list '" + operands[1].text +
+                                               "', which does not exist or is empty");
+    }
+    used_targets_ += list->second.size();
+    if (used_targets_ > kBranchTargetsMax) return TooManyTargets(instruction.position);
+    targets = list->second;
+    return {};
   }
 
   Status FindBlocks() {
@@ -286,110 +308,15 @@ class Analysis {
     }
   }
 
-  // Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm", on the reversed graph
-  // whose root is the end of the function.
-  void FindPostDominators() {
-    const auto count = static_cast<std::uint32_t>(flow_.blocks.size());
-    const std::uint32_t root = count;
-    predecessors_.resize(count);
-    std::vector<std::vector<std::uint32_t>> towards_root(count);  // Successors, the root included.
-    std::vector<std::vector<std::uint32_t>> from_root(count + 1);
-    for (std::uint32_t b = 0; b < count; ++b) {
-      const BasicBlock& block = flow_.blocks[b];
-      const auto edge = [&](std::uint32_t to) {
-        towards_root[b].push_back(to);
-        from_root[to].push_back(b);
-      };
-      for (const std::uint32_t s : block.successors) {
-        edge(s == kNoBlock ? root : s);
-        if (s != kNoBlock) predecessors_[s].push_back(b);
-      }
-      if (block.end == BasicBlock::End::kLeave || block.end == BasicBlock::End::kConditionalLeave)
-        edge(root);
-    }
-    const std::vector<std::uint32_t> order = ReversePostorder(towards_root, from_root);
-    std::vector<std::uint32_t> rank(count + 1);
-    for (std::uint32_t i = 0; i < order.size(); ++i) rank[order[i]] = i;
-    std::vector<std::uint32_t> dominator(count + 1, kNoBlock);
-    dominator[root] = root;
-    const auto meet = [&](std::uint32_t a, std::uint32_t b) {
-      while (a != b) {
-        while (rank[a] > rank[b]) a = dominator[a];
-        while (rank[b] > rank[a]) b = dominator[b];
-      }
-      return a;
-    };
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const std::uint32_t b : order) {
-        if (b == root) continue;
-        std::uint32_t best = kNoBlock;
-        for (const std::uint32_t s : towards_root[b]) {
-          if (dominator[s] == kNoBlock) continue;
-          best = best == kNoBlock ? s : meet(s, best);
-        }
-        changed |= dominator[b] != best;
-        dominator[b] = best;
-      }
-    }
-    for (std::uint32_t b = 0; b < count; ++b) {
-      flow_.blocks[b].immediate_post_dominator = dominator[b] == root ? kNoBlock : dominator[b];
-    }
-  }
-
-  // Of the reversed graph, from the root. Blocks that cannot reach the end lie in endless
-  // loops; the last of each is given an edge to the root.
-  static std::vector<std::uint32_t> ReversePostorder(
-      std::vector<std::vector<std::uint32_t>>& towards_root,
-      std::vector<std::vector<std::uint32_t>>& from_root) {
-    const auto root = static_cast<std::uint32_t>(towards_root.size());
-    std::vector<bool> seen(root + 1);
-    const auto mark = [&](std::uint32_t start) {
-      std::vector<std::uint32_t> open = {start};
-      seen[start] = true;
-      while (!open.empty()) {
-        const std::uint32_t b = open.back();
-        open.pop_back();
-        for (const std::uint32_t p : from_root[b]) {
-          if (!seen[p]) open.push_back(p);
-          seen[p] = true;
-        }
-      }
-    };
-    mark(root);
-    for (std::uint32_t b = root; b-- > 0;) {
-      if (seen[b]) continue;
-      towards_root[b].push_back(root);
-      from_root[root].push_back(b);
-      mark(b);
-    }
-
-    std::vector<std::uint32_t> postorder;
-    std::vector<bool> entered(root + 1);
-    std::vector<std::pair<std::uint32_t, std::size_t>> stack = {{root, 0}};
-    entered[root] = true;
-    while (!stack.empty()) {
-      auto& [b, next] = stack.back();
-      if (next == from_root[b].size()) {
-        postorder.push_back(b);
-        stack.pop_back();
-        continue;
-      }
-      const std::uint32_t p = from_root[b][next++];
-      if (entered[p]) continue;
-      entered[p] = true;
-      stack.emplace_back(p, 0);
-    }
-    std::reverse(postorder.begin(), postorder.end());
-    return postorder;
-  }
-
   const Function& function_;
   ControlFlow flow_;
   std::vector<Scope> scopes_;
   std::vector<std::uint32_t> scope_of_;
-  std::vector<std::vector<std::uint32_t>> predecessors_;
-  std::size_t branch_targets_ = 0;
+  std::vector<std::uint32_t> scope_of_directive_;
+  // By unique name: the instruction behind a label, and those a .branchtargets lists.
+  std::unordered_map<std::string, std::uint32_t> labels_;
+  std::unordered_map<std::string, std::vector<std::uint32_t>> branch_lists_;
+  std::size_t used_targets_ = 0;
 };
 
 }  // namespace
@@ -399,6 +326,7 @@ Result<ControlFlow> AnalyseControlFlow(const Function& function) {
 }
 
 std::uint32_t ControlFlow::FindRegister(std::string_view text) const {
+  if (text.starts_with('-')) text.remove_prefix(1);
   auto found = register_index.find(std::string(text));
   if (found == register_index.end())
     found = register_index.find(std::string(text.substr(0, text.rfind('.'))));
@@ -406,11 +334,11 @@ std::uint32_t ControlFlow::FindRegister(std::string_view text) const {
 }
 
 bool WritesFirstOperand(const Instruction& instruction) {
-  static constexpr std::array<std::string_view, 22> kWriteNothing = {
-      "st",         "red",      "bra",      "brx",           "ret",  "exit",
-      "membar",     "fence",    "prefetch", "prefetchu",     "trap", "brkpt",
-      "nanosleep",  "pmevent",  "discard",  "applypriority", "cp",   "griddepcontrol",
-      "setmaxnreg", "stmatrix", "sust",     "wgmma"};
+  static constexpr std::array<std::string_view, 23> kWriteNothing = {
+      "st",         "red",      "bra",      "brx",           "ret",         "exit",
+      "membar",     "fence",    "prefetch", "prefetchu",     "trap",        "brkpt",
+      "nanosleep",  "pmevent",  "discard",  "applypriority", "cp",          "griddepcontrol",
+      "setmaxnreg", "stmatrix", "sust",     "wgmma",         "stackrestore"};
   if (instruction.operands.empty() || instruction.operands[0].kind == Operand::Kind::kAddress)
     return false;
   if (instruction.opcode == "call") return instruction.operands[0].kind == Operand::Kind::kList;

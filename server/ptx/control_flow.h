@@ -61,12 +61,12 @@ struct Register {
 
 // What the directive behind a label says: .branchtargets, .calltargets, .callprototype.
 struct NamedDirective {
-  std::string name;
+  std::string name;  // Of the label, unique in the function.
   Directive directive;
 };
 
-// A function body without scopes. Names declared inside nested { } are made unique by a
-// suffix "@<scope>", in `variables` and in every operand and guard that means them; names
+// A function body without scopes. Names declared inside nested { }, labels too, are made
+// unique by a suffix "@<scope>", in `variables` and in operands and guards; names
 // of the outermost scope stay as they are. '@' is in no PTX name, so nothing can clash.
 struct ControlFlow {
   std::vector<Instruction> instructions;
@@ -86,6 +86,9 @@ struct ControlFlow {
 inline constexpr std::size_t kFunctionInstructionsMax = std::size_t{1} << 20;
 // Entries of all .branchtargets that one function's brx.idx use, together.
 inline constexpr std::size_t kBranchTargetsMax = std::size_t{1} << 20;
+// Steps up the tree of post-dominators while it is built; beyond that kLimitExceeded. The
+// largest kernel of nvcc's own takes a few thousand.
+inline constexpr std::size_t kPostDominatorStepsMax = std::size_t{1} << 27;
 // Blocks visited to find live ranges, all registers together. Registers that are left
 // when it is used up count as needed everywhere, which is right but shares nothing.
 inline constexpr std::size_t kLivenessVisitsMax = std::size_t{1} << 26;

@@ -4,15 +4,18 @@
 #include <lz4.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <set>
+#include <string_view>
 
 namespace gpushared::ptx {
 namespace {
 
 // As nvcc 13.0 writes it: a header, then entries of header and payload, back to back.
 constexpr std::uint32_t kMagic = 0xBA55ED50;
+constexpr std::uint16_t kVersion = 1;
 constexpr std::size_t kHeaderBytes = 16;
 constexpr std::size_t kEntryBytes = 64;
 constexpr std::uint16_t kKindPtx = 1;
@@ -43,6 +46,10 @@ struct Entry {
 Result<std::string> Decompress(const Entry& entry) {
   const bool is_compressed = (entry.flags & (kFlagLz4 | kFlagZstd)) != 0;
   const auto* source = reinterpret_cast<const char*>(entry.payload.data());
+  if (!is_compressed && entry.payload.size() > kPtxBytesMax) {
+    return Broken(entry.offset, "PTX of " + std::to_string(entry.payload.size()) +
+                                    " bytes, allowed are " + std::to_string(kPtxBytesMax));
+  }
   if (!is_compressed) return std::string(source, entry.payload.size());
   if (entry.raw_bytes > kPtxBytesMax) {
     return Broken(entry.offset, "PTX of " + std::to_string(entry.raw_bytes) +
@@ -53,14 +60,19 @@ Result<std::string> Decompress(const Entry& entry) {
                                     " compressed bytes in a payload of " +
                                     std::to_string(entry.payload.size()));
   }
+  if (entry.compressed_bytes > kPtxBytesMax) {
+    return Broken(entry.offset, std::to_string(entry.compressed_bytes) +
+                                    " compressed bytes, allowed are " +
+                                    std::to_string(kPtxBytesMax));
+  }
   std::string text(static_cast<std::size_t>(entry.raw_bytes), '\0');
   if ((entry.flags & kFlagZstd) != 0) {
     const std::size_t got =
         ZSTD_decompress(text.data(), text.size(), source, entry.compressed_bytes);
-    if (ZSTD_isError(got) != 0U || got != text.size())
+    if (ZSTD_isError(got) != 0 || got != text.size())
       return Broken(entry.offset, "zstd data does not decompress to its size");
   } else {
-    // Both sizes are below kPtxBytesMax or the image's bound, so they fit an int.
+    // Both sizes are at most kPtxBytesMax, so they fit an int.
     const int got =
         LZ4_decompress_safe(source, text.data(), static_cast<int>(entry.compressed_bytes),
                             static_cast<int>(text.size()));
@@ -90,7 +102,6 @@ Result<Entry> ReadEntry(std::span<const std::byte> image, std::size_t at, std::s
     return Broken(at, "entry of " + std::to_string(payload_bytes) + " bytes, " +
                           std::to_string(end - at - header_bytes) + " are there");
   }
-  if (entry.compressed_bytes > kPtxBytesMax) return Broken(at, "compressed entry is too large");
   entry.payload = image.subspan(at + header_bytes, static_cast<std::size_t>(payload_bytes));
   return entry;
 }
@@ -106,16 +117,36 @@ Status NoPtx(const std::set<std::uint32_t>& machine_code) {
   return {StatusCode::kUnsupported, text + "; build with -gencode arch=compute_XX,code=compute_XX"};
 }
 
+Result<std::string> TakeText(std::span<const std::byte> image) {
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  if (text.starts_with("\x7f"
+                       "ELF")) {
+    return Status(StatusCode::kUnsupported,
+                  "module: machine code (a cubin) without PTX; build with -ptx or -fatbin");
+  }
+  const auto is_text = [](char c) {
+    return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
+  };
+  const std::string_view start = text.substr(0, kHeaderBytes);
+  if (text.empty() || !std::all_of(start.begin(), start.end(), is_text)) {
+    return Status(StatusCode::kInvalidArgument, "module: neither PTX text nor a fatbin");
+  }
+  if (text.size() > kPtxBytesMax) {
+    return Status(StatusCode::kLimitExceeded, "module: " + std::to_string(text.size()) +
+                                                  " bytes of text, allowed are " +
+                                                  std::to_string(kPtxBytesMax));
+  }
+  return std::string(text);
+}
+
 }  // namespace
 
 Result<std::string> ExtractPtx(std::span<const std::byte> image) {
-  if (image.size() < kHeaderBytes || Load<std::uint32_t>(image, 0) != kMagic) {
-    if (image.size() > kPtxBytesMax) {
-      return Status(StatusCode::kInvalidArgument, "module: " + std::to_string(image.size()) +
-                                                      " bytes of text, allowed are " +
-                                                      std::to_string(kPtxBytesMax));
-    }
-    return std::string(reinterpret_cast<const char*>(image.data()), image.size());
+  const bool is_fatbin = image.size() >= sizeof kMagic && Load<std::uint32_t>(image, 0) == kMagic;
+  if (!is_fatbin) return TakeText(image);
+  if (image.size() < kHeaderBytes) return Broken(0, "header is cut off");
+  if (const auto version = Load<std::uint16_t>(image, 4); version != kVersion) {
+    return Broken(4, "version " + std::to_string(version) + ", version 1 is known");
   }
   const auto header_bytes = Load<std::uint16_t>(image, 6);
   const auto content_bytes = Load<std::uint64_t>(image, 8);

@@ -17,8 +17,14 @@ struct Occurrence {
 
 class LiveRanges {
  public:
-  LiveRanges(ControlFlow& flow, const std::vector<std::vector<std::uint32_t>>& predecessors)
-      : flow_(flow), predecessors_(predecessors), occurrences_(flow.registers.size()) {}
+  explicit LiveRanges(ControlFlow& flow)
+      : flow_(flow), predecessors_(flow.blocks.size()), occurrences_(flow.registers.size()) {
+    for (std::uint32_t b = 0; b < flow.blocks.size(); ++b) {
+      for (const std::uint32_t s : flow.blocks[b].successors) {
+        if (s != kNoBlock) predecessors_[s].push_back(b);
+      }
+    }
+  }
 
   void Run() {
     for (std::uint32_t i = 0; i < flow_.instructions.size(); ++i) Note(i);
@@ -114,16 +120,13 @@ class LiveRanges {
   }
 
   ControlFlow& flow_;
-  const std::vector<std::vector<std::uint32_t>>& predecessors_;
+  std::vector<std::vector<std::uint32_t>> predecessors_;
   std::vector<std::vector<Occurrence>> occurrences_;
   std::size_t visits_ = 0;
 };
 
 }  // namespace
 
-void FindLiveRanges(ControlFlow& flow,
-                    const std::vector<std::vector<std::uint32_t>>& predecessors) {
-  LiveRanges(flow, predecessors).Run();
-}
+void FindLiveRanges(ControlFlow& flow) { LiveRanges(flow).Run(); }
 
 }  // namespace gpushared::ptx

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a function needs of a device beyond single instructions.
+
+#ifndef GPUSHARED_SERVER_PTX_FEATURES_H_
+#define GPUSHARED_SERVER_PTX_FEATURES_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "server/ptx/module.h"
+
+namespace gpushared::ptx {
+
+enum class Feature : std::uint8_t {
+  kGridSynchronisation,  // Reads %envreg1 or %envreg2, as cooperative groups do.
+  kTextures,             // Textures and surfaces.
+  kClusters,             // Needs clusters of blocks, by directive or by instruction.
+  kDynamicParallelism,   // Launches kernels.
+  kDeviceHeap,           // malloc and free.
+  kPrint,                // vprintf
+  kAssertion,            // __assertfail
+  kIndirectCall,         // Calls through a register.
+};
+
+// For messages: "grid-wide synchronisation".
+std::string_view FeatureName(Feature feature);
+
+struct FeatureUse {
+  Feature feature = Feature::kPrint;
+  std::uint32_t line = 0;  // Of its first use.
+};
+
+// Each feature that the function's own body and directives use, once, in order of first
+// use. Functions that it calls are not followed.
+std::vector<FeatureUse> FindFeatures(const Function& function);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_FEATURES_H_
