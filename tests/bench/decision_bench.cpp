@@ -25,13 +25,14 @@ std::uint64_t allocation_count = 0;
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: the compiler would see malloc and free mixed with new and delete.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocation_count;
   if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gpushared::testing {
 namespace {

@@ -181,7 +181,9 @@ TEST(PriorityPolicy, TheFloorIsKeptUnderAFullHighLoad) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(high).count()), 9e9, 0.02e9);
 }
 
-TEST(PriorityPolicy, TheFloorIsKeptWithDeepHighPipelines) {
+// Low work left on the device behind a full high pipeline would be charged for time that
+// it only waits there, and be short of its floor in truth though not on the books.
+TEST(PriorityPolicy, TheFloorIsKeptInTruthWithDeepHighPipelines) {
   PolicyTimeline timeline(Priority({.low_floor = 0.2}), {});
   timeline.AddBusyClient(kHigh, 100us);
   timeline.AddBusyClient(kNormal, 100us);
@@ -189,7 +191,8 @@ TEST(PriorityPolicy, TheFloorIsKeptWithDeepHighPipelines) {
 
   timeline.RunFor(10s);
 
-  EXPECT_NEAR(static_cast<double>(timeline.Held(low).count()), 2e9, 0.1e9);
+  const Duration ran = timeline.Completed(low) * 70us;
+  EXPECT_NEAR(static_cast<double>(ran.count()), 2e9, 0.05e9);
 }
 
 TEST(PriorityPolicy, AFloorOfMostOfTheDeviceIsKeptToo) {
