@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small parts of a worker, one at a time.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/worker/command_slab.h"
+#include "server/worker/cost_model.h"
+#include "server/worker/log_histogram.h"
+#include "server/worker/mailbox.h"
+
+namespace gpushared::server {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(LogHistogram, QuantilesAreNeverBelowTheTruthAndAtMostAnEighthAbove) {
+  std::mt19937_64 random(7);
+  LogHistogram histogram;
+  std::vector<std::uint64_t> values;
+  for (int i = 0; i < 20000; ++i) {
+    const std::uint64_t value = random() >> (random() % 63);
+    values.push_back(value);
+    histogram.Add(value);
+  }
+  std::sort(values.begin(), values.end());
+  for (const double fraction : {0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0}) {
+    const auto rank = static_cast<std::size_t>(
+        std::max(1.0, std::ceil(fraction * static_cast<double>(values.size()))));
+    const std::uint64_t truth = values[rank - 1];
+    EXPECT_GE(histogram.Quantile(fraction), truth) << fraction;
+    EXPECT_LE(histogram.Quantile(fraction) - truth, truth / 8) << fraction;
+  }
+  EXPECT_EQ(LogHistogram().Quantile(0.5), 0u);
+}
+
+TEST(LogHistogram, TakesTheLargestValueThereIs) {
+  LogHistogram histogram;
+  histogram.Add(~std::uint64_t{0});
+  EXPECT_EQ(histogram.Quantile(0.5), ~std::uint64_t{0});
+}
+
+TEST(Mailbox, KeepsTheOrderOfEachSenderAndWakesOncePerEmptyBox) {
+  std::atomic<int> wakes{0};
+  Mailbox<int> box([&] { ++wakes; });
+  constexpr int kEach = 10000;
+  std::thread first([&] {
+    for (int i = 0; i < kEach; ++i) box.Post(i);
+  });
+  std::thread second([&] {
+    for (int i = 0; i < kEach; ++i) box.Post(kEach + i);
+  });
+  int next_first = 0, next_second = kEach, takes = 0;
+  while (next_first < kEach || next_second < 2 * kEach) {
+    if (!box.has_mail()) continue;
+    std::vector<int> taken;
+    box.TakeAll(taken);
+    ++takes;
+    for (const int value : taken) EXPECT_EQ(value, value < kEach ? next_first++ : next_second++);
+  }
+  first.join();
+  second.join();
+  EXPECT_LE(wakes, takes);
+}
+
+TEST(CommandSlab, NamesTellCommandsApartThatUseTheSameSlot) {
+  CommandSlab slab(4);
+  const std::uint32_t slot = slab.Allocate();
+  const device::WorkId first = WorkName::Make(200, slot, 1);
+  slab.Free(slot);
+  ASSERT_EQ(slab.Allocate(), slot) << "the slot freed last is used next";
+  const device::WorkId second = WorkName::Make(200, slot, 2);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(WorkName::Client(second), 200u);
+  EXPECT_EQ(WorkName::Slot(second), slot);
+  EXPECT_EQ(slab[slot].work_id, 0u) << "a new command has no name of an old one";
+}
+
+TEST(CommandSlab, GivesOutEverySlotOnce) {
+  CommandSlab slab(64);
+  std::vector<std::uint32_t> slots;
+  while (!slab.full()) slots.push_back(slab.Allocate());
+  std::sort(slots.begin(), slots.end());
+  for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(slots[i], i);
+  EXPECT_EQ(slab.used(), 64u);
+}
+
+TEST(CommandSlab, ParametersOfAnySizeHaveRoomUntilTheSlotIsFreed) {
+  CommandSlab slab(1);
+  for (const std::size_t bytes : {0ul, 256ul, 257ul, 4096ul, 32764ul, 24ul}) {
+    const std::uint32_t slot = slab.Allocate();
+    const std::span<std::byte> room = slab[slot].ParameterRoom(bytes);
+    ASSERT_EQ(room.size(), bytes);
+    std::fill(room.begin(), room.end(), std::byte{0x5a});
+    slab.Free(slot);
+  }
+}
+
+CommandSlot LaunchSlot(std::uint64_t key) {
+  CommandSlot slot;
+  slot.kind = CommandKind::kLaunch;
+  slot.cost_key = key;
+  slot.units = 100;
+  return slot;
+}
+
+TEST(CostModel, PredictsTheLongestOfWhatItSawAndTheRestOfAStoppedCommand) {
+  CostModel costs;
+  CommandSlot slot = LaunchSlot(42);
+  EXPECT_EQ(costs.Predict(slot), scheduler::Predictor::kFirstGuess);
+  costs.AddSample(slot, 300us);
+  costs.AddSample(slot, 200us);
+  EXPECT_EQ(costs.Predict(slot), 300us);
+  slot.units_done = 50;
+  EXPECT_EQ(costs.Predict(slot), 150us);
+  EXPECT_EQ(costs.Predict(LaunchSlot(43)), scheduler::Predictor::kFirstGuess);
+}
+
+TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
+  device::LaunchWork work;
+  work.grid = {2, 3, 4};
+  work.block = {5, 6, 7};
+  std::vector<std::uint64_t> keys = {CostModel::LaunchKey(1, work), CostModel::LaunchKey(2, work)};
+  const auto with = [&](auto change) {
+    device::LaunchWork other = work;
+    change(other);
+    keys.push_back(CostModel::LaunchKey(1, other));
+  };
+  with([](device::LaunchWork& other) { other.kernel = 1; });
+  with([](device::LaunchWork& other) { other.grid = {3, 2, 4}; });
+  with([](device::LaunchWork& other) { other.grid = {2, 4, 3}; });
+  with([](device::LaunchWork& other) { other.block = {6, 5, 7}; });
+  with([](device::LaunchWork& other) { other.block = {5, 7, 6}; });
+  with([](device::LaunchWork& other) { other.dynamic_shared_bytes = 64; });
+  std::sort(keys.begin(), keys.end());
+  EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
+}
+
+TEST(CostModel, CopiesArePredictedBySizeAndKind) {
+  CostModel costs;
+  CommandSlot copy;
+  copy.kind = CommandKind::kCopyToHost;
+  copy.bytes = 1 << 20;
+  copy.units = 16;
+  const scheduler::Duration guess = costs.Predict(copy);
+  EXPECT_GT(guess, 500us) << "a gigabyte per second";
+  costs.AddSample(copy, 90us);
+  EXPECT_EQ(costs.Predict(copy), 90us);
+  copy.kind = CommandKind::kFill;
+  EXPECT_EQ(costs.Predict(copy), guess);
+  copy.bytes = 16;
+  EXPECT_LT(costs.Predict(copy), 50us);
+}
+
+}  // namespace
+}  // namespace gpushared::server

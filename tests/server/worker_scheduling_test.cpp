@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the worker gives to the device, and when, with several clients.
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/worker_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ipc::ClientClass;
+
+// The session a submission belongs to; streams are numbered within it.
+std::uint64_t SessionOf(const StepDevice::Submission& submission) {
+  return submission.stream / ipc::kStreamsMax;
+}
+
+TEST(WorkerScheduling, ALowLaunchIsStoppedForAHighOneAndResumesWhereItStopped) {
+  WorkerHarness worker;
+  RawClient low = worker.Client({.name = "low", .client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.name = "high", .client_class = ClientClass::kHigh});
+
+  const Sequence training = low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.device().RunUnits(30);
+  const Sequence request = high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
+
+  auto seen = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+  EXPECT_EQ(seen[1].kernel, "three");
+  EXPECT_GT(seen[1].priority, seen[0].priority);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(high.AwaitFinished(0, request));
+  seen = worker.device().WaitForSubmissions(3);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[2].kernel, "null");
+  EXPECT_EQ(seen[2].first_unit, 30u);
+  EXPECT_EQ(low.finished(0), 0u) << "a stopped launch has not finished";
+  worker.device().FinishOldest();
+  EXPECT_TRUE(low.AwaitFinished(0, training));
+}
+
+TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
+  WorkerHarness worker({}, {.policy = "fifo"});
+  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  client.CreateStream(1);
+  // Of unknown length, so worth stopping.
+  client.Launch(0, 0, 0, {.x = 10});
+  client.Launch(0, 0, 0, {.x = 11});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  // An answer on the socket proves that the ring was visited.
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  EXPECT_EQ(worker.device().submissions().size(), 1u);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  EXPECT_EQ(worker.device().submissions()[1].units, 11u);
+}
+
+TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
+  WorkerHarness worker;
+  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  for (std::uint32_t i = 1; i <= 10; ++i) client.Launch(0, 0, 0, {.x = i});
+  const auto seen = worker.device().WaitForSubmissions(10);
+  ASSERT_EQ(seen.size(), 10u);
+  for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(seen[i].units, i + 1);
+  EXPECT_EQ(worker.device().running_count(), 10u);
+}
+
+// Waiting for each of them would cost more than what stopping one could save.
+TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
+  WorkerHarness worker({}, {.policy = "fifo"});
+  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  for (int i = 0; i < 5; ++i) client.Fill(0, client.base(), 16, 1);
+  EXPECT_EQ(worker.device().WaitForSubmissions(5).size(), 5u);
+  EXPECT_EQ(worker.device().running_count(), 5u);
+}
+
+TEST(WorkerScheduling, AFloodDoesNotKeepAnotherClientWaiting) {
+  WorkerHarness worker({.runs_at_once = true}, {.policy = "fifo"});
+  RawClient flood = worker.Client();
+  RawClient good = worker.Client();
+  std::atomic<bool> stop{false};
+  std::thread flooding([&] {
+    while (!stop) flood.Launch(0, 0, 0);
+  });
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
+  }
+  stop = true;
+  flooding.join();
+  std::map<std::uint64_t, int> launches;
+  for (const auto& submission : worker.device().submissions()) ++launches[SessionOf(submission)];
+  EXPECT_EQ(launches[2], 50);
+}
+
+// Everything that the flood has queued counts, however much it is.
+TEST(WorkerScheduling, NothingOfAClientIsSubmittedOnceItIsGone) {
+  WorkerHarness worker({}, {.policy = "fifo"});
+  RawClient good = worker.Client();
+  {
+    RawClient gone = worker.Client();
+    for (int i = 0; i < 500; ++i) gone.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
+  std::map<std::uint64_t, int> launches;
+  for (const auto& submission : worker.device().submissions()) ++launches[SessionOf(submission)];
+  EXPECT_EQ(launches[2], 1);
+  EXPECT_EQ(launches[1], 1);
+}
+
+TEST(WorkerScheduling, TheClassOfARunningSessionCanBeChanged) {
+  WorkerHarness worker;
+  RawClient first = worker.Client({.client_class = ClientClass::kLow});
+  RawClient second = worker.Client({.client_class = ClientClass::kLow});
+  first.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.Send(ipc::SetSession{.session = 2, .client_class = ClientClass::kHigh, .weight = 7}, 9);
+  const auto reply = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->code, StatusCode::kOk);
+
+  second.Launch(0, 0, 0, {.x = 5});
+  const auto seen = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[1].units, 5u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+  EXPECT_GT(seen[1].priority, seen[0].priority);
+  worker.Send(ipc::SetSession{.session = 2, .client_class = {}, .weight = 100'000}, 10);
+  const auto refused = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, StatusCode::kInvalidArgument);
+}
+
+TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
+  for (const char* policy : {"fifo", "round_robin", "fair", "priority"}) {
+    SCOPED_TRACE(policy);
+    WorkerHarness worker({.runs_at_once = true}, {.policy = policy});
+    std::vector<RawClient> clients;
+    for (const ClientClass each : {ClientClass::kHigh, ClientClass::kNormal, ClientClass::kLow}) {
+      clients.push_back(worker.Client({.client_class = each}));
+    }
+    for (int i = 0; i < 200; ++i) {
+      for (RawClient& client : clients) client.Launch(0, 0, 0, {.x = 3});
+    }
+    for (RawClient& client : clients) EXPECT_TRUE(client.AwaitFinished(0, 200));
+  }
+}
+
+TEST(WorkerScheduling, ADeviceThatCannotStopIsNotAskedTo) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  EXPECT_EQ(worker.device().stops_asked(), 0u);
+}
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a session, from the handshake to the last byte.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/worker_harness.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
+
+TEST(WorkerSession, TellsTheBrokerThatItIsReadyAndWhenSessionsStartAndEnd) {
+  WorkerHarness worker(kAtOnce);
+  const auto ready = worker.Await<ipc::Ready>();
+  ASSERT_TRUE(ready);
+  EXPECT_EQ(ready->device.id, "step:0");
+
+  RawClient client = worker.Client();
+  const auto started = worker.Await<ipc::SessionStarted>();
+  ASSERT_TRUE(started);
+  EXPECT_EQ(started->session, worker.last_session());
+
+  client.CloseSocket();
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->session, worker.last_session());
+  EXPECT_TRUE(ended->status.ok()) << ended->status.ToString();
+}
+
+TEST(WorkerSession, WelcomeTellsTheSpaceTheQuotaAndTheDevice) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Connect({.quota_bytes = std::uint64_t{8} << 20});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+
+  EXPECT_EQ(client.welcome().session, worker.last_session());
+  EXPECT_EQ(client.welcome().quota_bytes, std::uint64_t{8} << 20);
+  EXPECT_EQ(client.welcome().space_base % client.welcome().space_bytes, 0u);
+  EXPECT_EQ(client.welcome().device.id, "step:0");
+  EXPECT_TRUE(client.welcome().device.preempts_within_command);
+}
+
+TEST(WorkerSession, ModulesAnswerWithTheirKernels) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Connect({});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+  const auto loaded = client.LoadModule(3, "a 16\nb 0 needs tensor cores\n");
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->module, 3u);
+  ASSERT_EQ(loaded->kernels.size(), 2u);
+  EXPECT_EQ(loaded->kernels[0].name, "a");
+  EXPECT_EQ(loaded->kernels[0].parameter_bytes, 16u);
+  EXPECT_EQ(loaded->kernels[0].parameters.size(), 2u);
+  EXPECT_EQ(loaded->kernels[1].unsupported, "needs tensor cores");
+  const auto bad = client.LoadModule(4, "nonsense\n");
+  EXPECT_EQ(bad.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(client.LoadModule(4, "c 0\n").ok()) << "a refused module leaves its number free";
+}
+
+TEST(WorkerSession, AModuleNumberIsTakenUntilTheLastCommandThatUsesItHasFinished) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  EXPECT_THAT(client.LoadModule(0, "x 0\n").status().message(), HasSubstr("number 0 is in use"));
+
+  const Sequence launch = client.Launch(0, 0, 0);
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u)
+      << "what was submitted before the unloading still runs";
+  EXPECT_EQ(worker.device().modules_alive(), 1);
+  EXPECT_THAT(client.LoadModule(0, "x 0\n").status().message(), HasSubstr("still used"));
+  EXPECT_EQ(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).status().code(),
+            StatusCode::kNotFound);
+
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  ASSERT_TRUE(Eventually([&] { return worker.device().modules_alive() == 0; }));
+  const Sequence late = client.Launch(0, 0, 0);
+  ASSERT_TRUE(client.AwaitFinished(0, late));
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->code, StatusCode::kNotFound);
+  EXPECT_TRUE(client.LoadModule(0, "x 0\n").ok());
+}
+
+TEST(WorkerSession, EveryLimitRefusesWithItsName) {
+  server::WorkerOptions options;
+  options.limits.modules_max = 2;
+  options.limits.module_bytes_max = 64;
+  options.limits.modules_bytes_max = 100;
+  options.limits.arenas_max = 2;
+  options.limits.arena_bytes_max = 256 * 1024;
+  options.limits.arenas_bytes_max = 320 * 1024;
+  options.limits.sessions_max = 1;
+  WorkerHarness worker(kAtOnce, std::move(options));
+  RawClient client = worker.Connect({.quota_bytes = std::uint64_t{4} << 20});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+
+  const auto expect = [](const Status& status, StatusCode code, const char* says) {
+    EXPECT_EQ(status.code(), code) << says;
+    EXPECT_THAT(status.message(), HasSubstr(says));
+  };
+  // A kernel whose "unsupported" text pads the image to a size.
+  const auto padded = [](std::size_t bytes) {
+    std::string image = "a 0 ";
+    return image + std::string(bytes - image.size(), 'x');
+  };
+  expect(client.LoadModule(0, padded(65)).status(), StatusCode::kLimitExceeded,
+         "65 bytes, allowed are 64");
+  ASSERT_TRUE(client.LoadModule(0, padded(64)).ok());
+  expect(client.LoadModule(1, padded(37)).status(), StatusCode::kLimitExceeded,
+         "37 bytes and 64 are loaded, allowed are 100 together");
+  ASSERT_TRUE(client.LoadModule(1, padded(36)).ok());
+  expect(client.LoadModule(2, "d 0\n").status(), StatusCode::kLimitExceeded,
+         "2 modules are loaded, allowed are 2");
+  expect(client.AddArena(512 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 262144");
+  ASSERT_TRUE(client.AddArena(256 * 1024).ok());
+  expect(client.AddArena(128 * 1024).status(), StatusCode::kLimitExceeded,
+         "262144 of 327680 are in use");
+  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+  expect(client.AddArena(64 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 2");
+  expect(client.Resize(std::uint64_t{6} << 20).status(), StatusCode::kOutOfMemory, "quota");
+  RawClient second = worker.Connect({});
+  expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
+}
+
+TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  const Sequence fill = client.Fill(0, client.base() + (std::uint64_t{3} << 20), 16, 1);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+
+  std::thread step([&] {
+    // While the shrink waits, nothing beyond the new end is accepted any more.
+    EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{4} << 20);
+    EXPECT_EQ(client.finished(0), 0u);
+    worker.device().RunAtOnce();
+  });
+  const Result<std::uint64_t> mapped = client.Resize(std::uint64_t{2} << 20);
+  step.join();
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ(*mapped, std::uint64_t{2} << 20);
+  EXPECT_GE(client.finished(0), fill);
+  EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{2} << 20);
+
+  client.Fill(0, client.base() + (std::uint64_t{3} << 20), 16, 1);
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->code, StatusCode::kInvalidArgument);
+}
+
+TEST(WorkerSession, AModuleThatIsNotSealedEndsTheSession) {
+  WorkerHarness worker(kAtOnce);
+  const auto with_fd = [&](int fd, std::uint64_t bytes) {
+    RawClient client = worker.Connect({});
+    EXPECT_TRUE(client.AwaitWelcome().ok());
+    return client
+        .Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = 0, .bytes = bytes}, std::span(&fd, 1))
+        .status();
+  };
+  const ipc::UniqueFd unsealed(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(unsealed.get(), 4096), 0);
+  EXPECT_EQ(with_fd(unsealed.get(), 4096).code(), StatusCode::kProtocolViolation);
+  ASSERT_EQ(::fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+  EXPECT_THAT(with_fd(unsealed.get(), 4000).message(),
+              HasSubstr("4096 bytes, announced were 4000"));
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const ipc::UniqueFd read_end(ends[0]), write_end(ends[1]);
+  // A pipe would make whoever reads it wait for ever.
+  EXPECT_EQ(with_fd(read_end.get(), 4096).code(), StatusCode::kProtocolViolation);
+}
+
+TEST(WorkerSession, AMalformedRecordEndsThatSessionWithASentenceAndNoOther) {
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client({.name = "good"});
+  RawClient bad = worker.Client({.name = "bad"});
+
+  ipc::LaunchRecord record;
+  record.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunch);
+  record.grid[0] = 0;
+  bad.Publish(record);
+  bad.Ring();
+  const Status end = bad.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
+  EXPECT_THAT(end.message(), HasSubstr("grid"));
+  EXPECT_THAT(end.message(), HasSubstr("'bad'"));
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->session, worker.last_session());
+  EXPECT_EQ(ended->status.code(), StatusCode::kProtocolViolation);
+
+  const Sequence launch = good.Launch(0, 0, 0);
+  EXPECT_TRUE(good.AwaitFinished(0, launch));
+}
+
+TEST(WorkerSession, ASequenceWithAGapEndsTheSession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ipc::PlainRecord record;
+  record.header.op = static_cast<std::uint8_t>(ipc::Op::kMark);
+  record.header.sequence = 2;
+  // Not through Publish, which counts right.
+  const std::atomic<std::uint64_t> taken{0};
+  ipc::TagRingWriter writer(client.commands().granules, taken);
+  ASSERT_EQ(writer.TryWrite(record), ipc::WriteResult::kWritten);
+  client.Ring();
+  EXPECT_EQ(client.AwaitEnd().code(), StatusCode::kProtocolViolation);
+}
+
+TEST(WorkerSession, ScribbledTagsStallOrEndOnlyTheirOwnSession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client();
+  {
+    RawClient bad = worker.Client();
+    std::uint32_t noise = 12345;
+    for (auto& granule : bad.commands().granules) {
+      noise = noise * 1664525u + 1013904223u;
+      granule.tag.store(noise, std::memory_order_relaxed);
+      std::memset(granule.data, static_cast<int>(noise >> 24), sizeof granule.data);
+    }
+    bad.commands().completions_taken.store(~std::uint64_t{0});
+    bad.commands().waiting.store(~std::uint32_t{0});
+    // A header that is right, over bytes that are not.
+    bad.commands().granules[0].tag.store(ipc::RingTag(0, false), std::memory_order_release);
+    bad.Ring();
+    EXPECT_EQ(bad.AwaitEnd().code(), StatusCode::kProtocolViolation);
+  }
+  EXPECT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
+}
+
+TEST(WorkerSession, EverythingIsReturnedWhenTheClientClosesItsSocket) {
+  WorkerHarness worker;
+  ASSERT_TRUE(worker.Await<ipc::Ready>());
+  RawClient first = worker.Client();  // Things made once are there from here on.
+  const Holdings before = Holdings::Now();
+  {
+    RawClient client = worker.Client();
+    ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+    for (int i = 0; i < 50; ++i) client.Launch(0, 0, 0, {.x = 8});
+    client.CreateStream(1);
+    client.WaitFor(1, 0, 40);
+    ASSERT_GE(worker.device().WaitForSubmissions(1).size(), 1u);
+    client.CloseSocket();
+    ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  }
+  EXPECT_EQ(worker.device().running_count(), 0u) << "what ran was asked to stop";
+  EXPECT_EQ(worker.device().submissions().size(), 1u) << "and nothing more was submitted";
+  EXPECT_EQ(worker.device().spaces_alive(), 1);
+  EXPECT_EQ(worker.device().modules_alive(), 1);
+  EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{4} << 20);
+  EXPECT_EQ(Holdings::Now(), before);
+}
+
+TEST(WorkerSession, EndsWhenTheProcessDiesThoughAnotherHoldsTheSocket) {
+  WorkerHarness worker(kAtOnce);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  RawClient client = worker.Connect({.process = child});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+  ::kill(child, SIGKILL);
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ::waitpid(child, nullptr, 0);
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(client.AwaitEnd().code(), StatusCode::kDisconnected);
+}
+
+TEST(WorkerSession, AKernelThatNeverEndsIsKilledWhenItsClientIsGone) {
+  server::WorkerOptions options;
+  options.kill_after = std::chrono::milliseconds(5);
+  WorkerHarness worker({.ignores_stop = true}, std::move(options));
+  {
+    RawClient client = worker.Client();
+    client.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+  EXPECT_EQ(worker.device().spaces_alive(), 0);
+}
+
+TEST(WorkerSession, MemoryStaysUntilTheDeviceHasLetGoOfIt) {
+  server::WorkerOptions options;
+  options.kill_after = std::chrono::hours(1);
+  WorkerHarness worker({.ignores_stop = true}, std::move(options));
+  {
+    RawClient client = worker.Client();
+    client.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() == 1; }));
+  // The session is ending, and an admin sees it.
+  EXPECT_THAT(worker.AskAdmin(ipc::AdminVerb::kClients), HasSubstr("\"state\":\"ending\""));
+  EXPECT_EQ(worker.device().spaces_alive(), 1);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_EQ(worker.device().spaces_alive(), 0);
+}
+
+TEST(WorkerSession, TheOperatorEndsASession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  worker.Send(ipc::TerminateSession{.session = worker.last_session()}, 5);
+  const auto reply = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->code, StatusCode::kOk);
+  const Status end = client.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(end.message(), HasSubstr("by the operator"));
+  worker.Send(ipc::TerminateSession{.session = 999}, 6);
+  const auto unknown = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->code, StatusCode::kNotFound);
+}
+
+TEST(WorkerSession, DrainRefusesNewcomersAndEndsWithTheLastSession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  worker.Send(ipc::Drain{});
+  RawClient late = worker.Connect({});
+  const Status refused = late.AwaitWelcome();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("draining"));
+
+  EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0))) << "those there go on";
+  client.CloseSocket();
+  EXPECT_EQ(worker.AwaitExit(), 0);
+}
+
+TEST(WorkerSession, SessionsFinishWhenTheBrokerIsGone) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  worker.CloseChannel();
+  EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  client.CloseSocket();
+  EXPECT_EQ(worker.AwaitExit(), 0);
+}
+
+TEST(WorkerSession, AClientThatDoesNotReadHoldsUpNobody) {
+  WorkerHarness worker(kAtOnce);
+  RawClient deaf = worker.Client();
+  RawClient good = worker.Client();
+  // Requests until the socket is full of them, and never an answer taken.
+  const ipc::DescribeError request{.stream = 0};
+  const ipc::Deadline soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  std::uint32_t sent = 0;
+  while (ipc::SendMessage(deaf.socket(), sent + 1, request, soon).ok() && sent < 1'000'000) ++sent;
+  EXPECT_LT(sent, 1'000'000u) << "the worker must stop reading";
+
+  EXPECT_TRUE(good.LoadModule(7, "a 0\n").ok());
+  EXPECT_TRUE(good.AwaitFinished(0, good.Launch(0, 7, 0)));
+}
+
+TEST(WorkerSession, AdminSeesWhatEachClientDid) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client({.name = "train", .client_class = ipc::ClientClass::kLow});
+  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+  client.Launch(0, 0, 0);
+  client.CopyToDevice(0, 0, 0, client.base(), 1000);
+  client.CopyToHost(0, 0, 0, client.base(), 500);
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 9, 0)));
+
+  const auto ps = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  ASSERT_EQ(ps["clients"].size(), 1u);
+  const auto& row = ps["clients"][0];
+  EXPECT_EQ(row["client"], worker.last_session());
+  EXPECT_EQ(row["name"], "train");
+  EXPECT_EQ(row["class"], "low");
+  EXPECT_EQ(row["state"], "running");
+  EXPECT_EQ(row["launches"], 1);
+  EXPECT_EQ(row["copies"], 2);
+  EXPECT_EQ(row["bytes_in"], 1000);
+  EXPECT_EQ(row["bytes_out"], 500);
+  EXPECT_EQ(row["commands_refused"], 1);
+  EXPECT_EQ(row["memory_bytes"], std::uint64_t{4} << 20);
+  EXPECT_EQ(row["modules"], 1);
+  EXPECT_GE(row["queue_wait_p99_us"], row["queue_wait_p50_us"]);
+  const auto status = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
+  EXPECT_EQ(status["device"], "step:0");
+  EXPECT_EQ(status["policy"], "priority");
+  EXPECT_EQ(status["clients"], 1);
+  EXPECT_EQ(status["commands"], 4);
+  const auto devices = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kDevices));
+  EXPECT_EQ(devices["kind"], "step");
+}
+
+TEST(Worker, ExitsWhenThePolicyOrTheDeviceCannotBeMade) {
+  const auto run = [](const char* policy) {
+    auto pair = ipc::MakeChannelPair();
+    server::WorkerOptions options;
+    options.policy = policy;
+    options.make_device = [](device::WakeFunction,
+                             device::OutputFunction) -> Result<std::unique_ptr<device::Device>> {
+      return Status(StatusCode::kNotFound, "there is no such device");
+    };
+    return server::Worker(std::move(options), std::move(pair->second)).Run();
+  };
+  EXPECT_EQ(run("no_such_policy"), 1);
+  EXPECT_EQ(run("fifo"), 1);
+}
+
+}  // namespace
+}  // namespace gpushared::testing
