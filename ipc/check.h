@@ -4,19 +4,19 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <source_location>
 
 namespace gpushared::ipc {
 
 // Ends the process when one of *our own* invariants is false. Never applied to
 // bytes of a peer, which are input and get a Status. Always on: an invariant that
 // is only checked in debug builds is a hope.
-inline void Check(bool holds, const char* invariant,
-                  std::source_location where = std::source_location::current()) {
+//
+// The builtins are std::source_location for compilers that do not have it yet (clang 14).
+inline void Check(bool holds, const char* invariant, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   if (holds) [[likely]]
     return;
-  std::fprintf(stderr, "%s:%u: our own invariant failed: %s\n", where.file_name(),
-               static_cast<unsigned>(where.line()), invariant);
+  std::fprintf(stderr, "%s:%d: our own invariant failed: %s\n", file, line, invariant);
   std::abort();
 }
 
