@@ -69,6 +69,7 @@ struct AdminDesk::Round {
   Arrival arrival;
   ipc::Admin asked;
   std::set<std::string> missing;        // Devices that have not answered.
+  std::set<std::string> failed;         // Devices whose worker could not answer.
   std::map<std::string, json> answers;  // By device.
   Status refusal;                       // A worker's, for verbs about one client.
   bool done = false;                    // The one that was asked has done it.
@@ -168,6 +169,7 @@ void AdminDesk::OnReply(const std::string& device, std::uint32_t request, ipc::C
   if (round.missing.erase(device) == 0) return;
   if (reply.code != StatusCode::kOk) {
     round.refusal = {reply.code, std::move(reply.text)};
+    round.failed.insert(device);
   } else {
     round.done = true;
     json parsed = json::parse(reply.text, nullptr, /*allow_exceptions=*/false);
@@ -250,7 +252,9 @@ std::string AdminDesk::Compose(const Round& round) const {
     case ipc::AdminVerb::kDrain:
       break;  // Answered at once.
   }
-  if (!round.missing.empty()) reply["silent_devices"] = round.missing;
+  std::set<std::string> silent = round.missing;
+  silent.insert(round.failed.begin(), round.failed.end());
+  if (!silent.empty()) reply["silent_devices"] = silent;
   std::string text = Dump(reply);
   // A reply has a limit; what is left out is counted, so that nobody takes a part for the whole.
   std::size_t omitted = 0;

@@ -86,8 +86,8 @@ Status Broker::Start() {
                     .policy = options_.policy,
                     .socket = options_.socket_path,
                     .wait_max = options_.admin_wait_max});
+  if (const Status listening = listener_->Start(); !listening.ok()) return listening;
   for (DeviceEntry& device : devices_.entries()) StartWorker(device);
-  listener_->Start();
   log_->info("listening on {}, policy {}", options_.socket_path, options_.policy);
   return Status::Ok();
 }
@@ -255,7 +255,7 @@ void Broker::OnArrival(Arrival arrival) {
   if (!rules_.MayAdminister(arrival.peer)) {
     const Status why(StatusCode::kPermissionDenied,
                      "request refused: only root and uid " + std::to_string(options_.own_uid) +
-                         ", which runs the server, may administer it [" + arrival.peer.Who() + "]");
+                         ", which runs the server, may administer it");
     return RefuseArrival(std::move(arrival), why);
   }
   const Result<ipc::Admin> asked = ipc::Decode<ipc::Admin>(arrival.frame.payload);
@@ -264,8 +264,12 @@ void Broker::OnArrival(Arrival arrival) {
 }
 
 void Broker::RefuseArrival(Arrival arrival, const Status& why) {
-  log_->warn("{} [{}]", why.message(), arrival.peer.Who());
-  Refuse(std::move(arrival.socket), arrival.frame.request, why);
+  // Every refusal says who asked; the access rules have said it already.
+  const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
+  const Status full(why.code(),
+                    has_who ? why.message() : why.message() + " [" + arrival.peer.Who() + "]");
+  log_->warn("{}", full.message());
+  Refuse(std::move(arrival.socket), arrival.frame.request, full);
 }
 
 void Broker::OnHello(Arrival arrival) {

@@ -66,15 +66,13 @@ Listener::Listener(boost::asio::io_context& context, ipc::ListeningSocket socket
 
 Listener::~Listener() = default;
 
-void Listener::Start() {
+Status Listener::Start() {
   // Asio closes the descriptor it watches, and so does the ListeningSocket; each has its own.
   Result<ipc::UniqueFd> duplicate = ipc::DuplicateFd(socket_.fd());
-  if (!duplicate.ok()) {
-    on_refusal_(duplicate.status());
-    return;
-  }
+  if (!duplicate.ok()) return duplicate.status();
   readable_.assign(duplicate->Release());
   WaitForConnection();
+  return Status::Ok();
 }
 
 void Listener::Stop() {

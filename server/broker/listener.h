@@ -57,7 +57,7 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  void Start();
+  Status Start();
   // Removes the socket file and drops all waiting connections.
   void Stop();
 
