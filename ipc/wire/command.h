@@ -139,10 +139,10 @@ struct RecordCopy {
     std::memcpy(&record, head.data(), sizeof record);
     return record;
   }
-  std::size_t tail_bytes() const { return As64Header().continuations * kContinuationDataBytes; }
+  std::size_t tail_bytes() const { return Header().continuations * kContinuationDataBytes; }
 
  private:
-  RecordHeader As64Header() const {
+  RecordHeader Header() const {
     RecordHeader header;
     std::memcpy(&header, head.data(), sizeof header);
     return header;
