@@ -179,6 +179,22 @@ bool FunctionDecoder::DecodeMove() {
   return true;
 }
 
+// and, or, xor and not of predicates.
+bool FunctionDecoder::DecodePredicateLogic() {
+  const std::string& opcode = instruction_->opcode;
+  const auto& operands = instruction_->operands;
+  const bool inverts = opcode == "not";
+  if (!inverts && opcode != "and" && opcode != "or" && opcode != "xor") return false;
+  if (!instruction_->Has("pred") || operands.size() != (inverts ? 2u : 3u)) return false;
+  const std::uint32_t a = PredicateSource(operands[1]);
+  const std::uint32_t b = inverts ? kAlwaysTrue : PredicateSource(operands[2]);
+  const std::uint32_t destination = PredicateDestination(operands[0]);
+  MicroOp& op = Emit(opcode + ".pred", true);
+  op.a = a, op.b = b;
+  op.destination = destination;
+  return true;
+}
+
 // cvta and isspacep: shared and local memory have windows, all else is itself.
 bool FunctionDecoder::DecodeConvertAddress() {
   const bool tests = instruction_->opcode == "isspacep";
@@ -471,8 +487,9 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
     guard_ = PredicateSource(predicate) | (instruction.guard->negated ? 1u : 0u);
   }
   const bool decoded = DecodeControl() || DecodeMemory() || DecodeCarry() || DecodeMove() ||
-                       DecodeConvertAddress() || DecodeCompare() || DecodeSet() || DecodeSelect() ||
-                       DecodeWarpWide() || DecodeBarrier() || DecodeSimple();
+                       DecodePredicateLogic() || DecodeConvertAddress() || DecodeCompare() ||
+                       DecodeSet() || DecodeSelect() || DecodeWarpWide() || DecodeBarrier() ||
+                       DecodeSimple();
   if (!decoded) {
     Missing(instruction.Spelling());
     return;

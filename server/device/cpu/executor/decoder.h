@@ -144,6 +144,7 @@ class FunctionDecoder {
   void DecodeInstruction(const Instruction& instruction);
   bool DecodeSimple();
   bool DecodeMove();
+  bool DecodePredicateLogic();
   bool DecodeConvertAddress();
   bool DecodeCompare();
   void CompareInto(const std::string& key, const OperandType& type, std::uint32_t destination,

@@ -111,6 +111,10 @@ std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std
     base = kLocalWindow, size = block.local_bytes_per_thread;
     host = warp.local + lane * block.local_bytes_per_thread;
     kind = Fault::Kind::kLocalAddress;
+  } else if (const MemoryWindow& memory = block.launch->memory;
+             address - memory.variables_base < memory.variables_bytes) {
+    base = memory.variables_base, size = memory.variables_bytes;
+    host = reinterpret_cast<std::byte*>(base);
   }
   const std::uint64_t offset = address - base;
   if (offset >= size || size - offset < bytes) {
