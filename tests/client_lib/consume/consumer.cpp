@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Uses the C++ interface up to the point where a server is needed.
+#include <cstdio>
+
+#include "gpushared/client.h"
+
+int main() {
+  std::printf("version %s\n", gpushared::LibraryVersion());
+  const auto client = gpushared::Client::Connect({.socket = "/nonexistent/gpushared.sock"});
+  if (client.ok()) {
+    const auto stream = client->default_stream();
+    return stream.Launch(gpushared::Kernel(), {.grid = {1}, .block = {32}}, 1, 2.0f).ok() ? 0 : 1;
+  }
+  std::printf("%s\n", client.status().ToString().c_str());
+  return client.status().code() == gpushared::StatusCode::kUnavailable ? 0 : 1;
+}
