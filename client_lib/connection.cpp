@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "ipc/socket_path.h"
 #include "ipc/wire/bytes.h"
@@ -198,25 +197,21 @@ Status Connection::EndAfter(const Status& failure) {
 }
 
 Status Connection::AskWhy() const {
+  const Status unknown(StatusCode::kDisconnected,
+                       "session " + std::to_string(session_) +
+                           " ended: the server closed the connection and gives no reason");
+  // We can see the end of a worker before the broker does; it answers when it knows.
   const ipc::Deadline deadline = std::chrono::steady_clock::now() + kWhyTimeout;
-  for (;;) {
-    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path_, deadline);
-    if (!socket.ok()) break;
-    if (!ipc::SendMessage(socket->get(), 1, ipc::Why{.session = session_}, deadline).ok()) break;
-    const Result<ipc::Frame> frame =
-        ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
-    if (!frame.ok()) break;
-    const bool is_answer = frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded);
-    const Status answer = ipc::UnexpectedReply(*frame, ipc::MessageType::kDone);
-    if (is_answer) return answer;
-    // We can see the end of a worker before the broker does.
-    if (answer.code() != StatusCode::kNotReady) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (std::chrono::steady_clock::now() >= deadline) break;
-  }
-  return Status(StatusCode::kDisconnected,
-                "session " + std::to_string(session_) +
-                    " ended: the server closed the connection and gives no reason");
+  const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path_, deadline);
+  if (!socket.ok()) return unknown;
+  const Status sent = ipc::SendMessage(socket->get(), 1, ipc::Why{.session = session_}, deadline);
+  if (!sent.ok()) return unknown;
+  const Result<ipc::Frame> frame =
+      ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
+  if (!frame.ok()) return unknown;
+  const Result<ipc::Ended> ended = ipc::Decode<ipc::Ended>(frame->payload);
+  const bool is_answer = frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded);
+  return is_answer && ended.ok() ? ended->status : unknown;
 }
 
 }  // namespace gpushared::client

@@ -4,12 +4,12 @@ gpushared_test(config_test SOURCES config_test.cpp LINK gpushared::config LABELS
 gpushared_test(access_rules_test SOURCES access_rules_test.cpp session_ledger_test.cpp
   LINK gpushared::broker LABELS unit)
 
-add_executable(gpushared_fake_worker fake_worker.cpp)
-set_target_properties(gpushared_fake_worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-target_link_libraries(gpushared_fake_worker PRIVATE gpushared::ipc)
-gpushared_target_defaults(gpushared_fake_worker)
+add_executable(gpushared_fake_worker_program fake_worker.cpp)
+set_target_properties(gpushared_fake_worker_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+target_link_libraries(gpushared_fake_worker_program PRIVATE gpushared::ipc)
+gpushared_target_defaults(gpushared_fake_worker_program)
 gpushared_test(broker_test SOURCES broker_test.cpp
   LINK gpushared::broker gpushared::server_process nlohmann_json::nlohmann_json
-  LABELS process concurrency DEPENDS gpushared_fake_worker gpusharedctl
-  DEFINITIONS "GPUSHARED_FAKE_WORKER=\"$<TARGET_FILE:gpushared_fake_worker>\""
+  LABELS process concurrency DEPENDS gpushared_fake_worker_program gpusharedctl
+  DEFINITIONS "GPUSHARED_FAKE_WORKER=\"$<TARGET_FILE:gpushared_fake_worker_program>\""
     "GPUSHARED_CTL=\"$<TARGET_FILE:gpusharedctl>\"")

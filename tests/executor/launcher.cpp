@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/executor/launcher.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "server/ptx/parser.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+template <typename T>
+T Need(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().ToString());
+  return std::move(result).value();
+}
+
+}  // namespace
+
+Launcher::Launcher(std::uint64_t memory_bytes, executor::Flavour flavour)
+    : flavour_(flavour),
+      storage_(std::make_unique<std::byte[]>(memory_bytes + kPage)),
+      mapped_bytes_(memory_bytes) {
+  const auto at = reinterpret_cast<std::uint64_t>(storage_.get());
+  memory_ = storage_.get() + (kPage - at % kPage);
+}
+
+void Launcher::Load(std::string_view ptx_text) {
+  const ptx::Module module = Need(ptx::Parse(ptx_text));
+  const executor::ModuleLayout layout = Need(executor::LayOutModule(module));
+  void* variables = AllocateBytes(layout.bytes);
+  const auto variables_base = reinterpret_cast<std::uint64_t>(variables);
+  const std::vector<std::byte> initial = layout.InitialBytes(variables_base);
+  if (!initial.empty()) std::memcpy(variables, initial.data(), initial.size());
+  image_ = Need(executor::DecodeModule(module, layout, variables_base, flavour_));
+}
+
+void Launcher::LoadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot open " + path);
+  Load(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+void* Launcher::AllocateBytes(std::size_t bytes) {
+  constexpr std::uint64_t alignment = 256;
+  used_ = (used_ + alignment - 1) / alignment * alignment;
+  if (used_ + bytes > mapped_bytes_) throw std::runtime_error("test memory is used up");
+  void* at = memory_ + used_;
+  used_ += bytes;
+  return at;
+}
+
+const executor::Program& Launcher::Kernel(std::string_view name) const {
+  const executor::Program* program = image_ == nullptr ? nullptr : image_->Find(name);
+  if (program == nullptr) throw std::runtime_error("no kernel " + std::string(name));
+  return *program;
+}
+
+executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 grid,
+                                         device::Dim3 block, std::vector<std::byte> parameters) {
+  const executor::Program& program = Kernel(kernel);
+  if (!program.info().unsupported.empty()) {
+    throw std::runtime_error(std::string(kernel) + ": " + program.info().unsupported);
+  }
+  parameters.resize(program.info().parameter_bytes);
+  const executor::PrintFunction print = [this](std::string_view text) { printed += text; };
+  executor::Launch launch;
+  launch.program = &program;
+  launch.grid = grid;
+  launch.block = block;
+  launch.dynamic_shared_bytes = dynamic_shared_bytes;
+  launch.parameters = parameters;
+  launch.memory = {base(), &mapped_bytes_};
+  launch.print = &print;
+  const std::uint64_t count = block_count == 0 ? grid.Count() - first_block : block_count;
+  counts_ = {};
+  return count_instructions
+             ? executor_.RunCounted(launch, first_block, count, stop, kill, &counts_)
+             : executor_.Run(launch, first_block, count, stop, kill);
+}
+
+}  // namespace gpushared::testing

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs kernels on an executor inside one process, without server or device: memory is
+// a vector, parameters are packed as a CUDA launch would.
+
+#ifndef GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_
+#define GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
+
+namespace gpushared::testing {
+
+namespace executor = device::executor;
+
+// One client's memory, module and executor. Allocates upwards and never frees.
+class Launcher {
+ public:
+  explicit Launcher(std::uint64_t memory_bytes = std::uint64_t{16} << 20,
+                    executor::Flavour flavour = executor::BestFlavour());
+
+  // Parses, places and decodes; throws std::runtime_error with the reason.
+  void Load(std::string_view ptx_text);
+  void LoadFile(const std::string& path);
+
+  template <typename T>
+  T* Allocate(std::size_t count) {
+    return static_cast<T*>(AllocateBytes(count * sizeof(T)));
+  }
+  void* AllocateBytes(std::size_t bytes);
+  std::uint64_t base() const { return reinterpret_cast<std::uint64_t>(memory_); }
+  std::uint64_t mapped_bytes() const { return mapped_bytes_.load(); }
+
+  const executor::Program& Kernel(std::string_view name) const;
+
+  // Whatever the kernel's parameters are, each at its natural alignment.
+  template <typename... Parameters>
+  executor::RunOutcome Run(std::string_view kernel, device::Dim3 grid, device::Dim3 block,
+                           Parameters... parameters) {
+    std::vector<std::byte> packed;
+    (Append(&packed, parameters), ...);
+    return RunPacked(kernel, grid, block, packed);
+  }
+  executor::RunOutcome RunPacked(std::string_view kernel, device::Dim3 grid, device::Dim3 block,
+                                 std::vector<std::byte> parameters);
+
+  // Of the last run.
+  const executor::ExecutionCounts& counts() const { return counts_; }
+  std::string printed;  // Everything kernels printed so far.
+
+  // Knobs for the next runs.
+  bool count_instructions = false;
+  std::uint32_t dynamic_shared_bytes = 0;
+  std::uint64_t first_block = 0;
+  std::uint64_t block_count = 0;  // 0: to the end.
+  std::atomic<bool> stop = false;
+  std::atomic<bool> kill = false;
+
+ private:
+  template <typename T>
+  static void Append(std::vector<std::byte>* packed, T value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const std::size_t at = (packed->size() + alignof(T) - 1) / alignof(T) * alignof(T);
+    packed->resize(at + sizeof(T));
+    std::memcpy(packed->data() + at, &value, sizeof(T));
+  }
+
+  executor::Flavour flavour_;
+  std::unique_ptr<std::byte[]> storage_;
+  std::byte* memory_ = nullptr;
+  std::atomic<std::uint64_t> mapped_bytes_;
+  std::uint64_t used_ = 0;
+  std::unique_ptr<executor::ModuleImage> image_;
+  executor::BlockExecutor executor_;
+  executor::ExecutionCounts counts_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/control_flow.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
+
+namespace gpushared::ptx {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using End = BasicBlock::End;
+
+Result<ControlFlow> Analyse(const std::string& body) {
+  const Result<Module> module =
+      Parse(".version 9.0\n.target sm_75\n.entry k() {\n.reg .b32 %r<99>; .reg .pred %p<9>;\n" +
+            body + "\n}\n");
+  EXPECT_TRUE(module) << module.status().message();
+  if (!module) return module.status();
+  return AnalyseControlFlow(*module->FindFunction("k"));
+}
+
+ControlFlow AnalyseOrFail(const std::string& body) {
+  Result<ControlFlow> flow = Analyse(body);
+  EXPECT_TRUE(flow) << flow.status().message();
+  return flow ? *std::move(flow) : ControlFlow();
+}
+
+std::vector<std::uint32_t> PostDominators(const ControlFlow& flow) {
+  std::vector<std::uint32_t> result;
+  for (const BasicBlock& block : flow.blocks) result.push_back(block.immediate_post_dominator);
+  return result;
+}
+
+TEST(ControlFlow, AnEmptyBodyHasNoBlocks) {
+  EXPECT_THAT(AnalyseOrFail("").blocks, IsEmpty());
+  EXPECT_THAT(AnalyseOrFail("L: { }").blocks, IsEmpty());
+}
+
+TEST(ControlFlow, BothWaysOfABranchMeetBehindIt) {
+  const ControlFlow flow = AnalyseOrFail(
+      "@%p1 bra ELSE; mov.b32 %r1, 1; bra.uni DONE; ELSE: mov.b32 %r1, 2; DONE: ret;");
+  ASSERT_EQ(flow.blocks.size(), 4u);
+  EXPECT_EQ(flow.blocks[0].end, End::kConditionalBranch);
+  EXPECT_THAT(flow.blocks[0].successors, ElementsAre(2, 1));
+  EXPECT_EQ(flow.blocks[1].end, End::kBranch);
+  EXPECT_EQ(flow.blocks[2].end, End::kFallThrough);
+  EXPECT_EQ(flow.blocks[3].end, End::kLeave);
+  EXPECT_THAT(flow.blocks[3].successors, IsEmpty());
+  EXPECT_THAT(PostDominators(flow), ElementsAre(3, 3, 3, kNoBlock));
+  EXPECT_THAT(flow.block_of, ElementsAre(0, 1, 1, 2, 3));
+}
+
+TEST(ControlFlow, ABranchToTheNextInstructionKeepsBothSuccessors) {
+  const ControlFlow flow = AnalyseOrFail("@%p1 bra L; L: ret;");
+  EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1, 1));
+  EXPECT_EQ(flow.blocks[0].immediate_post_dominator, 1u);
+}
+
+TEST(ControlFlow, NestedLoopsMeetAtTheirExits) {
+  const ControlFlow flow = AnalyseOrFail(
+      "OUTER: add.s32 %r1, %r1, 1;\n"
+      "INNER: add.s32 %r2, %r2, 1; @%p1 bra INNER;\n"
+      "@%p2 bra OUTER;\n"
+      "ret;");
+  ASSERT_EQ(flow.blocks.size(), 4u);
+  EXPECT_THAT(PostDominators(flow), ElementsAre(1, 2, 3, kNoBlock));
+}
+
+TEST(ControlFlow, ThreadsThatLeaveOnTheWayMeetTheOthersOnlyAtTheEnd) {
+  const ControlFlow flow = AnalyseOrFail("@%p1 ret; add.s32 %r1, %r1, 1; @!%p2 exit; ret;");
+  ASSERT_EQ(flow.blocks.size(), 3u);
+  EXPECT_EQ(flow.blocks[0].end, End::kConditionalLeave);
+  EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1));
+  EXPECT_THAT(PostDominators(flow), ElementsAre(kNoBlock, kNoBlock, kNoBlock));
+}
+
+TEST(ControlFlow, RunningOffTheEndLeaves) {
+  const ControlFlow flow = AnalyseOrFail("@%p1 bra END; add.s32 %r1, %r1, 1; END:");
+  ASSERT_EQ(flow.blocks.size(), 2u);
+  EXPECT_THAT(flow.blocks[0].successors, ElementsAre(kNoBlock, 1));
+  EXPECT_THAT(flow.blocks[1].successors, ElementsAre(kNoBlock));
+}
+
+TEST(ControlFlow, EndlessLoopsStillHaveMeetingPoints) {
+  const ControlFlow flow = AnalyseOrFail(
+      "LOOP: @%p1 bra ODD; add.s32 %r1, %r1, 1; bra JOIN; ODD: add.s32 %r1, %r1, 2;\n"
+      "JOIN: bra LOOP;");
+  ASSERT_EQ(flow.blocks.size(), 4u);
+  EXPECT_THAT(PostDominators(flow), ElementsAre(3, 3, 3, kNoBlock));
+  EXPECT_THAT(PostDominators(AnalyseOrFail("L: bra L;")), ElementsAre(kNoBlock));
+  // One way ends, the other never does.
+  const ControlFlow mixed = AnalyseOrFail("@%p1 bra SPIN; ret; SPIN: bra SPIN;");
+  EXPECT_EQ(mixed.blocks[0].immediate_post_dominator, kNoBlock);
+}
+
+TEST(ControlFlow, CodeThatNothingReachesIsAnalysedToo) {
+  const ControlFlow flow = AnalyseOrFail("ret; add.s32 %r1, %r1, 1; bra L; L: ret;");
+  EXPECT_THAT(PostDominators(flow), ElementsAre(kNoBlock, 2, kNoBlock));
+}
+
+TEST(ControlFlow, IndexedBranchesKeepTheirTable) {
+  const ControlFlow flow = AnalyseOrFail(
+      "list: .branchtargets A, B, A;\n"
+      "brx.idx %r1, list; A: add.s32 %r1, %r1, 1; bra DONE; B: add.s32 %r1, %r1, 2; DONE: ret;");
+  ASSERT_EQ(flow.blocks.size(), 4u);
+  EXPECT_EQ(flow.blocks[0].end, End::kIndexedBranch);
+  EXPECT_THAT(flow.blocks[0].branch_table, ElementsAre(1, 2, 1));
+  EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1, 2));
+  EXPECT_THAT(PostDominators(flow), ElementsAre(3, 3, 3, kNoBlock));
+}
+
+TEST(ControlFlow, AGuardedIndexedBranchMayGoOn) {
+  const ControlFlow flow =
+      AnalyseOrFail("list: .branchtargets A; @%p1 brx.idx %r1, list; ret; A: ret;");
+  EXPECT_THAT(flow.blocks[0].successors, ElementsAre(1, 2));
+}
+
+TEST(ControlFlow, NamesOfInnerScopesAreMadeUnique) {
+  const ControlFlow flow = AnalyseOrFail(
+      "mov.b32 %r1, 0;\n"
+      "{ .reg .b32 %r<4>, t; mov.b32 %r1, %r7; st.b32 [t+4], t;\n"
+      "  { .reg .pred t; @t mov.b32 %r2, 1; } }\n"
+      "{ .reg .b32 t; mov.b32 t, %r1; }\n");
+  ASSERT_EQ(flow.instructions.size(), 5u);
+  EXPECT_EQ(Print(flow.instructions[0]), "mov.b32 %r1, 0");
+  EXPECT_EQ(Print(flow.instructions[1]), "mov.b32 %r1@1, %r7");
+  EXPECT_EQ(Print(flow.instructions[2]), "st.b32 [t@1+4], t@1");
+  EXPECT_EQ(Print(flow.instructions[3]), "@t@2 mov.b32 %r2@1, 1");
+  EXPECT_EQ(Print(flow.instructions[4]), "mov.b32 t@3, %r1");
+  EXPECT_EQ(flow.registers[flow.FindRegister("t@2")].type, "pred");
+  EXPECT_EQ(flow.FindRegister("%r07"), kNoRegister);
+  EXPECT_EQ(flow.FindRegister("%tid.x"), kNoRegister);
+}
+
+TEST(ControlFlow, LabelsOfInnerScopesDoNotClash) {
+  const std::string once = "{ @%p1 bra DONE; add.s32 %r1, %r1, 1; DONE: }\n";
+  const ControlFlow flow = AnalyseOrFail(once + once + "ret;");
+  ASSERT_EQ(flow.blocks.size(), 5u);
+  EXPECT_THAT(flow.blocks[0].successors, ElementsAre(2, 1));
+  EXPECT_THAT(flow.blocks[2].successors, ElementsAre(4, 3));
+  // An outer label is seen from inside; an inner one is not seen from outside.
+  EXPECT_TRUE(Analyse("{ bra OUT; } OUT: ret;"));
+  EXPECT_FALSE(Analyse("{ IN: } bra IN;"));
+}
+
+TEST(ControlFlow, DirectivesBehindLabelsAreKept) {
+  const ControlFlow flow = AnalyseOrFail(
+      "{ proto: .callprototype (.param .b32 _) _ (.param .b64 _); call (%r1), %r2, (%r3), proto; "
+      "}");
+  ASSERT_EQ(flow.directives.size(), 1u);
+  EXPECT_EQ(flow.directives[0].name, "proto@1");
+  EXPECT_EQ(flow.instructions[0].operands[3].text, "proto@1");
+}
+
+TEST(ControlFlow, ComponentsOfVectorRegistersAreTheRegister) {
+  const ControlFlow flow =
+      AnalyseOrFail(".reg .v4 .f32 %v; mov.f32 %v.x, 0f00000000; add.f32 %v.y, %v.x, %v.w;");
+  ASSERT_NE(flow.FindRegister("%v.y"), kNoRegister);
+  EXPECT_EQ(flow.FindRegister("%v.y"), flow.FindRegister("%v"));
+  EXPECT_EQ(flow.registers[flow.FindRegister("%v")].vector_size, 4);
+}
+
+TEST(ControlFlow, WhatPtxasWouldRefuseIsRefusedWithItsLine) {
+  const auto message = [](const std::string& body) { return Analyse(body).status().message(); };
+  EXPECT_EQ(message("ret;\nbra NOWHERE;"),
+            "ptx: line 6: branch to label 'NOWHERE', which does not exist");
+  EXPECT_THAT(message("L: L: ret;"), HasSubstr("'L' stands twice"));
+  EXPECT_THAT(message(".reg .b32 a; .reg .b64 a;"), HasSubstr("'a' is declared twice"));
+  EXPECT_THAT(message("brx.idx %r1, list;"), HasSubstr("'list'"));
+  EXPECT_THAT(message("list: .branchtargets X; brx.idx %r1, list;"), HasSubstr("'X'"));
+  EXPECT_THAT(message("list: .branchtargets ,; brx.idx %r1, list;"), HasSubstr("is empty"));
+  EXPECT_THAT(message("bra;"), HasSubstr("bra needs one label"));
+  EXPECT_THAT(message("bra {%r1};"), HasSubstr("does not exist"));
+  EXPECT_THAT(message("brx.idx %r1;"), HasSubstr("brx.idx needs"));
+}
+
+TEST(ControlFlow, ModulesMadeByHandMayHaveUnmatchedScopes) {
+  Function function;
+  function.body.emplace().emplace_back(ScopeEnd{});
+  EXPECT_FALSE(AnalyseControlFlow(function));
+  function.body->front() = ScopeBegin{};
+  EXPECT_FALSE(AnalyseControlFlow(function));
+}
+
+TEST(ControlFlow, GraphsMadeToBeSlowAreCutOff) {
+  // A long chain, and many branches that each meet only at its far end.
+  std::string body;
+  constexpr int kChain = 60000;
+  for (int i = 0; i < kChain; ++i) {
+    body += "@%p1 bra NEAR; bra FAR;\n";
+  }
+  body += "ret; NEAR:\n";
+  for (int i = 0; i < kChain; ++i) {
+    body += "C" + std::to_string(i) + ": add.s32 %r1, %r1, 1;\n";
+  }
+  body += "FAR: ret;\n";
+  for (int i = 0; i < kChain; ++i) body += "bra C" + std::to_string(i) + ";\n";
+  const Result<ControlFlow> flow = Analyse(body);
+  ASSERT_FALSE(flow);
+  EXPECT_EQ(flow.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(flow.status().message(), HasSubstr("too entangled"));
+}
+
+TEST(ControlFlow, ManyUsesOfALongBranchListAreCutOff) {
+  std::string body = "list: .branchtargets ";
+  for (int i = 0; i < 20000; ++i) body += "L,";
+  body += "L;\nL:\n";
+  for (int i = 0; i < 100; ++i) body += "brx.idx %r1, list;\n";
+  EXPECT_THAT(Analyse(body).status().message(), HasSubstr("more than 1048576 branch targets"));
+}
+
+TEST(DirectiveTargets, AreTheNamesBehindTheDirective) {
+  EXPECT_THAT(DirectiveTargets(".branchtargets a, b,c ;"), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(DirectiveTargets(".branchtargets;"), IsEmpty());
+  EXPECT_THAT(DirectiveTargets(""), IsEmpty());
+}
+
+}  // namespace
+}  // namespace gpushared::ptx

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/fatbin.h"
+
+#include <lz4.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::ptx {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::size_t kHeaderBytes = 16;
+constexpr std::size_t kEntryBytes = 64;
+constexpr std::uint64_t kLz4 = 0x2000;
+constexpr std::uint64_t kZstd = 0x8000;
+
+template <typename T>
+void Store(std::string& bytes, std::size_t offset, T value) {
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
+}
+
+struct EntrySpec {
+  std::uint16_t kind = 1;
+  std::uint32_t architecture = 75;
+  std::uint64_t flags = 0;
+  std::string payload;
+  std::uint32_t compressed_bytes = 0;
+  std::uint64_t raw_bytes = 0;
+};
+
+std::string EntryOf(const EntrySpec& spec) {
+  std::string bytes(kEntryBytes, '\0');
+  Store(bytes, 0, spec.kind);
+  Store(bytes, 4, std::uint32_t{kEntryBytes});
+  Store(bytes, 8, std::uint64_t{spec.payload.size()});
+  Store(bytes, 16, spec.compressed_bytes);
+  Store(bytes, 28, spec.architecture);
+  Store(bytes, 40, spec.flags);
+  Store(bytes, 56, spec.raw_bytes);
+  return bytes + spec.payload;
+}
+
+std::string FatbinOf(const std::string& entries) {
+  std::string bytes(kHeaderBytes, '\0');
+  Store(bytes, 0, std::uint32_t{0xBA55ED50});
+  Store(bytes, 4, std::uint16_t{1});
+  Store(bytes, 6, std::uint16_t{kHeaderBytes});
+  Store(bytes, 8, std::uint64_t{entries.size()});
+  return bytes + entries;
+}
+
+EntrySpec ZstdSpec(const std::string& text, std::uint32_t architecture = 75) {
+  EntrySpec spec{.architecture = architecture, .flags = kZstd, .raw_bytes = text.size()};
+  spec.payload.resize(ZSTD_compressBound(text.size()));
+  spec.payload.resize(
+      ZSTD_compress(spec.payload.data(), spec.payload.size(), text.data(), text.size(), 3));
+  spec.compressed_bytes = static_cast<std::uint32_t>(spec.payload.size());
+  return spec;
+}
+
+EntrySpec Lz4Spec(const std::string& text) {
+  EntrySpec spec{.flags = kLz4, .raw_bytes = text.size()};
+  const int size = static_cast<int>(text.size());
+  spec.payload.resize(static_cast<std::size_t>(LZ4_compressBound(size)));
+  spec.payload.resize(static_cast<std::size_t>(LZ4_compress_default(
+      text.data(), spec.payload.data(), size, static_cast<int>(spec.payload.size()))));
+  spec.compressed_bytes = static_cast<std::uint32_t>(spec.payload.size());
+  return spec;
+}
+
+Result<std::string> Extract(std::string_view image) {
+  // A copy of exact size, so that the address sanitizer sees one byte too many.
+  const std::vector<char> exact(image.begin(), image.end());
+  return ExtractPtx(std::as_bytes(std::span(exact)));
+}
+
+std::string NvccFatbin() {
+  std::ifstream file(std::filesystem::path(GPUSHARED_TEST_PTX_DIR) / "shared_reduce.fatbin",
+                     std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+const std::string kText = ".version 9.0\n.target sm_75\n// " + std::string(300, 'x') + "\n";
+
+TEST(Fatbin, TextIsTakenAsItIs) { EXPECT_EQ(*Extract(kText), kText); }
+
+TEST(Fatbin, PtxOfNvccsOwnFatbinIsFound) {
+  const Result<std::string> text = Extract(NvccFatbin());
+  ASSERT_TRUE(text) << text.status().message();
+  EXPECT_THAT(*text, HasSubstr(".target sm_75"));
+  EXPECT_THAT(*text, HasSubstr(".entry reduce"));
+}
+
+TEST(Fatbin, EveryCompressionIsUndone) {
+  for (const EntrySpec& spec : {EntrySpec{.payload = kText}, ZstdSpec(kText), Lz4Spec(kText)}) {
+    const Result<std::string> text = Extract(FatbinOf(EntryOf(spec)));
+    ASSERT_TRUE(text) << text.status().message();
+    EXPECT_EQ(*text, kText);
+  }
+}
+
+TEST(Fatbin, PtxOfTheNewestArchitectureWins) {
+  const std::string entries = EntryOf(ZstdSpec("old one", 70)) +
+                              EntryOf(ZstdSpec("the newest", 90)) +
+                              EntryOf({.kind = 2, .architecture = 100, .payload = "machine code"}) +
+                              EntryOf(ZstdSpec("middle", 80));
+  EXPECT_EQ(*Extract(FatbinOf(entries)), "the newest");
+}
+
+TEST(Fatbin, MachineCodeOnlyIsRefusedWithItsArchitectures) {
+  const std::string entries = EntryOf({.kind = 2, .architecture = 90, .payload = "x"}) +
+                              EntryOf({.kind = 2, .architecture = 80, .payload = "y"});
+  const Status status = Extract(FatbinOf(entries)).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("machine code only: sm_80 sm_90"));
+  EXPECT_EQ(Extract("\x7f"
+                    "ELF and so on")
+                .status()
+                .code(),
+            StatusCode::kUnsupported);
+}
+
+TEST(Fatbin, WhatIsNeitherTextNorFatbinIsRefused) {
+  for (const std::string& image :
+       {std::string(), std::string("\0\1\2", 3), std::string(100, '\xff'),
+        std::string("\xb1\x43\x62\x46 wrapper")}) {
+    EXPECT_EQ(Extract(image).status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
+  EntrySpec bomb = ZstdSpec(kText);
+  bomb.raw_bytes = UINT64_MAX;
+  EXPECT_FALSE(Extract(FatbinOf(EntryOf(bomb))));
+  bomb.raw_bytes = kPtxBytesMax + 1;
+  EXPECT_THAT(Extract(FatbinOf(EntryOf(bomb))).status().message(),
+              HasSubstr("67108865 bytes, allowed are 67108864"));
+  EntrySpec liar = ZstdSpec(kText);
+  liar.raw_bytes = kText.size() - 1;
+  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  liar.raw_bytes = kText.size() + 1;
+  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  EntrySpec reader = Lz4Spec(kText);
+  reader.compressed_bytes += 1;
+  EXPECT_FALSE(Extract(FatbinOf(EntryOf(reader))));
+  std::string many;
+  for (std::size_t i = 0; i <= kFatbinEntriesMax; ++i) many += EntryOf({.payload = "a"});
+  EXPECT_THAT(Extract(FatbinOf(many)).status().message(), HasSubstr("more than 256 entries"));
+}
+
+TEST(Fatbin, EveryTruncationIsRefused) {
+  const std::string image = FatbinOf(EntryOf(ZstdSpec(kText)));
+  for (std::size_t size = 0; size < image.size(); ++size) {
+    EXPECT_FALSE(Extract(image.substr(0, size))) << size;
+  }
+}
+
+TEST(Fatbin, NoDamagedByteOfAHeaderIsReadBeyondTheImage) {
+  for (const std::string& good : {FatbinOf(EntryOf(ZstdSpec(kText)) + EntryOf(Lz4Spec(kText))),
+                                  FatbinOf(EntryOf({.payload = kText})), NvccFatbin()}) {
+    for (std::size_t at = 0; at < std::min<std::size_t>(good.size(), kHeaderBytes + kEntryBytes);
+         ++at) {
+      for (const unsigned flip : {0x01u, 0x80u, 0xffu}) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(static_cast<unsigned char>(bad[at]) ^ flip);
+        const Result<std::string> text = Extract(bad);
+        if (text) {
+          EXPECT_LE(text->size(), kPtxBytesMax);
+        }
+        // The magic number, version and sizes of the header are all checked.
+        if (at < 8) {
+          EXPECT_FALSE(text) << at;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::ptx

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/lexer.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ptx/literal.h"
+
+namespace gpushared::ptx {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::string> Cut(std::string_view text) {
+  std::vector<std::string> tokens;
+  Lexer lexer(text);
+  for (Token token = lexer.Next(); token.kind != Token::Kind::kEnd; token = lexer.Next()) {
+    if (token.kind == Token::Kind::kBroken) {
+      tokens.emplace_back("broken");
+      break;
+    }
+    tokens.emplace_back(token.text);
+  }
+  return tokens;
+}
+
+TEST(Lexer, KeepsQualifiersWithColonsInOneToken) {
+  EXPECT_THAT(Cut("ld.L1::no_allocate.v2 {%r1,%r2}"),
+              ElementsAre("ld", ".L1::no_allocate", ".v2", "{", "%r1", ",", "%r2", "}"));
+  EXPECT_THAT(Cut("x.a:"), ElementsAre("x", ".a", ":"));
+}
+
+TEST(Lexer, TakesSignsIntoANumberOnlyAsExponents) {
+  EXPECT_THAT(Cut("1.5e-3"), ElementsAre("1.5e-3"));
+  EXPECT_THAT(Cut("0x1e-3"), ElementsAre("0x1e", "-", "3"));
+  EXPECT_THAT(Cut("a+-4"), ElementsAre("a", "+", "-", "4"));
+  EXPECT_THAT(Cut("0f3F800000"), ElementsAre("0f3F800000"));
+}
+
+TEST(Lexer, SkipsCommentsAndRemembersThatSomethingStoodThere) {
+  Lexer lexer("a/* x\n */b // rest");
+  EXPECT_EQ(lexer.Next().text, "a");
+  const Token second = lexer.Next();
+  EXPECT_EQ(second.text, "b");
+  EXPECT_TRUE(second.after_space);
+  EXPECT_EQ(second.position.line, 2u);
+  EXPECT_EQ(second.position.column, 4u);
+  EXPECT_EQ(lexer.Next().kind, Token::Kind::kEnd);
+  EXPECT_EQ(lexer.Next().kind, Token::Kind::kEnd);
+}
+
+TEST(Lexer, ReportsCommentsAndStringsWithoutAnEnd) {
+  EXPECT_THAT(Cut("a /* b"), ElementsAre("a", "broken"));
+  EXPECT_THAT(Cut("a \"b\nc\""), ElementsAre("a", "broken"));
+  EXPECT_THAT(Cut("\"\\"), ElementsAre("broken"));
+  EXPECT_THAT(Cut("\"a\\\"b\""), ElementsAre("\"a\\\"b\""));
+}
+
+TEST(Lexer, EveryByteIsSomeToken) {
+  std::string all;
+  for (int c = 1; c < 256; ++c) all += static_cast<char>(c);
+  Lexer lexer(all);
+  std::size_t steps = 0;
+  while (lexer.Next().kind != Token::Kind::kEnd && steps < 1000) ++steps;
+  EXPECT_LT(steps, 1000u);
+}
+
+TEST(Literal, ReadsEverySpelling) {
+  const auto bits = [](std::string_view text) { return ParseLiteral(text).value().bits; };
+  EXPECT_EQ(bits("12"), 12u);
+  EXPECT_EQ(bits("12U"), 12u);
+  EXPECT_EQ(bits("017"), 15u);
+  EXPECT_EQ(bits("0x1F"), 31u);
+  EXPECT_EQ(bits("0b101"), 5u);
+  EXPECT_EQ(bits("0"), 0u);
+  EXPECT_EQ(bits("18446744073709551615"), UINT64_MAX);
+  EXPECT_EQ(bits("0f3F800000"), 0x3F800000u);
+  EXPECT_EQ(ParseLiteral("0f3F800000")->float_bytes, 4u);
+  EXPECT_EQ(bits("0d3FF0000000000000"), 0x3FF0000000000000u);
+  EXPECT_EQ(bits("1.5"), 0x3FF8000000000000u);
+  EXPECT_TRUE(ParseLiteral("1e3")->is_float);
+}
+
+TEST(Literal, RefusesWhatIsNoNumberOrTooLarge) {
+  for (const char* text :
+       {"", "-1", "x", "12abc", "08", "0x", "0b", "0b2", "0f123", "0f3F80000G", "0d3F800000",
+        "1.5.5", "18446744073709551616", "1e999", "0x1FFFFFFFFFFFFFFFF"}) {
+    EXPECT_FALSE(ParseLiteral(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::ptx

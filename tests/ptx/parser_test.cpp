@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/parser.h"
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ptx/printer.h"
+
+namespace gpushared::ptx {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::string_view kHeader = ".version 9.0\n.target sm_75\n.address_size 64\n";
+
+Module ParseOrFail(const std::string& items) {
+  Result<Module> module = Parse(std::string(kHeader) + items);
+  EXPECT_TRUE(module) << module.status().message();
+  return module ? *std::move(module) : Module();
+}
+
+std::string ErrorOf(const std::string& items) {
+  const Result<Module> module = Parse(std::string(kHeader) + items);
+  EXPECT_FALSE(module) << items;
+  return module.status().message();
+}
+
+std::string KernelWith(const std::string& body) { return ".entry k()\n{\n" + body + "\n}\n"; }
+
+// The only statement of a kernel, parsed.
+template <typename T>
+T Statement1(const std::string& text) {
+  const Module module = ParseOrFail(KernelWith(text));
+  const Function* kernel = module.FindFunction("k");
+  if (kernel == nullptr || kernel->body->empty() ||
+      !std::holds_alternative<T>(kernel->body->front())) {
+    ADD_FAILURE() << "not parsed as expected: " << text;
+    return T();
+  }
+  return std::get<T>(kernel->body->front());
+}
+
+Operand OperandOf(const std::string& text) {
+  const Instruction instruction = Statement1<Instruction>("op " + text + ";");
+  EXPECT_EQ(instruction.operands.size(), 1u) << text;
+  return instruction.operands.empty() ? Operand() : instruction.operands[0];
+}
+
+TEST(Parser, ReadsGuardOpcodeModifiersAndOperands) {
+  const auto i = Statement1<Instruction>("@!%p1 ld.global.L2::128B.v2.f32 {%f1, _}, [%rd1+-16];");
+  ASSERT_TRUE(i.guard.has_value());
+  EXPECT_EQ(i.guard->predicate, "%p1");
+  EXPECT_TRUE(i.guard->negated);
+  EXPECT_EQ(i.opcode, "ld");
+  EXPECT_THAT(i.modifiers, ElementsAre("global", "L2::128B", "v2", "f32"));
+  EXPECT_TRUE(i.Has("v2"));
+  EXPECT_FALSE(i.Has("v4"));
+  EXPECT_EQ(i.Spelling(), "ld.global.L2::128B.v2.f32");
+  ASSERT_EQ(i.operands.size(), 2u);
+  EXPECT_EQ(i.operands[0].kind, Operand::Kind::kVector);
+  EXPECT_EQ(i.operands[0].elements[1].text, "_");
+  EXPECT_EQ(i.operands[1].kind, Operand::Kind::kAddress);
+  EXPECT_EQ(i.operands[1].text, "%rd1");
+  EXPECT_EQ(i.operands[1].offset, -16);
+  EXPECT_EQ(i.position.line, 6u);
+}
+
+TEST(Parser, ReadsEveryKindOfOperand) {
+  EXPECT_EQ(OperandOf("%tid.x").text, "%tid.x");
+  EXPECT_EQ(OperandOf("-5").integer, -5);
+  EXPECT_EQ(OperandOf("0xffffffffffffffff").integer, -1);
+  EXPECT_EQ(OperandOf("0f3F800000").kind, Operand::Kind::kFloat);
+  EXPECT_EQ(OperandOf("-0f3F800000").integer, 0xBF800000);
+  EXPECT_EQ(OperandOf("4+8").integer, 12);
+  EXPECT_EQ(OperandOf("symbol+8").offset, 8);
+  EXPECT_EQ(OperandOf("symbol+8-3").offset, 5);
+  EXPECT_TRUE(OperandOf("!%p3").negated);
+  EXPECT_EQ(OperandOf("%p1|%p2").kind, Operand::Kind::kPair);
+  EXPECT_EQ(OperandOf("[16]").integer, 16);
+  EXPECT_EQ(OperandOf("[tex, {%f1, %f2}]").elements.size(), 1u);
+  EXPECT_EQ(OperandOf("()").kind, Operand::Kind::kList);
+  EXPECT_EQ(OperandOf("-%r1").text, "-%r1");
+}
+
+TEST(Parser, KeepsInstructionsAndDirectivesItDoesNotKnow) {
+  const auto i = Statement1<Instruction>("frobnicate.x::y.8x8 {a, b}|c, [d, {e}], (f);");
+  EXPECT_EQ(Print(i), "frobnicate.x::y.8x8 {a, b}|c, [d, {e}], (f)");
+  EXPECT_EQ(Statement1<Directive>(".pragma   \"nounroll\" ;").text, ".pragma \"nounroll\" ;");
+  const Module module = ParseOrFail(".alias f, g;\n.novel { a; b (c) };\n");
+  ASSERT_EQ(module.items.size(), 2u);
+  EXPECT_EQ(std::get<Directive>(module.items[1]).text, ".novel { a; b (c) };");
+}
+
+TEST(Parser, ReadsDeclarations) {
+  const auto family = Statement1<Variable>(".reg .pred %p<7>;");
+  EXPECT_EQ(family.register_count, 7u);
+  EXPECT_EQ(family.Bytes(), 0u);
+  const Module module = ParseOrFail(
+      ".visible .global .attribute(.managed) .align 16 .v2 .f32 a[4][8] = {{1, 2}, 3}, b;\n"
+      ".extern .shared .align 8 .b8 s[];\n");
+  ASSERT_EQ(module.items.size(), 3u);
+  const auto& a = std::get<Variable>(module.items[0]);
+  EXPECT_EQ(a.linkage, ".visible");
+  EXPECT_EQ(a.space, StateSpace::kGlobal);
+  EXPECT_EQ(a.attributes, ".attribute(.managed)");
+  EXPECT_EQ(a.Bytes(), 256u);
+  EXPECT_EQ(a.NaturalAlignment(), 16u);
+  EXPECT_EQ(a.initializer, "{{1, 2}, 3}");
+  EXPECT_EQ(std::get<Variable>(module.items[1]).name, "b");
+  EXPECT_FALSE(std::get<Variable>(module.items[1]).initializer);
+  const auto& s = std::get<Variable>(module.items[2]);
+  EXPECT_THAT(s.extents, ElementsAre(0u));
+  EXPECT_EQ(s.Bytes(), 0u);
+}
+
+TEST(Parser, ReadsFunctionHeads) {
+  const Module module = ParseOrFail(
+      ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b)\n;\n"
+      ".func .attribute(.unified(1, 2)) (.reg .b32 r) f(.reg .b32 a) .noreturn { ret; }\n"
+      ".visible .entry k(.param .u64 .ptr .global .align 4 p, .param .align 8 .b8 s[24])\n"
+      ".maxntid 256, 1, 1\n.minnctapersm 2\n.pragma \"x\";\n{ ret; }\n");
+  ASSERT_EQ(module.items.size(), 3u);
+  const auto& printf = std::get<Function>(module.items[0]);
+  EXPECT_FALSE(printf.body.has_value());
+  EXPECT_EQ(printf.returns.size(), 1u);
+  EXPECT_EQ(module.FindFunction("vprintf"), nullptr);
+  const auto& f = std::get<Function>(module.items[1]);
+  EXPECT_EQ(f.attributes, ".attribute(.unified(1, 2))");
+  EXPECT_EQ(f.returns[0].space, StateSpace::kRegister);
+  EXPECT_EQ(f.performance[0].text, ".noreturn");
+  const Function* k = module.FindFunction("k");
+  ASSERT_NE(k, nullptr);
+  EXPECT_TRUE(k->is_entry);
+  EXPECT_EQ(k->parameters[0].attributes, ".ptr .global .align 4");
+  EXPECT_EQ(k->parameters[0].alignment, 0u);
+  EXPECT_EQ(k->parameters[1].Bytes(), 24u);
+  ASSERT_EQ(k->performance.size(), 3u);
+  EXPECT_EQ(k->performance[0].text, ".maxntid 256, 1, 1");
+  EXPECT_EQ(k->performance[2].text, ".pragma \"x\";");
+}
+
+TEST(Parser, DropsDebugInformationAndNothingElse) {
+  const Module module = ParseOrFail(
+      ".file 1 \"a b.cu\", 123, 456\n"
+      ".entry k() {\n.loc 1 2 3\nadd a, b, c;\n"
+      ".loc 1 2 3, function_name $L__info + 8, inlined_at 1 7 9\nsub a, b, c;\n"
+      "L:\n.loc 1 2 3, function_name $L__info, inlined_at 1 7 9\n@p bra L;\n}\n"
+      ".section .debug_str { a:\n.b8 1, 2\n.b8 {3}\n}\n.global .u32 kept;\n");
+  ASSERT_EQ(module.items.size(), 2u);
+  const auto& body = *std::get<Function>(module.items[0]).body;
+  ASSERT_EQ(body.size(), 4u);
+  EXPECT_EQ(std::get<Instruction>(body[1]).opcode, "sub");
+  EXPECT_EQ(std::get<Label>(body[2]).name, "L");
+  EXPECT_TRUE(std::get<Instruction>(body[3]).guard.has_value());
+}
+
+TEST(Parser, KeepsListsBehindLabels) {
+  const Module module = ParseOrFail(KernelWith("list: .branchtargets A, B;\nA: B: ret;"));
+  const auto& body = *module.FindFunction("k")->body;
+  EXPECT_EQ(std::get<Label>(body[0]).name, "list");
+  EXPECT_EQ(std::get<Directive>(body[1]).text, ".branchtargets A, B;");
+}
+
+TEST(Parser, StopsAtTheFirstNul) {
+  using std::string_literals::operator""s;
+  EXPECT_TRUE(Parse(std::string(kHeader) + "\0garbage \" "s));
+}
+
+TEST(Parser, NamesLineColumnAndToken) {
+  EXPECT_EQ(ErrorOf(KernelWith("mov.u32 %r1 %r2;")),
+            "ptx: line 6 column 13: expected ',', near '%r2'");
+  EXPECT_EQ(Parse("hello").status().message(),
+            "ptx: line 1 column 1: a module begins with .version, near 'hello'");
+  EXPECT_THAT(ErrorOf(".entry k() { ret;"), HasSubstr("near end of text"));
+}
+
+TEST(Parser, QuotesTokensSoThatALogStaysALog) {
+  EXPECT_THAT(ErrorOf("\x1b[31m"), HasSubstr("near '?'"));
+  EXPECT_THAT(ErrorOf(std::string(5000, 'x')), HasSubstr("xxx...'"));
+  EXPECT_LT(ErrorOf(std::string(5000, 'x')).size(), 200u);
+}
+
+TEST(Parser, RefusesWhatMakesNoSense) {
+  for (const char* items : {".version 8.0\n",
+                            ".target sm_80\n",
+                            ".address_size 63\n",
+                            ".entry (.param .b32 a) k() {}",
+                            ".entry k(",
+                            ".entry k() { add a, b",
+                            ".entry k() { @!",
+                            ".entry k() { op 12abc; }",
+                            ".entry k() { op [0f3F800000]; }",
+                            ".entry k() { op [!a]; }",
+                            ".entry k() { op a+b; }",
+                            ".entry k() { op 1.5+2; }",
+                            ".global .u32 .u64 a;",
+                            ".global a;",
+                            ".global .u32 a = ;",
+                            ".global .align 3 .u32 a;",
+                            ".global .u32 a<4>;",
+                            ".entry k() { .reg .b32 r<0>; }",
+                            ".visible bogus",
+                            ".visible .alias a, b;",
+                            "}",
+                            ".global .u32 a = {1;",
+                            ".entry k() { .extern }",
+                            ".section .x {",
+                            ".file 1 x",
+                            ".pragma \"x\"",
+                            ".entry k(.param .u64 .ptr .ptr a) {}",
+                            "\"text\"",
+                            ".entry k() { op a,, b; }"}) {
+    ErrorOf(items);
+  }
+  EXPECT_FALSE(Parse(""));
+  EXPECT_FALSE(Parse(".version 9.0"));
+}
+
+}  // namespace
+}  // namespace gpushared::ptx
