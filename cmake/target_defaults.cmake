@@ -21,6 +21,11 @@ function(gpushared_target_defaults target)
       target_compile_definitions(${target} PRIVATE BOOST_ASIO_DISABLE_FENCED_BLOCK)
     endif()
   endforeach()
+  if(GPUSHARED_FUZZ)
+    # Coverage of the code under test, not only of the fuzz targets, guides the fuzzer.
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link,address,undefined
+      -fno-sanitize-recover=undefined)
+  endif()
   if(GPUSHARED_PORTABLE)
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
   endif()

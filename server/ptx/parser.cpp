@@ -434,6 +434,7 @@ void Parser::ParsePointerAttributes(Variable& variable) {
   if (!variable.attributes.empty() || variable.type.empty()) Fail(".ptr stands behind the type");
   TakeInto(variable.attributes);
   while (token_.kind == Kind::kDotted) {
+    if (At(".ptr")) Fail("one .ptr is enough");
     const bool has_number = At(".align");
     variable.attributes += ' ';
     variable.attributes += token_.text;

@@ -98,14 +98,14 @@ TEST_P(RoundTrip, PtxasUsesTheSameRegistersAndMemoryForPrintedText) {
 }
 
 TEST_P(RoundTrip, EveryStatementOfTheSourceIsKept) {
-  // Printed and source text hold equally many statements, told by their ends.
+  // Told by the ends of statements; declarations of several names are printed one by one.
   const auto count = [](std::string_view text, char c) {
     return std::count(text.begin(), text.end(), c);
   };
   const std::string comments_out =
       std::regex_replace(source_, std::regex("//[^\n]*"), std::string());
   const std::string printed = Print(module_);
-  EXPECT_EQ(count(printed, ';'), count(comments_out, ';'));
+  EXPECT_GE(count(printed, ';'), count(comments_out, ';'));
   EXPECT_EQ(count(printed, '{'), count(comments_out, '{'));
   EXPECT_EQ(count(printed, '@'), count(comments_out, '@'));
 }
