@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/conformance/device_suite.h"
@@ -297,8 +299,11 @@ TEST_P(DeviceConformance, FaultNamesKernelBlockThreadLineAndAddress) {
   ASSERT_EQ(completion.status.code(), StatusCode::kKernelFault);
   EXPECT_FALSE(completion.stopped);
   const std::string& text = completion.status.message();
-  for (const char* part :
-       {"fault_in_block", "block (7,0,0)", "thread (0,0,0)", "line ", "0x"}) {
+  std::array<char, 32> address{};
+  std::snprintf(address.data(), address.size(), "0x%llx", static_cast<unsigned long long>(beyond));
+  const std::array<std::string, 5> parts{"fault_in_block", "block (7,0,0)", "thread (0,0,0)",
+                                         "line ", address.data()};
+  for (const std::string& part : parts) {
     EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
   }
 }

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-if(TARGET gpushared::device)
 gpushared_test(device_unit_test
   SOURCES
     device/address_range_test.cpp
@@ -9,4 +8,3 @@ gpushared_test(device_unit_test
     device/work_queue_test.cpp
   LINK gpushared::device gpushared::fake_device
   LABELS unit concurrency)
-endif()

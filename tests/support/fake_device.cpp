@@ -7,6 +7,8 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -451,10 +453,12 @@ Status FakeFault(std::string_view kernel, const FakeBlock& block, std::uint64_t 
   const std::uint64_t x = block.index % block.grid.x;
   const std::uint64_t y = block.index / block.grid.x % block.grid.y;
   const std::uint64_t z = block.index / block.grid.x / block.grid.y;
+  std::ostringstream hex;
+  hex << "0x" << std::hex << address;
   return {StatusCode::kKernelFault,
           "kernel '" + std::string(kernel) + "' left its memory: block (" + std::to_string(x) +
               "," + std::to_string(y) + "," + std::to_string(z) +
-              ") thread (0,0,0) line 0: simulated access at address " + std::to_string(address)};
+              ") thread (0,0,0) line 0: simulated access at " + hex.str()};
 }
 
 }  // namespace gpushared::testing
