@@ -23,8 +23,10 @@ class ByteWriter {
   template <typename T>
   void Put(const T& value) {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>);
-    const auto* first = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), first, first + sizeof value);
+    // Not insert(): gcc 12 sees an overflow in its inlined copy at -O3 that is not there.
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + sizeof value);
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
   }
   // A u32 length, then the bytes; text beyond `bytes_max` is cut off.
   void PutText(std::string_view text, std::size_t bytes_max);
