@@ -136,6 +136,8 @@ TEST(WorkerStreams, AWaitHoldsBackLaterCommandsUntilTheOtherStreamGotThere) {
   client.WaitFor(1, 0, first);
   const Sequence second = client.Launch(1, 0, 1, {}, Parameters(1, 2, 3));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  // Command 1 is the creation of the stream.
+  EXPECT_TRUE(client.AwaitFinished(1, 1));
   EXPECT_EQ(client.finished(1), 1u) << "the wait is not over";
   worker.device().FinishOldest();
   const auto seen = worker.device().WaitForSubmissions(2);
