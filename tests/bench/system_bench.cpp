@@ -84,6 +84,11 @@ std::size_t Sessions(const std::string& socket_path) {
   return count;
 }
 
+// Sessions end a moment after their clients; the next part begins without them.
+void WaitForNoSessions(const std::string& socket) {
+  while (Sessions(socket) > 0) std::this_thread::sleep_for(1ms);
+}
+
 void SubmitCost(Report& report, const std::string& socket) {
   constexpr int kBursts = 300, kBurst = 64;
   const NullClient client(socket);
@@ -139,6 +144,7 @@ void NullLaunch(Report& report, const std::string& socket) {
 }
 
 void ManyClients(Report& report, const std::string& socket, int count) {
+  WaitForNoSessions(socket);
   std::vector<std::unique_ptr<NullClient>> clients;
   for (int i = 0; i < count; ++i) clients.push_back(std::make_unique<NullClient>(socket));
   const int launches = 20'000 / count;
@@ -157,6 +163,7 @@ void ManyClients(Report& report, const std::string& socket, int count) {
 }
 
 void IdleCpu(Report& report, const ServerProcess& server) {
+  WaitForNoSessions(server.socket());
   std::vector<std::unique_ptr<NullClient>> clients;
   for (int i = 0; i < 64; ++i) clients.push_back(std::make_unique<NullClient>(server.socket()));
   const pid_t worker = server.workers().at(0);
@@ -169,6 +176,7 @@ void IdleCpu(Report& report, const ServerProcess& server) {
 }
 
 void CleanUp(Report& report, const std::string& socket) {
+  WaitForNoSessions(socket);
   Samples gone;
   for (int i = 0; i < 30; ++i) {
     int ready[2];
