@@ -110,7 +110,8 @@ TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameRe
   constexpr std::uint32_t kBlocks = 1000;
   constexpr std::uint32_t kRounds = 40;
   int partial = 0;
-  for (std::uint32_t round = 1; round <= 8; ++round) {
+  // Whether a stop falls into a run is chance: a busy machine needs more tries.
+  for (std::uint32_t round = 1; round <= 8 || (partial == 0 && round <= 500); ++round) {
     LaunchSpec spec{.grid = {kBlocks, 1, 1}};
     bool is_stopped = true;
     // Later and later, so that the launch gets to its end at last.
