@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the worker itself costs: its device thread with real rings on one side and a device
+// that takes no time on the other. One producer thread plays all clients in turn, so with many
+// clients the figures show the device thread, not scaling of clients.
+//
+// Allocations are counted by a replaced operator new, over both threads.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "ipc/doorbell.h"
+#include "ipc/shared_segment.h"
+#include "ipc/tag_ring.h"
+#include "scheduler/policy_catalog.h"
+#include "server/worker/device_thread.h"
+#include "tests/bench/report.h"
+#include "tests/support/null_device.h"
+
+namespace {
+
+std::atomic<std::uint64_t> allocation_count{0};
+
+}  // namespace
+
+// Not inlined: the compiler would see malloc and free mixed with new and delete.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  allocation_count.fetch_add(1, std::memory_order_relaxed);
+  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+template <typename T>
+T Must(Result<T> result) {
+  if (result.ok()) return *std::move(result);
+  std::fprintf(stderr, "worker_bench: %s\n", result.status().ToString().c_str());
+  std::exit(1);
+}
+
+// One client's shared memory and its end of the rings.
+class BenchClient {
+ public:
+  BenchClient(std::uint64_t session, device::Device& device, std::uint32_t parameter_bytes)
+      : session_(session),
+        commands_(Must(
+            ipc::SharedSegment::Create({.name = "bench", .bytes = ipc::kCommandSegmentBytes}))),
+        completions_(Must(
+            ipc::SharedSegment::Create({.name = "bench", .bytes = ipc::kCompletionSegmentBytes}))),
+        doorbell_(Must(ipc::MakeDoorbell())),
+        space_(Must(device.CreateSpace(1 << 20))),
+        module_(parameter_bytes),
+        parameters_(parameter_bytes),
+        ring_(in().granules, out().granules_taken) {
+    record_.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunch);
+    for (auto& blocks : record_.grid) blocks = 1;
+    for (auto& threads : record_.block) threads = 1;
+    record_.parameter_bytes = static_cast<std::uint16_t>(parameter_bytes);
+  }
+
+  std::unique_ptr<server::ClientState> MakeState() {
+    server::ClientState::Setup setup;
+    setup.session = session_;
+    setup.who = "client of the benchmark";
+    setup.spec.scheduling_class = scheduler::SchedulingClass::kHigh;
+    setup.commands = &in();
+    setup.completions = &out();
+    setup.doorbell = doorbell_.get();
+    setup.space = space_.get();
+    return std::make_unique<server::ClientState>(setup);
+  }
+
+  bool TryLaunch() {
+    record_.header.sequence = sequence_ + 1;
+    if (ring_.TryWrite(record_, parameters_) != ipc::WriteResult::kWritten) return false;
+    ++sequence_;
+    return true;
+  }
+  void Ring(const ipc::WorkerPage& page) { ipc::ClientDoorbell(page, doorbell_.get()).Ring(); }
+  bool IsDone() { return out().timeline[0].load(std::memory_order_acquire) == sequence_; }
+  void AwaitDone() {
+    while (!IsDone()) ipc::SpinPause();
+  }
+
+  std::uint64_t session() const { return session_; }
+  const device::Module* module() const { return &module_; }
+
+ private:
+  ipc::CommandSegment& in() { return commands_.As<ipc::CommandSegment>(); }
+  ipc::CompletionSegment& out() { return completions_.As<ipc::CompletionSegment>(); }
+
+  const std::uint64_t session_;
+  ipc::SharedSegment commands_, completions_;
+  ipc::UniqueFd doorbell_;
+  std::unique_ptr<device::Space> space_;
+  NullModule module_;
+  std::vector<std::byte> parameters_;
+  ipc::TagRingWriter ring_;
+  ipc::LaunchRecord record_;
+  std::uint64_t sequence_ = 0;
+};
+
+// A device thread with its clients, from the first attach to the last detach.
+class Bench {
+ public:
+  Bench(const char* policy, std::size_t clients, std::uint32_t parameter_bytes)
+      : signal_(Must(server::DeviceSignal::Create())),
+        device_([this] { signal_->NoteCompletions(); }),
+        control_([] {}) {
+    server::DeviceThreadOptions options;
+    options.spin_budget = 50us;
+    thread_ = Must(server::DeviceThread::Create(device_, scheduler::FindPolicy(policy)->make({}),
+                                                *signal_, control_, options));
+    thread_->Start();
+    for (std::size_t i = 0; i < clients; ++i) {
+      clients_.push_back(std::make_unique<BenchClient>(i + 1, device_, parameter_bytes));
+      thread_->mailbox().Post(server::AttachClient{clients_.back()->MakeState()});
+      thread_->mailbox().Post(server::AddModule{i + 1, 0, clients_.back()->module()});
+    }
+    AwaitMail(clients);
+  }
+  ~Bench() {
+    for (const auto& client : clients_) {
+      thread_->mailbox().Post(server::DetachClient{client->session()});
+    }
+    AwaitMail(clients_.size());
+  }
+
+  // Keeps all rings filled for a while; commands per second.
+  double Throughput(std::chrono::milliseconds duration) {
+    std::uint64_t commands = 0;
+    const auto start = Clock::now();
+    while (Clock::now() - start < duration) {
+      for (const auto& client : clients_) {
+        for (int i = 0; i < 64 && client->TryLaunch(); ++i) ++commands;
+        client->Ring(signal_->page());
+      }
+    }
+    for (const auto& client : clients_) client->AwaitDone();
+    return static_cast<double>(commands) /
+           std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  // From before the record is written to the timeline's advance, one command at a time.
+  Samples RoundTrips(int count) {
+    Samples samples;
+    BenchClient& client = *clients_.front();
+    for (int i = 0; i < count; ++i) {
+      const auto start = Clock::now();
+      client.TryLaunch();
+      client.Ring(signal_->page());
+      client.AwaitDone();
+      samples.Add(Clock::now() - start);
+    }
+    return samples;
+  }
+
+ private:
+  void AwaitMail(std::size_t messages) {
+    std::size_t seen = 0;
+    std::vector<server::ControlMessage> mail;
+    while (seen < messages) {
+      control_.TakeAll(mail);
+      seen += mail.size();
+      mail.clear();
+    }
+  }
+
+  std::unique_ptr<server::DeviceSignal> signal_;
+  NullDevice device_;
+  server::Mailbox<server::ControlMessage> control_;
+  std::vector<std::unique_ptr<BenchClient>> clients_;
+  std::unique_ptr<server::DeviceThread> thread_;
+};
+
+void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_bytes,
+             Report& report) {
+  Bench bench(policy, clients, parameter_bytes);
+  bench.Throughput(100ms);
+  const std::uint64_t before = allocation_count;
+  std::array<double, 5> rounds{};
+  for (double& round : rounds) round = bench.Throughput(200ms);
+  const std::uint64_t allocations = allocation_count - before;
+  std::sort(rounds.begin(), rounds.end());
+  const std::string what = std::string(policy) + ", " + std::to_string(clients) + " clients, " +
+                           std::to_string(parameter_bytes) + " B";
+  report.AddValue(what + ": median of 5", rounds[2] / 1e6, "M commands/s");
+  report.AddValue(what + ": allocations", static_cast<double>(allocations), "");
+  if (clients == 1) report.Add(what + ": submit to seen", bench.RoundTrips(100'000));
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  using namespace gpushared;
+  testing::Report report("worker_bench: launches through a device thread, null device");
+  testing::Measure("priority", 1, 0, report);
+  testing::Measure("priority", 1, 56, report);
+  testing::Measure("priority", 8, 0, report);
+  testing::Measure("priority", 64, 0, report);
+  testing::Measure("fifo", 1, 0, report);
+  testing::Measure("fair", 8, 0, report);
+  report.Print();
+  if (report.WriteJson(testing::JsonArgument(argc, argv))) return 0;
+  std::fprintf(stderr, "the file of --json cannot be written\n");
+  return 1;
+}
