@@ -72,7 +72,7 @@ run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 echo "training a model on LICENSE ..." >&2
 run priority "$bin/train" --text LICENSE --model "$work/model" --steps "$model_steps" --json "$work/model.json" >&2 ||
   fail "training the model failed"
-service_ms=$(run priority "$bin/serve" --model "$work/model" --requests 1 --load "$load" |
+service_ms=$(run priority "$bin/serve" --model "$work/model" --requests 1 |
   sed -n 's/.*service \([0-9.]*\) ms.*/\1/p')
 [[ -n $service_ms ]] || fail "serve could not measure its service time"
 
