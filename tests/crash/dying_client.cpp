@@ -11,13 +11,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/support/raw_session.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/read_file.h"
 
 namespace gpushared::testing {
 namespace {
@@ -36,73 +38,112 @@ void Must(const Status& status, const char* what) {
 
 class DyingClient {
  public:
-  DyingClient(std::size_t death, bool with_kernels)
-      : death_(kDeathSteps[death]),
-        with_kernels_(with_kernels),
-        session_([this](std::string_view step) { DieAt(step); }) {}
+  DyingClient(RawClient client, std::size_t death, bool with_kernels)
+      : client_(std::move(client)), death_(kDeathSteps[death]), with_kernels_(with_kernels) {}
 
-  void Live(const std::string& socket_path, const std::string& image_path) {
-    Must(session_.Connect(socket_path), "connect");
-    ipc::Hello hello;
-    hello.client_class = ipc::ClientClass::kLow;
-    hello.name = "dying";
-    Must(session_.Handshake(hello), "handshake");
-    Must(session_.LoadModule(kModule, ReadFile(image_path)), "load module");
-    Must(session_.ResizeMemory(kMemoryBytes), "map memory");
+  void Live(const std::string& image) {
+    DieAt("connected");
+    Join();
+    LoadModule(image);
+    DieAwaitingAnswer("memory asked for", ipc::ResizeMemory{kMemoryBytes});
+    Must(client_.Resize(kMemoryBytes).status(), "map memory");
+    DieAt("memory mapped");
     if (with_kernels_) StartKernels();
-    Must(session_.AddArena(ipc::kArenaBytesDefault), "add arena");
-    Commands();
+    DieAwaitingAnswer("arena asked for", ipc::AddArena{ipc::kArenaBytesDefault});
+    const Result<std::uint32_t> arena = client_.AddArena(ipc::kArenaBytesDefault);
+    Must(arena.status(), "add arena");
+    DieAt("arena mapped");
+    Commands(*arena);
     Ends();
   }
 
  private:
   void DieAt(std::string_view step) const {
+    if (step == death_) ::raise(SIGKILL);
+  }
+  // Half a frame header of this type is all that was sent.
+  void DieAtHalf(std::string_view step, ipc::MessageType type) const {
     if (step != death_) return;
-    if (step == "hello half sent" || step == "module header half sent") {
-      ipc::FrameHeader header;
-      header.type = static_cast<std::uint16_t>(
-          step == "hello half sent" ? ipc::MessageType::kHello : ipc::MessageType::kLoadModule);
-      (void)!::write(session_.socket(), &header, sizeof header / 2);
-    }
+    ipc::FrameHeader header;
+    header.type = static_cast<std::uint16_t>(type);
+    (void)!::write(client_.socket(), &header, sizeof header / 2);
     ::raise(SIGKILL);
+  }
+  template <typename Request>
+  void DieAwaitingAnswer(std::string_view step, const Request& request,
+                         std::span<const int> fds = {}) {
+    if (step != death_) return;
+    Must(client_.Send(request, fds), "send");
+    ::raise(SIGKILL);
+  }
+
+  void Join() {
+    ipc::Hello hello;
+    hello.client_class = ipc::ClientClass::kLow;
+    hello.name = "dying";
+    DieAtHalf("hello half sent", ipc::MessageType::kHello);
+    DieAwaitingAnswer("hello sent", hello);
+    if (death_ == "welcomed") {
+      Must(client_.Ask<ipc::Welcome>(hello).status(), "hello");
+      DieAt("welcomed");
+    }
+    Must(client_.Join(hello), "join");
+    DieAt("segments mapped");
+  }
+
+  void LoadModule(const std::string& image) {
+    const auto memory = ipc::MakeImmutableMemory("module", std::as_bytes(std::span(image)));
+    Must(memory.status(), "make module");
+    DieAtHalf("module header half sent", ipc::MessageType::kLoadModule);
+    const int fd = memory->get();
+    DieAwaitingAnswer("module sent", ipc::LoadModule{.module = kModule, .bytes = image.size()},
+                      {&fd, 1});
+    Result<ipc::ModuleLoaded> loaded = client_.LoadModule(kModule, image);
+    Must(loaded.status(), "load module");
+    module_ = *std::move(loaded);
+    DieAt("module loaded");
   }
 
   void StartKernels() {
     PublishLaunch("endless", 8);
     for (int i = 0; i < 4; ++i) PublishLaunch("step", 12);
-    session_.Ring();
+    client_.Ring();
     std::this_thread::sleep_for(1ms);
   }
 
-  void PublishLaunch(std::string_view kernel, std::uint16_t parameter_bytes) {
-    std::vector<std::byte> tail;
-    const ipc::LaunchRecord record = session_.Launch(kernel, parameter_bytes, tail);
-    session_.Publish(record, tail);
+  void PublishLaunch(std::string_view kernel, std::size_t parameter_bytes) {
+    const std::vector<std::byte> parameters = ParametersAt(client_.base(), parameter_bytes);
+    client_.Publish(LaunchOf(0, kModule, KernelNumber(module_, kernel), {}, parameters.size()),
+                    parameters);
   }
 
-  void Commands() {
+  void Commands(std::uint32_t arena) {
     if (death_ == "record written without its tag") {
       ipc::Granule& next =
-          session_.commands().granules[session_.ring().position() % ipc::kCommandGranules];
+          client_.commands().granules[client_.ring_position() % ipc::kCommandGranules];
       std::fill_n(next.data, ipc::kContinuationDataBytes, std::byte{2});
     }
     DieAt("record written without its tag");
-    session_.Publish(session_.Fill(4096));
+    client_.Publish(FillOf(0, client_.base(), 4096, 0));
     DieAt("record published without the doorbell");
-    session_.Ring();
+    client_.Ring();
     DieAt("doorbell rung");
-    for (int i = 0; i < 8; ++i) session_.Publish(session_.Copy(ipc::Op::kCopyToDevice, kCopyBytes));
-    session_.Ring();
+    for (int i = 0; i < 8; ++i) {
+      client_.Publish(CopyOf(ipc::Op::kCopyToDevice,
+                             {.arena = arena, .address = client_.base(), .bytes = kCopyBytes}));
+    }
+    client_.Ring();
     DieAt("copy in flight");
     if (death_ == "command ring full") {
       // The worker takes a bounded number ahead, so behind an endless kernel the ring fills.
-      for (int i = 0; i < 100'000 && session_.Publish(session_.Fill(4096)); ++i) {
+      for (int i = 0; i < 100'000 && client_.Publish(FillOf(0, client_.base(), 4096, 0)) != 0;
+           ++i) {
       }
-      session_.Ring();
+      client_.Ring();
     }
     DieAt("command ring full");
-    for (int i = 0; i < 16; ++i) session_.Publish(session_.Plain(ipc::Op::kMark, 0));
-    session_.Ring();
+    for (int i = 0; i < 16; ++i) client_.Publish(PlainOf(ipc::Op::kMark, 0));
+    client_.Ring();
     std::this_thread::sleep_for(1ms);
     DieAt("completions unread");
   }
@@ -113,9 +154,9 @@ class DyingClient {
         std::this_thread::sleep_for(2ms);
         ::raise(SIGKILL);
       });
-      (void)session_.WaitUntil(~std::uint64_t{0}, 30s);
+      (void)client_.AwaitFinished(0, ~std::uint64_t{0});
     }
-    if (death_ == "socket half closed") ::shutdown(session_.socket(), SHUT_WR);
+    if (death_ == "socket half closed") ::shutdown(client_.socket(), SHUT_WR);
     DieAt("socket half closed");
     // The child keeps the socket open for a while: only the pidfd tells of the death.
     if (::fork() == 0) {
@@ -125,9 +166,10 @@ class DyingClient {
     DieAt("socket held by a forked child");
   }
 
+  RawClient client_;
+  ipc::ModuleLoaded module_;
   const std::string_view death_;
   const bool with_kernels_;
-  RawSession session_;
 };
 
 }  // namespace
@@ -135,8 +177,10 @@ class DyingClient {
 
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
-  gpushared::testing::DyingClient client(static_cast<std::size_t>(std::atoi(argv[3])),
-                                         argv[4][0] == '1');
-  client.Live(argv[1], argv[2]);
+  using namespace gpushared::testing;
+  gpushared::Result<RawClient> client = RawClient::Connect(argv[1]);
+  Must(client.status(), "connect");
+  DyingClient(*std::move(client), static_cast<std::size_t>(std::atoi(argv[3])), argv[4][0] == '1')
+      .Live(ReadFile(argv[2]));
   return 1;  // It should have died.
 }

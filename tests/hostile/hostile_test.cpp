@@ -20,7 +20,8 @@
 #include "gpushared/client.h"
 
 #include "ipc/wire/fields.h"
-#include "tests/support/raw_session.h"
+#include "tests/support/raw_client.h"
+#include "tests/support/read_file.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
@@ -88,10 +89,10 @@ class Hostile : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     server_ = std::make_unique<ServerProcess>(std::vector<std::string>{"--log-level", "error"});
-    worker_ = server_->workers().at(0);
     image_ = ReadFile(GPUSHARED_SYSTEM_KERNELS);
     neighbour_ = std::make_unique<Client>(
         std::move(Client::Connect({.name = "neighbour", .socket = server_->socket()})).value());
+    worker_ = server_->workers().at(0);  // A server accepts before its worker has started.
     buffer_ = std::make_unique<DeviceBuffer>(std::move(neighbour_->AllocateDevice(4096)).value());
   }
   static void TearDownTestSuite() {
@@ -110,22 +111,26 @@ class Hostile : public ::testing::Test {
     EXPECT_EQ(value, round_) << "the neighbour's result";
   }
 
-  static std::unique_ptr<RawSession> Join(bool with_module = true) {
-    auto session = std::make_unique<RawSession>();
+  static RawClient Join(bool with_module = true) {
+    const auto must = [](const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); };
+    Result<RawClient> client = RawClient::Connect(server_->socket());
+    must(client.status());
     ipc::Hello hello;
     hello.name = "hostile";
-    const auto must = [](const Status& status) { ASSERT_TRUE(status.ok()) << status.ToString(); };
-    must(session->Connect(server_->socket()));
-    must(session->Handshake(hello));
-    if (with_module) must(session->LoadModule(kModule, image_));
-    must(session->ResizeMemory(kMemoryBytes));
-    must(session->AddArena(ipc::kArenaBytesDefault));
-    return session;
+    must(client->Join(hello));
+    if (with_module) {
+      const Result<ipc::ModuleLoaded> module = client->LoadModule(kModule, image_);
+      must(module.status());
+      step_kernel_ = KernelNumber(*module, "step");
+    }
+    must(client->Resize(kMemoryBytes).status());
+    must(client->AddArena(ipc::kArenaBytesDefault).status());
+    return *std::move(client);
   }
 
   // The sentence with which the server ended the session; empty when it has not within `limit`.
-  static std::string Ending(RawSession& session, std::chrono::milliseconds limit) {
-    const Result<ipc::Frame> frame = session.ReceiveFrame(limit);
+  static std::string Ending(RawClient& client, std::chrono::milliseconds limit) {
+    const Result<ipc::Frame> frame = client.NextFrame(limit);
     if (!frame)
       return frame.status().code() == StatusCode::kTimedOut ? "" : frame.status().ToString();
     const Result<ipc::Ended> ended = ipc::DecodeReply<ipc::Ended>(*frame);
@@ -134,9 +139,9 @@ class Hostile : public ::testing::Test {
 
   // Writes a record as its bytes are, tag and continuations included.
   template <typename Record>
-  static void PublishBytes(RawSession& session, Record record, const std::vector<std::byte>& tail) {
-    ipc::Granule* granules = session.commands().granules;
-    const std::uint64_t position = session.ring().position();
+  static void PublishBytes(RawClient& client, Record record, const std::vector<std::byte>& tail) {
+    ipc::Granule* granules = client.commands().granules;
+    const std::uint64_t position = client.ring_position();
     for (std::size_t i = 0; i * ipc::kContinuationDataBytes < tail.size(); ++i) {
       ipc::Granule& granule = granules[position + 1 + i];
       std::memcpy(
@@ -147,13 +152,22 @@ class Hostile : public ::testing::Test {
     std::memcpy(granules[position].data, reinterpret_cast<const std::byte*>(&record) + 4,
                 ipc::kContinuationDataBytes);
     granules[position].tag.store(record.header.tag, std::memory_order_release);
-    session.Ring();
+    client.Ring();
   }
 
   // One session per lie: every element of every field, with all bits set and with other
   // extremes, on top of a record that is right.
   template <typename Record, typename Make>
   static void LieInEveryField(const Cases& cases, Make make) {
+    {
+      RawClient client = Join();
+      std::vector<std::byte> tail;
+      const Record record = make(client, tail);
+      client.Publish(record, tail);
+      client.Ring();
+      EXPECT_TRUE(client.AwaitFinished(0, client.published(0))) << "without a lie";
+      EXPECT_EQ(StreamError(client), StatusCode::kOk) << "without a lie";
+    }
     for (const ipc::Field& field : ipc::WireFields<Record>::kAll) {
       const auto found = cases.find(field.name);
       ASSERT_NE(found, cases.end())
@@ -162,91 +176,99 @@ class Hostile : public ::testing::Test {
         for (const int filler : {0xff, 0x80, 0x7f}) {
           SCOPED_TRACE(std::string(field.name) + "+" + std::to_string(at) + " filled with " +
                        std::to_string(filler));
-          const auto session = Join();
+          RawClient client = Join();
           std::vector<std::byte> tail;
-          Record record = make(*session, tail);
-          record.header.sequence = 1;
-          record.header.tag = ipc::RingTag(0, false);
+          Record record = make(client, tail);
+          record.header.sequence = client.published(0) + 1;
+          record.header.tag = ipc::RingTag(client.ring_position(), false);
           record.header.continuations = static_cast<std::uint16_t>((tail.size() + 59) / 60);
           std::memset(reinterpret_cast<std::byte*>(&record) + field.offset + at, filler,
                       field.element_bytes);
-          PublishBytes(*session, record, tail);
-          Judge(*session, found->second, filler == 0xff);
+          PublishBytes(client, record, tail);
+          Judge(client, found->second, filler == 0xff);
         }
       }
     }
   }
 
-  static void Judge(RawSession& session, Verdict verdict, bool all_bits) {
+  static void Judge(RawClient& client, Verdict verdict, bool all_bits) {
     if (verdict == Verdict::kHarmless) {
-      EXPECT_EQ(Ending(session, 5ms), "");
+      EXPECT_EQ(Ending(client, 5ms), "");
     } else if (verdict == Verdict::kEnds && all_bits) {
-      const std::string sentence = Ending(session, 20s);
+      const std::string sentence = Ending(client, 20s);
       EXPECT_NE(sentence.find("ProtocolViolation"), std::string::npos)
           << "the session must end with a reason: " << sentence;
     } else if (all_bits) {
-      EXPECT_TRUE(Ending(session, 10ms) != "" || StreamError(session) != StatusCode::kOk);
+      EXPECT_TRUE(Ending(client, 10ms) != "" || StreamError(client) != StatusCode::kOk);
     }  // Other extremes may be right values: only the worker and the neighbour are judged.
   }
 
-  static StatusCode StreamError(RawSession& session) {
-    (void)session.WaitUntil(1, 20s);
-    if (!session.Send(ipc::DescribeError{0}).ok()) return StatusCode::kDisconnected;
-    const Result<ipc::ErrorText> text = session.Receive<ipc::ErrorText>();
+  static StatusCode StreamError(RawClient& client) {
+    (void)client.AwaitFinished(0, 1, 20s);
+    const Result<ipc::ErrorText> text = client.Ask<ipc::ErrorText>(ipc::DescribeError{0});
     return text.ok() ? text->status.code() : text.status().code();
   }
 
   static inline std::unique_ptr<ServerProcess> server_;
   static inline std::unique_ptr<Client> neighbour_;
   static inline std::unique_ptr<DeviceBuffer> buffer_;
-  static inline std::vector<std::byte> image_;
+  static inline std::string image_;
+  static inline std::uint32_t step_kernel_ = 0;
   static inline pid_t worker_ = -1;
   static inline unsigned round_ = 0;
 };
 
 TEST_F(Hostile, LaunchRecords) {
   LieInEveryField<ipc::LaunchRecord>(kLaunchCases,
-                                     [](const RawSession& session, std::vector<std::byte>& tail) {
-                                       return session.Launch("step", 12, tail);
+                                     [](const RawClient& client, std::vector<std::byte>& tail) {
+                                       tail = ParametersAt(client.base(), 12);
+                                       return LaunchOf(0, kModule, step_kernel_, {}, tail.size());
                                      });
 }
 TEST_F(Hostile, CopyRecords) {
   for (const ipc::Op op : {ipc::Op::kCopyToDevice, ipc::Op::kCopyToHost}) {
-    LieInEveryField<ipc::CopyRecord>(
-        kCopyCases, [op](const RawSession& session, auto&) { return session.Copy(op, 4096); });
+    LieInEveryField<ipc::CopyRecord>(kCopyCases, [op](const RawClient& client, auto&) {
+      return CopyOf(op, {.address = client.base(), .bytes = 4096});
+    });
   }
 }
 TEST_F(Hostile, CopyOnDeviceRecords) {
-  LieInEveryField<ipc::CopyOnDeviceRecord>(
-      kCopyOnDeviceCases,
-      [](const RawSession& session, auto&) { return session.CopyOnDevice(4096); });
+  LieInEveryField<ipc::CopyOnDeviceRecord>(kCopyOnDeviceCases, [](const RawClient& client, auto&) {
+    ipc::CopyOnDeviceRecord record;
+    record.header.op = static_cast<std::uint8_t>(ipc::Op::kCopyOnDevice);
+    record.height = 1;
+    record.destination = client.base();
+    record.source = client.base() + 4096;
+    record.destination_pitch_bytes = record.source_pitch_bytes = record.width_bytes = 4096;
+    return record;
+  });
 }
 TEST_F(Hostile, FillRecords) {
   LieInEveryField<ipc::FillRecord>(
-      kFillCases, [](const RawSession& session, auto&) { return session.Fill(4096); });
+      kFillCases, [](const RawClient& client, auto&) { return FillOf(0, client.base(), 4096, 0); });
 }
 TEST_F(Hostile, WaitForRecords) {
-  LieInEveryField<ipc::WaitForRecord>(
-      kWaitForCases, [](const RawSession& session, auto&) { return session.WaitFor(0); });
+  LieInEveryField<ipc::WaitForRecord>(kWaitForCases, [](RawClient& client, auto&) {
+    return WaitForOf(0, 0, client.Mark(0));  // Only what came before can be waited for.
+  });
 }
 TEST_F(Hostile, PlainRecords) {
-  LieInEveryField<ipc::PlainRecord>(kPlainCases, [](const RawSession& session, auto&) {
-    return session.Plain(ipc::Op::kMark, 0);
-  });
+  LieInEveryField<ipc::PlainRecord>(kPlainCases,
+                                    [](const auto&, auto&) { return PlainOf(ipc::Op::kMark, 0); });
 }
 
 TEST_F(Hostile, HelloFields) {
   for (const ipc::Field& field : ipc::WireFields<ipc::HelloWire>::kAll) {
     SCOPED_TRACE(std::string(field.name));
-    RawSession session;
-    ASSERT_TRUE(session.Connect(server_->socket()).ok());
+    Result<RawClient> client = RawClient::Connect(server_->socket());
+    ASSERT_TRUE(client.ok());
     std::vector<std::byte> payload = ipc::Encode(ipc::Hello{});
     std::memset(payload.data() + field.offset, 0xff, field.bytes);
-    ASSERT_TRUE(ipc::SendFrame(session.socket(),
+    ASSERT_TRUE(ipc::SendFrame(client->socket(),
                                static_cast<std::uint16_t>(ipc::MessageType::kHello), 1, payload, {},
                                std::chrono::steady_clock::now() + 5s)
                     .ok());
-    const Result<ipc::Welcome> welcome = session.Receive<ipc::Welcome>();
+    const Result<ipc::Welcome> welcome = client->Receive<ipc::Welcome>();
     if (field.name == "latency_promise_ns") continue;  // Any number is a promise.
     EXPECT_FALSE(welcome.ok()) << "every field of the hello is checked";
     EXPECT_FALSE(welcome.status().message().empty());
@@ -256,14 +278,14 @@ TEST_F(Hostile, HelloFields) {
 TEST_F(Hostile, ControlFieldsOfARunningSession) {
   const auto try_all = [&]<typename Wire>(ipc::MessageType type, std::type_identity<Wire>) {
     for (const ipc::Field& field : ipc::WireFields<Wire>::kAll) {
-      const auto session = Join(false);
+      RawClient client = Join(false);
       std::vector<std::byte> payload(sizeof(Wire));
       std::memset(payload.data() + field.offset, 0xff, field.bytes);
-      const int fd = session->arena_fd();
+      const int fd = client.arena_fd(0);
       const std::size_t fds = type == ipc::MessageType::kLoadModule ? 1 : 0;
-      (void)ipc::SendFrame(session->socket(), static_cast<std::uint16_t>(type), 9, payload,
+      (void)ipc::SendFrame(client.socket(), static_cast<std::uint16_t>(type), 9, payload,
                            std::span(&fd, fds), std::chrono::steady_clock::now() + 5s);
-      EXPECT_NE(Ending(*session, 20s), "") << field.name << ": neither refused nor ended";
+      EXPECT_NE(Ending(client, 20s), "") << field.name << ": neither refused nor ended";
     }
   };
   try_all(ipc::MessageType::kLoadModule, std::type_identity<ipc::LoadModuleWire>());
@@ -276,20 +298,20 @@ TEST_F(Hostile, ControlFieldsOfARunningSession) {
 TEST_F(Hostile, ScribblingOverTheWholeCommandSegment) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 20; ++round) {
-    const auto session = Join();
-    auto* bytes = reinterpret_cast<std::uint64_t*>(&session->commands());
+    RawClient client = Join();
+    auto* bytes = reinterpret_cast<std::uint64_t*>(&client.commands());
     for (int i = 0; i < 20'000; ++i) {
       reinterpret_cast<std::atomic<std::uint64_t>*>(
           bytes)[random() % (sizeof(ipc::CommandSegment) / 8)]
           .store(random());
-      if (i % 1000 == 0) session->Ring();
+      if (i % 1000 == 0) client.Ring();
     }
   }
 }
 
 TEST_F(Hostile, RecordsThatChangeWhileTheyAreRead) {
-  const auto session = Join();
-  ipc::Granule* granules = session->commands().granules;
+  RawClient client = Join();
+  ipc::Granule* granules = client.commands().granules;
   std::jthread scribbler([granules](const std::stop_token& stop) {
     std::mt19937_64 random(3);
     while (!stop.stop_requested()) {
@@ -298,8 +320,8 @@ TEST_F(Hostile, RecordsThatChangeWhileTheyAreRead) {
     }
   });
   for (int i = 0; i < 2000; ++i) {
-    session->Publish(session->Fill(4096));
-    session->Ring();
+    client.Publish(FillOf(0, client.base(), 4096, 0));
+    client.Ring();
   }
   std::this_thread::sleep_for(20ms);
 }
@@ -307,71 +329,72 @@ TEST_F(Hostile, RecordsThatChangeWhileTheyAreRead) {
 TEST_F(Hostile, LiesAboutCredit) {
   for (const std::uint64_t lie :
        {~std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{100'000}}) {
-    const auto session = Join();
-    session->commands().completions_taken.store(lie);
-    session->commands().waiting.store(~0u);
-    for (int i = 0; i < 2000; ++i) session->Publish(session->Plain(ipc::Op::kMark, 0));
-    session->Ring();
+    RawClient client = Join();
+    client.commands().completions_taken.store(lie);
+    client.commands().waiting.store(~0u);
+    for (int i = 0; i < 2000; ++i) client.Publish(PlainOf(ipc::Op::kMark, 0));
+    client.Ring();
     std::this_thread::sleep_for(5ms);
   }
 }
 
 TEST_F(Hostile, SharedMemoryCannotBeShrunkGrownOrForged) {
-  const auto session = Join();
-  for (const int fd : {session->commands_fd(), session->completions_fd(), session->arena_fd()}) {
+  RawClient client = Join();
+  for (const int fd : {client.commands_fd(), client.completions_fd(), client.arena_fd(0)}) {
     EXPECT_NE(::ftruncate(fd, 0), 0);
     EXPECT_NE(::ftruncate(fd, 1 << 30), 0);
   }
-  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, session->completions_fd(), 0),
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, client.completions_fd(), 0),
             MAP_FAILED);
   const char byte = 1;
-  EXPECT_LT(::pwrite(session->completions_fd(), &byte, 1, 0), 0);
+  EXPECT_LT(::pwrite(client.completions_fd(), &byte, 1, 0), 0);
 }
 
 TEST_F(Hostile, HolesInSharedMemory) {
-  const auto session = Join();
+  RawClient client = Join();
   for (int i = 0; i < 50; ++i) {
-    session->Publish(session->Copy(ipc::Op::kCopyToDevice, 1u << 20));
-    session->Ring();
-    (void)::fallocate(session->arena_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20);
-    (void)::fallocate(session->commands_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+    client.Publish(CopyOf(ipc::Op::kCopyToDevice, {.address = client.base(), .bytes = 1u << 20}));
+    client.Ring();
+    (void)::fallocate(client.arena_fd(0), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20);
+    (void)::fallocate(client.commands_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                       ipc::kCommandSegmentBytes);
   }
 }
 
 TEST_F(Hostile, ModulesThatAreNotSealedMemory) {
-  const auto session = Join(false);
+  RawClient client = Join(false);
   const int unsealed = ::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(::ftruncate(unsealed, 4096), 0);
   const int file = ::open(GPUSHARED_SYSTEM_KERNELS, O_RDONLY | O_CLOEXEC);
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
-  for (const int fd : {unsealed, file, pipe_ends[0], session->doorbell()}) {
-    const auto victim = Join(false);
-    ASSERT_TRUE(victim->Send(ipc::LoadModule{.module = 1, .bytes = 4096}, {&fd, 1}).ok());
-    EXPECT_NE(Ending(*victim, 20s), "");
+  for (const int fd : {unsealed, file, pipe_ends[0], client.doorbell()}) {
+    RawClient victim = Join(false);
+    ASSERT_TRUE(victim.Send(ipc::LoadModule{.module = 1, .bytes = 4096}, {&fd, 1}).ok());
+    EXPECT_NE(Ending(victim, 20s), "");
   }
   for (const int fd : {unsealed, file, pipe_ends[0], pipe_ends[1]}) ::close(fd);
 }
 
 TEST_F(Hostile, ModulesThatDoNotParse) {
-  const auto session = Join();
+  RawClient client = Join();
   std::mt19937_64 random(11);
-  std::vector<std::byte> image = image_;
+  const std::string image = image_;
   for (int i = 0; i < 200; ++i) {
-    std::vector<std::byte> broken = image;
+    std::string broken = image;
     for (int bytes = 0; bytes < 8; ++bytes)
-      broken[random() % broken.size()] = static_cast<std::byte>(random());
+      broken[random() % broken.size()] = static_cast<char>(random());
     if (i % 3 == 0) broken.resize(random() % broken.size() + 1);
-    const Status status = session->LoadModule(static_cast<std::uint32_t>(1 + i % 500), broken);
+    const Status status =
+        client.LoadModule(static_cast<std::uint32_t>(1 + i % 500), broken).status();
     EXPECT_TRUE(status.ok() || !status.message().empty());
   }
 }
 
 TEST_F(Hostile, FloodOfRequestsWithoutReadingAnswers) {
-  const auto session = Join();
+  RawClient client = Join();
   for (int i = 0; i < 200'000; ++i) {
-    if (!ipc::SendMessage(session->socket(), 1, ipc::DescribeError{0},
+    if (!ipc::SendMessage(client.socket(), 1, ipc::DescribeError{0},
                           std::chrono::steady_clock::now() + 20ms)
              .ok())
       break;
@@ -379,11 +402,11 @@ TEST_F(Hostile, FloodOfRequestsWithoutReadingAnswers) {
 }
 
 TEST_F(Hostile, FloodOfCommandsLeavesTheNeighbourItsTurn) {
-  const auto session = Join();
+  RawClient client = Join();
   std::jthread flood([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      session->Publish(session->Fill(64));
-      session->Ring();
+      client.Publish(FillOf(0, client.base(), 64, 0));
+      client.Ring();
     }
   });
   unsigned value = 0;
@@ -395,24 +418,24 @@ TEST_F(Hostile, FloodOfCommandsLeavesTheNeighbourItsTurn) {
 }
 
 TEST_F(Hostile, DoorbellAbuse) {
-  const auto session = Join();
+  RawClient client = Join();
   const std::uint64_t most = ~std::uint64_t{0} - 1;
   for (int i = 0; i < 1000; ++i) {
     std::uint64_t drained = 0;
-    (void)!::write(session->doorbell(), &most, sizeof most);
-    (void)!::read(session->doorbell(), &drained, sizeof drained);
+    (void)!::write(client.doorbell(), &most, sizeof most);
+    (void)!::read(client.doorbell(), &drained, sizeof drained);
   }
-  session->Publish(session->Fill(64));
-  session->Ring();
-  EXPECT_TRUE(session->WaitUntil(1, 20s))
+  client.Publish(FillOf(0, client.base(), 64, 0));
+  client.Ring();
+  EXPECT_TRUE(client.AwaitFinished(0, 1, 20s))
       << "a client that reads its own doorbell harms at most itself";
 }
 
 TEST_F(Hostile, HalfFramesAndGarbageOnTheSocket) {
   for (const char* text : {"GET / HTTP/1.1\r\n\r\n", "\x47\x47\x53\x31", ""}) {
-    RawSession session;
-    ASSERT_TRUE(session.Connect(server_->socket()).ok());
-    (void)!::write(session.socket(), text, std::strlen(text));
+    Result<RawClient> client = RawClient::Connect(server_->socket());
+    ASSERT_TRUE(client.ok());
+    (void)!::write(client->socket(), text, std::strlen(text));
   }
 }
 

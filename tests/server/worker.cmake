@@ -2,9 +2,8 @@
 if(TARGET gpushared::worker)
   add_library(gpushared_worker_harness STATIC
     ${PROJECT_SOURCE_DIR}/tests/server/worker_harness.cpp
-    ${PROJECT_SOURCE_DIR}/tests/support/raw_client.cpp
     ${PROJECT_SOURCE_DIR}/tests/support/step_device.cpp)
-  target_link_libraries(gpushared_worker_harness PUBLIC gpushared::worker gpushared::ipc GTest::gtest)
+  target_link_libraries(gpushared_worker_harness PUBLIC gpushared::worker gpushared::raw_client GTest::gtest)
   gpushared_target_defaults(gpushared_worker_harness)
 
   gpushared_test(worker_streams_test SOURCES worker_streams_test.cpp

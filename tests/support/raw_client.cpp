@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/raw_client.h"
 
+#include <algorithm>
 #include <cstring>
-#include <string>
+#include <iterator>
 #include <utility>
 
 #include "ipc/doorbell.h"
@@ -10,20 +11,94 @@
 
 namespace gpushared::testing {
 
+// ---- records
+
 namespace {
 
-constexpr std::chrono::milliseconds kSlice(50);
-constexpr std::chrono::seconds kPatience(30);
-
-Result<ipc::SharedSegment> MapSegment(ipc::UniqueFd fd, std::size_t bytes,
-                                      ipc::SharedSegment::Access access) {
-  return ipc::SharedSegment::Map(std::move(fd), {.bytes = bytes, .access = access});
+template <typename Record>
+Record RecordOf(ipc::Op op, std::uint32_t stream) {
+  Record record;
+  record.header.op = static_cast<std::uint8_t>(op);
+  record.stream = stream;
+  return record;
 }
 
 }  // namespace
 
-Result<ipc::Frame> RawClient::NextFrame() {
-  return ipc::ReceiveFrame(socket_.get(), ipc::ServerFrameRules, Soon());
+ipc::LaunchRecord LaunchOf(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
+                           Blocks blocks, std::size_t parameter_bytes) {
+  auto record = RecordOf<ipc::LaunchRecord>(ipc::Op::kLaunch, stream);
+  record.module = module;
+  record.kernel = kernel;
+  record.grid[0] = blocks.x;
+  record.grid[1] = record.grid[2] = 1;
+  record.block[0] = record.block[1] = record.block[2] = 1;
+  record.parameter_bytes = static_cast<std::uint16_t>(parameter_bytes);
+  return record;
+}
+
+ipc::CopyRecord CopyOf(ipc::Op op, const CopyOptions& options) {
+  auto record = RecordOf<ipc::CopyRecord>(op, options.stream);
+  record.arena = options.arena;
+  record.arena_offset = options.offset;
+  record.device_address = options.address;
+  record.width_bytes = record.arena_pitch_bytes = options.bytes;
+  record.device_pitch_bytes = options.bytes;
+  record.height = 1;
+  return record;
+}
+
+ipc::FillRecord FillOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
+                       std::uint32_t value) {
+  auto record = RecordOf<ipc::FillRecord>(ipc::Op::kFill, stream);
+  record.destination = address;
+  record.width_bytes = record.pitch_bytes = bytes;
+  record.height = 1;
+  record.value = value;
+  record.element_bytes = 1;
+  return record;
+}
+
+ipc::WaitForRecord WaitForOf(std::uint32_t stream, std::uint32_t wait_stream,
+                             Sequence wait_sequence) {
+  auto record = RecordOf<ipc::WaitForRecord>(ipc::Op::kWaitFor, stream);
+  record.wait_stream = wait_stream;
+  record.wait_sequence = wait_sequence;
+  return record;
+}
+
+ipc::PlainRecord PlainOf(ipc::Op op, std::uint32_t stream) {
+  return RecordOf<ipc::PlainRecord>(op, stream);
+}
+
+std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view name) {
+  const auto found = std::ranges::find(module.kernels, name, &ipc::KernelDescription::name);
+  return found == module.kernels.end() ? ~std::uint32_t{0}
+                                       : static_cast<std::uint32_t>(found - module.kernels.begin());
+}
+
+std::vector<std::byte> ParametersAt(std::uint64_t address, std::size_t bytes) {
+  std::vector<std::byte> parameters(std::max(bytes, sizeof address));
+  std::memcpy(parameters.data(), &address, sizeof address);
+  return parameters;
+}
+
+// ---- the control socket
+
+Result<RawClient> RawClient::Connect(const std::string& path) {
+  Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path, Soon());
+  if (!socket.ok()) return socket.status();
+  return RawClient(*std::move(socket));
+}
+
+Status RawClient::Join(const ipc::Hello& hello) {
+  if (Status sent = Send(hello); !sent.ok()) return sent;
+  return AwaitWelcome();
+}
+
+Result<ipc::Frame> RawClient::NextFrame(std::chrono::milliseconds limit) {
+  return ipc::ReceiveFrame(socket(), ipc::ServerFrameRules,
+                           std::chrono::steady_clock::now() + limit);
 }
 
 Status RawClient::AwaitEnd() {
@@ -41,27 +116,25 @@ Status RawClient::AwaitEnd() {
 }
 
 Status RawClient::AwaitWelcome() {
-  Result<ipc::Frame> frame = NextFrame();
-  if (!frame.ok()) return frame.status();
-  Result<ipc::Welcome> welcome = ipc::DecodeReply<ipc::Welcome>(*frame);
+  std::vector<ipc::UniqueFd> fds;
+  Result<ipc::Welcome> welcome = Receive<ipc::Welcome>(&fds);
   if (!welcome.ok()) return welcome.status();
-  welcome_ = *welcome;
+  welcome_ = *std::move(welcome);
   using Access = ipc::SharedSegment::Access;
-  auto commands =
-      MapSegment(std::move(frame->fds[0]), ipc::kCommandSegmentBytes, Access::kReadWrite);
-  auto completions =
-      MapSegment(std::move(frame->fds[1]), ipc::kCompletionSegmentBytes, Access::kReadOnly);
-  auto page = MapSegment(std::move(frame->fds[2]), ipc::kWorkerPageBytes, Access::kReadOnly);
-  for (const auto* segment : {&commands, &completions, &page}) {
-    if (!segment->ok()) return segment->status();
+  struct Part {
+    ipc::SharedSegment& segment;
+    std::size_t bytes;
+    Access access;
+  } const parts[] = {{commands_, ipc::kCommandSegmentBytes, Access::kReadWrite},
+                     {completions_, ipc::kCompletionSegmentBytes, Access::kReadOnly},
+                     {page_, ipc::kWorkerPageBytes, Access::kReadOnly}};
+  for (std::size_t i = 0; i < std::size(parts); ++i) {
+    auto mapped = ipc::SharedSegment::Map(std::move(fds.at(i)),
+                                          {.bytes = parts[i].bytes, .access = parts[i].access});
+    if (!mapped.ok()) return mapped.status();
+    parts[i].segment = *std::move(mapped);
   }
-  commands_ = *std::move(commands);
-  completions_ = *std::move(completions);
-  page_ = *std::move(page);
-  commands_.CloseFd();
-  completions_.CloseFd();
-  page_.CloseFd();
-  doorbell_ = std::move(frame->fds[3]);
+  doorbell_ = std::move(fds.at(3));
   auto& in = commands_.As<ipc::CommandSegment>();
   auto& out = completions_.As<ipc::CompletionSegment>();
   ring_.emplace(in.granules, out.granules_taken);
@@ -88,10 +161,10 @@ Result<std::uint32_t> RawClient::AddArena(std::uint64_t bytes) {
   std::vector<ipc::UniqueFd> fds;
   Result<ipc::ArenaAdded> answer = Ask<ipc::ArenaAdded>(ipc::AddArena{.bytes = bytes}, {}, &fds);
   if (!answer.ok()) return answer.status();
-  auto arena =
-      MapSegment(std::move(fds.front()), answer->bytes, ipc::SharedSegment::Access::kReadWrite);
+  auto arena = ipc::SharedSegment::Map(
+      std::move(fds.front()),
+      {.bytes = answer->bytes, .access = ipc::SharedSegment::Access::kReadWrite});
   if (!arena.ok()) return arena.status();
-  arena->CloseFd();
   arenas_[answer->arena] = *std::move(arena);
   return answer->arena;
 }
@@ -102,88 +175,41 @@ void RawClient::Ring() { ipc::ClientDoorbell(page_.As<ipc::WorkerPage>(), doorbe
 
 Sequence RawClient::Launch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
                            Blocks blocks, std::span<const std::byte> parameters) {
-  ipc::LaunchRecord record;
-  record.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunch);
-  record.stream = stream;
-  record.module = module;
-  record.kernel = kernel;
-  record.grid[0] = blocks.x;
-  record.grid[1] = record.grid[2] = 1;
-  record.block[0] = record.block[1] = record.block[2] = 1;
-  record.parameter_bytes = static_cast<std::uint16_t>(parameters.size());
-  return PublishAndRing(Publish(record, parameters));
+  return PublishAndRing(LaunchOf(stream, module, kernel, blocks, parameters.size()), parameters);
 }
 
 Sequence RawClient::CopyToDevice(std::uint32_t stream, std::uint32_t arena, std::uint32_t offset,
                                  std::uint64_t address, std::uint32_t bytes) {
-  ipc::CopyRecord record;
-  record.header.op = static_cast<std::uint8_t>(ipc::Op::kCopyToDevice);
-  record.stream = stream;
-  record.arena = arena;
-  record.arena_offset = offset;
-  record.device_address = address;
-  record.width_bytes = record.arena_pitch_bytes = bytes;
-  record.device_pitch_bytes = bytes;
-  record.height = 1;
-  return PublishAndRing(Publish(record));
+  return PublishAndRing(CopyOf(ipc::Op::kCopyToDevice, {stream, arena, offset, address, bytes}));
 }
 
 Sequence RawClient::CopyToHost(std::uint32_t stream, std::uint32_t arena, std::uint32_t offset,
                                std::uint64_t address, std::uint32_t bytes) {
-  ipc::CopyRecord record;
-  record.header.op = static_cast<std::uint8_t>(ipc::Op::kCopyToHost);
-  record.stream = stream;
-  record.arena = arena;
-  record.arena_offset = offset;
-  record.device_address = address;
-  record.width_bytes = record.arena_pitch_bytes = bytes;
-  record.device_pitch_bytes = bytes;
-  record.height = 1;
-  return PublishAndRing(Publish(record));
+  return PublishAndRing(CopyOf(ipc::Op::kCopyToHost, {stream, arena, offset, address, bytes}));
 }
 
 Sequence RawClient::Fill(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
                          std::uint32_t value) {
-  ipc::FillRecord record;
-  record.header.op = static_cast<std::uint8_t>(ipc::Op::kFill);
-  record.stream = stream;
-  record.destination = address;
-  record.width_bytes = record.pitch_bytes = bytes;
-  record.height = 1;
-  record.value = value;
-  record.element_bytes = 1;
-  return PublishAndRing(Publish(record));
+  return PublishAndRing(FillOf(stream, address, bytes, value));
 }
 
 Sequence RawClient::WaitFor(std::uint32_t stream, std::uint32_t wait_stream,
                             Sequence wait_sequence) {
-  ipc::WaitForRecord record;
-  record.header.op = static_cast<std::uint8_t>(ipc::Op::kWaitFor);
-  record.stream = stream;
-  record.wait_stream = wait_stream;
-  record.wait_sequence = wait_sequence;
-  return PublishAndRing(Publish(record));
-}
-
-Sequence RawClient::Plain(ipc::Op op, std::uint32_t stream) {
-  ipc::PlainRecord record;
-  record.header.op = static_cast<std::uint8_t>(op);
-  record.stream = stream;
-  return PublishAndRing(Publish(record));
+  return PublishAndRing(WaitForOf(stream, wait_stream, wait_sequence));
 }
 
 // ---- what came of them
 
-bool RawClient::AwaitFinished(std::uint32_t stream, Sequence sequence) {
+template <typename Holds>
+bool RawClient::Await(Holds holds, std::chrono::milliseconds limit) const {
   ipc::CompletionWaiter waiter(completions_.As<ipc::CompletionSegment>().event,
                                commands_.As<ipc::CommandSegment>().waiting);
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (std::chrono::steady_clock::now() < end) {
-    const auto outcome = waiter.Wait([&] { return finished(stream) >= sequence; },
-                                     std::chrono::nanoseconds(0), kSlice);
-    if (outcome == ipc::WaitOutcome::kDone) return true;
-  }
-  return false;
+  return waiter.Wait(holds, std::chrono::nanoseconds(0), limit) == ipc::WaitOutcome::kDone;
+}
+
+bool RawClient::AwaitFinished(std::uint32_t stream, Sequence sequence,
+                              std::chrono::milliseconds limit) const {
+  return Await([&] { return finished(stream) >= sequence; }, limit);
 }
 
 std::optional<ipc::CompletionNotice> RawClient::TakeCompletion() {
@@ -196,15 +222,14 @@ std::optional<ipc::CompletionNotice> RawClient::TakeCompletion() {
 }
 
 std::optional<ipc::CompletionNotice> RawClient::NextCompletion() {
-  ipc::CompletionWaiter waiter(completions_.As<ipc::CompletionSegment>().event,
-                               commands_.As<ipc::CommandSegment>().waiting);
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (std::chrono::steady_clock::now() < end) {
-    (void)waiter.Wait([&] { return completion_ring_->HasRecord(); }, std::chrono::nanoseconds(0),
-                      kSlice);
-    if (auto notice = TakeCompletion()) return notice;
-  }
-  return {};
+  std::optional<ipc::CompletionNotice> notice;
+  (void)Await(
+      [&] {
+        if (!notice) notice = TakeCompletion();
+        return notice.has_value();
+      },
+      kPatience);
+  return notice;
 }
 
 }  // namespace gpushared::testing

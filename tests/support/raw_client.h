@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of a worker that speaks the protocol by hand over a socket it is given: several
-// streams, no broker, no client library.
+// A client that speaks the protocol by hand, with the broker or straight with a worker, for
+// tests that must do what the client library never would: die between two bytes, or lie.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
 #define GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "ipc/tag_ring.h"
 #include "ipc/unique_fd.h"
 #include "ipc/unix_socket.h"
+#include "ipc/wire/command.h"
 #include "ipc/wire/completion.h"
 #include "ipc/wire/control.h"
 
@@ -33,36 +35,72 @@ struct Blocks {
   std::uint32_t x = 1;
 };
 
-// Thread-compatible. All waits end after 30 s, with false, an empty value or kTimedOut.
+// ---- records that a server accepts, for the client to send or for tests to spoil
+
+ipc::LaunchRecord LaunchOf(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
+                           Blocks blocks, std::size_t parameter_bytes);
+struct CopyOptions {
+  std::uint32_t stream = 0;
+  std::uint32_t arena = 0, offset = 0;
+  std::uint64_t address = 0;
+  std::uint32_t bytes = 0;
+};
+// kCopyToDevice or kCopyToHost.
+ipc::CopyRecord CopyOf(ipc::Op op, const CopyOptions& options);
+ipc::FillRecord FillOf(std::uint32_t stream, std::uint64_t address, std::uint64_t bytes,
+                       std::uint32_t value);
+ipc::WaitForRecord WaitForOf(std::uint32_t stream, std::uint32_t wait_stream,
+                             Sequence wait_sequence);
+ipc::PlainRecord PlainOf(ipc::Op op, std::uint32_t stream);
+
+// The number of a kernel of a loaded module by its name; an impossible one when it has none.
+std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view name);
+// Launch parameters: an address, then zeros.
+std::vector<std::byte> ParametersAt(std::uint64_t address, std::size_t bytes);
+
+// Thread-compatible. Waits end after kPatience, with false, an empty value or kTimedOut; what
+// the server refuses comes back as its Status.
 class RawClient {
  public:
-  explicit RawClient(ipc::UniqueFd socket) : socket_(std::move(socket)) {}
+  static constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
 
+  explicit RawClient(ipc::UniqueFd socket) : socket_(std::move(socket)) {}
+  // To a broker.
+  static Result<RawClient> Connect(const std::string& path);
+
+  // Says hello and awaits the welcome.
+  Status Join(const ipc::Hello& hello);
   // Receives the welcome and maps what came with it.
   Status AwaitWelcome();
   // The next frame of any type, without asking for anything.
-  Result<ipc::Frame> NextFrame();
+  Result<ipc::Frame> NextFrame(std::chrono::milliseconds limit = kPatience);
   // The code and sentence with which the server ends the session or refuses it; kDisconnected
   // with no text when the socket closes without a word.
   Status AwaitEnd();
 
+  template <typename Request>
+  Status Send(const Request& request, std::span<const int> fds = {}) {
+    return ipc::SendMessage(socket(), ++request_, request, Soon(), fds);
+  }
+  template <typename Answer>
+  Result<Answer> Receive(std::vector<ipc::UniqueFd>* fds = nullptr) {
+    Result<ipc::Frame> frame = NextFrame();
+    if (!frame.ok()) return frame.status();
+    if (fds != nullptr) *fds = std::move(frame->fds);
+    return ipc::DecodeReply<Answer>(*frame);
+  }
   template <typename Answer, typename Request>
   Result<Answer> Ask(const Request& request, std::span<const int> fds = {},
                      std::vector<ipc::UniqueFd>* answer_fds = nullptr) {
-    if (Status status = ipc::SendMessage(socket_.get(), ++request_, request, Soon(), fds);
-        !status.ok()) {
-      return status;
-    }
-    Result<ipc::Frame> frame = NextFrame();
-    if (!frame.ok()) return frame.status();
-    if (answer_fds != nullptr) *answer_fds = std::move(frame->fds);
-    return ipc::DecodeReply<Answer>(*frame);
+    if (Status status = Send(request, fds); !status.ok()) return status;
+    return Receive<Answer>(answer_fds);
   }
   Result<ipc::ModuleLoaded> LoadModule(std::uint32_t number, std::string_view image);
   Result<std::uint64_t> Resize(std::uint64_t bytes);
   // Maps the arena; its number on success.
   Result<std::uint32_t> AddArena(std::uint64_t bytes);
   std::span<std::byte> arena(std::uint32_t number) const { return arenas_[number].bytes(); }
+  int arena_fd(std::uint32_t number) const { return arenas_[number].fd(); }
 
   // ---- commands; each publishes one record, rings, and returns its sequence (0: ring full)
   Sequence Launch(std::uint32_t stream, std::uint32_t module, std::uint32_t kernel,
@@ -77,7 +115,7 @@ class RawClient {
   Sequence Mark(std::uint32_t stream) { return Plain(ipc::Op::kMark, stream); }
   Sequence CreateStream(std::uint32_t stream) { return Plain(ipc::Op::kCreateStream, stream); }
   Sequence DestroyStream(std::uint32_t stream) { return Plain(ipc::Op::kDestroyStream, stream); }
-  Sequence Plain(ipc::Op op, std::uint32_t stream);
+  Sequence Plain(ipc::Op op, std::uint32_t stream) { return PublishAndRing(PlainOf(op, stream)); }
 
   // Publishes without ringing; sequence and tag are set here. Zero when the ring is full.
   template <typename Record>
@@ -87,13 +125,16 @@ class RawClient {
     return ++sequences_[record.stream];
   }
   void Ring();
+  // How many commands were published on a stream, which is the sequence of the last.
+  Sequence published(std::uint32_t stream) const { return sequences_[stream]; }
 
   // ---- what came of them
   Sequence finished(std::uint32_t stream) const {
     return completions_.As<ipc::CompletionSegment>().timeline[stream].load(
         std::memory_order_acquire);
   }
-  bool AwaitFinished(std::uint32_t stream, Sequence sequence);
+  bool AwaitFinished(std::uint32_t stream, Sequence sequence,
+                     std::chrono::milliseconds limit = kPatience) const;
   // The next completion record; empty when none comes in time.
   std::optional<ipc::CompletionNotice> NextCompletion();
   std::optional<ipc::CompletionNotice> TakeCompletion();  // Without waiting.
@@ -101,17 +142,25 @@ class RawClient {
   const ipc::Welcome& welcome() const { return welcome_; }
   std::uint64_t base() const { return welcome_.space_base; }
   int socket() const { return socket_.get(); }
+  int doorbell() const { return doorbell_.get(); }
   void CloseSocket() { socket_.Reset(); }
   ipc::CommandSegment& commands() const { return commands_.As<ipc::CommandSegment>(); }
+  int commands_fd() const { return commands_.fd(); }
+  int completions_fd() const { return completions_.fd(); }
+  // Where the next record begins in the command ring.
+  std::uint64_t ring_position() const { return ring_->position(); }
 
  private:
-  static ipc::Deadline Soon() {
-    return std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  }
-  Sequence PublishAndRing(Sequence sequence) {
+  static ipc::Deadline Soon() { return std::chrono::steady_clock::now() + kPatience; }
+  template <typename Record>
+  Sequence PublishAndRing(const Record& record, std::span<const std::byte> tail = {}) {
+    const Sequence sequence = Publish(record, tail);
     Ring();
     return sequence;
   }
+  // Calls `holds` until it is true, asleep between completions.
+  template <typename Holds>
+  bool Await(Holds holds, std::chrono::milliseconds limit) const;
 
   ipc::UniqueFd socket_, doorbell_;
   std::uint32_t request_ = 0;

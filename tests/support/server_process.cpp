@@ -18,13 +18,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/read_file.h"
+
 namespace gpushared::testing {
 namespace {
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 int ExitCode(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
@@ -71,7 +68,7 @@ ProgramOutcome RunProgram(const std::vector<std::string>& command) {
   const pid_t pid = StartProgram(command, log);
   int status = 0;
   ::waitpid(pid, &status, 0);
-  ProgramOutcome outcome{ExitCode(status), ReadAll(log)};
+  ProgramOutcome outcome{ExitCode(status), ReadFile(log)};
   std::filesystem::remove_all(folder);
   return outcome;
 }
@@ -107,7 +104,7 @@ std::vector<pid_t> ServerProcess::workers() const {
   return pids;
 }
 
-std::string ServerProcess::Log() const { return ReadAll(folder_ + "/log"); }
+std::string ServerProcess::Log() const { return ReadFile(folder_ + "/log"); }
 
 ProgramOutcome ServerProcess::Ctl(std::vector<std::string> arguments) const {
   std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", socket_};
@@ -142,7 +139,7 @@ std::size_t OpenFileDescriptors(pid_t pid) {
 }
 
 std::size_t MemoryMappings(pid_t pid) {
-  const std::string maps = ReadAll("/proc/" + std::to_string(pid) + "/maps");
+  const std::string maps = ReadFile("/proc/" + std::to_string(pid) + "/maps");
   return static_cast<std::size_t>(std::count(maps.begin(), maps.end(), '\n'));
 }
 
