@@ -76,9 +76,8 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   launch.print = &print;
   const std::uint64_t count = block_count == 0 ? grid.Count() - first_block : block_count;
   counts_ = {};
-  return count_instructions
-             ? executor_.RunCounted(launch, first_block, count, stop, kill, &counts_)
-             : executor_.Run(launch, first_block, count, stop, kill);
+  return count_instructions ? executor_.RunCounted(launch, first_block, count, stop, kill, &counts_)
+                            : executor_.Run(launch, first_block, count, stop, kill);
 }
 
 }  // namespace gpushared::testing

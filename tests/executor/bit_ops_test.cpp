@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logic, shifts and bit fields, each bit worked out on its own (PTX ISA, Logic and
+// Shift Instructions; bfe, bfi, bmsk, prmt under Integer Arithmetic and Data Movement).
+#include <string>
+
+#include "tests/executor/op_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+class BitOps : public PerFlavour {
+ protected:
+  void Check(const Form& form) { CheckForm(GetParam(), form); }
+};
+
+template <typename T>
+bool BitAt(T value, u32 at) {
+  return at < sizeof(T) * 8 && (static_cast<u64>(value) >> at & 1) != 0;
+}
+
+TEST_P(BitOps, LogicOfEveryWidth) {
+  const auto check = [&]<typename T>(T, const std::string& type) {
+    const auto binary = [&](const char* opcode, auto f) {
+      Check({opcode + ("." + type), type, {type, type}, Scalar<T, T>([f](T a, T b) {
+               T result = 0;
+               for (u32 i = 0; i < sizeof(T) * 8; ++i) {
+                 result = static_cast<T>(result | T{f(BitAt(a, i), BitAt(b, i))} << i);
+               }
+               return result;
+             })});
+    };
+    binary("and", [](bool a, bool b) { return a && b; });
+    binary("or", [](bool a, bool b) { return a || b; });
+    binary("xor", [](bool a, bool b) { return a != b; });
+    Check(
+        {"not." + type, type, {type}, Scalar<T>([](T a) { return static_cast<T>(-1 - s64(a)); })});
+    Check({"cnot." + type, type, {type}, Scalar<T>([](T a) { return static_cast<T>(a == 0); })});
+  };
+  check(u16{}, "b16");
+  check(u32{}, "b32");
+  check(u64{}, "b64");
+}
+
+TEST_P(BitOps, LogicOfPredicates) {
+  const auto binary = [&](const char* opcode, auto f) {
+    Check({opcode, "pred", {"pred", "pred"}, Scalar<u8, u8>([f](u8 a, u8 b) {
+             return static_cast<u8>(f(a != 0, b != 0));
+           })});
+  };
+  binary("and.pred", [](bool a, bool b) { return a && b; });
+  binary("or.pred", [](bool a, bool b) { return a || b; });
+  binary("xor.pred", [](bool a, bool b) { return a != b; });
+  Check({"not.pred", "pred", {"pred"}, Scalar<u8>([](u8 a) { return static_cast<u8>(a == 0); })});
+  Check({"mov.pred", "pred", {"pred"}, Scalar<u8>([](u8 a) { return a; })});
+  Check({"and.pred with an inverted source",
+         "pred",
+         {"pred", "pred"},
+         Scalar<u8, u8>([](u8 a, u8 b) { return static_cast<u8>(a == 0 && b != 0); }),
+         {},
+         "$g not.pred $d, $a;\n$g and.pred $d, $d, $b;"});
+}
+
+// Amounts at or above the width shift everything out (PTX ISA, shl and shr: clamped).
+TEST_P(BitOps, ShiftsBeyondTheWidth) {
+  const auto check = [&]<typename T>(T, const std::string& letter) {
+    const std::string type = letter + std::to_string(sizeof(T) * 8);
+    constexpr u32 bits = sizeof(T) * 8;
+    if (letter == "b") {
+      Check({"shl." + type, type, {type, "u32"}, Scalar<T, u32>([](T a, u32 n) {
+               T result = 0;
+               for (u32 i = n; i < bits && n < bits; ++i) {
+                 result = static_cast<T>(result | T{BitAt(a, i - n)} << i);
+               }
+               return result;
+             })});
+    }
+    Check({"shr." + type, type, {type, "u32"}, Scalar<T, u32>([](T a, u32 n) {
+             u64 result = 0;
+             for (u32 i = 0; i < bits; ++i) {
+               const bool sign = std::is_signed_v<T> && a < 0;
+               const bool bit = u64{i} + n < bits ? BitAt(a, i + n) : sign;
+               result |= u64{bit} << i;
+             }
+             return static_cast<T>(result);
+           })});
+  };
+  check(u16{}, "b");
+  check(u32{}, "b");
+  check(u64{}, "b");
+  check(u16{}, "u");
+  check(u32{}, "u");
+  check(u64{}, "u");
+  check(s16{}, "s");
+  check(s32{}, "s");
+  check(s64{}, "s");
+}
+
+TEST_P(BitOps, FunnelShiftsWrapAndClamp) {
+  for (const bool left : {true, false}) {
+    for (const bool wraps : {true, false}) {
+      const auto shift = [=](u32 low, u32 high, u32 amount) {
+        const u32 n = wraps ? amount % 32 : std::min(amount, 32u);
+        u32 result = 0;
+        for (u32 i = 0; i < 32; ++i) {
+          // Bit i of the result in the 64-bit value {high, low}.
+          const u32 at = left ? 32 + i - n : i + n;
+          result |= u32{at < 32 ? BitAt(low, at) : BitAt(high, at - 32)} << i;
+        }
+        return result;
+      };
+      Check({std::string("shf.") + (left ? "l." : "r.") + (wraps ? "wrap" : "clamp") + ".b32",
+             "b32",
+             {"b32", "b32", "u32"},
+             Scalar<u32, u32, u32>(shift)});
+    }
+  }
+}
+
+TEST_P(BitOps, CountsOfBits) {
+  const auto check = [&]<typename T>(T, const std::string& width) {
+    constexpr u32 bits = sizeof(T) * 8;
+    Check({"popc.b" + width, "u32", {"b" + width}, Scalar<T>([](T a) {
+             u32 count = 0;
+             for (u32 i = 0; i < bits; ++i) count += BitAt(a, i);
+             return count;
+           })});
+    Check({"clz.b" + width, "u32", {"b" + width}, Scalar<T>([](T a) {
+             u32 count = 0;
+             while (count < bits && !BitAt(a, bits - 1 - count)) ++count;
+             return count;
+           })});
+    Check({"brev.b" + width, "b" + width, {"b" + width}, Scalar<T>([](T a) {
+             T result = 0;
+             for (u32 i = 0; i < bits; ++i) result |= T{BitAt(a, i)} << (bits - 1 - i);
+             return result;
+           })});
+  };
+  check(u32{}, "32");
+  check(u64{}, "64");
+}
+
+// bfind: the highest bit that differs from the sign (of unsigned numbers: from 0).
+TEST_P(BitOps, HighestBit) {
+  const auto check = [&]<typename T>(T, const std::string& type) {
+    constexpr u32 bits = sizeof(T) * 8;
+    const auto find = [](T a) {
+      const bool sign = std::is_signed_v<T> && a < 0;
+      for (u32 i = bits; i-- > 0;) {
+        if (BitAt(a, i) != sign) return i;
+      }
+      return 0xffffffffu;
+    };
+    Check({"bfind." + type, "u32", {type}, Scalar<T>(find)});
+    Check({"bfind.shiftamt." + type, "u32", {type}, Scalar<T>([find](T a) {
+             const u32 at = find(a);
+             return at == 0xffffffffu ? at : bits - 1 - at;
+           })});
+  };
+  check(u32{}, "u32");
+  check(s32{}, "s32");
+  check(u64{}, "u64");
+  check(s64{}, "s64");
+}
+
+// bfe and bfi as the loops that PTX ISA gives as their semantics; positions and lengths
+// are taken modulo 256.
+TEST_P(BitOps, FieldsAreExtractedAndInserted) {
+  const auto extract = [&]<typename T>(T, const std::string& type) {
+    constexpr u32 msb = sizeof(T) * 8 - 1;
+    Check({"bfe." + type, type, {type, "u32", "u32"}, Scalar<T, u32, u32>([](T a, u32 b, u32 c) {
+             const u32 position = b & 0xff, length = c & 0xff;
+             const bool sign = std::is_signed_v<T> && length != 0 &&
+                               BitAt(a, position + length - 1 < msb ? position + length - 1 : msb);
+             u64 result = 0;
+             for (u32 i = 0; i <= msb; ++i) {
+               const bool bit = i < length && position + i <= msb ? BitAt(a, position + i) : sign;
+               result |= u64{bit} << i;
+             }
+             return static_cast<T>(result);
+           })});
+  };
+  extract(u32{}, "u32");
+  extract(s32{}, "s32");
+  extract(u64{}, "u64");
+  extract(s64{}, "s64");
+  const auto insert = [&]<typename T>(T, const std::string& type) {
+    constexpr u32 bits = sizeof(T) * 8;
+    Check({"bfi." + type,
+           type,
+           {type, type, "u32", "u32"},
+           Scalar<T, T, u32, u32>([](T field, T base, u32 c, u32 d) {
+             const u32 position = c & 0xff, length = d & 0xff;
+             T result = base;
+             for (u32 i = 0; i < length && position + i < bits; ++i) {
+               const T mask = T{1} << (position + i);
+               result = BitAt(field, i) ? result | mask : result & ~mask;
+             }
+             return result;
+           })});
+  };
+  insert(u32{}, "b32");
+  insert(u64{}, "b64");
+}
+
+TEST_P(BitOps, MasksOfPositionAndWidth) {
+  for (const bool wraps : {true, false}) {
+    Check({std::string("bmsk.") + (wraps ? "wrap" : "clamp") + ".b32",
+           "b32",
+           {"b32", "b32"},
+           Scalar<u32, u32>([wraps](u32 a, u32 b) {
+             const u64 position = wraps ? a & 31 : a, width = wraps ? b & 31 : b;
+             u32 result = 0;
+             for (u32 i = 0; i < 32; ++i) {
+               result |= u32{i >= position && i < position + width} << i;
+             }
+             return result;
+           })});
+  }
+}
+
+u32 ByteAt(u32 a, u32 b, u32 which) {
+  return (which < 4 ? a >> 8 * which : b >> 8 * (which - 4)) & 0xff;
+}
+
+TEST_P(BitOps, BytesArePermuted) {
+  Check({"prmt.b32", "b32", {"b32", "b32", "b32"}, Scalar<u32, u32, u32>([](u32 a, u32 b, u32 c) {
+           u32 result = 0;
+           for (u32 i = 0; i < 4; ++i) {
+             const u32 selector = c >> (4 * i) & 15;
+             u32 byte = ByteAt(a, b, selector & 7);
+             if ((selector & 8) != 0) byte = (byte & 0x80) != 0 ? 0xff : 0;
+             result |= byte << (8 * i);
+           }
+           return result;
+         })});
+  // The tables of PTX ISA, prmt: source bytes of d.b3 d.b2 d.b1 d.b0 by ctl[1:0].
+  const struct {
+    const char* mode;
+    u32 bytes[4];
+  } kModes[] = {
+      {"f4e", {0x3210, 0x4321, 0x5432, 0x6543}}, {"b4e", {0x5670, 0x6701, 0x7012, 0x0123}},
+      {"rc8", {0x0000, 0x1111, 0x2222, 0x3333}}, {"ecl", {0x3210, 0x3211, 0x3222, 0x3333}},
+      {"ecr", {0x0000, 0x1110, 0x2210, 0x3210}}, {"rc16", {0x1010, 0x3232, 0x1010, 0x3232}},
+  };
+  for (const auto& mode : kModes) {
+    Check({std::string("prmt.b32.") + mode.mode,
+           "b32",
+           {"b32", "b32", "b32"},
+           Scalar<u32, u32, u32>([mode](u32 a, u32 b, u32 c) {
+             u32 result = 0;
+             for (u32 i = 0; i < 4; ++i) {
+               result |= ByteAt(a, b, mode.bytes[c & 3] >> (4 * i) & 15) << (8 * i);
+             }
+             return result;
+           })});
+  }
+}
+
+TEST_P(BitOps, EveryTableOfThreeInputLogic) {
+  for (u32 table = 0; table < 256; ++table) {
+    Check({"lop3.b32",
+           "b32",
+           {"b32", "b32", "b32"},
+           Scalar<u32, u32, u32>([table](u32 a, u32 b, u32 c) {
+             u32 result = 0;
+             for (u32 i = 0; i < 32; ++i) {
+               const u32 row = u32{BitAt(a, i)} * 4 + u32{BitAt(b, i)} * 2 + u32{BitAt(c, i)};
+               result |= (table >> row & 1) << i;
+             }
+             return result;
+           }),
+           ", " + std::to_string(table)});
+    if (HasFailure()) break;
+  }
+}
+
+// mov packs and unpacks vectors, the first element in the lowest bits.
+TEST_P(BitOps, VectorsArePackedAndUnpacked) {
+  Check({"mov.b32 from {b16, b16}",
+         "b32",
+         {"b16", "b16"},
+         Scalar<u16, u16>([](u16 a, u16 b) { return u32{b} << 16 | a; }),
+         {},
+         "$g mov.b32 $d, {$a, $b};"});
+  Check({"mov.b64 from {b32, b32}",
+         "b64",
+         {"b32", "b32"},
+         Scalar<u32, u32>([](u32 a, u32 b) { return u64{b} << 32 | a; }),
+         {},
+         "$g mov.b64 $d, {$a, $b};"});
+  Check({"mov.b64 from four",
+         "b64",
+         {"b16", "b16", "b16", "b16"},
+         [](const Inputs& in) {
+           u64 result = 0;
+           for (u32 i = 0; i < 4; ++i) result |= (in[i] & 0xffff) << (16 * i);
+           return Outputs{result, 0};
+         },
+         {},
+         "$g mov.b64 $d, {$a, $b, $c, $f};"});
+  Check({"mov.b32 to {b16, b16}",
+         "b16",
+         {"b32"},
+         [](const Inputs& in) {
+           return Outputs{in[0] & 0xffff, in[0] >> 16 & 0xffff};
+         },
+         {},
+         "$g mov.b32 {$d, $e}, $a;",
+         "b16"});
+  Check({"mov.b64 to {b32, b32}",
+         "b32",
+         {"b64"},
+         [](const Inputs& in) {
+           return Outputs{in[0] & 0xffffffff, in[0] >> 32};
+         },
+         {},
+         "$g mov.b64 {$d, $e}, $a;",
+         "b32"});
+  Check({"mov.b64 to {_, b32}",
+         "b32",
+         {"b64"},
+         [](const Inputs& in) {
+           return Outputs{in[0] >> 32, 0};
+         },
+         {},
+         "$g mov.b64 {_, $d}, $a;"});
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(BitOps);
+
+}  // namespace
+}  // namespace gpushared::testing

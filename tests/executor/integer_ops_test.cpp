@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Integer arithmetic against 128-bit references (PTX ISA, Integer Arithmetic
+// Instructions and Extended-Precision Integer Arithmetic Instructions).
+#include <limits>
+#include <string>
+
+#include "tests/executor/op_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+__extension__ using s128 = __int128;
+__extension__ using u128 = unsigned __int128;
+
+class IntegerOps : public PerFlavour {
+ protected:
+  void Check(const Form& form) { CheckForm(GetParam(), form); }
+
+  // Every type T with its PTX name.
+  template <typename F>
+  static void ForEachType(F f) {
+    f(u16{}, "u16");
+    f(s16{}, "s16");
+    f(u32{}, "u32");
+    f(s32{}, "s32");
+    f(u64{}, "u64");
+    f(s64{}, "s64");
+  }
+  template <typename F>
+  void Binary(const char* opcode, F f) {
+    ForEachType([&]<typename T>(T, const std::string& type) {
+      Check({opcode + ("." + type), type, {type, type}, Scalar<T, T>([f](T a, T b) {
+               return static_cast<T>(f(s128{a}, s128{b}));
+             })});
+    });
+  }
+};
+
+TEST_P(IntegerOps, AddSubtractAndMultiplyWrap) {
+  Binary("add", [](s128 a, s128 b) { return a + b; });
+  Binary("sub", [](s128 a, s128 b) { return a - b; });
+  Binary("mul.lo", [](s128 a, s128 b) {
+    return static_cast<s128>(static_cast<u128>(a) * static_cast<u128>(b));
+  });
+  Binary("min", [](s128 a, s128 b) { return a < b ? a : b; });
+  Binary("max", [](s128 a, s128 b) { return a < b ? b : a; });
+}
+
+TEST_P(IntegerOps, HighAndWideProductsKeepEveryBit) {
+  ForEachType([&]<typename T>(T, const std::string& type) {
+    const auto product = [](T a, T b) {
+      return static_cast<u128>(s128{a}) * static_cast<u128>(s128{b});
+    };
+    const auto high = [product](T a, T b) {
+      // Signed products of 64-bit values fill 128 bits; narrower ones shift with sign.
+      return static_cast<T>(static_cast<s128>(product(a, b)) >> (sizeof(T) * 8));
+    };
+    const auto low = [product](T a, T b) { return static_cast<T>(product(a, b)); };
+    Check({"mul.hi." + type, type, {type, type}, Scalar<T, T>(high)});
+    Check({"mad.hi." + type, type, {type, type, type}, Scalar<T, T, T>([high](T a, T b, T c) {
+             return static_cast<T>(s128{high(a, b)} + c);
+           })});
+    Check({"mad.lo." + type, type, {type, type, type}, Scalar<T, T, T>([low](T a, T b, T c) {
+             return static_cast<T>(s128{low(a, b)} + c);
+           })});
+    if constexpr (sizeof(T) < 8) {
+      using W =
+          std::conditional_t<std::is_signed_v<T>, std::conditional_t<sizeof(T) == 2, s32, s64>,
+                             std::conditional_t<sizeof(T) == 2, u32, u64>>;
+      const std::string wide = type.substr(0, 1) + std::to_string(sizeof(W) * 8);
+      Check({"mul.wide." + type, wide, {type, type}, Scalar<T, T>([product](T a, T b) {
+               return static_cast<W>(product(a, b));
+             })});
+      Check(
+          {"mad.wide." + type, wide, {type, type, wide}, Scalar<T, T, W>([product](T a, T b, W c) {
+             return static_cast<W>(static_cast<s128>(product(a, b)) + c);
+           })});
+    }
+  });
+}
+
+// Division by zero is unspecified in PTX; the executor must not trap and gives what
+// the hardware does: all ones, and the dividend as remainder.
+TEST_P(IntegerOps, DivisionAndRemainderNeverTrap) {
+  ForEachType([&]<typename T>(T, const std::string& type) {
+    Check({"div." + type, type, {type, type}, Scalar<T, T>([](T a, T b) {
+             return b == 0 ? static_cast<T>(-1) : static_cast<T>(s128{a} / b);
+           })});
+    Check({"rem." + type, type, {type, type}, Scalar<T, T>([](T a, T b) {
+             return b == 0 ? a : static_cast<T>(s128{a} % b);
+           })});
+  });
+}
+
+TEST_P(IntegerOps, NegationAbsoluteValueAndDifference) {
+  ForEachType([&]<typename T>(T, const std::string& type) {
+    if constexpr (std::is_signed_v<T>) {
+      Check({"neg." + type, type, {type}, Scalar<T>([](T a) { return static_cast<T>(-s128{a}); })});
+      Check({"abs." + type, type, {type}, Scalar<T>([](T a) {
+               return static_cast<T>(a < 0 ? -s128{a} : s128{a});
+             })});
+    }
+    Check({"sad." + type, type, {type, type, type}, Scalar<T, T, T>([](T a, T b, T c) {
+             const s128 difference = s128{a} - b;
+             return static_cast<T>(c + (difference < 0 ? -difference : difference));
+           })});
+  });
+}
+
+TEST_P(IntegerOps, SaturationClampsToSigned32) {
+  const auto clamp = [](s64 value) {
+    return static_cast<s32>(std::min<s64>(std::max<s64>(value, INT32_MIN), INT32_MAX));
+  };
+  Check({"add.sat.s32", "s32", {"s32", "s32"}, Scalar<s32, s32>([=](s32 a, s32 b) {
+           return clamp(s64{a} + b);
+         })});
+  Check({"sub.sat.s32", "s32", {"s32", "s32"}, Scalar<s32, s32>([=](s32 a, s32 b) {
+           return clamp(s64{a} - b);
+         })});
+  Check(
+      {"mad.hi.sat.s32",
+       "s32",
+       {"s32", "s32", "s32"},
+       Scalar<s32, s32, s32>([=](s32 a, s32 b, s32 c) { return clamp((s64{a} * b >> 32) + c); })});
+}
+
+// mul24: the low 24 bits of each operand; .hi is bits 16..47 of the 48-bit product.
+TEST_P(IntegerOps, TwentyFourBitProducts) {
+  const auto check = [&]<typename T>(T, const std::string& type) {
+    const auto low24 = [](T a) {
+      return std::is_signed_v<T> ? s64{static_cast<s32>(static_cast<u32>(a) << 8) >> 8}
+                                 : s64{static_cast<u32>(a) & 0xffffff};
+    };
+    for (const bool high : {false, true}) {
+      const auto product = [=](T a, T b) {
+        return static_cast<T>(low24(a) * low24(b) >> (high ? 16 : 0));
+      };
+      const std::string part = high ? ".hi." : ".lo.";
+      Check({"mul24" + part + type, type, {type, type}, Scalar<T, T>(product)});
+      Check({"mad24" + part + type, type, {type, type, type}, Scalar<T, T, T>([=](T a, T b, T c) {
+               return static_cast<T>(static_cast<u32>(product(a, b)) + static_cast<u32>(c));
+             })});
+    }
+  };
+  check(u32{}, "u32");
+  check(s32{}, "s32");
+}
+
+// Two words as one number: the condition code carries between them.
+TEST_P(IntegerOps, CarryChainsAddAndSubtractWideNumbers) {
+  const auto check = [&]<typename T, typename W>(T, W, const std::string& type) {
+    for (const bool subtract : {false, true}) {
+      const std::string op = subtract ? "sub" : "add";
+      const auto whole = [subtract](const Inputs& in) {
+        constexpr u32 bits = sizeof(T) * 8;
+        const W a = static_cast<W>(static_cast<T>(in[1])) << bits | static_cast<T>(in[0]);
+        const W b = static_cast<W>(static_cast<T>(in[3])) << bits | static_cast<T>(in[2]);
+        const W result = subtract ? a - b : a + b;
+        return Outputs{static_cast<T>(result), static_cast<T>(result >> bits)};
+      };
+      Check({op + " chain " + type,
+             type,
+             {type, type, type, type},
+             whole,
+             {},
+             "$g " + op + ".cc." + type + " $d, $a, $c;\n$g " + op + "c." + type + " $e, $b, $f;",
+             type});
+    }
+    // The carry out of the middle word of three reaches the last: addc.cc both reads and writes.
+    Check({"addc.cc." + type,
+           type,
+           {type, type, type, type},
+           [](const Inputs& in) {
+             constexpr u32 bits = sizeof(T) * 8;
+             const W low = W{static_cast<T>(in[0])} + static_cast<T>(in[1]);
+             const W middle = W{static_cast<T>(in[2])} + static_cast<T>(in[3]) + (low >> bits);
+             return Outputs{static_cast<T>(middle), static_cast<T>(middle >> bits)};
+           },
+           {},
+           "$g add.cc." + type + " $e, $a, $b;\n$g addc.cc." + type + " $d, $c, $f;\n$g addc." +
+               type + " $e, 0, 0;",
+           type});
+    Check({"subc.cc." + type,
+           type,
+           {type, type, type, type},
+           [](const Inputs& in) {
+             const T a = static_cast<T>(in[0]), b = static_cast<T>(in[1]);
+             const s128 middle = s128{static_cast<T>(in[2])} - static_cast<T>(in[3]) - (a < b);
+             return Outputs{static_cast<T>(middle), static_cast<T>(middle < 0 ? -1 : 0)};
+           },
+           {},
+           "$g sub.cc." + type + " $e, $a, $b;\n$g subc.cc." + type + " $d, $c, $f;\n$g subc." +
+               type + " $e, 0, 0;",
+           type});
+  };
+  check(u32{}, u64{}, "u32");
+  check(u64{}, u128{}, "u64");
+}
+
+// mad.lo.cc and madc.hi together are a multiply-add into a two-word number.
+TEST_P(IntegerOps, CarryChainsMultiplyWideNumbers) {
+  const auto check = [&]<typename T, typename W>(T, W, const std::string& type) {
+    Check({"mad chain " + type,
+           type,
+           {type, type, type, type},
+           [](const Inputs& in) {
+             constexpr u32 bits = sizeof(T) * 8;
+             const W product = static_cast<W>(static_cast<T>(in[0])) * static_cast<T>(in[1]);
+             const W sum =
+                 product + (static_cast<W>(static_cast<T>(in[3])) << bits | static_cast<T>(in[2]));
+             return Outputs{static_cast<T>(sum), static_cast<T>(sum >> bits)};
+           },
+           {},
+           "$g mad.lo.cc." + type + " $d, $a, $b, $c;\n$g madc.hi." + type + " $e, $a, $b, $f;",
+           type});
+    Check({"madc.lo.cc." + type,
+           type,
+           {type, type, type, type},
+           [](const Inputs& in) {
+             constexpr u32 bits = sizeof(T) * 8;
+             const T a = static_cast<T>(in[0]), b = static_cast<T>(in[1]),
+                     c = static_cast<T>(in[2]);
+             const W carry = (W{a} + b) >> bits;
+             const W sum = W{static_cast<T>(static_cast<W>(a) * static_cast<T>(in[3]))} + c + carry;
+             return Outputs{static_cast<T>(sum), static_cast<T>(sum >> bits)};
+           },
+           {},
+           "$g add.cc." + type + " $e, $a, $b;\n$g madc.lo.cc." + type +
+               " $d, $a, $f, $c;\n$g addc." + type + " $e, 0, 0;",
+           type});
+  };
+  check(u32{}, u64{}, "u32");
+  check(u64{}, u128{}, "u64");
+}
+
+template <typename A>
+s64 Byte(u32 word, u32 which) {
+  return static_cast<A>(word >> (8 * which));
+}
+
+TEST_P(IntegerOps, DotProductsOfPackedBytes) {
+  const auto check = [&]<typename A, typename B>(A, B, const std::string& types) {
+    using A16 = std::conditional_t<std::is_signed_v<A>, s16, u16>;
+    Check({"dp4a." + types,
+           "u32",
+           {"b32", "b32", "b32"},
+           Scalar<u32, u32, u32>([](u32 a, u32 b, u32 c) {
+             s64 sum = c;
+             for (u32 i = 0; i < 4; ++i) sum += Byte<A>(a, i) * Byte<B>(b, i);
+             return static_cast<u32>(sum);
+           })});
+    for (const u32 first : {0u, 2u}) {
+      Check({std::string("dp2a.") + (first == 0 ? "lo." : "hi.") + types,
+             "u32",
+             {"b32", "b32", "b32"},
+             Scalar<u32, u32, u32>([first](u32 a, u32 b, u32 c) {
+               const s64 low = static_cast<A16>(a), high = static_cast<A16>(a >> 16);
+               return static_cast<u32>(c + low * Byte<B>(b, first) + high * Byte<B>(b, first + 1));
+             })});
+    }
+  };
+  check(u8{}, u8{}, "u32.u32");
+  check(s8{}, s8{}, "s32.s32");
+  check(u8{}, s8{}, "u32.s32");
+  check(s8{}, u8{}, "s32.u32");
+}
+
+TEST_P(IntegerOps, PackedHalfwords) {
+  const auto check = [&]<typename T>(T, const std::string& type) {
+    const auto each = [](auto f) {
+      return Scalar<u32, u32>([f](u32 a, u32 b) {
+        const u32 low = static_cast<u16>(f(s32{static_cast<T>(a)}, s32{static_cast<T>(b)}));
+        const u32 high =
+            static_cast<u16>(f(s32{static_cast<T>(a >> 16)}, s32{static_cast<T>(b >> 16)}));
+        return high << 16 | low;
+      });
+    };
+    Check({"add." + type, "b32", {type, type}, each([](s32 a, s32 b) { return a + b; })});
+    Check({"min." + type, "b32", {type, type}, each([](s32 a, s32 b) { return std::min(a, b); })});
+    Check({"max." + type, "b32", {type, type}, each([](s32 a, s32 b) { return std::max(a, b); })});
+  };
+  check(u16{}, "u16x2");
+  check(s16{}, "s16x2");
+}
+
+TEST_P(IntegerOps, AbsoluteDifferenceOfVideoInstructions) {
+  const auto check = [&]<typename T>(T, const std::string& type) {
+    const auto distance = [](T a, T b) {
+      return static_cast<T>(a < b ? s64{b} - s64{a} : s64{a} - s64{b});
+    };
+    const std::string types = type + "." + type + "." + type;
+    Check({"vabsdiff." + types, type, {type, type}, Scalar<T, T>(distance)});
+    Check({"vabsdiff." + types + ".add",
+           type,
+           {type, type, type},
+           Scalar<T, T, T>([=](T a, T b, T c) {
+             return static_cast<T>(static_cast<u32>(distance(a, b)) + static_cast<u32>(c));
+           })});
+  };
+  check(u32{}, "u32");
+  check(s32{}, "s32");
+}
+
+// Operands may be literals; each takes the width of the instruction's type.
+TEST_P(IntegerOps, LiteralsFillTheTypesWidth) {
+  Check({"add.s64",
+         "s64",
+         {"s64"},
+         Scalar<s64>([](s64 a) { return static_cast<s64>(static_cast<u64>(a) - 5); }),
+         ", -5"});
+  Check({"mul.lo.u32", "u32", {"u32"}, Scalar<u32>([](u32 a) { return a * 0xfffffffeu; }), ", -2"});
+  Check({"sub.u16",
+         "u16",
+         {"u16"},
+         Scalar<u16>([](u16 a) { return static_cast<u16>(a - 0x8001); }),
+         ", 0x8001"});
+  Check({"mad.wide.s32",
+         "s64",
+         {"s32"},
+         Scalar<s32>([](s32 a) { return s64{a} * -3 - 1; }),
+         ", -3, -1"});
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(IntegerOps);
+
+}  // namespace
+}  // namespace gpushared::testing
