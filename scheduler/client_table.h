@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_SCHEDULER_CLIENT_TABLE_H_
 #define GPUSHARED_SCHEDULER_CLIENT_TABLE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +17,8 @@ namespace gpushared::scheduler {
 // Up to kClientsMax values by client number, packed so that a scan over all of them
 // touches nothing else. Allocates on construction only (Value may on its own).
 //
-// Removal moves the last value into the gap: the order of a scan follows from the
-// calls made and means nothing, so whoever scans breaks ties by something else.
-// References are good until the next Add or Remove.
+// A scan goes in the order of client numbers: whoever looks for the first smallest has
+// broken ties the way all policies do. References are good until the next Add or Remove.
 //
 // Thread-compatible.
 template <typename Value>
@@ -34,20 +34,19 @@ class ClientTable {
   Value& Add(ClientId client, Value value) {
     Check(items_.size() < kClientsMax, "a client beyond kClientsMax was added");
     Check(Find(client) == nullptr, "a client was added twice");
-    items_.push_back({client, std::move(value)});
-    Link(client, items_.size());
-    return items_.back().value;
+    const auto place =
+        std::lower_bound(items_.begin(), items_.end(), client,
+                         [](const Item& item, ClientId wanted) { return item.client < wanted; });
+    const auto added = items_.insert(place, {client, std::move(value)});
+    Rebuild();
+    return added->value;
   }
 
   void Remove(ClientId client) {
     const std::size_t place = PlaceOf(client);
     Check(place != kNone, "an unknown client was removed");
-    const std::size_t last = items_.size() - 1;
-    if (place != last) items_[place] = std::move(items_[last]);
-    items_.pop_back();
-    // Removals are rare; rebuilding keeps the probe chains free of tombstones.
-    buckets_.fill(0);
-    for (std::size_t i = 0; i < items_.size(); ++i) Link(items_[i].client, i + 1);
+    items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(place));
+    Rebuild();
   }
 
   Value* Find(ClientId client) {
@@ -80,10 +79,14 @@ class ClientTable {
     return static_cast<std::size_t>((client.value * 0x9e3779b97f4a7c15u) >> 32) % kBuckets;
   }
 
-  void Link(ClientId client, std::size_t place_plus_one) {
-    std::size_t bucket = BucketOf(client);
-    while (buckets_[bucket] != 0) bucket = (bucket + 1) % kBuckets;
-    buckets_[bucket] = static_cast<std::uint16_t>(place_plus_one);
+  // Clients come and go rarely; starting afresh keeps the probe chains free of tombstones.
+  void Rebuild() {
+    buckets_.fill(0);
+    for (std::size_t place = 0; place < items_.size(); ++place) {
+      std::size_t bucket = BucketOf(items_[place].client);
+      while (buckets_[bucket] != 0) bucket = (bucket + 1) % kBuckets;
+      buckets_[bucket] = static_cast<std::uint16_t>(place + 1);
+    }
   }
 
   std::size_t PlaceOf(ClientId client) const {

@@ -7,15 +7,15 @@ void FairPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoin
   shares_.Add(client, kOnlyLevel, spec.weight);
 }
 
-void FairPolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint) {
-  shares_.Change(client, kOnlyLevel, spec.weight);
+void FairPolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {
+  shares_.Change(client, kOnlyLevel, spec.weight, now);
 }
 
-void FairPolicy::OnClientRemoved(ClientId client, TimePoint) { shares_.Remove(client); }
+void FairPolicy::OnClientRemoved(ClientId client, TimePoint now) { shares_.Remove(client, now); }
 
 void FairPolicy::OnReady(ClientId client, const Head&, TimePoint) { shares_.OnReady(client); }
 
-void FairPolicy::OnIdle(ClientId client, TimePoint) { shares_.OnIdle(client); }
+void FairPolicy::OnIdle(ClientId client, TimePoint now) { shares_.OnIdle(client, now); }
 
 void FairPolicy::OnStarted(ClientId client, const Head& head, TimePoint now) {
   shares_.OnStarted(client, head, now);

@@ -11,14 +11,14 @@ void FairShares::Add(ClientId client, Level level, std::uint32_t weight) {
   accounts_.Add(client, Account{.level = static_cast<std::uint8_t>(level), .weight = weight});
 }
 
-void FairShares::Change(ClientId client, Level level, std::uint32_t weight) {
+void FairShares::Change(ClientId client, Level level, std::uint32_t weight, TimePoint now) {
   Account& account = accounts_.At(client);
   if (account.weight != weight) {
     account.weight = weight;
     account.remainder = 0;
   }
   if (account.level != level) {
-    Leave(account);
+    Leave(account, now);
     OnAsleep(account);
     account.level = static_cast<std::uint8_t>(level);
     // Virtual times of two levels have nothing to do with each other.
@@ -29,9 +29,9 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight) {
   Refresh(account);
 }
 
-void FairShares::Remove(ClientId client) {
+void FairShares::Remove(ClientId client, TimePoint now) {
   Account& account = accounts_.At(client);
-  Leave(account);
+  Leave(account, now);
   account.ready = false;
   account.running = 0;
   account.stoppable = 0;
@@ -53,10 +53,12 @@ void FairShares::OnReady(ClientId client) {
   Refresh(account);
 }
 
-void FairShares::OnIdle(ClientId client) {
+void FairShares::OnIdle(ClientId client, TimePoint now) {
   Account& account = accounts_.At(client);
+  LevelState& level = levels_[account.level];
   account.ready = false;
-  --levels_[account.level].ready;
+  --level.ready;
+  NoteLess(level, now);
   Refresh(account);
   if (account.running == 0) OnAsleep(account);
 }
@@ -80,6 +82,7 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   LevelState& level = levels_[account.level];
   --account.running;
   --level.running;
+  NoteLess(level, now);
   if (ended.stoppable && !ended.stop_asked) {
     --account.stoppable;
     --level.stoppable;
@@ -96,9 +99,7 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
 Decision FairShares::Pick(Level level, TimePoint now) {
   const Front front = Scan(level);
   if (front.best_key == kNobody) return Decision::Wait();
-  // Among equals the lower number, so that a run can be replayed.
-  const bool is_tie = front.second_key == front.best_key;
-  const Item& best = is_tie ? LowestWith(level, front.best_key) : *front.best;
+  const Item& best = *front.best;
   if (levels_[level].stoppable == 0) return Decision::Run(best.client);
   // Most of the time no slice is over yet, and nobody needs to be looked at.
   const TimePoint first_slice_end = front.stoppable_since + slice_;
@@ -117,12 +118,10 @@ Decision FairShares::Pick(Level level, TimePoint now) {
 }
 
 Decision FairShares::StopOne(Level level) {
-  Item* first = nullptr;
-  for (Item& item : accounts_) {
-    if (item.value.level != level || item.value.stoppable == 0) continue;
-    if (first == nullptr || item.client < first->client) first = &item;
-  }
-  Check(first != nullptr, "a level without a stoppable command was to be stopped");
+  const auto first = std::find_if(accounts_.begin(), accounts_.end(), [&](const Item& item) {
+    return item.value.level == level && item.value.stoppable > 0;
+  });
+  Check(first != accounts_.end(), "a level without a stoppable command was to be stopped");
   return Stop(*first);
 }
 
@@ -146,7 +145,8 @@ void FairShares::Refresh(Account& account) {
 }
 
 FairShares::Front FairShares::Scan(Level level) {
-  // The hot loop of a decision: minima only, which compile to no branches.
+  // The hot loop of a decision: minima only, which compile to no branches. Among equals the
+  // first stays, which is the lowest number.
   Front front;
   std::int64_t furthest_behind = kNobody;
   for (const Item& item : accounts_) {
@@ -161,16 +161,6 @@ FairShares::Front FairShares::Scan(Level level) {
   LevelState& state = levels_[level];
   if (furthest_behind != kNobody) state.clock = std::max(state.clock, furthest_behind);
   return front;
-}
-
-const FairShares::Item& FairShares::LowestWith(Level level, std::int64_t key) const {
-  const Item* first = nullptr;
-  for (const Item& item : accounts_) {
-    if (item.value.ready_key != key || item.value.level != level) continue;
-    if (first == nullptr || item.client < first->client) first = &item;
-  }
-  Check(first != nullptr, "the client furthest behind has vanished");
-  return *first;
 }
 
 void FairShares::OnAsleep(const Account& account) {
@@ -190,11 +180,17 @@ void FairShares::Enter(Account& account) {
   level.stoppable += account.stoppable;
 }
 
-void FairShares::Leave(const Account& account) {
+void FairShares::Leave(const Account& account, TimePoint now) {
+  if (!account.ready && account.running == 0) return;
   LevelState& level = levels_[account.level];
   if (account.ready) --level.ready;
   level.running -= account.running;
   level.stoppable -= account.stoppable;
+  NoteLess(level, now);
+}
+
+void FairShares::NoteLess(LevelState& level, TimePoint now) {
+  if (level.ready == 0 && level.running == 0) level.inactive_since = now;
 }
 
 TimePoint FairShares::OvertakenAt(const Account& account, std::int64_t rival_key) const {

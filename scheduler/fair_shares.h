@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "scheduler/client_table.h"
 #include "scheduler/policy.h"
@@ -30,10 +31,10 @@ class FairShares {
   explicit FairShares(Duration slice) : slice_(slice) {}
 
   void Add(ClientId client, Level level, std::uint32_t weight);
-  void Change(ClientId client, Level level, std::uint32_t weight);
-  void Remove(ClientId client);
+  void Change(ClientId client, Level level, std::uint32_t weight, TimePoint now);
+  void Remove(ClientId client, TimePoint now);
   void OnReady(ClientId client);
-  void OnIdle(ClientId client);
+  void OnIdle(ClientId client, TimePoint now);
   void OnStarted(ClientId client, const Head& head, TimePoint now);
   void OnEnded(ClientId client, const Ended& ended, TimePoint now);
 
@@ -41,6 +42,10 @@ class FairShares {
   bool HasReady(Level level) const { return levels_[level].ready > 0; }
   bool HasRunning(Level level) const { return levels_[level].running > 0; }
   bool IsActive(Level level) const { return HasReady(level) || HasRunning(level); }
+  // When the level last came to have nothing ready or running.
+  std::optional<TimePoint> inactive_since(Level level) const {
+    return levels_[level].inactive_since;
+  }
   // Something runs that can be stopped and was not asked to.
   bool HasStoppable(Level level) const { return levels_[level].stoppable > 0; }
 
@@ -76,6 +81,7 @@ class FairShares {
   struct LevelState {
     std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
     std::int64_t clock = 0;  // Virtual time of the level: of its client furthest behind.
+    std::optional<TimePoint> inactive_since;
   };
   using Item = ClientTable<Account>::Item;
   struct Front {
@@ -92,10 +98,11 @@ class FairShares {
   std::int64_t PendingOf(Duration predicted, bool stoppable) const;
   // Leaves the level's clock at its active client furthest behind.
   Front Scan(Level level);
-  const Item& LowestWith(Level level, std::int64_t key) const;
   void OnAsleep(const Account& account);
   void Enter(Account& account);
-  void Leave(const Account& account);
+  void Leave(const Account& account, TimePoint now);
+  // After one of the level's counts went down.
+  static void NoteLess(LevelState& level, TimePoint now);
   // When a rival of that key gets ahead of what `account` will have used if it goes on.
   TimePoint OvertakenAt(const Account& account, std::int64_t rival_key) const;
   Decision Stop(Item& item);

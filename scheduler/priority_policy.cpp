@@ -41,32 +41,27 @@ void PriorityPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, Time
 
 void PriorityPolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {
   EarnUpTo(now);
-  shares_.Change(client, LevelFor(spec), spec.weight);
-  NoteActivity(now);
+  shares_.Change(client, LevelFor(spec), spec.weight, now);
 }
 
 void PriorityPolicy::OnClientRemoved(ClientId client, TimePoint now) {
   EarnUpTo(now);
-  shares_.Remove(client);
-  NoteActivity(now);
+  shares_.Remove(client, now);
 }
 
 void PriorityPolicy::OnReady(ClientId client, const Head&, TimePoint now) {
   EarnUpTo(now);
   shares_.OnReady(client);
-  NoteActivity(now);
 }
 
 void PriorityPolicy::OnIdle(ClientId client, TimePoint now) {
   EarnUpTo(now);
-  shares_.OnIdle(client);
-  NoteActivity(now);
+  shares_.OnIdle(client, now);
 }
 
 void PriorityPolicy::OnStarted(ClientId client, const Head& head, TimePoint now) {
   EarnUpTo(now);
   shares_.OnStarted(client, head, now);
-  NoteActivity(now);
 }
 
 void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
@@ -77,7 +72,6 @@ void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
     owed_ns_ = std::max<std::int64_t>(owed_ns_ - ended.held.count(), -slice_.count());
   }
   shares_.OnEnded(client, ended, now);
-  NoteActivity(now);
 }
 
 Decision PriorityPolicy::Pick(TimePoint now) {
@@ -100,8 +94,9 @@ Decision PriorityPolicy::PickByClass(TimePoint now) {
       }
       std::optional<TimePoint> held_off_until;
       for (Level higher = 0; higher < level; ++higher) {
-        if (!inactive_since_[higher]) continue;
-        const TimePoint until = *inactive_since_[higher] + hold_off_;
+        const std::optional<TimePoint> since = shares_.inactive_since(higher);
+        if (!since) continue;
+        const TimePoint until = *since + hold_off_;
         if (until > now) held_off_until = std::max(held_off_until.value_or(until), until);
       }
       return held_off_until ? Decision::Wait(held_off_until) : shares_.Pick(level, now);
@@ -172,14 +167,6 @@ void PriorityPolicy::EarnUpTo(TimePoint now) {
     owed_fraction_ = earned % kMillion;
   }
   earned_until_ = std::max(earned_until_, now);
-}
-
-void PriorityPolicy::NoteActivity(TimePoint now) {
-  for (Level level = 0; level < kSchedulingClasses; ++level) {
-    const bool is_active = shares_.IsActive(level);
-    if (was_active_[level] && !is_active) inactive_since_[level] = now;
-    was_active_[level] = is_active;
-  }
 }
 
 }  // namespace gpushared::scheduler

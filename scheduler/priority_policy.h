@@ -2,7 +2,6 @@
 #ifndef GPUSHARED_SCHEDULER_PRIORITY_POLICY_H_
 #define GPUSHARED_SCHEDULER_PRIORITY_POLICY_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -45,9 +44,8 @@ class PriorityPolicy final : public Policy {
   static Level LevelFor(const ClientSpec& spec) {
     return static_cast<Level>(spec.scheduling_class);
   }
-  // Every event passes through these two, before and after it takes effect.
+  // Every event passes through this before it takes effect.
   void EarnUpTo(TimePoint now);
-  void NoteActivity(TimePoint now);
   // Empty when the low class is not to have the device against higher work now.
   std::optional<Decision> PickFloorTurn(TimePoint now);
   Decision PickByClass(TimePoint now);
@@ -60,9 +58,6 @@ class PriorityPolicy final : public Policy {
   const std::int64_t floor_ppm_;  // Integers keep decisions the same on every machine.
   const Duration floor_gap_;
   FairShares shares_;
-
-  std::array<bool, kSchedulingClasses> was_active_{};
-  std::array<std::optional<TimePoint>, kSchedulingClasses> inactive_since_{};
 
   TimePoint earned_until_{};
   std::int64_t owed_ns_ = 0;        // Device time owed to the low class.

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <random>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -36,6 +37,19 @@ TEST(ClientTable, BehavesAsAMapUnderRandomAddsAndRemoves) {
     }
   }
   for (const auto& [client, value] : table) EXPECT_EQ(model.at(client), value);
+}
+
+TEST(ClientTable, IsScannedInTheOrderOfClientNumbers) {
+  ClientTable<int> table;
+  for (const std::uint64_t id : {5, 1, 9, 3, 7}) table.Add(ClientId{id}, static_cast<int>(id));
+  table.Remove(ClientId{1});
+  table.Remove(ClientId{7});
+  table.Add(ClientId{4}, 4);
+
+  std::vector<std::uint64_t> seen;
+  for (const auto& [client, value] : table) seen.push_back(client.value);
+
+  EXPECT_EQ(seen, (std::vector<std::uint64_t>{3, 4, 5, 9}));
 }
 
 TEST(ClientTable, HoldsAsManyClientsAsThereMayBe) {
