@@ -9,10 +9,10 @@
 #include <memory>
 #include <span>
 
+#include "gpushared/check.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
-#include "ipc/check.h"
 #include "ipc/unique_fd.h"
 #include "ipc/wire/layout.h"
 

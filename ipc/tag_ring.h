@@ -28,7 +28,8 @@
 #include <span>
 #include <type_traits>
 
-#include "ipc/check.h"
+#include "gpushared/check.h"
+
 #include "ipc/wire/command.h"
 #include "ipc/wire/layout.h"
 

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ipc/check.h"
+#include "gpushared/check.h"
 
 namespace gpushared::ipc {
 namespace {

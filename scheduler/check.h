@@ -4,18 +4,16 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <source_location>
 
 namespace gpushared::scheduler {
 
 // Ends the process when one of our own invariants is false. Always on. A copy of
-// the one in ipc/, on purpose: this folder includes nothing but itself and std.
-inline void Check(bool holds, const char* invariant,
-                  std::source_location where = std::source_location::current()) {
+// gpushared/check.h, on purpose: this folder includes nothing but itself and std.
+inline void Check(bool holds, const char* invariant, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   if (holds) [[likely]]
     return;
-  std::fprintf(stderr, "%s:%u: our own invariant failed: %s\n", where.file_name(),
-               static_cast<unsigned>(where.line()), invariant);
+  std::fprintf(stderr, "%s:%d: our own invariant failed: %s\n", file, line, invariant);
   std::abort();
 }
 

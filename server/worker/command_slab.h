@@ -12,9 +12,9 @@
 #include <variant>
 #include <vector>
 
+#include "gpushared/check.h"
 #include "gpushared/status.h"
 
-#include "ipc/check.h"
 #include "ipc/wire/command.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
@@ -135,7 +135,7 @@ struct CommandSlot {
 class CommandSlab {
  public:
   explicit CommandSlab(std::uint32_t slots) : slots_(slots) {
-    ipc::Check(slots <= kCommandsTakenLimit, "command slots fit their name");
+    Check(slots <= kCommandsTakenLimit, "command slots fit their name");
     for (std::uint32_t i = slots; i > 0; --i) {
       slots_[i - 1].next = first_free_;
       first_free_ = i - 1;
@@ -149,7 +149,7 @@ class CommandSlab {
 
   // Not when full.
   std::uint32_t Allocate() {
-    ipc::Check(!full(), "a command slot is free");
+    Check(!full(), "a command slot is free");
     const std::uint32_t slot = first_free_;
     first_free_ = slots_[slot].next;
     slots_[slot].Recycle();

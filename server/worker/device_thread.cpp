@@ -215,7 +215,7 @@ void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
   ClientState* const client = dispatcher_.Find(message.session);
   if (client == nullptr) return;
   ModuleEntry& entry = client->modules[message.number];
-  ipc::Check(entry.module == nullptr, "a module number is used once at a time");
+  Check(entry.module == nullptr, "a module number is used once at a time");
   entry.module = message.module;
   entry.serial = next_module_serial_++;
   control_.Post(Applied{message.session});
@@ -224,7 +224,7 @@ void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
 void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
   ClientState* const client = dispatcher_.Find(message.session);
   if (client == nullptr || client->is_leaving) return;
-  ipc::Check(!client->barrier, "one change of a session at a time");
+  Check(!client->barrier, "one change of a session at a time");
   client->barrier = Barrier{.kind = Barrier::Kind::kUnloadModule,
                             .module = message.number,
                             .position = client->commands.position()};
@@ -247,7 +247,7 @@ void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
     control_.Post(Applied{message.session});
     return;
   }
-  ipc::Check(!client->barrier, "one change of a session at a time");
+  Check(!client->barrier, "one change of a session at a time");
   client->barrier = Barrier{.kind = Barrier::Kind::kShrink,
                             .mapped_bytes = message.bytes,
                             .position = client->commands.position()};

@@ -7,7 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "ipc/check.h"
+#include "gpushared/check.h"
+
 #include "ipc/wire/completion.h"
 
 namespace gpushared::server {
@@ -42,7 +43,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
 
 ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
   const auto place = std::find(table_.begin(), table_.end(), nullptr);
-  ipc::Check(place != table_.end(), "sessions are bounded before they reach the device thread");
+  Check(place != table_.end(), "sessions are bounded before they reach the device thread");
   client->index = static_cast<std::uint32_t>(place - table_.begin());
   lane_.AddClient(client->id(), client->spec, now);
   *place = std::move(client);
@@ -183,7 +184,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
       DestroyStream(client, stream, command);
       break;
     default:
-      ipc::Check(false, "a device command is not settled as a host command");
+      Check(false, "a device command is not settled as a host command");
   }
   Retire(client, stream);
   return FrontOutcome::kRetired;
@@ -368,9 +369,9 @@ void Dispatcher::Dispatch(scheduler::TimePoint now) {
 
 void Dispatcher::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
   ClientState* const client = table_[WorkName::Client(action.command)].get();
-  ipc::Check(client != nullptr, "the lane submits for clients that are here");
+  Check(client != nullptr, "the lane submits for clients that are here");
   CommandSlot& command = client->slab[WorkName::Slot(action.command)];
-  ipc::Check(command.work_id == action.command && command.state == CommandState::kOffered,
+  Check(command.work_id == action.command && command.state == CommandState::kOffered,
              "the lane submits commands that were offered");
   CountSubmission(*client, command, now);
   std::visit(

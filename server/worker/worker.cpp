@@ -16,7 +16,8 @@
 #include <boost/asio/thread_pool.hpp>
 #include <spdlog/spdlog.h>
 
-#include "ipc/check.h"
+#include "gpushared/check.h"
+
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
 #include "scheduler/policy_catalog.h"
@@ -149,7 +150,7 @@ Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
 }
 
 Status Worker::Impl::Open() {
-  ipc::Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
+  Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
   Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
   if (!policy.ok()) return policy.status();
   Result<ipc::UniqueFd> mail = ipc::MakeDoorbell();
@@ -374,7 +375,7 @@ void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
   auto session = std::make_shared<Session>(*environment_, std::move(attach),
                                            std::move(frame.fds[0]), std::move(frame.fds[1]));
   // A number that comes twice is the broker's mistake; ours would be to mix up two clients.
-  ipc::Check(sessions_.emplace(id, session).second, "the broker numbers sessions once");
+  Check(sessions_.emplace(id, session).second, "the broker numbers sessions once");
   if (is_draining_) {
     return session->End(
         {StatusCode::kUnavailable, fmt::format("connection refused: device {} is draining [{}]",

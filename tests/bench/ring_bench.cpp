@@ -25,7 +25,8 @@
 
 #include <boost/interprocess/ipc/message_queue.hpp>
 
-#include "ipc/check.h"
+#include "gpushared/check.h"
+
 #include "ipc/doorbell.h"
 #include "ipc/shared_segment.h"
 #include "ipc/tag_ring.h"
@@ -36,7 +37,6 @@ namespace gpushared::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using ipc::Check;
 using ipc::SharedSegment;
 
 constexpr int kRounds = 8;

@@ -17,7 +17,8 @@
 #include <variant>
 #include <vector>
 
-#include "ipc/check.h"
+#include "gpushared/check.h"
+
 #include "ipc/tag_ring.h"
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
@@ -27,7 +28,6 @@
 namespace gpushared::testing {
 namespace {
 
-using ipc::Check;
 using Input = std::span<const std::byte>;
 
 constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 63;

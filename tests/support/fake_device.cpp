@@ -14,7 +14,8 @@
 #include <variant>
 #include <vector>
 
-#include "server/device/check.h"
+#include "gpushared/check.h"
+
 #include "server/device/cpu/address_range.h"
 #include "tests/support/fake_space.h"
 
@@ -259,7 +260,7 @@ void FakeDeviceImplementation::SubmitAny(std::variant<LaunchWork, CopyWork, Fill
   work->units_total = units;
   work->next_unit = work->header().first_unit;
   work->status = std::move(status);
-  device::Check(Find(work->header().id) == nullptr, "work on the device has a unique id");
+  Check(Find(work->header().id) == nullptr, "work on the device has a unique id");
   streams_[work->header().stream].push_back(std::move(work));
   Settle(lock);
 }

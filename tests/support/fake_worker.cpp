@@ -15,9 +15,9 @@
 #include <span>
 #include <variant>
 
+#include "gpushared/check.h"
 #include "gpushared/result.h"
 
-#include "ipc/check.h"
 #include "ipc/doorbell.h"
 #include "ipc/shared_segment.h"
 #include "ipc/tag_ring.h"
@@ -39,13 +39,13 @@ ipc::Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::se
 SharedSegment MakeSegment(std::size_t bytes, bool peers_read_only) {
   Result<SharedSegment> segment =
       SharedSegment::Create({.bytes = bytes, .peers_read_only = peers_read_only});
-  ipc::Check(segment.ok(), "test segment can be made");
+  Check(segment.ok(), "test segment can be made");
   return std::move(*segment);
 }
 
 ipc::UniqueFd MakeEventfd() {
   Result<ipc::UniqueFd> eventfd = ipc::MakeDoorbell();
-  ipc::Check(eventfd.ok(), "test doorbell can be made");
+  Check(eventfd.ok(), "test doorbell can be made");
   return std::move(*eventfd);
 }
 
@@ -389,7 +389,7 @@ FakeWorker::FakeWorker(FakeWorkerOptions options)
       stop_(::eventfd(0, EFD_CLOEXEC)),
       why_(StatusCode::kDeviceLost, "worker 1 of device fake:0 died") {
   char folder[] = "/tmp/gpushared_fake_XXXXXX";
-  ipc::Check(::mkdtemp(folder) != nullptr, "test folder can be made");
+  Check(::mkdtemp(folder) != nullptr, "test folder can be made");
   folder_ = folder;
   path_ = folder_ + "/s";
   listening_.Reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -399,7 +399,7 @@ FakeWorker::FakeWorker(FakeWorkerOptions options)
   const bool listens =
       ::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
       ::listen(listening_.get(), 16) == 0;
-  ipc::Check(listens, "test socket can be made");
+  Check(listens, "test socket can be made");
   server_ = std::thread([this] { Serve(); });
 }
 

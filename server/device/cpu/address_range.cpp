@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "server/device/check.h"
+#include "gpushared/check.h"
 
 namespace gpushared::device {
 namespace {

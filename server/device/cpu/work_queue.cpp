@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "server/device/check.h"
+#include "gpushared/check.h"
 
 namespace gpushared::device {
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_IPC_CHECK_H_
-#define GPUSHARED_IPC_CHECK_H_
+// For every folder but scheduler/, which includes nothing of others; not installed.
+
+#ifndef GPUSHARED_CHECK_H_
+#define GPUSHARED_CHECK_H_
 
 #include <cstdio>
 #include <cstdlib>
 
-namespace gpushared::ipc {
+namespace gpushared {
 
 // Ends the process when one of *our own* invariants is false. Never applied to
 // bytes of a peer, which are input and get a Status. Always on: an invariant that
@@ -20,6 +22,6 @@ inline void Check(bool holds, const char* invariant, const char* file = __builti
   std::abort();
 }
 
-}  // namespace gpushared::ipc
+}  // namespace gpushared
 
-#endif  // GPUSHARED_IPC_CHECK_H_
+#endif  // GPUSHARED_CHECK_H_
