@@ -323,50 +323,79 @@ void CheckForm(executor_flavour flavour, const Form& form) {
   CheckForm(flavour, form, EdgeTuples(form.sources));
 }
 
+namespace {
+
+// A kernel of one form and what it left behind: kVariants pairs of results per tuple.
+struct Run {
+  Launcher launcher;
+  const Word* outputs = nullptr;  // Null when the run failed; the failure is reported.
+  const u32* guards = nullptr;
+
+  Run(executor_flavour flavour, const std::string& name, const KernelText& kernel,
+      const std::vector<Inputs>& tuples)
+      : launcher(std::uint64_t{1} << 20, flavour) {
+    const std::size_t count = tuples.size();
+    Inputs* inputs = launcher.Allocate<Inputs>(count);
+    Word* results = launcher.Allocate<Word>(count * kVariants * 2);
+    u32* lanes_on = launcher.Allocate<u32>(count);
+    std::copy(tuples.begin(), tuples.end(), inputs);
+    std::fill(results, results + count * kVariants * 2, kUntouched);
+    std::mt19937 random(1);
+    // Whole warps on, whole warps off, and mixed ones.
+    for (std::size_t i = 0; i < count; ++i) {
+      lanes_on[i] = i / 32 % 5 == 0 ? 1 : i / 32 % 5 == 1 ? 0 : random() & 1;
+    }
+    try {
+      launcher.Load(kernel.text());
+      const auto outcome =
+          launcher.Run("check", {static_cast<u32>((count + kThreads - 1) / kThreads), 1, 1},
+                       {kThreads, 1, 1}, inputs, results, lanes_on, static_cast<u32>(count));
+      if (outcome.fault) throw std::runtime_error(outcome.fault->message);
+      outputs = results;
+      guards = lanes_on;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << name << ": " << error.what();
+    }
+  }
+};
+
+}  // namespace
+
 void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inputs>& tuples) {
   const KernelText kernel(form);
   const std::string name = form.spelling.empty() ? form.code : form.spelling;
-  Launcher launcher(std::uint64_t{1} << 20, flavour);
-  executor::RunOutcome outcome;
-  const std::size_t count = tuples.size();
-  Inputs* inputs = launcher.Allocate<Inputs>(count);
-  Word* outputs = launcher.Allocate<Word>(count * kVariants * 2);
-  u32* guards = launcher.Allocate<u32>(count);
-  std::copy(tuples.begin(), tuples.end(), inputs);
-  std::fill(outputs, outputs + count * kVariants * 2, kUntouched);
-  std::mt19937 random(1);
-  // Whole warps on, whole warps off, and mixed ones.
-  for (std::size_t i = 0; i < count; ++i) {
-    guards[i] = i / 32 % 5 == 0 ? 1 : i / 32 % 5 == 1 ? 0 : random() & 1;
-  }
-  try {
-    launcher.Load(kernel.text());
-    outcome = launcher.Run("check", {static_cast<u32>((count + kThreads - 1) / kThreads), 1, 1},
-                           {kThreads, 1, 1}, inputs, outputs, guards, static_cast<u32>(count));
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << name << ": " << error.what();
-    return;
-  }
-  ASSERT_FALSE(outcome.fault) << name << ": " << outcome.fault->message;
-  for (std::size_t i = 0; i < count; ++i) {
+  const Run run(flavour, name, kernel, tuples);
+  if (run.outputs == nullptr) return;
+  for (std::size_t i = 0; i < tuples.size(); ++i) {
     const Outputs expected = form.reference(tuples[i]);
     for (std::size_t v = 0; v < kVariants; ++v) {
       if (v == 4 && !kernel.FitsInPlace()) continue;
-      const bool runs = v == 0 || v == 4 || (guards[i] != 0) == (v != 2);
+      const bool runs = v == 0 || v == 4 || (run.guards[i] != 0) == (v != 2);
       for (std::size_t which = 0; which < (kernel.HasSecond() ? 2u : 1u); ++which) {
         const std::string& type = which == 0 ? form.result : form.second_result;
         const u32 bits = type == "pred" ? 1 : kernel.ResultBits(which);
-        const Word actual = outputs[(i * kVariants + v) * 2 + which] & MaskOf(bits);
+        const Word actual = run.outputs[(i * kVariants + v) * 2 + which] & MaskOf(bits);
         const Word wanted = (runs ? expected[which] : kUntouched) & MaskOf(bits);
         if (SameValue(type, wanted, actual, runs ? form.ulps : 0, bits)) continue;
         ADD_FAILURE() << name << " of " << Hex(tuples[i][0]) << ", " << Hex(tuples[i][1]) << ", "
                       << Hex(tuples[i][2]) << ", " << Hex(tuples[i][3]) << " gives " << Hex(actual)
                       << " instead of " << Hex(wanted) << " (result " << which << ", variant " << v
-                      << ", thread " << i << ", guard " << guards[i] << ")";
+                      << ", thread " << i << ", guard " << run.guards[i] << ")";
         return;
       }
     }
   }
+}
+
+std::vector<Outputs> RunForm(executor_flavour flavour, const Form& form,
+                             const std::vector<Inputs>& tuples) {
+  const Run run(flavour, form.spelling, KernelText(form), tuples);
+  std::vector<Outputs> results;
+  for (std::size_t i = 0; run.outputs != nullptr && i < tuples.size(); ++i) {
+    const Word* plain = run.outputs + i * kVariants * 2;
+    results.push_back({plain[0], plain[1]});
+  }
+  return results;
 }
 
 void PerFlavour::SetUp() {

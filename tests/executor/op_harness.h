@@ -98,6 +98,10 @@ u32 BitsOf(const std::string& type);
 void CheckForm(executor_flavour flavour, const Form& form);
 void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inputs>& tuples);
 
+// The plain results only, for checks that no reference can express; empty after a failure.
+std::vector<Outputs> RunForm(executor_flavour flavour, const Form& form,
+                             const std::vector<Inputs>& tuples);
+
 // Tests that run once per compilation of the operations.
 class PerFlavour : public ::testing::TestWithParam<executor_flavour> {
  protected:

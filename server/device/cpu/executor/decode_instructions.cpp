@@ -56,8 +56,11 @@ std::string FunctionDecoder::Key() const {
                              [](const std::string& m) { return IsRounding(m); })) {
     key += ".rn";
   }
+  // A conversion of a float to an integer clamps with .sat and without.
+  const bool clamps = opcode == "cvt" && modifiers.size() >= 2 && IsFloat(modifiers.back()) &&
+                      !IsFloat(modifiers[modifiers.size() - 2]);
   for (const std::string& modifier : modifiers) {
-    if (modifier == "noftz" || modifier == "cc") continue;
+    if (modifier == "noftz" || modifier == "cc" || (clamps && modifier == "sat")) continue;
     key += '.';
     key += modifier;
   }
@@ -98,10 +101,13 @@ bool FunctionDecoder::DecodeSimple() {
   std::array<std::uint32_t, 4> sources = {};
   std::int64_t immediate = 0;
   for (std::size_t i = 1; i < operands.size(); ++i) {
-    if (operands[i] == 'i')
-      immediate = instruction_->operands[i].integer;
-    else
+    if (operands[i] != 'i') {
       sources[i - 1] = Source(instruction_->operands[i], type_of(operands[i]));
+    } else if (instruction_->operands[i].kind == Operand::Kind::kInteger) {
+      immediate = instruction_->operands[i].integer;
+    } else {
+      return false;
+    }
   }
   const std::uint32_t destination =
       Destination(instruction_->operands.front(), type_of(operands.front()));
@@ -376,7 +382,8 @@ bool FunctionDecoder::DecodeSelect() {
     type = TypeOf(instruction_->modifiers[instruction_->modifiers.size() - 2]);
     choice = frame_.ScratchPredicate();
     const std::uint32_t c = Source(operands[3], last), zero = frame_.ConstantRow(0, 4);
-    MicroOp& op = Emit("setp.ge." + last.name, false);
+    const std::string ftz = instruction_->Has("ftz") ? "ftz." : "";
+    MicroOp& op = Emit("setp.ge." + ftz + last.name, false);
     op.a = c, op.b = zero;
     op.destination = choice;
   }
@@ -476,6 +483,14 @@ bool FunctionDecoder::DecodeBarrier() {
   return true;
 }
 
+// The first operand, or a part of it, is the named predicate.
+bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std::string& name) {
+  if (instruction.operands.empty()) return false;
+  const Operand& to = instruction.operands.front();
+  return to.text == name || std::any_of(to.elements.begin(), to.elements.end(),
+                                        [&](const Operand& part) { return part.text == name; });
+}
+
 void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
   instruction_ = &instruction;
   frame_.ReleaseScratch();
@@ -484,7 +499,16 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
   if (instruction.guard) {
     Operand predicate;
     predicate.text = instruction.guard->predicate;
-    guard_ = PredicateSource(predicate) | (instruction.guard->negated ? 1u : 0u);
+    guard_ = PredicateSource(predicate);
+    // The first op may overwrite the guard while others are still to come.
+    if (WritesPredicate(instruction, predicate.text)) {
+      const std::uint32_t copy = frame_.ScratchPredicate();
+      MicroOp& keep = Emit("mov.pred", false);
+      keep.a = guard_;
+      keep.destination = copy;
+      guard_ = copy;
+    }
+    if (instruction.guard->negated) guard_ |= 1u;
   }
   const bool decoded = DecodeControl() || DecodeMemory() || DecodeCarry() || DecodeMove() ||
                        DecodePredicateLogic() || DecodeConvertAddress() || DecodeCompare() ||

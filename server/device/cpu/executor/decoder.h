@@ -141,6 +141,7 @@ class FunctionDecoder {
   const Operand* OperandAt(std::size_t index);
 
   // decode_instructions.cpp
+  static bool WritesPredicate(const Instruction& instruction, const std::string& name);
   void DecodeInstruction(const Instruction& instruction);
   bool DecodeSimple();
   bool DecodeMove();

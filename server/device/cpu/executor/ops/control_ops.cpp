@@ -343,9 +343,9 @@ const MicroOp* Sleep(Warp& w, const MicroOp* op) {
   return EndTurn(w, op + 1);
 }
 
-template <typename T>
+template <typename T, int Shift>
 const MicroOp* Clock(Warp& w, const MicroOp* op) {
-  const T now = static_cast<T>(__builtin_ia32_rdtsc());
+  const T now = static_cast<T>(__builtin_ia32_rdtsc() >> Shift);
   StoreLanes<T>(w.frame + op->destination, Lanes(w, op), [&](uint32_t) { return now; });
   return op + 1;
 }
@@ -383,8 +383,9 @@ void AddControlOps(const OpSink& sink) {
   AddOp(sink, Nothing, "nothing");
   AddOp(sink, MemoryFence, "membar");
   AddOp(sink, Sleep, "nanosleep");
-  AddOp(sink, Clock<uint32_t>, "clock.b32");
-  AddOp(sink, Clock<uint64_t>, "clock.b64");
+  AddOp(sink, Clock<uint32_t, 0>, "clock.b32");
+  AddOp(sink, Clock<uint32_t, 32>, "clock_hi.b32");
+  AddOp(sink, Clock<uint64_t, 0>, "clock.b64");
   AddOp(sink, GlobalTimer<uint64_t, 0>, "globaltimer.b64");
   AddOp(sink, GlobalTimer<uint32_t, 0>, "globaltimer_lo.b32");
   AddOp(sink, GlobalTimer<uint32_t, 32>, "globaltimer_hi.b32");

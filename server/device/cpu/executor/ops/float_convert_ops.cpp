@@ -50,7 +50,7 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
 #endif
 }
 
-// Out of range saturates, NaN gives 0 (for 64-bit results the sign bit alone).
+// Out of range saturates, NaN gives 0 (from f64 and for 64-bit results the highest bit alone).
 template <typename D, typename T>
 GPUSHARED_INLINE D ToInteger(T value) {
   constexpr bool is_signed = std::is_signed_v<D>;
@@ -58,7 +58,8 @@ GPUSHARED_INLINE D ToInteger(T value) {
   constexpr T limit = static_cast<T>(u64{1} << (bits - 1)) * (is_signed ? T{1} : T{2});
   constexpr D highest = static_cast<D>(is_signed ? ~u64{0} >> (65 - bits) : ~u64{0} >> (64 - bits));
   constexpr D lowest = is_signed ? static_cast<D>(-highest - 1) : D{0};
-  if (value != value) return bits == 64 ? static_cast<D>(u64{1} << 63) : D{0};
+  constexpr bool marks_nan = bits == 64 || sizeof(T) == 8;
+  if (value != value) return marks_nan ? static_cast<D>(u64{1} << (bits - 1)) : D{0};
   if (value >= limit) return highest;
   if (value < (is_signed ? -limit : T{0})) return lowest;
   return static_cast<D>(value);

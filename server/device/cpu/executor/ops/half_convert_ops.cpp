@@ -25,12 +25,21 @@ H FromDouble(double a) {
   return NarrowDouble<H>(a);
 }
 
-// 32-bit integers are exact in double; 64-bit ones beyond 2^53 are far outside f16,
-// and for bf16 lose only bits that rounding to odd stands for.
+// Integers above 2^53 are not exact in double: their low bits become one that says
+// whether any was set, which is all that a rounding to fewer bits can ask.
 template <typename H, typename A>
 H FromInteger(A a) {
-  const double value = static_cast<double>(a);
-  return NarrowDouble<H>(value);
+  if constexpr (sizeof(A) == 8) {
+    constexpr u64 low_bits = 0x7ff;
+    const bool negative = std::is_signed_v<A> && a < 0;
+    const u64 magnitude = negative ? u64{0} - static_cast<u64>(a) : static_cast<u64>(a);
+    const u64 sticky = (magnitude & low_bits) != 0 ? low_bits + 1 : 0;
+    const u64 kept = magnitude >> 53 != 0 ? (magnitude & ~low_bits) | sticky : magnitude;
+    const double value = static_cast<double>(kept);
+    return NarrowDouble<H>(negative ? -value : value);
+  } else {
+    return NarrowDouble<H>(static_cast<double>(a));
+  }
 }
 
 template <typename H, Rounding R>

@@ -83,6 +83,20 @@ GPUSHARED_INLINE H NarrowBy(float value) {
   if constexpr (R == Rounding::kDown) return NarrowDirected<H, false>(value);
 }
 
+// The sum rounded to odd: exact sums stay, of others the last bit is set, so that a later
+// rounding to a half neither sees a tie that is none nor misses one.
+GPUSHARED_INLINE double AddToOdd(double a, double b) {
+  const double sum = a + b;
+  const double b_part = sum - a;
+  const double lost = (a - (sum - b_part)) + (b - b_part);  // Exactly what rounding took.
+  const u64 bits = Bits<u64>(sum);
+  // Not for infinities and NaN, whose `lost` is NaN.
+  const bool inexact = (lost > 0) | (lost < 0);
+  const bool away = (lost < 0) == (sum > 0);  // Rounded away from zero: step back first.
+  const u64 odd = (away ? bits - 1 : bits) | 1;
+  return inexact ? Bits<double>(odd) : sum;
+}
+
 enum class HalfOp {
   kAdd,
   kSub,
@@ -119,7 +133,7 @@ GPUSHARED_INLINE H Compute(H a, H b, H c) {
   if constexpr (Op == HalfOp::kAdd) result = x + y;
   if constexpr (Op == HalfOp::kSub) result = x - y;
   if constexpr (Op == HalfOp::kMul) result = x * y;
-  if constexpr (Op == HalfOp::kFma) result = x * y + z;
+  if constexpr (Op == HalfOp::kFma) result = AddToOdd(x * y, z);
   if constexpr (Op == HalfOp::kExp2) result = __builtin_exp2(x);
   if constexpr (Op == HalfOp::kTanh) result = __builtin_tanh(x);
   if constexpr (Sat) {

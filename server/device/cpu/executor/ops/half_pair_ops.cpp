@@ -18,7 +18,7 @@ const MicroOp* PairArithmetic(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-enum class Relation { kEq, kNe, kLt, kLe, kGt, kGe };
+enum class Relation { kEq, kNe, kLt, kLe, kGt, kGe, kAlways, kNever };
 
 template <Relation R, bool OrUnordered>
 GPUSHARED_INLINE bool Holds(float a, float b) {
@@ -36,6 +36,10 @@ GPUSHARED_INLINE bool Holds(float a, float b) {
       return a > b;
     case Relation::kGe:
       return a >= b;
+    case Relation::kAlways:
+      return true;
+    case Relation::kNever:
+      return false;
   }
 }
 
@@ -76,14 +80,17 @@ const MicroOp* SetPairs(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
+template <typename H, Relation R, bool OrUnordered>
+void AddComparison(const OpSink& sink, const char* name, const char* type) {
+  for (const char* ftz : {"", "ftz"}) {
+    AddOp(sink, ComparePairs<H, R, OrUnordered>, "setp", name, ftz, type);
+    AddOp(sink, SetPairs<H, R, OrUnordered>, "set", name, ftz, type);
+  }
+}
 template <typename H, Relation R>
 void AddRelation(const OpSink& sink, const char* name, const char* unordered, const char* type) {
-  for (const char* ftz : {"", "ftz"}) {
-    AddOp(sink, ComparePairs<H, R, false>, "setp", name, ftz, type);
-    AddOp(sink, ComparePairs<H, R, true>, "setp", unordered, ftz, type);
-    AddOp(sink, SetPairs<H, R, false>, "set", name, ftz, type);
-    AddOp(sink, SetPairs<H, R, true>, "set", unordered, ftz, type);
-  }
+  AddComparison<H, R, false>(sink, name, type);
+  AddComparison<H, R, true>(sink, unordered, type);
 }
 
 template <typename H>
@@ -113,6 +120,8 @@ void AddType(const OpSink& sink, const char* type) {
   AddRelation<H, Relation::kLe>(sink, "le", "leu", type);
   AddRelation<H, Relation::kGt>(sink, "gt", "gtu", type);
   AddRelation<H, Relation::kGe>(sink, "ge", "geu", type);
+  AddComparison<H, Relation::kAlways, false>(sink, "num", type);
+  AddComparison<H, Relation::kNever, true>(sink, "nan", type);
 }
 
 }  // namespace

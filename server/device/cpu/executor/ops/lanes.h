@@ -61,14 +61,18 @@ GPUSHARED_INLINE T Get(const std::byte* row, u32 lane) {
 
 // Narrow signed values fill their word by sign, as a load into a wider register must.
 template <typename T>
-GPUSHARED_INLINE void Put(std::byte* row, u32 lane, T value) {
+GPUSHARED_INLINE auto Filled(T value) {
   if constexpr (sizeof(T) >= 4) {
-    reinterpret_cast<T*>(row)[lane] = value;
+    return value;
   } else if constexpr (kIsHalf<T>) {
-    reinterpret_cast<u32*>(row)[lane] = Bits<u16>(value);
+    return u32{Bits<u16>(value)};
   } else {
-    reinterpret_cast<u32*>(row)[lane] = static_cast<u32>(value);
+    return static_cast<u32>(value);
   }
+}
+template <typename T>
+GPUSHARED_INLINE void Put(std::byte* row, u32 lane, T value) {
+  reinterpret_cast<decltype(Filled(value))*>(row)[lane] = Filled(value);
 }
 
 // clang-format off
@@ -105,9 +109,10 @@ GPUSHARED_INLINE void StoreLanes(std::byte* row, u32 lanes, F function) {
   } else if (lanes != 0) {
 #pragma GCC ivdep
     for (u32 l = 0; l < kLanes; ++l) {
-      const D value = function(l);
-      const D old = Get<D>(row, l);
-      Put<D>(row, l, (lanes & kBit[l]) != 0 ? value : old);
+      // Idle lanes keep the whole of their word, also above a narrow type.
+      const auto value = Filled<D>(function(l));
+      const auto old = Get<std::remove_const_t<decltype(value)>>(row, l);
+      Put(row, l, (lanes & kBit[l]) != 0 ? value : old);
     }
   }
 }

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix of cvt: integers, f32, f64, f16, bf16, rounding, saturation, flushing
+// (PTX ISA, Data Movement and Conversion Instructions: cvt).
+#include <cfenv>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "tests/executor/half_reference.h"
+#include "tests/executor/op_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+__extension__ using s128 = __int128;
+using Real = long double;
+
+struct IntegerType {
+  std::string name;
+  u32 bits;
+  bool is_signed;
+
+  Real Lowest() const { return is_signed ? -std::ldexp(1.0L, static_cast<int>(bits) - 1) : 0.0L; }
+  Real Highest() const {
+    return std::ldexp(1.0L, static_cast<int>(bits) - (is_signed ? 1 : 0)) - 1;
+  }
+  s128 ValueOf(Word word) const {
+    const u32 shift = 64 - bits;
+    return is_signed ? s128{static_cast<s64>(word << shift) >> shift}
+                     : s128{word << shift >> shift};
+  }
+  // As a register of 64 bits holds it: filled by sign or by zeros.
+  Word WordOf(s128 value) const { return static_cast<Word>(ValueOf(static_cast<Word>(value))); }
+};
+const IntegerType kIntegers[] = {{"u8", 8, false},   {"s8", 8, true},    {"u16", 16, false},
+                                 {"s16", 16, true},  {"u32", 32, false}, {"s32", 32, true},
+                                 {"u64", 64, false}, {"s64", 64, true}};
+
+struct RoundingName {
+  const char* ptx;
+  int mode;
+  HalfType::Rounding half;
+};
+const RoundingName kRoundings[] = {{"rn", FE_TONEAREST, HalfType::Rounding::kNearest},
+                                   {"rz", FE_TOWARDZERO, HalfType::Rounding::kZero},
+                                   {"rm", FE_DOWNWARD, HalfType::Rounding::kDown},
+                                   {"rp", FE_UPWARD, HalfType::Rounding::kUp}};
+
+Real ToIntegral(Real value, int mode) {
+  std::fesetround(mode);
+  volatile Real rounded = std::nearbyint(value);
+  std::fesetround(FE_TONEAREST);
+  return rounded;
+}
+template <typename T>
+T RoundTo(Real value, int mode) {
+  volatile Real exact = value;
+  std::fesetround(mode);
+  volatile T rounded = static_cast<T>(exact);
+  std::fesetround(FE_TONEAREST);
+  return rounded;
+}
+float Flush(float value) {
+  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+}
+Real Clamp(Real value) { return value > 0 ? (value < 1 ? value : 1) : 0; }
+
+class ConvertOps : public PerFlavour {
+ protected:
+  void Check(const Form& form) { CheckForm(GetParam(), form); }
+  // Into registers of the type's own width and of every greater one: PTX lets cvt write
+  // a wider register, extended by the sign of its type.
+  void CheckWidening(const IntegerType& to, Form form) {
+    for (const u32 bits : {16u, 32u, 64u}) {
+      if (bits < to.bits) continue;
+      form.register_bits = bits;
+      Check(form);
+    }
+  }
+};
+
+TEST_P(ConvertOps, IntegersWrapOrSaturate) {
+  for (const IntegerType& to : kIntegers) {
+    for (const IntegerType& from : kIntegers) {
+      CheckWidening(
+          to, {"cvt." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
+                 return Outputs{to.WordOf(from.ValueOf(in[0])), 0};
+               }});
+      CheckWidening(
+          to, {"cvt.sat." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
+                 const s128 low = to.is_signed ? -(s128{1} << (to.bits - 1)) : s128{0};
+                 const s128 high = (s128{1} << (to.bits - (to.is_signed ? 1 : 0))) - 1;
+                 const s128 value = from.ValueOf(in[0]);
+                 return Outputs{to.WordOf(std::min(std::max(value, low), high)), 0};
+               }});
+    }
+  }
+}
+
+TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
+  for (const IntegerType& from : kIntegers) {
+    for (const RoundingName& rounding : kRoundings) {
+      Check({std::string("cvt.") + rounding.ptx + ".f32." + from.name,
+             "f32",
+             {from.name},
+             [=](const Inputs& in) {
+               return Outputs{
+                   ToWord(RoundTo<float>(static_cast<Real>(from.ValueOf(in[0])), rounding.mode)),
+                   0};
+             }});
+      Check({std::string("cvt.") + rounding.ptx + ".f64." + from.name,
+             "f64",
+             {from.name},
+             [=](const Inputs& in) {
+               return Outputs{
+                   ToWord(RoundTo<double>(static_cast<Real>(from.ValueOf(in[0])), rounding.mode)),
+                   0};
+             }});
+    }
+    Check({"cvt.rn.sat.f32." + from.name, "f32", {from.name}, [=](const Inputs& in) {
+             return Outputs{
+                 ToWord(static_cast<float>(Clamp(static_cast<Real>(from.ValueOf(in[0]))))), 0};
+           }});
+  }
+}
+
+// Out of range clamps. NaN gives 0, except that from f64 or into 64 bits it gives the
+// highest bit alone (PTX ISA, cvt: "NaN input results in ...").
+Outputs ToInteger(const IntegerType& to, Real value, int mode, bool from_double) {
+  if (std::isnan(value)) {
+    const bool highest_bit = from_double || to.bits == 64;
+    return {highest_bit ? to.WordOf(s128{1} << (to.bits - 1)) : 0, 0};
+  }
+  const Real rounded = ToIntegral(value, mode);
+  if (rounded <= to.Lowest()) return {to.WordOf(static_cast<s128>(to.Lowest())), 0};
+  if (rounded >= to.Highest()) return {to.WordOf(static_cast<s128>(to.Highest())), 0};
+  return {to.WordOf(static_cast<s128>(rounded)), 0};
+}
+
+TEST_P(ConvertOps, FloatsToIntegersRoundAndClamp) {
+  for (const IntegerType& to : kIntegers) {
+    for (const RoundingName& rounding : kRoundings) {
+      const std::string start = std::string("cvt.") + rounding.ptx + "i";
+      CheckWidening(to, {start + "." + to.name + ".f32", to.name, {"f32"}, [=](const Inputs& in) {
+                           return ToInteger(to, FromWord<float>(in[0]), rounding.mode, false);
+                         }});
+      Check({start + ".ftz." + to.name + ".f32", to.name, {"f32"}, [=](const Inputs& in) {
+               return ToInteger(to, Flush(FromWord<float>(in[0])), rounding.mode, false);
+             }});
+      Check({start + ".sat." + to.name + ".f32", to.name, {"f32"}, [=](const Inputs& in) {
+               return ToInteger(to, FromWord<float>(in[0]), rounding.mode, false);
+             }});
+      CheckWidening(to, {start + "." + to.name + ".f64", to.name, {"f64"}, [=](const Inputs& in) {
+                           return ToInteger(to, FromWord<double>(in[0]), rounding.mode, true);
+                         }});
+      for (const HalfType& half : kHalfTypes) {
+        Check(
+            {start + "." + to.name + "." + half.name, to.name, {half.name}, [=](const Inputs& in) {
+               return ToInteger(to, half.ToReal(static_cast<u16>(in[0])), rounding.mode, false);
+             }});
+      }
+    }
+  }
+}
+
+TEST_P(ConvertOps, FloatsChangeWidth) {
+  for (const bool sat : {false, true}) {
+    const std::string mode = sat ? ".sat" : "";
+    const auto clamp = [sat](Real value) { return sat ? Clamp(value) : value; };
+    Check({"cvt" + mode + ".f64.f32", "f64", {"f32"}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<double>(clamp(FromWord<float>(in[0])))), 0};
+           }});
+    Check({"cvt.ftz" + mode + ".f64.f32", "f64", {"f32"}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<double>(clamp(Flush(FromWord<float>(in[0]))))), 0};
+           }});
+    for (const RoundingName& rounding : kRoundings) {
+      Check({std::string("cvt.") + rounding.ptx + mode + ".f32.f64",
+             "f32",
+             {"f64"},
+             [=](const Inputs& in) {
+               return Outputs{ToWord(static_cast<float>(
+                                  clamp(RoundTo<float>(FromWord<double>(in[0]), rounding.mode)))),
+                              0};
+             }});
+      Check({std::string("cvt.") + rounding.ptx + ".ftz" + mode + ".f32.f64",
+             "f32",
+             {"f64"},
+             [=](const Inputs& in) {
+               return Outputs{ToWord(static_cast<float>(clamp(
+                                  Flush(RoundTo<float>(FromWord<double>(in[0]), rounding.mode))))),
+                              0};
+             }});
+    }
+  }
+}
+
+TEST_P(ConvertOps, FloatsRoundToIntegralValues) {
+  for (const RoundingName& rounding : kRoundings) {
+    const std::string start = std::string("cvt.") + rounding.ptx + "i";
+    Check({start + ".f32.f32", "f32", {"f32"}, [=](const Inputs& in) {
+             return Outputs{
+                 ToWord(static_cast<float>(ToIntegral(FromWord<float>(in[0]), rounding.mode))), 0};
+           }});
+    Check({start + ".ftz.f32.f32", "f32", {"f32"}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<float>(
+                                ToIntegral(Flush(FromWord<float>(in[0])), rounding.mode))),
+                            0};
+           }});
+    Check({start + ".sat.f32.f32", "f32", {"f32"}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<float>(
+                                Clamp(ToIntegral(FromWord<float>(in[0]), rounding.mode)))),
+                            0};
+           }});
+    Check({start + ".f64.f64", "f64", {"f64"}, [=](const Inputs& in) {
+             return Outputs{
+                 ToWord(static_cast<double>(ToIntegral(FromWord<double>(in[0]), rounding.mode))),
+                 0};
+           }});
+    for (const HalfType& half : kHalfTypes) {
+      Check({start + "." + half.name + "." + half.name,
+             half.name,
+             {half.name},
+             [=](const Inputs& in) {
+               return Outputs{
+                   half.FromReal(ToIntegral(half.ToReal(static_cast<u16>(in[0])), rounding.mode)),
+                   0};
+             }});
+    }
+  }
+  Check({"cvt.sat.f32.f32", "f32", {"f32"}, Scalar<float>([](float a) {
+           return static_cast<float>(Clamp(a));
+         })});
+  Check({"cvt.ftz.f32.f32", "f32", {"f32"}, Scalar<float>([](float a) { return Flush(a); })});
+}
+
+TEST_P(ConvertOps, HalvesFromEveryType) {
+  for (const HalfType& half : kHalfTypes) {
+    for (const RoundingName& rounding : kRoundings) {
+      const std::string start = std::string("cvt.") + rounding.ptx;
+      const auto narrow = [=](const Inputs& in) {
+        return half.FromReal(FromWord<float>(in[0]), rounding.half);
+      };
+      Check({start + "." + half.name + ".f32", half.name, {"f32"}, [=](const Inputs& in) {
+               return Outputs{narrow(in), 0};
+             }});
+      if (rounding.mode != FE_TONEAREST && rounding.mode != FE_TOWARDZERO) continue;
+      // relu: negative results become +0, NaN stays.
+      Check({start + ".relu." + half.name + ".f32", half.name, {"f32"}, [=](const Inputs& in) {
+               const float value = FromWord<float>(in[0]);
+               return Outputs{std::isnan(value) || value > 0 ? narrow(in) : u16{0}, 0};
+             }});
+      // Two at once: the first source becomes the upper half.
+      Check({start + "." + half.name + "x2.f32",
+             half.name + "x2",
+             {"f32", "f32"},
+             [=](const Inputs& in) {
+               return Outputs{Word{narrow({in[0]})} << 16 | narrow({in[1]}), 0};
+             }});
+    }
+    Check({"cvt.rn." + half.name + ".f64", half.name, {"f64"}, [=](const Inputs& in) {
+             return Outputs{half.FromReal(FromWord<double>(in[0])), 0};
+           }});
+    for (const IntegerType& from : kIntegers) {
+      Check(
+          {"cvt.rn." + half.name + "." + from.name, half.name, {from.name}, [=](const Inputs& in) {
+             return Outputs{half.FromReal(static_cast<Real>(from.ValueOf(in[0]))), 0};
+           }});
+    }
+    Check({"cvt.f32." + half.name, "f32", {half.name}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<float>(half.ToReal(static_cast<u16>(in[0])))), 0};
+           }});
+    Check({"cvt.f64." + half.name, "f64", {half.name}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<double>(half.ToReal(static_cast<u16>(in[0])))), 0};
+           }});
+  }
+  Check({"cvt.rn.sat.f16.f32", "f16", {"f32"}, [](const Inputs& in) {
+           return Outputs{kHalfTypes[0].FromReal(Clamp(FromWord<float>(in[0]))), 0};
+         }});
+  // Integers near ties of halves far below their own precision: the value must be
+  // rounded once, not through float or double.
+  std::vector<Inputs> ties;
+  for (const Word base :
+       {Word{0x0101000000000000}, Word{0x0103000000000000}, Word{0x0100800000000000}}) {
+    for (const Word more : {Word{0}, Word{1}, ~Word{0}, Word{0x100}}) ties.push_back({base + more});
+  }
+  CheckForm(GetParam(),
+            {"cvt.rn.bf16.u64",
+             "bf16",
+             {"u64"},
+             [](const Inputs& in) {
+               return Outputs{kHalfTypes[1].FromReal(static_cast<Real>(in[0])), 0};
+             }},
+            ties);
+}
+
+// tf32 keeps ten fraction bits; ties go away from zero.
+TEST_P(ConvertOps, Tf32RoundsTiesAway) {
+  Check({"cvt.rna.tf32.f32", "b32", {"f32"}, [](const Inputs& in) {
+           const float value = FromWord<float>(in[0]);
+           if (!std::isfinite(value)) return Outputs{in[0], 0};
+           int exponent = 0;
+           std::frexp(value, &exponent);
+           const int scale = std::max(exponent, -125) - 11;
+           const float rounded = std::ldexp(std::round(std::ldexp(value, -scale)), scale);
+           return Outputs{ToWord(rounded), 0};
+         }});
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(ConvertOps);
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// f32 and f64 arithmetic against the same operation of the C++ library under the same
+// rounding mode (PTX ISA, Floating Point Instructions).
+#include <cfenv>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "tests/executor/op_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+struct RoundingName {
+  const char* ptx;
+  int mode;
+};
+constexpr RoundingName kRoundings[] = {
+    {"rn", FE_TONEAREST}, {"rz", FE_TOWARDZERO}, {"rm", FE_DOWNWARD}, {"rp", FE_UPWARD}};
+
+// Calls f with volatile operands under a rounding mode, so that nothing is folded.
+template <typename T, typename F>
+T Rounded(int mode, F f, T a, T b = 0, T c = 0) {
+  volatile T x = a, y = b, z = c;
+  std::fesetround(mode);
+  volatile T result = f(x, y, z);
+  std::fesetround(FE_TONEAREST);
+  return result;
+}
+
+template <typename T>
+T Flush(T value) {
+  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(T{0}, value) : value;
+}
+// .sat: to [0, 1]; NaN becomes +0.
+template <typename T>
+T Clamp(T value) {
+  return value > 0 ? (value < 1 ? value : T{1}) : T{0};
+}
+
+class FloatOps : public PerFlavour {
+ protected:
+  void Check(const Form& form) { CheckForm(GetParam(), form); }
+
+  // An operation in all rounding modes, with and without .ftz and .sat. f64 has neither.
+  template <typename T, typename F>
+  void AllModes(const std::string& opcode, std::size_t sources, bool saturates, F f) {
+    const std::string type = sizeof(T) == 4 ? "f32" : "f64";
+    for (const RoundingName& rounding : kRoundings) {
+      for (const bool ftz : {false, true}) {
+        for (const bool sat : {false, true}) {
+          if ((sizeof(T) == 8 && (ftz || sat)) || (sat && !saturates)) continue;
+          const auto reference = [=](const Inputs& in) {
+            T value[3];
+            for (std::size_t i = 0; i < 3; ++i) {
+              value[i] = FromWord<T>(in[i]);
+              if (ftz) value[i] = Flush(value[i]);
+            }
+            T result = Rounded<T>(rounding.mode, f, value[0], value[1], value[2]);
+            if (ftz) result = Flush(result);
+            return Outputs{ToWord(sat ? Clamp(result) : result), 0};
+          };
+          Check(
+              {opcode + "." + rounding.ptx + (ftz ? ".ftz" : "") + (sat ? ".sat" : "") + "." + type,
+               type, std::vector<std::string>(sources, type), reference});
+        }
+      }
+    }
+  }
+};
+
+TEST_P(FloatOps, ArithmeticRoundsAsAsked) {
+  const auto check = [&]<typename T>(T) {
+    AllModes<T>("add", 2, true, [](T a, T b, T) { return a + b; });
+    AllModes<T>("sub", 2, true, [](T a, T b, T) { return a - b; });
+    AllModes<T>("mul", 2, true, [](T a, T b, T) { return a * b; });
+    AllModes<T>("fma", 3, true, [](T a, T b, T c) { return std::fma(a, b, c); });
+    AllModes<T>("mad", 3, true, [](T a, T b, T c) { return std::fma(a, b, c); });
+  };
+  check(float{});
+  check(double{});
+}
+
+TEST_P(FloatOps, DivisionRootsAndReciprocalsRoundAsAsked) {
+  const auto check = [&]<typename T>(T) {
+    AllModes<T>("div", 2, false, [](T a, T b, T) { return a / b; });
+    AllModes<T>("sqrt", 1, false, [](T a, T, T) { return std::sqrt(a); });
+    AllModes<T>("rcp", 1, false, [](T a, T, T) { return T{1} / a; });
+  };
+  check(float{});
+  check(double{});
+}
+
+// Without a rounding modifier add, sub and mul round to nearest.
+TEST_P(FloatOps, NearestIsTheDefault) {
+  Check({"add.f32", "f32", {"f32", "f32"}, Scalar<float, float>([](float a, float b) {
+           return a + b;
+         })});
+  Check({"sub.ftz.f32", "f32", {"f32", "f32"}, Scalar<float, float>([](float a, float b) {
+           return Flush(Flush(a) - Flush(b));
+         })});
+  Check({"mul.sat.f32", "f32", {"f32", "f32"}, Scalar<float, float>([](float a, float b) {
+           return Clamp(a * b);
+         })});
+  Check({"mul.f64", "f64", {"f64", "f64"}, Scalar<double, double>([](double a, double b) {
+           return a * b;
+         })});
+}
+
+// min and max: a number beats NaN, -0 is below +0; .NaN lets NaN win (PTX ISA, min, max).
+TEST_P(FloatOps, MinimumAndMaximumOfNanAndZeros) {
+  const auto check = [&]<typename T>(T, const std::string& type) {
+    for (const bool minimum : {true, false}) {
+      for (const bool ftz : {false, true}) {
+        for (const bool nan_wins : {false, true}) {
+          if (sizeof(T) == 8 && (ftz || nan_wins)) continue;
+          const auto extreme = [=](T a, T b) {
+            if (ftz) a = Flush(a), b = Flush(b);
+            if (std::isnan(a) || std::isnan(b)) {
+              return nan_wins ? std::numeric_limits<T>::quiet_NaN() : std::isnan(a) ? b : a;
+            }
+            if (a == 0 && b == 0) return std::signbit(a) == minimum ? a : b;
+            return minimum == (a < b) ? a : b;
+          };
+          Check({std::string(minimum ? "min" : "max") + (ftz ? ".ftz" : "") +
+                     (nan_wins ? ".NaN." : ".") + type,
+                 type,
+                 {type, type},
+                 Scalar<T, T>(extreme)});
+        }
+      }
+    }
+  };
+  check(float{}, "f32");
+  check(double{}, "f64");
+}
+
+TEST_P(FloatOps, SignsAreBits) {
+  const auto check = [&]<typename T, typename U>(T, U, const std::string& type) {
+    constexpr U sign = U{1} << (sizeof(U) * 8 - 1);
+    for (const bool ftz : {false, true}) {
+      if (ftz && sizeof(T) == 8) continue;
+      const auto in = [ftz](U a) {
+        return ftz ? static_cast<U>(ToWord(Flush(FromWord<T>(a)))) : a;
+      };
+      const std::string mode = ftz ? ".ftz." : ".";
+      Check({"neg" + mode + type, type, {type}, Scalar<U>([in](U a) {
+               return static_cast<U>(in(a) ^ sign);
+             })});
+      Check({"abs" + mode + type, type, {type}, Scalar<U>([in](U a) {
+               return static_cast<U>(in(a) & ~sign);
+             })});
+    }
+    // The sign of a on the magnitude of b.
+    Check({"copysign." + type, type, {type, type}, Scalar<U, U>([](U a, U b) {
+             return static_cast<U>((a & sign) | (b & ~sign));
+           })});
+  };
+  check(float{}, u32{}, "f32");
+  check(double{}, u64{}, "f64");
+}
+
+TEST_P(FloatOps, ClassesOfNumbers) {
+  const auto check = [&]<typename T>(T, const std::string& type) {
+    const auto test = [&](const char* name, auto holds) {
+      Check({std::string("testp.") + name + "." + type, "pred", {type}, Scalar<T>([holds](T a) {
+               return static_cast<u8>(holds(a));
+             })});
+    };
+    test("finite", [](T a) { return std::isfinite(a); });
+    test("infinite", [](T a) { return std::isinf(a); });
+    test("number", [](T a) { return !std::isnan(a); });
+    test("notanumber", [](T a) { return std::isnan(a); });
+    // Zero is neither normal nor subnormal here.
+    test("normal", [](T a) { return std::fpclassify(a) == FP_NORMAL; });
+    test("subnormal", [](T a) { return std::fpclassify(a) == FP_SUBNORMAL; });
+  };
+  check(float{}, "f32");
+  check(double{}, "f64");
+}
+
+// What PTX ISA allows: 1 ulp for rcp and sqrt, 2 for div.full and div.approx, and
+// rsqrt 2; here all are within 1 of the correctly rounded result.
+TEST_P(FloatOps, ApproximationsWithinTheirUlps) {
+  for (const bool ftz : {false, true}) {
+    const std::string mode = ftz ? ".ftz.f32" : ".f32";
+    const auto unary = [&](const char* opcode, double ulps, auto f) {
+      Form form = {opcode + (".approx" + mode), "f32", {"f32"}, Scalar<float>([=](float a) {
+                     const float result = static_cast<float>(f(double{ftz ? Flush(a) : a}));
+                     return ftz ? Flush(result) : result;
+                   })};
+      form.ulps = ulps;
+      Check(form);
+    };
+    unary("rcp", 1, [](double a) { return 1 / a; });
+    unary("sqrt", 1, [](double a) { return std::sqrt(a); });
+    unary("rsqrt", 2, [](double a) { return 1 / std::sqrt(a); });
+    unary("ex2", 2, [](double a) { return std::exp2(a); });
+    for (const char* opcode : {"div.approx", "div.full"}) {
+      Form form = {
+          opcode + mode, "f32", {"f32", "f32"}, Scalar<float, float>([ftz](float a, float b) {
+            if (ftz) a = Flush(a), b = Flush(b);
+            const float result = static_cast<float>(double{a} / double{b});
+            return ftz ? Flush(result) : result;
+          })};
+      form.ulps = 2;
+      Check(form);
+    }
+  }
+}
+
+// rcp and rsqrt on f64 keep the upper word only; the lower is zero (PTX ISA,
+// rcp.approx.ftz.f64): subnormals are flushed, so is the input's lower word dropped.
+TEST_P(FloatOps, DoubleApproximationsKeepTheUpperWord) {
+  const auto upper = [](double value) {
+    return Flush(FromWord<double>(ToWord(value) & 0xffffffff00000000u));
+  };
+  Check({"rcp.approx.ftz.f64", "f64", {"f64"}, Scalar<double>([=](double a) {
+           return upper(1 / upper(a));
+         })});
+  Check({"rsqrt.approx.ftz.f64", "f64", {"f64"}, Scalar<double>([=](double a) {
+           return upper(1 / std::sqrt(upper(a)));
+         })});
+}
+
+// PTX ISA bounds the error of these by absolute or relative values, not in ulps:
+// lg2 2^-22.6 absolute in [0.5, 2], else relative; sin and cos 2^-20.5 absolute in
+// [-pi, pi]; tanh 2^-11 relative. Ours are tighter, and must stay so.
+struct Transcendental {
+  const char* opcode;
+  float low, high;
+  double (*exact)(double);
+  double absolute, relative;  // One of the two suffices.
+};
+
+TEST_P(FloatOps, TranscendentalsWithinTheirErrors) {
+  const Transcendental kCases[] = {
+      {"lg2.approx", 0.5f, 2.0f, std::log2, 0x1p-22, 0},
+      {"lg2.approx", 2.0f, 3e38f, std::log2, 0, 0x1p-22},
+      {"lg2.approx", 1e-37f, 0.5f, std::log2, 0, 0x1p-22},
+      {"sin.approx", -3.1415927f, 3.1415927f, std::sin, 0x1p-21, 0},
+      {"cos.approx", -3.1415927f, 3.1415927f, std::cos, 0x1p-21, 0},
+      {"sin.approx", -1000.0f, 1000.0f, std::sin, 0x1p-20, 0},
+      {"cos.approx", -1000.0f, 1000.0f, std::cos, 0x1p-20, 0},
+      {"ex2.approx", -125.0f, 127.0f, std::exp2, 0, 0x1p-22},
+      {"tanh.approx", -9.0f, 9.0f, std::tanh, 0, 0x1p-20},
+  };
+  for (const Transcendental& c : kCases) {
+    std::vector<Inputs> tuples;
+    for (int i = 0; i <= 1400; ++i) {
+      const double at = double{c.low} + (double{c.high} - double{c.low}) * i / 1400;
+      tuples.push_back({ToWord(static_cast<float>(at))});
+    }
+    const Form form = {c.opcode + std::string(".f32"), "f32", {"f32"}, {}};
+    const std::vector<Outputs> results = RunForm(GetParam(), form, tuples);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const double exact = c.exact(double{FromWord<float>(tuples[i][0])});
+      const double error = std::abs(double{FromWord<float>(results[i][0])} - exact);
+      ASSERT_TRUE(error <= c.absolute || error <= c.relative * std::abs(exact))
+          << form.spelling << " of " << FromWord<float>(tuples[i][0]) << " is off by " << error;
+    }
+  }
+}
+
+// Their values at the ends of the range (PTX ISA gives these in tables).
+TEST_P(FloatOps, TranscendentalsOfSpecialValues) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const struct {
+    const char* spelling;
+    float argument, result;
+  } kCases[] = {
+      {"ex2.approx.f32", -infinity, 0},
+      {"ex2.approx.f32", infinity, infinity},
+      {"ex2.approx.f32", nan, nan},
+      {"ex2.approx.f32", 0, 1},
+      {"ex2.approx.f32", 128, infinity},
+      {"ex2.approx.f32", -149, 0x1p-149f},
+      {"ex2.approx.ftz.f32", -149, 0},
+      {"ex2.approx.f32", -151, 0},
+      {"lg2.approx.f32", 0, -infinity},
+      {"lg2.approx.f32", -0.0f, -infinity},
+      {"lg2.approx.f32", infinity, infinity},
+      {"lg2.approx.f32", -1, nan},
+      {"lg2.approx.f32", 1, 0},
+      {"lg2.approx.f32", 0x1p-149f, -149},
+      {"lg2.approx.ftz.f32", 0x1p-149f, -infinity},
+      {"lg2.approx.f32", nan, nan},
+      {"lg2.approx.f32", -infinity, nan},
+      {"sin.approx.f32", 0, 0},
+      {"sin.approx.f32", -0.0f, -0.0f},
+      {"sin.approx.f32", infinity, nan},
+      {"sin.approx.f32", nan, nan},
+      {"sin.approx.ftz.f32", -0x1p-140f, -0.0f},
+      {"cos.approx.f32", 0, 1},
+      {"cos.approx.f32", -infinity, nan},
+      {"cos.approx.f32", 0x1p-149f, 1},
+      {"tanh.approx.f32", infinity, 1},
+      {"tanh.approx.f32", -infinity, -1},
+      {"tanh.approx.f32", -0.0f, -0.0f},
+      {"tanh.approx.f32", nan, nan},
+  };
+  for (const auto& c : kCases) {
+    const float result = c.result;
+    CheckForm(GetParam(),
+              {c.spelling, "f32", {"f32"}, Scalar<float>([=](float) { return result; })},
+              std::vector<Inputs>(70, Inputs{ToWord(c.argument)}));
+  }
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(FloatOps);
+
+}  // namespace
+}  // namespace gpushared::testing

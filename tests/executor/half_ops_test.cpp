@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// f16 and bf16, scalar and in pairs. The reference works in long double, whose 64 bits
+// of precision hold every sum and product of two halves, and rounds once.
+#include <cmath>
+#include <string>
+
+#include "tests/executor/half_reference.h"
+#include "tests/executor/op_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+using Real = long double;
+
+class HalfOps : public PerFlavour {
+ protected:
+  // The form on scalars and, lane half by lane half, on pairs.
+  template <typename F>
+  void Check(const HalfType& half, const std::string& spelling, std::size_t sources, F f,
+             double ulps = 0) {
+    const auto one = [half, f](const Inputs& in, u32 shift) {
+      u16 h[3];
+      for (std::size_t i = 0; i < 3; ++i) h[i] = static_cast<u16>(in[i] >> shift);
+      return f(h[0], h[1], h[2]);
+    };
+    Form scalar = {spelling + "." + half.name, half.name,
+                   std::vector<std::string>(sources, half.name), [one](const Inputs& in) {
+                     return Outputs{one(in, 0), 0};
+                   }};
+    scalar.ulps = ulps;
+    CheckForm(GetParam(), scalar);
+    const std::string pair = half.name + "x2";
+    Form pairs = {spelling + "." + pair, pair, std::vector<std::string>(sources, pair),
+                  [one](const Inputs& in) {
+                    return Outputs{one(in, 0) | Word{one(in, 16)} << 16, 0};
+                  }};
+    pairs.ulps = ulps;
+    CheckForm(GetParam(), pairs);
+  }
+};
+
+Real Clamp(Real value) { return value > 0 ? (value < 1 ? value : 1) : 0; }
+
+// a * b + c, exact to what a half can tell: long double may round the sum, but never
+// onto or off a tie of the half type unless the product was one; then the sign of what
+// was lost decides.
+u16 FusedHalf(const HalfType& half, Real a, Real b, Real c, bool sat, bool relu) {
+  const Real product = a * b;  // At most 22 bits.
+  Real sum = product + c;
+  if (std::isfinite(sum)) {
+    const Real high = std::abs(product) > std::abs(c) ? product : c;
+    const Real low = std::abs(product) > std::abs(c) ? c : product;
+    const Real lost = low - (sum - high);
+    if (lost != 0) sum = std::nextafter(sum, lost > 0 ? Real{HUGE_VALL} : -Real{HUGE_VALL});
+  }
+  if (sat) sum = Clamp(sum);
+  if (relu && !(sum > 0) && !std::isnan(sum)) sum = 0;
+  return half.FromReal(sum);
+}
+
+TEST_P(HalfOps, ArithmeticRoundsOnce) {
+  for (const HalfType& half : kHalfTypes) {
+    for (const bool sat : {false, true}) {
+      const auto result = [=](Real value) { return half.FromReal(sat ? Clamp(value) : value); };
+      // .sat belongs to f16 in PTX; bf16 forms have none.
+      if (sat && half.name == "bf16") continue;
+      const std::string mode = sat ? ".sat" : "";
+      Check(half, "add" + mode, 2,
+            [=](u16 a, u16 b, u16) { return result(half.ToReal(a) + half.ToReal(b)); });
+      Check(half, "sub.rn" + mode, 2,
+            [=](u16 a, u16 b, u16) { return result(half.ToReal(a) - half.ToReal(b)); });
+      Check(half, "mul.rn" + mode, 2,
+            [=](u16 a, u16 b, u16) { return result(half.ToReal(a) * half.ToReal(b)); });
+      Check(half, "fma.rn" + mode, 3, [=](u16 a, u16 b, u16 c) {
+        return FusedHalf(half, half.ToReal(a), half.ToReal(b), half.ToReal(c), sat, false);
+      });
+    }
+    Check(half, "fma.rn.relu", 3, [=](u16 a, u16 b, u16 c) {
+      return FusedHalf(half, half.ToReal(a), half.ToReal(b), half.ToReal(c), false, true);
+    });
+  }
+}
+
+// A product that lies exactly between two halves, and an addend far below it: only a
+// true fused operation sees the addend.
+TEST_P(HalfOps, FusedMultiplyAddSeesATinyAddend) {
+  const HalfType& bf16 = kHalfTypes[1];
+  std::vector<Inputs> tuples;
+  for (const Word a : {0x3f81, 0x3f83, 0x3ff1}) {
+    for (const Word b : {0x3f90, 0x3fa0, 0x4040, 0x3f81}) {
+      for (const Word c : {0x0001, 0x8001, 0x1000, 0x9000, 0x0000}) tuples.push_back({a, b, c});
+    }
+  }
+  CheckForm(
+      GetParam(),
+      {"fma.rn.bf16",
+       "bf16",
+       {"bf16", "bf16", "bf16"},
+       [&](const Inputs& in) {
+         const auto real = [&](Word word) { return bf16.ToReal(static_cast<u16>(word)); };
+         return Outputs{FusedHalf(bf16, real(in[0]), real(in[1]), real(in[2]), false, false), 0};
+       }},
+      tuples);
+}
+
+TEST_P(HalfOps, MinimumAndMaximumOfNanAndZeros) {
+  for (const HalfType& half : kHalfTypes) {
+    for (const bool minimum : {true, false}) {
+      for (const bool nan_wins : {true, false}) {
+        Check(half, std::string(minimum ? "min" : "max") + (nan_wins ? ".NaN" : ""), 2,
+              [=](u16 a, u16 b, u16) -> u16 {
+                const Real x = half.ToReal(a), y = half.ToReal(b);
+                if (std::isnan(x) || std::isnan(y)) {
+                  return nan_wins ? u16{0x7fff} : std::isnan(x) ? b : a;
+                }
+                if (x == 0 && y == 0) return std::signbit(x) == minimum ? a : b;
+                return minimum == (x < y) ? a : b;
+              });
+      }
+    }
+  }
+}
+
+TEST_P(HalfOps, SignsAreBits) {
+  for (const HalfType& half : kHalfTypes) {
+    Check(half, "neg", 1, [](u16 a, u16, u16) { return static_cast<u16>(a ^ 0x8000); });
+    Check(half, "abs", 1, [](u16 a, u16, u16) { return static_cast<u16>(a & 0x7fff); });
+  }
+}
+
+// PTX ISA bounds ex2.approx.f16 and tanh.approx by 2^-9.9 and 2^-10.987 (bf16: 2^-7 and
+// 2^-8) relative; ours are within one ulp of the rounded exact value.
+TEST_P(HalfOps, ApproximationsWithinOneUlp) {
+  for (const HalfType& half : kHalfTypes) {
+    const std::string ftz = half.name == "bf16" ? ".ftz" : "";
+    Check(
+        half, "ex2.approx" + ftz, 1,
+        [=](u16 a, u16, u16) { return half.FromReal(std::exp2(half.ToReal(a))); }, 1);
+    Check(
+        half, "tanh.approx", 1,
+        [=](u16 a, u16, u16) { return half.FromReal(std::tanh(half.ToReal(a))); }, 1);
+  }
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(HalfOps);
+
+}  // namespace
+}  // namespace gpushared::testing
