@@ -155,6 +155,7 @@ struct ClientState {
   std::uint32_t barrier_waits_for = 0;
   std::uint32_t epoch = 0;
 
+  std::uint32_t offered = 0;  // In the lane's queue.
   std::uint32_t in_flight = 0;
   bool is_broken = false;   // Its bytes were refused; the session is about to end.
   bool is_leaving = false;  // Detached: waits for what is in flight, nothing else.

@@ -21,6 +21,11 @@ using std::chrono::nanoseconds;
 constexpr std::uint32_t kQuietVisitsMax = 256;
 constexpr std::uint32_t kColdVisitTurns = 32;
 
+// So is that of a client that has this much for the device to choose from: what waits in the
+// ring lies in one place, what was taken is spread over more memory than the caches hold. Not
+// left to wait for longer, because a stream that is not busy may have something to say.
+constexpr std::uint32_t kPlentyOffered = 32;
+
 // A client takes its completions without telling us. When records wait only for that, we look
 // again after this time.
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
@@ -139,7 +144,8 @@ bool DeviceThread::Turn() {
 
 bool DeviceThread::VisitRings(scheduler::TimePoint now) {
   bool took = false;
-  if (turns_to_cold_visit_ == 0) {
+  const bool visits_all = turns_to_cold_visit_ == 0;
+  if (visits_all) {
     turns_to_cold_visit_ = kColdVisitTurns;
     for (ClientState* const client : dispatcher_.clients()) {
       if (client->is_hot || !VisitIfReady(*client, now)) continue;
@@ -152,6 +158,7 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
   if (++first_visited_ >= hot_.size()) first_visited_ = 0;
   for (std::size_t i = 0; i < hot_.size(); ++i) {
     ClientState& client = *hot_[(first_visited_ + i) % hot_.size()];
+    if (client.offered >= kPlentyOffered && !client.barrier && !visits_all) continue;
     if (VisitIfReady(client, now)) {
       took = true;
       client.quiet_visits = 0;

@@ -247,6 +247,7 @@ void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const Com
         CommandSlot& queued = client.slab[WorkName::Slot(name)];
         if (queued.stream != stream) return false;
         queued.state = CommandState::kQueued;
+        --client.offered;
         return true;
       },
       now);
@@ -352,6 +353,7 @@ void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimeP
   command.is_stoppable = stoppable;
   command.work_id = WorkName::Make(client.index, slot, next_serial_++);
   command.state = CommandState::kOffered;
+  ++client.offered;
   lane_.Enqueue(client.id(), {command.work_id, command.predicted, stoppable}, now);
 }
 
@@ -372,7 +374,7 @@ void Dispatcher::Submit(const scheduler::Action& action, scheduler::TimePoint no
   Check(client != nullptr, "the lane submits for clients that are here");
   CommandSlot& command = client->slab[WorkName::Slot(action.command)];
   Check(command.work_id == action.command && command.state == CommandState::kOffered,
-             "the lane submits commands that were offered");
+        "the lane submits commands that were offered");
   CountSubmission(*client, command, now);
   std::visit(
       [&](auto& work) {
@@ -389,6 +391,7 @@ void Dispatcher::Submit(const scheduler::Action& action, scheduler::TimePoint no
 void Dispatcher::CountSubmission(ClientState& client, CommandSlot& command,
                                  scheduler::TimePoint now) {
   command.state = CommandState::kInFlight;
+  --client.offered;
   if (!command.was_started) {
     command.was_started = true;
     client.counters.queue_wait.Add(
@@ -474,6 +477,7 @@ void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::T
     return;
   }
   command.state = CommandState::kOffered;
+  ++client.offered;
   lane_.EnqueueFront(client.id(), {command.work_id, costs_.Predict(command), command.is_stoppable},
                      now);
 }

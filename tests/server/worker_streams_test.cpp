@@ -235,6 +235,22 @@ TEST(WorkerStreams, AMarkTellsWhenItsStreamGotThere) {
   EXPECT_GT(second->ended_ns, first->ended_ns);
 }
 
+// The worker leaves the rest of a ring where it is while it has plenty of that client, but not
+// for ever: what comes behind may be about another stream.
+TEST(WorkerStreams, AnIdleStreamIsHeardBehindABusyOne) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
+  RawClient client = worker.Client();
+
+  client.CreateStream(1);
+  for (int i = 0; i < 500; ++i) client.Launch(0, 0, 0);
+  const Sequence mark = client.Mark(1);
+  const auto notice = client.NextCompletion();
+
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->id, (ipc::CommandId{1, mark}));
+  EXPECT_EQ(client.finished(0), 0u) << "nothing has left the device";
+}
+
 TEST(WorkerStreams, AMarkOfAFailedStreamSaysSo) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
