@@ -8,3 +8,12 @@ gpushared_test(device_unit_test
     device/work_queue_test.cpp
   LINK gpushared::device gpushared::fake_device
   LABELS unit concurrency)
+
+# The real header lies beside the compiler; only this comparison reads it.
+get_filename_component(cuda_bin "${GPUSHARED_NVCC}" REALPATH)
+get_filename_component(cuda_bin "${cuda_bin}" DIRECTORY)
+find_path(GPUSHARED_CUDA_INCLUDE cudaTypedefs.h HINTS "${cuda_bin}/../include" REQUIRED
+  DOC "Folder of cuda.h, for the test of our own declarations")
+gpushared_test(cuda_driver_abi_test SOURCES device/cuda_driver_abi_test.cpp
+  LINK gpushared::cuda_driver LABELS unit)
+target_include_directories(cuda_driver_abi_test SYSTEM PRIVATE "${GPUSHARED_CUDA_INCLUDE}")

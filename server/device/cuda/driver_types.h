@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CUDA driver's C interface looks like to a caller: the part of it that we use, in
+// declarations of our own, so that the server builds where no CUDA header exists.
+// tests/server/device/cuda_driver_abi_test.cpp compares every one of them with the real header.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_DRIVER_TYPES_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_DRIVER_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpushared::device::cuda {
+
+// What every call returns. A newer driver may return numbers that are not here.
+enum class [[nodiscard]] Code : int{
+    kSuccess = 0,
+    kInvalidValue = 1,
+    kOutOfMemory = 2,
+    kNotInitialized = 3,
+    kDeinitialized = 4,
+    kStubLibrary = 34,
+    kDeviceUnavailable = 46,  // Exclusive mode, and another process has the device.
+    kNoDevice = 100,
+    kInvalidDevice = 101,
+    kInvalidImage = 200,
+    kInvalidContext = 201,
+    kMapFailed = 205,
+    kUnmapFailed = 206,
+    kAlreadyMapped = 208,
+    kNoBinaryForGpu = 209,
+    kNotMapped = 211,
+    kEccUncorrectable = 214,
+    kUnsupportedLimit = 215,
+    kInvalidPtx = 218,
+    kNvlinkUncorrectable = 220,
+    kJitCompilerNotFound = 221,
+    kUnsupportedPtxVersion = 222,
+    kContained = 226,
+    kOperatingSystem = 304,
+    kInvalidHandle = 400,
+    kNotFound = 500,
+    kNotReady = 600,
+    kIllegalAddress = 700,
+    kLaunchOutOfResources = 701,
+    kLaunchTimeout = 702,
+    kPrimaryContextActive = 708,
+    kContextIsDestroyed = 709,
+    kAssert = 710,
+    kHostMemoryAlreadyRegistered = 712,
+    kHostMemoryNotRegistered = 713,
+    kHardwareStackError = 714,
+    kIllegalInstruction = 715,
+    kMisalignedAddress = 716,
+    kInvalidAddressSpace = 717,
+    kInvalidPc = 718,
+    kLaunchFailed = 719,
+    kCooperativeLaunchTooLarge = 720,
+    kTensorMemoryLeak = 721,
+    kNotPermitted = 800,
+    kNotSupported = 801,
+    kSystemNotReady = 802,
+    kSystemDriverMismatch = 803,
+    kCompatNotSupportedOnDevice = 804,
+    kMpsConnectionFailed = 805,
+    kMpsRpcFailure = 806,
+    kMpsServerNotReady = 807,
+    kMpsMaxClientsReached = 808,
+    kMpsMaxConnectionsReached = 809,
+    kMpsClientTerminated = 810,
+    kExternalDevice = 911,
+    kInvalidClusterSize = 912,
+    kFunctionNotLoaded = 913,
+    kInvalidResourceType = 914,
+    kInvalidResourceConfiguration = 915,
+    kUnknown = 999,
+};
+
+// Handles. Their targets are the driver's own.
+using Context = struct ContextTarget*;
+using Module = struct ModuleTarget*;
+using Function = struct FunctionTarget*;
+using Stream = struct StreamTarget*;
+using Event = struct EventTarget*;
+using Array = struct ArrayTarget*;
+using GreenContext = struct GreenContextTarget*;
+using ResourceDescription = struct ResourceDescriptionTarget*;
+using DeviceNumber = int;              // Among those this process may see.
+using DeviceAddress = std::uint64_t;   // CUdeviceptr.
+using MemoryHandle = std::uint64_t;    // Physical memory, mapped or not.
+using HostFunction = void (*)(void*);  // Runs on a thread of the driver; may call no driver.
+
+enum class DeviceAttribute : int {
+  kThreadsPerBlockMax = 1,
+  kBlockXMax = 2,
+  kBlockYMax = 3,
+  kBlockZMax = 4,
+  kGridXMax = 5,
+  kGridYMax = 6,
+  kGridZMax = 7,
+  kSharedBytesPerBlockMax = 8,
+  kWarpThreads = 10,
+  kMultiprocessors = 16,
+  kComputeMode = 20,
+  kConcurrentKernels = 31,
+  kThreadsPerMultiprocessorMax = 39,
+  kCopyEngines = 40,
+  kUnifiedAddressing = 41,
+  kComputeCapabilityMajor = 75,
+  kComputeCapabilityMinor = 76,
+  kStreamPriorities = 78,
+  kComputePreemption = 90,
+  kHostPointerForRegisteredMemory = 91,
+  kCooperativeLaunch = 95,
+  kSharedBytesPerBlockOptIn = 97,
+  kHostRegister = 99,
+  kVirtualMemory = 102,
+  kReservedSharedBytesPerBlock = 111,
+  kReadOnlyHostRegister = 113,
+  kClusterLaunch = 120,
+  kStreamMemoryOperations64 = 122,
+  kMpsEnabled = 133,
+};
+
+enum class ComputeMode : int { kDefault = 0, kProhibited = 2, kExclusiveProcess = 3 };
+
+enum class FunctionAttribute : int {
+  kThreadsPerBlockMax = 0,
+  kSharedBytes = 1,  // Static, per block.
+  kConstantBytes = 2,
+  kLocalBytes = 3,  // Per thread.
+  kRegisters = 4,
+  kPtxVersion = 5,
+  kBinaryVersion = 6,
+  kDynamicSharedBytesMax = 8,
+  kClusterSizeMustBeSet = 10,
+  kNonPortableClusterSizeAllowed = 14,
+};
+
+enum class Limit : int { kStackBytes = 0, kPrintfBytes = 1, kHeapBytes = 2 };
+
+// Flags of cuDevicePrimaryCtxSetFlags.
+inline constexpr unsigned kContextSpin = 0x01;
+inline constexpr unsigned kContextBlockingSync = 0x04;
+inline constexpr unsigned kContextKeepLocalMemory = 0x10;
+// Flags of stream and event creation.
+inline constexpr unsigned kStreamNonBlocking = 0x1;
+inline constexpr unsigned kEventBlockingSync = 0x1;
+inline constexpr unsigned kEventDisableTiming = 0x2;
+// Flags of cuMemHostAlloc and cuMemHostRegister.
+inline constexpr unsigned kHostPortable = 0x01;
+inline constexpr unsigned kHostDeviceMap = 0x02;
+inline constexpr unsigned kHostRegisterReadOnly = 0x08;
+// Flags of cuStreamWriteValue and cuStreamWaitValue.
+inline constexpr unsigned kWriteValueDefault = 0x0;
+inline constexpr unsigned kWriteValueNoBarrier = 0x1;
+inline constexpr unsigned kWaitValueGreaterOrEqual = 0x0;
+inline constexpr unsigned kWaitValueEqual = 0x1;
+// Flags of cuGreenCtxCreate and of cuDevSmResourceSplitByCount.
+inline constexpr unsigned kGreenContextDefaultStream = 0x1;  // Always required.
+inline constexpr unsigned kSplitIgnoreCoscheduling = 0x1;
+
+enum class JitOption : int {
+  kMaxRegisters = 0,
+  kInfoLogBuffer = 3,
+  kInfoLogBytes = 4,
+  kErrorLogBuffer = 5,
+  kErrorLogBytes = 6,
+};
+
+enum class LoadingMode : int { kEager = 1, kLazy = 2 };
+
+enum class ProcAddressResult : int { kFound = 0, kNotFound = 1, kVersionNotSufficient = 2 };
+
+struct Uuid {
+  char bytes[16];
+};
+static_assert(sizeof(Uuid) == 16);
+
+enum class LocationType : int { kDevice = 1, kHost = 2 };
+struct MemoryLocation {
+  LocationType type = LocationType::kDevice;
+  int id = 0;
+};
+static_assert(sizeof(MemoryLocation) == 8);
+
+enum class AllocationType : int { kPinned = 1 };
+enum class Granularity : int { kMinimum = 0, kRecommended = 1 };
+struct AllocationProperties {
+  AllocationType type = AllocationType::kPinned;
+  int requested_handle_types = 0;
+  MemoryLocation location;
+  void* win32_handle_metadata = nullptr;
+  struct {
+    unsigned char compression = 0;
+    unsigned char gpu_direct_rdma = 0;
+    unsigned short usage = 0;
+    unsigned char reserved[4] = {};
+  } flags;
+};
+static_assert(sizeof(AllocationProperties) == 32);
+
+enum class Access : int { kNone = 0, kRead = 1, kReadWrite = 3 };
+struct AccessDescription {
+  MemoryLocation location;
+  Access access = Access::kReadWrite;
+};
+static_assert(sizeof(AccessDescription) == 12);
+
+enum class MemoryType : int { kHost = 1, kDevice = 2 };
+struct Copy2d {
+  std::size_t source_x_bytes = 0;
+  std::size_t source_y = 0;
+  MemoryType source_type = MemoryType::kHost;
+  const void* source_host = nullptr;
+  DeviceAddress source_device = 0;
+  Array source_array = nullptr;
+  std::size_t source_pitch = 0;
+  std::size_t destination_x_bytes = 0;
+  std::size_t destination_y = 0;
+  MemoryType destination_type = MemoryType::kHost;
+  void* destination_host = nullptr;
+  DeviceAddress destination_device = 0;
+  Array destination_array = nullptr;
+  std::size_t destination_pitch = 0;
+  std::size_t width_bytes = 0;
+  std::size_t height = 0;
+};
+static_assert(sizeof(Copy2d) == 128 && offsetof(Copy2d, destination_x_bytes) == 56);
+
+enum class LaunchAttributeId : int {
+  kIgnore = 0,
+  kCooperative = 2,
+  kClusterDimension = 4,
+  kPriority = 8,
+};
+struct LaunchAttribute {
+  LaunchAttributeId id = LaunchAttributeId::kIgnore;
+  char padding[4] = {};
+  union alignas(8) Value {
+    char bytes[64] = {};
+    int cooperative;
+    struct {
+      unsigned x, y, z;
+    } cluster;
+    int priority;
+  } value;
+};
+static_assert(sizeof(LaunchAttribute) == 72 && offsetof(LaunchAttribute, value) == 8);
+
+struct LaunchConfig {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  Stream stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32);
+
+enum class ResourceType : int { kInvalid = 0, kMultiprocessors = 1 };
+// Made by the driver; only what is named here may be read, nothing written.
+struct Resource {
+  ResourceType type = ResourceType::kInvalid;
+  unsigned char padding[92] = {};
+  union {
+    unsigned char bytes[48] = {};
+    struct {
+      unsigned multiprocessors;
+      unsigned partition_least;  // Zero before CUDA 13.0.
+      unsigned coscheduled_multiple;
+    } sm;
+  };
+};
+static_assert(sizeof(Resource) == 144 && offsetof(Resource, sm) == 96);
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_DRIVER_TYPES_H_

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares our declarations of the driver's interface with the CUDA toolkit's, at compile time:
+// this file builds exactly when they agree.
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <gtest/gtest.h>
+
+#include "server/device/cuda/driver.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+// ---- the same binary interface
+
+template <typename Ours, typename Theirs>
+struct SamePair : std::false_type {};
+#define GPUSHARED_SAME(ours, theirs) \
+  template <>                        \
+  struct SamePair<ours, theirs> : std::true_type {}
+// Targets of handles, which nobody may look into, and structures, compared member by member below.
+GPUSHARED_SAME(ContextTarget, CUctx_st);
+GPUSHARED_SAME(ModuleTarget, CUmod_st);
+GPUSHARED_SAME(FunctionTarget, CUfunc_st);
+GPUSHARED_SAME(StreamTarget, CUstream_st);
+GPUSHARED_SAME(EventTarget, CUevent_st);
+GPUSHARED_SAME(ArrayTarget, CUarray_st);
+GPUSHARED_SAME(GreenContextTarget, CUgreenCtx_st);
+GPUSHARED_SAME(ResourceDescriptionTarget, CUdevResourceDesc_st);
+GPUSHARED_SAME(Uuid, CUuuid);
+GPUSHARED_SAME(AllocationProperties, CUmemAllocationProp);
+GPUSHARED_SAME(AccessDescription, CUmemAccessDesc);
+GPUSHARED_SAME(Copy2d, CUDA_MEMCPY2D);
+GPUSHARED_SAME(LaunchConfig, CUlaunchConfig);
+GPUSHARED_SAME(Resource, CUdevResource);
+
+// An enumeration is passed as the integer below it.
+template <typename T, bool = std::is_enum_v<T>>
+struct Plain {
+  using Type = T;
+};
+template <typename T>
+struct Plain<T, true> {
+  using Type = std::underlying_type_t<T>;
+};
+
+template <typename Ours, typename Theirs>
+constexpr bool Same() {
+  if constexpr (std::is_same_v<Ours, Theirs> || SamePair<Ours, Theirs>::value) {
+    return true;
+  } else if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
+    using A = std::remove_pointer_t<Ours>;
+    using B = std::remove_pointer_t<Theirs>;
+    return std::is_const_v<A> == std::is_const_v<B> &&
+           Same<std::remove_const_t<A>, std::remove_const_t<B>>();
+  } else if constexpr ((std::is_integral_v<Ours> || std::is_enum_v<Ours>)&&(
+                           std::is_integral_v<Theirs> || std::is_enum_v<Theirs>)) {
+    using A = typename Plain<Ours>::Type;
+    using B = typename Plain<Theirs>::Type;
+    // Compilers choose unsigned for enumerations without negative values.
+    const bool sign = std::is_enum_v<Theirs> || std::is_signed_v<A> == std::is_signed_v<B>;
+    return sizeof(A) == sizeof(B) && sign;
+  } else {
+    return false;
+  }
+}
+
+template <typename Ours, typename Theirs>
+struct SameCall : std::false_type {};
+template <typename... Ours, typename... Theirs>
+requires(sizeof...(Ours) ==
+         sizeof...(Theirs)) struct SameCall<Code(Ours...), CUresult (*)(Theirs...)>
+    : std::bool_constant<(Same<Ours, Theirs>() && ...)> {
+};
+
+// PFN_cuStreamDestroy_v4000 exists exactly when that call has a form of that version.
+#define GPUSHARED_CHECK(name, suffix, version, feature, signature)          \
+  static_assert(SameCall<Code signature, PFN_cu##name##_v##version>::value, \
+                "cu" #name " is declared otherwise than in cuda.h");
+GPUSHARED_CUDA_SYMBOLS(GPUSHARED_CHECK)
+
+// The comparison can fail: a comparison that cannot is worth nothing.
+static_assert(!SameCall<Code(unsigned, int), PFN_cuInit_v2000>::value);
+static_assert(!SameCall<Code(std::uint64_t), PFN_cuInit_v2000>::value);
+static_assert(!SameCall<Code(int), PFN_cuInit_v2000>::value);
+static_assert(!SameCall<Code(Event), PFN_cuStreamDestroy_v4000>::value);
+static_assert(
+    !SameCall<Code(const Stream*, unsigned, int), PFN_cuStreamCreateWithPriority_v5050>::value);
+
+// ---- structures
+
+#define GPUSHARED_LAYOUT(ours, theirs) \
+  static_assert(sizeof(ours) == sizeof(theirs) && alignof(ours) == alignof(theirs))
+#define GPUSHARED_FIELD(ours, mine, theirs, its)                 \
+  static_assert(offsetof(ours, mine) == offsetof(theirs, its) && \
+                sizeof(ours::mine) == sizeof(theirs::its))
+
+GPUSHARED_LAYOUT(Uuid, CUuuid);
+GPUSHARED_LAYOUT(MemoryLocation, CUmemLocation);
+GPUSHARED_FIELD(MemoryLocation, type, CUmemLocation, type);
+GPUSHARED_FIELD(MemoryLocation, id, CUmemLocation, id);
+GPUSHARED_LAYOUT(AllocationProperties, CUmemAllocationProp);
+GPUSHARED_FIELD(AllocationProperties, type, CUmemAllocationProp, type);
+GPUSHARED_FIELD(AllocationProperties, requested_handle_types, CUmemAllocationProp,
+                requestedHandleTypes);
+GPUSHARED_FIELD(AllocationProperties, location, CUmemAllocationProp, location);
+GPUSHARED_FIELD(AllocationProperties, flags, CUmemAllocationProp, allocFlags);
+GPUSHARED_LAYOUT(AccessDescription, CUmemAccessDesc);
+GPUSHARED_FIELD(AccessDescription, location, CUmemAccessDesc, location);
+GPUSHARED_FIELD(AccessDescription, access, CUmemAccessDesc, flags);
+GPUSHARED_LAYOUT(Copy2d, CUDA_MEMCPY2D);
+GPUSHARED_FIELD(Copy2d, source_x_bytes, CUDA_MEMCPY2D, srcXInBytes);
+GPUSHARED_FIELD(Copy2d, source_y, CUDA_MEMCPY2D, srcY);
+GPUSHARED_FIELD(Copy2d, source_type, CUDA_MEMCPY2D, srcMemoryType);
+GPUSHARED_FIELD(Copy2d, source_host, CUDA_MEMCPY2D, srcHost);
+GPUSHARED_FIELD(Copy2d, source_device, CUDA_MEMCPY2D, srcDevice);
+GPUSHARED_FIELD(Copy2d, source_array, CUDA_MEMCPY2D, srcArray);
+GPUSHARED_FIELD(Copy2d, source_pitch, CUDA_MEMCPY2D, srcPitch);
+GPUSHARED_FIELD(Copy2d, destination_x_bytes, CUDA_MEMCPY2D, dstXInBytes);
+GPUSHARED_FIELD(Copy2d, destination_y, CUDA_MEMCPY2D, dstY);
+GPUSHARED_FIELD(Copy2d, destination_type, CUDA_MEMCPY2D, dstMemoryType);
+GPUSHARED_FIELD(Copy2d, destination_host, CUDA_MEMCPY2D, dstHost);
+GPUSHARED_FIELD(Copy2d, destination_device, CUDA_MEMCPY2D, dstDevice);
+GPUSHARED_FIELD(Copy2d, destination_array, CUDA_MEMCPY2D, dstArray);
+GPUSHARED_FIELD(Copy2d, destination_pitch, CUDA_MEMCPY2D, dstPitch);
+GPUSHARED_FIELD(Copy2d, width_bytes, CUDA_MEMCPY2D, WidthInBytes);
+GPUSHARED_FIELD(Copy2d, height, CUDA_MEMCPY2D, Height);
+GPUSHARED_LAYOUT(LaunchAttribute, CUlaunchAttribute);
+GPUSHARED_FIELD(LaunchAttribute, id, CUlaunchAttribute, id);
+GPUSHARED_FIELD(LaunchAttribute, value, CUlaunchAttribute, value);
+GPUSHARED_FIELD(LaunchAttribute::Value, cluster, CUlaunchAttributeValue, clusterDim);
+GPUSHARED_FIELD(LaunchAttribute::Value, cooperative, CUlaunchAttributeValue, cooperative);
+GPUSHARED_FIELD(LaunchAttribute::Value, priority, CUlaunchAttributeValue, priority);
+GPUSHARED_LAYOUT(LaunchConfig, CUlaunchConfig);
+GPUSHARED_FIELD(LaunchConfig, grid_x, CUlaunchConfig, gridDimX);
+GPUSHARED_FIELD(LaunchConfig, grid_z, CUlaunchConfig, gridDimZ);
+GPUSHARED_FIELD(LaunchConfig, block_x, CUlaunchConfig, blockDimX);
+GPUSHARED_FIELD(LaunchConfig, block_z, CUlaunchConfig, blockDimZ);
+GPUSHARED_FIELD(LaunchConfig, shared_bytes, CUlaunchConfig, sharedMemBytes);
+GPUSHARED_FIELD(LaunchConfig, stream, CUlaunchConfig, hStream);
+GPUSHARED_FIELD(LaunchConfig, attributes, CUlaunchConfig, attrs);
+GPUSHARED_FIELD(LaunchConfig, attribute_count, CUlaunchConfig, numAttrs);
+GPUSHARED_LAYOUT(Resource, CUdevResource);
+GPUSHARED_FIELD(Resource, type, CUdevResource, type);
+GPUSHARED_FIELD(Resource, sm.multiprocessors, CUdevResource, sm.smCount);
+GPUSHARED_FIELD(Resource, sm.partition_least, CUdevResource, sm.minSmPartitionSize);
+GPUSHARED_FIELD(Resource, sm.coscheduled_multiple, CUdevResource, sm.smCoscheduledAlignment);
+
+// ---- numbers
+
+#define GPUSHARED_NUMBER(ours, theirs) \
+  static_assert(static_cast<long>(ours) == static_cast<long>(theirs))
+#define GPUSHARED_CODE(ours, theirs) GPUSHARED_NUMBER(Code::ours, CUDA_ERROR_##theirs)
+GPUSHARED_NUMBER(Code::kSuccess, CUDA_SUCCESS);
+GPUSHARED_CODE(kInvalidValue, INVALID_VALUE);
+GPUSHARED_CODE(kOutOfMemory, OUT_OF_MEMORY);
+GPUSHARED_CODE(kNotInitialized, NOT_INITIALIZED);
+GPUSHARED_CODE(kDeinitialized, DEINITIALIZED);
+GPUSHARED_CODE(kStubLibrary, STUB_LIBRARY);
+GPUSHARED_CODE(kDeviceUnavailable, DEVICE_UNAVAILABLE);
+GPUSHARED_CODE(kNoDevice, NO_DEVICE);
+GPUSHARED_CODE(kInvalidDevice, INVALID_DEVICE);
+GPUSHARED_CODE(kInvalidImage, INVALID_IMAGE);
+GPUSHARED_CODE(kInvalidContext, INVALID_CONTEXT);
+GPUSHARED_CODE(kMapFailed, MAP_FAILED);
+GPUSHARED_CODE(kUnmapFailed, UNMAP_FAILED);
+GPUSHARED_CODE(kAlreadyMapped, ALREADY_MAPPED);
+GPUSHARED_CODE(kNoBinaryForGpu, NO_BINARY_FOR_GPU);
+GPUSHARED_CODE(kNotMapped, NOT_MAPPED);
+GPUSHARED_CODE(kEccUncorrectable, ECC_UNCORRECTABLE);
+GPUSHARED_CODE(kUnsupportedLimit, UNSUPPORTED_LIMIT);
+GPUSHARED_CODE(kInvalidPtx, INVALID_PTX);
+GPUSHARED_CODE(kNvlinkUncorrectable, NVLINK_UNCORRECTABLE);
+GPUSHARED_CODE(kJitCompilerNotFound, JIT_COMPILER_NOT_FOUND);
+GPUSHARED_CODE(kUnsupportedPtxVersion, UNSUPPORTED_PTX_VERSION);
+GPUSHARED_CODE(kContained, CONTAINED);
+GPUSHARED_CODE(kOperatingSystem, OPERATING_SYSTEM);
+GPUSHARED_CODE(kInvalidHandle, INVALID_HANDLE);
+GPUSHARED_CODE(kNotFound, NOT_FOUND);
+GPUSHARED_CODE(kNotReady, NOT_READY);
+GPUSHARED_CODE(kIllegalAddress, ILLEGAL_ADDRESS);
+GPUSHARED_CODE(kLaunchOutOfResources, LAUNCH_OUT_OF_RESOURCES);
+GPUSHARED_CODE(kLaunchTimeout, LAUNCH_TIMEOUT);
+GPUSHARED_CODE(kPrimaryContextActive, PRIMARY_CONTEXT_ACTIVE);
+GPUSHARED_CODE(kContextIsDestroyed, CONTEXT_IS_DESTROYED);
+GPUSHARED_CODE(kAssert, ASSERT);
+GPUSHARED_CODE(kHostMemoryAlreadyRegistered, HOST_MEMORY_ALREADY_REGISTERED);
+GPUSHARED_CODE(kHostMemoryNotRegistered, HOST_MEMORY_NOT_REGISTERED);
+GPUSHARED_CODE(kHardwareStackError, HARDWARE_STACK_ERROR);
+GPUSHARED_CODE(kIllegalInstruction, ILLEGAL_INSTRUCTION);
+GPUSHARED_CODE(kMisalignedAddress, MISALIGNED_ADDRESS);
+GPUSHARED_CODE(kInvalidAddressSpace, INVALID_ADDRESS_SPACE);
+GPUSHARED_CODE(kInvalidPc, INVALID_PC);
+GPUSHARED_CODE(kLaunchFailed, LAUNCH_FAILED);
+GPUSHARED_CODE(kCooperativeLaunchTooLarge, COOPERATIVE_LAUNCH_TOO_LARGE);
+GPUSHARED_CODE(kTensorMemoryLeak, TENSOR_MEMORY_LEAK);
+GPUSHARED_CODE(kNotPermitted, NOT_PERMITTED);
+GPUSHARED_CODE(kNotSupported, NOT_SUPPORTED);
+GPUSHARED_CODE(kSystemNotReady, SYSTEM_NOT_READY);
+GPUSHARED_CODE(kSystemDriverMismatch, SYSTEM_DRIVER_MISMATCH);
+GPUSHARED_CODE(kCompatNotSupportedOnDevice, COMPAT_NOT_SUPPORTED_ON_DEVICE);
+GPUSHARED_CODE(kMpsConnectionFailed, MPS_CONNECTION_FAILED);
+GPUSHARED_CODE(kMpsRpcFailure, MPS_RPC_FAILURE);
+GPUSHARED_CODE(kMpsServerNotReady, MPS_SERVER_NOT_READY);
+GPUSHARED_CODE(kMpsMaxClientsReached, MPS_MAX_CLIENTS_REACHED);
+GPUSHARED_CODE(kMpsMaxConnectionsReached, MPS_MAX_CONNECTIONS_REACHED);
+GPUSHARED_CODE(kMpsClientTerminated, MPS_CLIENT_TERMINATED);
+GPUSHARED_CODE(kExternalDevice, EXTERNAL_DEVICE);
+GPUSHARED_CODE(kInvalidClusterSize, INVALID_CLUSTER_SIZE);
+GPUSHARED_CODE(kFunctionNotLoaded, FUNCTION_NOT_LOADED);
+GPUSHARED_CODE(kInvalidResourceType, INVALID_RESOURCE_TYPE);
+GPUSHARED_CODE(kInvalidResourceConfiguration, INVALID_RESOURCE_CONFIGURATION);
+GPUSHARED_CODE(kUnknown, UNKNOWN);
+
+#define GPUSHARED_ATTRIBUTE(ours, theirs) \
+  GPUSHARED_NUMBER(DeviceAttribute::ours, CU_DEVICE_ATTRIBUTE_##theirs)
+GPUSHARED_ATTRIBUTE(kThreadsPerBlockMax, MAX_THREADS_PER_BLOCK);
+GPUSHARED_ATTRIBUTE(kBlockXMax, MAX_BLOCK_DIM_X);
+GPUSHARED_ATTRIBUTE(kBlockYMax, MAX_BLOCK_DIM_Y);
+GPUSHARED_ATTRIBUTE(kBlockZMax, MAX_BLOCK_DIM_Z);
+GPUSHARED_ATTRIBUTE(kGridXMax, MAX_GRID_DIM_X);
+GPUSHARED_ATTRIBUTE(kGridYMax, MAX_GRID_DIM_Y);
+GPUSHARED_ATTRIBUTE(kGridZMax, MAX_GRID_DIM_Z);
+GPUSHARED_ATTRIBUTE(kSharedBytesPerBlockMax, MAX_SHARED_MEMORY_PER_BLOCK);
+GPUSHARED_ATTRIBUTE(kWarpThreads, WARP_SIZE);
+GPUSHARED_ATTRIBUTE(kMultiprocessors, MULTIPROCESSOR_COUNT);
+GPUSHARED_ATTRIBUTE(kComputeMode, COMPUTE_MODE);
+GPUSHARED_ATTRIBUTE(kConcurrentKernels, CONCURRENT_KERNELS);
+GPUSHARED_ATTRIBUTE(kThreadsPerMultiprocessorMax, MAX_THREADS_PER_MULTIPROCESSOR);
+GPUSHARED_ATTRIBUTE(kCopyEngines, ASYNC_ENGINE_COUNT);
+GPUSHARED_ATTRIBUTE(kUnifiedAddressing, UNIFIED_ADDRESSING);
+GPUSHARED_ATTRIBUTE(kComputeCapabilityMajor, COMPUTE_CAPABILITY_MAJOR);
+GPUSHARED_ATTRIBUTE(kComputeCapabilityMinor, COMPUTE_CAPABILITY_MINOR);
+GPUSHARED_ATTRIBUTE(kStreamPriorities, STREAM_PRIORITIES_SUPPORTED);
+GPUSHARED_ATTRIBUTE(kComputePreemption, COMPUTE_PREEMPTION_SUPPORTED);
+GPUSHARED_ATTRIBUTE(kHostPointerForRegisteredMemory, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
+GPUSHARED_ATTRIBUTE(kCooperativeLaunch, COOPERATIVE_LAUNCH);
+GPUSHARED_ATTRIBUTE(kSharedBytesPerBlockOptIn, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+GPUSHARED_ATTRIBUTE(kHostRegister, HOST_REGISTER_SUPPORTED);
+GPUSHARED_ATTRIBUTE(kVirtualMemory, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+GPUSHARED_ATTRIBUTE(kReservedSharedBytesPerBlock, RESERVED_SHARED_MEMORY_PER_BLOCK);
+GPUSHARED_ATTRIBUTE(kReadOnlyHostRegister, READ_ONLY_HOST_REGISTER_SUPPORTED);
+GPUSHARED_ATTRIBUTE(kClusterLaunch, CLUSTER_LAUNCH);
+GPUSHARED_ATTRIBUTE(kStreamMemoryOperations64, CAN_USE_64_BIT_STREAM_MEM_OPS);
+GPUSHARED_ATTRIBUTE(kMpsEnabled, MPS_ENABLED);
+
+GPUSHARED_NUMBER(ComputeMode::kDefault, CU_COMPUTEMODE_DEFAULT);
+GPUSHARED_NUMBER(ComputeMode::kProhibited, CU_COMPUTEMODE_PROHIBITED);
+GPUSHARED_NUMBER(ComputeMode::kExclusiveProcess, CU_COMPUTEMODE_EXCLUSIVE_PROCESS);
+GPUSHARED_NUMBER(FunctionAttribute::kThreadsPerBlockMax, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+GPUSHARED_NUMBER(FunctionAttribute::kSharedBytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+GPUSHARED_NUMBER(FunctionAttribute::kConstantBytes, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES);
+GPUSHARED_NUMBER(FunctionAttribute::kLocalBytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
+GPUSHARED_NUMBER(FunctionAttribute::kRegisters, CU_FUNC_ATTRIBUTE_NUM_REGS);
+GPUSHARED_NUMBER(FunctionAttribute::kPtxVersion, CU_FUNC_ATTRIBUTE_PTX_VERSION);
+GPUSHARED_NUMBER(FunctionAttribute::kBinaryVersion, CU_FUNC_ATTRIBUTE_BINARY_VERSION);
+GPUSHARED_NUMBER(FunctionAttribute::kDynamicSharedBytesMax,
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+GPUSHARED_NUMBER(FunctionAttribute::kClusterSizeMustBeSet,
+                 CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET);
+GPUSHARED_NUMBER(FunctionAttribute::kNonPortableClusterSizeAllowed,
+                 CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
+GPUSHARED_NUMBER(Limit::kStackBytes, CU_LIMIT_STACK_SIZE);
+GPUSHARED_NUMBER(Limit::kPrintfBytes, CU_LIMIT_PRINTF_FIFO_SIZE);
+GPUSHARED_NUMBER(Limit::kHeapBytes, CU_LIMIT_MALLOC_HEAP_SIZE);
+GPUSHARED_NUMBER(kContextSpin, CU_CTX_SCHED_SPIN);
+GPUSHARED_NUMBER(kContextBlockingSync, CU_CTX_SCHED_BLOCKING_SYNC);
+GPUSHARED_NUMBER(kContextKeepLocalMemory, CU_CTX_LMEM_RESIZE_TO_MAX);
+GPUSHARED_NUMBER(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
+GPUSHARED_NUMBER(kEventBlockingSync, CU_EVENT_BLOCKING_SYNC);
+GPUSHARED_NUMBER(kEventDisableTiming, CU_EVENT_DISABLE_TIMING);
+GPUSHARED_NUMBER(kHostPortable, CU_MEMHOSTREGISTER_PORTABLE);
+GPUSHARED_NUMBER(kHostPortable, CU_MEMHOSTALLOC_PORTABLE);
+GPUSHARED_NUMBER(kHostDeviceMap, CU_MEMHOSTREGISTER_DEVICEMAP);
+GPUSHARED_NUMBER(kHostDeviceMap, CU_MEMHOSTALLOC_DEVICEMAP);
+GPUSHARED_NUMBER(kHostRegisterReadOnly, CU_MEMHOSTREGISTER_READ_ONLY);
+GPUSHARED_NUMBER(kWriteValueDefault, CU_STREAM_WRITE_VALUE_DEFAULT);
+GPUSHARED_NUMBER(kWriteValueNoBarrier, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
+GPUSHARED_NUMBER(kWaitValueGreaterOrEqual, CU_STREAM_WAIT_VALUE_GEQ);
+GPUSHARED_NUMBER(kWaitValueEqual, CU_STREAM_WAIT_VALUE_EQ);
+GPUSHARED_NUMBER(kGreenContextDefaultStream, CU_GREEN_CTX_DEFAULT_STREAM);
+GPUSHARED_NUMBER(kSplitIgnoreCoscheduling, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING);
+GPUSHARED_NUMBER(JitOption::kMaxRegisters, CU_JIT_MAX_REGISTERS);
+GPUSHARED_NUMBER(JitOption::kInfoLogBuffer, CU_JIT_INFO_LOG_BUFFER);
+GPUSHARED_NUMBER(JitOption::kInfoLogBytes, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES);
+GPUSHARED_NUMBER(JitOption::kErrorLogBuffer, CU_JIT_ERROR_LOG_BUFFER);
+GPUSHARED_NUMBER(JitOption::kErrorLogBytes, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
+GPUSHARED_NUMBER(LoadingMode::kEager, CU_MODULE_EAGER_LOADING);
+GPUSHARED_NUMBER(LoadingMode::kLazy, CU_MODULE_LAZY_LOADING);
+GPUSHARED_NUMBER(ProcAddressResult::kFound, CU_GET_PROC_ADDRESS_SUCCESS);
+GPUSHARED_NUMBER(ProcAddressResult::kNotFound, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+GPUSHARED_NUMBER(ProcAddressResult::kVersionNotSufficient,
+                 CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+GPUSHARED_NUMBER(LocationType::kDevice, CU_MEM_LOCATION_TYPE_DEVICE);
+GPUSHARED_NUMBER(LocationType::kHost, CU_MEM_LOCATION_TYPE_HOST);
+GPUSHARED_NUMBER(AllocationType::kPinned, CU_MEM_ALLOCATION_TYPE_PINNED);
+GPUSHARED_NUMBER(Granularity::kMinimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+GPUSHARED_NUMBER(Granularity::kRecommended, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+GPUSHARED_NUMBER(Access::kNone, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+GPUSHARED_NUMBER(Access::kRead, CU_MEM_ACCESS_FLAGS_PROT_READ);
+GPUSHARED_NUMBER(Access::kReadWrite, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+GPUSHARED_NUMBER(MemoryType::kHost, CU_MEMORYTYPE_HOST);
+GPUSHARED_NUMBER(MemoryType::kDevice, CU_MEMORYTYPE_DEVICE);
+GPUSHARED_NUMBER(LaunchAttributeId::kIgnore, CU_LAUNCH_ATTRIBUTE_IGNORE);
+GPUSHARED_NUMBER(LaunchAttributeId::kCooperative, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+GPUSHARED_NUMBER(LaunchAttributeId::kClusterDimension, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+GPUSHARED_NUMBER(LaunchAttributeId::kPriority, CU_LAUNCH_ATTRIBUTE_PRIORITY);
+GPUSHARED_NUMBER(ResourceType::kInvalid, CU_DEV_RESOURCE_TYPE_INVALID);
+GPUSHARED_NUMBER(ResourceType::kMultiprocessors, CU_DEV_RESOURCE_TYPE_SM);
+
+// ---- exported names, which only drivers before 11.3 are asked for
+
+// cuda.h renames each call to its newest form, so for those whose newest form is ours the two
+// agree. It names a newer form of these than the one we want.
+constexpr std::string_view kNewerForm[] = {"cuEventElapsedTime"};
+
+#define GPUSHARED_TEXT(x) #x
+#define GPUSHARED_TEXT_EXPANDED(x) GPUSHARED_TEXT(x)
+struct ExportedName {
+  std::string_view call, ours, theirs;
+};
+constexpr ExportedName kExportedNames[] = {
+#define GPUSHARED_EXPORTED(name, suffix, version, feature, signature) \
+  {"cu" #name, "cu" #name #suffix, GPUSHARED_TEXT_EXPANDED(cu##name)},
+    GPUSHARED_CUDA_SYMBOLS(GPUSHARED_EXPORTED)};
+
+TEST(CudaDriverAbi, ExportedNamesAreThoseOfTheHeader) {
+  for (const ExportedName& name : kExportedNames) {
+    if (std::ranges::find(kNewerForm, name.call) != std::end(kNewerForm)) continue;
+    EXPECT_EQ(name.ours, name.theirs);
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
