@@ -108,8 +108,13 @@ Result<ArenaBlock> ArenaSet::AllocateFromNew(std::size_t bytes) {
   constexpr std::uint64_t kStep = ipc::kArenaBytesStep;
   const std::uint64_t needed = bytes + Arena::kOverheadBytes + Arena::kAlignmentBytes;
   const std::uint64_t rounded = (needed + kStep - 1) / kStep * kStep;
-  Result<std::unique_ptr<Arena>> added =
-      surroundings_.add(std::max<std::uint64_t>(rounded, ipc::kArenaBytesDefault));
+  // Where memory is short, as much as there is.
+  std::uint64_t asked = std::max<std::uint64_t>(rounded, ipc::kArenaBytesDefault);
+  Result<std::unique_ptr<Arena>> added = surroundings_.add(asked);
+  while (!added.ok() && added.status().code() == StatusCode::kOutOfMemory && asked > rounded) {
+    asked = std::max(asked / 2, rounded);
+    added = surroundings_.add(asked);
+  }
   if (!added.ok()) return added.status();
   arenas_.push_back(std::move(*added));
   if (auto block = AllocateFromExisting(bytes)) return *block;

@@ -111,8 +111,9 @@ std::optional<ArenaPlace> Copier::InPlace(const Rectangle& rectangle) const {
 Result<ArenaBlock> Copier::AllocateStaging(std::size_t bytes) {
   for (;;) {
     Result<std::optional<ArenaBlock>> block = session_.arenas().TryAllocateStaging(bytes);
-    if (!block.ok()) return block.status();
-    if (*block) return **block;
+    if (block.ok() && *block) return **block;
+    // Refused: no arena is to be had, but our own blocks become free.
+    if (!block.ok() && in_flight_.empty()) return block.status();
     // Ours first: they are not on the list of blocks that become free by themselves.
     Status status = in_flight_.empty() ? session_.arenas().WaitForOldest() : FinishOldest();
     if (!status.ok()) return status;

@@ -161,6 +161,11 @@ Result<SharedSegment> SharedSegment::Map(UniqueFd fd, const MapOptions& options)
   return segment;
 }
 
+void SharedSegment::Discard() const {
+  // Refused where nobody may write any more (F_SEAL_FUTURE_WRITE).
+  if (valid()) (void)::madvise(address_, size_, MADV_REMOVE);
+}
+
 Result<UniqueFd> MakeImmutableMemory(const char* name, std::span<const std::byte> bytes) {
   Result<UniqueFd> fd = MakeMemfd(name, bytes.size());
   if (!fd.ok()) return fd;

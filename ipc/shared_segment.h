@@ -69,6 +69,10 @@ class SharedSegment {
   void CloseFd() { fd_.Reset(); }
   std::size_t size() const { return size_; }
 
+  // Returns the pages to the machine even while others have the memory mapped: its bytes are
+  // zeros from now on, in pages of whoever touches them. For a writable mapping.
+  void Discard() const;
+
   // Writing through `bytes` or As is a fault when the mapping is read-only.
   std::span<std::byte> bytes() const { return {address_, size_}; }
   template <typename T>

@@ -54,15 +54,23 @@ Status SetCpuThreads(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
-Status SetMemory(std::string_view value, Config& config) {
-  const Result<std::uint64_t> bytes = ParseBytes(value);
-  if (!bytes.ok()) return Refused("memory", bytes.status().message());
-  if (*bytes < kMemoryLeast) {
-    return Refused("memory", value, "at least " + FormatBytes(kMemoryLeast));
-  }
-  config.memory_bytes = *bytes;
-  config.memory_given = true;
+Status SetBytes(std::string_view option, std::string_view value, std::uint64_t least,
+                std::uint64_t& bytes, bool& given) {
+  const Result<std::uint64_t> parsed = ParseBytes(value);
+  if (!parsed.ok()) return Refused(option, parsed.status().message());
+  if (*parsed < least) return Refused(option, value, "at least " + FormatBytes(least));
+  bytes = *parsed;
+  given = true;
   return Status::Ok();
+}
+
+Status SetMemory(std::string_view value, Config& config) {
+  return SetBytes("memory", value, kMemoryLeast, config.memory_bytes, config.memory_given);
+}
+
+Status SetStagingMemory(std::string_view value, Config& config) {
+  return SetBytes("staging-memory", value, kStagingLeast, config.staging_bytes,
+                  config.staging_given);
 }
 
 Status SetSocket(std::string_view value, Config& config) {
@@ -125,6 +133,10 @@ constexpr std::array kOptions = {
            "device memory of each cpu device, for example 4GiB "
            "(default: half of the machine's, shared out)",
            SetMemory},
+    Option{"staging-memory", "SIZE",
+           "host memory through which all clients of one device copy "
+           "(default: an eighth of the machine's, shared out)",
+           SetStagingMemory},
     Option{"socket", "PATH",
            "where clients connect (default: $GPUSHARED_SOCKET, else "
            "/run/gpushared/gpushared.sock, else $XDG_RUNTIME_DIR/gpushared.sock)",
@@ -235,6 +247,8 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
   }
   if (config.memory_bytes == 0)
     config.memory_bytes = std::max(kMemoryLeast, machine.memory_bytes / 2);
+  if (config.staging_bytes == 0)
+    config.staging_bytes = std::max(kStagingLeast, machine.memory_bytes / 8);
   if (given.role.channel_fd >= 0) config.worker = given.role;
   return config;
 }
@@ -252,6 +266,8 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         std::to_string(config.cpu_threads),
                                         "--memory",
                                         std::to_string(config.memory_bytes) + "B",
+                                        "--staging-memory",
+                                        std::to_string(config.staging_bytes) + "B",
                                         "--slice",
                                         std::to_string(config.slice.count()) + "ns",
                                         "--low-floor",
@@ -267,6 +283,7 @@ std::vector<std::string> Describe(const Config& config) {
       "device = " + config.device,
       "cpu-threads = " + std::to_string(config.cpu_threads),
       "memory = " + FormatBytes(config.memory_bytes),
+      "staging-memory = " + FormatBytes(config.staging_bytes),
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
       "low-floor = " + std::to_string(config.low_floor),

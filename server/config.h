@@ -26,6 +26,7 @@ enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError };
 std::string_view LogLevelName(LogLevel level);
 
 inline constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kStagingLeast = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kClientsPerUidMax = 64;
 inline constexpr std::size_t kAccessRulesMax = 256;
 
@@ -60,6 +61,9 @@ struct Config {
   std::uint32_t cpu_threads = 1;   // Executor threads of each cpu device.
   bool memory_given = false;       // Else memory_bytes is for all cpu devices together.
   std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
+  bool staging_given = false;      // Else staging_bytes is for all devices together.
+  // Host memory through which clients of one device copy, all of them together.
+  std::uint64_t staging_bytes = 0;
   std::string socket;              // Empty: the usual places (ipc/socket_path.h).
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
   double low_floor = 0;  // Part of device time that class low gets in any case.

@@ -77,6 +77,7 @@ int ServeDevice(const Config& config) {
   options.policy = config.policy;
   options.policy_options.slice = config.slice;
   options.policy_options.low_floor = config.low_floor;
+  options.limits.staging_bytes = config.staging_bytes;
   options.generation = config.worker->generation;
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }
@@ -92,6 +93,9 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   Config shared = config;
   if (!config.memory_given) {
     shared.memory_bytes = std::max(kMemoryLeast, config.memory_bytes / devices.size());
+  }
+  if (!config.staging_given) {
+    shared.staging_bytes = std::max(kStagingLeast, config.staging_bytes / devices.size());
   }
   options.launch = [shared](const std::string& device, std::uint32_t generation) {
     const WorkerRole role = {

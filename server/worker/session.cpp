@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -53,13 +54,19 @@ Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::Uniqu
       pidfd_(environment.context, pidfd.Release()),
       reader_(ipc::ClientFrameRules) {}
 
+SessionMemory::~SessionMemory() {
+  for (const ipc::SharedSegment& arena : arenas) arena.Discard();
+}
+
 Session::~Session() {
   // Returning memory may take milliseconds. The helper works in order, so whatever it was given
   // before on behalf of this session is done by then.
   boost::asio::post(environment_.helper, [memory = std::move(memory_), &environment = environment_,
-                                          id = id(), why = std::move(why_ended_)]() mutable {
+                                          id = id(), why = std::move(why_ended_),
+                                          arena_bytes = arena_bytes_]() mutable {
     memory.reset();
-    boost::asio::post(environment.context, [&environment, id, why = std::move(why)] {
+    boost::asio::post(environment.context, [&environment, id, arena_bytes, why = std::move(why)] {
+      environment.staging.GiveBack(arena_bytes, arena_bytes);
       environment.on_memory_returned(id, why);
     });
   });
@@ -152,7 +159,8 @@ void Session::Welcome() {
                      .quota_bytes = attach_.quota_bytes,
                      .space_base = memory_->space->base(),
                      .space_bytes = memory_->space->range_bytes(),
-                     .arena_bytes_total_max = environment_.limits.arenas_bytes_max,
+                     .arena_bytes_total_max = std::min(environment_.limits.arenas_bytes_max,
+                                                       environment_.staging.session_max()),
                      .device = DescribeDevice(environment_.device.info())},
         std::move(fds));
 }

@@ -29,6 +29,7 @@
 #include "server/worker/mailbox.h"
 #include "server/worker/messages.h"
 #include "server/worker/session_limits.h"
+#include "server/worker/staging_budget.h"
 #include "server/worker/stats.h"
 
 namespace gpushared::server {
@@ -36,6 +37,12 @@ namespace gpushared::server {
 // All memory of one session: what the client shares with us and what it has on the device.
 // Members are destroyed last to first, so modules go before the space they were loaded into.
 struct SessionMemory {
+  SessionMemory() = default;
+  SessionMemory(const SessionMemory&) = delete;
+  SessionMemory& operator=(const SessionMemory&) = delete;
+  // Arenas are emptied: a client that keeps its mappings must not keep our pages with them.
+  ~SessionMemory();
+
   ipc::SharedSegment commands;
   ipc::SharedSegment completions;
   ipc::UniqueFd doorbell;
@@ -57,6 +64,7 @@ struct SessionEnvironment {
   device::Device& device;
   const DeviceSignal& signal;
   SessionLimits limits;
+  StagingBudget& staging;
   std::uint32_t generation = 1;
   std::chrono::nanoseconds client_spin{0};
   std::function<void(std::uint64_t session)> on_started;
@@ -138,7 +146,7 @@ class Session : public std::enable_shared_from_this<Session> {
                       Result<std::shared_ptr<const device::Module>> module);
   void ResizeSpace(std::uint64_t bytes);
   void OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped);
-  void OnArenaMade(Result<ipc::SharedSegment> arena);
+  void OnArenaMade(std::uint64_t bytes, Result<ipc::SharedSegment> arena);
   Status CheckNewModule(const ipc::LoadModule& request) const;
   Status CheckNewArena(const ipc::AddArena& request) const;
 
@@ -172,7 +180,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::function<void()> on_applied_;
   std::uint64_t mapped_bytes_ = 0;
   std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
-  std::uint64_t arena_bytes_ = 0;
+  std::uint64_t arena_bytes_ = 0;   // Taken from the staging budget, also for one being made.
 };
 
 }  // namespace gpushared::server

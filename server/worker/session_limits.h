@@ -16,6 +16,7 @@ struct SessionLimits {
   std::uint32_t arenas_max = 64;
   std::uint64_t arena_bytes_max = std::uint64_t{256} << 20;  // One arena.
   std::uint64_t arenas_bytes_max = std::uint64_t{1} << 30;   // All arenas of a session.
+  std::uint64_t staging_bytes = std::uint64_t{4} << 30;      // All arenas of all sessions.
   std::uint32_t commands_taken_max = 1024;                   // Taken and not finished.
 };
 

@@ -300,31 +300,43 @@ Status Session::CheckNewArena(const ipc::AddArena& request) const {
 
 void Session::Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>&) {
   if (Status status = CheckNewArena(request); !status.ok()) return Refuse(std::move(status));
+  if (!environment_.staging.TryTake(arena_bytes_, request.bytes)) {
+    return Refuse({StatusCode::kOutOfMemory,
+                   fmt::format("arena refused: asked for {} bytes, the staging memory of all "
+                               "clients has {} left for this one",
+                               request.bytes, environment_.staging.LeftFor(arena_bytes_))});
+  }
+  arena_bytes_ += request.bytes;
   OnHelper(
       [bytes = request.bytes] {
         return ipc::SharedSegment::Create({.name = "gpushared arena",
                                            .bytes = static_cast<std::size_t>(bytes),
                                            .access = ipc::SharedSegment::Access::kReadWrite});
       },
-      [](Session& self, Result<ipc::SharedSegment> arena) { self.OnArenaMade(std::move(arena)); });
+      [bytes = request.bytes](Session& self, Result<ipc::SharedSegment> arena) {
+        self.OnArenaMade(bytes, std::move(arena));
+      });
 }
 
-void Session::OnArenaMade(Result<ipc::SharedSegment> arena) {
+void Session::OnArenaMade(std::uint64_t bytes, Result<ipc::SharedSegment> arena) {
   if (has_ended_) return CheckOver();
-  if (!arena.ok()) return Refuse(arena.status());
-  Result<ipc::UniqueFd> copy = ipc::DuplicateFd(arena->fd());
-  if (!copy.ok()) return Refuse(copy.status());
+  Result<ipc::UniqueFd> copy = arena.ok() ? ipc::DuplicateFd(arena->fd()) : arena.status();
+  if (!copy.ok()) {
+    environment_.staging.GiveBack(arena_bytes_, bytes);
+    arena_bytes_ -= bytes;
+    return Refuse({copy.status().code(),
+                   fmt::format("arena of {} bytes refused: {}", bytes, copy.status().message())});
+  }
   arena->CloseFd();
   const auto number = static_cast<std::uint32_t>(memory_->arenas.size());
   memory_->arenas.push_back(*std::move(arena));
-  const std::span<std::byte> bytes = memory_->arenas.back().bytes();
-  arena_bytes_ += bytes.size();
+  const std::span<std::byte> memory = memory_->arenas.back().bytes();
   // A std::function must be copyable.
   auto fd = std::make_shared<ipc::UniqueFd>(*std::move(copy));
-  Apply(AddArena{id(), number, bytes}, [this, number, size = bytes.size(), fd = std::move(fd)] {
+  Apply(AddArena{id(), number, memory}, [this, number, bytes, fd = std::move(fd)] {
     std::vector<ipc::UniqueFd> fds;
     fds.push_back(std::move(*fd));
-    Reply(ipc::ArenaAdded{.arena = number, .bytes = size}, std::move(fds));
+    Reply(ipc::ArenaAdded{.arena = number, .bytes = bytes}, std::move(fds));
   });
 }
 

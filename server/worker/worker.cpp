@@ -101,6 +101,7 @@ class Worker::Impl {
   void CheckDone();
 
   const WorkerOptions options_;
+  StagingBudget staging_{options_.limits.staging_bytes, options_.limits.sessions_max};
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   KernelOutputLog kernel_output_;
   ipc::UniqueFd mail_eventfd_;
@@ -185,6 +186,7 @@ Status Worker::Impl::Open() {
       .device = *device_,
       .signal = *signal_,
       .limits = options_.limits,
+      .staging = staging_,
       .generation = options_.generation,
       .client_spin = DefaultSpinBudget(device_->info()),
       .on_started =

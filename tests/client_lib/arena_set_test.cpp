@@ -21,7 +21,10 @@ class ArenaSetTest : public ::testing::Test {
     return ArenaSet(
         progress_,
         {.add = [this, arenas_max](std::uint64_t bytes) -> Result<std::unique_ptr<Arena>> {
-           if (added_.size() == arenas_max) return Status(StatusCode::kOutOfMemory, "no more");
+           if (added_.size() == arenas_max || bytes > bytes_left_) {
+             return Status(StatusCode::kOutOfMemory, "no more");
+           }
+           bytes_left_ -= bytes;
            auto segment = ipc::SharedSegment::Create({.bytes = bytes});
            if (!segment.ok()) return segment.status();
            added_.push_back(bytes);
@@ -39,6 +42,7 @@ class ArenaSetTest : public ::testing::Test {
   std::array<std::atomic<std::uint64_t>, ipc::kStreamsMax> timelines_ = {};
   Progress progress_{timelines_};
   std::vector<std::uint64_t> added_;
+  std::uint64_t bytes_left_ = std::uint64_t{1} << 40;
   int waits_ = 0;
 };
 
@@ -127,6 +131,15 @@ TEST_F(ArenaSetTest, BytesInUseAreNeverGivenOutAgain) {
   progress_.NoteSubmitted(1, 1);
   arenas.Retire(first->data, {{1, 1}});
   EXPECT_NE(arenas.Allocate(4096)->data, first->data);
+}
+
+TEST_F(ArenaSetTest, WhereMemoryIsShortArenasAreSmaller) {
+  ArenaSet arenas = Make(64);
+  bytes_left_ = ipc::kArenaBytesDefault / 3;
+  ASSERT_TRUE(arenas.Allocate(100'000).ok());
+  ASSERT_TRUE(arenas.Allocate(4u << 20).status().code() == StatusCode::kOutOfMemory);
+  EXPECT_EQ(added_, std::vector<std::uint64_t>{ipc::kArenaBytesDefault / 4});
+  EXPECT_TRUE(arenas.Allocate(3u << 20).ok()) << "from the arena that is there";
 }
 
 TEST_F(ArenaSetTest, RefusalReachesTheCaller) {

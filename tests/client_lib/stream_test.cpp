@@ -193,6 +193,19 @@ TEST_F(StreamTest, LargeCopiesStayInsideOneArena) {
   EXPECT_EQ(worker_.arenas_added(), 1u);
 }
 
+struct ShortOfStaging : StreamTest {
+  ShortOfStaging() : StreamTest({.arena_bytes_total_max = 1'000'000}) {}
+};
+TEST_F(ShortOfStaging, CopiesGoThroughAsMuchAsThereIs) {
+  const DeviceBuffer buffer = Buffer(8u << 20);
+  const std::vector<std::uint8_t> sent = Pattern(buffer.size());
+  std::vector<std::uint8_t> received(sent.size());
+  ASSERT_TRUE(stream_.CopyToDevice(buffer.address(), sent.data(), sent.size()).ok());
+  const Status status = stream_.CopyToHost(received.data(), buffer.address(), received.size());
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(received, sent);
+}
+
 TEST_F(StreamTest, HostBuffersAreCopiedInPlaceByOneCommand) {
   const std::size_t bytes = 3u << 20;
   HostBuffer in = std::move(*client_.AllocateHost(bytes));

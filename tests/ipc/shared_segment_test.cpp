@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,6 +125,22 @@ TEST(SharedSegment, HolePunchedByThePeerReadsAsZeroAndEmptiesTheRing) {
   RecordCopy copy;
   EXPECT_EQ(reader.TryRead(copy), ReadResult::kEmpty);
   for (const std::byte byte : command->bytes()) ASSERT_EQ(byte, std::byte{0});
+}
+
+TEST(SharedSegment, DiscardedMemoryIsGoneThoughThePeerHasItMapped) {
+  Result<SharedSegment> ours = SharedSegment::Create({.bytes = kBytes});
+  ASSERT_TRUE(ours.ok());
+  Result<SharedSegment> theirs = SharedSegment::Map(
+      UniqueFd(::dup(ours->fd())), {.bytes = kBytes, .access = Access::kReadWrite});
+  ASSERT_TRUE(theirs.ok());
+  theirs->bytes()[0] = std::byte{1};
+  ours->CloseFd();
+  ours->Discard();
+  struct stat about {};
+  ASSERT_EQ(::fstat(theirs->fd(), &about), 0);
+  EXPECT_EQ(about.st_blocks, 0);
+  EXPECT_EQ(theirs->bytes()[0], std::byte{0});
+  SharedSegment().Discard();
 }
 
 TEST(SharedSegment, PeerMemoryWithoutSizeSealsIsRefused) {

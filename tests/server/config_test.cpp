@@ -58,6 +58,8 @@ TEST(Config, DefaultsComeFromTheMachine) {
   EXPECT_EQ(config.policy, "priority");
   EXPECT_EQ(config.device, "auto");
   EXPECT_EQ(config.cpu_threads, 3U);
+  EXPECT_EQ(config.memory_bytes, std::uint64_t{4} << 30);
+  EXPECT_EQ(config.staging_bytes, std::uint64_t{1} << 30);
   EXPECT_EQ(config.slice, 2ms);
   EXPECT_FALSE(config.worker.has_value());
 }
@@ -96,6 +98,8 @@ TEST(Config, BadOptionsAreRefusedWithWhatWasAskedAndWhatIsAllowed) {
   EXPECT_THAT(RefusalOf({"--cpu-threads", "0"}), AllOf(HasSubstr("'0'"), HasSubstr("1 to")));
   EXPECT_THAT(RefusalOf({"--memory", "1GB"}), AllOf(HasSubstr("1GB"), HasSubstr("GiB")));
   EXPECT_THAT(RefusalOf({"--memory", "1MiB"}), AllOf(HasSubstr("1MiB"), HasSubstr("64 MiB")));
+  EXPECT_THAT(RefusalOf({"--staging-memory", "1MiB"}),
+              AllOf(HasSubstr("staging-memory"), HasSubstr("1MiB"), HasSubstr("64 MiB")));
   EXPECT_THAT(RefusalOf({"--log-level", "loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug")));
   EXPECT_THAT(RefusalOf({"--frobnicate"}), HasSubstr("--frobnicate"));
   EXPECT_THAT(RefusalOf({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
@@ -116,8 +120,8 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
 
 TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
   const Config config =
-      Accepted({"--policy", "fair", "--cpu-threads", "2", "--memory", "1GiB", "--slice", "1500us",
-                "--low-floor", "0.25", "--log-level", "warn"});
+      Accepted({"--policy", "fair", "--cpu-threads", "2", "--memory", "1GiB", "--staging-memory",
+                "3GiB", "--slice", "1500us", "--low-floor", "0.25", "--log-level", "warn"});
   const WorkerRole role = {.channel_fd = 7, .device = "cpu:1", .generation = 12};
   const std::vector<std::string> written = WorkerArguments(config, role);
   std::vector<const char*> arguments;
@@ -128,6 +132,7 @@ TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
   EXPECT_EQ(read.policy, config.policy);
   EXPECT_EQ(read.cpu_threads, config.cpu_threads);
   EXPECT_EQ(read.memory_bytes, config.memory_bytes);
+  EXPECT_EQ(read.staging_bytes, std::uint64_t{3} << 30);
   EXPECT_EQ(read.slice, config.slice);
   EXPECT_DOUBLE_EQ(read.low_floor, config.low_floor);
   EXPECT_EQ(read.log_level, config.log_level);

@@ -15,6 +15,7 @@
 #include "server/worker/cost_model.h"
 #include "server/worker/log_histogram.h"
 #include "server/worker/mailbox.h"
+#include "server/worker/staging_budget.h"
 
 namespace gpushared::server {
 namespace {
@@ -157,6 +158,37 @@ TEST(CostModel, CopiesArePredictedBySizeAndKind) {
   EXPECT_EQ(costs.Predict(copy), guess);
   copy.bytes = 16;
   EXPECT_LT(costs.Predict(copy), 50us);
+}
+
+TEST(StagingBudget, HalfIsAssuredToEverySessionAndHalfGoesToWhoeverAsksFirst) {
+  StagingBudget budget(800, 4);  // 100 assured to each, 400 shared.
+  EXPECT_EQ(budget.session_max(), 500u);
+  EXPECT_EQ(budget.LeftFor(0), 500u);
+  EXPECT_FALSE(budget.TryTake(0, 501));
+  EXPECT_TRUE(budget.TryTake(0, 500));
+  EXPECT_EQ(budget.LeftFor(500), 0u);
+  EXPECT_FALSE(budget.TryTake(500, 1));
+  for (int other = 0; other < 3; ++other) {
+    EXPECT_EQ(budget.LeftFor(60), 40u);
+    EXPECT_FALSE(budget.TryTake(60, 41));
+    EXPECT_TRUE(budget.TryTake(0, 60));
+    EXPECT_TRUE(budget.TryTake(60, 40));
+  }
+}
+
+TEST(StagingBudget, WhatIsGivenBackInAnyPartsCanBeTakenAgain) {
+  StagingBudget budget(800, 4);
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 1000; ++round) {
+    std::uint64_t held = 0;
+    for (std::uint64_t part = 1; budget.TryTake(held, part); part = 1 + random() % 90) held += part;
+    while (held > 0) {
+      const std::uint64_t part = std::min<std::uint64_t>(held, 1 + random() % 90);
+      budget.GiveBack(held, part);
+      held -= part;
+    }
+    ASSERT_EQ(budget.LeftFor(0), 500u);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,6 +137,56 @@ TEST(WorkerSession, EveryLimitRefusesWithItsName) {
   expect(client.Resize(std::uint64_t{6} << 20).status(), StatusCode::kOutOfMemory, "quota");
   RawClient second = worker.Connect({});
   expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
+}
+
+// Arenas are host memory, and a machine without any does not refuse but ends processes.
+TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  server::WorkerOptions options;
+  options.limits.sessions_max = 4;
+  options.limits.arenas_bytes_max = 16 * kMiB;
+  options.limits.staging_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  WorkerHarness worker(kAtOnce, std::move(options));
+  const auto join = [&] {
+    RawClient client = worker.Connect({.name = "copies"});
+    EXPECT_TRUE(client.AwaitWelcome().ok());
+    EXPECT_EQ(client.welcome().arena_bytes_total_max, 10 * kMiB);
+    return client;
+  };
+  {
+    RawClient greedy = join();
+    ASSERT_TRUE(greedy.AddArena(9 * kMiB).ok());
+    const Status refused = greedy.AddArena(2 * kMiB).status();
+    EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+    EXPECT_THAT(refused.message(), HasSubstr("asked for 2097152 bytes"));
+    EXPECT_THAT(refused.message(), HasSubstr("1048576 left"));
+    EXPECT_THAT(refused.message(), HasSubstr("'copies'"));
+    EXPECT_TRUE(greedy.AddArena(1 * kMiB).ok()) << "a refusal takes nothing";
+
+    RawClient modest = join();
+    EXPECT_TRUE(modest.AddArena(2 * kMiB).ok()) << "assured";
+    EXPECT_FALSE(modest.AddArena(64 * 1024).ok());
+  }
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_TRUE(join().AddArena(10 * kMiB).ok()) << "all of it is back";
+}
+
+// What the sessions that ended had is counted as free, so it must be free.
+TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const Result<std::uint32_t> arena = client.AddArena(1 << 20);
+  ASSERT_TRUE(arena.ok());
+  const auto blocks = [&] {
+    struct stat about {};
+    EXPECT_EQ(::fstat(client.arena_fd(*arena), &about), 0);
+    return about.st_blocks;
+  };
+  ASSERT_EQ(blocks(), (1 << 20) / 512) << "taken when it is made, so that no fault comes later";
+  client.CloseSocket();
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_EQ(blocks(), 0);
 }
 
 TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
