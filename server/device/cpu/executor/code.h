@@ -93,6 +93,12 @@ struct SpecialRow {
   bool wide = false;
 };
 
+// A row for values inside one instruction.
+struct ScratchRow {
+  std::uint32_t offset = 0;
+  bool wide = false;
+};
+
 // The first words of every frame.
 inline constexpr std::uint32_t kAlwaysTrue = 0;  // Predicate with every lane set.
 inline constexpr std::uint32_t kCarry = 4;       // Condition code of add.cc and its kin.
@@ -100,11 +106,14 @@ inline constexpr std::uint32_t kFirstPredicate = 8;
 
 struct FunctionCode {
   std::string name;
-  std::uint32_t entry = 0;        // Op index.
-  std::uint32_t frame_bytes = 0;  // Multiple of 64.
+  std::uint32_t entry = 0;         // Op index.
+  std::uint32_t frame_bytes = 0;   // Multiple of 64.
+  std::uint32_t narrow_begin = 0;  // End of the predicates, begin of the narrow registers.
+  std::uint32_t wide_begin = 0;    // Begin of the wide registers, which image_offset ends.
   std::uint32_t image_offset = 0;
   std::vector<std::byte> image;  // Constant rows; copied to image_offset of a new frame.
   std::vector<SpecialRow> special_rows;
+  std::vector<ScratchRow> scratch_rows;
   std::uint32_t area_offset = 0;  // Parameter area: area_bytes per lane, lane after lane.
   std::uint32_t area_bytes = 0;
   std::uint64_t local_bytes = 0;  // Per thread; multiple of 16.

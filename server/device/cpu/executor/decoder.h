@@ -95,6 +95,8 @@ class FrameLayout {
   std::vector<std::uint32_t> register_widths_;
   std::uint32_t first_scratch_predicate_ = 0;
   std::uint32_t scratch_predicates_used_ = 0;
+  std::uint32_t narrow_begin_ = 0;
+  std::uint32_t wide_begin_ = 0;
   std::uint32_t extra_begin_ = 0;  // Of constant, special and scratch rows.
   std::uint32_t end_ = 0;
   std::unordered_map<std::uint64_t, std::uint32_t> constants_[2];

@@ -57,16 +57,16 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
   }
   // One more slot of each kind takes writes to registers that nobody reads.
   first_scratch_predicate_ = kFirstPredicate + 4 * (slots[0] + 1);
-  const std::uint32_t narrow_begin = RoundUp(first_scratch_predicate_ + 4 * kScratchPredicates, 64);
-  const std::uint32_t wide_begin = narrow_begin + (slots[1] + 1) * kNarrowRowBytes;
-  extra_begin_ = end_ = wide_begin + (slots[2] + 1) * kWideRowBytes;
+  narrow_begin_ = RoundUp(first_scratch_predicate_ + 4 * kScratchPredicates, 64);
+  wide_begin_ = narrow_begin_ + (slots[1] + 1) * kNarrowRowBytes;
+  extra_begin_ = end_ = wide_begin_ + (slots[2] + 1) * kWideRowBytes;
   register_offsets_.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t kind = ClassOf(register_widths_[i]);
     const std::uint32_t at = slot[i] == kNeverNeeded ? slots[kind] : slot[i];
     register_offsets_[i] = kind == 0   ? kFirstPredicate + 4 * at
-                           : kind == 1 ? narrow_begin + at * kNarrowRowBytes
-                                       : wide_begin + at * kWideRowBytes;
+                           : kind == 1 ? narrow_begin_ + at * kNarrowRowBytes
+                                       : wide_begin_ + at * kWideRowBytes;
   }
 }
 
@@ -112,6 +112,8 @@ void FrameLayout::ReleaseScratch() {
 }
 
 void FrameLayout::Finish(std::uint32_t area_bytes, FunctionCode* function) const {
+  function->narrow_begin = narrow_begin_;
+  function->wide_begin = wide_begin_;
   function->image_offset = extra_begin_;
   function->image.assign(end_ - extra_begin_, std::byte{0});
   for (const auto& [offset, constant] : constant_rows_) {
@@ -121,6 +123,11 @@ void FrameLayout::Finish(std::uint32_t area_bytes, FunctionCode* function) const
     }
   }
   function->special_rows = special_rows_;
+  for (const bool wide : {false, true}) {
+    for (const std::uint32_t offset : scratch_[wide]) {
+      function->scratch_rows.push_back({offset, wide});
+    }
+  }
   function->area_bytes = RoundUp(area_bytes, 16);
   function->area_offset = RoundUp(end_, 64);
   // Unused operands of an op name offset 0, so a wide row must fit there.

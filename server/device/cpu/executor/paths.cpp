@@ -2,14 +2,15 @@
 #include "server/device/cpu/executor/paths.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace gpushared::device::executor {
 namespace {
 
 Path TakeRunning(Warp& warp) {
-  return {warp.pc,      warp.active,  warp.reconvergence,   warp.pause,
-          warp.barrier, warp.members, std::move(warp.stack)};
+  return {warp.pc,      warp.active,  warp.reconvergence,    warp.pause,
+          warp.barrier, warp.members, std::move(warp.stack), std::move(warp.activations)};
 }
 
 void MakeRunning(Warp& warp, Path path) {
@@ -20,28 +21,38 @@ void MakeRunning(Warp& warp, Path path) {
   warp.barrier = path.barrier;
   warp.members = path.members;
   warp.stack = std::move(path.stack);
+  warp.activations = std::move(path.activations);
+  warp.frame = warp.registers + warp.activations.back().frame_offset;
+  warp.local_base = warp.activations.back().local_base;
 }
 
-// Entries restricted to some lanes; those left with none disappear.
-std::vector<StackEntry> Restricted(const std::vector<StackEntry>& stack, std::uint32_t lanes) {
-  std::vector<StackEntry> result;
-  for (StackEntry entry : stack) {
+// Keeps of a path's stack what concerns some lanes, and of its calls those they are in.
+void Restrict(Path* path, std::uint32_t lanes) {
+  std::vector<StackEntry> stack;
+  std::vector<Activation> activations = {path->activations.front()};
+  std::size_t call = 0;
+  for (StackEntry entry : path->stack) {
+    call += entry.is_call ? 1 : 0;
     entry.mask &= lanes;
-    if (entry.mask != 0) result.push_back(entry);
+    if (entry.mask == 0) continue;
+    stack.push_back(entry);
+    if (entry.is_call) activations.push_back(path->activations[call]);
   }
-  return result;
+  path->stack = std::move(stack);
+  path->activations = std::move(activations);
 }
 
 // Parks the active lanes and continues with the lanes that waited for them.
 void SplitOff(Warp& warp) {
   const std::uint32_t leaving = warp.active;
-  std::vector<StackEntry> rest = Restricted(warp.stack, ~leaving);
   Path parked = TakeRunning(warp);
-  parked.stack = Restricted(parked.stack, leaving);
+  Path rest = parked;
+  Restrict(&parked, leaving);
+  Restrict(&rest, ~leaving);
+  rest.active = 0;
+  rest.pause = Pause::kRunnable;
   warp.parked.push_back(std::move(parked));
-  warp.stack = std::move(rest);
-  warp.active = 0;
-  warp.pause = Pause::kRunnable;
+  MakeRunning(warp, std::move(rest));
   const MicroOp* next = PopStack(warp);
   if (next != nullptr) warp.pc = static_cast<std::uint32_t>(next - warp.code);
 }
@@ -53,6 +64,10 @@ bool SamePlace(const Path& a, const Path& b) {
                     [](const StackEntry& x, const StackEntry& y) {
                       return x.pc == y.pc && x.reconvergence == y.reconvergence &&
                              x.is_call == y.is_call;
+                    }) &&
+         std::equal(a.activations.begin(), a.activations.end(), b.activations.begin(),
+                    b.activations.end(), [](const Activation& x, const Activation& y) {
+                      return x.function == y.function && x.frame_offset == y.frame_offset;
                     });
 }
 
@@ -62,9 +77,9 @@ void Join(Path& into, const Path& from) {
   for (std::size_t i = 0; i < into.stack.size(); ++i) into.stack[i].mask |= from.stack[i].mask;
 }
 
-// Joins paths that stand at the same place. The running one must be outside calls.
+// Joins paths that stand at the same place.
 void JoinPaths(Warp& warp) {
-  if (warp.parked.empty() || warp.activations.size() > 1) return;
+  if (warp.parked.empty()) return;
   std::vector<Path> paths = std::exchange(warp.parked, {});
   paths.push_back(TakeRunning(warp));
   std::vector<Path> joined;
@@ -82,6 +97,43 @@ void JoinPaths(Warp& warp) {
   warp.parked = std::move(joined);
 }
 
+template <typename T>
+void CopyRow(const std::byte* from, std::byte* to, std::uint32_t lanes) {
+  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+    const std::size_t at = static_cast<std::size_t>(__builtin_ctz(rest)) * sizeof(T);
+    std::memcpy(to + at, from + at, sizeof(T));
+  }
+}
+
+// Copies the registers of some lanes between two frames of one function.
+void CopyLanes(const Warp& warp, const Activation& from, const Activation& to,
+               std::uint32_t lanes) {
+  if (from.frame_offset == to.frame_offset) return;
+  const FunctionCode& function = warp.block->code->functions[from.function];
+  const std::byte* source = warp.registers + from.frame_offset;
+  std::byte* target = warp.registers + to.frame_offset;
+  for (std::uint32_t at = 0; at < function.narrow_begin; at += 4) {
+    std::uint32_t mine = 0, other = 0;
+    std::memcpy(&mine, target + at, 4);
+    std::memcpy(&other, source + at, 4);
+    mine = (mine & ~lanes) | (other & lanes);
+    std::memcpy(target + at, &mine, 4);
+  }
+  for (std::uint32_t at = function.narrow_begin; at < function.wide_begin; at += kNarrowRowBytes) {
+    CopyRow<std::uint32_t>(source + at, target + at, lanes);
+  }
+  for (std::uint32_t at = function.wide_begin; at < function.image_offset; at += kWideRowBytes) {
+    CopyRow<std::uint64_t>(source + at, target + at, lanes);
+  }
+  for (const ScratchRow& row : function.scratch_rows) {
+    if (row.wide) {
+      CopyRow<std::uint64_t>(source + row.offset, target + row.offset, lanes);
+    } else {
+      CopyRow<std::uint32_t>(source + row.offset, target + row.offset, lanes);
+    }
+  }
+}
+
 // Executes the op at which the running path waits, now that its wait is over, for
 // `lanes`; the path itself keeps its own lanes.
 void StepOver(Warp& warp, std::uint32_t lanes) {
@@ -96,23 +148,27 @@ void StepOver(Warp& warp, std::uint32_t lanes) {
   warp.pause = Pause::kRunnable;
 }
 
-// The group of paths that converge at `pc`: one of them executes for all.
+// The group of paths that converge at `pc`: one of them executes for all. The others may
+// have reached the function by calls of their own: their registers are brought into the
+// frame of the one, and back.
 void ReleaseGroup(Warp& warp, std::uint32_t pc, std::uint32_t lanes) {
   std::vector<Path> paths = std::exchange(warp.parked, {});
   paths.push_back(TakeRunning(warp));
-  bool executed = false;
-  std::uint32_t next = pc;
+  std::vector<Path*> group;
   for (Path& path : paths) {
-    if (path.pause != Pause::kConverging || path.pc != pc) continue;
-    if (!executed) {
-      MakeRunning(warp, std::move(path));
-      StepOver(warp, lanes);
-      next = warp.pc;
-      path = TakeRunning(warp);
-      executed = true;
-    }
-    path.pc = next;
-    path.pause = Pause::kRunnable;
+    if (path.pause == Pause::kConverging && path.pc == pc) group.push_back(&path);
+  }
+  const Activation frame = group.front()->activations.back();
+  for (const Path* path : group) {
+    CopyLanes(warp, path->activations.back(), frame, path->active);
+  }
+  MakeRunning(warp, std::move(*group.front()));
+  StepOver(warp, lanes);
+  *group.front() = TakeRunning(warp);
+  for (Path* path : group) {
+    path->pc = group.front()->pc;
+    path->pause = Pause::kRunnable;
+    CopyLanes(warp, frame, path->activations.back(), path->active);
   }
   MakeRunning(warp, std::move(paths.back()));
   paths.pop_back();
@@ -132,11 +188,11 @@ void SettlePath(Warp& warp) {
   }
   // A turn that ended in a plain long loop is no reason to cut the warp.
   const bool waits = warp.pause != Pause::kRunnable || warp.polled;
-  if (waits && warp.activations.size() == 1 && WaitingLanes(warp) != 0) SplitOff(warp);
+  if (waits && WaitingLanes(warp) != 0) SplitOff(warp);
 }
 
 bool RotatePaths(Warp& warp) {
-  if (warp.parked.empty() || warp.activations.size() > 1) return false;
+  if (warp.parked.empty()) return false;
   warp.parked.push_back(TakeRunning(warp));
   MakeRunning(warp, std::move(warp.parked.front()));
   warp.parked.erase(warp.parked.begin());
@@ -144,7 +200,6 @@ bool RotatePaths(Warp& warp) {
 }
 
 bool ReleaseConverged(Warp& warp, bool forced) {
-  if (warp.activations.size() > 1) return false;
   struct Group {
     std::uint32_t pc, lanes, members;
   };

@@ -22,8 +22,7 @@ inline bool IsFinished(const Warp& warp) {
 // wait for, by parking it, and replaces a finished path by a parked one.
 void SettlePath(Warp& warp);
 
-// Makes the next parked path the running one. False when there is none, or when the
-// running path is inside a call, where it cannot be exchanged.
+// Makes the next parked path the running one. False when there is none.
 bool RotatePaths(Warp& warp);
 
 // Releases lanes whose member masks are complete, and with `forced` also one group

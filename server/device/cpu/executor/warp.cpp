@@ -29,9 +29,7 @@ const MicroOp* PopStack(Warp& warp) {
 }
 
 bool WaitForMembers(Warp& warp, const MicroOp* op, std::uint32_t members) {
-  // Lanes inside a call cannot be set apart from the rest: they share the frame. They
-  // go on with whoever is here.
-  if (warp.together || warp.activations.size() > 1) return false;
+  if (warp.together) return false;
   warp.pc = static_cast<std::uint32_t>(op - warp.code);
   warp.members = members;
   warp.pause = Pause::kConverging;
@@ -42,6 +40,16 @@ std::uint32_t WaitingLanes(const Warp& warp) {
   std::uint32_t lanes = 0;
   for (const StackEntry& entry : warp.stack) lanes |= entry.mask;
   return lanes & ~warp.active & ~warp.exited;
+}
+
+std::uint64_t FreeFrameOffset(const Warp& warp) {
+  // The innermost frame of a path lies above its others.
+  const auto end_of = [&](const Activation& activation) {
+    return activation.frame_offset + warp.block->code->functions[activation.function].frame_bytes;
+  };
+  std::uint64_t end = end_of(warp.activations.back());
+  for (const Path& path : warp.parked) end = std::max(end, end_of(path.activations.back()));
+  return end;
 }
 
 bool EnsureRegisters(Warp& warp, std::uint64_t bytes) {

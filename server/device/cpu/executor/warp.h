@@ -65,8 +65,9 @@ struct Activation {
   std::uint64_t local_base = 0;    // Into each thread's local memory.
 };
 
-// Lanes that run on their own, apart from the rest of their warp: their position and
-// divergence stack while another path of the warp runs.
+// Lanes that run on their own, apart from the rest of their warp: their position,
+// divergence stack and calls while another path of the warp runs. Paths that were cut
+// inside a call share its frame, in which each lane has its own place.
 struct Path {
   std::uint32_t pc = 0;
   std::uint32_t active = 0;
@@ -75,6 +76,7 @@ struct Path {
   std::uint32_t barrier = 0;
   std::uint32_t members = 0;
   std::vector<StackEntry> stack;
+  std::vector<Activation> activations;
 };
 
 // Register memory of one warp: aligned for vector loads and zero when made.
@@ -151,6 +153,9 @@ void FillSpecialRow(const Warp& warp, const SpecialRow& row, std::byte* frame);
 // Moves to the next path on the divergence stack: restores mask, reconvergence point
 // and, after the last lane of a call, the caller's frame. Null when no lane is left.
 const MicroOp* PopStack(Warp& warp);
+
+// Where in the register memory a frame of any path may begin.
+std::uint64_t FreeFrameOffset(const Warp& warp);
 
 // Makes the first `bytes` bytes of the warp's register memory exist; false when that
 // is more than kRegisterBytesPerWarpMax. May move the memory and updates `frame`.

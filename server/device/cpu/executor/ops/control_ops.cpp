@@ -141,7 +141,7 @@ const MicroOp* Call(Warp& w, const MicroOp* op) {
   const FunctionCode& function = code.functions[site.function];
   const Activation caller = w.activations.back();
   const FunctionCode& from = code.functions[caller.function];
-  const Activation callee = {site.function, caller.frame_offset + from.frame_bytes,
+  const Activation callee = {site.function, FreeFrameOffset(w),
                              caller.local_base + from.local_bytes};
   const uint32_t first = static_cast<uint32_t>(__builtin_ctz(lanes));
   if (w.activations.size() > kCallDepthMax ||
@@ -264,12 +264,8 @@ const MicroOp* Assert(Warp& w, const MicroOp* op) {
 enum class BarrierResult { kNone, kCount, kAll, kAny };
 
 // Threads that this arrival stands for. A counted barrier counts whole warps, as the
-// hardware does, when every live lane of the warp arrives. Inside a call lanes cannot be
-// set apart, so the whole warp arrives with them.
+// hardware does, when every live lane of the warp arrives.
 uint32_t ArrivingThreads(const Warp& w, bool counted) {
-  if (!counted && w.activations.size() > 1) {
-    return static_cast<uint32_t>(__builtin_popcount(~w.exited));
-  }
   if (counted && (w.active | w.exited) == kAllLanes) return kLanes;
   return static_cast<uint32_t>(__builtin_popcount(w.active));
 }

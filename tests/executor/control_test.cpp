@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Divergence, functions and barriers: each thread's result is what that thread alone
+// would compute.
+#include <algorithm>
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "tests/executor/kernel_file.h"
+
+namespace gpushared::testing {
+namespace {
+
+class Divergence : public KernelFile {
+ protected:
+  Divergence() : KernelFile("divergence") {}
+};
+class Functions : public KernelFile {
+ protected:
+  Functions() : KernelFile("functions") {}
+};
+class Barriers : public KernelFile {
+ protected:
+  Barriers() : KernelFile("barriers") {}
+};
+
+// As in divergence.cu.
+unsigned Walk(unsigned x) {
+  unsigned steps = 0;
+  for (unsigned i = 0; i < 50; ++i) {
+    if (x % 3 == 0) {
+      x = x / 3 + i;
+      if (x % 2 == 0) continue;
+      steps += 5;
+    } else if (x % 5 == 1) {
+      unsigned inner = x & 7;
+      while (true) {
+        steps += inner;
+        if (inner++ > 9 || steps % 11 == 0) break;
+        if (steps > 1000) return steps * 3 + x;
+      }
+      x += inner;
+    } else {
+      x = x * 7 + 1;
+    }
+    if (x > 100000) break;
+    ++steps;
+  }
+  return steps * 2 + x;
+}
+
+TEST_P(Divergence, NestedBranchesLoopsAndReturns) {
+  constexpr unsigned kCount = 3001;
+  auto* out = launcher.Allocate<unsigned>(kCount);
+  Run("walk", {30, 1, 1}, {128, 1, 1}, out, kCount);
+  for (unsigned i = 0; i < kCount; ++i) ASSERT_EQ(out[i], Walk(i)) << i;
+}
+
+TEST_P(Divergence, SwitchesOfEveryLane) {
+  auto* choice = launcher.Allocate<unsigned>(64);
+  auto* out = launcher.Allocate<unsigned>(64);
+  for (unsigned i = 0; i < 64; ++i) choice[i] = i * 7 % 64;
+  Run("select_case", {1, 1, 1}, {64, 1, 1}, choice, out);
+  for (unsigned i = 0; i < 64; ++i) {
+    unsigned value = i;
+    for (unsigned round = 0; round < 3; ++round) {
+      const unsigned c = (choice[i] + round) % 12;
+      if (c == 0) value += 1;
+      if (c == 1) value *= 3;
+      if (c == 2) value ^= 0x55;
+      if (c == 2 || c == 3) value -= 7;
+      if (c == 4) value = value << 3 | 1;
+      if (c == 5) value = ~value;
+      if (c == 6) value %= 1000;
+      if (c == 6 || c == 7) value += choice[i];
+      if (c == 8) {
+        unsigned reversed = 0;
+        for (int b = 0; b < 32; ++b) reversed |= (value >> b & 1) << (31 - b);
+        value = reversed;
+      }
+      if (c == 9) value = static_cast<unsigned>(std::popcount(value));
+      if (c >= 10) value += 100;
+    }
+    ASSERT_EQ(out[i], value) << i;
+  }
+}
+
+TEST_P(Divergence, ReturnedThreadsDoNotHoldUpABarrier) {
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("early_return", {1, 1, 1}, {64, 1, 1}, out);
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(out[i], i % 3 == 0 ? 0 : (i + 1) % 64 + 1);
+}
+
+TEST_P(Divergence, EveryLaneGetsTheLockOnce) {
+  auto* lock = launcher.Allocate<int>(1);
+  auto* order = launcher.Allocate<unsigned>(96);
+  auto* count = launcher.Allocate<unsigned>(1);
+  Run("lane_lock", {1, 1, 1}, {96, 1, 1}, lock, order, count);
+  EXPECT_EQ(*count, 96u);
+  std::vector<bool> seen(96, false);
+  for (unsigned i = 0; i < 96; ++i) seen[order[i] % 96] = true;
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 96);
+  *lock = 0, *count = 0;
+  Run("naive_lane_lock", {2, 1, 1}, {50, 1, 1}, lock, count);
+  EXPECT_EQ(*count, 100u);
+}
+
+TEST_P(Divergence, LanesMayWaitForLanesOfTheirWarp) {
+  auto* flags = launcher.Allocate<unsigned>(64);
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("wait_in_warp", {1, 1, 1}, {64, 1, 1}, flags, out);
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(out[i], i % 2 == 1 ? i - 1 + 100 : i);
+}
+
+TEST_P(Divergence, LanesMeetAgainToExchange) {
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("exchange_after_parting", {1, 1, 1}, {64, 1, 1}, out, 9u);
+  unsigned value[64], next[64];
+  for (unsigned i = 0; i < 64; ++i) value[i] = i;
+  for (unsigned r = 0; r < 9; ++r) {
+    for (unsigned i = 0; i < 64; ++i) {
+      if ((i + r) % 4 != 0) continue;
+      for (unsigned k = 0; k < i; ++k) value[i] = value[i] * 5 + 1;
+    }
+    for (unsigned i = 0; i < 64; ++i) next[i] = value[i] + value[i ^ (1u << (r % 5))];
+    std::copy(next, next + 64, value);
+  }
+  for (unsigned i = 0; i < 64; ++i) ASSERT_EQ(out[i], value[i]) << i;
+}
+
+TEST_P(Divergence, HalvesOfAWarpExchangeOnTheirOwn) {
+  auto* out = launcher.Allocate<unsigned>(32);
+  Run("halves_apart", {1, 1, 1}, {32, 1, 1}, out);
+  for (unsigned i = 0; i < 32; ++i) EXPECT_EQ(out[i], i < 16 ? 120u : 31u);
+}
+
+TEST_P(Functions, StructsGoInAndOut) {
+  auto* out = launcher.Allocate<double>(64);
+  Run("pass_structs", {1, 1, 1}, {64, 1, 1}, out);
+  for (int i = 0; i < 64; ++i) {
+    double weight = 1.5;
+    int corner[3] = {1, 2, 3}, tag = i;
+    const auto moved = [&](int by, double factor) {
+      for (int& c : corner) c += by;
+      weight *= factor;
+      --tag;
+    };
+    if (i % 2 == 0) moved(i, 2);
+    moved(-1, 0.5);
+    EXPECT_EQ(out[i], weight + corner[0] + corner[1] * 10 + corner[2] * 100 + tag) << i;
+  }
+}
+
+TEST_P(Functions, RecursionOfDifferentDepths) {
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("recurse", {1, 1, 1}, {64, 1, 1}, out);
+  for (unsigned i = 0; i < 64; ++i) {
+    unsigned a = 0, b = 1;
+    for (unsigned k = 0; k < i % 13; ++k) b = std::exchange(a, b) + b;
+    EXPECT_EQ(out[i], a) << i;
+  }
+  Run("call_each_other", {1, 1, 1}, {64, 1, 1}, out);
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(out[i], i % 2 == 0 ? 1u : 2u);
+}
+
+TEST_P(Functions, EachCallHasItsOwnLocalMemory) {
+  auto* out = launcher.Allocate<unsigned>(32);
+  constexpr unsigned kDepth = 40;
+  Run("recurse_to", {1, 1, 1}, {32, 1, 1}, kDepth, out);
+  const auto depth = [](auto&& self, unsigned n, unsigned* trace) -> unsigned {
+    unsigned local[4] = {n, n + 1, n + 2, n + 3};
+    if (n == 0) return 0;
+    const unsigned below = self(self, n - 1, local);
+    trace[n % 4] += below;
+    return below + local[(n + 1) % 4];
+  };
+  unsigned trace[4] = {};
+  const unsigned expected = depth(depth, kDepth, trace) + trace[0];
+  for (unsigned i = 0; i < 32; ++i) EXPECT_EQ(out[i], expected);
+}
+
+TEST_P(Functions, EndlessRecursionIsAFault) {
+  auto* out = launcher.Allocate<unsigned>(32);
+  const executor::Fault fault = Faulting("recurse_for_ever", {1, 1, 1}, {32, 1, 1}, out);
+  EXPECT_EQ(fault.kind, executor::Fault::Kind::kCallDepth);
+  EXPECT_NE(fault.message.find("call at depth"), std::string::npos) << fault.message;
+}
+
+TEST_P(Functions, ALockInsideAFunctionIsTakenByEveryLane) {
+  auto* lock = launcher.Allocate<int>(1);
+  auto* count = launcher.Allocate<unsigned>(1);
+  Run("lock_in_function", {2, 1, 1}, {64, 1, 1}, lock, count);
+  EXPECT_EQ(*count, 2u * (32 + 32 * 100));
+}
+
+TEST_P(Functions, PathsOfAWarpCallIndependently) {
+  auto* lock = launcher.Allocate<int>(1);
+  auto* count = launcher.Allocate<unsigned>(1);
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("calls_under_a_lock", {1, 1, 1}, {64, 1, 1}, lock, count, out);
+  const auto helper = [](unsigned value) {
+    for (unsigned i = 0; i < value % 7; ++i) value = value * 3 + i;
+    return value;
+  };
+  EXPECT_EQ(*count, 42u);
+  for (unsigned i = 0; i < 64; ++i) {
+    unsigned expected = helper(i) + helper(i + 2);
+    if (i % 3 != 0) expected += helper(i) + helper(i + 1);
+    ASSERT_EQ(out[i], expected) << i;
+  }
+}
+
+TEST_P(Functions, LanesExchangeInAFunctionThatTheyReachedByDifferentCalls) {
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("exchange_in_function", {1, 1, 1}, {64, 1, 1}, out);
+  for (unsigned i = 0; i < 64; ++i) {
+    const auto scaled = [](unsigned t) { return t % 2 == 0 ? t * 10 + 3 : (t + 1000) * 10 + 5; };
+    EXPECT_EQ(out[i], scaled(i) + scaled(i ^ 1) + (i % 2 == 0 ? 1 : 2)) << i;
+  }
+}
+
+TEST_P(Functions, ABarrierInAFunctionCountsThreadsNotCalls) {
+  auto* out = launcher.Allocate<unsigned>(128);
+  Run("barrier_in_function", {1, 1, 1}, {128, 1, 1}, out);
+  for (unsigned i = 0; i < 128; ++i) {
+    EXPECT_EQ(out[i], i % 2 == 1 ? (i + 64) % 128 * 3 : (i + 1) % 128 * 3 + 7) << i;
+  }
+}
+
+TEST_P(Functions, ExitInAFunctionEndsTheThread) {
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("exit_in_function", {1, 1, 1}, {64, 1, 1}, out);
+  for (unsigned i = 0; i < 64; ++i) EXPECT_EQ(out[i], i % 5 == 2 ? 1u : 2u);
+}
+
+TEST_P(Barriers, CountedBarriersJoinTwoWarpsOfFour) {
+  auto* out = launcher.Allocate<unsigned>(160);
+  Run("producer_consumer", {1, 1, 1}, {128, 1, 1}, out);
+  for (unsigned i = 0; i < 160; ++i) EXPECT_EQ(out[i], i / 32 * 100 + 31 - i % 32);
+}
+
+TEST_P(Barriers, ReductionsOverTheBlock) {
+  auto* out = launcher.Allocate<int>(3 * 100);
+  for (const int threshold : {0, 1, 40, 99, 100}) {
+    Run("reductions", {1, 1, 1}, {100, 1, 1}, out, threshold);
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_EQ(out[3 * i], threshold);
+      ASSERT_EQ(out[3 * i + 1] != 0, threshold == 100);
+      ASSERT_EQ(out[3 * i + 2] != 0, threshold > 0);
+    }
+  }
+}
+
+TEST_P(Barriers, EveryRoundSeesTheLast) {
+  auto* out = launcher.Allocate<unsigned>(3 * 1000);
+  launcher.dynamic_shared_bytes = 4000;
+  Run("many_rounds", {3, 1, 1}, {1000, 1, 1}, out, 17);
+  for (unsigned i = 0; i < 3000; ++i) ASSERT_EQ(out[i], (i % 1000 + 17) % 1000 + 17);
+}
+
+TEST_P(Barriers, HalfAWarpMayWait) {
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("parted_warp", {1, 1, 1}, {64, 1, 1}, out);
+  for (unsigned i = 0; i < 64; ++i) {
+    unsigned value = i + 1;
+    for (unsigned k = 0; k < i + 1; ++k) value = value * 7 + k;
+    EXPECT_EQ(out[i], i % 2 == 0 ? value : i - 1) << i;
+  }
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(Divergence);
+GPUSHARED_INSTANTIATE_FLAVOURS(Functions);
+GPUSHARED_INSTANTIATE_FLAVOURS(Barriers);
+
+}  // namespace
+}  // namespace gpushared::testing
