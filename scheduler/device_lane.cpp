@@ -17,11 +17,13 @@ void CheckSpec(const ClientSpec& spec) {
 }  // namespace
 
 DeviceLane::DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& options)
-    : policy_(std::move(policy)), options_(options), rules_(policy_->rules()) {
+    : policy_(std::move(policy)),
+      options_(options),
+      rules_(policy_->rules()),
+      in_flight_(options.in_flight_max + options.high_in_flight_max) {
   Check(options_.in_flight_max > 0 && options_.high_in_flight_max > 0 &&
             options_.beyond_window_max > 0,
         "a lane that lets nothing onto its device");
-  in_flight_.reserve(options_.in_flight_max + options_.high_in_flight_max);
   removed_in_flight_.reserve(options_.in_flight_max + options_.high_in_flight_max);
 }
 
@@ -104,12 +106,12 @@ Head DeviceLane::HeadOf(const Client& state) {
 }
 
 Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
-  const auto found = std::find_if(in_flight_.begin(), in_flight_.end(),
-                                  [&](const InFlight& each) { return each.command == command; });
+  InFlight* const found =
+      std::find_if(in_flight_.begin(), in_flight_.end(),
+                   [&](const InFlight& each) { return each.command == command; });
   Check(found != in_flight_.end(), "a command completed that is not in flight");
   const InFlight ended = *found;
-  *found = in_flight_.back();
-  in_flight_.pop_back();
+  in_flight_.Remove(found);
 
   const Charge charge{ended.client, meter_.End(ended.charge, now), ended.stop_asked};
   if (ended.stop_pending) --stops_pending_;
@@ -176,12 +178,12 @@ Action DeviceLane::Submit(ClientId client, Client& state, TimePoint now) {
   const Head head = HeadOf(state);
   const std::uint64_t command = state.queue.front().command.command;
   const bool windowed = IsWindowed(state);
-  in_flight_.push_back(InFlight{.command = command,
-                                .client = client,
-                                .predicted = head.predicted,
-                                .charge = meter_.Start(head.predicted, now),
-                                .stoppable = head.stoppable,
-                                .windowed = windowed});
+  in_flight_.Add(InFlight{.command = command,
+                          .client = client,
+                          .predicted = head.predicted,
+                          .charge = meter_.Start(head.predicted, now),
+                          .stoppable = head.stoppable,
+                          .windowed = windowed});
   if (windowed) {
     window_used_ += head.predicted;
     ++windowed_count_;
@@ -210,9 +212,10 @@ void DeviceLane::MarkStops(ClientId client) {
 
 Action DeviceLane::TakePendingStop() {
   // Latest first: stopping an earlier command could let the device begin a later one.
-  const auto found = std::find_if(in_flight_.rbegin(), in_flight_.rend(),
-                                  [](const InFlight& each) { return each.stop_pending; });
-  Check(found != in_flight_.rend(), "a pending stop has no command");
+  InFlight* found = in_flight_.end();
+  while (found != in_flight_.begin() && !(--found)->stop_pending) {
+  }
+  Check(found != in_flight_.end() && found->stop_pending, "a pending stop has no command");
   found->stop_pending = false;
   --stops_pending_;
   return {Action::Kind::kStop, found->client, found->command, 0};

@@ -16,6 +16,7 @@
 #include "scheduler/client_table.h"
 #include "scheduler/command_queue.h"
 #include "scheduler/policy.h"
+#include "scheduler/submission_list.h"
 
 namespace gpushared::scheduler {
 
@@ -134,7 +135,7 @@ class DeviceLane {
   const LaneOptions options_;
   const LaneRules rules_;
   ClientTable<Client> clients_;
-  std::vector<InFlight> in_flight_;  // In no order worth relying on.
+  SubmissionList<InFlight> in_flight_;
   std::vector<std::uint64_t> removed_in_flight_;
   ChargeMeter meter_;
   Duration window_used_{};

@@ -9,6 +9,7 @@ namespace gpushared::scheduler {
 
 void FairShares::Add(ClientId client, Level level, std::uint32_t weight) {
   accounts_.Add(client, Account{.level = static_cast<std::uint8_t>(level), .weight = weight});
+  RefreshAll();
 }
 
 void FairShares::Change(ClientId client, Level level, std::uint32_t weight, TimePoint now) {
@@ -19,10 +20,11 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight, Time
   }
   if (account.level != level) {
     Leave(account, now);
+    levels_[account.level].Forget(account.place);
     OnAsleep(account);
     account.level = static_cast<std::uint8_t>(level);
     // Virtual times of two levels have nothing to do with each other.
-    account.used = levels_[level].clock;
+    account.used = ClockOf(levels_[level]);
     account.remainder = 0;
     Enter(account);
   }
@@ -32,21 +34,24 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight, Time
 void FairShares::Remove(ClientId client, TimePoint now) {
   Account& account = accounts_.At(client);
   Leave(account, now);
-  account.ready = false;
-  account.running = 0;
-  account.stoppable = 0;
-  Refresh(account);
+  levels_[account.level].Forget(account.place);
   OnAsleep(account);
+  // All behind it move up by one place, and the last place becomes free.
+  for (LevelState& level : levels_) level.Forget(accounts_.size() - 1);
   accounts_.Remove(client);
+  RefreshAll();
 }
 
 void FairShares::OnReady(ClientId client) {
   Account& account = accounts_.At(client);
   if (account.ready) return;
   LevelState& level = levels_[account.level];
-  if (account.running == 0 && account.used < level.clock) {
-    account.used = level.clock;
-    account.remainder = 0;
+  if (account.running == 0) {
+    const std::int64_t clock = ClockOf(level);
+    if (account.used < clock) {
+      account.used = clock;
+      account.remainder = 0;
+    }
   }
   account.ready = true;
   ++level.ready;
@@ -97,24 +102,35 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
 }
 
 Decision FairShares::Pick(Level level, TimePoint now) {
-  const Front front = Scan(level);
-  if (front.best_key == kNobody) return Decision::Wait();
-  const Item& best = *front.best;
-  if (levels_[level].stoppable == 0) return Decision::Run(best.client);
+  LevelState& state = levels_[level];
+  const SmallestKey::Found best = state.ready_keys.Find();
+  if (best.key == SmallestKey::kNone) return Decision::Wait();
+  const ClientId client = accounts_.begin()[static_cast<std::ptrdiff_t>(best.place)].client;
+  if (state.stoppable == 0) return Decision::Run(client);
   // Most of the time no slice is over yet, and nobody needs to be looked at.
-  const TimePoint first_slice_end = front.stoppable_since + slice_;
-  if (first_slice_end > now) return Decision::Run(best.client, first_slice_end);
+  const TimePoint first_slice_end = TimePoint(Duration(state.uncharged.Find().key)) + slice_;
+  if (first_slice_end > now) return Decision::Run(client, first_slice_end);
 
   std::optional<TimePoint> reconsider_at;
   for (Item& item : accounts_) {
-    if (item.value.level != level || item.value.stoppable == 0) continue;
-    const std::int64_t rival_key = &item == &best ? front.second_key : front.best_key;
-    if (rival_key == kNobody) continue;
-    const TimePoint due = OvertakenAt(item.value, rival_key);
+    const Account& account = item.value;
+    if (account.level != level || account.stoppable == 0) continue;
+    const std::int64_t rival_key =
+        account.place == best.place ? SmallestBut(best.place, state) : best.key;
+    if (rival_key == SmallestKey::kNone) continue;
+    const TimePoint due = OvertakenAt(account, rival_key);
     if (due <= now) return Stop(item);
     if (!reconsider_at || due < *reconsider_at) reconsider_at = due;
   }
-  return Decision::Run(best.client, reconsider_at);
+  return Decision::Run(client, reconsider_at);
+}
+
+std::int64_t FairShares::SmallestBut(std::size_t place, const LevelState& level) const {
+  std::int64_t smallest = SmallestKey::kNone;
+  for (std::size_t i = 0; i < accounts_.size(); ++i) {
+    if (i != place) smallest = std::min(smallest, level.ready_keys.at(i));
+  }
+  return smallest;
 }
 
 Decision FairShares::StopOne(Level level) {
@@ -137,36 +153,38 @@ std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
   return (stoppable ? std::min(predicted, slice_) : predicted).count();
 }
 
-void FairShares::Refresh(Account& account) {
+void FairShares::Refresh(const Account& account) {
   const std::int64_t key = account.used + account.pending_ns * kVirtualScale / account.weight;
-  account.ready_key = account.ready ? key : kNobody;
-  account.active_used = account.ready || account.running > 0 ? account.used : kNobody;
-  account.stoppable_since = account.stoppable > 0 ? account.uncharged_since : TimePoint::max();
+  const bool active = account.ready || account.running > 0;
+  LevelState& level = levels_[account.level];
+  level.ready_keys.Set(account.place, account.ready ? key : SmallestKey::kNone);
+  level.active_used.Set(account.place, active ? account.used : SmallestKey::kNone);
+  level.uncharged.Set(account.place, account.stoppable > 0
+                                         ? account.uncharged_since.time_since_epoch().count()
+                                         : SmallestKey::kNone);
 }
 
-FairShares::Front FairShares::Scan(Level level) {
-  // The hot loop of a decision: minima only, which compile to no branches. Among equals the
-  // first stays, which is the lowest number.
-  Front front;
-  std::int64_t furthest_behind = kNobody;
-  for (const Item& item : accounts_) {
-    const Account& account = item.value;
-    if (account.level != level) continue;
-    furthest_behind = std::min(furthest_behind, account.active_used);
-    front.second_key = std::min(front.second_key, std::max(front.best_key, account.ready_key));
-    front.best = account.ready_key < front.best_key ? &item : front.best;
-    front.best_key = std::min(front.best_key, account.ready_key);
-    front.stoppable_since = std::min(front.stoppable_since, account.stoppable_since);
+void FairShares::RefreshAll() {
+  std::size_t place = 0;
+  for (Item& item : accounts_) {
+    item.value.place = place++;
+    for (LevelState& level : levels_) level.Forget(item.value.place);
+    Refresh(item.value);
   }
-  LevelState& state = levels_[level];
-  if (furthest_behind != kNobody) state.clock = std::max(state.clock, furthest_behind);
-  return front;
+}
+
+std::int64_t FairShares::ClockOf(LevelState& level) {
+  const SmallestKey::Found furthest_behind = level.active_used.Find();
+  if (furthest_behind.key != SmallestKey::kNone) {
+    level.clock = std::max(level.clock, furthest_behind.key);
+  }
+  return level.clock;
 }
 
 void FairShares::OnAsleep(const Account& account) {
   LevelState& level = levels_[account.level];
   if (level.ready > 0 || level.running > 0) {
-    Scan(account.level);
+    ClockOf(level);
   } else {
     // The last to leave takes the clock along: what it used while alone is no debt.
     level.clock = std::max(level.clock, account.used);

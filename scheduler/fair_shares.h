@@ -5,11 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 
 #include "scheduler/client_table.h"
 #include "scheduler/policy.h"
+#include "scheduler/smallest_key.h"
 
 namespace gpushared::scheduler {
 
@@ -60,14 +60,8 @@ class FairShares {
   // order short commands of heavy clients, and good for four years of device time.
   static constexpr std::int64_t kVirtualScale = 64;
 
-  static constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
-
   struct Account {
-    // What a scan reads, so that it needs no case distinctions; set by Refresh.
-    std::int64_t ready_key = kNobody;              // The key, if ready.
-    std::int64_t active_used = kNobody;            // Virtual time, if ready or running.
-    TimePoint stoppable_since = TimePoint::max();  // uncharged_since, if it can be stopped.
-
+    std::size_t place = 0;  // In accounts_.
     std::uint8_t level = 0;
     bool ready = false;
     std::uint32_t running = 0;
@@ -82,22 +76,27 @@ class FairShares {
     std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
     std::int64_t clock = 0;  // Virtual time of the level: of its client furthest behind.
     std::optional<TimePoint> inactive_since;
+    // Of its accounts, by place.
+    SmallestKey ready_keys;   // Virtual time used plus what is on the device, if ready.
+    SmallestKey active_used;  // Virtual time used, if ready or running.
+    SmallestKey uncharged;    // uncharged_since in ns, if it can be stopped.
+
+    void Forget(std::size_t place) {
+      for (SmallestKey* keys : {&ready_keys, &active_used, &uncharged}) {
+        keys->Set(place, SmallestKey::kNone);
+      }
+    }
   };
   using Item = ClientTable<Account>::Item;
-  struct Front {
-    // Smallest and second smallest among the ready. Keys are virtual time used plus what
-    // is on the device, and what clients are ordered by.
-    const Item* best = nullptr;
-    std::int64_t best_key = kNobody;
-    std::int64_t second_key = kNobody;
-    TimePoint stoppable_since = TimePoint::max();  // Earliest.
-  };
 
   // After every change of an account.
-  static void Refresh(Account& account);
+  void Refresh(const Account& account);
+  // After accounts were added or removed.
+  void RefreshAll();
   std::int64_t PendingOf(Duration predicted, bool stoppable) const;
-  // Leaves the level's clock at its active client furthest behind.
-  Front Scan(Level level);
+  // The level's clock, moved to its active client furthest behind.
+  static std::int64_t ClockOf(LevelState& level);
+  std::int64_t SmallestBut(std::size_t place, const LevelState& level) const;
   void OnAsleep(const Account& account);
   void Enter(Account& account);
   void Leave(const Account& account, TimePoint now);

@@ -159,8 +159,8 @@ bool PriorityPolicy::IsHigherActive() const {
   return false;
 }
 
-void PriorityPolicy::EarnUpTo(TimePoint now) {
-  if (floor_ppm_ > 0 && now > earned_until_ && shares_.IsActive(kLowest)) {
+void PriorityPolicy::Earn(TimePoint now) {
+  if (now > earned_until_ && shares_.IsActive(kLowest)) {
     const Duration span = std::min<Duration>(now - earned_until_, kCommandTimeMax);
     const std::int64_t earned = span.count() * floor_ppm_ + owed_fraction_;
     owed_ns_ = std::min(owed_ns_ + earned / kMillion, kOwedSlicesMax * slice_.count());

@@ -45,7 +45,10 @@ class PriorityPolicy final : public Policy {
     return static_cast<Level>(spec.scheduling_class);
   }
   // Every event passes through this before it takes effect.
-  void EarnUpTo(TimePoint now);
+  void EarnUpTo(TimePoint now) {
+    if (floor_ppm_ > 0) Earn(now);
+  }
+  void Earn(TimePoint now);
   // Empty when the low class is not to have the device against higher work now.
   std::optional<Decision> PickFloorTurn(TimePoint now);
   Decision PickByClass(TimePoint now);

@@ -204,6 +204,19 @@ TEST(DeviceLane, AStopIsHandedOutOncePerCommand) {
   EXPECT_DEATH(lane.Actions(), "nothing to stop");
 }
 
+// A device that is told to stop an earlier command first begins a later one in its place.
+TEST(DeviceLane, TheLatestIsStoppedFirstAlsoAfterOthersEnded) {
+  ScriptedLane lane;
+  for (const std::uint64_t command : {1, 2, 3, 4}) lane.Enqueue(kA, command, 1us, true);
+  lane.policy->decisions = std::deque<Decision>(4, Decision::Run(kA));
+  EXPECT_THAT(lane.Actions(), ElementsAre(1, 2, 3, 4));
+
+  lane.lane->OnCompleted(1, kStart);
+  lane.policy->decisions = {Decision::Stop(kA)};
+
+  EXPECT_THAT(lane.Actions(), ElementsAre(-4, -3, -2));
+}
+
 TEST(DeviceLane, AStopOfACommandThatEndedMeanwhileIsNotHandedOut) {
   ScriptedLane lane;
   lane.Enqueue(kA, 1, 1us, true);

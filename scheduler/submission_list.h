@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_SUBMISSION_LIST_H_
+#define GPUSHARED_SCHEDULER_SUBMISSION_LIST_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace gpushared::scheduler {
+
+// Up to `limit` entries in the order in which they were added. Made for removal near the front:
+// what went to the device first mostly comes back first, and is then found and removed at once.
+// Allocates on construction only.
+//
+// Thread-compatible. Pointers are good until the next Add or Remove.
+template <typename Entry>
+class SubmissionList {
+ public:
+  // Twice the room, so that the entries are moved back to its start once per `limit` additions.
+  explicit SubmissionList(std::size_t limit) : slots_(2 * limit) {}
+
+  bool empty() const { return first_ == end_; }
+  std::size_t size() const { return end_ - first_; }
+  Entry* begin() { return slots_.data() + first_; }
+  Entry* end() { return slots_.data() + end_; }
+  const Entry* begin() const { return slots_.data() + first_; }
+  const Entry* end() const { return slots_.data() + end_; }
+  const Entry& front() const { return slots_[first_]; }
+
+  // Not beyond the limit.
+  void Add(const Entry& entry) {
+    if (end_ == slots_.size()) {
+      std::move(begin(), end(), slots_.data());
+      end_ = size();
+      first_ = 0;
+    }
+    slots_[end_++] = entry;
+  }
+
+  void Remove(Entry* entry) {
+    std::move_backward(begin(), entry, entry + 1);
+    ++first_;
+  }
+
+ private:
+  std::vector<Entry> slots_;
+  std::size_t first_ = 0;
+  std::size_t end_ = 0;
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_SUBMISSION_LIST_H_
