@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -161,7 +162,30 @@ Status CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launc
 
 Status CommandPump::CheckGeometry(const device::KernelInfo& kernel,
                                   const ipc::LaunchCommand& launch) const {
-  if (!kernel.unsupported.empty()) [[unlikely]] {
+  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+  const std::uint64_t shared =
+      std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes;
+  const bool fits = kernel.unsupported.empty() && launch.grid[0] <= info_.grid_max[0] &&
+                    launch.grid[1] <= info_.grid_max[1] && launch.grid[2] <= info_.grid_max[2] &&
+                    launch.block[0] <= info_.block_max[0] &&
+                    launch.block[1] <= info_.block_max[1] &&
+                    launch.block[2] <= info_.block_max[2] && threads <= ThreadsMax(kernel) &&
+                    shared <= info_.shared_bytes_per_block_max;
+  if (fits) [[likely]]
+    return Status::Ok();
+  return RefuseGeometry(kernel, launch, threads, shared);
+}
+
+std::uint64_t CommandPump::ThreadsMax(const device::KernelInfo& kernel) const {
+  if (kernel.threads_per_block_max == 0) return info_.threads_per_block_max;
+  return std::min(kernel.threads_per_block_max, info_.threads_per_block_max);
+}
+
+// The slow half of CheckGeometry: finds the sentence for what is known to be wrong.
+Status CommandPump::RefuseGeometry(const device::KernelInfo& kernel,
+                                   const ipc::LaunchCommand& launch, std::uint64_t threads,
+                                   std::uint64_t shared) const {
+  if (!kernel.unsupported.empty()) {
     return Refuse(StatusCode::kUnsupported,
                   fmt::format("launch refused: device {} can't run kernel '{}': {}", info_.id,
                               kernel.name, kernel.unsupported));
@@ -183,26 +207,16 @@ Status CommandPump::CheckGeometry(const device::KernelInfo& kernel,
                       kernel.name, launch.block[i], kAxis[i], info_.id, info_.block_max[i]));
     }
   }
-  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
-  std::uint64_t threads_max = info_.threads_per_block_max;
-  if (kernel.threads_per_block_max != 0 && kernel.threads_per_block_max < threads_max) {
-    threads_max = kernel.threads_per_block_max;
-  }
-  if (threads > threads_max) {
+  if (threads > ThreadsMax(kernel)) {
     return Refuse(StatusCode::kInvalidArgument,
                   fmt::format("launch refused: kernel '{}' asks for {} threads per block, at most "
                               "{} are allowed on device {}",
-                              kernel.name, threads, threads_max, info_.id));
+                              kernel.name, threads, ThreadsMax(kernel), info_.id));
   }
-  const std::uint64_t shared =
-      std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes;
-  if (shared > info_.shared_bytes_per_block_max) {
-    return Refuse(StatusCode::kInvalidArgument,
-                  fmt::format("launch refused: kernel '{}' asks for {} bytes of shared memory per "
-                              "block, device {} allows {}",
-                              kernel.name, shared, info_.id, info_.shared_bytes_per_block_max));
-  }
-  return Status::Ok();
+  return Refuse(StatusCode::kInvalidArgument,
+                fmt::format("launch refused: kernel '{}' asks for {} bytes of shared memory per "
+                            "block, device {} allows {}",
+                            kernel.name, shared, info_.id, info_.shared_bytes_per_block_max));
 }
 
 Status CommandPump::TakeParameters(ClientState& client, const device::KernelInfo& kernel,

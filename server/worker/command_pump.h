@@ -53,6 +53,9 @@ class CommandPump {
   Status PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
                          device::CopyWork::Direction direction);
   Status CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch) const;
+  Status RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                        std::uint64_t threads, std::uint64_t shared) const;
+  std::uint64_t ThreadsMax(const device::KernelInfo& kernel) const;
   Status TakeParameters(ClientState& client, const device::KernelInfo& kernel,
                         const ipc::LaunchCommand& launch, CommandSlot& slot,
                         device::LaunchWork& work);

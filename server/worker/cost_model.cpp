@@ -8,13 +8,11 @@ namespace gpushared::server {
 
 namespace {
 
-// Finaliser of MurmurHash3: every input bit reaches every output bit.
+// A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches
+// the upper half, which the next round folds down.
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
-  hash ^= hash >> 33;
-  hash *= 0xff51afd7ed558ccdu;
-  hash ^= hash >> 33;
-  return hash;
+  hash = (hash ^ value) * 0xff51afd7ed558ccdu;
+  return hash ^ hash >> 33;
 }
 
 }  // namespace

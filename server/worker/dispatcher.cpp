@@ -37,6 +37,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
       completions_(kCompletionsPerCall) {
   present_.reserve(kSessionsLimit);
   dirty_.reserve(kSessionsLimit);
+  unsettled_.reserve(kSessionsLimit);
 }
 
 // ---- clients
@@ -310,15 +311,17 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream) {
   if (state.holding == slot) state.holding = kNoSlot;
   state.finished = command.sequence;
   if (command.names_module) {
-    --client.modules[command.module].in_use;
-    LetGoOfModule(client, command.module);
+    ModuleEntry& module = client.modules[command.module];
+    --module.in_use;
+    if (module.is_leaving) [[unlikely]]
+      LetGoOfModule(client, command.module);
   }
   if (command.epoch != client.epoch) --client.barrier_waits_for;
   client.slab.Free(slot);
   ++commands_;
   client.MarkToPublish(stream);
   MarkDirty(client);
-  WakeWaiters(client, stream);
+  if (state.first_waiter != kNoStream) WakeWaiters(client, stream);
 }
 
 void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
@@ -426,6 +429,8 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
   for (;;) {
     const std::size_t count = device_.TakeCompletions(completions_);
     for (std::size_t i = 0; i < count; ++i) OnCompleted(completions_[i], now);
+    for (ClientState* const client : unsettled_) Settle(*client, now);
+    unsettled_.clear();
     taken += count;
     if (count < completions_.size()) return taken;
   }
@@ -462,8 +467,12 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   } else if (command.is_alone && command.overlap == overlaps_ && !command.was_stopped) {
     costs_.AddSample(command, completion.ended - completion.started);
   }
-  client->MarkToSettle(command.stream);
-  Settle(*client, now);
+  MarkUnsettled(*client, command.stream);
+}
+
+void Dispatcher::MarkUnsettled(ClientState& client, std::uint32_t stream) {
+  if (client.to_settle_count == 0) unsettled_.push_back(&client);
+  client.MarkToSettle(stream);
 }
 
 void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
@@ -472,8 +481,7 @@ void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::T
   command.was_stopped = true;
   if (client.streams[command.stream].has_failed) {
     command.state = CommandState::kEnded;
-    client.MarkToSettle(command.stream);
-    Settle(client, now);
+    MarkUnsettled(client, command.stream);
     return;
   }
   command.state = CommandState::kOffered;
@@ -483,12 +491,6 @@ void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::T
 }
 
 // ---- what clients see
-
-void Dispatcher::MarkDirty(ClientState& client) {
-  if (client.is_dirty) return;
-  client.is_dirty = true;
-  dirty_.push_back(&client);
-}
 
 void Dispatcher::Publish() {
   for (ClientState* const client : dirty_) {

@@ -77,7 +77,11 @@ class Dispatcher {
   void Append(ClientState& client, std::uint32_t slot);
   // Moves the marked streams of a client on as far as they go.
   void Settle(ClientState& client, scheduler::TimePoint now);
-  void MarkDirty(ClientState& client);
+  void MarkDirty(ClientState& client) {
+    if (client.is_dirty) return;
+    client.is_dirty = true;
+    dirty_.push_back(&client);
+  }
 
   // Carries out what the lane decides.
   void Dispatch(scheduler::TimePoint now);
@@ -118,7 +122,9 @@ class Dispatcher {
   void DestroyStream(ClientState& client, std::uint32_t stream, const CommandSlot& command);
 
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
+  // Leaves the client in unsettled_ if its stream may move on.
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
+  void MarkUnsettled(ClientState& client, std::uint32_t stream);
   void OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   void LeaveDevice(ClientState& client, CommandSlot& command);
@@ -138,6 +144,7 @@ class Dispatcher {
   std::vector<Broken> broken_;
   std::vector<Released> released_;
   std::vector<device::Completion> completions_;
+  std::vector<ClientState*> unsettled_;  // Have streams to settle, within TakeCompletions.
   std::uint64_t next_serial_ = 1;
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
   std::uint32_t streams_in_flight_ = 0;  // With work on the device.
