@@ -17,3 +17,13 @@ find_path(GPUSHARED_CUDA_INCLUDE cudaTypedefs.h HINTS "${cuda_bin}/../include" R
 gpushared_test(cuda_driver_abi_test SOURCES device/cuda_driver_abi_test.cpp
   LINK gpushared::cuda_driver LABELS unit)
 target_include_directories(cuda_driver_abi_test SYSTEM PRIVATE "${GPUSHARED_CUDA_INCLUDE}")
+
+gpushared_test(cuda_driver_test
+  SOURCES device/cuda_driver_test.cpp device/cuda_driver_fake_test.cpp
+  LINK gpushared::cuda_driver gpushared::fake_cuda
+  LABELS unit concurrency
+  DEPENDS gpushared_fake_cuda_11_2 gpushared_fake_cuda_11_3
+  DEFINITIONS
+    "GPUSHARED_FAKE_CUDA_11_2=\"$<TARGET_FILE:gpushared_fake_cuda_11_2>\""
+    "GPUSHARED_FAKE_CUDA_11_3=\"$<TARGET_FILE:gpushared_fake_cuda_11_3>\""
+    "GPUSHARED_VECTOR_ADD_FATBIN=\"${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/ptx/vector_add.fatbin\"")

@@ -150,6 +150,10 @@ inline constexpr unsigned kEventDisableTiming = 0x2;
 inline constexpr unsigned kHostPortable = 0x01;
 inline constexpr unsigned kHostDeviceMap = 0x02;
 inline constexpr unsigned kHostRegisterReadOnly = 0x08;
+// Keys of the `extra` array of a launch: the whole argument buffer instead of its parameters.
+inline constexpr std::uintptr_t kLaunchEnd = 0;
+inline constexpr std::uintptr_t kLaunchBuffer = 1;       // Then the buffer's address.
+inline constexpr std::uintptr_t kLaunchBufferBytes = 2;  // Then the address of its std::size_t.
 // Flags of cuStreamWriteValue and cuStreamWaitValue.
 inline constexpr unsigned kWriteValueDefault = 0x0;
 inline constexpr unsigned kWriteValueNoBarrier = 0x1;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the driver is found, what older ones lack, and what its errors are to us.
+
+#include <algorithm>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/device/cuda/driver.h"
+#include "tests/support/fake_cuda/fake_cuda.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class CudaDriver : public ::testing::Test {
+ protected:
+  CudaDriver() { fake_cuda_reset(); }
+  ~CudaDriver() override { fake_cuda_reset(); }
+
+  static void Say(const char* statements) {
+    const char* wrong = fake_cuda_script(statements);
+    ASSERT_EQ(wrong, nullptr) << wrong;
+  }
+  static const MissingFeature* Missing(const Driver& driver, Feature feature) {
+    const auto found =
+        std::ranges::find(driver.missing_features(), feature, &MissingFeature::feature);
+    return found == driver.missing_features().end() ? nullptr : &*found;
+  }
+};
+
+TEST_F(CudaDriver, IsFoundByItsNameAndInitialised) {
+  const auto driver = Driver::Load();
+  ASSERT_TRUE(driver.ok()) << driver.status().ToString();
+  EXPECT_EQ((*driver)->version(), 13000);
+  EXPECT_THAT((*driver)->missing_features(), IsEmpty());
+  for (std::size_t i = 0; i < kFeatureCount; ++i) {
+    EXPECT_TRUE((*driver)->Has(static_cast<Feature>(i))) << FeatureName(static_cast<Feature>(i));
+  }
+  int count = 0;
+  EXPECT_EQ((*driver)->DeviceGetCount(&count), Code::kSuccess);
+  EXPECT_EQ(count, 1);
+}
+
+TEST_F(CudaDriver, MachineWithoutOneIsToldSo) {
+  const auto driver = Driver::Load("libcuda-of-no-machine.so.1");
+  ASSERT_FALSE(driver.ok());
+  EXPECT_EQ(driver.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(driver.status().message(), AllOf(StartsWith("no CUDA driver on this machine: "),
+                                               HasSubstr("libcuda-of-no-machine.so.1")));
+}
+
+TEST_F(CudaDriver, LibraryThatIsNoDriverIsRefused) {
+  const auto driver = Driver::Load("libm.so.6");
+  ASSERT_FALSE(driver.ok());
+  EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(driver.status().message(),
+              AllOf(HasSubstr("of an unknown version"), HasSubstr("lacks cuInit")));
+}
+
+// Every call of the list, one by one: the base refuses the driver, the others turn off their
+// feature, that feature only, and say which call it was.
+TEST_F(CudaDriver, EachMissingCallTurnsOffItsFeatureAndNoOther) {
+  for (const SymbolRow& row : Symbols()) {
+    SCOPED_TRACE(row.name);
+    fake_cuda_reset();
+    Say((std::string("missing ") + row.name).c_str());
+    const auto driver = Driver::Load();
+    if (row.feature == Feature::kBase) {
+      ASSERT_FALSE(driver.ok());
+      EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
+      EXPECT_THAT(driver.status().message(), HasSubstr("lacks " + std::string(row.name) + ","));
+      continue;
+    }
+    ASSERT_TRUE(driver.ok()) << driver.status().ToString();
+    ASSERT_EQ((*driver)->missing_features().size(), 1U);
+    const MissingFeature& missing = (*driver)->missing_features()[0];
+    EXPECT_EQ(missing.feature, row.feature);
+    EXPECT_THAT(missing.why, AllOf(StartsWith(std::string(FeatureName(row.feature)) + " off"),
+                                   HasSubstr(row.name), HasSubstr(VersionText(row.version))));
+    EXPECT_FALSE((*driver)->Has(row.feature));
+  }
+}
+
+TEST_F(CudaDriver, CallThatTheDriverLacksSaysNotSupported) {
+  Say("missing cuGreenCtxCreate");
+  const auto driver = Driver::Load();
+  ASSERT_TRUE(driver.ok());
+  GreenContext context = nullptr;
+  EXPECT_EQ((*driver)->GreenCtxCreate(&context, nullptr, 0, 0), Code::kNotSupported);
+  EXPECT_EQ(fake_cuda_calls("cuGreenCtxCreate"), 0U);
+}
+
+TEST_F(CudaDriver, OlderVersionsHaveWhatTheirCudaHad) {
+  Say("version 12030");
+  const auto driver = Driver::Load();
+  ASSERT_TRUE(driver.ok());
+  EXPECT_TRUE((*driver)->Has(Feature::kVirtualMemory));
+  EXPECT_TRUE((*driver)->Has(Feature::kStreamMemoryOperations));
+  EXPECT_TRUE((*driver)->Has(Feature::kLaunchAttributes));
+  EXPECT_FALSE((*driver)->Has(Feature::kGreenContexts));
+  EXPECT_FALSE((*driver)->Has(Feature::kParameterInfo));
+  ASSERT_NE(Missing(**driver, Feature::kParameterInfo), nullptr);
+  EXPECT_THAT(Missing(**driver, Feature::kParameterInfo)->why, HasSubstr("12.4"));
+}
+
+TEST_F(CudaDriver, TooOldOneIsRefusedWithBothVersions) {
+  Say("version 10020");
+  const auto driver = Driver::Load();
+  ASSERT_FALSE(driver.ok());
+  EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(driver.status().message(),
+              AllOf(HasSubstr("serves CUDA 10.2"), HasSubstr("at least 11.0 is needed")));
+}
+
+// Two generations of finding calls: the one without a result word, and none at all.
+TEST_F(CudaDriver, OlderWaysOfFindingCallsWork) {
+  const auto by_older = Driver::Load(GPUSHARED_FAKE_CUDA_11_3);
+  ASSERT_TRUE(by_older.ok()) << by_older.status().ToString();
+  EXPECT_EQ((*by_older)->version(), 13000);
+  EXPECT_THAT((*by_older)->missing_features(), IsEmpty());
+
+  const auto by_name = Driver::Load(GPUSHARED_FAKE_CUDA_11_2);
+  ASSERT_TRUE(by_name.ok()) << by_name.status().ToString();
+  EXPECT_TRUE((*by_name)->Has(Feature::kVirtualMemory));
+  EXPECT_TRUE((*by_name)->Has(Feature::kHostRegister));
+  EXPECT_FALSE((*by_name)->Has(Feature::kStreamMemoryOperations));
+  EXPECT_FALSE((*by_name)->Has(Feature::kGreenContexts));
+  int count = 0;
+  EXPECT_EQ((*by_name)->DeviceGetCount(&count), Code::kSuccess);
+  // Neither was this process's own fake under another name.
+  EXPECT_EQ(fake_cuda_calls(nullptr), 0U);
+}
+
+TEST_F(CudaDriver, FailureToInitialiseIsExplained) {
+  Say("fail cuInit 1 803");
+  const auto mismatch = Driver::Load();
+  ASSERT_FALSE(mismatch.ok());
+  EXPECT_EQ(mismatch.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(mismatch.status().message(),
+            "CUDA driver of version 13.0 cannot be used: cuInit: "
+            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803): system has unsupported display driver / cuda "
+            "driver combination");
+
+  fake_cuda_reset();
+  Say("devices 0");
+  const auto none = Driver::Load();
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.status().message(), HasSubstr("CUDA_ERROR_NO_DEVICE (100)"));
+}
+
+TEST_F(CudaDriver, ErrorsNameCallAndCode) {
+  const auto driver = Driver::Load();
+  ASSERT_TRUE(driver.ok());
+  EXPECT_EQ((*driver)->Explain("cuLaunchKernel", Code::kIllegalAddress),
+            "cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was "
+            "encountered");
+  // A code that this driver has no name for.
+  EXPECT_EQ((*driver)->Explain("cuInit", static_cast<Code>(31337)), "cuInit: CUDA error (31337)");
+  Say("fail cuDeviceGetCount 1 999");
+  int count = 0;
+  const Status tried = (*driver)->Try((*driver)->DeviceGetCount, &count);
+  EXPECT_EQ(tried.code(), StatusCode::kInternal);
+  EXPECT_THAT(tried.message(), StartsWith("cuDeviceGetCount: "));
+  EXPECT_TRUE((*driver)->Try((*driver)->DeviceGetCount, &count).ok());
+}
+
+// The list of what the CUDA header says ends the process, number by number.
+TEST(CudaCodes, ThoseThatEndTheContextAreTheHeadersList) {
+  const int ending[] = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911};
+  for (int number = 0; number < 1000; ++number) {
+    const bool ends = std::ranges::find(ending, number) != std::end(ending);
+    EXPECT_EQ(EndsContext(static_cast<Code>(number)), ends) << number;
+    EXPECT_EQ(StatusCodeOf(static_cast<Code>(number)) == StatusCode::kDeviceLost, ends) << number;
+  }
+}
+
+TEST(CudaCodes, AreFailuresOfTheRightKind) {
+  EXPECT_EQ(StatusCodeOf(Code::kSuccess), StatusCode::kOk);
+  EXPECT_EQ(StatusCodeOf(Code::kOutOfMemory), StatusCode::kOutOfMemory);
+  EXPECT_EQ(StatusCodeOf(Code::kNotReady), StatusCode::kNotReady);
+  EXPECT_EQ(StatusCodeOf(Code::kInvalidPtx), StatusCode::kInvalidArgument);
+  EXPECT_EQ(StatusCodeOf(Code::kLaunchOutOfResources), StatusCode::kInvalidArgument);
+  EXPECT_EQ(StatusCodeOf(Code::kNoBinaryForGpu), StatusCode::kUnsupported);
+  EXPECT_EQ(StatusCodeOf(Code::kNotSupported), StatusCode::kUnsupported);
+  EXPECT_EQ(StatusCodeOf(Code::kDeviceUnavailable), StatusCode::kUnavailable);
+  EXPECT_EQ(StatusCodeOf(Code::kMpsServerNotReady), StatusCode::kUnavailable);
+  EXPECT_EQ(StatusCodeOf(Code::kNotPermitted), StatusCode::kPermissionDenied);
+  EXPECT_EQ(StatusCodeOf(Code::kInvalidValue), StatusCode::kInternal);
+  EXPECT_EQ(StatusCodeOf(Code::kUnknown), StatusCode::kInternal);
+}
+
+TEST(CudaVersions, ReadAsPeopleWriteThem) {
+  EXPECT_EQ(VersionText(12040), "12.4");
+  EXPECT_EQ(VersionText(13000), "13.0");
+  EXPECT_EQ(VersionText(4010), "4.1");
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda

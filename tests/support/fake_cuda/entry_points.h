@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exported functions, declared from the server's own list: one that the fake lacks, or has
+// otherwise, does not link.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_ENTRY_POINTS_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_ENTRY_POINTS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "server/device/cuda/driver_symbols.h"
+#include "server/device/cuda/driver_types.h"
+
+// Inside the types' namespace, so that the list's signatures are found; C linkage makes the
+// exported names plain.
+namespace gpushared::device::cuda {
+extern "C" {
+#define FAKE_CUDA_DECLARE(name, suffix, version, feature, signature) \
+  Code cu##name##suffix signature;
+GPUSHARED_CUDA_SYMBOLS(FAKE_CUDA_DECLARE)
+#undef FAKE_CUDA_DECLARE
+}
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_ENTRY_POINTS_H_

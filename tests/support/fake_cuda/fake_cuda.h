@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The controls of the fake CUDA driver: a libcuda.so.1 whose GPUs are memory of this process and
+// the cpu executor, which records what it is asked, finds fault with it, and fails on demand.
+//
+// A test either links gpushared::fake_cuda and calls these functions, or starts a program with
+// LD_LIBRARY_PATH at the driver's folder and FAKE_CUDA set to statements.
+//
+// Statements are separated by ';':
+//   version 12040         the CUDA version it serves; newer calls are not found
+//   devices 2             GPUs (at most 8), numbered as CUDA_VISIBLE_DEVICES leaves them
+//   uuid 0 GPU-...        of one GPU; MIG-... makes it an instance
+//   memory 2G             of each GPU (suffix K, M, G)
+//   sms 132               multiprocessors of each GPU
+//   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS)
+//   missing cuMemMap      the driver has no such call
+//   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*` for `3`: all
+//   fail_late ...         the same, but the call does its work first
+//   fault 2 716           the second kernel from now to start dies with that code
+//   sticky 700            the context is dead from now on
+//   hold / go             GPUs take up no further work / go on
+//   log PATH              appends every call to a file, at once
+//   leaks ignored         objects left at the end are no mistake
+// Calls that the driver's user must not make (a destroyed handle, no current context, memory taken
+// away under pending work, objects left over at the end) are *mistakes*. They are collected, and a
+// process that ends with mistakes nobody took prints them and exits with code 86.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FAKE_CUDA_EXIT_CODE 86
+
+// Forgets everything: objects, log, mistakes, statements; then reads FAKE_CUDA again. Only while no
+// other thread is inside a call and no Device is alive.
+void fake_cuda_reset(void);
+
+// Null, or what it did not understand (valid until the next call). Statements before that hold.
+const char* fake_cuda_script(const char* statements);
+
+// Calls made of this name; of all names where it is null.
+size_t fake_cuda_calls(const char* name);
+
+struct fake_cuda_call {
+  const char* name;
+  int result;
+  uint64_t thread;   // The caller's kernel thread number.
+  uintptr_t handle;  // The object the call was about, 0 where there is none.
+};
+// The call of this number, from 0 in the order in which they returned; 0 when there is none.
+int fake_cuda_call_at(size_t index, struct fake_cuda_call* call);
+void fake_cuda_forget_calls(void);
+
+// What was done wrong, one line each, and forgets it. Empty when nothing was. Valid until the next
+// call.
+const char* fake_cuda_take_mistakes(void);
+
+// Live objects of a kind: context, green context, stream, event, module, reservation, memory,
+// mapping, allocation, host allocation, registration.
+size_t fake_cuda_live(const char* kind);
+
+// Bytes of device memory in use on GPU 0, by whatever means.
+uint64_t fake_cuda_memory_used(void);
+
+// Copies from or to host memory that the driver had not pinned.
+size_t fake_cuda_pageable_copies(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_

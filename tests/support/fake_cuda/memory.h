@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake GPU's memory. Device addresses are addresses of this process; memory handles are
+// memfds, so one can be mapped twice. Fresh memory is full of garbage, as a GPU's may be.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MEMORY_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "server/device/cuda/driver_types.h"
+
+namespace gpushared::testing::fake_cuda {
+
+inline constexpr std::uint64_t kGranule = std::uint64_t{2} << 20;
+
+class Memory {
+ public:
+  using Code = device::cuda::Code;
+  using Access = device::cuda::Access;
+  ~Memory() { Clear(); }
+  // Gives everything back.
+  void Clear();
+
+  Code Reserve(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t* address);
+  Code FreeReservation(std::uint64_t address, std::uint64_t bytes);
+  Code Create(std::uint64_t bytes, std::uint64_t* handle);
+  // The memory goes when it is neither held nor mapped.
+  Code Release(std::uint64_t handle);
+  Code Map(std::uint64_t address, std::uint64_t bytes, std::uint64_t offset, std::uint64_t handle);
+  Code Unmap(std::uint64_t address, std::uint64_t bytes);
+  Code SetAccess(std::uint64_t address, std::uint64_t bytes, Access access);
+
+  // cuMemAlloc and module variables.
+  Code Allocate(std::uint64_t bytes, std::uint64_t* address);
+  Code Free(std::uint64_t address);
+
+  // Host memory that the driver knows.
+  Code AllocateHost(std::uint64_t bytes, void** address);
+  Code FreeHost(void* address);
+  Code Register(void* address, std::uint64_t bytes);
+  Code Unregister(void* address);
+  bool Pinned(const void* address, std::uint64_t bytes) const;
+
+  // Whether all of it may be read and written by the GPU.
+  bool Accessible(std::uint64_t address, std::uint64_t bytes) const;
+  // The accessible memory around an address: from the start of its reservation (or allocation) to
+  // the first byte that is not accessible. Empty when the address is not the GPU's.
+  struct Piece {
+    std::uint64_t base = 0;
+    std::uint64_t bytes = 0;
+  };
+  Piece Around(std::uint64_t address) const;
+
+  std::uint64_t used() const { return used_; }
+  std::uint64_t limit = 0;
+
+  struct Reservation {
+    std::uint64_t bytes = 0;
+    void* mapped = nullptr;  // What to unmap: more than the reservation, for its alignment.
+    std::uint64_t mapped_bytes = 0;
+  };
+  struct Mapping {
+    std::uint64_t bytes = 0;
+    std::uint64_t handle = 0;
+    Access access = Access::kNone;
+  };
+  struct Physical {
+    std::uint64_t bytes = 0;
+    int fd = -1;
+    bool held = true;
+    unsigned mappings = 0;
+  };
+  struct Host {
+    std::uint64_t bytes = 0;
+    bool ours = false;
+  };
+  std::map<std::uint64_t, Reservation> reservations;
+  std::map<std::uint64_t, Mapping> mappings;
+  std::map<std::uint64_t, Physical> physical;
+  std::map<std::uint64_t, std::uint64_t> allocations;  // Bytes, by address.
+  std::map<std::uint64_t, Host> hosts;
+
+ private:
+  void Drop(std::uint64_t handle);
+  bool InReservation(std::uint64_t address, std::uint64_t bytes) const;
+
+  std::uint64_t used_ = 0;
+  std::uint64_t last_handle_ = 0x7000;
+};
+
+}  // namespace gpushared::testing::fake_cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MEMORY_H_

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_cuda/modules.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/ptx/fatbin.h"
+#include "server/ptx/parser.h"
+
+namespace gpushared::testing::fake_cuda {
+namespace {
+
+namespace executor = device::executor;
+using device::cuda::Code;
+using device::cuda::DeviceAttribute;
+
+constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
+constexpr std::uint32_t kWrapperMagic = 0x466243b1;
+constexpr unsigned char kElfMagic[] = {0x7f, 'E', 'L', 'F'};
+
+// Drivers are given an address alone; the image says how long it is.
+std::span<const std::byte> Extent(const void* image) {
+  const auto* bytes = static_cast<const std::byte*>(image);
+  std::uint32_t magic = 0;
+  std::memcpy(&magic, bytes, sizeof magic);
+  if (magic == kWrapperMagic) {
+    void* inner = nullptr;
+    std::memcpy(&inner, bytes + 8, sizeof inner);
+    return Extent(inner);
+  }
+  if (magic == kFatbinMagic) {
+    std::uint16_t header = 0;
+    std::uint64_t payload = 0;
+    std::memcpy(&header, bytes + 6, sizeof header);
+    std::memcpy(&payload, bytes + 8, sizeof payload);
+    return {bytes, header + payload};
+  }
+  return {bytes, std::strlen(static_cast<const char*>(image))};
+}
+
+Code CodeOf(const executor::Fault& fault) {
+  using Kind = executor::Fault::Kind;
+  switch (fault.kind) {
+    case Kind::kGlobalAddress:
+    case Kind::kSharedAddress:
+    case Kind::kLocalAddress:
+    case Kind::kParameterAddress:
+      return Code::kIllegalAddress;
+    case Kind::kMisaligned:
+      return Code::kMisalignedAddress;
+    case Kind::kAssert:
+      return Code::kAssert;
+    case Kind::kCallDepth:
+      return Code::kHardwareStackError;
+    case Kind::kInvalidOperand:
+      return Code::kIllegalInstruction;
+    case Kind::kDeadlock:
+      return Code::kLaunchTimeout;
+    case Kind::kTrap:
+    case Kind::kResources:
+      return Code::kLaunchFailed;
+  }
+  return Code::kLaunchFailed;
+}
+
+// The arguments as one buffer, from either way of passing them; false when they are incomplete.
+bool GatherParameters(const device::KernelInfo& info, void** parameters, void** extra,
+                      std::vector<std::byte>& out) {
+  out.assign(info.parameter_bytes, std::byte{0});
+  if (info.parameter_bytes == 0) return true;
+  if (parameters != nullptr) {
+    for (std::size_t i = 0; i < info.parameters.size(); ++i) {
+      if (parameters[i] == nullptr) return false;
+      std::memcpy(out.data() + info.parameters[i].offset, parameters[i], info.parameters[i].bytes);
+    }
+    return true;
+  }
+  const void* buffer = nullptr;
+  std::size_t bytes = 0;
+  for (void** key = extra; key != nullptr && Number(*key) != device::cuda::kLaunchEnd; key += 2) {
+    if (Number(*key) == device::cuda::kLaunchBuffer) buffer = key[1];
+    if (Number(*key) == device::cuda::kLaunchBufferBytes) {
+      bytes = *static_cast<const std::size_t*>(key[1]);
+    }
+  }
+  if (buffer == nullptr || bytes < info.parameter_bytes) return false;
+  std::memcpy(out.data(), buffer, info.parameter_bytes);
+  return true;
+}
+
+// Kernels reach what the executor is told: one piece of memory, and the module's variables. It is
+// the piece that the first pointer among the arguments points into.
+Memory::Piece WindowOf(const Memory& memory, const std::vector<std::byte>& parameters) {
+  for (std::size_t at = 0; at + 8 <= parameters.size(); at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, parameters.data() + at, sizeof word);
+    if (const Memory::Piece piece = memory.Around(word); piece.bytes > 0) return piece;
+  }
+  return {};
+}
+
+// A launch on its way, with everything it needs of its own.
+struct Running {
+  std::shared_ptr<FakeFunction> function;
+  LaunchShape shape;
+  std::vector<std::byte> parameters;
+  std::uint32_t multiprocessors = 1;
+};
+
+Code Execute(World& world, const Running& running) {
+  std::atomic<std::uint64_t> mapped{0};
+  executor::Launch launch;
+  {
+    const Lock lock(world.mutex);
+    if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
+    const Memory::Piece window = WindowOf(world.memory, running.parameters);
+    mapped = window.bytes;
+    launch.memory = {.base = window.base,
+                     .mapped_bytes = &mapped,
+                     .variables_base = running.function->module->variables,
+                     .variables_bytes = running.function->module->layout.bytes};
+  }
+  launch.program = running.function->program;
+  launch.grid = running.shape.grid;
+  launch.block = running.shape.block;
+  launch.dynamic_shared_bytes = running.shape.dynamic_shared_bytes;
+  launch.parameters = running.parameters;
+  launch.multiprocessors = running.multiprocessors;
+  static const std::atomic<bool> never{false};
+  executor::BlockExecutor blocks;
+  const executor::RunOutcome outcome =
+      blocks.Run(launch, 0, launch.grid.Count(), never, world.kill_kernels);
+  return outcome.fault ? CodeOf(*outcome.fault) : Code::kSuccess;
+}
+
+bool ShapeFits(const World& world, const LaunchShape& shape, const FakeFunction& function) {
+  const auto limit = [&](DeviceAttribute which) {
+    return static_cast<std::uint32_t>(world.settings.attributes.at(static_cast<int>(which)));
+  };
+  const device::Dim3& block = shape.block;
+  const device::Dim3& grid = shape.grid;
+  if (block.x > limit(DeviceAttribute::kBlockXMax) ||
+      block.y > limit(DeviceAttribute::kBlockYMax) ||
+      block.z > limit(DeviceAttribute::kBlockZMax) || grid.x > limit(DeviceAttribute::kGridXMax) ||
+      grid.y > limit(DeviceAttribute::kGridYMax) || grid.z > limit(DeviceAttribute::kGridZMax)) {
+    return false;
+  }
+  const std::uint64_t threads_max = function.info().threads_per_block_max == 0
+                                        ? limit(DeviceAttribute::kThreadsPerBlockMax)
+                                        : function.info().threads_per_block_max;
+  return block.Count() > 0 && grid.Count() > 0 && block.Count() <= threads_max &&
+         shape.dynamic_shared_bytes <= function.dynamic_shared_max;
+}
+
+}  // namespace
+
+Code LoadModule(World& world, const void* image, std::uintptr_t* handle, std::string* log) {
+  if (image == nullptr) return Code::kInvalidValue;
+  if (std::memcmp(image, kElfMagic, sizeof kElfMagic) == 0) return Code::kNoBinaryForGpu;
+  Result<std::string> text = ptx::ExtractPtx(Extent(image));
+  if (!text) {
+    *log = text.status().message();
+    return text.status().code() == StatusCode::kUnsupported ? Code::kNoBinaryForGpu
+                                                            : Code::kInvalidImage;
+  }
+  Result<ptx::Module> parsed = ptx::Parse(*text);
+  if (!parsed) {
+    *log = parsed.status().message();
+    return Code::kInvalidPtx;
+  }
+  auto module = std::make_shared<FakeModule>();
+  Result<executor::ModuleLayout> layout = executor::LayOutModule(*parsed);
+  if (!layout) {
+    *log = layout.status().message();
+    return Code::kInvalidPtx;
+  }
+  module->layout = std::move(*layout);
+  if (module->layout.bytes > 0) {
+    const Code allocated = world.memory.Allocate(module->layout.bytes, &module->variables);
+    if (allocated != Code::kSuccess) return allocated;
+    const std::vector<std::byte> initial = module->layout.InitialBytes(module->variables);
+    std::memcpy(reinterpret_cast<void*>(module->variables), initial.data(), initial.size());
+  }
+  Result<std::unique_ptr<executor::ModuleImage>> decoded =
+      executor::DecodeModule(*parsed, module->layout, module->variables);
+  if (!decoded) {
+    if (module->variables != 0) (void)world.memory.Free(module->variables);
+    *log = decoded.status().message();
+    return Code::kInvalidPtx;
+  }
+  module->image = std::move(*decoded);
+  module->context = World::current;
+  *handle = world.modules.Add(module);
+  for (std::size_t i = 0; i < module->image->size(); ++i) {
+    auto function = std::make_shared<FakeFunction>();
+    function->module_handle = *handle;
+    function->module = module;
+    function->program = &module->image->program(i);
+    const std::uint32_t fixed = function->info().static_shared_bytes;
+    function->dynamic_shared_max =
+        kSharedBytesWithoutOptIn - std::min(fixed, kSharedBytesWithoutOptIn);
+    module->functions.push_back(world.functions.Add(function));
+  }
+  return Code::kSuccess;
+}
+
+void FreeVariables(World& world, const FakeModule& module) {
+  for (const std::uintptr_t function : module.functions) world.functions.Remove(function);
+  if (module.variables != 0) (void)world.memory.Free(module.variables);
+}
+
+Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
+                  const LaunchShape& shape, FakeStream& stream, void** parameters, void** extra,
+                  const char* call) {
+  if (!ShapeFits(world, shape, *function)) return Code::kInvalidValue;
+  // What the executor lacks is no mistake of the caller.
+  if (!function->info().unsupported.empty()) return Code::kNotSupported;
+  auto running = std::make_shared<Running>();
+  running->function = function;
+  running->shape = shape;
+  const auto count =
+      world.settings.attributes.at(static_cast<int>(DeviceAttribute::kMultiprocessors));
+  running->multiprocessors = static_cast<std::uint32_t>(count);
+  if (!GatherParameters(function->info(), parameters, extra, running->parameters)) {
+    return Code::kInvalidValue;
+  }
+  Work work;
+  work.call = call;
+  work.engine = Engine::kCompute;
+  work.module = function->module_handle;
+  work.run = [&world, running] { return Execute(world, *running); };
+  world.Submit(stream, std::move(work));
+  return Code::kSuccess;
+}
+
+}  // namespace gpushared::testing::fake_cuda

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and kernels of the fake driver: PTX, decoded and run by the cpu executor.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MODULES_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MODULES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/device/cpu/executor/program.h"
+#include "server/device/device.h"
+#include "tests/support/fake_cuda/world.h"
+
+namespace gpushared::testing::fake_cuda {
+
+inline constexpr std::uint32_t kSharedBytesWithoutOptIn = 48 * 1024;
+
+struct FakeModule {
+  std::uintptr_t context = 0;
+  std::uint64_t variables = 0;  // Address; 0 when there are none.
+  device::executor::ModuleLayout layout;
+  std::unique_ptr<device::executor::ModuleImage> image;
+  std::vector<std::uintptr_t> functions;
+};
+
+struct FakeFunction {
+  std::uintptr_t module_handle = 0;
+  std::shared_ptr<FakeModule> module;  // Null when it was unloaded.
+  const device::executor::Program* program = nullptr;
+  std::uint32_t dynamic_shared_max = 0;  // What the function attribute says.
+  const device::KernelInfo& info() const { return program->info(); }
+};
+
+struct LaunchShape {
+  device::Dim3 grid, block;
+  std::uint32_t dynamic_shared_bytes = 0;
+};
+
+// Loads PTX text or a fatbin. `log` gets what a compiler would say.
+device::cuda::Code LoadModule(World& world, const void* image, std::uintptr_t* handle,
+                              std::string* log);
+// Its functions and variables; the module's handle stays.
+void FreeVariables(World& world, const FakeModule& module);
+
+// Checks the launch as a driver does, and submits it.
+device::cuda::Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
+                                const LaunchShape& shape, FakeStream& stream, void** parameters,
+                                void** extra, const char* call);
+
+}  // namespace gpushared::testing::fake_cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_MODULES_H_

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fake driver has been told to be and to do (fake_cuda.h lists the statements).
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_SCRIPT_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_SCRIPT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "server/device/cuda/driver_types.h"
+
+namespace gpushared::testing::fake_cuda {
+
+struct FailRule {
+  std::string call;
+  std::optional<std::size_t> after;  // Calls from now until it strikes, 1 is the next; none: all.
+  device::cuda::Code code = device::cuda::Code::kUnknown;
+  bool late = false;
+};
+
+struct Settings {
+  int version = 13000;
+  int devices = 1;
+  std::map<int, std::string> uuids;
+  std::uint64_t memory_bytes = std::uint64_t{2} << 30;
+  std::map<int, int> attributes;
+  std::set<std::string, std::less<>> missing;
+  std::list<FailRule> fails;
+  std::list<FailRule> faults;  // `call` is empty.
+  std::optional<device::cuda::Code> sticky;
+  bool held = false;
+  std::string log_path;
+  bool leaks_ignored = false;
+
+  Settings();
+  // Empty, or what was not understood.
+  std::string Apply(std::string_view statements);
+
+ private:
+  bool ApplyOne(std::string_view statement);
+};
+
+// The rule that strikes now, if any: counts it down and drops it when it is spent.
+std::optional<FailRule> Strike(std::list<FailRule>& rules, std::string_view call);
+
+}  // namespace gpushared::testing::fake_cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_SCRIPT_H_

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_cuda/world.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "server/device/cuda/driver.h"
+#include "tests/support/fake_cuda/modules.h"
+
+namespace gpushared::testing::fake_cuda {
+namespace {
+
+using device::cuda::Code;
+
+// Memory that anybody may write is looked at this often.
+constexpr std::chrono::microseconds kPollInterval{100};
+
+std::string Hex(std::uintptr_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(value));
+  return text;
+}
+
+std::string DefaultUuid(int number) {
+  return "GPU-fa4ecada-0000-0000-0000-00000000000" + std::to_string(number);
+}
+
+}  // namespace
+
+thread_local std::uintptr_t World::current = 0;
+
+World& World::Get() {
+  static World world;
+  return world;
+}
+
+World::World() {
+  Lock lock(mutex);
+  Reset(lock);
+}
+
+World::~World() {
+  Lock lock(mutex);
+  ReportLeaks("at the end of the process");
+  const std::string mistakes = TakeMistakes();
+  StopEngines(lock);
+  if (mistakes.empty()) return;
+  std::fprintf(stderr, "fake_cuda: the driver was used wrongly:\n%s", mistakes.c_str());
+  std::fflush(nullptr);
+  ::_exit(FAKE_CUDA_EXIT_CODE);
+}
+
+void World::Reset(Lock& lock) {
+  StopEngines(lock);
+  settings = Settings();
+  initialized = false;
+  sticky.reset();
+  gpus.clear();
+  contexts.live().clear();
+  streams.live().clear();
+  events.live().clear();
+  functions.live().clear();
+  modules.live().clear();
+  memory.Clear();
+  memory.limit = settings.memory_bytes;
+  log.clear();
+  call_counts.clear();
+  mistakes_.clear();
+  pageable_copies = 0;
+  current = 0;
+  if (const char* statements = std::getenv("FAKE_CUDA"); statements != nullptr) {
+    if (const std::string wrong = Run(statements); !wrong.empty()) Mistake(wrong);
+  }
+}
+
+std::string World::Run(std::string_view statements) {
+  const std::string wrong = settings.Apply(statements);
+  memory.limit = settings.memory_bytes;
+  if (settings.sticky) sticky = settings.sticky;
+  settings.sticky.reset();
+  changed.notify_all();
+  return wrong;
+}
+
+void World::Mistake(const std::string& what) { mistakes_.push_back(what); }
+
+std::string World::TakeMistakes() {
+  std::string text;
+  for (const std::string& mistake : mistakes_) text += mistake + "\n";
+  mistakes_.clear();
+  return text;
+}
+
+void World::MissingHandle(const char* kind, std::uintptr_t handle, const char* call) {
+  Mistake(std::string(call) + ": " + kind + " " + Hex(handle) + " is destroyed or never was");
+}
+
+// ---- GPUs
+
+void World::MakeGpus() {
+  for (int number = static_cast<int>(gpus.size()); number < settings.devices; ++number) {
+    auto gpu = std::make_unique<Gpu>();
+    gpu->number = number;
+    gpu->uuid = settings.uuids.contains(number) ? settings.uuids[number] : DefaultUuid(number);
+    for (const Engine engine : {Engine::kCompute, Engine::kOther}) {
+      gpu->engines[static_cast<std::size_t>(engine)] =
+          std::thread([this, engine, &made = *gpu] { Engines(made, engine); });
+    }
+    gpus.push_back(std::move(gpu));
+  }
+}
+
+std::vector<Gpu*> World::Visible() {
+  MakeGpus();
+  std::vector<Gpu*> visible;
+  const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (variable == nullptr) {
+    for (const auto& gpu : gpus) visible.push_back(gpu.get());
+    return visible;
+  }
+  // A driver stops at the first item that it does not know.
+  for (std::string_view list = variable; !list.empty();) {
+    const std::string item(list.substr(0, list.find(',')));
+    list.remove_prefix(std::min(list.size(), item.size() + 1));
+    const auto found = std::ranges::find_if(gpus, [&](const auto& gpu) {
+      return item == std::to_string(gpu->number) ||
+             (item.size() > 4 && gpu->uuid.starts_with(item));
+    });
+    if (found == gpus.end()) break;
+    visible.push_back(found->get());
+  }
+  return visible;
+}
+
+Gpu* World::VisibleGpu(int ordinal) {
+  const std::vector<Gpu*> visible = Visible();
+  return ordinal < 0 || static_cast<std::size_t>(ordinal) >= visible.size()
+             ? nullptr
+             : visible[static_cast<std::size_t>(ordinal)];
+}
+
+void World::StopEngines(Lock& lock) {
+  kill_kernels = true;
+  stopping_ = true;
+  changed.notify_all();
+  lock.unlock();
+  for (const auto& gpu : gpus) {
+    for (std::thread& engine : gpu->engines) engine.join();
+  }
+  lock.lock();
+  stopping_ = false;
+  kill_kernels = false;
+}
+
+// ---- work
+
+void World::Submit(FakeStream& stream, Work work) {
+  work.order = ++last_order_;
+  stream.queue.push_back(std::move(work));
+  changed.notify_all();
+}
+
+std::shared_ptr<FakeStream> World::NextStream(Gpu& gpu, Engine engine, bool& polls) {
+  std::shared_ptr<FakeStream> best;
+  for (const auto& stream : gpu.streams) {
+    if (stream->running || stream->queue.empty()) continue;
+    const Work& head = stream->queue.front();
+    if (head.engine != engine) continue;
+    if (head.ready && !head.ready()) {
+      polls |= head.polls;
+      continue;
+    }
+    const auto rank = [](const FakeStream& s) {
+      return std::pair(s.priority, s.queue.front().order);
+    };
+    if (best == nullptr || rank(*stream) < rank(*best)) best = stream;
+  }
+  return best;
+}
+
+void World::Engines(Gpu& gpu, Engine engine) {
+  Lock lock(mutex);
+  while (!stopping_) {
+    bool polls = false;
+    std::shared_ptr<FakeStream> stream;
+    if (!settings.held && !sticky) stream = NextStream(gpu, engine, polls);
+    if (stream == nullptr) {
+      if (polls) {
+        changed.wait_for(lock, kPollInterval);
+      } else {
+        changed.wait(lock);
+      }
+      continue;
+    }
+    stream->running = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    Code code = Code::kSuccess;
+    if (stream->running->run) {
+      const std::function<Code()> run = std::move(stream->running->run);
+      lock.unlock();
+      code = run();
+      lock.lock();
+    }
+    if (code != Code::kSuccess && !sticky) sticky = code;
+    if (stream->running->ended && !sticky) stream->running->ended();
+    stream->running.reset();
+    // A dead context drops what waits.
+    if (sticky) stream->queue.clear();
+    if (stream->destroyed && Idle(*stream)) std::erase(gpu.streams, stream);
+    changed.notify_all();
+  }
+}
+
+const Work* World::PendingUse(std::uint64_t address, std::uint64_t bytes) {
+  const auto meets = [&](const Work& work) {
+    return std::ranges::any_of(work.uses,
+                               [&](const Range& range) { return range.Meets(address, bytes); });
+  };
+  for (const auto& gpu : gpus) {
+    for (const auto& stream : gpu->streams) {
+      if (stream->running && meets(*stream->running)) return &*stream->running;
+      const auto found = std::ranges::find_if(stream->queue, meets);
+      if (found != stream->queue.end()) return &*found;
+    }
+  }
+  return nullptr;
+}
+
+const Work* World::PendingModule(std::uintptr_t module) {
+  for (const auto& gpu : gpus) {
+    for (const auto& stream : gpu->streams) {
+      if (stream->running && stream->running->module == module) return &*stream->running;
+      const auto found = std::ranges::find(stream->queue, module, &Work::module);
+      if (found != stream->queue.end()) return &*found;
+    }
+  }
+  return nullptr;
+}
+
+std::size_t World::Live(std::string_view kind) {
+  const auto of_green = [&](bool green) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        contexts.live(), [&](const auto& one) { return one.second->green == green; }));
+  };
+  const auto of_ours = [&](bool ours) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        memory.hosts, [&](const auto& one) { return one.second.ours == ours; }));
+  };
+  if (kind == "context") return of_green(false);
+  if (kind == "green context") return of_green(true);
+  if (kind == "stream") return streams.live().size();
+  if (kind == "event") return events.live().size();
+  if (kind == "module") return modules.live().size();
+  if (kind == "reservation") return memory.reservations.size();
+  if (kind == "memory") return memory.physical.size();
+  if (kind == "mapping") return memory.mappings.size();
+  if (kind == "allocation") return memory.allocations.size();
+  if (kind == "host allocation") return of_ours(true);
+  if (kind == "registration") return of_ours(false);
+  return 0;
+}
+
+// ---- ends
+
+void World::EndContext(std::uintptr_t context, const char* call) {
+  const auto end_all = [&](auto& table) {
+    std::size_t left = 0;
+    for (auto at = table.live().begin(); at != table.live().end();) {
+      if (at->second->context != context) {
+        ++at;
+        continue;
+      }
+      ++left;
+      at = table.live().erase(at);
+    }
+    if (left > 0 && !sticky && !settings.leaks_ignored) {
+      Mistake(std::string(call) + ": the context ends with " + std::to_string(left) + " " +
+              table.kind() + (left == 1 ? "" : "s") + " in it");
+    }
+  };
+  end_all(streams);
+  end_all(events);
+  for (const auto& [handle, module] : std::map(modules.live())) {
+    if (module->context == context) FreeVariables(*this, *module);
+  }
+  end_all(modules);
+  contexts.Remove(context);
+}
+
+void World::ReportLeaks(const char* when) {
+  // A dead context cannot give anything back.
+  if (sticky || settings.leaks_ignored) return;
+  const auto report = [&](const char* kind, std::size_t count) {
+    if (count > 0) Mistake(std::to_string(count) + " " + kind + " left " + when);
+  };
+  for (const char* kind : {"context", "stream", "event", "module", "reservation", "mapping",
+                           "memory", "host allocation", "registration"}) {
+    report(kind, Live(kind));
+  }
+  // Module variables are allocations too, and counted with their module.
+  if (modules.live().empty()) report("allocation", memory.allocations.size());
+}
+
+// ---- calls
+
+CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
+    : lock(World::Get().mutex), world(World::Get()), name_(name), handle_(handle) {
+  std::optional<FailRule> rule = Strike(world.settings.fails, name);
+  if (needs != Needs::kNothing && !world.initialized) {
+    world.Mistake(std::string(name) + ": before cuInit");
+    refused_ = Code::kNotInitialized;
+  } else if (needs == Needs::kContext && world.sticky) {
+    refused_ = world.sticky;
+  } else if (needs == Needs::kContext && World::current == 0) {
+    world.Mistake(std::string(name) + ": no context is current on this thread");
+    refused_ = Code::kInvalidContext;
+  } else if (needs == Needs::kContext && world.CurrentContext() == nullptr) {
+    world.Mistake(std::string(name) + ": the context that is current was destroyed");
+    refused_ = Code::kContextIsDestroyed;
+  } else if (rule && !rule->late) {
+    refused_ = rule->code;
+  } else if (rule) {
+    late_ = rule->code;
+  }
+  if (rule && device::cuda::EndsContext(rule->code)) world.sticky = rule->code;
+}
+
+Code CallFrame::Finish(Code code) {
+  if (late_) code = *late_;
+  const auto thread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
+  world.log.push_back({.name = name_, .result = code, .thread = thread, .handle = handle_});
+  ++world.call_counts[name_];
+  if (!world.settings.log_path.empty()) {
+    // Appended and closed each time: the process may be killed at any call.
+    if (std::FILE* file = std::fopen(world.settings.log_path.c_str(), "a"); file != nullptr) {
+      std::fprintf(file, "%llu %s %d\n", static_cast<unsigned long long>(thread), name_,
+                   static_cast<int>(code));
+      std::fclose(file);
+    }
+  }
+  return code;
+}
+
+}  // namespace gpushared::testing::fake_cuda
+
+// ---- the controls
+
+using gpushared::testing::fake_cuda::Lock;
+using gpushared::testing::fake_cuda::World;
+
+namespace {
+// What the pointer-returning controls handed out last.
+std::string g_text;
+const char* Keep(std::string text) {
+  g_text = std::move(text);
+  return g_text.c_str();
+}
+}  // namespace
+
+extern "C" {
+
+void fake_cuda_reset(void) {
+  World& world = World::Get();
+  Lock lock(world.mutex);
+  world.Reset(lock);
+}
+
+const char* fake_cuda_script(const char* statements) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  const std::string wrong = world.Run(statements);
+  return wrong.empty() ? nullptr : Keep(wrong);
+}
+
+size_t fake_cuda_calls(const char* name) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  if (name == nullptr) return world.log.size();
+  const auto found = world.call_counts.find(name);
+  return found == world.call_counts.end() ? 0 : found->second;
+}
+
+int fake_cuda_call_at(size_t index, fake_cuda_call* call) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  if (index >= world.log.size()) return 0;
+  const auto& logged = world.log[index];
+  *call = {.name = logged.name,
+           .result = static_cast<int>(logged.result),
+           .thread = logged.thread,
+           .handle = logged.handle};
+  return 1;
+}
+
+void fake_cuda_forget_calls(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  world.log.clear();
+  world.call_counts.clear();
+}
+
+size_t fake_cuda_live(const char* kind) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  return world.Live(kind);
+}
+
+const char* fake_cuda_take_mistakes(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  return Keep(world.TakeMistakes());
+}
+
+uint64_t fake_cuda_memory_used(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  return world.memory.used();
+}
+
+size_t fake_cuda_pageable_copies(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  return world.pageable_copies;
+}
+
+}  // extern "C"

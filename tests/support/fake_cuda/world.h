@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the fake driver: its GPUs, what lives on them, and what was asked.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_WORLD_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_WORLD_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "server/device/cuda/driver_types.h"
+#include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/support/fake_cuda/memory.h"
+#include "tests/support/fake_cuda/script.h"
+
+namespace gpushared::testing::fake_cuda {
+
+using Lock = std::unique_lock<std::mutex>;
+using Clock = std::chrono::steady_clock;
+
+struct Gpu;
+
+struct FakeContext {
+  Gpu* gpu = nullptr;
+  bool green = false;
+  unsigned multiprocessors = 0;  // Of a green context.
+};
+
+// A use of memory by work that has not ended; taking the memory away meanwhile is a mistake.
+struct Range {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+  bool Meets(std::uint64_t other, std::uint64_t other_bytes) const {
+    return address < other + other_bytes && other < address + bytes;
+  }
+};
+
+enum class Engine : std::uint8_t { kCompute, kOther };
+
+struct Work {
+  const char* call = "";  // That submitted it.
+  Engine engine = Engine::kOther;
+  std::function<bool()> ready;              // Under the lock; empty: at once.
+  bool polls = false;                       // `ready` watches memory that anybody may write.
+  std::function<device::cuda::Code()> run;  // Without the lock.
+  std::function<void()> ended;              // Under the lock.
+  std::vector<Range> uses;
+  std::uintptr_t module = 0;  // Whose code it runs.
+  std::uint64_t order = 0;
+};
+
+struct FakeStream {
+  Gpu* gpu = nullptr;
+  std::uintptr_t context = 0;
+  int priority = 0;
+  std::deque<Work> queue;
+  std::optional<Work> running;  // Its `run` has been moved out.
+  bool destroyed = false;
+};
+
+// One cuEventRecord; a later one does not change what earlier waits wait for.
+struct Mark {
+  bool done = false;
+  Clock::time_point at;
+};
+struct FakeEvent {
+  std::uintptr_t context = 0;
+  bool timed = true;
+  std::shared_ptr<Mark> mark;  // Null: never recorded.
+};
+
+struct FakeModule;    // modules.h
+struct FakeFunction;  // modules.h
+
+struct Gpu {
+  int number = 0;
+  std::string uuid;
+  std::uintptr_t primary = 0;  // The primary context while it is retained.
+  unsigned retained = 0;
+  unsigned flags = 0;
+  std::vector<std::shared_ptr<FakeStream>> streams;  // Also destroyed ones with work left.
+  std::array<std::thread, 2> engines;
+};
+
+// Objects of a kind by handle. Handles are never used twice, so a stale one is known as such.
+template <typename T>
+class Table {
+ public:
+  explicit Table(const char* kind) : kind_(kind) {}
+  std::uintptr_t Add(std::shared_ptr<T> object) {
+    static std::uintptr_t last = 0x10000;
+    last += 16;
+    live_.emplace(last, std::move(object));
+    return last;
+  }
+  std::shared_ptr<T> Find(std::uintptr_t handle) const {
+    const auto found = live_.find(handle);
+    return found == live_.end() ? nullptr : found->second;
+  }
+  void Remove(std::uintptr_t handle) { live_.erase(handle); }
+  std::map<std::uintptr_t, std::shared_ptr<T>>& live() { return live_; }
+  const char* kind() const { return kind_; }
+
+ private:
+  const char* kind_;
+  std::map<std::uintptr_t, std::shared_ptr<T>> live_;
+};
+
+struct LoggedCall {
+  const char* name;
+  device::cuda::Code result;
+  std::uint64_t thread = 0;
+  std::uintptr_t handle = 0;
+};
+
+// Everything. One mutex guards it all; the engines run kernels and copies without it.
+class World {
+ public:
+  static World& Get();
+  World();
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  void Reset(Lock& lock);
+  // Empty, or what was not understood.
+  std::string Run(std::string_view statements);
+
+  void Mistake(const std::string& what);
+  std::string TakeMistakes();
+  // The object, or a mistake told.
+  template <typename T>
+  std::shared_ptr<T> Get(const Table<T>& table, std::uintptr_t handle, const char* call) {
+    std::shared_ptr<T> found = table.Find(handle);
+    if (found == nullptr) MissingHandle(table.kind(), handle, call);
+    return found;
+  }
+  // GPUs that CUDA_VISIBLE_DEVICES leaves.
+  std::vector<Gpu*> Visible();
+  Gpu* VisibleGpu(int ordinal);
+  // Of the calling thread; null when none is current.
+  std::shared_ptr<FakeContext> CurrentContext() { return contexts.Find(current); }
+  void Submit(FakeStream& stream, Work work);
+  // The pending work that uses the range, or null.
+  const Work* PendingUse(std::uint64_t address, std::uint64_t bytes);
+  const Work* PendingModule(std::uintptr_t module);
+  bool Idle(const FakeStream& stream) const { return stream.queue.empty() && !stream.running; }
+  // Live objects of a kind, as fake_cuda_live counts them.
+  std::size_t Live(std::string_view kind);
+  // Ends a context and names what still lives in it.
+  void EndContext(std::uintptr_t context, const char* call);
+  void ReportLeaks(const char* when);
+
+  std::mutex mutex;
+  std::condition_variable changed;  // Work was submitted or ended, or the settings changed.
+  Settings settings;
+  bool initialized = false;
+  std::optional<device::cuda::Code> sticky;
+  std::vector<std::unique_ptr<Gpu>> gpus;
+  Table<FakeContext> contexts{"context"};
+  Table<FakeStream> streams{"stream"};
+  Table<FakeEvent> events{"event"};
+  Table<FakeModule> modules{"module"};
+  Table<FakeFunction> functions{"function"};
+  Memory memory;
+  std::vector<LoggedCall> log;
+  std::map<std::string, std::size_t, std::less<>> call_counts;
+  std::size_t pageable_copies = 0;
+  std::atomic<bool> kill_kernels{false};  // The process ends: no kernel runs on.
+  static thread_local std::uintptr_t current;
+
+ private:
+  void MissingHandle(const char* kind, std::uintptr_t handle, const char* call);
+  void MakeGpus();
+  void StopEngines(Lock& lock);
+  void Engines(Gpu& gpu, Engine engine);
+  std::shared_ptr<FakeStream> NextStream(Gpu& gpu, Engine engine, bool& polls);
+
+  bool stopping_ = false;
+  std::uint64_t last_order_ = 0;
+  std::vector<std::string> mistakes_;
+};
+
+// What a call presupposes.
+enum class Needs : std::uint8_t { kNothing, kInit, kContext };
+
+// The frame around every call: what it presupposes, what it was told to fail with, the log.
+class CallFrame {
+ public:
+  CallFrame(const char* name, Needs needs, std::uintptr_t handle);
+  // Set when the call must not do its work.
+  std::optional<device::cuda::Code> refused() const { return refused_; }
+  device::cuda::Code Finish(device::cuda::Code code);
+
+  Lock lock;
+  World& world;
+
+ private:
+  const char* name_;
+  std::uintptr_t handle_;
+  std::optional<device::cuda::Code> refused_;
+  std::optional<device::cuda::Code> late_;
+};
+
+// Body: Code(World&, Lock&), with the lock held.
+template <typename Body>
+device::cuda::Code Call(const char* name, Needs needs, std::uintptr_t handle, Body&& body) {
+  CallFrame frame(name, needs, handle);
+  if (frame.refused()) return frame.Finish(*frame.refused());
+  return frame.Finish(body(frame.world, frame.lock));
+}
+
+template <typename Handle>
+std::uintptr_t Number(Handle handle) {
+  return reinterpret_cast<std::uintptr_t>(handle);
+}
+
+}  // namespace gpushared::testing::fake_cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_WORLD_H_
