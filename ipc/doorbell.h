@@ -79,18 +79,19 @@ class WorkerSleep {
   template <typename HasWork>
   bool Announce(HasWork has_work) {
     // Relaxed: FullFence orders it before the loads in has_work.
-    page_.sleeping.store(1, std::memory_order_relaxed);
+    page_.sleeping.store(++sleeps_, std::memory_order_relaxed);
     FullFence();
     if (!has_work()) return true;
     Cancel();
     return false;
   }
 
-  // Relaxed: a client that still sees 1 writes an eventfd in vain, nothing else.
+  // Relaxed: a client that still sees the sleep writes an eventfd in vain, nothing else.
   void Cancel() { page_.sleeping.store(0, std::memory_order_relaxed); }
 
  private:
   WorkerPage& page_;
+  std::uint64_t sleeps_ = 0;  // Announced, whether or not it came to sleeping.
 };
 
 // The client's side of waking the worker.
@@ -105,9 +106,16 @@ class ClientDoorbell {
   bool Ring() {
     FullFence();
     // Relaxed: ordered after the publication by the fence.
-    if (page_.sleeping.load(std::memory_order_relaxed) == 0) [[likely]]
+    const std::uint64_t sleep = page_.sleeping.load(std::memory_order_relaxed);
+    if (sleep == 0) [[likely]]
       return false;
+    // A sleep that was rung ends, however long the worker takes to come out of it: a burst into
+    // a sleeping worker is one system call. And before its next sleep, which has another
+    // number, the argument above holds anew.
+    if (sleep == rung_.load(std::memory_order_acquire)) return false;
     Wake();
+    // Release: a thread that relies on this ring comes after the write.
+    rung_.store(sleep, std::memory_order_release);
     return true;
   }
 
@@ -117,6 +125,7 @@ class ClientDoorbell {
  private:
   const WorkerPage& page_;
   int eventfd_;
+  std::atomic<std::uint64_t> rung_{0};  // The last sleep that was rung.
 };
 
 // The worker's side of waking threads of one client.

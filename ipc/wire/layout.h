@@ -84,8 +84,9 @@ struct CompletionSegment {
 
 // One per worker; every client maps it read-only. Writer of every byte: the worker.
 struct WorkerPage {
-  // 1 while the worker sleeps, or is about to, on its clients' eventfds.
-  alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> sleeping;
+  // While the worker sleeps, or is about to, on its clients' eventfds: the number of this sleep,
+  // never used again. 0 while it is awake.
+  alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> sleeping;
 };
 
 static_assert(offsetof(CommandSegment, waiting) == 128);

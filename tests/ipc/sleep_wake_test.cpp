@@ -155,6 +155,20 @@ TEST_F(SleepWake, AwakeWorkerIsNotRung) {
   EXPECT_FALSE(bell.Ring());
 }
 
+TEST_F(SleepWake, ASleepIsRungOnceAndTheNextOneAgain) {
+  const Memory memory = MakeMemory();
+  auto& page = memory.page.As<WorkerPage>();
+  ClientDoorbell bell(page, memory.doorbell.get());
+  WorkerSleep sleep(page);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(sleep.Announce([] { return false; }));
+    EXPECT_TRUE(bell.Ring());
+    EXPECT_FALSE(bell.Ring()) << "the worker is on its way";
+    // Nobody in between needs to see that the worker was awake.
+    if (i == 0) sleep.Cancel();
+  }
+}
+
 // An eventfd at its largest value refuses to count further; ringing it must not block.
 TEST_F(SleepWake, RingingAFullDoorbellDoesNotBlock) {
   const Memory memory = MakeMemory();
