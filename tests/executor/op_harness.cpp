@@ -42,12 +42,12 @@ void Replace(std::string* text, const std::string& what, const std::string& with
 class KernelText {
  public:
   explicit KernelText(const Form& form) : form_(form) {
-    text_ =
-        ".version 9.0\n.target sm_90\n.address_size 64\n"
-        ".visible .entry check(.param .u64 inputs, .param .u64 outputs, .param .u64 guards,"
-        " .param .u32 count)\n{\n"
-        "  .reg .pred %g, %in_range, %carry_in;\n  .reg .b32 %index, %count, %word;\n"
-        "  .reg .b64 %in, %out, %guards, %at;\n";
+    text_ = ".version 9.0\n.target sm_90\n.address_size 64\n" + form.module_variables +
+            ".visible .entry check(.param .u64 inputs, .param .u64 outputs, .param .u64 guards,"
+            " .param .u32 count)\n{\n" +
+            form.kernel_variables +
+            "  .reg .pred %g, %in_range;\n  .reg .b32 %index, %count, %word;\n"
+            "  .reg .b64 %in, %out, %guards, %at;\n";
     for (std::size_t i = 0; i < form.sources.size(); ++i) {
       Declare(kSourceNames[i], form.sources[i], RegisterBits(form.sources[i]));
     }

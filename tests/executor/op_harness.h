@@ -54,6 +54,9 @@ struct Form {
   // Instructions).
   double ulps = 0;
   u32 register_bits = 0;  // Of $d when wider than its type.
+  // Declarations for `code`, outside and inside the kernel.
+  std::string module_variables = {};
+  std::string kernel_variables = {};
 };
 
 template <typename T>

@@ -510,6 +510,10 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
     }
     if (instruction.guard->negated) guard_ |= 1u;
   }
+  if (!HasOnlyKnownModifiers(instruction)) {
+    Missing(instruction.Spelling());
+    return;
+  }
   const bool decoded = DecodeControl() || DecodeMemory() || DecodeCarry() || DecodeMove() ||
                        DecodePredicateLogic() || DecodeConvertAddress() || DecodeCompare() ||
                        DecodeSet() || DecodeSelect() || DecodeWarpWide() || DecodeBarrier() ||

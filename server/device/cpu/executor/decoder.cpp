@@ -14,7 +14,7 @@
 namespace gpushared::device::executor {
 namespace {
 
-constexpr std::size_t kMissingEntriesMax = 32;
+constexpr std::size_t kMissingEntriesMax = 1024;
 constexpr std::uint64_t kAreaBytesMax = std::uint64_t{16} << 10;
 constexpr std::uint64_t kParameterBytesMax = 32764;
 
@@ -266,13 +266,12 @@ class ProgramBuilder {
 }  // namespace
 
 void MissingList::Add(std::uint32_t line, const std::string& what) {
-  for (const Entry& entry : entries_) {
-    if (entry.what == what) return;
-  }
+  if (seen_.contains(what)) return;
   if (entries_.size() >= kMissingEntriesMax) {
     ++left_out_;
     return;
   }
+  seen_.insert(what);
   entries_.push_back({line, what});
 }
 

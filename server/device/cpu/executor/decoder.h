@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "gpushared/result.h"
@@ -46,6 +47,7 @@ class MissingList {
     std::string what;
   };
   std::vector<Entry> entries_;
+  std::unordered_set<std::string> seen_;
   std::size_t left_out_ = 0;
 };
 
@@ -105,6 +107,9 @@ class FrameLayout {
   std::vector<std::uint32_t> scratch_[2];
   std::size_t scratch_used_[2] = {0, 0};
 };
+
+// False when a modifier is not understood. decode_modifiers.cpp
+bool HasOnlyKnownModifiers(const ptx::Instruction& instruction);
 
 // Decodes one function of a plan, appending to the plan's code.
 class FunctionDecoder {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels print is what the C library prints.
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "tests/executor/kernel_file.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Output : public KernelFile {
+ protected:
+  Output() : KernelFile("output") {}
+};
+
+TEST_P(Output, FormatsAsTheCLibraryDoes) {
+  char* name = launcher.Allocate<char>(16);
+  std::strcpy(name, "gpushared");
+  Run("print_all", {1, 1, 1}, {32, 1, 1}, name, 77);
+  char expected[1024];
+  std::snprintf(expected, sizeof expected,
+                "plain\n%d %5d|%-5d|%05d %i %u %x %X %o\n%lld %llu %ld %hd %c%c\n"
+                "%f %.2f %10.3e %g %a %%\n%s, %.3s, %*d, %.*f\n%p\n",
+                77, 77, 77, 77, -77, 3000000000u, 48879u, 48879u, 8u, -5000000000ll,
+                18446744073709551615ull, -7l, static_cast<short>(-2), 'o', 'k', 1.5, 2.0 / 3,
+                12345.678, 1e-9, 1.0, name, name, 6, 42, 2, 3.14159,
+                reinterpret_cast<void*>(0x1234));
+  EXPECT_EQ(launcher.printed, expected);
+}
+
+TEST_P(Output, EachThreadPrintsItsOwnLine) {
+  int* results = launcher.Allocate<int>(64);
+  Run("print_some", {2, 1, 1}, {64, 1, 1}, results);
+  std::string expected;
+  for (int block = 0; block < 2; ++block) {
+    for (int thread = 3; thread < 64; thread += 8) {
+      expected += "thread " + std::to_string(thread) + " of block " + std::to_string(block) + "\n";
+    }
+  }
+  EXPECT_EQ(launcher.printed, expected);
+  // vprintf returns the number of arguments (CUDA C++ Programming Guide, Formatted Output).
+  EXPECT_EQ(results[3], 2);
+}
+
+TEST_P(Output, AFailedAssertionNamesItself) {
+  Run("assert_below", {1, 1, 1}, {40, 1, 1}, 40);
+  const executor::Fault fault = Faulting("assert_below", {3, 1, 1}, {64, 1, 1}, 40);
+  EXPECT_EQ(fault.kind, executor::Fault::Kind::kAssert);
+  EXPECT_EQ(fault.thread.x, 40u);
+  EXPECT_THAT(fault.message, HasSubstr("too far"));
+  EXPECT_THAT(fault.message, HasSubstr("assert_below"));
+  EXPECT_THAT(fault.message, HasSubstr("output.cu:"));
+}
+
+// A string or an argument outside the client's memory is a fault like any other.
+TEST_P(Output, BadStringsAreFaults) {
+  const executor::Fault fault = Faulting("print_all", {1, 1, 1}, {32, 1, 1}, u64{16}, 1);
+  EXPECT_EQ(fault.kind, executor::Fault::Kind::kGlobalAddress);
+  EXPECT_EQ(fault.address, 16u);
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(Output);
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the executor lacks is refused by name before it runs, every entry with its PTX
+// line; a kernel beside it in the same module still runs.
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "tests/executor/launcher.h"
+#include "tests/executor/op_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kHeader = ".version 9.0\n.target sm_90\n.address_size 64\n";
+
+std::string Unsupported(const std::string& body, const std::string& declarations = "") {
+  Launcher launcher(65536, device::executor::Flavour::kBaseline);
+  launcher.Load(
+      kHeader + declarations + ".visible .entry k(.param .u64 a) {\n" +
+      "  .reg .b16 %h<4>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %p<4>; .reg .b32 %t<9>;\n" +
+      body + "\n  ret;\n}\n");
+  return launcher.Kernel("k").info().unsupported;
+}
+
+TEST(Refusals, EachMissingInstructionIsNamedWithItsLine) {
+  const std::string text = Unsupported(
+      "  tex.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5}];\n"
+      "  add.u32 %r0, %r0, 1;\n"
+      "  mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r0, %r1, %r2, "
+      "%r3}, {%r4, %r5}, "
+      "{%r0, %r1, %r2, %r3};\n"
+      "  cp.async.ca.shared.global [%r0], [%d0], 16;");
+  EXPECT_THAT(text, HasSubstr("line 6: tex.2d.v4.f32.f32"));
+  EXPECT_THAT(text, HasSubstr("line 8: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"));
+  EXPECT_THAT(text, HasSubstr("line 9: cp.async.ca.shared.global"));
+  EXPECT_THAT(text, Not(HasSubstr("add.u32")));
+}
+
+// A modifier that is not understood must not be dropped: the result would be wrong.
+TEST(Refusals, UnknownModifiersAreNotIgnored) {
+  const struct {
+    const char* code;
+    const char* named;
+  } kCases[] = {
+      {"add.rn.wild.f32 %r0, %r1, %r2;", "add.rn.wild.f32"},
+      {"min.xorsign.abs.f32 %r0, %r1, %r2;", "min.xorsign.abs.f32"},
+      {"min.f32 %r0, %r1, %r2, %r3;", "min.f32"},
+      {"setp.lt.nand.s32 %p0, %r1, %r2, %p1;", "setp.lt.nand.s32"},
+      {"setp.almost.s32 %p0, %r1, %r2;", "setp.almost.s32"},
+      {"setp.lt.wild.s32 %p0, %r1, %r2;", "setp.lt.wild.s32"},
+      {"set.lt.wild.u32.s32 %r0, %r1, %r2;", "set.lt.wild.u32.s32"},
+      {"selp.wild.b32 %r0, %r1, %r2, %p0;", "selp.wild.b32"},
+      {"slct.wild.b32.s32 %r0, %r1, %r2, %r3;", "slct.wild.b32.s32"},
+      {"mov.wild.b32 %r0, %r1;", "mov.wild.b32"},
+      {"and.wild.pred %p0, %p1, %p2;", "and.wild.pred"},
+      {"add.cc.wild.u32 %r0, %r1, %r2;", "add.cc.wild.u32"},
+      {"cvta.wild.to.global.u64 %d0, %d1;", "cvta.wild.to.global.u64"},
+      {"ld.wild.global.u32 %r0, [%d0];", "ld.wild.global.u32"},
+      {"st.global.wild.u32 [%d0], %r0;", "st.global.wild.u32"},
+      {"ld.global.v3.u32 {%r0, %r1, %r2}, [%d0];", "ld.global.v3.u32"},
+      {"ld.shared::cluster.u32 %r0, [%d0];", "ld.shared::cluster.u32"},
+      {"atom.global.nand.b32 %r0, [%d0], %r1;", "atom.global.nand.b32"},
+      {"atom.global.add.wild.u32 %r0, [%d0], %r1;", "atom.global.add.wild.u32"},
+      {"atom.global.min.f32 %r0, [%d0], %r1;", "atom.global.min.f32"},
+      {"red.global.add.v2.f32 [%d0], {%r0, %r1};", "red.global.add.v2.f32"},
+      {"shfl.sync.sideways.b32 %r0, %r1, 1, 31, -1;", "shfl.sync.sideways.b32"},
+      {"vote.sync.most.pred %p0, %p1, -1;", "vote.sync.most.pred"},
+      {"redux.sync.add.f32 %r0, %r1, -1;", "redux.sync.add.f32"},
+      {"bar.wild 0;", "bar.wild"},
+      {"barrier.cluster.arrive;", "barrier.cluster.arrive"},
+      {"bar.red.xor.pred %p0, 0, %p1;", "bar.red.xor.pred"},
+      {"cvt.rn.satfinite.e4m3x2.f32 %h0, %r0, %r1;", "cvt.rn.satfinite.e4m3x2.f32"},
+      {"cvt.rs.f16x2.f32 %r0, %r1, %r2, %r3;", "cvt.rs.f16x2.f32"},
+      {"lop3.or.b32 %r0|%p0, %r1, %r2, %r3, 0x80, %p1;", "lop3.or.b32"},
+      {"isspacep.nowhere %p0, %d0;", "isspacep.nowhere"},
+      {"nanosleep.wild.u32 5;", "nanosleep.wild.u32"},
+      {"membar.wild;", "membar.wild"},
+      {"mov.b128 %d0, {%d1, %d2};", "mov.b128"},
+      {"griddepcontrol.wild;", "griddepcontrol.wild"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(Unsupported(c.code), HasSubstr(std::string("line 6: ") + c.named)) << c.code;
+  }
+}
+
+TEST(Refusals, OperandsThatMeanNothingHere) {
+  EXPECT_THAT(Unsupported("mov.u32 %r0, %pm3;"), HasSubstr("special register %pm3"));
+  EXPECT_THAT(Unsupported("mov.u32 %r0, %envreg1;"), HasSubstr("grid-wide synchronisation"));
+  EXPECT_THAT(Unsupported("mov.u32 %r0, nobody;"), HasSubstr("unknown name 'nobody'"));
+  EXPECT_THAT(Unsupported("add.u32 %r0, %r1, %p0;"), HasSubstr("add.u32 with operand %p0"));
+  EXPECT_THAT(Unsupported("add.u32 %q, %r1, 1;"), HasSubstr("unknown register '%q'"));
+  EXPECT_THAT(Unsupported("@%q add.u32 %r0, %r1, 1;"), HasSubstr("unknown predicate '%q'"));
+  EXPECT_THAT(Unsupported("call nobody, ();"), HasSubstr("call of 'nobody'"));
+  EXPECT_THAT(Unsupported("call %d0, ();"), HasSubstr("indirect call"));
+  EXPECT_THAT(Unsupported("ld.param.u64 %d0, [a+4];"), HasSubstr("ld.param.u64 outside 'a'"));
+  EXPECT_THAT(Unsupported("lop3.b32 %r0, %r1, %r2, %r3, %r4;"), HasSubstr("lop3.b32"));
+  EXPECT_THAT(Unsupported("add.u32 %r0, %r1;"), HasSubstr("add.u32"));
+}
+
+// The list is whole, however long, and says each thing once.
+TEST(Refusals, TheListIsComplete) {
+  std::string body;
+  for (int i = 0; i < 60; ++i) body += "  wild" + std::to_string(i) + ".u32 %r0, %r1;\n";
+  const std::string text = Unsupported(body + body);
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    const std::string entry =
+        "line " + std::to_string(6 + i) + ": wild" + std::to_string(i) + ".u32";
+    EXPECT_THAT(text, HasSubstr(entry));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("line 66")));
+}
+
+TEST(Refusals, AFunctionsLackIsItsCallersToo) {
+  const std::string declarations =
+      ".func helper(.param .b32 x) {\n  .reg .b32 %r<3>;\n  wild.u32 %r0, %r1;\n  ret;\n}\n";
+  EXPECT_THAT(
+      Unsupported("{ .param .b32 x; st.param.b32 [x], %r0; call helper, (x); }", declarations),
+      HasSubstr("line 6: wild.u32"));
+  EXPECT_EQ(Unsupported("add.u32 %r0, %r0, 1;", declarations), "");
+}
+
+}  // namespace
+}  // namespace gpushared::testing
