@@ -197,21 +197,28 @@ Status Connection::EndAfter(const Status& failure) {
 }
 
 Status Connection::AskWhy() const {
-  const Status unknown(StatusCode::kDisconnected,
-                       "session " + std::to_string(session_) +
-                           " ended: the server closed the connection and gives no reason");
+  const Result<ipc::Ended> answer = AskBroker();
+  if (answer.ok()) return answer->status;
+  return {StatusCode::kDisconnected, "session " + std::to_string(session_) +
+                                         " ended: the server closed the connection and gives no "
+                                         "reason: " +
+                                         answer.status().message()};
+}
+
+Result<ipc::Ended> Connection::AskBroker() const {
   // We can see the end of a worker before the broker does; it answers when it knows.
   const ipc::Deadline deadline = std::chrono::steady_clock::now() + kWhyTimeout;
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path_, deadline);
-  if (!socket.ok()) return unknown;
+  if (!socket.ok()) return socket.status();
   const Status sent = ipc::SendMessage(socket->get(), 1, ipc::Why{.session = session_}, deadline);
-  if (!sent.ok()) return unknown;
+  // A broker that refuses at once may close before it has read our question.
   const Result<ipc::Frame> frame =
       ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
-  if (!frame.ok()) return unknown;
-  const Result<ipc::Ended> ended = ipc::Decode<ipc::Ended>(frame->payload);
-  const bool is_answer = frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded);
-  return is_answer && ended.ok() ? ended->status : unknown;
+  if (!frame.ok()) return sent.ok() ? frame.status() : sent;
+  if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
+    return ipc::Decode<ipc::Ended>(frame->payload);
+  }
+  return ipc::UnexpectedReply(*frame, ipc::MessageType::kEnded);
 }
 
 }  // namespace gpushared::client

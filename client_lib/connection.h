@@ -81,7 +81,10 @@ class Connection {
   Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline);
   // Ends the session after a failed send or receive; returns the reason.
   Status EndAfter(const Status& failure);
+  // Why the session ended, as the broker knows it, or that it does not say. Takes at most
+  // kWhyTimeout, whatever answers.
   Status AskWhy() const;
+  Result<ipc::Ended> AskBroker() const;
   ipc::Deadline NewDeadline() const;
 
   const ipc::UniqueFd socket_;

@@ -387,7 +387,10 @@ std::vector<ipc::KernelDescription> FakeWorker::Kernels() {
 FakeWorker::FakeWorker(FakeWorkerOptions options)
     : options_(std::move(options)),
       stop_(::eventfd(0, EFD_CLOEXEC)),
-      why_(StatusCode::kDeviceLost, "worker 1 of device fake:0 died") {
+      why_([](const ipc::UniqueFd& socket) {
+        const Status died(StatusCode::kDeviceLost, "worker 1 of device fake:0 died");
+        static_cast<void>(ipc::SendMessage(socket.get(), 1, ipc::Ended{.status = died}, Soon()));
+      }) {
   char folder[] = "/tmp/gpushared_fake_XXXXXX";
   Check(::mkdtemp(folder) != nullptr, "test folder can be made");
   folder_ = folder;
@@ -430,10 +433,12 @@ void FakeWorker::Answer(ipc::UniqueFd socket) {
   const auto frame = ipc::ReceiveFrame(socket.get(), ipc::FirstFrameRules, Soon());
   if (!frame.ok()) return;
   if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kWhy)) {
-    const std::lock_guard lock(mutex_);
-    static_cast<void>(
-        ipc::SendMessage(socket.get(), frame->request, ipc::Ended{.status = why_}, Soon()));
-    return;
+    WhyAnswer answer;
+    {
+      const std::lock_guard lock(mutex_);
+      answer = why_;
+    }
+    return answer(std::move(socket));
   }
   const auto hello = ipc::Decode<ipc::Hello>(frame->payload);
   if (!hello.ok()) return;
@@ -456,10 +461,12 @@ void FakeWorker::FailAt(std::uint32_t stream, std::uint64_t sequence, Status sta
   failures_.insert_or_assign({stream, sequence}, std::move(status));
 }
 
-void FakeWorker::set_why(Status status) {
+void FakeWorker::set_why(WhyAnswer answer) {
   const std::lock_guard lock(mutex_);
-  why_ = std::move(status);
+  why_ = std::move(answer);
 }
+
+void FakeWorker::StopListening() { ::unlink(path_.c_str()); }
 
 void FakeWorker::EndSessions(Status status) {
   const std::lock_guard lock(mutex_);

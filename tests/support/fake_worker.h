@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -64,8 +65,12 @@ class FakeWorker {
   void set_answering(bool on) { answering_ = on; }
   // The command fails instead of being executed.
   void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
-  // What kWhy is answered with. Default: kDeviceLost, "worker 1 of device fake:0 died".
-  void set_why(Status status);
+  // Answers kWhy on a socket that becomes its own; it may block until the socket is closed.
+  // Default: kDeviceLost, "worker 1 of device fake:0 died".
+  using WhyAnswer = std::function<void(ipc::UniqueFd socket)>;
+  void set_why(WhyAnswer answer);
+  // Removes the socket that clients connect to.
+  void StopListening();
 
   // Ends all sessions: with a sentence, or like a worker that is killed.
   void EndSessions(Status status);
@@ -101,7 +106,7 @@ class FakeWorker {
   mutable std::mutex mutex_;  // Guards what follows.
   std::map<std::pair<std::uint32_t, std::uint64_t>, Status> failures_;
   std::optional<Status> end_;
-  Status why_;
+  WhyAnswer why_;
   std::vector<TakenCommand> taken_;
   std::vector<std::uint32_t> unloaded_;
   std::vector<std::uint64_t> resizes_;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session whose connection breaks without a word: what the client makes of the broker's
+// answer, whatever that is. A client that waited for ever here would fail by its time limit.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "ipc/unix_socket.h"
+#include "tests/support/fake_worker.h"
+
+namespace gpushared {
+namespace {
+
+using ::testing::AllOf;
+using testing::FakeWorker;
+using ::testing::HasSubstr;
+
+class WhyEnded : public ::testing::Test {
+ protected:
+  // Breaks the connection under a waiting client; what the client says.
+  Status BreakWhile(FakeWorker::WhyAnswer answer) {
+    worker_.set_why(std::move(answer));
+    return Break();
+  }
+  Status Break() {
+    Result<Client> client = Client::Connect({.socket = worker_.socket_path()});
+    if (!client.ok()) return client.status();
+    worker_.set_finishing(false);
+    const Status filled = client->default_stream().Fill(FakeWorker::kBase, FillElement::U8(1), 1);
+    EXPECT_TRUE(filled.ok()) << filled.ToString();
+    OnceConnected();
+    worker_.KillSessions();
+    const Status status = client->default_stream().Synchronize();
+    EXPECT_EQ(client->status().ToString(), status.ToString()) << "the first reason stays";
+    return status;
+  }
+  virtual void OnceConnected() {}
+
+  FakeWorker worker_;
+};
+
+template <typename T>
+FakeWorker::WhyAnswer Says(T message) {
+  return [message](const ipc::UniqueFd& socket) {
+    (void)ipc::SendMessage(socket.get(), 1, message,
+                           std::chrono::steady_clock::now() + std::chrono::seconds(5));
+  };
+}
+
+FakeWorker::WhyAnswer Sends(std::vector<unsigned char> bytes) {
+  return [bytes = std::move(bytes)](const ipc::UniqueFd& socket) {
+    (void)!::write(socket.get(), bytes.data(), bytes.size());
+  };
+}
+
+constexpr const char* kNoReason =
+    "session 7 ended: the server closed the connection and gives no "
+    "reason: ";
+
+TEST_F(WhyEnded, TheBrokersSentenceIsPassedOnAsItIs) {
+  const Status status =
+      BreakWhile(Says(ipc::Ended{Status(StatusCode::kProtocolViolation, "grid of 0 [client 7]")}));
+  EXPECT_EQ(status.ToString(), "ProtocolViolation: grid of 0 [client 7]");
+}
+
+TEST_F(WhyEnded, ARefusedQuestionIsNoReasonButIsQuoted) {
+  const Status status =
+      BreakWhile(Says(ipc::Refused{Status(StatusCode::kNotFound, "session 7 is not known")}));
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_EQ(status.message(), std::string(kNoReason) + "session 7 is not known");
+}
+
+TEST_F(WhyEnded, AnAnswerToAnotherQuestionIsNoReason) {
+  const Status status = BreakWhile(Says(ipc::Done{}));
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(kNoReason), HasSubstr("Done")));
+}
+
+// Otherwise a session could be over and its status be fine.
+TEST_F(WhyEnded, AnEndThatClaimsAllIsWellIsNoReason) {
+  const Status status = BreakWhile([](const ipc::UniqueFd& socket) {
+    const std::array<std::byte, 8> nothing_wrong = {};
+    (void)ipc::SendFrame(socket.get(), static_cast<std::uint16_t>(ipc::MessageType::kEnded), 1,
+                         nothing_wrong, {},
+                         std::chrono::steady_clock::now() + std::chrono::seconds(5));
+  });
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+}
+
+class WhyEndedByGarbage : public WhyEnded, public ::testing::WithParamInterface<std::size_t> {};
+TEST_P(WhyEndedByGarbage, IsNoReason) {
+  const Status status = BreakWhile(Sends(std::vector<unsigned char>(GetParam(), 0xa5)));
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+}
+INSTANTIATE_TEST_SUITE_P(OfManyLengths, WhyEndedByGarbage, ::testing::Values(1, 16, 4096));
+
+TEST_F(WhyEnded, AnAnswerThatBreaksOffIsNoReason) {
+  const Status status = BreakWhile(Sends({0x47, 0x47}));
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+}
+
+TEST_F(WhyEnded, ABrokerThatClosesWithoutAWordIsNoReason) {
+  const Status status = BreakWhile([](const ipc::UniqueFd&) {});
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(kNoReason), HasSubstr("closed")));
+}
+
+TEST_F(WhyEnded, ABrokerThatNeverAnswersIsWaitedForNotForEver) {
+  std::mutex mutex;
+  std::vector<ipc::UniqueFd> kept;
+  const Status status = BreakWhile([&](ipc::UniqueFd socket) {
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(socket));
+  });
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(kept.size(), 1u) << "asked once";
+}
+
+// Every byte is progress, and yet the answer never comes.
+TEST_F(WhyEnded, ABrokerThatAnswersByteByByteIsWaitedForNotForEver) {
+  const Status status = BreakWhile([](const ipc::UniqueFd& socket) {
+    ipc::FrameHeader header;
+    header.type = static_cast<std::uint16_t>(ipc::MessageType::kEnded);
+    header.payload_bytes = ipc::kTextBytesMax;
+    auto sent = ::send(socket.get(), &header, sizeof header, MSG_NOSIGNAL);
+    while (sent > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      sent = ::send(socket.get(), "x", 1, MSG_NOSIGNAL);
+    }
+  });
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), HasSubstr(kNoReason));
+}
+
+struct WithoutABroker : WhyEnded {
+  void OnceConnected() override { worker_.StopListening(); }
+};
+TEST_F(WithoutABroker, TheMessageNamesThePathThatNobodyAnswersAt) {
+  const Status status = Break();
+  EXPECT_EQ(status.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(kNoReason), HasSubstr("no server answers at"),
+                                      HasSubstr(worker_.socket_path())));
+}
+
+}  // namespace
+}  // namespace gpushared
