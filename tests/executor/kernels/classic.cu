@@ -95,3 +95,116 @@ extern "C" __global__ void n_body(const float4* bodies, float4* acceleration, in
   }
   acceleration[i] = make_float4(ax, ay, az, 0);
 }
+
+// Inclusive sums of each block of 256, by shuffles inside warps and one pass over them.
+extern "C" __global__ void scan_blocks(const unsigned* values, unsigned* sums, int n) {
+  __shared__ unsigned of_warps[8];
+  const int i = blockIdx.x * 256 + threadIdx.x;
+  const unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  unsigned sum = i < n ? values[i] : 0;
+  for (int distance = 1; distance < 32; distance <<= 1) {
+    const unsigned below = __shfl_up_sync(0xffffffffu, sum, distance);
+    if (lane >= distance) sum += below;
+  }
+  if (lane == 31) of_warps[warp] = sum;
+  __syncthreads();
+  if (warp == 0) {
+    unsigned total = lane < 8 ? of_warps[lane] : 0;
+    for (int distance = 1; distance < 8; distance <<= 1) {
+      const unsigned below = __shfl_up_sync(0xffffffffu, total, distance);
+      if (lane >= distance) total += below;
+    }
+    if (lane < 8) of_warps[lane] = total;
+  }
+  __syncthreads();
+  if (warp > 0) sum += of_warps[warp - 1];
+  if (i < n) sums[i] = sum;
+}
+
+extern "C" __global__ void transpose(const float* in, float* out, int width, int height) {
+  __shared__ float tile[kTile][kTile + 1];
+  int x = blockIdx.x * kTile + threadIdx.x, y = blockIdx.y * kTile + threadIdx.y;
+  if (x < width && y < height) tile[threadIdx.y][threadIdx.x] = in[y * width + x];
+  __syncthreads();
+  x = blockIdx.y * kTile + threadIdx.x;
+  y = blockIdx.x * kTile + threadIdx.y;
+  if (x < height && y < width) out[y * height + x] = tile[threadIdx.x][threadIdx.y];
+}
+
+// Sorts 1024 keys of each block with 512 threads.
+extern "C" __global__ void bitonic_sort(int* keys) {
+  __shared__ int shared[1024];
+  int* mine = keys + blockIdx.x * 1024;
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x) shared[i] = mine[i];
+  for (int size = 2; size <= 1024; size <<= 1) {
+    for (int distance = size >> 1; distance > 0; distance >>= 1) {
+      __syncthreads();
+      const int low = 2 * threadIdx.x - (threadIdx.x & (distance - 1));
+      const bool ascending = (low & size) == 0;
+      const int a = shared[low], b = shared[low + distance];
+      if ((a > b) == ascending) {
+        shared[low] = b;
+        shared[low + distance] = a;
+      }
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x) mine[i] = shared[i];
+}
+
+// Five-point stencil over a grid with a border that stays.
+extern "C" __global__ void stencil(const float* in, float* out, int width, int height) {
+  const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x >= width || y >= height) return;
+  const int i = y * width + x;
+  const bool border = x == 0 || y == 0 || x == width - 1 || y == height - 1;
+  out[i] = border ? in[i] : 0.5f * in[i] + 0.125f * (in[i - 1] + in[i + 1] + in[i - width] + in[i + width]);
+}
+
+// Sparse matrix (compressed rows) times vector, one warp for a row.
+extern "C" __global__ void sparse_product(const int* row_starts, const int* columns, const double* values,
+                                          const double* x, double* y, int rows) {
+  const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31;
+  if (row >= rows) return;
+  double sum = 0;
+  for (int i = row_starts[row] + lane; i < row_starts[row + 1]; i += 32) sum += values[i] * x[columns[i]];
+  for (int distance = 16; distance > 0; distance >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  if (lane == 0) y[row] = sum;
+}
+
+// Rows of logits to probabilities, as at the end of a language model; one block a row.
+extern "C" __global__ void softmax(const float* logits, float* probabilities, int columns) {
+  __shared__ float partial[128];
+  const float* row = logits + blockIdx.x * columns;
+  float most = -3.4e38f;
+  for (int i = threadIdx.x; i < columns; i += 128) most = fmaxf(most, row[i]);
+  partial[threadIdx.x] = most;
+  __syncthreads();
+  for (int distance = 64; distance > 0; distance >>= 1) {
+    if (threadIdx.x < distance) partial[threadIdx.x] = fmaxf(partial[threadIdx.x], partial[threadIdx.x + distance]);
+    __syncthreads();
+  }
+  most = partial[0];
+  __syncthreads();
+  float sum = 0;
+  for (int i = threadIdx.x; i < columns; i += 128) sum += expf(row[i] - most);
+  partial[threadIdx.x] = sum;
+  __syncthreads();
+  for (int distance = 64; distance > 0; distance >>= 1) {
+    if (threadIdx.x < distance) partial[threadIdx.x] += partial[threadIdx.x + distance];
+    __syncthreads();
+  }
+  for (int i = threadIdx.x; i < columns; i += 128) {
+    probabilities[blockIdx.x * columns + i] = expf(row[i] - most) / partial[0];
+  }
+}
+
+// One layer of a character model: hidden = tanh(weights * input + bias), one thread a unit.
+extern "C" __global__ void tanh_layer(const float* weights, const float* bias, const float* input,
+                                      float* hidden, int inputs, int units) {
+  const int unit = blockIdx.x * blockDim.x + threadIdx.x, sample = blockIdx.y;
+  if (unit >= units) return;
+  float sum = bias[unit];
+  for (int i = 0; i < inputs; ++i) sum += weights[i * units + unit] * input[sample * inputs + i];
+  hidden[sample * units + unit] = tanhf(sum);
+}
