@@ -12,9 +12,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ipc/doorbell.h"
@@ -116,6 +119,19 @@ class BenchClient {
 };
 
 // A device thread with its clients, from the first attach to the last detach.
+// CPU time of the thread "gpushared-dev" of this process.
+std::uint64_t DeviceThreadCpuNs() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "gpushared-dev") continue;
+    std::uint64_t ns = 0;
+    std::ifstream(task.path() / "schedstat") >> ns;
+    return ns;
+  }
+  return 0;
+}
+
 class Bench {
  public:
   Bench(const char* policy, std::size_t clients, std::uint32_t parameter_bytes)
@@ -139,6 +155,24 @@ class Bench {
       thread_->mailbox().Post(server::DetachClient{client->session()});
     }
     AwaitMail(clients_.size());
+  }
+
+  // All rings are filled while the thread sleeps; then it drains them, alone. Its own time per
+  // command, whoever else uses the machine.
+  double DrainNs(int per_client) {
+    std::uint64_t commands = 0;
+    while (signal_->page().sleeping.load() == 0) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(1ms);  // From the announcement to the sleep.
+    for (const auto& client : clients_) {
+      for (int i = 0; i < per_client && client->TryLaunch(); ++i) ++commands;
+    }
+    const std::uint64_t before = DeviceThreadCpuNs();
+    clients_.front()->Ring(signal_->page());
+    for (const auto& client : clients_) {
+      while (!client->IsDone()) std::this_thread::sleep_for(100us);
+    }
+    while (signal_->page().sleeping.load() == 0) std::this_thread::sleep_for(1ms);
+    return static_cast<double>(DeviceThreadCpuNs() - before) / static_cast<double>(commands);
   }
 
   // Keeps all rings filled for a while; commands per second.
@@ -192,6 +226,11 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
              Report& report) {
   Bench bench(policy, clients, parameter_bytes);
   bench.Throughput(100ms);
+  // Few enough for every ring; the thread's spinning before it sleeps again is 50 us of it.
+  constexpr int kPerClient = 4000;
+  Samples drained;
+  bench.DrainNs(kPerClient);
+  for (int i = 0; i < 20; ++i) drained.Add(bench.DrainNs(kPerClient));
   const std::uint64_t before = allocation_count;
   std::array<double, 5> rounds{};
   for (double& round : rounds) round = bench.Throughput(200ms);
@@ -199,6 +238,7 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
   std::sort(rounds.begin(), rounds.end());
   const std::string what = std::string(policy) + ", " + std::to_string(clients) + " clients, " +
                            std::to_string(parameter_bytes) + " B";
+  report.Add(what + ": device thread's time per command", drained);
   report.AddValue(what + ": median of 5", rounds[2] / 1e6, "M commands/s");
   report.AddValue(what + ": allocations", static_cast<double>(allocations), "");
   if (clients == 1) report.Add(what + ": submit to seen", bench.RoundTrips(100'000));
@@ -207,9 +247,43 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
 }  // namespace
 }  // namespace gpushared::testing
 
+namespace gpushared::testing {
+namespace {
+
+// The floor: the same records through the same ring between the same two threads, taken and
+// dropped.
+double RingAlone() {
+  const auto in = std::make_unique<ipc::CommandSegment>();
+  std::atomic<std::uint64_t> taken{0};
+  constexpr std::uint64_t kRecords = 5'000'000;
+  std::thread reader([&] {
+    ipc::TagRingReader ring(in->granules, taken);
+    const auto copy = std::make_unique<ipc::RecordCopy>();
+    for (std::uint64_t seen = 0; seen < kRecords;) {
+      if (ring.TryRead(*copy) == ipc::ReadResult::kRecord) {
+        ++seen;
+      } else {
+        ipc::SpinPause();
+      }
+    }
+  });
+  ipc::TagRingWriter ring(in->granules, taken);
+  const ipc::LaunchRecord record;
+  const auto start = Clock::now();
+  for (std::uint64_t written = 0; written < kRecords;) {
+    if (ring.TryWrite(record) == ipc::WriteResult::kWritten) ++written;
+  }
+  reader.join();
+  return kRecords / std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
 int main(int argc, char** argv) {
   using namespace gpushared;
   testing::Report report("worker_bench: launches through a device thread, null device");
+  report.AddValue("baseline: the ring alone", testing::RingAlone() / 1e6, "M records/s");
   testing::Measure("priority", 1, 0, report);
   testing::Measure("priority", 1, 56, report);
   testing::Measure("priority", 8, 0, report);
