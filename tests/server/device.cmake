@@ -27,3 +27,12 @@ gpushared_test(cuda_driver_test
     "GPUSHARED_FAKE_CUDA_11_2=\"$<TARGET_FILE:gpushared_fake_cuda_11_2>\""
     "GPUSHARED_FAKE_CUDA_11_3=\"$<TARGET_FILE:gpushared_fake_cuda_11_3>\""
     "GPUSHARED_VECTOR_ADD_FATBIN=\"${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/ptx/vector_add.fatbin\"")
+
+gpushared_test(inventory_test
+  SOURCES device/inventory_test.cpp device/inventory_read_test.cpp
+  LINK gpushared::inventory gpushared::fake_nvml
+  LABELS unit
+  DEPENDS gpushared_fake_nvml_old gpushared_fake_nvml_broken
+  DEFINITIONS
+    "GPUSHARED_FAKE_NVML_OLD=\"$<TARGET_FILE:gpushared_fake_nvml_old>\""
+    "GPUSHARED_FAKE_NVML_BROKEN=\"$<TARGET_FILE:gpushared_fake_nvml_broken>\"")

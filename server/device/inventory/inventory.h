@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What GPUs this machine has, which of them can be shared out, and which the operator's choice of
+// devices means. Values and pure functions; read_inventory.h fills them from the machine.
+
+#ifndef GPUSHARED_SERVER_DEVICE_INVENTORY_INVENTORY_H_
+#define GPUSHARED_SERVER_DEVICE_INVENTORY_INVENTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+
+namespace gpushared::device {
+
+enum class GpuMode : std::uint8_t {  // The operator's compute mode.
+  kShared,
+  kExclusive,   // One process at a time.
+  kProhibited,  // No process.
+};
+
+// A part of a GPU in MIG mode that works as a GPU of its own.
+struct GpuInstance {
+  std::string uuid;     // "MIG-..."
+  std::string profile;  // "1g.18gb"; empty when unknown.
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t multiprocessors = 0;  // 0: unknown.
+  std::uint32_t gpu_instance = 0;
+  std::uint32_t compute_instance = 0;
+};
+
+struct Gpu {
+  std::uint32_t index = 0;  // As nvidia-smi numbers them.
+  std::string uuid;         // "GPU-..."
+  std::string name;
+  std::string pci_bus;  // "00000000:17:00.0"
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t multiprocessors = 0;  // 0: unknown.
+  GpuMode mode = GpuMode::kShared;
+  bool mig_enabled = false;
+  std::vector<GpuInstance> instances;    // Of MIG mode.
+  std::vector<std::uint32_t> processes;  // That hold a context on it.
+  std::string trouble;                   // Why it could not be read: lost, no permission, ...
+};
+
+// The MPS control daemon that our workers would become clients of.
+struct MpsDaemon {
+  std::uint32_t pid = 0;
+  std::string directory;  // Of its pipes.
+};
+
+struct Inventory {
+  std::string driver_version;  // "580.65.06"
+  int cuda_version = 0;        // 13000; 0: unknown.
+  std::string unavailable;     // Why there is nothing at all; empty when there is.
+  std::vector<Gpu> gpus;
+  std::optional<MpsDaemon> mps;
+};
+
+// Why the GPU, or the instances on it, cannot be used, and what to do; nothing when it can.
+std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu);
+
+// A device that a worker is to open.
+struct SelectedDevice {
+  std::string id;       // "cpu:0", "cuda:1", "MIG-...": what it is called from then on.
+  std::string uuid;     // Of GPUs and instances.
+  std::string name;     // For people, until the worker says more.
+  std::string pci_bus;  // Of GPUs and instances.
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t multiprocessors = 0;
+  // The worker's CUDA_VISIBLE_DEVICES; empty for cpu devices.
+  std::string visible_devices;
+};
+
+// A GPU or instance that is there and was not selected.
+struct UnusedDevice {
+  std::string id;
+  std::string name;
+  std::string why;
+};
+
+struct Selection {
+  std::vector<SelectedDevice> devices;  // At least one.
+  std::vector<UnusedDevice> unused;
+  std::string why_cpu;  // Of `auto`, when it fell back to the cpu device.
+};
+
+// Devices of one selection; more is kInvalidArgument.
+inline constexpr std::size_t kDevicesMax = 64;
+
+struct SelectOptions {
+  bool cuda_works = true;  // Whether this build can open GPUs; `auto` passes them over otherwise.
+};
+
+// What the operator wrote: "auto" (every usable GPU and instance, else cpu:0), or a comma list of
+// cpu:I, cuda:I, GPU-<uuid> and MIG-<uuid>, where the beginning of a UUID suffices when only one
+// device has it. kInvalidArgument for empty items, duplicates and ambiguity, kNotFound for what is
+// not there, kUnavailable for what is there and cannot be used.
+Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory,
+                                SelectOptions options = {});
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_INVENTORY_INVENTORY_H_

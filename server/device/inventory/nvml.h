@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVIDIA's management library, found and loaded at run time: the part of its C interface that the
+// inventory reads, in declarations of our own.
+
+#ifndef GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
+#define GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+namespace gpushared::device::nvml {
+
+enum class [[nodiscard]] Code : int{
+    kSuccess = 0,          kUninitialized = 1,   kInvalidArgument = 2,
+    kNotSupported = 3,     kNoPermission = 4,    kNotFound = 6,
+    kInsufficientSize = 7, kDriverNotLoaded = 9, kFunctionNotFound = 13,
+    kGpuIsLost = 15,       kResetRequired = 16,
+    kVersionMismatch = 18,  // Of library and kernel module, after an update without a reboot.
+    kInUse = 19,           kUnknown = 999,
+};
+
+using DeviceHandle = struct DeviceTarget*;  // Of a GPU or of a MIG instance.
+
+struct MemoryInfo {
+  std::uint64_t total = 0, free = 0, used = 0;  // Bytes.
+};
+static_assert(sizeof(MemoryInfo) == 24);
+
+struct PciInfo {
+  char bus_id_legacy[16] = {};
+  std::uint32_t domain = 0, bus = 0, device = 0, device_id = 0, subsystem_id = 0;
+  char bus_id[32] = {};
+};
+static_assert(sizeof(PciInfo) == 68);
+
+struct Attributes {
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t copy_engines = 0, decoders = 0, encoders = 0, jpeg_engines = 0, ofa_engines = 0;
+  std::uint32_t gpu_instance_slices = 0, compute_instance_slices = 0;
+  std::uint64_t memory_mib = 0;
+};
+static_assert(sizeof(Attributes) == 40);
+
+struct ProcessInfo {
+  std::uint32_t pid = 0;
+  std::uint64_t used_bytes = 0;
+  std::uint32_t gpu_instance = 0, compute_instance = 0;
+};
+static_assert(sizeof(ProcessInfo) == 24);
+
+// Rows: X(name, suffix, required, signature). The library exports nvml<name><suffix>. Without a
+// required one there is no inventory; without another, what it would tell stays unknown.
+// clang-format off
+#define GPUSHARED_NVML_SYMBOLS(X)                                                                  \
+  X(Init, _v2, true, ())                                                                           \
+  X(Shutdown, , true, ())                                                                          \
+  X(SystemGetDriverVersion, , false, (char* text, unsigned bytes))                                 \
+  X(SystemGetCudaDriverVersion, _v2, false, (int* version))                                        \
+  X(DeviceGetCount, _v2, true, (unsigned* count))                                                  \
+  X(DeviceGetHandleByIndex, _v2, true, (unsigned index, DeviceHandle* device))                     \
+  X(DeviceGetUUID, , true, (DeviceHandle device, char* text, unsigned bytes))                      \
+  X(DeviceGetName, , true, (DeviceHandle device, char* text, unsigned bytes))                      \
+  X(DeviceGetMemoryInfo, , true, (DeviceHandle device, MemoryInfo* memory))                        \
+  X(DeviceGetPciInfo, _v3, false, (DeviceHandle device, PciInfo* pci))                             \
+  X(DeviceGetComputeMode, , false, (DeviceHandle device, int* mode))                               \
+  X(DeviceGetComputeRunningProcesses, _v3, false,                                                  \
+    (DeviceHandle device, unsigned* count, ProcessInfo* processes))                                \
+  X(DeviceGetNumGpuCores, , false, (DeviceHandle device, unsigned* cores))                         \
+  X(DeviceGetCudaComputeCapability, , false, (DeviceHandle device, int* major, int* minor))        \
+  X(DeviceGetMigMode, , false, (DeviceHandle device, unsigned* current, unsigned* pending))        \
+  X(DeviceGetMaxMigDeviceCount, , false, (DeviceHandle device, unsigned* count))                   \
+  X(DeviceGetMigDeviceHandleByIndex, , false,                                                      \
+    (DeviceHandle device, unsigned index, DeviceHandle* instance))                                 \
+  X(DeviceGetAttributes, _v2, false, (DeviceHandle device, Attributes* attributes))                \
+  X(DeviceGetGpuInstanceId, , false, (DeviceHandle device, unsigned* id))                          \
+  X(DeviceGetComputeInstanceId, , false, (DeviceHandle device, unsigned* id))
+// clang-format on
+
+// The library, initialised; shut down when the object goes, because an open one keeps operators
+// from changing MIG modes and resetting GPUs. Calls that the library lacks are null.
+//
+// Thread-safe as the library is.
+class Nvml {
+ public:
+  static constexpr const char* kLibrary = "libnvidia-ml.so.1";
+
+  // kNotFound when there is no such library, kUnsupported when it lacks a required call,
+  // kUnavailable when it does not initialise.
+  static Result<std::unique_ptr<const Nvml>> Load(const std::string& library = kLibrary);
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+#define GPUSHARED_NVML_MEMBER(name, suffix, required, signature) Code(*name) signature = nullptr;
+  GPUSHARED_NVML_SYMBOLS(GPUSHARED_NVML_MEMBER)
+#undef GPUSHARED_NVML_MEMBER
+
+  // "nvmlDeviceGetUUID: GPU is lost (15)"
+  std::string Explain(std::string_view call, Code code) const;
+
+ private:
+  Nvml() = default;
+  void* library_ = nullptr;
+  bool initialized_ = false;
+  const char* (*error_string_)(Code) = nullptr;
+};
+
+}  // namespace gpushared::device::nvml
+
+#endif  // GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_

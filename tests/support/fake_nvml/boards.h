@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The boards: sizes, and the MIG profiles with the places that an instance may take.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_NVML_BOARDS_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_NVML_BOARDS_H_
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace gpushared::testing::fake_nvml {
+
+struct Profile {
+  std::string_view name;
+  unsigned id = 0;
+  unsigned memory_mib = 0;
+  unsigned count_max = 0;
+  unsigned multiprocessors = 0;
+  unsigned slices = 0;  // Of memory, of the 8 (A30: 4) that a board has.
+  std::span<const unsigned> starts;
+};
+
+struct Board {
+  std::string_view name;     // Of the table.
+  std::string_view product;  // As NVML says it.
+  unsigned memory_mib = 0;
+  unsigned multiprocessors = 0;
+  unsigned cores = 0;
+  int major = 0, minor = 0;  // Compute capability.
+  unsigned instances_max = 0;
+  std::span<const Profile> profiles;
+};
+
+// Null when there is no such board.
+const Board* FindBoard(std::string_view name);
+
+}  // namespace gpushared::testing::fake_nvml
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_NVML_BOARDS_H_
