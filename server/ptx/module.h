@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A PTX module as data: what parser.h makes, printer.h writes, passes rewrite and
-// the cpu device executes. Nothing is dropped that ptxas would see; what the parser
+// the cpu device executes. Nothing is dropped that ptxas makes code of; what the parser
 // does not know it keeps, as a Directive or as an Instruction with its spelling.
 
 #ifndef GPUSHARED_SERVER_PTX_MODULE_H_
@@ -111,7 +111,7 @@ using Item = std::variant<Function, Variable, Directive>;
 
 struct Module {
   std::string version;  // "9.0"
-  std::string target;   // "sm_75" and options, verbatim
+  std::string target;   // "sm_75" and options, verbatim but for "debug"
   std::uint32_t address_bits = 64;
   std::vector<Item> items;  // In source order.
 

@@ -289,7 +289,11 @@ void Parser::ParseTarget(Module& module) {
   if (!module.target.empty()) Fail("second .target");
   Advance();
   module.target = TakeIdentifier("an architecture such as sm_75");
-  while (Accept(",")) module.target += ", " + TakeIdentifier("an option of .target");
+  while (Accept(",")) {
+    // What it announces, debug information, is dropped, and ptxas insists on both or none.
+    if (Accept("debug")) continue;
+    module.target += ", " + TakeIdentifier("an option of .target");
+  }
 }
 
 std::string Parser::ParseLinkage() {

@@ -26,8 +26,9 @@ inline constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t kRegisterFamilyMax = 1u << 24;  // N of %r<N>.
 
 // Reads to the end of the text or to its first NUL. Instructions and directives it does
-// not know are kept; .loc, .file and .section (debug information) are dropped. Errors
-// are kInvalidArgument (or kLimitExceeded): "ptx: line L column C: ..., near 'token'".
+// not know are kept; .loc, .file, .section and the option of .target that promises them
+// (debug information) are dropped. Errors are kInvalidArgument (or kLimitExceeded):
+// "ptx: line L column C: ..., near 'token'".
 Result<Module> Parse(std::string_view text);
 
 }  // namespace gpushared::ptx

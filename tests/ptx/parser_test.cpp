@@ -221,5 +221,17 @@ TEST(Parser, RefusesWhatMakesNoSense) {
   EXPECT_FALSE(Parse(".version 9.0"));
 }
 
+// ptxas refuses a target that promises debug information and does not have it.
+TEST(Parser, DebugInformationIsDroppedAndNoLongerPromised) {
+  const Result<Module> module = Parse(
+      ".version 9.0\n.target sm_75, texmode_independent, debug, map_f64_to_f32\n"
+      ".file 1 \"a.cu\", 1, 2\n.entry k()\n{\n.loc 1 2 3\nret;\n}\n"
+      ".section .debug_str\n{\nL:\n.b8 0\n}\n");
+  ASSERT_TRUE(module) << module.status().message();
+  EXPECT_EQ(module->target, "sm_75, texmode_independent, map_f64_to_f32");
+  ASSERT_EQ(module->items.size(), 1u);
+  EXPECT_EQ(module->FindFunction("k")->body->size(), 1u);
+}
+
 }  // namespace
 }  // namespace gpushared::ptx
