@@ -152,7 +152,7 @@ std::uint64_t SpecialValue(const Warp& warp, SpecialRegister what, std::uint32_t
 
 void BeginFrame(const Warp& warp, const FunctionCode& function, std::byte* frame) {
   std::memcpy(frame + kAlwaysTrue, &kAllLanes, sizeof(kAllLanes));
-  std::memcpy(frame + function.image_offset, function.image.data(), function.image.size());
+  std::copy(function.image.begin(), function.image.end(), frame + function.image_offset);
   for (const SpecialRow& row : function.special_rows) FillSpecialRow(warp, row, frame);
 }
 
