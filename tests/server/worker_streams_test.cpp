@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens to commands between a client's ring and its timelines.
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -325,6 +326,52 @@ TEST(WorkerStreams, WhatCannotRunIsRefusedWithTheReason) {
     EXPECT_THAT(text->status.message(), HasSubstr(cases[i].says));
   }
   EXPECT_TRUE(worker.device().submissions().empty());
+}
+
+TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRefused) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.LoadModule(1, "small 0\n").ok());
+  struct Case {
+    std::uint32_t module;
+    std::array<std::uint32_t, 3> grid;
+    std::array<std::uint16_t, 3> block;
+    std::uint32_t shared_bytes;
+    const char* says;  // Null: it runs.
+  };
+  const std::vector<Case> cases = {
+      {0, {1u << 20, 200, 100}, {2, 16, 16}, 32768, nullptr},
+      {0, {(1u << 20) + 1, 1, 1}, {1, 1, 1}, 0, "1048577 blocks in x"},
+      {0, {1, 201, 1}, {1, 1, 1}, 0, "201 blocks in y, device step:0 allows 200"},
+      {0, {1, 1, 101}, {1, 1, 1}, 0, "101 blocks in z"},
+      {0, {1, 1, 1}, {513, 1, 1}, 0, "513 threads per block in x"},
+      {0, {1, 1, 1}, {1, 129, 1}, 0, "129 threads per block in y"},
+      {0, {1, 1, 1}, {1, 1, 17}, 0, "17 threads per block in z"},
+      {0, {1, 1, 1}, {32, 17, 1}, 0, "544 threads per block, at most 512"},
+      {0, {1, 1, 1}, {1, 1, 1}, 32769, "32769 bytes of shared memory"},
+      {1, {1, 1, 1}, {64, 1, 1}, 28672, nullptr},
+      {1, {1, 1, 1}, {65, 1, 1}, 0, "65 threads per block, at most 64"},
+      {1, {1, 1, 1}, {1, 1, 1}, 28673, "32769 bytes of shared memory"},
+  };
+  for (std::uint32_t i = 0; i < cases.size(); ++i) {
+    const Case& each = cases[i];
+    const std::uint32_t stream = i + 1;
+    client.CreateStream(stream);
+    ipc::LaunchRecord record = LaunchOf(stream, each.module, 0, {}, 0);
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      record.grid[axis] = each.grid[axis];
+      record.block[axis] = each.block[axis];
+    }
+    record.dynamic_shared_bytes = each.shared_bytes;
+    const Sequence launch = client.Publish(record);
+    client.Ring();
+    ASSERT_TRUE(client.AwaitFinished(stream, launch));
+    const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream});
+    ASSERT_TRUE(text.ok());
+    EXPECT_THAT(text->status.message(), HasSubstr(each.says != nullptr ? each.says : ""));
+    EXPECT_EQ(text->status.ok(), each.says == nullptr) << i << ": " << text->status.ToString();
+  }
+  EXPECT_EQ(worker.device().submissions().size(), 2u);
 }
 
 TEST(WorkerStreams, ParametersInAnArenaAreCopiedWhenTheyAreTaken) {

@@ -70,7 +70,8 @@ class StepSpace : public device::Space {
       for (std::uint32_t at = 0; at < kernel.parameter_bytes; at += 8) {
         kernel.parameters.push_back({at, 8});
       }
-      kernel.threads_per_block_max = 1024;
+      kernel.threads_per_block_max = kernel.name == "small" ? 64 : 1024;
+      kernel.static_shared_bytes = kernel.name == "small" ? 4096 : 0;
       kernels.push_back(std::move(kernel));
     }
     return std::shared_ptr<const device::Module>(
@@ -93,6 +94,11 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.kind = "step";
   info_.memory_bytes = options_.memory_bytes;
   info_.multiprocessors = 1;
+  // Below what the protocol allows, so that it is the worker's checks that a test meets.
+  info_.grid_max = {1u << 20, 200, 100};
+  info_.block_max = {512, 128, 16};
+  info_.threads_per_block_max = 512;
+  info_.shared_bytes_per_block_max = 32 * 1024;
   info_.preemption = options_.preemption;
   info_.spinning_pays = options_.spinning_pays;
 }

@@ -30,7 +30,8 @@ struct StepDeviceOptions {
 
 // Real memory, real copies and fills; launches do nothing but end. A module is text, one
 // kernel per line: its name, the bytes of its parameters (8 each), and optionally why it is
-// unsupported.
+// unsupported. A kernel called `small` takes blocks of up to 64 threads and has 4096 bytes of
+// static shared memory.
 //
 // Thread-safe: the test steps it while the device thread submits.
 class StepDevice : public device::Device {
