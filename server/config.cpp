@@ -126,7 +126,10 @@ struct Option {
 constexpr std::array kOptions = {
     Option{"policy", "NAME",
            "who runs next: fifo, round_robin, fair or priority (default priority)", SetPolicy},
-    Option{"device", "LIST", "auto, or a list such as cpu:0,cpu:1 (default auto)", SetDevice},
+    Option{"device", "LIST",
+           "auto (every usable GPU and MIG instance, else cpu:0), or a list of cpu:N, cuda:N, "
+           "GPU-<uuid> and MIG-<uuid> (default auto)",
+           SetDevice},
     Option{"cpu-threads", "N", "executor threads of each cpu device (default: cores - 1)",
            SetCpuThreads},
     Option{"memory", "SIZE",

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -26,6 +28,8 @@
 #include "server/broker/broker.h"
 #include "server/config.h"
 #include "server/device/device_catalog.h"
+#include "server/device/inventory/inventory.h"
+#include "server/device/inventory/read_inventory.h"
 #include "server/worker/worker.h"
 
 namespace gpushared::server {
@@ -83,7 +87,7 @@ int ServeDevice(const Config& config) {
 }
 
 BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
-                                std::vector<std::string> devices) {
+                                device::Selection selection) {
   BrokerOptions options;
   options.socket_path = std::move(socket_path);
   options.access = config.access;
@@ -92,27 +96,38 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   options.version = GPUSHARED_VERSION;
   Config shared = config;
   if (!config.memory_given) {
-    shared.memory_bytes = std::max(kMemoryLeast, config.memory_bytes / devices.size());
+    // A GPU has memory of its own.
+    const auto cpus = std::ranges::count_if(
+        selection.devices, [](const auto& device) { return device.visible_devices.empty(); });
+    const auto sharers = static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(1, cpus));
+    shared.memory_bytes = std::max(kMemoryLeast, config.memory_bytes / sharers);
   }
   if (!config.staging_given) {
-    shared.staging_bytes = std::max(kStagingLeast, config.staging_bytes / devices.size());
+    shared.staging_bytes = std::max(kStagingLeast, config.staging_bytes / selection.devices.size());
   }
-  options.launch = [shared](const std::string& device, std::uint32_t generation) {
+  options.launch = [shared](const device::SelectedDevice& device, std::uint32_t generation) {
     const WorkerRole role = {
-        .channel_fd = kWorkerChannelFd, .device = device, .generation = generation};
-    return WorkerProcess::Launch{.program = "/proc/self/exe",
+        .channel_fd = kWorkerChannelFd, .device = device.id, .generation = generation};
+    WorkerProcess::Launch launch{.program = "/proc/self/exe",
                                  .arguments = WorkerArguments(shared, role)};
+    // A worker sees its own GPU or instance alone, as number 0.
+    if (!device.visible_devices.empty()) {
+      launch.environment = {"CUDA_VISIBLE_DEVICES=" + device.visible_devices};
+    }
+    return launch;
   };
-  options.devices = std::move(devices);
+  options.devices = std::move(selection.devices);
+  options.unused_devices = std::move(selection.unused);
   return options;
 }
 
 int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
   for (const std::string& line : Describe(config)) log->debug("{}", line);
-  Result<std::vector<std::string>> devices = device::SelectDevices(config.device);
-  if (!devices.ok()) {
+  Result<device::Selection> selection = device::SelectDevices(
+      config.device, device::ReadInventory(), {.cuda_works = device::CanCreate("cuda")});
+  if (!selection.ok()) {
     std::fprintf(stderr, "gpushared: option device refused: %s\n",
-                 devices.status().message().c_str());
+                 selection.status().message().c_str());
     return 2;
   }
   Result<std::string> socket_path = ipc::ServerSocketPath(config.socket);
@@ -120,11 +135,12 @@ int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
     log->critical("{}", socket_path.status().message());
     return 2;
   }
-  if (config.device == "auto") {
-    log->info("no GPU support in this build: using the embedded cpu device");
+  if (!selection->why_cpu.empty()) log->warn("device auto is cpu:0: {}", selection->why_cpu);
+  for (const device::UnusedDevice& unused : selection->unused) {
+    log->info("device {} ({}) is not used: {}", unused.id, unused.name, unused.why);
   }
   boost::asio::io_context context(1);
-  Broker broker(context, MakeBrokerOptions(config, std::move(*socket_path), std::move(*devices)),
+  Broker broker(context, MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection)),
                 log);
   boost::asio::signal_set signals(context, SIGTERM, SIGINT);
   std::function<void(const boost::system::error_code&, int)> on_signal =

@@ -236,7 +236,7 @@ std::string AdminDesk::Compose(const Round& round) const {
       reply = {{"server", Server()}, {"devices", Devices(round)}};
       break;
     case ipc::AdminVerb::kDevices:
-      reply = {{"devices", Devices(round)}};
+      reply = {{"devices", Devices(round)}, {"unused_devices", Unused()}};
       break;
     case ipc::AdminVerb::kClients:
       reply = {{"clients", Clients(round)}};
@@ -282,16 +282,22 @@ json AdminDesk::Server() const {
 json AdminDesk::Devices(const Round& round) const {
   json devices = json::array();
   for (const DeviceEntry& device : around_.devices.entries()) {
-    json entry = {{"device", device.id},
-                  {"kind", device.description.kind},
-                  {"name", device.description.name},
-                  {"memory_bytes", device.description.memory_bytes},
-                  {"multiprocessors", device.description.multiprocessors},
-                  {"state", StateName(device.state)},
-                  {"generation", device.generation},
-                  {"worker_pid", device.worker ? device.worker->pid() : 0},
-                  {"sessions", around_.ledger.On(device.id).size()},
-                  {"up_s", device.worker ? SecondsSince(device.started) : 0.0}};
+    // Until its worker has opened it, a device is what the inventory says.
+    const device::SelectedDevice& selected = device.selected;
+    const bool known = device.was_ready;
+    json entry = {
+        {"device", device.id},
+        {"kind", device.description.kind},
+        {"name", known ? device.description.name : selected.name},
+        {"memory_bytes", known ? device.description.memory_bytes : selected.memory_bytes},
+        {"multiprocessors", known ? device.description.multiprocessors : selected.multiprocessors},
+        {"state", StateName(device.state)},
+        {"generation", device.generation},
+        {"worker_pid", device.worker ? device.worker->pid() : 0},
+        {"sessions", around_.ledger.On(device.id).size()},
+        {"up_s", device.worker ? SecondsSince(device.started) : 0.0}};
+    if (!selected.uuid.empty()) entry["uuid"] = selected.uuid;
+    if (!selected.pci_bus.empty()) entry["pci_bus"] = selected.pci_bus;
     if (!device.last_death.empty()) entry["last_death"] = device.last_death;
     const auto answer = round.answers.find(device.id);
     if (answer != round.answers.end()) {
@@ -304,6 +310,14 @@ json AdminDesk::Devices(const Round& round) const {
     devices.push_back(std::move(entry));
   }
   return devices;
+}
+
+json AdminDesk::Unused() const {
+  json unused = json::array();
+  for (const device::UnusedDevice& device : around_.unused_devices) {
+    unused.push_back({{"device", device.id}, {"name", device.name}, {"why", device.why}});
+  }
+  return unused;
 }
 
 json AdminDesk::Clients(const Round& round) const {

@@ -10,13 +10,14 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
 #include "gpushared/status.h"
 
 #include "ipc/wire/channel.h"
-#include "server/broker/device_inventory.h"
+#include "server/broker/device_table.h"
 #include "server/broker/listener.h"
 #include "server/broker/session_ledger.h"
 
@@ -38,7 +39,8 @@ class AdminDesk {
   static constexpr std::size_t kRoundsMax = 32;
 
   struct Surroundings {
-    DeviceInventory& devices;
+    DeviceTable& devices;
+    const std::vector<device::UnusedDevice>& unused_devices;  // For kDevices.
     SessionLedger& ledger;
     std::function<void(const std::string& what)> log;
     std::function<void()> drain;          // The operator asked for it.
@@ -68,6 +70,7 @@ class AdminDesk {
   void Conclude(std::uint32_t number);
   std::string Compose(const Round& round) const;
   nlohmann::json Devices(const Round& round) const;
+  nlohmann::json Unused() const;
   nlohmann::json Clients(const Round& round) const;
   nlohmann::json Server() const;
   void Answer(Arrival arrival, Status refusal, std::string json);

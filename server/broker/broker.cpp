@@ -78,6 +78,7 @@ Status Broker::Start() {
   desk_ = std::make_unique<AdminDesk>(
       context_, AdminDesk::Surroundings{
                     .devices = devices_,
+                    .unused_devices = options_.unused_devices,
                     .ledger = ledger_,
                     .log = [this](const std::string& what) { log_->info("{}", what); },
                     .drain = [this] { BeginDrain(); },
@@ -99,7 +100,7 @@ void Broker::StartWorker(DeviceEntry& device) {
   device.state = DeviceEntry::State::kStarting;
   device.started = steady_clock::now();
   Result<std::shared_ptr<WorkerProcess>> worker = WorkerProcess::Start(
-      context_, options_.launch(device.id, device.generation),
+      context_, options_.launch(device.selected, device.generation),
       {.message = [this, &device](ipc::Frame frame) { OnWorkerMessage(device, std::move(frame)); },
        .exited = [this, &device](const std::string& how) { OnWorkerExited(device, how); }});
   if (!worker.ok()) {

@@ -19,7 +19,7 @@
 
 #include "server/broker/access_rules.h"
 #include "server/broker/admin_desk.h"
-#include "server/broker/device_inventory.h"
+#include "server/broker/device_table.h"
 #include "server/broker/listener.h"
 #include "server/broker/session_ledger.h"
 
@@ -27,13 +27,16 @@ namespace gpushared::server {
 
 struct BrokerOptions {
   std::string socket_path;
-  std::vector<std::string> devices;  // At least one; checked against the catalog by the caller.
+  std::vector<device::SelectedDevice> devices;       // At least one.
+  std::vector<device::UnusedDevice> unused_devices;  // For people.
   std::vector<AccessRule> access;
   std::uint32_t own_uid = 0;
   std::string policy;   // For people.
   std::string version;  // For people.
   // What is executed as the worker of a device.
-  std::function<WorkerProcess::Launch(const std::string& device, std::uint32_t generation)> launch;
+  std::function<WorkerProcess::Launch(const device::SelectedDevice& device,
+                                      std::uint32_t generation)>
+      launch;
   Listener::Limits limits;
   // How long a hello waits for a device that is starting, and a client's question for a session
   // whose worker is just dying.
@@ -104,7 +107,7 @@ class Broker {
   std::shared_ptr<spdlog::logger> log_;
   AccessRules rules_;
   SessionLedger ledger_;
-  DeviceInventory devices_;
+  DeviceTable devices_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<AdminDesk> desk_;
   std::uint64_t last_parked_ = 0;

@@ -8,9 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <system_error>
 
 namespace gpushared::server {
@@ -64,6 +66,20 @@ int Prepare(SpawnPlan& plan, int channel) {
   return error;
 }
 
+// The broker's environment with the launch's own variables in place of its.
+std::vector<std::string> EnvironmentOf(const WorkerProcess::Launch& launch) {
+  std::vector<std::string> variables = launch.environment;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view variable(*at);
+    const std::string_view name = variable.substr(0, variable.find('=') + 1);
+    const bool replaced =
+        std::any_of(launch.environment.begin(), launch.environment.end(),
+                    [&](const std::string& own) { return own.starts_with(name); });
+    if (!replaced) variables.emplace_back(variable);
+  }
+  return variables;
+}
+
 Result<pid_t> Spawn(const WorkerProcess::Launch& launch, int channel) {
   SpawnPlan plan;
   if (const int error = Prepare(plan, channel); error != 0) {
@@ -75,9 +91,13 @@ Result<pid_t> Spawn(const WorkerProcess::Launch& launch, int channel) {
   std::vector<std::string> copies = launch.arguments;
   for (std::string& argument : copies) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
+  std::vector<std::string> variables = EnvironmentOf(launch);
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   pid_t pid = -1;
   const int error = ::posix_spawn(&pid, launch.program.c_str(), &plan.actions, &plan.attributes,
-                                  arguments.data(), environ);
+                                  arguments.data(), environment.data());
   if (error != 0) return Failed("starting worker program " + launch.program, error);
   return pid;
 }

@@ -38,6 +38,8 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   struct Launch {
     std::string program;
     std::vector<std::string> arguments;  // Without the program's name.
+    // NAME=VALUE: in the worker's environment instead of what the broker has by that name.
+    std::vector<std::string> environment = {};
   };
   // Neither is called from inside Start. `message` gets frames that ChannelToBrokerRules allows;
   // their payloads are not decoded yet. `exited` comes once, as the last call, with a phrase such

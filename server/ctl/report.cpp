@@ -51,9 +51,12 @@ constexpr std::array kDeviceColumns = {
     Column{"STATE", "state", 0, 0, true},
     Column{"CLIENTS", "sessions"},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
+    Column{"SMS", "multiprocessors"},
     Column{"WORKER PID", "worker_pid"},
     Column{"GENERATION", "generation"},
     Column{"UP s", "up_s", 1, 0},
+    Column{"PCI BUS", "pci_bus", 0, 0, true},
+    Column{"UUID", "uuid", 0, 0, true},
     Column{"NAME", "name", 0, 0, true},
 };
 constexpr std::array kStatusColumns = {
@@ -169,7 +172,13 @@ std::string ClientsReport(const json& reply) {
 }
 
 std::string DevicesReport(const json& reply) {
-  return Table(Part(reply, "devices"), kDeviceColumns) + Caveats(reply);
+  std::string text = Table(Part(reply, "devices"), kDeviceColumns);
+  for (const json& device : Part(reply, "unused_devices")) {
+    if (!device.is_object()) continue;
+    text += "not used: " + TextOf(device, "device") + ", " + TextOf(device, "name") + ": " +
+            TextOf(device, "why") + "\n";
+  }
+  return text + Caveats(reply);
 }
 
 }  // namespace gpushared::server

@@ -25,6 +25,7 @@ constexpr std::array kKinds{
     DeviceKind{.name = "cpu",
                .description = "embedded device that executes PTX on the processor's cores",
                .create = &CreateCpu},
+    DeviceKind{.name = "cuda", .description = "NVIDIA GPU or MIG instance", .create = nullptr},
 };
 
 struct Named {
@@ -33,6 +34,9 @@ struct Named {
 };
 
 std::optional<Named> Find(std::string_view id) {
+  if (id.starts_with("MIG-")) {
+    return Named{.kind = std::ranges::find(kKinds, "cuda", &DeviceKind::name)};
+  }
   const std::size_t colon = id.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view digits = id.substr(colon + 1);
@@ -63,36 +67,22 @@ Status NotFound(std::string_view id) {
 
 std::span<const DeviceKind> DeviceKinds() { return kKinds; }
 
+bool CanCreate(std::string_view kind) {
+  const auto found = std::ranges::find(kKinds, kind, &DeviceKind::name);
+  return found != kKinds.end() && found->create != nullptr;
+}
+
 Result<std::unique_ptr<Device>> CreateDevice(std::string_view id, const DeviceOptions& options,
                                              WakeFunction wake) {
   const std::optional<Named> named = Find(id);
   if (!named) return NotFound(id);
-  return named->kind->create(named->number, options, std::move(wake));
-}
-
-Result<std::vector<std::string>> SelectDevices(std::string_view selection) {
-  if (selection == "auto") return std::vector<std::string>{"cpu:0"};
-  std::vector<std::string> ids;
-  for (bool more = true; more;) {
-    const std::size_t comma = selection.find(',');
-    const std::string_view id = selection.substr(0, comma);
-    more = comma != std::string_view::npos;
-    if (more) selection.remove_prefix(comma + 1);
-    if (id.empty()) {
-      return Status(StatusCode::kInvalidArgument, "device list refused: it has an empty item");
-    }
-    if (!Find(id)) return NotFound(id);
-    if (std::ranges::find(ids, id) != ids.end()) {
-      return Status(StatusCode::kInvalidArgument,
-                    "device list refused: '" + std::string(id) + "' is named twice");
-    }
-    if (ids.size() == kDevicesMax) {
-      return Status(StatusCode::kInvalidArgument,
-                    "device list refused: more than " + std::to_string(kDevicesMax) + " devices");
-    }
-    ids.emplace_back(id);
+  if (named->kind->create == nullptr) {
+    return Status(StatusCode::kUnsupported,
+                  "device " + std::string(id.substr(0, 64)) +
+                      " refused: this build cannot open devices of kind " +
+                      std::string(named->kind->name));
   }
-  return ids;
+  return named->kind->create(named->number, options, std::move(wake));
 }
 
 }  // namespace gpushared::device

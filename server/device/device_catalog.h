@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices exist, and how to make one. A device is named KIND:NUMBER ("cpu:0").
+// Which kinds of devices there are, and how to make one. A device is named KIND:NUMBER ("cpu:0",
+// "cuda:1"), a MIG instance by its UUID ("MIG-...").
 
 #ifndef GPUSHARED_SERVER_DEVICE_DEVICE_CATALOG_H_
 #define GPUSHARED_SERVER_DEVICE_DEVICE_CATALOG_H_
@@ -7,9 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "gpushared/result.h"
 
@@ -28,25 +27,18 @@ struct DeviceOptions {
 struct DeviceKind {
   std::string_view name;         // "cpu"
   std::string_view description;  // One line, for people.
+  // Null: known, but not in this build. `number` is 0 for devices named by UUID.
   Result<std::unique_ptr<Device>> (*create)(std::uint32_t number, const DeviceOptions& options,
                                             WakeFunction wake);
 };
 
-// Every kind this build has, the preferred one of `auto` first. Lives for ever.
-std::span<const DeviceKind> DeviceKinds();
+std::span<const DeviceKind> DeviceKinds();  // Lives for ever.
+bool CanCreate(std::string_view kind);
 
 // Creates the device named `id`. kNotFound for a name that no kind answers to, with
-// the names that exist.
+// the names that exist; kUnsupported for a kind that this build lacks.
 Result<std::unique_ptr<Device>> CreateDevice(std::string_view id, const DeviceOptions& options,
                                              WakeFunction wake);
-
-// The ids that `selection` names: "auto", or a comma list such as "cpu:0,cpu:1".
-// kInvalidArgument for empty items and duplicates, kNotFound for unknown kinds.
-// Creates nothing.
-Result<std::vector<std::string>> SelectDevices(std::string_view selection);
-
-// Devices of one selection; more is kInvalidArgument.
-inline constexpr std::size_t kDevicesMax = 64;
 
 }  // namespace gpushared::device
 

@@ -39,6 +39,7 @@ using gpushared::testing::OpenFileDescriptors;
 using gpushared::testing::ProgramOutcome;
 using gpushared::testing::RunProgram;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 ipc::Deadline Soon() { return std::chrono::steady_clock::now() + 20s; }
@@ -66,15 +67,15 @@ class BrokerTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     ::chmod(folder_.c_str(), 0755);
     options_.socket_path = folder_ + "/s";
-    options_.devices = {"fake:0"};
+    options_.devices = {{.id = "fake:0"}};
     options_.own_uid = ::geteuid();
     options_.policy = "priority";
     options_.version = "test";
     options_.stop_grace = 200ms;
-    options_.launch = [this](const std::string& device, std::uint32_t generation) {
+    options_.launch = [this](const device::SelectedDevice& device, std::uint32_t generation) {
       return WorkerProcess::Launch{
           .program = GPUSHARED_FAKE_WORKER,
-          .arguments = {std::to_string(generation), behaviour_(device, generation)}};
+          .arguments = {std::to_string(generation), behaviour_(device.id, generation)}};
     };
   }
 
@@ -185,7 +186,7 @@ TEST_F(BrokerTest, ClientIsHandedToTheWorkerAndItsEndIsNoticed) {
 }
 
 TEST_F(BrokerTest, ClientsSpreadOverDevicesUnlessTheyNameOne) {
-  options_.devices = {"fake:0", "fake:1"};
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   StartBroker();
   ASSERT_TRUE(Eventually(
       [&] { return Device(0).at("state") == "ready" && Device(1).at("state") == "ready"; }));
@@ -242,8 +243,77 @@ TEST_F(BrokerTest, KilledWorkerIsReplacedAndItsClientsLearnWhy) {
   EXPECT_NE(WorkerPid(), worker);
 }
 
+TEST_F(BrokerTest, ClientsNameDevicesByUuidToo) {
+  options_.devices = {{.id = "cuda:0", .uuid = "GPU-aa11"},
+                      {.id = "cuda:1", .uuid = "GPU-aa22"},
+                      {.id = "MIG-bb11", .uuid = "MIG-bb11"}};
+  StartBroker();
+  const auto whole = Join(Hello("whole", "GPU-aa22"));
+  const auto beginning = Join(Hello("beginning", "MIG-b"));
+  const auto by_number = Join(Hello("by number", "cuda:1"));
+  ASSERT_TRUE(whole.ok() && beginning.ok() && by_number.ok());
+  EXPECT_EQ(Sessions(0), 0U);
+  EXPECT_EQ(Sessions(1), 2U);
+  EXPECT_EQ(Sessions(2), 1U);
+  EXPECT_THAT(Join(Hello("either", "GPU-aa")).status().message(),
+              HasSubstr("asked for 'GPU-aa', with which several UUIDs begin, this server has "
+                        "cuda:0, cuda:1, MIG-bb11"));
+  EXPECT_THAT(Join(Hello("neither", "GPU-cc")).status().message(),
+              HasSubstr("asked for 'GPU-cc', this server has cuda:0"));
+  EXPECT_FALSE(Join(Hello("a kind", "MIG-")).ok());
+}
+
+TEST_F(BrokerTest, WorkersSeeTheirOwnDeviceAlone) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "the broker's", 1);
+  options_.devices = {{.id = "MIG-1", .visible_devices = "MIG-1"}, {.id = "fake:0"}};
+  options_.launch = [launch = options_.launch](const device::SelectedDevice& device,
+                                               std::uint32_t generation) {
+    WorkerProcess::Launch made = launch(device, generation);
+    if (!device.visible_devices.empty()) {
+      made.environment = {"CUDA_VISIBLE_DEVICES=" + device.visible_devices};
+    }
+    return made;
+  };
+  StartBroker();
+  ASSERT_TRUE(Eventually(
+      [&] { return Device(0).at("state") == "ready" && Device(1).at("state") == "ready"; }));
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(Device(0).at("name"), "fake device that sees MIG-1");
+  EXPECT_EQ(Device(1).at("name"), "fake device that sees the broker's");
+}
+
+TEST_F(BrokerTest, OperatorsSeeWhatIsThereAndWhatIsNotUsed) {
+  options_.devices = {{.id = "cuda:0",
+                       .uuid = "GPU-aa11",
+                       .name = "NVIDIA H200",
+                       .pci_bus = "00000000:17:00.0",
+                       .memory_bytes = 1 << 30,
+                       .multiprocessors = 132}};
+  options_.unused_devices = {{.id = "cuda:1", .name = "NVIDIA A30", .why = "it is lost"}};
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
+  EXPECT_EQ(Device(0).at("uuid"), "GPU-aa11");
+  EXPECT_EQ(Device(0).at("pci_bus"), "00000000:17:00.0");
+  EXPECT_EQ(Device(0).at("name"), "fake device");  // The worker knows best.
+  const ProgramOutcome table = Ctl({"devices"});
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.output, AllOf(HasSubstr("GPU-aa11"), HasSubstr("00000000:17:00.0"),
+                                  HasSubstr("not used: cuda:1, NVIDIA A30: it is lost")));
+}
+
+TEST_F(BrokerTest, DeviceThatIsStillOpeningIsWhatTheInventorySays) {
+  options_.devices = {
+      {.id = "cuda:0", .name = "NVIDIA H200", .memory_bytes = 1 << 30, .multiprocessors = 132}};
+  behaviour_ = [](const std::string&, std::uint32_t) { return "slow"; };
+  StartBroker();
+  EXPECT_EQ(Device(0).at("state"), "starting");
+  EXPECT_EQ(Device(0).at("name"), "NVIDIA H200");
+  EXPECT_EQ(Device(0).at("memory_bytes"), 1 << 30);
+  EXPECT_EQ(Device(0).at("multiprocessors"), 132);
+}
+
 TEST_F(BrokerTest, DeathOfOneWorkerDoesNotTouchAnother) {
-  options_.devices = {"fake:0", "fake:1"};
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
   StartBroker();
   const auto a = Join(Hello("a", "fake:0"));
   const auto b = Join(Hello("b", "fake:1"));

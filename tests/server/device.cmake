@@ -36,3 +36,12 @@ gpushared_test(inventory_test
   DEFINITIONS
     "GPUSHARED_FAKE_NVML_OLD=\"$<TARGET_FILE:gpushared_fake_nvml_old>\""
     "GPUSHARED_FAKE_NVML_BROKEN=\"$<TARGET_FILE:gpushared_fake_nvml_broken>\"")
+
+gpushared_test(inventory_process_test
+  SOURCES device/inventory_process_test.cpp
+  LINK gpushared::server_process
+  LABELS process
+  DEPENDS gpushared gpusharedctl gpushared_fake_nvml gpushared_fake_nvml_broken
+  DEFINITIONS
+    "GPUSHARED_FAKE_NVML_FOLDER=\"$<TARGET_FILE_DIR:gpushared_fake_nvml>\""
+    "GPUSHARED_BROKEN_NVML_FOLDER=\"$<TARGET_FILE_DIR:gpushared_fake_nvml_broken>\"")

@@ -3,8 +3,8 @@
 // the broker what a worker tells, and misbehaves on request.
 //
 // Usage: fake_worker GENERATION BEHAVIOUR, behaviours: normal, silent (never answers operators),
-// mad (sends garbage when a session is attached), unable (exits at once), stubborn (ignores
-// drain and the end of sessions asked for).
+// mad (sends garbage when a session is attached), unable (exits at once), slow (is never ready),
+// stubborn (ignores drain and the end of sessions asked for).
 
 #include <poll.h>
 #include <unistd.h>
@@ -34,6 +34,9 @@ class FakeWorker {
     ipc::Ready ready;
     ready.generation = generation_;
     ready.device.name = "fake device";
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+      ready.device.name += std::string(" that sees ") + visible;
+    }
     ready.device.id = "fake:0";
     ready.device.kind = "fake";
     ready.device.memory_bytes = std::uint64_t{1} << 30;
@@ -42,7 +45,7 @@ class FakeWorker {
     ready.device.block_max = {1024, 1024, 64};
     ready.device.grid_max = {1, 1, 1};
     ready.device.shared_bytes_per_block_max = 48 << 10;
-    Tell(0, ready);
+    if (behaviour_ != "slow") Tell(0, ready);
     while (!(is_draining_ && sessions_.empty())) Turn();
     return 0;
   }

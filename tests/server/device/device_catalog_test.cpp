@@ -1,43 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/device_catalog.h"
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 namespace gpushared::device {
 namespace {
 
-TEST(DeviceCatalog, AutoIsTheFirstCpuDevice) {
-  EXPECT_EQ(SelectDevices("auto").value(), std::vector<std::string>{"cpu:0"});
-}
-
-TEST(DeviceCatalog, ListKeepsItsOrder) {
-  EXPECT_EQ(SelectDevices("cpu:3,cpu:0").value(), (std::vector<std::string>{"cpu:3", "cpu:0"}));
-}
-
-TEST(DeviceCatalog, EmptyItemsAndRepetitionsAreRefused) {
-  for (const char* list : {"", ",", "cpu:0,", ",cpu:0", "cpu:0,,cpu:1", "cpu:1,cpu:1"}) {
-    EXPECT_EQ(SelectDevices(list).status().code(), StatusCode::kInvalidArgument) << list;
-  }
-}
-
 TEST(DeviceCatalog, NameThatNoKindAnswersToIsRefusedWithThoseThatExist) {
   for (const char* name : {"cpu", "cpu:", "cpu:x", "cpu:-1", "cpu:00", "cpu:1x", "cpu: 1", "gpu:0",
                            ":0", "cpu:99999999999"}) {
-    const Status status = SelectDevices(name).status();
+    const Status status = CreateDevice(name, {}, {}).status();
     EXPECT_EQ(status.code(), StatusCode::kNotFound) << name;
-    EXPECT_NE(status.message().find("cpu:N"), std::string::npos);
-    EXPECT_EQ(CreateDevice(name, {}, {}).status().code(), StatusCode::kNotFound);
+    EXPECT_NE(status.message().find("cpu:N, cuda:N"), std::string::npos);
   }
 }
 
-TEST(DeviceCatalog, SelectionIsBounded) {
-  std::string list = "cpu:0";
-  for (std::size_t i = 1; i <= kDevicesMax; ++i) list += ",cpu:" + std::to_string(i);
-  EXPECT_EQ(SelectDevices(list).status().code(), StatusCode::kInvalidArgument);
+TEST(DeviceCatalog, KindThatThisBuildLacksIsRefusedByName) {
+  for (const char* name : {"cuda:0", "MIG-36f0b3c1-0000-0000-0000-000000000000"}) {
+    const Status status = CreateDevice(name, {}, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported) << name;
+    EXPECT_EQ(status.message(), "device " + std::string(name) +
+                                    " refused: this build cannot open devices of kind cuda");
+  }
+  EXPECT_FALSE(CanCreate("cuda"));
+  EXPECT_TRUE(CanCreate("cpu"));
 }
 
 TEST(DeviceCatalog, CreatedDeviceIsWhatWasAsked) {

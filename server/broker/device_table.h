@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef GPUSHARED_SERVER_BROKER_DEVICE_INVENTORY_H_
-#define GPUSHARED_SERVER_BROKER_DEVICE_INVENTORY_H_
+#ifndef GPUSHARED_SERVER_BROKER_DEVICE_TABLE_H_
+#define GPUSHARED_SERVER_BROKER_DEVICE_TABLE_H_
 
 #include <chrono>
 #include <cstddef>
@@ -19,6 +19,7 @@
 #include "ipc/wire/control.h"
 #include "server/broker/session_ledger.h"
 #include "server/broker/worker_process.h"
+#include "server/device/inventory/inventory.h"
 
 namespace gpushared::server {
 
@@ -30,14 +31,15 @@ struct DeviceEntry {
     kRestarting,  // The worker died; the next one waits for its turn.
     kGone,        // The worker ended after a drain, or no further one is wanted.
   };
-  DeviceEntry(boost::asio::io_context& context, std::string device_id)
-      : id(std::move(device_id)), restart_timer(context) {}
+  DeviceEntry(boost::asio::io_context& context, const device::SelectedDevice& device)
+      : selected(device), id(device.id), restart_timer(context) {}
 
   bool TakesClients() const {
     return state == State::kReady && worker != nullptr && worker->usable();
   }
 
-  std::string id;  // "cpu:0".
+  const device::SelectedDevice selected;
+  const std::string id;  // "cpu:0".
   State state = State::kStarting;
   ipc::DeviceDescription description;  // Empty until the first worker was ready.
   std::shared_ptr<WorkerProcess> worker;
@@ -53,13 +55,14 @@ std::string_view StateName(DeviceEntry::State state);
 // The devices this server shares out; a table that is filled at start and keeps its rows.
 //
 // Confined to the broker's thread. Entries stay where they are.
-class DeviceInventory {
+class DeviceTable {
  public:
-  DeviceInventory(boost::asio::io_context& context, const std::vector<std::string>& ids);
+  DeviceTable(boost::asio::io_context& context, const std::vector<device::SelectedDevice>& devices);
 
-  // The device a client gets: the named one, else the one with the fewest live sessions, a
-  // ready one before all others. kNotFound, with the names there are. The device may be not
-  // ready; the caller decides how long it waits for that.
+  // The device a client gets: the named one (by id, UUID, or the beginning of a UUID that only one
+  // has), else the one with the fewest live sessions, a ready one before all others. kNotFound,
+  // with the names there are. The device may be not ready; the caller decides how long it waits
+  // for that.
   Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger);
 
   // Null for unknown ids.
@@ -69,9 +72,11 @@ class DeviceInventory {
   bool AllGone() const;
 
  private:
+  Result<DeviceEntry*> Named(std::string_view name);
+
   std::deque<DeviceEntry> entries_;
 };
 
 }  // namespace gpushared::server
 
-#endif  // GPUSHARED_SERVER_BROKER_DEVICE_INVENTORY_H_
+#endif  // GPUSHARED_SERVER_BROKER_DEVICE_TABLE_H_

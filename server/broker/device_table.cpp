@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/device_table.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "server/config_values.h"
+
+namespace gpushared::server {
+
+std::string_view StateName(DeviceEntry::State state) {
+  switch (state) {
+    case DeviceEntry::State::kStarting:
+      return "starting";
+    case DeviceEntry::State::kReady:
+      return "ready";
+    case DeviceEntry::State::kRestarting:
+      return "restarting";
+    case DeviceEntry::State::kGone:
+      return "gone";
+  }
+  return "unknown";
+}
+
+DeviceTable::DeviceTable(boost::asio::io_context& context,
+                         const std::vector<device::SelectedDevice>& devices) {
+  for (const device::SelectedDevice& device : devices) entries_.emplace_back(context, device);
+}
+
+Result<DeviceEntry*> DeviceTable::Named(std::string_view name) {
+  if (DeviceEntry* entry = Find(name); entry != nullptr) return entry;
+  const bool is_uuid = name.size() > 4 && (name.starts_with("GPU-") || name.starts_with("MIG-"));
+  std::vector<DeviceEntry*> begin_so;
+  for (DeviceEntry& entry : entries_) {
+    if (is_uuid && entry.selected.uuid == name) return &entry;
+    if (is_uuid && entry.selected.uuid.starts_with(name)) begin_so.push_back(&entry);
+  }
+  if (begin_so.size() == 1) return begin_so[0];
+  std::string ids;
+  for (const DeviceEntry& entry : entries_) ids += (ids.empty() ? "" : ", ") + entry.id;
+  return Status(StatusCode::kNotFound,
+                "device refused: asked for '" + Escaped(name) + "'" +
+                    (begin_so.empty() ? "" : ", with which several UUIDs begin") +
+                    ", this server has " + ids);
+}
+
+Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLedger& ledger) {
+  if (!name.empty()) return Named(name);
+  const auto rank = [&](const DeviceEntry& entry) {
+    return std::tuple(!entry.TakesClients(), ledger.On(entry.id).size());
+  };
+  return &*std::min_element(
+      entries_.begin(), entries_.end(),
+      [&](const DeviceEntry& a, const DeviceEntry& b) { return rank(a) < rank(b); });
+}
+
+DeviceEntry* DeviceTable::Find(std::string_view id) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const DeviceEntry& entry) { return entry.id == id; });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+bool DeviceTable::AllGone() const {
+  return std::all_of(entries_.begin(), entries_.end(), [](const DeviceEntry& entry) {
+    return entry.state == DeviceEntry::State::kGone;
+  });
+}
+
+}  // namespace gpushared::server
