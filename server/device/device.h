@@ -58,7 +58,12 @@ struct DeviceInfo {
   std::array<std::uint32_t, 3> block_max = {1024, 1024, 64};
   std::array<std::uint32_t, 3> grid_max = {0x7fffffff, 65535, 65535};
   std::uint32_t shared_bytes_per_block_max = 48 * 1024;
-  Preemption preemption = Preemption::kBetweenCommands;
+  Preemption preemption = Preemption::kBetweenCommands;       // Of launches.
+  Preemption copy_preemption = Preemption::kBetweenCommands;  // Of copies and fills.
+  bool can_kill = false;  // RequestKill ends a kernel that runs.
+  // No kernel can read, write or end what is another client's. Where this is false, all
+  // clients have to trust each other.
+  bool isolates_clients = false;
   // Whether a waiting worker or client may spin: false where the cores that would
   // spin are the cores that execute.
   bool spinning_pays = false;
@@ -90,10 +95,11 @@ class Space {
   // Grows or shrinks the mapped part [base, base + mapped_bytes), rounded up to the
   // mapping step (2 MiB); returns the new size in bytes. Fails with kOutOfMemory,
   // changing nothing, when quota or device memory does not suffice. Shrinking
-  // requires that no submitted work touches the part given back.
+  // requires that no submitted work touches the part given back; it may give back less
+  // than was asked (at most 1/16 of what stays is kept too many).
   virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
-  // Loads PTX text or a fatbin. The bytes are hostile until parsed and are not
-  // referenced after return. kInvalidArgument with line and column when they do
+  // Loads PTX text or a fatbin, where the device can also machine code. The bytes are hostile until
+  // parsed and are not referenced after return. kInvalidArgument with line and column when they do
   // not parse; kernels that this device cannot run load, and say so in KernelInfo.
   virtual Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) = 0;
 };
@@ -159,6 +165,26 @@ struct Completion {
   bool stopped = false;             // True when RequestStop ended it before its last unit.
   DeviceClock::time_point started;  // First unit of this submission began.
   DeviceClock::time_point ended;
+  // False when the two times are a share of what several works took together.
+  bool times_are_exact = true;
+};
+
+// What a device says once when its context has died: nothing will ever run on it again.
+struct DeviceLoss {
+  struct Suspect {
+    WorkId id = 0;
+    std::string what;  // "kernel 'scale'"
+  };
+  Status why;  // kDeviceLost, with the call and the code that told us.
+  // What was running, or may have been: the only one, if it is one, did it.
+  std::vector<Suspect> suspects;
+};
+
+// Keeps host memory ready for direct copies. Destroyed before that memory goes, when no
+// work uses it; may be slow; any thread but the device thread.
+class PinnedMemory {
+ public:
+  virtual ~PinnedMemory() = default;
 };
 
 // One device and its context.
@@ -192,8 +218,24 @@ class Device {
 
   // Moves finished work into `out`, oldest first; returns how many. After a call
   // that returned less than out.size(), the next completion calls the wake
-  // function handed to the device's constructor, from any thread.
+  // function handed to the device's constructor, from any thread; except those that
+  // must_be_polled() announces.
   virtual std::size_t TakeCompletions(std::span<Completion> out) = 0;
+
+  // True while there is work on the device whose end nobody tells this process of: it is
+  // found by TakeCompletions alone, which is then called again and again.
+  virtual bool must_be_polled() const { return false; }
+
+  // Set from the moment at which the context is dead. All work then completes with
+  // kDeviceLost; the process that has the device is of no further use.
+  virtual const DeviceLoss* loss() const { return nullptr; }
+
+  // Prepares host memory that copies will use. Copies of other host memory work, too, but
+  // may be slower. Null where there is nothing to prepare. May be slow; any thread but the
+  // device thread.
+  virtual Result<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> /*memory*/) {
+    return std::unique_ptr<PinnedMemory>();
+  }
 };
 
 // Called by a device, from any thread, when completions wait to be taken. Must not

@@ -78,6 +78,9 @@ class FakeDeviceImplementation : public FakeDevice {
     info_.memory_bytes = options_.memory_bytes;
     info_.multiprocessors = options_.multiprocessors;
     info_.preemption = options_.preemption;
+    info_.copy_preemption = options_.preemption;
+    info_.can_kill = true;
+    info_.isolates_clients = true;
     if (options_.clock == FakeDeviceOptions::Clock::kVirtual) {
       thread_ = std::thread([this] { FollowEvents(); });
     }

@@ -100,6 +100,9 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.threads_per_block_max = 512;
   info_.shared_bytes_per_block_max = 32 * 1024;
   info_.preemption = options_.preemption;
+  info_.copy_preemption = options_.preemption;
+  info_.can_kill = true;
+  info_.isolates_clients = true;
   info_.spinning_pays = options_.spinning_pays;
 }
 

@@ -15,16 +15,6 @@
 namespace gpushared::device {
 namespace {
 
-std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
-  return (bytes + step - 1) / step * step;
-}
-
-// Rounded down, so that what is called free is never more than there is.
-std::string Mebibytes(std::uint64_t bytes) {
-  if (bytes < (std::uint64_t{1} << 20)) return std::to_string(bytes / 1024) + " KiB";
-  return std::to_string(bytes >> 20) + " MiB";
-}
-
 void* Pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
@@ -43,23 +33,6 @@ Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
 }
 
 }  // namespace
-
-bool MemoryBudget::TryTake(std::uint64_t bytes) {
-  std::uint64_t used = used_bytes_.load(std::memory_order_relaxed);
-  do {
-    if (bytes > total_bytes_ - used) return false;
-  } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  return true;
-}
-
-void MemoryBudget::Return(std::uint64_t bytes) {
-  const std::uint64_t before = used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  Check(before >= bytes, "memory is returned once");
-}
-
-std::uint64_t MemoryBudget::free_bytes() const {
-  return total_bytes_ - used_bytes_.load(std::memory_order_relaxed);
-}
 
 Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
                                                             std::shared_ptr<MemoryBudget> budget) {
@@ -90,40 +63,16 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
 
 AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                            std::shared_ptr<MemoryBudget> budget)
-    : base_(base), bytes_(bytes), quota_bytes_(quota_bytes), budget_(std::move(budget)) {}
+    : base_(base), bytes_(bytes), account_(quota_bytes, std::move(budget)) {}
 
-AddressRange::~AddressRange() {
-  munmap(Pointer(base_), bytes_);
-  budget_->Return(used_bytes_);
-}
-
-Status AddressRange::Take(std::uint64_t bytes, const char* purpose) {
-  if (bytes > quota_bytes_ - used_bytes_) {
-    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
-                                          " asked, " + Mebibytes(quota_bytes_ - used_bytes_) +
-                                          " of the quota of " + Mebibytes(quota_bytes_) +
-                                          " are free"};
-  }
-  if (!budget_->TryTake(bytes)) {
-    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
-                                          " asked, " + Mebibytes(budget_->free_bytes()) +
-                                          " of the device's " + Mebibytes(budget_->total_bytes()) +
-                                          " are free"};
-  }
-  used_bytes_ += bytes;
-  return {};
-}
-
-void AddressRange::Return(std::uint64_t bytes) {
-  used_bytes_ -= bytes;
-  budget_->Return(bytes);
-}
+AddressRange::~AddressRange() { munmap(Pointer(base_), bytes_); }
 
 Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   const std::lock_guard lock(mutex_);
-  if (mapped_bytes > quota_bytes_) {
+  if (mapped_bytes > account_.quota_bytes()) {
     return Status(StatusCode::kOutOfMemory, "mapping refused: " + Mebibytes(mapped_bytes) +
-                                                " asked, the quota is " + Mebibytes(quota_bytes_));
+                                                " asked, the quota is " +
+                                                Mebibytes(account_.quota_bytes()));
   }
   const std::uint64_t before = this->mapped_bytes();
   const std::uint64_t after = RoundUp(mapped_bytes, kMapStepBytes);
@@ -131,10 +80,10 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
     // First the bound, then the pages: no new work may begin on what goes back.
     mapped_bytes_.store(after, std::memory_order_release);
     DropPages(base_ + after, before - after);
-    Return(before - after);
+    account_.Return(before - after);
     return after;
   }
-  if (Status taken = Take(after - before, "mapping"); !taken.ok()) return taken;
+  if (Status taken = account_.Take(after - before, "mapping"); !taken.ok()) return taken;
   // Work that broke the promise to leave a returned part alone may have written to it.
   if (before < accessible_bytes_) {
     DropPages(base_ + before, std::min(after, accessible_bytes_) - before);
@@ -142,7 +91,7 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   if (after > accessible_bytes_) {
     if (Status made = MakeAccessible(base_ + accessible_bytes_, after - accessible_bytes_);
         !made.ok()) {
-      Return(after - before);
+      account_.Return(after - before);
       return made;
     }
     accessible_bytes_ = after;
@@ -168,9 +117,9 @@ Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes) {
                                                 "may take " +
                                                 Mebibytes(kModuleAreaBytes) + " together");
   }
-  if (Status taken = Take(rounded, "module"); !taken.ok()) return taken;
+  if (Status taken = account_.Take(rounded, "module"); !taken.ok()) return taken;
   if (Status made = MakeAccessible(address, rounded); !made.ok()) {
-    Return(rounded);
+    account_.Return(rounded);
     return made;
   }
   DropPages(address, rounded);
@@ -183,13 +132,7 @@ void AddressRange::ReturnModuleBlock(const Block& block) {
   const std::lock_guard lock(mutex_);
   Check(module_blocks_.erase(block.address) == 1, "a module block is returned once");
   DropPages(block.address, block.bytes);
-  Return(block.bytes);
-}
-
-bool AddressRange::IsMapped(std::uint64_t address, std::uint64_t bytes) const {
-  const std::uint64_t mapped = mapped_bytes();
-  const std::uint64_t offset = address - base_;  // Wraps below base_, and is then too large.
-  return offset <= mapped && bytes <= mapped - offset;
+  account_.Return(block.bytes);
 }
 
 }  // namespace gpushared::device

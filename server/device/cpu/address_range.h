@@ -11,30 +11,13 @@
 
 #include "gpushared/result.h"
 
+#include "server/device/memory_budget.h"
+#include "server/device/work_checks.h"
+
 namespace gpushared::device {
-
-// The bytes that all clients of one device may use together. Thread-safe.
-class MemoryBudget {
- public:
-  explicit MemoryBudget(std::uint64_t total_bytes) : total_bytes_(total_bytes) {}
-  MemoryBudget(const MemoryBudget&) = delete;
-  MemoryBudget& operator=(const MemoryBudget&) = delete;
-
-  bool TryTake(std::uint64_t bytes);
-  void Return(std::uint64_t bytes);
-  std::uint64_t total_bytes() const { return total_bytes_; }
-  std::uint64_t free_bytes() const;
-
- private:
-  const std::uint64_t total_bytes_;
-  // Relaxed everywhere: the count orders nothing but itself.
-  std::atomic<std::uint64_t> used_bytes_{0};
-};
 
 // Module variables are placed and counted in pages.
 inline constexpr std::uint64_t kPageBytes = 4096;
-inline constexpr std::uint64_t kMapStepBytes = std::uint64_t{2} << 20;
-inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
 // Top part of every range, for the variables of the client's modules. They lie inside
 // the range, so one mask fences them together with the client's own memory, and
 // outside the mapped part, so that an allocation never meets them.
@@ -78,24 +61,24 @@ class AddressRange {
   void ReturnModuleBlock(const Block& block);
 
   // Whether [address, address + bytes) is part of the client's own mapped memory.
-  bool IsMapped(std::uint64_t address, std::uint64_t bytes) const;
+  bool IsMapped(std::uint64_t address, std::uint64_t bytes) const {
+    return mapped().Contains(address, bytes);
+  }
+  MappedRange mapped() const {
+    return {.base = base_, .range_bytes = bytes_, .mapped_bytes = mapped_bytes()};
+  }
 
  private:
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                std::shared_ptr<MemoryBudget> budget);
-  // Counts `bytes` against quota and budget. Needs mutex_.
-  Status Take(std::uint64_t bytes, const char* purpose);
-  void Return(std::uint64_t bytes);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
-  const std::uint64_t quota_bytes_;
-  const std::shared_ptr<MemoryBudget> budget_;
   // Stored with release once the memory is accessible; read by executor threads.
   std::atomic<std::uint64_t> mapped_bytes_{0};
 
   std::mutex mutex_;
-  std::uint64_t used_bytes_ = 0;                          // Protected by mutex_.
+  MemoryAccount account_;                                 // Protected by mutex_.
   std::uint64_t accessible_bytes_ = 0;                    // From base_; protected by mutex_.
   std::map<std::uint64_t, std::uint64_t> module_blocks_;  // Address -> bytes; mutex_.
 };

@@ -6,20 +6,11 @@
 
 #include <cstdint>
 
-#include "gpushared/status.h"
-
-#include "server/device/cpu/address_range.h"
 #include "server/device/device.h"
 
 namespace gpushared::device {
 
-// kInvalidArgument when the work would touch anything but mapped memory of `range`, or
-// breaks a rule of its fields. The caller of a device has checked the same; this is
-// what keeps its mistake from becoming another tenant's damage.
-Status CheckCopy(const CopyWork& work, const AddressRange& range);
-Status CheckFill(const FillWork& work, const AddressRange& range);
-
-// Run one unit of checked work.
+// Run one unit of work that CheckCopy or CheckFill has let through.
 void RunCopyUnit(const CopyWork& work, std::uint64_t unit);
 void RunFillUnit(const FillWork& work, std::uint64_t unit);
 

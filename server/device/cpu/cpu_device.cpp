@@ -21,6 +21,7 @@
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/work_queue.h"
+#include "server/device/work_checks.h"
 
 namespace gpushared::device {
 namespace {
@@ -58,58 +59,11 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.threads_per_block_max = executor::kThreadsPerBlockMax;
   info.shared_bytes_per_block_max = executor::kSharedBytesMax;
   info.preemption = Preemption::kWithinCommand;
+  info.copy_preemption = Preemption::kWithinCommand;
+  info.can_kill = true;
+  info.isolates_clients = true;
   info.spinning_pays = false;
   return info;
-}
-
-Status Refused(const KernelInfo& kernel, const std::string& why) {
-  return {StatusCode::kInvalidArgument, "launch refused: kernel '" + kernel.name + "' " + why};
-}
-
-// The caller has checked the same; a mistake of its must not reach the executor.
-Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
-  if (work.module == nullptr || work.kernel >= work.module->kernels().size()) {
-    return {StatusCode::kInvalidArgument,
-            "launch refused: the module has no kernel number " + std::to_string(work.kernel)};
-  }
-  const KernelInfo& kernel = work.module->kernels()[work.kernel];
-  if (!kernel.unsupported.empty()) {
-    return {StatusCode::kUnsupported,
-            "launch refused: kernel '" + kernel.name + "' needs " + kernel.unsupported};
-  }
-  const std::uint64_t threads = work.block.Count();
-  // Bounds each extent first: the product of three large ones could wrap.
-  const bool block_fits = work.block.x <= device.block_max[0] &&
-                          work.block.y <= device.block_max[1] &&
-                          work.block.z <= device.block_max[2];
-  const std::uint32_t threads_max =
-      kernel.threads_per_block_max == 0
-          ? device.threads_per_block_max
-          : std::min(kernel.threads_per_block_max, device.threads_per_block_max);
-  if (!block_fits || threads == 0 || threads > threads_max) {
-    return Refused(kernel, "asks for blocks of " + std::to_string(work.block.x) + "x" +
-                               std::to_string(work.block.y) + "x" + std::to_string(work.block.z) +
-                               " threads, 1 to " + std::to_string(threads_max) + " are allowed");
-  }
-  if (work.grid.x > device.grid_max[0] || work.grid.y > device.grid_max[1] ||
-      work.grid.z > device.grid_max[2] || work.grid.Count() == 0) {
-    return Refused(kernel, "asks for a grid of " + std::to_string(work.grid.x) + "x" +
-                               std::to_string(work.grid.y) + "x" + std::to_string(work.grid.z) +
-                               " blocks, which this device does not allow");
-  }
-  const std::uint64_t shared =
-      std::uint64_t{kernel.static_shared_bytes} + work.dynamic_shared_bytes;
-  if (shared > device.shared_bytes_per_block_max) {
-    return Refused(kernel, "asks for " + std::to_string(shared) +
-                               " bytes of shared memory per block, " +
-                               std::to_string(device.shared_bytes_per_block_max) + " are allowed");
-  }
-  if (work.parameters.size() != kernel.parameter_bytes) {
-    return Refused(kernel, "takes " + std::to_string(kernel.parameter_bytes) +
-                               " bytes of parameters, got " +
-                               std::to_string(work.parameters.size()));
-  }
-  return {};
 }
 
 class CpuDevice : public Device {
@@ -205,12 +159,12 @@ void CpuDevice::Submit(const LaunchWork& work) {
 
 void CpuDevice::Submit(const CopyWork& work) {
   SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                CheckCopy(work, static_cast<const CpuSpace*>(work.space)->range()));
+                CheckCopy(work, static_cast<const CpuSpace*>(work.space)->range().mapped()));
 }
 
 void CpuDevice::Submit(const FillWork& work) {
   SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                CheckFill(work, static_cast<const CpuSpace*>(work.space)->range()));
+                CheckFill(work, static_cast<const CpuSpace*>(work.space)->range().mapped()));
 }
 
 void CpuDevice::Execute(std::uint32_t multiprocessor) {

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cuda/channel.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "gpushared/check.h"
+
+#include "server/device/cuda/cuda_module.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+// A batch this long is marked although the caller has not looked yet.
+constexpr std::size_t kBatchPartsMax = 64;
+// Groups of one copy that are with the driver: while one ends and is noticed, the next runs.
+constexpr std::uint32_t kGroupsAhead = 2;
+
+}  // namespace
+
+Channel::~Channel() {
+  CudaContext& context = environment_.context;
+  if (context.is_dead() || !context.Bind().ok()) return;
+  (void)context.Call(context.driver().StreamDestroy, stream_);
+}
+
+void Channel::Add(std::unique_ptr<Item> item) {
+  items_.push_back(std::move(item));
+  Issue();
+}
+
+// ---- to the driver
+
+void Channel::Issue() {
+  while (closed_ < items_.size()) {
+    Item& item = *items_[closed_];
+    if (!item.is_closed && !IssueNext(item)) return;
+    if (item.is_closed) ++closed_;
+  }
+}
+
+bool Channel::IssueNext(Item& item) {
+  if (item.issued == item.units) {
+    item.is_closed = true;
+    return true;
+  }
+  if (parts_.size() >= environment_.limits.parts_max) return false;
+  if (!item.is_launch()) return IssueGroup(item);
+  if (!OpenBatch()) return false;
+  Status status = IssueLaunch(environment_.context, std::get<LaunchWork>(item.work), stream_);
+  item.is_closed = true;
+  if (!status.ok()) {
+    Fail(item, std::move(status));
+    return true;
+  }
+  item.issued = item.units;
+  AddPart({.item = &item, .group = {.end_unit = item.units}, .detour = {}});
+  return true;
+}
+
+bool Channel::NeedsDetour(const Item& item) const {
+  const auto* copy = std::get_if<CopyWork>(&item.work);
+  if (copy == nullptr || copy->direction == CopyWork::Direction::kDeviceToDevice) return false;
+  const std::uint64_t pitch = copy->direction == CopyWork::Direction::kHostToDevice
+                                  ? copy->source_pitch_bytes
+                                  : copy->destination_pitch_bytes;
+  return !environment_.pinned.Covers(copy->host, (copy->height - 1) * pitch + copy->width_bytes);
+}
+
+std::uint64_t Channel::GroupBytesMax(const Item& item, bool has_detour) const {
+  if (has_detour) return BounceBuffers::kBytes;
+  if (item.header().priority >= kHighestPriority) return std::numeric_limits<std::uint64_t>::max();
+  const auto* copy = std::get_if<CopyWork>(&item.work);
+  const bool is_inside = copy == nullptr || copy->direction == CopyWork::Direction::kDeviceToDevice;
+  return is_inside ? environment_.limits.device_group_bytes : environment_.limits.host_group_bytes;
+}
+
+bool Channel::IssueGroup(Item& item) {
+  const bool has_detour = NeedsDetour(item);
+  const bool is_whole = !has_detour && item.header().priority >= kHighestPriority;
+  if (!is_whole && item.parts_running >= kGroupsAhead) return false;
+  Part part{.item = &item, .group = {}, .detour = {}};
+  if (has_detour && (part.detour.buffer = environment_.bounces.Take()) == nullptr) return false;
+  if (!OpenBatch()) return false;
+  const std::uint64_t bytes_max = GroupBytesMax(item, has_detour);
+  Status status;
+  if (const auto* copy = std::get_if<CopyWork>(&item.work)) {
+    part.group = GroupAt(item.issued, copy->width_bytes, copy->height, bytes_max);
+    if (has_detour && copy->direction == CopyWork::Direction::kHostToDevice) {
+      FillDetour(*copy, part.group, part.detour);
+    }
+    status = IssueCopy(environment_.context, *copy, part.group, part.detour, stream_);
+  } else {
+    const auto& fill = std::get<FillWork>(item.work);
+    part.group = GroupAt(item.issued, fill.width_bytes, fill.height, bytes_max);
+    status = IssueFill(environment_.context, fill, part.group, stream_);
+  }
+  if (!status.ok()) {
+    // Some rows of it may be under way: they are waited for like any others, and count for nothing.
+    Fail(item, std::move(status));
+    part.group = {.end_unit = item.issued};
+  }
+  item.issued = part.group.end_unit;
+  if (item.issued == item.units) item.is_closed = true;
+  AddPart(part);
+  // Each group's end is what the next one waits for.
+  if (!is_whole) CloseBatch();
+  return true;
+}
+
+void Channel::Fail(Item& item, Status why) {
+  item.is_closed = true;
+  item.status = std::move(why);
+}
+
+bool Channel::OpenBatch() {
+  if (open_parts_ > 0) return true;
+  Status status = environment_.marks.Open(number_, stream_, batches_.empty());
+  if (status.ok()) return true;
+  // Without marks nobody would know when anything ends.
+  environment_.context.GiveUp(status);
+  return false;
+}
+
+void Channel::AddPart(const Part& part) {
+  ++part.item->parts_running;
+  parts_.push_back(part);
+  if (++open_parts_ >= kBatchPartsMax) CloseBatch();
+}
+
+void Channel::CloseBatch() {
+  if (open_parts_ == 0) return;
+  batches_.push_back(std::exchange(open_parts_, 0));
+  Status status = environment_.marks.Close(number_, stream_);
+  if (!status.ok()) environment_.context.GiveUp(status);
+}
+
+// ---- back from the driver
+
+void Channel::Advance(std::vector<std::unique_ptr<Item>>& finished) {
+  while (!batches_.empty()) {
+    Result<std::optional<BatchTimes>> ended = environment_.marks.Poll(number_, stream_);
+    if (!ended.ok()) {
+      environment_.context.GiveUp(ended.status());
+      break;
+    }
+    if (!ended->has_value()) break;
+    FinishBatch(**ended);
+  }
+  if (!environment_.context.is_dead()) Issue();
+  while (!items_.empty() && items_.front()->has_ended()) {
+    finished.push_back(std::move(items_.front()));
+    items_.pop_front();
+    --closed_;
+  }
+}
+
+void Channel::FinishBatch(const BatchTimes& times) {
+  const std::size_t count = batches_.front();
+  batches_.pop_front();
+  // Nobody saw where one part ended and the next began: each gets an equal share.
+  const auto length = times.ended - times.started;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto share = static_cast<std::int64_t>(i);
+    const auto parts = static_cast<std::int64_t>(count);
+    BatchTimes own = {.started = times.started + length * share / parts,
+                      .ended = times.started + length * (share + 1) / parts};
+    if (count > 1) parts_.front().item->times_are_exact = false;
+    FinishPart(parts_.front(), own);
+    parts_.pop_front();
+  }
+}
+
+void Channel::FinishPart(const Part& part, const BatchTimes& times) {
+  Item& item = *part.item;
+  --item.parts_running;
+  item.done = part.group.end_unit;
+  if (!std::exchange(item.has_started, true)) item.started = times.started;
+  item.ended = times.ended;
+  if (part.detour.buffer == nullptr) return;
+  const auto& copy = std::get<CopyWork>(item.work);
+  if (copy.direction == CopyWork::Direction::kDeviceToHost) {
+    EmptyDetour(copy, part.group, part.detour);
+  }
+  environment_.bounces.Return(part.detour.buffer);
+}
+
+// ---- ends of other kinds
+
+bool Channel::Stop(WorkId id, bool is_kill) {
+  const auto found =
+      std::ranges::find_if(items_, [id](const auto& item) { return item->header().id == id; });
+  if (found == items_.end()) return false;
+  Item& item = **found;
+  if (item.is_closed) return true;
+  item.is_closed = true;
+  item.is_stopped = !is_kill;
+  if (is_kill) item.status = Status(StatusCode::kCancelled, "ended before it was complete");
+  return true;
+}
+
+void Channel::AppendSuspects(std::vector<DeviceLoss::Suspect>& suspects) const {
+  for (const Part& part : parts_) {
+    const auto* launch = std::get_if<LaunchWork>(&part.item->work);
+    if (launch == nullptr) continue;
+    suspects.push_back({.id = launch->id,
+                        .what = "kernel '" + launch->module->kernels()[launch->kernel].name + "'"});
+  }
+}
+
+void Channel::Abandon(std::vector<std::unique_ptr<Item>>& finished) {
+  for (const Part& part : parts_) {
+    if (part.detour.buffer != nullptr) environment_.bounces.Return(part.detour.buffer);
+  }
+  parts_.clear();
+  batches_.clear();
+  open_parts_ = 0;
+  closed_ = 0;
+  for (std::unique_ptr<Item>& item : items_) finished.push_back(std::move(item));
+  items_.clear();
+}
+
+}  // namespace gpushared::device::cuda

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// One stream of the driver, and the work on its way through it.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CHANNEL_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CHANNEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "gpushared/status.h"
+
+#include "server/device/cuda/completion_marks.h"
+#include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/host_memory.h"
+#include "server/device/cuda/issue.h"
+#include "server/device/device.h"
+
+namespace gpushared::device::cuda {
+
+// One work between Submit and its completion.
+struct Item {
+  std::variant<LaunchWork, CopyWork, FillWork> work;
+  std::uint64_t units = 0;
+  std::uint64_t issued = 0;         // Units handed to the driver, counted from unit 0.
+  std::uint64_t done = 0;           // Units that have run.
+  std::uint32_t parts_running = 0;  // Handed to the driver and not known to have ended.
+  bool is_closed = false;           // No further unit will be issued.
+  bool is_stopped = false;
+  bool has_started = false;
+  bool times_are_exact = true;
+  Status status;
+  DeviceClock::time_point started;
+  DeviceClock::time_point ended;
+
+  const WorkHeader& header() const {
+    return std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
+  }
+  bool is_launch() const { return std::holds_alternative<LaunchWork>(work); }
+  bool has_ended() const { return is_closed && parts_running == 0; }
+};
+
+struct ChannelLimits {
+  // What may be with the driver at one time; far below what makes its calls wait.
+  std::size_t parts_max = 512;
+  // Work in the highest class goes to the driver whole. Other copies go in groups, the next when
+  // the one before the last has ended: this is what a stop still has to wait for, twice.
+  std::uint64_t host_group_bytes = std::uint64_t{2} << 20;     // 40 µs over PCIe 5.
+  std::uint64_t device_group_bytes = std::uint64_t{64} << 20;  // 30 µs on HBM3.
+};
+
+inline constexpr std::uint8_t kHighestPriority = 2;
+
+// What the channels of a device share.
+struct ChannelEnvironment {
+  CudaContext& context;
+  CompletionMarks& marks;
+  BounceBuffers& bounces;
+  const PinnedRegions& pinned;
+  ChannelLimits limits;
+};
+
+// A FIFO: work starts and ends in the order in which it was added. Some of it is with the driver,
+// in batches with one mark each; the rest waits here, because too much of it is there already or
+// because it is a copy that goes in groups.
+//
+// Confined to the device thread; the context is current on it.
+class Channel {
+ public:
+  // `number` names it to the marks. Takes the stream.
+  Channel(const ChannelEnvironment& environment, std::size_t number, Stream stream)
+      : environment_(environment), number_(number), stream_(stream) {}
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel();
+
+  void Add(std::unique_ptr<Item> item);
+  // Ends the batch that is open, so that its end can be seen.
+  void CloseBatch();
+  // Takes note of batches that have ended, issues what may follow, and appends what is finished.
+  void Advance(std::vector<std::unique_ptr<Item>>& finished);
+  // Ends the work before its next unit that the driver does not have; false if it is not here.
+  bool Stop(WorkId id, bool is_kill);
+
+  bool empty() const { return items_.empty(); }
+
+  // Of a dead context: the kernels that the driver had and that may have run, and all that is here,
+  // which is given up.
+  void AppendSuspects(std::vector<DeviceLoss::Suspect>& suspects) const;
+  void Abandon(std::vector<std::unique_ptr<Item>>& finished);
+
+ private:
+  // A launch, or a group of a copy or fill, that the driver has.
+  struct Part {
+    Item* item = nullptr;
+    Group group;
+    Detour detour;
+  };
+
+  void Issue();
+  // False when it has to wait.
+  bool IssueNext(Item& item);
+  bool IssueGroup(Item& item);
+  bool NeedsDetour(const Item& item) const;
+  std::uint64_t GroupBytesMax(const Item& item, bool has_detour) const;
+  bool OpenBatch();
+  void AddPart(const Part& part);
+  void Fail(Item& item, Status why);
+  void FinishBatch(const BatchTimes& times);
+  void FinishPart(const Part& part, const BatchTimes& times);
+
+  const ChannelEnvironment& environment_;
+  const std::size_t number_;
+  const Stream stream_;
+  std::deque<std::unique_ptr<Item>> items_;  // As added; the front ends first.
+  std::size_t closed_ = 0;                   // How many at the front have is_closed set.
+  std::deque<Part> parts_;                   // With the driver, as issued.
+  std::deque<std::size_t> batches_;          // Parts of each closed batch, oldest first.
+  std::size_t open_parts_ = 0;               // Of the batch that is open.
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CHANNEL_H_

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the end of work on a GPU becomes known, and when it was.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_COMPLETION_MARKS_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_COMPLETION_MARKS_H_
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "server/device/cuda/cuda_context.h"
+#include "server/device/device.h"
+
+namespace gpushared::device::cuda {
+
+enum class CompletionKind : std::uint8_t { kEvents, kWrites };
+
+// When a batch of work ran. Never empty, never in the future, and no batch of a stream begins
+// before the one ahead of it has ended.
+struct BatchTimes {
+  DeviceClock::time_point started;
+  DeviceClock::time_point ended;
+};
+
+// Marks on streams: one behind each batch of work, found by polling. A stream is named by its
+// number, from 0. An error is one that leaves nobody to tell when the work ends.
+//
+// Confined to the device thread; the context is current on it.
+class CompletionMarks {
+ public:
+  virtual ~CompletionMarks() = default;
+  // Before the first work of a batch. `is_idle`: nothing is left on the stream, so the time of
+  // its beginning is not the end of the batch ahead.
+  virtual Status Open(std::size_t number, Stream stream, bool is_idle) = 0;
+  // Behind the last work of the batch.
+  virtual Status Close(std::size_t number, Stream stream) = 0;
+  // The oldest closed batch of the stream, when it has ended; each once.
+  virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
+
+  // kEvents: an event behind each batch, one ahead where the stream was idle. Device time, exact
+  // to 1 µs, placed on the host's clock to about 10 µs.
+  // kWrites: the stream writes a number to host memory. Cheaper to look at, but the times are the
+  // host's: submission, and when it looked.
+  static Result<std::unique_ptr<CompletionMarks>> Create(CompletionKind kind,
+                                                         std::shared_ptr<CudaContext> context,
+                                                         std::size_t streams);
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_COMPLETION_MARKS_H_

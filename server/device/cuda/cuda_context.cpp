@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cuda/cuda_context.h"
+
+#include <utility>
+
+namespace gpushared::device::cuda {
+namespace {
+
+// The thread that waits for the GPU (a helper, at zeroing) sleeps; the one that polls never waits.
+// Local memory keeps the largest size that a kernel ever needed: changing it stops the whole GPU.
+constexpr unsigned kContextFlags = kContextBlockingSync | kContextKeepLocalMemory;
+
+}  // namespace
+
+Result<std::shared_ptr<CudaContext>> CudaContext::Open(std::shared_ptr<const Driver> driver,
+                                                       int ordinal, WakeFunction died) {
+  std::shared_ptr<CudaContext> context(new CudaContext(std::move(driver), std::move(died)));
+  if (Status status = context->Retain(ordinal); !status.ok()) return status;
+  return context;
+}
+
+Status CudaContext::Retain(int ordinal) {
+  int count = 0;
+  Status status = Try("counting GPUs", driver_->DeviceGetCount, &count);
+  if (!status.ok()) return status;
+  if (ordinal < 0 || ordinal >= count) {
+    return {StatusCode::kNotFound, "there is no GPU " + std::to_string(ordinal) +
+                                       ", this process sees " + std::to_string(count)};
+  }
+  status = Try("finding the GPU", driver_->DeviceGet, &number_, ordinal);
+  if (!status.ok()) return status;
+  const Code flags = Call(driver_->DevicePrimaryCtxSetFlags, number_, kContextFlags);
+  // Somebody in this process was here before us; the flags are a preference.
+  if (flags != Code::kSuccess && flags != Code::kPrimaryContextActive) {
+    return Explain("preparing the context", driver_->DevicePrimaryCtxSetFlags.name(), flags);
+  }
+  Context context = nullptr;
+  status = Try("making the context", driver_->DevicePrimaryCtxRetain, &context, number_);
+  if (!status.ok()) return status;
+  context_ = context;
+  return Bind();
+}
+
+CudaContext::~CudaContext() {
+  if (context_ == nullptr || is_dead()) return;
+  // Nobody is left to tell of a failure, and the process that had the GPU is about to end.
+  (void)Call(driver_->CtxSetCurrent, nullptr);
+  (void)Call(driver_->DevicePrimaryCtxRelease, number_);
+}
+
+Status CudaContext::Bind() const {
+  // Does not touch the GPU, so it cannot meet the codes that Call looks for.
+  const Code code = driver_->CtxSetCurrent(context_);
+  if (code == Code::kSuccess) [[likely]]
+    return {};
+  return Explain("using the context", driver_->CtxSetCurrent.name(), code);
+}
+
+Status CudaContext::Explain(const char* doing, std::string_view call, Code code) const {
+  return {StatusCodeOf(code), std::string(doing) + " failed: " + driver_->Explain(call, code)};
+}
+
+void CudaContext::NoteDeath(const char* call, Code code) {
+  GiveUp({StatusCode::kDeviceLost, driver_->Explain(call, code)});
+}
+
+void CudaContext::GiveUp(const Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!death_.ok()) return;
+    death_ = Status(StatusCode::kDeviceLost, why.message());
+  }
+  is_dead_.store(true, std::memory_order_release);
+  if (died_) died_();
+}
+
+Status CudaContext::death() const {
+  const std::lock_guard lock(mutex_);
+  return death_;
+}
+
+int CudaContext::Attribute(DeviceAttribute which, int otherwise) const {
+  int value = 0;
+  // Older drivers do not know the newer attributes.
+  const Code code = driver_->DeviceGetAttribute(&value, which, number_);
+  return code == Code::kSuccess ? value : otherwise;
+}
+
+}  // namespace gpushared::device::cuda

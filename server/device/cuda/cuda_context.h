@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The context that a worker has on its GPU, and the one place through which it is used.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_CONTEXT_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_CONTEXT_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "server/device/cuda/driver.h"
+#include "server/device/device.h"
+
+namespace gpushared::device::cuda {
+
+// The primary context of one GPU: green contexts share its memory and modules, and a second
+// context of this process would be time-sliced against it.
+//
+// Every call of the driver that needs the context is made through Call or Try: they see the codes
+// after which the context is dead, whichever thread meets them first. What is left of a dead
+// context is not given back (each attempt would fail, some would hang): it goes with the process.
+//
+// Thread-safe.
+class CudaContext {
+ public:
+  // `ordinal` counts what CUDA_VISIBLE_DEVICES leaves. `died` is called once, from any thread,
+  // when the context dies; it must not block. The context is current on the calling thread after.
+  static Result<std::shared_ptr<CudaContext>> Open(std::shared_ptr<const Driver> driver,
+                                                   int ordinal, WakeFunction died);
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+  ~CudaContext();
+
+  const Driver& driver() const { return *driver_; }
+  DeviceNumber number() const { return number_; }
+
+  // Makes it current on the calling thread, which it has to be for all of the below.
+  Status Bind() const;
+
+  template <typename... Parameters, typename... Arguments>
+  Code Call(const DriverCall<Code(Parameters...)>& call, Arguments... arguments) {
+    const Code code = call(arguments...);
+    if (code != Code::kSuccess && EndsContext(code)) [[unlikely]]
+      NoteDeath(call.name(), code);
+    return code;
+  }
+  // The status says what was being done ("zeroing 2 MiB"), by which call, and what came of it.
+  template <typename... Parameters, typename... Arguments>
+  Status Try(const char* doing, const DriverCall<Code(Parameters...)>& call,
+             Arguments... arguments) {
+    const Code code = Call(call, arguments...);
+    if (code == Code::kSuccess) [[likely]]
+      return {};
+    return Explain(doing, call.name(), code);
+  }
+  Status Explain(const char* doing, std::string_view call, Code code) const;
+
+  bool is_dead() const { return is_dead_.load(std::memory_order_acquire); }
+  // kDeviceLost with the first call that met it; ok while it lives.
+  Status death() const;
+  // Work can no longer be followed, although the driver did not say that the context is dead.
+  void GiveUp(const Status& why);
+
+  int Attribute(DeviceAttribute which, int otherwise) const;
+
+ private:
+  CudaContext(std::shared_ptr<const Driver> driver, WakeFunction died)
+      : driver_(std::move(driver)), died_(std::move(died)) {}
+  Status Retain(int ordinal);
+  void NoteDeath(const char* call, Code code);
+
+  const std::shared_ptr<const Driver> driver_;
+  const WakeFunction died_;
+  DeviceNumber number_ = 0;
+  Context context_ = nullptr;  // Null until retained.
+  std::atomic<bool> is_dead_{false};
+  mutable std::mutex mutex_;
+  Status death_;  // Protected by mutex_.
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CUDA_CONTEXT_H_

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/cuda_memory.h"
+#include "server/device/cuda/cuda_module.h"
+#include "server/device/cuda/host_memory.h"
+#include "server/device/cuda/stream_table.h"
+#include "server/device/work_checks.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(std::shared_ptr<CudaContext> context, CudaDeviceOptions options, WakeFunction wake)
+      : context_(std::move(context)), options_(std::move(options)), wake_(std::move(wake)) {}
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  ~CudaDevice() override = default;
+
+  // On the thread for which the context was opened.
+  Status Start();
+
+  const DeviceInfo& info() const override { return info_; }
+  Result<std::unique_ptr<Space>> CreateSpace(std::uint64_t quota_bytes) override;
+  Result<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) override {
+    return PinnedRegions::Pin(pinned_, memory);
+  }
+
+  void Submit(const LaunchWork& work) override {
+    SubmitChecked(work, work.grid.Count(), CheckLaunchHere(work));
+  }
+  void Submit(const CopyWork& work) override {
+    SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
+                  CheckCopy(work, static_cast<const CudaSpace*>(work.space)->mapped()));
+  }
+  void Submit(const FillWork& work) override {
+    SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
+                  CheckFill(work, static_cast<const CudaSpace*>(work.space)->mapped()));
+  }
+  void RequestStop(WorkId id) override { Stop(id, false); }
+  void RequestKill(WorkId id) override { Stop(id, true); }
+  std::size_t TakeCompletions(std::span<Completion> out) override;
+  bool must_be_polled() const override {
+    return in_channels_ > 0 || (context_->is_dead() && !loss_);
+  }
+  const DeviceLoss* loss() const override { return loss_ ? &*loss_ : nullptr; }
+
+ private:
+  Status ReadInfo();
+  Status MakeChannels();
+  Status CheckLaunchHere(const LaunchWork& work) const;
+  void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
+                     Status refused);
+  void Stop(WorkId id, bool is_kill);
+  // The context is current on the thread that submits and polls; false when it cannot be.
+  bool Bind();
+  void Poll();
+  void Lose();
+  void Complete(const Item& item);
+  std::unique_ptr<Item> NewItem();
+  void Recycle(std::unique_ptr<Item> item);
+
+  const std::shared_ptr<CudaContext> context_;
+  const CudaDeviceOptions options_;
+  const WakeFunction wake_;
+  DeviceInfo info_;
+  std::shared_ptr<CudaMemory> memory_;
+  std::shared_ptr<PinnedRegions> pinned_;
+  std::unique_ptr<BounceBuffers> bounces_;
+  std::unique_ptr<CompletionMarks> marks_;
+  std::optional<ChannelEnvironment> environment_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+  StreamTable streams_;
+
+  std::thread::id bound_;                        // On which the context is known to be current.
+  std::size_t in_channels_ = 0;                  // Works.
+  std::vector<std::unique_ptr<Item>> finished_;  // Empty between calls.
+  std::vector<std::unique_ptr<Item>> spare_;
+  std::deque<Completion> completions_;
+  bool wakes_ = false;  // The next completion calls the wake function.
+  std::optional<DeviceLoss> loss_;
+};
+
+// ---- start
+
+Status CudaDevice::Start() {
+  bound_ = std::this_thread::get_id();
+  if (Status status = ReadInfo(); !status.ok()) return status;
+  Result<std::shared_ptr<CudaMemory>> memory = CudaMemory::Create(context_, options_.memory_bytes);
+  if (!memory.ok()) return memory.status();
+  memory_ = *std::move(memory);
+  info_.memory_bytes = memory_->budget()->total_bytes();
+  pinned_ = std::make_shared<PinnedRegions>(context_);
+  Result<std::unique_ptr<BounceBuffers>> bounces = BounceBuffers::Create(context_);
+  if (!bounces.ok()) return bounces.status();
+  bounces_ = *std::move(bounces);
+  Result<std::unique_ptr<CompletionMarks>> marks =
+      CompletionMarks::Create(options_.completion, context_, StreamTable::kChannelsTotal);
+  if (!marks.ok()) return marks.status();
+  marks_ = *std::move(marks);
+  if (options_.warn) {
+    for (const MissingFeature& missing : context_->driver().missing_features()) {
+      options_.warn(options_.id + ": " + missing.why);
+    }
+  }
+  return MakeChannels();
+}
+
+Status CudaDevice::ReadInfo() {
+  std::array<char, 256> name{};
+  Status status = context_->Try("asking for the GPU's name", context_->driver().DeviceGetName,
+                                name.data(), static_cast<int>(name.size()) - 1, context_->number());
+  if (!status.ok()) return status;
+  const auto attribute = [this](DeviceAttribute which, std::uint32_t otherwise) {
+    const int value = context_->Attribute(which, static_cast<int>(otherwise));
+    return static_cast<std::uint32_t>(std::max(value, 0));
+  };
+  using enum DeviceAttribute;
+  info_.name = name.data();
+  info_.id = options_.id;
+  info_.kind = "cuda";
+  info_.multiprocessors = attribute(kMultiprocessors, 1);
+  info_.threads_per_block_max = attribute(kThreadsPerBlockMax, 1024);
+  info_.block_max = {attribute(kBlockXMax, 1024), attribute(kBlockYMax, 1024),
+                     attribute(kBlockZMax, 64)};
+  info_.grid_max = {attribute(kGridXMax, 0x7fffffff), attribute(kGridYMax, 65535),
+                    attribute(kGridZMax, 65535)};
+  const std::uint32_t shared = attribute(kSharedBytesPerBlockMax, 48 * 1024);
+  info_.shared_bytes_per_block_max = std::max(shared, attribute(kSharedBytesPerBlockOptIn, shared));
+  info_.copy_preemption = Preemption::kWithinCommand;
+  info_.spinning_pays = true;
+  return {};
+}
+
+Status CudaDevice::MakeChannels() {
+  const Driver& driver = context_->driver();
+  int least = 0;
+  int greatest = 0;  // The smaller number is the more urgent one.
+  Status status =
+      context_->Try("asking for priorities", driver.CtxGetStreamPriorityRange, &least, &greatest);
+  if (!status.ok()) return status;
+  const std::array<int, 3> priorities = {least, (least + greatest) / 2, greatest};
+  environment_.emplace(ChannelEnvironment{.context = *context_,
+                                          .marks = *marks_,
+                                          .bounces = *bounces_,
+                                          .pinned = *pinned_,
+                                          .limits = options_.limits});
+  for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {
+    Stream stream = nullptr;
+    status = context_->Try("making a stream", driver.StreamCreateWithPriority, &stream,
+                           kStreamNonBlocking, priorities[StreamTable::LevelOf(i)]);
+    if (!status.ok()) return status;
+    channels_.push_back(std::make_unique<Channel>(*environment_, i, stream));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(std::uint64_t quota_bytes) {
+  if (context_->is_dead()) return context_->death();
+  if (Status status = context_->Bind(); !status.ok()) return status;
+  Result<std::unique_ptr<CudaRange>> range = CudaRange::Reserve(memory_, quota_bytes);
+  if (!range.ok()) return range.status();
+  return std::unique_ptr<Space>(std::make_unique<CudaSpace>(context_, *std::move(range)));
+}
+
+// ---- work
+
+Status CudaDevice::CheckLaunchHere(const LaunchWork& work) const {
+  Status status = CheckLaunch(work, info_);
+  if (status.ok() && work.first_unit != 0 && work.first_unit < work.grid.Count()) {
+    return {StatusCode::kInvalidArgument, "launch refused: it resumes at block " +
+                                              std::to_string(work.first_unit) +
+                                              ", this device runs launches whole"};
+  }
+  return status;
+}
+
+void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
+                               std::uint64_t units, Status refused) {
+  std::unique_ptr<Item> item = NewItem();
+  item->work = std::move(work);
+  item->units = units;
+  const WorkHeader& header = item->header();
+  if (refused.ok() && header.first_unit > units) {
+    refused = Status(StatusCode::kInvalidArgument, "work refused: it resumes at unit " +
+                                                       std::to_string(header.first_unit) + " of " +
+                                                       std::to_string(units));
+  }
+  item->issued = item->done = header.first_unit;
+  item->is_closed = !refused.ok();
+  item->status = std::move(refused);
+  if (!Bind()) {
+    // Nothing more can run: it ends like what is under way.
+    item->status = context_->death();
+    Complete(*item);
+    return Recycle(std::move(item));
+  }
+  ++in_channels_;
+  // Also what is refused: it ends behind the work ahead of it.
+  channels_[streams_.Enter(header.stream, header.priority)]->Add(std::move(item));
+}
+
+void CudaDevice::Stop(WorkId id, bool is_kill) {
+  for (const std::unique_ptr<Channel>& channel : channels_) {
+    if (channel->Stop(id, is_kill)) return;
+  }
+}
+
+bool CudaDevice::Bind() {
+  if (context_->is_dead()) return false;
+  if (bound_ == std::this_thread::get_id()) return true;
+  if (Status status = context_->Bind(); !status.ok()) {
+    context_->GiveUp(status);
+    return false;
+  }
+  bound_ = std::this_thread::get_id();
+  return true;
+}
+
+// ---- completions
+
+std::size_t CudaDevice::TakeCompletions(std::span<Completion> out) {
+  wakes_ = false;
+  if (in_channels_ > 0 && Bind()) Poll();
+  if (context_->is_dead() && !loss_) Lose();
+  const std::size_t count = std::min(out.size(), completions_.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = std::move(completions_.front());
+    completions_.pop_front();
+  }
+  wakes_ = count < out.size();
+  return count;
+}
+
+void CudaDevice::Poll() {
+  // The most urgent first.
+  for (auto channel = channels_.rbegin(); channel != channels_.rend(); ++channel) {
+    if ((*channel)->empty()) continue;
+    (*channel)->CloseBatch();
+    (*channel)->Advance(finished_);
+    (*channel)->CloseBatch();
+  }
+  for (std::unique_ptr<Item>& item : finished_) {
+    streams_.Leave(item->header().stream);
+    --in_channels_;
+    Complete(*item);
+    Recycle(std::move(item));
+  }
+  finished_.clear();
+}
+
+void CudaDevice::Lose() {
+  loss_.emplace();
+  loss_->why = context_->death();
+  for (const std::unique_ptr<Channel>& channel : channels_) {
+    channel->AppendSuspects(loss_->suspects);
+  }
+  for (const std::unique_ptr<Channel>& channel : channels_) channel->Abandon(finished_);
+  for (std::unique_ptr<Item>& item : finished_) {
+    if (item->status.ok()) item->status = loss_->why;
+    streams_.Leave(item->header().stream);
+    --in_channels_;
+    Complete(*item);
+  }
+  finished_.clear();
+}
+
+void CudaDevice::Complete(const Item& item) {
+  Completion completion;
+  completion.id = item.header().id;
+  completion.status = item.status;
+  completion.units_done = item.done;
+  completion.stopped = item.is_stopped && item.done < item.units;
+  completion.started = item.started;
+  completion.ended = item.ended;
+  completion.times_are_exact = item.times_are_exact;
+  if (!item.has_started) completion.started = completion.ended = DeviceClock::now();
+  completions_.push_back(std::move(completion));
+  if (std::exchange(wakes_, false) && wake_) wake_();
+}
+
+std::unique_ptr<Item> CudaDevice::NewItem() {
+  if (spare_.empty()) return std::make_unique<Item>();
+  std::unique_ptr<Item> item = std::move(spare_.back());
+  spare_.pop_back();
+  return item;
+}
+
+void CudaDevice::Recycle(std::unique_ptr<Item> item) {
+  *item = Item();
+  spare_.push_back(std::move(item));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> driver,
+                                                 CudaDeviceOptions options, WakeFunction wake) {
+  Result<std::shared_ptr<CudaContext>> context =
+      CudaContext::Open(std::move(driver), options.ordinal, wake);
+  const auto refuse = [id = options.id](const Status& why) {
+    return Status(why.code(), "device " + id + " refused: " + why.message());
+  };
+  if (!context.ok()) return refuse(context.status());
+  auto device =
+      std::make_unique<CudaDevice>(*std::move(context), std::move(options), std::move(wake));
+  if (Status status = device->Start(); !status.ok()) return refuse(status);
+  return std::unique_ptr<Device>(std::move(device));
+}
+
+void PrepareEnvironment() {
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+}  // namespace gpushared::device::cuda

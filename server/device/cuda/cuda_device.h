@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_DEVICE_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_DEVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gpushared/result.h"
+
+#include "server/device/cuda/channel.h"
+#include "server/device/cuda/completion_marks.h"
+#include "server/device/cuda/driver.h"
+#include "server/device/device.h"
+
+namespace gpushared::device::cuda {
+
+struct CudaDeviceOptions {
+  std::string id = "cuda:0";
+  int ordinal = 0;                 // Among the GPUs that CUDA_VISIBLE_DEVICES leaves.
+  std::uint64_t memory_bytes = 0;  // Of all clients together; 0 = what is free at the start.
+  CompletionKind completion = CompletionKind::kEvents;
+  ChannelLimits limits;
+  // What an operator should know and nobody else is told; may be empty.
+  std::function<void(const std::string&)> warn;
+};
+
+// A GPU or MIG instance.
+//
+// Kernels cannot be stopped, ended or kept from each other's memory: a kernel that faults takes
+// the context with it, and this device reports its loss() then. Copies of lower priority stop
+// between groups of kCopyPieceBytes. What kernels print goes to the process's stdout.
+//
+// Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, which
+// PrepareEnvironment sets for this process before.
+Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> driver,
+                                                 CudaDeviceOptions options, WakeFunction wake);
+
+// Where the operator has not chosen otherwise: modules are loaded whole, since lazily loading a
+// kernel stops the GPU at its first launch; and the GPU has a queue for every channel. Before
+// the driver is loaded and before there are threads.
+void PrepareEnvironment();
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CUDA_DEVICE_H_

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cuda/cuda_memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+
+namespace gpushared::device::cuda {
+
+Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaContext> context,
+                                                       std::uint64_t budget_bytes) {
+  const Driver& driver = context->driver();
+  if (!driver.Has(Feature::kVirtualMemory) ||
+      context->Attribute(DeviceAttribute::kVirtualMemory, 0) == 0) {
+    return Status(StatusCode::kUnsupported,
+                  "GPU refused: it has no virtual memory management (driver of CUDA " +
+                      VersionText(driver.version()) + ", 10.2 is needed)");
+  }
+  AllocationProperties properties;
+  properties.location.id = context->number();
+  std::size_t granularity = 0;
+  Status status = context->Try("asking for the mapping step", driver.MemGetAllocationGranularity,
+                               &granularity, &properties, Granularity::kMinimum);
+  if (!status.ok()) return status;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  status = context->Try("asking for free memory", driver.MemGetInfo, &free, &total);
+  if (!status.ok()) return status;
+  const std::uint64_t budget = budget_bytes == 0 ? free : std::min(budget_bytes, free);
+  std::shared_ptr<CudaMemory> memory(new CudaMemory(
+      std::move(context), std::max<std::uint64_t>(kMapStepBytes, granularity), budget));
+  status = memory->context().Try("making a stream", driver.StreamCreateWithPriority,
+                                 &memory->stream_, kStreamNonBlocking, 0);
+  if (!status.ok()) return status;
+  return memory;
+}
+
+CudaMemory::~CudaMemory() {
+  if (stream_ == nullptr || context_->is_dead() || !context_->Bind().ok()) return;
+  (void)context_->Call(context_->driver().StreamDestroy, stream_);
+}
+
+AllocationProperties CudaMemory::Properties() const {
+  AllocationProperties properties;
+  properties.location.id = context_->number();
+  return properties;
+}
+
+Result<MemoryHandle> CudaMemory::MapPiece(DeviceAddress address, std::uint64_t bytes) {
+  CudaContext& context = *context_;
+  const Driver& driver = context.driver();
+  const AllocationProperties properties = Properties();
+  MemoryHandle handle = 0;
+  Status status =
+      context.Try("taking device memory", driver.MemCreate, &handle, bytes, &properties, 0ULL);
+  if (!status.ok()) return status;
+  status = context.Try("mapping device memory", driver.MemMap, address, bytes, std::size_t{0},
+                       handle, 0ULL);
+  if (!status.ok()) {
+    (void)context.Call(driver.MemRelease, handle);
+    return status;
+  }
+  const AccessDescription access{.location = properties.location};
+  status = context.Try("opening device memory", driver.MemSetAccess, address, bytes, &access,
+                       std::size_t{1});
+  if (status.ok()) status = MakeZero(address, bytes);
+  if (!status.ok()) {
+    (void)UnmapPiece(address, bytes, handle);
+    return status;
+  }
+  return handle;
+}
+
+Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
+  const std::lock_guard lock(zeroing_);
+  const Driver& driver = context_->driver();
+  Status status = context_->Try("zeroing device memory", driver.MemsetD8Async, address,
+                                static_cast<unsigned char>(0), bytes, stream_);
+  // Also after a failure: a part of it may be under way.
+  Status waited = context_->Try("waiting for zeroed memory", driver.StreamSynchronize, stream_);
+  return status.ok() ? waited : status;
+}
+
+Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
+  const Driver& driver = context_->driver();
+  Status unmapped = context_->Try("unmapping device memory", driver.MemUnmap, address, bytes);
+  // What is still mapped stays alive after this, and goes when the range goes.
+  Status released = context_->Try("returning device memory", driver.MemRelease, handle);
+  return unmapped.ok() ? released : unmapped;
+}
+
+Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory> memory,
+                                                      std::uint64_t quota_bytes) {
+  CudaContext& context = memory->context();
+  const std::uint64_t quota = std::min(quota_bytes, memory->budget()->total_bytes());
+  const std::uint64_t bytes =
+      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, memory->step_bytes())));
+  DeviceAddress base = 0;
+  Status status = context.Try("reserving an address range", context.driver().MemAddressReserve,
+                              &base, bytes, bytes, DeviceAddress{0}, 0ULL);
+  if (!status.ok()) {
+    return Status(status.code(),
+                  "address range of " + Mebibytes(bytes) + " refused: " + status.message());
+  }
+  // Before anything else can fail: the destructor is what gives it back.
+  std::unique_ptr<CudaRange> range(new CudaRange(std::move(memory), base, bytes, quota));
+  if (base % bytes != 0) {
+    return Status(StatusCode::kInternal,
+                  "address range refused: the driver was asked for " + Mebibytes(bytes) +
+                      " aligned to that, and gave address " + std::to_string(base));
+  }
+  return range;
+}
+
+CudaRange::~CudaRange() {
+  CudaContext& context = memory_->context();
+  if (context.is_dead() || !context.Bind().ok()) return;
+  for (const Piece& piece : pieces_) {
+    (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
+  }
+  (void)context.Call(context.driver().MemAddressFree, base_, bytes_);
+}
+
+Result<std::uint64_t> CudaRange::Resize(std::uint64_t mapped_bytes) {
+  if (mapped_bytes > account_.quota_bytes()) {
+    return Status(StatusCode::kOutOfMemory, "mapping refused: " + Mebibytes(mapped_bytes) +
+                                                " asked, the quota is " +
+                                                Mebibytes(account_.quota_bytes()));
+  }
+  const std::uint64_t after = RoundUp(mapped_bytes, memory_->step_bytes());
+  const std::uint64_t before = mapped().mapped_bytes;
+  Status status;
+  if (after < before) status = ShrinkTo(after);
+  if (after > before) status = GrowTo(after);
+  if (!status.ok()) return status;
+  return mapped().mapped_bytes;
+}
+
+std::uint64_t CudaRange::PieceBytes(std::uint64_t mapped, std::uint64_t missing) const {
+  const std::uint64_t most =
+      std::clamp(std::bit_floor(mapped / kPiecesPerMapped), memory_->step_bytes(), kPieceBytesMax);
+  return std::min(most, missing);
+}
+
+Status CudaRange::GrowTo(std::uint64_t mapped_bytes) {
+  const std::uint64_t before = mapped().mapped_bytes;
+  if (Status taken = account_.Take(mapped_bytes - before, "mapping"); !taken.ok()) return taken;
+  const std::size_t pieces_before = pieces_.size();
+  std::uint64_t at = before;
+  while (at < mapped_bytes) {
+    const std::uint64_t bytes = PieceBytes(at, mapped_bytes - at);
+    Result<MemoryHandle> handle = memory_->MapPiece(base_ + at, bytes);
+    if (!handle.ok()) {
+      for (; pieces_.size() > pieces_before; pieces_.pop_back()) {
+        const Piece& piece = pieces_.back();
+        (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
+      }
+      account_.Return(mapped_bytes - before);
+      return {handle.status().code(), "mapping refused: " + Mebibytes(mapped_bytes - before) +
+                                          " more asked: " + handle.status().message()};
+    }
+    pieces_.push_back({.address = base_ + at, .bytes = bytes, .handle = *handle});
+    at += bytes;
+  }
+  // Release: whoever sees the size may use the memory.
+  mapped_bytes_.store(mapped_bytes, std::memory_order_release);
+  return {};
+}
+
+Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
+  std::uint64_t end = mapped().mapped_bytes;
+  while (!pieces_.empty() && pieces_.back().address - base_ >= mapped_bytes) {
+    const Piece piece = pieces_.back();
+    pieces_.pop_back();
+    // First the bound, then the memory: no new work may begin on what goes back.
+    end = piece.address - base_;
+    mapped_bytes_.store(end, std::memory_order_release);
+    Status status = memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
+    account_.Return(piece.bytes);
+    if (!status.ok()) return {status.code(), "shrinking failed: " + status.message()};
+  }
+  return {};
+}
+
+}  // namespace gpushared::device::cuda

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory by virtual memory management: one aligned range per client.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MEMORY_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MEMORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "server/device/cuda/cuda_context.h"
+#include "server/device/memory_budget.h"
+#include "server/device/work_checks.h"
+
+namespace gpushared::device::cuda {
+
+// What all ranges of a GPU share: the budget, and the stream on which memory is zeroed.
+//
+// Thread-safe; not for the device thread, because zeroing waits.
+class CudaMemory {
+ public:
+  // The context is current on the calling thread. `budget_bytes` 0: what is free now.
+  static Result<std::shared_ptr<CudaMemory>> Create(std::shared_ptr<CudaContext> context,
+                                                    std::uint64_t budget_bytes);
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  ~CudaMemory();
+
+  CudaContext& context() const { return *context_; }
+  const std::shared_ptr<MemoryBudget>& budget() const { return budget_; }
+  std::uint64_t step_bytes() const { return step_bytes_; }
+
+  // Physical memory, mapped at `address` for reading and writing and zeroed. After a failure
+  // nothing of it is left.
+  Result<MemoryHandle> MapPiece(DeviceAddress address, std::uint64_t bytes);
+  Status UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
+
+ private:
+  CudaMemory(std::shared_ptr<CudaContext> context, std::uint64_t step_bytes,
+             std::uint64_t budget_bytes)
+      : context_(std::move(context)),
+        step_bytes_(step_bytes),
+        budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
+  AllocationProperties Properties() const;
+  Status MakeZero(DeviceAddress address, std::uint64_t bytes);
+
+  const std::shared_ptr<CudaContext> context_;
+  const std::uint64_t step_bytes_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  std::mutex zeroing_;
+  Stream stream_ = nullptr;
+};
+
+// A power of two of device addresses, aligned to its size, with memory mapped from the bottom.
+//
+// Memory comes in pieces that can only be given back whole. A piece is at most a 16th of what is
+// mapped below it, so a large client has few hundred pieces and a shrink keeps at most that part
+// too many; up to 64 MiB all pieces are one step.
+//
+// Memory is zeroed when it is mapped, not when it is released: what other processes and dead
+// workers left is covered, too, and nothing can come between. Unmapped memory is out of everyone's
+// reach, so its old contents are nobody's until then.
+//
+// mapped() may be called by any thread; the rest by one thread at a time, not the device thread.
+class CudaRange {
+ public:
+  static Result<std::unique_ptr<CudaRange>> Reserve(std::shared_ptr<CudaMemory> memory,
+                                                    std::uint64_t quota_bytes);
+  CudaRange(const CudaRange&) = delete;
+  CudaRange& operator=(const CudaRange&) = delete;
+  ~CudaRange();
+
+  // As Space::Resize.
+  Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
+  MappedRange mapped() const {
+    return {.base = base_,
+            .range_bytes = bytes_,
+            .mapped_bytes = mapped_bytes_.load(std::memory_order_acquire)};
+  }
+  // Memory that the driver takes for a module's variables, outside of the range.
+  Status TakeForModule(std::uint64_t bytes) { return account_.Take(bytes, "module"); }
+  void ReturnFromModule(std::uint64_t bytes) { account_.Return(bytes); }
+
+  static constexpr std::uint64_t kPieceBytesMax = std::uint64_t{1} << 30;
+  static constexpr std::uint64_t kPiecesPerMapped = 16;
+
+ private:
+  struct Piece {
+    DeviceAddress address = 0;
+    std::uint64_t bytes = 0;
+    MemoryHandle handle = 0;
+  };
+  CudaRange(std::shared_ptr<CudaMemory> memory, DeviceAddress base, std::uint64_t bytes,
+            std::uint64_t quota_bytes)
+      : memory_(std::move(memory)),
+        base_(base),
+        bytes_(bytes),
+        account_(quota_bytes, memory_->budget()) {}
+  Status GrowTo(std::uint64_t mapped_bytes);
+  Status ShrinkTo(std::uint64_t mapped_bytes);
+  std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
+
+  const std::shared_ptr<CudaMemory> memory_;
+  const DeviceAddress base_;
+  const std::uint64_t bytes_;
+  MemoryAccount account_;
+  std::vector<Piece> pieces_;  // By address, without gaps from base_.
+  std::atomic<std::uint64_t> mapped_bytes_{0};
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MEMORY_H_

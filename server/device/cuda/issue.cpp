@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cuda/issue.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "server/device/cuda/cuda_module.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using Direction = CopyWork::Direction;
+
+// CU_DEVICE_ATTRIBUTE_MAX_PITCH of every GPU there is.
+constexpr std::uint64_t kPitchMax = std::numeric_limits<std::int32_t>::max();
+
+// One side of a group: where its first byte lies, and how far the rows are apart.
+template <typename Address>
+struct Side {
+  Address start{};
+  std::uint64_t pitch = 0;
+  Side Row(std::uint64_t row) const {
+    return {.start = start + static_cast<std::ptrdiff_t>(row * pitch), .pitch = pitch};
+  }
+};
+using HostSide = Side<std::byte*>;
+using DeviceSide = Side<DeviceAddress>;
+
+HostSide HostOf(const CopyWork& work, const Group& group, Detour detour) {
+  if (detour.buffer != nullptr) return {.start = detour.buffer, .pitch = group.width_bytes};
+  const std::uint64_t pitch = work.direction == Direction::kHostToDevice
+                                  ? work.source_pitch_bytes
+                                  : work.destination_pitch_bytes;
+  return {.start = work.host + group.row * pitch + group.column_bytes, .pitch = pitch};
+}
+
+DeviceSide SourceOf(const CopyWork& work, const Group& group) {
+  return {.start = work.source + group.row * work.source_pitch_bytes + group.column_bytes,
+          .pitch = work.source_pitch_bytes};
+}
+
+DeviceSide DestinationOf(const CopyWork& work, const Group& group) {
+  return {.start = work.destination + group.row * work.destination_pitch_bytes + group.column_bytes,
+          .pitch = work.destination_pitch_bytes};
+}
+
+// A group of one row.
+Status CopyRow(CudaContext& context, Direction direction, HostSide host, DeviceSide from,
+               DeviceSide to, std::uint64_t bytes, Stream stream) {
+  const Driver& driver = context.driver();
+  switch (direction) {
+    case Direction::kHostToDevice:
+      return context.Try("copy to the device", driver.MemcpyHtoDAsync, to.start,
+                         static_cast<const void*>(host.start), bytes, stream);
+    case Direction::kDeviceToHost:
+      return context.Try("copy to the host", driver.MemcpyDtoHAsync, static_cast<void*>(host.start),
+                         from.start, bytes, stream);
+    case Direction::kDeviceToDevice:
+      break;
+  }
+  return context.Try("copy on the device", driver.MemcpyDtoDAsync, to.start, from.start, bytes,
+                     stream);
+}
+
+Copy2d Rectangle(Direction direction, HostSide host, DeviceSide from, DeviceSide to,
+                 const Group& group) {
+  Copy2d copy;
+  copy.width_bytes = group.width_bytes;
+  copy.height = group.rows;
+  if (direction == Direction::kHostToDevice) {
+    copy.source_host = host.start;
+    copy.source_pitch = host.pitch;
+  } else {
+    copy.source_type = MemoryType::kDevice;
+    copy.source_device = from.start;
+    copy.source_pitch = from.pitch;
+  }
+  if (direction == Direction::kDeviceToHost) {
+    copy.destination_host = host.start;
+    copy.destination_pitch = host.pitch;
+  } else {
+    copy.destination_type = MemoryType::kDevice;
+    copy.destination_device = to.start;
+    copy.destination_pitch = to.pitch;
+  }
+  return copy;
+}
+
+Status FillRow(CudaContext& context, const FillWork& work, DeviceSide to, std::uint64_t bytes,
+               Stream stream) {
+  const Driver& driver = context.driver();
+  const std::size_t elements = bytes / work.element_bytes;
+  switch (work.element_bytes) {
+    case 1:
+      return context.Try("fill", driver.MemsetD8Async, to.start,
+                         static_cast<unsigned char>(work.value), elements, stream);
+    case 2:
+      return context.Try("fill", driver.MemsetD16Async, to.start,
+                         static_cast<unsigned short>(work.value), elements, stream);
+    default:
+      return context.Try("fill", driver.MemsetD32Async, to.start, work.value, elements, stream);
+  }
+}
+
+Status FillRows(CudaContext& context, const FillWork& work, DeviceSide to, const Group& group,
+                Stream stream) {
+  const Driver& driver = context.driver();
+  const std::size_t elements = group.width_bytes / work.element_bytes;
+  switch (work.element_bytes) {
+    case 1:
+      return context.Try("fill", driver.MemsetD2D8Async, to.start, to.pitch,
+                         static_cast<unsigned char>(work.value), elements, group.rows, stream);
+    case 2:
+      return context.Try("fill", driver.MemsetD2D16Async, to.start, to.pitch,
+                         static_cast<unsigned short>(work.value), elements, group.rows, stream);
+    default:
+      return context.Try("fill", driver.MemsetD2D32Async, to.start, to.pitch, work.value, elements,
+                         group.rows, stream);
+  }
+}
+
+}  // namespace
+
+Group GroupAt(std::uint64_t unit, std::uint64_t width_bytes, std::uint64_t height,
+              std::uint64_t bytes_max) {
+  const std::uint64_t units_per_row = CopyUnits(width_bytes, 1);
+  Group group;
+  group.row = unit / units_per_row;
+  const std::uint64_t first = unit % units_per_row;
+  if (first == 0 && width_bytes <= bytes_max) {
+    group.rows = std::min(height - group.row, bytes_max / width_bytes);
+    group.width_bytes = width_bytes;
+    group.end_unit = unit + group.rows * units_per_row;
+    return group;
+  }
+  const std::uint64_t units = std::min(units_per_row - first, bytes_max / kCopyPieceBytes);
+  group.rows = 1;
+  group.column_bytes = first * kCopyPieceBytes;
+  group.width_bytes = std::min(units * kCopyPieceBytes, width_bytes - group.column_bytes);
+  group.end_unit = unit + units;
+  return group;
+}
+
+Status IssueLaunch(CudaContext& context, const LaunchWork& work, Stream stream) {
+  const auto& module = static_cast<const CudaModule&>(*work.module);
+  std::size_t bytes = work.parameters.size();
+  const auto key = [](std::uintptr_t value) { return reinterpret_cast<void*>(value); };
+  std::array<void*, 5> extra = {key(kLaunchBuffer), const_cast<std::byte*>(work.parameters.data()),
+                                key(kLaunchBufferBytes), &bytes, key(kLaunchEnd)};
+  const Code code = context.Call(
+      context.driver().LaunchKernel, module.function(work.kernel), work.grid.x, work.grid.y,
+      work.grid.z, work.block.x, work.block.y, work.block.z, work.dynamic_shared_bytes, stream,
+      static_cast<void**>(nullptr), bytes == 0 ? static_cast<void**>(nullptr) : extra.data());
+  if (code == Code::kSuccess) [[likely]]
+    return {};
+  const std::string doing = "launch of kernel '" + module.kernels()[work.kernel].name + "'";
+  return context.Explain(doing.c_str(), context.driver().LaunchKernel.name(), code);
+}
+
+Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,
+                 Stream stream) {
+  const HostSide host = HostOf(work, group, detour);
+  const DeviceSide from = SourceOf(work, group);
+  const DeviceSide to = DestinationOf(work, group);
+  if (group.rows == 1) {
+    return CopyRow(context, work.direction, host, from, to, group.width_bytes, stream);
+  }
+  const Copy2d copy = Rectangle(work.direction, host, from, to, group);
+  Code code = Code::kInvalidValue;
+  if (copy.source_pitch <= kPitchMax && copy.destination_pitch <= kPitchMax) {
+    code = context.Call(context.driver().Memcpy2DAsync, &copy, stream);
+  }
+  if (code == Code::kSuccess) return {};
+  if (code != Code::kInvalidValue) {
+    return context.Explain("copy of a rectangle", context.driver().Memcpy2DAsync.name(), code);
+  }
+  // Rows too far apart for the driver's call, or on the device at a distance that it dislikes.
+  for (std::uint64_t row = 0; row < group.rows; ++row) {
+    Status status = CopyRow(context, work.direction, host.Row(row), from.Row(row), to.Row(row),
+                            group.width_bytes, stream);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status IssueFill(CudaContext& context, const FillWork& work, const Group& group, Stream stream) {
+  const DeviceSide to = {
+      .start = work.destination + group.row * work.pitch_bytes + group.column_bytes,
+      .pitch = work.pitch_bytes};
+  if (group.rows == 1) return FillRow(context, work, to, group.width_bytes, stream);
+  if (to.pitch <= kPitchMax) return FillRows(context, work, to, group, stream);
+  for (std::uint64_t row = 0; row < group.rows; ++row) {
+    Status status = FillRow(context, work, to.Row(row), group.width_bytes, stream);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+void FillDetour(const CopyWork& work, const Group& group, Detour detour) {
+  const HostSide own = HostOf(work, group, {});
+  for (std::uint64_t row = 0; row < group.rows; ++row) {
+    std::memcpy(detour.buffer + row * group.width_bytes, own.Row(row).start, group.width_bytes);
+  }
+}
+
+void EmptyDetour(const CopyWork& work, const Group& group, Detour detour) {
+  const HostSide own = HostOf(work, group, {});
+  for (std::uint64_t row = 0; row < group.rows; ++row) {
+    std::memcpy(own.Row(row).start, detour.buffer + row * group.width_bytes, group.width_bytes);
+  }
+}
+
+}  // namespace gpushared::device::cuda

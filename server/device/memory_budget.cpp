@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/memory_budget.h"
+
+#include "gpushared/check.h"
+
+namespace gpushared::device {
+
+std::string Mebibytes(std::uint64_t bytes) {
+  if (bytes < (std::uint64_t{1} << 20)) return std::to_string(bytes / 1024) + " KiB";
+  return std::to_string(bytes >> 20) + " MiB";
+}
+
+bool MemoryBudget::TryTake(std::uint64_t bytes) {
+  std::uint64_t used = used_bytes_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > total_bytes_ - used) return false;
+  } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+void MemoryBudget::Return(std::uint64_t bytes) {
+  const std::uint64_t before = used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  Check(before >= bytes, "memory is returned once");
+}
+
+std::uint64_t MemoryBudget::free_bytes() const {
+  return total_bytes_ - used_bytes_.load(std::memory_order_relaxed);
+}
+
+Status MemoryAccount::Take(std::uint64_t bytes, const char* purpose) {
+  if (bytes > quota_bytes_ - used_bytes_) {
+    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
+                                          " asked, " + Mebibytes(quota_bytes_ - used_bytes_) +
+                                          " of the quota of " + Mebibytes(quota_bytes_) +
+                                          " are free"};
+  }
+  if (!budget_->TryTake(bytes)) {
+    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
+                                          " asked, " + Mebibytes(budget_->free_bytes()) +
+                                          " of the device's " + Mebibytes(budget_->total_bytes()) +
+                                          " are free"};
+  }
+  used_bytes_ += bytes;
+  return {};
+}
+
+void MemoryAccount::Return(std::uint64_t bytes) {
+  used_bytes_ -= bytes;
+  budget_->Return(bytes);
+}
+
+}  // namespace gpushared::device

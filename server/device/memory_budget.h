@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of device memory: how they are counted, rounded and named.
+
+#ifndef GPUSHARED_SERVER_DEVICE_MEMORY_BUDGET_H_
+#define GPUSHARED_SERVER_DEVICE_MEMORY_BUDGET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gpushared/status.h"
+
+namespace gpushared::device {
+
+inline constexpr std::uint64_t kMapStepBytes = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
+
+constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
+  return (bytes + step - 1) / step * step;
+}
+
+// Rounded down, so that what is called free is never more than there is.
+std::string Mebibytes(std::uint64_t bytes);
+
+// The bytes that all clients of one device may use together. Thread-safe.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(std::uint64_t total_bytes) : total_bytes_(total_bytes) {}
+  MemoryBudget(const MemoryBudget&) = delete;
+  MemoryBudget& operator=(const MemoryBudget&) = delete;
+
+  bool TryTake(std::uint64_t bytes);
+  void Return(std::uint64_t bytes);
+  std::uint64_t total_bytes() const { return total_bytes_; }
+  std::uint64_t free_bytes() const;
+
+ private:
+  const std::uint64_t total_bytes_;
+  // Relaxed everywhere: the count orders nothing but itself.
+  std::atomic<std::uint64_t> used_bytes_{0};
+};
+
+// What one client holds of a budget, up to its quota. Returns it all when destroyed.
+//
+// Thread-compatible.
+class MemoryAccount {
+ public:
+  MemoryAccount(std::uint64_t quota_bytes, std::shared_ptr<MemoryBudget> budget)
+      : quota_bytes_(quota_bytes), budget_(std::move(budget)) {}
+  MemoryAccount(const MemoryAccount&) = delete;
+  MemoryAccount& operator=(const MemoryAccount&) = delete;
+  ~MemoryAccount() { budget_->Return(used_bytes_); }
+
+  // kOutOfMemory, with what is free, when quota or budget do not suffice. `purpose` is what is
+  // then refused.
+  Status Take(std::uint64_t bytes, const char* purpose);
+  void Return(std::uint64_t bytes);
+  std::uint64_t quota_bytes() const { return quota_bytes_; }
+
+ private:
+  const std::uint64_t quota_bytes_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  std::uint64_t used_bytes_ = 0;
+};
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_MEMORY_BUDGET_H_

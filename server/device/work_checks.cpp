@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/work_checks.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+namespace gpushared::device {
+namespace {
+
+Status Refused(const KernelInfo& kernel, const std::string& why) {
+  return {StatusCode::kInvalidArgument, "launch refused: kernel '" + kernel.name + "' " + why};
+}
+
+// A rectangle of device memory.
+struct Rectangle {
+  std::uint64_t address = 0;
+  std::uint64_t width_bytes = 0, height = 0, pitch_bytes = 0;
+};
+
+Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range, const char* what) {
+  if (rectangle.height > 1 && rectangle.pitch_bytes < rectangle.width_bytes) {
+    return {StatusCode::kInvalidArgument,
+            std::string(what) + " refused: pitch of " + std::to_string(rectangle.pitch_bytes) +
+                " bytes, rows of " + std::to_string(rectangle.width_bytes) + " bytes"};
+  }
+  if (rectangle.width_bytes == 0 || rectangle.height == 0) return {};
+  // One division instead of a product that might wrap.
+  const std::uint64_t gaps = rectangle.height - 1;
+  const std::uint64_t reach_max =
+      range.range_bytes - std::min(range.range_bytes, rectangle.width_bytes);
+  const bool fits = gaps == 0 || rectangle.pitch_bytes <= reach_max / gaps;
+  if (!fits ||
+      !range.Contains(rectangle.address, gaps * rectangle.pitch_bytes + rectangle.width_bytes)) {
+    return {StatusCode::kInvalidArgument,
+            std::string(what) + " refused: " + std::to_string(rectangle.height) + " rows of " +
+                std::to_string(rectangle.width_bytes) + " bytes at offset " +
+                std::to_string(rectangle.address - range.base) + " leave the mapped " +
+                std::to_string(range.mapped_bytes) + " bytes"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
+  if (work.module == nullptr || work.kernel >= work.module->kernels().size()) {
+    return {StatusCode::kInvalidArgument,
+            "launch refused: the module has no kernel number " + std::to_string(work.kernel)};
+  }
+  const KernelInfo& kernel = work.module->kernels()[work.kernel];
+  if (!kernel.unsupported.empty()) {
+    return {StatusCode::kUnsupported,
+            "launch refused: kernel '" + kernel.name + "' needs " + kernel.unsupported};
+  }
+  const std::uint64_t threads = work.block.Count();
+  // Bounds each extent first: the product of three large ones could wrap.
+  const bool block_fits = work.block.x <= device.block_max[0] &&
+                          work.block.y <= device.block_max[1] &&
+                          work.block.z <= device.block_max[2];
+  const std::uint32_t threads_max =
+      kernel.threads_per_block_max == 0
+          ? device.threads_per_block_max
+          : std::min(kernel.threads_per_block_max, device.threads_per_block_max);
+  if (!block_fits || threads == 0 || threads > threads_max) {
+    return Refused(kernel, "asks for blocks of " + std::to_string(work.block.x) + "x" +
+                               std::to_string(work.block.y) + "x" + std::to_string(work.block.z) +
+                               " threads, 1 to " + std::to_string(threads_max) + " are allowed");
+  }
+  if (work.grid.x > device.grid_max[0] || work.grid.y > device.grid_max[1] ||
+      work.grid.z > device.grid_max[2] || work.grid.Count() == 0) {
+    return Refused(kernel, "asks for a grid of " + std::to_string(work.grid.x) + "x" +
+                               std::to_string(work.grid.y) + "x" + std::to_string(work.grid.z) +
+                               " blocks, which this device does not allow");
+  }
+  const std::uint64_t shared =
+      std::uint64_t{kernel.static_shared_bytes} + work.dynamic_shared_bytes;
+  if (shared > device.shared_bytes_per_block_max) {
+    return Refused(kernel, "asks for " + std::to_string(shared) +
+                               " bytes of shared memory per block, " +
+                               std::to_string(device.shared_bytes_per_block_max) + " are allowed");
+  }
+  if (work.parameters.size() != kernel.parameter_bytes) {
+    return Refused(kernel, "takes " + std::to_string(kernel.parameter_bytes) +
+                               " bytes of parameters, got " +
+                               std::to_string(work.parameters.size()));
+  }
+  return {};
+}
+
+Status CheckCopy(const CopyWork& work, const MappedRange& range) {
+  using Direction = CopyWork::Direction;
+  if (work.direction != Direction::kDeviceToDevice && work.host == nullptr &&
+      CopyUnits(work.width_bytes, work.height) != 0) {
+    return {StatusCode::kInvalidArgument, "copy refused: it has no host memory"};
+  }
+  if (work.direction != Direction::kDeviceToHost) {
+    Status checked = CheckRectangle({.address = work.destination,
+                                     .width_bytes = work.width_bytes,
+                                     .height = work.height,
+                                     .pitch_bytes = work.destination_pitch_bytes},
+                                    range, "copy destination");
+    if (!checked.ok()) return checked;
+  }
+  if (work.direction != Direction::kHostToDevice) {
+    return CheckRectangle({.address = work.source,
+                           .width_bytes = work.width_bytes,
+                           .height = work.height,
+                           .pitch_bytes = work.source_pitch_bytes},
+                          range, "copy source");
+  }
+  return {};
+}
+
+Status CheckFill(const FillWork& work, const MappedRange& range) {
+  const std::uint64_t element = work.element_bytes;
+  if (element != 1 && element != 2 && element != 4) {
+    return {StatusCode::kInvalidArgument, "fill refused: elements of " + std::to_string(element) +
+                                              " bytes, 1, 2 and 4 are possible"};
+  }
+  const bool pitched = work.height > 1;
+  if (work.destination % element != 0 || work.width_bytes % element != 0 ||
+      (pitched && work.pitch_bytes % element != 0)) {
+    return {StatusCode::kInvalidArgument,
+            "fill refused: address, width or pitch is no multiple of the element's " +
+                std::to_string(element) + " bytes"};
+  }
+  return CheckRectangle({.address = work.destination,
+                         .width_bytes = work.width_bytes,
+                         .height = work.height,
+                         .pitch_bytes = work.pitch_bytes},
+                        range, "fill");
+}
+
+}  // namespace gpushared::device

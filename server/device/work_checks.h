@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every device checks of the work it is given. The caller has checked the same; this is what
+// keeps its mistake from becoming another tenant's damage.
+
+#ifndef GPUSHARED_SERVER_DEVICE_WORK_CHECKS_H_
+#define GPUSHARED_SERVER_DEVICE_WORK_CHECKS_H_
+
+#include <cstdint>
+
+#include "gpushared/status.h"
+
+#include "server/device/device.h"
+
+namespace gpushared::device {
+
+// What a client may name: [base, base + mapped_bytes) of its range.
+struct MappedRange {
+  std::uint64_t base = 0;
+  std::uint64_t range_bytes = 0;
+  std::uint64_t mapped_bytes = 0;
+  bool Contains(std::uint64_t address, std::uint64_t bytes) const {
+    const std::uint64_t offset = address - base;  // Wraps below base, and is then too large.
+    return offset <= mapped_bytes && bytes <= mapped_bytes - offset;
+  }
+};
+
+// kInvalidArgument, or kUnsupported for a kernel that the device lacks instructions for.
+Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device);
+// kInvalidArgument when the work would touch anything but mapped memory, or breaks a rule of its
+// fields.
+Status CheckCopy(const CopyWork& work, const MappedRange& range);
+Status CheckFill(const FillWork& work, const MappedRange& range);
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_WORK_CHECKS_H_
