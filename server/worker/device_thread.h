@@ -69,6 +69,7 @@ class DeviceThread {
   void Run();
   bool Turn();
   bool TakeMail(scheduler::TimePoint now);
+  bool TakeCompletions(scheduler::TimePoint now);
   bool VisitRings(scheduler::TimePoint now);
   void MakeHot(ClientState& client);
   bool VisitIfReady(ClientState& client, scheduler::TimePoint now);
@@ -111,6 +112,8 @@ class DeviceThread {
   std::uint32_t barriers_ = 0;  // Clients that have one.
   std::uint64_t next_module_serial_ = 1;
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
+  std::chrono::nanoseconds quiet_for_{0};  // As SpinsOn saw it last.
+  bool has_reported_loss_ = false;
   bool is_stopping_ = false;
   ThreadCounters counters_;
   std::thread thread_;

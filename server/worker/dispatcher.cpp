@@ -20,6 +20,7 @@ namespace {
 constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
 
 constexpr std::size_t kCompletionsPerCall = 64;
+constexpr std::size_t kSuspectsNamedMax = 8;
 
 std::uint64_t NsOf(device::DeviceClock::time_point time) {
   return static_cast<std::uint64_t>(
@@ -32,7 +33,8 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
                        const DispatcherOptions& options)
     : device_(device),
       options_(options),
-      can_stop_(device.info().preemption == device::Preemption::kWithinCommand),
+      can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
+      can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand),
       lane_(std::move(policy), options.lane),
       completions_(kCompletionsPerCall) {
   present_.reserve(kSessionsLimit);
@@ -349,7 +351,9 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
 void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
   CommandSlot& command = client.slab[slot];
   command.predicted = costs_.Predict(command);
-  const bool stoppable = can_stop_ &&
+  const bool can_stop =
+      command.kind == CommandKind::kLaunch ? can_stop_launches_ : can_stop_copies_;
+  const bool stoppable = can_stop &&
                          client.spec.scheduling_class != scheduler::SchedulingClass::kHigh &&
                          command.predicted >= kWorthStopping;
   if (stoppable) client.streams[command.stream].holding = slot;
@@ -428,6 +432,10 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
   std::size_t taken = 0;
   for (;;) {
     const std::size_t count = device_.TakeCompletions(completions_);
+    if (const device::DeviceLoss* const loss = device_.loss(); loss != nullptr && !loss_)
+        [[unlikely]] {
+      DescribeLoss(*loss);
+    }
     for (std::size_t i = 0; i < count; ++i) OnCompleted(completions_[i], now);
     for (ClientState* const client : unsettled_) Settle(*client, now);
     unsettled_.clear();
@@ -461,13 +469,36 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   command.state = CommandState::kEnded;
   if (!completion.status.ok()) {
     ++client->counters.commands_failed;
+    const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
+    const Status& why = is_lost ? *loss_ : completion.status;
     command.failure = std::make_unique<Status>(
-        completion.status.code(), fmt::format("{} {}", completion.status.message(),
-                                              client->Who(command.stream, command.sequence)));
-  } else if (command.is_alone && command.overlap == overlaps_ && !command.was_stopped) {
+        why.code(),
+        fmt::format("{} {}", why.message(), client->Who(command.stream, command.sequence)));
+  } else if (completion.times_are_exact && command.is_alone && command.overlap == overlaps_ &&
+             !command.was_stopped) {
     costs_.AddSample(command, completion.ended - completion.started);
   }
   MarkUnsettled(*client, command.stream);
+}
+
+void Dispatcher::DescribeLoss(const device::DeviceLoss& loss) {
+  std::string suspects;
+  std::size_t named = 0;
+  for (const device::DeviceLoss::Suspect& suspect : loss.suspects) {
+    const ClientState* const client = ClientOf(suspect.id);
+    if (client == nullptr) continue;
+    if (++named > kSuspectsNamedMax) continue;
+    const CommandSlot& command = client->slab[WorkName::Slot(suspect.id)];
+    suspects += fmt::format("{}{} {}", named == 1 ? "" : ", ", suspect.what,
+                            client->Who(command.stream, command.sequence));
+  }
+  if (named > kSuspectsNamedMax) suspects += fmt::format(" and {} more", named - kSuspectsNamedMax);
+  const char* const who = named == 0   ? "nothing of any client was running"
+                          : named == 1 ? "caused by "
+                                       : "caused by one of ";
+  loss_ = Status(StatusCode::kDeviceLost,
+                 fmt::format("device {} lost with all memory on it: {}; {}{}", device_.info().id,
+                             loss.why.message(), who, suspects));
 }
 
 void Dispatcher::MarkUnsettled(ClientState& client, std::uint32_t stream) {

@@ -97,6 +97,8 @@ class Dispatcher {
   // Present clients, in no order.
   const std::vector<ClientState*>& clients() const { return present_; }
   ClientState* Find(std::uint64_t session) const;
+  // Why the device is lost, once it is, and who may have done it.
+  const std::optional<Status>& loss() const { return loss_; }
   bool has_high_class_in_flight() const { return high_in_flight_ > 0; }
   std::uint64_t commands() const { return commands_; }
   std::uint64_t wakes() const { return wakes_; }
@@ -124,6 +126,8 @@ class Dispatcher {
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   // Leaves the client in unsettled_ if its stream may move on.
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
+  // While the suspects' commands can still be told by their names.
+  void DescribeLoss(const device::DeviceLoss& loss);
   void MarkUnsettled(ClientState& client, std::uint32_t stream);
   void OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
@@ -134,7 +138,8 @@ class Dispatcher {
 
   device::Device& device_;
   const DispatcherOptions options_;
-  const bool can_stop_;
+  const bool can_stop_launches_;
+  const bool can_stop_copies_;
   scheduler::DeviceLane lane_;
   CostModel costs_;
   std::array<std::unique_ptr<ClientState>, kSessionsLimit> table_;  // By ClientState::index.
@@ -145,6 +150,7 @@ class Dispatcher {
   std::vector<Released> released_;
   std::vector<device::Completion> completions_;
   std::vector<ClientState*> unsettled_;  // Have streams to settle, within TakeCompletions.
+  std::optional<Status> loss_;
   std::uint64_t next_serial_ = 1;
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
   std::uint32_t streams_in_flight_ = 0;  // With work on the device.

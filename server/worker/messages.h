@@ -100,8 +100,13 @@ struct StatsTaken {
   ThreadSnapshot snapshot;
 };
 
-using ControlMessage =
-    std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased, StreamError, StatsTaken>;
+// The device's context is dead: nothing will run any more, for anybody.
+struct DeviceLost {
+  Status status;
+};
+
+using ControlMessage = std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased,
+                                    StreamError, StatsTaken, DeviceLost>;
 
 }  // namespace gpushared::server
 

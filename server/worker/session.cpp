@@ -55,6 +55,7 @@ Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::Uniqu
       reader_(ipc::ClientFrameRules) {}
 
 SessionMemory::~SessionMemory() {
+  pinned_arenas.clear();
   for (const ipc::SharedSegment& arena : arenas) arena.Discard();
 }
 

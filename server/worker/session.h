@@ -47,6 +47,7 @@ struct SessionMemory {
   ipc::SharedSegment completions;
   ipc::UniqueFd doorbell;
   std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
+  std::vector<std::unique_ptr<device::PinnedMemory>> pinned_arenas;
   std::unique_ptr<device::Space> space;
   struct LoadedModule {
     std::shared_ptr<const device::Module> module;
@@ -146,7 +147,14 @@ class Session : public std::enable_shared_from_this<Session> {
                       Result<std::shared_ptr<const device::Module>> module);
   void ResizeSpace(std::uint64_t bytes);
   void OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped);
-  void OnArenaMade(std::uint64_t bytes, Result<ipc::SharedSegment> arena);
+  // An arena, and what keeps it ready for copies; the latter may be missing.
+  struct Arena {
+    ipc::SharedSegment memory;
+    std::unique_ptr<device::PinnedMemory> pinned;
+    Status why_not_pinned;
+  };
+  static Result<Arena> MakeArena(device::Device& device, std::uint64_t bytes);
+  void OnArenaMade(std::uint64_t bytes, Result<Arena> arena);
   Status CheckNewModule(const ipc::LoadModule& request) const;
   Status CheckNewArena(const ipc::AddArena& request) const;
 

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "ipc/wire/layout.h"
 #include "server/worker/session.h"
 #include "server/worker/session_calls.h"
@@ -308,28 +310,41 @@ void Session::Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>&) 
   }
   arena_bytes_ += request.bytes;
   OnHelper(
-      [bytes = request.bytes] {
-        return ipc::SharedSegment::Create({.name = "gpushared arena",
-                                           .bytes = static_cast<std::size_t>(bytes),
-                                           .access = ipc::SharedSegment::Access::kReadWrite});
-      },
-      [bytes = request.bytes](Session& self, Result<ipc::SharedSegment> arena) {
+      [device = &environment_.device, bytes = request.bytes] { return MakeArena(*device, bytes); },
+      [bytes = request.bytes](Session& self, Result<Arena> arena) {
         self.OnArenaMade(bytes, std::move(arena));
       });
 }
 
-void Session::OnArenaMade(std::uint64_t bytes, Result<ipc::SharedSegment> arena) {
+Result<Session::Arena> Session::MakeArena(device::Device& device, std::uint64_t bytes) {
+  Result<ipc::SharedSegment> memory =
+      ipc::SharedSegment::Create({.name = "gpushared arena",
+                                  .bytes = static_cast<std::size_t>(bytes),
+                                  .access = ipc::SharedSegment::Access::kReadWrite});
+  if (!memory.ok()) return memory.status();
+  Result<std::unique_ptr<device::PinnedMemory>> pinned = device.Pin(memory->bytes());
+  Arena arena{.memory = *std::move(memory), .pinned = nullptr, .why_not_pinned = pinned.status()};
+  if (pinned.ok()) arena.pinned = *std::move(pinned);
+  return arena;
+}
+
+void Session::OnArenaMade(std::uint64_t bytes, Result<Arena> arena) {
   if (has_ended_) return CheckOver();
-  Result<ipc::UniqueFd> copy = arena.ok() ? ipc::DuplicateFd(arena->fd()) : arena.status();
+  Result<ipc::UniqueFd> copy = arena.ok() ? ipc::DuplicateFd(arena->memory.fd()) : arena.status();
   if (!copy.ok()) {
     environment_.staging.GiveBack(arena_bytes_, bytes);
     arena_bytes_ -= bytes;
     return Refuse({copy.status().code(),
                    fmt::format("arena of {} bytes refused: {}", bytes, copy.status().message())});
   }
-  arena->CloseFd();
+  if (!arena->why_not_pinned.ok()) {
+    spdlog::warn("copies of an arena of {} bytes go by way of a buffer: {} [{}]", bytes,
+                 arena->why_not_pinned.message(), who_);
+  }
+  arena->memory.CloseFd();
   const auto number = static_cast<std::uint32_t>(memory_->arenas.size());
-  memory_->arenas.push_back(*std::move(arena));
+  memory_->arenas.push_back(std::move(arena->memory));
+  memory_->pinned_arenas.push_back(std::move(arena->pinned));
   const std::span<std::byte> memory = memory_->arenas.back().bytes();
   // A std::function must be copyable.
   auto fd = std::make_shared<ipc::UniqueFd>(*std::move(copy));

@@ -70,6 +70,7 @@ class Worker::Impl {
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);
   void Handle(StatsTaken message);
+  void Handle(const DeviceLost& message);
 
   // The broker.
   void WatchChannel();
@@ -120,6 +121,7 @@ class Worker::Impl {
   bool is_channel_flushing_ = false;
   bool has_broker_ = true;
   bool is_draining_ = false;
+  int exit_code_ = 0;
 
   Descriptor mail_;
   std::vector<ControlMessage> taken_;
@@ -128,9 +130,10 @@ class Worker::Impl {
 };
 
 Worker::Impl::~Impl() {
-  // After a drain all of this is empty; when Run failed or never was called, it is not made.
-  sessions_.clear();
+  // After a drain all of this is empty; when Run failed or never was called, it is not made. When
+  // the device was lost, the device thread still knows the sessions: it ends before them.
   device_thread_.reset();
+  sessions_.clear();
   if (helper_ != nullptr) helper_->join();
 }
 
@@ -212,7 +215,7 @@ int Worker::Impl::Run() {
   Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
   spdlog::info("{}: {}, policy {}", device_->info().id, device_->info().name, options_.policy);
   context_.run();
-  return 0;
+  return exit_code_;
 }
 
 Session* Worker::Impl::Find(std::uint64_t session) const {
@@ -297,6 +300,19 @@ void Worker::Impl::Handle(StatsTaken message) {
                                                       text.size(), ipc::kAdminTextBytesMax)});
   }
   Tell(question.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = text});
+}
+
+void Worker::Impl::Handle(const DeviceLost& message) {
+  // The clients hear it from us, those who ask later from the broker, and what is left goes with
+  // this process.
+  spdlog::critical("{}", message.status.message());
+  for (const auto& [id, session] : sessions_) {
+    const std::string text = message.status.message() + " [" + session->who() + "]";
+    session->End({StatusCode::kDeviceLost, text});
+    Tell(0, ipc::SessionEnded{.session = id, .status = {StatusCode::kDeviceLost, text}});
+  }
+  exit_code_ = kWorkerLostDevice;
+  context_.stop();
 }
 
 // ---- the broker

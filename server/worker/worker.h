@@ -41,6 +41,8 @@ struct WorkerOptions {
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
 };
 
+inline constexpr int kWorkerLostDevice = 3;
+
 // Runs until it was told to drain and the last session has ended, or the channel's other
 // end is closed (no further sessions then; those there finish first).
 //
@@ -53,7 +55,8 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   // The process's exit code: 0 after a drain, 1 when the device or the policy could not
-  // be made (the reason is logged, and told to the broker where it listens).
+  // be made (the reason is logged, and told to the broker where it listens),
+  // kWorkerLostDevice when the device died.
   int Run();
 
  private:
