@@ -71,6 +71,7 @@ TEST_P(DeviceConformance, ParametersArriveFromTheirOffsets) {
 }
 
 TEST_P(DeviceConformance, KernelWithAMissingInstructionLoadsAndNamesIt) {
+  if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::KernelInfo* kernel = Find(*client.module, "needs_matrix_unit");
   ASSERT_NE(kernel, nullptr);
@@ -78,6 +79,7 @@ TEST_P(DeviceConformance, KernelWithAMissingInstructionLoadsAndNamesIt) {
 }
 
 TEST_P(DeviceConformance, LaunchOfAKernelWithAMissingInstructionIsRefusedInItsCompletion) {
+  if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::Completion completion =
       Await(Launch(client, "needs_matrix_unit", {}, Arguments::Pack(client.At(0))));
@@ -145,6 +147,7 @@ TEST_P(DeviceConformance, VariablesCountAgainstTheQuotaUntilTheModuleGoes) {
 }
 
 TEST_P(DeviceConformance, KernelReachesNeitherUnmappedNorForeignMemory) {
+  if (SkipsUnlessItIsolates()) return;
   const TestClient client = NewClientWithKernels();
   const TestClient other = NewClientWithKernels();
   const std::vector<std::uint32_t> secret{0x5ec2e7};
@@ -165,6 +168,7 @@ TEST_P(DeviceConformance, KernelReachesNeitherUnmappedNorForeignMemory) {
 }
 
 TEST_P(DeviceConformance, MemoryGivenBackIsOutOfReach) {
+  if (SkipsUnlessItIsolates()) return;
   const TestClient client = NewClientWithKernels();
   AwaitOk(Launch(client, "write_at", {}, Arguments::Pack(client.At(6 * kMebibyte), 1U)));
   ASSERT_TRUE(client.space->Resize(4 * kMebibyte).ok());
@@ -174,6 +178,7 @@ TEST_P(DeviceConformance, MemoryGivenBackIsOutOfReach) {
 }
 
 TEST_P(DeviceConformance, SharedMemoryShowsNothingOfAnotherClient) {
+  if (SkipsUnlessItIsolates()) return;
   const TestClient a = NewClientWithKernels();
   const TestClient b = NewClientWithKernels();
   constexpr std::uint32_t kWords = 4096;
@@ -187,6 +192,7 @@ TEST_P(DeviceConformance, SharedMemoryShowsNothingOfAnotherClient) {
 }
 
 TEST_P(DeviceConformance, PrintedTextArrivesWithItsWork) {
+  if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId first = Launch(client, "print_lines", {}, Arguments::Pack(2U));
   const device::WorkId second = Launch(client, "print_lines", {}, Arguments::Pack(1U));
@@ -197,6 +203,7 @@ TEST_P(DeviceConformance, PrintedTextArrivesWithItsWork) {
 }
 
 TEST_P(DeviceConformance, PrintedTextIsBoundedAndSaysWhenItWasCut) {
+  if (SkipsUnlessItInterprets()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId id =
       Launch(client, "print_lines", {.grid = {4, 1, 1}}, Arguments::Pack(10000U));

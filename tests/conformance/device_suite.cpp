@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/device_suite.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <fstream>
@@ -12,6 +13,8 @@ namespace {
 
 // Far beyond anything legitimate; only turns a hang into a failure that names the work.
 constexpr std::chrono::minutes kHangs{4};
+// How often a device that has to be asked is asked.
+constexpr std::chrono::microseconds kPoll{20};
 
 std::string FileText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -138,12 +141,17 @@ void DeviceConformance::Collect() {
 }
 
 device::Completion DeviceConformance::Await(device::WorkId id) {
+  const auto hangs_at = std::chrono::steady_clock::now() + kHangs;
   for (;;) {
     const std::uint64_t seen = wakes();
     Collect();
     if (const auto found = completed_.find(id); found != completed_.end()) return found->second;
+    const auto until = device_->must_be_polled()
+                           ? std::min(std::chrono::steady_clock::now() + kPoll, hangs_at)
+                           : hangs_at;
     std::unique_lock lock(mutex_);
-    if (!woken_.wait_for(lock, kHangs, [this, seen] { return wakes_ > seen; })) {
+    const bool is_woken = woken_.wait_until(lock, until, [this, seen] { return wakes_ > seen; });
+    if (!is_woken && until == hangs_at) {
       ADD_FAILURE() << "work " << id << " neither completed nor woke anyone";
       return {};
     }
@@ -154,6 +162,12 @@ void DeviceConformance::AwaitOk(device::WorkId id) {
   const device::Completion completion = Await(id);
   EXPECT_TRUE(completion.status.ok()) << completion.status.ToString();
   EXPECT_FALSE(completion.stopped);
+}
+
+bool DeviceConformance::Skips(bool can, const char* what) {
+  if (can) return false;
+  [&] { GTEST_SKIP() << "this device cannot " << what; }();
+  return true;
 }
 
 std::uint64_t DeviceConformance::wakes() {

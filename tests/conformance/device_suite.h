@@ -35,6 +35,9 @@ inline constexpr std::uint64_t kDeviceBytes = 64 * kMebibyte;
 struct ConformanceDevice {
   std::string name;
   std::uint32_t multiprocessors = 1;
+  // It interprets PTX itself: knows which instructions it lacks, and gets at printed text.
+  bool interprets_ptx = true;
+  bool is_polled = false;  // As must_be_polled() says while it has work.
   std::function<Result<std::unique_ptr<device::Device>>(const device::DeviceOptions&,
                                                         device::WakeFunction)>
       create;
@@ -100,6 +103,17 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
                         std::vector<std::byte> arguments);
   device::WorkId Submit(device::CopyWork work);
   device::WorkId Submit(device::FillWork work);
+  // Whether the rule at hand is beyond the device, as its facts say; then it is skipped.
+  bool Skips(bool can, const char* what);
+  bool SkipsUnlessLaunchesStop() {
+    return Skips(gpu().info().preemption == device::Preemption::kWithinCommand, "stop launches");
+  }
+  bool SkipsUnlessItKills() { return Skips(gpu().info().can_kill, "end running kernels"); }
+  bool SkipsUnlessItIsolates() {
+    return Skips(gpu().info().isolates_clients, "isolate its clients");
+  }
+  bool SkipsUnlessItInterprets() { return Skips(GetParam().interprets_ptx, "interpret PTX"); }
+
   // A launch that occupies every multiprocessor until it is killed, ahead of all that
   // is submitted after it. Uses the word at `offset`, which must stay zero.
   device::WorkId Plug(const TestClient& client, std::uint64_t offset);

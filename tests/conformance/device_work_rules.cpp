@@ -105,6 +105,7 @@ TEST_P(DeviceConformance, AllStreamsOfAllClientsProgress) {
 
 // The prefix is what makes a stopped launch resumable: no block twice, none left out.
 TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameResult) {
+  if (SkipsUnlessLaunchesStop()) return;
   const TestClient client = NewClientWithKernels();
   std::mt19937 random(2024);
   constexpr std::uint32_t kBlocks = 1000;
@@ -139,6 +140,7 @@ TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameRe
 }
 
 TEST_P(DeviceConformance, WorkStoppedBeforeItsTurnRunsNothing) {
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
   const device::WorkId waiting =
@@ -159,6 +161,7 @@ TEST_P(DeviceConformance, WorkStoppedBeforeItsTurnRunsNothing) {
 }
 
 TEST_P(DeviceConformance, StreamGoesOnBehindStoppedWork) {
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
   const device::WorkId stopped =
@@ -217,6 +220,7 @@ TEST_P(DeviceConformance, RequestsForUnknownWorkAreIgnored) {
 }
 
 TEST_P(DeviceConformance, HigherPriorityIsServedFirstWhereThereIsAChoice) {
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
   const device::WorkId low = Launch(
@@ -233,6 +237,7 @@ TEST_P(DeviceConformance, HigherPriorityIsServedFirstWhereThereIsAChoice) {
 }
 
 TEST_P(DeviceConformance, OlderWorkIsServedFirstInsideAPriority) {
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
   const device::WorkId older =
@@ -249,6 +254,7 @@ TEST_P(DeviceConformance, OlderWorkIsServedFirstInsideAPriority) {
 }
 
 TEST_P(DeviceConformance, KillEndsAnEndlessKernel) {
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   for (int round = 0; round < 5; ++round) {
     const device::WorkId endless =
@@ -261,6 +267,7 @@ TEST_P(DeviceConformance, KillEndsAnEndlessKernel) {
 }
 
 TEST_P(DeviceConformance, WorkKilledBeforeItsTurnNeverRuns) {
+  if (SkipsUnlessItKills()) return;
   const TestClient client = NewClientWithKernels();
   const device::WorkId plug = Plug(client, kGate);
   const device::WorkId killed =
@@ -273,6 +280,7 @@ TEST_P(DeviceConformance, WorkKilledBeforeItsTurnNeverRuns) {
 }
 
 TEST_P(DeviceConformance, FaultEndsItsWorkAndNothingElse) {
+  if (SkipsUnlessItIsolates()) return;
   const TestClient bad = NewClientWithKernels();
   const TestClient good = NewClientWithKernels();
   std::vector<device::WorkId> faulty;
@@ -292,6 +300,7 @@ TEST_P(DeviceConformance, FaultEndsItsWorkAndNothingElse) {
 }
 
 TEST_P(DeviceConformance, FaultNamesKernelBlockThreadLineAndAddress) {
+  if (SkipsUnlessItIsolates()) return;
   const TestClient client = NewClientWithKernels();
   const std::uint64_t beyond = client.At(8 * kMebibyte);
   const device::Completion completion =
@@ -311,6 +320,7 @@ TEST_P(DeviceConformance, FaultNamesKernelBlockThreadLineAndAddress) {
 
 // A waiting thread is woken when there is something to take, and not for every piece.
 TEST_P(DeviceConformance, OneWakePerEmptyingIsEnough) {
+  if (Skips(!GetParam().is_polled, "wake anyone")) return;
   const TestClient client = NewClientWithKernels();
   std::array<device::Completion, 8> out;
   ASSERT_EQ(gpu().TakeCompletions(out), 0U);
