@@ -85,6 +85,58 @@ TEST_P(Divergence, SwitchesOfEveryLane) {
   }
 }
 
+// brx.idx, which nvcc writes rarely: every lane to its own target, guarded lanes to none.
+TEST_P(Divergence, IndexedBranchesOfEveryLane) {
+  launcher.Load(R"(
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry jump(.param .u64 out)
+{
+  .reg .b32 %lane, %index, %value, %round; .reg .b64 %out, %at; .reg .pred %on, %again;
+  mov.u32 %lane, %tid.x;
+  ld.param.u64 %out, [out];
+  mul.wide.u32 %at, %lane, 4;
+  add.u64 %out, %out, %at;
+  mov.u32 %value, %lane;
+  mov.u32 %round, 0;
+LOOP:
+  add.u32 %index, %lane, %round;
+  rem.u32 %index, %index, 5;
+  setp.ne.u32 %on, %index, 4;
+TABLE: .branchtargets ADD, TWICE, NEXT, FLIP;
+  @%on brx.idx %index, TABLE;
+  sub.u32 %value, %value, 1000;
+  bra NEXT;
+ADD:
+  add.u32 %value, %value, 7;
+  bra NEXT;
+TWICE:
+  mul.lo.u32 %value, %value, 2;
+FLIP:
+  not.b32 %value, %value;
+NEXT:
+  add.u32 %round, %round, 1;
+  setp.lt.u32 %again, %round, 6;
+  @%again bra LOOP;
+  st.global.u32 [%out], %value;
+  ret;
+})");
+  auto* out = launcher.Allocate<unsigned>(80);
+  Run("jump", {1, 1, 1}, {80, 1, 1}, out);
+  for (unsigned i = 0; i < 80; ++i) {
+    unsigned value = i;
+    for (unsigned round = 0; round < 6; ++round) {
+      const unsigned index = (i + round) % 5;
+      if (index == 0) value += 7;
+      if (index == 1) value = ~(value * 2);
+      if (index == 3) value = ~value;
+      if (index == 4) value -= 1000;
+    }
+    EXPECT_EQ(out[i], value) << i;
+  }
+}
+
 TEST_P(Divergence, ReturnedThreadsDoNotHoldUpABarrier) {
   auto* out = launcher.Allocate<unsigned>(64);
   Run("early_return", {1, 1, 1}, {64, 1, 1}, out);

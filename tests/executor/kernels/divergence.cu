@@ -32,7 +32,7 @@ extern "C" __global__ void walk(unsigned* out, unsigned n) {
   out[i] = Walk(i);
 }
 
-// Enough dense cases for a branch table.
+// Many ways out of one place.
 extern "C" __global__ void select_case(const unsigned* choice, unsigned* out) {
   unsigned value = threadIdx.x;
   for (int round = 0; round < 3; ++round) {
