@@ -6,12 +6,12 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <system_error>
 #include <utility>
+
+#include "ipc/socket_path.h"
 
 namespace gpushared::ipc {
 namespace {
@@ -24,18 +24,12 @@ Status Failed(const std::string& what, const std::string& path) {
 }
 
 Status Bind(int socket, const std::string& path, mode_t mode) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return Status(StatusCode::kInvalidArgument,
-                  "socket path refused: '" + path + "' has " + std::to_string(path.size()) +
-                      " bytes, allowed 1 to " + std::to_string(sizeof address.sun_path - 1));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
+  const Result<sockaddr_un> address = SocketAddress(path);
+  if (!address.ok()) return address.status();
   // The file must never exist with wider permissions, not even between bind and chmod. The
   // broker has one thread when it opens its socket, so the process-wide umask is its own.
   const mode_t before = ::umask(static_cast<mode_t>(~mode & 0777));
-  const int bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const int bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&*address), sizeof *address);
   const int error = errno;
   ::umask(before);
   errno = error;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ipc/socket_path.h"
 
-#include <sys/un.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 
 namespace gpushared::ipc {
 namespace {
@@ -62,6 +63,15 @@ Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurro
   return Status(StatusCode::kUnavailable,
                 "no server found: /run/gpushared/gpushared.sock does not exist and "
                 "XDG_RUNTIME_DIR is not set; name the server's socket with GPUSHARED_SOCKET");
+}
+
+Result<sockaddr_un> SocketAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty()) return Status(StatusCode::kInvalidArgument, "socket path refused: it is empty");
+  if (Result<std::string> fits = Fitting(path); !fits.ok()) return fits.status();
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
 }
 
 }  // namespace gpushared::ipc

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the server's socket is.
+// Where the server's socket is, and its address.
 
 #ifndef GPUSHARED_IPC_SOCKET_PATH_H_
 #define GPUSHARED_IPC_SOCKET_PATH_H_
+
+#include <sys/un.h>
 
 #include <functional>
 #include <string>
@@ -33,6 +35,9 @@ Result<std::string> ServerSocketPath(const std::string& asked,
 // For clients: the same, but /run/gpushared/gpushared.sock counts if it exists.
 Result<std::string> ClientSocketPath(const std::string& asked,
                                      const SocketSurroundings& around = SocketSurroundings::Real());
+
+// For bind and connect. kInvalidArgument when the path is empty or longer than it holds.
+Result<sockaddr_un> SocketAddress(const std::string& path);
 
 }  // namespace gpushared::ipc
 

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,8 @@
 #include <utility>
 
 #include "gpushared/check.h"
+
+#include "ipc/socket_path.h"
 
 namespace gpushared::ipc {
 namespace {
@@ -195,14 +196,8 @@ Result<UniqueFd> OpenPeerPidfd(int socket) {
 }
 
 Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return Status(StatusCode::kInvalidArgument,
-                  "socket path refused: '" + path + "' has " + std::to_string(path.size()) +
-                      " bytes, allowed 1 to " + std::to_string(sizeof address.sun_path - 1));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
+  const Result<sockaddr_un> address = SocketAddress(path);
+  if (!address.ok()) return address.status();
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) {
     return Status(StatusCode::kInternal, "no socket: " + MachineSays(errno));
@@ -215,7 +210,8 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
     const std::int64_t us = std::max<std::int64_t>(left.count(), 1000);
     const timeval limit{us / 1'000'000, us % 1'000'000};
     ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) ==
+        0) {
       break;
     }
     if (errno == EINTR && std::chrono::steady_clock::now() < deadline) continue;

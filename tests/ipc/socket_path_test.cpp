@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ipc/socket_path.h"
 
+#include <sys/socket.h>
+
 #include <map>
 #include <string>
 
@@ -72,6 +74,16 @@ TEST(SocketPath, PathThatNoSocketAddressHoldsIsRefused) {
   EXPECT_FALSE(ServerSocketPath(longest + "a", machine.Surroundings()).ok());
   EXPECT_THAT(ClientSocketPath(longest + "a", machine.Surroundings()).status().message(),
               ::testing::HasSubstr("has 108 bytes, a socket address holds 107"));
+}
+
+TEST(SocketAddress, HoldsThePathAndItsEndOrRefuses) {
+  const std::string longest(sizeof(sockaddr_un::sun_path) - 1, 'p');
+  const Result<sockaddr_un> address = SocketAddress(longest);
+  ASSERT_TRUE(address.ok());
+  EXPECT_EQ(address->sun_family, AF_UNIX);
+  EXPECT_EQ(std::string(address->sun_path), longest);
+  EXPECT_EQ(SocketAddress(longest + "p").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(SocketAddress("").status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace
