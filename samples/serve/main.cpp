@@ -126,7 +126,7 @@ int Run(int argc, char** argv) {
       {"--model", "", "model file, as train writes it"},
       {"--requests", "500", "requests to answer; 0 means as many as fit into --seconds"},
       {"--seconds", "0", "how long the arrivals last, when --requests is 0"},
-      {"--batch", "48", "contexts per request"},
+      {"--batch", "32", "contexts per request"},
       {"--load", "0.45", "service time divided by the mean distance of arrivals"},
       {"--service-ms", "0", "time of one request when alone; 0 measures it first"},
       {"--trace", "",
