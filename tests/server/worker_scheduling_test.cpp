@@ -10,6 +10,8 @@
 
 #include "tests/server/worker_harness.h"
 
+#include <nlohmann/json.hpp>
+
 namespace gpushared::testing {
 namespace {
 
@@ -46,8 +48,66 @@ TEST(WorkerScheduling, ALowLaunchIsStoppedForAHighOneAndResumesWhereItStopped) {
   EXPECT_TRUE(low.AwaitFinished(0, training));
 }
 
+TEST(WorkerScheduling, WhatIsLeftOfAStoppedLaunchGoesBeforeTheRestOfItsClient) {
+  WorkerHarness worker;
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  low.CreateStream(1);
+  low.Launch(0, 0, 0, {.x = 100});
+  low.Launch(1, 0, 0, {.x = 7});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  // An answer on the socket proves that the second one waits in the lane.
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  worker.device().RunUnits(30);
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+
+  const auto seen = worker.device().WaitForSubmissions(3);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[2].units, 100u);
+  EXPECT_EQ(seen[2].first_unit, 30u);
+}
+
+TEST(WorkerScheduling, AnErrorStopsWhatElseRunsOfItsStream) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
+                       {.lane_options = {.beyond_window_max = 8}});
+  RawClient client = worker.Client();
+  client.CreateStream(1);
+  for (const std::uint32_t stream : {0u, 0u, 0u, 1u}) client.Launch(stream, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(4).size(), 4u);
+  worker.device().FinishOldest(Status(StatusCode::kKernelFault, "fault"));
+  ASSERT_TRUE(client.NextCompletion());
+
+  EXPECT_EQ(worker.device().stops_asked(), 2u) << "the other stream goes on";
+}
+
+TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
+  WorkerHarness worker;
+  RawClient busy = worker.Client();
+  const std::uint64_t busy_session = worker.last_session();
+  RawClient idle = worker.Client();
+  const Sequence launch = busy.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  worker.device().FinishOldest();
+  ASSERT_TRUE(busy.AwaitFinished(0, launch));
+
+  const auto clients = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"];
+  ASSERT_EQ(clients.size(), 2u);
+  for (const auto& client : clients) {
+    const double device_time_s = client["device_time_s"];
+    if (client["client"] == busy_session) {
+      EXPECT_GE(device_time_s, 0.005);
+    } else {
+      EXPECT_EQ(device_time_s, 0);
+    }
+  }
+}
+
 TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
-  WorkerHarness worker({}, {.policy = "fifo"});
+  // The lane would let more than one of them onto the device.
+  WorkerHarness worker({}, {.policy = "fifo", .lane_options = {.beyond_window_max = 8}});
   RawClient client = worker.Client({.client_class = ClientClass::kLow});
   client.CreateStream(1);
   // Of unknown length, so worth stopping.

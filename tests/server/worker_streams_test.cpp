@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ipc/doorbell.h"
 #include "tests/server/worker_harness.h"
 
 namespace gpushared::testing {
@@ -212,6 +213,19 @@ TEST(WorkerStreams, AStreamWhoseWaitWasSkippedCanWaitForAnotherStream) {
   worker.device().RunAtOnce();
 
   EXPECT_TRUE(client.AwaitFinished(3, wait));
+}
+
+// Each round meets the worker somewhere between its last look at the rings and its sleep.
+TEST(WorkerStreams, NoCommandIsLostOnTheWayToSleep) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  std::uint32_t noise = 1;
+  for (int round = 0; round < 10'000; ++round) {
+    const Sequence launch = client.Launch(0, 0, 0);
+    ASSERT_TRUE(client.AwaitFinished(0, launch)) << "round " << round;
+    noise = noise * 1664525u + 1013904223u;
+    for (std::uint32_t pause = noise >> 22; pause > 0; --pause) ipc::SpinPause();
+  }
 }
 
 TEST(WorkerStreams, AMarkTellsWhenItsStreamGotThere) {
