@@ -28,6 +28,11 @@ gpushared_test(cuda_driver_test
     "GPUSHARED_FAKE_CUDA_11_3=\"$<TARGET_FILE:gpushared_fake_cuda_11_3>\""
     "GPUSHARED_VECTOR_ADD_FATBIN=\"${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/ptx/vector_add.fatbin\"")
 
+gpushared_test(cuda_device_test
+  SOURCES device/cuda_device_test.cpp device/cuda_device_error_test.cpp
+  LINK gpushared::device gpushared::fake_cuda
+  LABELS unit concurrency)
+
 gpushared_test(inventory_test
   SOURCES device/inventory_test.cpp device/inventory_read_test.cpp
   LINK gpushared::inventory gpushared::fake_nvml

@@ -11,12 +11,11 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "server/device/cuda/completion_kind.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/device.h"
 
 namespace gpushared::device::cuda {
-
-enum class CompletionKind : std::uint8_t { kEvents, kWrites };
 
 // When a batch of work ran. Never empty, never in the future, and no batch of a stream begins
 // before the one ahead of it has ended.

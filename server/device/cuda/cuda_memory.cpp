@@ -79,10 +79,14 @@ Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
                                 static_cast<unsigned char>(0), bytes, stream_);
   // Also after a failure: a part of it may be under way.
   Status waited = context_->Try("waiting for zeroed memory", driver.StreamSynchronize, stream_);
-  return status.ok() ? waited : status;
+  if (waited.ok()) return status;
+  // Nobody knows what still writes to the memory: it can neither be used nor given back.
+  context_->GiveUp(waited);
+  return context_->death();
 }
 
 Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
+  if (context_->is_dead()) return context_->death();
   const Driver& driver = context_->driver();
   Status unmapped = context_->Try("unmapping device memory", driver.MemUnmap, address, bytes);
   // What is still mapped stays alive after this, and goes when the range goes.

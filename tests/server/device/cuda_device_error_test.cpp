@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CUDA device makes of every call that may fail.
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/server/device/cuda_device_fixture.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct CallAt {
+  std::string name;
+  std::size_t nth = 1;
+};
+
+// The calls that were made since they were forgotten last, each with its place among its likes.
+std::vector<CallAt> CallsMade() {
+  std::vector<CallAt> made;
+  std::map<std::string, std::size_t> counts;
+  fake_cuda_call call{};
+  for (std::size_t i = 0; fake_cuda_call_at(i, &call) != 0; ++i) {
+    made.push_back({.name = call.name, .nth = ++counts[call.name]});
+  }
+  return made;
+}
+
+std::string Failing(const CallAt& call, int code) {
+  return "fail " + call.name + " " + std::to_string(call.nth) + " " + std::to_string(code);
+}
+
+// Facts that have a sensible value when the driver does not tell, and returns of things, which
+// nobody can do anything about.
+bool IsForgiven(const std::string& call) {
+  static const std::set<std::string> kForgiven = {"cuDeviceGetAttribute", "cuGetProcAddress",
+                                                  "cuDriverGetVersion", "cuModuleUnload",
+                                                  "cuMemAddressFree"};
+  return kForgiven.contains(call);
+}
+
+TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind) {
+  auto driver = Driver::Load();
+  ASSERT_TRUE(driver.ok());
+  fake_cuda_forget_calls();
+  ASSERT_TRUE(CreateCudaDevice(*driver, {}, {}).ok());
+  std::vector<CallAt> calls = CallsMade();
+  // What follows the last stream is the end.
+  while (calls.back().name != "cuStreamCreateWithPriority") calls.pop_back();
+  ASSERT_GT(calls.size(), 40U);
+  for (const CallAt& call : calls) {
+    if (IsForgiven(call.name)) continue;
+    SCOPED_TRACE(Failing(call, 2));
+    fake_cuda_reset();
+    driver = Driver::Load();
+    ASSERT_TRUE(driver.ok());
+    Say(Failing(call, 2));
+    const auto device = CreateCudaDevice(*driver, {}, {});
+    ASSERT_FALSE(device.ok());
+    EXPECT_THAT(device.status().message(), HasSubstr("device cuda:0 refused: "));
+    EXPECT_THAT(device.status().message(), HasSubstr(call.name + ": CUDA_ERROR_OUT_OF_MEMORY"));
+    EXPECT_STREQ(fake_cuda_take_mistakes(), "");
+    for (const char* kind : {"context", "stream", "event", "host allocation"}) {
+      EXPECT_EQ(fake_cuda_live(kind), 0U) << kind;
+    }
+  }
+}
+
+// Everything a client asks of its space; stops at what fails.
+Status UseSpace(Device& device) {
+  auto space = device.CreateSpace(64 * kMebibyte);
+  if (!space.ok()) return space.status();
+  for (const std::uint64_t bytes : {8 * kMebibyte, 2 * kMebibyte}) {
+    if (const auto resized = (*space)->Resize(bytes); !resized.ok()) return resized.status();
+  }
+  return (*space)->LoadModule(std::as_bytes(std::span(kStorePtx))).status();
+}
+
+std::vector<CallAt> CallsOfASpace(Device& device) {
+  fake_cuda_forget_calls();
+  EXPECT_TRUE(UseSpace(device).ok());
+  std::vector<CallAt> calls = CallsMade();
+  while (calls.back().name != "cuModuleUnload") calls.pop_back();
+  return calls;
+}
+
+TEST_F(CudaDeviceTest, CallThatFailsForOneSpaceIsItsErrorAloneAndLeavesNothingBehind) {
+  Start();
+  for (const CallAt& call : CallsOfASpace(gpu())) {
+    // The first, the second and the last piece of memory are enough of their kind.
+    if (IsForgiven(call.name) || call.nth > 3 || call.name == "cuStreamSynchronize") continue;
+    SCOPED_TRACE(Failing(call, 2));
+    const Tenant other = NewTenant();
+    Say(Failing(call, 2));
+    const Status status = UseSpace(gpu());
+    EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr(call.name + ": CUDA_ERROR_OUT_OF_MEMORY"));
+    EXPECT_TRUE(Await(Store(other, other.At(0), 1)).status.ok());
+    EXPECT_EQ(gpu().loss(), nullptr);
+    const bool returns = call.name == "cuMemUnmap" || call.name == "cuMemRelease";
+    if (returns) {
+      // What the driver did not take back stays; it is told, and that is all.
+      Say("leaks ignored");
+      (void)fake_cuda_take_mistakes();
+    }
+  }
+  Say("leaks ignored");
+}
+
+TEST_F(CudaDeviceTest, ZeroingThatCannotBeWaitedForIsALoss) {
+  Start();
+  Say("fail_late cuStreamSynchronize 1 999");
+  EXPECT_EQ(UseSpace(gpu()).code(), StatusCode::kDeviceLost);
+  Poll();
+  EXPECT_NE(gpu().loss(), nullptr);
+  Say("leaks ignored");
+}
+
+TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
+  Start();
+  const std::vector<CallAt> calls = CallsOfASpace(gpu());
+  for (const CallAt& call : calls) {
+    if (call.name == "cuDeviceGetAttribute" || call.name == "cuCtxSetCurrent" || call.nth > 1 ||
+        call.name == "cuModuleUnload" || call.name == "cuMemAddressFree") {
+      continue;
+    }
+    SCOPED_TRACE(Failing(call, 700));
+    device_.reset();
+    fake_cuda_reset();
+    Start();
+    Say(Failing(call, 700));
+    const int wakes = wakes_;
+    const Status status = UseSpace(gpu());
+    EXPECT_EQ(status.code(), StatusCode::kDeviceLost) << status.ToString();
+    EXPECT_GT(wakes_, wakes) << "nobody would look";
+    EXPECT_TRUE(gpu().must_be_polled());
+    Poll();
+    ASSERT_NE(gpu().loss(), nullptr);
+    EXPECT_THAT(gpu().loss()->why.message(), HasSubstr(call.name));
+    EXPECT_TRUE(gpu().loss()->suspects.empty());
+    EXPECT_FALSE(gpu().must_be_polled());
+    EXPECT_EQ(gpu().CreateSpace(1 << 20).status().code(), StatusCode::kDeviceLost);
+  }
+}
+
+TEST_F(CudaDeviceTest, LaunchThatTheDriverRefusesFailsAloneAndInItsTurn) {
+  Start();
+  const Tenant tenant = NewTenant();
+  Say("hold");
+  const WorkId first = Store(tenant, tenant.At(0), 1);
+  Say("fail cuLaunchKernel 1 701");
+  const WorkId refused = Store(tenant, tenant.At(4), 1);
+  const WorkId last = Store(tenant, tenant.At(8), 1);
+  EXPECT_FALSE(IsDone(refused));
+  Say("go");
+  EXPECT_TRUE(Await(last).status.ok());
+  EXPECT_TRUE(Await(first).status.ok());
+  const Completion completion = Await(refused);
+  EXPECT_EQ(completion.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(completion.status.message(), HasSubstr("launch of kernel 'store' failed: "));
+  EXPECT_THAT(completion.status.message(), HasSubstr("cuLaunchKernel: CUDA error (701)"));
+  EXPECT_EQ(completion.units_done, 0U);
+  EXPECT_EQ(order_, (std::vector<WorkId>{first, refused, last}));
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+TEST_F(CudaDeviceTest, CopyThatTheDriverRefusesFailsAlone) {
+  Start();
+  const Tenant tenant = NewTenant();
+  std::vector<std::byte> host(4096);
+  using Direction = CopyWork::Direction;
+  for (const auto& [call, direction] : {std::pair("cuMemcpyHtoDAsync", Direction::kHostToDevice),
+                                        std::pair("cuMemcpyDtoHAsync", Direction::kDeviceToHost)}) {
+    Say("fail " + std::string(call) + " 1 999");
+    const WorkId refused = Copy(tenant, direction, host, 0);
+    const WorkId fine = Copy(tenant, direction, host, 0);
+    EXPECT_EQ(Await(refused).status.code(), StatusCode::kInternal);
+    EXPECT_THAT(Await(refused).status.message(), HasSubstr(call));
+    EXPECT_TRUE(Await(fine).status.ok());
+  }
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+TEST_F(CudaDeviceTest, MarkThatFailsIsALossBecauseNobodyWouldKnowWhenWorkEnds) {
+  for (const char* call :
+       {"cuEventRecord", "cuEventQuery", "cuEventElapsedTime", "cuEventCreate"}) {
+    SCOPED_TRACE(call);
+    device_.reset();
+    fake_cuda_reset();
+    Start();
+    const Tenant tenant = NewTenant();
+    Say("fail " + std::string(call) + " 1 999");
+    const WorkId work = Store(tenant, tenant.At(0), 1);
+    EXPECT_EQ(Await(work).status.code(), StatusCode::kDeviceLost);
+    EXPECT_THAT(Await(work).status.message(), HasSubstr(call));
+    ASSERT_NE(gpu().loss(), nullptr);
+    // The driver is well; what it still has is simply left.
+    Say("leaks ignored");
+    (void)fake_cuda_take_mistakes();
+  }
+  (void)fake_cuda_take_mistakes();
+}
+
+class StickyCode : public CudaDeviceTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(StickyCode, KernelThatWasAloneIsTheCulprit) {
+  Start();
+  const Tenant bad = NewTenant();
+  const Tenant good = NewTenant();
+  EXPECT_TRUE(Await(Store(good, good.At(0), 2)).status.ok());
+  Say("fault 1 " + std::to_string(GetParam()));
+  const WorkId culprit = Store(bad, bad.At(0), 1);
+  const Completion completion = Await(culprit);
+  EXPECT_EQ(completion.status.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(completion.status.message(), HasSubstr("(" + std::to_string(GetParam()) + ")"));
+  ASSERT_NE(gpu().loss(), nullptr);
+  ASSERT_EQ(gpu().loss()->suspects.size(), 1U);
+  EXPECT_EQ(gpu().loss()->suspects[0].id, culprit);
+  EXPECT_EQ(gpu().loss()->suspects[0].what, "kernel 'store'");
+  EXPECT_FALSE(gpu().must_be_polled());
+  // Whatever comes now ends at once, in the same way.
+  EXPECT_EQ(Await(Store(good, good.At(0), 2)).status.code(), StatusCode::kDeviceLost);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codes, StickyCode,
+                         ::testing::Values(214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718,
+                                           719, 721, 810, 911),
+                         ::testing::PrintToStringParamName());
+
+TEST_F(CudaDeviceTest, EveryKernelThatMayHaveRunIsASuspectAndNoCopyIs) {
+  Start();
+  const Tenant a = NewTenant();
+  const Tenant b = NewTenant();
+  std::vector<std::byte> host(4096);
+  Say("hold");
+  const WorkId of_a = Store(a, a.At(0), 10);
+  const WorkId of_b = Store(b, b.At(0), 20);
+  const WorkId copy = Copy(a, CopyWork::Direction::kHostToDevice, host, 0);
+  EXPECT_FALSE(IsDone(of_a));
+  Say("fault 1 716; go");
+  for (const WorkId id : {of_a, of_b}) {
+    EXPECT_EQ(Await(id).status.code(), StatusCode::kDeviceLost);
+  }
+  // The copy may have ended before.
+  (void)Await(copy);
+  std::set<WorkId> suspects;
+  ASSERT_NE(gpu().loss(), nullptr);
+  for (const auto& suspect : gpu().loss()->suspects) suspects.insert(suspect.id);
+  EXPECT_EQ(suspects, (std::set<WorkId>{of_a, of_b}));
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
