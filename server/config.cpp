@@ -107,6 +107,19 @@ Status SetLowFloor(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
+Status SetCudaCompletion(std::string_view value, Config& config) {
+  using device::cuda::CompletionKind;
+  if (value != "events" && value != "writes") {
+    return Refused("cuda-completion", value, "events or writes");
+  }
+  config.cuda_completion = value == "events" ? CompletionKind::kEvents : CompletionKind::kWrites;
+  return Status::Ok();
+}
+
+std::string CudaCompletionName(const Config& config) {
+  return config.cuda_completion == device::cuda::CompletionKind::kEvents ? "events" : "writes";
+}
+
 Status SetLogLevel(std::string_view value, Config& config) {
   const auto* found = std::find(kLogLevelNames.begin(), kLogLevelNames.end(), value);
   if (found == kLogLevelNames.end()) {
@@ -149,6 +162,10 @@ constexpr std::array kOptions = {
            "part of device time that class low gets in any case "
            "(default 0)",
            SetLowFloor},
+    Option{"cuda-completion", "HOW",
+           "how the end of work on a GPU becomes known: events, or writes to host memory "
+           "(default events)",
+           SetCudaCompletion},
     Option{"log-level", "LEVEL", "trace, debug, info, warn or error (default info)", SetLogLevel},
 };
 
@@ -275,6 +292,8 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         std::to_string(config.slice.count()) + "ns",
                                         "--low-floor",
                                         std::to_string(config.low_floor),
+                                        "--cuda-completion",
+                                        CudaCompletionName(config),
                                         "--log-level",
                                         std::string(LogLevelName(config.log_level))};
   return arguments;
@@ -290,6 +309,7 @@ std::vector<std::string> Describe(const Config& config) {
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
       "low-floor = " + std::to_string(config.low_floor),
+      "cuda-completion = " + CudaCompletionName(config),
       "log-level = " + std::string(LogLevelName(config.log_level)),
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};
   for (const AccessRule& rule : config.access) {

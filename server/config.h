@@ -19,6 +19,7 @@
 
 #include "scheduler/types.h"
 #include "server/config_values.h"
+#include "server/device/cuda/completion_kind.h"
 
 namespace gpushared::server {
 
@@ -64,9 +65,10 @@ struct Config {
   bool staging_given = false;      // Else staging_bytes is for all devices together.
   // Host memory through which clients of one device copy, all of them together.
   std::uint64_t staging_bytes = 0;
-  std::string socket;              // Empty: the usual places (ipc/socket_path.h).
+  std::string socket;  // Empty: the usual places (ipc/socket_path.h).
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
   double low_floor = 0;  // Part of device time that class low gets in any case.
+  device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
   LogLevel log_level = LogLevel::kInfo;
   std::string config_file;           // Empty: none was given.
   std::vector<AccessRule> access;    // In order; the built-in rules come after these.

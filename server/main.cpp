@@ -71,7 +71,11 @@ void OpenMissingStandardDescriptors() {
 int ServeDevice(const Config& config) {
   WorkerOptions options;
   const device::DeviceOptions device_options = {
-      .executor_threads = config.cpu_threads, .memory_bytes = config.memory_bytes, .output = {}};
+      .executor_threads = config.cpu_threads,
+      .memory_bytes = config.memory_bytes,
+      .output = {},
+      .cuda_completion = config.cuda_completion,
+      .warn = [](const std::string& text) { spdlog::warn("{}", text); }};
   options.make_device = [id = config.worker->device, device_options](
                             device::WakeFunction wake, device::OutputFunction output) {
     device::DeviceOptions with_output = device_options;
@@ -123,8 +127,8 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
 
 int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
   for (const std::string& line : Describe(config)) log->debug("{}", line);
-  Result<device::Selection> selection = device::SelectDevices(
-      config.device, device::ReadInventory(), {.cuda_works = device::CanCreate("cuda")});
+  Result<device::Selection> selection =
+      device::SelectDevices(config.device, device::ReadInventory(), {});
   if (!selection.ok()) {
     std::fprintf(stderr, "gpushared: option device refused: %s\n",
                  selection.status().message().c_str());

@@ -4,16 +4,18 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "server/device/cpu/cpu_device.h"
+#include "server/device/cuda/cuda_device.h"
 
 namespace gpushared::device {
 namespace {
 
-Result<std::unique_ptr<Device>> CreateCpu(std::uint32_t number, const DeviceOptions& options,
-                                          WakeFunction wake) {
+Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t number,
+                                          const DeviceOptions& options, WakeFunction wake) {
   return CreateCpuDevice({.number = number,
                           .executor_threads = options.executor_threads,
                           .memory_bytes = options.memory_bytes,
@@ -21,11 +23,27 @@ Result<std::unique_ptr<Device>> CreateCpu(std::uint32_t number, const DeviceOpti
                          std::move(wake));
 }
 
+Result<std::unique_ptr<Device>> CreateCuda(std::string_view id, std::uint32_t number,
+                                           const DeviceOptions& options, WakeFunction wake) {
+  cuda::PrepareEnvironment();
+  Result<std::shared_ptr<const cuda::Driver>> driver = cuda::Driver::Load();
+  if (!driver.ok()) return driver.status();
+  // Where this process was given its GPU or instance alone, that is number 0.
+  const bool is_given = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+  return cuda::CreateCudaDevice(*std::move(driver),
+                                {.id = std::string(id),
+                                 .ordinal = is_given ? 0 : static_cast<int>(number),
+                                 .completion = options.cuda_completion,
+                                 .limits = {},
+                                 .warn = options.warn},
+                                std::move(wake));
+}
+
 constexpr std::array kKinds{
     DeviceKind{.name = "cpu",
                .description = "embedded device that executes PTX on the processor's cores",
                .create = &CreateCpu},
-    DeviceKind{.name = "cuda", .description = "NVIDIA GPU or MIG instance", .create = nullptr},
+    DeviceKind{.name = "cuda", .description = "NVIDIA GPU or MIG instance", .create = &CreateCuda},
 };
 
 struct Named {
@@ -67,22 +85,11 @@ Status NotFound(std::string_view id) {
 
 std::span<const DeviceKind> DeviceKinds() { return kKinds; }
 
-bool CanCreate(std::string_view kind) {
-  const auto found = std::ranges::find(kKinds, kind, &DeviceKind::name);
-  return found != kKinds.end() && found->create != nullptr;
-}
-
 Result<std::unique_ptr<Device>> CreateDevice(std::string_view id, const DeviceOptions& options,
                                              WakeFunction wake) {
   const std::optional<Named> named = Find(id);
   if (!named) return NotFound(id);
-  if (named->kind->create == nullptr) {
-    return Status(StatusCode::kUnsupported,
-                  "device " + std::string(id.substr(0, 64)) +
-                      " refused: this build cannot open devices of kind " +
-                      std::string(named->kind->name));
-  }
-  return named->kind->create(named->number, options, std::move(wake));
+  return named->kind->create(id, named->number, options, std::move(wake));
 }
 
 }  // namespace gpushared::device

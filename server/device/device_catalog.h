@@ -6,12 +6,15 @@
 #define GPUSHARED_SERVER_DEVICE_DEVICE_CATALOG_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "gpushared/result.h"
 
+#include "server/device/cuda/completion_kind.h"
 #include "server/device/device.h"
 
 namespace gpushared::device {
@@ -21,22 +24,23 @@ struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
   std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
+  cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
+  std::function<void(const std::string&)> warn = {};  // For operators; may be empty.
 };
 
 // One row of the catalog.
 struct DeviceKind {
   std::string_view name;         // "cpu"
   std::string_view description;  // One line, for people.
-  // Null: known, but not in this build. `number` is 0 for devices named by UUID.
-  Result<std::unique_ptr<Device>> (*create)(std::uint32_t number, const DeviceOptions& options,
-                                            WakeFunction wake);
+  // `number` is 0 for devices named by UUID.
+  Result<std::unique_ptr<Device>> (*create)(std::string_view id, std::uint32_t number,
+                                            const DeviceOptions& options, WakeFunction wake);
 };
 
 std::span<const DeviceKind> DeviceKinds();  // Lives for ever.
-bool CanCreate(std::string_view kind);
 
 // Creates the device named `id`. kNotFound for a name that no kind answers to, with
-// the names that exist; kUnsupported for a kind that this build lacks.
+// the names that exist.
 Result<std::unique_ptr<Device>> CreateDevice(std::string_view id, const DeviceOptions& options,
                                              WakeFunction wake);
 
