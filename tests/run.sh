@@ -67,7 +67,7 @@ for stage in "${stages[@]}"; do
   case $stage in
     dev) run_preset dev ;;
     asan) run_preset asan ;;
-    tsan) run_preset tsan -L concurrency ;;
+    tsan) run_preset tsan -L 'concurrency|process' ;;
     fuzz) run_fuzz ;;
     *) echo "tests/run.sh: unknown stage '$stage': dev, asan, tsan, fuzz" >&2; exit 2 ;;
   esac

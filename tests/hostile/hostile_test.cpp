@@ -310,6 +310,9 @@ TEST_F(Hostile, ScribblingOverTheWholeCommandSegment) {
 }
 
 TEST_F(Hostile, RecordsThatChangeWhileTheyAreRead) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the client races with itself, which is the point";
+#endif
   RawClient client = Join();
   ipc::Granule* granules = client.commands().granules;
   std::jthread scribbler([granules](const std::stop_token& stop) {
