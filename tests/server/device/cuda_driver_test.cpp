@@ -116,6 +116,16 @@ TEST_F(CudaDriver, TooOldOneIsRefusedWithBothVersions) {
   EXPECT_EQ(driver.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(driver.status().message(),
               AllOf(HasSubstr("serves CUDA 10.2"), HasSubstr("at least 11.0 is needed")));
+  // The newest of what is missing counts, not the last in the list.
+  Say("version 6000");
+  EXPECT_THAT(Driver::Load().status().message(),
+              AllOf(HasSubstr("serves CUDA 6.0"), HasSubstr("at least 11.0 is needed")));
+}
+
+// A newer form of a call could have other parameters than those we declare.
+TEST_F(CudaDriver, CallsAreAskedForInTheFormDeclared) {
+  ASSERT_TRUE(Driver::Load().ok());
+  EXPECT_STREQ(fake_cuda_take_mistakes(), "");
 }
 
 // Two generations of finding calls: the one without a result word, and none at all.

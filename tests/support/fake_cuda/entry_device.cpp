@@ -93,6 +93,10 @@ Code cuGetProcAddress_v2(const char* symbol, void** function, int version, std::
       result = version >= found->version ? ProcAddressResult::kFound
                                          : ProcAddressResult::kVersionNotSufficient;
     }
+    if (result == ProcAddressResult::kFound && version != found->version) {
+      world.Mistake("cuGetProcAddress: " + std::string(symbol) + " in the form of CUDA " +
+                    VersionText(version) + ", declared is that of " + VersionText(found->version));
+    }
     *function = result == ProcAddressResult::kFound ? found->function : nullptr;
     if (how != nullptr) *how = result;
     // Real drivers report a missing symbol by `how` alone where they have it.
