@@ -195,16 +195,14 @@ TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
   const Sequence fill = client.Fill(0, client.base() + (std::uint64_t{3} << 20), 16, 1);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
 
-  std::thread step([&] {
-    // While the shrink waits, nothing beyond the new end is accepted any more.
-    EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{4} << 20);
-    EXPECT_EQ(client.finished(0), 0u);
-    worker.device().RunAtOnce();
-  });
-  const Result<std::uint64_t> mapped = client.Resize(std::uint64_t{2} << 20);
-  step.join();
-  ASSERT_TRUE(mapped.ok());
-  EXPECT_EQ(*mapped, std::uint64_t{2} << 20);
+  ASSERT_TRUE(client.Send(ipc::ResizeMemory{.bytes = std::uint64_t{2} << 20}).ok());
+  EXPECT_EQ(client.NextFrame(std::chrono::milliseconds(100)).status().code(), StatusCode::kTimedOut)
+      << "the fill is still on the device";
+  EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{4} << 20);
+  worker.device().RunAtOnce();
+  const Result<ipc::MemoryResized> resized = client.Receive<ipc::MemoryResized>();
+  ASSERT_TRUE(resized.ok()) << resized.status().ToString();
+  EXPECT_EQ(resized->mapped_bytes, std::uint64_t{2} << 20);
   EXPECT_GE(client.finished(0), fill);
   EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{2} << 20);
 

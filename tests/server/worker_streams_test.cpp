@@ -96,8 +96,10 @@ TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
 
+  client.CreateStream(1);
   const Sequence first = client.Launch(0, 0, 0);
   for (int i = 0; i < 20; ++i) client.Launch(0, 0, 0);
+  const Sequence other = client.Launch(1, 0, 0);
   const Sequence last = client.Launch(0, 0, 0);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   worker.device().FinishOldest(Status(StatusCode::kKernelFault, "block 3 left its memory"));
@@ -109,7 +111,8 @@ TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
   EXPECT_EQ(notice->code, StatusCode::kKernelFault);
   EXPECT_EQ(notice->id.sequence, first);
   EXPECT_GT(notice->started_ns, 0u);
-  EXPECT_EQ(worker.device().submissions().size(), 1u);
+  EXPECT_TRUE(client.AwaitFinished(1, other));
+  EXPECT_EQ(worker.device().submissions().size(), 2u) << "the other stream's launch still runs";
 }
 
 TEST(WorkerStreams, DestroyingAStreamThatFailedMakesItsNumberUsableAgain) {
@@ -222,9 +225,11 @@ TEST(WorkerStreams, NoCommandIsLostOnTheWayToSleep) {
   std::uint32_t noise = 1;
   for (int round = 0; round < 10'000; ++round) {
     const Sequence launch = client.Launch(0, 0, 0);
+    // Spins, so that the next one comes while the worker is about to sleep and not long after.
+    for (int i = 0; i < 5000 && client.finished(0) < launch; ++i) ipc::SpinPause();
     ASSERT_TRUE(client.AwaitFinished(0, launch)) << "round " << round;
     noise = noise * 1664525u + 1013904223u;
-    for (std::uint32_t pause = noise >> 22; pause > 0; --pause) ipc::SpinPause();
+    for (std::uint32_t pause = noise >> 26; pause > 0; --pause) ipc::SpinPause();
   }
 }
 
