@@ -157,6 +157,16 @@ TEST_P(Divergence, EveryLaneGetsTheLockOnce) {
   EXPECT_EQ(*count, 100u);
 }
 
+// Spinning lanes give way soon: the work is counted, not timed.
+TEST_P(Divergence, SpinningIsCutShort) {
+  auto* lock = launcher.Allocate<int>(1);
+  auto* count = launcher.Allocate<unsigned>(1);
+  launcher.count_instructions = true;
+  Run("naive_lane_lock", {1, 1, 1}, {32, 1, 1}, lock, count);
+  EXPECT_EQ(*count, 32u);
+  EXPECT_LT(launcher.counts().lane_instructions, 32u * 32 * 500);
+}
+
 TEST_P(Divergence, LanesMayWaitForLanesOfTheirWarp) {
   auto* flags = launcher.Allocate<unsigned>(64);
   auto* out = launcher.Allocate<unsigned>(64);
@@ -245,21 +255,38 @@ TEST_P(Functions, ALockInsideAFunctionIsTakenByEveryLane) {
   EXPECT_EQ(*count, 2u * (32 + 32 * 100));
 }
 
+// As in functions.cu.
+unsigned Helper(unsigned value) {
+  for (unsigned i = 0; i < value % 7; ++i) value = value * 3 + i;
+  return value;
+}
+
 TEST_P(Functions, PathsOfAWarpCallIndependently) {
   auto* lock = launcher.Allocate<int>(1);
   auto* count = launcher.Allocate<unsigned>(1);
   auto* out = launcher.Allocate<unsigned>(64);
   Run("calls_under_a_lock", {1, 1, 1}, {64, 1, 1}, lock, count, out);
-  const auto helper = [](unsigned value) {
-    for (unsigned i = 0; i < value % 7; ++i) value = value * 3 + i;
-    return value;
-  };
   EXPECT_EQ(*count, 42u);
   for (unsigned i = 0; i < 64; ++i) {
-    unsigned expected = helper(i) + helper(i + 2);
-    if (i % 3 != 0) expected += helper(i) + helper(i + 1);
+    unsigned expected = Helper(i) + Helper(i + 2);
+    if (i % 3 != 0) expected += Helper(i) + Helper(i + 1);
     ASSERT_EQ(out[i], expected) << i;
   }
+}
+
+TEST_P(Functions, PathsComeBackThroughEveryCall) {
+  auto* lock = launcher.Allocate<int>(1);
+  auto* count = launcher.Allocate<unsigned>(1);
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("nested_lock", {1, 1, 1}, {64, 1, 1}, lock, count, out);
+  unsigned total = 0;
+  for (unsigned i = 0; i < 64; ++i) {
+    const unsigned kept = Helper(i) ^ 0x1234;
+    unsigned expected = Helper(i + 1);
+    if (i % 4 != 1) expected += kept + Helper(i + 5), total += kept & 3;
+    ASSERT_EQ(out[i], expected) << i;
+  }
+  EXPECT_EQ(*count, total);
 }
 
 TEST_P(Functions, LanesExchangeInAFunctionThatTheyReachedByDifferentCalls) {

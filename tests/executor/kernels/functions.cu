@@ -89,6 +89,19 @@ extern "C" __global__ void calls_under_a_lock(int* lock, unsigned* count, unsign
   out[threadIdx.x] = result + Helper(threadIdx.x + 2);
 }
 
+// The lock is two calls deep; each level has values of its own to come back to.
+NOINLINE unsigned Outer(int* lock, unsigned* count, unsigned value) {
+  const unsigned kept = Helper(value) ^ 0x1234;
+  Locked(lock, count, kept & 3);
+  return kept + Helper(value + 5);
+}
+
+extern "C" __global__ void nested_lock(int* lock, unsigned* count, unsigned* out) {
+  unsigned result = Helper(threadIdx.x + 1);
+  if (threadIdx.x % 4 != 1) result += Outer(lock, count, threadIdx.x);
+  out[threadIdx.x] = result;
+}
+
 NOINLINE unsigned Exchange(unsigned value, unsigned other) {
   const unsigned scaled = value * 10 + other;
   const unsigned got = __shfl_xor_sync(0xffffffffu, scaled, 1);

@@ -16,6 +16,9 @@
 namespace gpushared::device::executor {
 
 inline constexpr std::uint32_t kBarriers = 16;
+// Backward branches after a poll until the turn is over. Above 32, so that a loop of
+// atomic compare-and-swaps in which each lane of a warp succeeds in turn is not cut.
+inline constexpr std::int32_t kPollsPerTurn = 64;
 
 enum class Pause : std::uint8_t {
   kRunnable,    // Not paused, or its turn was over.

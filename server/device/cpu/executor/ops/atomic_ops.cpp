@@ -134,7 +134,7 @@ const MicroOp* AtomicOp(Warp& w, const MicroOp* op) {
     if (op->extra != 0) PutValue<T>(w.frame + op->destination, l, old);
   }
   // Spin locks are built from these; the scheduler lets the other lanes run then.
-  if constexpr (A == Atomic::kCompare || A == Atomic::kExchange) w.polled = true;
+  if constexpr (A == Atomic::kCompare || A == Atomic::kExchange) Polled(w);
   return op + 1;
 }
 

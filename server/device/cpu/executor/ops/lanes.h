@@ -98,6 +98,13 @@ GPUSHARED_INLINE u32 Lanes(const Warp& w, const MicroOp* op) {
   return w.active & guard;
 }
 
+// To be called by operations that spin loops are made of. A lane that polls gives way to
+// the others of its warp and block much sooner than one that computes.
+GPUSHARED_INLINE void Polled(Warp& w) {
+  w.polled = true;
+  if (w.turns_left > kPollsPerTurn) w.turns_left = kPollsPerTurn;
+}
+
 // Stores function(lane) of type D to the destination row for the given lanes. The
 // function runs for inactive lanes too (on whatever their rows hold), so it must be
 // total: no trap, no memory access.

@@ -163,7 +163,7 @@ const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
 template <typename T, Space S, typename Index, u32 N>
 const MicroOp* LoadStrong(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);
-  w.polled = true;
+  Polled(w);
   return lanes == 0 ? op + 1 : LoadEach<T, S, Index, N, true>(w, op, lanes);
 }
 
