@@ -2,6 +2,7 @@
 // The fake driver does what a driver does, and notices what must not be done to one: otherwise
 // what is tested over it proves nothing.
 
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -335,6 +336,45 @@ TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
   EXPECT_EQ(seen, 11U);
   Ok(driver_->StreamQuery(stream_));
   Ok(driver_->CtxSynchronize());
+}
+
+// Copies have an engine of their own, which must not overtake a kernel of their stream.
+TEST_F(FakeCuda, WorkOfAStreamWaitsForItsRunningKernel) {
+  static std::uint32_t word;
+  word = 0;
+  Ok(driver_->MemHostRegister(&word, sizeof word, kHostDeviceMap));
+  const Stream busy = NewStream();
+  Ok(Launch(Get("for_ever"), {}, 1, busy));
+  Ok(driver_->StreamWriteValue32(busy, reinterpret_cast<DeviceAddress>(&word), 1, 0));
+  // Submitted later and finished: the write would be by now, if it did not wait.
+  const DeviceAddress at = Mapped();
+  for (int i = 0; i < 50; ++i) {
+    Ok(driver_->MemsetD8Async(at, 0, 4, stream_));
+    Ok(driver_->StreamSynchronize(stream_));
+  }
+  EXPECT_EQ(std::atomic_ref(word).load(), 0U);
+}
+
+TEST_F(FakeCuda, WaitIsForWhatWasRecordedWhenItWasAskedFor) {
+  static std::uint32_t word;
+  word = 0;
+  Ok(driver_->MemHostRegister(&word, sizeof word, kHostDeviceMap));
+  const Stream waiting = NewStream(), blocked = NewStream();
+  Event event = nullptr;
+  Ok(driver_->EventCreate(&event, kEventDisableTiming));
+  Ok(driver_->EventRecord(event, stream_));
+  Ok(driver_->StreamSynchronize(stream_));
+  Ok(driver_->StreamWaitValue32(blocked, reinterpret_cast<DeviceAddress>(&word), 1,
+                                kWaitValueEqual));
+  Say("hold");
+  Ok(driver_->StreamWaitEvent(waiting, event, 0));
+  Ok(driver_->EventRecord(event, blocked));
+  Say("go");
+  Ok(driver_->StreamSynchronize(waiting));
+  EXPECT_EQ(driver_->EventQuery(event), Code::kNotReady);
+  std::atomic_ref(word).store(1);
+  Ok(driver_->EventSynchronize(event));
+  Ok(driver_->MemHostUnregister(&word));
 }
 
 TEST_F(FakeCuda, UrgentStreamsGoFirstAndHostFunctionsInOrder) {

@@ -164,6 +164,12 @@ TEST_F(ReadInventoryTest, LostGpuDoesNotHideTheOthers) {
   EXPECT_EQ(inventory.gpus[1].trouble, "");
 }
 
+TEST_F(ReadInventoryTest, FirstTroubleIsTheOneTold) {
+  const Inventory inventory = Read(R"({"gpus": [{}], "fail": [
+      {"call": "nvmlDeviceGetName", "code": 999}, {"call": "nvmlDeviceGetMigMode", "code": 15}]})");
+  EXPECT_THAT(inventory.gpus.at(0).trouble, StartsWith("nvmlDeviceGetName"));
+}
+
 TEST_F(ReadInventoryTest, InstancesComeAndGo) {
   const char* with = R"({"gpus": [{"mig": true, "generation": 1,
       "instances": [{"profile": "1g.18gb", "start": 2}]}]})";

@@ -209,8 +209,6 @@ void World::Engines(Gpu& gpu, Engine engine) {
     if (code != Code::kSuccess && !sticky) sticky = code;
     if (stream->running->ended && !sticky) stream->running->ended();
     stream->running.reset();
-    // A dead context drops what waits.
-    if (sticky) stream->queue.clear();
     if (stream->destroyed && Idle(*stream)) std::erase(gpu.streams, stream);
     changed.notify_all();
   }
