@@ -17,8 +17,9 @@ gpushared_packages=(g++ cmake ninja-build pkg-config python3 libboost-dev libspd
 gpushared_fuzz_packages=(clang libclang-rt-14-dev)
 
 # One release of the toolkit's compiler, so that every machine builds the same kernels.
+# cuda_fp16.h includes a header of CCCL.
 gpushared_nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
-  nvidia-cuda-runtime==13.0.96)
+  nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)
 
 gpushared_install() {
   local missing=() package
@@ -39,6 +40,9 @@ gpushared_install() {
 
 gpushared_find_nvcc() {
   local home
+  # What was fetched for another list of packages is fetched again.
+  [[ $(cat "$gpushared_root/.cache/cuda/packages" 2>/dev/null) == "${gpushared_nvcc_wheels[*]}" ]] ||
+    rm -rf "$gpushared_root/.cache/cuda"
   for home in "${CUDA_HOME:-}" /usr/local/cuda "$gpushared_root/.cache/cuda/nvidia/cu13"; do
     if [[ -n $home && -x $home/bin/nvcc ]]; then
       export CUDA_HOME=$home
@@ -59,12 +63,14 @@ gpushared_setup_nvcc() {
   local cache=$gpushared_root/.cache
   echo "setup: fetching nvcc from PyPI into .cache/cuda (about 100 MB)" >&2
   mkdir -p "$cache"
+  rm -rf "$cache/cuda.part"
   python3 -m venv "$cache/venv"
   if ! "$cache/venv/bin/pip" -q install --no-deps --target "$cache/cuda.part" "${gpushared_nvcc_wheels[@]}"; then
     rm -rf "$cache/cuda.part"
     echo "setup: no nvcc on this machine and PyPI could not be reached; install the CUDA toolkit 13.0 and set CUDA_HOME" >&2
     return 1
   fi
+  echo "${gpushared_nvcc_wheels[*]}" >"$cache/cuda.part/packages"
   # A fetch that was cut off half way must not look like a finished one.
   mv "$cache/cuda.part" "$cache/cuda"
   gpushared_find_nvcc
