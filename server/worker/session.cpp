@@ -3,6 +3,7 @@
 #include "server/worker/session.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -80,6 +81,13 @@ void Session::Start() {
     return End(std::move(status));
   }
   WatchDeath();
+  if (!environment_.device.info().isolates_clients && attach_.peer.uid != ::geteuid()) {
+    return End(
+        {StatusCode::kPermissionDenied,
+         fmt::format("connection refused: kernels on {} can reach the memory of every client, "
+                     "so it serves user {} only, and this client is of user {} [{}]",
+                     environment_.device.info().id, ::geteuid(), attach_.peer.uid, who_)});
+  }
   if (spec_.weight > scheduler::kWeightMax) {
     return End({StatusCode::kInvalidArgument,
                 fmt::format("connection refused: weight {} asked for, allowed is 1 to {} [{}]",

@@ -62,6 +62,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   ipc::Attach attach;
   attach.session = next_session_++;
   attach.peer.pid = process;
+  attach.peer.uid = options.uid;
   attach.request = 1;
   attach.quota_bytes = options.quota_bytes;
   attach.allowed_class = ipc::ClientClass::kHigh;

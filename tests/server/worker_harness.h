@@ -4,6 +4,8 @@
 #ifndef GPUSHARED_TESTS_SERVER_WORKER_HARNESS_H_
 #define GPUSHARED_TESTS_SERVER_WORKER_HARNESS_H_
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -34,6 +36,7 @@ class WorkerHarness {
     ipc::ClientClass client_class = ipc::ClientClass::kNormal;
     std::uint32_t weight = 1;
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
+    std::uint32_t uid = ::geteuid();
     int process = -1;  // Whose death ends the session; this process when negative.
   };
 

@@ -55,6 +55,22 @@ TEST(WorkerSession, WelcomeTellsTheSpaceTheQuotaAndTheDevice) {
   EXPECT_TRUE(client.welcome().device.preempts_within_command);
 }
 
+TEST(WorkerSession, DeviceWithoutFencesServesOneUserOnly) {
+  WorkerHarness worker({.runs_at_once = true, .isolates_clients = false});
+  RawClient other = worker.Connect({.name = "other", .uid = ::geteuid() + 1});
+  const Status refused = other.AwaitWelcome();
+  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("serves user"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("'other'"));
+
+  EXPECT_TRUE(worker.Connect({}).AwaitWelcome().ok());
+}
+
+TEST(WorkerSession, DeviceWithFencesServesEveryUser) {
+  WorkerHarness worker(kAtOnce);
+  EXPECT_TRUE(worker.Connect({.uid = ::geteuid() + 1}).AwaitWelcome().ok());
+}
+
 TEST(WorkerSession, ModulesAnswerWithTheirKernels) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Connect({});

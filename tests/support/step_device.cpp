@@ -102,7 +102,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.preemption = options_.preemption;
   info_.copy_preemption = options_.preemption;
   info_.can_kill = true;
-  info_.isolates_clients = true;
+  info_.isolates_clients = options_.isolates_clients;
   info_.spinning_pays = options_.spinning_pays;
 }
 

@@ -25,6 +25,7 @@ struct StepDeviceOptions {
   bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
   bool ignores_stop = false;  // As an endless kernel: only a kill ends it.
   bool spinning_pays = false;
+  bool isolates_clients = true;
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
 };
 
