@@ -128,7 +128,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
 int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
   for (const std::string& line : Describe(config)) log->debug("{}", line);
   Result<device::Selection> selection =
-      device::SelectDevices(config.device, device::ReadInventory(), {});
+      device::SelectDevices(config.device, device::ReadInventory());
   if (!selection.ok()) {
     std::fprintf(stderr, "gpushared: option device refused: %s\n",
                  selection.status().message().c_str());

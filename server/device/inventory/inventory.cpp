@@ -148,11 +148,11 @@ Result<SelectedDevice> SelectOne(std::string_view item, const Inventory& invento
   return Selected(*found);
 }
 
-Selection SelectAuto(const Inventory& inventory, SelectOptions options) {
+Selection SelectAuto(const Inventory& inventory) {
   Selection selection;
   for (const Candidate& one : Candidates(inventory)) {
     std::optional<std::string> why = Obstacle(inventory, *one.gpu);
-    if (!why && !options.cuda_works) why = "this build cannot open GPUs";
+    if (!why && !inventory.no_cuda.empty()) why = inventory.no_cuda;
     if (!why && selection.devices.size() == kDevicesMax) {
       why = "a server has at most " + std::to_string(kDevicesMax) + " devices";
     }
@@ -205,9 +205,8 @@ std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu) 
   return std::nullopt;
 }
 
-Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory,
-                                SelectOptions options) {
-  if (wanted == "auto") return SelectAuto(inventory, options);
+Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory) {
+  if (wanted == "auto") return SelectAuto(inventory);
   Selection selection;
   for (bool more = true; more;) {
     const std::size_t comma = wanted.find(',');

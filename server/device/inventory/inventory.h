@@ -56,6 +56,7 @@ struct Inventory {
   std::string driver_version;  // "580.65.06"
   int cuda_version = 0;        // 13000; 0: unknown.
   std::string unavailable;     // Why there is nothing at all; empty when there is.
+  std::string no_cuda;         // Why no worker can open a GPU; empty when the driver is there.
   std::vector<Gpu> gpus;
   std::optional<MpsDaemon> mps;
 };
@@ -91,16 +92,11 @@ struct Selection {
 // Devices of one selection; more is kInvalidArgument.
 inline constexpr std::size_t kDevicesMax = 64;
 
-struct SelectOptions {
-  bool cuda_works = true;  // Whether this build can open GPUs; `auto` passes them over otherwise.
-};
-
 // What the operator wrote: "auto" (every usable GPU and instance, else cpu:0), or a comma list of
 // cpu:I, cuda:I, GPU-<uuid> and MIG-<uuid>, where the beginning of a UUID suffices when only one
 // device has it. kInvalidArgument for empty items, duplicates and ambiguity, kNotFound for what is
 // not there, kUnavailable for what is there and cannot be used.
-Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory,
-                                SelectOptions options = {});
+Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory);
 
 }  // namespace gpushared::device
 

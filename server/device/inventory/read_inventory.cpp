@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/inventory/read_inventory.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/device/cuda/driver.h"
+
 namespace gpushared::device {
 namespace {
 
@@ -22,6 +25,15 @@ using nvml::Nvml;
 constexpr std::size_t kTextBytes = 96;  // NVML's own buffers' size.
 constexpr unsigned kGpusMax = 256;
 constexpr unsigned kProcessesMax = 1024;
+
+// Only looks whether the library is there: a process that initialises it keeps a share of every
+// GPU, and the broker wants none.
+std::string WhyNoCuda() {
+  void* const library = ::dlopen(cuda::Driver::kLibrary, RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return std::string("no CUDA driver on this machine: ") + ::dlerror();
+  ::dlclose(library);
+  return {};
+}
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 // NVML's numbers of the compute mode.
@@ -222,6 +234,7 @@ Inventory ReadInventory(const InventoryOptions& options) {
     return inventory;
   }
   const Nvml& nvml = **loaded;
+  inventory.no_cuda = WhyNoCuda();
   std::array<char, kTextBytes> version{};
   if (nvml.SystemGetDriverVersion != nullptr &&
       nvml.SystemGetDriverVersion(version.data(), version.size() - 1) == Code::kSuccess) {

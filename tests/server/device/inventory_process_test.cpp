@@ -62,10 +62,10 @@ TEST_F(InventoryProcess, AutoWithoutADriverIsTheCpuAndSaysWhy) {
               AllOf(HasSubstr("cpu:0"), Not(HasSubstr("not used"))));
 }
 
-TEST_F(InventoryProcess, AutoThatCannotOpenGpusNamesThem) {
+TEST_F(InventoryProcess, AutoWithoutTheCudaDriverNamesTheGpus) {
   Machine(kTwoGpus);
   const ServerProcess server;
-  EXPECT_THAT(server.Log(), HasSubstr("device auto is cpu:0: no GPU can be used"));
+  EXPECT_THAT(server.Log(), HasSubstr("device auto is cpu:0: no GPU can be used: no CUDA driver"));
   const std::string table = server.Ctl({"devices"}).output;
   EXPECT_THAT(table, AllOf(HasSubstr("not used: cuda:0, NVIDIA H200: "),
                            HasSubstr(", NVIDIA H100 80GB HBM3 MIG 1g.10gb: "),
@@ -78,7 +78,8 @@ TEST_F(InventoryProcess, NamedGpuIsRefusedByTheWorkerThatCannotOpenIt) {
        {"cuda:0", "GPU-a0000000", "MIG-a0000001-fa4e-4000-8000-000000000004"}) {
     const ProgramOutcome outcome = Refused(name);
     EXPECT_EQ(outcome.exit_code, 1) << name;
-    EXPECT_THAT(outcome.output, HasSubstr("refused: this build cannot open devices of kind cuda"));
+    EXPECT_THAT(outcome.output,
+                HasSubstr("the worker can't start: no CUDA driver on this machine"));
   }
 }
 

@@ -105,13 +105,14 @@ TEST(AutoSelection, FallsBackToTheCpuWithTheReason) {
   EXPECT_EQ(selection->unused.size(), 4U);
 }
 
-TEST(AutoSelection, UsesTheCpuWhereTheBuildCannotOpenGpus) {
-  const auto selection = SelectDevices("auto", ThreeGpus(), {.cuda_works = false});
+TEST(AutoSelection, UsesTheCpuWhereTheCudaDriverIsMissing) {
+  Inventory inventory = ThreeGpus();
+  inventory.no_cuda = "no CUDA driver on this machine";
+  const auto selection = SelectDevices("auto", inventory);
   EXPECT_THAT(Ids(selection), ElementsAre("cpu:0"));
-  EXPECT_THAT(selection->why_cpu, HasSubstr("this build cannot open GPUs"));
+  EXPECT_THAT(selection->why_cpu, HasSubstr("no GPU can be used: no CUDA driver on this machine"));
   // What is asked for by name is left to the worker, which knows more.
-  EXPECT_THAT(Ids(SelectDevices("cuda:0", ThreeGpus(), {.cuda_works = false})),
-              ElementsAre("cuda:0"));
+  EXPECT_THAT(Ids(SelectDevices("cuda:0", inventory)), ElementsAre("cuda:0"));
 }
 
 TEST(AutoSelection, StopsAtTheMostDevicesAServerHas) {
