@@ -54,8 +54,8 @@ TEST(WorkerScheduling, WhatIsLeftOfAStoppedLaunchGoesBeforeTheRestOfItsClient) {
   RawClient high = worker.Client({.client_class = ClientClass::kHigh});
   low.CreateStream(1);
   low.Launch(0, 0, 0, {.x = 100});
-  low.Launch(1, 0, 0, {.x = 7});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  low.Launch(1, 0, 0, {.x = 7});
   // An answer on the socket proves that the second one waits in the lane.
   ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
   worker.device().RunUnits(30);

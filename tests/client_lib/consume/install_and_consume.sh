@@ -31,7 +31,7 @@ for name in $(grep -oE '\bgpushared_[a-z_0-9]+\(' "$prefix/include/gpushared/gpu
 done
 
 echo "== find_package"
-cmake -S "$source" -B "$work/by_cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+cmake -S "$source" -B "$work/by_cmake" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
   -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_EXE_LINKER_FLAGS="$flags" > "$work/configure.log"
 cmake --build "$work/by_cmake" > "$work/build.log"
 for program in consumer_cpp consumer_static consumer_c; do
