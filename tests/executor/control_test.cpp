@@ -298,6 +298,17 @@ TEST_P(Functions, LanesExchangeInAFunctionThatTheyReachedByDifferentCalls) {
   }
 }
 
+TEST_P(Functions, LanesMeetFromFramesOfTheirOwn) {
+  auto* lock = launcher.Allocate<int>(1);
+  auto* count = launcher.Allocate<unsigned>(1);
+  auto* out = launcher.Allocate<unsigned>(64);
+  Run("meet_after_lock", {1, 1, 1}, {64, 1, 1}, lock, count, out);
+  EXPECT_EQ(*count, 64u);
+  for (unsigned i = 0; i < 64; ++i) {
+    EXPECT_EQ(out[i], i * 30 + 7 + (i ^ 1) * 30 + 7 + 1 + (63 - i) * 11) << i;
+  }
+}
+
 TEST_P(Functions, ABarrierInAFunctionCountsThreadsNotCalls) {
   auto* out = launcher.Allocate<unsigned>(128);
   Run("barrier_in_function", {1, 1, 1}, {128, 1, 1}, out);
@@ -320,14 +331,24 @@ TEST_P(Barriers, CountedBarriersJoinTwoWarpsOfFour) {
 
 TEST_P(Barriers, ReductionsOverTheBlock) {
   auto* out = launcher.Allocate<int>(3 * 100);
-  for (const int threshold : {0, 1, 40, 99, 100}) {
-    Run("reductions", {1, 1, 1}, {100, 1, 1}, out, threshold);
-    for (int i = 0; i < 100; ++i) {
-      ASSERT_EQ(out[3 * i], threshold);
-      ASSERT_EQ(out[3 * i + 1] != 0, threshold == 100);
-      ASSERT_EQ(out[3 * i + 2] != 0, threshold > 0);
+  for (const bool above : {false, true}) {
+    for (const int threshold : {0, 1, 40, 99, 100}) {
+      Run("reductions", {1, 1, 1}, {100, 1, 1}, out, threshold, above);
+      const int count = above ? 100 - threshold : threshold;
+      for (int i = 0; i < 100; ++i) {
+        ASSERT_EQ(out[3 * i], count);
+        ASSERT_EQ(out[3 * i + 1] != 0, count == 100);
+        ASSERT_EQ(out[3 * i + 2] != 0, count > 0);
+      }
     }
   }
+}
+
+// Barriers count in warps (PTX ISA, barrier: "a multiple of the warp size").
+TEST_P(Barriers, APartialWarpCountsAsAWholeOne) {
+  auto* out = launcher.Allocate<unsigned>(80);
+  Run("counts_whole_warps", {1, 1, 1}, {80, 1, 1}, out);
+  for (unsigned i = 0; i < 80; ++i) EXPECT_EQ(out[i], 79 - i + 5);
 }
 
 TEST_P(Barriers, EveryRoundSeesTheLast) {

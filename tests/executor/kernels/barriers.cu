@@ -18,8 +18,9 @@ extern "C" __global__ void producer_consumer(unsigned* out) {
   }
 }
 
-extern "C" __global__ void reductions(int* out, int threshold) {
-  const int holds = static_cast<int>(threadIdx.x) < threshold;
+// Below the threshold, or at and above it.
+extern "C" __global__ void reductions(int* out, int threshold, bool above) {
+  const int holds = (static_cast<int>(threadIdx.x) < threshold) != above;
   out[threadIdx.x * 3] = __syncthreads_count(holds);
   out[threadIdx.x * 3 + 1] = __syncthreads_and(holds);
   out[threadIdx.x * 3 + 2] = __syncthreads_or(holds);
@@ -53,4 +54,12 @@ extern "C" __global__ void parted_warp(unsigned* out) {
     asm volatile("barrier.sync 3;" ::: "memory");
     out[threadIdx.x] = values[threadIdx.x - 1];
   }
+}
+
+// A count stands for whole warps: 96 when the last of three is not full.
+extern "C" __global__ void counts_whole_warps(unsigned* out) {
+  __shared__ volatile unsigned values[80];
+  values[threadIdx.x] = threadIdx.x + 5;
+  asm volatile("bar.sync 1, 96;" ::: "memory");
+  out[threadIdx.x] = values[79 - threadIdx.x];
 }

@@ -124,6 +124,23 @@ NOINLINE unsigned SyncAndRead(const unsigned* shared, unsigned at) {
   return shared[at];
 }
 
+// One call for all, but the lock has set the lanes apart: each comes with a frame of its own.
+extern "C" __global__ void meet_after_lock(int* lock, unsigned* count, unsigned* out) {
+  __shared__ unsigned shared[64];
+  shared[threadIdx.x] = threadIdx.x * 11;
+  while (atomicCAS(lock, 0, 1) != 0) {
+  }
+  *count += 1;
+  __threadfence();
+  atomicExch(lock, 0);
+  const unsigned got = Exchange(threadIdx.x * 3, 7) + 1;
+  while (atomicCAS(lock, 0, 1) != 0) {
+  }
+  __threadfence();
+  atomicExch(lock, 0);
+  out[threadIdx.x] = got + SyncAndRead(shared, 63 - threadIdx.x);
+}
+
 // Lanes of one warp reach a barrier in a function by two calls.
 extern "C" __global__ void barrier_in_function(unsigned* out) {
   __shared__ unsigned shared[128];
