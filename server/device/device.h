@@ -129,7 +129,7 @@ struct LaunchWork : WorkHeader {
   std::span<const std::byte> parameters;
 };
 
-inline constexpr std::uint64_t kCopyPieceBytes = 64 * 1024;
+inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{64} << 10;
 
 // A rectangle of bytes; height 1 is a plain range. The caller has checked that
 // device addresses lie in mapped memory of `space` and host pointers in a staging
@@ -254,7 +254,7 @@ struct KernelOutput {
 // device bounds the text per work (kOutputBytesMax) and says when it cut some off.
 // Must not call back into the device.
 using OutputFunction = std::function<void(const KernelOutput&)>;
-inline constexpr std::uint64_t kOutputBytesMax = 64 * 1024;
+inline constexpr std::uint64_t kOutputBytesMax = std::uint64_t{64} << 10;
 
 }  // namespace gpushared::device
 

@@ -130,7 +130,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void FlushOutbox();
   template <typename T>
   void Reply(const T& message, std::vector<ipc::UniqueFd> fds = {});
-  void Refuse(Status why);
+  void Refuse(const Status& why);
   void EndFor(const Status& violation);  // Protocol violations, with who did it.
   bool is_busy() const { return is_request_open_ || !outbox_.empty(); }
 

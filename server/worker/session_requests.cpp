@@ -143,7 +143,7 @@ void Session::Handle(ipc::Frame frame) {
   }
 }
 
-void Session::Refuse(Status why) {
+void Session::Refuse(const Status& why) {
   Reply(ipc::Refused{.status = Status(why.code(), fmt::format("{} [{}]", why.message(), who_))});
 }
 
@@ -202,7 +202,7 @@ void Session::Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>&
   if (Status status = CheckSealed(image.get(), request.bytes); !status.ok()) {
     return EndFor(status);
   }
-  if (Status status = CheckNewModule(request); !status.ok()) return Refuse(std::move(status));
+  if (const Status status = CheckNewModule(request); !status.ok()) return Refuse(status);
   using Loaded = Result<std::shared_ptr<const device::Module>>;
   OnHelper(
       [space = memory_->space.get(), fd = std::move(image), bytes = request.bytes]() -> Loaded {
@@ -264,7 +264,9 @@ void Session::Handle(const ipc::ResizeMemory& request, std::vector<ipc::UniqueFd
 
 void Session::ResizeSpace(std::uint64_t bytes) {
   OnHelper([space = memory_->space.get(), bytes] { return space->Resize(bytes); },
-           [bytes](Session& self, Result<std::uint64_t> mapped) { self.OnResized(bytes, mapped); });
+           [bytes](Session& self, const Result<std::uint64_t>& mapped) {
+             self.OnResized(bytes, mapped);
+           });
 }
 
 void Session::OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped) {
@@ -301,7 +303,7 @@ Status Session::CheckNewArena(const ipc::AddArena& request) const {
 }
 
 void Session::Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>&) {
-  if (Status status = CheckNewArena(request); !status.ok()) return Refuse(std::move(status));
+  if (const Status status = CheckNewArena(request); !status.ok()) return Refuse(status);
   if (!environment_.staging.TryTake(arena_bytes_, request.bytes)) {
     return Refuse({StatusCode::kOutOfMemory,
                    fmt::format("arena refused: asked for {} bytes, the staging memory of all "

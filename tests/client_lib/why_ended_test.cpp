@@ -43,7 +43,7 @@ class WhyEnded : public ::testing::Test {
     EXPECT_TRUE(filled.ok()) << filled.ToString();
     OnceConnected();
     worker_.KillSessions();
-    const Status status = client->default_stream().Synchronize();
+    Status status = client->default_stream().Synchronize();
     EXPECT_EQ(client->status().ToString(), status.ToString()) << "the first reason stays";
     return status;
   }

@@ -171,9 +171,8 @@ class DeviceBuffer {
   DeviceAddress address() const noexcept { return address_; }
   std::size_t size() const noexcept { return bytes_; }  // Bytes asked for.
   // A buffer stands for its address: as a kernel argument, in copies, in arithmetic.
-  operator DeviceAddress() const noexcept {
-    return address_;
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator DeviceAddress() const noexcept { return address_; }
 
   // Frees now what the destructor would free.
   void Reset() noexcept;
