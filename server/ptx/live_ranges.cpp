@@ -85,12 +85,7 @@ class LiveRanges {
     if (r == kNoRegister) return;
     // One component of a vector, or some threads only: the rest of the old value stays.
     is_partial |= text != flow_.registers[r].name;
-    Occurrence& here = At(r, i);
-    if (is_partial) {
-      here.is_exposed |= !here.kills;
-    } else {
-      here.kills = true;
-    }
+    At(r, i).kills |= !is_partial;
   }
 
   // Backwards from every block that reads the register to those that write it.

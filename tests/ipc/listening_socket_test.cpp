@@ -110,6 +110,14 @@ TEST_F(ListeningSocketTest, WhatIsNotASocketIsLeftAlone) {
   EXPECT_EQ(text, "precious");
 }
 
+// Or whoever may write to the folder could have us create or lock any file of ours.
+TEST_F(ListeningSocketTest, LockFileIsNotALink) {
+  const std::string elsewhere = path_ + ".elsewhere";
+  ASSERT_EQ(::symlink(elsewhere.c_str(), (path_ + ".lock").c_str()), 0);
+  EXPECT_FALSE(ListeningSocket::Open({.path = path_}).ok());
+  EXPECT_NE(::access(elsewhere.c_str(), F_OK), 0);
+}
+
 TEST_F(ListeningSocketTest, EndRemovesTheSocketAndKeepsTheLockFile) {
   {
     Result<ListeningSocket> server = ListeningSocket::Open({.path = path_});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/ptx/control_flow.h"
 
+#include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "server/ptx/parser.h"
+#include "server/ptx/post_dominators.h"
 #include "server/ptx/printer.h"
 
 namespace gpushared::ptx {
@@ -221,6 +224,61 @@ TEST(DirectiveTargets, AreTheNamesBehindTheDirective) {
   EXPECT_THAT(DirectiveTargets(".branchtargets a, b,c ;"), ElementsAre("a", "b", "c"));
   EXPECT_THAT(DirectiveTargets(".branchtargets;"), IsEmpty());
   EXPECT_THAT(DirectiveTargets(""), IsEmpty());
+}
+
+// By definition: p post-dominates b when no way from b to the end avoids p.
+std::vector<std::uint32_t> PostDominatorsByDefinition(const std::vector<BasicBlock>& blocks) {
+  const auto size = static_cast<std::uint32_t>(blocks.size());
+  const auto reaches_end_without = [&](std::uint32_t from, std::uint32_t avoided) {
+    std::vector<bool> seen(size);
+    std::vector<std::uint32_t> open = {from};
+    while (!open.empty()) {
+      const std::uint32_t b = open.back();
+      open.pop_back();
+      if (b == kNoBlock) return true;
+      if (b == avoided || seen[b]) continue;
+      seen[b] = true;
+      open.insert(open.end(), blocks[b].successors.begin(), blocks[b].successors.end());
+      if (blocks[b].end == BasicBlock::End::kLeave) return true;
+    }
+    return false;
+  };
+  std::vector<std::uint32_t> nearest(size, kNoBlock);
+  for (std::uint32_t b = 0; b < size; ++b) {
+    if (!reaches_end_without(b, kNoBlock)) return {};
+    for (std::uint32_t p = 0; p < size; ++p) {
+      if (p == b || reaches_end_without(b, p)) continue;
+      // The nearest is the one that all others post-dominate.
+      if (nearest[b] == kNoBlock || !reaches_end_without(p, nearest[b])) nearest[b] = p;
+    }
+  }
+  return nearest;
+}
+
+// Among them irreducible ones, for which one pass over the blocks is not enough.
+TEST(PostDominators, AreThoseOfTheDefinitionOnRandomGraphs) {
+  std::mt19937 random(11);
+  int compared = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<BasicBlock> blocks(2 + random() % 8);
+    const auto any = [&] { return static_cast<std::uint32_t>(random() % blocks.size()); };
+    for (BasicBlock& block : blocks) {
+      if (random() % 6 == 0) {
+        block.end = BasicBlock::End::kLeave;
+      } else {
+        block.end = BasicBlock::End::kConditionalBranch;
+        block.successors = {any(), any()};
+      }
+    }
+    const std::vector<std::uint32_t> expected = PostDominatorsByDefinition(blocks);
+    if (expected.empty()) continue;  // Some block never ends, which is another test's matter.
+    ASSERT_TRUE(FindPostDominators(blocks));
+    for (std::uint32_t b = 0; b < blocks.size(); ++b) {
+      ASSERT_EQ(blocks[b].immediate_post_dominator, expected[b]) << "round " << round;
+    }
+    ++compared;
+  }
+  EXPECT_GT(compared, 1000);
 }
 
 }  // namespace

@@ -151,17 +151,43 @@ TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
   bomb.raw_bytes = kPtxBytesMax + 1;
   EXPECT_THAT(Extract(FatbinOf(EntryOf(bomb))).status().message(),
               HasSubstr("67108865 bytes, allowed are 67108864"));
+  const EntrySpec plain = {.payload = std::string(kPtxBytesMax + 1, 'x')};
+  EXPECT_THAT(Extract(FatbinOf(EntryOf(plain))).status().message(),
+              HasSubstr("67108865 bytes, allowed are 67108864"));
   EntrySpec liar = ZstdSpec(kText);
   liar.raw_bytes = kText.size() - 1;
   EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
   liar.raw_bytes = kText.size() + 1;
   EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
-  EntrySpec reader = Lz4Spec(kText);
-  reader.compressed_bytes += 1;
-  EXPECT_FALSE(Extract(FatbinOf(EntryOf(reader))));
+  liar = Lz4Spec(kText);
+  liar.raw_bytes = kText.size() - 1;
+  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  liar.raw_bytes = kText.size() + 1;
+  EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
+  for (EntrySpec reader : {Lz4Spec(kText), ZstdSpec(kText)}) {
+    reader.compressed_bytes += 1;
+    // What follows it is not its own.
+    const auto text = Extract(FatbinOf(EntryOf(reader) + EntryOf({.kind = 2, .payload = "a"})));
+    EXPECT_THAT(text.status().message(), HasSubstr("compressed bytes in a payload of"));
+  }
   std::string many;
   for (std::size_t i = 0; i <= kFatbinEntriesMax; ++i) many += EntryOf({.payload = "a"});
   EXPECT_THAT(Extract(FatbinOf(many)).status().message(), HasSubstr("more than 256 entries"));
+}
+
+TEST(Fatbin, AHeaderIsAtLeastAHeader) {
+  std::string image = FatbinOf(EntryOf({.payload = kText}));
+  Store(image, 6, std::uint16_t{15});
+  EXPECT_THAT(Extract(image).status().message(), HasSubstr("header size 15"));
+}
+
+TEST(Fatbin, AnEntryIsAtLeastItsHeader) {
+  for (const std::uint32_t bytes : {0u, 1u, 63u}) {
+    std::string entry = EntryOf({.payload = kText});
+    Store(entry, 4, bytes);
+    EXPECT_THAT(Extract(FatbinOf(entry)).status().message(),
+                HasSubstr("entry header of " + std::to_string(bytes) + " bytes"));
+  }
 }
 
 TEST(Fatbin, EveryTruncationIsRefused) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/ptx/lexer.h"
 
+#include <sys/mman.h>
+
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +37,11 @@ TEST(Lexer, KeepsQualifiersWithColonsInOneToken) {
   EXPECT_THAT(Cut("x.a:"), ElementsAre("x", ".a", ":"));
 }
 
+TEST(Lexer, ADotWithoutANameIsPunctuation) {
+  Lexer lexer(". a");
+  EXPECT_EQ(lexer.Next().kind, Token::Kind::kPunctuation);
+}
+
 TEST(Lexer, TakesSignsIntoANumberOnlyAsExponents) {
   EXPECT_THAT(Cut("1.5e-3"), ElementsAre("1.5e-3"));
   EXPECT_THAT(Cut("0x1e-3"), ElementsAre("0x1e", "-", "3"));
@@ -55,9 +63,51 @@ TEST(Lexer, SkipsCommentsAndRemembersThatSomethingStoodThere) {
 
 TEST(Lexer, ReportsCommentsAndStringsWithoutAnEnd) {
   EXPECT_THAT(Cut("a /* b"), ElementsAre("a", "broken"));
+  EXPECT_THAT(Cut("/*/ a"), ElementsAre("broken"));
+  EXPECT_THAT(Cut("/**/a"), ElementsAre("a"));
   EXPECT_THAT(Cut("a \"b\nc\""), ElementsAre("a", "broken"));
   EXPECT_THAT(Cut("\"\\"), ElementsAre("broken"));
   EXPECT_THAT(Cut("\"a\\\"b\""), ElementsAre("\"a\\\"b\""));
+}
+
+// Text that ends where its memory ends, and the next page is not there.
+class TextAtAnEdge {
+ public:
+  explicit TextAtAnEdge(std::string_view text) {
+    void* const pages =
+        ::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pages_ = static_cast<char*>(pages);
+    ::mprotect(pages_ + kPage, kPage, PROT_NONE);
+    text_ = {pages_ + kPage - text.size(), text.size()};
+    std::memcpy(pages_ + kPage - text.size(), text.data(), text.size());
+  }
+  ~TextAtAnEdge() { ::munmap(pages_, 2 * kPage); }
+  TextAtAnEdge(const TextAtAnEdge&) = delete;
+  TextAtAnEdge& operator=(const TextAtAnEdge&) = delete;
+  std::string_view text() const { return text_; }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  char* pages_;
+  std::string_view text_;
+};
+
+TEST(Lexer, ReadsNothingBehindTheText) {
+  for (const std::string_view text :
+       {"0",  "1.",   "1.5e", "1e+",   "0x1e+", ".", ".a", ".a:", ".a::", ".a::b", "/", "//",
+        "/*", "/* *", "\"",   "\"a\\", "%",     "a", "1",  "1_",  "a.b",  "<",     " ", "\n"}) {
+    const TextAtAnEdge edge(text);
+    EXPECT_LE(Cut(edge.text()).size(), 3u) << text;
+  }
+}
+
+TEST(Lexer, TheEndHasItsPlaceAlsoBehindAComment) {
+  Lexer lexer("\na // b");
+  EXPECT_EQ(lexer.Next().text, "a");
+  const Token end = lexer.Next();
+  EXPECT_EQ(end.kind, Token::Kind::kEnd);
+  EXPECT_EQ(end.position.line, 2u);
+  EXPECT_EQ(end.position.column, 7u);
 }
 
 TEST(Lexer, EveryByteIsSomeToken) {
@@ -77,6 +127,7 @@ TEST(Literal, ReadsEverySpelling) {
   EXPECT_EQ(bits("12U"), 12u);
   EXPECT_EQ(bits("017"), 15u);
   EXPECT_EQ(bits("0x1F"), 31u);
+  EXPECT_EQ(bits("0xE1e"), 0xE1Eu);
   EXPECT_EQ(bits("0b101"), 5u);
   EXPECT_EQ(bits("0"), 0u);
   EXPECT_EQ(bits("18446744073709551615"), UINT64_MAX);

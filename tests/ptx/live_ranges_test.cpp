@@ -62,6 +62,12 @@ TEST(LiveRanges, AGuardedWriteKeepsTheOldValueAlive) {
   const ControlFlow flow =
       Analyse("mov.b32 %r1, 1;\nmov.b32 %r9, 1;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\nret;");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(0, 3));
+  // Threads whose guard is false bring %r1 from the round before.
+  const ControlFlow loop = Analyse(
+      "mov.b32 %r1, 1;\nL: mov.b32 %r3, 7;\n@%p1 mov.b32 %r1, 2;\nmov.b32 %r2, %r1;\n"
+      "mov.b32 %r4, 1;\n@%p2 bra L;\nret;");
+  EXPECT_EQ(RangeOf(loop, "%r1"), Range(0, 5));
+  EXPECT_EQ(RangeOf(loop, "%r3"), Range(1, 1));
   // Never written for all threads: needed from the start.
   const ControlFlow partial = Analyse("ret;\nL: @%p1 mov.b32 %r1, 2;\nbra L;");
   EXPECT_EQ(RangeOf(partial, "%r1").first, 1u);
@@ -94,6 +100,10 @@ TEST(LiveRanges, WritingOneComponentKeepsTheOthers) {
       "mov.b32 %r1, 1;\nmov.v4.f32 %v, 0f00000000;\nmov.f32 %v.x, 0f00000000;\n"
       "mov.f32 %r1, %v.y;\nret;");
   EXPECT_EQ(RangeOf(flow, "%v"), Range(1, 3));
+  const ControlFlow loop = Analyse(
+      "mov.v4.f32 %v, 0f00000000;\nL: mov.b32 %r3, 7;\nmov.f32 %v.x, 0f00000000;\n"
+      "mov.f32 %r1, %v.y;\nmov.b32 %r4, 1;\n@%p1 bra L;\nret;");
+  EXPECT_EQ(RangeOf(loop, "%v"), Range(0, 5));
 }
 
 TEST(LiveRanges, ARegisterThatIsOnlyDeclaredIsNotListed) {

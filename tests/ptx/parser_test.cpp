@@ -76,9 +76,14 @@ TEST(Parser, ReadsEveryKindOfOperand) {
   EXPECT_EQ(OperandOf("0xffffffffffffffff").integer, -1);
   EXPECT_EQ(OperandOf("0f3F800000").kind, Operand::Kind::kFloat);
   EXPECT_EQ(OperandOf("-0f3F800000").integer, 0xBF800000);
+  EXPECT_EQ(OperandOf("-0d3FF0000000000000").integer,
+            static_cast<std::int64_t>(0xBFF0000000000000u));
+  EXPECT_EQ(OperandOf("-1.5").integer, static_cast<std::int64_t>(0xBFF8000000000000u));
   EXPECT_EQ(OperandOf("4+8").integer, 12);
   EXPECT_EQ(OperandOf("symbol+8").offset, 8);
   EXPECT_EQ(OperandOf("symbol+8-3").offset, 5);
+  EXPECT_EQ(OperandOf("symbol+-4").offset, -4);
+  EXPECT_EQ(OperandOf("symbol--4").offset, 4);
   EXPECT_TRUE(OperandOf("!%p3").negated);
   EXPECT_EQ(OperandOf("%p1|%p2").kind, Operand::Kind::kPair);
   EXPECT_EQ(OperandOf("[16]").integer, 16);
@@ -177,6 +182,7 @@ TEST(Parser, NamesLineColumnAndToken) {
   EXPECT_EQ(Parse("hello").status().message(),
             "ptx: line 1 column 1: a module begins with .version, near 'hello'");
   EXPECT_THAT(ErrorOf(".entry k() { ret;"), HasSubstr("near end of text"));
+  EXPECT_THAT(ErrorOf(".pragma (a"), HasSubstr("bracket has no end"));
 }
 
 TEST(Parser, QuotesTokensSoThatALogStaysALog) {
