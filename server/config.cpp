@@ -317,7 +317,8 @@ std::vector<std::string> Describe(const Config& config) {
                     std::string(SchedulingClassName(rule.highest_class)) + ", weight up to " +
                     std::to_string(rule.max_weight) + ", memory " + rule.memory.ToString() +
                     (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +
-                    ", clients " + std::to_string(rule.clients_max));
+                    ", clients " + std::to_string(rule.clients_max) +
+                    (rule.trusted ? ", trusted" : ""));
   }
   return lines;
 }

@@ -45,6 +45,9 @@ struct AccessRule {
   MemoryQuota memory;
   std::optional<MemoryQuota> client_memory;       // Unset: as much as `memory` leaves.
   std::uint32_t clients_max = kClientsPerUidMax;  // Live sessions of one uid, over all devices.
+  // May use devices whose clients can reach each other's memory, together with the server's own
+  // uid and all others that are trusted.
+  bool trusted = false;
 };
 
 // Which part of the program this process is. The broker starts workers with the hidden options

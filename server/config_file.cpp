@@ -127,18 +127,30 @@ bool IsOneOf(std::string_view key, std::initializer_list<std::string_view> keys)
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
+// The keys that are no text or number.
+Status SetFlag(std::string_view key, const toml::node& node, AccessRule& rule) {
+  const std::optional<bool> value = node.value_exact<bool>();
+  if (key == "everyone") {
+    if (value != true) return Invalid("allowed is true");
+    rule.label = "everyone";
+    return Status::Ok();
+  }
+  if (!value) return Invalid("allowed are true and false");
+  rule.trusted = *value;
+  return Status::Ok();
+}
+
 Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config& config) {
   AccessRule rule;
   int subjects = 0;
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
     const std::string where = At(file, node.source());
-    Status status;
-    if (name == "everyone") {
-      if (node.value<bool>() != true)
-        return Invalid(where + "access key everyone refused: allowed is true");
-      rule.label = "everyone";
-      ++subjects;
+    if (name == "everyone" || name == "trusted") {
+      if (const Status status = SetFlag(name, node, rule); !status.ok()) {
+        return Invalid(where + "access key " + std::string(name) + " refused: " + status.message());
+      }
+      if (name == "everyone") ++subjects;
       continue;
     }
     const bool is_subject = IsOneOf(name, {"uid", "gid", "user", "group"});
@@ -146,11 +158,12 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
         !IsOneOf(name, {"highest_class", "max_weight", "memory", "client_memory", "clients_max"})) {
       return Invalid(where + "access key '" + Escaped(name) +
                      "' is unknown, allowed are uid, user, gid, group, everyone, highest_class, "
-                     "max_weight, memory, client_memory and clients_max");
+                     "max_weight, memory, client_memory, clients_max and trusted");
     }
     const std::optional<std::string> text = AsText(node);
     if (!text) return Invalid(where + "access key " + std::string(name) + " refused: wrong type");
-    status = is_subject ? SetSubject(name, *text, rule) : SetAllowance(name, *text, rule);
+    const Status status =
+        is_subject ? SetSubject(name, *text, rule) : SetAllowance(name, *text, rule);
     if (!status.ok()) {
       return Invalid(where + "access key " + std::string(name) + " refused: " + status.message());
     }

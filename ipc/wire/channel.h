@@ -66,7 +66,8 @@ struct AttachWire {
   std::uint32_t request = 0;       // Of the hello frame, repeated in the welcome.
   std::uint64_t quota_bytes = 0;   // Device memory this client may hold.
   std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
-  std::uint8_t reserved[3] = {};
+  std::uint8_t is_trusted = 0;     // 0 or 1: with every other client's memory.
+  std::uint8_t reserved[2] = {};
   std::uint32_t weight_max = 0;
   HelloWire hello;
 };
@@ -77,6 +78,8 @@ struct Attach {
   std::uint32_t request = 0;
   std::uint64_t quota_bytes = 0;
   ClientClass allowed_class = ClientClass::kNormal;
+  // By the operator, with devices that cannot keep clients out of each other's memory.
+  bool is_trusted = false;
   std::uint32_t weight_max = 1;
   Hello hello;
 };

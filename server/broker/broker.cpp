@@ -329,6 +329,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .request = arrival.frame.request,
       .quota_bytes = quota_bytes,
       .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
+      .is_trusted = rule.trusted,
       .weight_max = rule.max_weight,
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;

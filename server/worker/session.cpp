@@ -81,12 +81,13 @@ void Session::Start() {
     return End(std::move(status));
   }
   WatchDeath();
-  if (!environment_.device.info().isolates_clients && attach_.peer.uid != ::geteuid()) {
-    return End(
-        {StatusCode::kPermissionDenied,
-         fmt::format("connection refused: kernels on {} can reach the memory of every client, "
-                     "so it serves user {} only, and this client is of user {} [{}]",
-                     environment_.device.info().id, ::geteuid(), attach_.peer.uid, who_)});
+  const bool is_trusted = attach_.peer.uid == ::geteuid() || attach_.is_trusted;
+  if (!environment_.device.info().isolates_clients && !is_trusted) {
+    return End({StatusCode::kPermissionDenied,
+                fmt::format("connection refused: kernels on {} can reach the memory of every "
+                            "client, so it serves uid {} and those whose [[access]] entry says "
+                            "'trusted = true'; this client is of uid {} [{}]",
+                            environment_.device.info().id, ::geteuid(), attach_.peer.uid, who_)});
   }
   if (spec_.weight > scheduler::kWeightMax) {
     return End({StatusCode::kInvalidArgument,

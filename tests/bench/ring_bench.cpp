@@ -255,15 +255,26 @@ Transport SeqpacketSocket() {
 
 // ---- measuring
 
+// Asked once, before anything is pinned: a child inherits the one core its parent is left with.
+const cpu_set_t& UsableCores() {
+  static const cpu_set_t usable = [] {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    Check(::sched_getaffinity(0, sizeof cores, &cores) == 0, "asking for the usable cores");
+    return cores;
+  }();
+  return usable;
+}
+
+// To the usable core of that index, from 0; does nothing where there are fewer than two.
 void PinTo(unsigned which) {
-  cpu_set_t usable, one;
-  CPU_ZERO(&usable);
-  CPU_ZERO(&one);
-  if (::sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < 2) return;
+  if (CPU_COUNT(&UsableCores()) < 2) return;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &usable) || which-- != 0) continue;
+    if (!CPU_ISSET(cpu, &UsableCores()) || which-- != 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
     CPU_SET(cpu, &one);
-    ::sched_setaffinity(0, sizeof one, &one);
+    Check(::sched_setaffinity(0, sizeof one, &one) == 0, "pinning to one core");
     return;
   }
 }

@@ -161,9 +161,11 @@ max_weight = 10
 memory = "50%"
 client_memory = "256MiB"
 clients_max = 3
+trusted = true
 
 [[access]]
 everyone = true
+trusted = false
 )",
                                         "test.toml", config);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -182,6 +184,9 @@ everyone = true
   EXPECT_EQ(group.memory.Of(1000), 500U);
   EXPECT_EQ(group.client_memory->Of(std::uint64_t{1} << 40), std::uint64_t{256} << 20);
   EXPECT_EQ(group.clients_max, 3U);
+  EXPECT_FALSE(config.access[0].trusted);
+  EXPECT_TRUE(group.trusted);
+  EXPECT_FALSE(config.access[2].trusted);
   EXPECT_EQ(config.access[2].subject, AccessRule::Subject::kEveryone);
 }
 
@@ -203,7 +208,7 @@ TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
   Config config;
   const Status status = ApplyConfigText(all, "gpushared.toml", config);
   EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(config.access.size(), 2U);
+  EXPECT_EQ(config.access.size(), 3U);
 }
 
 TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
@@ -226,6 +231,11 @@ TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
   EXPECT_THAT(FileRefusalOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
+  for (const std::string value : {"1", "\"yes\"", "\"true\"", "[true]"}) {
+    EXPECT_THAT(
+        FileRefusalOf("[[access]]\nuid = 1\ntrusted = " + value),
+        AllOf(HasSubstr("line 3"), HasSubstr("trusted refused: allowed are true and false")));
+  }
 }
 
 TEST(ConfigValues, QuantitiesAreReadCompletelyOrNotAtAll) {

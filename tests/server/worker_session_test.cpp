@@ -60,10 +60,18 @@ TEST(WorkerSession, DeviceWithoutFencesServesOneUserOnly) {
   RawClient other = worker.Connect({.name = "other", .uid = ::geteuid() + 1});
   const Status refused = other.AwaitWelcome();
   EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("serves user"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("serves uid"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("'trusted = true'"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("'other'"));
 
   EXPECT_TRUE(worker.Connect({}).AwaitWelcome().ok());
+}
+
+TEST(WorkerSession, DeviceWithoutFencesServesTrustedUsersToo) {
+  WorkerHarness worker({.runs_at_once = true, .isolates_clients = false});
+  const std::uint32_t other = ::geteuid() + 1;
+  EXPECT_TRUE(worker.Connect({.uid = other, .is_trusted = true}).AwaitWelcome().ok());
+  EXPECT_FALSE(worker.Connect({.uid = other}).AwaitWelcome().ok()) << "trust is no session's own";
 }
 
 TEST(WorkerSession, DeviceWithFencesServesEveryUser) {
