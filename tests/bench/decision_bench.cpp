@@ -11,28 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <new>
 #include <string>
 
 #include "scheduler/device_lane.h"
 #include "scheduler/policy_catalog.h"
 #include "tests/bench/report.h"
-
-namespace {
-
-std::uint64_t allocation_count = 0;
-
-}  // namespace
-
-// Not inlined: the compiler would see malloc and free mixed with new and delete.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocation_count;
-  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "tests/support/allocation_count.h"
 
 namespace gpushared::testing {
 namespace {
@@ -123,11 +107,11 @@ void Measure(const scheduler::PolicyEntry& entry, Report& report) {
   load.Fill();
   for (int turn = 0; turn < kWarmUpTurns; ++turn) load.Turn(nullptr);
 
-  const std::uint64_t before = allocation_count;
+  const std::uint64_t before = AllocationCount();
   const auto start = Clock::now();
   for (int turn = 0; turn < kTurns; ++turn) load.Turn(nullptr);
   const std::chrono::duration<double> whole = Clock::now() - start;
-  const std::uint64_t allocations = allocation_count - before;
+  const std::uint64_t allocations = AllocationCount() - before;
 
   Timings timings;
   for (int turn = 0; turn < kTurns; ++turn) load.Turn(&timings);

@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,22 +25,8 @@
 #include "scheduler/policy_catalog.h"
 #include "server/worker/device_thread.h"
 #include "tests/bench/report.h"
+#include "tests/support/allocation_count.h"
 #include "tests/support/null_device.h"
-
-namespace {
-
-std::atomic<std::uint64_t> allocation_count{0};
-
-}  // namespace
-
-// Not inlined: the compiler would see malloc and free mixed with new and delete.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  allocation_count.fetch_add(1, std::memory_order_relaxed);
-  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace gpushared::testing {
 namespace {
@@ -231,10 +216,10 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
   Samples drained;
   bench.DrainNs(kPerClient);
   for (int i = 0; i < 20; ++i) drained.Add(bench.DrainNs(kPerClient));
-  const std::uint64_t before = allocation_count;
+  const std::uint64_t before = AllocationCount();
   std::array<double, 5> rounds{};
   for (double& round : rounds) round = bench.Throughput(200ms);
-  const std::uint64_t allocations = allocation_count - before;
+  const std::uint64_t allocations = AllocationCount() - before;
   std::sort(rounds.begin(), rounds.end());
   const std::string what = std::string(policy) + ", " + std::to_string(clients) + " clients, " +
                            std::to_string(parameter_bytes) + " B";

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -14,21 +12,7 @@
 
 #include "scheduler/device_lane.h"
 #include "scheduler/policy_catalog.h"
-
-namespace {
-
-std::uint64_t allocation_count = 0;
-
-}  // namespace
-
-// Not inlined: the compiler would see malloc and free mixed with new and delete.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocation_count;
-  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "tests/support/allocation_count.h"
 
 namespace gpushared::scheduler {
 namespace {
@@ -69,10 +53,10 @@ TEST_P(Allocation, DecisionsStopsAndCompletionsAllocateNothing) {
   };
   for (int i = 0; i < 1000; ++i) turn();
 
-  const std::uint64_t before = allocation_count;
+  const std::uint64_t before = testing::AllocationCount();
   for (int i = 0; i < 10'000; ++i) turn();
 
-  EXPECT_EQ(allocation_count, before);
+  EXPECT_EQ(testing::AllocationCount(), before);
   EXPECT_GT(submits, 5000u);
 }
 
