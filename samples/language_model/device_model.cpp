@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 
 #include "samples/kernels/kernel_image.h"
 
@@ -22,6 +24,15 @@ std::size_t Floats(int rows, int width) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(float);
 }
 
+void CheckSize(const Shape& shape, int rows) {
+  const int width = std::max({shape.hidden, shape.inputs(), kCharacters});
+  const long long elements = static_cast<long long>(rows) * width;
+  if (elements <= std::numeric_limits<int>::max()) return;
+  throw std::runtime_error(std::to_string(rows) + " rows of a layer of " + std::to_string(width) +
+                           " are " + std::to_string(elements) + " elements, allowed are " +
+                           std::to_string(std::numeric_limits<int>::max()));
+}
+
 }  // namespace
 
 void Require(const gpushared::Status& status) {
@@ -30,6 +41,7 @@ void Require(const gpushared::Status& status) {
 
 DeviceModel::DeviceModel(const gpushared::Client& client, const Model& model, int rows)
     : shape_(model.shape), rows_(rows), stream_(Require(client.CreateStream())) {
+  CheckSize(shape_, rows);
   const gpushared::Module module =
       Require(client.LoadModule(std::as_bytes(std::span(kernel_image_begin, kernel_image_end))));
   const auto kernel = [&](const char* name) { return Require(module.GetKernel(name)); };

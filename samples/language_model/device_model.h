@@ -22,7 +22,8 @@ T Require(gpushared::Result<T> result) {
 // A language model whose parameters live on the device, for `rows` contexts at a time.
 class DeviceModel {
  public:
-  // Loads the kernels and uploads the parameters.
+  // Loads the kernels and uploads the parameters. The kernels count in int: what `rows` makes of
+  // the widest layer has at most INT_MAX elements.
   DeviceModel(const gpushared::Client& client, const Model& model, int rows);
 
   // Probabilities of the next character after each context: rows x kCharacters floats,

@@ -100,6 +100,23 @@ Batch DrawBatch(std::string_view text, const Shape& shape, int rows, std::uint32
   return batch;
 }
 
+Batch Repeat(const Batch& batch, int times) {
+  Batch repeated;
+  for (int i = 0; i < times; ++i) {
+    repeated.contexts.insert(repeated.contexts.end(), batch.contexts.begin(), batch.contexts.end());
+    repeated.targets.insert(repeated.targets.end(), batch.targets.begin(), batch.targets.end());
+  }
+  return repeated;
+}
+
+int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max) {
+  // Forward, and backward to both of the factors of each product.
+  const double per_row = 3.0 * shape.hidden * (shape.inputs() + kCharacters);
+  int parts = 1;
+  while (parts < rows && (rows % parts != 0 || rows / parts * per_row > multiply_adds_max)) ++parts;
+  return rows / parts;
+}
+
 double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return INFINITY;
   double largest = 0;

@@ -65,6 +65,14 @@ struct Batch {
 Batch DrawBatch(std::string_view text, const Shape& shape, int rows, std::uint32_t seed,
                 std::uint64_t step);
 
+// `times` copies of `batch`, one after the other: the same mean loss and gradients.
+Batch Repeat(const Batch& batch, int times);
+
+// How many of `rows` the reference can step through with `multiply_adds_max` multiply-adds: the
+// largest divisor of `rows` that does, at least 1. The device makes the whole step all the same, of
+// a batch that repeats these rows.
+int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max);
+
 // The same mathematics in plain C++, to check the device against. Products are
 // summed in the order of the kernels with fused multiply-adds, so what differs is
 // only exp, log and tanh.

@@ -14,18 +14,25 @@ std::size_t At(int row, int column, int width) {
          static_cast<std::size_t>(column);
 }
 
-// c[m x n] = op(a) op(b), summed over k in ascending order as the kernels do.
+// c[m x n] = op(a) op(b), summed over k in ascending order as the kernels do. Of the two orders of
+// the inner loops, which add the same, the one that reads b in the order of memory.
 Matrix Multiply(const float* a, bool transpose_a, const float* b, bool transpose_b, int m, int n,
                 int k) {
-  Matrix c(At(m, 0, n));
+  Matrix c(At(m, 0, n), 0.0f);
   for (int row = 0; row < m; ++row) {
-    for (int column = 0; column < n; ++column) {
-      float sum = 0;
-      for (int i = 0; i < k; ++i) {
-        sum = std::fma(transpose_a ? a[At(i, row, m)] : a[At(row, i, k)],
-                       transpose_b ? b[At(column, i, k)] : b[At(i, column, n)], sum);
+    const auto add = [&](int column, int i) {
+      float& sum = c[At(row, column, n)];
+      sum = std::fma(transpose_a ? a[At(i, row, m)] : a[At(row, i, k)],
+                     transpose_b ? b[At(column, i, k)] : b[At(i, column, n)], sum);
+    };
+    if (transpose_b) {
+      for (int column = 0; column < n; ++column) {
+        for (int i = 0; i < k; ++i) add(column, i);
       }
-      c[At(row, column, n)] = sum;
+    } else {
+      for (int i = 0; i < k; ++i) {
+        for (int column = 0; column < n; ++column) add(column, i);
+      }
     }
   }
   return c;

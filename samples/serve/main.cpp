@@ -32,6 +32,9 @@ constexpr int kCalibrationRequests = 100;
 constexpr std::chrono::milliseconds kCalibrationPause{5};
 // Every so-many-th answer is kept and compared with the reference afterwards.
 constexpr std::size_t kCheckEvery = 16;
+// Multiply-adds of the reference over all answers, about a second: of each kept answer as many
+// rows are compared as that allows, at least one.
+constexpr double kCheckedMultiplyAddsMax = 4e8;
 
 double Milliseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
@@ -70,6 +73,7 @@ class Server {
   Outcome Serve(const std::vector<double>& arrivals) {
     Outcome outcome;
     std::vector<std::vector<float>> kept;
+    const int checked_rows = CheckedRows(arrivals.size());
     const Clock::time_point begin = Clock::now();
     Clock::time_point answered = begin;
     for (std::size_t i = 0; i < arrivals.size(); ++i) {
@@ -82,11 +86,18 @@ class Server {
       answered = Clock::now();
       outcome.busy_s += Milliseconds(answered - begun) / 1000;
       outcome.latencies_ms.push_back(Milliseconds(answered - arrival));
-      if (i % kCheckEvery == 0) kept.emplace_back(answer.begin(), answer.end());
+      if (i % kCheckEvery == 0) {
+        const auto part = RowsOf(answer, samples::kCharacters, i, checked_rows);
+        kept.emplace_back(part.begin(), part.end());
+      }
     }
     for (std::size_t i = 0; i < kept.size(); ++i) {
+      const std::size_t number = i * kCheckEvery;
+      const std::vector<int> contexts = RequestContexts(number);
+      const auto part =
+          RowsOf(std::span<const int>(contexts), model_.shape.context, number, checked_rows);
       const std::vector<float> expected =
-          ReferenceProbabilities(model_, RequestContexts(i * kCheckEvery));
+          ReferenceProbabilities(model_, {part.begin(), part.end()});
       outcome.largest_difference =
           std::max(outcome.largest_difference, samples::LargestDifference(kept[i], expected));
     }
@@ -104,16 +115,35 @@ class Server {
     return contexts;
   }
 
+  int CheckedRows(std::size_t requests) const {
+    const double per_row =
+        static_cast<double>(model_.shape.hidden) * (model_.shape.inputs() + samples::kCharacters);
+    const double answers = static_cast<double>((requests + kCheckEvery - 1) / kCheckEvery);
+    return static_cast<int>(
+        std::clamp(kCheckedMultiplyAddsMax / per_row / answers, 1.0, static_cast<double>(rows_)));
+  }
+
+  // `count` rows of a matrix of rows_ rows: others for each request, so that all have their turn.
+  template <typename T>
+  std::span<const T> RowsOf(std::span<const T> matrix, int width, std::size_t number,
+                            int count) const {
+    const auto first = (number * 7) % static_cast<std::size_t>(rows_ - count + 1);
+    return matrix.subspan(first * static_cast<std::size_t>(width),
+                          static_cast<std::size_t>(count) * static_cast<std::size_t>(width));
+  }
+
   const samples::Model& model_;
   samples::DeviceModel device_model_;
   const int rows_;
 };
 
 void WriteJson(const std::string& path, const std::string& device, const Outcome& outcome,
-               double load, double busy, double promise_ms, bool checked) {
+               double service_ms, double load, double busy, double promise_ms, bool checked) {
   std::ofstream file(path);
-  file << "{\"device\": \"" << device << "\", \"load\": " << load << ", \"busy\": " << busy
-       << ", \"promise_ms\": " << promise_ms
+  file << "{\"device\": \"" << device << "\", \"service_ms\": " << service_ms
+       << ", \"p50_ms\": " << Percentile(outcome.latencies_ms, 0.5)
+       << ", \"p99_ms\": " << Percentile(outcome.latencies_ms, 0.99) << ", \"load\": " << load
+       << ", \"busy\": " << busy << ", \"promise_ms\": " << promise_ms
        << ", \"results_checked\": " << (checked ? "true" : "false") << ", \"latencies_ms\": [";
   for (std::size_t i = 0; i < outcome.latencies_ms.size(); ++i)
     file << (i == 0 ? "" : ", ") << outcome.latencies_ms[i];
@@ -183,7 +213,7 @@ int Run(int argc, char** argv) {
       100.0 * (1.0 - static_cast<double>(late) / static_cast<double>(requests)),
       checked ? "agree with" : "DIFFER from", outcome.largest_difference, kDifferenceMax);
   if (const std::string& json = options.Text("--json"); !json.empty()) {
-    WriteJson(json, client.device().id, outcome, load, busy, promise_ms, checked);
+    WriteJson(json, client.device().id, outcome, service_ms, load, busy, promise_ms, checked);
   }
   return checked ? 0 : 1;
 }
