@@ -47,6 +47,7 @@ class FeatureScan {
     const bool names_cluster = instruction.Has("cluster") || instruction.Has("shared::cluster") ||
                                opcode == "mapa" || opcode == "getctarank";
     if (names_cluster) Note(Feature::kClusters, instruction.position);
+    if (opcode == "trap" || opcode == "brkpt") Note(Feature::kTrap, instruction.position);
     if (opcode == "call") ScanCall(instruction);
     for (const Operand& operand : instruction.operands) {
       if (operand.text == "%envreg1" || operand.text == "%envreg2") {
@@ -94,6 +95,18 @@ std::string_view FeatureName(Feature feature) {
       return "assertions";
     case Feature::kIndirectCall:
       return "indirect calls";
+    case Feature::kTrap:
+      return "traps";
+    case Feature::kModuleVariables:
+      return "module variables";
+    case Feature::kMissingFunction:
+      return "functions of other modules";
+    case Feature::kBlockIndexInFunction:
+      return "block index read in a function";
+    case Feature::kWaitsForBlocks:
+      return "waiting for other blocks";
+    case Feature::kWaitsForEarlierBlocks:
+      return "waiting for earlier blocks";
   }
   return "unknown feature";
 }

@@ -21,6 +21,13 @@ enum class Feature : std::uint8_t {
   kPrint,                // vprintf
   kAssertion,            // __assertfail
   kIndirectCall,         // Calls through a register.
+  kTrap,                 // trap and brkpt
+  // ScanKernel (kernel_scan.h) finds these, which need more than one function's text.
+  kModuleVariables,       // .global and .const variables of the module.
+  kMissingFunction,       // Calls what is neither in the module nor built in.
+  kBlockIndexInFunction,  // A .func reads %ctaid or %nctaid.
+  kWaitsForBlocks,        // Looks in a loop at what other blocks write.
+  kWaitsForEarlierBlocks  // The same, but for blocks of a lower index only.
 };
 
 // For messages: "grid-wide synchronisation".

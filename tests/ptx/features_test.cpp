@@ -34,8 +34,9 @@ std::set<Feature> FeaturesOf(const std::string& file, const std::string& kernel)
 
 TEST(Features, AreFoundInWhatNvccMakesOfThem) {
   EXPECT_THAT(FeaturesOf("vectors", "pack"), IsEmpty());
-  EXPECT_THAT(FeaturesOf("print_assert", "report"),
-              ElementsAre(Feature::kDeviceHeap, Feature::kPrint, Feature::kAssertion));
+  EXPECT_THAT(
+      FeaturesOf("print_assert", "report"),
+      ElementsAre(Feature::kDeviceHeap, Feature::kPrint, Feature::kAssertion, Feature::kTrap));
   EXPECT_THAT(FeaturesOf("tensor_texture", "sample"), ElementsAre(Feature::kTextures));
   EXPECT_THAT(FeaturesOf("newer_architecture", "exchange"), ElementsAre(Feature::kClusters));
   EXPECT_THAT(FeaturesOf("newer_architecture", "whole_grid"),

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/block_waits.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "server/ptx/look_back.h"
+
+namespace gpushared::ptx {
+namespace {
+
+constexpr std::array<std::string_view, 6> kStrongLoads = {"volatile", "relaxed", "acquire",
+                                                          "mmio",     "cv",      "cg"};
+// Atomics that another one can repeat without an effect.
+constexpr std::array<std::string_view, 6> kIdleAtomics = {"exch", "cas", "and", "or", "min", "max"};
+
+template <std::size_t N>
+bool HasAny(const Instruction& instruction, const std::array<std::string_view, N>& words) {
+  return std::ranges::any_of(words, [&](std::string_view word) { return instruction.Has(word); });
+}
+
+// Other blocks can see the place.
+bool IsGlobalOrGeneric(const Instruction& instruction) {
+  return std::ranges::none_of(instruction.modifiers, [](const std::string& modifier) {
+    return modifier.starts_with("shared") || modifier.starts_with("param") || modifier == "local" ||
+           modifier == "const" || modifier == "cta";
+  });
+}
+
+bool IsZero(const Operand& operand) {
+  return operand.kind == Operand::Kind::kInteger && operand.integer == 0;
+}
+
+// Follows values of one function from what is written to what is read.
+class WaitFinder {
+ public:
+  WaitFinder(const ControlFlow& flow, const std::function<bool(const Instruction&)>& callee_polls)
+      : flow_(flow), callee_polls_(callee_polls) {
+    Number(std::string(kMemory));
+    effects_.reserve(flow.instructions.size());
+    for (const Instruction& instruction : flow.instructions) {
+      effects_.push_back(EffectsOf(instruction));
+      const auto index = static_cast<std::uint32_t>(effects_.size() - 1);
+      for (const std::uint32_t name : effects_.back().reads) readers_[name].push_back(index);
+    }
+  }
+
+  std::vector<BlockWait> Run() {
+    std::vector<std::uint32_t> waiting;
+    for (std::uint32_t i = 0; i < flow_.instructions.size(); ++i) {
+      const Instruction& instruction = flow_.instructions[i];
+      const bool calls = instruction.opcode == "call" && callee_polls_(instruction);
+      if ((calls || MayPollHere(instruction)) && IsRepeatedByItsValue(i)) waiting.push_back(i);
+    }
+    const std::vector<bool> earlier = ReadEarlierBlocks(flow_, waiting);
+    std::vector<BlockWait> waits;
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      waits.push_back({.line = flow_.instructions[waiting[i]].position.line,
+                       .is_for_earlier_blocks = earlier[i]});
+    }
+    return waits;
+  }
+
+ private:
+  struct Effects {
+    std::vector<std::uint32_t> reads, writes;  // Names, by number.
+  };
+
+  std::uint32_t Number(const std::string& name) {
+    const auto next = static_cast<std::uint32_t>(readers_.size());
+    const auto [found, is_new] = numbers_.emplace(name, next);
+    if (is_new) readers_.emplace_back();
+    return found->second;
+  }
+
+  void Collect(const Operand& operand, std::vector<std::uint32_t>* names) {
+    if (operand.kind == Operand::Kind::kName || operand.kind == Operand::Kind::kAddress) {
+      // A component belongs to its vector.
+      const std::uint32_t index = flow_.FindRegister(operand.text);
+      names->push_back(Number(index == kNoRegister ? operand.text : flow_.registers[index].name));
+    }
+    for (const Operand& element : operand.elements) Collect(element, names);
+  }
+
+  // All memory is one name here, but parameters of calls have theirs.
+  Effects EffectsOf(const Instruction& instruction) {
+    Effects effects;
+    if (instruction.guard) effects.reads.push_back(Number(instruction.guard->predicate));
+    const bool writes = WritesFirstOperand(instruction);
+    for (std::size_t o = 0; o < instruction.operands.size(); ++o) {
+      Collect(instruction.operands[o], o == 0 && writes ? &effects.writes : &effects.reads);
+    }
+    const bool parameter = std::ranges::any_of(
+        instruction.modifiers, [](const std::string& m) { return m.starts_with("param"); });
+    if (instruction.opcode == "st" && parameter && !instruction.operands.empty()) {
+      Collect(instruction.operands[0], &effects.writes);
+    } else if (instruction.opcode == "st" || instruction.opcode == "red") {
+      effects.writes.push_back(Number(std::string(kMemory)));
+    } else if ((instruction.opcode == "ld" && !parameter) || instruction.opcode == "atom") {
+      effects.reads.push_back(Number(std::string(kMemory)));
+      if (instruction.opcode == "atom") effects.writes.push_back(Number(std::string(kMemory)));
+    } else if (instruction.opcode == "call") {
+      effects.reads.push_back(Number(std::string(kMemory)));
+      effects.writes.push_back(Number(std::string(kMemory)));
+    }
+    return effects;
+  }
+
+  // MayPoll, and an addition whose operand is a register that only ever holds 0.
+  bool MayPollHere(const Instruction& instruction) {
+    if (MayPoll(instruction)) return true;
+    if (instruction.opcode != "atom" || !instruction.Has("add") ||
+        !IsGlobalOrGeneric(instruction) || instruction.operands.size() < 3) {
+      return false;
+    }
+    const std::uint32_t addend = flow_.FindRegister(instruction.operands[2].text);
+    if (addend == kNoRegister) return false;
+    const std::uint32_t number = Number(flow_.registers[addend].name);
+    bool is_written = false;
+    for (std::size_t i = 0; i < effects_.size(); ++i) {
+      if (std::ranges::find(effects_[i].writes, number) == effects_[i].writes.end()) continue;
+      const Instruction& writer = flow_.instructions[i];
+      if (writer.opcode != "mov" || !IsZero(writer.operands.back())) return false;
+      is_written = true;
+    }
+    return is_written;
+  }
+
+  // The blocks that run or not by what the branch at the end of `block` decides.
+  std::vector<std::uint32_t> DecidedBy(std::uint32_t block) {
+    const BasicBlock& from = flow_.blocks[block];
+    const bool leaves = from.end == BasicBlock::End::kConditionalLeave;
+    const std::uint32_t meeting = leaves ? kNoBlock : from.immediate_post_dominator;
+    std::vector<std::uint32_t> decided;
+    for (std::uint32_t next : from.successors) {
+      for (; next != kNoBlock && next != meeting; ++steps_) {
+        if (steps_ > kBlockWaitStepsMax) return decided;
+        decided.push_back(next);
+        next = flow_.blocks[next].immediate_post_dominator;
+      }
+    }
+    return decided;
+  }
+
+  bool IsDecision(std::uint32_t i) const {
+    const BasicBlock& block = flow_.blocks[flow_.block_of[i]];
+    const bool ends_block = i == block.first + block.count - 1;
+    return ends_block && (block.end == BasicBlock::End::kConditionalBranch ||
+                          block.end == BasicBlock::End::kIndexedBranch ||
+                          block.end == BasicBlock::End::kConditionalLeave);
+  }
+
+  // What depends on one instruction's result.
+  struct Dependents {
+    std::vector<bool> names;   // By number.
+    std::vector<bool> blocks;  // Whether a branch that depends on it decides if they run.
+  };
+
+  // From what `source` returns to everything that depends on it; without `also_decisions` through
+  // registers alone.
+  Dependents DependentsOf(std::uint32_t source, bool also_decisions) {
+    Dependents found{.names = std::vector<bool>(readers_.size(), false),
+                     .blocks = std::vector<bool>(flow_.blocks.size(), false)};
+    steps_ += (found.names.size() + found.blocks.size()) / 64;
+    const std::uint32_t memory = Number(std::string(kMemory));
+    std::vector<std::uint32_t> open;
+    const auto spread = [&](std::uint32_t instruction, bool also_memory) {
+      for (const std::uint32_t name : effects_[instruction].writes) {
+        if (found.names[name] || (name == memory && !also_memory)) continue;
+        found.names[name] = true;
+        open.push_back(name);
+      }
+    };
+    spread(source, false);
+    while (!open.empty() && steps_ <= kBlockWaitStepsMax) {
+      const std::uint32_t name = open.back();
+      open.pop_back();
+      for (const std::uint32_t reader : readers_[name]) {
+        ++steps_;
+        spread(reader, also_decisions);
+        if (!also_decisions || !IsDecision(reader)) continue;
+        for (const std::uint32_t block : DecidedBy(flow_.block_of[reader])) {
+          if (found.blocks[block]) continue;
+          found.blocks[block] = true;
+          const BasicBlock& b = flow_.blocks[block];
+          for (std::uint32_t i = b.first; i < b.first + b.count; ++i) spread(i, i != source);
+        }
+      }
+    }
+    return found;
+  }
+
+  bool IsRepeatedByItsValue(std::uint32_t source) {
+    if (!IsInLoop(flow_.block_of[source])) return false;
+    const bool repeats = DependentsOf(source, true).blocks[flow_.block_of[source]];
+    if (steps_ > kBlockWaitStepsMax) return true;
+    return repeats && !IsRetry(source);
+  }
+
+  // atom.cas d, [a], expected, new: expects what it read the last time.
+  bool IsRetry(std::uint32_t source) {
+    const Instruction& atomic = flow_.instructions[source];
+    if (!atomic.Has("cas") || atomic.operands.size() < 4) return false;
+    const std::uint32_t expected = flow_.FindRegister(atomic.operands[2].text);
+    if (expected == kNoRegister) return false;
+    return DependentsOf(source, false).names[Number(flow_.registers[expected].name)];
+  }
+
+  bool IsInLoop(std::uint32_t block) {
+    std::vector<bool> seen(flow_.blocks.size(), false);
+    steps_ += seen.size() / 64;
+    std::vector<std::uint32_t> open = {block};
+    while (!open.empty()) {
+      const std::uint32_t at = open.back();
+      open.pop_back();
+      for (const std::uint32_t next : flow_.blocks[at].successors) {
+        if (next == block || ++steps_ > kBlockWaitStepsMax) return true;
+        if (next == kNoBlock || seen[next]) continue;
+        seen[next] = true;
+        open.push_back(next);
+      }
+    }
+    return false;
+  }
+
+  static constexpr std::string_view kMemory = "@memory";  // No PTX name.
+
+  const ControlFlow& flow_;
+  const std::function<bool(const Instruction&)>& callee_polls_;
+  std::unordered_map<std::string, std::uint32_t> numbers_;
+  std::vector<std::vector<std::uint32_t>> readers_;  // Instructions, by number of the name.
+  std::vector<Effects> effects_;                     // By instruction.
+  std::size_t steps_ = 0;
+};
+
+}  // namespace
+
+bool MayPoll(const Instruction& instruction) {
+  if (!IsGlobalOrGeneric(instruction)) return false;
+  if (instruction.opcode == "ld") return HasAny(instruction, kStrongLoads);
+  if (instruction.opcode != "atom") return false;
+  if (HasAny(instruction, kIdleAtomics)) return true;
+  return instruction.Has("add") && instruction.operands.size() > 2 &&
+         IsZero(instruction.operands[2]);
+}
+
+std::vector<BlockWait> FindBlockWaits(const ControlFlow& flow,
+                                      const std::function<bool(const Instruction&)>& callee_polls) {
+  return WaitFinder(flow, callee_polls).Run();
+}
+
+}  // namespace gpushared::ptx

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernels are claimed, why others are not, and what the text becomes. That the result
+// computes the same is for tests/passes.
+#include "server/ptx/claim.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ptx/editor.h"
+#include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
+
+namespace gpushared::ptx {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Claims ClaimText(const std::string& text, const std::string& target = "sm_75") {
+  const Result<Module> module =
+      Parse(".version 8.1\n.target " + target + "\n.address_size 64\n" + text);
+  EXPECT_TRUE(module) << module.status().message();
+  return module ? Claim(*module) : Claims();
+}
+
+// Of one kernel with these lines as its body; the first of them is line 6.
+ClaimedKernel ClaimBody(const std::string& body) {
+  const Claims claims = ClaimText(
+      ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" + body + "\nret;\n}");
+  EXPECT_EQ(claims.kernels.size(), 1u);
+  return claims.kernels.empty() ? ClaimedKernel() : claims.kernels[0];
+}
+
+std::string ClaimedText(const Claims& claims) {
+  const Function* function = claims.module.FindFunction(claims.kernels.at(0).claimed);
+  EXPECT_NE(function, nullptr);
+  if (function == nullptr) return {};
+  Module alone;
+  alone.items.emplace_back(*function);
+  return Print(alone);
+}
+
+TEST(Claim, KeepsTheOriginalBesideTheClaimedForm) {
+  const Claims claims = ClaimText(
+      ".global .b32 g;\n.visible .entry a(.param .u32 n)\n.maxntid 256, 1, 1\n{\nret;\n}\n"
+      ".visible .entry b() {\nret;\n}\n");
+  ASSERT_EQ(claims.kernels.size(), 2u);
+  EXPECT_EQ(claims.kernels[0].kernel, "a");
+  EXPECT_EQ(claims.kernels[1].kernel, "b");
+  EXPECT_EQ(claims.kernels[0].parameter_offset, 8u);
+  EXPECT_EQ(claims.kernels[1].parameter_offset, 0u);
+  const Function* original = claims.module.FindFunction("a");
+  ASSERT_NE(original, nullptr);
+  EXPECT_EQ(original->parameters.size(), 1u);
+  const Function* claimed = claims.module.FindFunction(claims.kernels[0].claimed);
+  ASSERT_NE(claimed, nullptr);
+  EXPECT_EQ(claimed->linkage, ".visible");
+  ASSERT_EQ(claimed->performance.size(), 1u);
+  EXPECT_EQ(claimed->parameters[0].name, "n");
+  EXPECT_EQ(ParameterBytes(*claimed), 8 + sizeof(ClaimParameter));
+}
+
+TEST(Claim, DeclarationsGetNoClaimedForm) {
+  EXPECT_TRUE(ClaimText(".visible .entry k(.param .u32 n);\n").kernels.empty());
+}
+
+TEST(Claim, ItsSharedSymbolCannotMoveTheClientsOwn) {
+  const std::string text = Print(ClaimText(".entry k() {\nret;\n}").module);
+  EXPECT_THAT(text, HasSubstr(".extern .shared .align 1 .b8 __gs0_shared[];"));
+}
+
+TEST(Claim, AModuleOfWhichNothingIsClaimedStaysAsItIs) {
+  const Claims claims = ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %envreg1;\nret;\n}");
+  EXPECT_EQ(claims.module.items.size(), 1u);
+}
+
+TEST(Claim, PrintedTextIsAFixedPoint) {
+  const std::string once = Print(
+      ClaimText(".entry k() {\n.reg .b32 %r<4>;\nmov.u32 %r0, %ctaid.z;\nmov.u32 %r1, %nctaid.y;\n"
+                "mov.u32 %r2, %dynamic_smem_size;\nret;\n}")
+          .module);
+  const Result<Module> again = Parse(once);
+  ASSERT_TRUE(again) << again.status().message();
+  EXPECT_EQ(Print(*again), once);
+}
+
+TEST(Claim, OneDimensionNeverDividesTwiceAndPublishesOneWord) {
+  const std::string one =
+      ClaimedText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.x;\nret;\n}"));
+  EXPECT_THAT(one, Not(HasSubstr("div.u32")));
+  EXPECT_THAT(one, HasSubstr("rem.u32"));
+  EXPECT_EQ(one.find("st.shared"), one.rfind("st.shared"));
+  const std::string three =
+      ClaimedText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.y;\nret;\n}"));
+  EXPECT_THAT(three, HasSubstr("div.u32"));
+}
+
+TEST(Claim, TheStopWordIsReadStronglyWhereTheTargetCan) {
+  EXPECT_THAT(ClaimedText(ClaimText(".entry k() {\nret;\n}")),
+              HasSubstr("ld.relaxed.sys.global.u32"));
+  EXPECT_THAT(ClaimedText(ClaimText(".entry k() {\nret;\n}", "sm_61")),
+              HasSubstr("ld.volatile.global.u32"));
+}
+
+TEST(Claim, NoReadOfTheHardwaresPlaceIsLeft) {
+  const std::string text = ClaimedText(
+      ClaimText(".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd; .reg .pred %p;\n"
+                "mad.lo.u32 %r0, %ctaid.x, %nctaid.x, %ctaid.y;\n@%p mov.u32 %r1, %nctaid.z;\n"
+                "mov.b64 %rd, {%ctaid.z, %nctaid.y};\nret;\n}"));
+  EXPECT_THAT(text, Not(HasSubstr("ctaid")));
+}
+
+TEST(Claim, WhatTheClientSeesOfItsDynamicSharedMemoryIsItsOwn) {
+  const std::string text = ClaimedText(
+      ClaimText(".entry k() {\n.reg .b32 %r<9>;\nmov.u32 %r0, %dynamic_smem_size;\nret;\n}"));
+  EXPECT_THAT(text, Not(HasSubstr("mov.u32 %r0, %dynamic_smem_size")));
+  EXPECT_THAT(text, HasSubstr(", 16;"));
+}
+
+TEST(Claim, RefusalsNameLineAndReason) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"mov.u32 %r0, %envreg2;", "line 6: grid-wide synchronisation"},
+      {"barrier.cluster.arrive;", "line 6: clusters of blocks"},
+      {"L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;",
+       "line 6: waiting for other blocks"},
+      {"mov.u64 %rd0, %gridid;", "line 6: reads %gridid, which claiming would change"},
+      {"mov.u32 %r0, %total_smem_size;",
+       "line 6: reads %total_smem_size, which claiming would change"},
+      {"mov.u32 %r0, %aggr_smem_size;",
+       "line 6: reads %aggr_smem_size, which claiming would change"},
+      {"mov.u32 %r0, %clusterid.x;", "line 6: reads %clusterid.x, which claiming would change"},
+      {"mov.u32 %r0, %ctaid.w;", "line 6: reads %ctaid.w, which claiming would change"},
+      {"mov.u16 %r0, %ctaid.x;", "line 6: reads %ctaid.x otherwise than as a register of 32 bits"},
+      {"cvt.u64.u16 %rd0, %nctaid.x;",
+       "line 6: reads %nctaid.x otherwise than as a register of 32 bits"},
+      {".global .b32 inside;", "line 6: declares 'inside' in its body"},
+      {"bra nowhere;", "ptx: line 6: branch to label 'nowhere', which does not exist"},
+  };
+  for (const auto& [body, reason] : cases) {
+    const ClaimedKernel kernel = ClaimBody(body);
+    EXPECT_EQ(kernel.reason, reason);
+    EXPECT_EQ(kernel.claimed, "");
+  }
+}
+
+TEST(Claim, WhatDoesNotChangeItsPlaceIsClaimed) {
+  for (const char* body : {"cvt.u64.u32 %rd0, %ctaid.x;", "mul.wide.u32 %rd0, %ctaid.x, 4;",
+                           "trap;", "mov.b64 %rd0, {%ctaid.x, %nctaid.z};",
+                           "setp.eq.u32 %p0, %ctaid.x, 3;", "mov.u32 %r0, %smid;", "bar.sync 0;"}) {
+    EXPECT_EQ(ClaimBody(body).reason, "") << body;
+  }
+}
+
+TEST(Claim, FunctionsThatReadTheLaunchKeepTheirKernelsFromBeingClaimed) {
+  const auto reason = [](const std::string& body) {
+    const Claims claims = ClaimText(".func f() {\n.reg .b32 %r;\n" + body +
+                                    "\nret;\n}\n.entry k() {\ncall f;\nret;\n}\n");
+    return claims.kernels.at(0).reason;
+  };
+  EXPECT_THAT(reason("mov.u32 %r, %nctaid.x;"), HasSubstr("block index read in a function"));
+  EXPECT_EQ(reason("mov.u32 %r, %dynamic_smem_size;"),
+            "line 6: reads %dynamic_smem_size in function 'f'");
+  EXPECT_EQ(reason("mov.u32 %r, %tid.x;"), "");
+}
+
+TEST(Claim, AFunctionNobodyCallsMayReadTheLaunch) {
+  const Claims claims = ClaimText(
+      ".func f() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.x;\nret;\n}\n.entry k() {\nret;\n}\n");
+  EXPECT_EQ(claims.kernels.at(0).reason, "");
+}
+
+TEST(Claim, AKernelWithoutRoomForTheParameterIsNamed) {
+  const Claims claims = ClaimText(".entry k(.param .align 4 .b8 a[32764]) {\nret;\n}\n");
+  EXPECT_THAT(claims.kernels.at(0).reason, AllOf(HasSubstr("'k'"), HasSubstr("32808")));
+  EXPECT_EQ(claims.kernels.at(0).claimed, "");
+}
+
+TEST(Claim, ModulesOf32BitAddressesAreNotClaimed) {
+  const Result<Module> module =
+      Parse(".version 8.1\n.target sm_75\n.address_size 32\n.entry k() {\nret;\n}\n");
+  ASSERT_TRUE(module);
+  EXPECT_EQ(Claim(*module).kernels.at(0).reason, "the module has addresses of 32 bits");
+}
+
+}  // namespace
+}  // namespace gpushared::ptx

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/kernel_scan.h"
+
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ptx/parser.h"
+#include "tests/support/read_file.h"
+
+namespace gpushared::ptx {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Of kernel `k` of a module text behind its head, which has three lines.
+std::map<Feature, std::string> ScanText(const std::string& text) {
+  const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.address_size 64\n" + text);
+  EXPECT_TRUE(module) << module.status().message();
+  if (!module) return {};
+  const CallGraph calls(*module);
+  const auto findings = ScanKernel(*module, calls, *module->FindFunction("k"));
+  EXPECT_TRUE(findings) << findings.status().message();
+  std::map<Feature, std::string> by_feature;
+  if (!findings) return by_feature;
+  for (const Finding& finding : *findings) by_feature[finding.feature] = Describe(finding);
+  return by_feature;
+}
+
+// A kernel of one line for the registers and one for its body.
+std::map<Feature, std::string> ScanBody(const std::string& body) {
+  return ScanText(
+      ".entry k(.param .u64 a, .param .u32 n) {\n"
+      ".reg .b32 %r<40>; .reg .b64 %rd<40>; .reg .pred %p<10>;\n" +
+      body + "\nret;\n}\n");
+}
+
+bool Waits(const std::string& body) { return ScanBody(body).contains(Feature::kWaitsForBlocks); }
+bool LooksBack(const std::string& body) {
+  const auto found = ScanBody(body);
+  return found.contains(Feature::kWaitsForEarlierBlocks) &&
+         !found.contains(Feature::kWaitsForBlocks);
+}
+
+TEST(CallGraph, ReachesEachFunctionOnceAlsoAroundACircle) {
+  const Result<Module> module = Parse(
+      ".version 8.1\n.target sm_75\n.func b();\n.func a() { call b; ret; }\n"
+      ".func b() { call a; call (), b, (); ret; }\n.func c() { ret; }\n"
+      ".entry k() { call a; ret; }\n");
+  ASSERT_TRUE(module) << module.status().message();
+  const CallGraph graph(*module);
+  std::vector<std::string> names;
+  for (const Function* function : graph.Reachable(*module->FindFunction("k"))) {
+    names.push_back(function->name);
+  }
+  EXPECT_THAT(names, ElementsAre("k", "a", "b"));
+}
+
+TEST(CallGraph, AnIndirectCallReachesEveryFunction) {
+  const Result<Module> module = Parse(
+      ".version 8.1\n.target sm_75\n.func a() { ret; }\n.func c() { ret; }\n"
+      ".entry other() { ret; }\n"
+      ".entry k() { .reg .b64 %rd<2>; p: .callprototype _ (); call %rd1, p; ret; }\n");
+  ASSERT_TRUE(module) << module.status().message();
+  const CallGraph graph(*module);
+  EXPECT_EQ(graph.Reachable(*module->FindFunction("k")).size(), 3u);
+  ASSERT_EQ(graph.CallsOf(*module->FindFunction("k")).size(), 1u);
+  EXPECT_EQ(graph.CallsOf(*module->FindFunction("k"))[0].kind, Call::Kind::kIndirect);
+}
+
+TEST(KernelScan, NamesLineAndFunctionOfWhatACalleeUses) {
+  const auto found = ScanText(
+      ".func f() {\n.reg .b32 %r<2>;\nmov.u32 %r0, %ctaid.x;\ntrap;\nret;\n}\n"
+      ".entry k() {\ncall f;\nret;\n}\n");
+  EXPECT_EQ(found.at(Feature::kTrap), "line 7: traps (in function 'f')");
+  EXPECT_EQ(found.at(Feature::kBlockIndexInFunction),
+            "line 6: block index read in a function (%ctaid.x in function 'f')");
+}
+
+TEST(KernelScan, AKernelMayReadItsBlockIndex) {
+  EXPECT_THAT(ScanBody("mov.u32 %r0, %ctaid.x;"), IsEmpty());
+}
+
+TEST(KernelScan, NamesModuleVariablesButNotThoseOfOtherSpaces) {
+  const auto found = ScanText(
+      ".shared .b32 s;\n.const .b32 c;\n.entry k() {\n.reg .b32 %r<2>;\n"
+      "ld.shared.u32 %r0, [s];\nld.const.u32 %r0, [c+4];\nret;\n}\n");
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found.at(Feature::kModuleVariables), "line 9: module variables ('c')");
+}
+
+TEST(KernelScan, FunctionsOfOtherModulesAreMissingAndBuiltInsAreNot) {
+  const auto found = ScanText(
+      ".extern .func vprintf();\n.extern .func far();\n.entry k() {\ncall vprintf;\ncall far;\n"
+      "ret;\n}\n");
+  EXPECT_TRUE(found.contains(Feature::kPrint));
+  EXPECT_EQ(found.at(Feature::kMissingFunction), "line 8: functions of other modules ('far')");
+}
+
+TEST(KernelScan, MalformedCodeIsAnError) {
+  const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.entry k() { bra L; }\n");
+  ASSERT_TRUE(module);
+  const CallGraph calls(*module);
+  EXPECT_FALSE(ScanKernel(*module, calls, *module->FindFunction("k")));
+}
+
+// --- waits -------------------------------------------------------------------------------------
+
+TEST(BlockWaits, ALoopUntilAnotherBlockHasWrittenIsOne) {
+  for (const char* load :
+       {"ld.volatile.global.u32 %r0, [%rd0];", "ld.acquire.gpu.u32 %r0, [%rd0];",
+        "ld.relaxed.sys.global.u32 %r0, [%rd0];", "ld.global.cv.u32 %r0, [%rd0];",
+        "ld.global.cg.u32 %r0, [%rd0];", "atom.global.exch.b32 %r0, [%rd0], 1;",
+        "atom.global.cas.b32 %r0, [%rd0], 0, 1;", "atom.global.add.u32 %r0, [%rd0], 0;",
+        "atom.or.b32 %r0, [%rd0], 0;"}) {
+    EXPECT_TRUE(Waits(std::string("L: ") + load + " setp.ne.u32 %p0, %r0, 0; @%p0 bra L;")) << load;
+    EXPECT_FALSE(Waits(std::string(load) + " setp.ne.u32 %p0, %r0, 0; @%p0 bra L; L:")) << load;
+  }
+}
+
+TEST(BlockWaits, WhatOnlyTheBlockItselfSeesIsNone) {
+  for (const char* load :
+       {"ld.volatile.shared.u32 %r0, [%r9];", "ld.acquire.cta.global.u32 %r0, [%rd0];",
+        "ld.global.u32 %r0, [%rd0];", "ld.volatile.local.u32 %r0, [%rd0];",
+        "atom.shared.cas.b32 %r0, [%r9], 0, 1;"}) {
+    EXPECT_FALSE(Waits(std::string("L: ") + load + " setp.ne.u32 %p0, %r0, 0; @%p0 bra L;"))
+        << load;
+  }
+}
+
+TEST(BlockWaits, ALoopThatEndsBySomethingElseIsNone) {
+  EXPECT_FALSE(
+      Waits("L: ld.volatile.global.u32 %r0, [%rd0]; add.u32 %r1, %r1, %r0; add.u32 %r2, %r2, 1;"
+            "setp.lt.u32 %p0, %r2, 9; @%p0 bra L; st.global.u32 [%rd0], %r1;"));
+}
+
+TEST(BlockWaits, TakingWorkFromACounterIsNone) {
+  EXPECT_FALSE(
+      Waits("L: atom.global.add.u32 %r0, [%rd0], 1; setp.lt.u32 %p0, %r0, 99; @%p0 bra L;"));
+  EXPECT_FALSE(
+      Waits("L: atom.global.add.u32 %r0, [%rd0], %r7; setp.lt.u32 %p0, %r0, 99; @%p0 bra L;"));
+}
+
+TEST(BlockWaits, AnAdditionOfARegisterThatIsAlwaysZeroIsOne) {
+  EXPECT_TRUE(
+      Waits("mov.u32 %r7, 0; L: atom.global.add.u32 %r0, [%rd0], %r7; setp.lt.u32 %p0, %r0, 9;"
+            "@%p0 bra L;"));
+}
+
+TEST(BlockWaits, ARetriedCompareAndSwapIsNone) {
+  EXPECT_FALSE(
+      Waits("ld.global.u32 %r1, [%rd0]; L: mov.u32 %r2, %r1; add.u32 %r3, %r2, 5;"
+            "atom.global.cas.b32 %r1, [%rd0], %r2, %r3; setp.ne.u32 %p0, %r1, %r2; @%p0 bra L;"));
+}
+
+TEST(BlockWaits, TheValueIsFollowedThroughVotesSelectionsAndMemory) {
+  EXPECT_TRUE(
+      Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0;"
+            "vote.sync.any.pred %p1, %p0, -1; @!%p1 bra D; bra L; D:"));
+  EXPECT_TRUE(
+      Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0;"
+            "selp.b32 %r1, 1, 2, %p0; st.shared.u32 [%r9], %r1; bar.sync 0;"
+            "ld.shared.u32 %r2, [%r9]; setp.eq.u32 %p1, %r2, 1; @%p1 bra L;"));
+  // By what a branch sets.
+  EXPECT_TRUE(
+      Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; mov.u32 %r1, 1;"
+            "@%p0 bra E; mov.u32 %r1, 0; E: setp.ne.u32 %p1, %r1, 0; @%p1 bra L;"));
+}
+
+TEST(BlockWaits, ALoopLeftByAConditionalReturnOrAnIndexedBranchIsOne) {
+  EXPECT_TRUE(
+      Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.ne.u32 %p0, %r0, 0; @%p0 ret; bra L;"));
+  EXPECT_TRUE(
+      Waits("T: .branchtargets L, D;\nL: ld.volatile.global.u32 %r0, [%rd0]; brx.idx %r0, T; D:"));
+}
+
+TEST(BlockWaits, ALoopInsideALoopWithTheSameHeadIsOne) {
+  EXPECT_TRUE(
+      Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;"
+            "add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 9; @%p1 bra L;"));
+}
+
+TEST(BlockWaits, AFunctionThatReturnsWhatOthersWriteIsFollowed) {
+  const std::string function =
+      ".func (.reg .b32 %v) f(.reg .b64 %a) {\nld.volatile.global.u32 %v, [%a];\nret;\n}\n"
+      ".func (.reg .b32 %v) g(.reg .b64 %a) {\ncall (%v), f, (%a);\nret;\n}\n";
+  const auto waiting = [&](const std::string& body) {
+    return ScanText(function + ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p;\n" +
+                    body + "\nret;\n}\n")
+        .contains(Feature::kWaitsForBlocks);
+  };
+  EXPECT_TRUE(waiting("L: call (%r0), g, (%rd0); setp.eq.u32 %p, %r0, 0; @%p bra L;"));
+  EXPECT_FALSE(waiting("call (%r0), g, (%rd0); setp.eq.u32 %p, %r0, 0; @%p bra L; L:"));
+}
+
+TEST(BlockWaits, AWaitInsideAFunctionCountsForItsKernels) {
+  EXPECT_TRUE(ScanText(".func f(.reg .b64 %a) {\n.reg .b32 %r; .reg .pred %p;\n"
+                       "L: ld.volatile.global.u32 %r, [%a]; setp.eq.u32 %p, %r, 0; @%p bra L;\n"
+                       "ret;\n}\n.entry k() {\n.reg .b64 %rd;\ncall f, (%rd);\nret;\n}\n")
+                  .contains(Feature::kWaitsForBlocks));
+}
+
+// --- decoupled look-back -----------------------------------------------------------------------
+
+// Every block stores at a + 8 * %ctaid.x + 256, and waits at an address of the test.
+std::string StoresAndWaits(const std::string& address) {
+  return "ld.param.u64 %rd0, [a]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %tid.x;"
+         "mul.wide.u32 %rd1, %r1, 8; add.s64 %rd2, %rd0, %rd1;"
+         "st.release.gpu.global.u32 [%rd2+256], %r2;" +
+         address +
+         "L: ld.acquire.gpu.global.u32 %r9, [%rd9+256]; setp.eq.u32 %p0, %r9, 0; @%p0 bra L;";
+}
+
+TEST(LookBack, WaitingForTheBlockBeforeIsRecognised) {
+  EXPECT_TRUE(LooksBack(StoresAndWaits(
+      "add.s32 %r3, %r1, -1; mul.wide.s32 %rd8, %r3, 8; add.s64 %rd9, %rd0, %rd8;")));
+  EXPECT_TRUE(LooksBack(StoresAndWaits("add.s64 %rd9, %rd2, -8;")));
+}
+
+TEST(LookBack, EachThreadMayLookAtABlockOfItsOwn) {
+  EXPECT_TRUE(
+      LooksBack(StoresAndWaits("not.b32 %r3, %r2; add.s32 %r4, %r1, %r3;"
+                               "mul.wide.s32 %rd8, %r4, 8; add.s64 %rd9, %rd0, %rd8;")));
+  EXPECT_TRUE(
+      LooksBack(StoresAndWaits("sub.s32 %r4, %r1, %r2; sub.s32 %r5, %r4, 1; cvt.s64.s32 %rd7, %r5;"
+                               "shl.b64 %rd8, %rd7, 3; add.s64 %rd9, %rd8, %rd0;")));
+}
+
+TEST(LookBack, TheAddressMayGoDownRoundByRound) {
+  EXPECT_TRUE(LooksBack(
+      StoresAndWaits("not.b32 %r3, %r2; add.s32 %r4, %r1, %r3; B: mul.wide.s32 %rd8, %r4, 8;"
+                     "add.s64 %rd9, %rd0, %rd8;") +
+      "add.s32 %r4, %r4, -32; setp.gt.s32 %p1, %r9, 7; @%p1 bra B;"));
+}
+
+TEST(LookBack, LookingAtOneselfAtLaterBlocksOrUpwardsIsNot) {
+  for (const char* address :
+       {"mov.u64 %rd9, %rd2;", "add.s64 %rd9, %rd2, 8;", "add.s64 %rd9, %rd2, -4;",
+        "mov.u64 %rd9, %rd0;",
+        "add.s32 %r3, %r1, %r2; mul.wide.s32 %rd8, %r3, 8;"
+        "add.s64 %rd9, %rd0, %rd8;",
+        "ld.param.u32 %r3, [n]; sub.s32 %r4, %r1, %r3; mul.wide.s32 %rd8, %r4, 8;"
+        "add.s64 %rd9, %rd0, %rd8;"}) {
+    EXPECT_FALSE(LooksBack(StoresAndWaits(address))) << address;
+    EXPECT_TRUE(Waits(StoresAndWaits(address))) << address;
+  }
+  EXPECT_FALSE(LooksBack(StoresAndWaits("add.s32 %r4, %r1, -9; B: mul.wide.s32 %rd8, %r4, 8;"
+                                        "add.s64 %rd9, %rd0, %rd8;") +
+                         "add.s32 %r4, %r4, 1; setp.gt.s32 %p1, %r9, 7; @%p1 bra B;"));
+  // A step of another size is another array.
+  EXPECT_FALSE(LooksBack(StoresAndWaits(
+      "add.s32 %r3, %r1, -1; mul.wide.s32 %rd8, %r3, 4; add.s64 %rd9, %rd0, %rd8;")));
+}
+
+TEST(LookBack, AWordThatNobodyStoresPerBlockIsNot) {
+  EXPECT_TRUE(
+      Waits("ld.param.u64 %rd0, [a]; mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd1, %r1, 8;"
+            "add.s64 %rd2, %rd0, %rd1;"
+            "L: ld.acquire.gpu.u32 %r9, [%rd2+-8]; setp.eq.u32 %p0, %r9, 0; @%p0 bra L;"));
+}
+
+TEST(LookBack, AnExchangeIsNotALook) {
+  EXPECT_TRUE(Waits(StoresAndWaits("add.s64 %rd9, %rd2, -8;") +
+                    "M: atom.global.exch.b32 %r9, [%rd9], 0; setp.eq.u32 %p0, %r9, 0;"
+                    "@%p0 bra M;"));
+}
+
+}  // namespace
+}  // namespace gpushared::ptx
