@@ -20,6 +20,8 @@ namespace {
 constexpr std::uint64_t kOut = 0;
 constexpr std::uint64_t kRuns = 4 * kMebibyte;
 constexpr std::uint64_t kGate = 7 * kMebibyte;  // Stays zero.
+// Where streams must not share, of `out` one half and of `runs` the other.
+constexpr std::uint64_t kBytesPerStream = std::uint64_t{16} << 10;
 
 void Spin(std::uint64_t turns) {
   for (; turns > 0; --turns) asm volatile("" ::: "memory");
@@ -190,11 +192,14 @@ TEST_P(DeviceConformance, EveryWorkCompletesExactlyOnceWhateverIsAskedOfIt) {
   std::mt19937 random(99);
   std::vector<device::WorkId> ids;
   for (int i = 0; i < 300; ++i) {
+    const device::StreamKey stream = random() % 7;
+    // Streams run beside each other, so each has words of its own.
+    const std::uint64_t words = client.At(kOut + stream * kBytesPerStream);
     ids.push_back(Launch(client, "mix",
                          {.grid = {static_cast<std::uint32_t>(1 + random() % 20), 1, 1},
-                          .stream = random() % 7,
+                          .stream = stream,
                           .priority = static_cast<std::uint8_t>(random() % 3)},
-                         MixArguments(client, 1)));
+                         Arguments::Pack(words, words + kBytesPerStream / 2, 1U)));
     // Also ids that have completed, and again the same.
     if (random() % 2 == 0) gpu().RequestStop(ids[random() % ids.size()]);
     if (random() % 8 == 0) gpu().RequestKill(ids[random() % ids.size()]);
