@@ -29,6 +29,7 @@ function(gpushared_target_defaults target)
       -fno-sanitize-recover=undefined)
   endif()
   if(GPUSHARED_PORTABLE)
-    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+    # Without what is not used: parts of libstdc++ that nobody calls need a newer C library.
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -s)
   endif()
 endfunction()

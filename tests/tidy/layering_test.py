@@ -14,7 +14,7 @@ ALLOWED = {
     "server/device": {"server/device", "server/ptx", "gpushared"},
     "server/worker": {"server/worker", "server/device", "ipc", "scheduler", "gpushared"},
     "server/broker": {"server/broker", "server/config", "server/device", "ipc", "scheduler", "gpushared"},
-    "server/ctl": {"server/ctl", "ipc", "gpushared"},
+    "server/ctl": {"server/ctl", "server/device", "server/ptx", "ipc", "gpushared"},
     "server": {"server", "ipc", "scheduler", "gpushared"},
     "samples": {"samples", "gpushared"},
 }
