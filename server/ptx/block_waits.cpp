@@ -34,11 +34,86 @@ bool IsZero(const Operand& operand) {
   return operand.kind == Operand::Kind::kInteger && operand.integer == 0;
 }
 
+constexpr std::uint32_t kNoLoop = kNoBlock;
+
+// The outermost loop that each block is part of, by number; kNoLoop for those in none. Tarjan,
+// "Depth-first search and linear graph algorithms" (1972), without recursion.
+class Loops {
+ public:
+  explicit Loops(const std::vector<BasicBlock>& blocks)
+      : blocks_(blocks), order_(blocks.size(), 0), low_(blocks.size(), 0) {
+    loop_of_.assign(blocks.size(), kNoLoop);
+    for (std::uint32_t b = 0; b < blocks.size(); ++b) {
+      if (order_[b] == 0) Visit(b);
+    }
+  }
+
+  std::uint32_t operator[](std::uint32_t block) const { return loop_of_[block]; }
+
+ private:
+  struct Step {
+    std::uint32_t block = 0;
+    std::size_t next = 0;  // Of its successors.
+  };
+
+  void Enter(std::uint32_t block) {
+    order_[block] = low_[block] = ++entered_;
+    path_.push_back({.block = block, .next = 0});
+    open_.push_back(block);
+  }
+
+  void Visit(std::uint32_t root) {
+    Enter(root);
+    while (!path_.empty()) {
+      Step& step = path_.back();
+      const std::vector<std::uint32_t>& successors = blocks_[step.block].successors;
+      if (step.next < successors.size()) {
+        const std::uint32_t to = successors[step.next++];
+        if (to == kNoBlock) continue;
+        if (order_[to] == 0) {
+          Enter(to);
+        } else if (low_[to] != kClosed) {
+          low_[step.block] = std::min(low_[step.block], order_[to]);
+        }
+        continue;
+      }
+      const std::uint32_t block = step.block;
+      path_.pop_back();
+      if (low_[block] == order_[block]) Close(block);
+      if (!path_.empty() && low_[block] != kClosed) {
+        std::uint32_t& before = low_[path_.back().block];
+        before = std::min(before, low_[block]);
+      }
+    }
+  }
+
+  void Close(std::uint32_t first) {
+    const bool is_loop =
+        open_.back() != first ||
+        std::ranges::find(blocks_[first].successors, first) != blocks_[first].successors.end();
+    for (bool is_last = false; !is_last;) {
+      const std::uint32_t block = open_.back();
+      open_.pop_back();
+      low_[block] = kClosed;
+      if (is_loop) loop_of_[block] = first;
+      is_last = block == first;
+    }
+  }
+
+  static constexpr std::uint32_t kClosed = kNoBlock;
+
+  const std::vector<BasicBlock>& blocks_;
+  std::vector<std::uint32_t> order_, low_, loop_of_;  // By block; order from 1, 0 not seen.
+  std::vector<Step> path_;
+  std::vector<std::uint32_t> open_;
+  std::uint32_t entered_ = 0;
+};
+
 // Follows values of one function from what is written to what is read.
 class WaitFinder {
  public:
   WaitFinder(const ControlFlow& flow, const std::function<bool(const Instruction&)>& callee_polls)
-      : flow_(flow), callee_polls_(callee_polls) {
+      : flow_(flow), callee_polls_(callee_polls), loops_(flow.blocks) {
     Number(std::string(kMemory));
     effects_.reserve(flow.instructions.size());
     for (const Instruction& instruction : flow.instructions) {
@@ -159,13 +234,14 @@ class WaitFinder {
     std::vector<bool> blocks;  // Whether a branch that depends on it decides if they run.
   };
 
-  // From what `source` returns to everything that depends on it; without `also_decisions` through
-  // registers alone.
+  // From what `source` returns to everything inside its loop that depends on it; without
+  // `also_decisions` through registers alone.
   Dependents DependentsOf(std::uint32_t source, bool also_decisions) {
     Dependents found{.names = std::vector<bool>(readers_.size(), false),
                      .blocks = std::vector<bool>(flow_.blocks.size(), false)};
     steps_ += (found.names.size() + found.blocks.size()) / 64;
     const std::uint32_t memory = Number(std::string(kMemory));
+    const std::uint32_t loop = loops_[flow_.block_of[source]];
     std::vector<std::uint32_t> open;
     const auto spread = [&](std::uint32_t instruction, bool also_memory) {
       for (const std::uint32_t name : effects_[instruction].writes) {
@@ -180,10 +256,11 @@ class WaitFinder {
       open.pop_back();
       for (const std::uint32_t reader : readers_[name]) {
         ++steps_;
+        if (loops_[flow_.block_of[reader]] != loop) continue;
         spread(reader, also_decisions);
         if (!also_decisions || !IsDecision(reader)) continue;
         for (const std::uint32_t block : DecidedBy(flow_.block_of[reader])) {
-          if (found.blocks[block]) continue;
+          if (found.blocks[block] || loops_[block] != loop) continue;
           found.blocks[block] = true;
           const BasicBlock& b = flow_.blocks[block];
           for (std::uint32_t i = b.first; i < b.first + b.count; ++i) spread(i, i != source);
@@ -194,7 +271,7 @@ class WaitFinder {
   }
 
   bool IsRepeatedByItsValue(std::uint32_t source) {
-    if (!IsInLoop(flow_.block_of[source])) return false;
+    if (loops_[flow_.block_of[source]] == kNoLoop) return false;
     const bool repeats = DependentsOf(source, true).blocks[flow_.block_of[source]];
     if (steps_ > kBlockWaitStepsMax) return true;
     return repeats && !IsRetry(source);
@@ -209,27 +286,11 @@ class WaitFinder {
     return DependentsOf(source, false).names[Number(flow_.registers[expected].name)];
   }
 
-  bool IsInLoop(std::uint32_t block) {
-    std::vector<bool> seen(flow_.blocks.size(), false);
-    steps_ += seen.size() / 64;
-    std::vector<std::uint32_t> open = {block};
-    while (!open.empty()) {
-      const std::uint32_t at = open.back();
-      open.pop_back();
-      for (const std::uint32_t next : flow_.blocks[at].successors) {
-        if (next == block || ++steps_ > kBlockWaitStepsMax) return true;
-        if (next == kNoBlock || seen[next]) continue;
-        seen[next] = true;
-        open.push_back(next);
-      }
-    }
-    return false;
-  }
-
   static constexpr std::string_view kMemory = "@memory";  // No PTX name.
 
   const ControlFlow& flow_;
   const std::function<bool(const Instruction&)>& callee_polls_;
+  const Loops loops_;
   std::unordered_map<std::string, std::uint32_t> numbers_;
   std::vector<std::vector<std::uint32_t>> readers_;  // Instructions, by number of the name.
   std::vector<Effects> effects_;                     // By instruction.

@@ -80,12 +80,15 @@ class Evaluator {
 
   std::optional<Sum> Value(const std::string& name, std::uint32_t depth) {
     if (flow_.FindRegister(name) == kNoRegister) return Named(name);
-    // Its own value of the round before.
+    // Its value of the round before.
     if (open_.contains(name)) return Named(name);
     const auto writers = writers_.find(name);
     if (depth > kDepthMax || writers == writers_.end() || ++evaluations_ > kLookBackStepsMax) {
       return std::nullopt;
     }
+    // A register of one writer is no more than another name of what that writes.
+    if (writers->second.size() == 1)
+      return Result(flow_.instructions[writers->second[0]], depth + 1);
     open_.insert(name);
     std::optional<Sum> value = Joined(name, writers->second, depth);
     open_.erase(name);

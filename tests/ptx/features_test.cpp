@@ -40,7 +40,7 @@ TEST(Features, AreFoundInWhatNvccMakesOfThem) {
   EXPECT_THAT(FeaturesOf("tensor_texture", "sample"), ElementsAre(Feature::kTextures));
   EXPECT_THAT(FeaturesOf("newer_architecture", "exchange"), ElementsAre(Feature::kClusters));
   EXPECT_THAT(FeaturesOf("newer_architecture", "whole_grid"),
-              ElementsAre(Feature::kGridSynchronisation));
+              ElementsAre(Feature::kGridSynchronisation, Feature::kTrap));
   EXPECT_THAT(FeaturesOf("calls", "call"), ElementsAre(Feature::kIndirectCall));
 }
 

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/passes/claim_schedules.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
+
+namespace gpushared::testing {
+namespace {
+
+const std::atomic<bool> kNever{false};
+
+std::string Text(const executor::RunOutcome& outcome) {
+  return outcome.fault ? outcome.fault->message : "it did not run to its end";
+}
+
+executor::Launch LaunchOf(const ClaimedLaunch& from, const executor::Program& program) {
+  executor::Launch launch;
+  launch.program = &program;
+  launch.grid = from.grid;
+  launch.block = from.block;
+  launch.dynamic_shared_bytes = from.dynamic_shared_bytes;
+  launch.parameters = from.parameters;
+  launch.memory = from.memory;
+  return launch;
+}
+
+std::string Difference(std::span<const std::byte> got, std::span<const std::byte> want) {
+  const auto [a, b] = std::ranges::mismatch(got, want);
+  if (a == got.end()) return {};
+  return "byte " + std::to_string(a - got.begin()) + " is " +
+         std::to_string(std::to_integer<int>(*a)) + " instead of " +
+         std::to_string(std::to_integer<int>(*b));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClaimedModule>> ClaimedModule::Make(const ptx::Module& module,
+                                                           const executor::ModuleLayout& layout,
+                                                           std::uint64_t variables_base,
+                                                           executor::Flavour flavour) {
+  auto made = std::make_unique<ClaimedModule>();
+  ptx::Claims claims = ptx::Claim(module);
+  // What a device gets is text.
+  const Result<ptx::Module> parsed = ptx::Parse(ptx::Print(claims.module));
+  if (!parsed) return parsed.status();
+  auto image = executor::DecodeModule(*parsed, layout, variables_base, flavour);
+  if (!image) return image.status();
+  made->image_ = *std::move(image);
+  made->kernels_ = std::move(claims.kernels);
+  return made;
+}
+
+const ptx::ClaimedKernel* ClaimedModule::Find(std::string_view kernel) const {
+  const auto found = std::ranges::find(kernels_, kernel, &ptx::ClaimedKernel::kernel);
+  return found == kernels_.end() || found->claimed.empty() ? nullptr : &*found;
+}
+
+const executor::Program& ClaimedModule::Original(const ptx::ClaimedKernel& kernel) const {
+  return *image_->Find(kernel.kernel);
+}
+
+const executor::Program& ClaimedModule::Claimed(const ptx::ClaimedKernel& kernel) const {
+  return *image_->Find(kernel.claimed);
+}
+
+Crew::Crew(std::uint32_t threads) {
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    executors_.push_back(std::make_unique<executor::BlockExecutor>());
+  }
+  for (std::uint32_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { Live(i); });
+}
+
+Crew::~Crew() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Crew::Live(std::uint32_t index) {
+  std::uint64_t round = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return is_closed_ || round != round_; });
+    if (is_closed_) return;
+    round = round_;
+    if (index >= wanted_) continue;
+    lock.unlock();
+    (*work_)(*executors_[index]);
+    lock.lock();
+    if (--running_ == 0) changed_.notify_all();
+  }
+}
+
+void Crew::Run(std::uint32_t threads, const std::function<void(executor::BlockExecutor&)>& work) {
+  if (threads > 1) {
+    const std::lock_guard lock(mutex_);
+    work_ = &work;
+    wanted_ = threads;
+    running_ = threads - 1;
+    ++round_;
+    changed_.notify_all();
+  }
+  work(*executors_[0]);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return running_ == 0; });
+}
+
+std::uint32_t ScheduleRunner::Claimed() const {
+  // The executor's atomics are on plain memory, as the device's are.
+  return __atomic_load_n(&control_.counter, __ATOMIC_RELAXED);
+}
+
+std::string ScheduleRunner::Run(const ClaimedLaunch& launch, std::uint32_t count,
+                                std::uint64_t seed) {
+  const std::vector<std::byte> before(launch.bytes.begin(), launch.bytes.end());
+  executor::BlockExecutor plain;
+  const executor::RunOutcome outcome =
+      plain.Run(LaunchOf(launch, *launch.original), 0, launch.grid.Count(), kNever, kNever);
+  if (outcome.end != executor::RunOutcome::End::kFinished) return "original: " + Text(outcome);
+  const std::vector<std::byte> after(launch.bytes.begin(), launch.bytes.end());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::ranges::copy(before, launch.bytes.begin());
+    std::string wrong = RunSchedule(launch, seed + i);
+    if (wrong.empty() && std::memcmp(launch.bytes.data(), after.data(), after.size()) != 0) {
+      wrong = Difference(launch.bytes, after);
+    }
+    if (!wrong.empty()) return "schedule " + std::to_string(seed + i) + ": " + wrong;
+  }
+  std::ranges::copy(after, launch.bytes.begin());
+  return {};
+}
+
+std::string ScheduleRunner::RunSchedule(const ClaimedLaunch& launch, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&random](std::uint64_t limit) {
+    return static_cast<std::uint32_t>(random() % limit);
+  };
+  const auto total = static_cast<std::uint32_t>(launch.grid.Count());
+  ++schedules_;
+  control_.counter = 0;
+  // Epochs come round to small numbers again.
+  Part part{.epoch = below(2) == 0 ? 0xfffffffeu : below(1000)};
+  control_.stop = part.epoch;
+  for (std::uint32_t done = 0; done < total; done = std::min(Claimed(), total)) {
+    ++part.epoch;
+    part.blocks = 1 + below(total - done + 3);
+    part.stop_at = below(3) == 0 ? total : done + below(total - done);
+    part.threads = 1 + below(crew_.size());
+    std::string wrong = RunPart(launch, part, done);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+std::string ScheduleRunner::RunPart(const ClaimedLaunch& launch, const Part& part,
+                                    std::uint32_t before) {
+  const auto total = static_cast<std::uint32_t>(launch.grid.Count());
+  ++launches_;
+  ptx::ClaimParameter parameter{.counter = reinterpret_cast<std::uint64_t>(&control_.counter),
+                                .stop = reinterpret_cast<std::uint64_t>(&control_.stop),
+                                .epoch = part.epoch,
+                                .blocks = total,
+                                .grid_x = launch.grid.x,
+                                .grid_y = launch.grid.y,
+                                .grid_z = launch.grid.z};
+  std::vector<std::byte> parameters = launch.parameters;
+  parameters.resize(launch.parameter_offset + sizeof parameter);
+  std::memcpy(parameters.data() + launch.parameter_offset, &parameter, sizeof parameter);
+  executor::Launch form = LaunchOf(launch, *launch.claimed);
+  form.grid = {part.blocks, 1, 1};
+  form.dynamic_shared_bytes += ptx::kClaimSharedBytes;
+  form.parameters = parameters;
+  form.memory.variables_base = reinterpret_cast<std::uint64_t>(&control_);
+  form.memory.variables_bytes = sizeof control_;
+
+  // A stop before the first block, too.
+  if (part.stop_at <= before) __atomic_store_n(&control_.stop, part.epoch, __ATOMIC_RELAXED);
+  std::atomic<std::uint32_t> next{0};
+  std::mutex mutex;
+  std::string wrong;
+  crew_.Run(part.threads, [&](executor::BlockExecutor& blocks) {
+    for (std::uint32_t i; (i = next.fetch_add(1)) < part.blocks;) {
+      const executor::RunOutcome outcome = blocks.Run(form, i, 1, kNever, kNever);
+      if (outcome.end != executor::RunOutcome::End::kFinished) {
+        const std::lock_guard lock(mutex);
+        wrong = Text(outcome);
+      }
+      if (Claimed() >= part.stop_at && part.stop_at < total) {
+        __atomic_store_n(&control_.stop, part.epoch, __ATOMIC_RELAXED);
+      }
+    }
+  });
+  if (!wrong.empty()) return wrong;
+  const std::uint32_t claimed = Claimed(), wanted = before + part.blocks;
+  // Each of the other threads may have claimed one block more before it saw the stop.
+  const std::uint32_t stop = std::max(part.stop_at, before);
+  const std::uint32_t most =
+      part.stop_at <= before ? before : std::min(wanted, stop + part.threads - 1);
+  const bool stopped = part.stop_at < total;
+  if (stopped && (claimed > most || claimed < std::min(wanted, stop))) {
+    return "asked to stop at " + std::to_string(stop) + ", claimed " + std::to_string(claimed) +
+           " with " + std::to_string(part.threads) + " threads";
+  }
+  if (!stopped && claimed != wanted) {
+    return "launched " + std::to_string(wanted) + " blocks, claimed " + std::to_string(claimed);
+  }
+  if (claimed < std::min(wanted, total)) ++stops_;
+  return {};
+}
+
+}  // namespace gpushared::testing

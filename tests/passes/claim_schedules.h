@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the claimed form of a kernel as a GPU would, under random schedules: launches of capped
+// grids, several processors at once, stops while blocks run, and resumption from the counter.
+
+#ifndef GPUSHARED_TESTS_PASSES_CLAIM_SCHEDULES_H_
+#define GPUSHARED_TESTS_PASSES_CLAIM_SCHEDULES_H_
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
+#include "server/ptx/claim.h"
+
+namespace gpushared::testing {
+
+namespace executor = device::executor;
+
+// A module after the claim pass, by way of its text, decoded beside its original.
+class ClaimedModule {
+ public:
+  // `variables_base` as for DecodeModule: both forms use the same variables.
+  static Result<std::unique_ptr<ClaimedModule>> Make(
+      const ptx::Module& module, const executor::ModuleLayout& layout, std::uint64_t variables_base,
+      executor::Flavour flavour = executor::BestFlavour());
+
+  // Null when there is no such kernel, or no claimed form of it.
+  const ptx::ClaimedKernel* Find(std::string_view kernel) const;
+  const executor::Program& Original(const ptx::ClaimedKernel& kernel) const;
+  const executor::Program& Claimed(const ptx::ClaimedKernel& kernel) const;
+  const std::vector<ptx::ClaimedKernel>& kernels() const { return kernels_; }
+
+ private:
+  std::vector<ptx::ClaimedKernel> kernels_;
+  std::unique_ptr<executor::ModuleImage> image_;
+};
+
+// One launch of the client's.
+struct ClaimedLaunch {
+  const executor::Program* original = nullptr;
+  const executor::Program* claimed = nullptr;
+  std::uint32_t parameter_offset = 0;
+  device::Dim3 grid, block;
+  std::uint32_t dynamic_shared_bytes = 0;
+  std::vector<std::byte> parameters;  // The client's.
+  // Its part for module variables is not in use: the claim's words are shown to the kernel there.
+  executor::MemoryWindow memory;
+  std::span<std::byte> bytes;  // What is compared: all that the kernel may write.
+};
+
+// Threads that run blocks together; they live as long as the object.
+class Crew {
+ public:
+  explicit Crew(std::uint32_t threads);
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(executors_.size()); }
+  // Calls work(executor) on `threads` threads, the calling one among them; returns when all have.
+  void Run(std::uint32_t threads, const std::function<void(executor::BlockExecutor&)>& work);
+
+ private:
+  void Live(std::uint32_t index);
+
+  std::vector<std::unique_ptr<executor::BlockExecutor>> executors_;
+  std::mutex mutex_;  // Protects everything below.
+  std::condition_variable changed_;
+  const std::function<void(executor::BlockExecutor&)>* work_ = nullptr;
+  std::uint64_t round_ = 0;
+  std::uint32_t wanted_ = 0;
+  std::uint32_t running_ = 0;
+  bool is_closed_ = false;
+  std::vector<std::thread> threads_;
+};
+
+class ScheduleRunner {
+ public:
+  explicit ScheduleRunner(std::uint32_t threads) : crew_(threads) {}
+
+  // Runs the original once, and the claimed form under `count` schedules that `seed` determines
+  // (but for the timing of threads), each from the same memory. Leaves memory as the original
+  // does. What went wrong, or "".
+  std::string Run(const ClaimedLaunch& launch, std::uint32_t count, std::uint64_t seed);
+
+  // Since the runner was made.
+  std::uint64_t schedules() const { return schedules_; }
+  std::uint64_t launches() const { return launches_; }
+  // Launches that were stopped while blocks of them had not yet begun.
+  std::uint64_t stops() const { return stops_; }
+
+ private:
+  // The two words, far apart as a device would have them.
+  struct Control {
+    alignas(64) std::uint32_t counter = 0;
+    alignas(64) std::uint32_t stop = 0;
+  };
+  // One launch of the device.
+  struct Part {
+    std::uint32_t blocks = 0;   // Launched; may be more than are left.
+    std::uint32_t stop_at = 0;  // The stop word is written once as many are claimed.
+    std::uint32_t threads = 1;
+    std::uint32_t epoch = 0;
+  };
+
+  std::string RunSchedule(const ClaimedLaunch& launch, std::uint64_t seed);
+  std::string RunPart(const ClaimedLaunch& launch, const Part& part, std::uint32_t before);
+  std::uint32_t Claimed() const;
+
+  Crew crew_;
+  Control control_;
+  std::uint64_t schedules_ = 0, launches_ = 0, stops_ = 0;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_PASSES_CLAIM_SCHEDULES_H_
