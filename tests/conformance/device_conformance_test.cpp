@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "server/device/cuda/cuda_device.h"
 #include "server/device/device_catalog.h"
+#include "tests/conformance/cuda_row.h"
 #include "tests/conformance/device_suite.h"
 #include "tests/conformance/rule_kernels.h"
 #include "tests/support/fake_device.h"
@@ -29,29 +29,6 @@ ConformanceDevice Fake(std::uint32_t multiprocessors) {
           }};
 }
 
-// The CUDA device on a driver whose GPU is the cpu device's executor.
-ConformanceDevice FakeCuda(device::cuda::CompletionKind completion, const std::string& name) {
-  return {
-      .name = "cuda_fake_" + name,
-      .multiprocessors = 1,
-      .interprets_ptx = false,
-      .is_polled = true,
-      .create = [completion](const device::DeviceOptions& options,
-                             device::WakeFunction wake) -> Result<std::unique_ptr<device::Device>> {
-        auto driver = device::cuda::Driver::Load();
-        if (!driver.ok()) return driver.status();
-        // Groups of one piece, so that stops fall between them.
-        return device::cuda::CreateCudaDevice(
-            *std::move(driver),
-            {.memory_bytes = options.memory_bytes,
-             .completion = completion,
-             .limits = {.host_group_bytes = device::kCopyPieceBytes,
-                        .device_group_bytes = device::kCopyPieceBytes},
-             .warn = {}},
-            std::move(wake));
-      }};
-}
-
 ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessors) {
   std::string name = id + "_" + std::to_string(multiprocessors);
   name[name.find(':')] = '_';
@@ -62,11 +39,12 @@ ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessor
           }};
 }
 
+// This program is linked with the fake driver, whose GPU is the cpu device's executor.
 INSTANTIATE_TEST_SUITE_P(All, DeviceConformance,
                          ::testing::Values(Fake(1), Fake(4), Catalogued("cpu:0", 1),
                                            Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
-                                           FakeCuda(CompletionKind::kEvents, "events"),
-                                           FakeCuda(CompletionKind::kWrites, "writes")),
+                                           CudaRow("cuda_fake_events", CompletionKind::kEvents),
+                                           CudaRow("cuda_fake_writes", CompletionKind::kWrites)),
                          [](const auto& any) { return any.param.name; });
 
 }  // namespace

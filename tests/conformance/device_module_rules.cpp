@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "tests/conformance/device_suite.h"
+#include "tests/conformance/rule_images.h"
 
 namespace gpushared::testing {
 namespace {
@@ -89,9 +88,7 @@ TEST_P(DeviceConformance, LaunchOfAKernelWithAMissingInstructionIsRefusedInItsCo
 
 TEST_P(DeviceConformance, FatbinLoadsLikeItsText) {
   const TestClient client = NewClient();
-  std::ifstream file(GPUSHARED_RULES_FATBIN, std::ios::binary);
-  const std::string image{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const auto module = Load(*client.space, image);
+  const auto module = Load(*client.space, RulesFatbin());
   ASSERT_TRUE(module.ok()) << module.status().ToString();
   EXPECT_NE(Find(**module, "mix"), nullptr);
 }
@@ -122,9 +119,7 @@ TEST_P(DeviceConformance, ReloadedModuleStartsAnew) {
   TestClient client = NewClientWithKernels();
   AwaitOk(Launch(client, "bump_variable", {}, Arguments::Pack(client.At(0))));
   client.module.reset();
-  std::ifstream file(GPUSHARED_RULES_PTX, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  auto module = Load(*client.space, text);
+  auto module = Load(*client.space, RulesPtx());
   ASSERT_TRUE(module.ok());
   client.module = *module;
   AwaitOk(Launch(client, "bump_variable", {}, Arguments::Pack(client.At(0))));

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <utility>
+
+#include "tests/conformance/rule_images.h"
 
 namespace gpushared::testing {
 namespace {
@@ -15,11 +15,6 @@ namespace {
 constexpr std::chrono::minutes kHangs{4};
 // How often a device that has to be asked is asked.
 constexpr std::chrono::microseconds kPoll{20};
-
-std::string FileText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 }  // namespace
 
@@ -44,7 +39,16 @@ void DeviceConformance::Start(std::uint64_t memory_bytes) {
   device_ = std::move(*created);
 }
 
+void DeviceConformance::SetUp() {
+  if (GetParam().why_skipped) {
+    const std::string why = GetParam().why_skipped();
+    if (!why.empty()) GTEST_SKIP() << "skipped: " << why;
+  }
+  Start(kDeviceBytes);
+}
+
 void DeviceConformance::TearDown() {
+  if (device_ == nullptr) return;
   Collect();
   device_.reset();
 }
@@ -64,7 +68,7 @@ TestClient DeviceConformance::NewClient(std::uint64_t quota_bytes, std::uint64_t
 
 TestClient DeviceConformance::NewClientWithKernels() {
   TestClient client = NewClient();
-  auto module = Load(*client.space, FileText(GPUSHARED_RULES_PTX));
+  auto module = Load(*client.space, RulesPtx());
   if (!module.ok()) {
     ADD_FAILURE() << module.status().ToString();
     return client;

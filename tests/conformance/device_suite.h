@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules that every device keeps, whatever it is made of. A further device is one
-// line in device_conformance_test.cpp.
+// line in device_conformance_test.cpp; real GPUs are in cuda_conformance_test.cpp.
 
 #ifndef GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
 #define GPUSHARED_TESTS_CONFORMANCE_DEVICE_SUITE_H_
@@ -41,6 +41,8 @@ struct ConformanceDevice {
   std::function<Result<std::unique_ptr<device::Device>>(const device::DeviceOptions&,
                                                         device::WakeFunction)>
       create;
+  // Why this machine cannot have the device; empty, or no function, where it can.
+  std::function<std::string()> why_skipped = {};
 };
 
 std::ostream& operator<<(std::ostream& out, const ConformanceDevice& device);
@@ -83,7 +85,7 @@ struct LaunchSpec {
 
 class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
  protected:
-  void SetUp() override { Start(kDeviceBytes); }
+  void SetUp() override;
   void TearDown() override;
 
   void Start(std::uint64_t memory_bytes);

@@ -103,13 +103,12 @@ extern "C" __global__ void coordinates(Word* out) {
   out[block * blockDim.x * blockDim.y * blockDim.z + thread] = block * 1000 + thread;
 }
 
-// Matrix units: no device of the suite has them.
+// Matrix units for single bits: no device of the suite has them.
 extern "C" __global__ void needs_matrix_unit(Word* out) {
-  float d[4] = {0, 0, 0, 0};
+  Word d[2] = {0, 0};
   asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(out[0]), "r"(out[1]), "r"(out[2]));
-  out[threadIdx.x] = static_cast<Word>(d[0]);
+      "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc {%0,%1}, {%2}, {%3}, {%0,%1};"
+      : "+r"(d[0]), "+r"(d[1])
+      : "r"(out[0]), "r"(out[1]));
+  out[threadIdx.x] = d[0];
 }
