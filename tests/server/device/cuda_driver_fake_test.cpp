@@ -325,7 +325,9 @@ TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
   Ok(Launch(Get("add"), {&at, &step}));
   Ok(driver_->EventRecord(event, stream_));
   Ok(driver_->StreamWaitEvent(other, event, 0));
-  std::uint32_t seen = 0;
+  static std::uint32_t seen;
+  seen = 0;
+  Ok(driver_->MemHostRegister(&seen, sizeof seen, 0));
   Ok(driver_->MemcpyDtoHAsync(&seen, at, 4, other));
   // Recording anew does not change what the other stream waits for.
   Ok(driver_->EventRecord(event, other));
@@ -336,6 +338,17 @@ TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
   EXPECT_EQ(seen, 11U);
   Ok(driver_->StreamQuery(stream_));
   Ok(driver_->CtxSynchronize());
+  Ok(driver_->MemHostUnregister(&seen));
+}
+
+TEST_F(FakeCuda, MemoryThatIsNotPinnedIsFreeAgainWhenTheCallReturns) {
+  DeviceAddress at = Mapped();
+  std::uint32_t step = 1, word = 41, back = 0;
+  Ok(driver_->MemcpyHtoDAsync(at, &word, sizeof word, stream_));
+  word = 0;
+  Ok(Launch(Get("add"), {&at, &step}));
+  Ok(driver_->MemcpyDtoHAsync(&back, at, sizeof back, stream_));
+  EXPECT_EQ(back, 42U);
 }
 
 // Copies have an engine of their own, which must not overtake a kernel of their stream.

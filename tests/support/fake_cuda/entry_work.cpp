@@ -79,14 +79,15 @@ struct Side {
 
 Code Copy(const char* name, Stream handle, Side to, Side from, std::size_t width,
           std::size_t height) {
-  return OnStream(name, handle, [&](World& world, FakeStream& stream, Lock&) {
+  return OnStream(name, handle, [&](World& world, FakeStream& stream, Lock& lock) {
     if (width == 0 || height == 0) return Code::kSuccess;
     if (height > 1 && (to.pitch < width || from.pitch < width)) return Code::kInvalidValue;
+    bool is_pageable = false;
     Work work;
     for (const Side& side : {to, from}) {
       const std::uint64_t extent = side.Extent(width, height);
       if (side.host) {
-        if (!world.memory.Pinned(side.start, extent)) ++world.pageable_copies;
+        if (!world.memory.Pinned(side.start, extent)) is_pageable = true;
       } else if (!world.memory.Accessible(AddressOf(side.start), extent)) {
         return Code::kInvalidValue;
       }
@@ -100,7 +101,11 @@ Code Copy(const char* name, Stream handle, Side to, Side from, std::size_t width
       return Code::kSuccess;
     };
     world.Submit(stream, std::move(work));
-    return Code::kSuccess;
+    if (!is_pageable) return Code::kSuccess;
+    // The caller may use such memory again at once: real drivers go through memory of their own.
+    ++world.pageable_copies;
+    world.changed.wait(lock, [&] { return world.sticky || world.Idle(stream); });
+    return world.sticky.value_or(Code::kSuccess);
   });
 }
 
