@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What passes make of every kernel of the tree is taken by ptxas, for all architectures.
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/ptx/claim.h"
+#include "server/ptx/editor.h"
+#include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
+#include "tests/passes/ptxas.h"
+#include "tests/support/read_file.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint32_t kArchitectures[] = {75, 80, 90, 100};
+
+// From CMake: paths with ':' between them.
+std::vector<std::string> Files() {
+  std::istringstream paths(GPUSHARED_PASSES_PTX_FILES);
+  std::vector<std::string> files;
+  for (std::string path; std::getline(paths, path, ':');) files.push_back(path);
+  return files;
+}
+
+class Assembly : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!HasPtxas()) GTEST_SKIP() << "no ptxas beside nvcc";
+    Result<ptx::Module> module = ptx::Parse(ReadFile(GetParam()));
+    ASSERT_TRUE(module) << module.status().message();
+    module_ = *std::move(module);
+  }
+  ptx::Module module_;
+};
+
+TEST_P(Assembly, ClaimedModulesAssembleAndLeaveTheOriginalsAsTheyWere) {
+  const ptx::Claims claims = ptx::Claim(module_);
+  const std::string text = ptx::Print(claims.module);
+  const Result<ptx::Module> again = ptx::Parse(text);
+  ASSERT_TRUE(again) << again.status().message();
+  EXPECT_EQ(ptx::Print(*again), text);
+  for (const std::uint32_t architecture : kArchitectures) {
+    if (architecture < ptx::TargetArchitecture(module_)) continue;
+    const std::string name = "sm_" + std::to_string(architecture);
+    const auto before = Assemble(ptx::Print(module_), name);
+    ASSERT_TRUE(before) << name << ": " << before.status().message();
+    const auto after = Assemble(text, name);
+    ASSERT_TRUE(after) << name << ": " << after.status().message();
+    for (const auto& [kernel, code] : *before) {
+      EXPECT_EQ(after->at(kernel).registers, code.registers) << kernel;
+      EXPECT_EQ(after->at(kernel).instructions, code.instructions) << kernel;
+    }
+    for (const ptx::ClaimedKernel& kernel : claims.kernels) {
+      if (!kernel.claimed.empty()) {
+        EXPECT_TRUE(after->contains(kernel.claimed)) << kernel.kernel;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Assembly, ::testing::ValuesIn(Files()), [](const auto& any) {
+  const std::filesystem::path path(any.param);
+  return path.parent_path().filename().string() + "_" + path.stem().string();
+});
+
+}  // namespace
+}  // namespace gpushared::testing

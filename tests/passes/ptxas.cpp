@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/passes/ptxas.h"
+
+#include <elf.h>
+#include <stdlib.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/read_file.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint64_t kInstructionBytes = 16;  // Since sm_70.
+constexpr std::uint64_t kOpcodeMask = 0xfff;
+constexpr std::uint64_t kNop = 0x918;
+
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "passes_XXXXXX").string();
+    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string Ptxas() { return std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas"; }
+
+// The number in front of `unit`, or behind the last blank before it; 0 when there is none.
+std::uint32_t NumberBefore(const std::string& line, std::string_view unit) {
+  const std::size_t at = line.find(unit);
+  if (at == std::string::npos || at < 2) return 0;
+  const std::size_t begin = line.find_last_of(' ', at - 2);
+  return static_cast<std::uint32_t>(std::strtoul(line.c_str() + begin, nullptr, 10));
+}
+
+// What `ptxas -v` says of each kernel.
+std::map<std::string, MachineCode> ReadReport(const std::string& report) {
+  std::map<std::string, MachineCode> kernels;
+  std::istringstream lines(report);
+  std::string kernel;
+  for (std::string line; std::getline(lines, line);) {
+    constexpr std::string_view kCompiling = "Compiling entry function '";
+    if (const std::size_t at = line.find(kCompiling); at != std::string::npos) {
+      const std::size_t begin = at + kCompiling.size();
+      kernel = line.substr(begin, line.find('\'', begin) - begin);
+    }
+    if (line.find("spill stores") != std::string::npos) {
+      kernels[kernel].spilled_bytes = NumberBefore(line, " bytes spill stores");
+    }
+    if (line.find(" registers") != std::string::npos) {
+      kernels[kernel].registers = NumberBefore(line, " registers");
+    }
+  }
+  return kernels;
+}
+
+template <typename T>
+T At(const std::string& file, std::uint64_t offset) {
+  T value = {};
+  if (offset + sizeof value <= file.size()) {
+    std::memcpy(&value, file.data() + offset, sizeof value);
+  }
+  return value;
+}
+
+// Counts the instructions of each ".text.<kernel>" section.
+void CountInstructions(const std::string& cubin, std::map<std::string, MachineCode>* kernels) {
+  const auto header = At<Elf64_Ehdr>(cubin, 0);
+  const auto section = [&](std::uint64_t index) {
+    return At<Elf64_Shdr>(cubin, header.e_shoff + index * header.e_shentsize);
+  };
+  const std::uint64_t names = section(header.e_shstrndx).sh_offset;
+  for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
+    const Elf64_Shdr text = section(i);
+    const std::string name = cubin.c_str() + names + text.sh_name;
+    constexpr std::string_view kText = ".text.";
+    if (!name.starts_with(kText)) continue;
+    const auto found = kernels->find(name.substr(kText.size()));
+    if (found == kernels->end()) continue;
+    for (std::uint64_t at = 0; at < text.sh_size; at += kInstructionBytes) {
+      const auto word = At<std::uint64_t>(cubin, text.sh_offset + at);
+      if ((word & kOpcodeMask) != kNop) ++found->second.instructions;
+    }
+  }
+}
+
+}  // namespace
+
+bool HasPtxas() { return std::filesystem::exists(Ptxas()); }
+
+Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
+                                                    const std::string& architecture) {
+  const ScratchFolder scratch;
+  const std::filesystem::path in = scratch.path() / "in.ptx", out = scratch.path() / "out.cubin";
+  const std::filesystem::path report = scratch.path() / "report";
+  std::ofstream(in, std::ios::binary) << ptx;
+  const std::string command = Ptxas() + " -v -arch=" + architecture + " " + in.string() + " -o " +
+                              out.string() + " 2> " + report.string();
+  const int status = std::system(command.c_str());
+  const std::string said = ReadFile(report);
+  if (status != 0) return Status(StatusCode::kInvalidArgument, said);
+  std::map<std::string, MachineCode> kernels = ReadReport(said);
+  CountInstructions(ReadFile(out), &kernels);
+  return kernels;
+}
+
+}  // namespace gpushared::testing

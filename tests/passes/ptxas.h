@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ptxas makes of a text, where there is a ptxas.
+
+#ifndef GPUSHARED_TESTS_PASSES_PTXAS_H_
+#define GPUSHARED_TESTS_PASSES_PTXAS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "gpushared/result.h"
+
+namespace gpushared::testing {
+
+struct MachineCode {
+  std::uint32_t registers = 0;     // Of a thread.
+  std::uint32_t instructions = 0;  // Without those that only fill up the section.
+  std::uint32_t spilled_bytes = 0;
+};
+
+bool HasPtxas();
+
+// Of every kernel, for an architecture such as "sm_90". Fails with what ptxas says.
+Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
+                                                    const std::string& architecture);
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_PASSES_PTXAS_H_
