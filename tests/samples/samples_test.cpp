@@ -58,6 +58,9 @@ TEST_F(Samples, BadOptionsAndFilesAreNamed) {
   EXPECT_NE(Run({"serve", "--model", GPUSHARED_TEXT}).output.find("not a model file"),
             std::string::npos);
   EXPECT_NE(Run({"serve", "--model", GPUSHARED_TEXT}).exit_code, 0);
+  const std::string large =
+      Run({"train", "--text", GPUSHARED_TEXT, "--batch", "65536", "--hidden", "32768"}).output;
+  EXPECT_NE(large.find("2147483648 elements, allowed are 2147483647"), std::string::npos) << large;
 }
 
 TEST(SamplesWithoutServer, SayThatNoServerAnswers) {
@@ -110,6 +113,33 @@ TEST(LanguageModel, LossOfTheReferenceFalls) {
     last = samples::ReferenceStep(model, samples::DrawBatch(text, shape, 32, 1, step), 0.5f);
   }
   EXPECT_LT(last, first - 1);
+}
+
+// So the device's step over all rows can be checked by a step over those that differ.
+TEST(LanguageModel, StepOverRepeatedRowsIsTheStepOverTheRows) {
+  samples::Shape shape;
+  shape.hidden = 32;
+  const std::string text = "the quick brown fox jumps over the lazy dog";
+  const samples::Batch rows = samples::DrawBatch(text, shape, 6, 1, 0);
+  const samples::Batch repeated = samples::Repeat(rows, 5);
+  EXPECT_EQ(repeated.rows(), 30);
+  samples::Model a = samples::RandomModel(shape, 1), b = a;
+  const float loss = samples::ReferenceStep(a, rows, 0.5f);
+  EXPECT_NEAR(samples::ReferenceStep(b, repeated, 0.5f), loss, 1e-5);
+  EXPECT_LT(samples::LargestDifference(a.parameters, b.parameters), 1e-5);
+  EXPECT_GT(samples::LargestDifference(samples::RandomModel(shape, 1).parameters, a.parameters),
+            1e-3);
+}
+
+TEST(LanguageModel, ReferenceSeesAsManyRowsAsItsBudgetAndTheBatchAllow) {
+  samples::Shape shape;
+  shape.hidden = 100;
+  const double row = 3.0 * 100 * (192 + 96);
+  EXPECT_EQ(samples::RowsForReferenceStep(shape, 128, 128 * row), 128);
+  EXPECT_EQ(samples::RowsForReferenceStep(shape, 128, 127 * row), 64);
+  EXPECT_EQ(samples::RowsForReferenceStep(shape, 30, 14 * row), 10);
+  EXPECT_EQ(samples::RowsForReferenceStep(shape, 31, 14 * row), 1) << "31 is prime";
+  EXPECT_EQ(samples::RowsForReferenceStep(shape, 128, 0), 1);
 }
 
 }  // namespace
