@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sharing costs on a GPU: each operation through the client library and by the driver's own
+// calls, in turns, in two processes of the same run. The server is the one that the client library
+// finds.
+//
+// gpu_bench [--rows FILE] [--json FILE] [--ms N] [--bytes-max N] [--worker PID]
+//   --rows FILE     appends what is judged; run.sh says what a row is
+//   --json FILE     all percentiles
+//   --ms N          time per operation, side and round (80)
+//   --bytes-max N   of the copies (1 GiB)
+//   --worker PID    measures a restart too, by killing this worker of the server
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/bench/report.h"
+#include "tests/gpu/child.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr int kRounds = 2;
+constexpr double kSubmitMaxNs = 2000;
+
+struct Options {
+  std::string rows, json, worker;
+  long ms = 80;
+  std::size_t bytes_max = std::size_t{1} << 30;
+};
+
+std::string Text(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+// What an operation must hold: nothing, a bound of native time / shared time, or a bound in ns.
+struct Promise {
+  double ratio_least = 0;
+  double shared_most_ns = 0;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options) {
+    if (options.rows.empty()) return;
+    rows_.open(options.rows, std::ios::app);
+    if (!rows_) throw std::runtime_error("cannot write '" + options.rows + "'");
+  }
+
+  bool Run() {
+    device_ = Text("%.0f multiprocessors", native_.Ask("device").at(0));
+    (void)shared_.Ask("device");
+    const double per_us = native_.Ask("calibrate").at(0);
+    const std::string ms = std::to_string(options_.ms);
+    Compare("null launch: submit, of the caller's time", "submit " + ms,
+            {.shared_most_ns = kSubmitMaxNs});
+    Compare("null launch: round trip", "round_trip 0 " + ms, {});
+    for (const int us : {0, 10, 100}) {
+      const std::string iterations = Text("%.0f", per_us * us);
+      Compare(
+          us == 0 ? "null launch: back to back" : std::to_string(us) + " us kernel: back to back",
+          "rate " + iterations + ' ' + ms, {.ratio_least = us == 0 ? 0.80 : 0.99});
+    }
+    Compare("1000 us kernel: round trip", "round_trip " + Text("%.0f", per_us * 1000) + ' ' + ms,
+            {.ratio_least = 0.99});
+    Copies();
+    Compare("session: from nothing to the end of the first launch", "connect", {});
+    if (!options_.worker.empty()) Restart();
+    report_.Print();
+    return report_.WriteJson(options_.json) && !has_failed_;
+  }
+
+ private:
+  void Copies() {
+    for (std::size_t bytes = 4096; bytes <= options_.bytes_max; bytes *= 16) {
+      // 4 KiB, 64 KiB, 1 MiB, 16 MiB, 256 MiB, and then 1 GiB.
+      for (const char* direction : {"to_device", "to_host"}) {
+        for (const char* memory : {"pinned", "pageable"}) {
+          for (const char* mode : {"sync", "async"}) CopyOf(direction, memory, mode, bytes);
+        }
+      }
+      if (bytes == std::size_t{256} << 20) bytes = std::size_t{64} << 20;
+    }
+  }
+
+  void CopyOf(const std::string& direction, const std::string& memory, const std::string& mode,
+              std::size_t bytes) {
+    const std::string size = bytes < (1 << 20)   ? std::to_string(bytes >> 10) + " KiB"
+                             : bytes < (1 << 30) ? std::to_string(bytes >> 20) + " MiB"
+                                                 : std::to_string(bytes >> 30) + " GiB";
+    const std::size_t promised = std::size_t{mode == "sync" ? 16U : 1U} << 20;
+    Compare("copy " + direction + ", " + memory + ", " + mode + ", " + size,
+            "copy " + direction + ' ' + memory + ' ' + mode + ' ' + std::to_string(bytes) + ' ' +
+                std::to_string(options_.ms),
+            {.ratio_least = bytes >= promised ? 0.95 : 0});
+  }
+
+  // In turns, so that a slow moment of the machine meets both sides alike.
+  void Compare(const std::string& what, const std::string& question, const Promise& promise) {
+    Samples native, shared;
+    try {
+      for (int round = 0; round < kRounds; ++round) {
+        for (const double sample : native_.Ask(question)) native.Add(sample);
+        for (const double sample : shared_.Ask(question)) shared.Add(sample);
+      }
+    } catch (const std::exception& error) {
+      Failed(what, error);
+      return;
+    }
+    report_.Add("native: " + what, native);
+    report_.Add("shared: " + what, shared);
+    const double ratio = native.Percentile(0.5) / shared.Percentile(0.5);
+    const std::string note = "us, native p50 " + Text("%.3f", native.Percentile(0.5) / 1e3) +
+                             " p99 " + Text("%.3f", native.Percentile(0.99) / 1e3) +
+                             ", shared p50 " + Text("%.3f", shared.Percentile(0.5) / 1e3) +
+                             " p99 " + Text("%.3f", shared.Percentile(0.99) / 1e3);
+    if (promise.shared_most_ns > 0) {
+      Row(what, shared.Percentile(0.5), "ns", "figure", Text("<= %.0f", promise.shared_most_ns),
+          note);
+    } else {
+      Row(what, ratio, "native/shared", "figure",
+          promise.ratio_least > 0 ? Text(">= %.2f", promise.ratio_least) : "-", note);
+    }
+  }
+
+  void Restart() {
+    const std::string what = "worker killed: until a new session has run a kernel";
+    try {
+      Samples samples;
+      samples.Add(shared_.Ask("restart " + options_.worker).at(0));
+      report_.Add(what, samples);
+      Row(what, samples.Percentile(0.5) / 1e6, "ms", "rule", ">= 0", "once");
+    } catch (const std::exception& error) {
+      Failed(what, error);
+    }
+  }
+
+  void Failed(const std::string& what, const std::exception& error) {
+    has_failed_ = true;
+    std::fprintf(stderr, "gpu_bench: %s: %s\n", what.c_str(), error.what());
+    if (rows_.is_open())
+      rows_ << "bench\t" << what << "\tfailed\t-\trule\t== 1\t" << error.what() << '\n';
+  }
+
+  void Row(const std::string& what, double value, const std::string& unit, const std::string& kind,
+           const std::string& must, const std::string& note) {
+    if (!rows_.is_open()) return;
+    rows_ << "bench\t" << what << '\t' << value << '\t' << unit << '\t' << kind << '\t' << must
+          << '\t' << note << '\n'
+          << std::flush;
+  }
+
+  const Options options_;
+  Child native_{"gpu_ops_native", ""};
+  Child shared_{"gpu_ops_shared", "high"};
+  Report report_{"gpu_bench"};
+  std::ofstream rows_;
+  std::string device_;
+  bool has_failed_ = false;
+};
+
+Options Parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    if (i + 1 == argc) throw std::runtime_error("option '" + name + "' needs a value");
+    const std::string value = argv[i + 1];
+    if (name == "--rows") {
+      options.rows = value;
+    } else if (name == "--json") {
+      options.json = value;
+    } else if (name == "--worker") {
+      options.worker = value;
+    } else if (name == "--ms" || name == "--bytes-max") {
+      char* end = nullptr;
+      const long number = std::strtol(value.c_str(), &end, 10);
+      if (*end != '\0' || number < 1)
+        throw std::runtime_error("option '" + name + "' is '" + value + "', allowed is 1 and more");
+      if (name == "--ms") {
+        options.ms = number;
+      } else {
+        options.bytes_max = static_cast<std::size_t>(number);
+      }
+    } else {
+      throw std::runtime_error("unknown option '" + name + "'");
+    }
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  try {
+    gpushared::testing::Bench bench(gpushared::testing::Parse(argc, argv));
+    return bench.Run() ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the design assumes of a GPU and its driver, asked of the driver itself: sealed shared memory
+// that the GPU reads, how soon the end of work is seen, what stream priority gives beside a long
+// low kernel, how many multiprocessors green contexts hand out.
+//
+// gpu_facts [--rows FILE] [--ms N]     N: time per measurement (200)
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "samples/kernels/kernel_image.h"
+#include "server/device/cuda/driver.h"
+#include "tests/bench/report.h"
+
+namespace gpushared::testing {
+namespace {
+
+using namespace device::cuda;  // NOLINT(google-build-using-namespace): this file is about it.
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kSharedBytes = std::size_t{16} << 20;
+
+class Facts {
+ public:
+  Facts(const std::string& rows, long ms) : limit_(std::chrono::milliseconds(ms)) {
+    auto driver = Driver::Load();
+    if (!driver.ok()) throw std::runtime_error(driver.status().ToString());
+    driver_ = *std::move(driver);
+    if (rows.empty()) return;
+    rows_.open(rows, std::ios::app);
+    if (!rows_) throw std::runtime_error("cannot write '" + rows + "'");
+  }
+
+  bool Run() {
+    Open();
+    Part("sealed shared memory", [this] { SharedMemory(); });
+    Part("end of work", [this] { EndOfWork(); });
+    Part("stream priority", [this] { StreamPriority(); });
+    Part("green contexts", [this] { GreenContexts(); });
+    Close();
+    return !has_failed_;
+  }
+
+ private:
+  // Calls, and throws what the driver says.
+  template <typename... Parameters, typename... Arguments>
+  void Do(const DriverCall<Code(Parameters...)>& call, Arguments... arguments) const {
+    const Status status = driver_->Try(call, arguments...);
+    if (!status.ok()) throw std::runtime_error(status.message());
+  }
+
+  void Row(const std::string& what, double value, const std::string& unit, const std::string& note,
+           bool must_be_one = false) {
+    std::printf("%-64s %12.6g %s %s\n", what.c_str(), value, unit.c_str(), note.c_str());
+    if (!rows_.is_open()) return;
+    rows_ << "facts\t" << what << '\t' << value << '\t' << unit << '\t'
+          << (must_be_one ? "rule\t== 1" : "fact\t-") << '\t' << note << '\n'
+          << std::flush;
+  }
+  void Row(const std::string& what, const Samples& samples) {
+    char note[96];
+    std::snprintf(note, sizeof note, "p99 %.2f, %zu samples", samples.Percentile(0.99) / 1e3,
+                  samples.count());
+    Row(what + ", p50", samples.Percentile(0.5) / 1e3, "us", note);
+  }
+  // A question that cannot be answered does not silence the others.
+  void Part(const std::string& name, const std::function<void()>& ask) {
+    std::string why;
+    try {
+      ask();
+    } catch (const std::exception& error) {
+      why = error.what();
+      has_failed_ = true;
+      std::fprintf(stderr, "gpu_facts: %s: %s\n", name.c_str(), why.c_str());
+    }
+    Row(name + ": answered", why.empty() ? 1 : 0, "-", why, true);
+  }
+
+  void Open() {
+    Do(driver_->DeviceGet, &number_, 0);
+    Context context = nullptr;
+    Do(driver_->DevicePrimaryCtxRetain, &context, number_);
+    Do(driver_->CtxSetCurrent, context);
+    Do(driver_->DeviceGetAttribute, &multiprocessors_, DeviceAttribute::kMultiprocessors, number_);
+    // The image ends with a byte of 0 (kernel_image.h), as the driver wants it.
+    Do(driver_->ModuleLoadDataEx, &module_, kernel_image_begin, 0u, nullptr, nullptr);
+    Do(driver_->ModuleGetFunction, &step_, module_, "step");
+    Do(driver_->ModuleGetFunction, &occupy_, module_, "occupy");
+    Do(driver_->CtxGetStreamPriorityRange, &least_, &greatest_);
+    Do(driver_->StreamCreateWithPriority, &low_, kStreamNonBlocking, least_);
+    Do(driver_->StreamCreateWithPriority, &high_, kStreamNonBlocking, greatest_);
+    Do(driver_->MemAlloc, &out_, kSharedBytes);
+    Row("multiprocessors", multiprocessors_, "-",
+        "driver of CUDA " + VersionText(driver_->version()));
+    for (const MissingFeature& missing : driver_->missing_features())
+      Row(std::string(FeatureName(missing.feature)), 0, "-", missing.why);
+    Row("stream priorities", least_ - greatest_ + 1, "-", "");
+  }
+  void Close() {
+    Do(driver_->MemFree, out_);
+    Do(driver_->StreamDestroy, low_);
+    Do(driver_->StreamDestroy, high_);
+    Do(driver_->ModuleUnload, module_);
+    Do(driver_->CtxSetCurrent, nullptr);
+    Do(driver_->DevicePrimaryCtxRelease, number_);
+  }
+
+  void Launch(Function kernel, unsigned blocks, unsigned threads, unsigned iterations,
+              Stream stream) {
+    std::array<void*, 2> parameters = {&out_, &iterations};
+    Do(driver_->LaunchKernel, kernel, blocks, 1u, 1u, threads, 1u, 1u, 0u, stream,
+       parameters.data(), nullptr);
+  }
+
+  Samples Repeat(const std::function<void()>& action) const {
+    Samples samples;
+    const auto end = Clock::now() + limit_;
+    do {
+      const auto begin = Clock::now();
+      action();
+      samples.Add(Clock::now() - begin);
+    } while (Clock::now() < end);
+    return samples;
+  }
+
+  // A memfd sealed as the server seals its staging arenas, in the GPU's hands.
+  class Memfd {
+   public:
+    Memfd() : fd_(::memfd_create("gpu_facts", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+      if (fd_ < 0 || ::ftruncate(fd_, kSharedBytes) != 0 ||
+          ::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        throw std::runtime_error(std::string("no sealed memfd: ") + std::strerror(errno));
+      }
+      void* mapped = ::mmap(nullptr, kSharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+      if (mapped == MAP_FAILED) throw std::runtime_error(std::strerror(errno));
+      bytes_ = static_cast<std::byte*>(mapped);
+    }
+    ~Memfd() {
+      ::munmap(bytes_, kSharedBytes);
+      ::close(fd_);
+    }
+    Memfd(const Memfd&) = delete;
+    Memfd& operator=(const Memfd&) = delete;
+    std::byte* bytes() const { return bytes_; }
+
+   private:
+    const int fd_;
+    std::byte* bytes_ = nullptr;
+  };
+
+  void SharedMemory() {
+    const Memfd memory;
+    for (std::size_t i = 0; i < kSharedBytes; ++i)
+      memory.bytes()[i] = static_cast<std::byte>(i * 7 + i / 4096);
+    const auto begin = Clock::now();
+    Do(driver_->MemHostRegister, memory.bytes(), kSharedBytes, kHostPortable);
+    const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+    Row("registering 16 MiB of a sealed memfd", took.count(), "us", "once");
+    const auto copy = [&] {
+      Do(driver_->MemcpyHtoDAsync, out_, memory.bytes(), kSharedBytes, high_);
+      Do(driver_->StreamSynchronize, high_);
+    };
+    copy();
+    const Samples copies = Repeat(copy);
+    std::vector<std::byte> back(kSharedBytes);
+    Do(driver_->MemcpyDtoHAsync, back.data(), out_, kSharedBytes, high_);
+    Do(driver_->StreamSynchronize, high_);
+    const bool is_right = std::memcmp(back.data(), memory.bytes(), kSharedBytes) == 0;
+    Do(driver_->MemHostUnregister, memory.bytes());
+    Row("copying it to the GPU", static_cast<double>(kSharedBytes) / copies.Percentile(0.5), "GB/s",
+        "");
+    if (!is_right) throw std::runtime_error("what arrived is not what was there");
+  }
+
+  void EndOfWork() {
+    Event event = nullptr;
+    Do(driver_->EventCreate, &event, kEventDisableTiming);
+    const auto poll = [&] {
+      for (;;) {
+        const Code code = driver_->EventQuery(event);
+        if (code == Code::kSuccess) return;
+        if (code != Code::kNotReady) Do(driver_->EventQuery, event);
+      }
+    };
+    Row("null kernel, end seen by polling an event", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->EventRecord, event, high_);
+          poll();
+        }));
+    Row("null kernel, end seen by waiting for the stream", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->StreamSynchronize, high_);
+        }));
+    Do(driver_->EventDestroy, event);
+    if (driver_->Has(Feature::kStreamMemoryOperations)) WrittenWord();
+  }
+
+  void WrittenWord() {
+    const Memfd memory;
+    Do(driver_->MemHostRegister, memory.bytes(), kSharedBytes, kHostPortable | kHostDeviceMap);
+    DeviceAddress address = 0;
+    Do(driver_->MemHostGetDevicePointer, &address, memory.bytes(), 0u);
+    const std::atomic_ref<std::uint32_t> word(*reinterpret_cast<std::uint32_t*>(memory.bytes()));
+    std::uint32_t number = 0;
+    Row("null kernel, end seen in a word of a memfd that the stream writes", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->StreamWriteValue32, high_, address, ++number, kWriteValueDefault);
+          // Acquire pairs with the stream's write, which is ordered after the kernel.
+          while (word.load(std::memory_order_acquire) != number) {
+          }
+        }));
+    Do(driver_->StreamSynchronize, high_);
+    Do(driver_->MemHostUnregister, memory.bytes());
+  }
+
+  // A kernel of one thread in the middle of a kernel that has 32 blocks per multiprocessor slot.
+  void StreamPriority() {
+    const unsigned blocks = static_cast<unsigned>(multiprocessors_) * 32 * 32;
+    unsigned iterations = 100;
+    const auto long_kernel = [&] {
+      Launch(occupy_, blocks, 32, iterations, low_);
+      Do(driver_->StreamSynchronize, low_);
+    };
+    long_kernel();
+    const auto wanted = std::min<Clock::duration>(limit_ / 10, std::chrono::milliseconds(10));
+    Samples whole;
+    for (whole = Repeat1(long_kernel); whole.Percentile(0) < Ns(wanted) && iterations < 1'000'000;
+         whole = Repeat1(long_kernel)) {
+      iterations *= 2;
+    }
+    Row("long low kernel", whole.Percentile(0) / 1e3, "us",
+        std::to_string(blocks) + " blocks of 32 threads");
+    Stream equal = nullptr;
+    Do(driver_->StreamCreateWithPriority, &equal, kStreamNonBlocking, least_);
+    for (const Stream stream : {equal, high_}) {
+      const Samples samples = Beside(stream, iterations, blocks, wanted / 4);
+      Row(stream == equal ? "null kernel beside it, equal stream priority"
+                          : "null kernel beside it, highest stream priority",
+          samples);
+    }
+    Do(driver_->StreamDestroy, equal);
+  }
+  static double Ns(Clock::duration duration) {
+    return static_cast<double>(std::chrono::nanoseconds(duration).count());
+  }
+  static Samples Repeat1(const std::function<void()>& action) {
+    Samples samples;
+    const auto begin = Clock::now();
+    action();
+    samples.Add(Clock::now() - begin);
+    return samples;
+  }
+  Samples Beside(Stream stream, unsigned iterations, unsigned blocks, Clock::duration head_start) {
+    Samples samples;
+    const auto end = Clock::now() + 2 * limit_;
+    do {
+      Launch(occupy_, blocks, 32, iterations, low_);
+      const auto begin = Clock::now() + head_start;
+      while (Clock::now() < begin) {
+      }
+      Launch(step_, 1, 1, 0, stream);
+      Do(driver_->StreamSynchronize, stream);
+      samples.Add(Clock::now() - begin);
+      Do(driver_->StreamSynchronize, low_);
+    } while (Clock::now() < end);
+    return samples;
+  }
+
+  void GreenContexts() {
+    if (!driver_->Has(Feature::kGreenContexts)) return;
+    Resource whole;
+    Do(driver_->DeviceGetDevResource, number_, &whole, ResourceType::kMultiprocessors);
+    for (const unsigned least : {8U, 16U, 32U, 64U}) {
+      if (least > static_cast<unsigned>(multiprocessors_)) break;
+      unsigned count = 0;
+      Resource rest;
+      Do(driver_->DevSmResourceSplitByCount, nullptr, &count, &whole, &rest, 0u, least);
+      if (count == 0) continue;
+      std::vector<Resource> groups(count);
+      Do(driver_->DevSmResourceSplitByCount, groups.data(), &count, &whole, &rest, 0u, least);
+      Row("groups of at least " + std::to_string(least) + " multiprocessors", count, "-",
+          std::to_string(groups[0].sm.multiprocessors) + " each, " +
+              std::to_string(rest.type == ResourceType::kMultiprocessors ? rest.sm.multiprocessors
+                                                                         : 0) +
+              " left");
+      if (least == 8) MakeGreen(groups[0]);
+    }
+  }
+  void MakeGreen(Resource group) {
+    ResourceDescription description = nullptr;
+    GreenContext green = nullptr;
+    Do(driver_->DevResourceGenerateDesc, &description, &group, 1u);
+    const auto begin = Clock::now();
+    Do(driver_->GreenCtxCreate, &green, description, number_, kGreenContextDefaultStream);
+    const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
+    Do(driver_->GreenCtxDestroy, green);
+    Row("making a green context", took.count(), "us", "once");
+  }
+
+  const Clock::duration limit_;
+  std::shared_ptr<const Driver> driver_;
+  std::ofstream rows_;
+  bool has_failed_ = false;
+  DeviceNumber number_ = 0;
+  int multiprocessors_ = 0, least_ = 0, greatest_ = 0;
+  Module module_ = nullptr;
+  Function step_ = nullptr, occupy_ = nullptr;
+  Stream low_ = nullptr, high_ = nullptr;
+  DeviceAddress out_ = 0;
+};
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  std::string rows;
+  long ms = 200;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--rows") == 0) rows = argv[i + 1];
+    if (std::strcmp(argv[i], "--ms") == 0) ms = std::strtol(argv[i + 1], nullptr, 10);
+  }
+  if (argc % 2 == 0 || ms < 1) {
+    std::fprintf(stderr, "usage: gpu_facts [--rows FILE] [--ms N], N at least 1\n");
+    return 2;
+  }
+  try {
+    return gpushared::testing::Facts(rows, ms).Run() ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpu_facts: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of known length whose work leaves a trace, so that a launch that was lost or ran twice
+// is seen. One thread each, unless it says otherwise.
+
+// out[0] counts launches; out[1] is the result of `iterations` dependent steps.
+extern "C" __global__ void step(unsigned* out, unsigned iterations) {
+  unsigned value = 1;
+#pragma unroll 1
+  for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;
+  out[0] += 1;
+  out[1] = value;
+}
+
+// Any number of blocks of 32 threads: out[0] is what the last of them to end has computed.
+extern "C" __global__ void occupy(unsigned* out, unsigned iterations) {
+  unsigned value = 1;
+#pragma unroll 1
+  for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;
+  if (threadIdx.x == 0) out[0] = value;
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpushared/client.h made of the driver's own calls on GPU 0, without a server: what the same
+// program costs natively. Linked in place of the client library. It has the part of the interface
+// that the samples and gpu_ops use, adds no check that the driver makes itself, and is for one
+// thread. Scheduling class, weight and socket mean nothing here. Device memory comes from blocks of
+// 64 MiB and more, as programs that allocate often have it.
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "server/device/cuda/driver.h"
+
+namespace gpushared {
+
+namespace cuda = device::cuda;
+
+namespace client {
+
+constexpr std::size_t kBlockBytes = std::size_t{64} << 20;
+constexpr std::size_t kAlignment = 256;  // As client.h promises.
+
+// The primary context, the stream that is there from the start, and device memory.
+class Session {
+ public:
+  ~Session() {
+    if (stream != nullptr) (void)driver->StreamDestroy(stream);
+    if (context == nullptr) return;
+    (void)driver->CtxSetCurrent(nullptr);
+    (void)driver->DevicePrimaryCtxRelease(number);
+  }
+
+  Status Open() {
+    Status status = driver->Try(driver->DeviceGet, &number, 0);
+    if (status.ok()) status = driver->Try(driver->DevicePrimaryCtxRetain, &context, number);
+    if (status.ok()) status = driver->Try(driver->CtxSetCurrent, context);
+    if (status.ok())
+      status = driver->Try(driver->StreamCreateWithPriority, &stream, cuda::kStreamNonBlocking, 0);
+    return status.ok() ? Describe() : status;
+  }
+
+  Status Allocate(std::size_t bytes, DeviceAddress* address) {
+    auto block = std::ranges::find_if(
+        blocks_, [&](const Block& each) { return each.bytes - each.used >= bytes; });
+    if (block == blocks_.end()) {
+      Block fresh{.bytes = std::max(bytes, kBlockBytes)};
+      if (Status status = driver->Try(driver->MemAlloc, &fresh.address, fresh.bytes);
+          !status.ok()) {
+        return status;
+      }
+      block = blocks_.insert(blocks_.end(), fresh);
+    }
+    *address = block->address + block->used;
+    block->used +=
+        std::min((bytes + kAlignment - 1) / kAlignment * kAlignment, block->bytes - block->used);
+    ++block->live;
+    return {};
+  }
+  // A block goes back to the driver with the last buffer in it.
+  void Free(DeviceAddress address) {
+    const auto block = std::ranges::find_if(
+        blocks_, [&](const Block& each) { return address - each.address < each.bytes; });
+    if (block == blocks_.end() || --block->live > 0) return;
+    (void)driver->MemFree(block->address);
+    blocks_.erase(block);
+  }
+
+  std::shared_ptr<const cuda::Driver> driver;
+  cuda::DeviceNumber number = 0;
+  cuda::Context context = nullptr;
+  cuda::Stream stream = nullptr;
+  DeviceProperties properties;
+
+ private:
+  Status Describe() {
+    std::array<char, 256> name{};
+    int multiprocessors = 0;
+    std::size_t bytes = 0;
+    Status status =
+        driver->Try(driver->DeviceGetName, name.data(), static_cast<int>(name.size()), number);
+    if (status.ok()) status = driver->Try(driver->DeviceTotalMem, &bytes, number);
+    if (status.ok()) {
+      status = driver->Try(driver->DeviceGetAttribute, &multiprocessors,
+                           cuda::DeviceAttribute::kMultiprocessors, number);
+    }
+    properties.name = name.data();
+    properties.id = "native cuda:0";
+    properties.kind = "cuda";
+    properties.memory_bytes = bytes;
+    properties.multiprocessors = static_cast<std::uint32_t>(multiprocessors);
+    return status;
+  }
+
+  struct Block {
+    DeviceAddress address = 0;
+    std::size_t bytes = 0, used = 0, live = 0;
+  };
+  std::vector<Block> blocks_;
+};
+
+class StreamState {
+ public:
+  StreamState(std::shared_ptr<Session> of, cuda::Stream stream, bool is_owned)
+      : session(std::move(of)), handle(stream), is_owned_(is_owned) {}
+  ~StreamState() {
+    if (is_owned_) (void)session->driver->StreamDestroy(handle);
+  }
+  StreamState(const StreamState&) = delete;
+  StreamState& operator=(const StreamState&) = delete;
+
+  const std::shared_ptr<Session> session;
+  const cuda::Stream handle;
+
+ private:
+  const bool is_owned_;
+};
+
+struct ModuleState {
+  ModuleState(std::shared_ptr<Session> of, cuda::Module module)
+      : session(std::move(of)), handle(module) {}
+  ~ModuleState() { (void)session->driver->ModuleUnload(handle); }
+  ModuleState(const ModuleState&) = delete;
+  ModuleState& operator=(const ModuleState&) = delete;
+
+  const std::shared_ptr<Session> session;
+  const cuda::Module handle;
+};
+
+struct KernelState {
+  std::shared_ptr<const ModuleState> module;
+  cuda::Function handle = nullptr;
+};
+
+}  // namespace client
+
+namespace {
+
+constexpr std::size_t kArgumentsMax = 16;
+
+}  // namespace
+
+DeviceBuffer::DeviceBuffer(std::shared_ptr<client::Session> session, DeviceAddress address,
+                           std::size_t bytes)
+    : session_(std::move(session)), address_(address), bytes_(bytes) {}
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(session_, other.session_);
+  std::swap(address_, other.address_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+DeviceBuffer::~DeviceBuffer() { Reset(); }
+void DeviceBuffer::Reset() noexcept {
+  if (session_ != nullptr) session_->Free(address_);
+  session_.reset();
+  address_ = 0;
+  bytes_ = 0;
+}
+
+HostBuffer::HostBuffer(std::shared_ptr<client::Session> session, std::span<std::byte> bytes)
+    : session_(std::move(session)), bytes_(bytes) {}
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  std::swap(session_, other.session_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+HostBuffer::~HostBuffer() { Reset(); }
+void HostBuffer::Reset() noexcept {
+  if (session_ != nullptr) (void)session_->driver->MemFreeHost(bytes_.data());
+  session_.reset();
+  bytes_ = {};
+}
+
+Result<Kernel> Module::GetKernel(std::string_view name) const {
+  const cuda::Driver& driver = *state_->session->driver;
+  client::KernelState kernel{.module = state_};
+  if (Status status = driver.Try(driver.ModuleGetFunction, &kernel.handle, state_->handle,
+                                 std::string(name).c_str());
+      !status.ok()) {
+    return status;
+  }
+  return Kernel(std::make_shared<const client::KernelState>(std::move(kernel)));
+}
+
+Status Stream::LaunchWith(const Kernel& kernel, const LaunchShape& shape,
+                          std::span<const LaunchArgument> arguments) const {
+  if (arguments.size() > kArgumentsMax) {
+    return {StatusCode::kInvalidArgument, std::to_string(arguments.size()) +
+                                              " arguments, allowed are " +
+                                              std::to_string(kArgumentsMax)};
+  }
+  std::array<void*, kArgumentsMax> parameters;
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    parameters[i] = const_cast<void*>(arguments[i].data);
+  const cuda::Driver& driver = *state_->session->driver;
+  const cuda::Code code = driver.LaunchKernel(
+      kernel.state_->handle, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
+      shape.block.z, shape.dynamic_shared_bytes, state_->handle, parameters.data(), nullptr);
+  if (code == cuda::Code::kSuccess) [[likely]]
+    return {};
+  return driver.ToStatus(driver.LaunchKernel.name(), code);
+}
+
+// From memory that is not pinned, the driver returns when it has the bytes, as we promise.
+Status Stream::CopyToDevice(DeviceAddress destination, const void* source,
+                            std::size_t bytes) const {
+  const cuda::Driver& driver = *state_->session->driver;
+  return driver.Try(driver.MemcpyHtoDAsync, destination, source, bytes, state_->handle);
+}
+
+// Into memory that is not pinned, it returns when the bytes have arrived.
+Status Stream::CopyToHost(void* destination, DeviceAddress source, std::size_t bytes) const {
+  const cuda::Driver& driver = *state_->session->driver;
+  return driver.Try(driver.MemcpyDtoHAsync, destination, source, bytes, state_->handle);
+}
+
+Status Stream::Synchronize() const {
+  const cuda::Driver& driver = *state_->session->driver;
+  return driver.Try(driver.StreamSynchronize, state_->handle);
+}
+
+Result<Client> Client::Connect(const ClientOptions& options) {
+  if (!options.device.empty()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "device '" + options.device +
+                      "' was asked for, a native program uses the first GPU it sees");
+  }
+  auto driver = cuda::Driver::Load();
+  if (!driver.ok()) return driver.status();
+  auto session = std::make_shared<client::Session>();
+  session->driver = *std::move(driver);
+  if (Status status = session->Open(); !status.ok()) return status;
+  return Client(std::move(session));
+}
+
+const DeviceProperties& Client::device() const noexcept { return session_->properties; }
+
+Result<Module> Client::LoadModule(std::span<const std::byte> image) const {
+  // The driver takes PTX as a string: it must end.
+  const std::string text(reinterpret_cast<const char*>(image.data()), image.size());
+  const cuda::Driver& driver = *session_->driver;
+  cuda::Module module = nullptr;
+  if (Status status =
+          driver.Try(driver.ModuleLoadDataEx, &module, text.c_str(), 0u, nullptr, nullptr);
+      !status.ok()) {
+    return status;
+  }
+  return Module(std::make_shared<const client::ModuleState>(session_, module));
+}
+
+Result<DeviceBuffer> Client::AllocateDevice(std::size_t bytes) const {
+  DeviceAddress address = 0;
+  if (Status status = session_->Allocate(bytes, &address); !status.ok()) return status;
+  return DeviceBuffer(session_, address, bytes);
+}
+
+Result<HostBuffer> Client::AllocateHost(std::size_t bytes) const {
+  void* address = nullptr;
+  if (Status status = session_->driver->Try(session_->driver->MemHostAlloc, &address, bytes, 0u);
+      !status.ok()) {
+    return status;
+  }
+  return HostBuffer(session_, {static_cast<std::byte*>(address), bytes});
+}
+
+Result<Stream> Client::CreateStream() const {
+  cuda::Stream stream = nullptr;
+  if (Status status = session_->driver->Try(session_->driver->StreamCreateWithPriority, &stream,
+                                            cuda::kStreamNonBlocking, 0);
+      !status.ok()) {
+    return status;
+  }
+  return Stream(std::make_shared<client::StreamState>(session_, stream, true));
+}
+
+Stream Client::default_stream() const {
+  return Stream(std::make_shared<client::StreamState>(session_, session_->stream, false));
+}
+
+}  // namespace gpushared
