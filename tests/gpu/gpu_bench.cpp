@@ -55,7 +55,7 @@ class Bench {
   }
 
   bool Run() {
-    device_ = Text("%.0f multiprocessors", native_.Ask("device").at(0));
+    (void)native_.Ask("device");
     (void)shared_.Ask("device");
     const double per_us = native_.Ask("calibrate").at(0);
     const std::string ms = std::to_string(options_.ms);
@@ -70,6 +70,7 @@ class Bench {
     }
     Compare("1000 us kernel: round trip", "round_trip " + Text("%.0f", per_us * 1000) + ' ' + ms,
             {.ratio_least = 0.99});
+    BesideLowKernels(per_us);
     Copies();
     Compare("session: from nothing to the end of the first launch", "connect", {});
     if (!options_.worker.empty()) Restart();
@@ -130,6 +131,26 @@ class Bench {
     }
   }
 
+  // What a low client's kernels do to a high client's launch.
+  void BesideLowKernels(double per_us) {
+    for (const int us : {20, 100, 1000}) {
+      const std::string what =
+          "null launch: round trip beside a low client's kernels of " + std::to_string(us) + " us";
+      try {
+        Child low("gpu_ops_shared", "low");
+        (void)low.Ask("keep_occupied " + Text("%.0f", per_us * us));
+        Samples samples;
+        for (const double sample : shared_.Ask("round_trip 0 " + std::to_string(4 * options_.ms)))
+          samples.Add(sample);
+        report_.Add(what, samples);
+        Row(what, samples.Percentile(0.99) / 1e3, "us p99", "fact", "-",
+            "p50 " + Text("%.3f", samples.Percentile(0.5) / 1e3) + " us");
+      } catch (const std::exception& error) {
+        Failed(what, error);
+      }
+    }
+  }
+
   void Restart() {
     const std::string what = "worker killed: until a new session has run a kernel";
     try {
@@ -162,7 +183,6 @@ class Bench {
   Child shared_{"gpu_ops_shared", "high"};
   Report report_{"gpu_bench"};
   std::ofstream rows_;
-  std::string device_;
   bool has_failed_ = false;
 };
 

@@ -11,8 +11,8 @@
 //   copy to_device|to_host pinned|pageable sync|async <bytes> <ms>
 //   connect                              -> a session with a module and its first launch
 //   restart <pid>                        -> the same after SIGKILL to that worker
-//   occupy <iterations> <ms>             -> blocks on all multiprocessors, launch after launch
-//   keep_occupied <iterations>           -> the same until the input ends; answers first
+//   keep_occupied <iterations>           -> all multiprocessors, until the input ends; answers
+//   first
 // Numbers are samples unless said otherwise. What was computed or copied is compared before an
 // answer of "ok".
 
@@ -62,7 +62,7 @@ double Ns(Clock::duration duration) {
   return static_cast<double>(std::chrono::nanoseconds(duration).count());
 }
 
-// What kernels `step` and `occupy` compute.
+// What kernel `step` computes.
 unsigned Stepped(unsigned iterations) {
   unsigned value = 1;
   for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;
@@ -106,13 +106,6 @@ class Launcher {
                                std::to_string(out[0]) + " and " + std::to_string(out[1]) +
                                ", expected is " + std::to_string(Stepped(iterations)));
     }
-  }
-  void CheckOccupied(unsigned iterations) {
-    unsigned out = 0;
-    Must(stream_.CopyToHost(&out, out_, sizeof out));
-    Wait();
-    if (out != Stepped(iterations))
-      throw std::runtime_error("kernel occupy computed something else");
   }
   void Clear() {
     const std::array<unsigned, 2> zero = {};
@@ -192,21 +185,6 @@ Samples Rate(Launcher& launcher, unsigned iterations, Clock::duration limit) {
   Samples samples;
   for (int i = 0; i < kBatches; ++i) samples.push_back(NsPerLaunch(launcher, iterations, launches));
   launcher.Check(iterations);
-  return samples;
-}
-
-Samples Occupy(Launcher& launcher, unsigned iterations, Clock::duration limit) {
-  const unsigned blocks = launcher.client().device().multiprocessors * 8;
-  Samples samples;
-  const auto end = Clock::now() + limit;
-  do {
-    const auto begin = Clock::now();
-    launcher.Occupy(blocks, iterations);
-    launcher.Wait();
-    samples.push_back(Ns(Clock::now() - begin));
-  } while (Clock::now() < end);
-  launcher.CheckOccupied(iterations);
-  launcher.Clear();
   return samples;
 }
 
@@ -427,7 +405,11 @@ class Program {
       }
       std::_Exit(0);
     }).detach();
-    for (;;) (void)Occupy(launcher(), iterations, 100ms);
+    const unsigned blocks = launcher().client().device().multiprocessors * 8;
+    for (;;) {
+      for (int i = 0; i < 16; ++i) launcher().Occupy(blocks, iterations);
+      launcher().Wait();
+    }
   }
 
   const std::map<std::string, Operation> operations_ = {
@@ -446,11 +428,6 @@ class Program {
        [this](std::istream& words) {
          const auto iterations = Next<unsigned>(words);
          return Rate(launcher(), iterations, Limit(words));
-       }},
-      {"occupy",
-       [this](std::istream& words) {
-         const auto iterations = Next<unsigned>(words);
-         return Occupy(launcher(), iterations, Limit(words));
        }},
       {"keep_occupied",
        [this](std::istream& words) -> Samples { KeepOccupied(Next<unsigned>(words)); }},

@@ -216,18 +216,18 @@ part_model() {
   row "hidden layer" "$hidden" floats fact - "train: $train_batch contexts per step, serve: $serve_batch per request"
   row "serve: time of a request, native" "$service_ms" ms fact -
   # At a load of 0.45, which is what serve does by itself.
-  requests=$(either 12 "$(calculate "int(7 / ($service_ms / 0.45 / 1000))")")
+  requests=$(either 12 "$(calculate "int(6 / ($service_ms / 0.45 / 1000))")")
   declare -p text hidden rate train_batch serve_batch service_ms requests | sed 's/^declare --/declare -g/' >"$scratch/sizes"
 }
 
 part_solo() {
   load_sizes
-  requests=$(either 12 "$(calculate "int($requests * 4 / 7)")")
+  requests=$(either 12 "$(calculate "int($requests / 2)")")
   start_server priority
   local round side
   for round in $(seq "$(either 1 3)"); do
     for side in _native ""; do
-      run_train "$side" "$scratch/solo.train$side.$round" --seconds "$(either 0.3 4)" || fail "train$side failed"
+      run_train "$side" "$scratch/solo.train$side.$round" --seconds "$(either 0.3 3)" || fail "train$side failed"
       run_serve "$side" "$scratch/solo.serve$side.$round" --seed "$round" || fail "serve$side failed"
     done
   done
@@ -258,7 +258,7 @@ phase() {  # name suffix who...
     if [[ $who == serve ]]; then
       run_serve "$suffix" "$scratch/$part.serve.$name" --start-at "$start" &
     else
-      run_train "$suffix" "$scratch/$part.train.$name" --seconds "$(either 0.5 7)" --start-at "$start" &
+      run_train "$suffix" "$scratch/$part.train.$name" --seconds "$(either 0.5 6)" --start-at "$start" &
     fi
     pids+=($!)
   done
@@ -314,7 +314,7 @@ part_churn() {
   load_sizes
   start_server priority
   run_serve "" "$scratch/churn.alone" || fail "serve failed"
-  "$bin/gpu_churn" "$(either 2 9)" "$(either 2 512)" >"$scratch/churn.rounds" &
+  "$bin/gpu_churn" "$(either 2 8)" "$(either 2 512)" >"$scratch/churn.rounds" &
   local churn=$!
   run_serve "" "$scratch/churn.beside" || fail "serve failed beside churn"
   wait "$churn" || fail "gpu_churn failed"

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -115,6 +116,7 @@ class Run(unittest.TestCase):
             self.assertEqual(self.ended(result, part), 1, part)
         for part, what in (("bench", "null launch: submit, of the caller's time"),
                            ("bench", "copy to_host, pageable, async, 1 MiB"),
+                           ("bench", "null launch: round trip beside a low client's kernels of 100 us"),
                            ("bench", "worker killed: until a new session has run a kernel"),
                            ("solo", "train alone: steps/s, shared / native"),
                            ("pair", "both, policy priority: p99 / alone"),
@@ -125,9 +127,38 @@ class Run(unittest.TestCase):
             self.assertIsInstance(value, (int, float), what)
             self.assertGreater(value, 0, what)
         self.assertEqual(self.value(result, "pair", "MPS"), "skipped")
+        self.check_ratios(result)
         whats = {r["what"] for r in result["gpu_bench"]["rows"]}
         for side in ("native", "shared"):
             self.assertIn(f"{side}: null launch: round trip", whats)
+
+    def check_ratios(self, result):
+        """A ratio that stands the wrong way round judges the opposite: recompute it from what it was made of."""
+        def numbers(row_, pattern):
+            found = re.search(pattern, row_["note"])
+            self.assertIsNotNone(found, row_)
+            return [float(number) for number in found.groups()]
+
+        checked = 0
+        for row_ in result["rows"]:
+            if row_["unit"] == "native/shared":
+                native, shared = numbers(row_, r"native p50 (\S+) p99 .* shared p50 (\S+) p99")
+                expected = native / shared
+            elif row_["part"] == "solo" and row_["what"].endswith("shared / native"):
+                native, shared = numbers(row_, r"last round native (\S+), shared (\S+)")
+                expected = shared / native
+            elif row_["part"] == "pair" and row_["what"].endswith("p99 of serve"):
+                alone, = numbers(row_, r"alone p99 (\S+) ms")
+                expected = row_["value"] / alone
+                row_ = next(r for r in result["rows"] if r["what"] == row_["what"].replace("p99 of serve", "p99 / alone"))
+            elif row_["part"] == "churn" and row_["what"].startswith("p99"):
+                beside, alone = numbers(row_, r"(\S+) ms, alone (\S+) ms")
+                expected = beside / alone
+            else:
+                continue
+            checked += 1
+            self.assertAlmostEqual(row_["value"] / expected, 1, delta=0.01, msg=row_)
+        self.assertGreaterEqual(checked, 20)
 
     def test_a_part_that_fails_or_hangs_does_not_stop_the_others(self):
         # Side by side: the one that hangs is left alone until its limit.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of known length whose work leaves a trace, so that a launch that was lost or ran twice
-// is seen. One thread each, unless it says otherwise.
+// is seen.
 
-// out[0] counts launches; out[1] is the result of `iterations` dependent steps.
+// One thread. out[0] counts launches; out[1] is the result of `iterations` dependent steps.
 extern "C" __global__ void step(unsigned* out, unsigned iterations) {
   unsigned value = 1;
 #pragma unroll 1
@@ -11,7 +11,7 @@ extern "C" __global__ void step(unsigned* out, unsigned iterations) {
   out[1] = value;
 }
 
-// Any number of blocks of 32 threads: out[0] is what the last of them to end has computed.
+// Any number of blocks of 32 threads: out[0] is what each of them has computed.
 extern "C" __global__ void occupy(unsigned* out, unsigned iterations) {
   unsigned value = 1;
 #pragma unroll 1
