@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/gpu/baselines.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpushared::simulation {
+
+using scheduler::SchedulingClass;
+
+void NativeFront::AddClient(SchedulingClass scheduling_class, TimePoint) {
+  const bool is_first = high_first_ && scheduling_class == SchedulingClass::kHigh;
+  clients_.push_back({.priority = static_cast<std::uint8_t>(is_first ? 1 : 0)});
+}
+
+void NativeFront::Enqueue(const Launch& launch, TimePoint now) {
+  Client& client = clients_[launch.client];
+  client.thread_free = std::max(client.thread_free, now) + options_.costs.launch_call;
+  device_.Submit({.id = launch.id,
+                  .stream = launch.client,
+                  .kernel = launch.kernel,
+                  .priority = client.priority},
+                 client.thread_free);
+}
+
+void GateFront::AddClient(SchedulingClass scheduling_class, TimePoint) {
+  Client client;
+  client.is_high = scheduling_class == SchedulingClass::kHigh;
+  clients_.push_back(std::move(client));
+}
+
+void GateFront::Enqueue(const Launch& launch, TimePoint) {
+  client_of_[launch.id] = launch.client;
+  clients_[launch.client].waiting.push_back({.launch = launch});
+}
+
+bool GateFront::OnFinished(const Finished& finished, TimePoint) {
+  const auto found = client_of_.find(finished.id);
+  Client& client = clients_[found->second];
+  Item item = std::move(client.in_flight.front());
+  client.in_flight.pop_front();
+  if (finished.blocks_done < item.launch.kernel.blocks) {
+    item.blocks_done = finished.blocks_done;
+    item.stop_asked = false;
+    client.waiting.push_front(std::move(item));
+    return false;
+  }
+  client_of_.erase(found);
+  return true;
+}
+
+void GateFront::Act(TimePoint now) {
+  bool is_high_busy = false;
+  for (std::size_t number = 0; number < clients_.size(); ++number) {
+    Client& client = clients_[number];
+    if (!client.is_high) continue;
+    is_high_busy = is_high_busy || !client.waiting.empty() || !client.in_flight.empty();
+    while (!client.waiting.empty()) Submit(number, now);
+  }
+  for (std::size_t number = 0; number < clients_.size(); ++number) {
+    Client& client = clients_[number];
+    if (client.is_high) continue;
+    if (!is_high_busy) {
+      while (!client.waiting.empty() && client.in_flight.size() < rules_.low_in_flight_max)
+        Submit(number, now);
+    } else if (rules_.stops_blocks) {
+      for (Item& item : client.in_flight) {
+        if (!std::exchange(item.stop_asked, true)) device_.RequestStop(item.launch.id, now);
+      }
+    }
+  }
+}
+
+void GateFront::Submit(std::size_t number, TimePoint now) {
+  Client& client = clients_[number];
+  const Item& item = client.waiting.front();
+  client.thread_free = std::max(client.thread_free, now) + options_.costs.launch_call;
+  Work work{.id = item.launch.id,
+            .stream = number,
+            .kernel = item.launch.kernel,
+            .first_block = item.blocks_done,
+            .priority = static_cast<std::uint8_t>(client.is_high ? 1 : 0)};
+  if (!client.is_high && rules_.stops_blocks) {
+    work.stoppable = true;
+    const double block_ns = static_cast<double>(work.kernel.block_time.count()) * rules_.low_cost;
+    work.kernel.block_time = Duration(static_cast<Duration::rep>(block_ns));
+  }
+  device_.Submit(work, client.thread_free);
+  client.in_flight.push_back(item);
+  client.waiting.pop_front();
+}
+
+}  // namespace gpushared::simulation

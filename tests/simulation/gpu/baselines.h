@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What users would pick instead, each reduced to its rule.
+
+#ifndef GPUSHARED_TESTS_SIMULATION_GPU_BASELINES_H_
+#define GPUSHARED_TESTS_SIMULATION_GPU_BASELINES_H_
+
+#include <cstddef>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/simulation/gpu/front.h"
+
+namespace gpushared::simulation {
+
+// Every process launches by itself: MPS, a shared context, time slicing. The device does the rest.
+class NativeFront final : public Front {
+ public:
+  // `high_first`: the high class on streams of higher priority.
+  NativeFront(GpuDevice& device, const FrontOptions& options, bool high_first)
+      : device_(device), options_(options), high_first_(high_first) {}
+
+  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished&, TimePoint) override { return true; }
+
+ private:
+  struct Client {
+    std::uint8_t priority = 0;
+    TimePoint thread_free{};
+  };
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  const bool high_first_;
+  std::vector<Client> clients_;
+};
+
+struct GateRules {
+  std::size_t low_in_flight_max = 1;  // Launches of one low client with the GPU.
+  bool stops_blocks = false;          // What is in flight ends at its next block.
+  double low_cost = 1;                // Low blocks take this many times as long.
+};
+
+// Low work starts only while the high class has nothing: Tally and XSched, which differ in what
+// they leave in flight and in how that ends.
+class GateFront final : public Front {
+ public:
+  GateFront(GpuDevice& device, const FrontOptions& options, const GateRules& rules)
+      : device_(device), options_(options), rules_(rules) {}
+
+  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished& finished, TimePoint now) override;
+  void Act(TimePoint now) override;
+
+ private:
+  struct Item {
+    Launch launch;
+    std::uint32_t blocks_done = 0;
+    bool stop_asked = false;
+  };
+  struct Client {
+    bool is_high = false;
+    std::deque<Item> waiting;
+    std::deque<Item> in_flight;  // As submitted, which is as they end.
+    TimePoint thread_free{};
+  };
+
+  void Submit(std::size_t number, TimePoint now);
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  const GateRules rules_;
+  std::vector<Client> clients_;
+  std::unordered_map<std::uint64_t, std::size_t> client_of_;
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_TESTS_SIMULATION_GPU_BASELINES_H_

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands between clients and the GPU: nothing, our scheduler, or a rule of somebody else's.
+
+#ifndef GPUSHARED_TESTS_SIMULATION_GPU_FRONT_H_
+#define GPUSHARED_TESTS_SIMULATION_GPU_FRONT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scheduler/device_lane.h"
+#include "scheduler/policy_catalog.h"
+#include "tests/simulation/gpu/gpu_device.h"
+
+namespace gpushared::simulation {
+
+struct Launch {
+  std::uint64_t id = 0;
+  std::size_t client = 0;
+  Kernel kernel;
+};
+
+// Confined to the experiment that drives it. Clients are added before anything else, numbered
+// from 0; their launches run in order.
+class Front {
+ public:
+  using Duration = scheduler::Duration;
+  using TimePoint = scheduler::TimePoint;
+
+  virtual ~Front() = default;
+  virtual void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) = 0;
+  virtual void Enqueue(const Launch& launch, TimePoint now) = 0;
+  // True when the launch is complete; false when what is left of it will be submitted again.
+  virtual bool OnFinished(const Finished& finished, TimePoint now) = 0;
+  // After the events of one time.
+  virtual void Act(TimePoint) {}
+  virtual std::optional<TimePoint> wake_at() const { return {}; }
+};
+
+struct FrontOptions {
+  std::uint32_t multiprocessors = 80;
+  GpuCosts costs;
+  scheduler::PolicyOptions policy;
+  scheduler::LaneOptions lane;
+  // Kernels shorter than this are never cut, nor those whose blocks are shorter than 20 claims.
+  scheduler::Duration claim_least = std::chrono::microseconds(100);
+  bool claims = true;
+};
+
+// A contestant.
+struct SetupEntry {
+  std::string_view name;         // As in `--policy`.
+  std::string_view description;  // One line, with the source of the rule.
+  std::function<std::unique_ptr<GpuDevice>(const FrontOptions& options)> make_device;
+  // The device outlives the front.
+  std::function<std::unique_ptr<Front>(GpuDevice& device, const FrontOptions& options)> make_front;
+};
+
+// Our policies through the production lane, then the baselines.
+std::vector<SetupEntry> SetupCatalog();
+// Ready to run, or empty when the name is unknown.
+std::optional<SetupEntry> FindSetup(std::string_view name);
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_TESTS_SIMULATION_GPU_FRONT_H_

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each front lets onto the GPU, and when.
+#include "tests/simulation/gpu/front.h"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+using scheduler::Duration;
+using scheduler::SchedulingClass;
+using scheduler::TimePoint;
+
+// Records what is submitted; the test ends it.
+class RecordingGpu final : public GpuDevice {
+ public:
+  void Submit(const Work& work, TimePoint) override { submitted.push_back(work); }
+  void RequestStop(std::uint64_t id, TimePoint) override { stopped.push_back(id); }
+  std::optional<TimePoint> next_event() const override { return {}; }
+  void Advance(TimePoint, std::vector<Finished>&) override {}
+
+  std::vector<Work> submitted;
+  std::vector<std::uint64_t> stopped;
+};
+
+class Fronts : public ::testing::Test {
+ protected:
+  // Client 0 is high, client 1 low.
+  void Start(std::string_view name, FrontOptions options = {}) {
+    const std::optional<SetupEntry> entry = FindSetup(name);
+    ASSERT_TRUE(entry);
+    front_ = entry->make_front(gpu_, options);
+    front_->AddClient(SchedulingClass::kHigh, now_);
+    front_->AddClient(SchedulingClass::kLow, now_);
+  }
+  void Launch(std::uint64_t id, std::size_t client, const Kernel& kernel) {
+    front_->Enqueue({.id = id, .client = client, .kernel = kernel}, now_);
+    front_->Act(now_);
+  }
+  // Time passes first: the hold-off of the policy, say.
+  bool Finish(std::uint64_t id, std::uint32_t blocks) {
+    const bool is_whole = front_->OnFinished({id, blocks}, now_);
+    front_->Act(now_);
+    now_ += 1ms;
+    front_->Act(now_);
+    return is_whole;
+  }
+  std::vector<std::uint64_t> submitted() const {
+    std::vector<std::uint64_t> ids;
+    for (const Work& work : gpu_.submitted) ids.push_back(work.id);
+    return ids;
+  }
+
+  RecordingGpu gpu_;
+  std::unique_ptr<Front> front_;
+  TimePoint now_{1s};
+};
+
+using Ids = std::vector<std::uint64_t>;
+constexpr Kernel kLong{800, 100us};
+constexpr Kernel kShort{80, 10us};
+
+TEST_F(Fronts, PriorityStopsALongLowKernelForHighWorkAndResumesIt) {
+  Start("priority");
+  Launch(1, 1, kLong);
+  EXPECT_TRUE(gpu_.submitted.at(0).stoppable);
+  Launch(2, 0, kShort);
+  EXPECT_EQ(gpu_.stopped, Ids({1}));
+  EXPECT_FALSE(Finish(1, 160));
+  EXPECT_EQ(submitted(), Ids({1, 2}));
+  EXPECT_TRUE(Finish(2, 80));
+  EXPECT_EQ(submitted(), Ids({1, 2, 1}));
+  EXPECT_EQ(gpu_.submitted.back().first_block, 160U);
+  EXPECT_TRUE(Finish(1, 800));
+}
+
+TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
+  Start("priority");
+  Launch(1, 1, kLong);
+  Launch(2, 1, kShort);
+  EXPECT_EQ(submitted(), Ids({1}));
+  Finish(1, 800);
+  EXPECT_EQ(submitted(), Ids({1, 2}));
+}
+
+TEST_F(Fronts, ShortKernelsAndShortBlocksAreNotCut) {
+  Start("priority");
+  Launch(1, 1, kShort);
+  Finish(1, 80);
+  Launch(2, 1, {80'000, 2us});
+  EXPECT_FALSE(gpu_.submitted.at(0).stoppable);
+  EXPECT_FALSE(gpu_.submitted.at(1).stoppable);
+}
+
+TEST_F(Fronts, PoliciesWithoutClassesCutNothing) {
+  Start("fifo");
+  Launch(1, 1, kLong);
+  EXPECT_FALSE(gpu_.submitted.at(0).stoppable);
+}
+
+TEST_F(Fronts, LowWorkWaitsForHighWork) {
+  for (const std::string_view name : {"priority", "tally", "xsched-1"}) {
+    gpu_ = {};
+    Start(name);
+    Launch(1, 0, kShort);
+    Launch(2, 1, kShort);
+    EXPECT_EQ(submitted(), Ids({1})) << name;
+    Finish(1, 80);
+    EXPECT_EQ(submitted(), Ids({1, 2})) << name;
+  }
+}
+
+TEST_F(Fronts, XSchedHasEightInFlightThatRunToTheirEnd) {
+  Start("xsched-1");
+  for (std::uint64_t id = 1; id <= 10; ++id) Launch(id, 1, kLong);
+  EXPECT_EQ(gpu_.submitted.size(), 8U);
+  Launch(11, 0, kShort);
+  EXPECT_TRUE(gpu_.stopped.empty());
+  Finish(1, 800);
+  EXPECT_EQ(gpu_.submitted.size(), 9U);  // Request 11 alone.
+  Finish(11, 80);
+  EXPECT_EQ(gpu_.submitted.size(), 10U);
+}
+
+TEST_F(Fronts, TallyPaysForEveryBlockAndStopsThem) {
+  Start("tally");
+  Launch(1, 1, kLong);
+  EXPECT_EQ(gpu_.submitted.at(0).kernel.block_time, 125us);
+  Launch(2, 0, kShort);
+  EXPECT_EQ(gpu_.stopped, Ids({1}));
+  EXPECT_FALSE(Finish(1, 80));
+  EXPECT_TRUE(Finish(2, 80));
+  EXPECT_EQ(gpu_.submitted.back().first_block, 80U);
+}
+
+TEST_F(Fronts, MpsHoldsNothingBack) {
+  Start("mps-priority");
+  Launch(1, 1, kLong);
+  Launch(2, 0, kShort);
+  EXPECT_EQ(submitted(), Ids({1, 2}));
+  EXPECT_GT(gpu_.submitted.at(1).priority, gpu_.submitted.at(0).priority);
+  gpu_ = {};
+  Start("mps");
+  Launch(1, 1, kLong);
+  Launch(2, 0, kShort);
+  EXPECT_EQ(gpu_.submitted.at(1).priority, gpu_.submitted.at(0).priority);
+}
+
+}  // namespace
+}  // namespace gpushared::simulation

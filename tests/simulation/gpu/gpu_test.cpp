@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated GPUs, against arithmetic done by hand.
+#include <chrono>
+#include <map>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/simulation/gpu/shared_gpu.h"
+#include "tests/simulation/gpu/time_sliced_gpu.h"
+
+namespace gpushared::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+using scheduler::Duration;
+using scheduler::TimePoint;
+
+// Costs that show in sums.
+constexpr GpuCosts kFree{.launch_call = {},
+                         .launch_delay = {},
+                         .kernel_gap = {},
+                         .notice = {},
+                         .stop_flag = {},
+                         .drain = {},
+                         .claim = {},
+                         .context_switch = {}};
+
+TimePoint At(Duration time) { return TimePoint(time); }
+
+struct End {
+  Duration at{};
+  std::uint32_t blocks_done = 0;
+};
+
+// Runs until nothing happens any more; when each work ended.
+std::map<std::uint64_t, End> Drain(GpuDevice& gpu) {
+  std::map<std::uint64_t, End> ends;
+  std::vector<Finished> finished;
+  while (const auto next = gpu.next_event()) {
+    finished.clear();
+    gpu.Advance(*next, finished);
+    for (const Finished& one : finished) ends[one.id] = {next->time_since_epoch(), one.blocks_done};
+  }
+  return ends;
+}
+
+TEST(SharedGpu, KernelRunsInWaves) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .kernel = {25, 100us}}, At(0us));
+  EXPECT_EQ(Drain(gpu).at(1).at, 300us);
+}
+
+TEST(SharedGpu, EachCostIsPaidWhereItArises) {
+  SharedGpu gpu(10, {.launch_delay = 4us, .kernel_gap = 1us, .notice = 3us});
+  gpu.Submit({.id = 1, .kernel = {10, 100us}}, At(0us));
+  gpu.Submit({.id = 2, .kernel = {10, 100us}}, At(0us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(1).at, 4us + 100us + 3us);
+  EXPECT_EQ(ends.at(2).at, 4us + 100us + 1us + 100us + 3us);
+}
+
+TEST(SharedGpu, FreeMultiprocessorsGoToTheNextStream) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {6, 100us}}, At(0us));
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {4, 50us}}, At(0us));
+  gpu.Submit({.id = 3, .stream = 2, .kernel = {4, 10us}}, At(0us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(1).at, 100us);
+  EXPECT_EQ(ends.at(2).at, 50us);
+  EXPECT_EQ(ends.at(3).at, 60us);
+}
+
+TEST(SharedGpu, PriorityDecidesAtBlocksAndInterruptsNone) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {30, 100us}}, At(0us));
+  std::vector<Finished> finished;
+  gpu.Advance(At(20us), finished);
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 10us}, .priority = 1}, At(20us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(2).at, 110us);
+  EXPECT_EQ(ends.at(1).at, 310us);
+}
+
+TEST(SharedGpu, StoppedWorkEndsWithItsRunningBlocksAndGoesOnWhereItWas) {
+  GpuCosts costs = kFree;
+  costs.drain = 5us;
+  SharedGpu gpu(10, costs);
+  gpu.Submit({.id = 1, .kernel = {100, 100us}, .stoppable = true}, At(0us));
+  std::vector<Finished> finished;
+  gpu.Advance(At(150us), finished);
+  gpu.RequestStop(1, At(150us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(1).at, 205us);
+  EXPECT_EQ(ends.at(1).blocks_done, 20U);
+  gpu.Submit({.id = 1, .kernel = {100, 100us}, .first_block = 20, .stoppable = true}, At(205us));
+  EXPECT_EQ(Drain(gpu).at(1).at, 205us + 800us);
+}
+
+TEST(SharedGpu, WorkThatCannotStopRunsToItsEnd) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .kernel = {100, 100us}}, At(0us));
+  gpu.RequestStop(1, At(0us));
+  EXPECT_EQ(Drain(gpu).at(1).blocks_done, 100U);
+}
+
+TEST(SharedGpu, ClaimsCostPerBlock) {
+  GpuCosts costs = kFree;
+  costs.claim = 2us;
+  SharedGpu gpu(10, costs);
+  gpu.Submit({.id = 1, .kernel = {30, 100us}, .stoppable = true}, At(0us));
+  EXPECT_EQ(Drain(gpu).at(1).at, 306us);
+}
+
+TEST(TimeSlicedGpu, OneContextAtATimeInSlices) {
+  GpuCosts costs = kFree;
+  costs.context_switch = 10us;
+  TimeSlicedGpu gpu(10, costs, 1ms);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 3ms}}, At(0us));
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 1500us}}, At(0us));
+  const auto ends = Drain(gpu);
+  // 0 runs until the other asks for the device, whose slice comes at once: none was promised.
+  EXPECT_EQ(ends.at(2).at, 10us + 1ms + 10us + 1ms + 10us + 500us);
+  EXPECT_EQ(ends.at(1).at, ends.at(2).at + 10us + 2ms);
+}
+
+TEST(TimeSlicedGpu, ContextAloneIsNotInterrupted) {
+  GpuCosts costs = kFree;
+  costs.context_switch = 10us;
+  TimeSlicedGpu gpu(10, costs, 1ms);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 30ms}}, At(0us));
+  EXPECT_EQ(Drain(gpu).at(1).at, 30ms);
+}
+
+}  // namespace
+}  // namespace gpushared::simulation

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What simulated clients run: sequences of kernels with measured durations.
+
+#ifndef GPUSHARED_TESTS_SIMULATION_GPU_JOB_H_
+#define GPUSHARED_TESTS_SIMULATION_GPU_JOB_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "scheduler/types.h"
+
+namespace gpushared::simulation {
+
+// A launch, seen as blocks that each fill one multiprocessor for block_time.
+struct Kernel {
+  std::uint32_t blocks = 1;
+  scheduler::Duration block_time{};
+};
+
+// One request of an inference server, or one step of a training job.
+struct Job {
+  std::string name;
+  std::vector<Kernel> kernels;
+};
+
+// The kernel alone on a device of that many multiprocessors, without the cost of launching it.
+scheduler::Duration SoloTime(const Kernel& kernel, std::uint32_t multiprocessors);
+
+struct ProfileOptions {
+  // Of the GPU on which the profile was taken; a V100 has 80.
+  std::uint32_t multiprocessors = 80;
+  // Blocks this many times as long, and as many times fewer: what a profile does not tell.
+  std::uint32_t block_stretch = 1;
+};
+
+// A profile in the Orion format: a header, then one line per kernel of one pass: name (which may
+// contain commas), class, memory footprint, multiprocessors needed, duration in ns. A kernel that
+// needs more multiprocessors than there are runs in waves: its blocks take duration ÷
+// ceil(needed ÷ multiprocessors). Refuses with path and line.
+Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_TESTS_SIMULATION_GPU_JOB_H_

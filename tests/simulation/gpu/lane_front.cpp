@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/gpu/lane_front.h"
+
+#include <algorithm>
+
+namespace gpushared::simulation {
+namespace {
+
+// Claims of blocks shorter than this many of them cost more than they give.
+constexpr int kClaimsPerBlockLeast = 20;
+
+scheduler::ClientId IdOf(std::size_t number) { return {number + 1}; }
+
+}  // namespace
+
+void LaneFront::AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) {
+  lane_.AddClient(IdOf(clients_.size()), {.scheduling_class = scheduling_class}, now);
+  clients_.push_back({.scheduling_class = scheduling_class, .waiting = {}});
+}
+
+bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
+  return claims_ && client.scheduling_class != scheduler::SchedulingClass::kHigh &&
+         clients_.size() > 1 &&
+         SoloTime(kernel, options_.multiprocessors) >= options_.claim_least &&
+         kernel.block_time >= kClaimsPerBlockLeast * options_.costs.claim;
+}
+
+scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
+  Kernel left = known.launch.kernel;
+  left.blocks -= known.blocks_done;
+  if (known.stoppable) left.block_time += options_.costs.claim;
+  return {.command = known.launch.id,
+          .predicted = SoloTime(left, options_.multiprocessors) + options_.costs.kernel_gap,
+          .stoppable = known.stoppable};
+}
+
+void LaneFront::Enqueue(const Launch& launch, TimePoint now) {
+  clients_[launch.client].waiting.push_back(launch);
+  Feed(launch.client, now);
+}
+
+void LaneFront::Feed(std::size_t number, TimePoint now) {
+  Client& client = clients_[number];
+  while (!client.is_blocked && !client.waiting.empty()) {
+    const Launch launch = client.waiting.front();
+    client.waiting.pop_front();
+    const Known known{launch, IsStoppable(client, launch.kernel)};
+    client.is_blocked = known.stoppable;
+    known_.emplace(launch.id, known);
+    lane_.Enqueue(IdOf(number), CommandFor(known), now);
+  }
+}
+
+bool LaneFront::OnFinished(const Finished& finished, TimePoint now) {
+  lane_.OnCompleted(finished.id, now);
+  const auto found = known_.find(finished.id);
+  Known& known = found->second;
+  const std::size_t client = known.launch.client;
+  known.blocks_done = finished.blocks_done;
+  if (known.blocks_done < known.launch.kernel.blocks) {
+    lane_.EnqueueFront(IdOf(client), CommandFor(known), now);
+    return false;
+  }
+  if (known.stoppable) clients_[client].is_blocked = false;
+  known_.erase(found);
+  Feed(client, now);
+  return true;
+}
+
+void LaneFront::Act(TimePoint now) {
+  while (const std::optional<scheduler::Action> action = lane_.Next(now)) {
+    if (action->kind == scheduler::Action::Kind::kStop) {
+      device_.RequestStop(action->command, now);
+      continue;
+    }
+    const Known& known = known_.at(action->command);
+    thread_free_ = std::max(thread_free_, now) + options_.costs.launch_call;
+    device_.Submit({.id = known.launch.id,
+                    .stream = known.launch.client,
+                    .kernel = known.launch.kernel,
+                    .first_block = known.blocks_done,
+                    .priority = action->priority,
+                    .stoppable = known.stoppable},
+                   thread_free_);
+  }
+}
+
+}  // namespace gpushared::simulation

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_SIMULATION_GPU_LANE_FRONT_H_
+#define GPUSHARED_TESTS_SIMULATION_GPU_LANE_FRONT_H_
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/device_lane.h"
+#include "tests/simulation/gpu/front.h"
+
+namespace gpushared::simulation {
+
+// The worker: one thread that launches for all clients, and the production lane and policy.
+// Predictions are exact: what a wrong one costs is a matter of the cost model.
+class LaneFront final : public Front {
+ public:
+  LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
+            const FrontOptions& options)
+      : device_(device),
+        options_(options),
+        // Cutting kernels costs, and only a policy of classes asks for it.
+        claims_(options.claims && policy->rules().classes_matter),
+        lane_(std::move(policy), options.lane) {}
+
+  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished& finished, TimePoint now) override;
+  void Act(TimePoint now) override;
+  std::optional<TimePoint> wake_at() const override { return lane_.wake_at(); }
+
+ private:
+  struct Client {
+    scheduler::SchedulingClass scheduling_class{};
+    std::deque<Launch> waiting;  // Not yet the lane's.
+    bool is_blocked = false;     // The lane has one that can be stopped: nothing may follow it.
+  };
+  struct Known {
+    Launch launch;
+    bool stoppable = false;
+    std::uint32_t blocks_done = 0;
+  };
+
+  bool IsStoppable(const Client& client, const Kernel& kernel) const;
+  scheduler::LaneCommand CommandFor(const Known& known) const;
+  void Feed(std::size_t number, TimePoint now);
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  const bool claims_;
+  scheduler::DeviceLane lane_;
+  std::vector<Client> clients_;
+  std::unordered_map<std::uint64_t, Known> known_;  // What the lane has.
+  TimePoint thread_free_{};
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_TESTS_SIMULATION_GPU_LANE_FRONT_H_

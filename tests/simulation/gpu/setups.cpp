@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <functional>
+
+#include "tests/simulation/gpu/baselines.h"
+#include "tests/simulation/gpu/front.h"
+#include "tests/simulation/gpu/lane_front.h"
+#include "tests/simulation/gpu/shared_gpu.h"
+#include "tests/simulation/gpu/time_sliced_gpu.h"
+
+namespace gpushared::simulation {
+namespace {
+
+constexpr auto kDriverSlice = std::chrono::milliseconds(2);
+// Tally, ASPLOS'25: its transformed kernels take about 25 % longer; that is all their cost.
+constexpr GateRules kTally{.low_in_flight_max = 1, .stops_blocks = true, .low_cost = 1.25};
+// XSched, OSDI'25: level 1, threshold 8.
+constexpr GateRules kXSched{.low_in_flight_max = 8};
+
+std::unique_ptr<GpuDevice> NewSharedGpu(const FrontOptions& options) {
+  return std::make_unique<SharedGpu>(options.multiprocessors, options.costs);
+}
+
+std::unique_ptr<GpuDevice> NewTallyGpu(const FrontOptions& options) {
+  GpuCosts costs = options.costs;
+  costs.claim = {};
+  return std::make_unique<SharedGpu>(options.multiprocessors, costs);
+}
+
+std::unique_ptr<GpuDevice> NewTimeSlicedGpu(const FrontOptions& options) {
+  return std::make_unique<TimeSlicedGpu>(options.multiprocessors, options.costs, kDriverSlice);
+}
+
+std::unique_ptr<Front> NewNative(bool high_first, GpuDevice& device, const FrontOptions& options) {
+  return std::make_unique<NativeFront>(device, options, high_first);
+}
+
+std::unique_ptr<Front> NewGate(const GateRules& rules, GpuDevice& device,
+                               const FrontOptions& options) {
+  return std::make_unique<GateFront>(device, options, rules);
+}
+
+}  // namespace
+
+std::vector<SetupEntry> SetupCatalog() {
+  std::vector<SetupEntry> entries;
+  for (const scheduler::PolicyEntry& policy : scheduler::PolicyCatalog()) {
+    entries.push_back({policy.name, policy.description, NewSharedGpu,
+                       [&policy](GpuDevice& device, const FrontOptions& options) {
+                         return std::make_unique<LaneFront>(device, policy.make(options.policy),
+                                                            options);
+                       }});
+  }
+  entries.push_back({"mps", "blocks of all processes side by side, in the order of their launches",
+                     NewSharedGpu, std::bind_front(NewNative, false)});
+  entries.push_back({"mps-priority",
+                     "the same, free multiprocessors go to the high class first (client priority)",
+                     NewSharedGpu, std::bind_front(NewNative, true)});
+  entries.push_back({"time-slicing", "one process at a time, 2 ms slices, saved in the middle",
+                     NewTimeSlicedGpu, std::bind_front(NewNative, false)});
+  entries.push_back({"tally",
+                     "low only while high is idle, stopped at blocks that cost 25 % more "
+                     "(Tally, ASPLOS'25)",
+                     NewTallyGpu, std::bind_front(NewGate, kTally)});
+  entries.push_back({"xsched-1",
+                     "low only while high is idle, 8 launches in flight that run to their end "
+                     "(XSched level 1, OSDI'25)",
+                     NewSharedGpu, std::bind_front(NewGate, kXSched)});
+  return entries;
+}
+
+std::optional<SetupEntry> FindSetup(std::string_view name) {
+  const std::vector<SetupEntry> entries = SetupCatalog();
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const SetupEntry& entry) { return entry.name == name; });
+  if (found == entries.end()) return {};
+  return *found;
+}
+
+}  // namespace gpushared::simulation

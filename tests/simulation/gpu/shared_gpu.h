@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_SIMULATION_GPU_SHARED_GPU_H_
+#define GPUSHARED_TESTS_SIMULATION_GPU_SHARED_GPU_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <vector>
+
+#include "tests/simulation/gpu/gpu_device.h"
+
+namespace gpushared::simulation {
+
+// One context, or several under MPS: blocks of all streams share the multiprocessors. A free one
+// goes to the kernel of the highest priority, among equals to the one that came first; a block
+// that has begun is never interrupted. What streams cost each other besides (caches, memory
+// bandwidth) is not modelled.
+class SharedGpu final : public GpuDevice {
+ public:
+  SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs)
+      : costs_(costs), free_(multiprocessors) {}
+
+  void Submit(const Work& work, TimePoint called) override;
+  void RequestStop(std::uint64_t id, TimePoint now) override;
+  std::optional<TimePoint> next_event() const override;
+  void Advance(TimePoint now, std::vector<Finished>& finished) override;
+
+ private:
+  struct Item {
+    Work work;
+    TimePoint ready;  // Not before, whatever is ahead of it.
+  };
+  struct Stream {
+    std::deque<Item> items;  // The front may be on the multiprocessors.
+    bool is_eligible = false;
+    std::uint64_t turn = 0;  // Of the front among all, by the time it became eligible.
+    std::uint32_t next_block = 0;
+    std::uint32_t running = 0;
+    bool is_stopped = false;  // No further block starts.
+  };
+  struct Event {
+    enum class Kind : std::uint8_t { kEligible, kBlocksEnd, kStop, kNotice };
+    TimePoint at;
+    std::uint64_t order = 0;  // Among events of the same time.
+    Kind kind = Kind::kEligible;
+    std::size_t stream = 0;
+    std::uint32_t blocks = 0;  // kBlocksEnd: that end; kNotice: done.
+    std::uint64_t id = 0;      // kStop, kNotice.
+    bool operator>(const Event& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+
+  void Add(Event event);
+  void PrepareFront(std::size_t stream, TimePoint earliest);
+  void OnEvent(const Event& event, std::vector<Finished>& finished);
+  void EndFrontIfDone(std::size_t stream, TimePoint now);
+  void Dispatch(TimePoint now);
+
+  const GpuCosts costs_;
+  std::uint32_t free_;
+  std::vector<Stream> streams_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::uint64_t orders_ = 0;
+  std::uint64_t turns_ = 0;
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_TESTS_SIMULATION_GPU_SHARED_GPU_H_
