@@ -104,19 +104,17 @@ Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::by
   const ipc::Deadline deadline = NewDeadline();
   const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, fds, deadline);
   // A failed send still leaves the server's last words to be read.
-  for (;;) {
-    Result<ipc::Frame> frame = ReceiveUnlessPosted(deadline);
-    if (!frame.ok()) return EndAfter(sent.ok() ? frame.status() : sent);
-    if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
-      End(ipc::UnexpectedReply(*frame, ipc::MessageType::kDone));
-      return end_status();
-    }
-    if (frame->request == request) return frame;
-    return EndAfter(Status(StatusCode::kProtocolViolation,
-                           "session ended: the server answered request " +
-                               std::to_string(frame->request) + " while request " +
-                               std::to_string(request) + " was open"));
+  Result<ipc::Frame> frame = ReceiveUnlessPosted(deadline);
+  if (!frame.ok()) return EndAfter(sent.ok() ? frame.status() : sent);
+  if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
+    End(ipc::UnexpectedReply(*frame, ipc::MessageType::kDone));
+    return end_status();
   }
+  if (frame->request == request) return frame;
+  return EndAfter(Status(StatusCode::kProtocolViolation,
+                         "session ended: the server answered request " +
+                             std::to_string(frame->request) + " while request " +
+                             std::to_string(request) + " was open"));
 }
 
 void Connection::PostFrame(std::uint16_t type, std::vector<std::byte> payload) {

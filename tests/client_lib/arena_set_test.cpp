@@ -22,7 +22,8 @@ class ArenaSetTest : public ::testing::Test {
         progress_,
         {.add = [this, arenas_max](std::uint64_t bytes) -> Result<std::unique_ptr<Arena>> {
            if (added_.size() == arenas_max || bytes > bytes_left_) {
-             return Status(StatusCode::kOutOfMemory, "no more");
+             ++refusals_;
+             return Status(refusal_, "no more");
            }
            bytes_left_ -= bytes;
            auto segment = ipc::SharedSegment::Create({.bytes = bytes});
@@ -43,6 +44,8 @@ class ArenaSetTest : public ::testing::Test {
   Progress progress_{timelines_};
   std::vector<std::uint64_t> added_;
   std::uint64_t bytes_left_ = std::uint64_t{1} << 40;
+  StatusCode refusal_ = StatusCode::kOutOfMemory;
+  int refusals_ = 0;
   int waits_ = 0;
 };
 
@@ -140,6 +143,13 @@ TEST_F(ArenaSetTest, WhereMemoryIsShortArenasAreSmaller) {
   ASSERT_TRUE(arenas.Allocate(4u << 20).status().code() == StatusCode::kOutOfMemory);
   EXPECT_EQ(added_, std::vector<std::uint64_t>{ipc::kArenaBytesDefault / 4});
   EXPECT_TRUE(arenas.Allocate(3u << 20).ok()) << "from the arena that is there";
+}
+
+TEST_F(ArenaSetTest, OnlyForWantOfMemoryIsLessAsked) {
+  ArenaSet arenas = Make(0);
+  refusal_ = StatusCode::kDeviceLost;
+  EXPECT_EQ(arenas.Allocate(1).status().code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(refusals_, 1);
 }
 
 TEST_F(ArenaSetTest, RefusalReachesTheCaller) {

@@ -205,6 +205,33 @@ TEST(Session, SilentServerIsATimeoutAndEndsTheSession) {
   EXPECT_FALSE(client.status().ok());
 }
 
+TEST(Session, AnswerToAnotherRequestEndsTheSession) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.set_lie(FakeWorker::Lie::kOtherRequest);
+  const Status status = client.LoadModule("x").status();
+  EXPECT_EQ(status.code(), StatusCode::kProtocolViolation);
+  EXPECT_THAT(status.message(), HasSubstr("answered request"));
+  EXPECT_EQ(client.LoadModule("x").status().code(), StatusCode::kProtocolViolation);
+}
+
+TEST(Session, AnswerOfAnotherKindEndsTheSession) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.set_lie(FakeWorker::Lie::kOtherKind);
+  EXPECT_EQ(client.LoadModule("x").status().code(), StatusCode::kProtocolViolation);
+  EXPECT_EQ(client.status().code(), StatusCode::kProtocolViolation);
+}
+
+TEST(Session, MessageThatNobodyAskedForEndsTheSession) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  worker.SayUnasked();
+  AwaitTrue([&] { return !client.status().ok(); });
+  EXPECT_EQ(client.status().code(), StatusCode::kProtocolViolation);
+  EXPECT_THAT(client.status().message(), HasSubstr("was not asked for"));
+}
+
 TEST(Session, CloseWakesWaitersOfOtherThreads) {
   FakeWorker worker;
   Client client = Connected(worker);

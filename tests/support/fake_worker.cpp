@@ -86,6 +86,8 @@ class FakeWorker::Session {
         static_cast<void>(!::read(eventfd_.get(), &count, sizeof count));
       }
       if (fds[0].revents != 0 && worker_.answering_ && !Control()) return;
+      if (worker_.says_unasked_.exchange(false))
+        static_cast<void>(ipc::SendMessage(socket_.get(), 99, ipc::Done{}, Soon()));
       Work();
     }
   }
@@ -127,6 +129,9 @@ class FakeWorker::Session {
   bool Control() {
     Result<ipc::Frame> frame = ipc::ReceiveFrame(socket_.get(), ipc::ClientFrameRules, Soon());
     if (!frame.ok()) return false;
+    const Lie lie = worker_.lie_.exchange(Lie::kNone);
+    if (lie == Lie::kOtherRequest) ++frame->request;
+    if (lie == Lie::kOtherKind) return Reply(*frame, ipc::ErrorText{});
     switch (static_cast<ipc::MessageType>(frame->type)) {
       case ipc::MessageType::kLoadModule:
         return Load(*frame);

@@ -63,6 +63,11 @@ class FakeWorker {
   void set_finishing(bool on) { finishing_ = on; }
   // While off, requests on the socket stay unanswered.
   void set_answering(bool on) { answering_ = on; }
+  // What a broken or hostile server would answer to the next request.
+  enum class Lie : std::uint8_t { kNone, kOtherRequest, kOtherKind };
+  void set_lie(Lie lie) { lie_ = lie; }
+  // Sends every session a message that it did not ask for.
+  void SayUnasked() { says_unasked_ = true; }
   // The command fails instead of being executed.
   void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
   // Answers kWhy on a socket that becomes its own; it may block until the socket is closed.
@@ -100,7 +105,8 @@ class FakeWorker {
   ipc::UniqueFd stop_;
 
   std::atomic<bool> taking_{true}, finishing_{true}, answering_{true};
-  std::atomic<bool> kill_{false}, stopping_{false};
+  std::atomic<bool> kill_{false}, stopping_{false}, says_unasked_{false};
+  std::atomic<Lie> lie_{Lie::kNone};
   std::atomic<std::size_t> taken_count_{0}, arenas_added_{0}, sessions_ended_{0};
 
   mutable std::mutex mutex_;  // Guards what follows.
