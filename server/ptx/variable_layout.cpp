@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places a module's .global and .const variables and reads their initialisers.
+#include "server/ptx/variable_layout.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "server/device/cpu/executor/program.h"
 #include "server/ptx/literal.h"
 
-namespace gpushared::device::executor {
+namespace gpushared::ptx {
 namespace {
-
-using ptx::Variable;
 
 bool LivesInMemory(const Variable& variable) {
   const bool placed =
-      variable.space == ptx::StateSpace::kGlobal || variable.space == ptx::StateSpace::kConstant;
+      variable.space == StateSpace::kGlobal || variable.space == StateSpace::kConstant;
   return placed && variable.linkage != ".extern";
 }
 
@@ -32,7 +31,7 @@ Status Refuse(const Variable& variable, const std::string& what) {
 
 // One element of an initialiser: a number, or an address with the part of it wanted.
 struct Element {
-  ptx::Literal literal;
+  Literal literal;
   bool negative = false;
   std::string symbol;  // Empty for numbers.
   std::int64_t symbol_offset = 0;
@@ -88,7 +87,7 @@ class InitializerReader {
     element->negative = Take('-');
     const std::string_view word = Word();
     if (word.empty()) return false;
-    const auto literal = ptx::ParseLiteral(word);
+    const auto literal = ParseLiteral(word);
     if (literal && Take('(')) {  // mask(address)
       element->mask = literal->bits;
       return ReadAddress(element, Word()) && Take(')');
@@ -108,7 +107,7 @@ class InitializerReader {
     }
     const bool minus = Take('-');
     if (!minus && !Take('+')) return !element->symbol.empty();
-    const auto offset = ptx::ParseLiteral(Word());
+    const auto offset = ParseLiteral(Word());
     if (!offset || offset->is_float) return false;
     const std::int64_t value = static_cast<std::int64_t>(offset->bits);
     element->symbol_offset += minus ? -value : value;
@@ -121,16 +120,16 @@ class InitializerReader {
 
 class Planner {
  public:
-  explicit Planner(const ptx::Module& module) : module_(module) {}
+  explicit Planner(const Module& module) : module_(module) {}
 
   Result<ModuleLayout> Plan() {
-    for (const ptx::Item& item : module_.items) {
+    for (const Item& item : module_.items) {
       const auto* variable = std::get_if<Variable>(&item);
       if (variable == nullptr || !LivesInMemory(*variable)) continue;
       if (Status placed = Place(*variable); !placed.ok()) return placed;
     }
     layout_.initial.assign(layout_.bytes, std::byte{0});
-    for (const ptx::Item& item : module_.items) {
+    for (const Item& item : module_.items) {
       const auto* variable = std::get_if<Variable>(&item);
       if (variable == nullptr || !LivesInMemory(*variable)) continue;
       if (Status read = Initialise(*variable); !read.ok()) return read;
@@ -157,7 +156,7 @@ class Planner {
 
   Status Initialise(const Variable& variable) {
     if (!variable.initializer) return {};
-    const std::uint32_t element_bytes = ptx::TypeBytes(variable.type);
+    const std::uint32_t element_bytes = TypeBytes(variable.type);
     if (element_bytes == 0 || element_bytes > 8) return Refuse(variable, "type " + variable.type);
     InitializerReader reader(*variable.initializer);
     std::uint64_t at = offsets_[variable.name];
@@ -202,7 +201,7 @@ class Planner {
     return {};
   }
 
-  const ptx::Module& module_;
+  const Module& module_;
   ModuleLayout layout_;
   std::unordered_map<std::string, std::uint64_t> offsets_;
 };
@@ -218,6 +217,11 @@ std::vector<std::byte> ModuleLayout::InitialBytes(std::uint64_t base) const {
   return image;
 }
 
-Result<ModuleLayout> LayOutModule(const ptx::Module& module) { return Planner(module).Plan(); }
+const VariablePlacement* ModuleLayout::Find(const std::string& name) const {
+  const auto found = std::ranges::find(variables, name, &VariablePlacement::name);
+  return found == variables.end() ? nullptr : &*found;
+}
 
-}  // namespace gpushared::device::executor
+Result<ModuleLayout> LayOutModule(const Module& module) { return Planner(module).Plan(); }
+
+}  // namespace gpushared::ptx
