@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/fence.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "server/ptx/call_graph.h"
+#include "server/ptx/editor.h"
+#include "server/ptx/features.h"
+#include "server/ptx/fence_function.h"
+#include "server/ptx/fence_residue.h"
+#include "server/ptx/kernel_scan.h"
+
+namespace gpushared::ptx {
+namespace {
+
+// Names that begin so are the server's own.
+constexpr std::string_view kOwnPrefix = "__gs0_";
+constexpr std::uint64_t kWordBytes = std::uint64_t{1} << 32;
+
+constexpr std::array<Feature, 8> kNotFenced = {
+    Feature::kGridSynchronisation, Feature::kTextures,       Feature::kClusters,
+    Feature::kDynamicParallelism,  Feature::kDeviceHeap,     Feature::kPrint,
+    Feature::kIndirectCall,        Feature::kMissingFunction};
+
+bool IsMemory(const Variable& variable) {
+  return variable.space == StateSpace::kGlobal || variable.space == StateSpace::kConstant;
+}
+
+// An initialiser that holds an address has a name in it.
+bool NamesSomething(const std::string& initializer) {
+  char before = ' ';
+  for (const char c : initializer) {
+    const bool begins_word = std::string_view(" \t\r\n,({").find(before) != std::string_view::npos;
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$';
+    if (begins_word && letter) return true;
+    before = c;
+  }
+  return false;
+}
+
+Variable ConstantOf(std::string name) {
+  Variable variable;
+  variable.linkage = ".visible";
+  variable.space = StateSpace::kConstant;
+  variable.alignment = alignof(FenceConstant);
+  variable.type = "b8";
+  variable.name = std::move(name);
+  variable.extents = {sizeof(FenceConstant)};
+  return variable;
+}
+
+class ModuleFence {
+ public:
+  explicit ModuleFence(const Module& module)
+      : source_(module),
+        result_{.module = module, .kernels = {}, .constant = {}, .variables = {}},
+        names_(result_.module),
+        calls_(module) {}
+
+  Result<Fenced> Run() {
+    if (Status checked = Check(); !checked.ok()) return checked;
+    if (Status moved = MoveVariables(); !moved.ok()) return moved;
+    for (const Item& item : source_.items) {
+      const auto* kernel = std::get_if<Function>(&item);
+      if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;
+      result_.kernels.push_back({.kernel = kernel->name, .reason = FenceKernel(*kernel)});
+    }
+    Assemble();
+    return std::move(result_);
+  }
+
+ private:
+  static Status Refuse(std::uint32_t line, const std::string& why) {
+    return {StatusCode::kInvalidArgument,
+            "ptx: " + (line == 0 ? "" : "line " + std::to_string(line) + ": ") + why};
+  }
+
+  Status Check() const {
+    if (source_.address_bits != 64) return Refuse(0, "the module has addresses of 32 bits");
+    if (names_.HiddenName("") != kOwnPrefix) {
+      return Refuse(0, "the module has names with '" + std::string(kOwnPrefix) +
+                           "', which are the server's own");
+    }
+    std::unordered_set<std::string_view> known;
+    for (const Item& item : source_.items) {
+      if (const auto* directive = std::get_if<Directive>(&item)) {
+        if (!directive->text.starts_with(".pragma")) {
+          return Refuse(
+              directive->position.line,
+              "'" + directive->text.substr(0, directive->text.find(' ')) + "' cannot be fenced");
+        }
+      }
+      const auto* variable = std::get_if<Variable>(&item);
+      if (variable != nullptr && !known.insert(variable->name).second) {
+        return Refuse(variable->position.line, "'" + variable->name + "' is declared twice");
+      }
+    }
+    return {};
+  }
+
+  // Variables that kernels can reach by address go where all addresses lead: into the range.
+  Status MoveVariables() {
+    facts_.constant = names_.HiddenName("fence");
+    for (const Item& item : source_.items) {
+      if (const auto* function = std::get_if<Function>(&item)) {
+        if (function->body) NoteGenericAddresses(*function, facts_);
+      } else if (const auto* variable = std::get_if<Variable>(&item)) {
+        // The address of what has moved is known to the server only.
+        facts_.constants_move |= variable->space == StateSpace::kConstant &&
+                                 variable->initializer && NamesSomething(*variable->initializer);
+      }
+    }
+    Module moved = source_;
+    std::erase_if(moved.items, [this](const Item& item) {
+      const auto* variable = std::get_if<Variable>(&item);
+      return variable != nullptr && !Moves(*variable);
+    });
+    Result<ModuleLayout> layout = LayOutModule(moved);
+    if (!layout) return layout.status();
+    result_.variables = *std::move(layout);
+    for (const VariablePlacement& variable : result_.variables.variables) {
+      facts_.moved.emplace(variable.name, variable);
+    }
+    for (const Item& item : source_.items) {
+      const auto* variable = std::get_if<Variable>(&item);
+      if (variable == nullptr || !IsMemory(*variable) || Moves(*variable)) continue;
+      if (variable->linkage == ".extern") {
+        facts_.foreign.insert(variable->name);
+      } else {
+        facts_.constants.emplace(variable->name, variable->Bytes());
+      }
+    }
+    return {};
+  }
+
+  bool Moves(const Variable& variable) const {
+    if (!IsMemory(variable) || variable.linkage == ".extern") return false;
+    return variable.space == StateSpace::kGlobal || facts_.constants_move;
+  }
+
+  // Why it cannot be fenced, or "".
+  std::string FenceKernel(const Function& kernel) {
+    const Result<std::vector<Finding>> findings = ScanKernel(source_, calls_, kernel);
+    if (!findings) return std::string(findings.status().message());
+    for (const Finding& finding : *findings) {
+      if (std::ranges::find(kNotFenced, finding.feature) != kNotFenced.end()) {
+        return Describe(finding);
+      }
+    }
+    const std::vector<const Function*> reachable = calls_.Reachable(kernel);
+    for (const Function* function : reachable) {
+      if (function == &kernel) continue;
+      const std::string& reason = Form(*function).reason;
+      if (!reason.empty()) return reason + " (in function '" + function->name + "')";
+    }
+    Made& form = Form(kernel);
+    if (form.reason.empty()) ZeroSharedOf(form, reachable);
+    if (form.reason.empty()) {
+      for (const Function* function : reachable) kept_.insert(function);
+    }
+    return form.reason;
+  }
+
+  struct Made {
+    Function function;
+    std::string reason;
+  };
+
+  // The fenced form of a function, made once.
+  Made& Form(const Function& function) {
+    const auto [found, is_new] = forms_.try_emplace(&function);
+    if (is_new) {
+      found->second.function = function;
+      found->second.reason = FenceFunction(names_, found->second.function, facts_);
+    }
+    return found->second;
+  }
+
+  void ZeroSharedOf(Made& form, const std::vector<const Function*>& reachable) {
+    const bool touches = std::ranges::any_of(
+        reachable, [this](const Function* function) { return TouchesShared(*function, facts_); });
+    if (!touches) return;
+    std::unordered_set<std::string_view> named;
+    for (const Function* function : reachable) {
+      for (const Statement& statement : *function->body) {
+        const auto* instruction = std::get_if<Instruction>(&statement);
+        if (instruction == nullptr) continue;
+        ForEachOperand(*instruction, [&](const Operand& operand) { named.insert(operand.text); });
+      }
+    }
+    std::vector<Variable> shared;
+    const auto add = [&](const Variable& variable) {
+      const bool zeroed = variable.space == StateSpace::kShared && variable.linkage != ".extern" &&
+                          variable.Bytes() > 0;
+      if (zeroed) shared.push_back(variable);
+    };
+    for (const Item& item : source_.items) {
+      const auto* variable = std::get_if<Variable>(&item);
+      if (variable != nullptr && named.contains(variable->name)) add(*variable);
+    }
+    for (const Statement& statement : *form.function.body) {
+      if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
+    }
+    FunctionEditor editor(names_, form.function);
+    ZeroShared(editor, shared, DynamicShared());
+    editor.Apply();
+    needs_dynamic_ = true;
+  }
+
+  // All such names mean the start of dynamic shared memory, which is as aligned as they ask.
+  Variable DynamicShared() const {
+    Variable variable;
+    variable.linkage = ".extern";
+    variable.space = StateSpace::kShared;
+    variable.alignment = 4;
+    variable.type = "b8";
+    variable.name = names_.HiddenName("dynamic");
+    variable.extents = {0};
+    return variable;
+  }
+
+  void Assemble() {
+    std::vector<Item> items;
+    std::unordered_set<std::string_view> kept_names;
+    for (const Function* function : kept_) kept_names.insert(function->name);
+    for (const Item& item : source_.items) {
+      const auto* function = std::get_if<Function>(&item);
+      const auto* variable = std::get_if<Variable>(&item);
+      if (function != nullptr) {
+        if (function->body && kept_.contains(function)) {
+          items.emplace_back(std::move(forms_.at(function).function));
+        } else if (!function->body && kept_names.contains(function->name)) {
+          items.push_back(item);
+        }
+      } else if (variable == nullptr || variable->space == StateSpace::kShared ||
+                 facts_.constants.contains(variable->name)) {
+        items.push_back(item);
+      }
+    }
+    result_.module.items = std::move(items);
+    result_.constant = facts_.constant;
+    if (needs_dynamic_) names_.AddVariable(DynamicShared());
+    names_.AddVariable(ConstantOf(facts_.constant));
+  }
+
+  const Module& source_;
+  Fenced result_;
+  ModuleEditor names_;
+  const CallGraph calls_;
+  FenceFacts facts_;
+  std::unordered_map<const Function*, Made> forms_;
+  std::unordered_set<const Function*> kept_;
+  bool needs_dynamic_ = false;
+};
+
+}  // namespace
+
+FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_bytes,
+                                std::uint64_t variables) {
+  return {.mask_high = static_cast<std::uint32_t>((range_bytes - 1) / kWordBytes),
+          .base_high = static_cast<std::uint32_t>(range_base / kWordBytes),
+          .variables = variables};
+}
+
+Result<Fenced> Fence(const Module& module) { return ModuleFence(module).Run(); }
+
+}  // namespace gpushared::ptx

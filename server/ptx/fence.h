@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pass that keeps a client's kernels in the client's own memory: whatever address a kernel
+// computes, it reaches no byte of another client.
+
+#ifndef GPUSHARED_SERVER_PTX_FENCE_H_
+#define GPUSHARED_SERVER_PTX_FENCE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/ptx/module.h"
+#include "server/ptx/variable_layout.h"
+
+namespace gpushared::ptx {
+
+// What the server writes to the variable Fenced::constant before the first launch. The client's
+// range is 2^k >= 4 GiB large and aligned to its size, so the high words of addresses tell
+// everything about it.
+struct FenceConstant {
+  std::uint32_t mask_high = 0;
+  std::uint32_t base_high = 0;
+  std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
+};
+static_assert(sizeof(FenceConstant) == 16);
+
+FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_bytes,
+                                std::uint64_t variables);
+
+// Fenced kernels may reach so many bytes before and behind the client's range, which must not
+// be anybody's: they lie unmapped, or hold nothing.
+inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
+
+struct FencedKernel {
+  std::string kernel;
+  std::string reason;  // Why it cannot be fenced: "line 12: textures or surfaces"; else empty.
+};
+
+struct Fenced {
+  // The fenced kernels under their own names and what they need; without all others.
+  Module module;
+  std::vector<FencedKernel> kernels;  // Every kernel with a body, in source order.
+  std::string constant;               // Name of the variable that takes a FenceConstant.
+  // The client's .global variables (and .const ones that it takes generic addresses of) are no
+  // longer in the module: they lie in the client's range, at FenceConstant::variables.
+  ModuleLayout variables;
+};
+
+// Rewrites every kernel it can. Addresses are masked, local memory is clamped to what functions
+// declare, branches by index to their lists, and shared and local memory is zeroed before the
+// kernel sees it. Launches need no more parameters, nor more shared memory.
+//
+// Not fenced: textures, the device heap, launches by kernels, clusters, barriers of the grid,
+// calls through registers or into other modules, printing, and every instruction that is not
+// known to be safe. __assertfail becomes a trap.
+//
+// Fails for modules of 32-bit addresses, names that begin as the server's own do, and variables
+// that LayOutModule refuses.
+Result<Fenced> Fence(const Module& module);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_FENCE_H_

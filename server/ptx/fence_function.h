@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function of a module that is fenced; fence.h tells what for.
+
+#ifndef GPUSHARED_SERVER_PTX_FENCE_FUNCTION_H_
+#define GPUSHARED_SERVER_PTX_FENCE_FUNCTION_H_
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "server/ptx/editor.h"
+#include "server/ptx/module.h"
+#include "server/ptx/variable_layout.h"
+
+namespace gpushared::ptx {
+
+// What functions need to know of their module.
+struct FenceFacts {
+  std::string constant;  // Variable that holds a FenceConstant.
+  std::unordered_map<std::string, VariablePlacement> moved;
+  std::unordered_map<std::string, std::uint64_t> constants;  // Those that stay, and their bytes.
+  std::unordered_set<std::string> foreign;                   // Variables of other modules.
+  bool constants_move = false;
+  // Some function makes generic addresses of shared or of local memory.
+  bool has_generic_shared = false;
+  bool has_generic_local = false;
+};
+
+// Adds to the facts what a body shows.
+void NoteGenericAddresses(const Function& function, FenceFacts& facts);
+// Whether the body reaches shared memory, by its own instructions.
+bool TouchesShared(const Function& function, const FenceFacts& facts);
+
+// Rewrites the body; returns why it can't be done ("line 12: ..."), or "". The function is not to
+// be used after a failure.
+std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_FENCE_FUNCTION_H_

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/memory_access.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "server/ptx/editor.h"
+
+namespace gpushared::ptx {
+namespace {
+
+// Touch registers only, and memory not at all. In order.
+constexpr auto kWithoutMemory = std::to_array<std::string_view>({
+    "abs",       "activemask", "add",       "addc",
+    "and",       "bar",        "barrier",   "bfe",
+    "bfi",       "bfind",      "bmsk",      "bra",
+    "brev",      "brkpt",      "brx",       "call",
+    "clz",       "cnot",       "copysign",  "cos",
+    "cvt",       "cvta",       "div",       "dp2a",
+    "dp4a",      "elect",      "ex2",       "exit",
+    "fence",     "fma",        "fns",       "griddepcontrol",
+    "isspacep",  "lg2",        "lop3",      "mad",
+    "mad24",     "madc",       "match",     "max",
+    "membar",    "min",        "mma",       "mov",
+    "movmatrix", "mul",        "mul24",     "nanosleep",
+    "neg",       "not",        "or",        "pmevent",
+    "popc",      "prmt",       "rcp",       "redux",
+    "rem",       "ret",        "rsqrt",     "sad",
+    "selp",      "set",        "setp",      "shf",
+    "shfl",      "shl",        "shr",       "sin",
+    "slct",      "sqrt",       "sub",       "subc",
+    "szext",     "tanh",       "testp",     "trap",
+    "vabsdiff",  "vabsdiff2",  "vabsdiff4", "vadd",
+    "vadd2",     "vadd4",      "vavrg2",    "vavrg4",
+    "vmad",      "vmax",       "vmax2",     "vmax4",
+    "vmin",      "vmin2",      "vmin4",     "vote",
+    "vset",      "vset2",      "vset4",     "vshl",
+    "vshr",      "vsub",       "vsub2",     "vsub4",
+    "xor",
+});
+static_assert(std::ranges::is_sorted(kWithoutMemory));
+
+// The largest that cp.async and discard touch, and more than any row of a matrix fragment.
+constexpr std::uint32_t kLineBytes = 128;
+
+bool HasAddress(const Instruction& instruction) {
+  bool found = false;
+  ForEachOperand(instruction,
+                 [&](const Operand& operand) { found |= operand.kind == Operand::Kind::kAddress; });
+  return found;
+}
+
+// The state space that the modifiers name; nothing when it is one that no pass knows.
+std::optional<AccessSpace> SpaceOf(const Instruction& instruction) {
+  for (const std::string& modifier : instruction.modifiers) {
+    if (modifier == "global") return AccessSpace::kGlobal;
+    if (modifier == "shared" || modifier == "shared::cta") return AccessSpace::kShared;
+    if (modifier == "local") return AccessSpace::kLocal;
+    if (modifier == "const") return AccessSpace::kConstant;
+    const bool parameter =
+        modifier == "param" || modifier == "param::entry" || modifier == "param::func";
+    if (parameter) return AccessSpace::kParameter;
+    const bool unknown = modifier.starts_with("shared") || modifier.starts_with("const") ||
+                         modifier.starts_with("param") || modifier.starts_with("local") ||
+                         modifier.starts_with("global");
+    if (unknown) return std::nullopt;
+  }
+  return AccessSpace::kGeneric;
+}
+
+std::uint32_t VectorSize(const Instruction& instruction) {
+  if (instruction.Has("v2")) return 2;
+  if (instruction.Has("v4")) return 4;
+  return instruction.Has("v8") ? 8 : 1;
+}
+
+class Reader {
+ public:
+  explicit Reader(const Instruction& instruction) : instruction_(instruction) {}
+
+  MemoryAccesses Run() {
+    const std::string& opcode = instruction_.opcode;
+    if (std::ranges::binary_search(kWithoutMemory, opcode)) {
+      // fence.proxy.tensormap and forms that are yet to come.
+      if (HasAddress(instruction_)) Refuse();
+    } else if (!ReadPlain() && !ReadMatrix() && !ReadCopy()) {
+      Refuse();
+    }
+    CheckOperands();
+    return std::move(found_);
+  }
+
+ private:
+  void Refuse() { found_.refusal = "'" + instruction_.Spelling() + "' is not known"; }
+
+  void Add(std::size_t operand, AccessSpace space, std::uint32_t bytes) {
+    found_.list.push_back({.operand = operand,
+                           .space = space,
+                           .bytes = bytes,
+                           .stride = std::nullopt,
+                           .rows = 1,
+                           .stride_bytes = 0});
+  }
+
+  bool ReadPlain() {
+    const std::string& opcode = instruction_.opcode;
+    const bool loads = opcode == "ld" || opcode == "ldu" || opcode == "atom";
+    const bool stores = opcode == "st" || opcode == "red";
+    const bool hints = opcode == "prefetch" || opcode == "prefetchu" || opcode == "discard" ||
+                       opcode == "applypriority";
+    if (!loads && !stores && !hints) return false;
+    const std::optional<AccessSpace> space = SpaceOf(instruction_);
+    if (!space || instruction_.Has("async") || instruction_.modifiers.empty()) return false;
+    const std::uint32_t element = TypeBytes(instruction_.modifiers.back());
+    if (!hints && element == 0) return false;
+    Add(loads ? 1 : 0, *space, hints ? kLineBytes : element * VectorSize(instruction_));
+    return true;
+  }
+
+  bool ReadMatrix() {
+    const std::string& opcode = instruction_.opcode;
+    const std::optional<AccessSpace> space = SpaceOf(instruction_);
+    if (opcode == "ldmatrix" || opcode == "stmatrix") {
+      if (space != AccessSpace::kShared) return false;
+      Add(opcode == "ldmatrix" ? 1 : 0, *space, kLineBytes);
+      return true;
+    }
+    if (opcode != "wmma" || !space) return false;
+    if (instruction_.Has("mma")) return !HasAddress(instruction_);
+    const bool loads = instruction_.Has("load");
+    if (!loads && !instruction_.Has("store")) return false;
+    Add(loads ? 1 : 0, *space, kLineBytes);
+    MemoryAccess& access = found_.list.back();
+    access.rows = LargestDimension();
+    access.stride_bytes = TypeBytes(instruction_.modifiers.back());
+    // Types of less than a byte count as bytes.
+    if (access.stride_bytes == 0) access.stride_bytes = 1;
+    if (instruction_.operands.size() > 2) {
+      access.stride = 2;
+    } else {
+      access.bytes = access.rows * kLineBytes;
+    }
+    return true;
+  }
+
+  // Of "m16n8k32".
+  std::uint32_t LargestDimension() const {
+    std::uint32_t largest = 32;
+    for (const std::string& modifier : instruction_.modifiers) {
+      if (!modifier.starts_with('m') || modifier.find('k') == std::string::npos) continue;
+      for (const char dimension : {'m', 'n', 'k'}) {
+        const std::size_t at = modifier.find(dimension);
+        std::uint32_t size = 0;
+        if (at != std::string::npos) {
+          std::from_chars(modifier.data() + at + 1, modifier.data() + modifier.size(), size);
+        }
+        largest = std::max(largest, size);
+      }
+    }
+    return largest;
+  }
+
+  // What copies between spaces, and barriers that count its bytes.
+  bool ReadCopy() {
+    const std::string& opcode = instruction_.opcode;
+    if (opcode == "mbarrier") {
+      if (SpaceOf(instruction_) != AccessSpace::kShared) return false;
+      for (std::size_t i = 0; i < instruction_.operands.size(); ++i) {
+        if (instruction_.operands[i].kind == Operand::Kind::kAddress) {
+          Add(i, AccessSpace::kShared, 8);
+        }
+      }
+      return true;
+    }
+    if (opcode != "cp" || !instruction_.Has("async")) return false;
+    for (const char* other : {"bulk", "reduce", "tensor", "mbarrier", "shared::cluster"}) {
+      if (instruction_.Has(other)) return false;
+    }
+    if (!HasAddress(instruction_)) return true;  // commit_group, wait_group, wait_all
+    if (!instruction_.Has("global") || instruction_.operands.size() < 3) return false;
+    Add(0, AccessSpace::kShared, kLineBytes);
+    Add(1, AccessSpace::kGlobal, kLineBytes);
+    return true;
+  }
+
+  // Every address stands where it was expected.
+  void CheckOperands() {
+    if (!found_.refusal.empty()) return;
+    std::size_t addresses = 0;
+    ForEachOperand(instruction_, [&](const Operand& operand) {
+      addresses += operand.kind == Operand::Kind::kAddress ? 1 : 0;
+      if (operand.kind == Operand::Kind::kAddress && !operand.elements.empty()) Refuse();
+    });
+    for (const MemoryAccess& access : found_.list) {
+      const bool stands = access.operand < instruction_.operands.size() &&
+                          instruction_.operands[access.operand].kind == Operand::Kind::kAddress;
+      if (!stands) Refuse();
+    }
+    if (addresses != found_.list.size()) Refuse();
+  }
+
+  const Instruction& instruction_;
+  MemoryAccesses found_;
+};
+
+}  // namespace
+
+MemoryAccesses FindMemoryAccesses(const Instruction& instruction) {
+  return Reader(instruction).Run();
+}
+
+}  // namespace gpushared::ptx

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which memory an instruction touches, for passes that must miss none of it.
+
+#ifndef GPUSHARED_SERVER_PTX_MEMORY_ACCESS_H_
+#define GPUSHARED_SERVER_PTX_MEMORY_ACCESS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/ptx/module.h"
+
+namespace gpushared::ptx {
+
+enum class AccessSpace : std::uint8_t { kGeneric, kGlobal, kConstant, kShared, kLocal, kParameter };
+
+struct MemoryAccess {
+  std::size_t operand = 0;  // The address among the instruction's operands.
+  AccessSpace space = AccessSpace::kGeneric;
+  std::uint32_t bytes = 0;  // From the address on, at most, strides aside.
+  // wmma.load and wmma.store: as many rows (or columns), `stride` operand times
+  // `stride_bytes` apart.
+  std::optional<std::size_t> stride;
+  std::uint32_t rows = 1;
+  std::uint32_t stride_bytes = 0;
+};
+
+struct MemoryAccesses {
+  std::vector<MemoryAccess> list;
+  std::string refusal;  // What is not understood about the instruction; else empty.
+};
+
+// Knows instructions by a list of those that are safe to know: whatever is not on it is refused,
+// since it might touch memory in a way that the list knows nothing of.
+MemoryAccesses FindMemoryAccesses(const Instruction& instruction);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_MEMORY_ACCESS_H_

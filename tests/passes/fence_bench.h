@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs kernels plain, fenced, and fenced and claimed, beside memory of others: in an executor that
+// lets them reach all of it, so that nothing but the fence protects it.
+
+#ifndef GPUSHARED_TESTS_PASSES_FENCE_BENCH_H_
+#define GPUSHARED_TESTS_PASSES_FENCE_BENCH_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/program.h"
+#include "server/ptx/claim.h"
+#include "server/ptx/fence.h"
+#include "tests/passes/kernel_cases.h"
+
+namespace gpushared::testing {
+
+inline constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
+
+// Three ranges of 4 GiB, one behind the other: a neighbour's, the client's, a neighbour's.
+class Ranges {
+ public:
+  Ranges();
+  ~Ranges();
+  Ranges(const Ranges&) = delete;
+  Ranges& operator=(const Ranges&) = delete;
+
+  std::uint64_t client() const { return base_ + kRangeBytes; }
+  std::uint64_t below() const { return base_; }
+  std::uint64_t above() const { return base_ + 2 * kRangeBytes; }
+  device::executor::MemoryWindow Window() const;
+  // Afterwards every access to a byte of a neighbour's ends the process; not so in the margins
+  // around the client's range, which nobody uses.
+  void Forbid();
+  void Allow();
+
+ private:
+  void Protect(int protection);
+
+  void* reserved_ = nullptr;
+  std::uint64_t base_ = 0;
+  std::atomic<std::uint64_t> bytes_ = 3 * kRangeBytes;
+};
+
+enum class Form : std::uint8_t { kPlain, kFenced, kFencedAndClaimed };
+
+struct FenceLaunch {
+  std::string kernel;
+  device::Dim3 grid{1, 1, 1}, block{1, 1, 1};
+  std::uint32_t dynamic_shared_bytes = 0;
+  std::vector<std::byte> parameters;
+};
+
+// One module in its three forms.
+class FenceBench {
+ public:
+  explicit FenceBench(const std::string& ptx);
+
+  Ranges& ranges() { return ranges_; }
+  const ptx::Fenced& fenced() const { return fenced_; }
+  // Why the kernel has no fenced form; "" when it has one.
+  std::string Reason(std::string_view kernel) const;
+  bool IsClaimed(std::string_view kernel) const;
+
+  // Gives module variables their first values and runs the kernel. What went wrong, or "".
+  std::string Run(Form form, const FenceLaunch& launch);
+  // What the last run left in .global variables, in source order.
+  std::vector<std::byte> Variables(Form form) const;
+  // Launch of a case, its buffers at the start of the client's range with their first contents.
+  FenceLaunch Prepare(const Case& what);
+  // Buffers of the last Prepare.
+  std::span<std::byte> buffers() const;
+
+ private:
+  struct Image {
+    device::executor::ModuleLayout layout;
+    std::uint64_t base = 0;  // Of its own variables.
+    std::unique_ptr<device::executor::ModuleImage> code;
+  };
+  Result<Image> Decode(const ptx::Module& module, std::uint64_t base) const;
+  std::string RunClaimed(const FenceLaunch& launch);
+  void WriteVariables(const Image& image, bool is_fenced);
+
+  Ranges ranges_;
+  ptx::Module source_;
+  ptx::Fenced fenced_;
+  ptx::Claims claims_;
+  Image plain_, fence_, claimed_;
+  std::uint64_t moved_base_ = 0;
+  std::uint64_t used_ = 0;
+  device::executor::BlockExecutor blocks_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_PASSES_FENCE_BENCH_H_

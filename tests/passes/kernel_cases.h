@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches that passes must not change. A further kernel is one line in kernel_cases.cpp.
+
+#ifndef GPUSHARED_TESTS_PASSES_KERNEL_CASES_H_
+#define GPUSHARED_TESTS_PASSES_KERNEL_CASES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "server/device/device.h"
+
+namespace gpushared::testing {
+
+// One argument of a kernel: a value, or a buffer of random contents.
+struct Argument {
+  enum class Kind : std::uint8_t { kValue, kZeros, kBytes, kWords, kFloats };
+  Kind kind = Kind::kValue;
+  std::uint32_t count = 0;              // Elements of a buffer.
+  std::uint32_t below = 256;            // Words and floats are whole numbers below this.
+  std::array<std::byte, 4> value = {};  // Of a value.
+};
+
+struct Case {
+  const char* file;
+  const char* kernel;
+  device::Dim3 grid, block;
+  std::vector<Argument> arguments;
+  std::uint32_t dynamic_shared_bytes = 0;
+};
+
+const std::vector<Case>& Cases();
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_PASSES_KERNEL_CASES_H_

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every way to reach memory that a fence has to let through.
+
+__device__ unsigned total = 7;
+__device__ unsigned table[64] = {3, 1, 4, 1, 5, 9, 2, 6};
+__device__ unsigned* pointer_to_table = table + 4;
+__device__ unsigned marks[16];
+__device__ unsigned* pointer_to_marks = marks;
+__constant__ unsigned weights[16] = {2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5, 9, 0, 4, 5};
+
+extern "C" __global__ void module_variables(unsigned* out) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  atomicAdd(&total, i);
+  out[i] = table[i % 64] + pointer_to_table[i % 4] + weights[i % 16];
+  if (i < 8) pointer_to_marks[i + 8] = i;
+}
+
+// Which memory a pointer means is known at run time only.
+extern "C" __global__ void generic_addresses(unsigned* out, unsigned choice) {
+  __shared__ unsigned shared[64];
+  unsigned local[8];
+  for (unsigned i = 0; i < 8; ++i) local[i] = i * choice + threadIdx.x;
+  shared[threadIdx.x % 64] = threadIdx.x * 5;
+  __syncthreads();
+  unsigned* own = out + 1024 + blockIdx.x * 16;
+  unsigned* which = threadIdx.x % 3 == choice       ? shared
+                    : threadIdx.x % 3 == choice + 1 ? local
+                                                    : own;
+  volatile unsigned* at = which + threadIdx.x % 8;
+  const unsigned before = *at;
+  __syncthreads();
+  if (which != local) atomicAdd(which + 8 + threadIdx.x % 8, before);
+  *(which + threadIdx.x % 8) = before + 1;
+  __syncthreads();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = before + local[(threadIdx.x + choice) % 8];
+}
+
+extern "C" __global__ void vectors(const uint4* in, uint4* out, double2* wide) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  uint4 value = in[i];
+  value.x += value.w;
+  out[i] = value;
+  wide[i] = make_double2(value.y, value.z);
+}
+
+// Addresses that change from round to round, and some that do not.
+extern "C" __global__ void walking_pointers(const unsigned* in, unsigned* out, unsigned count) {
+  const unsigned* at = in + threadIdx.x;
+  unsigned sum = 0;
+#pragma unroll 1
+  for (unsigned i = 0; i < count; ++i) {
+    sum += *at;
+    if (sum % 3 == 0) sum += at[blockDim.x];
+    at += blockDim.x;
+    out[threadIdx.x] = sum;
+  }
+  if (sum % 2 == 0) {
+    out[blockDim.x + threadIdx.x] = sum;
+  } else {
+    out[2 * blockDim.x + threadIdx.x] = sum + out[threadIdx.x];
+  }
+}
+
+// One offset beyond what is left to immediates.
+extern "C" __global__ void far_offsets(unsigned* out) {
+  unsigned* at = out + threadIdx.x;
+  at[0] = 1;
+  at[15000] = 2;
+  at[20000] = at[0] + at[15000];
+}
+
+extern "C" __global__ void local_arrays(unsigned* out, unsigned step) {
+  unsigned a[24], b[5];
+  for (unsigned i = 0; i < 24; ++i) a[i] = i * step;
+  for (unsigned i = 0; i < 5; ++i) b[i] = threadIdx.x + i;
+  for (unsigned i = 0; i < 40; ++i) a[(i * step + threadIdx.x) % 24] += b[(i + step) % 5];
+  unsigned sum = 0;
+  for (unsigned i = 0; i < 24; i += 1 + threadIdx.x % 3) sum = sum * 31 + a[i] + b[i % 5];
+  out[threadIdx.x] = sum;
+}
+
+extern "C" __global__ void atomics(unsigned* out) {
+  atomicMax(out + threadIdx.x % 7, threadIdx.x);
+  atomicCAS(out + 8 + threadIdx.x % 4, 0, 5);
+  atomicExch(out + 16, 9);
+  atomicAdd(reinterpret_cast<float*>(out + 20), 1.0f);
+}
