@@ -8,6 +8,13 @@ namespace gpushared::simulation {
 
 using scheduler::SchedulingClass;
 
+namespace {
+
+// Its DUR_THRESHOLD, which is chosen per workload there.
+constexpr scheduler::Duration kOrionLowTimeMax = std::chrono::microseconds(250);
+
+}  // namespace
+
 void NativeFront::AddClient(SchedulingClass scheduling_class, TimePoint) {
   const bool is_first = high_first_ && scheduling_class == SchedulingClass::kHigh;
   clients_.push_back({.priority = static_cast<std::uint8_t>(is_first ? 1 : 0)});
@@ -49,21 +56,32 @@ bool GateFront::OnFinished(const Finished& finished, TimePoint) {
   return true;
 }
 
+bool GateFront::IsHighBusy() const {
+  return std::any_of(clients_.begin(), clients_.end(), [](const Client& client) {
+    return client.is_high && !(client.waiting.empty() && client.in_flight.empty());
+  });
+}
+
 void GateFront::Act(TimePoint now) {
-  bool is_high_busy = false;
   for (std::size_t number = 0; number < clients_.size(); ++number) {
-    Client& client = clients_[number];
-    if (!client.is_high) continue;
-    is_high_busy = is_high_busy || !client.waiting.empty() || !client.in_flight.empty();
-    while (!client.waiting.empty()) Submit(number, now);
+    while (clients_[number].is_high && !clients_[number].waiting.empty()) Submit(number, now);
   }
+  const bool is_high_busy = IsHighBusy();
+  if (is_high_busy) {
+    idle_since_.reset();
+  } else if (!idle_since_) {
+    idle_since_ = now;
+  }
+  wake_at_.reset();
+  if (idle_since_ && now < *idle_since_ + rules_.idle_least)
+    wake_at_ = *idle_since_ + rules_.idle_least;
   for (std::size_t number = 0; number < clients_.size(); ++number) {
     Client& client = clients_[number];
     if (client.is_high) continue;
-    if (!is_high_busy) {
+    if (!is_high_busy && !wake_at_) {
       while (!client.waiting.empty() && client.in_flight.size() < rules_.low_in_flight_max)
         Submit(number, now);
-    } else if (rules_.stops_blocks) {
+    } else if (is_high_busy && rules_.stops_blocks) {
       for (Item& item : client.in_flight) {
         if (!std::exchange(item.stop_asked, true)) device_.RequestStop(item.launch.id, now);
       }
@@ -88,6 +106,66 @@ void GateFront::Submit(std::size_t number, TimePoint now) {
   device_.Submit(work, client.thread_free);
   client.in_flight.push_back(item);
   client.waiting.pop_front();
+}
+
+void OrionFront::AddClient(SchedulingClass scheduling_class, TimePoint) {
+  Client client;
+  client.is_high = scheduling_class == SchedulingClass::kHigh;
+  clients_.push_back(std::move(client));
+}
+
+void OrionFront::Enqueue(const Launch& launch, TimePoint) {
+  client_of_[launch.id] = launch.client;
+  clients_[launch.client].waiting.push_back(launch);
+}
+
+bool OrionFront::OnFinished(const Finished& finished, TimePoint) {
+  const auto found = client_of_.find(finished.id);
+  Client& client = clients_[found->second];
+  const Launch& ended = client.in_flight.front();
+  if (!client.is_high) {
+    low_blocks_ -= ended.kernel.blocks;
+    low_time_ -= SoloTime(ended.kernel, options_.multiprocessors);
+  }
+  client.in_flight.pop_front();
+  client_of_.erase(found);
+  return true;
+}
+
+bool OrionFront::Admits(const Launch& low) const {
+  for (const Client& client : clients_) {
+    if (!client.is_high || client.in_flight.empty()) continue;
+    const Kernel::Kind high = client.in_flight.front().kernel.kind;
+    if (high == low.kernel.kind && high != Kernel::Kind::kUnknown) return false;
+    if (low_blocks_ + low.kernel.blocks > options_.multiprocessors) return false;
+  }
+  return low_time_ <= kOrionLowTimeMax;
+}
+
+void OrionFront::Act(TimePoint now) {
+  for (Client& client : clients_) {
+    while (client.is_high && !client.waiting.empty()) Submit(client, now);
+  }
+  for (Client& client : clients_) {
+    while (!client.is_high && !client.waiting.empty() && Admits(client.waiting.front()))
+      Submit(client, now);
+  }
+}
+
+void OrionFront::Submit(Client& client, TimePoint now) {
+  const Launch launch = client.waiting.front();
+  client.waiting.pop_front();
+  client.in_flight.push_back(launch);
+  if (!client.is_high) {
+    low_blocks_ += launch.kernel.blocks;
+    low_time_ += SoloTime(launch.kernel, options_.multiprocessors);
+  }
+  client.thread_free = std::max(client.thread_free, now) + options_.costs.launch_call;
+  device_.Submit({.id = launch.id,
+                  .stream = launch.client,
+                  .kernel = launch.kernel,
+                  .priority = static_cast<std::uint8_t>(client.is_high ? 1 : 0)},
+                 client.thread_free);
 }
 
 }  // namespace gpushared::simulation

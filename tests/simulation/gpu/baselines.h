@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct GateRules {
   std::size_t low_in_flight_max = 1;  // Launches of one low client with the GPU.
   bool stops_blocks = false;          // What is in flight ends at its next block.
   double low_cost = 1;                // Low blocks take this many times as long.
+  scheduler::Duration idle_least{};   // High has to be idle for this long before low starts.
 };
 
 // Low work starts only while the high class has nothing: Tally and XSched, which differ in what
@@ -53,6 +55,7 @@ class GateFront final : public Front {
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
   void Act(TimePoint now) override;
+  std::optional<TimePoint> wake_at() const override { return wake_at_; }
 
  private:
   struct Item {
@@ -67,6 +70,7 @@ class GateFront final : public Front {
     TimePoint thread_free{};
   };
 
+  bool IsHighBusy() const;
   void Submit(std::size_t number, TimePoint now);
 
   GpuDevice& device_;
@@ -74,6 +78,39 @@ class GateFront final : public Front {
   const GateRules rules_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, std::size_t> client_of_;
+  std::optional<TimePoint> idle_since_ = TimePoint();  // Of the high class; empty: busy.
+  std::optional<TimePoint> wake_at_;
+};
+
+// Low kernels run beside high ones that are bound by something else, if they need few enough
+// multiprocessors and not too much of them is under way: Orion.
+class OrionFront final : public Front {
+ public:
+  OrionFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}
+
+  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished& finished, TimePoint now) override;
+  void Act(TimePoint now) override;
+
+ private:
+  struct Client {
+    bool is_high = false;
+    std::deque<Launch> waiting;
+    std::deque<Launch> in_flight;  // The front is what runs.
+    TimePoint thread_free{};
+  };
+
+  bool Admits(const Launch& low) const;
+  void Submit(Client& client, TimePoint now);
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  std::vector<Client> clients_;
+  std::unordered_map<std::uint64_t, std::size_t> client_of_;
+  // Of the low class, with the GPU.
+  std::uint32_t low_blocks_ = 0;
+  Duration low_time_{};
 };
 
 }  // namespace gpushared::simulation

@@ -41,6 +41,8 @@ TEST(OrionProfile, KernelsBecomeBlocksWhoseWavesTakeTheMeasuredTime) {
   ASSERT_EQ(job->kernels.size(), 2U);
   EXPECT_EQ(job->kernels[0].blocks, 160U);
   EXPECT_EQ(job->kernels[0].block_time, 100us);
+  EXPECT_EQ(job->kernels[0].kind, Kernel::Kind::kCompute);
+  EXPECT_EQ(job->kernels[1].kind, Kernel::Kind::kMemory);
   EXPECT_EQ(job->kernels[1].blocks, 1U);
   EXPECT_EQ(SoloTime(job->kernels[0], 80), 200us);
 }
@@ -56,7 +58,7 @@ TEST(OrionProfile, LongerBlocksTakeTheSameTimeInAll) {
 
 TEST(OrionProfile, WhatIsWrongIsRefusedWithItsLine) {
   for (const char* line : {"no figures", "k,1,0,80", "k,1,0,80,", "k,1,0,80,1e3", "k,1,0,80,0",
-                           "k,1,0,99999999,5", "k,1,0,-1,5"}) {
+                           "k,1,0,99999999,5", "k,1,0,-1,5", "k,2,0,80,5"}) {
     const ProfileFile file(std::string(kHeader) + "fine,1,0,80,5\n" + line + "\n");
     const Result<Job> job = ReadOrionProfile(file.path(), {});
     ASSERT_FALSE(job.ok()) << line;

@@ -82,10 +82,10 @@ TEST_F(Fronts, PriorityStopsALongLowKernelForHighWorkAndResumesIt) {
 
 TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
   Start("priority");
-  Launch(1, 1, kLong);
+  Launch(1, 1, {160, 100us});  // The window has room for both.
   Launch(2, 1, kShort);
   EXPECT_EQ(submitted(), Ids({1}));
-  Finish(1, 800);
+  Finish(1, 160);
   EXPECT_EQ(submitted(), Ids({1, 2}));
 }
 
@@ -94,8 +94,10 @@ TEST_F(Fronts, ShortKernelsAndShortBlocksAreNotCut) {
   Launch(1, 1, kShort);
   Finish(1, 80);
   Launch(2, 1, {80'000, 2us});
-  EXPECT_FALSE(gpu_.submitted.at(0).stoppable);
-  EXPECT_FALSE(gpu_.submitted.at(1).stoppable);
+  Finish(2, 80'000);
+  Launch(3, 1, {80, 50us});
+  ASSERT_EQ(submitted(), Ids({1, 2, 3}));
+  for (const Work& work : gpu_.submitted) EXPECT_FALSE(work.stoppable) << work.id;
 }
 
 TEST_F(Fronts, PoliciesWithoutClassesCutNothing) {
@@ -137,6 +139,47 @@ TEST_F(Fronts, TallyPaysForEveryBlockAndStopsThem) {
   EXPECT_FALSE(Finish(1, 80));
   EXPECT_TRUE(Finish(2, 80));
   EXPECT_EQ(gpu_.submitted.back().first_block, 80U);
+}
+
+TEST_F(Fronts, TallyWaitsBeforeLowWorkGoesOn) {
+  Start("tally");
+  Launch(1, 0, kShort);
+  Launch(2, 1, kShort);
+  front_->OnFinished({1, 80}, now_);
+  front_->Act(now_);
+  EXPECT_EQ(submitted(), Ids({1}));
+  EXPECT_EQ(front_->wake_at(), now_ + 100us);
+  front_->Act(now_ + 100us);
+  EXPECT_EQ(submitted(), Ids({1, 2}));
+}
+
+constexpr Kernel kCompute{10, 100us, Kernel::Kind::kCompute};
+constexpr Kernel kMemory{10, 100us, Kernel::Kind::kMemory};
+
+TEST_F(Fronts, OrionLetsComplementaryKernelsThroughBesideHighWork) {
+  Start("orion");
+  Launch(1, 0, kCompute);
+  Launch(2, 1, kCompute);
+  EXPECT_EQ(submitted(), Ids({1}));
+  gpu_ = {};
+  Start("orion");
+  Launch(1, 0, kCompute);
+  Launch(2, 1, kMemory);
+  EXPECT_EQ(submitted(), Ids({1, 2}));
+}
+
+TEST_F(Fronts, OrionBoundsWhatIsBesideHighWork) {
+  Start("orion");
+  Launch(1, 0, kCompute);
+  Launch(2, 1, {81, 100us, Kernel::Kind::kMemory});  // More than all multiprocessors.
+  EXPECT_EQ(submitted(), Ids({1}));
+  gpu_ = {};
+  Start("orion");
+  Launch(1, 0, kCompute);
+  for (std::uint64_t id = 2; id <= 60; ++id) Launch(id, 1, kMemory);
+  const std::size_t beside = gpu_.submitted.size() - 1;
+  EXPECT_GT(beside, 1U);
+  EXPECT_LT(beside, 59U);
 }
 
 TEST_F(Fronts, MpsHoldsNothingBack) {

@@ -71,6 +71,16 @@ TEST(SharedGpu, FreeMultiprocessorsGoToTheNextStream) {
   EXPECT_EQ(ends.at(3).at, 60us);
 }
 
+TEST(SharedGpu, AmongEqualsTheOneThatCameFirstIsServedFirst) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 100us}}, At(0us));
+  gpu.Submit({.id = 2, .stream = 2, .kernel = {10, 10us}}, At(0us));
+  gpu.Submit({.id = 3, .stream = 1, .kernel = {10, 20us}}, At(0us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(2).at, 110us);
+  EXPECT_EQ(ends.at(3).at, 130us);
+}
+
 TEST(SharedGpu, PriorityDecidesAtBlocksAndInterruptsNone) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {30, 100us}}, At(0us));
@@ -130,6 +140,14 @@ TEST(TimeSlicedGpu, ContextAloneIsNotInterrupted) {
   TimeSlicedGpu gpu(10, costs, 1ms);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 30ms}}, At(0us));
   EXPECT_EQ(Drain(gpu).at(1).at, 30ms);
+}
+
+TEST(TimeSlicedGpu, FixedSharesLendNothing) {
+  TimeSlicedGpu gpu(10, kFree, 1ms, 2);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 3ms}}, At(0us));
+  EXPECT_EQ(Drain(gpu).at(1).at, 5ms);
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 1ms}}, At(5ms));
+  EXPECT_EQ(Drain(gpu).at(2).at, 6ms);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ constexpr std::uint64_t kBlocksMax = 1'000'000;
 constexpr std::uint64_t kDurationMaxNs = 10'000'000'000;
 
 struct Row {
+  Kernel::Kind kind = Kernel::Kind::kUnknown;
   std::uint64_t multiprocessors = 0;
   std::uint64_t duration_ns = 0;
 };
@@ -34,6 +35,13 @@ bool ParseRow(std::string_view line, Row& row) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size();
   };
+  if (fields[0] == "1") {
+    row.kind = Kernel::Kind::kCompute;
+  } else if (fields[0] == "0") {
+    row.kind = Kernel::Kind::kMemory;
+  } else if (fields[0] != "-1") {
+    return false;
+  }
   return whole(fields[2], row.multiprocessors) && whole(fields[3], row.duration_ns);
 }
 
@@ -46,7 +54,7 @@ Kernel KernelOf(const Row& row, const ProfileOptions& options) {
   const std::uint64_t blocks =
       waves == fewer_waves ? needed : fewer_waves * options.multiprocessors;
   return {static_cast<std::uint32_t>(blocks),
-          Duration(static_cast<Duration::rep>(row.duration_ns / fewer_waves))};
+          Duration(static_cast<Duration::rep>(row.duration_ns / fewer_waves)), row.kind};
 }
 
 }  // namespace

@@ -16,8 +16,11 @@ namespace gpushared::simulation {
 
 // A launch, seen as blocks that each fill one multiprocessor for block_time.
 struct Kernel {
+  // What it is bound by, as far as its profile tells.
+  enum class Kind : std::uint8_t { kUnknown, kCompute, kMemory };
   std::uint32_t blocks = 1;
   scheduler::Duration block_time{};
+  Kind kind = Kind::kUnknown;
 };
 
 // One request of an inference server, or one step of a training job.
@@ -37,9 +40,9 @@ struct ProfileOptions {
 };
 
 // A profile in the Orion format: a header, then one line per kernel of one pass: name (which may
-// contain commas), class, memory footprint, multiprocessors needed, duration in ns. A kernel that
-// needs more multiprocessors than there are runs in waves: its blocks take duration ÷
-// ceil(needed ÷ multiprocessors). Refuses with path and line.
+// contain commas), class (1 compute, 0 memory, -1 unknown), memory footprint, multiprocessors
+// needed, duration in ns. A kernel that needs more multiprocessors than there are runs in waves:
+// its blocks take duration ÷ ceil(needed ÷ multiprocessors). Refuses with path and line.
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
 }  // namespace gpushared::simulation

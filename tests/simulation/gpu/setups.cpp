@@ -12,8 +12,15 @@ namespace gpushared::simulation {
 namespace {
 
 constexpr auto kDriverSlice = std::chrono::milliseconds(2);
-// Tally, ASPLOS'25: its transformed kernels take about 25 % longer; that is all their cost.
-constexpr GateRules kTally{.low_in_flight_max = 1, .stops_blocks = true, .low_cost = 1.25};
+// Of vGPU schedulers, up to 8 virtual GPUs: 480 Hz.
+constexpr auto kVgpuSlice = std::chrono::microseconds(2083);
+constexpr std::size_t kVgpus = 2;
+// Tally, ASPLOS'25, and its code: one low kernel in flight, 0.1 ms of idleness before it starts.
+// Its transformed kernels take about 25 % longer; that is all their cost.
+constexpr GateRules kTally{.low_in_flight_max = 1,
+                           .stops_blocks = true,
+                           .low_cost = 1.25,
+                           .idle_least = std::chrono::microseconds(100)};
 // XSched, OSDI'25: level 1, threshold 8.
 constexpr GateRules kXSched{.low_in_flight_max = 8};
 
@@ -29,6 +36,14 @@ std::unique_ptr<GpuDevice> NewTallyGpu(const FrontOptions& options) {
 
 std::unique_ptr<GpuDevice> NewTimeSlicedGpu(const FrontOptions& options) {
   return std::make_unique<TimeSlicedGpu>(options.multiprocessors, options.costs, kDriverSlice);
+}
+
+std::unique_ptr<GpuDevice> NewVgpu(std::size_t fixed, const FrontOptions& options) {
+  return std::make_unique<TimeSlicedGpu>(options.multiprocessors, options.costs, kVgpuSlice, fixed);
+}
+
+std::unique_ptr<Front> NewOrion(GpuDevice& device, const FrontOptions& options) {
+  return std::make_unique<OrionFront>(device, options);
 }
 
 std::unique_ptr<Front> NewNative(bool high_first, GpuDevice& device, const FrontOptions& options) {
@@ -58,6 +73,14 @@ std::vector<SetupEntry> SetupCatalog() {
                      NewSharedGpu, std::bind_front(NewNative, true)});
   entries.push_back({"time-slicing", "one process at a time, 2 ms slices, saved in the middle",
                      NewTimeSlicedGpu, std::bind_front(NewNative, false)});
+  entries.push_back({"vgpu-equal", "time slices of 1/480 s, lent to the other when idle",
+                     std::bind_front(NewVgpu, 0), std::bind_front(NewNative, false)});
+  entries.push_back({"vgpu-fixed", "time slices of 1/480 s for each of two, used or not",
+                     std::bind_front(NewVgpu, kVgpus), std::bind_front(NewNative, false)});
+  entries.push_back({"orion",
+                     "low beside high where profiles differ, on as many multiprocessors as there "
+                     "are (Orion, EuroSys'24)",
+                     NewSharedGpu, NewOrion});
   entries.push_back({"tally",
                      "low only while high is idle, stopped at blocks that cost 25 % more "
                      "(Tally, ASPLOS'25)",

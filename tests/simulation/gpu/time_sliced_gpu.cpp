@@ -23,12 +23,16 @@ std::optional<std::size_t> TimeSlicedGpu::NextReady(TimePoint now) const {
 std::optional<TimeSlicedGpu::TimePoint> TimeSlicedGpu::next_turn() const {
   std::optional<TimePoint> next;
   const auto consider = [&](TimePoint at) { next = next ? std::min(*next, at) : at; };
-  if (is_running_) consider(running_since_ + contexts_[active_].items.front().left);
+  if (is_running_) {
+    consider(running_since_ + contexts_[active_].items.front().left);
+    if (fixed_contexts_ > 0) consider(std::max(slice_end_, running_since_));
+  }
   for (std::size_t number = 0; number < contexts_.size(); ++number) {
     if (contexts_[number].items.empty() || (is_running_ && number == active_)) continue;
     // Another context's work matters when it is ready and the slice is over.
     const TimePoint ready = contexts_[number].items.front().ready;
-    consider(is_running_ ? std::max({ready, slice_end_, running_since_}) : ready);
+    const bool waits = is_running_ || (fixed_contexts_ > 0 && number != active_);
+    consider(waits ? std::max({ready, slice_end_, running_since_}) : ready);
   }
   return next;
 }
@@ -60,17 +64,35 @@ void TimeSlicedGpu::Step(TimePoint now) {
       is_running_ = false;
     }
   }
+  fixed_contexts_ > 0 ? ChooseFixed(now) : Choose(now);
+}
+
+void TimeSlicedGpu::Choose(TimePoint now) {
   const std::optional<std::size_t> other = NextReady(now);
-  const bool active_has_work = !contexts_.empty() && HasReady(contexts_[active_], now);
+  const bool active_has_work = HasReady(contexts_[active_], now);
   if (other && (!active_has_work || now >= slice_end_)) {
-    active_ = *other;
-    running_since_ = now + costs_.context_switch;
+    Begin(*other, now + costs_.context_switch);
     slice_end_ = running_since_ + slice_;
-    is_running_ = true;
   } else if (active_has_work && !is_running_) {
-    running_since_ = now;
-    is_running_ = true;
+    Begin(active_, now);
   }
+}
+
+void TimeSlicedGpu::ChooseFixed(TimePoint now) {
+  const auto turns = static_cast<std::size_t>(now.time_since_epoch() / slice_);
+  const std::size_t owner = turns % fixed_contexts_;
+  const bool is_new = owner != active_;
+  slice_end_ = TimePoint(slice_ * static_cast<Duration::rep>(turns + 1));
+  if (is_new) is_running_ = false;
+  active_ = owner;
+  if (!is_running_ && HasReady(contexts_[owner], now))
+    Begin(owner, is_new ? now + costs_.context_switch : now);
+}
+
+void TimeSlicedGpu::Begin(std::size_t number, TimePoint at) {
+  active_ = number;
+  running_since_ = at;
+  is_running_ = true;
 }
 
 }  // namespace gpushared::simulation

@@ -13,11 +13,17 @@ namespace gpushared::simulation {
 
 // A context per stream, which is what a driver makes of several processes without MPS: one at a
 // time has the whole GPU, and keeps it for a slice while another waits; what it runs is saved and
-// goes on in its next slice.
+// goes on in its next slice. With fixed shares each of `fixed_contexts` has its slices whether it
+// uses them or not, from time 0 on.
 class TimeSlicedGpu final : public GpuDevice {
  public:
-  TimeSlicedGpu(std::uint32_t multiprocessors, const GpuCosts& costs, Duration slice)
-      : multiprocessors_(multiprocessors), costs_(costs), slice_(slice) {}
+  TimeSlicedGpu(std::uint32_t multiprocessors, const GpuCosts& costs, Duration slice,
+                std::size_t fixed_contexts = 0)
+      : multiprocessors_(multiprocessors),
+        costs_(costs),
+        slice_(slice),
+        fixed_contexts_(fixed_contexts),
+        contexts_(fixed_contexts) {}
 
   void Submit(const Work& work, TimePoint called) override;
   void RequestStop(std::uint64_t, TimePoint) override {}  // Nothing is stoppable here.
@@ -46,10 +52,15 @@ class TimeSlicedGpu final : public GpuDevice {
   // When something happens to the contexts, notices aside.
   std::optional<TimePoint> next_turn() const;
   void Step(TimePoint now);
+  // Which context has a slice, and runs.
+  void Choose(TimePoint now);
+  void ChooseFixed(TimePoint now);
+  void Begin(std::size_t number, TimePoint now);
 
   const std::uint32_t multiprocessors_;
   const GpuCosts costs_;
   const Duration slice_;
+  const std::size_t fixed_contexts_;  // 0: shares are lent.
   std::vector<Context> contexts_;
   std::deque<Notice> notices_;  // By time.
   std::size_t active_ = 0;
