@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "server/device/cpu/address_range.h"
+#include "server/device/cpu/claimed_launch.h"
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/executor/block_executor.h"
@@ -71,6 +72,7 @@ class CpuDevice : public Device {
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
       : info_(MakeInfo(options)),
         output_(std::move(options.output)),
+        claims_(options.claims),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
         queue_(options.executor_threads, std::move(wake)) {}
   CpuDevice(const CpuDevice&) = delete;
@@ -96,17 +98,18 @@ class CpuDevice : public Device {
 
  private:
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
-                     Status refused);
+                     Status refused, std::unique_ptr<ClaimedLaunch> claimed = nullptr);
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
   executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const;
-  void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks);
+  void RunLaunch(Claim claim, executor::Launch launch, executor::BlockExecutor& blocks);
   template <typename Work>
   void RunPieces(const Claim& claim, const Work& work, void (*run)(const Work&, std::uint64_t));
   void Print(QueuedWork& work, std::string_view text) const;
 
   const DeviceInfo info_;
   const OutputFunction output_;
+  const bool claims_;
   const std::shared_ptr<MemoryBudget> budget_;
   WorkQueue queue_;
   std::vector<std::thread> threads_;
@@ -138,11 +141,12 @@ Status CpuDevice::Start() {
 Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(std::uint64_t quota_bytes) {
   Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(quota_bytes, budget_);
   if (!range) return range.status();
-  return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range)));
+  return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range), claims_));
 }
 
 void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
-                              std::uint64_t units, Status refused) {
+                              std::uint64_t units, Status refused,
+                              std::unique_ptr<ClaimedLaunch> claimed) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
   if (refused.ok() && header.first_unit > units) {
@@ -150,11 +154,14 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                                                        std::to_string(header.first_unit) + " of " +
                                                        std::to_string(units));
   }
-  queue_.Submit(std::make_unique<QueuedWork>(std::move(work), units, std::move(refused)));
+  queue_.Submit(
+      std::make_unique<QueuedWork>(std::move(work), units, std::move(refused), std::move(claimed)));
 }
 
 void CpuDevice::Submit(const LaunchWork& work) {
-  SubmitChecked(work, work.grid.Count(), CheckLaunch(work, info_));
+  Status checked = CheckLaunch(work, info_);
+  auto claimed = claims_ && checked.ok() ? ClaimedLaunch::Make(work) : nullptr;
+  SubmitChecked(work, work.grid.Count(), std::move(checked), std::move(claimed));
 }
 
 void CpuDevice::Submit(const CopyWork& work) {
@@ -196,18 +203,25 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   return launch;
 }
 
-void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
-                          executor::BlockExecutor& blocks) {
+void CpuDevice::RunLaunch(Claim claim, executor::Launch launch, executor::BlockExecutor& blocks) {
   QueuedWork& work = *claim.work;
   executor::PrintFunction print;
   if (output_) {
     print = [this, &work](std::string_view text) { Print(work, text); };
     launch.print = &print;
   }
-  const std::uint64_t end = claim.first_unit + claim.units;
+  launch.state = &work.launch_state;
+  const std::function<bool()> more_blocks = [&] { return queue_.Extend(&claim); };
+  launch.more_blocks = &more_blocks;
   std::uint64_t next = claim.first_unit;
   const std::atomic<bool>* stop = &work.stop;
+  if (work.claimed) {
+    work.claimed->Apply(launch);
+    // Its own stop word ends it; blocks that are launched meanwhile end at once.
+    stop = &kNever;
+  }
   for (;;) {
+    const std::uint64_t end = claim.first_unit + claim.units;
     executor::RunOutcome outcome = blocks.Run(launch, next, end - next, *stop, work.abandon);
     next += outcome.blocks_done;
     Status status;

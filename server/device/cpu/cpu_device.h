@@ -16,6 +16,8 @@ struct CpuDeviceOptions {
   std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
   std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty.
+  // Kernels that can be claimed (server/ptx/claim.h) run as their claimed forms.
+  bool claims = false;
 };
 
 inline constexpr std::uint32_t kExecutorThreadsMax = 256;

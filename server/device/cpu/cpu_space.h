@@ -12,9 +12,11 @@
 #include "gpushared/result.h"
 
 #include "server/device/cpu/address_range.h"
+#include "server/device/cpu/claimed_launch.h"
 #include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/executor/program.h"
 #include "server/device/device.h"
+#include "server/ptx/claim.h"
 
 namespace gpushared::device {
 
@@ -23,32 +25,53 @@ namespace gpushared::device {
 // Immutable; thread-safe. Uses the memory of its space, which must outlive it.
 class CpuModule : public Module {
  public:
-  // Parses, places the variables in `range` and decodes.
+  // How a kernel runs that the claim pass has transformed.
+  struct ClaimedForm {
+    const executor::Program* program = nullptr;
+    std::uint32_t parameter_offset = 0;  // Of ptx::ClaimParameter.
+  };
+
+  // Parses, places the variables in `range` and decodes; with `claims` the claimed forms of its
+  // kernels, too.
   static Result<std::shared_ptr<const Module>> Load(std::span<const std::byte> image,
-                                                    AddressRange& range);
+                                                    AddressRange& range, bool claims);
   CpuModule(const CpuModule&) = delete;
   CpuModule& operator=(const CpuModule&) = delete;
   ~CpuModule() override;
 
   std::span<const KernelInfo> kernels() const override { return kernels_; }
-  const executor::Program& program(std::uint32_t kernel) const { return image_->program(kernel); }
+  const executor::Program& program(std::uint32_t kernel) const { return *programs_[kernel]; }
+  // Null when the kernel runs as it is.
+  const ClaimedForm* claimed(std::uint32_t kernel) const {
+    return kernel < claimed_.size() && claimed_[kernel].program != nullptr ? &claimed_[kernel]
+                                                                           : nullptr;
+  }
+  // Null unless it was loaded with claims.
+  ClaimSlots* slots() const { return slots_.get(); }
   // What its kernels may touch: the client's mapped memory and this module's variables.
   executor::MemoryWindow window() const;
 
  private:
   CpuModule(AddressRange& range, const AddressRange::Block& variables)
       : range_(range), variables_(variables) {}
+  // Fills in kernels_, programs_ and claimed_.
+  void ListKernels(const std::vector<ptx::ClaimedKernel>& claims);
 
   AddressRange& range_;
   const AddressRange::Block variables_;
   std::unique_ptr<const executor::ModuleImage> image_;
   std::vector<KernelInfo> kernels_;
+  // By kernel; those of the client, without the forms that passes added.
+  std::vector<const executor::Program*> programs_;
+  std::vector<ClaimedForm> claimed_;
+  std::unique_ptr<ClaimSlots> slots_;
 };
 
 // Space of the cpu device. Device addresses are addresses of this process.
 class CpuSpace : public Space {
  public:
-  explicit CpuSpace(std::unique_ptr<AddressRange> range) : range_(std::move(range)) {}
+  CpuSpace(std::unique_ptr<AddressRange> range, bool claims)
+      : range_(std::move(range)), claims_(claims) {}
   CpuSpace(const CpuSpace&) = delete;
   CpuSpace& operator=(const CpuSpace&) = delete;
   ~CpuSpace() override = default;
@@ -59,12 +82,13 @@ class CpuSpace : public Space {
     return range_->Resize(mapped_bytes);
   }
   Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) override {
-    return CpuModule::Load(image, *range_);
+    return CpuModule::Load(image, *range_, claims_);
   }
   const AddressRange& range() const { return *range_; }
 
  private:
   const std::unique_ptr<AddressRange> range_;
+  const bool claims_;
 };
 
 }  // namespace gpushared::device

@@ -8,8 +8,11 @@
 namespace gpushared::device {
 
 QueuedWork::QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-                       Status refused)
-    : what(submitted), units_total(units), status(std::move(refused)) {
+                       Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch)
+    : what(submitted),
+      units_total(units),
+      claimed(std::move(claimed_launch)),
+      status(std::move(refused)) {
   units_claimed = header().first_unit;
 }
 
@@ -43,6 +46,7 @@ void WorkQueue::RequestStop(WorkId id) {
   const auto found = works_.find(id);
   if (found == works_.end()) return;
   found->second->stop.store(true, std::memory_order_relaxed);
+  if (found->second->claimed) found->second->claimed->RequestStop();
   EndIfDone(*found->second);
   WakeIfAsked(lock);
 }
@@ -91,6 +95,20 @@ std::optional<Claim> WorkQueue::Next() {
   ++work.claims_running;
   if (work.units_claimed == work.units_total) MakeUnclaimable(work);
   return claim;
+}
+
+bool WorkQueue::Extend(Claim* claim) {
+  const std::lock_guard lock(mutex_);
+  QueuedWork& work = *claim->work;
+  const bool is_last = work.units_claimed == claim->first_unit + claim->units;
+  // An idle thread runs the next unit sooner and beside this one.
+  if (threads_idle_ != 0 || !is_last || work.units_claimed == work.units_total || work.is_killed ||
+      !work.status.ok()) {
+    return false;
+  }
+  ++claim->units;
+  if (++work.units_claimed == work.units_total) MakeUnclaimable(work);
+  return true;
 }
 
 bool WorkQueue::Finish(const Claim& claim, std::uint64_t end_unit, Status status) {
@@ -163,11 +181,11 @@ void WorkQueue::Report(QueuedWork& work) {
   completion.id = work.header().id;
   completion.ended = DeviceClock::now();
   completion.started = work.has_started ? work.started : completion.ended;
-  completion.units_done = work.units_claimed;
+  completion.units_done = work.claimed ? work.claimed->units_done() : work.units_claimed;
   if (work.is_killed) {
     completion.status = Status(StatusCode::kCancelled, "killed on request");
   } else {
-    completion.stopped = work.status.ok() && work.units_claimed < work.units_total;
+    completion.stopped = work.status.ok() && completion.units_done < work.units_total;
     completion.status = std::move(work.status);
   }
   works_.erase(completion.id);

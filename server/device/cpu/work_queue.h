@@ -19,6 +19,8 @@
 
 #include "gpushared/status.h"
 
+#include "server/device/cpu/claimed_launch.h"
+#include "server/device/cpu/executor/block_executor.h"
 #include "server/device/device.h"
 
 namespace gpushared::device {
@@ -26,12 +28,15 @@ namespace gpushared::device {
 // One submitted command. What is not const or atomic belongs to the queue.
 struct QueuedWork {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-             Status refused);
+             Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch = nullptr);
 
   const WorkHeader& header() const;
 
   const std::variant<LaunchWork, CopyWork, FillWork> what;
   const std::uint64_t units_total;
+  // Null for all but launches of claimed forms. Their units are claimed a second time, by the
+  // kernel itself, and it is that which counts.
+  const std::unique_ptr<ClaimedLaunch> claimed;
   // Raised when what runs of this work should end inside its unit: it was killed, or
   // another of its units failed. Relaxed: it is advice, nothing is read because of it.
   std::atomic<bool> abandon{false};
@@ -39,6 +44,8 @@ struct QueuedWork {
   std::atomic<bool> stop{false};
   // Bytes that its kernels printed so far; see kOutputBytesMax. Relaxed: a count.
   std::atomic<std::uint64_t> output_bytes{0};
+  // Of a launch.
+  executor::LaunchState launch_state;
 
  private:
   friend class WorkQueue;
@@ -88,6 +95,9 @@ class WorkQueue {
 
   // Sleeps until there is something to run. Empty after Close().
   std::optional<Claim> Next();
+  // Adds one unit to a claim whose units wait for later ones; false when none can be had:
+  // the next one is dealt already, an idle thread is to take it, or there is none.
+  bool Extend(Claim* claim);
   // Says that the units of `claim` before `end_unit` have run, or failed with `status`.
   // Units from `end_unit` on were left because the work is to stop; refused with
   // false when later units are dealt already, upon which they must run after all.

@@ -58,6 +58,7 @@ Code CodeOf(const executor::Fault& fault) {
     case Kind::kInvalidOperand:
       return Code::kIllegalInstruction;
     case Kind::kDeadlock:
+    case Kind::kStalled:
       return Code::kLaunchTimeout;
     case Kind::kTrap:
     case Kind::kResources:

@@ -1,222 +1,158 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cpu/executor/block_executor.h"
 
-#include <algorithm>
-#include <cstring>
+#include <chrono>
+#include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "server/device/cpu/executor/paths.h"
-#include "server/device/cpu/executor/warp.h"
+#include "server/device/cpu/executor/resident_block.h"
 
 namespace gpushared::device::executor {
 namespace {
 
-enum class BlockEnd { kFinished, kKilled, kFaulted };
+using Clock = std::chrono::steady_clock;
 
-bool ChangesPerBlock(SpecialRegister what) {
-  return what == SpecialRegister::kBlockX || what == SpecialRegister::kBlockY ||
-         what == SpecialRegister::kBlockZ;
-}
+// Rounds in which a block only polls until later blocks begin beside it. High enough that
+// a block that waits for a neighbour on another thread rarely gets there.
+constexpr std::uint32_t kSpinningRounds = 256;
+// Rounds in which all blocks only poll until the thread sleeps between two.
+constexpr std::uint32_t kIdleRounds = 64;
+constexpr std::chrono::microseconds kIdleSleep{50};
+// Looks at the registers during the time after which a launch counts as stalled.
+constexpr std::uint32_t kStallSamples = 10;
 
-std::uint32_t LanesOfWarp(std::uint64_t threads, std::uint32_t warp) {
-  const std::uint64_t left = threads - std::uint64_t{warp} * kLanes;
-  return left >= kLanes ? kAllLanes : (1u << left) - 1;
-}
+// Tells waiting from being stuck: registers that stay as they are while every block polls,
+// and no other executor of the launch that gets on.
+class StallWatch {
+ public:
+  explicit StallWatch(const Launch& launch) : limit_(launch.stall_limit) {}
+
+  // To be called after a round in which all blocks only polled.
+  bool IsStalled(const std::vector<std::unique_ptr<ResidentBlock>>& blocks,
+                 const LaunchState& state) {
+    const Clock::time_point now = Clock::now();
+    if (now < next_sample_) return false;
+    next_sample_ = now + limit_ / kStallSamples;
+    // Relaxed: a count, compared with itself.
+    std::uint64_t hash = state.progress.load(std::memory_order_relaxed);
+    for (const auto& block : blocks) {
+      if (!block->is_finished()) hash = hash * 31 + block->StateHash();
+    }
+    if (hash != hash_ || !is_started_) {
+      hash_ = hash;
+      is_started_ = true;
+      since_ = now;
+    }
+    return now - since_ >= limit_;
+  }
+
+ private:
+  const std::chrono::nanoseconds limit_;
+  Clock::time_point next_sample_, since_;
+  std::uint64_t hash_ = 0;
+  bool is_started_ = false;
+};
 
 }  // namespace
 
 struct BlockExecutor::State {
-  BlockContext block;
-  std::vector<Warp> warps;
-  RegisterMemory shared;  // Aligned as the widest vector access needs.
-  std::vector<std::byte> local;
-  std::uint32_t warp_count = 0;
+  // One, and more only while blocks wait for each other.
+  std::vector<std::unique_ptr<ResidentBlock>> blocks;
+  LaunchState own_state;
   Fault fault;
 
-  bool Prepare(const Launch& launch);
-  void PrepareWarp(const Launch& launch, std::uint32_t index);
-  void BeginBlock(const Launch& launch, std::uint64_t number);
+  // What one call of Run works on.
+  struct Task {
+    const Launch& launch;
+    LaunchState& state;
+    const std::atomic<bool>& kill;
+    ExecutionCounts* counts;
+    std::uint64_t next = 0;  // Block that begins next.
+    std::uint64_t end = 0;   // Behind the last block that may begin.
+  };
+
+  bool Admit(Task& task);
+  bool AdmitMore(Task& task);
   template <bool Counted>
-  void Dispatch(Warp& warp, ExecutionCounts* counts);
+  Round RunAlone(Task& task);
   template <bool Counted>
-  bool RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill);
-  bool ReleaseBarriers();
-  bool ReleaseForced();
-  template <bool Counted>
-  BlockEnd RunBlock(ExecutionCounts* counts, const std::atomic<bool>& kill);
+  Round RunTogether(Task& task);
   template <bool Counted>
   RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                  const std::atomic<bool>& stop, const std::atomic<bool>& kill,
                  ExecutionCounts* counts);
 };
 
-// What stays the same for all blocks of a run. False, with the fault set, when the
-// block does not fit.
-bool BlockExecutor::State::Prepare(const Launch& launch) {
-  const Code& code = launch.program->code();
-  const std::uint64_t threads = launch.block.Count();
-  warp_count = static_cast<std::uint32_t>((threads + kLanes - 1) / kLanes);
-  block = {};
-  block.launch = &launch;
-  block.code = &code;
-  block.fault = &fault;
-  block.parameters = launch.parameters.data();
-  block.parameter_bytes = launch.parameters.size();
-  block.shared_bytes = std::uint64_t{code.static_shared_bytes} + launch.dynamic_shared_bytes;
-  block.local_bytes_per_thread = code.local_bytes_per_thread;
-  if (shared.bytes() < block.shared_bytes) shared = RegisterMemory(block.shared_bytes);
-  block.shared = shared.data();
-  if (warps.size() < warp_count) warps.resize(warp_count);
-
-  const std::uint64_t local_bytes = block.local_bytes_per_thread * kLanes * warp_count;
-  if (local_bytes > kLocalBytesPerBlockMax) {
-    Warp& warp = warps.front();
-    warp.block = &block;
-    warp.code = code.ops.data();
-    RaiseFault(warp, code.ops.data(), Fault::Kind::kResources, 0, local_bytes, 0);
+// Begins the next block beside those that run. False when there is none, or no room.
+bool BlockExecutor::State::Admit(Task& task) {
+  if (blocks.size() >= kResidentBlocksMax ||
+      blocks.front()->bytes() * (blocks.size() + 1) > kResidentBytesMax) {
     return false;
   }
-  if (local.size() < local_bytes) local.resize(local_bytes);
-  for (std::uint32_t i = 0; i < warp_count; ++i) PrepareWarp(launch, i);
+  if (task.next == task.end) {
+    if (task.launch.more_blocks == nullptr || !(*task.launch.more_blocks)()) return false;
+    ++task.end;
+  }
+  auto block = std::make_unique<ResidentBlock>();
+  if (!block->Prepare(task.launch, &task.state, &fault)) return false;
+  block->Begin(task.next++);
+  blocks.push_back(std::move(block));
   return true;
 }
 
-void BlockExecutor::State::PrepareWarp(const Launch& launch, std::uint32_t index) {
-  const Code& code = launch.program->code();
-  const FunctionCode& kernel = code.functions.front();
-  Warp& warp = warps[index];
-  // Registers of whoever ran before must not be seen.
-  if (warp.registers_used != 0) std::memset(warp.registers, 0, warp.registers_used);
-  warp.registers_used = 0;
-  warp.activations.clear();
-  EnsureRegisters(warp, kernel.frame_bytes);
-  warp.code = code.ops.data();
-  warp.block = &block;
-  warp.index = index;
-  warp.local = local.data() + block.local_bytes_per_thread * kLanes * index;
-  BeginFrame(warp, kernel, warp.registers);
+// As many more as there are: whoever waits for the last of many need not wait for long.
+bool BlockExecutor::State::AdmitMore(Task& task) {
+  const std::size_t wanted = blocks.size();
+  std::size_t admitted = 0;
+  while (admitted < wanted && Admit(task)) ++admitted;
+  return admitted != 0;
 }
 
-void BlockExecutor::State::BeginBlock(const Launch& launch, std::uint64_t number) {
-  block.index.x = static_cast<std::uint32_t>(number % launch.grid.x);
-  block.index.y = static_cast<std::uint32_t>(number / launch.grid.x % launch.grid.y);
-  block.index.z = static_cast<std::uint32_t>(number / launch.grid.x / launch.grid.y);
-  block.global_base = launch.memory.base;
-  // Acquire, pairs with the owner's release store after mapping: the pages exist.
-  block.global_bytes = launch.memory.mapped_bytes == nullptr
-                           ? 0
-                           : launch.memory.mapped_bytes->load(std::memory_order_acquire);
-  block.live_threads = static_cast<std::uint32_t>(launch.block.Count());
-  block.barriers = {};
-  if (block.shared_bytes != 0) std::memset(block.shared, 0, block.shared_bytes);
-  if (block.local_bytes_per_thread != 0) {
-    std::memset(local.data(), 0, block.local_bytes_per_thread * kLanes * warp_count);
-  }
-  const FunctionCode& kernel = block.code->functions.front();
-  for (std::uint32_t i = 0; i < warp_count; ++i) {
-    Warp& warp = warps[i];
-    warp.active = LanesOfWarp(launch.block.Count(), i);
-    warp.exited = ~warp.active;
-    warp.reconvergence = kNoReconvergence;
-    warp.pause = Pause::kRunnable;
-    warp.together = false;
-    warp.pc = kernel.entry;
-    warp.stack.clear();
-    warp.parked.clear();
-    warp.activations.assign(1, Activation{});
-    warp.frame = warp.registers;
-    warp.local_base = 0;
-    for (const SpecialRow& row : kernel.special_rows) {
-      if (ChangesPerBlock(row.what)) FillSpecialRow(warp, row, warp.registers);
-    }
-  }
-}
-
+// The block that has begun, until it ends or waits for others.
 template <bool Counted>
-void BlockExecutor::State::Dispatch(Warp& warp, ExecutionCounts* counts) {
-  warp.turns_left = static_cast<std::int32_t>(kBranchesPerTurn);
-  warp.polled = false;
-  const MicroOp* op = warp.code + warp.pc;
-  while (op != nullptr) {
-    if constexpr (Counted) {
-      std::uint32_t guard = 0;
-      std::memcpy(&guard, warp.frame + (op->guard & ~1u), 4);
-      guard ^= 0u - (op->guard & 1u);
-      ++counts->warp_instructions;
-      counts->lane_instructions +=
-          static_cast<std::uint32_t>(__builtin_popcount(warp.active & guard));
-    }
-    op = op->handler(warp, op);
+Round BlockExecutor::State::RunAlone(Task& task) {
+  ResidentBlock& block = *blocks.front();
+  for (std::uint32_t spinning = 0; spinning < kSpinningRounds;) {
+    const Round round = block.Run<Counted>(task.counts, task.kill);
+    if (round != Round::kRan && round != Round::kSpinning) return round;
+    spinning = round == Round::kSpinning ? spinning + 1 : 0;
   }
+  return Round::kSpinning;
 }
 
-// One turn for each path of the warp. True when something ran.
+// Takes later blocks in beside one that waits, and runs all in turns until every one of
+// them has ended. It cannot be stopped in between: blocks that have begun must end.
 template <bool Counted>
-bool BlockExecutor::State::RunWarp(Warp& warp, ExecutionCounts* counts,
-                                   const std::atomic<bool>& kill) {
-  bool ran = false;
-  const std::size_t paths = warp.parked.size() + 1;
-  for (std::size_t i = 0; i < paths; ++i) {
-    if (warp.pause == Pause::kRunnable) {
-      Dispatch<Counted>(warp, counts);
-      ran = true;
-      if (warp.pause == Pause::kFaulted || kill.load(std::memory_order_relaxed)) return true;
-      SettlePath(warp);
-    }
-    if (!RotatePaths(warp)) break;
-  }
-  if (warp.pause == Pause::kConverging || !warp.parked.empty()) {
-    ran |= ReleaseConverged(warp, /*forced=*/false);
-  }
-  return ran;
-}
-
-bool BlockExecutor::State::ReleaseBarriers() {
-  bool released = false;
-  for (std::uint32_t number = 0; number < kBarriers; ++number) {
-    Barrier& barrier = block.barriers[number];
-    if (barrier.arrived == 0) continue;
-    const std::uint32_t needed = barrier.expected != 0 ? barrier.expected : block.live_threads;
-    if (barrier.arrived < needed) continue;
-    const Barrier complete = std::exchange(barrier, Barrier{});
-    for (std::uint32_t i = 0; i < warp_count; ++i) {
-      ReleaseFromBarrier(warps[i], number, complete);
-    }
-    released = true;
-  }
-  return released;
-}
-
-bool BlockExecutor::State::ReleaseForced() {
-  for (std::uint32_t i = 0; i < warp_count; ++i) {
-    if (ReleaseConverged(warps[i], /*forced=*/true)) return true;
-  }
-  return false;
-}
-
-template <bool Counted>
-BlockEnd BlockExecutor::State::RunBlock(ExecutionCounts* counts, const std::atomic<bool>& kill) {
-  for (;;) {
+Round BlockExecutor::State::RunTogether(Task& task) {
+  StallWatch watch(task.launch);
+  for (std::uint32_t idle = 0;;) {
     bool ran = false, finished = true;
-    for (std::uint32_t i = 0; i < warp_count; ++i) {
-      Warp& warp = warps[i];
-      if (IsFinished(warp)) continue;
-      ran |= RunWarp<Counted>(warp, counts, kill);
-      if (warp.pause == Pause::kFaulted) return BlockEnd::kFaulted;
-      if (kill.load(std::memory_order_relaxed)) return BlockEnd::kKilled;
-      finished &= IsFinished(warp);
+    for (const auto& block : blocks) {
+      if (block->is_finished()) continue;
+      const Round round = block->Run<Counted>(task.counts, task.kill);
+      if (round == Round::kKilled || round == Round::kFaulted) return round;
+      ran |= round != Round::kSpinning;
+      finished &= round == Round::kFinished;
     }
-    if (finished) return BlockEnd::kFinished;
-    ran |= ReleaseBarriers();
-    if (ran || ReleaseForced()) continue;
-    for (std::uint32_t i = 0; i < warp_count; ++i) {
-      Warp& warp = warps[i];
-      if (IsFinished(warp)) continue;
-      const std::uint32_t lane = static_cast<std::uint32_t>(__builtin_ctz(warp.active));
-      RaiseFault(warp, warp.code + warp.pc, Fault::Kind::kDeadlock, lane, 0, 0);
-      return BlockEnd::kFaulted;
+    if (finished) return Round::kFinished;
+    // Relaxed: others look whether it changes, nothing is read because of it.
+    if (ran) task.state.progress.fetch_add(1, std::memory_order_relaxed);
+    if (ran || AdmitMore(task)) {
+      idle = 0;
+      continue;
     }
+    if (watch.IsStalled(blocks, task.state)) {
+      for (const auto& block : blocks) {
+        if (block->is_finished()) continue;
+        using Milliseconds = std::chrono::milliseconds;
+        const auto limit = std::chrono::duration_cast<Milliseconds>(task.launch.stall_limit);
+        block->RaiseStall(static_cast<std::uint64_t>(limit.count()));
+        return Round::kFaulted;
+      }
+    }
+    if (++idle > kIdleRounds) std::this_thread::sleep_for(kIdleSleep);
   }
 }
 
@@ -225,12 +161,16 @@ RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_b
                                      std::uint64_t count, const std::atomic<bool>& stop,
                                      const std::atomic<bool>& kill, ExecutionCounts* counts) {
   RunOutcome outcome;
-  if (!Prepare(launch)) {
+  LaunchState& state = launch.state == nullptr ? own_state : *launch.state;
+  own_state.Reset();
+  Task task{launch, state, kill, counts, first_block, first_block + count};
+  if (blocks.empty()) blocks.push_back(std::make_unique<ResidentBlock>());
+  if (!blocks.front()->Prepare(launch, &state, &fault)) {
     outcome.end = RunOutcome::End::kFaulted;
     outcome.fault = fault;
     return outcome;
   }
-  for (; outcome.blocks_done < count; ++outcome.blocks_done) {
+  while (task.next < task.end) {
     if (kill.load(std::memory_order_relaxed)) {
       outcome.end = RunOutcome::End::kKilled;
       return outcome;
@@ -239,11 +179,19 @@ RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_b
       outcome.end = RunOutcome::End::kStopped;
       return outcome;
     }
-    BeginBlock(launch, first_block + outcome.blocks_done);
-    const BlockEnd end = RunBlock<Counted>(counts, kill);
-    if (end == BlockEnd::kFinished) continue;
-    outcome.end = end == BlockEnd::kKilled ? RunOutcome::End::kKilled : RunOutcome::End::kFaulted;
-    if (end == BlockEnd::kFaulted) outcome.fault = fault;
+    blocks.front()->Begin(task.next++);
+    Round round = RunAlone<Counted>(task);
+    if (round == Round::kSpinning) {
+      round = RunTogether<Counted>(task);
+      blocks.resize(1);
+    }
+    if (round == Round::kFinished) {
+      outcome.blocks_done = task.next - first_block;
+      state.progress.fetch_add(1, std::memory_order_relaxed);  // As in RunTogether.
+      continue;
+    }
+    outcome.end = round == Round::kKilled ? RunOutcome::End::kKilled : RunOutcome::End::kFaulted;
+    if (round == Round::kFaulted) outcome.fault = fault;
     return outcome;
   }
   return outcome;

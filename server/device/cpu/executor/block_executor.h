@@ -4,7 +4,9 @@
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_BLOCK_EXECUTOR_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_BLOCK_EXECUTOR_H_
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,6 +47,7 @@ struct Fault {
     kCallDepth,       // More nested calls or more call stack than kCallDepthMax allows.
     kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
     kDeadlock,        // Every thread of the block waits at a barrier.
+    kStalled,         // All that can run polls memory that nobody changes.
     kInvalidOperand,  // A barrier number above 15 and the like.
   };
   Kind kind = Kind::kTrap;
@@ -61,6 +64,21 @@ struct Fault {
 // which this executor ran it. Called on the executing thread.
 using PrintFunction = std::function<void(std::string_view text)>;
 
+inline constexpr std::chrono::seconds kStallLimit{10};
+
+// What all executors that run blocks of one launch share.
+struct LaunchState {
+  // Where %envreg1 and %envreg2 point: the driver's workspace for barriers of the grid.
+  alignas(64) std::array<std::byte, 64> grid_workspace = {};
+  // Grows while blocks get on.
+  std::atomic<std::uint64_t> progress = 0;
+
+  void Reset() {
+    grid_workspace = {};
+    progress = 0;
+  }
+};
+
 // Everything about a launch that its blocks share. Borrowed; must outlive Run.
 struct Launch {
   const Program* program = nullptr;        // Its info().unsupported is empty.
@@ -72,10 +90,20 @@ struct Launch {
   std::uint32_t multiprocessors = 1;     // What %nsmid reads.
   std::uint64_t grid_id = 0;             // What %gridid reads.
   const PrintFunction* print = nullptr;  // Null drops printed text.
+  // Null when one run executes the whole grid.
+  LaunchState* state = nullptr;
+  // Called when all blocks that have begun wait for others and the run has no more: true
+  // hands over the block behind its last. Null: never any.
+  const std::function<bool()>* more_blocks = nullptr;
+  // A launch whose blocks only poll, without a change to any register, for so long faults.
+  std::chrono::nanoseconds stall_limit = kStallLimit;
 };
 
 inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
 inline constexpr std::uint32_t kSharedBytesMax = 227 * 1024;
+// Blocks that run at once because they wait for each other, and bytes of their memory.
+inline constexpr std::size_t kResidentBlocksMax = 1024;
+inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;
 // Nested calls of one thread, bytes of registers of one warp (all its active calls),
 // and bytes of local memory of one thread and of one block.
 inline constexpr std::uint32_t kCallDepthMax = 256;
@@ -95,8 +123,10 @@ struct RunOutcome {
     kFaulted,
   };
   End end = End::kFinished;
-  std::uint64_t blocks_done = 0;  // Blocks that ran to their end, counted from first_block.
-  std::optional<Fault> fault;     // Set exactly when end is kFaulted.
+  // Blocks that ran to their end, counted from first_block. More than were asked for when
+  // Launch::more_blocks gave more.
+  std::uint64_t blocks_done = 0;
+  std::optional<Fault> fault;  // Set exactly when end is kFaulted.
 };
 
 // Work done by an executor since it was made.
@@ -105,8 +135,9 @@ struct ExecutionCounts {
   std::uint64_t lane_instructions = 0;
 };
 
-// Executes blocks one after the other and keeps its buffers (registers, shared and
-// local memory) for the next run.
+// Executes blocks one after the other; blocks that wait for later ones, at a barrier of the
+// grid or by polling memory, are run in turns with those. Keeps its buffers (registers,
+// shared and local memory) for the next run.
 //
 // Shared and local memory read as zero when a block begins, registers when a run
 // begins, so nothing of another tenant can be seen. One object per thread; objects
@@ -119,7 +150,8 @@ class BlockExecutor {
   BlockExecutor& operator=(const BlockExecutor&) = delete;
 
   // Runs blocks [first_block, first_block + count) of the launch, numbered with x
-  // fastest. `stop` is read before each block; `kill` also inside one, at the latest
+  // fastest. `stop` is read before each block, and not while
+  // blocks wait for each other; `kill` also inside one, at the latest
   // after kBranchesPerTurn backward branches or calls of a warp.
   RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                  const std::atomic<bool>& stop, const std::atomic<bool>& kill);

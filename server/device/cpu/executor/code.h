@@ -30,6 +30,8 @@ inline constexpr std::uint32_t kWideRowBytes = kLanes * 8;
 inline constexpr std::uint64_t kSharedWindow = 0x4000000000000000;
 inline constexpr std::uint64_t kLocalWindow = 0x4100000000000000;
 inline constexpr std::uint64_t kParameterWindow = 0x4200000000000000;
+// The workspace for barriers of the grid; in no other space.
+inline constexpr std::uint64_t kGridWindow = 0x4300000000000000;
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 32;
 
 // Reconvergence point of code that has none: only a return or an exit ends it.
@@ -80,10 +82,12 @@ enum class SpecialRegister : std::uint8_t {
   kLaneMaskGreaterEqual,
   kMultiprocessor,
   kMultiprocessors,
-  kGridId,  // Wide.
+  kGridId,             // Wide.
+  kGridWorkspaceLow,   // %envreg2
+  kGridWorkspaceHigh,  // %envreg1
   kDynamicSharedBytes,
   kTotalSharedBytes,
-  kZero,  // %envreg<N>, %clusterid and others that read 0 here.
+  kZero,  // Other %envreg<N>, %clusterid and others that read 0 here.
   kOne,   // %ncluster..., %cluster_nctaid: clusters of one block.
 };
 
@@ -131,6 +135,13 @@ struct CallSite {
   std::vector<ArgumentCopy> results;
 };
 
+// A matrix operation of a whole warp: more rows than a micro-op can name.
+struct MatrixCall {
+  std::uint32_t m = 0, n = 0, k = 0;
+  bool columns = false;                   // wmma.load and .store: column after column in memory.
+  std::vector<std::uint32_t> d, a, b, c;  // Frame offsets of the fragments' rows.
+};
+
 // Where a micro-op came from, for messages.
 struct OpSource {
   std::uint32_t line = 0;
@@ -145,6 +156,7 @@ struct Code {
   std::vector<FunctionCode> functions;  // [0] is the kernel; the others are what it calls.
   std::vector<CallSite> call_sites;
   std::vector<std::vector<std::uint32_t>> branch_tables;  // Op indices, for brx.idx.
+  std::vector<MatrixCall> matrix_calls;
   bool calls = false;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t shared_alignment = 16;

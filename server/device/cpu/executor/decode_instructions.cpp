@@ -36,6 +36,12 @@ bool IsFloat(std::string_view type) {
   return type == "f32" || type == "f64" || type.starts_with("f16") || type.starts_with("bf16");
 }
 
+bool IsTexture(std::string_view opcode) {
+  constexpr std::array<std::string_view, 7> kTextures = {"tex",  "tld4",  "txq", "suld",
+                                                         "sust", "sured", "suq"};
+  return std::find(kTextures.begin(), kTextures.end(), opcode) != kTextures.end();
+}
+
 bool IsRounding(std::string_view modifier) {
   return modifier == "rn" || modifier == "rz" || modifier == "rm" || modifier == "rp";
 }
@@ -517,9 +523,9 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
   const bool decoded = DecodeControl() || DecodeMemory() || DecodeCarry() || DecodeMove() ||
                        DecodePredicateLogic() || DecodeConvertAddress() || DecodeCompare() ||
                        DecodeSet() || DecodeSelect() || DecodeWarpWide() || DecodeBarrier() ||
-                       DecodeSimple();
+                       DecodeMatrix() || DecodeSimple();
   if (!decoded) {
-    Missing(instruction.Spelling());
+    Missing(instruction.Spelling() + (IsTexture(instruction.opcode) ? " (textures)" : ""));
     return;
   }
   FinishDestinations();

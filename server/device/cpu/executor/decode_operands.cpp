@@ -177,9 +177,12 @@ std::uint32_t FunctionDecoder::SpecialSource(const std::string& name, const Oper
     if (name == spelling) return frame_.SpecialRowFor(what, type.width == 8);
   }
   if (name.starts_with("%envreg")) {
-    // 1 and 2 carry the grid's synchronisation state, which does not exist here.
-    if (name == "%envreg1" || name == "%envreg2") {
-      Missing("grid-wide synchronisation (" + name + ")");
+    // 1 and 2 are the address of the workspace for barriers of the grid.
+    if (name == "%envreg1") {
+      return frame_.SpecialRowFor(SpecialRegister::kGridWorkspaceHigh, type.width == 8);
+    }
+    if (name == "%envreg2") {
+      return frame_.SpecialRowFor(SpecialRegister::kGridWorkspaceLow, type.width == 8);
     }
     return frame_.SpecialRowFor(SpecialRegister::kZero, type.width == 8);
   }

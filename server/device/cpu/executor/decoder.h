@@ -175,6 +175,17 @@ class FunctionDecoder {
   void BindElements(const Operand& operand, const OperandType& type, bool load,
                     std::array<std::uint32_t, 4>* rows, std::uint32_t* count);
 
+  // decode_matrix.cpp
+  bool DecodeMatrix();
+  bool DecodeMma();
+  bool DecodeWmma();
+  bool DecodeWmmaMemory(bool load);
+  bool DecodeMatrixMove(bool load);
+  bool DecodeAsyncCopy();
+  bool FragmentRows(const Operand& operand, const std::string& type, bool writes, std::size_t count,
+                    std::vector<std::uint32_t>* rows);
+  MicroOp& EmitMatrix(const std::string& key, MatrixCall call);
+
   // decode_control.cpp
   bool DecodeControl();
   void DecodeBranch();

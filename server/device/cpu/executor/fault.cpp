@@ -64,6 +64,9 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
              std::to_string(kLocalBytesPerBlockMax);
     case Fault::Kind::kDeadlock:
       return "every thread of the block waits, and none can go on";
+    case Fault::Kind::kStalled:
+      return "made no progress for " + std::to_string(fault.address) +
+             " ms: it waits for memory that nothing changes";
     case Fault::Kind::kInvalidOperand:
       return "operand " + std::to_string(fault.address) + " is out of range";
   }
@@ -111,6 +114,9 @@ std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std
     base = kLocalWindow, size = block.local_bytes_per_thread;
     host = warp.local + lane * block.local_bytes_per_thread;
     kind = Fault::Kind::kLocalAddress;
+  } else if (address - kGridWindow < kWindowBytes) {
+    base = kGridWindow, size = block.state->grid_workspace.size();
+    host = block.state->grid_workspace.data();
   } else if (const MemoryWindow& memory = block.launch->memory;
              address - memory.variables_base < memory.variables_bytes) {
     base = memory.variables_base, size = memory.variables_bytes;

@@ -34,15 +34,24 @@ Table Build(Flavour flavour) {
   return table;
 }
 
+// Immutable after the first call, which is why it may be shared by every thread.
+const Table& TableOf(Flavour flavour) {
+  static const Table baseline_table = Build(Flavour::kBaseline);
+  static const Table v3_table = BestFlavour() == Flavour::kV3 ? Build(Flavour::kV3) : Table();
+  return flavour == Flavour::kV3 ? v3_table : baseline_table;
+}
+
 }  // namespace
 
 Handler FindHandler(Flavour flavour, std::string_view key) {
-  // Immutable after the first call, which is why it may be shared by every thread.
-  static const Table baseline_table = Build(Flavour::kBaseline);
-  static const Table v3_table = BestFlavour() == Flavour::kV3 ? Build(Flavour::kV3) : Table();
-  const Table& table = flavour == Flavour::kV3 ? v3_table : baseline_table;
+  const Table& table = TableOf(flavour);
   const auto found = table.find(key);
   return found == table.end() ? nullptr : found->second;
+}
+
+void VisitHandlers(Flavour flavour,
+                   const std::function<void(std::string_view key, Handler handler)>& visit) {
+  for (const auto& [key, handler] : TableOf(flavour)) visit(key, handler);
 }
 
 }  // namespace gpushared::device::executor

@@ -5,6 +5,7 @@
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OP_TABLE_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OP_TABLE_H_
 
+#include <functional>
 #include <string_view>
 
 #include "server/device/cpu/executor/code.h"
@@ -14,6 +15,11 @@ namespace gpushared::device::executor {
 
 // Null when the executor has no such operation.
 Handler FindHandler(Flavour flavour, std::string_view key);
+
+// Calls visit(key, handler) for every operation, in no order. Several keys may have one
+// handler.
+void VisitHandlers(Flavour flavour,
+                   const std::function<void(std::string_view key, Handler handler)>& visit);
 
 // Handed to the op files to enter their handlers. A plain function pointer: op files
 // are compiled for a machine that may not be this one, so nothing in them may
@@ -40,7 +46,8 @@ struct OpSink {
   X(Load)                     \
   X(Store)                    \
   X(Atomic)                   \
-  X(WarpWide)
+  X(WarpWide)                 \
+  X(Matrix)
 
 #define GPUSHARED_DECLARE_OPS(name) void Add##name##Ops(const OpSink& sink);
 namespace baseline {

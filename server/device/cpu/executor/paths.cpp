@@ -143,7 +143,8 @@ void StepOver(Warp& warp, std::uint32_t lanes) {
   const MicroOp* next = op->handler(warp, op);
   warp.together = false;
   warp.active = own;
-  // What waits never branches or faults after its wait, so `next` is the op behind it.
+  if (warp.pause == Pause::kFaulted) return;
+  // What waits never branches after its wait, so `next` is the op behind it.
   warp.pc = next != nullptr ? static_cast<std::uint32_t>(next - warp.code) : warp.pc + 1;
   warp.pause = Pause::kRunnable;
 }
@@ -164,6 +165,7 @@ void ReleaseGroup(Warp& warp, std::uint32_t pc, std::uint32_t lanes) {
   }
   MakeRunning(warp, std::move(*group.front()));
   StepOver(warp, lanes);
+  if (warp.pause == Pause::kFaulted) return;
   *group.front() = TakeRunning(warp);
   for (Path* path : group) {
     path->pc = group.front()->pc;

@@ -136,6 +136,10 @@ std::uint64_t SpecialValue(const Warp& warp, SpecialRegister what, std::uint32_t
       return launch.multiprocessors;
     case SpecialRegister::kGridId:
       return launch.grid_id;
+    case SpecialRegister::kGridWorkspaceLow:
+      return kGridWindow & 0xffffffff;
+    case SpecialRegister::kGridWorkspaceHigh:
+      return kGridWindow >> 32;
     case SpecialRegister::kDynamicSharedBytes:
       return launch.dynamic_shared_bytes;
     case SpecialRegister::kTotalSharedBytes:

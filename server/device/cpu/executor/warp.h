@@ -46,6 +46,7 @@ struct BlockContext {
   std::uint64_t parameter_bytes = 0;
   std::uint64_t local_bytes_per_thread = 0;
   const Launch* launch = nullptr;
+  LaunchState* state = nullptr;
   const Code* code = nullptr;
   Dim3 index;                      // %ctaid
   std::uint32_t live_threads = 0;  // Not yet exited.

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/cpu/executor/resident_block.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "server/device/cpu/executor/paths.h"
+
+namespace gpushared::device::executor {
+namespace {
+
+bool ChangesPerBlock(SpecialRegister what) {
+  return what == SpecialRegister::kBlockX || what == SpecialRegister::kBlockY ||
+         what == SpecialRegister::kBlockZ;
+}
+
+std::uint32_t LanesOfWarp(std::uint64_t threads, std::uint32_t warp) {
+  const std::uint64_t left = threads - std::uint64_t{warp} * kLanes;
+  return left >= kLanes ? kAllLanes : (1u << left) - 1;
+}
+
+}  // namespace
+
+bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, Fault* fault) {
+  const Code& code = launch.program->code();
+  const std::uint64_t threads = launch.block.Count();
+  warp_count_ = static_cast<std::uint32_t>((threads + kLanes - 1) / kLanes);
+  block_ = {};
+  block_.launch = &launch;
+  block_.state = state;
+  block_.code = &code;
+  block_.fault = fault;
+  block_.parameters = launch.parameters.data();
+  block_.parameter_bytes = launch.parameters.size();
+  block_.shared_bytes = std::uint64_t{code.static_shared_bytes} + launch.dynamic_shared_bytes;
+  block_.local_bytes_per_thread = code.local_bytes_per_thread;
+  if (shared_.bytes() < block_.shared_bytes) shared_ = RegisterMemory(block_.shared_bytes);
+  block_.shared = shared_.data();
+  if (warps_.size() < warp_count_) warps_.resize(warp_count_);
+
+  const std::uint64_t local_bytes = block_.local_bytes_per_thread * kLanes * warp_count_;
+  if (local_bytes > kLocalBytesPerBlockMax) {
+    Warp& warp = warps_.front();
+    warp.block = &block_;
+    warp.code = code.ops.data();
+    RaiseFault(warp, code.ops.data(), Fault::Kind::kResources, 0, local_bytes, 0);
+    return false;
+  }
+  if (local_.size() < local_bytes) local_.resize(local_bytes);
+  for (std::uint32_t i = 0; i < warp_count_; ++i) PrepareWarp(i);
+  return true;
+}
+
+void ResidentBlock::PrepareWarp(std::uint32_t index) {
+  const Code& code = *block_.code;
+  const FunctionCode& kernel = code.functions.front();
+  Warp& warp = warps_[index];
+  // Registers of whoever ran before must not be seen.
+  if (warp.registers_used != 0) std::memset(warp.registers, 0, warp.registers_used);
+  warp.registers_used = 0;
+  warp.activations.clear();
+  EnsureRegisters(warp, kernel.frame_bytes);
+  warp.code = code.ops.data();
+  warp.block = &block_;
+  warp.index = index;
+  warp.local = local_.data() + block_.local_bytes_per_thread * kLanes * index;
+  BeginFrame(warp, kernel, warp.registers);
+}
+
+void ResidentBlock::Begin(std::uint64_t number) {
+  const Launch& launch = *block_.launch;
+  is_finished_ = false;
+  block_.index.x = static_cast<std::uint32_t>(number % launch.grid.x);
+  block_.index.y = static_cast<std::uint32_t>(number / launch.grid.x % launch.grid.y);
+  block_.index.z = static_cast<std::uint32_t>(number / launch.grid.x / launch.grid.y);
+  block_.global_base = launch.memory.base;
+  // Acquire, pairs with the owner's release store after mapping: the pages exist.
+  block_.global_bytes = launch.memory.mapped_bytes == nullptr
+                            ? 0
+                            : launch.memory.mapped_bytes->load(std::memory_order_acquire);
+  block_.live_threads = static_cast<std::uint32_t>(launch.block.Count());
+  block_.barriers = {};
+  if (block_.shared_bytes != 0) std::memset(block_.shared, 0, block_.shared_bytes);
+  if (block_.local_bytes_per_thread != 0) {
+    std::memset(local_.data(), 0, block_.local_bytes_per_thread * kLanes * warp_count_);
+  }
+  const FunctionCode& kernel = block_.code->functions.front();
+  for (std::uint32_t i = 0; i < warp_count_; ++i) {
+    Warp& warp = warps_[i];
+    warp.active = LanesOfWarp(launch.block.Count(), i);
+    warp.exited = ~warp.active;
+    warp.reconvergence = kNoReconvergence;
+    warp.pause = Pause::kRunnable;
+    warp.together = false;
+    warp.pc = kernel.entry;
+    warp.stack.clear();
+    warp.parked.clear();
+    warp.activations.assign(1, Activation{});
+    warp.frame = warp.registers;
+    warp.local_base = 0;
+    for (const SpecialRow& row : kernel.special_rows) {
+      if (ChangesPerBlock(row.what)) FillSpecialRow(warp, row, warp.registers);
+    }
+  }
+}
+
+template <bool Counted>
+void ResidentBlock::Dispatch(Warp& warp, ExecutionCounts* counts) {
+  warp.turns_left = static_cast<std::int32_t>(kBranchesPerTurn);
+  warp.polled = false;
+  const MicroOp* op = warp.code + warp.pc;
+  while (op != nullptr) {
+    if constexpr (Counted) {
+      std::uint32_t guard = 0;
+      std::memcpy(&guard, warp.frame + (op->guard & ~1u), 4);
+      guard ^= 0u - (op->guard & 1u);
+      ++counts->warp_instructions;
+      counts->lane_instructions +=
+          static_cast<std::uint32_t>(__builtin_popcount(warp.active & guard));
+    }
+    op = op->handler(warp, op);
+  }
+  // A turn that polled and was over ran a loop that waits, or may be one.
+  only_polls_ &= warp.polled && warp.pause == Pause::kRunnable;
+}
+
+// One turn for each path of the warp. True when something ran.
+template <bool Counted>
+bool ResidentBlock::RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill) {
+  bool ran = false;
+  const std::size_t paths = warp.parked.size() + 1;
+  for (std::size_t i = 0; i < paths; ++i) {
+    if (warp.pause == Pause::kRunnable) {
+      Dispatch<Counted>(warp, counts);
+      ran = true;
+      if (warp.pause == Pause::kFaulted || kill.load(std::memory_order_relaxed)) return true;
+      SettlePath(warp);
+    }
+    if (!RotatePaths(warp)) break;
+  }
+  if (warp.pause == Pause::kConverging || !warp.parked.empty()) {
+    const bool released = ReleaseConverged(warp, /*forced=*/false);
+    only_polls_ &= !released;
+    ran |= released;
+  }
+  return ran;
+}
+
+bool ResidentBlock::ReleaseBarriers() {
+  bool released = false;
+  for (std::uint32_t number = 0; number < kBarriers; ++number) {
+    Barrier& barrier = block_.barriers[number];
+    if (barrier.arrived == 0) continue;
+    const std::uint32_t needed = barrier.expected != 0 ? barrier.expected : block_.live_threads;
+    if (barrier.arrived < needed) continue;
+    const Barrier complete = std::exchange(barrier, Barrier{});
+    for (std::uint32_t i = 0; i < warp_count_; ++i) {
+      ReleaseFromBarrier(warps_[i], number, complete);
+    }
+    released = true;
+  }
+  return released;
+}
+
+bool ResidentBlock::ReleaseForced() {
+  for (std::uint32_t i = 0; i < warp_count_; ++i) {
+    if (ReleaseConverged(warps_[i], /*forced=*/true)) return true;
+  }
+  return false;
+}
+
+bool ResidentBlock::HasFault() const {
+  return std::any_of(warps_.begin(), warps_.begin() + warp_count_,
+                     [](const Warp& warp) { return warp.pause == Pause::kFaulted; });
+}
+
+template <bool Counted>
+Round ResidentBlock::Run(ExecutionCounts* counts, const std::atomic<bool>& kill) {
+  bool ran = false, finished = true;
+  only_polls_ = true;
+  for (std::uint32_t i = 0; i < warp_count_; ++i) {
+    Warp& warp = warps_[i];
+    if (IsFinished(warp)) continue;
+    ran |= RunWarp<Counted>(warp, counts, kill);
+    if (warp.pause == Pause::kFaulted) return Round::kFaulted;
+    if (kill.load(std::memory_order_relaxed)) return Round::kKilled;
+    finished &= IsFinished(warp);
+  }
+  if (finished) {
+    is_finished_ = true;
+    return Round::kFinished;
+  }
+  if (ReleaseBarriers()) return Round::kRan;
+  if (ran) return only_polls_ ? Round::kSpinning : Round::kRan;
+  if (ReleaseForced()) return HasFault() ? Round::kFaulted : Round::kRan;
+  for (std::uint32_t i = 0; i < warp_count_; ++i) {
+    Warp& warp = warps_[i];
+    if (IsFinished(warp)) continue;
+    const std::uint32_t lane = static_cast<std::uint32_t>(__builtin_ctz(warp.active));
+    RaiseFault(warp, warp.code + warp.pc, Fault::Kind::kDeadlock, lane, 0, 0);
+    break;
+  }
+  return Round::kFaulted;
+}
+
+template Round ResidentBlock::Run<false>(ExecutionCounts*, const std::atomic<bool>&);
+template Round ResidentBlock::Run<true>(ExecutionCounts*, const std::atomic<bool>&);
+
+std::uint64_t ResidentBlock::bytes() const {
+  std::uint64_t bytes = shared_.bytes() + local_.size();
+  for (const Warp& warp : warps_) bytes += warp.register_memory.bytes();
+  return bytes;
+}
+
+std::uint64_t ResidentBlock::StateHash() const {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  for (std::uint32_t i = 0; i < warp_count_; ++i) {
+    const Warp& warp = warps_[i];
+    mix(warp.pc);
+    mix(warp.active);
+    for (std::uint64_t at = 0; at + 8 <= warp.registers_used; at += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, warp.registers + at, sizeof word);
+      mix(word);
+    }
+  }
+  return hash;
+}
+
+void ResidentBlock::RaiseStall(std::uint64_t milliseconds) {
+  for (std::uint32_t i = 0; i < warp_count_; ++i) {
+    Warp& warp = warps_[i];
+    if (IsFinished(warp) || warp.pause != Pause::kRunnable) continue;
+    const std::uint32_t lane = static_cast<std::uint32_t>(__builtin_ctz(warp.active));
+    RaiseFault(warp, warp.code + warp.pc, Fault::Kind::kStalled, lane, milliseconds, 0);
+    return;
+  }
+}
+
+}  // namespace gpushared::device::executor

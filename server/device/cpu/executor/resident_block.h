@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block that has begun: its warps, barriers and memory. Private to the executor.
+
+#ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_RESIDENT_BLOCK_H_
+#define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_RESIDENT_BLOCK_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/warp.h"
+
+namespace gpushared::device::executor {
+
+// What came of one turn for each warp of a block.
+enum class Round : std::uint8_t {
+  kRan,
+  kSpinning,  // All that could run did nothing but poll.
+  kFinished,
+  kKilled,
+  kFaulted,
+};
+
+// Keeps its buffers from block to block. Confined to the thread of its executor.
+class ResidentBlock {
+ public:
+  // What stays the same for all blocks of a run. False, with `*fault` set, when the block
+  // does not fit. All arguments are borrowed for the run.
+  bool Prepare(const Launch& launch, LaunchState* state, Fault* fault);
+  // Readies block `number` of the grid, counted with x fastest.
+  void Begin(std::uint64_t number);
+  template <bool Counted>
+  Round Run(ExecutionCounts* counts, const std::atomic<bool>& kill);
+
+  bool is_finished() const { return is_finished_; }
+  // Of registers, shared and local memory.
+  std::uint64_t bytes() const;
+  // Changes when a register, a position or a set of active lanes does.
+  std::uint64_t StateHash() const;
+  // Ends the block with a fault at the place where its first unfinished warp is.
+  void RaiseStall(std::uint64_t milliseconds);
+
+ private:
+  void PrepareWarp(std::uint32_t index);
+  template <bool Counted>
+  void Dispatch(Warp& warp, ExecutionCounts* counts);
+  template <bool Counted>
+  bool RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill);
+  bool ReleaseBarriers();
+  bool ReleaseForced();
+  bool HasFault() const;
+
+  BlockContext block_;
+  std::vector<Warp> warps_;
+  RegisterMemory shared_;  // Aligned as the widest vector access needs.
+  std::vector<std::byte> local_;
+  std::uint32_t warp_count_ = 0;
+  bool is_finished_ = false;
+  bool only_polls_ = false;  // In this round so far.
+};
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_RESIDENT_BLOCK_H_
