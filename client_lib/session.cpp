@@ -279,6 +279,12 @@ Status Session::ErrorOf(StreamRecord& stream) {
     stream.set_error_text(told->status);
     return told->status;
   }
+  // A device that is lost fails what runs and ends the session: one reason, told once.
+  const Status end = data_->connection->end_status();
+  if (!end.ok() && end.code() == stream.error_code()) {
+    stream.set_error_text(end);
+    return end;
+  }
   return Status(stream.error_code(), "command " + std::to_string(stream.error_sequence()) +
                                          " of stream " + std::to_string(stream.number()) +
                                          " failed; the server's explanation is no longer there");

@@ -142,9 +142,10 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       Result<ipc::ChannelReply> reply = ipc::Decode<ipc::ChannelReply>(frame.payload);
       mistake = reply.status();
       if (!reply.ok()) break;
-      // Request 0 is no request of ours: the worker says why it cannot go on.
+      // Request 0 is no request of ours: the worker says why it ends now.
       if (frame.request == 0) {
-        log_->error("device {}: {}", device.id, Escaped(reply->text, 1024));
+        device.last_words = Escaped(reply->text, 2048);
+        device.state = DeviceEntry::State::kRestarting;
         return;
       }
       return desk_->OnReply(device.id, frame.request, std::move(*reply));
@@ -177,6 +178,8 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   const bool was_opening = device.state == DeviceEntry::State::kStarting && !device.was_ready;
   device.last_death = "worker generation " + std::to_string(device.generation) + " (pid " +
                       std::to_string(pid) + ") " + how;
+  if (!device.last_words.empty()) device.last_death += ": " + device.last_words;
+  device.last_words.clear();
   const bool expected = phase_ != Phase::kServing && ledger_.On(device.id).empty();
   if (expected) {
     log_->debug("device {}: {}", device.id, device.last_death);
@@ -281,6 +284,11 @@ void Broker::OnHello(Arrival arrival) {
 
 void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  // A client that was told just now that its device is lost comes back for the next worker: that
+  // one's last words are here already, if unread.
+  for (const DeviceEntry& each : devices_.entries()) {
+    if (each.worker) each.worker->TakeMessages();
+  }
   const Result<DeviceEntry*> chosen = devices_.Choose(hello.device, ledger_);
   if (!chosen.ok()) return RefuseArrival(std::move(arrival), chosen.status());
   DeviceEntry& device = **chosen;

@@ -47,7 +47,8 @@ struct DeviceEntry {
   bool was_ready = false;                         // At least one worker has opened the device.
   std::chrono::steady_clock::time_point started;  // The latest worker.
   std::uint32_t quick_deaths = 0;                 // In a row; they slow restarts down.
-  std::string last_death;                         // "was killed by signal 9 (Killed)".
+  std::string last_words;                         // Of the present worker: why it is about to end.
+  std::string last_death;  // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
   boost::asio::steady_timer restart_timer;
 };
 std::string_view StateName(DeviceEntry::State state);

@@ -153,6 +153,10 @@ void WorkerProcess::WaitForMessage() {
                       });
 }
 
+void WorkerProcess::TakeMessages() {
+  if (channel_open_ && !ReadMessages()) channel_open_ = false;
+}
+
 bool WorkerProcess::ReadMessages() {
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     Result<std::optional<ipc::Frame>> message =

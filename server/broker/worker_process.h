@@ -66,6 +66,9 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
     return Status::Ok();
   }
 
+  // Hands over the messages that have arrived, without waiting for their turn.
+  void TakeMessages();
+
   // SIGKILL.
   void Kill();
 

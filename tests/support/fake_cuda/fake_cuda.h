@@ -19,6 +19,9 @@
 //   sticky 700            the context is dead from now on
 //   hold / go             GPUs take up no further work / go on
 //   log PATH              appends every call to a file, at once
+//   control PATH          statements that are appended to the file from now on, a line each, hold
+//   as of
+//                         the next call
 //   leaks ignored         objects left at the end are no mistake
 // Calls that the driver's user must not make (a destroyed handle, no current context, memory taken
 // away under pending work, objects left over at the end) are *mistakes*. They are collected, and a

@@ -118,6 +118,8 @@ bool Settings::ApplyOne(std::string_view statement) {
     sticky = code(1);
   } else if (words.size() == 2 && verb == "log") {
     log_path = words[1];
+  } else if (words.size() == 2 && verb == "control") {
+    control_path = words[1];
   } else if (words.size() == 2 && verb == "leaks" && words[1] == "ignored") {
     leaks_ignored = true;
   } else {

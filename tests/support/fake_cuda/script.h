@@ -36,6 +36,7 @@ struct Settings {
   std::optional<device::cuda::Code> sticky;
   bool held = false;
   std::string log_path;
+  std::string control_path;
   bool leaks_ignored = false;
 
   Settings();

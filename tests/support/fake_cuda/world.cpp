@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "server/device/cuda/driver.h"
@@ -79,12 +82,29 @@ void World::Reset(Lock& lock) {
 }
 
 std::string World::Run(std::string_view statements) {
+  const std::string control = settings.control_path;
   const std::string wrong = settings.Apply(statements);
+  if (settings.control_path != control) {
+    std::error_code none;
+    const auto bytes = std::filesystem::file_size(settings.control_path, none);
+    obeyed_bytes_ = none ? 0 : bytes;
+  }
   memory.limit = settings.memory_bytes;
   if (settings.sticky) sticky = settings.sticky;
   settings.sticky.reset();
   changed.notify_all();
   return wrong;
+}
+
+void World::ObeyControl() {
+  if (settings.control_path.empty()) return;
+  std::ifstream file(settings.control_path);
+  file.seekg(static_cast<std::streamoff>(obeyed_bytes_));
+  for (std::string line; std::getline(file, line);) {
+    if (file.eof()) return;  // Still being written.
+    obeyed_bytes_ += line.size() + 1;
+    if (const std::string wrong = Run(line); !wrong.empty()) Mistake(wrong);
+  }
 }
 
 void World::Mistake(const std::string& what) { mistakes_.push_back(what); }
@@ -308,6 +328,7 @@ void World::ReportLeaks(const char* when) {
 
 CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
     : lock(World::Get().mutex), world(World::Get()), name_(name), handle_(handle) {
+  world.ObeyControl();
   std::optional<FailRule> rule = Strike(world.settings.fails, name);
   if (needs != Needs::kNothing && !world.initialized) {
     world.Mistake(std::string(name) + ": before cuInit");

@@ -139,6 +139,8 @@ class World {
   void Reset(Lock& lock);
   // Empty, or what was not understood.
   std::string Run(std::string_view statements);
+  // Does what was appended to the control file.
+  void ObeyControl();
 
   void Mistake(const std::string& what);
   std::string TakeMistakes();
@@ -191,6 +193,7 @@ class World {
   std::shared_ptr<FakeStream> NextStream(Gpu& gpu, Engine engine, bool& polls);
 
   bool stopping_ = false;
+  std::uint64_t obeyed_bytes_ = 0;  // Of the control file.
   std::uint64_t last_order_ = 0;
   std::vector<std::string> mistakes_;
 };
