@@ -107,6 +107,59 @@ Status SetLowFloor(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
+// Takes "low=2s,normal=10s" apart; each class at most once. `set` refuses what follows the '='.
+template <typename Set>
+Status ForEachClass(std::string_view option, std::string_view value, std::string_view example,
+                    Set set) {
+  std::array<bool, scheduler::kSchedulingClasses> seen{};
+  for (std::string_view rest = value;;) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    const std::size_t equals = item.find('=');
+    const std::optional<scheduler::SchedulingClass> of_class = ParseClass(item.substr(0, equals));
+    if (equals == std::string_view::npos || !of_class ||
+        std::exchange(seen.at(static_cast<std::size_t>(*of_class)), true)) {
+      return Refused(option, value,
+                     "high=..., normal=... and low=..., each at most once, for example " +
+                         std::string(example));
+    }
+    if (const Status status = set(static_cast<std::size_t>(*of_class), item.substr(equals + 1));
+        !status.ok()) {
+      return Refused(option, status.message());
+    }
+    if (item.size() == rest.size()) return Status::Ok();
+    rest.remove_prefix(item.size() + 1);
+  }
+}
+
+Status SetKernelLimit(std::string_view value, Config& config) {
+  decltype(config.kernel_limits) limits;
+  const Status status = ForEachClass(
+      "kernel-limit", value, "low=2s,normal=10s", [&](std::size_t of_class, std::string_view text) {
+        const Result<nanoseconds> limit = ParseDuration(text);
+        if (!limit.ok()) return limit.status();
+        if (*limit < kKernelLimitLeast || *limit > kKernelLimitMost) {
+          return Status(StatusCode::kInvalidArgument,
+                        "asked for '" + Escaped(text) + "', allowed is 1ms to 86400s");
+        }
+        limits.at(of_class) = *limit;
+        return Status::Ok();
+      });
+  if (status.ok()) config.kernel_limits = limits;
+  return status;
+}
+
+// As SetKernelLimit reads it; empty when there is none.
+std::string KernelLimitText(const Config& config) {
+  std::string text;
+  for (std::size_t i = 0; i < config.kernel_limits.size(); ++i) {
+    if (!config.kernel_limits.at(i)) continue;
+    text += (text.empty() ? "" : ",") +
+            std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
+            std::to_string(config.kernel_limits.at(i)->count()) + "ns";
+  }
+  return text;
+}
+
 Status SetCudaCompletion(std::string_view value, Config& config) {
   using device::cuda::CompletionKind;
   if (value != "events" && value != "writes") {
@@ -162,6 +215,10 @@ constexpr std::array kOptions = {
            "part of device time that class low gets in any case "
            "(default 0)",
            SetLowFloor},
+    Option{"kernel-limit", "LIST",
+           "how long one kernel of a class may run, for example low=2s,normal=10s; on a GPU the "
+           "device's worker and all its sessions end with such a kernel (default: no limit)",
+           SetKernelLimit},
     Option{"cuda-completion", "HOW",
            "how the end of work on a GPU becomes known: events, or writes to host memory "
            "(default events)",
@@ -296,6 +353,9 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         CudaCompletionName(config),
                                         "--log-level",
                                         std::string(LogLevelName(config.log_level))};
+  if (const std::string limits = KernelLimitText(config); !limits.empty()) {
+    arguments.insert(arguments.end(), {"--kernel-limit", limits});
+  }
   return arguments;
 }
 
@@ -309,6 +369,7 @@ std::vector<std::string> Describe(const Config& config) {
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
       "low-floor = " + std::to_string(config.low_floor),
+      "kernel-limit = " + (KernelLimitText(config).empty() ? "(none)" : KernelLimitText(config)),
       "cuda-completion = " + CudaCompletionName(config),
       "log-level = " + std::string(LogLevelName(config.log_level)),
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,8 @@ std::string_view LogLevelName(LogLevel level);
 
 inline constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kStagingLeast = std::uint64_t{64} << 20;
+inline constexpr std::chrono::milliseconds kKernelLimitLeast{1};
+inline constexpr std::chrono::hours kKernelLimitMost{24};
 inline constexpr std::uint32_t kClientsPerUidMax = 64;
 inline constexpr std::size_t kAccessRulesMax = 256;
 
@@ -70,6 +73,8 @@ struct Config {
   std::uint64_t staging_bytes = 0;
   std::string socket;  // Empty: the usual places (ipc/socket_path.h).
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
+  // By class: how long one kernel may run; none: as long as it takes.
+  std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits;
   double low_floor = 0;  // Part of device time that class low gets in any case.
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
   LogLevel log_level = LogLevel::kInfo;

@@ -86,6 +86,7 @@ int ServeDevice(const Config& config) {
   options.policy_options.slice = config.slice;
   options.policy_options.low_floor = config.low_floor;
   options.limits.staging_bytes = config.staging_bytes;
+  options.kernel_limits = config.kernel_limits;
   options.generation = config.worker->generation;
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }

@@ -86,6 +86,7 @@ struct CommandSlot {
   std::uint64_t overlap = 0;   // Dispatcher's count of overlaps at submission.
   scheduler::Duration predicted{};
   scheduler::TimePoint taken{};
+  scheduler::Duration ran{};     // Of launches, in submissions that ended; see KernelWatch.
   std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.
   std::uint64_t ended_ns = 0;
   ipc::CommandId target;  // kWaitFor.

@@ -141,11 +141,7 @@ bool DeviceThread::SpinsOn() {
 
 bool DeviceThread::TakeCompletions(scheduler::TimePoint now) {
   if (!signal_.TakeCompletionsNote() && !device_.must_be_polled()) return false;
-  const bool took = dispatcher_.TakeCompletions(now) > 0;
-  if (dispatcher_.loss() && !std::exchange(has_reported_loss_, true)) {
-    control_.Post(DeviceLost{*dispatcher_.loss()});
-  }
-  return took;
+  return dispatcher_.TakeCompletions(now) > 0;
 }
 
 bool DeviceThread::Turn() {
@@ -160,6 +156,10 @@ bool DeviceThread::Turn() {
     dispatcher_.Dispatch(now);
   }
   dispatcher_.KillOverdue(now);
+  dispatcher_.EnforceKernelLimits(now);
+  if (dispatcher_.loss() && !std::exchange(has_reported_loss_, true)) {
+    control_.Post(DeviceLost{*dispatcher_.loss()});
+  }
   dispatcher_.Publish();
   if (barriers_ > 0) FinishBarriers();
   Report();

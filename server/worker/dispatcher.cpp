@@ -22,6 +22,10 @@ constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
 constexpr std::size_t kCompletionsPerCall = 64;
 constexpr std::size_t kSuspectsNamedMax = 8;
 
+std::string Seconds(scheduler::Duration time) {
+  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
+}
+
 std::uint64_t NsOf(device::DeviceClock::time_point time) {
   return static_cast<std::uint64_t>(
       std::max<std::int64_t>(0, std::chrono::nanoseconds(time.time_since_epoch()).count()));
@@ -36,6 +40,8 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
       can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand),
       lane_(std::move(policy), options.lane),
+      has_kernel_limits_(std::ranges::any_of(options.kernel_limits,
+                                             [](const auto& limit) { return limit.has_value(); })),
       completions_(kCompletionsPerCall) {
   present_.reserve(kSessionsLimit);
   dirty_.reserve(kSessionsLimit);
@@ -91,6 +97,32 @@ void Dispatcher::KillOverdue(scheduler::TimePoint now) {
         device_.RequestKill(command.work_id);
       }
     }
+  }
+}
+
+void Dispatcher::EnforceKernelLimits(scheduler::TimePoint now) {
+  if (!watches() || loss_) return;
+  while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {
+    ClientState* const client = ClientOf(overdue->id);
+    Check(client != nullptr, "what is watched is on the device");
+    CommandSlot& command = client->slab[WorkName::Slot(overdue->id)];
+    const auto& launch = std::get<device::LaunchWork>(command.work);
+    const std::string kernel = launch.module->kernels()[launch.kernel].name;
+    const std::string sentence = fmt::format(
+        "kernel '{}' ended by force: it has run {}, kernels of class {} may run {}", kernel,
+        Seconds(overdue->ran), ClassName(client->spec.scheduling_class), Seconds(overdue->limit));
+    if (device_.info().can_kill) {
+      command.failure = std::make_unique<Status>(
+          StatusCode::kLimitExceeded,
+          fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence)));
+      device_.RequestKill(overdue->id);
+      continue;
+    }
+    const device::DeviceLoss loss = {
+        .why = Status(StatusCode::kDeviceLost,
+                      sentence + ", and this device cannot end one kernel alone"),
+        .suspects = {{.id = overdue->id, .what = fmt::format("kernel '{}'", kernel)}}};
+    return DescribeLoss(loss);
   }
 }
 
@@ -390,9 +422,18 @@ void Dispatcher::Submit(const scheduler::Action& action, scheduler::TimePoint no
         work.stream = client->KeyOf(command.stream);
         work.priority = action.priority;
         work.first_unit = command.units_done;
+        if (watches()) Watch(*client, command, action.priority, now);
         device_.Submit(work);
       },
       command.work);
+}
+
+void Dispatcher::Watch(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
+                       scheduler::TimePoint now) {
+  const auto of_class = static_cast<std::size_t>(client.spec.scheduling_class);
+  const std::optional<scheduler::Duration> limit =
+      command.kind == CommandKind::kLaunch ? options_.kernel_limits.at(of_class) : std::nullopt;
+  watch_.OnSubmitted(command.work_id, priority, command.ran, limit, now);
 }
 
 void Dispatcher::CountSubmission(ClientState& client, CommandSlot& command,
@@ -453,6 +494,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   client->counters.device_time += charge.held;
   if (charge.held > options_.slice && present_.size() > 1) ++client->counters.slice_overruns;
   LeaveDevice(*client, command);
+  if (watches()) command.ran = watch_.OnCompleted(completion.id, now);
   if (client->is_leaving) {
     command.work_id = 0;
     command.state = CommandState::kEnded;
@@ -461,13 +503,19 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   }
   if (command.started_ns == 0) command.started_ns = NsOf(completion.started);
   command.ended_ns = NsOf(completion.ended);
-  if (completion.stopped && completion.status.ok() && completion.units_done < command.units) {
+  // Set for what is to end by force, which may have ended in another way before.
+  const bool is_forced = command.failure != nullptr;
+  if (completion.stopped && completion.status.ok() && completion.units_done < command.units &&
+      !is_forced) {
     command.units_done = std::max(command.units_done, completion.units_done);
     OnStopped(*client, slot, now);
     return;
   }
   command.state = CommandState::kEnded;
-  if (!completion.status.ok()) {
+  if (is_forced && completion.status.ok() && !completion.stopped) command.failure.reset();
+  if (command.failure != nullptr) {
+    ++client->counters.commands_failed;
+  } else if (!completion.status.ok()) {
     ++client->counters.commands_failed;
     const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
     const Status& why = is_lost ? *loss_ : completion.status;
@@ -542,6 +590,7 @@ void Dispatcher::Publish() {
 
 std::optional<scheduler::TimePoint> Dispatcher::wake_at() const {
   std::optional<scheduler::TimePoint> at = lane_.wake_at();
+  if (const auto over = watch_.wake_at(); over && !loss_ && (!at || *over < *at)) at = over;
   if (leaving_ == 0) return at;
   for (const ClientState* const client : present_) {
     if (!client->kill_at || client->was_killed) continue;

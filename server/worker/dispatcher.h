@@ -18,6 +18,7 @@
 #include "server/device/device.h"
 #include "server/worker/client_state.h"
 #include "server/worker/cost_model.h"
+#include "server/worker/kernel_watch.h"
 #include "server/worker/stats.h"
 #include "server/worker/stream_queue.h"
 
@@ -27,6 +28,7 @@ struct DispatcherOptions {
   scheduler::LaneOptions lane;
   scheduler::Duration slice = std::chrono::milliseconds(2);
   scheduler::Duration kill_after = std::chrono::milliseconds(100);
+  KernelLimits kernel_limits;
 };
 
 // Decides which commands are ready, lets the lane decide which of them run, and turns their
@@ -89,9 +91,12 @@ class Dispatcher {
   std::size_t TakeCompletions(scheduler::TimePoint now);
   // Kills what leaving clients still have on the device after their time.
   void KillOverdue(scheduler::TimePoint now);
+  // Ends kernels that are beyond the limit of their class: alone where the device can do that,
+  // else with the device, which is lost then.
+  void EnforceKernelLimits(scheduler::TimePoint now);
   void Publish();
 
-  // When Dispatch or KillOverdue has something to do even if nothing happens.
+  // When one of the three above has something to do even if nothing happens.
   std::optional<scheduler::TimePoint> wake_at() const;
 
   // Present clients, in no order.
@@ -126,10 +131,13 @@ class Dispatcher {
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   // Leaves the client in unsettled_ if its stream may move on.
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
+  bool watches() const { return has_kernel_limits_; }
   // While the suspects' commands can still be told by their names.
   void DescribeLoss(const device::DeviceLoss& loss);
   void MarkUnsettled(ClientState& client, std::uint32_t stream);
   void OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
+  void Watch(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
+             scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   void LeaveDevice(ClientState& client, CommandSlot& command);
   // Null for names of commands that are not on the device.
@@ -141,6 +149,8 @@ class Dispatcher {
   const bool can_stop_launches_;
   const bool can_stop_copies_;
   scheduler::DeviceLane lane_;
+  const bool has_kernel_limits_;
+  KernelWatch watch_;
   CostModel costs_;
   std::array<std::unique_ptr<ClientState>, kSessionsLimit> table_;  // By ClientState::index.
   std::vector<ClientState*> present_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <utility>
 #include <vector>
@@ -100,6 +101,7 @@ class Worker::Impl {
   Session* Find(std::uint64_t session) const;
   void BeginDrain();
   void CheckDone();
+  bool is_lost() const { return exit_code_ == kWorkerLostDevice; }
 
   const WorkerOptions options_;
   StagingBudget staging_{options_.limits.staging_bytes, options_.limits.sessions_max};
@@ -176,6 +178,7 @@ Status Worker::Impl::Open() {
   thread_options.dispatcher.lane = options_.lane_options;
   thread_options.dispatcher.slice = options_.policy_options.slice;
   thread_options.dispatcher.kill_after = options_.kill_after;
+  thread_options.dispatcher.kernel_limits = options_.kernel_limits;
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);
@@ -230,7 +233,8 @@ void Worker::Impl::BeginDrain() {
 }
 
 void Worker::Impl::CheckDone() {
-  if (!is_draining_ || !sessions_.empty() || memories_leaving_ > 0) return;
+  const bool is_over = is_draining_ && sessions_.empty() && memories_leaving_ == 0;
+  if (!is_over && !is_lost()) return;
   // The last words (sessions that ended) are worth waiting for, as long as somebody listens.
   if (has_broker_ && !channel_outbox_.empty()) return;
   context_.stop();
@@ -304,15 +308,16 @@ void Worker::Impl::Handle(StatsTaken message) {
 
 void Worker::Impl::Handle(const DeviceLost& message) {
   // The clients hear it from us, those who ask later from the broker, and what is left goes with
-  // this process.
+  // this process. The broker first: who comes back at once is to meet our successor.
   spdlog::critical("{}", message.status.message());
+  exit_code_ = kWorkerLostDevice;
+  Tell(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = message.status.message()});
   for (const auto& [id, session] : sessions_) {
     const std::string text = message.status.message() + " [" + session->who() + "]";
     session->End({StatusCode::kDeviceLost, text});
     Tell(0, ipc::SessionEnded{.session = id, .status = {StatusCode::kDeviceLost, text}});
   }
-  exit_code_ = kWorkerLostDevice;
-  context_.stop();
+  CheckDone();
 }
 
 // ---- the broker
@@ -394,6 +399,12 @@ void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
                                            std::move(frame.fds[0]), std::move(frame.fds[1]));
   // A number that comes twice is the broker's mistake; ours would be to mix up two clients.
   Check(sessions_.emplace(id, session).second, "the broker numbers sessions once");
+  if (is_lost()) {
+    return session->End(
+        {StatusCode::kUnavailable,
+         fmt::format("connection refused: device {} was lost just now, try again [{}]",
+                     device_->info().id, session->who())});
+  }
   if (is_draining_) {
     return session->End(
         {StatusCode::kUnavailable, fmt::format("connection refused: device {} is draining [{}]",
@@ -502,7 +513,14 @@ int RunWorker(WorkerOptions options, ipc::UniqueFd channel) {
   // such a signal by draining its workers, which must live to do it.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_IGN);
   Worker worker(std::move(options), std::move(channel));
-  return worker.Run();
+  const int code = worker.Run();
+  if (code == kWorkerLostDevice) {
+    // Nothing of a dead device is put in order: its driver, and threads that are inside it, may
+    // wait for a kernel that never ends.
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
+  return code;
 }
 
 }  // namespace gpushared::server

@@ -18,6 +18,7 @@
 #include "scheduler/device_lane.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/kernel_watch.h"
 #include "server/worker/session_limits.h"
 
 namespace gpushared::server {
@@ -33,6 +34,9 @@ struct WorkerOptions {
   scheduler::LaneOptions lane_options;
   std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
   SessionLimits limits;
+  // A kernel that has had the device for longer is ended: alone where DeviceInfo::can_kill, else
+  // the worker ends as for a lost device.
+  KernelLimits kernel_limits;
   // How long the device thread looks at its rings before it sleeps. Unset: 0 where
   // DeviceInfo::spinning_pays is false, else 20 µs, or 50 µs with 4 and more CPUs.
   std::optional<std::chrono::nanoseconds> spin_budget;

@@ -142,6 +142,43 @@ TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
   EXPECT_EQ(read.worker->generation, 12U);
 }
 
+TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
+  const Config config = Accepted({"--kernel-limit", "low=2s,normal=1.5s"});
+  EXPECT_FALSE(config.kernel_limits[0]);
+  EXPECT_EQ(config.kernel_limits[1], 1500ms);
+  EXPECT_EQ(config.kernel_limits[2], 2000ms);
+  const std::vector<std::string> arguments =
+      WorkerArguments(config, {.channel_fd = 3, .device = "cpu:0", .generation = 2});
+  std::vector<const char*> options;
+  for (const std::string& argument : arguments) options.push_back(argument.c_str());
+  EXPECT_EQ(Accepted(options).kernel_limits, config.kernel_limits);
+  EXPECT_EQ(Accepted({}).kernel_limits, decltype(config.kernel_limits){});
+
+  for (const char* bad : {"", "2s", "low", "low=", "low=2", "low=2s,", "low=2s,low=3s", "lowest=2s",
+                          "low=0ms", "low=999us", "low=86401s", "low=2s normal=3s"}) {
+    EXPECT_THAT(RefusalOf({"--kernel-limit", bad}), HasSubstr("option kernel-limit refused"))
+        << bad;
+  }
+  Config of_file;
+  ASSERT_TRUE(ApplyConfigText("kernel_limit = [\"low=2s\", \"high=1s\"]", "f", of_file).ok());
+  EXPECT_EQ(of_file.kernel_limits[0], 1000ms);
+  EXPECT_EQ(of_file.kernel_limits[2], 2000ms);
+}
+
+TEST(Config, CudaCompletionIsEventsOrWritesAndReachesTheWorker) {
+  using device::cuda::CompletionKind;
+  EXPECT_EQ(Accepted({}).cuda_completion, CompletionKind::kEvents);
+  const Config config = Accepted({"--cuda-completion", "writes"});
+  EXPECT_EQ(config.cuda_completion, CompletionKind::kWrites);
+  const std::vector<std::string> arguments =
+      WorkerArguments(config, {.channel_fd = 3, .device = "cuda:0", .generation = 1});
+  std::vector<const char*> options;
+  for (const std::string& argument : arguments) options.push_back(argument.c_str());
+  EXPECT_EQ(Accepted(options).cuda_completion, CompletionKind::kWrites);
+  EXPECT_THAT(RefusalOf({"--cuda-completion", "guess"}),
+              AllOf(HasSubstr("'guess'"), HasSubstr("events or writes")));
+}
+
 TEST(ConfigFile, SetsOptionsAndAccessRules) {
   Config config;
   const Status status = ApplyConfigText(R"(

@@ -13,6 +13,7 @@
 
 #include "server/worker/command_slab.h"
 #include "server/worker/cost_model.h"
+#include "server/worker/kernel_watch.h"
 #include "server/worker/log_histogram.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/staging_budget.h"
@@ -21,6 +22,59 @@ namespace gpushared::server {
 namespace {
 
 using namespace std::chrono_literals;
+
+class KernelWatchTest : public ::testing::Test {
+ protected:
+  static scheduler::TimePoint At(scheduler::Duration time) { return scheduler::TimePoint(time); }
+  // The work that is overdue at this time; 0 for none.
+  device::WorkId OverdueAt(scheduler::Duration time) {
+    const auto overdue = watch_.TakeOverdue(At(time));
+    return overdue ? overdue->id : 0;
+  }
+  KernelWatch watch_;
+};
+
+TEST_F(KernelWatchTest, AKernelIsOverdueAtItsLimitAndToldOnce) {
+  watch_.OnSubmitted(7, 0, 0ms, 10ms, At(100ms));
+  EXPECT_EQ(watch_.wake_at(), At(110ms));
+  EXPECT_EQ(OverdueAt(110ms - 1ns), 0U);
+  const auto overdue = watch_.TakeOverdue(At(112ms));
+  ASSERT_TRUE(overdue);
+  EXPECT_EQ(overdue->id, 7U);
+  EXPECT_EQ(overdue->ran, 12ms);
+  EXPECT_EQ(overdue->limit, 10ms);
+  EXPECT_EQ(OverdueAt(200ms), 0U);
+  EXPECT_FALSE(watch_.wake_at());
+  EXPECT_EQ(watch_.OnCompleted(7, At(120ms)), 20ms);
+  EXPECT_EQ(watch_.OnCompleted(7, At(130ms)), 0ms) << "it is not there any more";
+}
+
+TEST_F(KernelWatchTest, WaitingBehindOthersIsNotRunning) {
+  watch_.OnSubmitted(1, 0, 0ms, {}, At(0ms));
+  watch_.OnSubmitted(2, 0, 0ms, 10ms, At(0ms));
+  EXPECT_FALSE(watch_.wake_at()) << "the first may run for ever";
+  EXPECT_EQ(OverdueAt(50ms), 0U);
+  watch_.OnCompleted(1, At(60ms));
+  EXPECT_EQ(watch_.wake_at(), At(70ms));
+  // More urgent work stops the clock, less urgent does not.
+  watch_.OnSubmitted(3, 0, 0ms, 1ms, At(62ms));
+  watch_.OnSubmitted(4, 2, 0ms, {}, At(64ms));
+  EXPECT_EQ(OverdueAt(90ms), 0U);
+  watch_.OnCompleted(4, At(94ms));
+  EXPECT_EQ(watch_.wake_at(), At(100ms));
+  EXPECT_EQ(OverdueAt(100ms), 2U);
+  EXPECT_EQ(watch_.OnCompleted(2, At(100ms)), 10ms);
+  EXPECT_EQ(OverdueAt(101ms), 3U);
+}
+
+TEST_F(KernelWatchTest, WhatRanBeforeAStopCounts) {
+  watch_.OnSubmitted(1, 0, 0ms, 10ms, At(0ms));
+  const scheduler::Duration ran = watch_.OnCompleted(1, At(6ms));
+  EXPECT_EQ(ran, 6ms);
+  watch_.OnSubmitted(2, 0, ran, 10ms, At(100ms));
+  EXPECT_EQ(watch_.wake_at(), At(104ms));
+  EXPECT_EQ(OverdueAt(104ms), 2U);
+}
 
 TEST(LogHistogram, QuantilesAreNeverBelowTheTruthAndAtMostAnEighthAbove) {
   std::mt19937_64 random(7);

@@ -215,6 +215,107 @@ TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
   }
 }
 
+server::WorkerOptions LimitedLow(scheduler::Duration limit) {
+  server::WorkerOptions options;
+  options.kernel_limits.at(static_cast<std::size_t>(scheduler::SchedulingClass::kLow)) = limit;
+  return options;
+}
+
+TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
+  WorkerHarness worker({.ignores_stop = true}, LimitedLow(std::chrono::milliseconds(30)));
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient normal = worker.Client();
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  const auto record = low.NextCompletion();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+  const auto error = low.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  ASSERT_TRUE(error.ok()) << error.status().ToString();
+  EXPECT_THAT(error->status.message(),
+              ::testing::MatchesRegex(".*kernel 'null' ended by force: it has run [0-9.e-]+ s, "
+                                      "kernels of class low may run 0.03 s .client 1 'slow'.*"));
+  // Classes without a limit have none.
+  const Sequence long_one = normal.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+  worker.device().FinishOldest();
+  EXPECT_TRUE(normal.AwaitFinished(0, long_one));
+  EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
+}
+
+TEST(KernelLimit, CountsWhatAStoppedKernelHasRunInAll) {
+  WorkerHarness worker({}, LimitedLow(std::chrono::milliseconds(60)));
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  low.Launch(0, 0, 0, {.x = 1000});
+  std::size_t submissions = 1;
+  ASSERT_EQ(worker.device().WaitForSubmissions(submissions).size(), submissions);
+  while (worker.device().kills_asked() == 0) {
+    worker.device().RunUnits(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const Sequence request = high.Launch(0, 0, 0);
+    if (worker.device().kills_asked() > 0) break;
+    ASSERT_FALSE(worker.device().WaitForSubmissions(submissions + 1).empty());
+    worker.device().FinishOldest();
+    ASSERT_TRUE(high.AwaitFinished(0, request));
+    submissions += 2;
+    ASSERT_TRUE(Eventually([&] {
+      return worker.device().submissions().size() >= submissions ||
+             worker.device().kills_asked() > 0;
+    }));
+    ASSERT_LT(submissions, 40u) << "a kernel that is stopped now and then is never ended";
+  }
+  worker.device().FinishAll();
+  const auto record = low.NextCompletion();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+}
+
+TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
+                       LimitedLow(std::chrono::milliseconds(30)));
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient other = worker.Client({.name = "other"});
+  low.Launch(0, 0, 0, {.x = 100});
+  for (RawClient* client : {&low, &other}) {
+    const Status end = client->AwaitEnd();
+    EXPECT_EQ(end.code(), StatusCode::kDeviceLost);
+    EXPECT_THAT(end.message(), ::testing::HasSubstr("kernel 'null' ended by force: it has run "));
+    EXPECT_THAT(end.message(), ::testing::HasSubstr("cannot end one kernel alone; "
+                                                    "caused by kernel 'null' [client 1 'slow'"));
+  }
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
+  EXPECT_EQ(worker.device().kills_asked(), 0u);
+}
+
+// A device that tells nobody of its completions is asked again and again while it has work, with
+// naps in between, and left alone when it has none.
+TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnded) {
+  WorkerHarness worker({.must_be_polled = true});
+  RawClient client = worker.Client();
+  const Sequence launch = client.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const std::size_t before = worker.device().times_asked();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const std::size_t asked = worker.device().times_asked() - before;
+  EXPECT_GE(asked, 20u);
+  // Twice a turn, and no turn without a nap of 5 µs at least: a spin would ask some ten times more.
+  EXPECT_LE(asked, 80'000u);
+
+  worker.device().FinishOldest();
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  // An answer on the socket proves that the turn of the completion is over.
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::size_t idle = worker.device().times_asked();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LE(worker.device().times_asked() - idle, 4u);
+}
+
 TEST(WorkerScheduling, ADeviceThatCannotStopIsNotAskedTo) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});

@@ -101,7 +101,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.shared_bytes_per_block_max = 32 * 1024;
   info_.preemption = options_.preemption;
   info_.copy_preemption = options_.preemption;
-  info_.can_kill = true;
+  info_.can_kill = options_.can_kill;
   info_.isolates_clients = options_.isolates_clients;
   info_.spinning_pays = options_.spinning_pays;
 }
@@ -181,6 +181,7 @@ void StepDevice::End(Work work, Status status, bool stopped) {
                           .started = work.started,
                           .ended = device::DeviceClock::now()});
   changed_.notify_all();
+  if (options_.must_be_polled) return;
   if (std::exchange(armed_, false)) wake_();
 }
 
@@ -227,6 +228,7 @@ void StepDevice::RequestKill(device::WorkId id) {
   const std::lock_guard lock(mutex_);
   ++kills_asked_;
   changed_.notify_all();
+  if (!options_.can_kill) return;
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [&](const Work& work) { return work.id == id; });
   if (found == running_.end()) return;
@@ -243,7 +245,13 @@ std::size_t StepDevice::TakeCompletions(std::span<device::Completion> out) {
     completions_.pop_front();
   }
   if (count < out.size()) armed_ = true;
+  ++times_asked_;
   return count;
+}
+
+bool StepDevice::must_be_polled() const {
+  const std::lock_guard lock(mutex_);
+  return options_.must_be_polled && (!running_.empty() || !completions_.empty());
 }
 
 // ---- for the test
@@ -311,6 +319,11 @@ std::size_t StepDevice::stops_asked() const {
 std::size_t StepDevice::kills_asked() const {
   const std::lock_guard lock(mutex_);
   return kills_asked_;
+}
+
+std::size_t StepDevice::times_asked() const {
+  const std::lock_guard lock(mutex_);
+  return times_asked_;
 }
 
 int StepDevice::spaces_alive() const {

@@ -24,6 +24,8 @@ struct StepDeviceOptions {
   device::Preemption preemption = device::Preemption::kWithinCommand;
   bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
   bool ignores_stop = false;  // As an endless kernel: only a kill ends it.
+  bool can_kill = true;
+  bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
   bool isolates_clients = true;
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
@@ -58,6 +60,7 @@ class StepDevice : public device::Device {
   void RequestStop(device::WorkId id) override;
   void RequestKill(device::WorkId id) override;
   std::size_t TakeCompletions(std::span<device::Completion> out) override;
+  bool must_be_polled() const override;
 
   // ---- for the test
 
@@ -76,6 +79,7 @@ class StepDevice : public device::Device {
   bool WaitUntilIdle();
   std::size_t stops_asked() const;
   std::size_t kills_asked() const;
+  std::size_t times_asked() const;  // For completions.
   int spaces_alive() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;
@@ -109,6 +113,7 @@ class StepDevice : public device::Device {
   std::vector<Submission> submissions_;
   std::size_t stops_asked_ = 0;
   std::size_t kills_asked_ = 0;
+  std::size_t times_asked_ = 0;
   int spaces_alive_ = 0;
   int modules_alive_ = 0;
   std::uint64_t mapped_bytes_ = 0;
