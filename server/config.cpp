@@ -54,6 +54,14 @@ Status SetCpuThreads(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
+Status SetCpuRunPasses(std::string_view value, Config& config) {
+  if (value != "none" && value != "claim") {
+    return Refused("cpu-run-passes", value, "none or claim");
+  }
+  config.cpu_claims = value == "claim";
+  return Status::Ok();
+}
+
 Status SetBytes(std::string_view option, std::string_view value, std::uint64_t least,
                 std::uint64_t& bytes, bool& given) {
   const Result<std::uint64_t> parsed = ParseBytes(value);
@@ -198,6 +206,10 @@ constexpr std::array kOptions = {
            SetDevice},
     Option{"cpu-threads", "N", "executor threads of each cpu device (default: cores - 1)",
            SetCpuThreads},
+    Option{"cpu-run-passes", "PASSES",
+           "for tests: kernels on the cpu device run as passes made them for a GPU: none, or claim "
+           "(default none)",
+           SetCpuRunPasses},
     Option{"memory", "SIZE",
            "device memory of each cpu device, for example 4GiB "
            "(default: half of the machine's, shared out)",
@@ -341,6 +353,8 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         config.policy,
                                         "--cpu-threads",
                                         std::to_string(config.cpu_threads),
+                                        "--cpu-run-passes",
+                                        config.cpu_claims ? "claim" : "none",
                                         "--memory",
                                         std::to_string(config.memory_bytes) + "B",
                                         "--staging-memory",
@@ -364,6 +378,7 @@ std::vector<std::string> Describe(const Config& config) {
       "policy = " + config.policy,
       "device = " + config.device,
       "cpu-threads = " + std::to_string(config.cpu_threads),
+      std::string("cpu-run-passes = ") + (config.cpu_claims ? "claim" : "none"),
       "memory = " + FormatBytes(config.memory_bytes),
       "staging-memory = " + FormatBytes(config.staging_bytes),
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),

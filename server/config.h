@@ -66,6 +66,7 @@ struct Config {
   std::string policy = "priority";
   std::string device = "auto";     // As device::SelectDevices reads it.
   std::uint32_t cpu_threads = 1;   // Executor threads of each cpu device.
+  bool cpu_claims = false;         // The cpu device runs kernels as their claimed forms.
   bool memory_given = false;       // Else memory_bytes is for all cpu devices together.
   std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
   bool staging_given = false;      // Else staging_bytes is for all devices together.

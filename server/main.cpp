@@ -74,6 +74,7 @@ int ServeDevice(const Config& config) {
       .executor_threads = config.cpu_threads,
       .memory_bytes = config.memory_bytes,
       .output = {},
+      .cpu_claims = config.cpu_claims,
       .cuda_completion = config.cuda_completion,
       .warn = [](const std::string& text) { spdlog::warn("{}", text); }};
   options.make_device = [id = config.worker->device, device_options](

@@ -19,7 +19,8 @@ Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t
   return CreateCpuDevice({.number = number,
                           .executor_threads = options.executor_threads,
                           .memory_bytes = options.memory_bytes,
-                          .output = options.output},
+                          .output = options.output,
+                          .claims = options.cpu_claims},
                          std::move(wake));
 }
 

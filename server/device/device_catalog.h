@@ -24,6 +24,7 @@ struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
   std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
+  bool cpu_claims = false;             // cpu: kernels run as their claimed forms.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
   std::function<void(const std::string&)> warn = {};  // For operators; may be empty.
 };

@@ -39,10 +39,21 @@ ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessor
           }};
 }
 
+// The cpu device that runs every kernel as the claim pass makes it.
+ConformanceDevice Claimed(std::uint32_t multiprocessors) {
+  return {.name = "cpu_claimed_" + std::to_string(multiprocessors),
+          .multiprocessors = multiprocessors,
+          .create = [](device::DeviceOptions options, device::WakeFunction wake) {
+            options.cpu_claims = true;
+            return device::CreateDevice("cpu:0", options, std::move(wake));
+          }};
+}
+
 // This program is linked with the fake driver, whose GPU is the cpu device's executor.
 INSTANTIATE_TEST_SUITE_P(All, DeviceConformance,
                          ::testing::Values(Fake(1), Fake(4), Catalogued("cpu:0", 1),
                                            Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
+                                           Claimed(1), Claimed(3),
                                            CudaRow("cuda_fake_events", CompletionKind::kEvents),
                                            CudaRow("cuda_fake_writes", CompletionKind::kWrites)),
                          [](const auto& any) { return any.param.name; });

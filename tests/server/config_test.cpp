@@ -165,6 +165,20 @@ TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
   EXPECT_EQ(of_file.kernel_limits[2], 2000ms);
 }
 
+TEST(Config, PassesOfTheCpuDeviceAreNoneOrClaimAndReachTheWorker) {
+  EXPECT_FALSE(Accepted({}).cpu_claims);
+  EXPECT_FALSE(Accepted({"--cpu-run-passes", "none"}).cpu_claims);
+  const Config config = Accepted({"--cpu-run-passes", "claim"});
+  EXPECT_TRUE(config.cpu_claims);
+  const std::vector<std::string> arguments =
+      WorkerArguments(config, {.channel_fd = 3, .device = "cpu:0", .generation = 1});
+  std::vector<const char*> options;
+  for (const std::string& argument : arguments) options.push_back(argument.c_str());
+  EXPECT_TRUE(Accepted(options).cpu_claims);
+  EXPECT_THAT(RefusalOf({"--cpu-run-passes", "guess"}),
+              AllOf(HasSubstr("'guess'"), HasSubstr("none or claim")));
+}
+
 TEST(Config, CudaCompletionIsEventsOrWritesAndReachesTheWorker) {
   using device::cuda::CompletionKind;
   EXPECT_EQ(Accepted({}).cuda_completion, CompletionKind::kEvents);
