@@ -15,9 +15,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // A worker that lived this long was not killed by what killed its predecessor.
-constexpr std::chrono::seconds kSoundLife{10};
-constexpr milliseconds kRestartDelayFirst{100};
-constexpr milliseconds kRestartDelayMax{5000};
 constexpr std::chrono::seconds kDrainReportInterval{10};
 constexpr std::size_t kParkedMax = 256;
 constexpr std::size_t kNamedInReportMax = 8;
@@ -218,14 +215,8 @@ void Broker::LoseSessions(DeviceEntry& device) {
 }
 
 void Broker::ScheduleRestart(DeviceEntry& device) {
-  const bool sound = steady_clock::now() - device.started >= kSoundLife;
-  device.quick_deaths = sound ? 0 : device.quick_deaths + 1;
   device.state = DeviceEntry::State::kRestarting;
-  milliseconds delay{0};
-  if (device.quick_deaths > 1) {
-    const std::uint32_t doublings = std::min(device.quick_deaths - 2, 6U);
-    delay = std::min(kRestartDelayFirst * (1U << doublings), kRestartDelayMax);
-  }
+  const milliseconds delay = device.backoff.OnDeath(steady_clock::now() - device.started);
   log_->info("device {}: generation {} starts in {}", device.id, device.generation + 1,
              FormatDuration(delay));
   device.restart_timer.expires_after(delay);

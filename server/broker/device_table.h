@@ -17,6 +17,7 @@
 #include "gpushared/result.h"
 
 #include "ipc/wire/control.h"
+#include "server/broker/restart_backoff.h"
 #include "server/broker/session_ledger.h"
 #include "server/broker/worker_process.h"
 #include "server/device/inventory/inventory.h"
@@ -46,8 +47,8 @@ struct DeviceEntry {
   std::uint32_t generation = 0;                   // Of the latest worker; the first one is 1.
   bool was_ready = false;                         // At least one worker has opened the device.
   std::chrono::steady_clock::time_point started;  // The latest worker.
-  std::uint32_t quick_deaths = 0;                 // In a row; they slow restarts down.
-  std::string last_words;                         // Of the present worker: why it is about to end.
+  RestartBackoff backoff;
+  std::string last_words;  // Of the present worker: why it is about to end.
   std::string last_death;  // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
   boost::asio::steady_timer restart_timer;
 };

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_RESTART_BACKOFF_H_
+#define GPUSHARED_SERVER_BROKER_RESTART_BACKOFF_H_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace gpushared::server {
+
+// How long a device waits for its next worker: not at all after a death now and then, longer and
+// longer while each new one dies soon.
+//
+// Thread-compatible.
+class RestartBackoff {
+ public:
+  using Duration = std::chrono::steady_clock::duration;
+  static constexpr std::chrono::seconds kSoundLife{10};
+  static constexpr std::chrono::milliseconds kFirst{100};
+  static constexpr std::chrono::milliseconds kMax{5000};
+
+  // A worker died that had lived this long.
+  std::chrono::milliseconds OnDeath(Duration life) {
+    quick_deaths_ = life >= kSoundLife ? 0 : quick_deaths_ + 1;
+    if (quick_deaths_ <= 1) return std::chrono::milliseconds(0);
+    const std::uint32_t doublings = std::min(quick_deaths_ - 2, 6U);
+    return std::min(kFirst * (1U << doublings), kMax);
+  }
+
+ private:
+  std::uint32_t quick_deaths_ = 0;  // In a row.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_RESTART_BACKOFF_H_
