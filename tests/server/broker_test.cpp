@@ -243,6 +243,23 @@ TEST_F(BrokerTest, KilledWorkerIsReplacedAndItsClientsLearnWhy) {
   EXPECT_NE(WorkerPid(), worker);
 }
 
+// A worker whose device has died needs a moment to end; who comes back meanwhile must not meet it.
+TEST_F(BrokerTest, AWorkerThatHasLostItsDeviceGetsNoFurtherClients) {
+  behaviour_ = [](const std::string&, std::uint32_t generation) {
+    return generation == 1 ? "losing" : "";
+  };
+  StartBroker();
+  const auto client = Join(Hello("culprit"));
+  ASSERT_TRUE(client.ok());
+  EXPECT_TRUE(AtEof(*client));
+  const auto back = Join(Hello("back"));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(Device(0).at("generation"), 2);
+  EXPECT_THAT(std::string(Device(0).at("last_death")),
+              HasSubstr("exited with code 3: the device died"));
+  EXPECT_EQ(Why(1).message(), "killed by session 1");
+}
+
 TEST_F(BrokerTest, ClientsNameDevicesByUuidToo) {
   options_.devices = {{.id = "cuda:0", .uuid = "GPU-aa11"},
                       {.id = "cuda:1", .uuid = "GPU-aa22"},

@@ -121,6 +121,13 @@ class FakeWorker {
     if (!welcome.Flush(frame.fds[0].get()).ok()) return;
     sessions_.emplace(attach->session, std::move(frame.fds[0]));
     Tell(0, ipc::SessionStarted{attach->session});
+    if (behaviour_ != "losing") return;
+    // As a worker whose device has died: last words, the ends of its sessions, and some time later
+    // the end of the process.
+    Tell(0, ipc::ChannelReply{.code = StatusCode::kDeviceLost, .text = "the device died"});
+    End(attach->session, {StatusCode::kDeviceLost, "killed by session 1"});
+    ::usleep(300'000);
+    ::_exit(3);
   }
 
   void End(std::uint64_t id, const Status& why) {

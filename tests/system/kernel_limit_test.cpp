@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that run longer than the operator allows: real servers, endless kernels.
+
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/gpu_server.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Client Connect(const std::string& socket, const std::string& name, SchedulingClass its_class) {
+  Result<Client> client =
+      Client::Connect({.name = name, .scheduling_class = its_class, .socket = socket});
+  EXPECT_TRUE(client.ok()) << client.status().ToString();
+  return client.ok() ? *std::move(client) : Client();
+}
+
+Status RunStep(const Client& client) {
+  const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+  if (!module.ok()) return module.status();
+  const DeviceBuffer word = *client.AllocateDevice(4);
+  const Stream stream = *client.CreateStream();
+  Status status = stream.Launch(*module->GetKernel("step"), {}, word, 1);
+  return status.ok() ? stream.Synchronize() : status;
+}
+
+// Of the default stream, after its endless kernel.
+Status RunEndless(const Client& client) {
+  const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+  if (!module.ok()) return module.status();
+  const DeviceBuffer flag = *client.AllocateDevice(4);
+  const Status launched = client.default_stream().Launch(*module->GetKernel("endless"), {}, flag);
+  return launched.ok() ? client.default_stream().Synchronize() : launched;
+}
+
+TEST(KernelLimit, OnTheCpuDeviceEndsTheEndlessKernelAlone) {
+  ServerProcess server({"--device", "cpu:0", "--kernel-limit", "low=300ms,normal=60s"});
+  const Client bad = Connect(server.socket(), "bad", SchedulingClass::kLow);
+  const Client good = Connect(server.socket(), "good", SchedulingClass::kNormal);
+  const Status ended = RunEndless(bad);
+  EXPECT_EQ(ended.code(), StatusCode::kLimitExceeded) << ended.ToString();
+  EXPECT_THAT(ended.message(),
+              AllOf(HasSubstr("kernel 'endless' ended by force: it has run 0."),
+                    HasSubstr("s, kernels of class low may run 0.3 s [client 1 'bad' pid ")));
+  EXPECT_EQ(RunStep(bad).ToString(), "Ok") << "another stream of the same client";
+  EXPECT_TRUE(RunStep(good).ok());
+  EXPECT_THAT(server.Log(), Not(HasSubstr("generation 2")));
+}
+
+TEST(KernelLimit, OnAGpuTheWorkerEndsAndNamesTheKernelToAll) {
+  GpuServer gpu({.statements = "", .arguments = {"--kernel-limit", "normal=300ms"}});
+  const Client bad = Connect(gpu.socket(), "bad", SchedulingClass::kNormal);
+  const Client good = Connect(gpu.socket(), "good", SchedulingClass::kNormal);
+  EXPECT_EQ(RunEndless(bad).code(), StatusCode::kDeviceLost);
+  for (const Client* client : {&bad, &good}) {
+    const Status lost = RunStep(*client);
+    EXPECT_EQ(lost.code(), StatusCode::kDeviceLost);
+    EXPECT_THAT(lost.message(),
+                AllOf(HasSubstr("device cuda:0 lost with all memory on it: kernel 'endless' ended "
+                                "by force: it has run 0."),
+                      HasSubstr("s, kernels of class normal may run 0.3 s, and this device cannot "
+                                "end one kernel alone; caused by kernel 'endless' [client 1 "
+                                "'bad' pid ")));
+  }
+  EXPECT_TRUE(RunStep(Connect(gpu.socket(), "again", SchedulingClass::kNormal)).ok());
+  EXPECT_THAT(gpu.server().Log(), HasSubstr("exited with code 3: device cuda:0 lost"));
+}
+
+}  // namespace
+}  // namespace gpushared::testing
