@@ -204,20 +204,21 @@ part_model() {
   "$bin/train_native" --text "$text" --hidden "$hidden" --batch "$train_batch" --rate "$rate" \
     --steps "$(either 4 30)" --model "$scratch/model" --json "$scratch/model.json" || fail "train_native failed"
   row "train_native agrees with plain C++" "$(grep -c '"results_checked": true' "$scratch/model.json")" - rule "== 1"
-  local probe
-  probe=$("$bin/serve_native" --model "$scratch/model" --batch "$serve_batch" --requests 1) || fail "serve_native failed"
-  service_ms=$(sed -n 's/.*service \([0-9.]*\) ms.*/\1/p' <<<"$probe")
-  if [[ $short -eq 0 ]]; then
-    # A request takes about 3 ms, whatever this GPU is.
-    serve_batch=$(awk "BEGIN { b = int($serve_batch * 3 / $service_ms / 32) * 32; print b < 32 ? 32 : b > 16384 ? 16384 : b }")
-    probe=$("$bin/serve_native" --model "$scratch/model" --batch "$serve_batch" --requests 1) || fail "serve_native failed"
-    service_ms=$(sed -n 's/.*service \([0-9.]*\) ms.*/\1/p' <<<"$probe")
-  fi
+  service_ms=$(service_time)
+  # A request takes about 3 ms, whatever this GPU is.
+  serve_batch=$(awk -v batch="$serve_batch" -v wanted="$(either 0.5 3)" -v is="$service_ms" -v step="$(either 4 32)" \
+    'BEGIN { b = int(batch * wanted / is / step) * step; print (b < step ? step : (b > 16384 ? 16384 : b)) }')
+  service_ms=$(service_time)
+  [[ -n $service_ms ]] || fail "serve_native failed"
   row "hidden layer" "$hidden" floats fact - "train: $train_batch contexts per step, serve: $serve_batch per request"
   row "serve: time of a request, native" "$service_ms" ms fact -
   # At a load of 0.45, which is what serve does by itself.
   requests=$(either 12 "$(calculate "int(6 / ($service_ms / 0.45 / 1000))")")
   declare -p text hidden rate train_batch serve_batch service_ms requests | sed 's/^declare --/declare -g/' >"$scratch/sizes"
+}
+
+service_time() {  # of a request of $serve_batch, in ms
+  "$bin/serve_native" --model "$scratch/model" --batch "$serve_batch" --requests 1 | sed -n 's/.*service \([0-9.]*\) ms.*/\1/p'
 }
 
 part_solo() {
