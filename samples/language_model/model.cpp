@@ -117,6 +117,15 @@ int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max)
   return rows / parts;
 }
 
+RowRange RowsToCheck(const Shape& shape, int rows, std::size_t answers, std::size_t number,
+                     double multiply_adds_max) {
+  const double per_row = static_cast<double>(shape.hidden) * (shape.inputs() + kCharacters);
+  const double allowed = multiply_adds_max / per_row / static_cast<double>(answers);
+  const auto all = static_cast<std::size_t>(rows);
+  const auto count = static_cast<std::size_t>(std::clamp(allowed, 1.0, static_cast<double>(rows)));
+  return {.first = number * 7 % (all - count + 1), .count = count};
+}
+
 double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return INFINITY;
   double largest = 0;

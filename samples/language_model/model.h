@@ -73,6 +73,14 @@ Batch Repeat(const Batch& batch, int times);
 // a batch that repeats these rows.
 int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max);
 
+// Which rows of answer `number` the reference computes, when all `answers` together may take
+// `multiply_adds_max` multiply-adds: at least one, and others for each answer.
+struct RowRange {
+  std::size_t first = 0, count = 0;
+};
+RowRange RowsToCheck(const Shape& shape, int rows, std::size_t answers, std::size_t number,
+                     double multiply_adds_max);
+
 // The same mathematics in plain C++, to check the device against. Products are
 // summed in the order of the kernels with fused multiply-adds, so what differs is
 // only exp, log and tanh.

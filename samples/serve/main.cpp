@@ -73,7 +73,6 @@ class Server {
   Outcome Serve(const std::vector<double>& arrivals) {
     Outcome outcome;
     std::vector<std::vector<float>> kept;
-    const int checked_rows = CheckedRows(arrivals.size());
     const Clock::time_point begin = Clock::now();
     Clock::time_point answered = begin;
     for (std::size_t i = 0; i < arrivals.size(); ++i) {
@@ -87,15 +86,15 @@ class Server {
       outcome.busy_s += Milliseconds(answered - begun) / 1000;
       outcome.latencies_ms.push_back(Milliseconds(answered - arrival));
       if (i % kCheckEvery == 0) {
-        const auto part = RowsOf(answer, samples::kCharacters, i, checked_rows);
+        const auto part = Part(answer, samples::kCharacters, RowsToCheck(i, arrivals.size()));
         kept.emplace_back(part.begin(), part.end());
       }
     }
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const std::size_t number = i * kCheckEvery;
       const std::vector<int> contexts = RequestContexts(number);
-      const auto part =
-          RowsOf(std::span<const int>(contexts), model_.shape.context, number, checked_rows);
+      const auto part = Part(std::span<const int>(contexts), model_.shape.context,
+                             RowsToCheck(number, arrivals.size()));
       const std::vector<float> expected =
           ReferenceProbabilities(model_, {part.begin(), part.end()});
       outcome.largest_difference =
@@ -115,21 +114,15 @@ class Server {
     return contexts;
   }
 
-  int CheckedRows(std::size_t requests) const {
-    const double per_row =
-        static_cast<double>(model_.shape.hidden) * (model_.shape.inputs() + samples::kCharacters);
-    const double answers = static_cast<double>((requests + kCheckEvery - 1) / kCheckEvery);
-    return static_cast<int>(
-        std::clamp(kCheckedMultiplyAddsMax / per_row / answers, 1.0, static_cast<double>(rows_)));
+  samples::RowRange RowsToCheck(std::size_t number, std::size_t requests) const {
+    return samples::RowsToCheck(model_.shape, rows_, (requests + kCheckEvery - 1) / kCheckEvery,
+                                number / kCheckEvery, kCheckedMultiplyAddsMax);
   }
-
-  // `count` rows of a matrix of rows_ rows: others for each request, so that all have their turn.
+  // These rows of a matrix whose rows are `width` wide.
   template <typename T>
-  std::span<const T> RowsOf(std::span<const T> matrix, int width, std::size_t number,
-                            int count) const {
-    const auto first = (number * 7) % static_cast<std::size_t>(rows_ - count + 1);
-    return matrix.subspan(first * static_cast<std::size_t>(width),
-                          static_cast<std::size_t>(count) * static_cast<std::size_t>(width));
+  static std::span<const T> Part(std::span<const T> matrix, int width, samples::RowRange rows) {
+    const auto elements = static_cast<std::size_t>(width);
+    return matrix.subspan(rows.first * elements, rows.count * elements);
   }
 
   const samples::Model& model_;

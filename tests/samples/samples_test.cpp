@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -140,6 +141,23 @@ TEST(LanguageModel, ReferenceSeesAsManyRowsAsItsBudgetAndTheBatchAllow) {
   EXPECT_EQ(samples::RowsForReferenceStep(shape, 30, 14 * row), 10);
   EXPECT_EQ(samples::RowsForReferenceStep(shape, 31, 14 * row), 1) << "31 is prime";
   EXPECT_EQ(samples::RowsForReferenceStep(shape, 128, 0), 1);
+}
+
+TEST(LanguageModel, RowsOfAnAnswerThatAreCheckedFitTheBudgetAndTheAnswer) {
+  samples::Shape shape;
+  shape.hidden = 100;
+  const double row = 100 * (192 + 96);
+  EXPECT_EQ(samples::RowsToCheck(shape, 32, 10, 0, 320 * row).count, 32U);
+  EXPECT_EQ(samples::RowsToCheck(shape, 32, 10, 3, 320 * row).first, 0U);
+  EXPECT_EQ(samples::RowsToCheck(shape, 32, 10, 0, 319 * row).count, 31U);
+  EXPECT_EQ(samples::RowsToCheck(shape, 32, 10, 0, 0).count, 1U);
+  std::vector<bool> seen(32);
+  for (std::size_t number = 0; number < 32; ++number) {
+    const samples::RowRange rows = samples::RowsToCheck(shape, 32, 10, number, 0);
+    ASSERT_LT(rows.first, seen.size());
+    seen[rows.first] = true;
+  }
+  EXPECT_EQ(std::ranges::count(seen, true), 32) << "every row has its turn";
 }
 
 }  // namespace
