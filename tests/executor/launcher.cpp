@@ -74,6 +74,9 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   launch.parameters = parameters;
   launch.memory = {base(), &mapped_bytes_};
   launch.print = &print;
+  launch.more_blocks = more_blocks ? &more_blocks : nullptr;
+  launch.state = state;
+  launch.stall_limit = stall_limit;
   const std::uint64_t count = block_count == 0 ? grid.Count() - first_block : block_count;
   counts_ = {};
   return count_instructions ? executor_.RunCounted(launch, first_block, count, stop, kill, &counts_)

@@ -6,9 +6,11 @@
 #define GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -63,6 +65,9 @@ class Launcher {
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint64_t first_block = 0;
   std::uint64_t block_count = 0;  // 0: to the end.
+  std::function<bool()> more_blocks;
+  executor::LaunchState* state = nullptr;
+  std::chrono::nanoseconds stall_limit = executor::kStallLimit;
   std::atomic<bool> stop = false;
   std::atomic<bool> kill = false;
 

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: Apache-2.0
+// mma, wmma, ldmatrix, stmatrix, movmatrix and cp.async, one warp. Which lane holds which
+// element is written down here per shape as the figures of the PTX ISA have it.
+#include <array>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/executor/half_reference.h"
+#include "tests/executor/launcher.h"
+#include "tests/executor/op_harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kHead = ".version 9.0\n.target sm_90\n.address_size 64\n";
+
+std::string Names(const char* prefix, u32 count) {
+  std::string text = "{";
+  for (u32 i = 0; i < count; ++i) {
+    text += (i == 0 ? "" : ", ") + std::string(prefix) + std::to_string(i);
+  }
+  return text + "}";
+}
+
+// Small numbers that every type holds exactly, and whose sums f32 does.
+int ValueAt(u32 row, u32 column, u32 seed) {
+  return static_cast<int>((row * 7 + column * 13 + seed * 5) % 11) - 5;
+}
+
+// Bits of a small whole number in a type.
+Word Encoded(const std::string& type, int value) {
+  if (type == "f64") return ToWord(static_cast<double>(value));
+  if (type == "f32" || type == "tf32") return ToWord(static_cast<float>(value));
+  if (type == "f16") return ToWord(static_cast<_Float16>(value));
+  if (type == "bf16") return ToWord(static_cast<float>(value)) >> 16;
+  return static_cast<Word>(static_cast<s64>(value)) & (type == "s32" ? 0xffffffff : 0xff);
+}
+double Decoded(const std::string& type, Word bits) {
+  if (type == "f64") return FromWord<double>(bits);
+  if (type == "f32") return static_cast<double>(FromWord<float>(bits));
+  if (type == "f16") return static_cast<double>(FromWord<_Float16>(bits & 0xffff));
+  return static_cast<double>(FromWord<s32>(bits));
+}
+u32 BitsIn(const std::string& type) {
+  if (type == "f64") return 64;
+  if (type == "s8" || type == "u8") return 8;
+  return type == "f16" || type == "bf16" ? 16 : 32;
+}
+
+struct Place {
+  u32 row, column;
+};
+// Element i (counted over all registers) of a lane's fragment.
+using Layout = std::function<Place(u32 lane, u32 i)>;
+
+struct MmaShape {
+  u32 m, n, k;
+  std::vector<std::string> products, sums;
+  u32 a, b, c;  // Elements of a lane.
+  Layout place_a, place_b;
+};
+
+Place ResultPlace(u32 lane, u32 i) { return {lane / 4 + (i >= 2 ? 8 : 0), lane % 4 * 2 + i % 2}; }
+
+std::vector<MmaShape> Shapes() {
+  const std::vector<std::string> bytes = {"s8", "u8"};
+  std::vector<MmaShape> shapes;
+  shapes.push_back({16,
+                    8,
+                    8,
+                    {"f16"},
+                    {"f16", "f32"},
+                    4,
+                    2,
+                    4,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4 + (i < 2 ? 0 : 8), l % 4 * 2 + i % 2};
+                    },
+                    [](u32 l, u32 i) {
+                      return Place{l % 4 * 2 + i, l / 4};
+                    }});
+  shapes.push_back({16,
+                    8,
+                    16,
+                    {"f16"},
+                    {"f16", "f32"},
+                    8,
+                    4,
+                    4,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4 + ((i < 2 || (i >= 4 && i < 6)) ? 0 : 8),
+                                   l % 4 * 2 + i % 2 + (i >= 4 ? 8 : 0)};
+                    },
+                    [](u32 l, u32 i) {
+                      return Place{l % 4 * 2 + i % 2 + (i >= 2 ? 8 : 0), l / 4};
+                    }});
+  for (std::size_t i = 0; i < 2; ++i) {
+    shapes.push_back(shapes[i]);
+    shapes.back().products = {"bf16"};
+    shapes.back().sums = {"f32"};
+  }
+  shapes.push_back({16,
+                    8,
+                    4,
+                    {"tf32"},
+                    {"f32"},
+                    2,
+                    1,
+                    4,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4 + i * 8, l % 4};
+                    },
+                    [](u32 l, u32) {
+                      return Place{l % 4, l / 4};
+                    }});
+  shapes.push_back({16,
+                    8,
+                    8,
+                    {"tf32"},
+                    {"f32"},
+                    4,
+                    2,
+                    4,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4 + (i == 1 || i == 3 ? 8 : 0), l % 4 + (i >= 2 ? 4 : 0)};
+                    },
+                    [](u32 l, u32 i) {
+                      return Place{l % 4 + i * 4, l / 4};
+                    }});
+  shapes.push_back({8,
+                    8,
+                    4,
+                    {"f64"},
+                    {"f64"},
+                    1,
+                    1,
+                    2,
+                    [](u32 l, u32) {
+                      return Place{l / 4, l % 4};
+                    },
+                    [](u32 l, u32) {
+                      return Place{l % 4, l / 4};
+                    }});
+  shapes.push_back({16,
+                    8,
+                    16,
+                    {"f64"},
+                    {"f64"},
+                    8,
+                    4,
+                    4,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4 + (i % 2 == 0 ? 0 : 8), l % 4 + i / 2 * 4};
+                    },
+                    [](u32 l, u32 i) {
+                      return Place{l % 4 + i * 4, l / 4};
+                    }});
+  shapes.push_back({8,
+                    8,
+                    16,
+                    bytes,
+                    {"s32"},
+                    4,
+                    4,
+                    2,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4, l % 4 * 4 + i};
+                    },
+                    [](u32 l, u32 i) {
+                      return Place{l % 4 * 4 + i, l / 4};
+                    }});
+  shapes.push_back({16,
+                    8,
+                    16,
+                    bytes,
+                    {"s32"},
+                    8,
+                    4,
+                    4,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4 + (i < 4 ? 0 : 8), l % 4 * 4 + (i & 3)};
+                    },
+                    [](u32 l, u32 i) {
+                      return Place{l % 4 * 4 + i, l / 4};
+                    }});
+  shapes.push_back({16,
+                    8,
+                    32,
+                    bytes,
+                    {"s32"},
+                    16,
+                    8,
+                    4,
+                    [](u32 l, u32 i) {
+                      return Place{l / 4 + (i < 4 || (i >= 8 && i < 12) ? 0 : 8),
+                                   l % 4 * 4 + (i & 3) + (i >= 8 ? 16 : 0)};
+                    },
+                    [](u32 l, u32 i) {
+                      return Place{l % 4 * 4 + (i & 3) + (i >= 4 ? 16 : 0), l / 4};
+                    }});
+  return shapes;
+}
+
+class MatrixOps : public PerFlavour {
+ protected:
+  // Runs an mma over registers given per lane; returns those of d. `wide`: 64-bit registers.
+  std::vector<std::array<Word, 32>> RunMma(const std::string& spelling, bool wide,
+                                           const std::array<u32, 4>& counts,
+                                           const std::vector<std::array<Word, 32>>& sources) {
+    const std::string bits = wide ? "64" : "32";
+    std::string text = std::string(kHead) +
+                       ".visible .entry check(.param .u64 in, .param .u64 out) {\n  .reg .b" +
+                       bits +
+                       " %d<9>, %a<9>, %b<9>, %c<9>;\n  .reg .b64 %in, %out;\n  .reg .b32 %t;\n"
+                       "  ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x;\n"
+                       "  mad.wide.u32 %in, %t, 8, %in; mad.wide.u32 %out, %t, 8, %out;\n";
+    u32 at = 0;
+    const char* names[] = {"%d", "%a", "%b", "%c"};
+    for (u32 which = 1; which < 4; ++which) {
+      for (u32 i = 0; i < counts[which]; ++i, ++at) {
+        text += "  ld.global.b" + bits + " " + names[which] + std::to_string(i) + ", [%in+" +
+                std::to_string(at * 256) + "];\n";
+      }
+    }
+    text += "  " + spelling + " " + Names("%d", counts[0]) + ", " + Names("%a", counts[1]) + ", " +
+            Names("%b", counts[2]) + ", " + Names("%c", counts[3]) + ";\n";
+    for (u32 i = 0; i < counts[0]; ++i) {
+      text += "  st.global.b" + bits + " [%out+" + std::to_string(i * 256) + "], %d" +
+              std::to_string(i) + ";\n";
+    }
+    Launcher launcher(1 << 20, GetParam());
+    launcher.Load(text + "  ret;\n}\n");
+    auto* in = launcher.Allocate<std::array<Word, 32>>(sources.size());
+    auto* out = launcher.Allocate<std::array<Word, 32>>(counts[0]);
+    std::copy(sources.begin(), sources.end(), in);
+    const auto outcome = launcher.Run("check", {1, 1, 1}, {32, 1, 1}, in, out);
+    EXPECT_FALSE(outcome.fault) << outcome.fault->message;
+    return {out, out + counts[0]};
+  }
+
+  void CheckMma(const MmaShape& shape, const std::string& a_type, const std::string& b_type,
+                const std::string& sum) {
+    const std::string spelling = "mma.sync.aligned.m" + std::to_string(shape.m) + "n" +
+                                 std::to_string(shape.n) + "k" + std::to_string(shape.k) +
+                                 ".row.col." + sum + "." + a_type + "." + b_type + "." + sum;
+    const bool wide = a_type == "f64";
+    const u32 register_bits = wide ? 64 : 32;
+    const u32 packed = register_bits / BitsIn(a_type), packed_sum = register_bits / BitsIn(sum);
+    const std::array<u32, 4> counts = {shape.c / packed_sum, shape.a / packed, shape.b / packed,
+                                       shape.c / packed_sum};
+    // u8 holds no negative numbers.
+    const auto value = [](const std::string& type, u32 row, u32 column, u32 seed) {
+      const int plain = ValueAt(row, column, seed);
+      return type == "u8" ? plain + 250 : plain;
+    };
+    std::vector<std::array<Word, 32>> sources;
+    const auto fill = [&](u32 registers, const std::string& type, u32 seed, const Layout& layout) {
+      const u32 count = register_bits / BitsIn(type);
+      for (u32 r = 0; r < registers; ++r) {
+        sources.push_back({});
+        for (u32 lane = 0; lane < 32; ++lane) {
+          for (u32 s = 0; s < count; ++s) {
+            const Place place = layout(lane, r * count + s);
+            sources.back()[lane] |= Encoded(type, value(type, place.row, place.column, seed))
+                                    << (s * BitsIn(type));
+          }
+        }
+      }
+    };
+    fill(counts[1], a_type, 1, shape.place_a);
+    fill(counts[2], b_type, 2, shape.place_b);
+    fill(counts[3], sum, 3, ResultPlace);
+    const auto d = RunMma(spelling, wide, counts, sources);
+    for (u32 lane = 0; lane < 32; ++lane) {
+      for (u32 i = 0; i < shape.c; ++i) {
+        const Place place = ResultPlace(lane, i);
+        int want = value(sum, place.row, place.column, 3);
+        for (u32 k = 0; k < shape.k; ++k) {
+          want += value(a_type, place.row, k, 1) * value(b_type, k, place.column, 2);
+        }
+        const Word bits = d[i / packed_sum][lane] >> (i % packed_sum * BitsIn(sum));
+        ASSERT_EQ(Decoded(sum, bits), want) << spelling << " lane " << lane << " element " << i;
+      }
+    }
+  }
+
+  // Runs code over shared memory of 4096 bytes, filled with 16-bit numbers 0, 1, 2, ..., and
+  // returns what it holds at the end; %r0 to %r7 of each lane go to `registers`.
+  std::vector<u16> RunShared(const std::string& code, std::array<std::array<u32, 32>, 8>* registers,
+                             std::string* fault = nullptr) {
+    std::string text = std::string(kHead) +
+                       ".shared .align 16 .b8 memory[4096];\n"
+                       ".visible .entry check(.param .u64 out, .param .u64 global) {\n"
+                       "  .reg .b32 %r<8>, %t, %i, %v, %s, %row; .reg .b64 %out, %g, %l, %w;\n"
+                       "  .reg .pred %p, %q; .reg .b16 %h;\n"
+                       "  ld.param.u64 %out, [out]; ld.param.u64 %g, [global];\n"
+                       "  mov.u32 %t, %tid.x; mov.u32 %s, memory; mov.u32 %i, %t;\n"
+                       "FILL:\n  shl.b32 %v, %i, 1; add.u32 %v, %v, %s; cvt.u16.u32 %h, %i;\n"
+                       "  st.shared.u16 [%v], %h; add.u32 %i, %i, 32;\n"
+                       "  setp.lt.u32 %p, %i, 2048;\n  @%p bra FILL;\n  bar.warp.sync -1;\n"
+                       "  shl.b32 %row, %t, 5; add.u32 %row, %row, %s;\n"
+                       "  setp.lt.u32 %q, %t, 16;\n";
+    for (int i = 0; i < 8; ++i) text += "  mov.u32 %r" + std::to_string(i) + ", 77;\n";
+    text += code + "\n  bar.warp.sync -1;\n  mad.wide.u32 %l, %t, 4, %out;\n";
+    for (int i = 0; i < 8; ++i) {
+      text +=
+          "  st.global.u32 [%l+" + std::to_string(i * 128) + "], %r" + std::to_string(i) + ";\n";
+    }
+    text +=
+        "  mov.u32 %i, %t;\nCOPY:\n  shl.b32 %v, %i, 1; cvt.u64.u32 %w, %v; add.u64 %w, %w, %out;\n"
+        "  add.u32 %v, %v, %s; ld.shared.u16 %h, [%v]; st.global.u16 [%w+1024], %h;\n"
+        "  add.u32 %i, %i, 32; setp.lt.u32 %p, %i, 2048;\n  @%p bra COPY;\n  ret;\n}\n";
+    Launcher launcher(65536, GetParam());
+    launcher.Load(text);
+    auto* out = launcher.Allocate<u32>(8 * 32 + 1024);
+    auto* global = launcher.Allocate<u16>(2048);
+    for (u32 i = 0; i < 2048; ++i) global[i] = static_cast<u16>(i + 5000);
+    const auto outcome = launcher.Run("check", {1, 1, 1}, {32, 1, 1}, out, global);
+    if (fault != nullptr) {
+      *fault = outcome.fault ? outcome.fault->message : "";
+    } else {
+      EXPECT_FALSE(outcome.fault) << outcome.fault->message;
+    }
+    for (u32 i = 0; i < 8; ++i) std::copy(out + i * 32, out + i * 32 + 32, (*registers)[i].begin());
+    const u16* memory = reinterpret_cast<const u16*>(out + 256);
+    return {memory, memory + 2048};
+  }
+};
+
+TEST_P(MatrixOps, MmaMultipliesEveryShapeAndType) {
+  for (const MmaShape& shape : Shapes()) {
+    for (const std::string& a : shape.products) {
+      for (const std::string& b : shape.products) {
+        for (const std::string& sum : shape.sums) CheckMma(shape, a, b, sum);
+      }
+    }
+  }
+}
+
+TEST_P(MatrixOps, IntegerSumsWrapUnlessTheySaturate) {
+  std::vector<std::array<Word, 32>> sources(6);
+  for (u32 r = 0; r < 2; ++r) sources[r].fill(0x7f7f7f7f);
+  std::vector<std::array<Word, 32>> operands = {sources[0], sources[1], sources[0]};
+  std::array<Word, 32> top;
+  top.fill(0x7ffffff0);
+  for (int i = 0; i < 4; ++i) operands.push_back(top);
+  const std::string spelling = "mma.sync.aligned.m16n8k16.row.col";
+  const std::array<u32, 4> counts = {4, 2, 1, 4};
+  const auto wrapped = RunMma(spelling + ".s32.s8.s8.s32", false, counts, operands);
+  const auto held = RunMma(spelling + ".satfinite.s32.s8.s8.s32", false, counts, operands);
+  EXPECT_EQ(static_cast<u32>(wrapped[0][0]), 0x7ffffff0u + 16 * 127 * 127);
+  EXPECT_EQ(static_cast<u32>(held[0][0]), 0x7fffffffu);
+}
+
+TEST_P(MatrixOps, Tf32IgnoresTheLowerBits) {
+  std::vector<std::array<Word, 32>> operands(7);
+  for (u32 r = 0; r < 3; ++r) operands[r].fill(r < 2 ? 0x3f801fff : 0x3f800000);
+  const auto d =
+      RunMma("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", false, {4, 2, 1, 4}, operands);
+  EXPECT_EQ(FromWord<float>(d[0][0]), 4.0f);
+}
+
+// Lane l has of matrix i the two halves at row l / 4, column 2 (l % 4).
+TEST_P(MatrixOps, LoadedMatricesLieInTheLanesThatMmaExpects) {
+  for (const u32 count : {1u, 2u, 4u}) {
+    for (const bool transposed : {false, true}) {
+      std::array<std::array<u32, 32>, 8> r;
+      RunShared("ldmatrix.sync.aligned.m8n8.x" + std::to_string(count) +
+                    (transposed ? ".trans" : "") + ".shared.b16 " + Names("%r", count) +
+                    ", [%row+16];",
+                &r);
+      for (u32 i = 0; i < 4; ++i) {
+        for (u32 l = 0; l < 32; ++l) {
+          // Row j of matrix i is at address 32 (8 i + j) + 16: numbers from 16 (8 i + j) + 8.
+          const auto at = [&](u32 row, u32 column) { return 16 * (8 * i + row) + 8 + column; };
+          const u32 row = l / 4, column = l % 4 * 2;
+          const u32 want = transposed ? at(column, row) | at(column + 1, row) << 16
+                                      : at(row, column) | at(row, column + 1) << 16;
+          ASSERT_EQ(r[i][l], i < count ? want : 77) << count << " lane " << l;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatrixOps, StoredMatricesAreWhatWouldBeLoaded) {
+  for (const bool transposed : {false, true}) {
+    const std::string form =
+        std::string("matrix.sync.aligned.m8n8.x4") + (transposed ? ".trans" : "") + ".shared.b16 ";
+    std::array<std::array<u32, 32>, 8> r;
+    const auto memory =
+        RunShared("ld" + form + "{%r0, %r1, %r2, %r3}, [%row];\n" + "add.u32 %v, %row, 1024;\n st" +
+                      form + "[%v+16], {%r0, %r1, %r2, %r3};",
+                  &r);
+    for (u32 row = 0; row < 32; ++row) {
+      for (u32 column = 0; column < 8; ++column) {
+        ASSERT_EQ(memory[512 + row * 16 + 8 + column], row * 16 + column) << row;
+      }
+    }
+  }
+}
+
+TEST_P(MatrixOps, MovmatrixTransposes) {
+  std::array<std::array<u32, 32>, 8> r;
+  RunShared(
+      "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%row];\n"
+      "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r1}, [%row];\n"
+      "movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r0;",
+      &r);
+  EXPECT_EQ(r[2], r[1]);
+  EXPECT_NE(r[2], r[0]);
+}
+
+TEST_P(MatrixOps, AsyncCopiesHaveHappenedAfterTheirWait) {
+  std::array<std::array<u32, 32>, 8> r;
+  const auto memory = RunShared(
+      "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s;\n"
+      "cp.async.cg.shared.global.L2::128B [%v], [%l+32], 16;\n"
+      "@%q cp.async.ca.shared.global [%v+1024], [%l], 4;\n"
+      "cp.async.commit_group;\n cp.async.wait_group 0;\n cp.async.wait_all;",
+      &r);
+  for (u32 i = 0; i < 256; ++i) ASSERT_EQ(memory[i], 5000 + 16 + i);
+  for (u32 l = 0; l < 32; ++l) {
+    ASSERT_EQ(memory[512 + l * 8], l < 16 ? 5000 + l * 8 : 512 + l * 8) << l;
+    ASSERT_EQ(memory[512 + l * 8 + 2], 512 + l * 8 + 2) << l;
+  }
+}
+
+TEST_P(MatrixOps, AsyncCopiesFillWithZeroWhatTheyDoNotRead) {
+  std::array<std::array<u32, 32>, 8> r;
+  const auto memory = RunShared(
+      "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s; mov.u32 %i, 6;\n"
+      "cp.async.cg.shared.global [%v], [%l], 16, %i;\n"
+      "cp.async.ca.shared.global [%v+1024], [%l], 8, %q;\n"
+      // Nothing is read, so the address may be anything.
+      "mov.u64 %w, 16; cp.async.cg.shared.global [%v+2048], [%w], 16, 0;",
+      &r);
+  for (u32 i = 0; i < 256; ++i) {
+    ASSERT_EQ(memory[i], i % 8 < 3 ? 5000 + i : 0) << i;
+    ASSERT_EQ(memory[1024 + i], 0);
+    const u32 copied = i < 128 ? 0 : 5000 + i;
+    ASSERT_EQ(memory[512 + i], i % 8 < 4 ? copied : 512 + i) << i;
+  }
+}
+
+TEST_P(MatrixOps, AddressesAreCheckedLikeThoseOfLoads) {
+  const struct {
+    const char* code;
+    const char* says;
+  } kCases[] = {
+      {"mov.u64 %w, 64; cp.async.cg.shared.global [%s], [%w], 16;", "outside the client's"},
+      {"add.u64 %w, %g, 8; cp.async.cg.shared.global [%s], [%w], 16;", "not aligned"},
+      {"add.u32 %v, %s, 4096; cp.async.ca.shared.global [%v], [%g], 4;", "bytes of shared memory"},
+      {"mov.u32 %i, 17; cp.async.cg.shared.global [%s], [%g], 16, %i;", "operand 17"},
+      {"add.u32 %v, %row, 4; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [%v];",
+       "not aligned"},
+      {"add.u32 %v, %row, 4000; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0,%r1,%r2,%r3}, [%v];",
+       "bytes of shared memory"},
+      {"wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%g], {%r0, %r1, %r2, %r3, %r4, %r5, "
+       "%r6, %r7}, 4096;",
+       "outside the client's"},
+  };
+  for (const auto& c : kCases) {
+    std::array<std::array<u32, 32>, 8> r;
+    std::string fault;
+    RunShared(c.code, &r, &fault);
+    EXPECT_THAT(fault, HasSubstr(c.says)) << c.code;
+  }
+}
+
+// Fragments have an order of our own: what is seen is a product in memory.
+TEST_P(MatrixOps, WmmaMultipliesWhatItLoads) {
+  const struct {
+    u32 m, n, k;
+    const char* product;
+    const char* sum;
+    u32 a, b, c;  // Registers.
+  } kCases[] = {
+      {16, 16, 16, "f16", "f32", 8, 8, 8}, {32, 8, 16, "f16", "f32", 8, 8, 8},
+      {8, 32, 16, "f16", "f16", 8, 8, 4},  {16, 16, 16, "bf16", "f32", 4, 4, 8},
+      {32, 8, 16, "bf16", "f32", 8, 2, 8}, {16, 16, 8, "tf32", "f32", 4, 4, 8},
+      {8, 8, 4, "f64", "f64", 1, 1, 2},    {16, 16, 16, "s8", "s32", 2, 2, 8},
+      {32, 8, 16, "u8", "s32", 4, 1, 8},   {8, 32, 16, "s8", "s32", 1, 4, 8},
+  };
+  for (const auto& c : kCases) {
+    for (const bool flipped : {false, true}) {
+      const std::string shape =
+          ".m" + std::to_string(c.m) + "n" + std::to_string(c.n) + "k" + std::to_string(c.k);
+      const std::string product = c.product, sum = c.sum, bits = product == "f64" ? "64" : "32";
+      const std::string a_way = flipped ? "col" : "row", b_way = flipped ? "row" : "col";
+      const auto load = [&](const char* which, const std::string& way, const std::string& type,
+                            const char* names, u32 count, u32 stride) {
+        return "  wmma.load." + std::string(which) + ".sync.aligned." + way + shape + ".global." +
+               type + " " + Names(names, count) + ", [%p" + which + "], " + std::to_string(stride) +
+               ";\n";
+      };
+      const std::string types =
+          product == "f16" ? sum + "." + sum : sum + "." + product + "." + product + "." + sum;
+      const std::string text =
+          std::string(kHead) +
+          ".visible .entry check(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d) {\n"
+          "  .reg .b" +
+          bits +
+          " %a<9>, %b<9>, %c<9>, %d<9>; .reg .b64 %pa, %pb, %pc, %pd;\n"
+          "  ld.param.u64 %pa, [a]; ld.param.u64 %pb, [b]; ld.param.u64 %pc, [c];\n"
+          "  ld.param.u64 %pd, [d];\n" +
+          load("a", a_way, product, "%a", c.a, (flipped ? c.m : c.k) + 8) +
+          load("b", b_way, product, "%b", c.b, (flipped ? c.n : c.k) + 8) +
+          load("c", "row", sum, "%c", c.c, c.n) + "  wmma.mma.sync.aligned." + a_way + "." + b_way +
+          shape + "." + types + " " + Names("%d", c.c) + ", " + Names("%a", c.a) + ", " +
+          Names("%b", c.b) + ", " + Names("%c", c.c) + ";\n  wmma.store.d.sync.aligned.col" +
+          shape + ".global." + sum + " [%pd], " + Names("%d", c.c) + ", " + std::to_string(c.m) +
+          ";\n  ret;\n}\n";
+      Launcher launcher(1 << 20, GetParam());
+      launcher.Load(text);
+      const u32 size = BitsIn(product) / 8, sum_size = BitsIn(sum) / 8;
+      auto *a = launcher.Allocate<u8>(8192), *b = launcher.Allocate<u8>(8192);
+      auto *s = launcher.Allocate<u8>(8192), *d = launcher.Allocate<u8>(8192);
+      const auto put = [](u8* at, u32 index, u32 bytes, Word word) {
+        std::memcpy(at + index * bytes, &word, bytes);
+      };
+      // u8 holds no negative numbers.
+      const auto value = [&](u32 row, u32 column, u32 seed) {
+        return product == "u8" ? std::abs(ValueAt(row, column, seed)) : ValueAt(row, column, seed);
+      };
+      for (u32 k = 0; k < c.k; ++k) {
+        for (u32 i = 0; i < c.m; ++i) {
+          put(a, flipped ? k * (c.m + 8) + i : i * (c.k + 8) + k, size,
+              Encoded(product, value(i, k, 1)));
+        }
+        for (u32 j = 0; j < c.n; ++j) {
+          put(b, flipped ? k * (c.n + 8) + j : j * (c.k + 8) + k, size,
+              Encoded(product, value(k, j, 2)));
+        }
+      }
+      for (u32 i = 0; i < c.m * c.n; ++i) {
+        put(s, i, sum_size, Encoded(sum, value(i / c.n, i % c.n, 3)));
+      }
+      const auto outcome = launcher.Run("check", {1, 1, 1}, {32, 1, 1}, a, b, s, d);
+      ASSERT_FALSE(outcome.fault) << outcome.fault->message;
+      for (u32 i = 0; i < c.m; ++i) {
+        for (u32 j = 0; j < c.n; ++j) {
+          int want = value(i, j, 3);
+          for (u32 k = 0; k < c.k; ++k) want += value(i, k, 1) * value(k, j, 2);
+          Word got = 0;
+          std::memcpy(&got, d + (j * c.m + i) * sum_size, sum_size);
+          ASSERT_EQ(Decoded(sum, got), want) << shape << types << " " << i << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(MatrixOps);
+
+}  // namespace
+}  // namespace gpushared::testing

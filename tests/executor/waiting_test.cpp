@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks that wait for others get on, and a launch in which nobody can is ended by name.
+#include <chrono>
+#include <functional>
+
+#include <gmock/gmock.h>
+
+#include "tests/executor/kernel_file.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+class Waiting : public KernelFile {
+ protected:
+  Waiting() : KernelFile("waiting") {}
+};
+
+TEST_P(Waiting, BlocksMayWaitForLaterOnes) {
+  constexpr unsigned kBlocks = 50;
+  auto *done = launcher.Allocate<unsigned>(kBlocks),
+       *out = launcher.Allocate<unsigned>(kBlocks * 64);
+  Run("wait_for_the_next", {kBlocks, 1, 1}, {64, 1, 1}, done, out);
+  for (unsigned i = 0; i + 1 < kBlocks; ++i) ASSERT_EQ(out[i * 64 + 63], i + 101) << i;
+}
+
+TEST_P(Waiting, BlocksBehindTheRangeAreAskedFor) {
+  auto *done = launcher.Allocate<unsigned>(10), *out = launcher.Allocate<unsigned>(10 * 32);
+  launcher.block_count = 4;
+  unsigned given = 0;
+  launcher.more_blocks = [&] { return given < 6 && ++given > 0; };
+  const auto outcome = launcher.Run("wait_for_the_next", {10, 1, 1}, {32, 1, 1}, done, out);
+  EXPECT_EQ(outcome.end, executor::RunOutcome::End::kFinished);
+  EXPECT_EQ(outcome.blocks_done, 10u);
+  EXPECT_EQ(given, 6u);
+}
+
+TEST_P(Waiting, AStuckLaunchFaultsWithKernelAndLine) {
+  auto* flag = launcher.Allocate<unsigned>(1);
+  launcher.stall_limit = 30ms;
+  const executor::Fault fault = Faulting("wait_for_nobody", {3, 1, 1}, {64, 1, 1}, flag);
+  EXPECT_EQ(fault.kind, executor::Fault::Kind::kStalled);
+  EXPECT_GT(fault.line, 0u);
+  EXPECT_THAT(fault.message, HasSubstr("kernel 'wait_for_nobody', block (0,0,0) thread (0,0,0)"));
+  EXPECT_THAT(fault.message, HasSubstr("PTX line " + std::to_string(fault.line)));
+  EXPECT_THAT(fault.message, HasSubstr("made no progress for 30 ms"));
+}
+
+TEST_P(Waiting, ALoopThatCountsIsNotStuck) {
+  auto *flag = launcher.Allocate<unsigned>(1), *out = launcher.Allocate<unsigned>(1);
+  launcher.stall_limit = 1ms;
+  Run("wait_a_while", {1, 1, 1}, {1, 1, 1}, flag, 300000u, out);
+  EXPECT_EQ(*out, 300000u);
+}
+
+// Another executor of the launch may still come to where it sets the flag.
+TEST_P(Waiting, ALaunchThatGetsOnElsewhereIsNotStuck) {
+  auto* flag = launcher.Allocate<unsigned>(1);
+  launcher.stall_limit = 20ms;
+  executor::LaunchState state;
+  launcher.state = &state;
+  unsigned asked = 0;
+  launcher.more_blocks = [&] {
+    state.progress.fetch_add(1);
+    if (++asked == 2000) __atomic_store_n(flag, 1u, __ATOMIC_RELEASE);
+    return false;
+  };
+  Run("wait_for_nobody", {1, 1, 1}, {32, 1, 1}, flag);
+  EXPECT_GE(asked, 2000u);
+}
+
+TEST_P(Waiting, BlocksThatWaitForEachOtherCanBeKilled) {
+  auto* flag = launcher.Allocate<unsigned>(1);
+  launcher.more_blocks = [&] {
+    launcher.kill = true;
+    return false;
+  };
+  const auto outcome = launcher.Run("wait_for_nobody", {3, 1, 1}, {64, 1, 1}, flag);
+  EXPECT_EQ(outcome.end, executor::RunOutcome::End::kKilled);
+  EXPECT_EQ(outcome.blocks_done, 0u);
+}
+
+TEST_P(Waiting, LanesTakeLocksInsideFunctions) {
+  auto* lock = launcher.Allocate<int>(1);
+  auto* sum = launcher.Allocate<int>(1);
+  Run("locks_in_functions", {3, 1, 1}, {64, 1, 1}, lock, sum);
+  EXPECT_EQ(*sum, 3 * 64 * 1001);
+}
+
+GPUSHARED_INSTANTIATE_FLAVOURS(Waiting);
+
+}  // namespace
+}  // namespace gpushared::testing
