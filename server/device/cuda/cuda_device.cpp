@@ -127,6 +127,12 @@ Status CudaDevice::ReadInfo() {
     return static_cast<std::uint32_t>(std::max(value, 0));
   };
   using enum DeviceAttribute;
+  // The inventory looks for the daemon; where it cannot see it, the driver still knows.
+  if (context_->Attribute(kMpsEnabled, 0) != 0) {
+    return {StatusCode::kUnavailable,
+            "this process became a client of MPS, which would share the GPU behind our back; stop "
+            "its daemon with 'echo quit | nvidia-cuda-mps-control'"};
+  }
   info_.name = name.data();
   info_.id = options_.id;
   info_.kind = "cuda";

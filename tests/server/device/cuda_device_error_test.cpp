@@ -71,6 +71,16 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
   }
 }
 
+TEST_F(CudaDeviceTest, UnderMpsItIsNotOpenedAndSaysWhatToDo) {
+  Say("attribute 133 1");
+  const auto device = Create();
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(device.status().message(), HasSubstr("became a client of MPS"));
+  EXPECT_THAT(device.status().message(), HasSubstr("echo quit | nvidia-cuda-mps-control"));
+  EXPECT_EQ(fake_cuda_live("context"), 0U);
+}
+
 // Everything a client asks of its space; stops at what fails.
 Status UseSpace(Device& device) {
   auto space = device.CreateSpace(64 * kMebibyte);
