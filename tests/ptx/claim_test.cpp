@@ -97,6 +97,19 @@ TEST(Claim, OneDimensionNeverDividesTwiceAndPublishesOneWord) {
   EXPECT_THAT(three, HasSubstr("div.u32"));
 }
 
+TEST(Claim, AllThreadsWaitUntilTheFirstHasPublished) {
+  const std::string text =
+      ClaimedText(ClaimText(".entry k() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.y;\nret;\n}"));
+  const std::size_t barrier = text.find("bar.sync 0;");
+  ASSERT_NE(barrier, std::string::npos);
+  EXPECT_LT(text.rfind("st.shared"), barrier);
+  EXPECT_GT(text.find("ld.shared"), barrier);
+  // The branch around the claim leads to the barrier, not behind it.
+  const std::size_t branch = text.find(" bra ");
+  const std::string label = text.substr(branch + 5, text.find(';', branch) - branch - 5);
+  EXPECT_EQ(text.find(label + ":\n\tbar.sync 0;") + label.size() + 3, barrier);
+}
+
 TEST(Claim, TheStopWordIsReadStronglyWhereTheTargetCan) {
   EXPECT_THAT(ClaimedText(ClaimText(".entry k() {\nret;\n}")),
               HasSubstr("ld.relaxed.sys.global.u32"));

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of the corpus, each kernel that can be claimed under random schedules: whatever the
+// schedule, it leaves the memory that the original does.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/corpus/corpus.h"
+#include "tests/corpus/runtime.h"
+#include "tests/passes/claim_schedules.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint32_t kThreads = 2;
+// Of all launches of one kernel in a program together; and of one, where memory or grid are large.
+constexpr std::uint64_t kSchedules = 1000;
+constexpr std::uint64_t kBytesCompared = std::uint64_t{256} << 20;
+constexpr std::uint64_t kBlocksRun = 20000;
+constexpr std::uint32_t kLeastSchedules = 4;
+
+// Runs each launch as it is, then under schedules.
+class ClaimingBackend : public corpus::Backend {
+ public:
+  Status Run(const corpus::KernelLaunch& launch) override {
+    corpus::Runtime& runtime = corpus::Runtime::Instance();
+    const std::string& name = launch.program->info().name;
+    const ClaimedModule* module = ModuleOf(*launch.module);
+    const ptx::ClaimedKernel* kernel = module == nullptr ? nullptr : module->Find(name);
+    if (kernel == nullptr) {
+      not_claimed_.insert(name);
+      return RunPlain(launch);
+    }
+    ClaimedLaunch claimed;
+    claimed.original = launch.program;
+    claimed.claimed = &module->Claimed(*kernel);
+    claimed.parameter_offset = kernel->parameter_offset;
+    claimed.grid = launch.grid;
+    claimed.block = launch.block;
+    claimed.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+    claimed.parameters = launch.parameters;
+    claimed.memory = runtime.window();
+    claimed.bytes = runtime.used_memory();
+    std::uint64_t& so_far = schedules_[name];
+    const std::uint64_t affordable = std::max<std::uint64_t>(
+        kLeastSchedules,
+        std::min(kBytesCompared / claimed.bytes.size(), kBlocksRun / launch.grid.Count()));
+    const std::uint64_t wanted = kSchedules - std::min(kSchedules, so_far) + 1;
+    const auto count = static_cast<std::uint32_t>(std::min(affordable, wanted));
+    const std::string wrong = runner_.Run(claimed, count, so_far);
+    so_far += count;
+    if (wrong.empty()) return Status::Ok();
+    return Status(StatusCode::kInternal, "kernel '" + name + "' claimed: " + wrong);
+  }
+
+  const std::map<std::string, std::uint64_t>& schedules() const { return schedules_; }
+  const std::set<std::string>& not_claimed() const { return not_claimed_; }
+
+ private:
+  static Status RunPlain(const corpus::KernelLaunch& launch) {
+    corpus::Runtime& runtime = corpus::Runtime::Instance();
+    executor::Launch plain;
+    plain.program = launch.program;
+    plain.grid = launch.grid;
+    plain.block = launch.block;
+    plain.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+    plain.parameters = launch.parameters;
+    plain.memory = runtime.window();
+    const std::atomic<bool> never{false};
+    const executor::RunOutcome outcome =
+        runtime.block_executor().Run(plain, 0, launch.grid.Count(), never, never);
+    if (outcome.end == executor::RunOutcome::End::kFinished) return Status::Ok();
+    return Status(StatusCode::kKernelFault, outcome.fault ? outcome.fault->message : "it stopped");
+  }
+
+  const ClaimedModule* ModuleOf(const corpus::LoadedModule& loaded) {
+    std::unique_ptr<ClaimedModule>& module = modules_[&loaded];
+    if (module == nullptr) {
+      auto made = ClaimedModule::Make(loaded.module, loaded.layout, loaded.variables_base);
+      EXPECT_TRUE(made) << made.status().message();
+      if (made) module = *std::move(made);
+    }
+    return module.get();
+  }
+
+  std::map<const corpus::LoadedModule*, std::unique_ptr<ClaimedModule>> modules_;
+  std::map<std::string, std::uint64_t> schedules_;
+  std::set<std::string> not_claimed_;
+  ScheduleRunner runner_{kThreads};
+};
+
+class ClaimedCorpus : public ::testing::TestWithParam<corpus::Program> {};
+
+TEST_P(ClaimedCorpus, ComputesTheSameUnderEverySchedule) {
+  ClaimingBackend backend;
+  corpus::Runtime::Instance().SetBackend(&backend);
+  EXPECT_EQ(corpus::RunProgram(GetParam()), "");
+  corpus::Runtime::Instance().SetBackend(nullptr);
+  for (const auto& [kernel, count] : backend.schedules()) {
+    std::printf("%6llu schedules: %s\n", static_cast<unsigned long long>(count), kernel.c_str());
+  }
+  for (const std::string& kernel : backend.not_claimed()) {
+    std::printf("   not claimed: %s\n", kernel.c_str());
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<corpus::Program>& info) {
+  return info.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Own, ClaimedCorpus, ::testing::ValuesIn(corpus::OwnPrograms()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Toolkit, ClaimedCorpus, ::testing::ValuesIn(corpus::ToolkitPrograms()),
+                         NameOf);
+
+}  // namespace
+}  // namespace gpushared::testing
