@@ -178,6 +178,11 @@ TEST(Claim, FunctionsThatReadTheLaunchKeepTheirKernelsFromBeingClaimed) {
   EXPECT_EQ(reason("mov.u32 %r, %tid.x;"), "");
 }
 
+TEST(Claim, AKernelThatCallsAnotherModulesFunctionIsNotClaimed) {
+  const Claims claims = ClaimText(".extern .func far();\n.entry k() {\ncall far;\nret;\n}\n");
+  EXPECT_EQ(claims.kernels.at(0).reason, "line 6: functions of other modules ('far')");
+}
+
 TEST(Claim, AFunctionNobodyCallsMayReadTheLaunch) {
   const Claims claims = ClaimText(
       ".func f() {\n.reg .b32 %r;\nmov.u32 %r, %ctaid.x;\nret;\n}\n.entry k() {\nret;\n}\n");
