@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpusharedctl: what an operator asks a running server, and tells it.
+// gpusharedctl: what an operator asks a running server, and tells it; and what the server
+// could do with a file of kernels.
 
 #include <signal.h>
 
@@ -16,6 +17,8 @@
 
 #include "ipc/socket_path.h"
 #include "ipc/unix_socket.h"
+#include "server/ctl/module_file.h"
+#include "server/ctl/ptx_check.h"
 #include "server/ctl/report.h"
 
 #include <CLI/CLI.hpp>
@@ -35,6 +38,7 @@ struct Request {
   ipc::Admin admin;
   std::string socket;
   bool as_json = false;
+  std::string module_file;  // Of `ptx check`, which asks no server.
 };
 
 std::optional<ipc::ClientClass> ClassFrom(const std::string& text) {
@@ -52,14 +56,14 @@ struct Parsed {
 
 // What CLI11 fills in.
 struct Texts {
-  std::string socket, scheduling_class;
+  std::string socket, scheduling_class, module_file;
   std::uint64_t id = 0;
   std::uint32_t weight = 0;
   bool as_json = false;
 };
 
 struct Commands {
-  CLI::App *status, *ps, *devices, *client, *terminate, *set, *drain;
+  CLI::App *status, *ps, *devices, *client, *terminate, *set, *drain, *ptx, *check;
 };
 
 Commands Declare(CLI::App& app, Texts& texts) {
@@ -88,6 +92,14 @@ Commands Declare(CLI::App& app, Texts& texts) {
   commands.set->fallthrough();
   commands.drain =
       app.add_subcommand("drain", "take no new clients; the server ends with its last session");
+  commands.ptx = app.add_subcommand("ptx", "files of kernels; needs no server");
+  commands.ptx->require_subcommand(1);
+  commands.ptx->fallthrough();
+  commands.check = commands.ptx->add_subcommand("check", "what the server can do with each kernel");
+  commands.check->add_option("file", texts.module_file, "PTX, fatbin, executable or shared object")
+      ->required()
+      ->type_name("FILE");
+  commands.check->fallthrough();
   return commands;
 }
 
@@ -107,6 +119,7 @@ Parsed Parse(std::span<const char* const> arguments) {
   request.socket = texts.socket;
   request.as_json = texts.as_json;
   request.admin.client = texts.id;
+  if (commands.check->parsed()) request.module_file = texts.module_file;
   if (commands.ps->parsed()) request.admin.verb = ipc::AdminVerb::kClients;
   if (commands.devices->parsed()) request.admin.verb = ipc::AdminVerb::kDevices;
   if (commands.terminate->parsed()) request.admin.verb = ipc::AdminVerb::kTerminate;
@@ -153,7 +166,23 @@ std::string Sentence(const ipc::Admin& admin, const json& reply) {
   return "";
 }
 
+int Print(const std::string& text) {
+  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? kDone : kRefused;
+}
+
+int CheckFile(const Request& request) {
+  const Result<std::vector<std::byte>> file = ReadWholeFile(request.module_file);
+  const Result<json> checked = file ? CheckPtx(*file) : Result<json>(file.status());
+  if (!checked) {
+    std::fprintf(stderr, "gpusharedctl: %s: %s\n", request.module_file.c_str(),
+                 checked.status().message().c_str());
+    return kRefused;
+  }
+  return Print(request.as_json ? checked->dump(2) + "\n" : PtxReport(*checked));
+}
+
 int Run(const Request& request) {
+  if (!request.module_file.empty()) return CheckFile(request);
   const Result<std::string> path = ipc::ClientSocketPath(request.socket);
   if (!path.ok()) {
     std::fprintf(stderr, "gpusharedctl: no gpushared server answers: %s\n",
@@ -183,7 +212,7 @@ int Run(const Request& request) {
   }
   const std::string text =
       request.as_json ? parsed.dump(2) + "\n" : Sentence(request.admin, parsed);
-  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? kDone : kRefused;
+  return Print(text);
 }
 
 }  // namespace

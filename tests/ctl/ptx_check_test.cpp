@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gpusharedctl ptx check`: which files it reads, what it says of their kernels, and how it
+// ends.
+#include "server/ctl/ptx_check.h"
+
+#include <elf.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "server/ctl/module_file.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr const char* kTwoKernels =
+    ".version 8.0\n.target sm_75\n.address_size 64\n"
+    ".visible .entry plain(.param .u64 a) { ret; }\n"
+    ".visible .entry textured(.param .u64 a) {\n"
+    "  .reg .b32 %r<9>; .reg .b64 %d<2>;\n"
+    "  tex.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5}];\n  ret;\n}\n";
+
+std::vector<std::byte> BytesOf(const std::string& text) {
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  return {data, data + text.size()};
+}
+
+json Checked(const std::vector<std::byte>& file) {
+  const Result<json> checked = CheckPtx(file);
+  EXPECT_TRUE(checked.ok()) << checked.status().ToString();
+  return checked.ok() ? *checked : json();
+}
+
+std::vector<std::byte> Fatbin() {
+  const auto content = ReadWholeFile(GPUSHARED_TEST_FATBIN);
+  EXPECT_TRUE(content.ok());
+  return *content;
+}
+
+// An ELF file whose section .nv_fatbin holds `content`.
+std::vector<std::byte> ElfWith(const std::vector<std::byte>& content, std::uint64_t section_bytes) {
+  const std::string names("\0.nv_fatbin\0.names\0", 19);
+  Elf64_Ehdr header = {};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  Elf64_Shdr sections[3] = {};
+  const std::size_t content_at = sizeof header + sizeof sections;
+  header.e_shoff = sizeof header;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 3;
+  header.e_shstrndx = 2;
+  sections[1].sh_name = 1;
+  sections[1].sh_offset = content_at;
+  sections[1].sh_size = section_bytes;
+  sections[2].sh_name = 12;
+  sections[2].sh_offset = content_at + content.size();
+  sections[2].sh_size = names.size();
+  std::vector<std::byte> file(content_at);
+  std::memcpy(file.data(), &header, sizeof header);
+  std::memcpy(file.data() + sizeof header, sections, sizeof sections);
+  file.insert(file.end(), content.begin(), content.end());
+  const auto text = BytesOf(names);
+  file.insert(file.end(), text.begin(), text.end());
+  return file;
+}
+
+TEST(PtxCheck, EachKernelHasItsAnswersAndReasons) {
+  const json checked = Checked(BytesOf(kTwoKernels));
+  ASSERT_EQ(checked["kernels"].size(), 2u);
+  const json &plain = checked["kernels"][0], &textured = checked["kernels"][1];
+  EXPECT_EQ(plain["name"], "plain");
+  EXPECT_EQ(plain["runs_on_cpu"], true);
+  EXPECT_EQ(plain["claim"], true);
+  EXPECT_EQ(plain["fence"], true);
+  EXPECT_EQ(plain["reasons"], json::array());
+  EXPECT_EQ(textured["runs_on_cpu"], false);
+  EXPECT_THAT(textured["reasons"][0].get<std::string>(),
+              HasSubstr("runs_on_cpu: line 7: tex.2d.v4.f32.f32 (textures)"));
+  EXPECT_EQ(textured["fence"], false);
+  const std::string report = PtxReport(checked);
+  EXPECT_THAT(report, HasSubstr("plain\n"));
+  EXPECT_THAT(report, HasSubstr("runs on cpu: 1 of 2 kernels\n"));
+  EXPECT_THAT(report, HasSubstr("line 7: tex.2d"));
+}
+
+TEST(PtxCheck, ReadsFatbins) {
+  const json checked = Checked(Fatbin());
+  ASSERT_EQ(checked["kernels"].size(), 1u);
+  EXPECT_EQ(checked["kernels"][0]["name"], "scale");
+  EXPECT_EQ(checked["kernels"][0]["module"], "file");
+}
+
+TEST(PtxCheck, ReadsEveryFatbinOfAnElfFile) {
+  std::vector<std::byte> two = Fatbin();
+  two.resize((two.size() + 15) / 8 * 8);  // Zeros stand between them.
+  const std::vector<std::byte> second = Fatbin();
+  two.insert(two.end(), second.begin(), second.end());
+  const json checked = Checked(ElfWith(two, two.size()));
+  EXPECT_EQ(checked["modules"], 2);
+  ASSERT_EQ(checked["kernels"].size(), 2u);
+  EXPECT_EQ(checked["kernels"][1]["name"], "scale");
+  EXPECT_NE(checked["kernels"][0]["module"], checked["kernels"][1]["module"]);
+}
+
+TEST(PtxCheck, BrokenContainersAreRefusedWithTheOffset) {
+  const std::vector<std::byte> fatbin = Fatbin();
+  const auto why = [](const std::vector<std::byte>& file) {
+    const Result<json> checked = CheckPtx(file);
+    EXPECT_FALSE(checked.ok());
+    return checked.ok() ? "" : checked.status().message();
+  };
+  EXPECT_THAT(why(ElfWith(fatbin, fatbin.size() + 100000)), HasSubstr(".nv_fatbin is cut off"));
+  EXPECT_THAT(why(ElfWith(fatbin, fatbin.size() - 8)), HasSubstr("fatbin at offset 0x100"));
+  std::vector<std::byte> elf = ElfWith(fatbin, fatbin.size());
+  elf.resize(sizeof(Elf64_Ehdr) + 10);
+  EXPECT_THAT(why(elf), HasSubstr("section headers"));
+  elf.resize(20);
+  EXPECT_THAT(why(elf), HasSubstr("header is cut off"));
+  EXPECT_THAT(why(BytesOf(std::string("\1\2\3\4", 4))), HasSubstr("neither PTX"));
+}
+
+TEST(PtxCheck, ModulesThatCannotBeParsedAreProblemsNotFailures) {
+  const json checked = Checked(BytesOf(".version 8.0\n.target sm_75\n.visible .entry k( {"));
+  EXPECT_EQ(checked["kernels"].size(), 0u);
+  ASSERT_EQ(checked["problems"].size(), 1u);
+  EXPECT_THAT(checked["problems"][0].get<std::string>(), HasSubstr("line 3"));
+}
+
+// What the program printed and returned.
+struct Ended {
+  std::string output;
+  int code = -1;
+};
+Ended Ctl(const std::string& arguments) {
+  Ended ended;
+  FILE* pipe = popen((std::string(GPUSHARED_CTL) + " " + arguments + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return ended;
+  char piece[4096];
+  for (std::size_t got = 0; (got = fread(piece, 1, sizeof piece, pipe)) > 0;) {
+    ended.output.append(piece, got);
+  }
+  ended.code = WEXITSTATUS(pclose(pipe));
+  return ended;
+}
+
+TEST(PtxCheck, TheProgramReadsExecutablesAndNeedsNoServer) {
+  const Ended ended = Ctl(std::string("--json ptx check ") + GPUSHARED_TEST_EXECUTABLE);
+  EXPECT_EQ(ended.code, 0);
+  const json checked = json::parse(ended.output, nullptr, false);
+  ASSERT_TRUE(checked.is_object());
+  EXPECT_GT(checked["kernels"].size(), 50u);
+  EXPECT_EQ(checked["problems"], json::array());
+}
+
+TEST(PtxCheck, TheProgramFailsOnlyForFilesItCannotRead) {
+  const std::string path = ::testing::TempDir() + "two_kernels.ptx";
+  std::ofstream(path) << kTwoKernels;
+  EXPECT_EQ(Ctl("ptx check " + path).code, 0);
+  EXPECT_EQ(Ctl("ptx check " + path + ".missing").code, 1);
+  EXPECT_EQ(Ctl("ptx check").code, 2);
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace gpushared::server
