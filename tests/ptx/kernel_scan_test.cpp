@@ -138,6 +138,12 @@ TEST(BlockWaits, ALoopThatEndsBySomethingElseIsNone) {
             "setp.lt.u32 %p0, %r2, 9; @%p0 bra L; st.global.u32 [%rd0], %r1;"));
 }
 
+TEST(BlockWaits, AValueThatIsUsedBehindTheLoopDoesNotComeBackIntoIt) {
+  EXPECT_FALSE(
+      Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r5, 0; @%p0 bra L;"
+            "mov.u32 %r5, %r0;"));
+}
+
 TEST(BlockWaits, TakingWorkFromACounterIsNone) {
   EXPECT_FALSE(
       Waits("L: atom.global.add.u32 %r0, [%rd0], 1; setp.lt.u32 %p0, %r0, 99; @%p0 bra L;"));
