@@ -193,11 +193,11 @@ class ModuleFence {
         ForEachOperand(*instruction, [&](const Operand& operand) { named.insert(operand.text); });
       }
     }
-    std::vector<Variable> shared;
+    std::vector<std::string> shared;
     const auto add = [&](const Variable& variable) {
       const bool zeroed = variable.space == StateSpace::kShared && variable.linkage != ".extern" &&
                           variable.Bytes() > 0;
-      if (zeroed) shared.push_back(variable);
+      if (zeroed) shared.push_back(variable.name);
     };
     for (const Item& item : source_.items) {
       const auto* variable = std::get_if<Variable>(&item);
@@ -207,17 +207,18 @@ class ModuleFence {
       if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
     }
     FunctionEditor editor(names_, form.function);
-    ZeroShared(editor, shared, DynamicShared());
+    ZeroShared(editor, shared, DynamicShared().name);
     editor.Apply();
     needs_dynamic_ = true;
   }
 
-  // All such names mean the start of dynamic shared memory, which is as aligned as they ask.
+  // All such names mean the start of dynamic shared memory, which is as aligned as one of them
+  // asks.
   Variable DynamicShared() const {
     Variable variable;
     variable.linkage = ".extern";
     variable.space = StateSpace::kShared;
-    variable.alignment = 4;
+    variable.alignment = kZeroedBytes;
     variable.type = "b8";
     variable.name = names_.HiddenName("dynamic");
     variable.extents = {0};

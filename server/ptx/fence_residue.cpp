@@ -10,7 +10,7 @@
 namespace gpushared::ptx {
 namespace {
 
-constexpr std::uint64_t kWidest = 16;
+constexpr std::uint64_t kWidest = kZeroedBytes;
 // Beyond as many stores a loop is shorter.
 constexpr std::uint64_t kUnrolledMax = 8;
 
@@ -51,28 +51,17 @@ class Writer {
     Add("mov.u32", {Name(copy), std::move(value)});
     return copy;
   }
-  std::string Times(const std::string& value, std::uint64_t factor) {
-    if (factor == 1) return value;
-    std::string product = Word();
-    Add("mul.lo.u32", {Name(product), Name(value), Integer(static_cast<std::int64_t>(factor))});
-    return product;
-  }
-
-  // For (at = first; at < bytes; at += step) store at base + at.
-  void Loop(std::string_view space, std::uint64_t width, Operand base, const std::string& first,
-            const Operand& bytes, const Operand& step) {
-    const std::string at = Copy(Name(first)), address = Word();
+  // while (at < end) { store at `at`; at += step; }
+  void Loop(std::string_view space, std::uint64_t width, const std::string& at, const Operand& end,
+            const Operand& step) {
     const std::string ends = editor_.NewRegister("pred");
     const std::string again = editor_.NewLabel(), done = editor_.NewLabel();
-    Add("setp.ge.u32", {Name(ends), Name(at), bytes});
-    Add(MakeIf(ends, "bra", {Name(done)}));
-    Add("add.u32", {Name(address), Name(at), std::move(base)});
     editor_.InsertAtEntry(Label{.position = {}, .name = again});
-    Add(Store(space, width, Address(address)));
+    Add("setp.ge.u32", {Name(ends), Name(at), end});
+    Add(MakeIf(ends, "bra", {Name(done)}));
+    Add(Store(space, width, Address(at)));
     Add("add.u32", {Name(at), Name(at), step});
-    Add("add.u32", {Name(address), Name(address), step});
-    Add("setp.lt.u32", {Name(ends), Name(at), bytes});
-    Add(MakeIf(ends, "bra", {Name(again)}));
+    Add("bra", {Name(again)});
     editor_.InsertAtEntry(Label{.position = {}, .name = done});
   }
 
@@ -104,33 +93,33 @@ void ZeroLocal(FunctionEditor& editor, const Variable& local) {
     }
     return;
   }
-  const std::string wide = editor.NewRegister("b64"), base = writer.Word();
+  const std::string wide = editor.NewRegister("b64"), at = writer.Word(), end = writer.Word();
   writer.Add("mov.u64", {Name(wide), Name(local.name)});
-  writer.Add("cvt.u32.u64", {Name(base), Name(wide)});
-  writer.Loop("local", width, Name(base), writer.Copy(Integer(0)),
-              Integer(static_cast<std::int64_t>(local.Bytes())),
-              Integer(static_cast<std::int64_t>(width)));
+  writer.Add("cvt.u32.u64", {Name(at), Name(wide)});
+  writer.Add("add.u32", {Name(end), Name(at), Integer(static_cast<std::int64_t>(local.Bytes()))});
+  writer.Loop("local", width, at, Name(end), Integer(static_cast<std::int64_t>(width)));
 }
 
-void ZeroShared(FunctionEditor& editor, const std::vector<Variable>& shared,
-                const Variable& dynamic) {
+void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variables,
+                const std::string& dynamic) {
   Writer writer(editor);
-  const auto [thread, threads] = writer.Thread();
-  for (const Variable& variable : shared) {
-    const std::uint64_t width = WidthOf(variable);
-    writer.Loop("shared", width, Name(writer.Copy(Name(variable.name))),
-                writer.Times(thread, width), Integer(static_cast<std::int64_t>(variable.Bytes())),
-                Name(writer.Times(threads, width)));
+  const std::string start = writer.Copy(Name(dynamic)), end = writer.Word();
+  writer.Add("mov.u32", {Name(end), Name("%dynamic_smem_size")});
+  writer.Add("add.u32", {Name(end), Name(end), Name(start)});
+  for (const std::string& variable : variables) {
+    writer.Add("min.u32", {Name(start), Name(start), Name(writer.Copy(Name(variable)))});
   }
-  // Its size need not be a multiple of anything: words first, then what is left.
-  const std::string start = writer.Copy(Name(dynamic.name));
-  const std::string bytes = writer.Copy(Name("%dynamic_smem_size"));
-  const std::string words = writer.Word(), rest = writer.Word();
-  writer.Add("and.b32", {Name(words), Name(bytes), Integer(-4)});
-  writer.Loop("shared", 4, Name(start), writer.Times(thread, 4), Name(words),
-              Name(writer.Times(threads, 4)));
-  writer.Add("add.u32", {Name(rest), Name(words), Name(thread)});
-  writer.Loop("shared", 1, Name(start), rest, Name(bytes), Name(threads));
+  // Shared memory begins at a multiple of more than this, so all before it is still the block's.
+  writer.Add("and.b32", {Name(start), Name(start), Integer(-std::int64_t{kZeroedBytes})});
+  const auto [thread, threads] = writer.Thread();
+  const std::string at = writer.Word(), step = writer.Word();
+  writer.Add("mad.lo.u32", {Name(at), Name(thread), Integer(kZeroedBytes), Name(start)});
+  writer.Add("mul.lo.u32", {Name(step), Name(threads), Integer(kZeroedBytes)});
+  // The dynamic part need not be a multiple of anything; what is left, every thread zeroes.
+  const std::string left = writer.Word();
+  writer.Add("and.b32", {Name(left), Name(end), Integer(-std::int64_t{kZeroedBytes})});
+  writer.Loop("shared", kZeroedBytes, at, Name(left), Name(step));
+  writer.Loop("shared", 1, left, Name(end), Integer(1));
   writer.Add("bar.sync", {Integer(0)});
 }
 

@@ -4,6 +4,8 @@
 #ifndef GPUSHARED_SERVER_PTX_FENCE_RESIDUE_H_
 #define GPUSHARED_SERVER_PTX_FENCE_RESIDUE_H_
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "server/ptx/editor.h"
@@ -11,13 +13,16 @@
 
 namespace gpushared::ptx {
 
+inline constexpr std::uint32_t kZeroedBytes = 16;
+
 // The calling thread's variable `local`, whole.
 void ZeroLocal(FunctionEditor& editor, const Variable& local);
 
-// Each variable of `shared` (static ones), and all dynamic shared memory, of which `dynamic` is the
-// start: by all threads of the block together, with a barrier behind it. Kernels only.
-void ZeroShared(FunctionEditor& editor, const std::vector<Variable>& shared,
-                const Variable& dynamic);
+// Shared memory from the first of `variables` (static ones) to the end of the dynamic part, of
+// which `dynamic` is the start, aligned to kZeroedBytes: by all threads of the block together, with
+// a barrier behind it. Kernels only.
+void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variables,
+                const std::string& dynamic);
 
 }  // namespace gpushared::ptx
 

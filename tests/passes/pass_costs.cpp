@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/ptx/claim.h"
+#include "server/ptx/fence.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
 #include "tests/passes/ptxas.h"
@@ -30,28 +30,55 @@ int Difference(std::uint32_t after, std::uint32_t before) {
   return static_cast<int>(after) - static_cast<int>(before);
 }
 
-bool Measure(const std::string& file, const std::string& architecture, std::vector<Added>* added) {
-  const Result<ptx::Module> module = ptx::Parse(ReadFile(file));
-  if (!module) {
-    std::fprintf(stderr, "%s: %s\n", file.c_str(), module.status().ToString().c_str());
-    return false;
-  }
-  const ptx::Claims claims = ptx::Claim(*module);
+Added Compare(const std::string& kernel, const MachineCode& before, const MachineCode& after) {
+  return {.kernel = kernel,
+          .registers = Difference(after.registers, before.registers),
+          .instructions = Difference(after.instructions, before.instructions),
+          .instructions_before = static_cast<int>(before.instructions),
+          .spilled_bytes = Difference(after.spilled_bytes, before.spilled_bytes)};
+}
+
+struct Measured {
+  std::vector<Added> claim, fence;
+};
+
+Status MeasureClaim(const ptx::Module& module, const std::string& architecture, Measured* added) {
+  const ptx::Claims claims = ptx::Claim(module);
   const auto code = Assemble(ptx::Print(claims.module), architecture);
-  if (!code) {
-    std::fprintf(stderr, "%s: %s\n", file.c_str(), code.status().ToString().c_str());
-    return false;
-  }
+  if (!code) return code.status();
   for (const ptx::ClaimedKernel& kernel : claims.kernels) {
     if (kernel.claimed.empty()) continue;
-    const MachineCode before = code->at(kernel.kernel), after = code->at(kernel.claimed);
-    added->push_back({.kernel = kernel.kernel,
-                      .registers = Difference(after.registers, before.registers),
-                      .instructions = Difference(after.instructions, before.instructions),
-                      .instructions_before = static_cast<int>(before.instructions),
-                      .spilled_bytes = Difference(after.spilled_bytes, before.spilled_bytes)});
+    added->claim.push_back(
+        Compare(kernel.kernel, code->at(kernel.kernel), code->at(kernel.claimed)));
   }
-  return true;
+  return {};
+}
+
+Status MeasureFence(const ptx::Module& module, const std::string& architecture, Measured* added) {
+  const Result<ptx::Fenced> fenced = ptx::Fence(module);
+  if (!fenced) return fenced.status();
+  const auto before = Assemble(ptx::Print(module), architecture);
+  if (!before) return before.status();
+  const auto after = Assemble(ptx::Print(fenced->module), architecture);
+  if (!after) return after.status();
+  for (const ptx::FencedKernel& kernel : fenced->kernels) {
+    if (!kernel.reason.empty()) {
+      std::fprintf(stderr, "%s is not fenced: %s\n", kernel.kernel.c_str(), kernel.reason.c_str());
+      continue;
+    }
+    added->fence.push_back(
+        Compare(kernel.kernel, before->at(kernel.kernel), after->at(kernel.kernel)));
+  }
+  return {};
+}
+
+bool Measure(const std::string& file, const std::string& architecture, Measured* added) {
+  const Result<ptx::Module> module = ptx::Parse(ReadFile(file));
+  Status status = module.status();
+  if (status.ok()) status = MeasureClaim(*module, architecture, added);
+  if (status.ok()) status = MeasureFence(*module, architecture, added);
+  if (!status.ok()) std::fprintf(stderr, "%s: %s\n", file.c_str(), status.ToString().c_str());
+  return status.ok();
 }
 
 // The element below which `part` of all lie.
@@ -60,7 +87,14 @@ int Quantile(std::vector<int> values, double part) {
   return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
 }
 
-void PrintTable(const std::string& architecture, const std::vector<Added>& added) {
+void Print(const char* pass, const std::string& architecture, const std::vector<Added>& added,
+           bool each) {
+  if (added.empty()) return;
+  for (const Added& one : added) {
+    if (!each) break;
+    std::printf("%s %+4d registers, %+4d of %5d instructions: %s\n", pass, one.registers,
+                one.instructions, one.instructions_before, one.kernel.c_str());
+  }
   std::vector<int> registers, instructions;
   double register_sum = 0, instruction_sum = 0, before_sum = 0;
   int spilled = 0;
@@ -73,7 +107,7 @@ void PrintTable(const std::string& architecture, const std::vector<Added>& added
     spilled += one.spilled_bytes > 0 ? 1 : 0;
   }
   const auto count = static_cast<double>(added.size());
-  std::printf("| claim | %s | %zu | %+.2f / %+d / %+d | %+d / %+d | %+.1f %% | %d |\n",
+  std::printf("| %s | %s | %zu | %+.2f / %+d / %+d | %+d / %+d | %+.1f %% | %d |\n", pass,
               architecture.c_str(), added.size(), register_sum / count, Quantile(registers, 0.9),
               Quantile(registers, 1.0), Quantile(instructions, 0.5), Quantile(instructions, 0.9),
               100 * instruction_sum / before_sum, spilled);
@@ -90,15 +124,10 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "usage: pass_costs [--each] ARCHITECTURE FILE.ptx ...\n");
     return 2;
   }
-  std::vector<Added> added;
+  Measured added;
   bool all = true;
   for (int i = first + 1; i < count; ++i) all &= Measure(arguments[i], arguments[first], &added);
-  if (added.empty()) return 1;
-  for (const Added& one : added) {
-    if (!each) break;
-    std::printf("%+4d registers, %+4d of %5d instructions: %s\n", one.registers, one.instructions,
-                one.instructions_before, one.kernel.c_str());
-  }
-  PrintTable(arguments[first], added);
+  Print("claim", arguments[first], added.claim, each);
+  Print("fence", arguments[first], added.fence, each);
   return all ? 0 : 1;
 }
