@@ -207,8 +207,7 @@ class WaitFinder {
   // The blocks that run or not by what the branch at the end of `block` decides.
   std::vector<std::uint32_t> DecidedBy(std::uint32_t block) {
     const BasicBlock& from = flow_.blocks[block];
-    const bool leaves = from.end == BasicBlock::End::kConditionalLeave;
-    const std::uint32_t meeting = leaves ? kNoBlock : from.immediate_post_dominator;
+    const std::uint32_t meeting = from.immediate_post_dominator;
     std::vector<std::uint32_t> decided;
     for (std::uint32_t next : from.successors) {
       for (; next != kNoBlock && next != meeting; ++steps_) {
