@@ -57,6 +57,7 @@ class Writer {
     const std::string ends = editor_.NewRegister("pred");
     const std::string again = editor_.NewLabel(), done = editor_.NewLabel();
     editor_.InsertAtEntry(Label{.position = {}, .name = again});
+    editor_.InsertAtEntry(Directive{.position = {}, .text = ".pragma \"nounroll\";"});
     Add("setp.ge.u32", {Name(ends), Name(at), end});
     Add(MakeIf(ends, "bra", {Name(done)}));
     Add(Store(space, width, Address(at)));

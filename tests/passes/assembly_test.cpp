@@ -10,6 +10,7 @@
 
 #include "server/ptx/claim.h"
 #include "server/ptx/editor.h"
+#include "server/ptx/fence.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
 #include "tests/passes/ptxas.h"
@@ -61,6 +62,26 @@ TEST_P(Assembly, ClaimedModulesAssembleAndLeaveTheOriginalsAsTheyWere) {
         EXPECT_TRUE(after->contains(kernel.claimed)) << kernel.kernel;
       }
     }
+  }
+}
+
+TEST_P(Assembly, FencedModulesAssembleAloneAndClaimed) {
+  const Result<ptx::Fenced> fenced = ptx::Fence(module_);
+  ASSERT_TRUE(fenced) << fenced.status().message();
+  const std::string text = ptx::Print(fenced->module);
+  const Result<ptx::Module> again = ptx::Parse(text);
+  ASSERT_TRUE(again) << again.status().message();
+  EXPECT_EQ(ptx::Print(*again), text);
+  for (const std::uint32_t architecture : kArchitectures) {
+    if (architecture < ptx::TargetArchitecture(module_)) continue;
+    const std::string name = "sm_" + std::to_string(architecture);
+    const auto code = Assemble(text, name);
+    ASSERT_TRUE(code) << name << ": " << code.status().message();
+    for (const ptx::FencedKernel& kernel : fenced->kernels) {
+      EXPECT_EQ(code->contains(kernel.kernel), kernel.reason.empty()) << kernel.kernel;
+    }
+    const auto claimed = Assemble(ptx::Print(ptx::Claim(*again).module), name);
+    ASSERT_TRUE(claimed) << name << ": " << claimed.status().message();
   }
 }
 

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fence writes, and what it leaves alone. That it holds is for tests/passes.
+#include "server/ptx/fence.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ptx/control_flow.h"
+#include "server/ptx/dominators.h"
+#include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
+
+namespace gpushared::ptx {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Module ParseText(const std::string& text) {
+  const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.address_size 64\n" + text);
+  EXPECT_TRUE(module) << module.status().message();
+  return module ? *module : Module();
+}
+
+Fenced FenceText(const std::string& text) {
+  Result<Fenced> fenced = Fence(ParseText(text));
+  EXPECT_TRUE(fenced) << fenced.status().message();
+  return fenced ? *std::move(fenced) : Fenced();
+}
+
+// Text of the module after the pass, of one kernel with this body.
+std::string FenceBody(const std::string& body, const std::string& module = "") {
+  const Fenced fenced =
+      FenceText(module + ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" +
+                body + "\nret;\n}");
+  EXPECT_EQ(fenced.kernels.at(0).reason, "");
+  return Print(fenced.module);
+}
+
+std::size_t Count(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+// Each address that is masked takes one "and".
+std::size_t Masks(const std::string& body) { return Count(FenceBody(body), "and.b32"); }
+
+TEST(Fence, OneMaskServesAllAccessesToABaseThatStaysTheSame) {
+  EXPECT_EQ(Masks("ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1+4], %r1;"), 1u);
+  EXPECT_EQ(Masks("mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd1]; @%p1 bra L; st.global.u32 "
+                  "[%rd1+4], %r1;\nL: st.global.u32 [%rd1+8], %r1;"),
+            1u);
+  EXPECT_EQ(Masks("mov.u64 %rd1, 0; @%p1 bra L; st.global.u32 [%rd1+4], %r1;\n"
+                  "L: st.global.u32 [%rd1+8], %r1;"),
+            2u);
+  EXPECT_EQ(Masks("ld.global.u32 %r1, [%rd1]; add.s64 %rd1, %rd1, 4; ld.global.u32 %r1, [%rd1];"),
+            2u);
+}
+
+TEST(Fence, ImmediatesUpToTheMarginStayWhereTheyAre) {
+  EXPECT_THAT(FenceBody("ld.global.u32 %r1, [%rd1+4096];"), HasSubstr("+4096]"));
+  EXPECT_THAT(FenceBody("ld.global.u32 %r1, [%rd1+-4096];"), HasSubstr("+-4096]"));
+  for (const char* far : {"65536", "-65536", "1000000000"}) {
+    const std::string text = FenceBody(std::string("ld.global.u32 %r1, [%rd1+") + far + "];");
+    EXPECT_THAT(text, Not(HasSubstr(std::string(far) + "]"))) << far;
+    EXPECT_THAT(text, HasSubstr(std::string(", ") + far + ";")) << far;
+  }
+}
+
+TEST(Fence, AddressesWrittenAsNumbersAreMasked) {
+  const std::string text = FenceBody("ld.global.u32 %r1, [4096]; st.u32 [8192+4], %r1;");
+  EXPECT_EQ(Count(text, "and.b32"), 2u);
+  EXPECT_THAT(text, Not(HasSubstr("[4096")));
+  EXPECT_THAT(text, Not(HasSubstr("[8192")));
+}
+
+TEST(Fence, SharedLocalAndParameterAccessesAreNotMasked) {
+  const std::string text =
+      FenceBody(".local .b32 l; st.local.b32 [l], 1; mov.u32 %r1, s; st.shared.b32 [%r1], 1;",
+                ".shared .align 4 .b8 s[8];\n");
+  EXPECT_THAT(text, Not(HasSubstr("ld.const")));
+}
+
+TEST(Fence, VariablesLieInTheRangeAndConstantsStay) {
+  const Fenced fenced = FenceText(
+      ".const .b32 c = 5;\n.global .b8 a = 1;\n.global .align 8 .b64 p = a;\n"
+      ".entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd;\nld.const.b32 %r1, [c]; ld.global.b32 %r2, "
+      "[p+4]; mov.u64 %rd, p+1;\nret;\n}");
+  EXPECT_EQ(fenced.variables.bytes, 16u);
+  ASSERT_EQ(fenced.variables.variables.size(), 2u);
+  EXPECT_EQ(fenced.variables.variables[1].offset, 8u);
+  const std::vector<std::byte> image = fenced.variables.InitialBytes(0x1000);
+  std::uint64_t pointer = 0;
+  std::memcpy(&pointer, image.data() + 8, 8);
+  EXPECT_EQ(pointer, 0x1000u);
+  const std::string text = Print(fenced.module);
+  EXPECT_THAT(text, HasSubstr(".const .b32 c = 5"));
+  EXPECT_THAT(text, Not(HasSubstr(".global .")));
+  EXPECT_THAT(text, HasSubstr("+12]"));
+  EXPECT_THAT(text, HasSubstr(", 9;"));
+  EXPECT_THAT(text, Not(HasSubstr("and.b32")));
+}
+
+TEST(Fence, AnAccessBesideItsVariableIsMasked) {
+  EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+4];", ".global .b32 g;\n"), HasSubstr("and.b32"));
+  EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+-1];", ".global .b32 g;\n"), HasSubstr("and.b32"));
+}
+
+TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
+  const std::string text = FenceBody(
+      "cvta.const.u64 %rd1, c; ld.u32 %r1, [%rd1]; ld.const.u32 %r2, [c];", ".const .b32 c = 5;\n");
+  EXPECT_THAT(text, Not(HasSubstr("cvta")));
+  EXPECT_THAT(text, Not(HasSubstr(".b32 c = 5")));
+  EXPECT_THAT(text, HasSubstr("ld.global.u32 %r2"));
+  // The address of what moved is not known before it is loaded.
+  EXPECT_THAT(
+      FenceBody("ld.const.u64 %rd1, [c];", ".global .b32 g;\n.const .b64 c = generic(g);\n"),
+      HasSubstr("ld.global.u64 %rd1"));
+}
+
+TEST(Fence, SharedMemoryIsZeroedByKernelsThatReachIt) {
+  const std::string shared = ".shared .align 4 .b8 s[64];\n";
+  EXPECT_THAT(FenceBody("ld.shared.u32 %r1, [s];", shared), HasSubstr("st.shared.v4.b32"));
+  EXPECT_THAT(FenceBody("cvta.shared.u64 %rd1, s; ld.u32 %r1, [%rd1];", shared),
+              HasSubstr("st.shared.v4.b32"));
+  EXPECT_THAT(FenceBody("ld.u32 %r1, [%rd1];", shared), Not(HasSubstr("st.shared")));
+}
+
+TEST(Fence, LocalMemoryIsZeroedWhereItCanBeReadUnwritten) {
+  const std::string local = ".local .align 16 .b8 l[32]; mov.u64 %rd1, l;";
+  EXPECT_EQ(Count(FenceBody(local + "ld.local.u32 %r1, [%rd1];"), "st.local.v4"), 2u);
+  EXPECT_EQ(Count(FenceBody(local + "st.local.u32 [%rd1], 1;"), "st.local.v4"), 0u);
+}
+
+TEST(Fence, AssertionsBecomeTraps) {
+  const std::string text = FenceBody(
+      "call __assertfail, (%rd1, %rd2, %r1, %rd3, %rd4);",
+      ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, "
+      ".param .b64 e);\n");
+  EXPECT_THAT(text, HasSubstr("trap;"));
+  EXPECT_THAT(text, Not(HasSubstr("__assertfail")));
+}
+
+TEST(Fence, TheServersNamesAreNotTheClients) {
+  const Fenced fenced = FenceText(".entry k() {\nret;\n}\n");
+  EXPECT_EQ(fenced.constant, "__gs0_fence");
+  EXPECT_THAT(Fence(fenced.module).status().message(), HasSubstr("are the server's own"));
+  EXPECT_THAT(Fence(ParseText(".global .b32 __gs0_x;\n")).status().message(),
+              HasSubstr("are the server's own"));
+}
+
+TEST(Fence, ModulesThatCannotBeFencedAtAllAreRefused) {
+  const Result<Module> narrow =
+      Parse(".version 8.1\n.target sm_75\n.address_size 32\n.entry k() {\nret;\n}\n");
+  ASSERT_TRUE(narrow);
+  EXPECT_THAT(Fence(*narrow).status().message(), HasSubstr("addresses of 32 bits"));
+  EXPECT_THAT(Fence(ParseText(".global .b32 g = nowhere;\n")).status().message(),
+              HasSubstr("unknown symbol nowhere"));
+}
+
+TEST(Fence, KernelsThatCannotBeFencedLeaveTheOthersAlone) {
+  const Fenced fenced = FenceText(
+      ".func f() {\n.reg .b64 %rd;\nst.local.u32 [%rd], 1;\nret;\n}\n"
+      ".entry bad() {\ncall f;\nret;\n}\n.entry good() {\nret;\n}\n");
+  ASSERT_EQ(fenced.kernels.size(), 2u);
+  EXPECT_EQ(fenced.kernels[0].reason,
+            "line 6: local memory that the function does not declare (in function 'f')");
+  EXPECT_EQ(fenced.kernels[1].reason, "");
+  EXPECT_EQ(fenced.module.FindFunction("bad"), nullptr);
+  EXPECT_EQ(fenced.module.FindFunction("f"), nullptr);
+  EXPECT_NE(fenced.module.FindFunction("good"), nullptr);
+}
+
+TEST(Fence, TheConstantNamesTheHighWordsOfTheRange) {
+  const FenceConstant four = MakeFenceConstant(0x700000000, std::uint64_t{1} << 32, 5);
+  EXPECT_EQ(four.mask_high, 0u);
+  EXPECT_EQ(four.base_high, 7u);
+  EXPECT_EQ(four.variables, 5u);
+  EXPECT_EQ(MakeFenceConstant(0x4000000000, std::uint64_t{1} << 36, 0).mask_high, 15u);
+}
+
+TEST(Dominators, OfALoopWithTwoWaysThroughIt) {
+  const Module module = ParseText(
+      ".entry k() {\n.reg .pred %p<3>;\nTOP: @%p0 bra LEFT;\nbar.sync 0; bra JOIN;\n"
+      "LEFT: bar.sync 1;\nJOIN: @%p1 bra TOP;\nret;\nbar.sync 2;\nret;\n}\n");
+  const Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));
+  ASSERT_TRUE(flow);
+  EXPECT_THAT(FindDominators(flow->blocks), ElementsAre(kNoBlock, 0, 0, 0, 3, kNoBlock));
+}
+
+}  // namespace
+}  // namespace gpushared::ptx
