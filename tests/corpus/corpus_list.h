@@ -8,12 +8,64 @@
 #include <string>
 
 // kernels/
-#define GPUSHARED_OWN_PROGRAMS(X) X(VectorAdd)
+#define GPUSHARED_OWN_PROGRAMS(X) \
+  X(VectorAdd)                    \
+  X(IntegerArithmetic)            \
+  X(IntegerExtremes)              \
+  X(IntegerBits)                  \
+  X(IntegerRelations)             \
+  X(IntegerConversions)           \
+  X(IntegerIntrinsics)            \
+  X(RealArithmetic)               \
+  X(RealComparisons)              \
+  X(RealRounding)                 \
+  X(RealFunctions)                \
+  X(VectorsThroughMemory)         \
+  X(ModuleVariables)              \
+  X(AddressesOfAnySpace)          \
+  X(AtomicOperations)             \
+  X(MatrixProducts)               \
+  X(PipelinedMatrixProduct)       \
+  X(ReductionsOfAWarp)            \
+  X(LanesExchange)                \
+  X(LanesVote)                    \
+  X(ThreadsVote)                  \
+  X(LoopsOfManyLengths)           \
+  X(RecursiveCalls)               \
+  X(SwitchesAndReturns)
 
-// programs/
+// programs/. The cuRAND one is there where the toolkit has cuRAND's headers.
+#ifdef GPUSHARED_CORPUS_CURAND
+#define GPUSHARED_CURAND_PROGRAMS(X) X(CurandPhilox)
+#else
+#define GPUSHARED_CURAND_PROGRAMS(X)
+#endif
 #define GPUSHARED_TOOLKIT_PROGRAMS(X) \
+  GPUSHARED_CURAND_PROGRAMS(X)        \
   X(CubDeviceScan)                    \
-  X(CubRadixSort)
+  X(CubRadixSort)                     \
+  X(CubSegmentedSort)                 \
+  X(CubSelect)                        \
+  X(CubPartition)                     \
+  X(CubReduce)                        \
+  X(CubReduceByKey)                   \
+  X(CubRunLengths)                    \
+  X(CubSegmentedReduce)               \
+  X(CubHistogram)                     \
+  X(CubMergeSort)                     \
+  X(ThrustTransformReduce)            \
+  X(ThrustSortByKey)                  \
+  X(ThrustScanAndUnique)              \
+  X(ThrustSetIntersection)            \
+  X(GroupTiles)                       \
+  X(GroupsOfCoalescedThreads)         \
+  X(GroupCopies)                      \
+  X(GridBarrier)                      \
+  X(GridBarrierByHand)                \
+  X(HalfArithmetic)                   \
+  X(BfloatArithmetic)                 \
+  X(CudaAtomics)                      \
+  X(CudaBarrier)
 
 #define GPUSHARED_DECLARE_PROGRAM(name) std::string name();
 namespace gpushared::corpus {

@@ -272,5 +272,32 @@ TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
   EXPECT_GT(wakes, 0);
 }
 
+// Units that wait for later ones must get them, or they would never end.
+TEST(WorkQueue, AClaimGrowsByTheUnitBehindItAndIsDoneWithIt) {
+  WorkQueue queue(2, {});
+  queue.Submit(Work({.id = 1, .units = 4}));
+  Claim first = *queue.Next();
+  EXPECT_TRUE(queue.Extend(&first));
+  EXPECT_EQ(first.units, 2U);
+  const Claim second = *queue.Next();
+  EXPECT_EQ(second.first_unit, 2U);
+  EXPECT_FALSE(queue.Extend(&first));  // Unit 2 is dealt.
+  Claim last = *queue.Next();
+  EXPECT_FALSE(queue.Extend(&last));  // There is no unit 4.
+  FinishAll(queue, first);
+  FinishAll(queue, second);
+  FinishAll(queue, last);
+  EXPECT_EQ(TakeOne(queue).units_done, 4U);
+}
+
+TEST(WorkQueue, AKilledClaimDoesNotGrow) {
+  WorkQueue queue(1, {});
+  queue.Submit(Work({.id = 1, .units = 4}));
+  Claim claim = *queue.Next();
+  queue.RequestKill(1);
+  EXPECT_FALSE(queue.Extend(&claim));
+  FinishAll(queue, claim);
+}
+
 }  // namespace
 }  // namespace gpushared::device

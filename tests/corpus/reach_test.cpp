@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of the executor the corpus reaches, and of the toolkit's kernels the executor.
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include <gmock/gmock.h>
+
+#include "server/device/cpu/executor/code.h"
+#include "server/device/cpu/executor/op_table.h"
+#include "tests/corpus/corpus.h"
+#include "tests/corpus/runtime.h"
+
+namespace gpushared::corpus {
+namespace {
+
+// Every kernel of every module that is linked in.
+template <typename Visit>
+void VisitKernels(Visit visit) {
+  // The programs' objects are linked because the tables name them.
+  ASSERT_FALSE(OwnPrograms().empty());
+  ASSERT_FALSE(ToolkitPrograms().empty());
+  for (const auto& loaded : Runtime::Instance().modules()) {
+    for (std::size_t i = 0; i < loaded->image->size(); ++i) visit(loaded->image->program(i));
+  }
+}
+
+TEST(CorpusReach, EveryKernelCanRun) {
+  std::size_t kernels = 0;
+  VisitKernels([&](const executor::Program& program) {
+    ++kernels;
+    EXPECT_EQ(program.info().unsupported, "") << program.info().name;
+  });
+  EXPECT_GE(kernels, 150u);
+}
+
+// Opcodes of the executor that compilers write nowhere in the corpus. tests/executor has each
+// of their forms.
+constexpr std::array<std::string_view, 24> kReachedByPtxOnly = {{
+    "__assertfail", "addc",  "madc",           "subc",           "bfe",
+    "brx",          "clock", "clock_hi",       "cnot",           "constant",
+    "dp2a",         "elect", "globaltimer_hi", "globaltimer_lo", "isspacep",
+    "lop3",         "mad24", "movmatrix",      "mul24",          "set",
+    "stmatrix",     "tanh",  "testp",          "vprintf",
+}};
+
+TEST(CorpusReach, EveryOpcodeIsInSomeKernel) {
+  std::set<executor::Handler> reached;
+  VisitKernels([&](const executor::Program& program) {
+    for (const executor::MicroOp& op : program.code().ops) reached.insert(op.handler);
+  });
+  std::set<std::string, std::less<>> known, met;
+  executor::VisitHandlers(executor::BestFlavour(),
+                          [&](std::string_view key, executor::Handler handler) {
+                            const std::string opcode(key.substr(0, key.find('.')));
+                            known.insert(opcode);
+                            if (reached.contains(handler)) met.insert(opcode);
+                          });
+  for (const std::string& opcode : known) {
+    const bool excepted = std::find(kReachedByPtxOnly.begin(), kReachedByPtxOnly.end(), opcode) !=
+                          kReachedByPtxOnly.end();
+    EXPECT_NE(met.contains(opcode), excepted) << opcode;
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::corpus
