@@ -245,7 +245,11 @@ TEST(LookBack, TheAddressMayGoDownRoundByRound) {
 
 TEST(LookBack, LookingAtOneselfAtLaterBlocksOrUpwardsIsNot) {
   for (const char* address :
-       {"mov.u64 %rd9, %rd2;", "add.s64 %rd9, %rd2, 8;", "add.s64 %rd9, %rd2, -4;",
+       {"add.s32 %r3, %r1, %r2; add.s32 %r4, %r3, -1; mul.wide.s32 %rd8, %r4, 8;"
+        "add.s64 %rd9, %rd0, %rd8;",
+        "ld.param.u32 %r3, [n]; sub.s32 %r4, %r1, %r3; add.s32 %r5, %r4, -1;"
+        "mul.wide.s32 %rd8, %r5, 8; add.s64 %rd9, %rd0, %rd8;",
+        "mov.u64 %rd9, %rd2;", "add.s64 %rd9, %rd2, 8;", "add.s64 %rd9, %rd2, -4;",
         "mov.u64 %rd9, %rd0;",
         "add.s32 %r3, %r1, %r2; mul.wide.s32 %rd8, %r3, 8;"
         "add.s64 %rd9, %rd0, %rd8;",
