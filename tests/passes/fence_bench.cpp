@@ -67,7 +67,7 @@ void Ranges::Protect(int protection) {
 void Ranges::Forbid() { Protect(PROT_NONE); }
 void Ranges::Allow() { Protect(PROT_READ | PROT_WRITE); }
 
-FenceBench::FenceBench(const std::string& text) {
+FenceBench::FenceBench(const std::string& text, const Change& change) {
   Result<ptx::Module> module = ptx::Parse(text);
   EXPECT_TRUE(module) << module.status().message();
   if (!module) return;
@@ -76,6 +76,10 @@ FenceBench::FenceBench(const std::string& text) {
   EXPECT_TRUE(fenced) << fenced.status().message();
   if (!fenced) return;
   fenced_ = *std::move(fenced);
+  if (change) {
+    change(source_);
+    change(fenced_.module);
+  }
   claims_ = ptx::Claim(ByWayOfText(fenced_.module));
   moved_base_ = ranges_.client() + kMovedAt;
   const auto decode = [this](const ptx::Module& form, std::uint64_t at, Image& image) {

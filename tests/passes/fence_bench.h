@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -63,7 +64,10 @@ struct FenceLaunch {
 // One module in its three forms.
 class FenceBench {
  public:
-  explicit FenceBench(const std::string& ptx);
+  // `change` is done to each form behind the passes, but for the claimed one, whose text is made of
+  // the changed fenced form.
+  using Change = std::function<void(ptx::Module&)>;
+  explicit FenceBench(const std::string& ptx, const Change& change = {});
 
   Ranges& ranges() { return ranges_; }
   const ptx::Fenced& fenced() const { return fenced_; }

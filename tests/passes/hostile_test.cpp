@@ -4,10 +4,12 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <variant>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/ptx/editor.h"
 #include "server/ptx/parser.h"
 #include "tests/passes/fence_bench.h"
 
@@ -212,6 +214,60 @@ TEST_F(Bounded, LocalAccessesBeyondTheArrayEndInIt) {
   EXPECT_EQ(with("cvta.local.u64 %rd6, %rd5; st.u32 [%rd6+1000], 7; ld.local.u32 %r1, [b+28];\n"
                  "st.global.u32 [%rd1], %r1;"),
             7u);
+}
+
+// What kernels of others left in memory that is not theirs: every byte of `k` is written before it
+// begins, as if by them.
+constexpr int kLeft = 0xab;
+struct Residue {
+  const char* space;
+  const char* name;
+  int bytes;
+};
+constexpr Residue kResidues[] = {
+    {"shared", "s", 40}, {"shared", "t", 23}, {"shared", "d", 21}, {"local", "l", 300}};
+
+void LeaveResidue(ptx::Module& module) {
+  ptx::ModuleEditor names(module);
+  for (ptx::Item& item : module.items) {
+    auto* kernel = std::get_if<ptx::Function>(&item);
+    if (kernel == nullptr) continue;
+    ptx::FunctionEditor editor(names, *kernel);
+    for (const Residue& residue : kResidues) {
+      for (int i = 0; i < residue.bytes; ++i) {
+        editor.InsertAtEntry(ptx::Make(std::string("st.") + residue.space + ".u8",
+                                       {ptx::Address(residue.name, i), ptx::Integer(kLeft)}));
+      }
+    }
+    editor.InsertAtEntry(ptx::Make("bar.sync", {ptx::Integer(0)}));
+    editor.Apply();
+  }
+}
+
+TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
+  std::string body = ".local .align 4 .b8 l[300]; mov.u32 %r2, 0;\n";
+  for (const Residue& residue : kResidues) {
+    for (int i = 0; i < residue.bytes; ++i) {
+      body += std::string("ld.") + residue.space + ".u8 %r1, [" + residue.name + "+" +
+              std::to_string(i) + "]; or.b32 %r2, %r2, %r1;\n";
+    }
+  }
+  body += "st.global.u32 [%rd1], %r2;";
+  const Attack attack = {.name = "",
+                         .body = body.c_str(),
+                         .module =
+                             ".shared .align 4 .b8 s[40];\n.shared .align 1 .b8 t[23];\n"
+                             ".extern .shared .align 1 .b8 d[];\n"};
+  FenceBench bench(KernelText(attack), LeaveResidue);
+  ASSERT_EQ(bench.Reason("k"), "");
+  FenceLaunch launch = Prepare(bench);
+  launch.block = {3, 1, 1};
+  launch.dynamic_shared_bytes = 21;
+  ASSERT_EQ(bench.Run(Form::kPlain, launch), "");
+  EXPECT_EQ(*Out(bench), static_cast<std::uint32_t>(kLeft));
+  Prepare(bench);
+  ASSERT_EQ(bench.Run(Form::kFenced, launch), "");
+  EXPECT_EQ(*Out(bench), 0u);
 }
 
 // What the fence cannot bound is refused, and the line and the reason are named.
