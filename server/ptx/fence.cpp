@@ -194,6 +194,7 @@ class ModuleFence {
       }
     }
     std::vector<std::string> shared;
+    bool names_dynamic = false;
     const auto add = [&](const Variable& variable) {
       const bool zeroed = variable.space == StateSpace::kShared && variable.linkage != ".extern" &&
                           variable.Bytes() > 0;
@@ -201,13 +202,15 @@ class ModuleFence {
     };
     for (const Item& item : source_.items) {
       const auto* variable = std::get_if<Variable>(&item);
-      if (variable != nullptr && named.contains(variable->name)) add(*variable);
+      if (variable == nullptr || !named.contains(variable->name)) continue;
+      add(*variable);
+      names_dynamic |= variable->space == StateSpace::kShared && variable->linkage == ".extern";
     }
     for (const Statement& statement : *form.function.body) {
       if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
     }
     FunctionEditor editor(names_, form.function);
-    ZeroShared(editor, shared, DynamicShared().name);
+    ZeroShared(editor, shared, DynamicShared().name, names_dynamic);
     editor.Apply();
     needs_dynamic_ = true;
   }

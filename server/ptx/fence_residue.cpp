@@ -102,7 +102,7 @@ void ZeroLocal(FunctionEditor& editor, const Variable& local) {
 }
 
 void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variables,
-                const std::string& dynamic) {
+                const std::string& dynamic, bool has_tail) {
   Writer writer(editor);
   const std::string start = writer.Copy(Name(dynamic)), end = writer.Word();
   writer.Add("mov.u32", {Name(end), Name("%dynamic_smem_size")});
@@ -120,7 +120,7 @@ void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variable
   const std::string left = writer.Word();
   writer.Add("and.b32", {Name(left), Name(end), Integer(-std::int64_t{kZeroedBytes})});
   writer.Loop("shared", kZeroedBytes, at, Name(left), Name(step));
-  writer.Loop("shared", 1, left, Name(end), Integer(1));
+  if (has_tail) writer.Loop("shared", 1, left, Name(end), Integer(1));
   writer.Add("bar.sync", {Integer(0)});
 }
 

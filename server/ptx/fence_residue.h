@@ -20,9 +20,10 @@ void ZeroLocal(FunctionEditor& editor, const Variable& local);
 
 // Shared memory from the first of `variables` (static ones) to the end of the dynamic part, of
 // which `dynamic` is the start, aligned to kZeroedBytes: by all threads of the block together, with
-// a barrier behind it. Kernels only.
+// a barrier behind it. Kernels only. Without `has_tail` the last size % kZeroedBytes bytes of the
+// dynamic part are left out.
 void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variables,
-                const std::string& dynamic);
+                const std::string& dynamic, bool has_tail);
 
 }  // namespace gpushared::ptx
 

@@ -211,6 +211,9 @@ TEST_F(Bounded, LocalAccessesBeyondTheArrayEndInIt) {
   EXPECT_EQ(with("st.local.u32 [%rd5+4], 7; add.s64 %rd6, %rd5, 4; ld.local.u32 %r1, [%rd6];\n"
                  "st.global.u32 [%rd1], %r1;"),
             7u);
+  EXPECT_EQ(with("st.local.u32 [b+8], 7; ld.local.u32 %r1, [%rd5+8];\n"
+                 "st.global.u32 [%rd1], %r1;"),
+            7u);
   EXPECT_EQ(with("cvta.local.u64 %rd6, %rd5; st.u32 [%rd6+1000], 7; ld.local.u32 %r1, [b+28];\n"
                  "st.global.u32 [%rd1], %r1;"),
             7u);
