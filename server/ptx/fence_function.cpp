@@ -406,9 +406,9 @@ class FunctionFence {
     const std::string inside = editor_.NewRegister("pred"), bounded = editor_.NewRegister("b32");
     const std::string given = editor_.NewRegister("b32");
     Before(k, "mov.b32", {Name(given), stride});
-    Before(k, "mul.wide.u32",
-           {Name(length), Name(given),
-            Integer(static_cast<std::int64_t>(access.rows) * access.stride_bytes)});
+    Before(
+        k, "mul.wide.u32",
+        {Name(length), Name(given), Integer(std::int64_t{access.rows - 1} * access.stride_bytes)});
     Before(k, "add.s64", {Name(end), Name(length), Name(address.text)});
     Before(k, "setp.eq.s64", {Name(inside), Name(Mask(k, end)), Name(end)});
     Before(k, "selp.b32", {Name(bounded), Name(given), Integer(0), Name(inside)});

@@ -43,6 +43,7 @@ static_assert(std::ranges::is_sorted(kWithoutMemory));
 
 // The largest that cp.async and discard touch, and more than any row of a matrix fragment.
 constexpr std::uint32_t kLineBytes = 128;
+constexpr std::uint32_t kRowsMax = 32;
 
 bool HasAddress(const Instruction& instruction) {
   bool found = false;
@@ -81,12 +82,9 @@ class Reader {
 
   MemoryAccesses Run() {
     const std::string& opcode = instruction_.opcode;
-    if (std::ranges::binary_search(kWithoutMemory, opcode)) {
-      // fence.proxy.tensormap and forms that are yet to come.
-      if (HasAddress(instruction_)) Refuse();
-    } else if (!ReadPlain() && !ReadMatrix() && !ReadCopy()) {
-      Refuse();
-    }
+    const bool known = std::ranges::binary_search(kWithoutMemory, opcode) || ReadPlain() ||
+                       ReadMatrix() || ReadCopy();
+    if (!known) Refuse();
     CheckOperands();
     return std::move(found_);
   }
@@ -146,7 +144,7 @@ class Reader {
 
   // Of "m16n8k32".
   std::uint32_t LargestDimension() const {
-    std::uint32_t largest = 32;
+    std::uint32_t largest = 0;
     for (const std::string& modifier : instruction_.modifiers) {
       if (!modifier.starts_with('m') || modifier.find('k') == std::string::npos) continue;
       for (const char dimension : {'m', 'n', 'k'}) {
@@ -158,7 +156,7 @@ class Reader {
         largest = std::max(largest, size);
       }
     }
-    return largest;
+    return largest == 0 ? kRowsMax : largest;
   }
 
   // What copies between spaces, and barriers that count its bytes.
@@ -184,7 +182,8 @@ class Reader {
     return true;
   }
 
-  // Every address stands where it was expected.
+  // Every address stands where it was expected, and there is no other: forms that are yet to come,
+  // fence.proxy.tensormap.
   void CheckOperands() {
     if (!found_.refusal.empty()) return;
     std::size_t addresses = 0;

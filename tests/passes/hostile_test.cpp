@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,6 +74,10 @@ constexpr Attack kAttacks[] = {
     {"written_behind_its_use",
      "mov.u32 %r1, 0;\nAGAIN: @%p2 st.global.u32 [%rd4], 6; setp.eq.u32 %p2, %r1, 0;\n"
      "mov.u64 %rd4, %rd2; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 2;\n@%p1 bra AGAIN;"},
+    {"last_written_first",
+     "mov.u32 %r1, 0; bra MIDDLE;\nTOP: mov.u64 %rd4, %rd2; bra USE;\n"
+     "MIDDLE: mov.u64 %rd4, %rd1; st.global.u32 [%rd4], 5; bra TOP;\n"
+     "USE: st.global.u32 [%rd4], 6;"},
     {"jump_over_the_mask",
      "mov.u64 %rd4, %rd2; setp.ne.u64 %p1, %rd1, 0;\n@%p1 bra OVER;\nld.global.u32 %r1, [%rd4];\n"
      "OVER: st.global.u32 [%rd4], 6;"},
@@ -159,6 +164,31 @@ TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfenced) {
     bench.ranges().Allow();
     EXPECT_FALSE(Got(bench));
   }
+}
+
+// The same kernels, given memory of their own: what they compute must not change.
+TEST_P(Hostile, ComputesTheSameInItsOwnMemory) {
+  const Attack& attack = kAttacks[GetParam()];
+  FenceBench bench(KernelText(attack));
+  FenceLaunch launch = Prepare(bench);
+  if (std::string(attack.name) == "strided_matrix") launch.block = {32, 1, 1};
+  const std::uint64_t base = bench.ranges().client();
+  const std::array<std::uint64_t, 3> places = {base + kOut, base + 0x30000000, base + 0x60000000};
+  std::memcpy(launch.parameters.data(), places.data(), sizeof places);
+  std::array<std::vector<std::uint32_t>, 2> left;
+  for (const Form form : {Form::kPlain, Form::kFenced}) {
+    for (const std::uint64_t place : places) {
+      auto* words = reinterpret_cast<std::uint32_t*>(place);
+      for (std::uint32_t i = 0; i < 256; ++i) words[i] = i * 77;
+    }
+    ASSERT_EQ(bench.Run(form, launch), "");
+    for (const std::uint64_t place : places) {
+      const auto* words = reinterpret_cast<const std::uint32_t*>(place);
+      auto& found = left[form == Form::kPlain ? 0 : 1];
+      found.insert(found.end(), words, words + 256);
+    }
+  }
+  EXPECT_EQ(left[0], left[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::Range<std::size_t>(0, std::size(kAttacks)),

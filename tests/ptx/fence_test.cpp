@@ -196,5 +196,15 @@ TEST(Dominators, OfALoopWithTwoWaysThroughIt) {
   EXPECT_THAT(FindDominators(flow->blocks), ElementsAre(kNoBlock, 0, 0, 0, 3, kNoBlock));
 }
 
+TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
+  const Module module = ParseText(
+      ".entry k() {\n.reg .pred %p<4>;\n@%p0 bra RIGHT;\nbar.sync 0; @%p1 bra LEFT;\nbar.sync 1;\n"
+      "LEFT: bar.sync 2; bra JOIN;\nRIGHT: bar.sync 3; @%p2 bra LOWER;\nbar.sync 4;\n"
+      "LOWER: bar.sync 5;\nJOIN: ret;\n}\n");
+  const Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));
+  ASSERT_TRUE(flow);
+  EXPECT_THAT(FindDominators(flow->blocks), ElementsAre(kNoBlock, 0, 1, 1, 0, 4, 4, 0));
+}
+
 }  // namespace
 }  // namespace gpushared::ptx
