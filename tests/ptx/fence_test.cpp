@@ -196,14 +196,21 @@ TEST(Dominators, OfALoopWithTwoWaysThroughIt) {
   EXPECT_THAT(FindDominators(flow->blocks), ElementsAre(kNoBlock, 0, 0, 0, 3, kNoBlock));
 }
 
+// In both orders of the two ways: the one that is taken first in the text, and last.
 TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
-  const Module module = ParseText(
-      ".entry k() {\n.reg .pred %p<4>;\n@%p0 bra RIGHT;\nbar.sync 0; @%p1 bra LEFT;\nbar.sync 1;\n"
-      "LEFT: bar.sync 2; bra JOIN;\nRIGHT: bar.sync 3; @%p2 bra LOWER;\nbar.sync 4;\n"
-      "LOWER: bar.sync 5;\nJOIN: ret;\n}\n");
-  const Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));
-  ASSERT_TRUE(flow);
-  EXPECT_THAT(FindDominators(flow->blocks), ElementsAre(kNoBlock, 0, 1, 1, 0, 4, 4, 0));
+  const std::string one =
+      "ONE: bar.sync 2; @%p1 bra TWO;\nbar.sync 1;\nTWO: bar.sync 3; bra JOIN;\n";
+  const std::string other =
+      "OTHER: bar.sync 4; @%p2 bra LAST;\nbar.sync 5;\nLAST: bar.sync 6; bra JOIN;\n";
+  for (const std::string& ways : {one + other, other + one}) {
+    const Module module = ParseText(".entry k() {\n.reg .pred %p<4>;\n@%p0 bra ONE;\nbra OTHER;\n" +
+                                    ways + "JOIN: ret;\n}\n");
+    const Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));
+    ASSERT_TRUE(flow);
+    const std::vector<std::uint32_t> found = FindDominators(flow->blocks);
+    ASSERT_EQ(found.size(), 9u);
+    EXPECT_EQ(found.back(), 0u);
+  }
 }
 
 }  // namespace
