@@ -116,6 +116,7 @@ struct CommandSlot {
     failure.reset();
     is_alone = was_started = was_stopped = is_stoppable = counts_as_high = names_module = false;
     units = units_done = bytes = cost_key = 0;
+    ran = {};
     started_ns = ended_ns = 0;
     state = CommandState::kQueued;
     next = kNoSlot;

@@ -340,8 +340,10 @@ void DeviceThread::FinishBarrier(ClientState& client) {
   Barrier& barrier = *client.barrier;
   if (barrier.kind == Barrier::Kind::kUnloadModule) {
     client.modules[barrier.module].is_leaving = true;
-    control_.Post(Applied{client.setup.session});
     dispatcher_.LetGoOfModule(client, barrier.module);
+    // Before the answer, after which the client may use the number again.
+    ReportReleased();
+    control_.Post(Applied{client.setup.session});
   } else {
     if (client.mapped_bytes != barrier.mapped_bytes) {
       // From here on nothing is accepted beyond the new end; what was is waited for.
@@ -361,14 +363,18 @@ void DeviceThread::Report() {
     control_.Post(ClientBroke{broken.session, std::move(broken.why)});
   }
   dispatcher_.broken().clear();
-  for (const Dispatcher::Released& released : dispatcher_.released()) {
-    control_.Post(ModuleReleased{released.session, released.module});
-  }
-  dispatcher_.released().clear();
+  ReportReleased();
   while (std::unique_ptr<ClientState> departed = dispatcher_.TakeDeparted()) {
     std::erase(hot_, departed.get());
     control_.Post(ClientDetached{std::move(departed)});
   }
+}
+
+void DeviceThread::ReportReleased() {
+  for (const Dispatcher::Released& released : dispatcher_.released()) {
+    control_.Post(ModuleReleased{released.session, released.module});
+  }
+  dispatcher_.released().clear();
 }
 
 // ---- sleep

@@ -76,6 +76,7 @@ class DeviceThread {
   void FinishBarriers();
   void FinishBarrier(ClientState& client);
   void Report();
+  void ReportReleased();
   void Sleep();
   bool HasWork();
   bool SpinsOn();

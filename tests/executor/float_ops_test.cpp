@@ -308,6 +308,24 @@ TEST_P(FloatOps, TranscendentalsOfSpecialValues) {
   }
 }
 
+// The digits of a literal may spell the prefix of another.
+TEST_P(FloatOps, LiteralsAreAsWideAsTheirPrefixSays) {
+  struct Case {
+    const char* literal;
+    std::uint64_t bits;
+  };
+  constexpr Case kCases[] = {{"0d3ED0F5D241AD3B5A", 0x3ED0F5D241AD3B5A},
+                             {"0d3EB0F5FF7D2CAFE2", 0x3EB0F5FF7D2CAFE2},
+                             {"-0d3ED0F5D241AD3B5A", 0xBED0F5D241AD3B5A},
+                             {"0f3F800000", 0x3FF0000000000000}};
+  for (const Case& c : kCases) {
+    const double value = __builtin_bit_cast(double, c.bits);
+    Form form{"literal", "f64", {"f64"}, Scalar<double>([=](double a) { return a + value; })};
+    form.code = std::string("$g add.f64 $d, $a, ") + c.literal + ";";
+    CheckForm(GetParam(), form, std::vector<Inputs>(70, Inputs{ToWord(1.5)}));
+  }
+}
+
 GPUSHARED_INSTANTIATE_FLAVOURS(FloatOps);
 
 }  // namespace

@@ -236,9 +236,16 @@ TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
   EXPECT_THAT(error->status.message(),
               ::testing::MatchesRegex(".*kernel 'null' ended by force: it has run [0-9.e-]+ s, "
                                       "kernels of class low may run 0.03 s .client 1 'slow'.*"));
+  // What it has run is not held against the next one in its place.
+  low.CreateStream(1);
+  const Sequence next = low.Launch(1, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  EXPECT_TRUE(low.AwaitFinished(1, next));
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
   // Classes without a limit have none.
   const Sequence long_one = normal.Launch(0, 0, 0, {.x = 100});
-  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   EXPECT_EQ(worker.device().kills_asked(), 1u);
   worker.device().FinishOldest();

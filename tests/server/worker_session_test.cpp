@@ -236,6 +236,16 @@ TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
   EXPECT_EQ(notice->code, StatusCode::kInvalidArgument);
 }
 
+TEST(WorkerSession, AnUnloadedNumberIsFreeWithTheAnswer) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  for (int round = 0; round < 300; ++round) {
+    ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+    const auto loaded = client.LoadModule(0, "null 0\n");
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  }
+}
+
 TEST(WorkerSession, AModuleThatIsNotSealedEndsTheSession) {
   WorkerHarness worker(kAtOnce);
   const auto with_fd = [&](int fd, std::uint64_t bytes) {

@@ -134,6 +134,7 @@ TEST_F(DeviceLoss, EveryKernelThatMayHaveDoneItIsNamed) {
                idle = Join("idle");
   gpu_.Say("hold");
   ASSERT_TRUE(first.Launch().ok());
+  AwaitCalls("cuLaunchKernel", 1);  // The high class would keep it from starting.
   ASSERT_TRUE(second.Launch().ok());
   AwaitCalls("cuLaunchKernel", 2);
   gpu_.Say("sticky 716");

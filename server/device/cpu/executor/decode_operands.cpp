@@ -142,8 +142,9 @@ std::uint32_t FunctionDecoder::Source(const Operand& operand, const OperandType&
 std::uint32_t FunctionDecoder::ConstantOf(const Operand& operand, const OperandType& type) {
   std::uint64_t value = static_cast<std::uint64_t>(operand.integer);
   if (operand.kind == Operand::Kind::kFloat) {
-    const bool single = operand.text.find("0f") != std::string::npos ||
-                        operand.text.find("0F") != std::string::npos;
+    std::string_view spelling = operand.text;
+    if (spelling.starts_with('-')) spelling.remove_prefix(1);
+    const bool single = spelling.starts_with("0f") || spelling.starts_with("0F");
     if (single && type.name == "f64") {
       const float narrow = __builtin_bit_cast(float, static_cast<std::uint32_t>(value));
       value = __builtin_bit_cast(std::uint64_t, static_cast<double>(narrow));
