@@ -63,6 +63,10 @@ struct Functions {
     const float x = fabsf(a) < 1e6f ? a / 1000 : 0.5f, y = fabsf(b) < 1e6f ? fabsf(b) + 1 : 1.0f;
     return expf(x) + logf(y) + sinf(x) * cosf(x) + powf(y, x) + tanhf(x) + atan2f(x, y);
   }
+  __host__ __device__ double operator()(double a, double b) const {
+    const double x = fabs(a) < 1e6 ? a / 1000 : 0.5, y = fabs(b) < 1e6 ? fabs(b) + 1 : 1.0;
+    return exp(x) + log(y) + sin(x) * cos(x) + pow(y, x) + tanh(x) + atan2(x, y) + erf(x) + cbrt(y);
+  }
 };
 struct FastFunctions {
   __host__ __device__ float operator()(float a, float b) const {
@@ -107,6 +111,7 @@ std::string RealRounding() {
 }
 std::string RealFunctions() {
   return CheckApply<Functions, float>("functions", 1e-5) +
+         CheckApply<Functions, double>("functions of doubles", 1e-14) +
          CheckApply<FastFunctions, float>("fast functions", 1e-4);
 }
 

@@ -18,17 +18,16 @@ __attribute__((noinline)) const MicroOp* LoadEach(Warp& w, const MicroOp* op, u3
     if (from == nullptr) return nullptr;
     host[l] = reinterpret_cast<u64>(from);
   }
-  for (u32 i = 0; i < N; ++i) {
-    std::byte* row = w.frame + op->rows[i];
-    for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
-      const u32 l = static_cast<u32>(__builtin_ctz(rest));
-      const T* from = reinterpret_cast<const T*>(host[l]) + i;
-      if constexpr (Strong) {
-        Put<T>(row, l, __atomic_load_n(from, __ATOMIC_ACQUIRE));
-      } else {
-        Put<T>(row, l, Read<T>(reinterpret_cast<const std::byte*>(from)));
-      }
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    alignas(32) std::byte value[sizeof(T) * N];
+    const std::byte* const from = reinterpret_cast<const std::byte*>(host[l]);
+    if constexpr (Strong) {
+      LoadWhole<sizeof(T) * N>(value, from);
+    } else {
+      __builtin_memcpy(value, from, sizeof(T) * N);
     }
+    for (u32 i = 0; i < N; ++i) Put<T>(w.frame + op->rows[i], l, Read<T>(value + i * sizeof(T)));
   }
   return op + 1;
 }

@@ -4,6 +4,10 @@
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_
 
+#include <emmintrin.h>
+
+#include <type_traits>
+
 #include "server/device/cpu/executor/ops/lanes.h"
 
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
@@ -90,6 +94,56 @@ GPUSHARED_INLINE T Read(const std::byte* from) {
 template <typename T>
 GPUSHARED_INLINE void Write(std::byte* to, T value) {
   __builtin_memcpy(to, &value, sizeof(T));
+}
+
+template <u32 kBytes>
+using Whole = std::conditional_t<
+    kBytes == 1, u8,
+    std::conditional_t<kBytes == 2, u16, std::conditional_t<kBytes == 4, u32, u64>>>;
+
+// A strong access of all elements of a vector at once. PTX promises it for each element only, but
+// GPUs do it and programs count on it: CUB keeps a tile's status and value in one. Of 32 bytes
+// each half is one. Aligned SSE accesses of 16 bytes are atomic where there is AVX (Intel SDM
+// volume 3, 9.1.1; AMD APM volume 2, 7.3.2), and plain ones acquire and release on x86.
+template <u32 kBytes>
+GPUSHARED_INLINE void StoreWhole(std::byte* to, const std::byte* value) {
+  if constexpr (kBytes > 16) {
+    StoreWhole<kBytes / 2>(to, value);
+    StoreWhole<kBytes / 2>(to + kBytes / 2, value + kBytes / 2);
+  } else if constexpr (kBytes == 16) {
+    // Local memory may lie anywhere, and only its own thread sees it.
+    if (reinterpret_cast<u64>(to) % 16 != 0) {
+      __builtin_memcpy(to, value, kBytes);
+      return;
+    }
+    const __m128i whole = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value));
+    asm volatile("" ::: "memory");
+    _mm_store_si128(reinterpret_cast<__m128i*>(to), whole);
+  } else {
+    Whole<kBytes> whole;
+    __builtin_memcpy(&whole, value, kBytes);
+    __atomic_store_n(reinterpret_cast<Whole<kBytes>*>(to), whole, __ATOMIC_RELEASE);
+  }
+}
+
+template <u32 kBytes>
+GPUSHARED_INLINE void LoadWhole(std::byte* value, const std::byte* from) {
+  if constexpr (kBytes > 16) {
+    LoadWhole<kBytes / 2>(value, from);
+    LoadWhole<kBytes / 2>(value + kBytes / 2, from + kBytes / 2);
+  } else if constexpr (kBytes == 16) {
+    if (reinterpret_cast<u64>(from) % 16 != 0) {
+      __builtin_memcpy(value, from, kBytes);
+      return;
+    }
+    const __m128i whole = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
+    asm volatile("" ::: "memory");
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(value), whole);
+  } else {
+    const Whole<kBytes> whole =
+        __atomic_load_n(reinterpret_cast<const Whole<kBytes>*>(from), __ATOMIC_ACQUIRE);
+    __builtin_memcpy(value, &whole, kBytes);
+  }
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

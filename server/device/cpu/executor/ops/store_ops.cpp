@@ -20,14 +20,13 @@ __attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u
   }
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
-    for (u32 i = 0; i < N; ++i) {
-      T* to = reinterpret_cast<T*>(host[l]) + i;
-      const T value = Get<T>(w.frame + op->rows[i], l);
-      if constexpr (Strong) {
-        __atomic_store_n(to, value, __ATOMIC_RELEASE);
-      } else {
-        Write<T>(reinterpret_cast<std::byte*>(to), value);
-      }
+    alignas(32) std::byte value[sizeof(T) * N];
+    for (u32 i = 0; i < N; ++i) Write<T>(value + i * sizeof(T), Get<T>(w.frame + op->rows[i], l));
+    std::byte* const to = reinterpret_cast<std::byte*>(host[l]);
+    if constexpr (Strong) {
+      StoreWhole<sizeof(T) * N>(to, value);
+    } else {
+      __builtin_memcpy(to, value, sizeof(T) * N);
     }
   }
   return op + 1;
