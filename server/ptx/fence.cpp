@@ -58,7 +58,7 @@ class ModuleFence {
  public:
   explicit ModuleFence(const Module& module)
       : source_(module),
-        result_{.module = module, .kernels = {}, .constant = {}, .variables = {}},
+        result_{.module = module, .kernels = {}, .constant = {}, .variables = {}, .places = {}},
         names_(result_.module),
         calls_(module) {}
 
@@ -268,7 +268,9 @@ FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_by
                                 std::uint64_t variables) {
   return {.mask_high = static_cast<std::uint32_t>((range_bytes - 1) / kWordBytes),
           .base_high = static_cast<std::uint32_t>(range_base / kWordBytes),
-          .variables = variables};
+          .variables = variables,
+          .control = 0,
+          .fault = 0};
 }
 
 Result<Fenced> Fence(const Module& module) { return ModuleFence(module).Run(); }

@@ -23,8 +23,12 @@ struct FenceConstant {
   std::uint32_t mask_high = 0;
   std::uint32_t base_high = 0;
   std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
+  // Device addresses of a ContainControl and a FaultRecord (contain.h); fenced kernels read
+  // neither.
+  std::uint64_t control = 0;
+  std::uint64_t fault = 0;
 };
-static_assert(sizeof(FenceConstant) == 16);
+static_assert(sizeof(FenceConstant) == 32);
 
 FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_bytes,
                                 std::uint64_t variables);
@@ -38,6 +42,14 @@ struct FencedKernel {
   std::string reason;  // Why it cannot be fenced: "line 12: textures or surfaces"; else empty.
 };
 
+// Where a contained kernel may end otherwise than its code says.
+struct FaultPlace {
+  enum class Kind : std::uint8_t { kTrap, kBreakpoint, kAssertion, kStopped };
+  Kind kind = Kind::kTrap;
+  std::string function;  // A kernel, or a .func that one calls.
+  std::uint32_t line = 0;
+};
+
 struct Fenced {
   // The fenced kernels under their own names and what they need; without all others.
   Module module;
@@ -46,6 +58,7 @@ struct Fenced {
   // The client's .global variables (and .const ones that it takes generic addresses of) are no
   // longer in the module: they lie in the client's range, at FenceConstant::variables.
   ModuleLayout variables;
+  std::vector<FaultPlace> places;  // Of contained kernels only: what FaultRecord::place means.
 };
 
 // Rewrites every kernel it can. Addresses are masked, local memory is clamped to what functions
