@@ -6,8 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "server/ptx/dominators.h"
 #include "server/ptx/live_ranges.h"
-#include "server/ptx/post_dominators.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -65,7 +65,7 @@ class Analysis {
       return Status(StatusCode::kLimitExceeded,
                     LineOf(function_.position) + "the branches of '" + function_.name +
                         "' are too entangled: finding where threads meet again takes more than " +
-                        std::to_string(kPostDominatorStepsMax) + " steps");
+                        std::to_string(kDominatorStepsMax) + " steps");
     }
     FindLiveRanges(flow_);
     return std::move(flow_);

@@ -88,7 +88,7 @@ inline constexpr std::size_t kFunctionInstructionsMax = std::size_t{1} << 20;
 inline constexpr std::size_t kBranchTargetsMax = std::size_t{1} << 20;
 // Steps up the tree of post-dominators while it is built; beyond that kLimitExceeded. The
 // largest kernel of nvcc's own takes a few thousand.
-inline constexpr std::size_t kPostDominatorStepsMax = std::size_t{1} << 27;
+inline constexpr std::size_t kDominatorStepsMax = std::size_t{1} << 27;
 // Blocks visited to find live ranges, all registers together. Registers that are left
 // when it is used up count as needed everywhere, which is right but shares nothing.
 inline constexpr std::size_t kLivenessVisitsMax = std::size_t{1} << 26;

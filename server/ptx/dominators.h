@@ -11,8 +11,12 @@ namespace gpushared::ptx {
 
 // For each block the last other block that every way from the first block to it passes; kNoBlock
 // for the first one, and for blocks that no way leads to. Empty when finding it would take more
-// than kPostDominatorStepsMax steps.
+// than kDominatorStepsMax steps.
 std::vector<std::uint32_t> FindDominators(const std::vector<BasicBlock>& blocks);
+
+// Fills in immediate_post_dominator of blocks whose ends and successors are known. False
+// when that takes more than kDominatorStepsMax steps.
+[[nodiscard]] bool FindPostDominators(std::vector<BasicBlock>& blocks);
 
 }  // namespace gpushared::ptx
 

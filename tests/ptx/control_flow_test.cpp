@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/ptx/dominators.h"
 #include "server/ptx/parser.h"
-#include "server/ptx/post_dominators.h"
 #include "server/ptx/printer.h"
 
 namespace gpushared::ptx {
