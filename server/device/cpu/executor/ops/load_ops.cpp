@@ -202,30 +202,27 @@ const MicroOp* LoadParameterAt(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-template <typename T, Space S, typename Index, u32 N>
-void AddShape(const OpSink& sink, const char* space, const char* index, const char* vector,
-              const char* type) {
-  AddOp(sink, Load<T, S, Index, N>, "ld", space, index, vector, type);
-  AddOp(sink, LoadStrong<T, S, Index, N>, "ld.strong", space, index, vector, type);
-}
+struct Loads {
+  template <typename T, Space S, typename Index, u32 N>
+  static void Add(const OpSink& sink, const char* space, const char* index, const char* vector,
+                  const char* type) {
+    AddOp(sink, Load<T, S, Index, N>, "ld", space, index, vector, type);
+    AddOp(sink, LoadStrong<T, S, Index, N>, "ld.strong", space, index, vector, type);
+  }
+};
 
 template <typename T, u32 N>
-void AddSpaces(const OpSink& sink, const char* vector, const char* type) {
-  AddShape<T, Space::kGlobal, u64, N>(sink, "global", "a64", vector, type);
-  AddShape<T, Space::kGeneric, u64, N>(sink, "generic", "a64", vector, type);
-  AddShape<T, Space::kShared, u64, N>(sink, "shared", "a64", vector, type);
-  AddShape<T, Space::kShared, u32, N>(sink, "shared", "a32", vector, type);
-  AddShape<T, Space::kLocal, u64, N>(sink, "local", "a64", vector, type);
-  AddShape<T, Space::kLocal, u32, N>(sink, "local", "a32", vector, type);
+void AddParameters(const OpSink& sink, const char* vector, const char* type) {
   AddOp(sink, LoadParameter<T, N>, "ld.param", vector, type);
   AddOp(sink, LoadParameterAt<T, N>, "ld.param.a64", vector, type);
 }
 
 template <typename T>
 void AddType(const OpSink& sink, const char* type) {
-  AddSpaces<T, 1>(sink, "", type);
-  AddSpaces<T, 2>(sink, "v2", type);
-  AddSpaces<T, 4>(sink, "v4", type);
+  AddVectors<Loads, T>(sink, type);
+  AddParameters<T, 1>(sink, "", type);
+  AddParameters<T, 2>(sink, "v2", type);
+  AddParameters<T, 4>(sink, "v4", type);
 }
 
 }  // namespace

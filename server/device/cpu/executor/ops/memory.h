@@ -146,6 +146,25 @@ GPUSHARED_INLINE void LoadWhole(std::byte* value, const std::byte* from) {
   }
 }
 
+// Adds the ops of a family, Family::Add<T, S, Index, N>(sink, space, index, vector, type), for
+// every space and width of address that an instruction can name.
+template <typename Family, typename T, u32 N>
+void AddSpaces(const OpSink& sink, const char* vector, const char* type) {
+  Family::template Add<T, Space::kGlobal, u64, N>(sink, "global", "a64", vector, type);
+  Family::template Add<T, Space::kGeneric, u64, N>(sink, "generic", "a64", vector, type);
+  Family::template Add<T, Space::kShared, u64, N>(sink, "shared", "a64", vector, type);
+  Family::template Add<T, Space::kShared, u32, N>(sink, "shared", "a32", vector, type);
+  Family::template Add<T, Space::kLocal, u64, N>(sink, "local", "a64", vector, type);
+  Family::template Add<T, Space::kLocal, u32, N>(sink, "local", "a32", vector, type);
+}
+
+template <typename Family, typename T>
+void AddVectors(const OpSink& sink, const char* type) {
+  AddSpaces<Family, T, 1>(sink, "", type);
+  AddSpaces<Family, T, 2>(sink, "v2", type);
+  AddSpaces<Family, T, 4>(sink, "v4", type);
+}
+
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR
 
 #endif  // GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_OPS_MEMORY_H_

@@ -70,37 +70,22 @@ const MicroOp* StoreStrong(Warp& w, const MicroOp* op) {
   return lanes == 0 ? op + 1 : StoreEach<T, S, Index, N, true>(w, op, lanes);
 }
 
-template <typename T, Space S, typename Index, u32 N>
-void AddShape(const OpSink& sink, const char* space, const char* index, const char* vector,
-              const char* type) {
-  AddOp(sink, Store<T, S, Index, N>, "st", space, index, vector, type);
-  AddOp(sink, StoreStrong<T, S, Index, N>, "st.strong", space, index, vector, type);
-}
-
-template <typename T, u32 N>
-void AddSpaces(const OpSink& sink, const char* vector, const char* type) {
-  AddShape<T, Space::kGlobal, u64, N>(sink, "global", "a64", vector, type);
-  AddShape<T, Space::kGeneric, u64, N>(sink, "generic", "a64", vector, type);
-  AddShape<T, Space::kShared, u64, N>(sink, "shared", "a64", vector, type);
-  AddShape<T, Space::kShared, u32, N>(sink, "shared", "a32", vector, type);
-  AddShape<T, Space::kLocal, u64, N>(sink, "local", "a64", vector, type);
-  AddShape<T, Space::kLocal, u32, N>(sink, "local", "a32", vector, type);
-}
-
-template <typename T>
-void AddType(const OpSink& sink, const char* type) {
-  AddSpaces<T, 1>(sink, "", type);
-  AddSpaces<T, 2>(sink, "v2", type);
-  AddSpaces<T, 4>(sink, "v4", type);
-}
+struct Stores {
+  template <typename T, Space S, typename Index, u32 N>
+  static void Add(const OpSink& sink, const char* space, const char* index, const char* vector,
+                  const char* type) {
+    AddOp(sink, Store<T, S, Index, N>, "st", space, index, vector, type);
+    AddOp(sink, StoreStrong<T, S, Index, N>, "st.strong", space, index, vector, type);
+  }
+};
 
 }  // namespace
 
 void AddStoreOps(const OpSink& sink) {
-  AddType<u8>(sink, "u8");
-  AddType<u16>(sink, "u16");
-  AddType<u32>(sink, "u32");
-  AddType<u64>(sink, "u64");
+  AddVectors<Stores, u8>(sink, "u8");
+  AddVectors<Stores, u16>(sink, "u16");
+  AddVectors<Stores, u32>(sink, "u32");
+  AddVectors<Stores, u64>(sink, "u64");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR
