@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "ipc/unix_socket.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::ipc {
 namespace {
@@ -24,17 +25,10 @@ using ::testing::HasSubstr;
 
 Deadline Soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
-class ListeningSocketTest : public testing::Test {
+class ListeningSocketTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = "/tmp/gpushared_ipc_XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    path_ = folder_ + "/server.sock";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_, path_;
+  const testing::ScratchFolder folder_;
+  const std::string path_ = folder_ / "server.sock";
 };
 
 TEST_F(ListeningSocketTest, ClientConnectsAndIsAccepted) {
@@ -131,7 +125,7 @@ TEST_F(ListeningSocketTest, EndRemovesTheSocketAndKeepsTheLockFile) {
 }
 
 TEST_F(ListeningSocketTest, MissingFolderIsNamed) {
-  const Status status = ListeningSocket::Open({.path = folder_ + "/none/server.sock"}).status();
+  const Status status = ListeningSocket::Open({.path = folder_ / "none/server.sock"}).status();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.message(), HasSubstr("/none/server.sock"));
 }

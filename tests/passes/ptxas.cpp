@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/read_file.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::testing {
 namespace {
@@ -20,22 +21,6 @@ namespace {
 constexpr std::uint64_t kInstructionBytes = 16;  // Since sm_70.
 constexpr std::uint64_t kOpcodeMask = 0xfff;
 constexpr std::uint64_t kNop = 0x918;
-
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "passes_XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string Ptxas() { return std::string(GPUSHARED_TEST_CUDA_BIN) + "/ptxas"; }
 
@@ -105,11 +90,11 @@ bool HasPtxas() { return std::filesystem::exists(Ptxas()); }
 Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
                                                     const std::string& architecture) {
   const ScratchFolder scratch;
-  const std::filesystem::path in = scratch.path() / "in.ptx", out = scratch.path() / "out.cubin";
-  const std::filesystem::path report = scratch.path() / "report";
+  const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";
+  const std::string report = scratch / "report";
   std::ofstream(in, std::ios::binary) << ptx;
-  const std::string command = Ptxas() + " -v -arch=" + architecture + " " + in.string() + " -o " +
-                              out.string() + " 2> " + report.string();
+  const std::string command =
+      Ptxas() + " -v -arch=" + architecture + " " + in + " -o " + out + " 2> " + report;
   const int status = std::system(command.c_str());
   const std::string said = ReadFile(report);
   if (status != 0) return Status(StatusCode::kInvalidArgument, said);

@@ -19,6 +19,7 @@
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
 #include "tests/support/read_file.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -46,30 +47,13 @@ std::string WithoutDebugInformation(const std::string& source) {
   return text;
 }
 
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ptx_test_XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 // The machine code that ptxas makes of a text; none when it refuses it.
 std::optional<std::string> Assemble(const std::string& text, const std::string& architecture) {
-  const ScratchFolder scratch;
-  const std::filesystem::path in = scratch.path() / "in.ptx", out = scratch.path() / "out.cubin";
+  const testing::ScratchFolder scratch;
+  const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";
   std::ofstream(in, std::ios::binary) << text;
   const std::string command = std::string(GPUSHARED_TEST_CUDA_BIN) +
-                              "/ptxas -arch=" + architecture + " " + in.string() + " -o " +
-                              out.string() + " 2>&1";
+                              "/ptxas -arch=" + architecture + " " + in + " -o " + out + " 2>&1";
   if (std::system(command.c_str()) != 0 || !std::filesystem::exists(out)) return {};
   return ReadFile(out);
 }

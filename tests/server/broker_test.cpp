@@ -24,6 +24,7 @@
 
 #include "ipc/unix_socket.h"
 #include "tests/server/other_user.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -63,10 +64,8 @@ ipc::Admin Verb(ipc::AdminVerb verb) {
 class BrokerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "gpushared-broker-XXXXXX";
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    ::chmod(folder_.c_str(), 0755);
-    options_.socket_path = folder_ + "/s";
+    ::chmod(folder_.path().c_str(), 0755);
+    options_.socket_path = folder_ / "s";
     options_.devices = {{.id = "fake:0"}};
     options_.own_uid = ::geteuid();
     options_.policy = "priority";
@@ -83,7 +82,6 @@ class BrokerTest : public ::testing::Test {
     Stop();
     Stop();
     WaitForEnd();
-    std::filesystem::remove_all(folder_);
   }
 
   void StartBroker() {
@@ -158,7 +156,7 @@ class BrokerTest : public ::testing::Test {
 
   std::function<std::string(const std::string&, std::uint32_t)> behaviour_ =
       [](const std::string&, std::uint32_t) { return "normal"; };
-  std::string folder_;
+  testing::ScratchFolder folder_;
   BrokerOptions options_;
   boost::asio::io_context context_;
   std::ostringstream log_text_;  // Read after WaitForEnd only.

@@ -396,10 +396,7 @@ FakeWorker::FakeWorker(FakeWorkerOptions options)
         const Status died(StatusCode::kDeviceLost, "worker 1 of device fake:0 died");
         static_cast<void>(ipc::SendMessage(socket.get(), 1, ipc::Ended{.status = died}, Soon()));
       }) {
-  char folder[] = "/tmp/gpushared_fake_XXXXXX";
-  Check(::mkdtemp(folder) != nullptr, "test folder can be made");
-  folder_ = folder;
-  path_ = folder_ + "/s";
+  path_ = folder_ / "s";
   listening_.Reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -418,7 +415,6 @@ FakeWorker::~FakeWorker() {
   server_.join();
   for (std::thread& session : sessions_) session.join();
   ::unlink(path_.c_str());
-  ::rmdir(folder_.c_str());
 }
 
 void FakeWorker::Serve() {

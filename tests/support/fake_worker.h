@@ -23,6 +23,7 @@
 #include "ipc/unique_fd.h"
 #include "ipc/wire/command.h"
 #include "ipc/wire/control.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::testing {
 
@@ -99,7 +100,7 @@ class FakeWorker {
   void Answer(ipc::UniqueFd socket);
 
   const FakeWorkerOptions options_;
-  std::string folder_;
+  ScratchFolder folder_;
   std::string path_;
   ipc::UniqueFd listening_;
   ipc::UniqueFd stop_;

@@ -17,17 +17,15 @@ constexpr const char* kUuid = "GPU-a0000000-fa4e-4000-8000-000000000000";
 
 }  // namespace
 
-GpuServer::GpuServer(const GpuServerOptions& options)
-    : folder_((std::filesystem::temp_directory_path() / "gpushared-gpu-XXXXXX").string()) {
-  if (::mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-  std::ofstream(folder_ + "/control").flush();
+GpuServer::GpuServer(const GpuServerOptions& options) {
+  std::ofstream(folder_ / "control").flush();
   SetMachine(R"({"gpus": [{"board": "H200"}]})");
   const std::pair<const char*, std::string> variables[] = {
       {"LD_LIBRARY_PATH", GPUSHARED_FAKE_DRIVERS},
-      {"FAKE_NVML", folder_ + "/nvml.json"},
-      {"FAKE_CUDA", std::string("uuid 0 ") + kUuid + "; control " + folder_ + "/control; log " +
-                        folder_ + "/calls; " + options.statements},
-      {"CUDA_MPS_PIPE_DIRECTORY", folder_}};
+      {"FAKE_NVML", folder_ / "nvml.json"},
+      {"FAKE_CUDA", std::string("uuid 0 ") + kUuid + "; control " + folder_ / "control" + "; log " +
+                        folder_ / "calls" + "; " + options.statements},
+      {"CUDA_MPS_PIPE_DIRECTORY", folder_.path()}};
   for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
   std::vector<std::string> arguments = {"--device", "cuda:0"};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
@@ -36,17 +34,14 @@ GpuServer::GpuServer(const GpuServerOptions& options)
   for (const auto& [name, value] : variables) ::unsetenv(name);
 }
 
-GpuServer::~GpuServer() {
-  server_.reset();
-  std::filesystem::remove_all(folder_);
-}
+GpuServer::~GpuServer() { server_.reset(); }
 
 void GpuServer::Say(const std::string& statement) const {
-  std::ofstream(folder_ + "/control", std::ios::app) << statement + "\n";
+  std::ofstream(folder_ / "control", std::ios::app) << statement + "\n";
 }
 
 std::vector<std::string> GpuServer::Calls() const {
-  std::ifstream file(folder_ + "/calls");
+  std::ifstream file(folder_ / "calls");
   std::vector<std::string> calls;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -58,7 +53,7 @@ std::vector<std::string> GpuServer::Calls() const {
 
 void GpuServer::SetMachine(const std::string& json) const {
   // In one step: the server may be reading it.
-  const std::string path = folder_ + "/nvml.json";
+  const std::string path = folder_ / "nvml.json";
   std::ofstream(path + ".new") << json;
   std::filesystem::rename(path + ".new", path);
 }

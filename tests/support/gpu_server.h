@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
@@ -33,10 +34,10 @@ class GpuServer {
   std::vector<std::string> Calls() const;
   // What NVML says from now on (fake_nvml.h).
   void SetMachine(const std::string& json) const;
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
 
  private:
-  std::string folder_;
+  ScratchFolder folder_;
   std::unique_ptr<ServerProcess> server_;
 };
 

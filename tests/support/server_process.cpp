@@ -39,12 +39,6 @@ bool Accepts(const std::string& socket_path) {
   return connected;
 }
 
-std::string MakeFolder() {
-  std::string folder = (std::filesystem::temp_directory_path() / "gpushared-XXXXXX").string();
-  if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-  return folder;
-}
-
 }  // namespace
 
 pid_t StartProgram(const std::vector<std::string>& command, const std::string& log_path) {
@@ -63,21 +57,20 @@ pid_t StartProgram(const std::vector<std::string>& command, const std::string& l
 }
 
 ProgramOutcome RunProgram(const std::vector<std::string>& command) {
-  const std::string folder = MakeFolder();
-  const std::string log = folder + "/output";
+  const ScratchFolder folder;
+  const std::string log = folder / "output";
   const pid_t pid = StartProgram(command, log);
   int status = 0;
   ::waitpid(pid, &status, 0);
   ProgramOutcome outcome{ExitCode(status), ReadFile(log)};
-  std::filesystem::remove_all(folder);
   return outcome;
 }
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments)
-    : folder_(MakeFolder()), socket_(folder_ + "/gpushared.sock") {
+    : socket_(folder_ / "gpushared.sock") {
   std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared", "--socket", socket_};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  pid_ = StartProgram(command, folder_ + "/log");
+  pid_ = StartProgram(command, folder_ / "log");
   if (!Eventually([&] { return Accepts(socket_); }))
     ADD_FAILURE() << "the server never answered:\n" << Log();
 }
@@ -100,7 +93,6 @@ ServerProcess::~ServerProcess() {
   }
   if (::testing::Test::HasFailure())
     std::fprintf(stderr, "--- server log:\n%s---\n", Log().c_str());
-  std::filesystem::remove_all(folder_);
 }
 
 std::vector<pid_t> ServerProcess::workers() const {
@@ -111,7 +103,7 @@ std::vector<pid_t> ServerProcess::workers() const {
   return pids;
 }
 
-std::string ServerProcess::Log() const { return ReadFile(folder_ + "/log"); }
+std::string ServerProcess::Log() const { return ReadFile(folder_ / "log"); }
 
 ProgramOutcome ServerProcess::Ctl(std::vector<std::string> arguments) const {
   std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", socket_};

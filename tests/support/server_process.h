@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
+
 namespace gpushared::testing {
 
 // What a finished program left behind.
@@ -60,7 +62,7 @@ class ServerProcess {
   int WaitForExit();
 
  private:
-  std::string folder_;
+  ScratchFolder folder_;
   std::string socket_;
   pid_t pid_ = -1;
 };

@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
@@ -24,28 +25,23 @@ using ::testing::Not;
 
 class InventoryProcess : public ::testing::Test {
  protected:
-  InventoryProcess() {
-    char name[] = "/tmp/gpushared_inventory_XXXXXX";
-    folder_ = ::mkdtemp(name);
-    ::setenv("CUDA_MPS_PIPE_DIRECTORY", folder_.c_str(), 1);
-  }
+  InventoryProcess() { ::setenv("CUDA_MPS_PIPE_DIRECTORY", folder_.path().c_str(), 1); }
   ~InventoryProcess() override {
     ::unsetenv("CUDA_MPS_PIPE_DIRECTORY");
     ::unsetenv("LD_LIBRARY_PATH");
     ::unsetenv("FAKE_NVML");
-    std::filesystem::remove_all(folder_);
   }
   void Machine(const std::string& json) {
-    std::ofstream(folder_ + "/nvml.json") << json;
-    ::setenv("FAKE_NVML", (folder_ + "/nvml.json").c_str(), 1);
+    std::ofstream(folder_ / "nvml.json") << json;
+    ::setenv("FAKE_NVML", (folder_ / "nvml.json").c_str(), 1);
     ::setenv("LD_LIBRARY_PATH", GPUSHARED_FAKE_NVML_FOLDER, 1);
   }
   // A start that is to end by itself.
   ProgramOutcome Refused(const std::string& device) {
-    return RunProgram({std::string(GPUSHARED_BIN_DIR) + "/gpushared", "--socket", folder_ + "/s",
+    return RunProgram({std::string(GPUSHARED_BIN_DIR) + "/gpushared", "--socket", folder_ / "s",
                        "--device", device});
   }
-  std::string folder_;
+  const testing::ScratchFolder folder_;
 };
 
 constexpr const char* kTwoGpus = R"({"gpus": [{"board": "H200"}, {"board": "H100", "mig": true,
@@ -102,7 +98,7 @@ TEST_F(InventoryProcess, GpusThatAreForbiddenAreExplained) {
   Machine(R"({"gpus": [{"mig": true}]})");
   EXPECT_THAT(Refused("cuda:0").output, HasSubstr("'nvidia-smi mig -i 0 -cgi <profile> -C'"));
   Machine(R"({"gpus": [{}]})");
-  std::ofstream(folder_ + "/nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
+  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
   EXPECT_THAT(Refused("cuda:0").output, HasSubstr("an MPS control daemon"));
 }
 

@@ -13,6 +13,7 @@
 
 #include "server/device/inventory/read_inventory.h"
 #include "tests/support/fake_nvml/fake_nvml.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::device {
 namespace {
@@ -28,21 +29,16 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class ReadInventoryTest : public ::testing::Test {
  protected:
-  ReadInventoryTest() {
-    char name[] = "/tmp/gpushared_mps_XXXXXX";
-    folder_ = ::mkdtemp(name);
-  }
   ~ReadInventoryTest() override {
     EXPECT_EQ(fake_nvml_open(), 0) << "NVML was left open";
     fake_nvml_set(nullptr);
-    std::filesystem::remove_all(folder_);
   }
   Inventory Read(const std::string& json) {
     const char* wrong = fake_nvml_set(json.c_str());
     EXPECT_EQ(wrong, nullptr) << wrong;
-    return ReadInventory({.mps_directory = folder_});
+    return ReadInventory({.mps_directory = folder_.path()});
   }
-  std::string folder_;
+  const testing::ScratchFolder folder_;
 };
 
 TEST_F(ReadInventoryTest, WholeGpus) {
@@ -233,10 +229,10 @@ TEST_F(ReadInventoryTest, MachineWithoutADriver) {
 }
 
 TEST_F(ReadInventoryTest, OldLibraryTellsLess) {
-  ::setenv("FAKE_NVML", (folder_ + "/old.json").c_str(), 1);
-  std::ofstream(folder_ + "/old.json") << R"({"gpus": [{"mig": true, "compute_mode": 2}]})";
+  ::setenv("FAKE_NVML", (folder_ / "old.json").c_str(), 1);
+  std::ofstream(folder_ / "old.json") << R"({"gpus": [{"mig": true, "compute_mode": 2}]})";
   const Inventory inventory =
-      ReadInventory({.library = GPUSHARED_FAKE_NVML_OLD, .mps_directory = folder_});
+      ReadInventory({.library = GPUSHARED_FAKE_NVML_OLD, .mps_directory = folder_.path()});
   ::unsetenv("FAKE_NVML");
   EXPECT_EQ(inventory.unavailable, "");
   EXPECT_EQ(inventory.driver_version, "");
@@ -258,26 +254,26 @@ TEST_F(ReadInventoryTest, LibraryWithoutTheRequiredCallsIsRefused) {
 }
 
 TEST_F(ReadInventoryTest, MpsIsSeenWhileItsDaemonLives) {
-  std::ofstream(folder_ + "/nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
+  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
   const Inventory running = Read(R"({"gpus": [{}]})");
   ASSERT_TRUE(running.mps.has_value());
   EXPECT_EQ(running.mps->pid, static_cast<std::uint32_t>(::getpid()));
-  EXPECT_EQ(running.mps->directory, folder_);
+  EXPECT_EQ(running.mps->directory, folder_.path());
   // A file that a killed daemon left: no process has the highest number.
-  std::ofstream(folder_ + "/nvidia-cuda-mps-control.pid") << 0x7ffffffe << "\n";
+  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << 0x7ffffffe << "\n";
   EXPECT_EQ(Read(R"({"gpus": [{}]})").mps, std::nullopt);
-  std::ofstream(folder_ + "/nvidia-cuda-mps-control.pid") << "nonsense\n";
+  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << "nonsense\n";
   EXPECT_EQ(Read(R"({"gpus": [{}]})").mps, std::nullopt);
 }
 
 TEST_F(ReadInventoryTest, MpsFolderIsTheOneOfTheEnvironment) {
-  std::ofstream(folder_ + "/nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
+  std::ofstream(folder_ / "nvidia-cuda-mps-control.pid") << ::getpid() << "\n";
   fake_nvml_set(R"({"gpus": [{}]})");
-  ::setenv("CUDA_MPS_PIPE_DIRECTORY", folder_.c_str(), 1);
+  ::setenv("CUDA_MPS_PIPE_DIRECTORY", folder_.path().c_str(), 1);
   const Inventory inventory = ReadInventory();
   ::unsetenv("CUDA_MPS_PIPE_DIRECTORY");
   ASSERT_TRUE(inventory.mps.has_value());
-  EXPECT_EQ(inventory.mps->directory, folder_);
+  EXPECT_EQ(inventory.mps->directory, folder_.path());
 }
 
 }  // namespace
