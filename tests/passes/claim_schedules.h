@@ -88,6 +88,14 @@ class Crew {
   std::vector<std::thread> threads_;
 };
 
+// Random schedules that each kernel is run under. The address sanitizer makes them ten times as
+// slow, and finds what it finds in the first few.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr std::uint32_t kSchedules = 100;
+#else
+inline constexpr std::uint32_t kSchedules = 1000;
+#endif
+
 class ScheduleRunner {
  public:
   explicit ScheduleRunner(std::uint32_t threads) : crew_(threads) {}

@@ -20,7 +20,6 @@
 namespace gpushared::testing {
 namespace {
 
-constexpr std::uint32_t kSchedules = 1000;
 constexpr std::uint32_t kThreads = 3;
 constexpr std::uint64_t kMemoryBytes = std::uint64_t{512} << 10;
 

@@ -19,8 +19,8 @@ namespace gpushared::testing {
 namespace {
 
 constexpr std::uint32_t kThreads = 2;
-// Of all launches of one kernel in a program together; and of one, where memory or grid are large.
-constexpr std::uint64_t kSchedules = 1000;
+// Of one launch, where memory or grid are large. kSchedules is for all launches of a kernel
+// together.
 constexpr std::uint64_t kBytesCompared = std::uint64_t{256} << 20;
 constexpr std::uint64_t kBlocksRun = 20000;
 constexpr std::uint32_t kLeastSchedules = 4;
@@ -51,7 +51,7 @@ class ClaimingBackend : public corpus::Backend {
     const std::uint64_t affordable = std::max<std::uint64_t>(
         kLeastSchedules,
         std::min(kBytesCompared / claimed.bytes.size(), kBlocksRun / launch.grid.Count()));
-    const std::uint64_t wanted = kSchedules - std::min(kSchedules, so_far) + 1;
+    const std::uint64_t wanted = kSchedules - std::min<std::uint64_t>(kSchedules, so_far) + 1;
     const auto count = static_cast<std::uint32_t>(std::min(affordable, wanted));
     const std::string wrong = runner_.Run(claimed, count, so_far);
     so_far += count;
