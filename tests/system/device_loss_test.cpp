@@ -170,8 +170,12 @@ TEST_F(DeviceLoss, TheReasonIsKeptForThoseWhoAskLater) {
               AllOf(HasSubstr("lost with all memory on it"),
                     HasSubstr("caused by kernel 'step' [client 1 'bad' pid ")));
   // And the operator from gpusharedctl.
-  EXPECT_THAT(gpu_.server().Ctl({"devices", "--json"}).output,
-              HasSubstr("exited with code 3: device cuda:0 lost"));
+  const std::string said = "exited with code 3: device cuda:0 lost";
+  std::string devices;
+  EXPECT_TRUE(Eventually([&] {
+    devices = gpu_.server().Ctl({"devices", "--json"}).output;
+    return devices.find(said) != std::string::npos;
+  })) << devices;
 }
 
 // Codes that leave the context alive: an invalid value, too many resources, not ready.
@@ -204,7 +208,7 @@ TEST_P(LaunchCode, ThatIsNotStickyIsTheCallersAlone) {
 INSTANTIATE_TEST_SUITE_P(Codes, LaunchCode, ::testing::Values(1, 2, 98, 701, 801),
                          ::testing::PrintToStringParamName());
 
-TEST(SharedGpu, ServesOtherUsersOnlyWhereTheyAreTrusted) {
+TEST(SharedGpu, FencesTheKernelsOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   const auto connect_as_nobody = [](const GpuServer& gpu) {
     // Created for its owner only.
