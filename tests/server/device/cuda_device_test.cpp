@@ -338,10 +338,10 @@ TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
   Start();
   auto space = gpu().CreateSpace(std::uint64_t{2} << 30);
   ASSERT_TRUE(space.ok()) << space.status().ToString();
-  const std::uint64_t large = 1600 * kMebibyte;
+  const std::uint64_t large = 400 * kMebibyte;
   ASSERT_EQ((*space)->Resize(large).value(), large);
   EXPECT_LT(fake_cuda_live("memory"), 150U);
-  for (const std::uint64_t asked : {1501 * kMebibyte, 777 * kMebibyte, 64 * kMebibyte}) {
+  for (const std::uint64_t asked : {376 * kMebibyte, 195 * kMebibyte, 64 * kMebibyte}) {
     const std::uint64_t kept = (*space)->Resize(asked).value();
     EXPECT_GE(kept, asked);
     EXPECT_LE(kept, asked + asked / 16 + 2 * kMebibyte);
