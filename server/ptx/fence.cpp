@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "server/ptx/call_graph.h"
+#include "server/ptx/contain.h"
+#include "server/ptx/contain_function.h"
 #include "server/ptx/editor.h"
 #include "server/ptx/features.h"
 #include "server/ptx/fence_function.h"
@@ -56,11 +58,15 @@ Variable ConstantOf(std::string name) {
 
 class ModuleFence {
  public:
-  explicit ModuleFence(const Module& module)
+  ModuleFence(const Module& module, bool contains)
       : source_(module),
         result_{.module = module, .kernels = {}, .constant = {}, .variables = {}, .places = {}},
         names_(result_.module),
-        calls_(module) {}
+        calls_(module) {
+    facts_.contains = contains;
+    facts_.constant = names_.HiddenName("fence");
+    facts_.dynamic_shared = names_.HiddenName("dynamic");
+  }
 
   Result<Fenced> Run() {
     if (Status checked = Check(); !checked.ok()) return checked;
@@ -105,10 +111,19 @@ class ModuleFence {
 
   // Variables that kernels can reach by address go where all addresses lead: into the range.
   Status MoveVariables() {
-    facts_.constant = names_.HiddenName("fence");
+    std::unordered_set<std::string> constants;
+    for (const Item& item : source_.items) {
+      const auto* variable = std::get_if<Variable>(&item);
+      if (variable == nullptr) continue;
+      if (variable->space == StateSpace::kConstant) constants.insert(variable->name);
+      if (variable->space == StateSpace::kShared && variable->linkage != ".extern") {
+        facts_.shared[variable->name] = {.bytes = variable->Bytes(),
+                                         .alignment = variable->NaturalAlignment()};
+      }
+    }
     for (const Item& item : source_.items) {
       if (const auto* function = std::get_if<Function>(&item)) {
-        if (function->body) NoteGenericAddresses(*function, facts_);
+        if (function->body) NoteAddresses(*function, constants, facts_);
       } else if (const auto* variable = std::get_if<Variable>(&item)) {
         // The address of what has moved is known to the server only.
         facts_.constants_move |= variable->space == StateSpace::kConstant &&
@@ -123,6 +138,7 @@ class ModuleFence {
     Result<ModuleLayout> layout = LayOutModule(moved);
     if (!layout) return layout.status();
     result_.variables = *std::move(layout);
+    facts_.variables_alignment = result_.variables.alignment;
     for (const VariablePlacement& variable : result_.variables.variables) {
       facts_.moved.emplace(variable.name, variable);
     }
@@ -153,6 +169,10 @@ class ModuleFence {
       }
     }
     const std::vector<const Function*> reachable = calls_.Reachable(kernel);
+    if (facts_.contains) {
+      std::string reason = WhyNotContained(calls_, reachable);
+      if (!reason.empty()) return reason;
+    }
     for (const Function* function : reachable) {
       if (function == &kernel) continue;
       const std::string& reason = Form(*function).reason;
@@ -177,14 +197,20 @@ class ModuleFence {
     if (is_new) {
       found->second.function = function;
       found->second.reason = FenceFunction(names_, found->second.function, facts_);
+      if (facts_.contains && found->second.reason.empty()) {
+        found->second.reason =
+            ContainFunction(names_, found->second.function, facts_.constant, result_.places);
+      }
     }
     return found->second;
   }
 
   void ZeroSharedOf(Made& form, const std::vector<const Function*>& reachable) {
-    const bool touches = std::ranges::any_of(
-        reachable, [this](const Function* function) { return TouchesShared(*function, facts_); });
-    if (!touches) return;
+    std::uint32_t widest = 0;
+    for (const Function* function : reachable) {
+      widest = std::max(widest, WidestShared(*function, facts_));
+    }
+    if (widest == 0) return;
     std::unordered_set<std::string_view> named;
     for (const Function* function : reachable) {
       for (const Statement& statement : *function->body) {
@@ -194,11 +220,13 @@ class ModuleFence {
       }
     }
     std::vector<std::string> shared;
+    std::uint64_t bytes = 0;
     bool names_dynamic = false;
     const auto add = [&](const Variable& variable) {
       const bool zeroed = variable.space == StateSpace::kShared && variable.linkage != ".extern" &&
                           variable.Bytes() > 0;
       if (zeroed) shared.push_back(variable.name);
+      if (zeroed) bytes += variable.Bytes();
     };
     for (const Item& item : source_.items) {
       const auto* variable = std::get_if<Variable>(&item);
@@ -209,8 +237,12 @@ class ModuleFence {
     for (const Statement& statement : *form.function.body) {
       if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
     }
+    if (facts_.contains && bytes < widest) {
+      shared.push_back(SharedRoom().name);
+      needs_room_ = true;
+    }
     FunctionEditor editor(names_, form.function);
-    ZeroShared(editor, shared, DynamicShared().name, names_dynamic);
+    ZeroShared(editor, shared, facts_.dynamic_shared, names_dynamic);
     editor.Apply();
     needs_dynamic_ = true;
   }
@@ -223,8 +255,19 @@ class ModuleFence {
     variable.space = StateSpace::kShared;
     variable.alignment = kZeroedBytes;
     variable.type = "b8";
-    variable.name = names_.HiddenName("dynamic");
+    variable.name = facts_.dynamic_shared;
     variable.extents = {0};
+    return variable;
+  }
+
+  // Something to clamp to, for kernels that have no shared memory of their own.
+  Variable SharedRoom() const {
+    Variable variable;
+    variable.space = StateSpace::kShared;
+    variable.alignment = kSharedRoomBytes;
+    variable.type = "b8";
+    variable.name = names_.HiddenName("room");
+    variable.extents = {kSharedRoomBytes};
     return variable;
   }
 
@@ -249,6 +292,7 @@ class ModuleFence {
     result_.module.items = std::move(items);
     result_.constant = facts_.constant;
     if (needs_dynamic_) names_.AddVariable(DynamicShared());
+    if (needs_room_) names_.AddVariable(SharedRoom());
     names_.AddVariable(ConstantOf(facts_.constant));
   }
 
@@ -260,6 +304,7 @@ class ModuleFence {
   std::unordered_map<const Function*, Made> forms_;
   std::unordered_set<const Function*> kept_;
   bool needs_dynamic_ = false;
+  bool needs_room_ = false;
 };
 
 }  // namespace
@@ -273,6 +318,7 @@ FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_by
           .fault = 0};
 }
 
-Result<Fenced> Fence(const Module& module) { return ModuleFence(module).Run(); }
+Result<Fenced> Fence(const Module& module) { return ModuleFence(module, false).Run(); }
+Result<Fenced> Contain(const Module& module) { return ModuleFence(module, true).Run(); }
 
 }  // namespace gpushared::ptx

@@ -11,6 +11,7 @@
 
 #include "server/ptx/call_graph.h"
 #include "server/ptx/fence.h"
+#include "server/ptx/fence_code.h"
 #include "server/ptx/fence_flow.h"
 #include "server/ptx/fence_residue.h"
 #include "server/ptx/memory_access.h"
@@ -20,6 +21,9 @@ namespace {
 
 // Immediates this far from the margin's end leave room for the widest access.
 constexpr std::int64_t kImmediateMax = static_cast<std::int64_t>(kFenceMarginBytes) - 8192;
+constexpr std::uint32_t kWidestAccess = 32;
+// Of rows of matrix fragments, in bytes.
+constexpr std::uint32_t kStrideAlignment = 16;
 
 std::string LineOf(const SourcePosition& position) {
   return "line " + std::to_string(position.line) + ": ";
@@ -37,7 +41,11 @@ bool IsInside(std::int64_t offset, std::uint64_t bytes, std::uint64_t size) {
 class FunctionFence {
  public:
   FunctionFence(ModuleEditor& names, Function& function, const FenceFacts& facts)
-      : names_(names), editor_(names, function), function_(function), facts_(facts) {}
+      : names_(names),
+        editor_(names, function),
+        code_(editor_, facts),
+        function_(function),
+        facts_(facts) {}
 
   std::string Run() {
     CheckDeclarations();
@@ -52,11 +60,12 @@ class FunctionFence {
       if (std::holds_alternative<Instruction>(editor_.At(i))) statements_.push_back(i);
     }
     MergeLocals();
+    if (depot_) code_.SetLocal(&*depot_);
     flow_->VisitBlocks([this](std::uint32_t block) { EnterBlock(block); },
                        [this](std::uint32_t block) { LeaveBlock(block); });
     if (!reason_.empty()) return std::move(reason_);
-    if (depot_ && zero_depot_) ZeroLocal(editor_, *depot_);
-    LoadConstants();
+    if (depot_ && (zero_depot_ || code_.has_clamped_local())) ZeroLocal(editor_, *depot_);
+    code_.Finish();
     editor_.Apply();
     return {};
   }
@@ -109,7 +118,7 @@ class FunctionFence {
   // One array with all local variables, so that one bound holds for whatever points into them.
   void MergeLocals() {
     std::uint64_t bytes = 0;
-    std::uint32_t alignment = 1;
+    std::uint32_t alignment = facts_.contains ? kWidestAccess : 1;
     std::vector<const Variable*> locals;
     for (const Variable& variable : flow_->flow.variables) {
       if (variable.space != StateSpace::kLocal || variable.linkage == ".extern") continue;
@@ -122,7 +131,9 @@ class FunctionFence {
       locals.push_back(&variable);
     }
     if (locals.empty() || bytes == 0) return;
-    if (locals.size() == 1 && locals[0]->name.find('@') == std::string::npos) {
+    const bool serves = locals.size() == 1 && locals[0]->name.find('@') == std::string::npos &&
+                        locals[0]->NaturalAlignment() >= alignment;
+    if (serves) {
       depot_ = *locals[0];
       return;
     }
@@ -135,22 +146,6 @@ class FunctionFence {
     depot_ = merged;
     merges_ = true;
     editor_.InsertAtEntry(std::move(merged));
-  }
-
-  void LoadConstants() {
-    const auto load = [this](const std::string& name, std::string_view type, std::size_t member) {
-      if (name.empty()) return;
-      editor_.InsertAtEntry(
-          Make("ld.const." + std::string(type),
-               {Name(name), Address(facts_.constant, static_cast<std::int64_t>(member))}));
-    };
-    load(mask_, "u32", offsetof(FenceConstant, mask_high));
-    load(base_, "u32", offsetof(FenceConstant, base_high));
-    load(variables_, "u64", offsetof(FenceConstant, variables));
-    if (depot_base_.empty()) return;
-    const std::string wide = editor_.NewRegister("b64");
-    editor_.InsertAtEntry(Make("mov.u64", {Name(wide), Name(depot_->name)}));
-    editor_.InsertAtEntry(Make("cvt.u32.u64", {Name(depot_base_), Name(wide)}));
   }
 
   // --- Walk ---------------------------------------------------------------------------------
@@ -175,7 +170,7 @@ class FunctionFence {
 
   Instruction& At(std::uint32_t k) { return std::get<Instruction>(editor_.At(statements_[k])); }
   void Before(std::uint32_t k, std::string_view spelling, std::vector<Operand> operands) {
-    editor_.InsertBefore(statements_[k], Make(spelling, std::move(operands)));
+    code_.Add(statements_[k], spelling, std::move(operands));
   }
 
   void Rewrite(std::uint32_t k) {
@@ -183,7 +178,10 @@ class FunctionFence {
     if (!accesses.refusal.empty()) return Refuse(At(k).position, accesses.refusal);
     const std::string& opcode = At(k).opcode;
     if (opcode == "brx") ClampIndex(k);
-    if (opcode == "call" && CalleeName(At(k)) == "__assertfail") {
+    if (opcode == "cvta" && !At(k).Has("to") && At(k).modifiers[0].starts_with("param")) {
+      return Refuse(At(k).position, "generic address of a parameter");
+    }
+    if (opcode == "call" && CalleeName(At(k)) == "__assertfail" && !facts_.contains) {
       // Its arguments are addresses that code of the driver's would read through.
       Instruction trap = Make("trap");
       trap.position = At(k).position;
@@ -194,6 +192,7 @@ class FunctionFence {
     for (const MemoryAccess& access : accesses.list) {
       switch (access.space) {
         case AccessSpace::kShared:
+          if (facts_.contains) FenceShared(k, access);
           break;
         case AccessSpace::kParameter:
           CheckParameter(k, access);
@@ -206,7 +205,27 @@ class FunctionFence {
       }
       if (!reason_.empty()) return;
     }
+    if (facts_.contains && opcode == "cp" && At(k).operands.size() > 3) BoundSource(k);
     ReplaceNames(k);
+  }
+
+  // cp.async: bytes taken of the source, the rest of `operands[2]` becomes zero.
+  void BoundSource(std::uint32_t k) {
+    Operand& bytes = At(k).operands[3];
+    const std::uint32_t r = flow_->flow.FindRegister(flow_->flow.instructions[k].operands[3].text);
+    if (r != kNoRegister && flow_->flow.registers[r].type == "pred") return;  // ignore-src
+    const std::string bounded = code_.NewWord();
+    Before(k, "mov.b32", {Name(bounded), bytes});
+    Before(k, "min.u32", {Name(bounded), Name(bounded), At(k).operands[2]});
+    bytes = Name(bounded);
+  }
+
+  // Of addresses, as far as it matters: a fence may leave them wrong.
+  std::uint32_t AlignmentOf(const MemoryAccess& access) const {
+    return facts_.contains ? access.alignment : 1;
+  }
+  bool IsAligned(std::int64_t offset, const MemoryAccess& access) const {
+    return offset % AlignmentOf(access) == 0;
   }
 
   // What the list of brx.idx does not have is its last entry.
@@ -234,13 +253,27 @@ class FunctionFence {
     look(function_.parameters);
     look(function_.returns);
     const bool loads_of_launch = function_.is_entry && At(k).opcode == "ld";
-    if (found == nullptr && loads_of_launch &&
-        flow_->flow.FindRegister(address.text) != kNoRegister) {
-      return;  // The device bounds what it reads of a launch.
+    const std::uint32_t r = flow_->flow.FindRegister(address.text);
+    if (found == nullptr && loads_of_launch && r != kNoRegister) {
+      // The device bounds what it reads of a launch, but may fault.
+      if (facts_.contains) ClampParameter(k, access, r);
+      return;
     }
-    if (found == nullptr || !IsInside(address.offset, access.bytes, found->Bytes())) {
+    if (found == nullptr || !IsInside(address.offset, access.bytes, found->Bytes()) ||
+        !IsAligned(address.offset, access)) {
       Refuse(At(k).position, "'" + At(k).Spelling() + "' outside of a parameter");
     }
+  }
+
+  void ClampParameter(std::uint32_t k, const MemoryAccess& access, std::uint32_t r) {
+    const std::uint64_t size = ParameterBytes(function_);
+    if (size < access.bytes || TypeBytes(flow_->flow.registers[r].type) != 8) {
+      return Refuse(At(k).position, "'" + At(k).Spelling() + "' outside of a parameter");
+    }
+    Operand& operand = At(k).operands[access.operand];
+    operand =
+        Address(code_.ClampParameter(statements_[k], function_.parameters[0].name, size,
+                                     operand.text, operand.offset, access.bytes, access.alignment));
   }
 
   // --- Global and generic addresses -----------------------------------------------------------
@@ -248,9 +281,10 @@ class FunctionFence {
   // A fenced address can be used again where `base` + `immediate` is the same.
   struct Key {
     std::uint32_t base = kNoRegister;
+    AccessSpace space = AccessSpace::kGlobal;  // kGeneric: fenced by MaskOutsideWindows.
     std::int64_t immediate = 0;
-    std::uint32_t bytes = 0;   // 0 when they do not matter.
-    bool has_windows = false;  // Fenced by MaskOutsideWindows.
+    std::uint32_t bytes = 0;  // 0 when they do not matter.
+    std::uint32_t alignment = 1;
     auto operator<=>(const Key&) const = default;
   };
 
@@ -270,58 +304,15 @@ class FunctionFence {
     }
   }
 
-  std::string Sum(std::uint32_t k, const std::string& base, std::int64_t addend) {
-    if (addend == 0) return base;
-    std::string sum = editor_.NewRegister("b64");
-    Before(k, "add.s64", {Name(sum), Name(base), Integer(addend)});
-    return sum;
-  }
-
-  // The address in the client's range that has the same place in it.
-  std::string Mask(std::uint32_t k, const std::string& address) {
-    if (mask_.empty()) mask_ = editor_.NewRegister("b32");
-    if (base_.empty()) base_ = editor_.NewRegister("b32");
-    const std::string low = editor_.NewRegister("b32"), high = editor_.NewRegister("b32");
-    std::string masked = editor_.NewRegister("b64");
-    Before(k, "mov.b64", {Vector({Name(low), Name(high)}), Name(address)});
-    Before(k, "and.b32", {Name(high), Name(high), Name(mask_)});
-    Before(k, "or.b32", {Name(high), Name(high), Name(base_)});
-    Before(k, "mov.b64", {Name(masked), Vector({Name(low), Name(high)})});
-    return masked;
-  }
-
   bool HasWindows(const MemoryAccess& access) const {
     return access.space == AccessSpace::kGeneric &&
            (facts_.has_generic_shared || facts_.has_generic_local);
   }
 
-  // As Mask, but what lies in the windows of shared and local memory stays there: the hardware
-  // bounds the one, the declared array the other.
-  std::string MaskOutsideWindows(std::uint32_t k, const std::string& address, std::uint32_t bytes) {
-    std::string fenced = Mask(k, address);
-    const auto select = [&](const char* space, const std::string& inside) {
-      const std::string in_window = editor_.NewRegister("pred");
-      std::string selected = editor_.NewRegister("b64");
-      Before(k, std::string("isspacep.") + space, {Name(in_window), Name(address)});
-      Before(k, "selp.b64", {Name(selected), Name(inside), Name(fenced), Name(in_window)});
-      fenced = std::move(selected);
-    };
-    if (facts_.has_generic_shared) select("shared", address);
-    if (facts_.has_generic_local && depot_ && bytes <= depot_->Bytes()) {
-      const std::string wide = editor_.NewRegister("b64"), word = editor_.NewRegister("b32");
-      const std::string clamped = editor_.NewRegister("b64"), generic = editor_.NewRegister("b64");
-      Before(k, "cvta.to.local.u64", {Name(wide), Name(address)});
-      Before(k, "cvt.u32.u64", {Name(word), Name(wide)});
-      Before(k, "cvt.u64.u32", {Name(clamped), Name(ClampLocal(k, word, 0, bytes))});
-      Before(k, "cvta.local.u64", {Name(generic), Name(clamped)});
-      select("local", generic);
-    }
-    return fenced;
-  }
-
-  // Whether addresses of this instruction can be formed with immediates behind them.
-  static bool Fits(std::int64_t immediate) {
-    return immediate >= -kImmediateMax && immediate <= kImmediateMax;
+  // Whether addresses of this instruction can be formed with immediates behind them. What lies
+  // before contained memory may be unmapped.
+  bool Fits(std::int64_t immediate) const {
+    return immediate >= (facts_.contains ? 0 : -kImmediateMax) && immediate <= kImmediateMax;
   }
 
   void FenceAddress(std::uint32_t k, const MemoryAccess& access) {
@@ -339,14 +330,14 @@ class FunctionFence {
       operand = MovedAddress(k, access, moved->second, operand.offset);
     } else if (const auto constant = facts_.constants.find(operand.text);
                constant != facts_.constants.end()) {
-      if (access.space != AccessSpace::kConstant ||
+      if (access.space != AccessSpace::kConstant || !IsAligned(operand.offset, access) ||
           !IsInside(operand.offset, access.bytes, constant->second)) {
         return Refuse(At(k).position, "access outside of constant '" + operand.text + "'");
       }
     } else if (r != kNoRegister) {
       operand = RegisterAddress(k, access, operand, r);
     } else if (IsInteger(operand.text)) {
-      const std::string address = editor_.NewRegister("b64");
+      const std::string address = code_.NewAddress();
       Before(k, "mov.u64", {Name(address), Integer(operand.integer + operand.offset)});
       operand = Address(Fence(k, access, address));
     } else {
@@ -356,22 +347,34 @@ class FunctionFence {
   }
 
   std::string Fence(std::uint32_t k, const MemoryAccess& access, const std::string& address) {
-    return HasWindows(access) ? MaskOutsideWindows(k, address, access.bytes) : Mask(k, address);
-  }
-
-  std::string Variables() {
-    if (variables_.empty()) variables_ = editor_.NewRegister("b64");
-    return variables_;
+    const std::uint32_t alignment = AlignmentOf(access);
+    return HasWindows(access)
+               ? code_.MaskOutsideWindows(statements_[k], address, access.bytes, alignment)
+               : code_.Mask(statements_[k], address, alignment);
   }
 
   Operand MovedAddress(std::uint32_t k, const MemoryAccess& access,
                        const VariablePlacement& variable, std::int64_t offset) {
     const std::int64_t immediate = static_cast<std::int64_t>(variable.offset) + offset;
-    if (IsInside(offset, access.bytes, variable.bytes) && !access.stride) {
-      if (Fits(immediate)) return Address(Variables(), immediate);
-      return Address(Sum(k, Variables(), immediate));
-    }
-    return Address(Mask(k, Sum(k, Variables(), immediate)));
+    const bool stays = IsInside(offset, access.bytes, variable.bytes) && !access.stride &&
+                       IsAligned(immediate, access) &&
+                       AlignmentOf(access) <= facts_.variables_alignment;
+    const std::string& start = code_.Variables();
+    if (stays && Fits(immediate)) return Address(start, immediate);
+    const std::string address = code_.Sum(statements_[k], start, immediate);
+    return Address(stays ? address : code_.Mask(statements_[k], address, AlignmentOf(access)));
+  }
+
+  // What `make` makes of register `r`, unless that was made before.
+  template <typename MakeFenced>
+  std::string Kept(std::uint32_t k, const Key& key, MakeFenced make) {
+    // Components of a vector are one register here.
+    const bool keeps = flow_->flow.registers[key.base].vector_size == 1;
+    const std::string* kept = keeps ? FindKept(key) : nullptr;
+    if (kept != nullptr) return *kept;
+    std::string fenced = make();
+    if (keeps) Keep(k, key, fenced);
+    return fenced;
   }
 
   Operand RegisterAddress(std::uint32_t k, const MemoryAccess& access, const Operand& operand,
@@ -382,66 +385,136 @@ class FunctionFence {
       return operand;
     }
     const bool windows = HasWindows(access);
-    const bool folds = windows || !Fits(operand.offset);
-    Key key{.base = r, .immediate = folds ? operand.offset : 0, .bytes = 0, .has_windows = windows};
-    if (windows && facts_.has_generic_local) key.bytes = access.bytes;
-    // Components of a vector are one register here.
-    const bool keeps = base.vector_size == 1;
-    const std::string* kept = keeps ? FindKept(key) : nullptr;
-    std::string fenced;
-    if (kept != nullptr) {
-      fenced = *kept;
-    } else {
-      fenced = Fence(k, access, Sum(k, operand.text, key.immediate));
-      if (keeps) Keep(k, key, fenced);
-    }
+    const bool folds = windows || !Fits(operand.offset) || !IsAligned(operand.offset, access);
+    Key key{.base = r,
+            .space = windows ? AccessSpace::kGeneric : AccessSpace::kGlobal,
+            .immediate = folds ? operand.offset : 0,
+            .bytes = 0,
+            .alignment = AlignmentOf(access)};
+    if (windows && (facts_.has_generic_local || facts_.contains)) key.bytes = access.bytes;
+    const std::string fenced = Kept(k, key, [&] {
+      return Fence(k, access, code_.Sum(statements_[k], operand.text, key.immediate));
+    });
     return Address(fenced, folds ? 0 : operand.offset);
   }
 
   // Rows that would lie beyond the range all become the first one.
   void BoundStride(std::uint32_t k, const MemoryAccess& access) {
-    Operand& stride = At(k).operands[*access.stride];
-    const Operand address = At(k).operands[access.operand];
-    const std::string length = editor_.NewRegister("b64"), end = editor_.NewRegister("b64");
-    const std::string inside = editor_.NewRegister("pred"), bounded = editor_.NewRegister("b32");
-    const std::string given = editor_.NewRegister("b32");
-    Before(k, "mov.b32", {Name(given), stride});
+    const std::string address = At(k).operands[access.operand].text;
+    const std::string end = code_.NewAddress();
+    const std::string given = Stride(k, access);
+    if (given.empty()) return;
+    Before(k, "add.s64", {Name(end), Name(LengthOf(k, access, given)), Name(address)});
+    const std::string inside = editor_.NewRegister("pred");
+    Before(k, "setp.eq.s64", {Name(inside), Name(code_.Mask(statements_[k], end, 1)), Name(end)});
+    SelectStride(k, access, given, inside);
+  }
+
+  // The stride as it is given, or aligned as rows must be; "" when that is not known.
+  std::string Stride(std::uint32_t k, const MemoryAccess& access) {
+    std::string given = code_.NewWord();
+    Before(k, "mov.b32", {Name(given), At(k).operands[*access.stride]});
+    if (!facts_.contains) return given;
+    if (access.stride_bytes == 0 || access.stride_bytes > kStrideAlignment) {
+      Refuse(At(k).position, "'" + At(k).Spelling() + "' is not known");
+      return {};
+    }
     Before(
-        k, "mul.wide.u32",
-        {Name(length), Name(given), Integer(std::int64_t{access.rows - 1} * access.stride_bytes)});
-    Before(k, "add.s64", {Name(end), Name(length), Name(address.text)});
-    Before(k, "setp.eq.s64", {Name(inside), Name(Mask(k, end)), Name(end)});
+        k, "and.b32",
+        {Name(given), Name(given), Integer(-std::int64_t{kStrideAlignment} / access.stride_bytes)});
+    return given;
+  }
+
+  // From the first row to the last one.
+  std::string LengthOf(std::uint32_t k, const MemoryAccess& access, const std::string& stride) {
+    std::string length = code_.NewAddress();
+    const std::uint32_t bytes = std::max(access.stride_bytes, 1U);
+    Before(k, "mul.wide.u32",
+           {Name(length), Name(stride), Integer(std::int64_t{access.rows - 1} * bytes)});
+    return length;
+  }
+
+  void SelectStride(std::uint32_t k, const MemoryAccess& access, const std::string& given,
+                    const std::string& inside) {
+    const std::string bounded = code_.NewWord();
     Before(k, "selp.b32", {Name(bounded), Name(given), Integer(0), Name(inside)});
-    stride = Name(bounded);
+    At(k).operands[*access.stride] = Name(bounded);
+  }
+
+  // --- Shared memory --------------------------------------------------------------------------
+
+  // Contained code only: all of it lies in the block's.
+  void FenceShared(std::uint32_t k, const MemoryAccess& access) {
+    Operand& operand = At(k).operands[access.operand];
+    const std::string& name = flow_->flow.instructions[k].operands[access.operand].text;
+    const std::uint32_t r = flow_->flow.FindRegister(name);
+    if (access.bytes > kSharedRoomBytes) {
+      return Refuse(At(k).position, "'" + At(k).Spelling() + "' is not known");
+    }
+    if (const auto found = FindShared(name);
+        found && IsInside(operand.offset, access.bytes, found->bytes) && !access.stride &&
+        IsAligned(operand.offset, access) && access.alignment <= found->alignment) {
+      return;
+    }
+    const auto clamp = [&] {
+      std::string word = code_.NewWord();
+      if (r == kNoRegister) {
+        Before(k, "mov.u32",
+               {Name(word), IsInteger(name) ? Integer(operand.integer) : Name(operand.text)});
+      } else {
+        word = TypeBytes(flow_->flow.registers[r].type) == 8
+                   ? code_.Narrow(statements_[k], operand.text)
+                   : operand.text;
+      }
+      return code_.ClampShared(statements_[k], word, operand.offset, access.bytes,
+                               access.alignment);
+    };
+    const Key key{.base = r,
+                  .space = AccessSpace::kShared,
+                  .immediate = operand.offset,
+                  .bytes = access.bytes,
+                  .alignment = access.alignment};
+    operand = Address(r == kNoRegister ? clamp() : Kept(k, key, clamp));
+    if (access.stride) BoundSharedStride(k, access);
+  }
+
+  std::optional<SharedVariable> FindShared(const std::string& name) const {
+    for (const Variable& variable : flow_->flow.variables) {
+      if (variable.name != name) continue;
+      if (variable.space != StateSpace::kShared || variable.linkage == ".extern") return {};
+      return SharedVariable{.bytes = variable.Bytes(), .alignment = variable.NaturalAlignment()};
+    }
+    const auto found = facts_.shared.find(name);
+    return found == facts_.shared.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  void BoundSharedStride(std::uint32_t k, const MemoryAccess& access) {
+    const std::string first = At(k).operands[access.operand].text;
+    const std::string end = code_.NewAddress(), limit = code_.NewAddress();
+    const std::string given = Stride(k, access);
+    if (given.empty()) return;
+    Before(k, "cvt.u64.u32", {Name(end), Name(first)});
+    Before(k, "cvt.u64.u32", {Name(limit), Name(code_.SharedEnd())});
+    Before(k, "add.s64", {Name(end), Name(end), Name(LengthOf(k, access, given))});
+    Before(k, "add.s64", {Name(end), Name(end), Integer(access.bytes)});
+    const std::string inside = editor_.NewRegister("pred");
+    Before(k, "setp.le.u64", {Name(inside), Name(end), Name(limit)});
+    SelectStride(k, access, given, inside);
   }
 
   // --- Local memory -------------------------------------------------------------------------
-
-  // `word` + `immediate`, when that lies in the array with `bytes` behind it; else some place in
-  // it.
-  std::string ClampLocal(std::uint32_t k, const std::string& word, std::int64_t immediate,
-                         std::uint32_t bytes) {
-    if (depot_base_.empty()) depot_base_ = editor_.NewRegister("b32");
-    std::string at = editor_.NewRegister("b32");
-    Before(k, "sub.u32", {Name(at), Name(word), Name(depot_base_)});
-    if (immediate != 0) Before(k, "add.u32", {Name(at), Name(at), Integer(immediate)});
-    Before(k, "min.u32",
-           {Name(at), Name(at), Integer(static_cast<std::int64_t>(depot_->Bytes() - bytes))});
-    Before(k, "add.u32", {Name(at), Name(at), Name(depot_base_)});
-    zero_depot_ = true;
-    return at;
-  }
 
   void FenceLocal(std::uint32_t k, const MemoryAccess& access) {
     Operand& operand = At(k).operands[access.operand];
     const Operand& named = flow_->flow.instructions[k].operands[access.operand];
     if (At(k).opcode != "st") zero_depot_ = true;
     if (const auto bytes = local_bytes_.find(named.text); bytes != local_bytes_.end()) {
-      if (!IsInside(operand.offset, access.bytes, bytes->second)) {
+      const std::int64_t place = local_offsets_.at(named.text) + operand.offset;
+      if (!IsInside(operand.offset, access.bytes, bytes->second) || !IsAligned(place, access)) {
         return Refuse(At(k).position, "access outside of '" + operand.text + "'");
       }
       if (!merges_) return;
-      operand = Address(depot_->name, local_offsets_.at(named.text) + operand.offset);
+      operand = Address(depot_->name, place);
       return;
     }
     const std::uint32_t r = flow_->flow.FindRegister(named.text);
@@ -449,13 +522,13 @@ class FunctionFence {
       return Refuse(At(k).position, "local memory that the function does not declare");
     }
     const std::optional<std::int64_t> known = LocalOffset(r, k, kChainMax);
-    if (known && IsInside(*known + operand.offset, access.bytes, depot_->Bytes())) return;
-    std::string word = operand.text;
-    if (TypeBytes(flow_->flow.registers[r].type) == 8) {
-      word = editor_.NewRegister("b32");
-      Before(k, "cvt.u32.u64", {Name(word), Name(operand.text)});
-    }
-    operand = Address(ClampLocal(k, word, operand.offset, access.bytes));
+    const bool stays = known && IsInside(*known + operand.offset, access.bytes, depot_->Bytes()) &&
+                       IsAligned(*known + operand.offset, access);
+    if (stays) return;
+    const bool is_wide = TypeBytes(flow_->flow.registers[r].type) == 8;
+    const std::string word = is_wide ? code_.Narrow(statements_[k], operand.text) : operand.text;
+    operand = Address(
+        code_.ClampLocal(statements_[k], word, operand.offset, access.bytes, AlignmentOf(access)));
   }
 
   // What register `r` holds at instruction `k`, counted from the array's start; nothing when
@@ -517,8 +590,8 @@ class FunctionFence {
     }
     if (operand.kind != Operand::Kind::kName) return replaced;
     if (const auto moved = facts_.moved.find(operand.text); moved != facts_.moved.end()) {
-      operand = Name(
-          Sum(k, Variables(), static_cast<std::int64_t>(moved->second.offset) + operand.offset));
+      operand = Name(code_.Sum(statements_[k], code_.Variables(),
+                               static_cast<std::int64_t>(moved->second.offset) + operand.offset));
       return is_whole;
     }
     if (facts_.foreign.contains(operand.text)) {
@@ -534,6 +607,7 @@ class FunctionFence {
 
   ModuleEditor& names_;
   FunctionEditor editor_;
+  FenceCode code_;
   Function& function_;
   const FenceFacts& facts_;
   std::optional<FenceFlow> flow_;
@@ -546,9 +620,6 @@ class FunctionFence {
   std::unordered_map<std::string, std::int64_t> local_offsets_;  // In it.
   std::unordered_map<std::string, std::uint64_t> local_bytes_;
 
-  // Registers loaded at the entry; empty as long as nothing needs them.
-  std::string mask_, base_, variables_, depot_base_;
-
   // Fenced addresses by what they were made of: within the block at hand, and those that hold in
   // all blocks that the block dominates which made them.
   std::map<Key, std::string> in_block_, in_dominated_;
@@ -557,28 +628,35 @@ class FunctionFence {
 
 }  // namespace
 
-void NoteGenericAddresses(const Function& function, FenceFacts& facts) {
+void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
+                   FenceFacts& facts) {
   for (const Statement& statement : *function.body) {
     const auto* instruction = std::get_if<Instruction>(&statement);
-    if (instruction == nullptr || instruction->opcode != "cvta" || instruction->Has("to")) {
-      continue;
+    if (instruction == nullptr) continue;
+    for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
+      // The window of constants is small: an address that was masked is none in it.
+      facts.constants_move |= access.space == AccessSpace::kConstant &&
+                              !constants.contains(instruction->operands[access.operand].text);
     }
+    if (instruction->opcode != "cvta" || instruction->Has("to")) continue;
     facts.has_generic_shared |= instruction->Has("shared") || instruction->Has("shared::cta");
     facts.has_generic_local |= instruction->Has("local");
     facts.constants_move |= instruction->Has("const");
   }
 }
 
-bool TouchesShared(const Function& function, const FenceFacts& facts) {
+std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
+  std::uint32_t widest = 0;
   for (const Statement& statement : *function.body) {
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
     for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
       const bool generic = access.space == AccessSpace::kGeneric && facts.has_generic_shared;
-      if (generic || access.space == AccessSpace::kShared) return true;
+      const bool reaches = generic || access.space == AccessSpace::kShared;
+      if (reaches) widest = std::max({widest, access.bytes, 1U});
     }
   }
-  return false;
+  return widest;
 }
 
 std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts) {

@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_SERVER_PTX_FENCE_FUNCTION_H_
 #define GPUSHARED_SERVER_PTX_FENCE_FUNCTION_H_
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -15,11 +16,20 @@
 
 namespace gpushared::ptx {
 
+struct SharedVariable {
+  std::uint64_t bytes = 0;
+  std::uint32_t alignment = 1;
+};
+
 // What functions need to know of their module.
 struct FenceFacts {
-  std::string constant;  // Variable that holds a FenceConstant.
+  bool contains = false;       // contain.h
+  std::string constant;        // Variable that holds a FenceConstant.
+  std::string dynamic_shared;  // Variable that dynamic shared memory begins with.
   std::unordered_map<std::string, VariablePlacement> moved;
+  std::uint64_t variables_alignment = 1;                     // Of the place where they lie.
   std::unordered_map<std::string, std::uint64_t> constants;  // Those that stay, and their bytes.
+  std::unordered_map<std::string, SharedVariable> shared;    // Static ones, of the module.
   std::unordered_set<std::string> foreign;                   // Variables of other modules.
   bool constants_move = false;
   // Some function makes generic addresses of shared or of local memory.
@@ -27,10 +37,15 @@ struct FenceFacts {
   bool has_generic_local = false;
 };
 
-// Adds to the facts what a body shows.
-void NoteGenericAddresses(const Function& function, FenceFacts& facts);
-// Whether the body reaches shared memory, by its own instructions.
-bool TouchesShared(const Function& function, const FenceFacts& facts);
+// More than contained code accesses at once of shared memory.
+inline constexpr std::uint32_t kSharedRoomBytes = 128;
+
+// Adds to the facts what a body shows. `constants` are the module's .const variables.
+void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
+                   FenceFacts& facts);
+// The most bytes of shared memory that one of the body's instructions accesses, at least 1 for any
+// that may; 0 when there is none.
+std::uint32_t WidestShared(const Function& function, const FenceFacts& facts);
 
 // Rewrites the body; returns why it can't be done ("line 12: ..."), or "". The function is not to
 // be used after a failure.

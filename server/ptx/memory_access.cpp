@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <bit>
+#include <cstdio>
+#include <utility>
 
 #include "server/ptx/editor.h"
 
@@ -41,9 +43,13 @@ constexpr auto kWithoutMemory = std::to_array<std::string_view>({
 });
 static_assert(std::ranges::is_sorted(kWithoutMemory));
 
-// The largest that cp.async and discard touch, and more than any row of a matrix fragment.
-constexpr std::uint32_t kLineBytes = 128;
-constexpr std::uint32_t kRowsMax = 32;
+constexpr std::uint32_t kLineBytes = 128;  // What discard touches.
+// Of ldmatrix and stmatrix: each thread has the address of one row, or of half a one.
+constexpr std::uint32_t kMatrixRowBytes = 16;
+// Of wmma: its addresses, and its strides.
+constexpr std::uint32_t kFragmentAlignment = 32;
+// More than any fragment has.
+constexpr std::uint32_t kFragmentBytesMax = 4096;
 
 bool HasAddress(const Instruction& instruction) {
   bool found = false;
@@ -92,10 +98,11 @@ class Reader {
  private:
   void Refuse() { found_.refusal = "'" + instruction_.Spelling() + "' is not known"; }
 
-  void Add(std::size_t operand, AccessSpace space, std::uint32_t bytes) {
+  void Add(std::size_t operand, AccessSpace space, std::uint32_t bytes, std::uint32_t alignment) {
     found_.list.push_back({.operand = operand,
                            .space = space,
                            .bytes = bytes,
+                           .alignment = alignment,
                            .stride = std::nullopt,
                            .rows = 1,
                            .stride_bytes = 0});
@@ -110,9 +117,14 @@ class Reader {
     if (!loads && !stores && !hints) return false;
     const std::optional<AccessSpace> space = SpaceOf(instruction_);
     if (!space || instruction_.Has("async") || instruction_.modifiers.empty()) return false;
-    const std::uint32_t element = TypeBytes(instruction_.modifiers.back());
-    if (!hints && element == 0) return false;
-    Add(loads ? 1 : 0, *space, hints ? kLineBytes : element * VectorSize(instruction_));
+    if (hints) {
+      const std::uint32_t bytes = opcode == "discard" ? kLineBytes : 0;
+      Add(0, *space, bytes, std::max(bytes, 1U));
+      return true;
+    }
+    const std::uint32_t bytes = TypeBytes(instruction_.modifiers.back()) * VectorSize(instruction_);
+    if (!std::has_single_bit(bytes)) return false;
+    Add(loads ? 1 : 0, *space, bytes, bytes);
     return true;
   }
 
@@ -121,42 +133,58 @@ class Reader {
     const std::optional<AccessSpace> space = SpaceOf(instruction_);
     if (opcode == "ldmatrix" || opcode == "stmatrix") {
       if (space != AccessSpace::kShared) return false;
-      Add(opcode == "ldmatrix" ? 1 : 0, *space, kLineBytes);
+      Add(opcode == "ldmatrix" ? 1 : 0, *space, kMatrixRowBytes, kMatrixRowBytes);
       return true;
     }
     if (opcode != "wmma" || !space) return false;
     if (instruction_.Has("mma")) return !HasAddress(instruction_);
     const bool loads = instruction_.Has("load");
     if (!loads && !instruction_.Has("store")) return false;
-    Add(loads ? 1 : 0, *space, kLineBytes);
+    const std::optional<Rows> rows = FragmentRows();
+    if (!rows) return false;
+    const std::uint32_t element = TypeBytes(instruction_.modifiers.back());
+    // Several elements to a byte.
+    const std::uint32_t bytes = element == 0 ? rows->elements : rows->elements * element;
+    Add(loads ? 1 : 0, *space, bytes, kFragmentAlignment);
     MemoryAccess& access = found_.list.back();
-    access.rows = LargestDimension();
-    access.stride_bytes = TypeBytes(instruction_.modifiers.back());
-    // Types of less than a byte count as bytes.
-    if (access.stride_bytes == 0) access.stride_bytes = 1;
+    access.rows = rows->count;
+    access.stride_bytes = element;
     if (instruction_.operands.size() > 2) {
       access.stride = 2;
     } else {
-      access.bytes = access.rows * kLineBytes;
+      access.bytes *= access.rows;
     }
-    return true;
+    return access.bytes <= kFragmentBytesMax;
   }
 
-  // Of "m16n8k32".
-  std::uint32_t LargestDimension() const {
-    std::uint32_t largest = 0;
+  struct Rows {
+    std::uint32_t count = 0;
+    std::uint32_t elements = 0;  // Of each.
+  };
+
+  // What lies in a row in memory, which is a column of a matrix that is stored by columns: of
+  // "wmma.load.a.sync.aligned.col.m16n8k32...".
+  std::optional<Rows> FragmentRows() const {
+    std::uint32_t m = 0, n = 0, k = 0;
     for (const std::string& modifier : instruction_.modifiers) {
-      if (!modifier.starts_with('m') || modifier.find('k') == std::string::npos) continue;
-      for (const char dimension : {'m', 'n', 'k'}) {
-        const std::size_t at = modifier.find(dimension);
-        std::uint32_t size = 0;
-        if (at != std::string::npos) {
-          std::from_chars(modifier.data() + at + 1, modifier.data() + modifier.size(), size);
-        }
-        largest = std::max(largest, size);
-      }
+      if (std::sscanf(modifier.c_str(), "m%3un%3uk%3u", &m, &n, &k) == 3) break;
     }
-    return largest == 0 ? kRowsMax : largest;
+    constexpr std::uint32_t kLargest = 128;
+    const auto possible = [](std::uint32_t size) { return size > 0 && size <= kLargest; };
+    if (!possible(m) || !possible(n) || !possible(k)) return std::nullopt;
+    const std::string& fragment = instruction_.modifiers[1];
+    Rows rows;
+    if (fragment == "a") {
+      rows = {.count = m, .elements = k};
+    } else if (fragment == "b") {
+      rows = {.count = k, .elements = n};
+    } else if (fragment == "c" || fragment == "d") {
+      rows = {.count = m, .elements = n};
+    } else {
+      return std::nullopt;
+    }
+    if (instruction_.Has("col")) std::swap(rows.count, rows.elements);
+    return rows;
   }
 
   // What copies between spaces, and barriers that count its bytes.
@@ -166,7 +194,7 @@ class Reader {
       if (SpaceOf(instruction_) != AccessSpace::kShared) return false;
       for (std::size_t i = 0; i < instruction_.operands.size(); ++i) {
         if (instruction_.operands[i].kind == Operand::Kind::kAddress) {
-          Add(i, AccessSpace::kShared, 8);
+          Add(i, AccessSpace::kShared, 8, 8);
         }
       }
       return true;
@@ -177,8 +205,13 @@ class Reader {
     }
     if (!HasAddress(instruction_)) return true;  // commit_group, wait_group, wait_all
     if (!instruction_.Has("global") || instruction_.operands.size() < 3) return false;
-    Add(0, AccessSpace::kShared, kLineBytes);
-    Add(1, AccessSpace::kGlobal, kLineBytes);
+    const Operand& size = instruction_.operands[2];
+    const bool known = size.kind == Operand::Kind::kInteger &&
+                       (size.integer == 4 || size.integer == 8 || size.integer == 16);
+    if (!known) return false;
+    const auto bytes = static_cast<std::uint32_t>(size.integer);
+    Add(0, AccessSpace::kShared, bytes, bytes);
+    Add(1, AccessSpace::kGlobal, bytes, bytes);
     return true;
   }
 

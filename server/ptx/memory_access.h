@@ -20,9 +20,11 @@ enum class AccessSpace : std::uint8_t { kGeneric, kGlobal, kConstant, kShared, k
 struct MemoryAccess {
   std::size_t operand = 0;  // The address among the instruction's operands.
   AccessSpace space = AccessSpace::kGeneric;
-  std::uint32_t bytes = 0;  // From the address on, at most, strides aside.
+  std::uint32_t bytes = 0;  // From the address on, strides aside; 0 for hints, which touch none.
+  // What the address is a multiple of, else the device faults; a power of two.
+  std::uint32_t alignment = 1;
   // wmma.load and wmma.store: as many rows (or columns), `stride` operand times
-  // `stride_bytes` apart.
+  // `stride_bytes` apart. `stride_bytes` 0: elements of less than a byte.
   std::optional<std::size_t> stride;
   std::uint32_t rows = 1;
   std::uint32_t stride_bytes = 0;

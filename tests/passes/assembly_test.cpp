@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "server/ptx/claim.h"
+#include "server/ptx/contain.h"
 #include "server/ptx/editor.h"
 #include "server/ptx/fence.h"
 #include "server/ptx/parser.h"
@@ -65,15 +66,15 @@ TEST_P(Assembly, ClaimedModulesAssembleAndLeaveTheOriginalsAsTheyWere) {
   }
 }
 
-TEST_P(Assembly, FencedModulesAssembleAloneAndClaimed) {
-  const Result<ptx::Fenced> fenced = ptx::Fence(module_);
+// What a fence or containment made of a module, for its architecture and all newer ones.
+void AssembleFenced(const ptx::Module& module, const Result<ptx::Fenced>& fenced) {
   ASSERT_TRUE(fenced) << fenced.status().message();
   const std::string text = ptx::Print(fenced->module);
   const Result<ptx::Module> again = ptx::Parse(text);
   ASSERT_TRUE(again) << again.status().message();
   EXPECT_EQ(ptx::Print(*again), text);
   for (const std::uint32_t architecture : kArchitectures) {
-    if (architecture < ptx::TargetArchitecture(module_)) continue;
+    if (architecture < ptx::TargetArchitecture(module)) continue;
     const std::string name = "sm_" + std::to_string(architecture);
     const auto code = Assemble(text, name);
     ASSERT_TRUE(code) << name << ": " << code.status().message();
@@ -83,6 +84,14 @@ TEST_P(Assembly, FencedModulesAssembleAloneAndClaimed) {
     const auto claimed = Assemble(ptx::Print(ptx::Claim(*again).module), name);
     ASSERT_TRUE(claimed) << name << ": " << claimed.status().message();
   }
+}
+
+TEST_P(Assembly, FencedModulesAssembleAloneAndClaimed) {
+  AssembleFenced(module_, ptx::Fence(module_));
+}
+
+TEST_P(Assembly, ContainedModulesAssembleAloneAndClaimed) {
+  AssembleFenced(module_, ptx::Contain(module_));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Assembly, ::testing::ValuesIn(Files()), [](const auto& any) {

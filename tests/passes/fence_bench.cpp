@@ -23,14 +23,17 @@ const std::atomic<bool> kNever{false};
 // In the client's range.
 constexpr std::uint64_t kPlainAt = std::uint64_t{64} << 20;
 constexpr std::uint64_t kFencedAt = std::uint64_t{96} << 20;
-constexpr std::uint64_t kClaimedAt = std::uint64_t{128} << 20;
-constexpr std::uint64_t kMovedAt = std::uint64_t{160} << 20;
+constexpr std::uint64_t kContainedAt = std::uint64_t{160} << 20;
+constexpr std::uint64_t kMovedAt = std::uint64_t{224} << 20;
+// From a form to its claimed one.
+constexpr std::uint64_t kClaimedBehind = std::uint64_t{32} << 20;
 
-// Two words of the server's, which claimed kernels reach beside the client's range.
-struct Control {
-  alignas(64) std::uint32_t counter = 0;
-  alignas(64) std::uint32_t stop = 0;
-};
+bool IsClaimed(Form form) {
+  return form == Form::kFencedAndClaimed || form == Form::kContainedAndClaimed;
+}
+bool IsContained(Form form) {
+  return form == Form::kContained || form == Form::kContainedAndClaimed;
+}
 
 std::string Text(const executor::RunOutcome& outcome) {
   if (outcome.end == executor::RunOutcome::End::kFinished) return {};
@@ -72,24 +75,29 @@ FenceBench::FenceBench(const std::string& text, const Change& change) {
   EXPECT_TRUE(module) << module.status().message();
   if (!module) return;
   source_ = *std::move(module);
-  Result<ptx::Fenced> fenced = ptx::Fence(source_);
+  moved_base_ = ranges_.client() + kMovedAt;
+  words_->control.limit = ranges_.client() + kMappedBytes;
+  Make(ptx::Fence(source_), change, kFencedAt, fenced_);
+  Make(ptx::Contain(source_), change, kContainedAt, contained_);
+  if (change) change(source_);
+  Decode(source_, kPlainAt, plain_);
+}
+
+void FenceBench::Make(Result<ptx::Fenced> fenced, const Change& change, std::uint64_t at,
+                      Passed& passed) {
   EXPECT_TRUE(fenced) << fenced.status().message();
   if (!fenced) return;
-  fenced_ = *std::move(fenced);
-  if (change) {
-    change(source_);
-    change(fenced_.module);
-  }
-  claims_ = ptx::Claim(ByWayOfText(fenced_.module));
-  moved_base_ = ranges_.client() + kMovedAt;
-  const auto decode = [this](const ptx::Module& form, std::uint64_t at, Image& image) {
-    Result<Image> decoded = Decode(ByWayOfText(form), ranges_.client() + at);
-    EXPECT_TRUE(decoded) << decoded.status().message();
-    if (decoded) image = *std::move(decoded);
-  };
-  decode(source_, kPlainAt, plain_);
-  decode(fenced_.module, kFencedAt, fence_);
-  decode(claims_.module, kClaimedAt, claimed_);
+  passed.fenced = *std::move(fenced);
+  if (change) change(passed.fenced.module);
+  passed.claims = ptx::Claim(ByWayOfText(passed.fenced.module));
+  Decode(passed.fenced.module, at, passed.image);
+  Decode(passed.claims.module, at + kClaimedBehind, passed.claimed);
+}
+
+void FenceBench::Decode(const ptx::Module& module, std::uint64_t at, Image& image) const {
+  Result<Image> decoded = Decode(ByWayOfText(module), ranges_.client() + at);
+  EXPECT_TRUE(decoded) << decoded.status().message();
+  if (decoded) image = *std::move(decoded);
 }
 
 Result<FenceBench::Image> FenceBench::Decode(const ptx::Module& module, std::uint64_t base) const {
@@ -104,70 +112,89 @@ Result<FenceBench::Image> FenceBench::Decode(const ptx::Module& module, std::uin
   return image;
 }
 
-std::string FenceBench::Reason(std::string_view kernel) const {
-  const auto found = std::ranges::find(fenced_.kernels, kernel, &ptx::FencedKernel::kernel);
-  return found == fenced_.kernels.end() ? "no such kernel" : found->reason;
+std::string FenceBench::Passed::Reason(std::string_view kernel) const {
+  const auto found = std::ranges::find(fenced.kernels, kernel, &ptx::FencedKernel::kernel);
+  return found == fenced.kernels.end() ? "no such kernel" : found->reason;
 }
 
-bool FenceBench::IsClaimed(std::string_view kernel) const {
-  const auto found = std::ranges::find(claims_.kernels, kernel, &ptx::ClaimedKernel::kernel);
-  return found != claims_.kernels.end() && !found->claimed.empty();
+const ptx::ClaimedKernel* FenceBench::Passed::Claim(std::string_view kernel) const {
+  const auto found = std::ranges::find(claims.kernels, kernel, &ptx::ClaimedKernel::kernel);
+  return found != claims.kernels.end() && !found->claimed.empty() ? &*found : nullptr;
 }
 
-void FenceBench::WriteVariables(const Image& image, bool is_fenced) {
+const FenceBench::Passed& FenceBench::Of(Form form) const {
+  return IsContained(form) ? contained_ : fenced_;
+}
+
+bool FenceBench::Has(Form form, std::string_view kernel) const {
+  if (form == Form::kPlain) return true;
+  const Passed& passed = Of(form);
+  return passed.Reason(kernel).empty() && (!IsClaimed(form) || passed.Claim(kernel) != nullptr);
+}
+
+void FenceBench::WriteVariables(const Image& image, const Passed* passed) {
   const std::vector<std::byte> initial = image.layout.InitialBytes(image.base);
   std::ranges::copy(initial, reinterpret_cast<std::byte*>(image.base));
-  if (!is_fenced) return;
-  const std::vector<std::byte> moved = fenced_.variables.InitialBytes(moved_base_);
+  if (passed == nullptr) return;
+  const std::vector<std::byte> moved = passed->fenced.variables.InitialBytes(moved_base_);
   std::ranges::copy(moved, reinterpret_cast<std::byte*>(moved_base_));
-  const ptx::FenceConstant constant =
-      ptx::MakeFenceConstant(ranges_.client(), kRangeBytes, moved_base_);
-  const ptx::VariablePlacement* place = image.layout.Find(fenced_.constant);
+  ptx::FenceConstant constant = ptx::MakeFenceConstant(ranges_.client(), kRangeBytes, moved_base_);
+  constant.control = reinterpret_cast<std::uint64_t>(&words_->control);
+  constant.fault = reinterpret_cast<std::uint64_t>(&words_->fault);
+  const ptx::VariablePlacement* place = image.layout.Find(passed->fenced.constant);
   ASSERT_NE(place, nullptr);
   std::memcpy(reinterpret_cast<std::byte*>(image.base) + place->offset, &constant, sizeof constant);
 }
 
-std::string FenceBench::Run(Form form, const FenceLaunch& launch) {
-  if (form == Form::kFencedAndClaimed) return RunClaimed(launch);
-  const Image& image = form == Form::kPlain ? plain_ : fence_;
-  const executor::Program* program = image.code ? image.code->Find(launch.kernel) : nullptr;
-  if (program == nullptr) return "no such kernel";
-  if (!program->info().unsupported.empty()) return program->info().unsupported;
-  WriteVariables(image, form == Form::kFenced);
+executor::Launch FenceBench::Prepare(Form form, const FenceLaunch& launch) {
   executor::Launch run;
-  run.program = program;
   run.grid = launch.grid;
   run.block = launch.block;
   run.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   run.parameters = launch.parameters;
   run.memory = ranges_.Window();
+  if (IsContained(form)) {
+    run.memory = {.base = ranges_.client(), .mapped_bytes = &mapped_bytes_};
+  }
+  run.memory.variables_base = reinterpret_cast<std::uint64_t>(words_.get());
+  run.memory.variables_bytes = sizeof(Words);
+  words_->fault = {};
+  return run;
+}
+
+std::string FenceBench::Run(Form form, const FenceLaunch& launch) {
+  if (IsClaimed(form)) return RunClaimed(form, launch);
+  const bool is_plain = form == Form::kPlain;
+  const Image& image = is_plain ? plain_ : Of(form).image;
+  executor::Launch run = Prepare(form, launch);
+  run.program = image.code ? image.code->Find(launch.kernel) : nullptr;
+  if (run.program == nullptr) return "no such kernel";
+  if (!run.program->info().unsupported.empty()) return run.program->info().unsupported;
+  WriteVariables(image, is_plain ? nullptr : &Of(form));
   return Text(blocks_.Run(run, 0, launch.grid.Count(), kNever, kNever));
 }
 
-std::string FenceBench::RunClaimed(const FenceLaunch& launch) {
-  const auto found = std::ranges::find(claims_.kernels, launch.kernel, &ptx::ClaimedKernel::kernel);
-  if (found == claims_.kernels.end() || found->claimed.empty()) return "no claimed form";
-  WriteVariables(claimed_, true);
-  Control control;
+std::string FenceBench::RunClaimed(Form form, const FenceLaunch& launch) {
+  const Passed& passed = Of(form);
+  const ptx::ClaimedKernel* claim = passed.Claim(launch.kernel);
+  if (claim == nullptr) return "no claimed form";
+  WriteVariables(passed.claimed, &passed);
+  words_->counter = words_->stop = 0;
   const auto total = static_cast<std::uint32_t>(launch.grid.Count());
-  const ptx::ClaimParameter parameter{.counter = reinterpret_cast<std::uint64_t>(&control.counter),
-                                      .stop = reinterpret_cast<std::uint64_t>(&control.stop),
+  const ptx::ClaimParameter parameter{.counter = reinterpret_cast<std::uint64_t>(&words_->counter),
+                                      .stop = reinterpret_cast<std::uint64_t>(&words_->stop),
                                       .epoch = 1,
                                       .blocks = total,
                                       .grid_x = launch.grid.x,
                                       .grid_y = launch.grid.y,
                                       .grid_z = launch.grid.z};
   std::vector<std::byte> parameters = launch.parameters;
-  parameters.resize(found->parameter_offset + sizeof parameter);
-  std::memcpy(parameters.data() + found->parameter_offset, &parameter, sizeof parameter);
-  executor::Launch run;
-  run.program = claimed_.code->Find(found->claimed);
-  run.block = launch.block;
-  run.dynamic_shared_bytes = launch.dynamic_shared_bytes + ptx::kClaimSharedBytes;
+  parameters.resize(claim->parameter_offset + sizeof parameter);
+  std::memcpy(parameters.data() + claim->parameter_offset, &parameter, sizeof parameter);
+  executor::Launch run = Prepare(form, launch);
+  run.program = passed.claimed.code->Find(claim->claimed);
+  run.dynamic_shared_bytes += ptx::kClaimSharedBytes;
   run.parameters = parameters;
-  run.memory = ranges_.Window();
-  run.memory.variables_base = reinterpret_cast<std::uint64_t>(&control);
-  run.memory.variables_bytes = sizeof control;
   // In two launches, the second of which goes on where the first has ended.
   const std::uint32_t first = (total + 1) / 2;
   for (const std::uint32_t blocks : {first, total - first + 1}) {
@@ -180,7 +207,7 @@ std::string FenceBench::RunClaimed(const FenceLaunch& launch) {
 
 std::vector<std::byte> FenceBench::Variables(Form form) const {
   std::vector<std::byte> bytes;
-  for (const ptx::VariablePlacement& moved : fenced_.variables.variables) {
+  for (const ptx::VariablePlacement& moved : fenced_.fenced.variables.variables) {
     const ptx::VariablePlacement* own = plain_.layout.Find(moved.name);
     const std::uint64_t at =
         form == Form::kPlain ? plain_.base + own->offset : moved_base_ + moved.offset;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels plain, fenced, and fenced and claimed, beside memory of others: in an executor that
-// lets them reach all of it, so that nothing but the fence protects it.
+// Runs kernels plain, fenced, contained, and claimed in the latter two forms, beside memory of
+// others: in an executor that lets them reach all of it, so that nothing but the fence protects it.
+// Contained forms may reach what is mapped, and any other access of theirs ends them.
 
 #ifndef GPUSHARED_TESTS_PASSES_FENCE_BENCH_H_
 #define GPUSHARED_TESTS_PASSES_FENCE_BENCH_H_
@@ -20,12 +21,15 @@
 #include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/executor/program.h"
 #include "server/ptx/claim.h"
+#include "server/ptx/contain.h"
 #include "server/ptx/fence.h"
 #include "tests/passes/kernel_cases.h"
 
 namespace gpushared::testing {
 
 inline constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
+// Of the client's range, as contained kernels are told.
+inline constexpr std::uint64_t kMappedBytes = kRangeBytes - (std::uint64_t{64} << 20);
 
 // Three ranges of 4 GiB, one behind the other: a neighbour's, the client's, a neighbour's.
 class Ranges {
@@ -52,7 +56,13 @@ class Ranges {
   std::atomic<std::uint64_t> bytes_ = 3 * kRangeBytes;
 };
 
-enum class Form : std::uint8_t { kPlain, kFenced, kFencedAndClaimed };
+enum class Form : std::uint8_t {
+  kPlain,
+  kFenced,
+  kFencedAndClaimed,
+  kContained,
+  kContainedAndClaimed
+};
 
 struct FenceLaunch {
   std::string kernel;
@@ -61,22 +71,28 @@ struct FenceLaunch {
   std::vector<std::byte> parameters;
 };
 
-// One module in its three forms.
+// One module in its forms.
 class FenceBench {
  public:
-  // `change` is done to each form behind the passes, but for the claimed one, whose text is made of
-  // the changed fenced form.
+  // `change` is done to each form behind the passes, but for the claimed ones, whose text is made
+  // of the changed fenced and contained forms.
   using Change = std::function<void(ptx::Module&)>;
   explicit FenceBench(const std::string& ptx, const Change& change = {});
 
   Ranges& ranges() { return ranges_; }
-  const ptx::Fenced& fenced() const { return fenced_; }
+  const ptx::Fenced& contained() const { return contained_.fenced; }
   // Why the kernel has no fenced form; "" when it has one.
-  std::string Reason(std::string_view kernel) const;
-  bool IsClaimed(std::string_view kernel) const;
+  std::string Reason(std::string_view kernel) const { return fenced_.Reason(kernel); }
+  std::string ReasonOfContained(std::string_view kernel) const { return contained_.Reason(kernel); }
+  // Whether the kernel has this form.
+  bool Has(Form form, std::string_view kernel) const;
 
-  // Gives module variables their first values and runs the kernel. What went wrong, or "".
+  // Gives module variables their first values and runs the kernel. What went wrong, or "". What
+  // contained kernels say of themselves is fault().
   std::string Run(Form form, const FenceLaunch& launch);
+  const ptx::FaultRecord& fault() const { return words_->fault; }
+  // Contained kernels are told to stop: from the start, or by a thread that runs meanwhile.
+  void SetStop(std::uint32_t value) { std::atomic_ref(words_->control.stop).store(value); }
   // What the last run left in .global variables, in source order.
   std::vector<std::byte> Variables(Form form) const;
   // Launch of a case, its buffers at the start of the client's range with their first contents.
@@ -90,15 +106,36 @@ class FenceBench {
     std::uint64_t base = 0;  // Of its own variables.
     std::unique_ptr<device::executor::ModuleImage> code;
   };
+  // What a pass made of the module, alone and claimed.
+  struct Passed {
+    ptx::Fenced fenced;
+    ptx::Claims claims;
+    Image image, claimed;
+
+    std::string Reason(std::string_view kernel) const;
+    const ptx::ClaimedKernel* Claim(std::string_view kernel) const;
+  };
+  // What the server shares with kernels, beside the client's range.
+  struct Words {
+    ptx::ContainControl control;
+    ptx::FaultRecord fault;
+    alignas(64) std::uint32_t counter = 0;
+    alignas(64) std::uint32_t stop = 0;
+  };
   Result<Image> Decode(const ptx::Module& module, std::uint64_t base) const;
-  std::string RunClaimed(const FenceLaunch& launch);
-  void WriteVariables(const Image& image, bool is_fenced);
+  void Decode(const ptx::Module& module, std::uint64_t at, Image& image) const;
+  void Make(Result<ptx::Fenced> fenced, const Change& change, std::uint64_t at, Passed& passed);
+  const Passed& Of(Form form) const;
+  device::executor::Launch Prepare(Form form, const FenceLaunch& launch);
+  std::string RunClaimed(Form form, const FenceLaunch& launch);
+  void WriteVariables(const Image& image, const Passed* passed);
 
   Ranges ranges_;
   ptx::Module source_;
-  ptx::Fenced fenced_;
-  ptx::Claims claims_;
-  Image plain_, fence_, claimed_;
+  Image plain_;
+  Passed fenced_, contained_;
+  std::unique_ptr<Words> words_ = std::make_unique<Words>();
+  std::atomic<std::uint64_t> mapped_bytes_ = kMappedBytes + ptx::kContainTailBytes;
   std::uint64_t moved_base_ = 0;
   std::uint64_t used_ = 0;
   device::executor::BlockExecutor blocks_;

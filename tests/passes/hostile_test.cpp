@@ -156,11 +156,13 @@ TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfenced) {
   if (std::string(attack.name) == "strided_matrix") launch.block = {32, 1, 1};
   ASSERT_EQ(bench.Run(Form::kPlain, launch), "");
   EXPECT_TRUE(Got(bench)) << "it never did any harm";
-  for (const Form form : {Form::kFenced, Form::kFencedAndClaimed}) {
-    if (form == Form::kFencedAndClaimed && !bench.IsClaimed("k")) continue;
+  for (const Form form :
+       {Form::kFenced, Form::kFencedAndClaimed, Form::kContained, Form::kContainedAndClaimed}) {
+    if (!bench.Has(form, "k")) continue;
     Prepare(bench);
     bench.ranges().Forbid();
-    EXPECT_EQ(bench.Run(form, launch), "");
+    EXPECT_EQ(bench.Run(form, launch), "") << "form " << static_cast<int>(form);
+    EXPECT_EQ(bench.fault().place, 0u);
     bench.ranges().Allow();
     EXPECT_FALSE(Got(bench));
   }
@@ -175,20 +177,21 @@ TEST_P(Hostile, ComputesTheSameInItsOwnMemory) {
   const std::uint64_t base = bench.ranges().client();
   const std::array<std::uint64_t, 3> places = {base + kOut, base + 0x30000000, base + 0x60000000};
   std::memcpy(launch.parameters.data(), places.data(), sizeof places);
-  std::array<std::vector<std::uint32_t>, 2> left;
-  for (const Form form : {Form::kPlain, Form::kFenced}) {
+  std::array<std::vector<std::uint32_t>, 3> left;
+  constexpr std::array kForms = {Form::kPlain, Form::kFenced, Form::kContained};
+  for (std::size_t form = 0; form < kForms.size(); ++form) {
     for (const std::uint64_t place : places) {
       auto* words = reinterpret_cast<std::uint32_t*>(place);
       for (std::uint32_t i = 0; i < 256; ++i) words[i] = i * 77;
     }
-    ASSERT_EQ(bench.Run(form, launch), "");
+    ASSERT_EQ(bench.Run(kForms[form], launch), "");
     for (const std::uint64_t place : places) {
       const auto* words = reinterpret_cast<const std::uint32_t*>(place);
-      auto& found = left[form == Form::kPlain ? 0 : 1];
-      found.insert(found.end(), words, words + 256);
+      left[form].insert(left[form].end(), words, words + 256);
     }
   }
   EXPECT_EQ(left[0], left[1]);
+  EXPECT_EQ(left[0], left[2]);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::Range<std::size_t>(0, std::size(kAttacks)),

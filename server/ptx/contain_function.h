@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// How contained functions end before their end; contain.h tells what for.
+
+#ifndef GPUSHARED_SERVER_PTX_CONTAIN_FUNCTION_H_
+#define GPUSHARED_SERVER_PTX_CONTAIN_FUNCTION_H_
+
+#include <string>
+#include <vector>
+
+#include "server/ptx/call_graph.h"
+#include "server/ptx/editor.h"
+#include "server/ptx/fence.h"
+#include "server/ptx/module.h"
+
+namespace gpushared::ptx {
+
+// Why a kernel cannot be contained that reaches these functions, itself first: "line 12: ...", or
+// "".
+std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable);
+
+// Turns traps of a fenced function into an entry of the FaultRecord and an exit, makes its loops
+// look at ContainControl::stop, and kernels before they begin. `constant` names the variable that
+// holds a FenceConstant. Adds to `places` where it may end. Returns why it can't be done, or "".
+std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
+                            std::vector<FaultPlace>& places);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_CONTAIN_FUNCTION_H_

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/fence_code.h"
+
+#include <utility>
+
+#include "server/ptx/contain.h"
+#include "server/ptx/fence.h"
+
+namespace gpushared::ptx {
+namespace {
+
+std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
+
+}  // namespace
+
+void FenceCode::Add(std::size_t at, std::string_view spelling, std::vector<Operand> operands) {
+  editor_.InsertBefore(at, Make(spelling, std::move(operands)));
+}
+
+std::string FenceCode::Sum(std::size_t at, const std::string& base, std::int64_t addend) {
+  if (addend == 0) return base;
+  std::string sum = NewAddress();
+  Add(at, "add.s64", {Name(sum), Name(base), Integer(addend)});
+  return sum;
+}
+
+std::string FenceCode::Narrow(std::size_t at, const std::string& wide) {
+  std::string word = NewWord();
+  Add(at, "cvt.u32.u64", {Name(word), Name(wide)});
+  return word;
+}
+
+std::string FenceCode::Aligned(std::size_t at, std::string word, std::uint32_t alignment) {
+  if (alignment > 1) {
+    Add(at, "and.b32", {Name(word), Name(word), Integer(-std::int64_t{alignment})});
+  }
+  return word;
+}
+
+std::string FenceCode::Mask(std::size_t at, const std::string& address, std::uint32_t alignment) {
+  if (mask_.empty()) mask_ = NewWord();
+  if (base_.empty()) base_ = NewWord();
+  const std::string low = NewWord(), high = NewWord();
+  std::string masked = NewAddress();
+  Add(at, "mov.b64", {Vector({Name(low), Name(high)}), Name(address)});
+  Add(at, "and.b32", {Name(high), Name(high), Name(mask_)});
+  Add(at, "or.b32", {Name(high), Name(high), Name(base_)});
+  Aligned(at, low, alignment);
+  Add(at, "mov.b64", {Name(masked), Vector({Name(low), Name(high)})});
+  if (facts_.contains) {
+    if (limit_.empty()) limit_ = NewAddress();
+    Add(at, "min.u64", {Name(masked), Name(masked), Name(limit_)});
+  }
+  return masked;
+}
+
+std::string FenceCode::MaskOutsideWindows(std::size_t at, const std::string& address,
+                                          std::uint32_t bytes, std::uint32_t alignment) {
+  std::string fenced = Mask(at, address, alignment);
+  const auto select = [&](const char* space, const std::string& inside) {
+    const std::string in_window = editor_.NewRegister("pred");
+    std::string selected = NewAddress();
+    Add(at, std::string("isspacep.") + space, {Name(in_window), Name(address)});
+    Add(at, "selp.b64", {Name(selected), Name(inside), Name(fenced), Name(in_window)});
+    fenced = std::move(selected);
+  };
+  const auto clamped_in = [&](const std::string& space, auto clamp) {
+    const std::string wide = NewAddress(), clamped = NewAddress();
+    std::string generic = NewAddress();
+    Add(at, "cvta.to." + space + ".u64", {Name(wide), Name(address)});
+    Add(at, "cvt.u64.u32", {Name(clamped), Name(clamp(Narrow(at, wide)))});
+    Add(at, "cvta." + space + ".u64", {Name(generic), Name(clamped)});
+    return generic;
+  };
+  if (facts_.has_generic_shared) {
+    select("shared", !facts_.contains ? address : clamped_in("shared", [&](const auto& word) {
+             return ClampShared(at, word, 0, bytes, alignment);
+           }));
+  }
+  if (facts_.has_generic_local && local_ != nullptr && bytes <= local_->Bytes()) {
+    select("local", clamped_in("local", [&](const auto& word) {
+             return ClampLocal(at, word, 0, bytes, alignment);
+           }));
+  }
+  return fenced;
+}
+
+std::string FenceCode::ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
+                                  std::uint32_t bytes, std::uint32_t alignment) {
+  if (local_base_.empty()) local_base_ = NewWord();
+  std::string place = NewWord();
+  Add(at, "sub.u32", {Name(place), Name(word), Name(local_base_)});
+  if (immediate != 0) Add(at, "add.u32", {Name(place), Name(place), Integer(immediate)});
+  Add(at, "min.u32",
+      {Name(place), Name(place), Integer(static_cast<std::int64_t>(local_->Bytes() - bytes))});
+  Aligned(at, place, alignment);
+  Add(at, "add.u32", {Name(place), Name(place), Name(local_base_)});
+  return place;
+}
+
+std::string FenceCode::ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
+                                   std::uint32_t bytes, std::uint32_t alignment) {
+  std::string& last = shared_last_[bytes];
+  if (last.empty()) last = NewWord();
+  std::string place = NewWord(), from = word;
+  if (immediate != 0) {
+    Add(at, "add.u32", {Name(place), Name(word), Integer(immediate)});
+    from = place;
+  }
+  Add(at, "min.u32", {Name(place), Name(from), Name(last)});
+  return Aligned(at, place, alignment);
+}
+
+std::string FenceCode::ClampParameter(std::size_t at, const std::string& first, std::uint64_t size,
+                                      const std::string& address, std::int64_t immediate,
+                                      std::uint32_t bytes, std::uint32_t alignment) {
+  const std::string start = NewAddress();
+  std::string place = NewAddress();
+  Add(at, "mov.b64", {Name(start), Name(first)});
+  Add(at, "sub.u64", {Name(place), Name(address), Name(start)});
+  if (immediate != 0) Add(at, "add.u64", {Name(place), Name(place), Integer(immediate)});
+  Add(at, "min.u64", {Name(place), Name(place), Integer(static_cast<std::int64_t>(size - bytes))});
+  Add(at, "and.b64", {Name(place), Name(place), Integer(-std::int64_t{alignment})});
+  Add(at, "add.u64", {Name(place), Name(place), Name(start)});
+  return place;
+}
+
+const std::string& FenceCode::Variables() {
+  if (variables_.empty()) variables_ = NewAddress();
+  return variables_;
+}
+
+const std::string& FenceCode::SharedEnd() {
+  if (shared_end_.empty()) shared_end_ = NewWord();
+  return shared_end_;
+}
+
+void FenceCode::LoadConstant(const std::string& name, std::string_view type, std::size_t member) {
+  if (name.empty()) return;
+  editor_.InsertAtEntry(Make("ld.const." + std::string(type),
+                             {Name(name), Address(facts_.constant, OffsetOf(member))}));
+}
+
+void FenceCode::Finish() {
+  const auto enter = [this](std::string_view spelling, std::vector<Operand> operands) {
+    editor_.InsertAtEntry(Make(spelling, std::move(operands)));
+  };
+  LoadConstant(mask_, "u32", offsetof(FenceConstant, mask_high));
+  LoadConstant(base_, "u32", offsetof(FenceConstant, base_high));
+  LoadConstant(variables_, "u64", offsetof(FenceConstant, variables));
+  if (!limit_.empty()) {
+    const std::string control = NewAddress();
+    LoadConstant(control, "u64", offsetof(FenceConstant, control));
+    enter("ld.global.u64",
+          {Name(limit_), Address(control, OffsetOf(offsetof(ContainControl, limit)))});
+  }
+  if (!shared_last_.empty() || !shared_end_.empty()) {
+    const std::string start = NewWord(), end = SharedEnd();
+    enter("mov.u32", {Name(start), Name(facts_.dynamic_shared)});
+    enter("mov.u32", {Name(end), Name("%dynamic_smem_size")});
+    enter("add.u32", {Name(end), Name(end), Name(start)});
+    for (const auto& [bytes, last] : shared_last_) {
+      enter("sub.u32", {Name(last), Name(end), Integer(bytes)});
+    }
+  }
+  if (local_base_.empty()) return;
+  const std::string wide = NewAddress();
+  enter("mov.u64", {Name(wide), Name(local_->name)});
+  enter("cvt.u32.u64", {Name(local_base_), Name(wide)});
+}
+
+}  // namespace gpushared::ptx
