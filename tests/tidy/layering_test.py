@@ -10,6 +10,7 @@ ALLOWED = {
     "ipc": {"ipc", "gpushared"},
     "scheduler": {"scheduler"},
     "client_lib": {"client_lib", "ipc", "gpushared"},
+    "server/compile": {"server/compile", "ipc", "gpushared"},
     "server/ptx": {"server/ptx", "gpushared"},
     "server/device": {"server/device", "server/ptx", "gpushared"},
     "server/worker": {"server/worker", "server/device", "ipc", "scheduler", "gpushared"},

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// PTX to machine code without a compiler in this process: what clients write may make one loop,
+// grow or crash.
+
+#ifndef GPUSHARED_SERVER_COMPILE_PTX_COMPILER_H_
+#define GPUSHARED_SERVER_COMPILE_PTX_COMPILER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/compile/code_cache.h"
+#include "server/compile/sandbox.h"
+
+namespace gpushared::compile {
+
+struct PtxCompilerOptions {
+  std::string program;  // Path of ptxas; empty: where CUDA is usually installed.
+  SandboxLimits limits;
+  std::string cache_folder;  // Empty: nothing is kept.
+  std::uint64_t cache_bytes_max = std::uint64_t{1} << 30;
+  // What an operator should know; may be empty. Any thread.
+  std::function<void(const std::string&)> warn;
+};
+
+// Thread-safe; one compilation at a time.
+class PtxCompiler {
+ public:
+  // kNotFound when there is no compiler. Starts it once, for its version.
+  static Result<std::unique_ptr<PtxCompiler>> Create(PtxCompilerOptions options);
+
+  // `architecture`: "sm_90". kInvalidArgument, with the compiler's words, for PTX that it refuses;
+  // kLimitExceeded for what took too long or too much.
+  Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view architecture);
+
+  const std::string& version() const { return version_; }
+  const std::string& program() const { return options_.program; }
+
+ private:
+  PtxCompiler(PtxCompilerOptions options, std::string version)
+      : options_(std::move(options)), version_(std::move(version)) {}
+  Digest KeyOf(std::string_view ptx, std::string_view architecture) const;
+  void Warn(const Status& why) const;
+
+  const PtxCompilerOptions options_;
+  const std::string version_;
+  std::mutex mutex_;
+  std::optional<CodeCache> cache_;  // Protected by mutex_.
+};
+
+}  // namespace gpushared::compile
+
+#endif  // GPUSHARED_SERVER_COMPILE_PTX_COMPILER_H_

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/compile/code_cache.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::compile {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class CodeCaches : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "gpushared-cache-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    folder_ = root_ / "deep" / "code";
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  CodeCache Open(std::uint64_t bytes_max = 1 << 20) {
+    Result<CodeCache> cache = CodeCache::Open(folder_, bytes_max);
+    EXPECT_TRUE(cache.ok()) << cache.status().ToString();
+    return *std::move(cache);
+  }
+  static Digest Key(int number) { return {static_cast<std::byte>(number)}; }
+  static std::vector<std::byte> Code(std::size_t bytes) {
+    return std::vector<std::byte>(bytes, std::byte{0x5a});
+  }
+  std::vector<fs::path> Files() const {
+    return {fs::directory_iterator(folder_), fs::directory_iterator()};
+  }
+
+  fs::path root_, folder_;
+};
+
+TEST_F(CodeCaches, WhatIsStoredIsFoundByItsKeyAloneAlsoByAnotherProcess) {
+  ASSERT_TRUE(Open().Store(Key(1), Code(1000)).ok());
+  CodeCache later = Open();
+  EXPECT_EQ(later.Find(Key(1)), Code(1000));
+  EXPECT_EQ(later.Find(Key(2)), std::nullopt);
+  EXPECT_EQ(Files().size(), 1U) << "nothing unfinished stays";
+}
+
+TEST_F(CodeCaches, EveryDamagedByteIsNoticedAndTheFileGoes) {
+  CodeCache cache = Open();
+  ASSERT_TRUE(cache.Store(Key(1), Code(20)).ok());
+  const fs::path file = Files().at(0);
+  const auto bytes = fs::file_size(file);
+  ASSERT_EQ(bytes, 100U);
+  for (std::uint64_t at = 0; at < bytes; ++at) {
+    ASSERT_TRUE(cache.Store(Key(1), Code(20)).ok());
+    std::fstream change(file, std::ios::in | std::ios::out | std::ios::binary);
+    change.seekp(static_cast<std::streamoff>(at));
+    change.put('\x77');
+    change.close();
+    EXPECT_EQ(cache.Find(Key(1)), std::nullopt) << at;
+    EXPECT_EQ(cache.damaged(), at + 1);
+    EXPECT_FALSE(fs::exists(file));
+  }
+  for (const std::uint64_t cut : {0, 50, 80, 99}) {
+    ASSERT_TRUE(cache.Store(Key(1), Code(20)).ok());
+    fs::resize_file(file, cut);
+    EXPECT_EQ(cache.Find(Key(1)), std::nullopt) << cut;
+  }
+  ASSERT_TRUE(cache.Store(Key(1), Code(20)).ok());
+  EXPECT_EQ(cache.Find(Key(1)), Code(20));
+}
+
+TEST_F(CodeCaches, AFileUnderAnothersNameIsNotTakenForIt) {
+  CodeCache cache = Open();
+  ASSERT_TRUE(cache.Store(Key(1), Code(20)).ok());
+  const fs::path mine = Files().at(0);
+  ASSERT_TRUE(cache.Store(Key(2), Code(30)).ok());
+  for (const fs::path& file : Files()) {
+    if (file != mine) fs::copy_file(file, mine, fs::copy_options::overwrite_existing);
+  }
+  EXPECT_EQ(cache.Find(Key(1)), std::nullopt);
+}
+
+TEST_F(CodeCaches, WhatWasNotUsedForLongestGoesFirst) {
+  CodeCache cache = Open(3 * 1080);
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(cache.Store(Key(i), Code(1000)).ok());
+    for (const fs::path& file : Files()) {
+      fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(1));
+    }
+  }
+  ASSERT_TRUE(cache.Find(Key(1)));
+  ASSERT_TRUE(cache.Store(Key(4), Code(1000)).ok());
+  EXPECT_TRUE(cache.Find(Key(1)));
+  EXPECT_FALSE(cache.Find(Key(2)));
+  EXPECT_TRUE(cache.Find(Key(3)));
+  EXPECT_TRUE(cache.Find(Key(4)));
+  EXPECT_TRUE(cache.Store(Key(5), Code(4000)).ok());
+  EXPECT_FALSE(cache.Find(Key(5))) << "larger than all that may be there";
+  EXPECT_TRUE(cache.Find(Key(1)));
+}
+
+TEST_F(CodeCaches, AFolderThatOthersMayWriteToIsRefused) {
+  (void)Open();
+  EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
+  fs::permissions(folder_, fs::perms::all);
+  const Status refused = CodeCache::Open(folder_, 1000).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("by others"));
+  std::ofstream(root_ / "file") << "";
+  EXPECT_THAT(std::string(CodeCache::Open(root_ / "file", 1000).status().message()),
+              HasSubstr("no folder"));
+}
+
+}  // namespace
+}  // namespace gpushared::compile
