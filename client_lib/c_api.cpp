@@ -86,7 +86,9 @@ Status Wrap(Result<T> result, Handle** handle) {
 gpushared::LaunchShape ShapeOf(const gpushared_launch_shape& shape) {
   return {.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
           .block = {shape.block[0], shape.block[1], shape.block[2]},
-          .dynamic_shared_bytes = shape.dynamic_shared_bytes};
+          .dynamic_shared_bytes = shape.dynamic_shared_bytes,
+          .cluster = {shape.cluster[0], shape.cluster[1], shape.cluster[2]},
+          .is_cooperative = shape.is_cooperative != 0};
 }
 
 gpushared::CopyShape ShapeOf(const gpushared_copy_shape& shape) {

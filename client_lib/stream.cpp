@@ -68,6 +68,19 @@ Status RefuseShape(const DeviceProperties& device, const KernelState& kernel,
                  std::to_string(device.shared_bytes_per_block_max));
 }
 
+Status CheckCluster(const KernelState& kernel, const Dim3& cluster) {
+  if ((cluster.x | cluster.y | cluster.z) == 0) [[likely]]
+    return Status::Ok();
+  const auto within = [](std::uint32_t value) { return value - 1 < ipc::kClusterBlocksMax; };
+  if (within(cluster.x) && within(cluster.y) && within(cluster.z) &&
+      cluster.x * cluster.y * cluster.z <= ipc::kClusterBlocksMax) {
+    return Status::Ok();
+  }
+  return Invalid("launch refused: kernel '" + kernel.name + "' asks for clusters of " +
+                 Extent(cluster) + " blocks, allowed are 1 to " +
+                 std::to_string(ipc::kClusterBlocksMax) + ", or 0 along all axes for none");
+}
+
 Status CheckShape(const DeviceProperties& device, const KernelState& kernel,
                   const LaunchShape& shape) {
   const auto within = [](std::uint32_t value, std::uint32_t maximum) {
@@ -82,9 +95,9 @@ Status CheckShape(const DeviceProperties& device, const KernelState& kernel,
       std::uint64_t{shape.block.x} * shape.block.y * shape.block.z <= threads_max &&
       std::uint64_t{shape.dynamic_shared_bytes} + kernel.static_shared_bytes <=
           device.shared_bytes_per_block_max;
-  if (fits) [[likely]]
-    return Status::Ok();
-  return RefuseShape(device, kernel, shape, threads_max);
+  if (!fits) [[unlikely]]
+    return RefuseShape(device, kernel, shape, threads_max);
+  return CheckCluster(kernel, shape.cluster);
 }
 
 Status RefuseArguments(const KernelState& kernel, std::span<const LaunchArgument> arguments) {
@@ -104,7 +117,8 @@ Status RefuseArguments(const KernelState& kernel, std::span<const LaunchArgument
 }
 
 ipc::LaunchRecord RecordOf(const KernelState& kernel, const LaunchShape& shape) {
-  return {.header = {.op = Code(ipc::Op::kLaunch)},
+  const std::uint8_t flags = shape.is_cooperative ? ipc::kFlagCooperative : 0;
+  return {.header = {.op = Code(ipc::Op::kLaunch), .flags = flags},
           .module = kernel.module_number,
           .kernel = kernel.index,
           .grid = {shape.grid.x, shape.grid.y, shape.grid.z},
@@ -112,7 +126,10 @@ ipc::LaunchRecord RecordOf(const KernelState& kernel, const LaunchShape& shape) 
                     static_cast<std::uint16_t>(shape.block.y),
                     static_cast<std::uint16_t>(shape.block.z)},
           .parameter_bytes = static_cast<std::uint16_t>(kernel.parameter_bytes),
-          .dynamic_shared_bytes = shape.dynamic_shared_bytes};
+          .dynamic_shared_bytes = shape.dynamic_shared_bytes,
+          .cluster = {static_cast<std::uint8_t>(shape.cluster.x),
+                      static_cast<std::uint8_t>(shape.cluster.y),
+                      static_cast<std::uint8_t>(shape.cluster.z)}};
 }
 
 // Parameters that do not fit into the ring travel in staging memory.
@@ -121,7 +138,7 @@ Status SubmitLargeLaunch(Session& session, const std::shared_ptr<StreamRecord>& 
   const Result<ArenaBlock> block = session.AllocateStaging(parameters.size());
   if (!block.ok()) return block.status();
   std::memcpy(block->data, parameters.data(), parameters.size());
-  record.header.flags = ipc::kFlagParametersInArena;
+  record.header.flags |= ipc::kFlagParametersInArena;
   record.arena = block->place.arena;
   record.arena_offset = block->place.offset;
   const Result<std::uint64_t> sequence = session.Submit(stream, record);

@@ -30,8 +30,9 @@ enum class Op : std::uint8_t {
 };
 inline constexpr std::uint8_t kOpMax = 9;
 
-// LaunchRecord::flags: the parameters lie in an arena, not in continuation granules.
-inline constexpr std::uint8_t kFlagParametersInArena = 1;
+// LaunchRecord::flags.
+inline constexpr std::uint8_t kFlagParametersInArena = 1;  // Not in continuation granules.
+inline constexpr std::uint8_t kFlagCooperative = 2;        // All blocks run at the same time.
 
 // Every record of either ring is one header granule of this shape plus `continuations`
 // granules of 60 data bytes. The writer's ring sets `tag` and `continuations`.
@@ -59,7 +60,9 @@ struct LaunchRecord {
   std::uint16_t parameter_bytes = 0;
   std::uint32_t dynamic_shared_bytes = 0;  // Per block.
   std::uint32_t arena = 0;                 // With kFlagParametersInArena, else 0.
-  std::uint64_t arena_offset = 0;          // With kFlagParametersInArena, else 0.
+  std::uint32_t arena_offset = 0;          // With kFlagParametersInArena, else 0.
+  std::uint8_t cluster[3] = {};            // Blocks of one cluster; all zero: no clusters.
+  std::uint8_t reserved = 0;
 };
 
 // kCopyToDevice and kCopyToHost: `height` rows of `width_bytes` between an arena and the
@@ -171,6 +174,9 @@ struct LaunchCommand {
   std::uint32_t kernel = 0;
   std::array<std::uint32_t, 3> grid = {};
   std::array<std::uint32_t, 3> block = {};
+  std::array<std::uint32_t, 3> cluster = {};  // All zero: none. The worker checks that the grid is
+                                              // made of whole ones.
+  bool is_cooperative = false;
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t parameter_bytes = 0;
   bool parameters_in_arena = false;

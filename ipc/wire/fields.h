@@ -67,6 +67,8 @@ struct WireFields<LaunchRecord> {
       GPUSHARED_FIELD(LaunchRecord, dynamic_shared_bytes),
       GPUSHARED_FIELD(LaunchRecord, arena),
       GPUSHARED_FIELD(LaunchRecord, arena_offset),
+      GPUSHARED_FIELD(LaunchRecord, cluster),
+      GPUSHARED_FIELD(LaunchRecord, reserved),
   };
 };
 static_assert(FieldsTile<LaunchRecord>());

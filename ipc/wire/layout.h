@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 1; ipc/README.md lists each shared byte with its one writer and its check.
+// version 2; ipc/README.md lists each shared byte with its one writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;
@@ -42,6 +42,7 @@ inline constexpr std::uint32_t kGridYzMax = 65535;
 inline constexpr std::uint32_t kBlockXyMax = 1024;
 inline constexpr std::uint32_t kBlockZMax = 64;
 inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
+inline constexpr std::uint32_t kClusterBlocksMax = 16;
 inline constexpr std::uint32_t kDynamicSharedBytesMax = 1u << 20;
 
 // Words with different writers stay this far apart: prefetchers fetch line pairs.

@@ -49,9 +49,21 @@ std::uint64_t Rectangle(Checks& checks, const RectangleFields& fields, std::uint
   return (height - 1) * pitch + width;
 }
 
+void CheckCluster(Checks& checks, const LaunchRecord& record, LaunchCommand& out) {
+  const auto& cluster = record.cluster;
+  const std::uint32_t least = (cluster[0] | cluster[1] | cluster[2]) != 0 ? 1 : 0;
+  checks.Range("launch cluster x", cluster[0], least, kClusterBlocksMax);
+  checks.Range("launch cluster y", cluster[1], least, kClusterBlocksMax);
+  checks.Range("launch cluster z", cluster[2], least, kClusterBlocksMax);
+  const std::uint32_t blocks = std::uint32_t{cluster[0]} * cluster[1] * cluster[2];
+  checks.Range("launch blocks per cluster", blocks, least, kClusterBlocksMax);
+  checks.Equal("launch reserved", record.reserved, 0);
+  std::copy(std::begin(cluster), std::end(cluster), out.cluster.begin());
+}
+
 void CheckLaunch(Checks& checks, const RecordCopy& copy, LaunchCommand& out) {
   const auto record = copy.As<LaunchRecord>();
-  checks.Range("launch flags", record.header.flags, 0, kFlagParametersInArena);
+  checks.Range("launch flags", record.header.flags, 0, kFlagParametersInArena | kFlagCooperative);
   checks.Range("launch module", record.module, 0, kModulesMax - 1);
   checks.Range("launch kernel", record.kernel, 0, kKernelsPerModuleMax - 1);
   checks.Range("launch grid x", record.grid[0], 1, kGridXMax);
@@ -64,8 +76,10 @@ void CheckLaunch(Checks& checks, const RecordCopy& copy, LaunchCommand& out) {
   checks.Range("launch threads per block", threads, 1, kThreadsPerBlockMax);
   checks.Range("launch dynamic shared bytes", record.dynamic_shared_bytes, 0,
                kDynamicSharedBytesMax);
+  CheckCluster(checks, record, out);
 
   const std::uint32_t bytes = record.parameter_bytes;
+  out.is_cooperative = (record.header.flags & kFlagCooperative) != 0;
   out.parameters_in_arena = (record.header.flags & kFlagParametersInArena) != 0;
   if (out.parameters_in_arena) {
     checks.Range("launch parameter bytes", bytes, 1, kParameterBytesMax);

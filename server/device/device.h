@@ -60,6 +60,8 @@ struct DeviceInfo {
   std::uint32_t shared_bytes_per_block_max = 48 * 1024;
   Preemption preemption = Preemption::kBetweenCommands;       // Of launches.
   Preemption copy_preemption = Preemption::kBetweenCommands;  // Of copies and fills.
+  std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
+  bool can_launch_cooperatively = false;
   bool can_kill = false;  // RequestKill ends a kernel that runs.
   // No kernel can read, write or end what is another client's. Where this is false, all
   // clients have to trust each other.
@@ -124,6 +126,10 @@ struct LaunchWork : WorkHeader {
   const Module* module = nullptr;
   std::uint32_t kernel = 0;  // Index into module->kernels().
   Dim3 grid, block;
+  // Blocks that run at the same time and reach each other's shared memory; the grid is made of
+  // whole ones. x 0: none.
+  Dim3 cluster = {0, 0, 0};
+  bool is_cooperative = false;  // All blocks run at the same time, or the launch fails.
   std::uint32_t dynamic_shared_bytes = 0;
   // Exactly KernelInfo::parameter_bytes bytes; must stay valid until the completion.
   std::span<const std::byte> parameters;

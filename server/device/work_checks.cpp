@@ -43,6 +43,37 @@ Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range, cons
 
 }  // namespace
 
+Status CheckLaunchAttributes(const LaunchWork& work, const DeviceInfo& device) {
+  const KernelInfo& kernel = work.module->kernels()[work.kernel];
+  const auto unsupported = [&](const std::string& why) {
+    return Status(StatusCode::kUnsupported,
+                  "launch refused: kernel '" + kernel.name + "' " + why + device.id);
+  };
+  if (work.is_cooperative && !device.can_launch_cooperatively) {
+    return unsupported("is launched cooperatively, which is not possible on device ");
+  }
+  if (work.cluster.x == 0) return {};
+  if (device.cluster_blocks_max == 0) {
+    return unsupported("is launched in clusters of blocks, which there are none of on device ");
+  }
+  if (work.cluster.Count() > device.cluster_blocks_max) {
+    return Refused(kernel, "asks for clusters of " + std::to_string(work.cluster.Count()) +
+                               " blocks, device " + device.id + " allows " +
+                               std::to_string(device.cluster_blocks_max));
+  }
+  const auto text = [](const Dim3& extent) {
+    return std::to_string(extent.x) + "x" + std::to_string(extent.y) + "x" +
+           std::to_string(extent.z);
+  };
+  if (work.grid.x % work.cluster.x != 0 || work.grid.y % work.cluster.y != 0 ||
+      work.grid.z % work.cluster.z != 0) {
+    return Refused(kernel, "asks for a grid of " + text(work.grid) +
+                               " blocks, which is not made of whole clusters of " +
+                               text(work.cluster));
+  }
+  return {};
+}
+
 Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
   if (work.module == nullptr || work.kernel >= work.module->kernels().size()) {
     return {StatusCode::kInvalidArgument,
@@ -85,7 +116,7 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
                                " bytes of parameters, got " +
                                std::to_string(work.parameters.size()));
   }
-  return {};
+  return CheckLaunchAttributes(work, device);
 }
 
 Status CheckCopy(const CopyWork& work, const MappedRange& range) {

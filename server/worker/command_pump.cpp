@@ -151,6 +151,9 @@ Status CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launc
   work.kernel = launch.kernel;
   work.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
   work.block = {launch.block[0], launch.block[1], launch.block[2]};
+  // Whether the device has such launches it says itself, when the launch's turn comes.
+  work.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
+  work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   slot.module = static_cast<std::uint16_t>(launch.module);
   slot.names_module = true;

@@ -58,7 +58,9 @@ const Cases kLaunchCases = WithHeader({{"module", Verdict::kEnds},
                                        {"parameter_bytes", Verdict::kEnds},
                                        {"dynamic_shared_bytes", Verdict::kEnds},
                                        {"arena", Verdict::kEnds},
-                                       {"arena_offset", Verdict::kEnds}});
+                                       {"arena_offset", Verdict::kEnds},
+                                       {"cluster", Verdict::kEnds},
+                                       {"reserved", Verdict::kEnds}});
 const Cases kCopyCases = WithHeader({{"arena", Verdict::kEnds},
                                      {"device_address", Verdict::kRefused},
                                      {"device_pitch_bytes", Verdict::kEnds},

@@ -123,8 +123,8 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 0, "protocol version 0, this side speaks version 1"},
-      {"version", 2, "protocol version 2, this side speaks version 1"},
+      {"version", 0, "protocol version 0, this side speaks version 2"},
+      {"version", 3, "protocol version 3, this side speaks version 2"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, "class is 255, allowed 0 to 2"},
       {"weight", 0, "weight is 0, allowed 1 to 1000000"},
@@ -162,7 +162,7 @@ TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 1"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 2"));
   }
 }
 
@@ -208,7 +208,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 2, "protocol version 2"},
+          {"version", 3, "protocol version 3"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -278,7 +278,7 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 2, "protocol version 2"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 3, "protocol version 3"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<LoadModule, LoadModuleWire>(
       Encode(LoadModule{3, 100}),
@@ -393,7 +393,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 2, "protocol version 2"}, AnyValue("generation")},
+                                {{"version", 3, "protocol version 3"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());

@@ -155,19 +155,10 @@ std::vector<FieldCase> HeaderCases() {
   };
 }
 
-// Applies every case to a good record; also sets each element of each reserved field.
+// Applies every case to a good record.
 template <typename Record>
-void ExpectCases(const Record& good, std::vector<FieldCase> cases,
-                 Status (*judge)(const RecordCopy&) = Judge) {
-  ASSERT_TRUE(judge(CopyOf(good)).ok()) << judge(CopyOf(good)).ToString();
-  EXPECT_THAT(gpushared::testing::FieldsWithoutCase<Record>(cases, {"tag"}), ::testing::IsEmpty())
-      << "a field has no hostile case";
-  for (const Field& field : WireFields<Record>::kAll) {
-    if (!gpushared::testing::IsReserved(field)) continue;
-    for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
-      cases.push_back({field.name, 1, "reserved is 1, allowed 0", i});
-    }
-  }
+void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
+                    Status (*judge)(const RecordCopy&) = Judge) {
   for (const FieldCase& c : cases) {
     const Field* field = gpushared::testing::FindField<Record>(c.field);
     ASSERT_NE(field, nullptr) << c.field;
@@ -183,6 +174,22 @@ void ExpectCases(const Record& good, std::vector<FieldCase> cases,
   }
 }
 
+// That, where the cases leave no field out; also sets each element of each reserved field.
+template <typename Record>
+void ExpectCases(const Record& good, std::vector<FieldCase> cases,
+                 Status (*judge)(const RecordCopy&) = Judge) {
+  ASSERT_TRUE(judge(CopyOf(good)).ok()) << judge(CopyOf(good)).ToString();
+  EXPECT_THAT(gpushared::testing::FieldsWithoutCase<Record>(cases, {"tag"}), ::testing::IsEmpty())
+      << "a field has no hostile case";
+  for (const Field& field : WireFields<Record>::kAll) {
+    if (!gpushared::testing::IsReserved(field)) continue;
+    for (std::size_t i = 0; i < field.bytes / field.element_bytes; ++i) {
+      cases.push_back({field.name, 1, "reserved is 1, allowed 0", i});
+    }
+  }
+  ExpectVerdicts(good, cases, judge);
+}
+
 std::vector<FieldCase> With(std::vector<FieldCase> base, const std::vector<FieldCase>& more) {
   base.insert(base.end(), more.begin(), more.end());
   return base;
@@ -193,8 +200,13 @@ TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
               {
                   {"op", 0, "op is 0, allowed 1 to 9"},
                   {"op", 10, "op is 10, allowed 1 to 9"},
-                  {"flags", 2, "launch flags is 2, allowed 0 to 1"},
-                  {"flags", 255, "launch flags is 255, allowed 0 to 1"},
+                  {"flags", 4, "launch flags is 4, allowed 0 to 3"},
+                  {"flags", 255, "launch flags is 255, allowed 0 to 3"},
+                  {"cluster", 1, "launch cluster y is 0, allowed 1 to 16", 0},
+                  {"cluster", 2, "launch cluster x is 0, allowed 1 to 16", 1},
+                  {"cluster", 3, "launch cluster x is 0, allowed 1 to 16", 2},
+                  {"cluster", 17, "launch cluster x is 17, allowed 1 to 16", 0},
+                  {"reserved", 1, "launch reserved is 1, allowed 0"},
                   {"continuations", 1, "launch continuations is 1, allowed 2"},
                   {"continuations", 3, "launch continuations is 3, allowed 2"},
                   {"sequence", 0, "sequence is 0, allowed 1 to 18446744073709551615"},
@@ -225,6 +237,30 @@ TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
               });
 }
 
+TEST(ValidateCommand, ClustersHaveUpToSixteenBlocks) {
+  LaunchRecord record = GoodLaunch();
+  record.cluster[0] = 4;
+  record.cluster[1] = 2;
+  record.cluster[2] = 2;
+  record.header.flags = kFlagCooperative;
+  Command command;
+  ASSERT_TRUE(ValidateCommand(CopyOf(record), command).ok());
+  const auto& launch = std::get<LaunchCommand>(command.body);
+  EXPECT_EQ(launch.cluster, (std::array<std::uint32_t, 3>{4, 2, 2}));
+  EXPECT_TRUE(launch.is_cooperative);
+  ExpectVerdicts(record, {{"cluster", 0, "launch cluster x is 0, allowed 1 to 16", 0},
+                          {"cluster", 0, "launch cluster y is 0, allowed 1 to 16", 1},
+                          {"cluster", 5, "launch blocks per cluster is 20, allowed 1 to 16", 0},
+                          {"cluster", 3, "launch blocks per cluster is 24, allowed 1 to 16", 1},
+                          {"cluster", 255, "launch cluster z is 255, allowed 1 to 16", 2},
+                          {"reserved", 255, "launch reserved is 255, allowed 0"}});
+
+  record = GoodLaunch();
+  ASSERT_TRUE(ValidateCommand(CopyOf(record), command).ok());
+  EXPECT_EQ(std::get<LaunchCommand>(command.body).cluster, (std::array<std::uint32_t, 3>{0, 0, 0}));
+  EXPECT_FALSE(std::get<LaunchCommand>(command.body).is_cooperative);
+}
+
 TEST(ValidateCommand, EveryFieldOfALaunchWithArenaParametersIsBounded) {
   std::vector<FieldCase> cases = {
       {"continuations", 1, "launch continuations is 1, allowed 0"},
@@ -233,7 +269,8 @@ TEST(ValidateCommand, EveryFieldOfALaunchWithArenaParametersIsBounded) {
       {"arena", 64, "launch arena is 64, allowed 0 to 63"},
       {"arena_offset", (1 << 30) - 7999,
        "launch arena offset is 1073733825, allowed 0 to 1073733824"},
-      {"arena_offset", ~std::uint64_t{0}, "launch arena offset is 18446744073709551615"},
+      {"arena_offset", 0xffffffff, "launch arena offset is 4294967295"},
+      {"reserved", 1, "launch reserved is 1"},
   };
   // The rest is the same as inline.
   for (const std::string_view same :
@@ -243,6 +280,7 @@ TEST(ValidateCommand, EveryFieldOfALaunchWithArenaParametersIsBounded) {
   for (std::size_t i = 0; i < 3; ++i) {
     cases.push_back({"grid", 0, "launch grid", i});
     cases.push_back({"block", 0, "launch block", i});
+    cases.push_back({"cluster", 17, "launch cluster", i});
   }
   ExpectCases(GoodArenaLaunch(), cases);
 }

@@ -114,6 +114,34 @@ TEST_F(System, EventsOrderStreamsAndMeasureTime) {
   EXPECT_GT(*elapsed, 100us);
 }
 
+TEST_F(System, ADeviceRefusesLaunchAttributesThatItLacks) {
+  const Client client = Connect();
+  const Kernel step = Load(client, "step");
+  const DeviceBuffer out = Allocate(client, 4);
+  const auto refusal = [&](const LaunchShape& shape) {
+    Stream stream = *client.CreateStream();
+    if (Status status = stream.Launch(step, shape, out, 1); !status.ok()) return status;
+    return stream.Synchronize();
+  };
+  const Status cluster = refusal({.grid = {2, 1, 1}, .cluster = {2, 1, 1}});
+  EXPECT_EQ(cluster.code(), StatusCode::kUnsupported) << cluster.ToString();
+  EXPECT_NE(cluster.message().find("kernel 'step' is launched in clusters of blocks, which there "
+                                   "are none of on device cpu:0"),
+            std::string::npos)
+      << cluster.ToString();
+  const Status cooperative = refusal({.is_cooperative = true});
+  EXPECT_EQ(cooperative.code(), StatusCode::kUnsupported) << cooperative.ToString();
+  EXPECT_NE(cooperative.message().find("'step' is launched cooperatively"), std::string::npos)
+      << cooperative.ToString();
+  // What no device could mean is refused on the spot.
+  for (const Dim3 bad : {Dim3{2, 0, 0}, Dim3{17, 1, 1}, Dim3{4, 5, 1}, Dim3{0, 0, 1}}) {
+    EXPECT_EQ(client.default_stream().Launch(step, {.cluster = bad}, out, 1).code(),
+              StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(client.default_stream().Launch(step, {}, out, 1).ok());
+  EXPECT_TRUE(client.Synchronize().ok());
+}
+
 TEST_F(System, FaultNamesItsPlaceAndEndsOnlyItsStream) {
   const Client client = Connect({.name = "culprit"}), neighbour = Connect({.name = "neighbour"});
   const Kernel store_at = Load(client, "store_at");

@@ -115,6 +115,12 @@ struct LaunchShape {
   Dim3 grid;                               // Blocks.
   Dim3 block;                              // Threads per block.
   std::uint32_t dynamic_shared_bytes = 0;  // Per block, in addition to the kernel's static ones.
+  // Blocks of one cluster, at most 16 and at most what the device allows; the grid is made of whole
+  // ones. All zero: no clusters.
+  Dim3 cluster = {0, 0, 0};
+  // All blocks run at the same time, as a synchronisation of the whole grid needs it. A grid that
+  // does not fit onto the device at once is refused.
+  bool is_cooperative = false;
 };
 
 // A rectangle of bytes: `height` rows of `width_bytes`, whose starts lie one pitch

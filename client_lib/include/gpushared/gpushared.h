@@ -112,6 +112,8 @@ typedef struct gpushared_launch_shape {
   uint32_t grid[3];              /* Blocks along x, y, z; each at least 1. */
   uint32_t block[3];             /* Threads along x, y, z; each at least 1. */
   uint32_t dynamic_shared_bytes; /* Per block. */
+  uint32_t cluster[3];           /* Blocks of one cluster along x, y, z; all 0: no clusters. */
+  uint32_t is_cooperative;       /* 1: all blocks run at the same time, or the launch is refused. */
 } gpushared_launch_shape;
 
 /* `height` rows of `width_bytes`, whose starts lie one pitch apart (>= width_bytes). */

@@ -48,7 +48,8 @@ bool Channel::IssueNext(Item& item) {
   if (parts_.size() >= environment_.limits.parts_max) return false;
   if (!item.is_launch()) return IssueGroup(item);
   if (!OpenBatch()) return false;
-  Status status = IssueLaunch(environment_.context, std::get<LaunchWork>(item.work), stream_);
+  Status status =
+      IssueLaunch(environment_.context, std::get<LaunchWork>(item.work), multiprocessors_, stream_);
   item.is_closed = true;
   if (!status.ok()) {
     Fail(item, std::move(status));

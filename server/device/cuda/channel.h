@@ -70,9 +70,13 @@ struct ChannelEnvironment {
 // Confined to the device thread; the context is current on it.
 class Channel {
  public:
-  // `number` names it to the marks. Takes the stream.
-  Channel(const ChannelEnvironment& environment, std::size_t number, Stream stream)
-      : environment_(environment), number_(number), stream_(stream) {}
+  // `number` names it to the marks. Takes the stream, which has so many multiprocessors.
+  Channel(const ChannelEnvironment& environment, std::size_t number, Stream stream,
+          std::uint32_t multiprocessors)
+      : environment_(environment),
+        number_(number),
+        stream_(stream),
+        multiprocessors_(multiprocessors) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   ~Channel();
@@ -115,6 +119,7 @@ class Channel {
   const ChannelEnvironment& environment_;
   const std::size_t number_;
   const Stream stream_;
+  const std::uint32_t multiprocessors_;
   std::deque<std::unique_ptr<Item>> items_;  // As added; the front ends first.
   std::size_t closed_ = 0;                   // How many at the front have is_closed set.
   std::deque<Part> parts_;                   // With the driver, as issued.

@@ -20,6 +20,9 @@
 namespace gpushared::device::cuda {
 namespace {
 
+// What every GPU that has clusters allows every kernel.
+constexpr std::uint32_t kPortableClusterBlocks = 8;
+
 class CudaDevice : public Device {
  public:
   CudaDevice(std::shared_ptr<CudaContext> context, CudaDeviceOptions options, WakeFunction wake)
@@ -144,6 +147,10 @@ Status CudaDevice::ReadInfo() {
                     attribute(kGridZMax, 65535)};
   const std::uint32_t shared = attribute(kSharedBytesPerBlockMax, 48 * 1024);
   info_.shared_bytes_per_block_max = std::max(shared, attribute(kSharedBytesPerBlockOptIn, shared));
+  if (context_->driver().Has(Feature::kLaunchAttributes)) {
+    if (attribute(kClusterLaunch, 0) != 0) info_.cluster_blocks_max = kPortableClusterBlocks;
+    info_.can_launch_cooperatively = attribute(kCooperativeLaunch, 0) != 0;
+  }
   info_.copy_preemption = Preemption::kWithinCommand;
   info_.spinning_pays = true;
   return {};
@@ -167,7 +174,7 @@ Status CudaDevice::MakeChannels() {
     status = context_->Try("making a stream", driver.StreamCreateWithPriority, &stream,
                            kStreamNonBlocking, priorities[StreamTable::LevelOf(i)]);
     if (!status.ok()) return status;
-    channels_.push_back(std::make_unique<Channel>(*environment_, i, stream));
+    channels_.push_back(std::make_unique<Channel>(*environment_, i, stream, info_.multiprocessors));
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "server/device/cuda/cuda_module.h"
 
@@ -144,20 +145,82 @@ Group GroupAt(std::uint64_t unit, std::uint64_t width_bytes, std::uint64_t heigh
   return group;
 }
 
-Status IssueLaunch(CudaContext& context, const LaunchWork& work, Stream stream) {
+namespace {
+
+Status CheckFitsAtOnce(CudaContext& context, const LaunchWork& work,
+                       std::uint32_t multiprocessors) {
+  const auto& module = static_cast<const CudaModule&>(*work.module);
+  int blocks = 0;
+  Status status = context.Try("asking how many blocks fit",
+                              context.driver().OccupancyMaxActiveBlocksPerMultiprocessor, &blocks,
+                              module.function(work.kernel), static_cast<int>(work.block.Count()),
+                              static_cast<std::size_t>(work.dynamic_shared_bytes));
+  if (!status.ok()) return status;
+  const std::uint64_t most = static_cast<std::uint64_t>(std::max(blocks, 0)) * multiprocessors;
+  if (work.grid.Count() <= most) return {};
+  return {StatusCode::kInvalidArgument,
+          "launch refused: kernel '" + module.kernels()[work.kernel].name +
+              "' is launched cooperatively with " + std::to_string(work.grid.Count()) +
+              " blocks, " + std::to_string(most) + " fit at once (" + std::to_string(blocks) +
+              " on each of " + std::to_string(multiprocessors) + " multiprocessors)"};
+}
+
+Code CallWithAttributes(CudaContext& context, const LaunchWork& work, Function function,
+                        Stream stream, void** extra) {
+  std::array<LaunchAttribute, 2> attributes;
+  LaunchConfig config = {.grid_x = work.grid.x,
+                         .grid_y = work.grid.y,
+                         .grid_z = work.grid.z,
+                         .block_x = work.block.x,
+                         .block_y = work.block.y,
+                         .block_z = work.block.z,
+                         .shared_bytes = work.dynamic_shared_bytes,
+                         .stream = stream,
+                         .attributes = attributes.data(),
+                         .attribute_count = 0};
+  if (work.cluster.x != 0) {
+    LaunchAttribute& cluster = attributes.at(config.attribute_count++);
+    cluster.id = LaunchAttributeId::kClusterDimension;
+    cluster.value.cluster = {.x = work.cluster.x, .y = work.cluster.y, .z = work.cluster.z};
+  }
+  if (work.is_cooperative) {
+    LaunchAttribute& cooperative = attributes.at(config.attribute_count++);
+    cooperative.id = LaunchAttributeId::kCooperative;
+    cooperative.value.cooperative = 1;
+  }
+  return context.Call(context.driver().LaunchKernelEx, static_cast<const LaunchConfig*>(&config),
+                      function, static_cast<void**>(nullptr), extra);
+}
+
+}  // namespace
+
+Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
+                   Stream stream) {
+  if (work.is_cooperative) {
+    if (Status status = CheckFitsAtOnce(context, work, multiprocessors); !status.ok()) {
+      return status;
+    }
+  }
+  const bool has_attributes = work.is_cooperative || work.cluster.x != 0;
   const auto& module = static_cast<const CudaModule&>(*work.module);
   std::size_t bytes = work.parameters.size();
   const auto key = [](std::uintptr_t value) { return reinterpret_cast<void*>(value); };
   std::array<void*, 5> extra = {key(kLaunchBuffer), const_cast<std::byte*>(work.parameters.data()),
                                 key(kLaunchBufferBytes), &bytes, key(kLaunchEnd)};
-  const Code code = context.Call(
-      context.driver().LaunchKernel, module.function(work.kernel), work.grid.x, work.grid.y,
-      work.grid.z, work.block.x, work.block.y, work.block.z, work.dynamic_shared_bytes, stream,
-      static_cast<void**>(nullptr), bytes == 0 ? static_cast<void**>(nullptr) : extra.data());
+  void** const given = bytes == 0 ? nullptr : extra.data();
+  const Function function = module.function(work.kernel);
+  const Code code =
+      has_attributes
+          ? CallWithAttributes(context, work, function, stream, given)
+          : context.Call(context.driver().LaunchKernel, function, work.grid.x, work.grid.y,
+                         work.grid.z, work.block.x, work.block.y, work.block.z,
+                         work.dynamic_shared_bytes, stream, static_cast<void**>(nullptr), given);
   if (code == Code::kSuccess) [[likely]]
     return {};
   const std::string doing = "launch of kernel '" + module.kernels()[work.kernel].name + "'";
-  return context.Explain(doing.c_str(), context.driver().LaunchKernel.name(), code);
+  const std::string_view call = has_attributes ? context.driver().LaunchKernelEx.name()
+                                               : context.driver().LaunchKernel.name();
+  return context.Explain(doing.c_str(), call, code);
 }
 
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,

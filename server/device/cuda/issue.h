@@ -34,7 +34,10 @@ struct Detour {
 };
 
 // These submit to `stream` and return at once; what they name has been checked.
-Status IssueLaunch(CudaContext& context, const LaunchWork& work, Stream stream);
+// `multiprocessors`: what the stream may use. A cooperative launch that does not fit onto them is
+// refused here: kInvalidArgument.
+Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
+                   Stream stream);
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,
                  Stream stream);
 Status IssueFill(CudaContext& context, const FillWork& work, const Group& group, Stream stream);

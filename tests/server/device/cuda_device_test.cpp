@@ -428,5 +428,66 @@ TEST_F(CudaDeviceTest, SharedMemoryBeyondTheStaticLimitCanBeUsed) {
   EXPECT_TRUE(Await(work.id).status.ok());
 }
 
+TEST_F(CudaDeviceTest, LaunchAttributesReachTheDriver) {
+  Start();
+  EXPECT_EQ(gpu().info().cluster_blocks_max, 8U);
+  EXPECT_TRUE(gpu().info().can_launch_cooperatively);
+  const Tenant tenant = NewTenant();
+  EXPECT_TRUE(Await(Store(tenant, tenant.At(0), 1)).status.ok());
+  EXPECT_STREQ(fake_cuda_last_attributes(), "");
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernelEx"), 0U) << "plain launches take the shorter way";
+  const auto launch = [&](Dim3 grid, Dim3 cluster, bool is_cooperative) {
+    LaunchWork work = StoreWork(tenant, tenant.At(0), 1);
+    work.grid = grid;
+    work.cluster = cluster;
+    work.is_cooperative = is_cooperative;
+    gpu().Submit(work);
+    return Await(work.id).status;
+  };
+  EXPECT_TRUE(launch({6, 4, 2}, {3, 2, 1}, false).ok());
+  EXPECT_STREQ(fake_cuda_last_attributes(), "cluster 3x2x1");
+  EXPECT_TRUE(launch({6, 1, 1}, {0, 0, 0}, true).ok());
+  EXPECT_STREQ(fake_cuda_last_attributes(), "cooperative");
+  EXPECT_TRUE(launch({6, 1, 1}, {2, 1, 1}, true).ok());
+  EXPECT_STREQ(fake_cuda_last_attributes(), "cluster 2x1x1 cooperative");
+
+  const Status torn = launch({7, 1, 1}, {2, 1, 1}, false);
+  EXPECT_EQ(torn.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(torn.message(), HasSubstr("a grid of 7x1x1 blocks, which is not made of whole "
+                                        "clusters of 2x1x1"));
+  EXPECT_THAT(launch({9, 1, 1}, {9, 1, 1}, false).message(),
+              HasSubstr("asks for clusters of 9 blocks, device cuda:0 allows 8"));
+  // 132 multiprocessors with 32 blocks of one thread each.
+  EXPECT_TRUE(launch({132 * 32, 1, 1}, {0, 0, 0}, true).ok());
+  const Status large = launch({132 * 32 + 1, 1, 1}, {0, 0, 0}, true);
+  EXPECT_EQ(large.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(large.message(), HasSubstr("launched cooperatively with 4225 blocks, 4224 fit at "
+                                         "once (32 on each of 132 multiprocessors)"));
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+TEST_F(CudaDeviceTest, GpusAndDriversWithoutLaunchAttributesRefuseThemByName) {
+  for (const char* without : {"missing cuLaunchKernelEx", "attribute 95 0; attribute 120 0"}) {
+    SCOPED_TRACE(without);
+    device_.reset();
+    fake_cuda_reset();
+    Say(without);
+    Start();
+    const Tenant tenant = NewTenant();
+    LaunchWork work = StoreWork(tenant, tenant.At(0), 1);
+    work.cluster = {1, 1, 1};
+    gpu().Submit(work);
+    EXPECT_EQ(Await(work.id).status.code(), StatusCode::kUnsupported);
+    EXPECT_THAT(Await(work.id).status.message(),
+                HasSubstr("kernel 'store' is launched in clusters of blocks, which there are none "
+                          "of on device cuda:0"));
+    work = StoreWork(tenant, tenant.At(0), 1);
+    work.is_cooperative = true;
+    gpu().Submit(work);
+    EXPECT_THAT(Await(work.id).status.message(),
+                HasSubstr("is launched cooperatively, which is not possible on device cuda:0"));
+  }
+}
+
 }  // namespace
 }  // namespace gpushared::device::cuda

@@ -57,6 +57,34 @@ bool IsHere(const AllocationProperties* properties) {
          properties->location.type == LocationType::kDevice;
 }
 
+// "cluster 2x1x1", "cooperative"; nothing for plain launches.
+std::string AttributesOf(const LaunchConfig& config) {
+  std::string text;
+  for (unsigned i = 0; i < config.attribute_count; ++i) {
+    const LaunchAttribute& attribute = config.attributes[i];
+    if (!text.empty()) text += " ";
+    if (attribute.id == LaunchAttributeId::kClusterDimension) {
+      const auto& cluster = attribute.value.cluster;
+      text += "cluster " + std::to_string(cluster.x) + "x" + std::to_string(cluster.y) + "x" +
+              std::to_string(cluster.z);
+    } else if (attribute.id == LaunchAttributeId::kCooperative) {
+      text += attribute.value.cooperative != 0 ? "cooperative" : "";
+    }
+  }
+  return text;
+}
+
+// As cuOccupancyMaxActiveBlocksPerMultiprocessor has it, on what the stream may use.
+std::uint64_t BlocksAtOnce(World& world, std::uintptr_t of_context, const LaunchConfig& config) {
+  const auto context = world.contexts.Find(of_context);
+  const unsigned multiprocessors = context != nullptr && context->green
+                                       ? context->multiprocessors
+                                       : static_cast<unsigned>(world.settings.attributes.at(
+                                             static_cast<int>(DeviceAttribute::kMultiprocessors)));
+  const unsigned threads = std::max(1U, config.block_x * config.block_y * config.block_z);
+  return std::uint64_t{multiprocessors} * std::min(32U, 2048U / threads);
+}
+
 Code Launch(const char* name, Function handle, const LaunchConfig& config, void** parameters,
             void** extra) {
   return OfFunction(name, handle, [&](World& world, const auto& function) {
@@ -74,7 +102,13 @@ Code Launch(const char* name, Function handle, const LaunchConfig& config, void*
            config.grid_y % cluster.y != 0 || config.grid_z % cluster.z != 0)) {
         return Code::kInvalidClusterSize;
       }
+      const std::uint64_t blocks = std::uint64_t{config.grid_x} * config.grid_y * config.grid_z;
+      if (attribute.id == LaunchAttributeId::kCooperative && attribute.value.cooperative != 0 &&
+          blocks > BlocksAtOnce(world, stream->context, config)) {
+        return Code::kCooperativeLaunchTooLarge;
+      }
     }
+    world.last_attributes = AttributesOf(config);
     const LaunchShape shape = {
         .grid = {config.grid_x, config.grid_y, config.grid_z},
         .block = {config.block_x, config.block_y, config.block_z},

@@ -73,6 +73,10 @@ uint64_t fake_cuda_memory_used(void);
 // Copies from or to host memory that the driver had not pinned.
 size_t fake_cuda_pageable_copies(void);
 
+// Those of the latest launch: "cluster 2x1x1 cooperative"; empty where it had none. Valid until the
+// next call.
+const char* fake_cuda_last_attributes(void);
+
 #ifdef __cplusplus
 }
 #endif

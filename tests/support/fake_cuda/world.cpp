@@ -75,6 +75,7 @@ void World::Reset(Lock& lock) {
   call_counts.clear();
   mistakes_.clear();
   pageable_copies = 0;
+  last_attributes.clear();
   current = 0;
   if (const char* statements = std::getenv("FAKE_CUDA"); statements != nullptr) {
     if (const std::string wrong = Run(statements); !wrong.empty()) Mistake(wrong);
@@ -439,6 +440,12 @@ uint64_t fake_cuda_memory_used(void) {
   World& world = World::Get();
   const Lock lock(world.mutex);
   return world.memory.used();
+}
+
+const char* fake_cuda_last_attributes(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  return Keep(world.last_attributes);
 }
 
 size_t fake_cuda_pageable_copies(void) {

@@ -182,6 +182,7 @@ class World {
   std::vector<LoggedCall> log;
   std::map<std::string, std::size_t, std::less<>> call_counts;
   std::size_t pageable_copies = 0;
+  std::string last_attributes;            // Of the latest launch.
   std::atomic<bool> kill_kernels{false};  // The process ends: no kernel runs on.
   static thread_local std::uintptr_t current;
 
