@@ -21,6 +21,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::uint32_t kCpuThreadsMost = 1024;
+constexpr std::uint32_t kMultiprocessorsMost = 4096;
 constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
                                                             "error"};
@@ -168,6 +169,44 @@ std::string KernelLimitText(const Config& config) {
   return text;
 }
 
+Status SetSmLimit(std::string_view value, Config& config) {
+  device::SmLimits limits;
+  const Status status = ForEachClass(
+      "sm-limit", value, "low=50% or low=32", [&](std::size_t of_class, std::string_view text) {
+        device::SmLimit limit;
+        if (text.ends_with('%')) {
+          const Result<double> fraction = ParseFraction(text);
+          if (!fraction.ok() || *fraction <= 0) {
+            return Status(StatusCode::kInvalidArgument,
+                          "asked for '" + Escaped(text) + "', allowed is above 0% up to 100%");
+          }
+          limit.fraction = *fraction;
+        } else {
+          const Result<std::uint64_t> count = ParseCount(text, 1, kMultiprocessorsMost);
+          if (!count.ok()) return count.status();
+          limit.multiprocessors = static_cast<std::uint32_t>(*count);
+        }
+        limits.at(of_class) = limit;
+        return Status::Ok();
+      });
+  if (status.ok()) config.sm_limits = limits;
+  return status;
+}
+
+// As SetSmLimit reads it; empty when there is none.
+std::string SmLimitText(const Config& config) {
+  std::string text;
+  for (std::size_t i = 0; i < config.sm_limits.size(); ++i) {
+    const std::optional<device::SmLimit>& limit = config.sm_limits.at(i);
+    if (!limit) continue;
+    text += (text.empty() ? "" : ",") +
+            std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
+            (limit->fraction > 0 ? std::to_string(limit->fraction * 100) + "%"
+                                 : std::to_string(limit->multiprocessors));
+  }
+  return text;
+}
+
 Status SetCudaCompletion(std::string_view value, Config& config) {
   using device::cuda::CompletionKind;
   if (value != "events" && value != "writes") {
@@ -231,6 +270,10 @@ constexpr std::array kOptions = {
            "how long one kernel of a class may run, for example low=2s,normal=10s; on a GPU the "
            "device's worker and all its sessions end with such a kernel (default: no limit)",
            SetKernelLimit},
+    Option{"sm-limit", "LIST",
+           "how many multiprocessors of each GPU a class may use, for example low=50% or low=32 "
+           "(default: all)",
+           SetSmLimit},
     Option{"cuda-completion", "HOW",
            "how the end of work on a GPU becomes known: events, or writes to host memory "
            "(default events)",
@@ -370,6 +413,9 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
   if (const std::string limits = KernelLimitText(config); !limits.empty()) {
     arguments.insert(arguments.end(), {"--kernel-limit", limits});
   }
+  if (const std::string limits = SmLimitText(config); !limits.empty()) {
+    arguments.insert(arguments.end(), {"--sm-limit", limits});
+  }
   return arguments;
 }
 
@@ -385,6 +431,7 @@ std::vector<std::string> Describe(const Config& config) {
       "slice = " + FormatDuration(config.slice),
       "low-floor = " + std::to_string(config.low_floor),
       "kernel-limit = " + (KernelLimitText(config).empty() ? "(none)" : KernelLimitText(config)),
+      "sm-limit = " + (SmLimitText(config).empty() ? "(none)" : SmLimitText(config)),
       "cuda-completion = " + CudaCompletionName(config),
       "log-level = " + std::string(LogLevelName(config.log_level)),
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};

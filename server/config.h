@@ -21,6 +21,7 @@
 #include "scheduler/types.h"
 #include "server/config_values.h"
 #include "server/device/cuda/completion_kind.h"
+#include "server/device/sm_limit.h"
 
 namespace gpushared::server {
 
@@ -78,6 +79,7 @@ struct Config {
   std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits;
   double low_floor = 0;  // Part of device time that class low gets in any case.
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
+  device::SmLimits sm_limits;  // By class; none: all multiprocessors.
   LogLevel log_level = LogLevel::kInfo;
   std::string config_file;           // Empty: none was given.
   std::vector<AccessRule> access;    // In order; the built-in rules come after these.

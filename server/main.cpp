@@ -76,6 +76,7 @@ int ServeDevice(const Config& config) {
       .output = {},
       .cpu_claims = config.cpu_claims,
       .cuda_completion = config.cuda_completion,
+      .sm_limits = config.sm_limits,
       .warn = [](const std::string& text) { spdlog::warn("{}", text); }};
   options.make_device = [id = config.worker->device, device_options](
                             device::WakeFunction wake, device::OutputFunction output) {

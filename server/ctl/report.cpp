@@ -173,6 +173,13 @@ std::string ClientsReport(const json& reply) {
 
 std::string DevicesReport(const json& reply) {
   std::string text = Table(Part(reply, "devices"), kDeviceColumns);
+  for (const json& device : Part(reply, "devices")) {
+    for (const json& limit : Part(device, "sm_limits")) {
+      text += TextOf(device, "device") + ": class " + TextOf(limit, "class") + " has " +
+              TextOf(limit, "granted") + " of " + TextOf(device, "multiprocessors") +
+              " multiprocessors, asked for " + TextOf(limit, "asked") + "\n";
+    }
+  }
   for (const json& device : Part(reply, "unused_devices")) {
     if (!device.is_object()) continue;
     text += "not used: " + TextOf(device, "device") + ", " + TextOf(device, "name") + ": " +

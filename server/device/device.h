@@ -18,6 +18,8 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "server/device/sm_limit.h"
+
 namespace gpushared::device {
 
 struct Dim3 {
@@ -66,6 +68,8 @@ struct DeviceInfo {
   // No kernel can read, write or end what is another client's. Where this is false, all
   // clients have to trust each other.
   bool isolates_clients = false;
+  // Classes that may not use all multiprocessors.
+  std::vector<SmGrant> sm_grants;
   // Whether a waiting worker or client may spin: false where the cores that would
   // spin are the cores that execute.
   bool spinning_pays = false;
@@ -118,6 +122,7 @@ struct WorkHeader {
   WorkId id = 0;
   Space* space = nullptr;  // Owner; must outlive the completion.
   StreamKey stream = 0;
+  std::uint8_t of_class = 0;     // Scheduling class, 0 the most urgent: see DeviceInfo::sm_grants.
   std::uint8_t priority = 0;     // Larger is served first where the device has a choice.
   std::uint64_t first_unit = 0;  // Resume point; units before it are already done.
 };

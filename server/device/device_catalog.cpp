@@ -16,6 +16,12 @@ namespace {
 
 Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t number,
                                           const DeviceOptions& options, WakeFunction wake) {
+  for (const auto& limit : options.sm_limits) {
+    if (limit) {
+      return Status(StatusCode::kUnsupported,
+                    "option sm-limit refused: a cpu device has no multiprocessors to share out");
+    }
+  }
   return CreateCpuDevice({.number = number,
                           .executor_threads = options.executor_threads,
                           .memory_bytes = options.memory_bytes,
@@ -36,6 +42,7 @@ Result<std::unique_ptr<Device>> CreateCuda(std::string_view id, std::uint32_t nu
                                  .ordinal = is_given ? 0 : static_cast<int>(number),
                                  .completion = options.cuda_completion,
                                  .limits = {},
+                                 .sm_limits = options.sm_limits,
                                  .warn = options.warn},
                                 std::move(wake));
 }

@@ -26,6 +26,7 @@ struct DeviceOptions {
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
   bool cpu_claims = false;             // cpu: kernels run as their claimed forms.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
+  SmLimits sm_limits = {};                            // cuda; a cpu device refuses them.
   std::function<void(const std::string&)> warn = {};  // For operators; may be empty.
 };
 

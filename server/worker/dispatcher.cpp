@@ -420,6 +420,7 @@ void Dispatcher::Submit(const scheduler::Action& action, scheduler::TimePoint no
         work.id = command.work_id;
         work.space = client->setup.space;
         work.stream = client->KeyOf(command.stream);
+        work.of_class = static_cast<std::uint8_t>(client->spec.scheduling_class);
         work.priority = action.priority;
         work.first_unit = command.units_done;
         if (watches()) Watch(*client, command, action.priority, now);

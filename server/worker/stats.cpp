@@ -130,6 +130,11 @@ std::string DeviceJson(const device::DeviceInfo& info, const WorkerFacts& worker
                                ? "within commands"
                                : "between commands";
   document["spinning_pays"] = info.spinning_pays;
+  for (const device::SmGrant& grant : info.sm_grants) {
+    const auto of_class = static_cast<scheduler::SchedulingClass>(grant.of_class);
+    document["sm_limits"].push_back(
+        {{"class", ClassName(of_class)}, {"asked", grant.asked}, {"granted", grant.granted}});
+  }
   return Dump(document);
 }
 

@@ -216,7 +216,13 @@ int Worker::Impl::Run() {
   WatchMail();
   WatchChannel();
   Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
-  spdlog::info("{}: {}, policy {}", device_->info().id, device_->info().name, options_.policy);
+  const device::DeviceInfo& info = device_->info();
+  spdlog::info("{}: {}, policy {}", info.id, info.name, options_.policy);
+  for (const device::SmGrant& grant : info.sm_grants) {
+    spdlog::info("{}: class {} has {} of {} multiprocessors, asked for {}", info.id,
+                 ClassName(static_cast<scheduler::SchedulingClass>(grant.of_class)), grant.granted,
+                 info.multiprocessors, grant.asked);
+  }
   context_.run();
   return exit_code_;
 }

@@ -179,6 +179,24 @@ TEST(Config, PassesOfTheCpuDeviceAreNoneOrClaimAndReachTheWorker) {
               AllOf(HasSubstr("'guess'"), HasSubstr("none or claim")));
 }
 
+TEST(Config, SmLimitsAreNumbersOrPartsAndReachTheWorker) {
+  const Config config = Accepted({"--sm-limit", "low=50%,normal=32"});
+  EXPECT_FALSE(config.sm_limits[0]);
+  EXPECT_EQ(config.sm_limits[1]->Of(132), 32U);
+  EXPECT_EQ(config.sm_limits[1]->Of(16), 16U);
+  EXPECT_EQ(config.sm_limits[2]->Of(132), 66U);
+  EXPECT_EQ(config.sm_limits[2]->Of(1), 1U);
+  const std::vector<std::string> arguments =
+      WorkerArguments(config, {.channel_fd = 3, .device = "cuda:0", .generation = 1});
+  std::vector<const char*> options;
+  for (const std::string& argument : arguments) options.push_back(argument.c_str());
+  EXPECT_EQ(Accepted(options).sm_limits, config.sm_limits);
+  for (const char* bad : {"", "50%", "low", "low=0", "low=0%", "low=101%", "low=half", "low=1.5",
+                          "low=10%,low=10%", "low=5000", "low=-1"}) {
+    EXPECT_THAT(RefusalOf({"--sm-limit", bad}), HasSubstr("option sm-limit refused")) << bad;
+  }
+}
+
 TEST(Config, CudaCompletionIsEventsOrWritesAndReachesTheWorker) {
   using device::cuda::CompletionKind;
   EXPECT_EQ(Accepted({}).cuda_completion, CompletionKind::kEvents);

@@ -14,6 +14,7 @@
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_module.h"
 #include "server/device/cuda/host_memory.h"
+#include "server/device/cuda/sm_partition.h"
 #include "server/device/cuda/stream_table.h"
 #include "server/device/work_checks.h"
 
@@ -61,7 +62,12 @@ class CudaDevice : public Device {
 
  private:
   Status ReadInfo();
+  Status MakePartitions();
   Status MakeChannels();
+  Result<Stream> MakeStream(std::size_t level, int priority);
+  Status TryMark(std::size_t number, Stream stream);
+  // Which channels the work may use.
+  std::uint8_t LevelOf(const WorkHeader& header) const;
   Status CheckLaunchHere(const LaunchWork& work) const;
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
                      Status refused);
@@ -83,6 +89,8 @@ class CudaDevice : public Device {
   std::unique_ptr<BounceBuffers> bounces_;
   std::unique_ptr<CompletionMarks> marks_;
   std::optional<ChannelEnvironment> environment_;
+  // By class; null: all multiprocessors.
+  std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
   std::vector<std::unique_ptr<Channel>> channels_;
   StreamTable streams_;
 
@@ -117,6 +125,7 @@ Status CudaDevice::Start() {
       options_.warn(options_.id + ": " + missing.why);
     }
   }
+  if (Status status = MakePartitions(); !status.ok()) return status;
   return MakeChannels();
 }
 
@@ -156,6 +165,56 @@ Status CudaDevice::ReadInfo() {
   return {};
 }
 
+Status CudaDevice::MakePartitions() {
+  for (std::size_t i = 0; i < partitions_.size(); ++i) {
+    if (!options_.sm_limits.at(i)) continue;
+    const std::uint32_t asked = options_.sm_limits.at(i)->Of(info_.multiprocessors);
+    Result<std::unique_ptr<SmPartition>> partition = SmPartition::Create(context_, asked);
+    if (!partition.ok()) return partition.status();
+    partitions_.at(i) = *std::move(partition);
+    info_.sm_grants.push_back(
+        {.of_class = i, .asked = asked, .granted = partitions_.at(i)->multiprocessors()});
+  }
+  return {};
+}
+
+Result<Stream> CudaDevice::MakeStream(std::size_t level, int priority) {
+  const auto& partition = partitions_.at(kDeviceClasses - 1 - level);
+  if (partition != nullptr) return partition->MakeStream(priority);
+  Stream stream = nullptr;
+  Status status = context_->Try("making a stream", context_->driver().StreamCreateWithPriority,
+                                &stream, kStreamNonBlocking, priority);
+  if (!status.ok()) return status;
+  return stream;
+}
+
+// With limits a class has channels of its own, whatever priority the policy gives its work.
+std::uint8_t CudaDevice::LevelOf(const WorkHeader& header) const {
+  if (info_.sm_grants.empty()) return header.priority;
+  const std::size_t of_class = std::min<std::size_t>(header.of_class, kDeviceClasses - 1);
+  return static_cast<std::uint8_t>(kDeviceClasses - 1 - of_class);
+}
+
+// That marks of the whole GPU's context work on a partition's stream is seen here: later it would
+// look like the death of the context.
+Status CudaDevice::TryMark(std::size_t number, Stream stream) {
+  Status status = marks_->Open(number, stream, true);
+  if (status.ok()) status = marks_->Close(number, stream);
+  if (status.ok()) {
+    status = context_->Try("waiting for a part of the multiprocessors",
+                           context_->driver().StreamSynchronize, stream);
+  }
+  if (status.ok()) {
+    const Result<std::optional<BatchTimes>> ended = marks_->Poll(number, stream);
+    status = ended.status();
+    if (status.ok() && !ended->has_value()) {
+      status = {StatusCode::kUnsupported, "a mark on a stream that is idle was not reached"};
+    }
+  }
+  if (status.ok()) return status;
+  return {status.code(), "option sm-limit refused: " + status.message()};
+}
+
 Status CudaDevice::MakeChannels() {
   const Driver& driver = context_->driver();
   int least = 0;
@@ -170,11 +229,15 @@ Status CudaDevice::MakeChannels() {
                                           .pinned = *pinned_,
                                           .limits = options_.limits});
   for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {
-    Stream stream = nullptr;
-    status = context_->Try("making a stream", driver.StreamCreateWithPriority, &stream,
-                           kStreamNonBlocking, priorities[StreamTable::LevelOf(i)]);
-    if (!status.ok()) return status;
-    channels_.push_back(std::make_unique<Channel>(*environment_, i, stream, info_.multiprocessors));
+    const std::size_t level = StreamTable::LevelOf(i);
+    const Result<Stream> stream = MakeStream(level, priorities.at(level));
+    if (!stream.ok()) return stream.status();
+    const auto& partition = partitions_.at(kDeviceClasses - 1 - level);
+    const std::uint32_t multiprocessors =
+        partition != nullptr ? partition->multiprocessors() : info_.multiprocessors;
+    channels_.push_back(std::make_unique<Channel>(*environment_, i, *stream, multiprocessors));
+    if (partition == nullptr) continue;
+    if (status = TryMark(i, *stream); !status.ok()) return status;
   }
   return {};
 }
@@ -221,7 +284,7 @@ void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work
   }
   ++in_channels_;
   // Also what is refused: it ends behind the work ahead of it.
-  channels_[streams_.Enter(header.stream, header.priority)]->Add(std::move(item));
+  channels_[streams_.Enter(header.stream, LevelOf(header))]->Add(std::move(item));
 }
 
 void CudaDevice::Stop(WorkId id, bool is_kill) {

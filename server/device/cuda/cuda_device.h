@@ -22,6 +22,7 @@ struct CudaDeviceOptions {
   std::uint64_t memory_bytes = 0;  // Of all clients together; 0 = what is free at the start.
   CompletionKind completion = CompletionKind::kEvents;
   ChannelLimits limits;
+  SmLimits sm_limits;
   // What an operator should know and nobody else is told; may be empty.
   std::function<void(const std::string&)> warn;
 };

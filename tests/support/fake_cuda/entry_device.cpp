@@ -45,6 +45,8 @@ constexpr CodeText kCodeTexts[] = {
     {Code::kNotInitialized, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
     {Code::kDeviceUnavailable, "CUDA_ERROR_DEVICE_UNAVAILABLE",
      "CUDA-capable device(s) is/are busy or unavailable"},
+    {Code::kInvalidResourceConfiguration, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION",
+     "invalid resource configuration"},
     {Code::kNoDevice, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {Code::kInvalidPtx, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
     {Code::kEccUncorrectable, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error"},
@@ -307,6 +309,7 @@ Code cuDevSmResourceSplitByCount(Resource* groups, unsigned* count, const Resour
                                  Resource* rest, unsigned, unsigned least) {
   return Call("cuDevSmResourceSplitByCount", Needs::kInit, 0, [&](World&, Lock&) {
     if (whole->type != ResourceType::kMultiprocessors) return Code::kInvalidResourceType;
+    if (least > whole->sm.multiprocessors) return Code::kInvalidValue;
     const unsigned each =
         std::max(1U, (least + kSplitMultiple - 1) / kSplitMultiple) * kSplitMultiple;
     const unsigned possible = whole->sm.multiprocessors / each;

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_SM_PARTITION_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_SM_PARTITION_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "gpushared/result.h"
+
+#include "server/device/cuda/cuda_context.h"
+
+namespace gpushared::device::cuda {
+
+// A part of the GPU's multiprocessors: a green context. It shares memory and modules with the
+// primary context; only streams are made in it, and what they run stays on its multiprocessors.
+// Parts of several limits may overlap: each is a bound, none is a reservation.
+//
+// Confined to the thread that made it; destroyed after its streams.
+class SmPartition {
+ public:
+  // The largest that the driver makes of at most `asked` multiprocessors, or the smallest that it
+  // makes at all. kUnsupported names the call that the driver lacks.
+  static Result<std::unique_ptr<SmPartition>> Create(std::shared_ptr<CudaContext> context,
+                                                     std::uint32_t asked);
+  SmPartition(const SmPartition&) = delete;
+  SmPartition& operator=(const SmPartition&) = delete;
+  ~SmPartition();
+
+  std::uint32_t multiprocessors() const { return multiprocessors_; }
+  Result<Stream> MakeStream(int priority) const;
+
+ private:
+  SmPartition(std::shared_ptr<CudaContext> context, GreenContext green,
+              std::uint32_t multiprocessors)
+      : context_(std::move(context)), green_(green), multiprocessors_(multiprocessors) {}
+
+  const std::shared_ptr<CudaContext> context_;
+  const GreenContext green_;
+  const std::uint32_t multiprocessors_;
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_SM_PARTITION_H_

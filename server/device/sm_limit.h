@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_SM_LIMIT_H_
+#define GPUSHARED_SERVER_DEVICE_SM_LIMIT_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace gpushared::device {
+
+// How many multiprocessors of a device one class may use: so many, or a part of all.
+//
+// Thread-compatible value.
+struct SmLimit {
+  std::uint32_t multiprocessors = 0;  // Used when fraction is 0.
+  double fraction = 0;                // Above 0 and up to 1; 0 when `multiprocessors` counts.
+
+  // Of a device with so many; at least 1.
+  std::uint32_t Of(std::uint32_t all) const {
+    if (fraction == 0) return std::min(multiprocessors, all);
+    return std::max(1U, static_cast<std::uint32_t>(fraction * all));
+  }
+  friend bool operator==(const SmLimit&, const SmLimit&) = default;
+};
+
+// The scheduling classes, the most urgent first.
+inline constexpr std::size_t kDeviceClasses = 3;
+using SmLimits = std::array<std::optional<SmLimit>, kDeviceClasses>;
+
+// What came of a limit.
+struct SmGrant {
+  std::size_t of_class = 0;
+  std::uint32_t asked = 0;
+  std::uint32_t granted = 0;
+};
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_SM_LIMIT_H_

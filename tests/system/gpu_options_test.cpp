@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients and operators ask of a GPU: real processes on the fake driver.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/gpu_server.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Client Connect(const GpuServer& gpu, SchedulingClass its_class) {
+  Result<Client> client = Client::Connect({.scheduling_class = its_class, .socket = gpu.socket()});
+  EXPECT_TRUE(client.ok()) << client.status().ToString();
+  return client.ok() ? *std::move(client) : Client();
+}
+
+Status RunStep(const Client& client, const LaunchShape& shape) {
+  const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+  if (!module.ok()) return module.status();
+  const DeviceBuffer word = *client.AllocateDevice(4);
+  const Stream stream = *client.CreateStream();
+  Status status = stream.Launch(*module->GetKernel("step"), shape, word, 1);
+  return status.ok() ? stream.Synchronize() : status;
+}
+
+TEST(GpuOptions, LaunchAttributesPassFromTheClientToTheDriver) {
+  const GpuServer gpu;
+  const Client client = Connect(gpu, SchedulingClass::kNormal);
+  EXPECT_TRUE(RunStep(client, {.grid = {4, 2, 1}, .cluster = {2, 2, 1}}).ok());
+  EXPECT_TRUE(RunStep(client, {.is_cooperative = true}).ok());
+  const std::vector<std::string> calls = gpu.Calls();
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), "cuLaunchKernelEx"), 2);
+  EXPECT_THAT(RunStep(client, {.grid = {6, 3, 4}, .cluster = {3, 1, 2}}).ToString(), "Ok");
+  // Each axis is its own.
+  for (const Dim3 torn : {Dim3{7, 2, 2}, Dim3{3, 3, 2}, Dim3{3, 2, 3}}) {
+    EXPECT_EQ(RunStep(client, {.grid = torn, .cluster = {1, 1, 1}}).code(), StatusCode::kOk);
+    EXPECT_THAT(RunStep(client, {.grid = torn, .cluster = {3, 2, 1}}).ok() &&
+                    RunStep(client, {.grid = torn, .cluster = {1, 2, 2}}).ok(),
+                false);
+  }
+  const Status large = RunStep(client, {.grid = {5000, 1, 1}, .is_cooperative = true});
+  EXPECT_EQ(large.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(large.message(), HasSubstr("launched cooperatively with 5000 blocks, 4224 fit"));
+}
+
+TEST(GpuOptions, AnSmLimitBoundsItsClassAndIsToldToTheOperator) {
+  GpuServer gpu({.statements = "", .arguments = {"--sm-limit", "low=50%", "--policy", "fair"}});
+  const LaunchShape large = {.grid = {5000, 1, 1}, .is_cooperative = true};
+  EXPECT_THAT(RunStep(Connect(gpu, SchedulingClass::kLow), large).message(),
+              HasSubstr("on each of 64 multiprocessors"));
+  EXPECT_THAT(RunStep(Connect(gpu, SchedulingClass::kNormal), large).message(),
+              HasSubstr("on each of 132 multiprocessors"));
+  const std::string sentence = "cuda:0: class low has 64 of 132 multiprocessors, asked for 66";
+  EXPECT_THAT(gpu.server().Log(), HasSubstr(sentence));
+  EXPECT_THAT(gpu.server().Ctl({"devices"}).output, HasSubstr(sentence));
+}
+
+TEST(GpuOptions, AnSmLimitOfACpuDeviceIsRefusedAtTheStart) {
+  const ProgramOutcome outcome = RunProgram({GPUSHARED_BIN_DIR "/gpushared", "--socket",
+                                             ::testing::TempDir() + "sm-limit.sock", "--device",
+                                             "cpu:0", "--sm-limit", "low=50%"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("option sm-limit refused: a cpu device has no"));
+}
+
+}  // namespace
+}  // namespace gpushared::testing
