@@ -13,7 +13,8 @@ namespace gpushared::scheduler {
 // at most a slice for one that runs a stoppable command. Classes play no part.
 class FairPolicy final : public Policy {
  public:
-  explicit FairPolicy(const PolicyOptions& options) : shares_(options.slice) {}
+  explicit FairPolicy(const PolicyOptions& options)
+      : shares_(options.slice, options.hold_off, kOnlyLevel) {}
 
   void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
   void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) override;

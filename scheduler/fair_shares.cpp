@@ -8,7 +8,9 @@
 namespace gpushared::scheduler {
 
 void FairShares::Add(ClientId client, Level level, std::uint32_t weight) {
-  accounts_.Add(client, Account{.level = static_cast<std::uint8_t>(level), .weight = weight});
+  accounts_.Add(
+      client,
+      Account{.level = static_cast<std::uint8_t>(level), .weight = weight, .paused_since = {}});
   RefreshAll();
 }
 
@@ -46,7 +48,10 @@ void FairShares::OnReady(ClientId client) {
   Account& account = accounts_.At(client);
   if (account.ready) return;
   LevelState& level = levels_[account.level];
-  if (account.running == 0) {
+  if (account.paused_since) {
+    EndPause(account);
+    account.returns_soon = true;
+  } else if (account.running == 0) {
     const std::int64_t clock = ClockOf(level);
     if (account.used < clock) {
       account.used = clock;
@@ -64,8 +69,8 @@ void FairShares::OnIdle(ClientId client, TimePoint now) {
   account.ready = false;
   --level.ready;
   NoteLess(level, now);
+  if (account.running == 0) Pause(account, now);
   Refresh(account);
-  if (account.running == 0) OnAsleep(account);
 }
 
 void FairShares::OnStarted(ClientId client, const Head& head, TimePoint now) {
@@ -97,19 +102,26 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   const std::int64_t scaled = ended.held.count() * kVirtualScale + account.remainder;
   account.used += scaled / account.weight;
   account.remainder = scaled % account.weight;
+  account.last_held = ended.held;
+  if (!account.ready && account.running == 0) Pause(account, now);
   Refresh(account);
-  if (!account.ready && account.running == 0) OnAsleep(account);
 }
 
 Decision FairShares::Pick(Level level, TimePoint now) {
   LevelState& state = levels_[level];
+  ExpirePauses(state, now);
   const SmallestKey::Found best = state.ready_keys.Find();
   if (best.key == SmallestKey::kNone) return Decision::Wait();
   const ClientId client = accounts_.begin()[static_cast<std::ptrdiff_t>(best.place)].client;
-  if (state.stoppable == 0) return Decision::Run(client);
+  const std::optional<TimePoint> held_until = HeldUntil(level, best.key, now);
+  const auto run = [&](std::optional<TimePoint> reconsider_at) {
+    if (!held_until) return Decision::Run(client, reconsider_at);
+    return Decision::Wait(reconsider_at ? std::min(*reconsider_at, *held_until) : *held_until);
+  };
+  if (state.stoppable == 0) return run({});
   // Most of the time no slice is over yet, and nobody needs to be looked at.
   const TimePoint first_slice_end = TimePoint(Duration(state.uncharged.Find().key)) + slice_;
-  if (first_slice_end > now) return Decision::Run(client, first_slice_end);
+  if (first_slice_end > now) return run(first_slice_end);
 
   std::optional<TimePoint> reconsider_at;
   for (Item& item : accounts_) {
@@ -122,7 +134,25 @@ Decision FairShares::Pick(Level level, TimePoint now) {
     if (due <= now) return Stop(item);
     if (!reconsider_at || due < *reconsider_at) reconsider_at = due;
   }
-  return Decision::Run(client, reconsider_at);
+  return run(reconsider_at);
+}
+
+std::optional<TimePoint> FairShares::HeldUntil(Level level, std::int64_t best_key, TimePoint now) {
+  LevelState& state = levels_[level];
+  std::optional<TimePoint> latest;
+  if (level < held_from_ || state.absent_keys.Find().key >= best_key) return latest;
+  for (const Item& item : accounts_) {
+    const Account& account = item.value;
+    if (account.level != level || state.absent_keys.at(account.place) >= best_key) continue;
+    TimePoint until = now;
+    if (account.running > 0) {
+      until = account.uncharged_since + Lead(account, best_key);
+    } else if (account.returns_soon && account.last_held >= hold_off_) {
+      until = *account.paused_since + hold_off_;
+    }
+    if (until > now) latest = std::max(latest.value_or(until), until);
+  }
+  return latest;
 }
 
 std::int64_t FairShares::SmallestBut(std::size_t place, const LevelState& level) const {
@@ -155,9 +185,14 @@ std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
 
 void FairShares::Refresh(const Account& account) {
   const std::int64_t key = account.used + account.pending_ns * kVirtualScale / account.weight;
-  const bool active = account.ready || account.running > 0;
+  const bool absent = !account.ready && (account.running > 0 || account.paused_since);
+  const bool active = account.ready || absent;
   LevelState& level = levels_[account.level];
   level.ready_keys.Set(account.place, account.ready ? key : SmallestKey::kNone);
+  level.absent_keys.Set(account.place, absent ? key : SmallestKey::kNone);
+  level.pauses.Set(account.place, account.paused_since
+                                      ? account.paused_since->time_since_epoch().count()
+                                      : SmallestKey::kNone);
   level.active_used.Set(account.place, active ? account.used : SmallestKey::kNone);
   level.uncharged.Set(account.place, account.stoppable > 0
                                          ? account.uncharged_since.time_since_epoch().count()
@@ -181,9 +216,31 @@ std::int64_t FairShares::ClockOf(LevelState& level) {
   return level.clock;
 }
 
+void FairShares::Pause(Account& account, TimePoint now) {
+  account.paused_since = now;
+  ++levels_[account.level].paused;
+}
+
+void FairShares::EndPause(Account& account) {
+  account.paused_since.reset();
+  --levels_[account.level].paused;
+}
+
+void FairShares::ExpirePauses(LevelState& level, TimePoint now) {
+  while (level.paused > 0) {
+    const SmallestKey::Found first = level.pauses.Find();
+    if (TimePoint(Duration(first.key)) + hold_off_ > now) return;
+    Account& account = accounts_.begin()[static_cast<std::ptrdiff_t>(first.place)].value;
+    EndPause(account);
+    account.returns_soon = false;
+    Refresh(account);
+    OnAsleep(account);
+  }
+}
+
 void FairShares::OnAsleep(const Account& account) {
   LevelState& level = levels_[account.level];
-  if (level.ready > 0 || level.running > 0) {
+  if (level.ready > 0 || level.running > 0 || level.paused > 0) {
     ClockOf(level);
   } else {
     // The last to leave takes the clock along: what it used while alone is no debt.
@@ -198,7 +255,8 @@ void FairShares::Enter(Account& account) {
   level.stoppable += account.stoppable;
 }
 
-void FairShares::Leave(const Account& account, TimePoint now) {
+void FairShares::Leave(Account& account, TimePoint now) {
+  if (account.paused_since) EndPause(account);
   if (!account.ready && account.running == 0) return;
   LevelState& level = levels_[account.level];
   if (account.ready) --level.ready;
@@ -211,15 +269,16 @@ void FairShares::NoteLess(LevelState& level, TimePoint now) {
   if (level.ready == 0 && level.running == 0) level.inactive_since = now;
 }
 
+Duration FairShares::Lead(const Account& account, std::int64_t rival_key) {
+  if (rival_key <= account.used) return Duration::zero();
+  // Rounded up, and bounded so that the product stays within 64 bits.
+  constexpr std::int64_t kAheadMax = std::numeric_limits<std::int64_t>::max() / kWeightMax;
+  const std::int64_t ahead = std::min(rival_key - account.used, kAheadMax);
+  return Duration((ahead * account.weight) / kVirtualScale + 1);
+}
+
 TimePoint FairShares::OvertakenAt(const Account& account, std::int64_t rival_key) const {
-  Duration overtaken = Duration::zero();
-  if (rival_key > account.used) {
-    // Rounded up, and bounded so that the product stays within 64 bits.
-    constexpr std::int64_t kAheadMax = std::numeric_limits<std::int64_t>::max() / kWeightMax;
-    const std::int64_t ahead = std::min(rival_key - account.used, kAheadMax);
-    overtaken = Duration((ahead * account.weight) / kVirtualScale + 1);
-  }
-  return account.uncharged_since + std::max<Duration>(slice_, overtaken);
+  return account.uncharged_since + std::max<Duration>(slice_, Lead(account, rival_key));
 }
 
 }  // namespace gpushared::scheduler

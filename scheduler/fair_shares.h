@@ -23,12 +23,21 @@ namespace gpushared::scheduler {
 // back, so nobody is paid for time they did not ask for; one that is ahead stays
 // ahead, so nobody sheds a debt by sleeping.
 //
+// A client that queues one command at a time is not ready while that command runs, nor
+// in the moment before the next one, which is up to `hold_off` long. It keeps its place
+// meanwhile, and from level `held_from` on nobody who is ahead of it starts: others would
+// take the time that is due to it, however great its weight. After a command it is waited
+// for if it came back in time before and its commands are no shorter than the wait.
+//
 // Thread-compatible.
 class FairShares {
  public:
   using Level = std::size_t;
 
-  explicit FairShares(Duration slice) : slice_(slice) {}
+  static constexpr Level kNoLevel = static_cast<Level>(-1);
+
+  explicit FairShares(Duration slice, Duration hold_off = {}, Level held_from = kNoLevel)
+      : slice_(slice), hold_off_(hold_off), held_from_(held_from) {}
 
   void Add(ClientId client, Level level, std::uint32_t weight);
   void Change(ClientId client, Level level, std::uint32_t weight, TimePoint now);
@@ -71,18 +80,25 @@ class FairShares {
     std::int64_t remainder = 0;   // Of the division by weight; carried, so that no time is lost.
     std::int64_t pending_ns = 0;  // Predicted device time of what is on the device.
     TimePoint uncharged_since{};  // What runs has been charged for up to here.
+    // With nothing ready or running, and maybe for a moment only.
+    std::optional<TimePoint> paused_since;
+    bool returns_soon = false;  // Did so after its last pause.
+    Duration last_held{};       // By its last command.
   };
   struct LevelState {
     std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
+    std::size_t paused = 0;                             // Of clients.
     std::int64_t clock = 0;  // Virtual time of the level: of its client furthest behind.
     std::optional<TimePoint> inactive_since;
     // Of its accounts, by place.
     SmallestKey ready_keys;   // Virtual time used plus what is on the device, if ready.
-    SmallestKey active_used;  // Virtual time used, if ready or running.
+    SmallestKey absent_keys;  // The same if it is not ready, but runs or pauses.
+    SmallestKey active_used;  // Virtual time used, if ready, running or pausing.
+    SmallestKey pauses;       // paused_since in ns.
     SmallestKey uncharged;    // uncharged_since in ns, if it can be stopped.
 
     void Forget(std::size_t place) {
-      for (SmallestKey* keys : {&ready_keys, &active_used, &uncharged}) {
+      for (SmallestKey* keys : {&ready_keys, &absent_keys, &active_used, &pauses, &uncharged}) {
         keys->Set(place, SmallestKey::kNone);
       }
     }
@@ -97,16 +113,26 @@ class FairShares {
   // The level's clock, moved to its active client furthest behind.
   static std::int64_t ClockOf(LevelState& level);
   std::int64_t SmallestBut(std::size_t place, const LevelState& level) const;
+  void Pause(Account& account, TimePoint now);
+  void EndPause(Account& account);
+  // Those who pause for longer than a moment are asleep.
+  void ExpirePauses(LevelState& level, TimePoint now);
   void OnAsleep(const Account& account);
   void Enter(Account& account);
-  void Leave(const Account& account, TimePoint now);
+  void Leave(Account& account, TimePoint now);
   // After one of the level's counts went down.
   static void NoteLess(LevelState& level, TimePoint now);
+  // Until when those who are behind `best_key` without being ready are waited for.
+  std::optional<TimePoint> HeldUntil(Level level, std::int64_t best_key, TimePoint now);
+  // How long `account` has to go on until a rival of that key is behind it.
+  static Duration Lead(const Account& account, std::int64_t rival_key);
   // When a rival of that key gets ahead of what `account` will have used if it goes on.
   TimePoint OvertakenAt(const Account& account, std::int64_t rival_key) const;
   Decision Stop(Item& item);
 
   const Duration slice_;
+  const Duration hold_off_;
+  const Level held_from_;
   ClientTable<Account> accounts_;
   std::array<LevelState, kSchedulingClasses> levels_{};
 };

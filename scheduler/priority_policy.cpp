@@ -32,7 +32,9 @@ PriorityPolicy::PriorityPolicy(const PolicyOptions& options)
       hold_off_(options.hold_off),
       floor_ppm_(std::llround(options.low_floor * static_cast<double>(kMillion))),
       floor_gap_(FloorGap(options.slice, floor_ppm_)),
-      shares_(options.slice) {}
+      // Nothing holds back the high class.
+      shares_(options.slice, options.hold_off,
+              LevelFor({.scheduling_class = SchedulingClass::kNormal})) {}
 
 void PriorityPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
   EarnUpTo(now);

@@ -204,5 +204,95 @@ TEST(FairPolicy, NothingIsStoppedForAClientThatIsAhead) {
   EXPECT_EQ(timeline.Completed(ahead), 1u);
 }
 
+// Two clients that queue one command of 1 ms at a time; `heavy` has ten times the weight.
+class OneAtATime : public ::testing::Test {
+ protected:
+  OneAtATime() {
+    policy_->OnClientAdded(heavy_, {.weight = 10}, now_);
+    policy_->OnClientAdded(light_, {.weight = 1}, now_);
+    policy_->OnReady(heavy_, kHead, now_);
+    policy_->OnReady(light_, kHead, now_);
+  }
+
+  void Start(ClientId client) {
+    const Decision decision = policy_->Pick(now_);
+    ASSERT_EQ(decision.kind, Decision::Kind::kRun);
+    ASSERT_EQ(decision.client, client);
+    policy_->OnStarted(client, kHead, now_);
+    policy_->OnIdle(client, now_);
+  }
+  void End(ClientId client) {
+    now_ += 1ms;
+    policy_->OnEnded(client, {.held = 1ms, .predicted = 1ms}, now_);
+  }
+  // Until both are equally far, and `heavy` runs.
+  void RunBothOnce() {
+    Start(heavy_);
+    Start(light_);
+    End(light_);
+    policy_->OnReady(light_, kHead, now_);
+    End(heavy_);
+    policy_->OnReady(heavy_, kHead, now_);
+    Start(heavy_);
+  }
+
+  static constexpr Head kHead{.predicted = 1ms};
+  const std::unique_ptr<Policy> policy_ = Fair({.hold_off = 20us});
+  const ClientId heavy_{1}, light_{2};
+  TimePoint now_{1s};
+};
+
+TEST_F(OneAtATime, NobodyStartsAheadOfOneThatIsBehindAndRuns) {
+  RunBothOnce();
+  EXPECT_EQ(policy_->Pick(now_).kind, Decision::Kind::kWait);
+  End(heavy_);
+  policy_->OnReady(heavy_, kHead, now_);
+  Start(heavy_);
+}
+
+TEST_F(OneAtATime, OneThatCameBackSoonIsWaitedForAMoment) {
+  RunBothOnce();
+  End(heavy_);
+  const Decision decision = policy_->Pick(now_);
+  EXPECT_EQ(decision.kind, Decision::Kind::kWait);
+  EXPECT_EQ(decision.reconsider_at, now_ + 20us);
+  now_ += 19us;
+  policy_->OnReady(heavy_, kHead, now_);
+  Start(heavy_);
+}
+
+TEST_F(OneAtATime, OneThatStaysAwayIsNotWaitedForAgain) {
+  RunBothOnce();
+  End(heavy_);
+  policy_->Pick(now_);
+  now_ += 20us;
+  Start(light_);
+  now_ += 1ms;
+  policy_->OnReady(heavy_, kHead, now_);
+  Start(heavy_);
+  End(light_);
+  policy_->OnReady(light_, kHead, now_);
+  End(heavy_);
+  Start(light_);
+}
+
+TEST_F(OneAtATime, OneThatRunsForLongerThanItsLeadHoldsNobodyBack) {
+  RunBothOnce();
+  // 1 ms at weight 1 is 10 ms at weight 10; it had 1 ms of them.
+  const Decision decision = policy_->Pick(now_);
+  EXPECT_EQ(decision.kind, Decision::Kind::kWait);
+  ASSERT_TRUE(decision.reconsider_at);
+  EXPECT_EQ(*decision.reconsider_at, now_ + 9ms + 1ns);
+  now_ = *decision.reconsider_at;
+  EXPECT_EQ(policy_->Pick(now_).kind, Decision::Kind::kRun);
+}
+
+TEST_F(OneAtATime, ShortCommandsAreNotWorthAWait) {
+  RunBothOnce();
+  now_ += 1us;
+  policy_->OnEnded(heavy_, {.held = 1us, .predicted = 1ms}, now_);
+  Start(light_);
+}
+
 }  // namespace
 }  // namespace gpushared::scheduler
