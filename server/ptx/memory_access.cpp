@@ -46,8 +46,8 @@ static_assert(std::ranges::is_sorted(kWithoutMemory));
 constexpr std::uint32_t kLineBytes = 128;  // What discard touches.
 // Of ldmatrix and stmatrix: each thread has the address of one row, or of half a one.
 constexpr std::uint32_t kMatrixRowBytes = 16;
-// Of wmma: its addresses, and its strides.
-constexpr std::uint32_t kFragmentAlignment = 32;
+// Of wmma: 32 by the book, but kernels step through rows of bytes in 16, which the hardware takes.
+constexpr std::uint32_t kFragmentAlignment = 16;
 // More than any fragment has.
 constexpr std::uint32_t kFragmentBytesMax = 4096;
 

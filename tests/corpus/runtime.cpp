@@ -48,13 +48,15 @@ Runtime& Runtime::Instance() {
 }
 
 Runtime::Runtime() {
-  void* at = mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) throw std::runtime_error("no memory for the corpus");
-  memory_ = static_cast<std::byte*>(at);
+  reserved_ = mmap(nullptr, 2 * kMemoryBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved_ == MAP_FAILED) throw std::runtime_error("no memory for the corpus");
+  void* at = reserved_;
+  std::size_t room = 2 * kMemoryBytes;
+  memory_ = static_cast<std::byte*>(std::align(kMemoryBytes, kMemoryBytes, at, room));
 }
 
-Runtime::~Runtime() { munmap(memory_, kMemoryBytes); }
+Runtime::~Runtime() { munmap(reserved_, 2 * kMemoryBytes); }
 
 LoadedModule* Runtime::Register(const void* fatbin_wrapper) {
   auto loaded = std::make_unique<LoadedModule>();

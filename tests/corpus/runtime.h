@@ -113,7 +113,8 @@ class Runtime {
     std::string name;
   };
 
-  std::byte* memory_ = nullptr;
+  void* reserved_ = nullptr;
+  std::byte* memory_ = nullptr;  // Aligned to its size: addresses differ in their low words only.
   std::atomic<std::uint64_t> mapped_bytes_ = kMemoryBytes;
   std::uint64_t used_ = 0;
   std::uint64_t variables_end_ = 0;  // Where Reset() goes back to.

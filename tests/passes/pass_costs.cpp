@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/ptx/claim.h"
+#include "server/ptx/contain.h"
 #include "server/ptx/fence.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
@@ -39,7 +40,7 @@ Added Compare(const std::string& kernel, const MachineCode& before, const Machin
 }
 
 struct Measured {
-  std::vector<Added> claim, fence;
+  std::vector<Added> claim, fence, contain;
 };
 
 Status MeasureClaim(const ptx::Module& module, const std::string& architecture, Measured* added) {
@@ -54,8 +55,8 @@ Status MeasureClaim(const ptx::Module& module, const std::string& architecture, 
   return {};
 }
 
-Status MeasureFence(const ptx::Module& module, const std::string& architecture, Measured* added) {
-  const Result<ptx::Fenced> fenced = ptx::Fence(module);
+Status MeasureFence(const ptx::Module& module, const Result<ptx::Fenced>& fenced,
+                    const std::string& architecture, std::vector<Added>* added) {
   if (!fenced) return fenced.status();
   const auto before = Assemble(ptx::Print(module), architecture);
   if (!before) return before.status();
@@ -63,11 +64,10 @@ Status MeasureFence(const ptx::Module& module, const std::string& architecture, 
   if (!after) return after.status();
   for (const ptx::FencedKernel& kernel : fenced->kernels) {
     if (!kernel.reason.empty()) {
-      std::fprintf(stderr, "%s is not fenced: %s\n", kernel.kernel.c_str(), kernel.reason.c_str());
+      std::fprintf(stderr, "%s is left out: %s\n", kernel.kernel.c_str(), kernel.reason.c_str());
       continue;
     }
-    added->fence.push_back(
-        Compare(kernel.kernel, before->at(kernel.kernel), after->at(kernel.kernel)));
+    added->push_back(Compare(kernel.kernel, before->at(kernel.kernel), after->at(kernel.kernel)));
   }
   return {};
 }
@@ -76,7 +76,12 @@ bool Measure(const std::string& file, const std::string& architecture, Measured*
   const Result<ptx::Module> module = ptx::Parse(ReadFile(file));
   Status status = module.status();
   if (status.ok()) status = MeasureClaim(*module, architecture, added);
-  if (status.ok()) status = MeasureFence(*module, architecture, added);
+  if (status.ok()) {
+    status = MeasureFence(*module, ptx::Fence(*module), architecture, &added->fence);
+  }
+  if (status.ok()) {
+    status = MeasureFence(*module, ptx::Contain(*module), architecture, &added->contain);
+  }
   if (!status.ok()) std::fprintf(stderr, "%s: %s\n", file.c_str(), status.ToString().c_str());
   return status.ok();
 }
@@ -129,5 +134,6 @@ int main(int count, char** arguments) {
   for (int i = first + 1; i < count; ++i) all &= Measure(arguments[i], arguments[first], &added);
   Print("claim", arguments[first], added.claim, each);
   Print("fence", arguments[first], added.fence, each);
+  Print("contain", arguments[first], added.contain, each);
   return all ? 0 : 1;
 }
