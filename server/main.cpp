@@ -123,6 +123,11 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
     }
     return launch;
   };
+  if (std::ranges::any_of(selection.devices,
+                          [](const auto& device) { return !device.uuid.empty(); })) {
+    options.read_inventory = [] { return device::ReadInventory(); };
+    options.takes_newcomers = config.device == "auto";
+  }
   options.devices = std::move(selection.devices);
   options.unused_devices = std::move(selection.unused);
   return options;

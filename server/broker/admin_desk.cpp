@@ -299,6 +299,7 @@ json AdminDesk::Devices(const Round& round) const {
     if (!selected.uuid.empty()) entry["uuid"] = selected.uuid;
     if (!selected.pci_bus.empty()) entry["pci_bus"] = selected.pci_bus;
     if (!device.last_death.empty()) entry["last_death"] = device.last_death;
+    if (device.state == DeviceEntry::State::kMissing) entry["missing"] = device.missing;
     const auto answer = round.answers.find(device.id);
     if (answer != round.answers.end()) {
       for (const auto& [key, value] : answer->second.items()) {

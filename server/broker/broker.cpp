@@ -18,6 +18,8 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainReportInterval{10};
 constexpr std::size_t kParkedMax = 256;
 constexpr std::size_t kNamedInReportMax = 8;
+// A worker that works is ended when the driver has said so often in a row that its GPU is gone.
+constexpr std::uint32_t kTimesGoneMax = 2;
 
 std::string ClassText(ipc::ClientClass client_class) {
   return std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(client_class)));
@@ -86,6 +88,11 @@ Status Broker::Start() {
                     .wait_max = options_.admin_wait_max});
   if (const Status listening = listener_->Start(); !listening.ok()) return listening;
   for (DeviceEntry& device : devices_.entries()) StartWorker(device);
+  if (options_.read_inventory) {
+    watch_ = std::make_unique<InventoryWatch>(
+        context_, options_.read_inventory, options_.inventory_interval,
+        [this](const device::Inventory& inventory) { OnInventory(inventory); });
+  }
   log_->info("listening on {}, policy {}", options_.socket_path, options_.policy);
   return Status::Ok();
 }
@@ -94,6 +101,8 @@ Status Broker::Start() {
 
 void Broker::StartWorker(DeviceEntry& device) {
   ++device.generation;
+  device.missing.clear();
+  device.times_gone = 0;
   device.state = DeviceEntry::State::kStarting;
   device.started = steady_clock::now();
   Result<std::shared_ptr<WorkerProcess>> worker = WorkerProcess::Start(
@@ -190,6 +199,12 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
   }
+  if (watch_ && !device.selected.uuid.empty()) watch_->LookNow();
+  if (!device.missing.empty()) return GoMissing(device, std::string(device.missing));
+  if (was_opening && device.is_newcomer) {
+    device.comes_back = false;  // Or it would be tried for ever.
+    return GoMissing(device, "it appeared and could not be opened: " + device.last_death);
+  }
   if (was_opening) {
     // An operator who names a device that cannot be opened wants to know now.
     return GiveUpOn(device, {StatusCode::kUnavailable,
@@ -223,6 +238,67 @@ void Broker::ScheduleRestart(DeviceEntry& device) {
   device.restart_timer.async_wait([this, &device](const boost::system::error_code& error) {
     if (!error && phase_ == Phase::kServing) StartWorker(device);
   });
+}
+
+void Broker::OnInventory(const device::Inventory& inventory) {
+  if (phase_ != Phase::kServing) return;
+  for (DeviceEntry& device : devices_.entries()) {
+    const std::string& uuid = device.selected.uuid;
+    if (!uuid.empty()) Compare(device, device::PresenceOf(uuid, inventory));
+  }
+  if (!inventory.unavailable.empty()) return;
+  if (options_.takes_newcomers) TakeNewcomers(inventory);
+  options_.unused_devices = device::UnusedDevices(
+      inventory, devices_.Uuids(),
+      options_.takes_newcomers ? "there are too many devices" : "not named by the device option");
+}
+
+void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
+  using enum device::Presence::Kind;
+  const bool is_gone = presence.kind == kGone;
+  device.times_gone = is_gone ? device.times_gone + 1 : 0;
+  switch (device.state) {
+    case DeviceEntry::State::kStarting:
+    case DeviceEntry::State::kReady:
+      if (device.times_gone < kTimesGoneMax || !device.worker || !device.worker->usable()) return;
+      device.missing = presence.why;
+      device.last_words = "the device is gone: " + presence.why;
+      device.worker->Kill();
+      return;
+    case DeviceEntry::State::kRestarting:
+      if (presence.kind != kThere && !device.worker) GoMissing(device, presence.why);
+      return;
+    case DeviceEntry::State::kMissing:
+      if (is_gone) {
+        device.missing = presence.why;
+        device.comes_back = true;
+      }
+      if (presence.kind == kThere && device.comes_back) {
+        log_->info("device {} is back", device.id);
+        StartWorker(device);
+      }
+      return;
+    case DeviceEntry::State::kGone:
+      return;
+  }
+}
+
+void Broker::TakeNewcomers(const device::Inventory& inventory) {
+  for (device::SelectedDevice& newcomer : device::Newcomers(inventory, devices_.Uuids())) {
+    if (devices_.entries().size() >= device::kDevicesMax) return;
+    DeviceEntry& device = devices_.Add(std::move(newcomer));
+    device.is_newcomer = true;
+    log_->info("device {} appeared: {}", device.id, device.selected.name);
+    StartWorker(device);
+  }
+}
+
+void Broker::GoMissing(DeviceEntry& device, const std::string& why) {
+  device.restart_timer.cancel();
+  device.state = DeviceEntry::State::kMissing;
+  device.missing = why;
+  log_->error("device {} is missing: {}", device.id, why);
+  RetryParked();
 }
 
 void Broker::GiveUpOn(DeviceEntry& device, const Status& why) {
@@ -283,6 +359,11 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   const Result<DeviceEntry*> chosen = devices_.Choose(hello.device, ledger_);
   if (!chosen.ok()) return RefuseArrival(std::move(arrival), chosen.status());
   DeviceEntry& device = **chosen;
+  if (device.state == DeviceEntry::State::kMissing) {
+    return RefuseArrival(std::move(arrival),
+                         {StatusCode::kUnavailable, "client refused: device " + device.id +
+                                                        " is missing: " + device.missing});
+  }
   const AccessRequest asked = {
       .scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class),
       .weight = hello.weight};
@@ -369,12 +450,14 @@ void Broker::AdmitParked(std::uint64_t number) {
   Admit(std::move(parked->arrival), parked->hello, /*may_wait=*/false);
 }
 
-// After a device became ready, or the server began to drain.
+// After a device became ready or went missing, or the server began to drain.
 void Broker::RetryParked() {
   std::vector<std::uint64_t> now;
   for (const auto& [number, parked] : parked_hellos_) {
     const Result<DeviceEntry*> device = devices_.Choose(parked->hello.device, ledger_);
-    if (phase_ != Phase::kServing || (device.ok() && (*device)->TakesClients())) {
+    if (phase_ != Phase::kServing ||
+        (device.ok() &&
+         ((*device)->TakesClients() || (*device)->state == DeviceEntry::State::kMissing))) {
       now.push_back(number);
     }
   }
@@ -453,7 +536,7 @@ void Broker::BeginDrain() {
   phase_ = Phase::kDraining;
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();
-    if (device.state == DeviceEntry::State::kRestarting) device.state = DeviceEntry::State::kGone;
+    device.GiveUpWaiting();
     // A worker that is still opening its device is told when it is ready.
     if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
   }
@@ -486,7 +569,7 @@ void Broker::StopNow() {
   drain_report_.cancel();
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();
-    if (device.state == DeviceEntry::State::kRestarting) device.state = DeviceEntry::State::kGone;
+    device.GiveUpWaiting();
     if (!device.worker) continue;
     for (const std::uint64_t id : ledger_.On(device.id)) {
       (void)device.worker->Send(0, ipc::TerminateSession{id});

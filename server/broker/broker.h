@@ -20,6 +20,7 @@
 #include "server/broker/access_rules.h"
 #include "server/broker/admin_desk.h"
 #include "server/broker/device_table.h"
+#include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
 #include "server/broker/session_ledger.h"
 
@@ -33,6 +34,11 @@ struct BrokerOptions {
   std::uint32_t own_uid = 0;
   std::string policy;   // For people.
   std::string version;  // For people.
+  // What GPUs the machine has now; empty: nobody looks, as where no device is a GPU. Called on
+  // threads of its own, every so often and after the death of a GPU's worker.
+  InventoryWatch::Read read_inventory;
+  std::chrono::milliseconds inventory_interval{5000};
+  bool takes_newcomers = false;  // GPUs and instances that appear become devices.
   // What is executed as the worker of a device.
   std::function<WorkerProcess::Launch(const device::SelectedDevice& device,
                                       std::uint32_t generation)>
@@ -82,6 +88,12 @@ class Broker {
   void ScheduleRestart(DeviceEntry& device);
   void GiveUpOn(DeviceEntry& device, const Status& why);
 
+  // GPUs that go and come.
+  void OnInventory(const device::Inventory& inventory);
+  void Compare(DeviceEntry& device, const device::Presence& presence);
+  void TakeNewcomers(const device::Inventory& inventory);
+  void GoMissing(DeviceEntry& device, const std::string& why);
+
   // New connections.
   void OnArrival(Arrival arrival);
   void OnHello(Arrival arrival);
@@ -110,6 +122,7 @@ class Broker {
   DeviceTable devices_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<AdminDesk> desk_;
+  std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
   std::uint64_t last_parked_ = 0;
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
   std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;

@@ -16,6 +16,8 @@ std::string_view StateName(DeviceEntry::State state) {
       return "ready";
     case DeviceEntry::State::kRestarting:
       return "restarting";
+    case DeviceEntry::State::kMissing:
+      return "missing";
     case DeviceEntry::State::kGone:
       return "gone";
   }
@@ -23,7 +25,8 @@ std::string_view StateName(DeviceEntry::State state) {
 }
 
 DeviceTable::DeviceTable(boost::asio::io_context& context,
-                         const std::vector<device::SelectedDevice>& devices) {
+                         const std::vector<device::SelectedDevice>& devices)
+    : context_(context) {
   for (const device::SelectedDevice& device : devices) entries_.emplace_back(context, device);
 }
 
@@ -47,7 +50,8 @@ Result<DeviceEntry*> DeviceTable::Named(std::string_view name) {
 Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLedger& ledger) {
   if (!name.empty()) return Named(name);
   const auto rank = [&](const DeviceEntry& entry) {
-    return std::tuple(!entry.TakesClients(), ledger.On(entry.id).size());
+    return std::tuple(!entry.TakesClients(), entry.state == DeviceEntry::State::kMissing,
+                      ledger.On(entry.id).size());
   };
   return &*std::min_element(
       entries_.begin(), entries_.end(),
@@ -58,6 +62,22 @@ DeviceEntry* DeviceTable::Find(std::string_view id) {
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const DeviceEntry& entry) { return entry.id == id; });
   return found == entries_.end() ? nullptr : &*found;
+}
+
+DeviceEntry& DeviceTable::Add(device::SelectedDevice device) {
+  const std::string kind = device.id.substr(0, device.id.find(':') + 1);
+  for (std::uint32_t number = 0; Find(device.id) != nullptr; ++number) {
+    device.id = kind + std::to_string(number);
+  }
+  return entries_.emplace_back(context_, device);
+}
+
+std::vector<std::string> DeviceTable::Uuids() const {
+  std::vector<std::string> uuids;
+  for (const DeviceEntry& entry : entries_) {
+    if (!entry.selected.uuid.empty()) uuids.push_back(entry.selected.uuid);
+  }
+  return uuids;
 }
 
 bool DeviceTable::AllGone() const {

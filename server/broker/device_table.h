@@ -30,6 +30,7 @@ struct DeviceEntry {
     kStarting,  // The worker opens the device.
     kReady,
     kRestarting,  // The worker died; the next one waits for its turn.
+    kMissing,     // No worker: the GPU or instance is not there. It may come back.
     kGone,        // The worker ended after a drain, or no further one is wanted.
   };
   DeviceEntry(boost::asio::io_context& context, const device::SelectedDevice& device)
@@ -37,6 +38,11 @@ struct DeviceEntry {
 
   bool TakesClients() const {
     return state == State::kReady && worker != nullptr && worker->usable();
+  }
+
+  // The server ends: no further worker is wanted.
+  void GiveUpWaiting() {
+    if (state == State::kRestarting || state == State::kMissing) state = State::kGone;
   }
 
   const device::SelectedDevice selected;
@@ -48,13 +54,18 @@ struct DeviceEntry {
   bool was_ready = false;                         // At least one worker has opened the device.
   std::chrono::steady_clock::time_point started;  // The latest worker.
   RestartBackoff backoff;
-  std::string last_words;  // Of the present worker: why it is about to end.
-  std::string last_death;  // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
+  bool is_newcomer = false;      // It appeared while the server ran.
+  std::string missing;           // Why it is kMissing, or is about to be.
+  bool comes_back = true;        // From kMissing as soon as it is there.
+  std::uint32_t times_gone = 0;  // In a row, as the inventory has it.
+  std::string last_words;        // Of the present worker: why it is about to end.
+  std::string last_death;        // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
   boost::asio::steady_timer restart_timer;
 };
 std::string_view StateName(DeviceEntry::State state);
 
-// The devices this server shares out; a table that is filled at start and keeps its rows.
+// The devices this server shares out; a table that is filled at start, may grow, and keeps its
+// rows.
 //
 // Confined to the broker's thread. Entries stay where they are.
 class DeviceTable {
@@ -67,15 +78,22 @@ class DeviceTable {
   // for that.
   Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger);
 
+  // A device that appeared. Its id is the next free number of its kind where another device has
+  // it: numbers move when a GPU goes.
+  DeviceEntry& Add(device::SelectedDevice device);
+
   // Null for unknown ids.
   DeviceEntry* Find(std::string_view id);
   std::deque<DeviceEntry>& entries() { return entries_; }
   const std::deque<DeviceEntry>& entries() const { return entries_; }
+  // Of GPUs and instances.
+  std::vector<std::string> Uuids() const;
   bool AllGone() const;
 
  private:
   Result<DeviceEntry*> Named(std::string_view name);
 
+  boost::asio::io_context& context_;
   std::deque<DeviceEntry> entries_;
 };
 

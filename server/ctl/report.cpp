@@ -180,6 +180,10 @@ std::string DevicesReport(const json& reply) {
               " multiprocessors, asked for " + TextOf(limit, "asked") + "\n";
     }
   }
+  for (const json& device : Part(reply, "devices")) {
+    if (!device.is_object() || !device.contains("missing")) continue;
+    text += "missing: " + TextOf(device, "device") + ": " + TextOf(device, "missing") + "\n";
+  }
   for (const json& device : Part(reply, "unused_devices")) {
     if (!device.is_object()) continue;
     text += "not used: " + TextOf(device, "device") + ", " + TextOf(device, "name") + ": " +

@@ -2,6 +2,7 @@
 // What clients and operators ask of a GPU: real processes on the fake driver.
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +65,30 @@ TEST(GpuOptions, AnSmLimitBoundsItsClassAndIsToldToTheOperator) {
   const std::string sentence = "cuda:0: class low has 64 of 132 multiprocessors, asked for 66";
   EXPECT_THAT(gpu.server().Log(), HasSubstr(sentence));
   EXPECT_THAT(gpu.server().Ctl({"devices"}).output, HasSubstr(sentence));
+}
+
+TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
+  GpuServer gpu;
+  const Client client = Connect(gpu, SchedulingClass::kNormal);
+  EXPECT_TRUE(RunStep(client, {}).ok());
+  gpu.SetMachine(R"({"gpus": [{"board": "H200", "lost": true}]})");
+  const auto devices_say = [&](const std::string& text) {
+    return Eventually(
+        [&] { return gpu.server().Ctl({"devices"}).output.find(text) != std::string::npos; },
+        std::chrono::seconds(60));
+  };
+  EXPECT_TRUE(
+      devices_say("missing: cuda:0: the driver does not have it any more; GPU 0 does not "
+                  "answer: nvmlDeviceGetHandleByIndex: GPU is lost (15)"));
+  const Status lost = RunStep(client, {});
+  EXPECT_EQ(lost.code(), StatusCode::kDeviceLost) << lost.ToString();
+  EXPECT_THAT(lost.message(), HasSubstr("the device is gone: "));
+  const Result<Client> refused = Client::Connect({.socket = gpu.socket()});
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.status().message(), HasSubstr("device cuda:0 is missing: "));
+  gpu.SetMachine(R"({"gpus": [{"board": "H200"}]})");
+  EXPECT_TRUE(devices_say("ready"));
+  EXPECT_TRUE(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ok());
 }
 
 TEST(GpuOptions, AnSmLimitOfACpuDeviceIsRefusedAtTheStart) {

@@ -229,16 +229,56 @@ Result<Selection> SelectDevices(std::string_view wanted, const Inventory& invent
     }
     selection.devices.push_back(std::move(*device));
   }
-  for (const Candidate& one : Candidates(inventory)) {
-    if (std::ranges::find(selection.devices, one.id(), &SelectedDevice::id) ==
-        selection.devices.end()) {
-      const auto obstacle = Obstacle(inventory, *one.gpu);
-      selection.unused.push_back({.id = one.id(),
-                                  .name = NameOf(one),
-                                  .why = obstacle.value_or("not named by the device option")});
+  std::vector<std::string> uuids;
+  for (const SelectedDevice& device : selection.devices) {
+    if (!device.uuid.empty()) uuids.push_back(device.uuid);
+  }
+  selection.unused = UnusedDevices(inventory, uuids, "not named by the device option");
+  return selection;
+}
+
+Presence PresenceOf(std::string_view uuid, const Inventory& inventory) {
+  using enum Presence::Kind;
+  if (!inventory.unavailable.empty()) return {.kind = kUnclear, .why = inventory.unavailable};
+  Presence otherwise{.kind = kGone, .why = "the driver does not have it any more"};
+  for (const Gpu& gpu : inventory.gpus) {
+    const std::string trouble = Named(gpu) + " does not answer: " + gpu.trouble;
+    if (gpu.uuid == uuid) {
+      if (!gpu.trouble.empty()) return {.kind = gpu.is_lost ? kGone : kUnclear, .why = trouble};
+      if (gpu.mig_enabled) return {.kind = kGone, .why = Named(gpu) + " is in MIG mode now"};
+      return {};
+    }
+    if (std::ranges::find(gpu.instances, uuid, &GpuInstance::uuid) != gpu.instances.end()) {
+      return {};
+    }
+    // It may be this one, or one of its instances.
+    if (!gpu.trouble.empty()) {
+      otherwise = {.kind = gpu.is_lost && otherwise.kind == kGone ? kGone : kUnclear,
+                   .why = otherwise.why + "; " + trouble};
     }
   }
-  return selection;
+  return otherwise;
+}
+
+std::vector<SelectedDevice> Newcomers(const Inventory& inventory,
+                                      const std::vector<std::string>& uuids) {
+  std::vector<SelectedDevice> devices = SelectAuto(inventory).devices;
+  std::erase_if(devices, [&](const SelectedDevice& device) {
+    return device.uuid.empty() || std::ranges::find(uuids, device.uuid) != uuids.end();
+  });
+  return devices;
+}
+
+std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
+                                        const std::vector<std::string>& uuids,
+                                        const std::string& why) {
+  std::vector<UnusedDevice> unused;
+  for (const Candidate& one : Candidates(inventory)) {
+    if (std::ranges::find(uuids, one.uuid()) != uuids.end()) continue;
+    const auto obstacle = Obstacle(inventory, *one.gpu);
+    unused.push_back({.id = one.id(), .name = NameOf(one), .why = obstacle.value_or(why)});
+  }
+  return unused;
 }
 
 }  // namespace gpushared::device

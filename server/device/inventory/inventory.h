@@ -44,6 +44,7 @@ struct Gpu {
   std::vector<GpuInstance> instances;    // Of MIG mode.
   std::vector<std::uint32_t> processes;  // That hold a context on it.
   std::string trouble;                   // Why it could not be read: lost, no permission, ...
+  bool is_lost = false;                  // The driver says so: it fell off its bus.
 };
 
 // The MPS control daemon that our workers would become clients of.
@@ -76,6 +77,18 @@ struct SelectedDevice {
   std::string visible_devices;
 };
 
+// Whether a GPU or instance that was there once still is.
+struct Presence {
+  enum class Kind : std::uint8_t {
+    kThere,
+    kGone,     // The driver has it no longer, or not as a device of its own.
+    kUnclear,  // The driver does not tell.
+  };
+  Kind kind = Kind::kThere;
+  std::string why;  // Unless it is there.
+};
+Presence PresenceOf(std::string_view uuid, const Inventory& inventory);
+
 // A GPU or instance that is there and was not selected.
 struct UnusedDevice {
   std::string id;
@@ -97,6 +110,14 @@ inline constexpr std::size_t kDevicesMax = 64;
 // device has it. kInvalidArgument for empty items, duplicates and ambiguity, kNotFound for what is
 // not there, kUnavailable for what is there and cannot be used.
 Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory);
+
+// Of a server that runs and has the devices of these UUIDs: what `auto` would take in addition.
+std::vector<SelectedDevice> Newcomers(const Inventory& inventory,
+                                      const std::vector<std::string>& uuids);
+// And what it leaves. `why`: of those that nothing else speaks against.
+std::vector<UnusedDevice> UnusedDevices(const Inventory& inventory,
+                                        const std::vector<std::string>& uuids,
+                                        const std::string& why);
 
 }  // namespace gpushared::device
 

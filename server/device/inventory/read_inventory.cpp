@@ -97,6 +97,7 @@ class GpuReader {
  private:
   bool Ok(const char* call, Code code) {
     if (code == Code::kSuccess) return true;
+    gpu_.is_lost = gpu_.is_lost || code == Code::kGpuIsLost;
     if (gpu_.trouble.empty()) gpu_.trouble = nvml_.Explain(call, code);
     return false;
   }

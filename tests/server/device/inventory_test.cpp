@@ -235,5 +235,82 @@ TEST(Obstacles, MpsIsNamedWithItsProcess) {
                     HasSubstr("echo quit | nvidia-cuda-mps-control")));
 }
 
+Presence::Kind KindOf(std::string_view uuid, const Inventory& inventory) {
+  return PresenceOf(uuid, inventory).kind;
+}
+
+TEST(Presence, OfGpusAndInstancesThatTheDriverLists) {
+  const Inventory inventory = ThreeGpus();
+  for (const char* uuid : {"GPU-aaaa1111-0", "GPU-aaaa2222-0", "MIG-cc01", "MIG-cc02"}) {
+    EXPECT_EQ(KindOf(uuid, inventory), Presence::Kind::kThere) << uuid;
+    EXPECT_EQ(PresenceOf(uuid, inventory).why, "");
+  }
+  for (const char* uuid : {"GPU-aaaa1111", "GPU-dddd0000-0", "MIG-cc03"}) {
+    EXPECT_EQ(KindOf(uuid, inventory), Presence::Kind::kGone) << uuid;
+    EXPECT_EQ(PresenceOf(uuid, inventory).why, "the driver does not have it any more");
+  }
+}
+
+TEST(Presence, AGpuThatBecameManyIsGone) {
+  const Presence presence = PresenceOf("GPU-bbbb0000-0", ThreeGpus());
+  EXPECT_EQ(presence.kind, Presence::Kind::kGone);
+  EXPECT_THAT(presence.why, HasSubstr("GPU 2 (NVIDIA H200) is in MIG mode now"));
+}
+
+TEST(Presence, WhatTheDriverDoesNotTellIsUnclearUnlessItSaysThatTheGpuIsLost) {
+  Inventory silent = ThreeGpus();
+  silent.unavailable = "no NVML";
+  EXPECT_EQ(KindOf("GPU-aaaa1111-0", silent), Presence::Kind::kUnclear);
+  EXPECT_EQ(PresenceOf("GPU-aaaa1111-0", silent).why, "no NVML");
+
+  Inventory troubled = ThreeGpus();
+  troubled.gpus[0].trouble = "code 999";
+  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+  EXPECT_EQ(KindOf("GPU-aaaa2222-0", troubled), Presence::Kind::kThere);
+  troubled.gpus[0].is_lost = true;
+  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
+  EXPECT_THAT(PresenceOf("GPU-aaaa1111-0", troubled).why,
+              HasSubstr("GPU 0 (NVIDIA H200) does not answer: code 999"));
+  // A GPU that does not even tell its name may be the one that is looked for.
+  troubled.gpus[0].uuid.clear();
+  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kGone);
+  EXPECT_THAT(PresenceOf("GPU-aaaa1111-0", troubled).why, HasSubstr("code 999"));
+  troubled.gpus[0].is_lost = false;
+  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+  // One of two is lost, the other only silent: which of them it was nobody knows.
+  troubled.gpus[0].is_lost = true;
+  troubled.gpus[1] = {.index = 1, .trouble = "code 999"};
+  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+  troubled.gpus[0].is_lost = false;
+  troubled.gpus[1].is_lost = true;
+  EXPECT_EQ(KindOf("GPU-aaaa1111-0", troubled), Presence::Kind::kUnclear);
+}
+
+TEST(Newcomers, AreWhatAutoWouldTakeAndTheServerDoesNotHave) {
+  Inventory inventory = ThreeGpus();
+  const auto ids = [&](const std::vector<std::string>& uuids) {
+    std::vector<std::string> found;
+    for (const SelectedDevice& device : Newcomers(inventory, uuids)) found.push_back(device.id);
+    return found;
+  };
+  EXPECT_THAT(ids({"GPU-aaaa1111-0", "MIG-cc02"}), ElementsAre("cuda:1", "MIG-cc01"));
+  EXPECT_THAT(ids({"GPU-aaaa1111-0", "GPU-aaaa2222-0", "MIG-cc01", "MIG-cc02"}), IsEmpty());
+  inventory.gpus[1].mode = GpuMode::kProhibited;
+  EXPECT_THAT(ids({"GPU-aaaa1111-0", "MIG-cc01", "MIG-cc02"}), IsEmpty());
+  inventory.gpus.clear();
+  EXPECT_THAT(ids({}), IsEmpty()) << "the cpu device is no newcomer";
+}
+
+TEST(UnusedDevices, AreToldWithWhatIsInTheirWay) {
+  Inventory inventory = ThreeGpus();
+  inventory.gpus[1].mode = GpuMode::kProhibited;
+  const auto unused = UnusedDevices(inventory, {"GPU-aaaa1111-0", "MIG-cc01"}, "the reason");
+  ASSERT_EQ(unused.size(), 2U);
+  EXPECT_EQ(unused[0].id, "cuda:1");
+  EXPECT_THAT(unused[0].why, HasSubstr("PROHIBITED"));
+  EXPECT_EQ(unused[1].id, "MIG-cc02");
+  EXPECT_EQ(unused[1].why, "the reason");
+}
+
 }  // namespace
 }  // namespace gpushared::device

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/inventory_watch.h"
+
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+namespace gpushared::server {
+
+// What a thread that looks has of the rest: it may outlive both.
+struct InventoryWatch::Shared {
+  std::mutex mutex;
+  boost::asio::io_context* context = nullptr;  // Null when the watch is gone.
+  InventoryWatch* watch = nullptr;             // Read on the context's thread.
+};
+
+InventoryWatch::InventoryWatch(boost::asio::io_context& context, Read read,
+                               std::chrono::milliseconds interval, News news)
+    : read_(std::move(read)),
+      interval_(interval),
+      news_(std::move(news)),
+      timer_(context),
+      shared_(std::make_shared<Shared>()) {
+  shared_->context = &context;
+  shared_->watch = this;
+  Wait();
+}
+
+InventoryWatch::~InventoryWatch() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->context = nullptr;
+  shared_->watch = nullptr;
+}
+
+void InventoryWatch::Wait() {
+  timer_.expires_after(interval_);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) LookNow();
+  });
+}
+
+void InventoryWatch::LookNow() {
+  looks_again_ = is_looking_;
+  if (is_looking_) return;
+  is_looking_ = true;
+  timer_.cancel();
+  std::thread([shared = shared_, read = read_] {
+    device::Inventory inventory = read();
+    const std::lock_guard lock(shared->mutex);
+    if (shared->context == nullptr) return;
+    boost::asio::post(*shared->context, [shared, found = std::move(inventory)] {
+      if (shared->watch != nullptr) shared->watch->OnRead(found);
+    });
+  }).detach();
+}
+
+void InventoryWatch::OnRead(const device::Inventory& inventory) {
+  is_looking_ = false;
+  if (std::exchange(looks_again_, false)) {
+    LookNow();
+  } else {
+    Wait();
+  }
+  news_(inventory);
+}
+
+}  // namespace gpushared::server

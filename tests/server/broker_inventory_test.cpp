@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// A broker whose GPUs go and come: real worker processes without devices, an inventory that the
+// test writes.
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "ipc/unix_socket.h"
+#include "server/broker/broker.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using gpushared::testing::Eventually;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ipc::Deadline Soon() { return std::chrono::steady_clock::now() + 20s; }
+
+device::Gpu GpuOf(std::uint32_t index, const std::string& uuid) {
+  return {.index = index, .uuid = uuid, .name = "NVIDIA H200"};
+}
+
+class BrokerInventory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "gpushared-inventory-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+    options_.socket_path = folder_ + "/s";
+    options_.own_uid = ::geteuid();
+    options_.policy = "priority";
+    options_.stop_grace = 200ms;
+    options_.inventory_interval = 5ms;
+    options_.read_inventory = [this] {
+      const std::lock_guard lock(mutex_);
+      ++looks_;
+      return machine_;
+    };
+    options_.launch = [this](const device::SelectedDevice& device, std::uint32_t generation) {
+      return WorkerProcess::Launch{
+          .program = GPUSHARED_FAKE_WORKER,
+          .arguments = {std::to_string(generation), behaviour_(device.uuid, generation)}};
+    };
+    SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+  }
+  void TearDown() override {
+    for (int i = 0; i < 2 && broker_; ++i) {
+      boost::asio::post(context_, [this] { broker_->Stop("the test"); });
+    }
+    if (thread_.joinable()) thread_.join();
+    broker_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void SetGpus(std::vector<device::Gpu> gpus) {
+    const std::lock_guard lock(mutex_);
+    machine_.gpus = std::move(gpus);
+  }
+  int looks() {
+    const std::lock_guard lock(mutex_);
+    return looks_;
+  }
+  void AwaitLooks(int more) {
+    const int before = looks();
+    EXPECT_TRUE(Eventually([&] { return looks() >= before + more; }));
+  }
+
+  void StartBroker() {
+    {
+      const std::lock_guard lock(mutex_);
+      options_.devices = device::SelectDevices("auto", machine_)->devices;
+    }
+    auto log = std::make_shared<spdlog::logger>(
+        "broker", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text_));
+    broker_ = std::make_unique<Broker>(context_, options_, log);
+    ASSERT_TRUE(broker_->Start().ok());
+    thread_ = std::thread([this] { context_.run(); });
+    for (const device::SelectedDevice& device : options_.devices) AwaitState(device.id, "ready");
+  }
+
+  template <typename T>
+  Result<ipc::Frame> Ask(const ipc::UniqueFd& socket, const T& message) {
+    const Status sent = ipc::SendMessage(socket.get(), 5, message, Soon());
+    if (!sent.ok()) return sent;
+    return ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
+  }
+  Result<ipc::UniqueFd> Join(const std::string& device) {
+    Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
+    if (!socket.ok()) return socket.status();
+    ipc::Hello hello;
+    hello.name = "one";
+    hello.device = device;
+    const Result<ipc::Frame> frame = Ask(*socket, hello);
+    if (!frame.ok()) return frame.status();
+    const Result<ipc::Done> welcomed = ipc::DecodeReply<ipc::Done>(*frame);
+    if (!welcomed.ok()) return welcomed.status();
+    return socket;
+  }
+  Status Why(std::uint64_t session) {
+    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
+    const Result<ipc::Frame> frame = Ask(*socket, ipc::Why{session});
+    if (!frame.ok()) return frame.status();
+    const Result<ipc::Ended> ended = ipc::DecodeReply<ipc::Ended>(*frame);
+    return ended.ok() ? ended->status : ended.status();
+  }
+  json Devices() {
+    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
+    if (!socket.ok()) return json::object();
+    ipc::Admin admin;
+    admin.verb = ipc::AdminVerb::kDevices;
+    const Result<ipc::Frame> frame = Ask(*socket, admin);
+    if (!frame.ok()) return json::object();
+    const Result<ipc::AdminReply> reply = ipc::DecodeReply<ipc::AdminReply>(*frame);
+    return reply.ok() ? json::parse(reply->text) : json::object();
+  }
+  json Device(const std::string& id) {
+    const json reply = Devices();
+    for (const json& device : reply.value("devices", json::array())) {
+      if (device.at("device") == id) return device;
+    }
+    return json::object();
+  }
+  void AwaitState(const std::string& id, const std::string& state) {
+    EXPECT_TRUE(Eventually([&] { return Device(id).value("state", "") == state; }))
+        << id << " is not " << state << ": " << Device(id).dump();
+  }
+
+  std::function<std::string(const std::string&, std::uint32_t)> behaviour_ =
+      [](const std::string&, std::uint32_t) { return "normal"; };
+  BrokerOptions options_;
+
+ private:
+  std::string folder_;
+  std::mutex mutex_;
+  device::Inventory machine_;
+  int looks_ = 0;
+  boost::asio::io_context context_;
+  std::ostringstream log_text_;
+  std::unique_ptr<Broker> broker_;
+  std::thread thread_;
+};
+
+TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntilItIsBack) {
+  StartBroker();
+  const auto client = Join("cuda:0");
+  ASSERT_TRUE(client.ok());
+  SetGpus({GpuOf(0, "GPU-b")});
+  AwaitState("cuda:0", "missing");
+  EXPECT_EQ(Device("cuda:0").at("missing"), "the driver does not have it any more");
+  EXPECT_EQ(Device("cuda:0").at("worker_pid"), 0);
+  const Status why = Why(1);
+  EXPECT_EQ(why.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(why.message(), HasSubstr("the device is gone: the driver does not have it any more"));
+  AwaitLooks(10);
+  EXPECT_EQ(Device("cuda:0").at("generation"), 1) << "nothing is started for what is not there";
+
+  // Who names it is told at once; who does not gets what there is.
+  const Status refused = Join("cuda:0").status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("device cuda:0 is missing: the driver does not have"));
+  EXPECT_TRUE(Join("").ok());
+  EXPECT_EQ(Device("cuda:1").at("state"), "ready");
+
+  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+  AwaitState("cuda:0", "ready");
+  EXPECT_EQ(Device("cuda:0").at("generation"), 2);
+  EXPECT_FALSE(Device("cuda:0").contains("missing"));
+  EXPECT_TRUE(Join("cuda:0").ok());
+}
+
+TEST_F(BrokerInventory, OneLookThatMissesAGpuHarmsNobody) {
+  options_.read_inventory = [this, read = options_.read_inventory] {
+    device::Inventory inventory = read();
+    const int look = looks();
+    if (look % 2 == 0) inventory.gpus.clear();
+    if (look % 3 == 0) inventory.unavailable = "NVML does not answer";
+    return inventory;
+  };
+  StartBroker();
+  const auto client = Join("cuda:0");
+  ASSERT_TRUE(client.ok());
+  AwaitLooks(20);
+  EXPECT_EQ(Device("cuda:0").at("state"), "ready");
+  EXPECT_EQ(Device("cuda:0").at("generation"), 1);
+}
+
+TEST_F(BrokerInventory, ADriverThatDoesNotAnswerEndsNoWorkerButIsWaitedForAfterADeath) {
+  // The next workers end as they begin.
+  behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
+    return uuid == "GPU-a" && generation > 1 ? "unable" : "normal";
+  };
+  StartBroker();
+  device::Gpu silent = GpuOf(0, "GPU-a");
+  silent.trouble = "nvmlDeviceGetName: Unknown Error (999)";
+  SetGpus({silent, GpuOf(1, "GPU-b")});
+  AwaitLooks(10);
+  EXPECT_EQ(Device("cuda:0").at("state"), "ready");
+  ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
+  AwaitState("cuda:0", "missing");
+  EXPECT_THAT(Device("cuda:0").at("missing"), HasSubstr("Unknown Error (999)"));
+  const int generation = Device("cuda:0").at("generation");
+  AwaitLooks(20);
+  EXPECT_EQ(Device("cuda:0").at("generation"), generation);
+}
+
+TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
+  behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
+    return uuid == "GPU-a" && generation > 1 ? "slow" : "normal";
+  };
+  StartBroker();
+  ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
+  AwaitState("cuda:0", "starting");
+  Status refused;
+  std::thread waiting([&] { refused = Join("cuda:0").status(); });
+  ::usleep(20'000);
+  SetGpus({GpuOf(0, "GPU-b")});
+  waiting.join();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("is missing: the driver does not have it any more"));
+}
+
+TEST_F(BrokerInventory, GpusThatAppearBecomeDevicesWhereAllWereAskedFor) {
+  options_.takes_newcomers = true;
+  StartBroker();
+  device::Gpu cut = GpuOf(3, "GPU-d");
+  cut.mig_enabled = true;
+  cut.instances = {{.uuid = "MIG-d1"}};
+  device::Gpu closed = GpuOf(4, "GPU-e");
+  closed.mode = device::GpuMode::kProhibited;
+  // The numbers move: what is number 1 now was not when the server started.
+  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-c"), GpuOf(2, "GPU-b"), cut, closed});
+  AwaitState("MIG-d1", "ready");
+  AwaitState("cuda:2", "ready");
+  EXPECT_EQ(Device("cuda:2").at("uuid"), "GPU-c");
+  EXPECT_EQ(Device("cuda:1").at("uuid"), "GPU-b");
+  EXPECT_TRUE(Join("MIG-d1").ok());
+  const json unused = Devices().at("unused_devices");
+  ASSERT_EQ(unused.size(), 1U) << unused.dump();
+  EXPECT_THAT(unused[0].at("why"), HasSubstr("PROHIBITED"));
+}
+
+TEST_F(BrokerInventory, GpusThatAppearAreOnlyToldWhereDevicesWereNamed) {
+  StartBroker();
+  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b"), GpuOf(2, "GPU-c")});
+  EXPECT_TRUE(Eventually([&] { return Devices().at("unused_devices").size() == 1; }));
+  EXPECT_EQ(Devices().at("unused_devices")[0].at("why"), "not named by the device option");
+  EXPECT_EQ(Devices().at("devices").size(), 2U);
+}
+
+TEST_F(BrokerInventory, ANewcomerThatCannotBeOpenedIsTriedOnceAndEndsNobody) {
+  options_.takes_newcomers = true;
+  behaviour_ = [](const std::string& uuid, std::uint32_t) {
+    return uuid == "GPU-c" ? "unable" : "normal";
+  };
+  StartBroker();
+  const std::vector<device::Gpu> with = {GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b"), GpuOf(2, "GPU-c")};
+  SetGpus(with);
+  AwaitState("cuda:2", "missing");
+  EXPECT_THAT(Device("cuda:2").at("missing"),
+              AllOf(HasSubstr("could not be opened"), HasSubstr("exited with code 1")));
+  AwaitLooks(10);
+  EXPECT_EQ(Device("cuda:2").at("generation"), 1);
+  EXPECT_TRUE(Join("cuda:1").ok());
+  // When it has been away it is a new one.
+  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+  AwaitLooks(5);
+  SetGpus(with);
+  EXPECT_TRUE(Eventually([&] { return Device("cuda:2").at("generation") == 2; }));
+}
+
+}  // namespace
+}  // namespace gpushared::server
