@@ -12,7 +12,11 @@
 namespace gpushared::server {
 
 void KernelOutputLog::Write(const device::KernelOutput& output) {
-  std::string_view rest = output.text;
+  Write("client " + std::to_string(ClientState::SessionOf(output.stream)), output.text);
+}
+
+void KernelOutputLog::Write(const std::string& who, std::string_view text) {
+  std::string_view rest = text;
   while (!rest.empty()) {
     const std::size_t end = std::min({rest.find('\n'), rest.size(), kLineBytesMax});
     std::string line(rest.substr(0, end));
@@ -27,7 +31,7 @@ void KernelOutputLog::Write(const device::KernelOutput& output) {
           return byte < 0x20 || byte >= 0x7f;
         },
         '?');
-    spdlog::info("client {} prints: {}", ClientState::SessionOf(output.stream), line);
+    spdlog::info("{} prints: {}", who, line);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <mutex>
+#include <string>
+#include <string_view>
 
 #include "server/device/device.h"
 
@@ -20,6 +22,8 @@ class KernelOutputLog {
   static constexpr std::size_t kLineBytesMax = 1024;  // Longer lines are cut in pieces.
 
   void Write(const device::KernelOutput& output);
+  // `who`: "client 7".
+  void Write(const std::string& who, std::string_view text);
 
  private:
   bool Admit(std::size_t bytes);

@@ -24,6 +24,7 @@
 #include "scheduler/policy_catalog.h"
 #include "server/worker/device_signal.h"
 #include "server/worker/device_thread.h"
+#include "server/worker/driver_output.h"
 #include "server/worker/kernel_output.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/messages.h"
@@ -125,6 +126,7 @@ class Worker::Impl {
   bool is_draining_ = false;
   int exit_code_ = 0;
 
+  std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
   Descriptor mail_;
   std::vector<ControlMessage> taken_;
   std::map<std::uint64_t, Question> questions_;
@@ -168,6 +170,12 @@ Status Worker::Impl::Open() {
   Result<std::unique_ptr<DeviceSignal>> signal = DeviceSignal::Create();
   if (!signal.ok()) return signal.status();
   signal_ = *std::move(signal);
+  if (options_.takes_stdout) {
+    Result<std::unique_ptr<DriverOutput>> output =
+        DriverOutput::TakeStdout(context_, kernel_output_);
+    if (!output.ok()) return output.status();
+    driver_output_ = *std::move(output);
+  }
   Result<std::unique_ptr<device::Device>> device = options_.make_device(
       [this] { signal_->NoteCompletions(); },
       [this](const device::KernelOutput& output) { kernel_output_.Write(output); });
@@ -518,6 +526,7 @@ int RunWorker(WorkerOptions options, ipc::UniqueFd channel) {
   // Ctrl-C and service managers signal all processes of a group at once. The broker answers
   // such a signal by draining its workers, which must live to do it.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_IGN);
+  options.takes_stdout = true;
   Worker worker(std::move(options), std::move(channel));
   const int code = worker.Run();
   if (code == kWorkerLostDevice) {

@@ -37,6 +37,8 @@ struct WorkerOptions {
   // A kernel that has had the device for longer is ended: alone where DeviceInfo::can_kill, else
   // the worker ends as for a lost device.
   KernelLimits kernel_limits;
+  // stdout of this process is a GPU driver's alone: what comes there is what kernels print.
+  bool takes_stdout = false;
   // How long the device thread looks at its rings before it sleeps. Unset: 0 where
   // DeviceInfo::spinning_pays is false, else 20 µs, or 50 µs with 4 and more CPUs.
   std::optional<std::chrono::nanoseconds> spin_budget;

@@ -91,6 +91,26 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   EXPECT_TRUE(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ok());
 }
 
+TEST(GpuOptions, WhatKernelsPrintIsInTheLogLineByLine) {
+  GpuServer gpu;
+  const Client client = Connect(gpu, SchedulingClass::kNormal);
+  const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  const Kernel say = *module->GetKernel("say");
+  for (unsigned number : {7U, 8U}) {
+    ASSERT_TRUE(client.default_stream().Launch(say, {.block = {2, 1, 1}}, number).ok());
+  }
+  ASSERT_TRUE(client.Synchronize().ok());
+  EXPECT_TRUE(Eventually(
+      [&] { return gpu.server().Log().find("a kernel prints: number 8") != std::string::npos; }));
+  // Whole lines, each with the log's head, and nothing that a terminal would obey.
+  const std::string log = gpu.server().Log();
+  std::size_t lines = 0;
+  for (std::size_t at = 0; (at = log.find("a kernel prints: number 7?[0m\n", at)) != log.npos; ++at)
+    ++lines;
+  EXPECT_EQ(lines, 2U) << log;
+}
+
 TEST(GpuOptions, AnSmLimitOfACpuDeviceIsRefusedAtTheStart) {
   const ProgramOutcome outcome = RunProgram({GPUSHARED_BIN_DIR "/gpushared", "--socket",
                                              ::testing::TempDir() + "sm-limit.sock", "--device",

@@ -2,6 +2,7 @@
 #include "tests/support/fake_cuda/modules.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -131,6 +132,11 @@ Code Execute(World& world, const Running& running) {
   launch.parameters = running.parameters;
   launch.multiprocessors = running.multiprocessors;
   static const std::atomic<bool> never{false};
+  // As the driver does: to the stdout of whoever uses it.
+  const executor::PrintFunction print = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  };
+  launch.print = &print;
   executor::BlockExecutor blocks;
   const executor::RunOutcome outcome =
       blocks.Run(launch, 0, launch.grid.Count(), never, world.kill_kernels);

@@ -13,6 +13,8 @@ extern "C" __global__ void step(unsigned* out, int count) {
   if (i < count) out[i] = out[i] * 3 + 1;
 }
 
+extern "C" __global__ void say(unsigned number) { printf("number %u\033[0m\n", number); }
+
 // Busy for `rounds` steps of arithmetic per thread, then counts its block.
 extern "C" __global__ void work(unsigned* blocks_done, int rounds) {
   unsigned value = threadIdx.x + 1;
