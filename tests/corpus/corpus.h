@@ -6,6 +6,7 @@
 #ifndef GPUSHARED_TESTS_CORPUS_CORPUS_H_
 #define GPUSHARED_TESTS_CORPUS_CORPUS_H_
 
+#include <ostream>
 #include <span>
 #include <string>
 
@@ -15,6 +16,9 @@ struct Program {
   const char* name;
   // Launches kernels on new inputs, always the same, and compares: what is wrong, or "".
   std::string (*run)();
+
+  // What a test that fails says of it, instead of addresses.
+  friend void PrintTo(const Program& program, std::ostream* out) { *out << program.name; }
 };
 
 // One entry per program: small kernels of our own (kernels/), and programs over the
