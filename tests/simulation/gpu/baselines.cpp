@@ -15,8 +15,8 @@ constexpr scheduler::Duration kOrionLowTimeMax = std::chrono::microseconds(250);
 
 }  // namespace
 
-void NativeFront::AddClient(SchedulingClass scheduling_class, TimePoint) {
-  const bool is_first = high_first_ && scheduling_class == SchedulingClass::kHigh;
+void NativeFront::AddClient(const scheduler::ClientSpec& spec, TimePoint) {
+  const bool is_first = high_first_ && spec.scheduling_class == SchedulingClass::kHigh;
   clients_.push_back({.priority = static_cast<std::uint8_t>(is_first ? 1 : 0)});
 }
 
@@ -30,9 +30,9 @@ void NativeFront::Enqueue(const Launch& launch, TimePoint now) {
                  client.thread_free);
 }
 
-void GateFront::AddClient(SchedulingClass scheduling_class, TimePoint) {
+void GateFront::AddClient(const scheduler::ClientSpec& spec, TimePoint) {
   Client client;
-  client.is_high = scheduling_class == SchedulingClass::kHigh;
+  client.is_high = spec.scheduling_class == SchedulingClass::kHigh;
   clients_.push_back(std::move(client));
 }
 
@@ -108,9 +108,9 @@ void GateFront::Submit(std::size_t number, TimePoint now) {
   client.waiting.pop_front();
 }
 
-void OrionFront::AddClient(SchedulingClass scheduling_class, TimePoint) {
+void OrionFront::AddClient(const scheduler::ClientSpec& spec, TimePoint) {
   Client client;
-  client.is_high = scheduling_class == SchedulingClass::kHigh;
+  client.is_high = spec.scheduling_class == SchedulingClass::kHigh;
   clients_.push_back(std::move(client));
 }
 

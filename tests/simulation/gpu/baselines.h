@@ -21,7 +21,7 @@ class NativeFront final : public Front {
   NativeFront(GpuDevice& device, const FrontOptions& options, bool high_first)
       : device_(device), options_(options), high_first_(high_first) {}
 
-  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished&, TimePoint) override { return true; }
 
@@ -51,7 +51,7 @@ class GateFront final : public Front {
   GateFront(GpuDevice& device, const FrontOptions& options, const GateRules& rules)
       : device_(device), options_(options), rules_(rules) {}
 
-  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
   void Act(TimePoint now) override;
@@ -88,7 +88,7 @@ class OrionFront final : public Front {
  public:
   OrionFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}
 
-  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
   void Act(TimePoint now) override;

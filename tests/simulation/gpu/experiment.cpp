@@ -2,161 +2,99 @@
 #include "tests/simulation/gpu/experiment.h"
 
 #include <algorithm>
-#include <deque>
-#include <memory>
 #include <random>
 #include <stdexcept>
 #include <utility>
 
 #include "samples/serve/arrivals.h"
-#include "tests/simulation/gpu/baselines.h"
-#include "tests/simulation/gpu/shared_gpu.h"
 
 namespace gpushared::simulation {
 namespace {
 
 using scheduler::Duration;
 using scheduler::SchedulingClass;
-using scheduler::TimePoint;
+
+constexpr Duration kLowAlone = std::chrono::seconds(20);
+constexpr double kPromiseAboveAlone = 1.05;
 
 double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
-// One experiment.
-class Run {
- public:
-  Run(const SetupEntry& setup, const FrontOptions& options, const Job* high,
-      const std::vector<double>& arrivals, const Job* low, Duration low_alone)
-      : device_(setup.make_device(options)),
-        front_(setup.make_front(*device_, options)),
-        high_(high),
-        arrivals_(arrivals),
-        low_(low),
-        end_(low_alone) {
-    outcome_.request_times.reserve(arrivals.size());
-  }
+Outcome RunNative(const FrontOptions& options, const Scenario& scenario) {
+  return RunScenario(*FindSetup("mps"), options, scenario);
+}
 
-  Outcome Go() {
-    if (high_ != nullptr) front_->AddClient(SchedulingClass::kHigh, now_);
-    low_client_ = high_ != nullptr ? 1 : 0;
-    if (low_ != nullptr) {
-      front_->AddClient(SchedulingClass::kLow, now_);
-      StartStep();
+std::vector<double> PoissonArrivals(std::size_t count, double mean_gap_s, std::uint32_t seed) {
+  std::mt19937_64 random(seed);
+  std::exponential_distribution<double> gap(1 / mean_gap_s);
+  std::vector<double> arrivals(count);
+  double at = 0;
+  for (double& arrival : arrivals) arrival = at += gap(random);
+  return arrivals;
+}
+
+// Pauses that leave the client busy for `load` of the time when requests take `service_s`.
+std::vector<double> ClosedPauses(std::size_t count, double service_s, double load,
+                                 std::uint32_t seed) {
+  std::mt19937_64 random(seed);
+  std::exponential_distribution<double> pause(1 / (service_s * (1 / load - 1)));
+  std::vector<double> pauses(count);
+  std::generate(pauses.begin(), pauses.end(), [&] { return pause(random); });
+  return pauses;
+}
+
+Result<Scenario> HighAlone(const CellOptions& options) {
+  const double service_s = Seconds(ServiceTime(options.front, options.high));
+  const double load = options.load / static_cast<double>(options.high_clients);
+  const std::size_t requests = std::max<std::size_t>(options.requests / options.high_clients, 1);
+  Scenario scenario;
+  for (std::size_t i = 0; i < options.high_clients; ++i) {
+    const auto seed = static_cast<std::uint32_t>(options.seed + i * 1'000'003);
+    ClientPlan plan{.name = options.high.name,
+                    .spec = {.scheduling_class = SchedulingClass::kHigh},
+                    .job = options.high,
+                    .pace = ClientPlan::Pace::kOpen,
+                    .times_s = {},
+                    .awake = {}};
+    if (options.arrivals == "closed") {
+      plan.pace = ClientPlan::Pace::kClosed;
+      plan.times_s = ClosedPauses(requests, service_s, load, seed);
+    } else {
+      Result<std::vector<double>> arrivals =
+          MakeArrivals(options.arrivals, requests, service_s / load, seed);
+      if (!arrivals.ok()) return arrivals.status();
+      plan.times_s = std::move(*arrivals);
     }
-    front_->Act(now_);
-    while (!IsOver()) {
-      now_ = NextTime();
-      Arrive();
-      finished_.clear();
-      device_->Advance(now_, finished_);
-      for (const Finished& finished : finished_) OnFinished(finished);
-      front_->Act(now_);
-    }
-    const double elapsed = Seconds(now_.time_since_epoch());
-    if (low_ != nullptr) {
-      outcome_.low_steps_per_s =
-          static_cast<double>(low_kernels_) / static_cast<double>(low_->kernels.size()) / elapsed;
-    }
-    outcome_.requests_per_s = static_cast<double>(outcome_.request_times.size()) / elapsed;
-    return std::move(outcome_);
+    scenario.clients.push_back(std::move(plan));
   }
+  return scenario;
+}
 
- private:
-  struct Request {
-    TimePoint arrival;
-    std::uint64_t last_launch = 0;
-  };
-
-  bool IsOver() const {
-    if (high_ == nullptr) return now_.time_since_epoch() >= end_;
-    return outcome_.request_times.size() == arrivals_.size();
-  }
-
-  TimePoint ArrivalOf(std::size_t number) const {
-    return TimePoint(Duration(static_cast<Duration::rep>(arrivals_[number] * 1e9)));
-  }
-
-  TimePoint NextTime() const {
-    std::optional<TimePoint> next = device_->next_event();
-    const auto consider = [&](std::optional<TimePoint> at) {
-      if (at) next = next ? std::min(*next, *at) : *at;
-    };
-    consider(front_->wake_at());
-    if (arrived_ < arrivals_.size()) consider(ArrivalOf(arrived_));
-    if (!next) throw std::logic_error("nothing will ever happen, and requests are open");
-    return std::max(*next, now_);
-  }
-
-  void Arrive() {
-    for (; arrived_ < arrivals_.size() && ArrivalOf(arrived_) <= now_; ++arrived_) {
-      Enqueue(*high_, 0);
-      requests_.push_back({ArrivalOf(arrived_), last_launch_});
-    }
-  }
-
-  void Enqueue(const Job& job, std::size_t client) {
-    for (const Kernel& kernel : job.kernels) {
-      front_->Enqueue({.id = ++last_launch_, .client = client, .kernel = kernel}, now_);
-    }
-    outcome_.launches += job.kernels.size();
-  }
-
-  void StartStep() {
-    low_first_ = last_launch_ + 1;
-    Enqueue(*low_, low_client_);
-    low_last_ = last_launch_;
-  }
-
-  void OnFinished(const Finished& finished) {
-    if (!front_->OnFinished(finished, now_)) return;
-    if (low_ != nullptr && finished.id >= low_first_ && finished.id <= low_last_) {
-      ++low_kernels_;
-      if (finished.id == low_last_) StartStep();
-      return;
-    }
-    if (finished.id != requests_.front().last_launch) return;
-    outcome_.request_times.push_back(now_ - requests_.front().arrival);
-    requests_.pop_front();
-  }
-
-  const std::unique_ptr<GpuDevice> device_;
-  const std::unique_ptr<Front> front_;
-  const Job* const high_;
-  const std::vector<double>& arrivals_;
-  const Job* const low_;
-  const Duration end_;
-
-  TimePoint now_{};
-  std::size_t arrived_ = 0;
-  std::deque<Request> requests_;  // Open, as they arrived.
-  std::uint64_t last_launch_ = 0;
-  std::size_t low_client_ = 0;
-  std::uint64_t low_first_ = 0, low_last_ = 0;  // Of the step that runs.
-  std::uint64_t low_kernels_ = 0;
-  std::vector<Finished> finished_;
-  Outcome outcome_;
+// Of all clients together.
+struct Totals {
+  std::vector<Duration> times;
+  double jobs_per_s = 0;
 };
 
-Outcome RunAlone(const FrontOptions& options, const Job* high, const std::vector<double>& arrivals,
-                 const Job* low) {
-  return RunExperiment(*FindSetup("mps"), options, high, arrivals, low);
+Totals Sum(const Outcome& outcome, std::size_t first, std::size_t last) {
+  Totals totals;
+  for (std::size_t i = first; i < last; ++i) {
+    const ClientOutcome& client = outcome.clients[i];
+    totals.times.insert(totals.times.end(), client.request_times.begin(),
+                        client.request_times.end());
+    totals.jobs_per_s += client.jobs / outcome.seconds;
+  }
+  return totals;
 }
 
 }  // namespace
 
-Outcome RunExperiment(const SetupEntry& setup, const FrontOptions& options, const Job* high,
-                      const std::vector<double>& arrivals, const Job* low, Duration low_alone) {
-  return Run(setup, options, high, arrivals, low, low_alone).Go();
-}
-
 Result<std::vector<double>> MakeArrivals(const std::string& kind, std::size_t count,
                                          double mean_gap_s, std::uint32_t seed) {
+  if (kind == "poisson") return PoissonArrivals(count, mean_gap_s, seed);
   if (kind == "bursty") return samples::BurstyArrivals(count, mean_gap_s, seed);
-  if (kind == "poisson") {
-    std::mt19937_64 random(seed);
-    std::exponential_distribution<double> gap(1 / mean_gap_s);
+  if (kind == "periodic") {
     std::vector<double> arrivals(count);
-    double at = 0;
-    for (double& arrival : arrivals) arrival = at += gap(random);
+    for (std::size_t i = 0; i < count; ++i) arrivals[i] = mean_gap_s * static_cast<double>(i);
     return arrivals;
   }
   try {
@@ -173,25 +111,46 @@ Duration Percentile(std::vector<Duration> times, double fraction) {
   return *at;
 }
 
+Duration ServiceTime(const FrontOptions& options, const Job& job) {
+  Scenario scenario;
+  scenario.clients.push_back({.name = job.name,
+                              .spec = {},
+                              .job = job,
+                              .pace = ClientPlan::Pace::kOpen,
+                              .times_s = {0.0},
+                              .awake = {}});
+  return RunNative(options, scenario).clients.front().request_times.front();
+}
+
 Result<std::vector<Row>> RunCell(const CellOptions& options,
                                  const std::vector<SetupEntry>& contestants) {
-  // A request alone, from its arrival to the client knowing its end.
-  const double service_s =
-      Seconds(RunAlone(options.front, &options.high, {0.0}, nullptr).request_times.front());
-  const Result<std::vector<double>> arrivals =
-      MakeArrivals(options.arrivals, options.requests, service_s / options.load, options.seed);
-  if (!arrivals.ok()) return arrivals.status();
-  const Outcome high_alone = RunAlone(options.front, &options.high, *arrivals, nullptr);
-  const Outcome low_alone = RunAlone(options.front, nullptr, {}, &options.low);
-  const double p99_alone_s = Seconds(Percentile(high_alone.request_times, 0.99));
+  Result<Scenario> scenario = HighAlone(options);
+  if (!scenario.ok()) return scenario.status();
+  const Totals high_alone = Sum(RunNative(options.front, *scenario), 0, options.high_clients);
+  const double p99_alone_s = Seconds(Percentile(high_alone.times, 0.99));
+  const auto promise = options.promise.value_or(
+      Duration(static_cast<Duration::rep>(1e9 * p99_alone_s * kPromiseAboveAlone)));
 
+  const ClientPlan low{.name = options.low.name,
+                       .spec = {.scheduling_class = SchedulingClass::kLow},
+                       .job = options.low,
+                       .times_s = {},
+                       .awake = {}};
+  const Outcome low_alone = RunNative(options.front, {.clients = {low}, .length = kLowAlone});
+  const double low_alone_per_s = low_alone.clients.front().jobs / low_alone.seconds;
+
+  for (ClientPlan& plan : scenario->clients) plan.spec.latency_promise = promise;
+  scenario->clients.resize(options.high_clients + options.low_clients, low);
   std::vector<Row> rows;
   for (const SetupEntry& contestant : contestants) {
-    const Outcome shared =
-        RunExperiment(contestant, options.front, &options.high, *arrivals, &options.low);
-    std::vector<Duration> added(shared.request_times);
-    for (std::size_t i = 0; i < added.size(); ++i) added[i] -= high_alone.request_times[i];
-    const double low_throughput = shared.low_steps_per_s / low_alone.low_steps_per_s;
+    const Outcome shared = RunScenario(contestant, options.front, *scenario);
+    const Totals high = Sum(shared, 0, options.high_clients);
+    std::vector<Duration> added(high.times);
+    for (std::size_t i = 0; i < added.size(); ++i) added[i] -= high_alone.times[i];
+    const auto kept = std::count_if(high.times.begin(), high.times.end(),
+                                    [&](Duration time) { return time <= promise; });
+    const double low_throughput =
+        Sum(shared, options.high_clients, shared.clients.size()).jobs_per_s / low_alone_per_s;
     rows.push_back(
         {.policy = std::string(contestant.name),
          .high = options.high.name,
@@ -199,10 +158,12 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
          .arrivals = options.arrivals,
          .load = options.load,
          .p99_alone_ms = 1e3 * p99_alone_s,
-         .p99_inflation = Seconds(Percentile(shared.request_times, 0.99)) / p99_alone_s - 1,
+         .p99_inflation = Seconds(Percentile(high.times, 0.99)) / p99_alone_s - 1,
          .p99_added_ms = 1e3 * Seconds(Percentile(added, 0.99)),
+         .promise_ms = 1e3 * Seconds(promise),
+         .promise_kept = static_cast<double>(kept) / static_cast<double>(high.times.size()),
          .gap_used = low_throughput / (1 - options.load),
-         .high_throughput = shared.requests_per_s / high_alone.requests_per_s,
+         .high_throughput = high.jobs_per_s / high_alone.jobs_per_s,
          .low_throughput = low_throughput,
          .launches = shared.launches});
   }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One high-class client that answers requests, one low-class client that trains without end, a GPU
-// and what stands before it.
+// High-class clients that answer requests, low-class clients that train without end, at one load
+// under one policy after the other.
 
 #ifndef GPUSHARED_TESTS_SIMULATION_GPU_EXPERIMENT_H_
 #define GPUSHARED_TESTS_SIMULATION_GPU_EXPERIMENT_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,50 +15,48 @@
 
 #include "tests/simulation/gpu/front.h"
 #include "tests/simulation/gpu/job.h"
+#include "tests/simulation/gpu/run.h"
 
 namespace gpushared::simulation {
 
-struct Outcome {
-  // From its arrival to the client knowing its end, per request in order of arrival.
-  std::vector<scheduler::Duration> request_times;
-  // Steps of the low client per second of simulated time, whole and broken.
-  double low_steps_per_s = 0;
-  double requests_per_s = 0;
-  std::uint64_t launches = 0;
-};
-
-// `arrivals`: seconds from the start, ascending; empty runs the low client alone, for
-// `low_alone`. Without `low` the high client is alone. Ends with the last request.
-Outcome RunExperiment(const SetupEntry& setup, const FrontOptions& options, const Job* high,
-                      const std::vector<double>& arrivals, const Job* low,
-                      scheduler::Duration low_alone = std::chrono::seconds(20));
-
-// "poisson", "bursty" (gamma-distributed distances, coefficient of variation 1.5), or the path of
-// a trace whose distances are scaled: seconds from the start, `count` of them.
+// "poisson", "bursty" (gamma-distributed distances, coefficient of variation 1.5), "periodic", or
+// the path of a trace whose distances are scaled: seconds from the start, `count` of them.
 Result<std::vector<double>> MakeArrivals(const std::string& kind, std::size_t count,
                                          double mean_gap_s, std::uint32_t seed);
 
 // The smallest value that `fraction` of all do not exceed. `times` is not empty.
 scheduler::Duration Percentile(std::vector<scheduler::Duration> times, double fraction);
 
+// From its arrival to the client knowing its end, on an idle GPU without a scheduler.
+scheduler::Duration ServiceTime(const FrontOptions& options, const Job& job);
+
 // One row of the comparison.
 struct Row {
   std::string policy, high, low, arrivals;
-  double load = 0;           // Asked: arrival rate × time of one request alone.
-  double p99_alone_ms = 0;   // Natively, with the same arrivals.
+  double load = 0;           // Asked: arrival rate × time of one request alone, all high clients.
+  double p99_alone_ms = 0;   // Natively, with the same arrivals and without low clients.
   double p99_inflation = 0;  // p99 shared ÷ p99 alone − 1.
   double p99_added_ms = 0;   // Of shared − alone, request by request.
-  double gap_used = 0;       // Low steps/s ÷ alone ÷ (1 − load).
+  double promise_ms = 0;
+  double promise_kept = 0;                         // Part of the requests.
+  double gap_used = 0;                             // Low steps/s ÷ alone ÷ (1 − load).
   double high_throughput = 0, low_throughput = 0;  // Relative to alone.
   std::uint64_t launches = 0;
 };
 
 struct CellOptions {
   Job high, low;
+  // Each with its part of the load and of the requests, and its own arrivals.
+  std::size_t high_clients = 1;
+  std::size_t low_clients = 1;
   double load = 0.5;
+  // Of MakeArrivals, or "closed": each request some time after the one before has ended,
+  // exponentially distributed so that alone the load comes out.
   std::string arrivals = "poisson";
   std::size_t requests = 10'000;
   std::uint32_t seed = 1;
+  // What a request is to take at most; 5 % above the p99 alone when empty.
+  std::optional<scheduler::Duration> promise;
   FrontOptions front;
 };
 

@@ -33,13 +33,19 @@ class Front {
   using TimePoint = scheduler::TimePoint;
 
   virtual ~Front() = default;
-  virtual void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) = 0;
+  virtual void AddClient(const scheduler::ClientSpec& spec, TimePoint now) = 0;
   virtual void Enqueue(const Launch& launch, TimePoint now) = 0;
   // True when the launch is complete; false when what is left of it will be submitted again.
   virtual bool OnFinished(const Finished& finished, TimePoint now) = 0;
+  // Marks of a client with requests, numbered from 0, around their launches.
+  virtual void OnRequestBegan(std::size_t /*client*/, std::uint64_t /*number*/,
+                              TimePoint /*arrived*/, TimePoint) {}
+  virtual void OnRequestEnded(std::size_t /*client*/, std::uint64_t /*number*/, TimePoint) {}
   // After the events of one time.
   virtual void Act(TimePoint) {}
   virtual std::optional<TimePoint> wake_at() const { return {}; }
+  // Device time charged to the client so far; empty where nobody charges.
+  virtual std::optional<Duration> charged(std::size_t /*client*/) const { return {}; }
 };
 
 struct FrontOptions {
@@ -47,7 +53,7 @@ struct FrontOptions {
   GpuCosts costs;
   scheduler::PolicyOptions policy;
   scheduler::LaneOptions lane;
-  // Kernels shorter than this are never cut, nor those whose blocks are shorter than 20 claims.
+  // Kernels shorter than this are never cut, as in the worker.
   scheduler::Duration claim_least = std::chrono::microseconds(100);
   bool claims = true;
 };

@@ -36,8 +36,8 @@ class Fronts : public ::testing::Test {
     const std::optional<SetupEntry> entry = FindSetup(name);
     ASSERT_TRUE(entry);
     front_ = entry->make_front(gpu_, options);
-    front_->AddClient(SchedulingClass::kHigh, now_);
-    front_->AddClient(SchedulingClass::kLow, now_);
+    front_->AddClient({.scheduling_class = SchedulingClass::kHigh}, now_);
+    front_->AddClient({.scheduling_class = SchedulingClass::kLow}, now_);
   }
   void Launch(std::uint64_t id, std::size_t client, const Kernel& kernel) {
     front_->Enqueue({.id = id, .client = client, .kernel = kernel}, now_);
@@ -89,19 +89,19 @@ TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(submitted(), Ids({1, 2}));
 }
 
-TEST_F(Fronts, ShortKernelsAndShortBlocksAreNotCut) {
+TEST_F(Fronts, ShortKernelsAndThoseOfTheHighClassAreNotCut) {
   Start("priority");
   Launch(1, 1, kShort);
   Finish(1, 80);
-  Launch(2, 1, {80'000, 2us});
-  Finish(2, 80'000);
-  Launch(3, 1, {80, 50us});
+  Launch(2, 1, {80, 99us});
+  Finish(2, 80);
+  Launch(3, 0, kLong);
   ASSERT_EQ(submitted(), Ids({1, 2, 3}));
   for (const Work& work : gpu_.submitted) EXPECT_FALSE(work.stoppable) << work.id;
 }
 
-TEST_F(Fronts, PoliciesWithoutClassesCutNothing) {
-  Start("fifo");
+TEST_F(Fronts, WithoutClaimsNothingIsCut) {
+  Start("priority", {.claims = false});
   Launch(1, 1, kLong);
   EXPECT_FALSE(gpu_.submitted.at(0).stoppable);
 }
@@ -180,6 +180,46 @@ TEST_F(Fronts, OrionBoundsWhatIsBesideHighWork) {
   const std::size_t beside = gpu_.submitted.size() - 1;
   EXPECT_GT(beside, 1U);
   EXPECT_LT(beside, 59U);
+}
+
+TEST_F(Fronts, TgsBoundsTheLowBlocksOfAPeriod) {
+  Start("tgs");
+  for (std::uint64_t id = 1; id <= 40; ++id) Launch(id, 1, {1000, 1us});
+  // 20000 and the one that exceeds it.
+  EXPECT_EQ(gpu_.submitted.size(), 21U);
+}
+
+// Until `end`: `high` blocks per period of the high class, low launches without end. Returns how
+// many of these went through in the last period.
+class TgsRates : public Fronts {
+ protected:
+  std::size_t RunFor(int periods, std::uint32_t high_blocks) {
+    std::size_t low = 0;
+    for (int period = 0; period < periods; ++period) {
+      gpu_.submitted.clear();
+      if (high_blocks > 0) Launch(++id_, 0, {high_blocks, 1us});
+      for (int i = 0; i < 200; ++i) Launch(++id_, 1, {1000, 1us});
+      low = gpu_.submitted.size();
+      now_ += 5ms;
+    }
+    return low;
+  }
+  std::uint64_t id_ = 0;
+};
+
+TEST_F(TgsRates, TheBoundRisesWhileHighWorkKeepsItsRateAndFallsWhenItDoesNot) {
+  Start("tgs");
+  const std::size_t before = RunFor(5, 50'000);
+  const std::size_t later = RunFor(2, 50'000);
+  EXPECT_GT(later, before);
+  EXPECT_LT(RunFor(3, 40'000), later);
+}
+
+TEST_F(TgsRates, NothingIsBoundWhileHighIsIdle) {
+  Start("tgs");
+  RunFor(5, 50'000);
+  EXPECT_LT(RunFor(3, 40'000), 200U);
+  EXPECT_EQ(RunFor(10, 0), 200U);
 }
 
 TEST_F(Fronts, MpsHoldsNothingBack) {

@@ -88,4 +88,33 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
   return job;
 }
 
+Result<Job> ReadJob(const std::string& text, const ProfileOptions& options) {
+  constexpr std::string_view kPrefix = "even:";
+  if (!text.starts_with(kPrefix)) return ReadOrionProfile(text, options);
+  constexpr std::uint64_t kKernelsMax = 10'000;
+  std::array<std::uint64_t, 3> figures{};  // Kernels, us of each, us of a block.
+  std::string_view left = std::string_view(text).substr(kPrefix.size());
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    const auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), figures[i]);
+    left.remove_prefix(static_cast<std::size_t>(end - left.data()));
+    const bool is_last = i + 1 == figures.size();
+    if (error != std::errc() || (is_last ? !left.empty() : !left.starts_with(':'))) {
+      figures = {};
+      break;
+    }
+    if (!is_last) left.remove_prefix(1);
+  }
+  const auto [kernels, kernel_us, block_us] = figures;
+  if (kernels == 0 || kernels > kKernelsMax || block_us == 0 || kernel_us % block_us != 0 ||
+      kernel_us == 0 || kernel_us * 1000 > kDurationMaxNs ||
+      kernel_us / block_us * options.multiprocessors > kBlocksMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "'" + text + "' is not even:KERNELS:KERNEL_US:BLOCK_US with at most " +
+                      std::to_string(kKernelsMax) + " kernels of whole blocks");
+  }
+  const auto blocks = static_cast<std::uint32_t>(kernel_us / block_us * options.multiprocessors);
+  const Kernel kernel{blocks, std::chrono::microseconds(block_us)};
+  return Job{text, std::vector<Kernel>(kernels, kernel)};
+}
+
 }  // namespace gpushared::simulation

@@ -45,6 +45,10 @@ struct ProfileOptions {
 // its blocks take duration ÷ ceil(needed ÷ multiprocessors). Refuses with path and line.
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
+// "even:KERNELS:KERNEL_US:BLOCK_US": that many equal kernels, whole waves of blocks of that time.
+// Anything else is the path of a profile.
+Result<Job> ReadJob(const std::string& text, const ProfileOptions& options);
+
 }  // namespace gpushared::simulation
 
 #endif  // GPUSHARED_TESTS_SIMULATION_GPU_JOB_H_

@@ -6,23 +6,18 @@
 namespace gpushared::simulation {
 namespace {
 
-// Claims of blocks shorter than this many of them cost more than they give.
-constexpr int kClaimsPerBlockLeast = 20;
-
 scheduler::ClientId IdOf(std::size_t number) { return {number + 1}; }
 
 }  // namespace
 
-void LaneFront::AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) {
-  lane_.AddClient(IdOf(clients_.size()), {.scheduling_class = scheduling_class}, now);
-  clients_.push_back({.scheduling_class = scheduling_class, .waiting = {}});
+void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
+  lane_.AddClient(IdOf(clients_.size()), spec, now);
+  clients_.push_back({.scheduling_class = spec.scheduling_class, .waiting = {}});
 }
 
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
-  return claims_ && client.scheduling_class != scheduler::SchedulingClass::kHigh &&
-         clients_.size() > 1 &&
-         SoloTime(kernel, options_.multiprocessors) >= options_.claim_least &&
-         kernel.block_time >= kClaimsPerBlockLeast * options_.costs.claim;
+  return options_.claims && client.scheduling_class != scheduler::SchedulingClass::kHigh &&
+         SoloTime(kernel, options_.multiprocessors) >= options_.claim_least;
 }
 
 scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
@@ -52,10 +47,11 @@ void LaneFront::Feed(std::size_t number, TimePoint now) {
 }
 
 bool LaneFront::OnFinished(const Finished& finished, TimePoint now) {
-  lane_.OnCompleted(finished.id, now);
+  const scheduler::Charge charge = lane_.OnCompleted(finished.id, now);
   const auto found = known_.find(finished.id);
   Known& known = found->second;
   const std::size_t client = known.launch.client;
+  clients_[client].charged += charge.held;
   known.blocks_done = finished.blocks_done;
   if (known.blocks_done < known.launch.kernel.blocks) {
     lane_.EnqueueFront(IdOf(client), CommandFor(known), now);

@@ -19,23 +19,23 @@ class LaneFront final : public Front {
  public:
   LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
             const FrontOptions& options)
-      : device_(device),
-        options_(options),
-        // Cutting kernels costs, and only a policy of classes asks for it.
-        claims_(options.claims && policy->rules().classes_matter),
-        lane_(std::move(policy), options.lane) {}
+      : device_(device), options_(options), lane_(std::move(policy), options.lane) {}
 
-  void AddClient(scheduler::SchedulingClass scheduling_class, TimePoint now) override;
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
   void Act(TimePoint now) override;
   std::optional<TimePoint> wake_at() const override { return lane_.wake_at(); }
+  std::optional<Duration> charged(std::size_t client) const override {
+    return clients_[client].charged;
+  }
 
  private:
   struct Client {
     scheduler::SchedulingClass scheduling_class{};
     std::deque<Launch> waiting;  // Not yet the lane's.
     bool is_blocked = false;     // The lane has one that can be stopped: nothing may follow it.
+    scheduler::Duration charged{};
   };
   struct Known {
     Launch launch;
@@ -49,7 +49,6 @@ class LaneFront final : public Front {
 
   GpuDevice& device_;
   const FrontOptions options_;
-  const bool claims_;
   scheduler::DeviceLane lane_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, Known> known_;  // What the lane has.

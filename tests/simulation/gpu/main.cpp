@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpushared-sim: what a mix of jobs would do to each other, before a GPU is at hand.
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/simulation/gpu/experiment.h"
+#include "tests/simulation/gpu/mix.h"
+#include "tests/simulation/gpu/shares.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -15,19 +21,69 @@ namespace {
 
 using gpushared::Result;
 using gpushared::Status;
+using gpushared::StatusCode;
+using gpushared::scheduler::Duration;
 using namespace gpushared::simulation;
+using Document = nlohmann::ordered_json;
 
+// Of all subcommands together.
 struct Arguments {
-  std::vector<std::string> high, low, policies;
-  std::vector<std::string> arrivals = {"poisson"};
-  std::vector<double> loads = {0.5};
+  std::vector<std::string> policies;
   std::string json;
-  std::size_t requests = 10'000;
   std::uint32_t seed = 1, stretch = 1;
   bool no_claims = false;
+
+  std::vector<std::string> high, low;
+  std::vector<std::string> arrivals = {"poisson"};
+  std::vector<double> loads = {0.5};
+  std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
+  double promise_ms = 0;
+
+  std::string mix;
+  std::vector<std::string> profiles;
+
+  std::vector<std::uint32_t> weights;
+  std::size_t clients = 2;
+  std::uint32_t spread = 1;
+  double sleep_s = 0, seconds = 0;
+  bool synchronous = false;
 };
 
-nlohmann::ordered_json ToJson(const Row& row) {
+Duration Nanoseconds(double count) { return Duration(static_cast<Duration::rep>(count)); }
+
+Status Save(const Document& document, const std::string& path) {
+  if (path.empty()) return {};
+  std::ofstream file(path);
+  file << document.dump(1) << '\n';
+  if (!file.flush()) return Status(StatusCode::kInternal, "cannot write '" + path + "'");
+  return {};
+}
+
+Result<std::vector<SetupEntry>> ChosenSetups(const std::vector<std::string>& names) {
+  if (names.empty()) return SetupCatalog();
+  std::vector<SetupEntry> setups;
+  for (const std::string& name : names) {
+    const std::optional<SetupEntry> entry = FindSetup(name);
+    if (!entry) {
+      return Status(StatusCode::kInvalidArgument,
+                    "unknown policy '" + name + "': gpushared-sim policies lists them");
+    }
+    setups.push_back(*entry);
+  }
+  return setups;
+}
+
+Result<std::vector<Job>> ReadJobs(const std::vector<std::string>& paths, std::uint32_t stretch) {
+  std::vector<Job> jobs;
+  for (const std::string& path : paths) {
+    Result<Job> job = ReadJob(path, {.block_stretch = stretch});
+    if (!job.ok()) return job.status();
+    jobs.push_back(std::move(*job));
+  }
+  return jobs;
+}
+
+Document ToJson(const Row& row) {
   return {{"policy", row.policy},
           {"high", row.high},
           {"low", row.low},
@@ -36,66 +92,57 @@ nlohmann::ordered_json ToJson(const Row& row) {
           {"p99_alone_ms", row.p99_alone_ms},
           {"p99_inflation", row.p99_inflation},
           {"p99_added_ms", row.p99_added_ms},
+          {"promise_ms", row.promise_ms},
+          {"promise_kept", row.promise_kept},
           {"gap_used", row.gap_used},
           {"high_throughput", row.high_throughput},
           {"low_throughput", row.low_throughput}};
 }
 
-void PrintHeader() {
-  std::printf("%-13s %-18s %-20s %5s %-9s %10s %9s %9s %6s %6s\n", "POLICY", "HIGH", "LOW", "LOAD",
-              "ARRIVALS", "ALONE ms", "p99", "ADDED ms", "GAP", "LOW");
-}
-
 void Print(const Row& row) {
   const std::string arrivals = row.arrivals.substr(row.arrivals.find_last_of('/') + 1);
-  std::printf("%-13s %-18s %-20s %5.2f %-9.9s %10.2f %+8.1f%% %9.3f %6.2f %6.2f\n",
+  std::printf("%-13s %-18s %-20s %5.2f %-9.9s %10.2f %+8.1f%% %9.3f %6.1f%% %6.2f %6.2f\n",
               row.policy.c_str(), row.high.c_str(), row.low.c_str(), row.load, arrivals.c_str(),
-              row.p99_alone_ms, 100 * row.p99_inflation, row.p99_added_ms, row.gap_used,
-              row.low_throughput);
+              row.p99_alone_ms, 100 * row.p99_inflation, row.p99_added_ms, 100 * row.promise_kept,
+              row.gap_used, row.low_throughput);
 }
 
-Result<std::vector<Job>> ReadJobs(const std::vector<std::string>& paths, std::uint32_t stretch) {
-  std::vector<Job> jobs;
-  for (const std::string& path : paths) {
-    Result<Job> job = ReadOrionProfile(path, {.block_stretch = stretch});
-    if (!job.ok()) return job.status();
-    jobs.push_back(std::move(*job));
-  }
-  return jobs;
+CellOptions CellOf(const Arguments& arguments, const Job& high, const Job& low, double load,
+                   const std::string& arrivals) {
+  CellOptions cell{.high = high,
+                   .low = low,
+                   .high_clients = arguments.high_clients,
+                   .low_clients = arguments.low_clients,
+                   .load = load,
+                   .arrivals = arrivals,
+                   .requests = arguments.requests,
+                   .seed = arguments.seed,
+                   .promise = {},
+                   .front = {}};
+  cell.front.claims = !arguments.no_claims;
+  if (arguments.promise_ms > 0) cell.promise = Nanoseconds(1e6 * arguments.promise_ms);
+  return cell;
 }
 
 Status Compare(const Arguments& arguments) {
-  std::vector<SetupEntry> contestants;
-  for (const std::string& name : arguments.policies) {
-    const std::optional<SetupEntry> entry = FindSetup(name);
-    if (!entry)
-      return Status(gpushared::StatusCode::kInvalidArgument,
-                    "unknown policy '" + name + "': gpushared-sim policies lists them");
-    contestants.push_back(*entry);
-  }
-  if (contestants.empty()) contestants = SetupCatalog();
+  const Result<std::vector<SetupEntry>> contestants = ChosenSetups(arguments.policies);
+  if (!contestants.ok()) return contestants.status();
   const Result<std::vector<Job>> high = ReadJobs(arguments.high, 1);
   if (!high.ok()) return high.status();
   const Result<std::vector<Job>> low = ReadJobs(arguments.low, arguments.stretch);
   if (!low.ok()) return low.status();
 
-  auto document = nlohmann::ordered_json::array();
+  auto document = Document::array();
   std::uint64_t launches = 0;
   const auto begun = std::chrono::steady_clock::now();
-  PrintHeader();
+  std::printf("%-13s %-18s %-20s %5s %-9s %10s %9s %9s %7s %6s %6s\n", "POLICY", "HIGH", "LOW",
+              "LOAD", "ARRIVALS", "ALONE ms", "p99", "ADDED ms", "KEPT", "GAP", "LOW");
   for (const Job& high_job : *high) {
     for (const Job& low_job : *low) {
       for (const double load : arguments.loads) {
         for (const std::string& arrivals : arguments.arrivals) {
-          CellOptions cell{.high = high_job,
-                           .low = low_job,
-                           .load = load,
-                           .arrivals = arrivals,
-                           .requests = arguments.requests,
-                           .seed = arguments.seed,
-                           .front = {}};
-          cell.front.claims = !arguments.no_claims;
-          const Result<std::vector<Row>> rows = RunCell(cell, contestants);
+          const Result<std::vector<Row>> rows =
+              RunCell(CellOf(arguments, high_job, low_job, load, arrivals), *contestants);
           if (!rows.ok()) return rows.status();
           for (const Row& row : *rows) {
             Print(row);
@@ -110,12 +157,100 @@ Status Compare(const Arguments& arguments) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
   std::printf("%.1f M launches in %.1f s, seed %u\n", static_cast<double>(launches) / 1e6,
               took.count(), arguments.seed);
-  if (arguments.json.empty()) return {};
-  std::ofstream file(arguments.json);
-  file << document.dump(1) << '\n';
-  if (!file.flush())
-    return Status(gpushared::StatusCode::kInternal, "cannot write '" + arguments.json + "'");
-  return {};
+  return Save(document, arguments.json);
+}
+
+Status Mix(const Arguments& arguments) {
+  const Result<std::vector<SetupEntry>> contestants = ChosenSetups(arguments.policies);
+  if (!contestants.ok()) return contestants.status();
+  std::map<std::string, Job> profiles;
+  for (const std::string& profile : arguments.profiles) {
+    const std::size_t equals = profile.find('=');
+    if (equals == std::string::npos)
+      return Status(StatusCode::kInvalidArgument, "'" + profile + "' is not MODEL=FILE");
+    Result<Job> job = ReadJob(profile.substr(equals + 1), {.block_stretch = arguments.stretch});
+    if (!job.ok()) return job.status();
+    profiles[profile.substr(0, equals)] = std::move(*job);
+  }
+  const Result<Scenario> scenario = ReadMix(arguments.mix, profiles, arguments.seed);
+  if (!scenario.ok()) return scenario.status();
+
+  FrontOptions front;
+  front.claims = !arguments.no_claims;
+  auto document = Document::array();
+  std::printf("%-13s %-20s %-6s %9s %9s %9s %10s %7s %10s\n", "POLICY", "CLIENT", "CLASS",
+              "REQUESTS", "p50 ms", "p99 ms", "ALONE ms", "KEPT", "THROUGHPUT");
+  for (const ClientRow& row : RunMix(*scenario, front, *contestants)) {
+    std::printf("%-13s %-20s %-6s %9zu %9.3f %9.3f %10.3f %6.1f%% %10.3f\n", row.policy.c_str(),
+                row.client.c_str(), row.scheduling_class.c_str(), row.requests, row.p50_ms,
+                row.p99_ms, row.p99_alone_ms, 100 * row.promise_kept, row.throughput);
+    document.push_back({{"policy", row.policy},
+                        {"client", row.client},
+                        {"class", row.scheduling_class},
+                        {"requests", row.requests},
+                        {"p50_ms", row.p50_ms},
+                        {"p99_ms", row.p99_ms},
+                        {"p99_alone_ms", row.p99_alone_ms},
+                        {"promise_kept", row.promise_kept},
+                        {"throughput", row.throughput}});
+  }
+  return Save(document, arguments.json);
+}
+
+Document ToJson(const std::vector<ShareSample>& samples) {
+  auto rows = Document::array();
+  for (const ShareSample& sample : samples) {
+    Document held = Document::array(), due = Document::array();
+    for (const Duration each : sample.held) held.push_back(each.count());
+    for (const Duration each : sample.due) due.push_back(each.count());
+    rows.push_back({{"held_ns", held}, {"due_ns", due}});
+  }
+  return rows;
+}
+
+// From 1 to `spread`, evenly on a logarithmic scale.
+std::vector<std::uint32_t> SpreadWeights(std::size_t clients, std::uint32_t spread) {
+  std::vector<std::uint32_t> weights(clients, 1);
+  for (std::size_t i = 0; i < clients && clients > 1; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(clients - 1);
+    weights[i] = static_cast<std::uint32_t>(std::lround(std::pow(spread, part)));
+  }
+  return weights;
+}
+
+Status Shares(Arguments arguments) {
+  if (arguments.policies.empty()) arguments.policies = {"fair"};
+  const Result<std::vector<SetupEntry>> contestants = ChosenSetups(arguments.policies);
+  if (!contestants.ok()) return contestants.status();
+  const FrontOptions front;
+  ShareOptions options{.weights = arguments.weights,
+                       .seed = arguments.seed,
+                       .sleep_s = arguments.sleep_s,
+                       .length = Nanoseconds(1e9 * arguments.seconds)};
+  if (arguments.synchronous) options.depth = 1;
+  if (options.weights.empty()) options.weights = SpreadWeights(arguments.clients, arguments.spread);
+  const Scenario scenario = MakeShareScenario(options, front.policy.slice);
+
+  auto document = Document::array();
+  std::printf("%-13s %8s %10s %12s %8s %8s %8s\n", "POLICY", "CLIENTS", "SECONDS", "ERROR of 1 s",
+              "JAIN", "LEAST", "MOST");
+  for (const SetupEntry& contestant : *contestants) {
+    const Outcome outcome = RunScenario(contestant, front, scenario);
+    const ShareReport report = ReportShares(outcome.samples);
+    std::printf("%-13.*s %8zu %10.0f %9.2f pp %8.4f %8.3f %8.3f\n",
+                static_cast<int>(contestant.name.size()), contestant.name.data(),
+                scenario.clients.size(), outcome.seconds, 100 * report.error_max, report.jain,
+                report.least_ratio, report.greatest_ratio);
+    document.push_back({{"policy", contestant.name},
+                        {"weights", options.weights},
+                        {"seconds", outcome.seconds},
+                        {"error_max", report.error_max},
+                        {"jain", report.jain},
+                        {"least_ratio", report.least_ratio},
+                        {"greatest_ratio", report.greatest_ratio},
+                        {"samples", ToJson(outcome.samples)}});
+  }
+  return Save(document, arguments.json);
 }
 
 int ListPolicies() {
@@ -126,34 +261,95 @@ int ListPolicies() {
   return 0;
 }
 
+void AddCommon(CLI::App& command, Arguments& arguments, const char* default_policies) {
+  command.add_option("--policy", arguments.policies,
+                     std::string("of `gpushared-sim policies` (") + default_policies + ")");
+  command.add_option("--seed", arguments.seed, "of all that is random (1)");
+  command.add_option("--json", arguments.json, "write the rows to this file");
+}
+
+void AddKernelOptions(CLI::App& command, Arguments& arguments, const char* whose) {
+  command
+      .add_option("--block-stretch", arguments.stretch,
+                  std::string("blocks of ") + whose + " kernels this many times as long (1)")
+      ->check(CLI::Range(1, 1000));
+  command.add_flag("--no-claims", arguments.no_claims, "no kernel is cut at blocks");
+}
+
+void AddCompare(CLI::App& app, Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand(
+      "compare", "high clients with requests beside low ones without end, each combination");
+  command
+      .add_option("--high", arguments.high,
+                  "kernel profiles of requests (CSV), or even:KERNELS:KERNEL_US:BLOCK_US")
+      ->required();
+  command
+      .add_option("--low", arguments.low, "kernel profiles of training steps (CSV), or as above")
+      ->required();
+  command.add_option("--load", arguments.loads, "arrival rate x time of a request alone (0.5)")
+      ->check(CLI::Range(0.01, 0.95));
+  command.add_option("--arrivals", arguments.arrivals,
+                     "poisson, bursty, periodic, closed (loop), or traces whose distances are "
+                     "scaled to the load (poisson)");
+  command.add_option("--requests", arguments.requests, "per combination (10000)")
+      ->check(CLI::Range(100, 10'000'000));
+  command.add_option("--high-clients", arguments.high_clients, "that share load and requests (1)")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--low-clients", arguments.low_clients, "each trains without end (1)")
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--promise", arguments.promise_ms, "latency of a request, ms (1.05 x p99 alone)")
+      ->check(CLI::Range(0.001, 1e6));
+  AddKernelOptions(command, arguments, "low");
+  AddCommon(command, arguments, "all");
+}
+
+void AddMix(CLI::App& app, Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand("mix", "any clients, from a DISB file");
+  command.add_option("file", arguments.mix, "DISB client list (JSON)")->required();
+  command
+      .add_option("--profile", arguments.profiles, "MODEL=FILE: kernel profile of a model (CSV)")
+      ->required();
+  AddKernelOptions(command, arguments, "all");
+  AddCommon(command, arguments, "all");
+}
+
+void AddShares(CLI::App& app, Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand("shares", "device time against weights");
+  command.add_option("--weights", arguments.weights, "one per client")
+      ->check(CLI::Range(1u, gpushared::scheduler::kWeightMax));
+  command.add_option("--clients", arguments.clients, "where no weights are given (2)")
+      ->check(CLI::Range(2, 64));
+  command.add_option("--spread", arguments.spread, "their weights go from 1 to this (1)")
+      ->check(CLI::Range(1u, gpushared::scheduler::kWeightMax));
+  command
+      .add_option("--sleep", arguments.sleep_s,
+                  "seconds that every second client is busy, and sleeps, in turn (never)")
+      ->check(CLI::Range(0.001, 1e6));
+  command
+      .add_option("--seconds", arguments.seconds, "simulated (100 slices of the smallest share)")
+      ->check(CLI::Range(1.0, 1e6));
+  command.add_flag("--synchronous", arguments.synchronous,
+                   "clients wait for each of their kernels");
+  AddCommon(command, arguments, "fair");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("what jobs that share a GPU do to each other, simulated");
   app.require_subcommand(1);
   Arguments arguments;
-  CLI::App* compare = app.add_subcommand("compare", "each policy on each combination");
-  compare->add_option("--high", arguments.high, "kernel profiles of requests (CSV)")->required();
-  compare->add_option("--low", arguments.low, "kernel profiles of training steps (CSV)")
-      ->required();
-  compare->add_option("--load", arguments.loads, "arrival rate x time of a request alone (0.5)")
-      ->check(CLI::Range(0.01, 0.95));
-  compare->add_option("--arrivals", arguments.arrivals,
-                      "poisson, bursty, or traces whose distances are scaled to the load");
-  compare->add_option("--policy", arguments.policies, "of `gpushared-sim policies` (all)");
-  compare->add_option("--requests", arguments.requests, "per combination (10000)")
-      ->check(CLI::Range(100, 10'000'000));
-  compare->add_option("--seed", arguments.seed, "of arrivals (1)");
-  compare
-      ->add_option("--block-stretch", arguments.stretch,
-                   "blocks of low kernels this many times as long (1)")
-      ->check(CLI::Range(1, 1000));
-  compare->add_flag("--no-claims", arguments.no_claims, "no kernel is cut at blocks");
-  compare->add_option("--json", arguments.json, "write the rows to this file");
-  CLI::App* policies = app.add_subcommand("policies", "what can be compared");
+  AddCompare(app, arguments);
+  AddMix(app, arguments);
+  AddShares(app, arguments);
+  app.add_subcommand("policies", "what can be compared");
   CLI11_PARSE(app, argc, argv);
-  if (policies->parsed()) return ListPolicies();
-  const Status status = Compare(arguments);
+  const std::string command = app.get_subcommands().front()->get_name();
+  if (command == "policies") return ListPolicies();
+  const Status status = command == "compare" ? Compare(arguments)
+                        : command == "mix"   ? Mix(arguments)
+                                             : Shares(arguments);
   if (status.ok()) return 0;
   std::fprintf(stderr, "gpushared-sim: %s\n", status.message().c_str());
   return 1;

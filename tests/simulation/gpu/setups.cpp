@@ -6,6 +6,7 @@
 #include "tests/simulation/gpu/front.h"
 #include "tests/simulation/gpu/lane_front.h"
 #include "tests/simulation/gpu/shared_gpu.h"
+#include "tests/simulation/gpu/tgs_front.h"
 #include "tests/simulation/gpu/time_sliced_gpu.h"
 
 namespace gpushared::simulation {
@@ -44,6 +45,10 @@ std::unique_ptr<GpuDevice> NewVgpu(std::size_t fixed, const FrontOptions& option
 
 std::unique_ptr<Front> NewOrion(GpuDevice& device, const FrontOptions& options) {
   return std::make_unique<OrionFront>(device, options);
+}
+
+std::unique_ptr<Front> NewTgs(GpuDevice& device, const FrontOptions& options) {
+  return std::make_unique<TgsFront>(device, options);
 }
 
 std::unique_ptr<Front> NewNative(bool high_first, GpuDevice& device, const FrontOptions& options) {
@@ -85,6 +90,10 @@ std::vector<SetupEntry> SetupCatalog() {
                      "low only while high is idle, stopped at blocks that cost 25 % more "
                      "(Tally, ASPLOS'25)",
                      NewTallyGpu, std::bind_front(NewGate, kTally)});
+  entries.push_back({"tgs",
+                     "low as many blocks per 5 ms as leave the launch rate of high as it is "
+                     "(TGS, NSDI'23)",
+                     NewSharedGpu, NewTgs});
   entries.push_back({"xsched-1",
                      "low only while high is idle, 8 launches in flight that run to their end "
                      "(XSched level 1, OSDI'25)",

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device time follows weights in the simulated worker.
+#include "tests/simulation/gpu/shares.h"
+
+#include <chrono>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+using scheduler::Duration;
+
+ShareSample Sample(std::vector<Duration> held, std::vector<Duration> due) {
+  return {std::move(held), std::move(due)};
+}
+
+TEST(ShareReports, WhatIsDueIsNoError) {
+  const ShareReport report =
+      ReportShares({Sample({250ms, 750ms}, {250ms, 750ms}), Sample({1s, 3s}, {1s, 3s})});
+  EXPECT_NEAR(report.error_max, 0, 1e-9);
+  EXPECT_NEAR(report.jain, 1, 1e-9);
+  EXPECT_NEAR(report.least_ratio, 1, 1e-9);
+}
+
+TEST(ShareReports, TheWorstWindowCounts) {
+  const ShareReport report =
+      ReportShares({Sample({400ms, 600ms}, {500ms, 500ms}), Sample({1s, 1s}, {1s, 1s})});
+  EXPECT_NEAR(report.error_max, 0.1, 1e-9);
+  EXPECT_NEAR(report.jain, 1, 1e-9);  // All is well in the end.
+}
+
+TEST(ShareReports, OneWhoGetsNothingOfTwoHalvesTheIndex) {
+  const ShareReport report = ReportShares({Sample({0s, 1s}, {500ms, 500ms})});
+  EXPECT_NEAR(report.jain, 0.5, 1e-9);
+  EXPECT_EQ(report.least_ratio, 0);
+  EXPECT_NEAR(report.greatest_ratio, 2, 1e-9);
+}
+
+TEST(ShareReports, TimeInWhichTheDeviceIsIdleIsNobodysLoss) {
+  const ShareReport report = ReportShares({Sample({400ms, 400ms}, {500ms, 500ms})});
+  EXPECT_NEAR(report.error_max, 0, 1e-9);
+  EXPECT_NEAR(report.least_ratio, 1, 1e-9);
+}
+
+TEST(ShareReports, ClientsToWhichNothingIsDueDoNotCount) {
+  const ShareReport report = ReportShares({Sample({1s, 0s}, {1s, 0s})});
+  EXPECT_NEAR(report.jain, 1, 1e-9);
+}
+
+// The promise of the README, for `policy`.
+void ExpectFair(const ShareOptions& options, std::string_view policy = "fair") {
+  const FrontOptions front;
+  const Outcome outcome =
+      RunScenario(*FindSetup(policy), front, MakeShareScenario(options, front.policy.slice));
+  const ShareReport report = ReportShares(outcome.samples);
+  EXPECT_LE(report.error_max, 0.02);
+  EXPECT_GE(report.jain, 0.99);
+  EXPECT_GT(report.least_ratio, 0.8);
+}
+
+TEST(FairShareRuns, EqualWeightsGetEqualTime) { ExpectFair({.weights = {1, 1}, .length = 5s}); }
+
+TEST(FairShareRuns, AThousandTimesTheWeightIsAThousandTimesTheTime) {
+  ExpectFair({.weights = {1, 1000}, .length = 20s});
+}
+
+TEST(FairShareRuns, ManyClientsOfManyWeights) {
+  ExpectFair({.weights = {1, 2, 3, 5, 10, 20, 30, 50}, .length = 25s});
+}
+
+TEST(FairShareRuns, WeightsInsideAClassUnderPriority) {
+  ExpectFair({.weights = {1, 3, 10}, .length = 10s}, "priority");
+}
+
+TEST(FairShareRuns, WhatSleepersLeaveIsLentAndTakenBack) {
+  ExpectFair({.weights = {1, 4, 2, 8}, .sleep_s = 0.7, .length = 20s});
+}
+
+TEST(FairShareRuns, ClientsThatWaitForEachKernelGetTheirShareToo) {
+  ExpectFair({.weights = {1, 10}, .depth = 1, .length = 10s});
+}
+
+TEST(FairShareRuns, WithoutAPolicyWeightsMeanNothing) {
+  const FrontOptions front;
+  const Outcome outcome =
+      RunScenario(*FindSetup("mps"), front,
+                  MakeShareScenario({.weights = {1, 10}, .length = 5s}, front.policy.slice));
+  EXPECT_GT(ReportShares(outcome.samples).error_max, 0.2);
+}
+
+}  // namespace
+}  // namespace gpushared::simulation
