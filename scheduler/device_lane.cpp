@@ -72,6 +72,21 @@ void DeviceLane::EnqueueFront(ClientId client, const LaneCommand& command, TimeP
   TellHead(client, state, now);
 }
 
+void DeviceLane::BeginRequest(ClientId client, const RequestMark& request, TimePoint now) {
+  policy_->OnRequestBegan(client, {request.number, std::min(request.arrived, now)}, now);
+  settled_ = false;
+}
+
+void DeviceLane::EndRequest(ClientId client, std::uint64_t number, TimePoint now) {
+  policy_->OnRequestEnded(client, number, now);
+  settled_ = false;
+}
+
+void DeviceLane::ExpectRequest(ClientId client, TimePoint at, TimePoint now) {
+  policy_->OnRequestExpected(client, at, now);
+  settled_ = false;
+}
+
 LaneCommand DeviceLane::Bounded(const LaneCommand& command) {
   LaneCommand bounded = command;
   bounded.predicted = std::clamp(command.predicted, Duration::zero(), Duration(kCommandTimeMax));

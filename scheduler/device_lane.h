@@ -86,6 +86,12 @@ class DeviceLane {
     return dropped;
   }
 
+  // A request of the client begins or ends; see Policy. Numbers are the caller's choice.
+  void BeginRequest(ClientId client, const RequestMark& request, TimePoint now);
+  void EndRequest(ClientId client, std::uint64_t number, TimePoint now);
+  // The client expects its next request at that time.
+  void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
+
   // A submitted command left the device, by itself or stopped.
   Charge OnCompleted(std::uint64_t command, TimePoint now);
 
@@ -101,6 +107,7 @@ class DeviceLane {
   // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
   const LaneOptions& options() const { return options_; }
+  PromiseReport promises() const { return policy_->promises(); }
 
  private:
   struct Client {

@@ -131,7 +131,7 @@ Decision FairShares::Pick(Level level, TimePoint now) {
         account.place == best.place ? SmallestBut(best.place, state) : best.key;
     if (rival_key == SmallestKey::kNone) continue;
     const TimePoint due = OvertakenAt(account, rival_key);
-    if (due <= now) return Stop(item);
+    if (due <= now) return Stop(item.client);
     if (!reconsider_at || due < *reconsider_at) reconsider_at = due;
   }
   return run(reconsider_at);
@@ -168,14 +168,15 @@ Decision FairShares::StopOne(Level level) {
     return item.value.level == level && item.value.stoppable > 0;
   });
   Check(first != accounts_.end(), "a level without a stoppable command was to be stopped");
-  return Stop(*first);
+  return Stop(first->client);
 }
 
-Decision FairShares::Stop(Item& item) {
-  levels_[item.value.level].stoppable -= item.value.stoppable;
-  item.value.stoppable = 0;
-  Refresh(item.value);
-  return Decision::Stop(item.client);
+Decision FairShares::Stop(ClientId client) {
+  Account& account = accounts_.At(client);
+  levels_[account.level].stoppable -= account.stoppable;
+  account.stoppable = 0;
+  Refresh(account);
+  return Decision::Stop(client);
 }
 
 std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {

@@ -13,8 +13,8 @@
 
 namespace gpushared::scheduler {
 
-// Accounts that share device time by weight, in up to kSchedulingClasses levels that
-// know nothing of each other. What the fair and priority policies have in common.
+// Accounts that share device time by weight, in up to kLevelsMax levels that know nothing
+// of each other. What the fair, priority and deadline policies have in common.
 //
 // Each client carries a virtual time: device time it was charged for, divided by its
 // weight. Of the ready clients of a level the one furthest behind runs next; what it
@@ -33,6 +33,8 @@ namespace gpushared::scheduler {
 class FairShares {
  public:
   using Level = std::size_t;
+  // A level per class, and one for what is above all classes.
+  static constexpr Level kLevelsMax = kSchedulingClasses + 1;
 
   static constexpr Level kNoLevel = static_cast<Level>(-1);
 
@@ -57,12 +59,15 @@ class FairShares {
   }
   // Something runs that can be stopped and was not asked to.
   bool HasStoppable(Level level) const { return levels_[level].stoppable > 0; }
+  bool HasStoppable(ClientId client) { return accounts_.At(client).stoppable > 0; }
 
   // What the level would do if it had the device to itself: stop a client whose slice
   // is over while another one is behind it, else run the one furthest behind.
   Decision Pick(Level level, TimePoint now);
   // Stops a client of the level; HasStoppable must hold.
   Decision StopOne(Level level);
+  // Stops that one; HasStoppable must hold for it.
+  Decision Stop(ClientId client);
 
  private:
   // Virtual time is in units of nanoseconds / kVirtualScale at weight 1: fine enough to
@@ -128,13 +133,12 @@ class FairShares {
   static Duration Lead(const Account& account, std::int64_t rival_key);
   // When a rival of that key gets ahead of what `account` will have used if it goes on.
   TimePoint OvertakenAt(const Account& account, std::int64_t rival_key) const;
-  Decision Stop(Item& item);
 
   const Duration slice_;
   const Duration hold_off_;
   const Level held_from_;
   ClientTable<Account> accounts_;
-  std::array<LevelState, kSchedulingClasses> levels_{};
+  std::array<LevelState, kLevelsMax> levels_{};
 };
 
 }  // namespace gpushared::scheduler

@@ -32,7 +32,10 @@ struct LaneRules {
 //   * a client is ready from OnReady to OnIdle; OnReady is called again whenever its
 //     head changes, so after each OnStarted comes OnReady or OnIdle;
 //   * OnStarted follows a Decision that said kRun, for that client and head;
-//   * OnEnded is called once per OnStarted, unless the client was removed before.
+//   * OnEnded is called once per OnStarted, unless the client was removed before;
+//   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed
+//     before; at most kOpenRequestsMax requests of a client are open, with unlike numbers,
+//     and none arrived later than `now`.
 // A client may be removed with commands ready or on the device; the policy must
 // forget it, and is not told of its commands again.
 //
@@ -60,7 +63,15 @@ class Policy {
   virtual void OnStarted(ClientId client, const Head& head, TimePoint now) = 0;
   virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
 
+  // For policies that look at requests. `at` is when the client expects its next one.
+  virtual void OnRequestBegan(ClientId, const RequestMark&, TimePoint) {}
+  virtual void OnRequestEnded(ClientId, std::uint64_t /*number*/, TimePoint) {}
+  virtual void OnRequestExpected(ClientId, TimePoint /*at*/, TimePoint) {}
+
   virtual Decision Pick(TimePoint now) = 0;
+
+  // All zero where promises play no part.
+  virtual PromiseReport promises() const { return {}; }
 };
 
 }  // namespace gpushared::scheduler

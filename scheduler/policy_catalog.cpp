@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "scheduler/deadline_policy.h"
 #include "scheduler/fair_policy.h"
 #include "scheduler/fifo_policy.h"
 #include "scheduler/priority_policy.h"
@@ -32,6 +33,10 @@ constexpr std::array kPolicies = {
                 [](const PolicyOptions& options) -> std::unique_ptr<Policy> {
                   return std::make_unique<PriorityPolicy>(options);
                 }},
+    PolicyEntry{"deadline", "latency promises first, others as far as these allow",
+                [](const PolicyOptions& options) -> std::unique_ptr<Policy> {
+                  return std::make_unique<DeadlinePolicy>(options);
+                }},
 };
 
 }  // namespace
@@ -45,7 +50,7 @@ const PolicyEntry* FindPolicy(std::string_view name) {
   return nullptr;
 }
 
-std::string_view PolicyNames() { return "fifo, round_robin, fair, priority"; }
+std::string_view PolicyNames() { return "fifo, round_robin, fair, priority, deadline"; }
 
 std::string_view WhyInvalid(const PolicyOptions& options) {
   if (options.slice < 10us || options.slice > 10s) {
@@ -56,6 +61,9 @@ std::string_view WhyInvalid(const PolicyOptions& options) {
   }
   if (options.hold_off < 0us || options.hold_off > 1s) {
     return "the hold-off must be between 0 and 1 s";
+  }
+  if (options.patience < 0us || options.patience > 10s) {
+    return "the patience must be between 0 and 10 s";
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_SCHEDULER_TYPES_H_
 #define GPUSHARED_SCHEDULER_TYPES_H_
 
+#include <array>
 #include <chrono>
 #include <compare>
 #include <cstddef>
@@ -47,6 +48,15 @@ struct ClientSpec {
   std::optional<Duration> latency_promise;  // Per request, as told by the client.
 };
 
+// A request as its client marked it: what its latency promise is about.
+struct RequestMark {
+  std::uint64_t number = 0;  // Names it among its client's open requests.
+  // When it reached the client, which may be before the client said so.
+  TimePoint arrived{};
+};
+// A client's requests that are open at one time, from their begin to their end.
+inline constexpr std::size_t kOpenRequestsMax = 16;
+
 struct PolicyOptions {
   // How long a client keeps the device while another one waits.
   Duration slice = std::chrono::milliseconds(2);
@@ -55,6 +65,20 @@ struct PolicyOptions {
   double low_floor = 0.0;
   // A lower class resumes when the higher ones have been idle this long.
   Duration hold_off = std::chrono::microseconds(20);
+  // Under `deadline`: when no promised request was open for this long, work that may make the
+  // next one late runs all the same.
+  Duration patience = std::chrono::milliseconds(20);
+};
+
+// What a policy has to say about promises. Counts since it was made.
+struct PromiseReport {
+  std::uint64_t requests = 0;  // Ended, of clients with a promise.
+  std::uint64_t kept = 0;      // Of those, within it.
+  // Requests whose promise was given up, by class: they could not all be kept.
+  std::array<std::uint64_t, kSchedulingClasses> given_up{};
+  // Times something was started that cannot be stopped in time for the next request.
+  std::uint64_t risked = 0;
+  bool is_overloaded = false;  // A promise is given up at this moment.
 };
 
 // A client's next command, as far as a policy may know it.

@@ -43,12 +43,16 @@ class Driver {
     kReady,
     kIdle,
     kEnd,       // The client's command that started first.
+    kBegin,     // A request.
+    kEndBegun,  // The client's request that began first.
+    kExpect,    // A request, soon.
     kObey,      // Ask and do as it says, until it says nothing new (client ignored).
     kAskOnly,   // Ask; the lane's bounds keep it from running (client ignored).
     kTimeGoes,  // By a little more than a slice (client ignored).
   };
-  static constexpr int kCalls = 9;
+  static constexpr int kCalls = 12;
   static bool IsOfAClient(Call call) { return call < Call::kObey; }
+  static bool IsOfRequests(Call call) { return call >= Call::kBegin && call < Call::kObey; }
 
   explicit Driver(const PolicyEntry& entry) : policy_(entry.make(kOptions)) {}
 
@@ -66,6 +70,12 @@ class Driver {
         return is_here && found->second.ready > 0;
       case Call::kEnd:
         return is_here && !found->second.running.empty();
+      case Call::kBegin:
+        return is_here && found->second.requests.size() < kOpenRequestsMax;
+      case Call::kEndBegun:
+        return is_here && !found->second.requests.empty();
+      case Call::kExpect:
+        return is_here;
       default:
         return true;
     }
@@ -95,6 +105,20 @@ class Driver {
         break;
       case Call::kEnd:
         End(client);
+        break;
+      case Call::kBegin:
+        clients_.at(client).requests.push_back(++requests_);
+        policy_->OnRequestBegan(client, {requests_, now_ - Duration(requests_ % 2 * 300'000)},
+                                now_);
+        break;
+      case Call::kEndBegun: {
+        std::vector<std::uint64_t>& requests = clients_.at(client).requests;
+        policy_->OnRequestEnded(client, requests.front(), now_);
+        requests.erase(requests.begin());
+        break;
+      }
+      case Call::kExpect:
+        policy_->OnRequestExpected(client, now_ + 700us, now_);
         break;
       case Call::kObey:
         while (Obey()) {
@@ -138,12 +162,14 @@ class Driver {
     int ready = 0;  // Commands queued; the first is the head.
     Head head;
     std::vector<Running> running;
+    std::vector<std::uint64_t> requests;  // Open.
   };
 
   ClientSpec SpecFor(ClientId client) const {
     const std::uint64_t kind = client.value + changes_;
     return {.scheduling_class = static_cast<SchedulingClass>(kind % 3),
-            .weight = static_cast<std::uint32_t>(1 + kind % 7 * 100)};
+            .weight = static_cast<std::uint32_t>(1 + kind % 7 * 100),
+            .latency_promise = kind % 2 == 0 ? std::optional<Duration>() : 3ms};
   }
 
   void TellHead(ClientId client) {
@@ -228,6 +254,7 @@ class Driver {
   TimePoint now_{};
   std::uint64_t arrivals_ = 0;
   std::uint64_t changes_ = 0;
+  std::uint64_t requests_ = 0;
   bool is_broken_ = false;
 };
 
@@ -237,8 +264,9 @@ struct Step {
 };
 
 std::string Describe(const std::vector<Step>& steps) {
-  static constexpr const char* kNames[Driver::kCalls] = {
-      "Add", "Remove", "Change", "Ready", "Idle", "End", "Obey", "AskOnly", "TimeGoes"};
+  static constexpr const char* kNames[Driver::kCalls] = {"Add",    "Remove", "Change",  "Ready",
+                                                         "Idle",   "End",    "Begin",   "EndBegun",
+                                                         "Expect", "Obey",   "AskOnly", "TimeGoes"};
   std::string text;
   for (const Step& step : steps) {
     text += std::string(" ") + kNames[static_cast<int>(step.call)];
@@ -252,8 +280,12 @@ class PolicyConformance : public ::testing::TestWithParam<PolicyEntry> {};
 // Depth-first; a policy cannot be copied, so each order is played from its beginning.
 class AllOrders {
  public:
-  AllOrders(const PolicyEntry& entry, std::vector<Step> opening, std::size_t length)
-      : entry_(entry), steps_(std::move(opening)), length_(steps_.size() + length) {}
+  AllOrders(const PolicyEntry& entry, std::vector<Step> opening, std::size_t length,
+            bool with_requests = false)
+      : entry_(entry),
+        steps_(std::move(opening)),
+        length_(steps_.size() + length),
+        with_requests_(with_requests) {}
 
   std::uint64_t Play() {
     Extend();
@@ -274,6 +306,7 @@ class AllOrders {
       for (const ClientId client : {ClientId{1}, ClientId{2}}) {
         const Step step{static_cast<Driver::Call>(call), client};
         if (!Driver::IsOfAClient(step.call) && client.value > 1) continue;
+        if (Driver::IsOfRequests(step.call) && !with_requests_) continue;
         if (!driver.IsLegal(step.call, step.client) || IsPointless(step)) continue;
         steps_.push_back(step);
         Extend();
@@ -291,6 +324,7 @@ class AllOrders {
   const PolicyEntry& entry_;
   std::vector<Step> steps_;
   const std::size_t length_;
+  const bool with_requests_;
   std::uint64_t played_ = 0;
 };
 
@@ -314,6 +348,15 @@ TEST_P(PolicyConformance, AllLegalCallOrdersWithTwoBusyClients) {
       GetParam(),
       {{kAdd, a}, {kAdd, b}, {kReady, a}, {kReady, a}, {kObey, a}, {kReady, b}, {kReady, b}},
       6 - kCallsLeftOut);
+  EXPECT_GT(orders.Play(), 1000u);
+}
+
+TEST_P(PolicyConformance, AllLegalCallOrdersWithRequests) {
+  using enum Driver::Call;
+  const ClientId a{1}, b{2};
+  AllOrders orders(GetParam(),
+                   {{kAdd, a}, {kAdd, b}, {kBegin, a}, {kReady, a}, {kObey, a}, {kReady, b}},
+                   5 - kCallsLeftOut, true);
   EXPECT_GT(orders.Play(), 1000u);
 }
 

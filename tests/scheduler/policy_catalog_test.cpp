@@ -39,6 +39,8 @@ TEST(PolicyCatalog, OptionsOutOfBoundsAreRefusedWithTheBounds) {
   EXPECT_NE(WhyInvalid({.low_floor = std::nan("")}), "");
   EXPECT_NE(WhyInvalid({.hold_off = -1ns}), "");
   EXPECT_NE(WhyInvalid({.hold_off = 2s}), "");
+  EXPECT_NE(WhyInvalid({.patience = -1ns}), "");
+  EXPECT_NE(WhyInvalid({.patience = 11s}), "");
 }
 
 }  // namespace

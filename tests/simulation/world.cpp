@@ -81,12 +81,15 @@ void World::RandomEvent() {
     ChangeSpec(*client);
   } else if (dice < 80) {
     Burst(*client);
+  } else if (dice < 92) {
+    MarkRequest(*client);
   }
 }
 
 scheduler::ClientSpec World::RandomSpec() {
   return {.scheduling_class = static_cast<SchedulingClass>(Random(3)),
-          .weight = static_cast<std::uint32_t>(Chance(20) ? 1000 : 1 + Random(10))};
+          .weight = static_cast<std::uint32_t>(Chance(20) ? 1000 : 1 + Random(10)),
+          .latency_promise = Chance(40) ? std::optional(RandomTime(500us, 50ms)) : std::nullopt};
 }
 
 void World::AddClient() {
@@ -113,6 +116,21 @@ void World::Burst(ClientId client) {
     commands_[id] = {.client = client, .left = time, .predicted = predicted, .unit = unit};
     ++state.queued;
     lane_.Enqueue(client, {id, predicted, unit > Duration::zero()}, now_);
+  }
+}
+
+// Requests begin, end and are announced at any time, as far as a client keeps to their number.
+void World::MarkRequest(ClientId client) {
+  std::vector<std::uint64_t>& open = clients_.at(client).requests;
+  if (Chance(20)) {
+    lane_.ExpectRequest(client, now_ + RandomTime(1us, 10ms), now_);
+  } else if (!open.empty() && (Chance(50) || open.size() == scheduler::kOpenRequestsMax)) {
+    const auto ended = open.begin() + static_cast<std::ptrdiff_t>(Random(open.size()));
+    lane_.EndRequest(client, *ended, now_);
+    open.erase(ended);
+  } else {
+    open.push_back(++last_request_);
+    lane_.BeginRequest(client, {last_request_, now_ - RandomTime(1us, 1ms)}, now_);
   }
 }
 
@@ -206,7 +224,7 @@ void World::OnSubmit(const Action& action) {
   command.is_in_flight = true;
   command.stop_asked = false;
   command.scheduling_class = client.spec.scheduling_class;
-  command.is_windowed = !IsPriority() || command.scheduling_class != SchedulingClass::kHigh;
+  command.is_windowed = !KnowsClasses() || command.scheduling_class != SchedulingClass::kHigh;
   --client.queued;
   device_.Submit({action.command, command.left, command.unit, action.priority}, now_);
 }

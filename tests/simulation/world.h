@@ -54,6 +54,7 @@ class World {
     Duration time_typical{};
     Duration unit{};  // Zero: not stoppable.
     std::size_t queued = 0;
+    std::vector<std::uint64_t> requests;  // Open.
   };
   struct Command {
     ClientId client;
@@ -70,6 +71,7 @@ class World {
   void RandomEvent();
   void AddClient();
   void Burst(ClientId client);
+  void MarkRequest(ClientId client);
   void Kill(ClientId client);
   void ChangeSpec(ClientId client);
   void AdvanceTo(TimePoint until);
@@ -92,6 +94,7 @@ class World {
   bool Chance(unsigned percent) { return Random(100) < percent; }
   std::optional<ClientId> RandomClient();
   bool IsPriority() const { return policy_.name == "priority"; }
+  bool KnowsClasses() const { return IsPriority() || policy_.name == "deadline"; }
   scheduler::ClientSpec RandomSpec();
 
   std::mt19937_64 random_;
@@ -107,6 +110,7 @@ class World {
   TimePoint now_{};
   std::uint64_t last_client_ = 0;
   std::uint64_t last_command_ = 0;
+  std::uint64_t last_request_ = 0;
 
   Duration charged_{};
   std::map<ClientId, Duration> charged_of_;

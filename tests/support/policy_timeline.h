@@ -62,9 +62,21 @@ class PolicyTimeline {
   // One command, now.
   std::uint64_t Post(ClientId client, const Command& command) {
     const std::uint64_t id = ++last_command_;
-    commands_[id] = {client, command, now_};
+    commands_[id] = {.client = client, .left = command, .posted = now_};
     lane_.Enqueue(client, LaneView(id, command), now_);
     return id;
+  }
+
+  // A request of `count` such commands, which arrived `waited` ago and ends with the last of
+  // them; returns that one.
+  std::uint64_t PostRequest(ClientId client, const Command& command, int count = 1,
+                            Duration waited = {}) {
+    const std::uint64_t request = ++last_request_;
+    lane_.BeginRequest(client, {request, now_ - waited}, now_);
+    std::uint64_t last = 0;
+    for (int i = 0; i < count; ++i) last = Post(client, command);
+    commands_.at(last).ends_request = request;
+    return last;
   }
 
   // What is on the device goes on; what is queued is dropped.
@@ -141,6 +153,7 @@ class PolicyTimeline {
     Command left;
     TimePoint posted;
     std::optional<TimePoint> ended{};
+    std::uint64_t ends_request = 0;  // 0: none.
   };
 
   static scheduler::LaneCommand LaneView(std::uint64_t id, const Command& command) {
@@ -173,6 +186,9 @@ class PolicyTimeline {
     if (finished.is_whole) {
       command.ended = now_;
       ++client.completed;
+      if (command.ends_request != 0 && !client.is_removed) {
+        lane_.EndRequest(command.client, command.ends_request, now_);
+      }
       return;
     }
     command.left.time -= finished.ran;
@@ -191,6 +207,7 @@ class PolicyTimeline {
   TimePoint now_{};
   std::uint64_t last_client_ = 0;
   std::uint64_t last_command_ = 0;
+  std::uint64_t last_request_ = 0;
 };
 
 }  // namespace gpushared::testing

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/arrival_predictor.h"
+
+#include <algorithm>
+
+namespace gpushared::scheduler {
+
+void ArrivalPredictor::OnArrival(TimePoint at) {
+  if (last_) gaps_.Add(std::clamp<Duration>(at - *last_, Duration(1), kCommandTimeMax));
+  last_ = std::max(last_.value_or(at), at);
+  hint_.reset();
+}
+
+void ArrivalPredictor::OnHint(TimePoint at, Duration overdue) {
+  hint_ = Span{.from = at, .until = at + overdue};
+}
+
+ArrivalPredictor::Prediction ArrivalPredictor::Predict(TimePoint now) const {
+  if (HasHint(now)) {
+    if (now < hint_->from) return {.earliest = hint_->from, .changes_at = hint_->from};
+    return {.earliest = now, .changes_at = hint_->until};
+  }
+  if (gaps_.size() < kGapsMin) return {.earliest = now, .changes_at = {}};
+  const Duration elapsed = now - *last_;
+  std::optional<Duration> next;  // The shortest that is not over.
+  for (const Duration gap : gaps_) {
+    if (gap + JitterOf(gap) >= elapsed && (!next || gap < *next)) next = gap;
+  }
+  if (!next) return {.earliest = now, .changes_at = {}};
+  const TimePoint from = *last_ + (*next - JitterOf(*next));
+  if (now < from) return {.earliest = from, .changes_at = from};
+  return {.earliest = now, .changes_at = *last_ + *next + JitterOf(*next) + Duration(1)};
+}
+
+std::optional<ArrivalPredictor::Span> ArrivalPredictor::NextSpan(TimePoint now) const {
+  if (HasHint(now)) return hint_;
+  if (gaps_.size() < kGapsMin) return {};
+  const Duration shortest = gaps_.Smallest(), longest = gaps_.Largest();
+  if (longest - shortest > 2 * JitterOf(longest)) return {};  // Not periodic.
+  const Span span{.from = *last_ + (shortest - JitterOf(shortest)),
+                  .until = *last_ + longest + JitterOf(longest)};
+  return now < span.until ? std::optional(span) : std::nullopt;
+}
+
+}  // namespace gpushared::scheduler

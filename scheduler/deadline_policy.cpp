@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/deadline_policy.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace gpushared::scheduler {
+
+namespace {
+
+// Before a stop was seen: what a device with all multiprocessors busy takes to drain.
+constexpr Duration kStopTimeFirst = std::chrono::microseconds(100);
+// What had not begun yet stops at once; if that counted, work would come and go for nothing.
+constexpr Duration kStopTimeMin = std::chrono::microseconds(20);
+// Stoppable work is not started for less than this many stops.
+constexpr int kStopsPerTurn = 4;
+// This part of a promise is kept in hand for what predictions get wrong.
+constexpr int kReserveDivisor = 16;
+// A hint is believed for this part of the promise after its time, and no shorter than that.
+constexpr int kOverdueDivisor = 4;
+constexpr Duration kOverdueMin = std::chrono::microseconds(500);
+
+std::optional<TimePoint> Earlier(std::optional<TimePoint> left, std::optional<TimePoint> right) {
+  if (!left || !right) return left ? left : right;
+  return std::min(*left, *right);
+}
+
+}  // namespace
+
+DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
+    : hold_off_(options.hold_off),
+      patience_(options.patience),
+      shares_(options.slice),
+      stop_time_(kStopTimeFirst) {
+  promised_.reserve(kClientsMax);
+}
+
+// ---- what happens
+
+void DeadlinePolicy::AdvanceTo(TimePoint now) {
+  if (now <= counted_until_) return;
+  if (IsDisturbed()) disturbed_ += now - counted_until_;
+  counted_until_ = now;
+}
+
+void DeadlinePolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.Add(client, State{.client = client, .spec = spec, .account = {}});
+  state.account.promise = spec.latency_promise.value_or(Duration::zero());
+  shares_.Add(client, LevelFor(state), spec.weight);
+  Reindex();
+}
+
+void DeadlinePolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  state.spec = spec;
+  state.account.promise = spec.latency_promise.value_or(Duration::zero());
+  Place(state, now);
+}
+
+void DeadlinePolicy::OnClientRemoved(ClientId client, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  if (state.is_promised) {
+    Delist(state);
+  } else {
+    CountOthers(state, -1);
+  }
+  if (state.is_given_up) --given_up_now_;
+  clients_.Remove(client);
+  shares_.Remove(client, now);
+  Reindex();
+}
+
+void DeadlinePolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  state.ready = true;
+  state.head = head;
+  state.account.SetHead(head.predicted);
+  if (state.is_promised) plan_is_dirty_ = true;
+  shares_.OnReady(client);
+}
+
+void DeadlinePolicy::OnIdle(ClientId client, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  state.ready = false;
+  state.account.SetHead(Duration::zero());
+  if (state.is_promised) plan_is_dirty_ = true;
+  shares_.OnIdle(client, now);
+}
+
+void DeadlinePolicy::OnStarted(ClientId client, const Head& head, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  ++state.running;
+  if (!head.stoppable) state.unstoppable += head.predicted;
+  if (!state.is_promised) {
+    ++others_running_;
+    if (!head.stoppable) others_unstoppable_ += head.predicted;
+    if (is_waiting_ && !head.stoppable && head.predicted > tolerance_) ++report_.risked;
+  }
+  state.account.OnStarted(head.predicted, now);
+  shares_.OnStarted(client, head, now);
+}
+
+void DeadlinePolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  --state.running;
+  const Duration unstoppable = ended.stoppable ? Duration::zero() : ended.predicted;
+  state.unstoppable -= unstoppable;
+  if (!state.is_promised) {
+    --others_running_;
+    others_unstoppable_ -= unstoppable;
+  }
+  if (ended.stop_asked && state.stop_asked) {
+    stop_times_.Add(now - *state.stop_asked);
+    stop_time_ = std::max(stop_times_.Quantile(90), kStopTimeMin);
+    state.stop_asked.reset();
+    pause_is_dirty_ = true;
+  }
+  state.account.OnEnded(ended.predicted, now);
+  if (state.is_promised) plan_is_dirty_ = true;
+  shares_.OnEnded(client, ended, now);
+}
+
+void DeadlinePolicy::OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  state.account.Begin(request, disturbed_, now);
+  Place(state, now);
+}
+
+void DeadlinePolicy::OnRequestEnded(ClientId client, std::uint64_t number, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  const PromiseAccount::Ending ending = state.account.End(number, disturbed_, now);
+  if (state.account.has_promise()) {
+    ++report_.requests;
+    if (ending.was_kept) ++report_.kept;
+    last_end_ = now;
+  }
+  if (state.is_given_up) {
+    state.is_given_up = false;
+    --given_up_now_;
+  }
+  Place(state, now);
+}
+
+void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  const bool may_hint =
+      state.account.has_promise() || state.spec.scheduling_class == SchedulingClass::kHigh;
+  if (!may_hint) return;  // Others would wait for it as often as it likes.
+  const Duration overdue = state.account.promise / kOverdueDivisor;
+  state.account.arrivals.OnHint(at, std::max(overdue, kOverdueMin));
+  pause_is_dirty_ = true;
+}
+
+// ---- where clients belong
+
+void DeadlinePolicy::CountOthers(const State& state, int sign) {
+  others_running_ += static_cast<std::uint32_t>(sign) * state.running;
+  others_unstoppable_ += sign * state.unstoppable;
+}
+
+void DeadlinePolicy::Place(State& state, TimePoint now) {
+  plan_is_dirty_ = pause_is_dirty_ = true;
+  const bool belongs = state.account.has_promise() && state.account.is_open() && !state.is_given_up;
+  if (state.is_promised) {
+    Delist(state);
+  } else if (belongs) {
+    CountOthers(state, -1);
+  }
+  if (belongs) {
+    if (promised_.empty()) disturbed_before_ = disturbed_;
+    Enlist(state);
+  } else if (state.is_promised) {
+    CountOthers(state, 1);
+  }
+  state.is_promised = belongs;
+  shares_.Change(state.client, LevelFor(state), state.spec.weight, now);
+}
+
+void DeadlinePolicy::Enlist(State& state) {
+  const auto place = std::find_if(promised_.begin(), promised_.end(), [&](const State* each) {
+    const TimePoint theirs = each->account.deadline(), ours = state.account.deadline();
+    return theirs > ours || (theirs == ours && each->client > state.client);
+  });
+  promised_.insert(place, &state);
+}
+
+void DeadlinePolicy::Delist(State& state) { std::erase(promised_, &state); }
+
+void DeadlinePolicy::Reindex() {
+  promised_.clear();
+  for (auto& item : clients_) {
+    if (item.value.is_promised) Enlist(item.value);
+  }
+  plan_is_dirty_ = pause_is_dirty_ = true;
+}
+
+// ---- plans
+
+void DeadlinePolicy::Replan(TimePoint now) {
+  plan_is_dirty_ = false;
+  const auto is_lost = [&](const State* each) {
+    return now + each->account.NeedLikely(now) > each->account.deadline();
+  };
+  for (;;) {
+    const auto lost = std::find_if(promised_.begin(), promised_.end(), is_lost);
+    if (lost == promised_.end()) break;
+    GiveUp(**lost, now);
+  }
+  while (State* const victim = FindOverload(now)) GiveUp(*victim, now);
+
+  plan_holds_until_ = latest_start_ = TimePoint::max();
+  headroom_ = kCommandTimeMax;
+  Duration likely{}, safe{};
+  for (const State* const each : promised_) {
+    const PromiseAccount& account = each->account;
+    likely += account.NeedLikely(now);
+    safe += account.NeedSafe(now);
+    plan_holds_until_ = std::min(plan_holds_until_, account.deadline() - likely);
+    const TimePoint due = account.deadline() - account.promise / kReserveDivisor;
+    latest_start_ = std::min(latest_start_, due - safe);
+    headroom_ = std::min(headroom_, account.Headroom().value_or(Duration::zero()));
+  }
+  plan_is_dirty_ = false;
+}
+
+DeadlinePolicy::State* DeadlinePolicy::FindOverload(TimePoint now) const {
+  Duration needed{};
+  for (std::size_t last = 0; last < promised_.size(); ++last) {
+    const PromiseAccount& account = promised_[last]->account;
+    needed += account.NeedLikely(now);
+    if (now + needed <= account.deadline()) continue;
+    State* victim = promised_[0];
+    for (std::size_t i = 1; i <= last; ++i) {
+      State* const each = promised_[i];
+      const auto ours = each->spec.scheduling_class, theirs = victim->spec.scheduling_class;
+      const bool needs_more = each->account.NeedLikely(now) >= victim->account.NeedLikely(now);
+      if (ours > theirs || (ours == theirs && needs_more)) victim = each;
+    }
+    return victim;
+  }
+  return nullptr;
+}
+
+void DeadlinePolicy::GiveUp(State& state, TimePoint now) {
+  state.is_given_up = true;
+  ++given_up_now_;
+  ++report_.given_up[static_cast<std::size_t>(state.spec.scheduling_class)];
+  Place(state, now);
+}
+
+void DeadlinePolicy::ReviewPause(TimePoint now) {
+  pause_is_dirty_ = false;
+  pause_holds_until_.reset();
+  quiet_.reset();
+  is_waiting_ = false;
+  fresh_slack_ = tolerance_ = kCommandTimeMax;
+  for (const auto& item : clients_) {
+    const State& state = item.value;
+    const PromiseAccount& account = state.account;
+    if (account.is_open()) continue;
+    const bool is_hinted = account.arrivals.HasHint(now);
+    if (!state.is_waited_for() && !is_hinted) continue;
+    if (state.is_waited_for()) {
+      is_waiting_ = true;
+      const Duration fresh = account.FreshSlack();
+      fresh_slack_ = std::min(fresh_slack_, fresh);
+      tolerance_ = std::min({tolerance_, fresh, account.Headroom().value_or(fresh)});
+      if (fresh >= stop_time_ && !is_hinted) continue;
+    }
+    const std::optional<ArrivalPredictor::Span> span = account.arrivals.NextSpan(now);
+    if (span && (!quiet_ || span->from < quiet_->from)) quiet_ = span;
+  }
+  if (quiet_) pause_holds_until_ = quiet_->until;
+}
+
+// ---- decisions
+
+Decision DeadlinePolicy::Pick(TimePoint now) {
+  AdvanceTo(now);
+  if (plan_is_dirty_ || now > plan_holds_until_) Replan(now);
+  if (pause_is_dirty_ || (pause_holds_until_ && now >= *pause_holds_until_)) ReviewPause(now);
+
+  if (MustStopOthers(now)) return StopOther();
+  std::optional<Decision> decision = PickPromised(now);
+  if (!decision) {
+    decision = PickByClass(now);
+    if (decision->kind == Decision::Kind::kRun) {
+      if (const auto held_back = HoldBack(clients_.At(decision->client), now)) {
+        decision = held_back;
+      }
+    }
+  }
+  if (decision->kind == Decision::Kind::kStop) {
+    State& state = clients_.At(decision->client);
+    if (!state.stop_asked) state.stop_asked = now;
+  } else {
+    decision->reconsider_at = Earlier(decision->reconsider_at, NextChange(now));
+  }
+  return *decision;
+}
+
+bool DeadlinePolicy::HasStoppableOther(Level from) const {
+  for (Level level = from; level <= kLowest; ++level) {
+    if (shares_.HasStoppable(level)) return true;
+  }
+  return false;
+}
+
+TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
+  const Duration left = headroom_ - (disturbed_ - disturbed_before_);
+  return std::min(latest_start_, now + std::max(left, Duration::zero()));
+}
+
+bool DeadlinePolicy::MustStopOthers(TimePoint now) {
+  if (!HasStoppableOther()) return false;
+  // The plan knows nothing of what has run since it was made.
+  if (!promised_.empty() && now + stop_time_ >= latest_start_) Replan(now);
+  if (!promised_.empty() && now + stop_time_ >= BesideUntil(now)) return true;
+  const bool is_quiet = quiet_ && now + stop_time_ >= quiet_->from && now < quiet_->until;
+  return is_quiet && HasStoppableOther(kHighest + 1);
+}
+
+Decision DeadlinePolicy::StopOther() {
+  Level level = kLowest;
+  while (!shares_.HasStoppable(level)) --level;
+  const Decision decision = shares_.StopOne(level);
+  State& state = clients_.At(decision.client);
+  if (!state.stop_asked) state.stop_asked = counted_until_;
+  return decision;
+}
+
+std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
+  const auto first = std::find_if(promised_.begin(), promised_.end(),
+                                  [](const State* each) { return each->ready; });
+  if (first == promised_.end()) return {};
+  // What is due later gives way when the first one would be late otherwise.
+  const PromiseAccount& account = (*first)->account;
+  const TimePoint due = account.deadline() - account.promise / kReserveDivisor;
+  Duration in_the_way{};
+  for (auto later = promised_.end(); later != first; --later) {
+    State& each = **(later - 1);
+    if (&each == *first || !shares_.HasStoppable(each.client)) continue;
+    in_the_way += each.account.Running();
+    if (now + in_the_way + account.NeedSafe(now) > due) return shares_.Stop(each.client);
+  }
+  return Decision::Run((*first)->client);
+}
+
+Decision DeadlinePolicy::PickByClass(TimePoint now) {
+  for (Level level = kHighest; level <= kLowest; ++level) {
+    if (shares_.HasReady(level)) {
+      for (Level lower = kLowest; lower > level; --lower) {
+        if (shares_.HasStoppable(lower)) return shares_.StopOne(lower);
+      }
+      std::optional<TimePoint> held_off_until;
+      for (Level higher = kHighest; higher < level; ++higher) {
+        const std::optional<TimePoint> since = shares_.inactive_since(higher);
+        if (since && *since + hold_off_ > now) {
+          held_off_until = std::max(held_off_until.value_or(now), *since + hold_off_);
+        }
+      }
+      return held_off_until ? Decision::Wait(held_off_until) : shares_.Pick(level, now);
+    }
+    // Lower work waits for what is on the device of this class.
+    if (shares_.HasRunning(level)) return Decision::Wait();
+  }
+  return Decision::Wait();
+}
+
+std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint now) {
+  const Head& head = state.head;
+  const Duration turn = head.stoppable ? kStopsPerTurn * stop_time_ : head.predicted;
+  const Duration hold = others_unstoppable_ + turn;
+  // More of what is there already adds nothing that a stop would not end.
+  const bool goes_on = head.stoppable && HasStoppableOther();
+  if (!promised_.empty() && !goes_on && now + hold > BesideUntil(now)) return Decision::Wait();
+  // What may come is no reason to hold back the high class.
+  if (state.spec.scheduling_class == SchedulingClass::kHigh) return {};
+  if (promised_.empty() && last_end_ && *last_end_ + hold_off_ > now) {
+    return Decision::Wait(*last_end_ + hold_off_);
+  }
+  return HoldBackInPause(head, hold, now);
+}
+
+std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Duration hold,
+                                                        TimePoint now) const {
+  if (quiet_ && now < quiet_->until) {
+    const Duration late = head.stoppable ? Duration::zero() : tolerance_;
+    if (now + hold > quiet_->from + late) return Decision::Wait(quiet_->until);
+    if (head.stoppable) return {};
+  }
+  if (!is_waiting_ || !last_end_) return {};
+  const TimePoint patient_until = *last_end_ + patience_;
+  if (now >= patient_until) return {};
+  if (head.stoppable) {
+    if (fresh_slack_ >= stop_time_) return {};
+    return Decision::Wait(patient_until);
+  }
+  if (hold <= tolerance_) return {};
+  std::optional<TimePoint> changes_at;
+  for (const auto& item : clients_) {
+    if (!item.value.is_waited_for()) continue;
+    const auto prediction = item.value.account.arrivals.Predict(now);
+    if (now + hold <= prediction.earliest + tolerance_) continue;
+    changes_at = Earlier(changes_at.value_or(patient_until), prediction.changes_at);
+  }
+  if (!changes_at) return {};
+  return Decision::Wait(std::min(*changes_at, patient_until));
+}
+
+// When a decision may change though nothing happens.
+std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
+  std::optional<TimePoint> next;
+  const auto consider = [&](TimePoint at) {
+    if (at > now) next = Earlier(next, at);
+  };
+  if (!promised_.empty()) {
+    consider(plan_holds_until_ + Duration(1));
+    // What headroom is left shrinks only while others are in the way.
+    consider((IsDisturbed() ? BesideUntil(now) : latest_start_) - stop_time_);
+  }
+  if (quiet_) {
+    consider(quiet_->from - stop_time_);
+    consider(quiet_->until);
+  }
+  return next;
+}
+
+PromiseReport DeadlinePolicy::promises() const {
+  PromiseReport report = report_;
+  report.is_overloaded = given_up_now_ > 0;
+  return report;
+}
+
+}  // namespace gpushared::scheduler

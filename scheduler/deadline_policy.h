@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_DEADLINE_POLICY_H_
+#define GPUSHARED_SCHEDULER_DEADLINE_POLICY_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "scheduler/client_table.h"
+#include "scheduler/fair_shares.h"
+#include "scheduler/policy.h"
+#include "scheduler/promise_account.h"
+#include "scheduler/recent_samples.h"
+
+namespace gpushared::scheduler {
+
+// Keeps latency promises, and gives the device to others as far as that allows.
+//
+// A client with a promise is above all classes while it has a request open; of those, the
+// one whose request is due first runs first (earliest deadline first: Liu and Layland,
+// Journal of the ACM 20(1), 1973). All else is shared as under `priority`, by class and
+// weight, and may start only
+//   * beside promised work: while it can be off the device again before any promised request
+//     has to have the device, and has not added more to this busy time than the slow requests
+//     of the last ones left of the promise. The first alone would spend slack that the next
+//     requests, not here yet, will need;
+//   * in a pause: when a request that comes in the middle would still be kept; or none is to
+//     be expected so soon; or none has been open for `patience`.
+//
+// When not all promises can be kept, those that are lost anyway are given up, and then as many
+// as it takes: lowest class first, and inside a class the one that needs most (Moore,
+// Management Science 15(1), 1968: that gives up the fewest). A request given up is served by
+// its class.
+class DeadlinePolicy final : public Policy {
+ public:
+  explicit DeadlinePolicy(const PolicyOptions& options);
+
+  LaneRules rules() const override { return {.classes_matter = true}; }
+
+  void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) override;
+  void OnClientRemoved(ClientId client, TimePoint now) override;
+  void OnReady(ClientId client, const Head& head, TimePoint now) override;
+  void OnIdle(ClientId client, TimePoint now) override;
+  void OnStarted(ClientId client, const Head& head, TimePoint now) override;
+  void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  void OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) override;
+  void OnRequestEnded(ClientId client, std::uint64_t number, TimePoint now) override;
+  void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
+  Decision Pick(TimePoint now) override;
+  PromiseReport promises() const override;
+
+ private:
+  using Level = FairShares::Level;
+  static constexpr Level kPromised = 0;
+  static constexpr Level kHighest = 1;  // Of the classes.
+  static constexpr Level kLowest = kSchedulingClasses;
+
+  struct State {
+    ClientId client;
+    ClientSpec spec;
+    PromiseAccount account;
+    Head head;
+    bool ready = false;
+    bool is_promised = false;  // Is in promised_.
+    bool is_given_up = false;  // Until a request of it ends.
+    std::uint32_t running = 0;
+    Duration unstoppable{};  // Predicted time of what it has on the device and cannot stop.
+    std::optional<TimePoint> stop_asked;
+
+    bool is_busy() const { return ready || running > 0; }
+    bool is_waited_for() const {
+      return account.has_promise() && account.knows() && !account.is_open();
+    }
+  };
+
+  Level LevelFor(const State& state) const {
+    if (state.is_promised) return kPromised;
+    return kHighest + static_cast<Level>(state.spec.scheduling_class);
+  }
+
+  // Before every event: counts the time in which others were beside promised work.
+  void AdvanceTo(TimePoint now);
+  // After a change of what decides where a client belongs.
+  void Place(State& state, TimePoint now);
+  void Enlist(State& state);
+  void Delist(State& state);
+  void Reindex();
+  // What a client has on the device moves from one side to the other with it.
+  void CountOthers(const State& state, int sign);
+
+  void Replan(TimePoint now);
+  State* FindOverload(TimePoint now) const;
+  void GiveUp(State& state, TimePoint now);
+  void ReviewPause(TimePoint now);
+
+  std::optional<Decision> PickPromised(TimePoint now);
+  Decision PickByClass(TimePoint now);
+  bool MustStopOthers(TimePoint now);
+  Decision StopOther();
+  // Of that level or below.
+  bool HasStoppableOther(Level from = kHighest) const;
+  bool IsDisturbed() const { return others_running_ > 0 && shares_.IsActive(kPromised); }
+  // Until when others may be beside promised work.
+  TimePoint BesideUntil(TimePoint now) const;
+  // Empty when the head of an unpromised client may start.
+  std::optional<Decision> HoldBack(const State& state, TimePoint now);
+  std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now) const;
+  std::optional<TimePoint> NextChange(TimePoint now) const;
+
+  const Duration hold_off_;
+  const Duration patience_;
+  FairShares shares_;
+  ClientTable<State> clients_;
+  std::vector<State*> promised_;  // Whose request is due first, first.
+  std::uint32_t given_up_now_ = 0;
+
+  // Of what is not promised and on the device.
+  std::uint32_t others_running_ = 0;
+  Duration others_unstoppable_{};
+  // Time in which it was beside promised work, over all and before this busy time.
+  Duration disturbed_{}, disturbed_before_{};
+  TimePoint counted_until_{};
+
+  // The plan for open requests; made anew when dirty, or when it no longer holds.
+  bool plan_is_dirty_ = false;
+  TimePoint plan_holds_until_ = TimePoint::max();
+  TimePoint latest_start_ = TimePoint::max();  // Promised work needs the device from here on.
+  Duration headroom_{};
+
+  // The same for the pause until the next request.
+  bool pause_is_dirty_ = false;
+  std::optional<TimePoint> pause_holds_until_;
+  bool is_waiting_ = false;  // Clients are idle whose next request must be kept.
+  Duration fresh_slack_{};   // Of the one with the least.
+  Duration tolerance_{};     // That, and no more than the least headroom.
+  std::optional<ArrivalPredictor::Span> quiet_;  // The device is to be free of others then.
+  std::optional<TimePoint> last_end_;            // Of a promised request.
+
+  RecentSamples<19> stop_times_;
+  Duration stop_time_;  // From asking to the end, seldom longer.
+  PromiseReport report_;
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_DEADLINE_POLICY_H_

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client's latency promise: its open requests, what they need, and how they ended.
+
+#ifndef GPUSHARED_SCHEDULER_PROMISE_ACCOUNT_H_
+#define GPUSHARED_SCHEDULER_PROMISE_ACCOUNT_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "scheduler/arrival_predictor.h"
+#include "scheduler/recent_samples.h"
+#include "scheduler/types.h"
+
+namespace gpushared::scheduler {
+
+// What is known of one client's requests.
+//
+// A request's need is counted in predicted device time of its commands, which does not
+// depend on who else was on the device; what the host adds between them is learnt from
+// requests that nobody disturbed.
+//
+// Thread-compatible value; allocates nothing.
+class PromiseAccount {
+ public:
+  // Zero where the client promised nothing.
+  Duration promise{};
+  ArrivalPredictor arrivals;
+
+  bool has_promise() const { return promise > Duration::zero(); }
+  bool is_open() const { return open_count_ > 0; }
+
+  // `disturbed`: time, over all, in which others were on the device beside promised work.
+  void Begin(const RequestMark& request, Duration disturbed, TimePoint now);
+  struct Ending {
+    bool was_kept = false;
+  };
+  Ending End(std::uint64_t number, Duration disturbed, TimePoint now);
+
+  void OnStarted(Duration predicted, TimePoint now);
+  void OnEnded(Duration predicted, TimePoint now);
+  // Of its commands: the head's predicted time, zero when there is none.
+  void SetHead(Duration predicted) { head_ = predicted; }
+
+  // When the first of its open requests is due.
+  TimePoint deadline() const { return first_arrival_ + promise; }
+  // Time that its open requests need from now: as likely more as less, and no less than what
+  // it has brought.
+  Duration NeedLikely(TimePoint now) const;
+  // ... and seldom more. The whole promise while nothing is known.
+  Duration NeedSafe(TimePoint now) const;
+
+  // Predicted time of what it has on the device.
+  Duration Running() const { return running_; }
+
+  // A request has ended, so that something is known.
+  bool knows() const { return !needs_.empty(); }
+  // How much later a request may start that comes to an idle device.
+  Duration FreshSlack() const;
+  // How much others may add to its requests without making the slow ones late: half of what
+  // the slowest of the last ones, undisturbed, left of the promise. Unknown at first.
+  std::optional<Duration> Headroom() const;
+
+ private:
+  struct Open {
+    std::uint64_t number = 0;
+    TimePoint arrived{};
+    TimePoint began{};
+    Duration disturbed_before{};
+  };
+
+  Duration Left(Duration need, TimePoint now) const;
+  // What is on the device is taken to get on as predicted.
+  Duration Progress(TimePoint now) const {
+    return std::clamp<Duration>(now - running_since_, Duration::zero(), running_);
+  }
+  void Learn(const Open& request, Duration disturbed, TimePoint now);
+
+  std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, in no order.
+  std::size_t open_count_ = 0;
+  TimePoint first_arrival_{};
+  bool was_alone_ = false;  // The open request had no other beside it.
+  Duration done_{};         // Predicted time of what has ended since.
+  Duration running_{};
+  TimePoint running_since_{};  // Or when the last command before ended.
+  Duration head_{};
+
+  RecentSamples<19> needs_;
+  RecentSamples<19> host_times_;
+  RecentSamples<64> latencies_;  // Less what others added.
+  Duration need_likely_{}, need_safe_{};
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_PROMISE_ACCOUNT_H_

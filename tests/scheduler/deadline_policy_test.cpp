@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/deadline_policy.h"
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/policy_timeline.h"
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::PolicyTimeline;
+
+constexpr ClientSpec kHigh{.scheduling_class = SchedulingClass::kHigh};
+constexpr ClientSpec kLow{.scheduling_class = SchedulingClass::kLow};
+
+ClientSpec Promised(Duration promise, SchedulingClass of_class = SchedulingClass::kHigh) {
+  return {.scheduling_class = of_class, .latency_promise = promise};
+}
+
+std::unique_ptr<Policy> Deadline(PolicyOptions options = {}) {
+  return std::make_unique<DeadlinePolicy>(options);
+}
+
+// Requests at equal distances, until their needs and their headroom are known. What is posted
+// meanwhile by others runs too.
+void Teach(PolicyTimeline& timeline, ClientId client, const PolicyTimeline::Command& command,
+           Duration gap = 20ms, int count = 20) {
+  for (int i = 0; i < count; ++i) {
+    timeline.PostRequest(client, command);
+    timeline.RunFor(gap);
+  }
+}
+
+TEST(DeadlinePolicy, TheRequestThatIsDueFirstRunsFirst) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId relaxed = timeline.AddClient(Promised(100ms));
+  const ClientId hurried = timeline.AddClient(Promised(20ms));
+  const auto last = timeline.PostRequest(relaxed, {.time = 1ms}, 10);
+  timeline.RunFor(100us);
+  const auto first = timeline.PostRequest(hurried, {.time = 1ms}, 5);
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.Latency(first), 900us + 5ms);
+  EXPECT_EQ(timeline.Latency(last), 15ms);
+  EXPECT_EQ(timeline.lane().promises().kept, 2u);
+}
+
+TEST(DeadlinePolicy, ARequestThatWaitedBeforeItWasMarkedIsDueSooner) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId fresh = timeline.AddClient(Promised(20ms));
+  const ClientId late = timeline.AddClient(Promised(20ms));
+  timeline.PostRequest(fresh, {.time = 1ms}, 5);
+  const auto waited = timeline.PostRequest(late, {.time = 1ms}, 5, 10ms);
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.Latency(waited), 5ms);
+}
+
+TEST(DeadlinePolicy, WithoutPromisesClassesAndWeightsDecide) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
+  const ClientId low = timeline.AddBusyClient(kLow, 1ms);
+  timeline.RunFor(50ms);
+  EXPECT_EQ(timeline.Held(high), 50ms);
+  EXPECT_EQ(timeline.Held(low), 0ms);
+
+  timeline.Remove(high);
+  const ClientId heavy =
+      timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow, .weight = 3}, 1ms);
+  timeline.RunFor(101ms);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(heavy).count()), 75e6, 3e6);
+}
+
+TEST(DeadlinePolicy, APromisedRequestOfALowClientGoesBeforeTheHighClass) {
+  PolicyTimeline timeline(Deadline());
+  timeline.AddBusyClient(kHigh, 1ms);
+  const ClientId low = timeline.AddClient(Promised(10ms, SchedulingClass::kLow));
+  timeline.RunFor(5ms);
+  const auto request = timeline.PostRequest(low, {.time = 1ms}, 3);
+  timeline.RunFor(20ms);
+
+  EXPECT_EQ(timeline.Latency(request), 3ms + 1ms);  // What ran when it came cannot be stopped.
+}
+
+TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
+  const ClientId low = timeline.AddBusyClient(Promised(10ms, SchedulingClass::kLow), {.time = 1ms});
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.Held(high), 50ms);
+  EXPECT_EQ(timeline.Held(low), 0ms);
+}
+
+// ---- beside promised work
+
+TEST(DeadlinePolicy, LowWorkRunsBesideARequestWithSlackAndThePromiseIsKept) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(10ms));
+  timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
+  Teach(timeline, high, {.time = 1ms});
+
+  std::vector<std::uint64_t> requests;
+  for (int i = 0; i < 50; ++i) {
+    requests.push_back(timeline.PostRequest(high, {.time = 1ms}));
+    timeline.RunFor(20ms);
+  }
+  Duration longest{};
+  for (const auto request : requests) {
+    longest = std::max(longest, timeline.Latency(request).value_or(1h));
+  }
+  EXPECT_GT(longest, 2ms) << "low work could have stayed for some of the slack";
+  EXPECT_LE(longest, 10ms);
+}
+
+TEST(DeadlinePolicy, ATightPromiseStopsLowWorkAtOnce) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(1050us));
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
+  Teach(timeline, high, {.time = 1ms});
+  const std::size_t stops = timeline.CountStops(low);
+
+  const auto request = timeline.PostRequest(high, {.time = 1ms});
+  timeline.RunFor(10ms);
+
+  EXPECT_LE(timeline.Latency(request), 1ms + 20us);
+  EXPECT_EQ(timeline.CountStops(low), stops + 1);
+}
+
+// The slack of one request is that of the requests behind it, too.
+TEST(DeadlinePolicy, SlackThatSlowRequestsNeedIsNotGivenAway) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(10ms));
+  timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
+  // Every tenth request takes nearly all of the promise.
+  for (int i = 0; i < 40; ++i) {
+    timeline.PostRequest(high, {.time = i % 10 == 9 ? 9500us : 1ms});
+    timeline.RunFor(20ms);
+  }
+  const auto request = timeline.PostRequest(high, {.time = 1ms});
+  timeline.RunFor(20ms);
+
+  EXPECT_LE(timeline.Latency(request), 1ms + 500us);
+}
+
+TEST(DeadlinePolicy, UntilARequestIsKnownNothingRunsBesideIt) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(100ms));
+  timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
+  timeline.RunFor(1ms);
+
+  const auto request = timeline.PostRequest(high, {.time = 1ms}, 10);
+  timeline.RunFor(50ms);
+
+  EXPECT_LE(timeline.Latency(request), 10ms + 20us);
+}
+
+TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsOthersNoLongerThanItsPromise) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(5ms));
+  const ClientId low = timeline.AddClient(kLow);
+  timeline.lane().BeginRequest(high, {.number = 1, .arrived = timeline.now()}, timeline.now());
+  timeline.Post(low, {.time = 1ms});
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.LastSubmit(low), TimePoint(5ms + 1ns));
+  EXPECT_TRUE(timeline.lane().promises().is_overloaded);
+}
+
+// ---- in pauses
+
+TEST(DeadlinePolicy, AKernelThatCannotBeStoppedDoesNotStartWhenTheNextRequestCouldNotWaitForIt) {
+  PolicyTimeline timeline(Deadline({.patience = 100ms}));
+  const ClientId high = timeline.AddClient(Promised(4ms));
+  const ClientId low = timeline.AddClient(kLow);
+  Teach(timeline, high, {.time = 1ms}, 10ms);
+  // Any time now.
+  timeline.RunFor(10ms);
+  timeline.Post(low, {.time = 5ms});
+  timeline.RunFor(5ms);
+  EXPECT_EQ(timeline.LastSubmit(low), std::nullopt);
+
+  const auto request = timeline.PostRequest(high, {.time = 1ms});
+  timeline.RunFor(200ms);
+
+  EXPECT_EQ(timeline.Latency(request), 1ms);
+  EXPECT_EQ(timeline.Completed(low), 1u) << "patience has an end";
+  EXPECT_EQ(timeline.lane().promises().risked, 1u);
+}
+
+TEST(DeadlinePolicy, AShortKernelThatTheNextRequestCanWaitForStartsInAnyPause) {
+  PolicyTimeline timeline(Deadline({.patience = 100ms}));
+  const ClientId high = timeline.AddClient(Promised(4ms));
+  const ClientId low = timeline.AddClient(kLow);
+  Teach(timeline, high, {.time = 1ms}, 10ms);
+  timeline.RunFor(10ms);
+  timeline.Post(low, {.time = 1ms});
+  timeline.RunFor(5ms);
+
+  EXPECT_EQ(timeline.Completed(low), 1u);
+  EXPECT_EQ(timeline.lane().promises().risked, 0u);
+}
+
+TEST(DeadlinePolicy, ALongKernelStartsEarlyInThePauseOfAPeriodicClient) {
+  PolicyTimeline timeline(Deadline({.patience = 1s}));
+  const ClientId high = timeline.AddClient(Promised(4ms));
+  const ClientId low = timeline.AddClient(kLow);
+  Teach(timeline, high, {.time = 1ms}, 32ms);
+  timeline.PostRequest(high, {.time = 1ms});
+  timeline.RunFor(5ms);
+  timeline.Post(low, {.time = 20ms});
+  timeline.RunFor(27ms);
+  EXPECT_EQ(timeline.Completed(low), 1u);
+
+  // Late in the pause it has to wait for the next one.
+  timeline.PostRequest(high, {.time = 1ms});
+  timeline.RunFor(20ms);
+  timeline.Post(low, {.time = 20ms});
+  timeline.RunFor(12ms);
+  const auto request = timeline.PostRequest(high, {.time = 1ms});
+  timeline.RunFor(31ms);
+  EXPECT_EQ(timeline.Latency(request), 1ms);
+  EXPECT_EQ(timeline.Completed(low), 2u);
+}
+
+TEST(DeadlinePolicy, LowWorkIsOffTheDeviceWhenARequestComesThatWasAnnounced) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(1300us));
+  timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 20us});
+  Teach(timeline, high, {.time = 1ms});
+  timeline.RunFor(7ms);
+  timeline.lane().ExpectRequest(high, timeline.now() + 3ms, timeline.now());
+  timeline.RunFor(3ms);
+
+  const auto request = timeline.PostRequest(high, {.time = 1ms});
+  timeline.RunFor(10ms);
+
+  EXPECT_EQ(timeline.Latency(request), 1ms);
+}
+
+TEST(DeadlinePolicy, AnAnnouncedRequestThatDoesNotComeHoldsNobodyForLong) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(4ms));
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 90us});
+  timeline.RunFor(1ms);
+  timeline.lane().ExpectRequest(high, timeline.now() + 2ms, timeline.now());
+  timeline.RunFor(2ms);
+  timeline.RunFor(20ms);
+
+  EXPECT_EQ(timeline.LastSubmit(low), TimePoint(4ms)) << "it is overdue after 1 ms";
+}
+
+TEST(DeadlinePolicy, WhoHasNoPromiseAndIsNotOfTheHighClassAnnouncesInVain) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId other = timeline.AddClient(kLow);
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 90us});
+  timeline.RunFor(1ms);
+  timeline.lane().ExpectRequest(other, timeline.now() + 2ms, timeline.now());
+  timeline.RunFor(20ms);
+
+  EXPECT_EQ(timeline.CountStops(low), 0u);
+}
+
+TEST(DeadlinePolicy, LowWorkResumesAfterTheHoldOff) {
+  PolicyTimeline timeline(Deadline({.hold_off = 200us}));
+  const ClientId high = timeline.AddClient(Promised(50ms));
+  const ClientId low = timeline.AddClient(kLow);
+  timeline.PostRequest(high, {.time = 1ms});
+  timeline.Post(low, {.time = 1ms});
+  timeline.RunFor(10ms);
+
+  EXPECT_EQ(timeline.LastSubmit(low), TimePoint(1ms + 200us));
+}
+
+// ---- overload
+
+TEST(DeadlinePolicy, InOverloadTheLowerClassIsGivenUpFirst) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(10ms));
+  const ClientId normal = timeline.AddClient(Promised(9ms, SchedulingClass::kNormal));
+  // 8 ms each: not both within 10 ms.
+  const auto lesser = timeline.PostRequest(normal, {.time = 1ms}, 8);
+  const auto better = timeline.PostRequest(high, {.time = 1ms}, 8);
+  timeline.RunFor(50ms);
+  // Nothing was known of them. From now on their needs are.
+  EXPECT_TRUE(timeline.Latency(lesser) && timeline.Latency(better));
+  Teach(timeline, high, {.time = 8ms});
+  Teach(timeline, normal, {.time = 8ms});
+  const auto given_up = timeline.lane().promises().given_up;
+
+  const auto first = timeline.PostRequest(normal, {.time = 8ms});
+  const auto second = timeline.PostRequest(high, {.time = 8ms});
+  EXPECT_EQ(timeline.Completed(high) + timeline.Completed(normal), 56u);
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.Latency(second), 8ms);
+  EXPECT_EQ(timeline.Latency(first), 16ms + 20us);  // The hold-off is in it.
+  EXPECT_EQ(timeline.lane().promises().given_up[1], given_up[1] + 1);
+  EXPECT_EQ(timeline.lane().promises().given_up[0], given_up[0]);
+}
+
+TEST(DeadlinePolicy, InsideAClassTheRequestThatNeedsMostIsGivenUp) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId large = timeline.AddClient(Promised(30ms));
+  std::vector<ClientId> small;
+  for (int i = 0; i < 3; ++i) small.push_back(timeline.AddClient(Promised(31ms)));
+  Teach(timeline, large, {.time = 25ms}, 100ms);
+  for (const ClientId each : small) Teach(timeline, each, {.time = 8ms}, 100ms);
+
+  const auto late = timeline.PostRequest(large, {.time = 5ms}, 5);
+  std::vector<std::uint64_t> kept;
+  for (const ClientId each : small) kept.push_back(timeline.PostRequest(each, {.time = 8ms}));
+  timeline.RunFor(200ms);
+
+  for (const auto each : kept) EXPECT_LE(timeline.Latency(each), 31ms);
+  EXPECT_GT(timeline.Latency(late), 30ms);
+}
+
+TEST(DeadlinePolicy, WhatIsLostAnywayDoesNotTakeAnotherPromiseWithIt) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId hopeless = timeline.AddClient(Promised(5ms));
+  const ClientId other = timeline.AddClient(Promised(30ms, SchedulingClass::kNormal));
+  Teach(timeline, hopeless, {.time = 4ms}, 50ms);
+  Teach(timeline, other, {.time = 20ms}, 50ms);
+  const auto kept_before = timeline.lane().promises().kept;
+
+  timeline.PostRequest(other, {.time = 5ms}, 4);
+  timeline.PostRequest(hopeless, {.time = 1ms}, 40, 4ms);
+  timeline.RunFor(200ms);
+
+  EXPECT_EQ(timeline.lane().promises().kept, kept_before + 1);
+}
+
+TEST(DeadlinePolicy, ARequestGivenUpKeepsItsClass) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(5ms));
+  timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
+  const auto request = timeline.PostRequest(high, {.time = 1ms}, 30);
+  timeline.RunFor(100ms);
+
+  EXPECT_LE(timeline.Latency(request), 30ms + 100us);
+  EXPECT_EQ(timeline.lane().promises().given_up[0], 1u);
+  EXPECT_FALSE(timeline.lane().promises().is_overloaded) << "it has ended";
+}
+
+TEST(DeadlinePolicy, PromisesAreCountedAsKeptOrNot) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(5ms));
+  timeline.PostRequest(high, {.time = 4ms});
+  timeline.RunFor(10ms);
+  timeline.PostRequest(high, {.time = 6ms});
+  timeline.RunFor(10ms);
+  EXPECT_EQ(timeline.lane().promises().requests, 2u);
+  EXPECT_EQ(timeline.lane().promises().kept, 1u);
+}
+
+TEST(DeadlinePolicy, APromiseThatIsTakenBackHoldsNoLonger) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId a = timeline.AddClient(Promised(50ms, SchedulingClass::kLow));
+  timeline.AddBusyClient(kHigh, 1ms);
+  const auto request = timeline.PostRequest(a, {.time = 1ms}, 10);
+  timeline.RunFor(2ms);
+  timeline.lane().ChangeClient(a, kLow, timeline.now());
+  timeline.RunFor(30ms);
+
+  EXPECT_EQ(timeline.Latency(request), std::nullopt);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler

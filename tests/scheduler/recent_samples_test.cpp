@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/recent_samples.h"
+
+#include <chrono>
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(RecentSamples, NothingIsZero) {
+  const RecentSamples<19> samples;
+  EXPECT_TRUE(samples.empty());
+  EXPECT_EQ(samples.Quantile(90), 0ns);
+  EXPECT_EQ(samples.Largest(), 0ns);
+}
+
+TEST(RecentSamples, OfFewTheHighQuantileIsTheLargest) {
+  RecentSamples<19> samples;
+  for (const Duration each : {3us, 9us, 1us, 7us}) samples.Add(each);
+  EXPECT_EQ(samples.Quantile(90), 9us);
+  EXPECT_EQ(samples.Quantile(50), 7us);
+  EXPECT_EQ(samples.Smallest(), 1us);
+}
+
+TEST(RecentSamples, OneOutlierOfAFullWindowDoesNotShowInItsNinetiethPercentile) {
+  RecentSamples<19> samples;
+  samples.Add(1s);
+  for (int i = 0; i < 18; ++i) samples.Add(10us);
+  EXPECT_EQ(samples.Quantile(90), 10us);
+  EXPECT_EQ(samples.Largest(), 1s);
+  samples.Add(1s);  // Takes the place of the first.
+  samples.Add(1s);
+  EXPECT_EQ(samples.Quantile(90), 1s);
+}
+
+TEST(RecentSamples, AWindowFullOfNewSamplesKnowsNothingOfTheOld) {
+  RecentSamples<19> samples;
+  for (int i = 0; i < 50; ++i) samples.Add(1ms);
+  for (int i = 0; i < 19; ++i) samples.Add(1us);
+  EXPECT_EQ(samples.Largest(), 1us);
+}
+
+TEST(RecentSamples, ATenthOfWhatComesIsAboveTheNinetiethPercentile) {
+  RecentSamples<19> samples;
+  std::mt19937_64 random(3);
+  std::lognormal_distribution<double> times_ns(10.0, 1.0);
+  int above = 0;
+  constexpr int kDraws = 50'000;
+  for (int i = 0; i < kDraws; ++i) {
+    const Duration next(static_cast<Duration::rep>(times_ns(random)));
+    if (samples.size() == 19 && next > samples.Quantile(90)) ++above;
+    samples.Add(next);
+  }
+  EXPECT_NEAR(static_cast<double>(above) / kDraws, 0.10, 0.01);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler
