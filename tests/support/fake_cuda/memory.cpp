@@ -270,19 +270,24 @@ Memory::Piece Memory::Around(std::uint64_t address) const {
   if (allocation != allocations.end() && address - allocation->first < allocation->second) {
     return {.base = allocation->first, .bytes = allocation->second};
   }
-  const auto reservation = At(reservations, address);
-  if (reservation == reservations.end() ||
-      address - reservation->first >= reservation->second.bytes) {
-    return {};
+  for (const Piece& piece : Reachable()) {
+    if (address - piece.base < piece.bytes) return piece;
   }
-  Piece piece{.base = reservation->first, .bytes = 0};
-  for (auto mapping = mappings.find(piece.base);
-       mapping != mappings.end() && mapping->first == piece.base + piece.bytes &&
-       mapping->second.access == Access::kReadWrite && piece.bytes < reservation->second.bytes;
-       ++mapping) {
-    piece.bytes += mapping->second.bytes;
+  return {};
+}
+
+std::vector<Memory::Piece> Memory::Reachable() const {
+  std::vector<Piece> pieces;
+  for (const auto& [address, mapping] : mappings) {
+    if (mapping.access != Access::kReadWrite) continue;
+    const bool goes_on = !pieces.empty() && !reservations.contains(address) &&
+                         pieces.back().base + pieces.back().bytes == address;
+    if (!goes_on) pieces.push_back({.base = address, .bytes = 0});
+    pieces.back().bytes += mapping.bytes;
   }
-  return piece;
+  for (const auto& [address, bytes] : allocations) pieces.push_back({address, bytes});
+  for (const auto& [address, host] : hosts) pieces.push_back({address, host.bytes});
+  return pieces;
 }
 
 }  // namespace gpushared::testing::fake_cuda

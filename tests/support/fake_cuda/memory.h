@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "server/device/cuda/driver_types.h"
 
@@ -45,13 +46,15 @@ class Memory {
 
   // Whether all of it may be read and written by the GPU.
   bool Accessible(std::uint64_t address, std::uint64_t bytes) const;
-  // The accessible memory around an address: from the start of its reservation (or allocation) to
-  // the first byte that is not accessible. Empty when the address is not the GPU's.
+  // The accessible memory around an address: its allocation, or the mappings of its reservation
+  // that lie one behind the other. Empty when the address is not accessible.
   struct Piece {
     std::uint64_t base = 0;
     std::uint64_t bytes = 0;
   };
   Piece Around(std::uint64_t address) const;
+  // All that kernels of any stream reach, host memory that the driver knows included.
+  std::vector<Piece> Reachable() const;
 
   std::uint64_t used() const { return used_; }
   std::uint64_t limit = 0;

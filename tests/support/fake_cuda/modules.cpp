@@ -93,8 +93,7 @@ bool GatherParameters(const device::KernelInfo& info, void** parameters, void** 
   return true;
 }
 
-// Kernels reach what the executor is told: one piece of memory, and the module's variables. It is
-// the piece that the first pointer among the arguments points into.
+// Where the executor looks first: the piece that the first pointer among the arguments points into.
 Memory::Piece WindowOf(const Memory& memory, const std::vector<std::byte>& parameters) {
   for (std::size_t at = 0; at + 8 <= parameters.size(); at += 8) {
     std::uint64_t word = 0;
@@ -114,16 +113,22 @@ struct Running {
 
 Code Execute(World& world, const Running& running) {
   std::atomic<std::uint64_t> mapped{0};
+  std::vector<executor::MemoryPiece> pieces;
   executor::Launch launch;
   {
     const Lock lock(world.mutex);
     if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
     const Memory::Piece window = WindowOf(world.memory, running.parameters);
     mapped = window.bytes;
+    // Kernels of one context reach all of its memory.
+    for (const Memory::Piece& piece : world.memory.Reachable()) {
+      pieces.push_back({.base = piece.base, .bytes = piece.bytes});
+    }
     launch.memory = {.base = window.base,
                      .mapped_bytes = &mapped,
                      .variables_base = running.function->module->variables,
-                     .variables_bytes = running.function->module->layout.bytes};
+                     .variables_bytes = running.function->module->layout.bytes,
+                     .further = pieces};
   }
   launch.program = running.function->program;
   launch.grid = running.shape.grid;

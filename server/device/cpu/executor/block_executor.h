@@ -21,10 +21,16 @@
 
 namespace gpushared::device::executor {
 
+struct MemoryPiece {
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+};
+
 // The client's memory. Device addresses are host addresses: every global or generic
-// access must lie wholly in [base, base + *mapped_bytes) or wholly in
-// [variables_base, variables_base + variables_bytes). The mapped size is read when a
-// block begins; memory may grow while a kernel runs and must not shrink.
+// access must lie wholly in [base, base + *mapped_bytes), wholly in
+// [variables_base, variables_base + variables_bytes), or wholly in one further piece. The
+// mapped size is read when a block begins; memory may grow while a kernel runs and must not
+// shrink.
 struct MemoryWindow {
   std::uint64_t base = 0;
   const std::atomic<std::uint64_t>* mapped_bytes = nullptr;
@@ -32,6 +38,15 @@ struct MemoryWindow {
   // 0 bytes when it has none.
   std::uint64_t variables_base = 0;
   std::uint64_t variables_bytes = 0;
+  // Looked at last. Borrowed.
+  std::span<const MemoryPiece> further = {};
+  // Of those; null when none holds the address.
+  const MemoryPiece* FurtherAt(std::uint64_t address) const {
+    for (const MemoryPiece& piece : further) {
+      if (address - piece.base < piece.bytes) return &piece;
+    }
+    return nullptr;
+  }
 };
 
 // Why a kernel ended early. `message` is the whole sentence; the fields are its parts.

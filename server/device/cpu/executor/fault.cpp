@@ -121,6 +121,10 @@ std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std
              address - memory.variables_base < memory.variables_bytes) {
     base = memory.variables_base, size = memory.variables_bytes;
     host = reinterpret_cast<std::byte*>(base);
+  } else if (const MemoryPiece* const piece = memory.FurtherAt(address);
+             piece != nullptr && address - base >= size) {
+    base = piece->base, size = piece->bytes;
+    host = reinterpret_cast<std::byte*>(base);
   }
   const std::uint64_t offset = address - base;
   if (offset >= size || size - offset < bytes) {

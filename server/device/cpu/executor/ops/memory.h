@@ -62,21 +62,24 @@ GPUSHARED_INLINE bool Inside(const Warp& w, u64 address, u32 bytes) {
          (address & (bytes - 1)) == 0;
 }
 
-// In the variables of the launched module, which lie outside the client's mapped memory?
-GPUSHARED_INLINE bool InVariables(const Warp& w, u64 address, u32 bytes) {
+// In what lies outside the client's mapped memory: the variables of the launched module, and
+// further pieces?
+inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
+  if ((address & (bytes - 1)) != 0) return false;
   const MemoryWindow& memory = w.block->launch->memory;
-  return address - memory.variables_base < StartLimit(memory.variables_bytes, bytes) &&
-         (address & (bytes - 1)) == 0;
+  if (address - memory.variables_base < StartLimit(memory.variables_bytes, bytes)) return true;
+  const MemoryPiece* const piece = memory.FurtherAt(address);
+  return piece != nullptr && address - piece->base < StartLimit(piece->bytes, bytes);
 }
 
 // The slow, certain way: one lane's host address, or null after raising a fault.
 template <Space S>
 std::byte* Checked(Warp& w, const MicroOp* op, u32 lane, u64 address, u32 bytes) {
   if (__builtin_expect(Inside<S>(w, address, bytes), 1)) return HostAddress<S>(w, lane, address);
-  // Generic addresses have windows, and global ones a second part: the module's variables.
+  // Generic addresses have windows, and global ones further parts: the module's variables.
   if constexpr (S == Space::kGeneric) {
     return ResolveGeneric(w, op, lane, address, bytes, bytes);
-  } else if (S == Space::kGlobal && InVariables(w, address, bytes)) {
+  } else if (S == Space::kGlobal && InOtherMemory(w, address, bytes)) {
     return HostAddress<S>(w, lane, address);
   } else {
     const bool outside = address - SpaceBase<S>(w) >= StartLimit(SpaceBytes<S>(w), bytes);
