@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles CUDA C++ files to PTX with nvcc. Nothing here needs a driver or a GPU.
 find_program(GPUSHARED_NVCC nvcc
-  HINTS "$ENV{CUDA_HOME}/bin" "${PROJECT_SOURCE_DIR}/.cache/cuda/bin" /usr/local/cuda/bin
+  HINTS "$ENV{CUDA_HOME}/bin" "${PROJECT_SOURCE_DIR}/.cache/cuda/nvidia/cu13/bin" /usr/local/cuda/bin
   DOC "CUDA compiler for the kernels of samples and tests")
 if(NOT GPUSHARED_NVCC)
   message(FATAL_ERROR "nvcc was not found, and samples and tests need it: run tests/run.sh or samples/demo.sh, "

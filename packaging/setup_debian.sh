@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes a Debian 12 machine able to build gpushared: distribution packages, and nvcc
-# from PyPI where no CUDA toolkit is installed. Needs root or sudo only when
+# from PyPI where no CUDA toolkit is installed, or only one that is too old. Needs root or sudo only when
 # something is missing; with everything in place it touches no network.
 #
 # Sourced by tests/run.sh and samples/demo.sh, which then have CUDA_HOME set; may be
@@ -21,6 +21,9 @@ gpushared_fuzz_packages=(clang libclang-rt-14-dev)
 gpushared_nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
   nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)
 
+# An older nvcc does not know all that the kernels use.
+gpushared_nvcc_least=13.0
+
 gpushared_install() {
   local missing=() package
   for package in "$@"; do
@@ -38,18 +41,28 @@ gpushared_install() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# Whether this nvcc runs and is new enough; says so when not.
+gpushared_nvcc_serves() {
+  local release
+  release=$("$1" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\.[0-9]*\).*/\1/p')
+  [[ -n $release && $(printf '%s\n' "$release" "$gpushared_nvcc_least" | sort -V | head -n 1) == "$gpushared_nvcc_least" ]] &&
+    return 0
+  echo "setup: $1 is of release ${release:-(it did not say)}, needed is $gpushared_nvcc_least or newer; looking further" >&2
+  return 1
+}
+
 gpushared_find_nvcc() {
   local home
   # What was fetched for another list of packages is fetched again.
   [[ $(cat "$gpushared_root/.cache/cuda/packages" 2>/dev/null) == "${gpushared_nvcc_wheels[*]}" ]] ||
     rm -rf "$gpushared_root/.cache/cuda"
   for home in "${CUDA_HOME:-}" /usr/local/cuda "$gpushared_root/.cache/cuda/nvidia/cu13"; do
-    if [[ -n $home && -x $home/bin/nvcc ]]; then
+    if [[ -n $home && -x $home/bin/nvcc ]] && gpushared_nvcc_serves "$home/bin/nvcc"; then
       export CUDA_HOME=$home
       return 0
     fi
   done
-  if command -v nvcc >/dev/null; then
+  if command -v nvcc >/dev/null && gpushared_nvcc_serves "$(command -v nvcc)"; then
     CUDA_HOME=$(cd "$(dirname "$(readlink -f "$(command -v nvcc)")")/.." && pwd)
     export CUDA_HOME
     return 0
@@ -67,7 +80,7 @@ gpushared_setup_nvcc() {
   python3 -m venv "$cache/venv"
   if ! "$cache/venv/bin/pip" -q install --no-deps --target "$cache/cuda.part" "${gpushared_nvcc_wheels[@]}"; then
     rm -rf "$cache/cuda.part"
-    echo "setup: no nvcc on this machine and PyPI could not be reached; install the CUDA toolkit 13.0 and set CUDA_HOME" >&2
+    echo "setup: no nvcc of release $gpushared_nvcc_least or newer on this machine, and PyPI could not be reached; install the CUDA toolkit and set CUDA_HOME" >&2
     return 1
   fi
   echo "${gpushared_nvcc_wheels[*]}" >"$cache/cuda.part/packages"

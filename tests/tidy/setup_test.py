@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nvcc packaging/setup_debian.sh takes, on a machine where nothing is missing.
+
+Usage: setup_test.py SOURCE_DIR
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = (pathlib.Path(sys.argv.pop(1)) / "packaging/setup_debian.sh").read_text(encoding="utf-8")
+
+
+def write_program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+class Setup(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        script = self.root / "packaging/setup_debian.sh"
+        script.parent.mkdir()
+        # Without the machine's own toolkit, which comes before what was fetched.
+        script.write_text(SCRIPT.replace("/usr/local/cuda", str(self.root / "none")), encoding="utf-8")
+        write_program(self.root / "bin/dpkg-query", "echo install ok installed")
+        # As if the wheels had been fetched before.
+        wheels = re.search(r"gpushared_nvcc_wheels=\(([^)]*)\)", SCRIPT).group(1).split()
+        self.fetched = self.root / ".cache/cuda/nvidia/cu13"
+        write_program(self.fetched / "bin/nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'")
+        (self.root / ".cache/cuda/packages").write_text(" ".join(wheels) + "\n", encoding="utf-8")
+
+    def chosen(self, toolkit_says):
+        """CUDA_HOME afterwards, and what was said, with a toolkit whose nvcc says this."""
+        toolkit = self.root / "toolkit"
+        write_program(toolkit / "bin/nvcc", toolkit_says)
+        run = subprocess.run(
+            ["bash", "-c", 'source "$0" && echo "$CUDA_HOME"', self.root / "packaging/setup_debian.sh"],
+            env={"PATH": f"{self.root}/bin:/usr/bin:/bin", "CUDA_HOME": str(toolkit)},
+            check=True, capture_output=True, text=True)
+        return run.stdout.strip(), run.stderr
+
+    def test_a_toolkit_that_is_new_enough_is_taken(self):
+        for release in ("13.0", "13.1", "20.4"):
+            home, said = self.chosen(f"echo 'Cuda compilation tools, release {release}, V{release}.1'")
+            self.assertEqual((home, said), (str(self.root / "toolkit"), ""))
+
+    def test_an_older_toolkit_is_named_and_passed_over(self):
+        for release in ("12.9", "9.2", "11.8"):
+            home, said = self.chosen(f"echo 'Cuda compilation tools, release {release}, V{release}.1'")
+            self.assertEqual(home, str(self.fetched))
+            self.assertIn(f"toolkit/bin/nvcc is of release {release}, needed is 13.0 or newer", said)
+
+    def test_a_toolkit_that_does_not_run_is_passed_over(self):
+        home, said = self.chosen("exit 1")
+        self.assertEqual(home, str(self.fetched))
+        self.assertIn("needed is 13.0 or newer", said)
+
+
+unittest.main()
