@@ -308,8 +308,38 @@ class Facts {
     const auto begin = Clock::now();
     Do(driver_->GreenCtxCreate, &green, description, number_, kGreenContextDefaultStream);
     const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
-    Do(driver_->GreenCtxDestroy, green);
     Row("making a green context", took.count(), "us", "once");
+    try {
+      UseGreen(green, group.sm.multiprocessors);
+    } catch (...) {
+      (void)driver_->GreenCtxDestroy(green);
+      throw;
+    }
+    Do(driver_->GreenCtxDestroy, green);
+  }
+  // As --sm-limit uses it: kernels, memory and events of the primary context on its streams.
+  void UseGreen(GreenContext green, unsigned multiprocessors) {
+    Stream stream = nullptr;
+    Do(driver_->GreenCtxStreamCreate, &stream, green, kStreamNonBlocking, least_);
+    std::array<Event, 2> events = {};
+    for (Event& event : events) Do(driver_->EventCreate, &event, 0u);
+    const unsigned blocks = static_cast<unsigned>(multiprocessors_) * 32;
+    std::array<float, 2> milliseconds = {};
+    const std::array<Stream, 2> streams = {low_, stream};
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      Launch(occupy_, blocks, 32, 1000, streams.at(i));
+      Do(driver_->EventRecord, events[0], streams.at(i));
+      Launch(occupy_, blocks, 32, 1000, streams.at(i));
+      Do(driver_->EventRecord, events[1], streams.at(i));
+      Do(driver_->StreamSynchronize, streams.at(i));
+      Do(driver_->EventElapsedTime, &milliseconds.at(i), events[0], events[1]);
+    }
+    Row("a kernel in a green context, of its time on the whole GPU",
+        static_cast<double>(milliseconds[1] / std::max(milliseconds[0], 1e-6F)), "-",
+        std::to_string(multiprocessors) + " of " + std::to_string(multiprocessors_) +
+            " multiprocessors");
+    for (const Event event : events) Do(driver_->EventDestroy, event);
+    Do(driver_->StreamDestroy, stream);
   }
 
   const Clock::duration limit_;

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ("environment", "conformance", "bench", "model", "solo", "pair", "churn", "facts", "sanitizer")
+PARTS = ("environment", "conformance", "bench", "model", "solo", "pair", "churn", "facts", "limits", "sanitizer")
 BIN = FAKE_CUDA = FAKE_NVML = ""  # Folders; from the command line.
 # The fake CUDA driver's GPU is the one that the fake NVML calls GPU 0.
 GPU = "sms 2; uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; "
@@ -130,6 +130,8 @@ class Run(unittest.TestCase):
             self.assertIsInstance(value, (int, float), what)
             self.assertGreater(value, 0, what)
         self.assertEqual(self.value(result, "pair", "MPS"), "skipped")
+        self.assertEqual(self.value(result, "limits", "multiprocessors of class low under --sm-limit low=100%"), 2)
+        self.assertEqual(self.value(result, "limits", "a low client computes within it"), 1)
         self.check_ratios(result)
         whats = {r["what"] for r in result["gpu_bench"]["rows"]}
         for side in ("native", "shared"):
