@@ -190,6 +190,10 @@ TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntil
   EXPECT_EQ(Device("cuda:0").at("generation"), 2);
   EXPECT_FALSE(Device("cuda:0").contains("missing"));
   EXPECT_TRUE(Join("cuda:0").ok());
+  // From then on it is like any other.
+  ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return Device("cuda:0").at("generation") == 3; }));
+  AwaitState("cuda:0", "ready");
 }
 
 TEST_F(BrokerInventory, OneLookThatMissesAGpuHarmsNobody) {
@@ -231,6 +235,7 @@ TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
   behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
     return uuid == "GPU-a" && generation > 1 ? "slow" : "normal";
   };
+  options_.patience = std::chrono::hours(1);
   StartBroker();
   ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
   AwaitState("cuda:0", "starting");
