@@ -16,6 +16,7 @@
 #include "server/ptx/fence_function.h"
 #include "server/ptx/fence_residue.h"
 #include "server/ptx/kernel_scan.h"
+#include "server/ptx/memory_access.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -54,6 +55,40 @@ Variable ConstantOf(std::string name) {
   variable.name = std::move(name);
   variable.extents = {sizeof(FenceConstant)};
   return variable;
+}
+
+// Adds to the facts what a body shows. `constants` are the module's .const variables.
+void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
+                   FenceFacts& facts) {
+  for (const Statement& statement : *function.body) {
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction == nullptr) continue;
+    for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
+      // The window of constants is small: an address that was masked is none in it.
+      facts.constants_move |= access.space == AccessSpace::kConstant &&
+                              !constants.contains(instruction->operands[access.operand].text);
+    }
+    if (instruction->opcode != "cvta" || instruction->Has("to")) continue;
+    facts.has_generic_shared |= instruction->Has("shared") || instruction->Has("shared::cta");
+    facts.has_generic_local |= instruction->Has("local");
+    facts.constants_move |= instruction->Has("const");
+  }
+}
+
+// The most bytes of shared memory that one of the body's instructions accesses, at least 1 for any
+// that may; 0 when there is none.
+std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
+  std::uint32_t widest = 0;
+  for (const Statement& statement : *function.body) {
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction == nullptr) continue;
+    for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
+      const bool generic = access.space == AccessSpace::kGeneric && facts.has_generic_shared;
+      const bool reaches = generic || access.space == AccessSpace::kShared;
+      if (reaches) widest = std::max({widest, access.bytes, 1U});
+    }
+  }
+  return widest;
 }
 
 class ModuleFence {

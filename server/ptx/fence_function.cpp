@@ -59,6 +59,9 @@ class FunctionFence {
     for (std::size_t i = 0; i < editor_.size(); ++i) {
       if (std::holds_alternative<Instruction>(editor_.At(i))) statements_.push_back(i);
     }
+    has_scopes_ = std::ranges::any_of(flow_->flow.registers, [](const Register& known) {
+      return known.name.find('@') != std::string::npos;
+    });
     MergeLocals();
     if (depot_) code_.SetLocal(&*depot_);
     flow_->VisitBlocks([this](std::uint32_t block) { EnterBlock(block); },
@@ -377,7 +380,48 @@ class FunctionFence {
     return fenced;
   }
 
-  Operand RegisterAddress(std::uint32_t k, const MemoryAccess& access, const Operand& operand,
+  // The operand, or the same address seen from where its register was computed: compilers add the
+  // immediates of neighbouring accesses to one register, whose mask then serves all of them.
+  Operand SeenFromOrigin(std::uint32_t k, const MemoryAccess& access, Operand operand,
+                         std::uint32_t* r) const {
+    for (int chain = 0; chain < kChainMax && !has_scopes_; ++chain) {
+      if (!flow_->IsStable(*r, k)) break;
+      const std::uint32_t at = flow_->written_at[*r];
+      const Instruction& from = flow_->flow.instructions[at];
+      const bool adds =
+          from.opcode == "add" && !from.guard && from.operands.size() == 3 &&
+          (from.Has("s64") || from.Has("u64")) && from.operands[1].kind == Operand::Kind::kName &&
+          from.operands[1].offset == 0 && from.operands[2].kind == Operand::Kind::kInteger;
+      const std::uint32_t origin =
+          adds ? flow_->flow.FindRegister(from.operands[1].text) : kNoRegister;
+      if (origin == kNoRegister || origin == *r || !HoldsFrom(origin, at, k)) break;
+      const Register& base = flow_->flow.registers[origin];
+      const std::int64_t immediate = from.operands[2].integer;
+      const bool fits = Fits(immediate) && Fits(operand.offset) &&
+                        Fits(operand.offset + immediate) &&
+                        IsAligned(operand.offset + immediate, access);
+      if (base.vector_size != 1 || TypeBytes(base.type) != 8 || !fits) break;
+      operand.text = from.operands[1].text;
+      operand.offset += immediate;
+      *r = origin;
+    }
+    return operand;
+  }
+
+  // Whether register `r` has the same value at instruction `at` as at `k`, which `at` dominates.
+  bool HoldsFrom(std::uint32_t r, std::uint32_t at, std::uint32_t k) const {
+    if (flow_->IsStable(r, at)) return true;
+    constexpr std::uint32_t kDistanceMax = 256;
+    if (flow_->flow.block_of[at] != flow_->flow.block_of[k] || k - at > kDistanceMax) return false;
+    for (std::uint32_t between = at; between < k; ++between) {
+      if (std::ranges::find(flow_->written[between], r) != flow_->written[between].end()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Operand RegisterAddress(std::uint32_t k, const MemoryAccess& access, Operand operand,
                           std::uint32_t r) {
     const Register& base = flow_->flow.registers[r];
     if (TypeBytes(base.type) != 8) {
@@ -385,6 +429,7 @@ class FunctionFence {
       return operand;
     }
     const bool windows = HasWindows(access);
+    if (!windows) operand = SeenFromOrigin(k, access, std::move(operand), &r);
     const bool folds = windows || !Fits(operand.offset) || !IsAligned(operand.offset, access);
     Key key{.base = r,
             .space = windows ? AccessSpace::kGeneric : AccessSpace::kGlobal,
@@ -611,6 +656,7 @@ class FunctionFence {
   Function& function_;
   const FenceFacts& facts_;
   std::optional<FenceFlow> flow_;
+  bool has_scopes_ = false;  // Names of registers mean different ones in different places.
   std::string reason_;
   std::vector<std::size_t> statements_;  // Of each instruction of the flow.
 
@@ -627,37 +673,6 @@ class FunctionFence {
 };
 
 }  // namespace
-
-void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
-                   FenceFacts& facts) {
-  for (const Statement& statement : *function.body) {
-    const auto* instruction = std::get_if<Instruction>(&statement);
-    if (instruction == nullptr) continue;
-    for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
-      // The window of constants is small: an address that was masked is none in it.
-      facts.constants_move |= access.space == AccessSpace::kConstant &&
-                              !constants.contains(instruction->operands[access.operand].text);
-    }
-    if (instruction->opcode != "cvta" || instruction->Has("to")) continue;
-    facts.has_generic_shared |= instruction->Has("shared") || instruction->Has("shared::cta");
-    facts.has_generic_local |= instruction->Has("local");
-    facts.constants_move |= instruction->Has("const");
-  }
-}
-
-std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
-  std::uint32_t widest = 0;
-  for (const Statement& statement : *function.body) {
-    const auto* instruction = std::get_if<Instruction>(&statement);
-    if (instruction == nullptr) continue;
-    for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
-      const bool generic = access.space == AccessSpace::kGeneric && facts.has_generic_shared;
-      const bool reaches = generic || access.space == AccessSpace::kShared;
-      if (reaches) widest = std::max({widest, access.bytes, 1U});
-    }
-  }
-  return widest;
-}
 
 std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts) {
   return FunctionFence(names, function, facts).Run();

@@ -40,13 +40,6 @@ struct FenceFacts {
 // More than contained code accesses at once of shared memory.
 inline constexpr std::uint32_t kSharedRoomBytes = 128;
 
-// Adds to the facts what a body shows. `constants` are the module's .const variables.
-void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
-                   FenceFacts& facts);
-// The most bytes of shared memory that one of the body's instructions accesses, at least 1 for any
-// that may; 0 when there is none.
-std::uint32_t WidestShared(const Function& function, const FenceFacts& facts);
-
 // Rewrites the body; returns why it can't be done ("line 12: ..."), or "". The function is not to
 // be used after a failure.
 std::string FenceFunction(ModuleEditor& names, Function& function, const FenceFacts& facts);

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/ptx/contain.h"
 #include "server/ptx/control_flow.h"
 #include "server/ptx/dominators.h"
 #include "server/ptx/parser.h"
@@ -63,6 +64,55 @@ TEST(Fence, OneMaskServesAllAccessesToABaseThatStaysTheSame) {
             2u);
   EXPECT_EQ(Masks("ld.global.u32 %r1, [%rd1]; add.s64 %rd1, %rd1, 4; ld.global.u32 %r1, [%rd1];"),
             2u);
+}
+
+// As compilers write a[i], a[i + 512], a[i + 1024].
+TEST(Fence, OneMaskServesSumsOfItsRegister) {
+  const std::string text =
+      "ld.global.u32 %r1, [%rd1]; add.s64 %rd2, %rd1, 2048; ld.global.u32 %r2, [%rd2];\n"
+      "add.s64 %rd3, %rd2, 2048; st.global.u32 [%rd3+4], %r1;";
+  EXPECT_EQ(Masks(text), 1u);
+  EXPECT_THAT(FenceBody(text), HasSubstr("+2048]"));
+  EXPECT_THAT(FenceBody(text), HasSubstr("+4100]"));
+  // The register is another one by then, or may be.
+  EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 8; mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd1];\n"
+                  "ld.global.u32 %r1, [%rd2];"),
+            2u);
+  EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 8; @%p1 mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd1];\n"
+                  "ld.global.u32 %r1, [%rd2];"),
+            2u);
+  EXPECT_EQ(Masks("L: ld.global.u32 %r1, [%rd1]; @%p1 add.s64 %rd2, %rd1, 8;\n"
+                  "ld.global.u32 %r1, [%rd2];"),
+            2u);
+  EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 65536; ld.global.u32 %r1, [%rd1]; ld.global.u32 %r1, "
+                  "[%rd2];"),
+            2u);
+  EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 8; add.s64 %rd1, %rd1, 4; ld.global.u32 %r1, [%rd1];\n"
+                  "{ .reg .b64 %t; ld.global.u32 %r1, [%rd2]; add.s64 %t, %rd1, 0; }"),
+            2u);
+}
+
+// An address that was masked is none in the window of constants.
+TEST(Fence, ConstantsThatAreReadByAddressMove) {
+  const std::string text =
+      FenceBody("mov.u64 %rd1, c; ld.const.u32 %r1, [%rd1+4];", ".const .align 4 .b8 c[16];\n");
+  EXPECT_THAT(text, Not(HasSubstr("ld.const.u32 %r1")));
+  EXPECT_THAT(text, HasSubstr("ld.global.u32 %r1"));
+}
+
+TEST(Contain, LocalArraysAreAlignedForEveryAccess) {
+  const Result<Fenced> contained =
+      Contain(ParseText(".entry k() { .reg .b32 %r; .local .align 4 .b8 l[24];\n"
+                        "ld.local.u32 %r, [l]; ret; }"));
+  ASSERT_TRUE(contained) << contained.status().message();
+  EXPECT_THAT(Print(contained->module), HasSubstr(".local .align 32 "));
+}
+
+TEST(Contain, WhatRunsOffItsEndDoesNotRunIntoTheExit) {
+  const Result<Fenced> contained = Contain(ParseText(".entry k() { .reg .pred %p; @%p trap; }"));
+  ASSERT_TRUE(contained) << contained.status().message();
+  const std::string text = Print(contained->module);
+  EXPECT_LT(text.find("ret;"), text.find("atom.global.cas"));
 }
 
 TEST(Fence, ImmediatesUpToTheMarginStayWhereTheyAre) {
