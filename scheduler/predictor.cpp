@@ -12,34 +12,54 @@ __extension__ using Wide = unsigned __int128;
 
 }  // namespace
 
-Predictor::Predictor() : entries_(kKeysMax) {}
+Predictor::Predictor() : entries_(kKeysMax), relatives_(kKinMax) {}
 
 std::size_t Predictor::FirstOfSet(std::uint64_t key) {
   constexpr std::size_t kSets = kKeysMax / kWays;
   return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 32) % kSets * kWays;
 }
 
-Duration Predictor::Predict(std::uint64_t key) const {
-  for (const Entry& entry : std::span(entries_).subspan(FirstOfSet(key), kWays)) {
-    if (entry.key == key && entry.maximum_ns > 0) return Duration(entry.maximum_ns);
-  }
-  return kFirstGuess;
+std::size_t Predictor::PlaceOfKin(std::uint64_t kernel) {
+  return static_cast<std::size_t>((kernel * 0x9e3779b97f4a7c15u) >> 32) % kKinMax;
 }
 
-void Predictor::AddSample(std::uint64_t key, Duration measured) {
-  const std::int64_t measured_ns =
-      std::clamp(measured, Duration(1), Duration(kCommandTimeMax)).count();
-  ++samples_;
-  Entry* oldest = nullptr;
-  for (Entry& entry : std::span(entries_).subspan(FirstOfSet(key), kWays)) {
-    if (entry.key == key && entry.maximum_ns > 0) {
-      entry.maximum_ns = std::max(entry.maximum_ns, measured_ns);
-      entry.used = samples_;
-      return;
-    }
-    if (oldest == nullptr || entry.used < oldest->used) oldest = &entry;
+const Predictor::Entry* Predictor::Find(std::uint64_t key) const {
+  for (const Entry& entry : std::span(entries_).subspan(FirstOfSet(key), kWays)) {
+    if (entry.key == key && entry.predicted > Duration::zero()) return &entry;
   }
-  *oldest = {.key = key, .maximum_ns = measured_ns, .used = samples_};
+  return nullptr;
+}
+
+Duration Predictor::Predict(std::uint64_t key, const KernelGrid& grid) const {
+  if (const Entry* const entry = Find(key)) return entry->predicted;
+  const Relative& relative = relatives_[PlaceOfKin(grid.kernel)];
+  if (grid.blocks == 0 || relative.grid.blocks == 0 || relative.grid.kernel != grid.kernel) {
+    return kFirstGuess;
+  }
+  const std::uint64_t waves = (grid.blocks - 1) / relative.grid.blocks + 1;
+  const Wide whole = Wide{static_cast<std::uint64_t>(relative.predicted.count())} * waves;
+  return Duration(static_cast<Duration::rep>(
+      std::min(whole, Wide{static_cast<std::uint64_t>(Duration(kCommandTimeMax).count())})));
+}
+
+void Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid) {
+  ++samples_;
+  Entry* found = nullptr;
+  for (Entry& entry : std::span(entries_).subspan(FirstOfSet(key), kWays)) {
+    if (entry.key == key && entry.predicted > Duration::zero()) {
+      found = &entry;
+      break;
+    }
+    if (found == nullptr || entry.used < found->used) found = &entry;
+  }
+  if (found->key != key || found->predicted == Duration::zero()) {
+    found->key = key;
+    found->samples.Clear();
+  }
+  found->used = samples_;
+  found->samples.Add(std::clamp(measured, Duration(1), Duration(kCommandTimeMax)));
+  found->predicted = found->samples.Quantile(90);
+  if (grid.blocks > 0) relatives_[PlaceOfKin(grid.kernel)] = {grid, found->predicted};
 }
 
 Duration Predictor::Remaining(Duration whole, std::uint64_t units_done, std::uint64_t units) {

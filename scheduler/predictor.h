@@ -8,17 +8,29 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/recent_samples.h"
 #include "scheduler/types.h"
 
 namespace gpushared::scheduler {
 
-// Running maximum of the measured times per key. A maximum, because a low-class
-// command that takes longer than predicted is what a high-class client waits for.
+// A kernel, and how large a grid of it is.
+struct KernelGrid {
+  std::uint64_t kernel = 0;
+  std::uint64_t blocks = 0;  // 0: nothing is known of either.
+};
+
+// The 0.9 quantile of the last 19 measured times per key: what few commands exceed, which
+// matters because one that takes longer than predicted is what a high-class client waits for,
+// and what a single slow run long ago does not decide for ever (see RecentSamples).
 //
 // The caller makes the key from all that decides the duration (module, kernel, grid,
-// block) and brings only samples of commands that ran whole and alone. The table has
-// a fixed size: when it is full, a new key takes the place of one that was there, so
-// that clients cannot grow it; the one replaced falls back to the first guess.
+// block) and brings only samples of commands that ran whole and alone. A key without a sample
+// is predicted from the latest sample of its kin, the same kernel in another grid: as if the
+// larger grid ran in as many waves of the smaller one, and no shorter for fewer blocks.
+//
+// The tables have a fixed size: when one is full, a new key takes the place of one that was
+// there, so that clients cannot grow it; the one replaced falls back to the first guess. No
+// call allocates.
 //
 // Confined to the thread that drives it.
 class Predictor {
@@ -28,25 +40,37 @@ class Predictor {
 
   Predictor();
 
-  // For a command of `key`; kFirstGuess before the first sample.
-  Duration Predict(std::uint64_t key) const;
-  void AddSample(std::uint64_t key, Duration measured);
+  // For a command of `key`; kFirstGuess when neither it nor its kin has a sample.
+  Duration Predict(std::uint64_t key, const KernelGrid& grid = {}) const;
+  // Whether the key itself has one.
+  bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
+  void AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 
   // What is left of a command that takes `whole` for `units`, after `units_done`.
   static Duration Remaining(Duration whole, std::uint64_t units_done, std::uint64_t units);
 
  private:
-  // Four neighbours per set keep a look-up within two cache lines.
+  // Four neighbours per set keep a look-up within a few cache lines.
   static constexpr std::size_t kWays = 4;
+  static constexpr std::size_t kKinMax = 1024;
   struct Entry {
     std::uint64_t key = 0;
-    std::int64_t maximum_ns = 0;  // 0: free.
-    std::uint64_t used = 0;       // Order of last sample; the smallest is replaced.
+    Duration predicted{};    // Zero: free.
+    std::uint64_t used = 0;  // Order of last sample; the smallest is replaced.
+    RecentSamples<19> samples;
+  };
+  // The latest sample of a kernel; one place per hash.
+  struct Relative {
+    KernelGrid grid;
+    Duration predicted{};
   };
 
   static std::size_t FirstOfSet(std::uint64_t key);
+  static std::size_t PlaceOfKin(std::uint64_t kernel);
+  const Entry* Find(std::uint64_t key) const;
 
   std::vector<Entry> entries_;
+  std::vector<Relative> relatives_;
   std::uint64_t samples_ = 0;
 };
 

@@ -14,7 +14,7 @@ TEST(Predictor, GuessesAMillisecondBeforeTheFirstSample) {
   EXPECT_EQ(Predictor().Predict(42), 1ms);
 }
 
-TEST(Predictor, KeepsTheLargestSampleOfAKey) {
+TEST(Predictor, OfFewSamplesTheLargestIsExpected) {
   Predictor predictor;
   predictor.AddSample(42, 30us);
   EXPECT_EQ(predictor.Predict(42), 30us);
@@ -22,6 +22,60 @@ TEST(Predictor, KeepsTheLargestSampleOfAKey) {
   predictor.AddSample(42, 40us);
 
   EXPECT_EQ(predictor.Predict(42), 50us);
+}
+
+// A page fault or a throttled clock, once, would make a kernel look slow for ever.
+TEST(Predictor, OneSlowRunAmongManyIsNotExpectedAgain) {
+  Predictor predictor;
+  for (int i = 0; i < 9; ++i) predictor.AddSample(42, 30us);
+  predictor.AddSample(42, 20ms);
+  for (int i = 0; i < 9; ++i) predictor.AddSample(42, 30us);
+  EXPECT_EQ(predictor.Predict(42), 30us);
+}
+
+TEST(Predictor, WhatIsSlowOneTimeInFourIsExpectedToBeSlow) {
+  Predictor predictor;
+  for (int i = 0; i < 40; ++i) predictor.AddSample(42, i % 4 == 0 ? 90us : 30us);
+  EXPECT_EQ(predictor.Predict(42), 90us);
+}
+
+TEST(Predictor, AKernelThatBecameFasterIsExpectedToBe) {
+  Predictor predictor;
+  for (int i = 0; i < 100; ++i) predictor.AddSample(42, 90us);
+  for (int i = 0; i < 19; ++i) predictor.AddSample(42, 30us);
+  EXPECT_EQ(predictor.Predict(42), 30us);
+}
+
+TEST(Predictor, AnotherGridOfTheSameKernelIsExpectedToTakeAWavePerGridThatIsKnown) {
+  Predictor predictor;
+  predictor.AddSample(1, 100us, {.kernel = 7, .blocks = 64});
+
+  EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = 129}), 300us);
+  EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = 128}), 200us);
+  EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = 8}), 100us) << "no shorter";
+  EXPECT_EQ(predictor.Predict(2, {.kernel = 8, .blocks = 8}), Predictor::kFirstGuess);
+  EXPECT_EQ(predictor.Predict(2), Predictor::kFirstGuess);
+  EXPECT_FALSE(predictor.Knows(2));
+  predictor.AddSample(2, 5us, {.kernel = 7, .blocks = 128});
+  EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = 128}), 5us);
+}
+
+TEST(Predictor, KinOfTheLargestGridsStaysWithinBounds) {
+  Predictor predictor;
+  predictor.AddSample(1, 1h, {.kernel = 7, .blocks = 1});
+  const std::uint64_t blocks = std::uint64_t{0x7fffffff} * 65535 * 65535;
+  EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = blocks}), Duration(kCommandTimeMax));
+}
+
+// Whose place is taken starts afresh, with nothing of the samples that were there.
+TEST(Predictor, ANewKeyKnowsNothingOfTheOneItReplaced) {
+  Predictor predictor;
+  for (std::uint64_t key = 0; key < 8 * Predictor::kKeysMax; ++key) {
+    predictor.AddSample(key, 1s);
+  }
+  const std::uint64_t fresh = std::uint64_t{1} << 40;
+  predictor.AddSample(fresh, 2us);
+  EXPECT_EQ(predictor.Predict(fresh), 2us);
 }
 
 TEST(Predictor, KeysDoNotMix) {
