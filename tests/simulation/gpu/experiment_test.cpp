@@ -205,6 +205,25 @@ TEST(Experiment, APromiseIsKeptByThoseRequestsThatTakeNoLonger) {
   EXPECT_GT(row.promise_kept, 0.98);
 }
 
+TEST(Experiment, DeadlineKeepsItsPromisesAndFillsTheGap) {
+  const Row row = RowOf(Cell(), "deadline");
+  EXPECT_LE(row.p99_inflation, 0.05);
+  EXPECT_GT(row.promise_kept, 0.98);
+  EXPECT_GT(row.gap_used, 0.9);
+}
+
+TEST(Experiment, MoreRequestsMayBeOpenThanThePolicyIsToldOf) {
+  const Scenario burst{
+      .clients = {{.name = "high",
+                   .spec = {.scheduling_class = SchedulingClass::kHigh, .latency_promise = 2ms},
+                   .job = kRequest,
+                   .pace = ClientPlan::Pace::kOpen,
+                   .times_s = std::vector<double>(2 * scheduler::kOpenRequestsMax + 1, 0.0),
+                   .awake = {}}}};
+  const Outcome outcome = RunScenario(*FindSetup("deadline"), {}, burst);
+  EXPECT_EQ(outcome.clients[0].request_times.size(), 2 * scheduler::kOpenRequestsMax + 1);
+}
+
 TEST(Experiment, LongBlocksBreakThePromiseWhateverThePolicy) {
   CellOptions cell = Cell();
   cell.low.kernels.assign(20, Kernel{160, 4ms});

@@ -12,7 +12,7 @@ scheduler::ClientId IdOf(std::size_t number) { return {number + 1}; }
 
 void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
   lane_.AddClient(IdOf(clients_.size()), spec, now);
-  clients_.push_back({.scheduling_class = spec.scheduling_class, .waiting = {}});
+  clients_.push_back({.scheduling_class = spec.scheduling_class, .waiting = {}, .unmarked = {}});
 }
 
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
@@ -43,6 +43,26 @@ void LaneFront::Feed(std::size_t number, TimePoint now) {
     client.is_blocked = known.stoppable;
     known_.emplace(launch.id, known);
     lane_.Enqueue(IdOf(number), CommandFor(known), now);
+  }
+}
+
+void LaneFront::OnRequestBegan(std::size_t number, std::uint64_t request, TimePoint arrived,
+                               TimePoint now) {
+  clients_[number].unmarked.push_back({.number = request, .arrived = arrived});
+  Mark(number, now);
+}
+
+void LaneFront::OnRequestEnded(std::size_t number, std::uint64_t request, TimePoint now) {
+  lane_.EndRequest(IdOf(number), request, now);
+  --clients_[number].marked;
+  Mark(number, now);
+}
+
+void LaneFront::Mark(std::size_t number, TimePoint now) {
+  Client& client = clients_[number];
+  for (; !client.unmarked.empty() && client.marked < scheduler::kOpenRequestsMax; ++client.marked) {
+    lane_.BeginRequest(IdOf(number), client.unmarked.front(), now);
+    client.unmarked.pop_front();
   }
 }
 

@@ -24,6 +24,10 @@ class LaneFront final : public Front {
   void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
+  // The lane is told of kOpenRequestsMax at a time; of later ones when those have ended.
+  void OnRequestBegan(std::size_t number, std::uint64_t request, TimePoint arrived,
+                      TimePoint now) override;
+  void OnRequestEnded(std::size_t number, std::uint64_t request, TimePoint now) override;
   void Act(TimePoint now) override;
   std::optional<TimePoint> wake_at() const override { return lane_.wake_at(); }
   std::optional<Duration> charged(std::size_t client) const override {
@@ -35,6 +39,8 @@ class LaneFront final : public Front {
     scheduler::SchedulingClass scheduling_class{};
     std::deque<Launch> waiting;  // Not yet the lane's.
     bool is_blocked = false;     // The lane has one that can be stopped: nothing may follow it.
+    std::deque<scheduler::RequestMark> unmarked;  // Requests of which the lane does not know.
+    std::size_t marked = 0;
     scheduler::Duration charged{};
   };
   struct Known {
@@ -46,6 +52,7 @@ class LaneFront final : public Front {
   bool IsStoppable(const Client& client, const Kernel& kernel) const;
   scheduler::LaneCommand CommandFor(const Known& known) const;
   void Feed(std::size_t number, TimePoint now);
+  void Mark(std::size_t number, TimePoint now);
 
   GpuDevice& device_;
   const FrontOptions options_;
