@@ -22,6 +22,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::uint32_t kCpuThreadsMost = 1024;
 constexpr std::uint32_t kMultiprocessorsMost = 4096;
+constexpr const char* kPassesAllowed = "none, or a list of claim and fence";
 constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
                                                             "error"};
@@ -56,11 +57,32 @@ Status SetCpuThreads(std::string_view value, Config& config) {
 }
 
 Status SetCpuRunPasses(std::string_view value, Config& config) {
-  if (value != "none" && value != "claim") {
-    return Refused("cpu-run-passes", value, "none or claim");
+  device::ModulePasses passes;
+  bool is_last = value == "none";
+  for (std::string_view rest = value; !is_last;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view name = rest.substr(0, comma);
+    is_last = comma == std::string_view::npos;
+    rest.remove_prefix(is_last ? rest.size() : comma + 1);
+    const std::optional<device::Isolation> isolation = device::ParseIsolation(name);
+    if (name == "claim") {
+      passes.claims = true;
+    } else if (isolation && *isolation != device::Isolation::kOff) {
+      passes.isolation = *isolation;
+    } else {
+      return Refused("cpu-run-passes", value, kPassesAllowed);
+    }
   }
-  config.cpu_claims = value == "claim";
+  config.cpu_passes = passes;
   return Status::Ok();
+}
+
+// As SetCpuRunPasses reads it.
+std::string PassesText(const device::ModulePasses& passes) {
+  std::string text;
+  if (passes.isolation != device::Isolation::kOff) text = IsolationName(passes.isolation);
+  if (passes.claims) text += text.empty() ? "claim" : ",claim";
+  return text.empty() ? "none" : text;
 }
 
 Status SetBytes(std::string_view option, std::string_view value, std::uint64_t least,
@@ -73,8 +95,20 @@ Status SetBytes(std::string_view option, std::string_view value, std::uint64_t l
   return Status::Ok();
 }
 
+// A size, a level of isolation, or both.
 Status SetMemory(std::string_view value, Config& config) {
-  return SetBytes("memory", value, kMemoryLeast, config.memory_bytes, config.memory_given);
+  for (std::size_t at = 0; at <= value.size();) {
+    const std::string_view part = value.substr(at, value.find(',', at) - at);
+    at += part.size() + 1;
+    if (const auto isolation = device::ParseIsolation(part)) {
+      config.isolation = isolation;
+      continue;
+    }
+    const Status status =
+        SetBytes("memory", part, kMemoryLeast, config.memory_bytes, config.memory_given);
+    if (!status.ok()) return status;
+  }
+  return Status::Ok();
 }
 
 Status SetStagingMemory(std::string_view value, Config& config) {
@@ -246,12 +280,14 @@ constexpr std::array kOptions = {
     Option{"cpu-threads", "N", "executor threads of each cpu device (default: cores - 1)",
            SetCpuThreads},
     Option{"cpu-run-passes", "PASSES",
-           "for tests: kernels on the cpu device run as passes made them for a GPU: none, or claim "
-           "(default none)",
+           "for tests: kernels on the cpu device run as passes made them for a GPU: none, or a "
+           "list of claim and fence (default none)",
            SetCpuRunPasses},
-    Option{"memory", "SIZE",
-           "device memory of each cpu device, for example 4GiB "
-           "(default: half of the machine's, shared out)",
+    Option{"memory", "SIZE|LEVEL",
+           "device memory of each cpu device, for example 4GiB (default: half of the machine's, "
+           "shared out); or how kernels on a GPU are kept in their client's memory, off or fence, "
+           "where no access rule says it (default: off for the server's own user, else fence); or "
+           "both, separated by a comma",
            SetMemory},
     Option{"staging-memory", "SIZE",
            "host memory through which all clients of one device copy "
@@ -397,7 +433,7 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         "--cpu-threads",
                                         std::to_string(config.cpu_threads),
                                         "--cpu-run-passes",
-                                        config.cpu_claims ? "claim" : "none",
+                                        PassesText(config.cpu_passes),
                                         "--memory",
                                         std::to_string(config.memory_bytes) + "B",
                                         "--staging-memory",
@@ -424,8 +460,9 @@ std::vector<std::string> Describe(const Config& config) {
       "policy = " + config.policy,
       "device = " + config.device,
       "cpu-threads = " + std::to_string(config.cpu_threads),
-      std::string("cpu-run-passes = ") + (config.cpu_claims ? "claim" : "none"),
-      "memory = " + FormatBytes(config.memory_bytes),
+      "cpu-run-passes = " + PassesText(config.cpu_passes),
+      "memory = " + FormatBytes(config.memory_bytes) +
+          (config.isolation ? "," + std::string(IsolationName(*config.isolation)) : ""),
       "staging-memory = " + FormatBytes(config.staging_bytes),
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
@@ -436,12 +473,13 @@ std::vector<std::string> Describe(const Config& config) {
       "log-level = " + std::string(LogLevelName(config.log_level)),
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};
   for (const AccessRule& rule : config.access) {
-    lines.push_back("access: " + rule.label + ": highest class " +
-                    std::string(SchedulingClassName(rule.highest_class)) + ", weight up to " +
-                    std::to_string(rule.max_weight) + ", memory " + rule.memory.ToString() +
-                    (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +
-                    ", clients " + std::to_string(rule.clients_max) +
-                    (rule.trusted ? ", trusted" : ""));
+    lines.push_back(
+        "access: " + rule.label + ": highest class " +
+        std::string(SchedulingClassName(rule.highest_class)) + ", weight up to " +
+        std::to_string(rule.max_weight) + ", memory " + rule.memory.ToString() +
+        (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +
+        ", clients " + std::to_string(rule.clients_max) +
+        (rule.isolation ? ", kernels " + std::string(IsolationName(*rule.isolation)) : ""));
   }
   return lines;
 }

@@ -21,6 +21,7 @@
 #include "scheduler/types.h"
 #include "server/config_values.h"
 #include "server/device/cuda/completion_kind.h"
+#include "server/device/isolation.h"
 #include "server/device/sm_limit.h"
 
 namespace gpushared::server {
@@ -49,9 +50,8 @@ struct AccessRule {
   MemoryQuota memory;
   std::optional<MemoryQuota> client_memory;       // Unset: as much as `memory` leaves.
   std::uint32_t clients_max = kClientsPerUidMax;  // Live sessions of one uid, over all devices.
-  // May use devices whose clients can reach each other's memory, together with the server's own
-  // uid and all others that are trusted.
-  bool trusted = false;
+  // Unset: as Config::isolation says.
+  std::optional<device::Isolation> isolation;
 };
 
 // Which part of the program this process is. The broker starts workers with the hidden options
@@ -65,12 +65,15 @@ struct WorkerRole {
 // Thread-compatible value; constant after parsing.
 struct Config {
   std::string policy = "priority";
-  std::string device = "auto";     // As device::SelectDevices reads it.
-  std::uint32_t cpu_threads = 1;   // Executor threads of each cpu device.
-  bool cpu_claims = false;         // The cpu device runs kernels as their claimed forms.
-  bool memory_given = false;       // Else memory_bytes is for all cpu devices together.
-  std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
-  bool staging_given = false;      // Else staging_bytes is for all devices together.
+  std::string device = "auto";      // As device::SelectDevices reads it.
+  std::uint32_t cpu_threads = 1;    // Executor threads of each cpu device.
+  device::ModulePasses cpu_passes;  // What the cpu device does with kernels before they run.
+  bool memory_given = false;        // Else memory_bytes is for all cpu devices together.
+  std::uint64_t memory_bytes = 0;   // Device memory of each cpu device.
+  // How kernels are kept in their client's memory, where no access rule says it. Unset: those of
+  // the server's own uid not at all, others as kIsolationOfStrangers.
+  std::optional<device::Isolation> isolation;
+  bool staging_given = false;  // Else staging_bytes is for all devices together.
   // Host memory through which clients of one device copy, all of them together.
   std::uint64_t staging_bytes = 0;
   std::string socket;  // Empty: the usual places (ipc/socket_path.h).

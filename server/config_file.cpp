@@ -97,6 +97,24 @@ Status SetSubject(std::string_view key, const std::string& value, AccessRule& ru
   return SetNamedSubject(rule, Subject::kGroup, value);
 }
 
+// A quota, a level of isolation, or both.
+Status SetMemory(std::string_view value, AccessRule& rule) {
+  for (std::size_t at = 0; at <= value.size();) {
+    const std::string_view part = value.substr(at, value.find(',', at) - at);
+    at += part.size() + 1;
+    if (const auto isolation = device::ParseIsolation(part)) {
+      rule.isolation = isolation;
+      continue;
+    }
+    const Result<MemoryQuota> quota = ParseMemoryQuota(part);
+    if (!quota.ok()) {
+      return {quota.status().code(), std::string(quota.status().message()) + ", or off or fence"};
+    }
+    rule.memory = *quota;
+  }
+  return Status::Ok();
+}
+
 Status SetAllowance(std::string_view key, const std::string& value, AccessRule& rule) {
   if (key == "highest_class") {
     const std::optional<scheduler::SchedulingClass> parsed = ParseClass(value);
@@ -113,31 +131,15 @@ Status SetAllowance(std::string_view key, const std::string& value, AccessRule& 
     (is_weight ? rule.max_weight : rule.clients_max) = static_cast<std::uint32_t>(*count);
     return Status::Ok();
   }
+  if (key == "memory") return SetMemory(value, rule);
   const Result<MemoryQuota> quota = ParseMemoryQuota(value);
   if (!quota.ok()) return quota.status();
-  if (key == "memory") {
-    rule.memory = *quota;
-  } else {
-    rule.client_memory = *quota;
-  }
+  rule.client_memory = *quota;
   return Status::Ok();
 }
 
 bool IsOneOf(std::string_view key, std::initializer_list<std::string_view> keys) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
-}
-
-// The keys that are no text or number.
-Status SetFlag(std::string_view key, const toml::node& node, AccessRule& rule) {
-  const std::optional<bool> value = node.value_exact<bool>();
-  if (key == "everyone") {
-    if (value != true) return Invalid("allowed is true");
-    rule.label = "everyone";
-    return Status::Ok();
-  }
-  if (!value) return Invalid("allowed are true and false");
-  rule.trusted = *value;
-  return Status::Ok();
 }
 
 Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config& config) {
@@ -146,11 +148,12 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
     const std::string where = At(file, node.source());
-    if (name == "everyone" || name == "trusted") {
-      if (const Status status = SetFlag(name, node, rule); !status.ok()) {
-        return Invalid(where + "access key " + std::string(name) + " refused: " + status.message());
+    if (name == "everyone") {
+      if (node.value_exact<bool>() != true) {
+        return Invalid(where + "access key everyone refused: allowed is true");
       }
-      if (name == "everyone") ++subjects;
+      rule.label = "everyone";
+      ++subjects;
       continue;
     }
     const bool is_subject = IsOneOf(name, {"uid", "gid", "user", "group"});
@@ -158,7 +161,7 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
         !IsOneOf(name, {"highest_class", "max_weight", "memory", "client_memory", "clients_max"})) {
       return Invalid(where + "access key '" + Escaped(name) +
                      "' is unknown, allowed are uid, user, gid, group, everyone, highest_class, "
-                     "max_weight, memory, client_memory, clients_max and trusted");
+                     "max_weight, memory, client_memory and clients_max");
     }
     const std::optional<std::string> text = AsText(node);
     if (!text) return Invalid(where + "access key " + std::string(name) + " refused: wrong type");

@@ -74,7 +74,7 @@ int ServeDevice(const Config& config) {
       .executor_threads = config.cpu_threads,
       .memory_bytes = config.memory_bytes,
       .output = {},
-      .cpu_claims = config.cpu_claims,
+      .cpu_passes = config.cpu_passes,
       .cuda_completion = config.cuda_completion,
       .sm_limits = config.sm_limits,
       .warn = [](const std::string& text) { spdlog::warn("{}", text); }};
@@ -98,6 +98,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   BrokerOptions options;
   options.socket_path = std::move(socket_path);
   options.access = config.access;
+  options.isolation = config.isolation;
   options.own_uid = ::geteuid();
   options.policy = config.policy;
   options.version = GPUSHARED_VERSION;

@@ -37,6 +37,7 @@ enum class ChannelType : std::uint16_t {
 };
 
 inline constexpr std::uint32_t kAttachFds = 2;
+inline constexpr std::uint8_t kIsolationMax = 1;  // Of device::Isolation.
 // Header, fixed part and the largest tail, an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kAdminTextBytesMax + 1024;
 
@@ -66,7 +67,7 @@ struct AttachWire {
   std::uint32_t request = 0;       // Of the hello frame, repeated in the welcome.
   std::uint64_t quota_bytes = 0;   // Device memory this client may hold.
   std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
-  std::uint8_t is_trusted = 0;     // 0 or 1: with every other client's memory.
+  std::uint8_t isolation = 0;      // device::Isolation.
   std::uint8_t reserved[2] = {};
   std::uint32_t weight_max = 0;
   HelloWire hello;
@@ -78,8 +79,7 @@ struct Attach {
   std::uint32_t request = 0;
   std::uint64_t quota_bytes = 0;
   ClientClass allowed_class = ClientClass::kNormal;
-  // By the operator, with devices that cannot keep clients out of each other's memory.
-  bool is_trusted = false;
+  std::uint8_t isolation = 0;  // device::Isolation: how its kernels are kept in its memory.
   std::uint32_t weight_max = 1;
   Hello hello;
 };

@@ -188,7 +188,7 @@ Bytes Encode(const Attach& attach) {
   wire.request = attach.request;
   wire.quota_bytes = attach.quota_bytes;
   wire.allowed_class = static_cast<std::uint8_t>(attach.allowed_class);
-  wire.is_trusted = attach.is_trusted ? 1 : 0;
+  wire.isolation = attach.isolation;
   wire.weight_max = attach.weight_max;
   wire.hello = ToWire(attach.hello);
   return Fixed(wire);

@@ -361,7 +361,7 @@ struct WireFields<AttachWire> {
       GPUSHARED_FIELD(AttachWire, request),
       GPUSHARED_FIELD(AttachWire, quota_bytes),
       GPUSHARED_FIELD(AttachWire, allowed_class),
-      GPUSHARED_FIELD(AttachWire, is_trusted),
+      GPUSHARED_FIELD(AttachWire, isolation),
       GPUSHARED_FIELD(AttachWire, reserved),
       GPUSHARED_FIELD(AttachWire, weight_max),
       GPUSHARED_FIELD(AttachWire, hello),

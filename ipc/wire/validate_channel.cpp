@@ -48,7 +48,7 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   const auto wire = ReadFixed<AttachWire>(checks, payload);
   checks.Range("session", wire.session, 1, kAny64);
   checks.Range("allowed class", wire.allowed_class, 0, kClassMax);
-  checks.Range("trust", wire.is_trusted, 0, 1);
+  checks.Range("isolation", wire.isolation, 0, kIsolationMax);
   checks.Zero("reserved", wire.reserved);
   checks.Range("highest weight", wire.weight_max, 1, kWeightMax);
   Attach attach;
@@ -57,7 +57,7 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   attach.request = wire.request;
   attach.quota_bytes = wire.quota_bytes;
   attach.allowed_class = static_cast<ClientClass>(wire.allowed_class);
-  attach.is_trusted = wire.is_trusted == 1;
+  attach.isolation = wire.isolation;
   attach.weight_max = wire.weight_max;
   attach.hello = FromWire(wire.hello, checks);
   if (!checks.ok()) return checks.status();

@@ -46,8 +46,9 @@ std::string Peer::Who() const {
   return "uid " + std::to_string(uid) + " pid " + std::to_string(pid);
 }
 
-AccessRules::AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid)
-    : rules_(std::move(rules)), own_uid_(own_uid) {
+AccessRules::AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid,
+                         std::optional<device::Isolation> isolation)
+    : rules_(std::move(rules)), own_uid_(own_uid), isolation_(isolation) {
   rules_.push_back(Everything(own_uid, "the server's own uid " + std::to_string(own_uid)));
   if (own_uid != kRoot) rules_.push_back(Everything(kRoot, "root"));
   AccessRule others;
@@ -59,6 +60,12 @@ const AccessRule& AccessRules::RuleFor(const Peer& peer) const {
   const auto found = std::find_if(rules_.begin(), rules_.end(),
                                   [&](const AccessRule& rule) { return Matches(rule, peer); });
   return found != rules_.end() ? *found : rules_.back();
+}
+
+device::Isolation AccessRules::IsolationOf(const Peer& peer) const {
+  if (const AccessRule& rule = RuleFor(peer); rule.isolation) return *rule.isolation;
+  if (isolation_) return *isolation_;
+  return peer.uid == own_uid_ ? device::Isolation::kOff : device::kIsolationOfStrangers;
 }
 
 Status AccessRules::CheckShare(const AccessRule& rule, const AccessRequest& asked,

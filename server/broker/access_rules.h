@@ -3,6 +3,7 @@
 #define GPUSHARED_SERVER_BROKER_ACCESS_RULES_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,9 +42,14 @@ struct AccessRequest {
 // Thread-compatible value; constant after construction.
 class AccessRules {
  public:
-  AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid);
+  // `isolation`: of whom no rule says otherwise; unset: off for the own uid, else
+  // device::kIsolationOfStrangers.
+  AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid,
+              std::optional<device::Isolation> isolation = std::nullopt);
 
   const AccessRule& RuleFor(const Peer& peer) const;
+  // How the kernels of a client of theirs are kept in its memory.
+  device::Isolation IsolationOf(const Peer& peer) const;
 
   // The memory quota of the new session in bytes, or why it is refused.
   Result<std::uint64_t> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
@@ -59,6 +65,7 @@ class AccessRules {
  private:
   std::vector<AccessRule> rules_;
   std::uint32_t own_uid_;
+  std::optional<device::Isolation> isolation_;
 };
 
 }  // namespace gpushared::server

@@ -50,6 +50,7 @@ json ClientJson(const LiveSession& session, pid_t worker_pid) {
       {"worker_pid", worker_pid},
       {"generation", session.generation},
       {"quota_bytes", session.quota_bytes},
+      {"isolation", IsolationName(session.isolation)},
       {"connected_s", SecondsSince(session.since)}};
 }
 

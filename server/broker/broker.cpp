@@ -54,7 +54,7 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
     : context_(context),
       options_(std::move(options)),
       log_(std::move(log)),
-      rules_(options_.access, options_.own_uid),
+      rules_(options_.access, options_.own_uid, options_.isolation),
       devices_(context, options_.devices),
       drain_report_(context),
       stop_timer_(context) {}
@@ -394,6 +394,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
 void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
                       std::uint64_t quota_bytes) {
   const AccessRule& rule = rules_.RuleFor(arrival.peer);
+  const device::Isolation isolation = rules_.IsolationOf(arrival.peer);
   LiveSession session = {.id = ledger_.NextId(),
                          .peer = arrival.peer,
                          .name = hello.name,
@@ -402,6 +403,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
                          .device = device.id,
                          .generation = device.generation,
                          .quota_bytes = quota_bytes,
+                         .isolation = isolation,
                          .since = steady_clock::now()};
   const ipc::Attach attach = {
       .session = session.id,
@@ -409,14 +411,15 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .request = arrival.frame.request,
       .quota_bytes = quota_bytes,
       .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
-      .is_trusted = rule.trusted,
+      .isolation = static_cast<std::uint8_t>(isolation),
       .weight_max = rule.max_weight,
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(std::move(arrival.socket));
   fds.push_back(std::move(arrival.pidfd));
-  log_->info("{} goes to {}: class {}, weight {}, quota {}", session.Who(), device.id,
-             ClassText(session.client_class), session.weight, FormatBytes(quota_bytes));
+  log_->info("{} goes to {}: class {}, weight {}, quota {}, memory {}", session.Who(), device.id,
+             ClassText(session.client_class), session.weight, FormatBytes(quota_bytes),
+             IsolationName(isolation));
   const std::uint64_t id = session.id;
   ledger_.Add(std::move(session));
   // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and

@@ -32,8 +32,9 @@ struct BrokerOptions {
   std::vector<device::UnusedDevice> unused_devices;  // For people.
   std::vector<AccessRule> access;
   std::uint32_t own_uid = 0;
-  std::string policy;   // For people.
-  std::string version;  // For people.
+  std::optional<device::Isolation> isolation;  // As AccessRules takes it.
+  std::string policy;                          // For people.
+  std::string version;                         // For people.
   // What GPUs the machine has now; empty: nobody looks, as where no device is a GPU. Called on
   // threads of its own, every so often and after the death of a GPU's worker.
   InventoryWatch::Read read_inventory;

@@ -28,6 +28,7 @@ struct LiveSession {
   std::string device;
   std::uint32_t generation = 0;  // Of the worker.
   std::uint64_t quota_bytes = 0;
+  device::Isolation isolation = device::Isolation::kOff;
   std::chrono::steady_clock::time_point since;
   bool started = false;  // The worker has welcomed it.
 

@@ -41,6 +41,7 @@ constexpr std::array kClientColumns = {
     Column{"LAUNCHES", "launches"},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 1},
     Column{"QUOTA MiB", "quota_bytes", kMiB, 0},
+    Column{"ISOLATION", "isolation", 0, 0, true},
     Column{"WAIT p50 us", "queue_wait_p50_us", 1, 1},
     Column{"WAIT p99 us", "queue_wait_p99_us", 1, 1},
     Column{"OVERRUNS", "slice_overruns"},

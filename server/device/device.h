@@ -18,6 +18,7 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "server/device/isolation.h"
 #include "server/device/sm_limit.h"
 
 namespace gpushared::device {
@@ -65,8 +66,7 @@ struct DeviceInfo {
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
   bool can_kill = false;  // RequestKill ends a kernel that runs.
-  // No kernel can read, write or end what is another client's. Where this is false, all
-  // clients have to trust each other.
+  // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.
   std::vector<SmGrant> sm_grants;
@@ -198,6 +198,11 @@ class PinnedMemory {
   virtual ~PinnedMemory() = default;
 };
 
+struct SpaceOptions {
+  std::uint64_t quota_bytes = 0;  // What the client may map.
+  Isolation isolation = Isolation::kOff;
+};
+
 // One device and its context.
 //
 // Confined to the worker's device thread, except CreateSpace and what Space allows.
@@ -206,9 +211,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
 
-  // Reserves an address range for one client that may map at most `quota_bytes`.
-  // May be slow; any thread but the device thread.
-  virtual Result<std::unique_ptr<Space>> CreateSpace(std::uint64_t quota_bytes) = 0;
+  // Reserves an address range for one client. May be slow; any thread but the device thread.
+  virtual Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) = 0;
 
   // Queue work; never block. The caller has checked the arguments against
   // KernelInfo and DeviceInfo; anything found wrong later ends in the Completion.

@@ -26,7 +26,7 @@ Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t
                           .executor_threads = options.executor_threads,
                           .memory_bytes = options.memory_bytes,
                           .output = options.output,
-                          .claims = options.cpu_claims},
+                          .passes = options.cpu_passes},
                          std::move(wake));
 }
 

@@ -16,6 +16,7 @@
 
 #include "server/device/cuda/completion_kind.h"
 #include "server/device/device.h"
+#include "server/device/isolation.h"
 
 namespace gpushared::device {
 
@@ -24,7 +25,7 @@ struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
   std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
-  bool cpu_claims = false;             // cpu: kernels run as their claimed forms.
+  ModulePasses cpu_passes = {};        // cpu: what all kernels go through before they run.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
   SmLimits sm_limits = {};                            // cuda; a cpu device refuses them.
   std::function<void(const std::string&)> warn = {};  // For operators; may be empty.

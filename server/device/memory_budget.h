@@ -16,6 +16,12 @@ namespace gpushared::device {
 
 inline constexpr std::uint64_t kMapStepBytes = std::uint64_t{2} << 20;
 inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
+// Module variables are placed and counted in pages.
+inline constexpr std::uint64_t kPageBytes = 4096;
+// Top part of every range, for the variables of the client's modules. They lie inside
+// the range, so one mask fences them together with the client's own memory, and
+// outside the mapped part, so that an allocation never meets them.
+inline constexpr std::uint64_t kModuleAreaBytes = std::uint64_t{256} << 20;
 
 constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
   return (bytes + step - 1) / step * step;

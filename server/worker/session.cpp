@@ -3,7 +3,6 @@
 #include "server/worker/session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,6 +16,8 @@
 namespace gpushared::server {
 
 namespace {
+
+static_assert(ipc::kIsolationMax + 1 == device::kIsolations);
 
 scheduler::ClientSpec SpecOf(const ipc::Hello& hello) {
   scheduler::ClientSpec spec;
@@ -81,28 +82,22 @@ void Session::Start() {
     return End(std::move(status));
   }
   WatchDeath();
-  const bool is_trusted = attach_.peer.uid == ::geteuid() || attach_.is_trusted;
-  if (!environment_.device.info().isolates_clients && !is_trusted) {
-    return End({StatusCode::kPermissionDenied,
-                fmt::format("connection refused: kernels on {} can reach the memory of every "
-                            "client, so it serves uid {} and those whose [[access]] entry says "
-                            "'trusted = true'; this client is of uid {} [{}]",
-                            environment_.device.info().id, ::geteuid(), attach_.peer.uid, who_)});
-  }
   if (spec_.weight > scheduler::kWeightMax) {
     return End({StatusCode::kInvalidArgument,
                 fmt::format("connection refused: weight {} asked for, allowed is 1 to {} [{}]",
                             spec_.weight, scheduler::kWeightMax, who_)});
   }
-  OnHelper([device = &environment_.device,
-            quota = attach_.quota_bytes] { return MakeMemory(*device, quota); },
+  const device::SpaceOptions space = {
+      .quota_bytes = attach_.quota_bytes,
+      .isolation = static_cast<device::Isolation>(attach_.isolation)};
+  OnHelper([device = &environment_.device, space] { return MakeMemory(*device, space); },
            [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
              self.OnMemoryMade(std::move(memory));
            });
 }
 
 Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
-                                                           std::uint64_t quota_bytes) {
+                                                           const device::SpaceOptions& options) {
   using Access = ipc::SharedSegment::Access;
   auto memory = std::make_unique<SessionMemory>();
   auto commands = ipc::SharedSegment::Create({.name = "gpushared commands",
@@ -119,7 +114,7 @@ Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& devic
   auto doorbell = ipc::MakeDoorbell();
   if (!doorbell.ok()) return doorbell.status();
   memory->doorbell = *std::move(doorbell);
-  auto space = device.CreateSpace(quota_bytes);
+  auto space = device.CreateSpace(options);
   if (!space.ok()) return space.status();
   memory->space = *std::move(space);
   return memory;

@@ -118,7 +118,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Handshake.
   static Result<std::unique_ptr<SessionMemory>> MakeMemory(device::Device& device,
-                                                           std::uint64_t quota_bytes);
+                                                           const device::SpaceOptions& options);
   void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
   void Attach();
   void Welcome();

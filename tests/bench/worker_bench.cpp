@@ -51,7 +51,7 @@ class BenchClient {
         completions_(Must(
             ipc::SharedSegment::Create({.name = "bench", .bytes = ipc::kCompletionSegmentBytes}))),
         doorbell_(Must(ipc::MakeDoorbell())),
-        space_(Must(device.CreateSpace(1 << 20))),
+        space_(Must(device.CreateSpace({.quota_bytes = 1 << 20}))),
         module_(parameter_bytes),
         parameters_(parameter_bytes),
         ring_(in().granules, out().granules_taken) {

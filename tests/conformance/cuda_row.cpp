@@ -7,12 +7,14 @@
 
 namespace gpushared::testing {
 
-ConformanceDevice CudaRow(const std::string& name, device::cuda::CompletionKind completion) {
+ConformanceDevice CudaRow(const std::string& name, device::cuda::CompletionKind completion,
+                          device::Isolation isolation) {
   return {
       .name = name,
       .multiprocessors = 1,
       .interprets_ptx = false,
       .is_polled = true,
+      .isolation = isolation,
       .create = [completion](const device::DeviceOptions& options,
                              device::WakeFunction wake) -> Result<std::unique_ptr<device::Device>> {
         auto driver = device::cuda::Driver::Load();

@@ -5,12 +5,14 @@
 #include <string>
 
 #include "server/device/cuda/completion_kind.h"
+#include "server/device/isolation.h"
 #include "tests/conformance/device_suite.h"
 
 namespace gpushared::testing {
 
 // The CUDA device on GPU 0 of whichever driver the dynamic linker finds first.
-ConformanceDevice CudaRow(const std::string& name, device::cuda::CompletionKind completion);
+ConformanceDevice CudaRow(const std::string& name, device::cuda::CompletionKind completion,
+                          device::Isolation isolation = device::Isolation::kOff);
 
 }  // namespace gpushared::testing
 

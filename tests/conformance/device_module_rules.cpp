@@ -141,8 +141,48 @@ TEST_P(DeviceConformance, VariablesCountAgainstTheQuotaUntilTheModuleGoes) {
   EXPECT_TRUE(client.space->Resize(8 * kMebibyte).ok());
 }
 
+TEST_P(DeviceConformance, FencedKernelReachesItsOwnMemoryInsteadOfForeignMemory) {
+  if (Skips(GetParam().isolation != device::Isolation::kOff, "fence kernels")) return;
+  const TestClient client = NewClientWithKernels();
+  const TestClient other = NewClientWithKernels();
+  const std::vector<std::uint32_t> secret(2, 0x5ec2e7);
+  WriteWords(other, 0, secret);
+  AwaitOk(Launch(client, "write_at", {}, Arguments::Pack(other.At(0), 0xbadU)));
+  AwaitOk(Launch(client, "read_at", {}, Arguments::Pack(other.At(4), client.At(64))));
+  EXPECT_EQ(ReadWords(other, 0, 2), secret);
+  EXPECT_EQ(ReadWords(client, 0, 1)[0], 0xbadU);
+  EXPECT_EQ(ReadWords(client, 64, 1)[0], 0U);
+}
+
+TEST_P(DeviceConformance, KernelThatCannotBeFencedLoadsAndSaysWhy) {
+  if (Skips(GetParam().isolation != device::Isolation::kOff, "fence kernels")) return;
+  const TestClient client = NewClient();
+  const auto module = Load(*client.space, std::string(kHeader) +
+                                              ".visible .entry grid(.param .u64 p)\n{\n"
+                                              ".reg .b32 %r<2>;\nmov.u32 %r0, %envreg1;\nret;\n}\n"
+                                              ".visible .entry fine()\n{\nret;\n}\n");
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  ASSERT_EQ((*module)->kernels().size(), 2U);
+  const device::KernelInfo* kernel = Find(**module, "grid");
+  ASSERT_NE(kernel, nullptr);
+  EXPECT_NE(kernel->unsupported.find("in its client's memory"), std::string::npos);
+  EXPECT_NE(kernel->unsupported.find("line "), std::string::npos) << kernel->unsupported;
+  EXPECT_EQ(kernel->parameter_bytes, 8U);
+  EXPECT_EQ(Find(**module, "fine")->unsupported, "");
+  device::LaunchWork work;
+  work.id = next_id();
+  work.space = client.space.get();
+  work.module = module->get();
+  const std::vector<std::byte> parameters(8);
+  work.parameters = parameters;
+  gpu().Submit(work);
+  EXPECT_EQ(Await(work.id).status.code(), StatusCode::kUnsupported);
+}
+
 TEST_P(DeviceConformance, KernelReachesNeitherUnmappedNorForeignMemory) {
   if (SkipsUnlessItIsolates()) return;
+  // Fenced, it reaches its own memory in place of foreign addresses.
+  if (Skips(GetParam().isolation == device::Isolation::kOff, "let kernels fault there")) return;
   const TestClient client = NewClientWithKernels();
   const TestClient other = NewClientWithKernels();
   const std::vector<std::uint32_t> secret{0x5ec2e7};

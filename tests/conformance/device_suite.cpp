@@ -55,7 +55,8 @@ void DeviceConformance::TearDown() {
 
 TestClient DeviceConformance::NewClient(std::uint64_t quota_bytes, std::uint64_t mapped_bytes) {
   TestClient client;
-  auto space = device_->CreateSpace(quota_bytes);
+  auto space =
+      device_->CreateSpace({.quota_bytes = quota_bytes, .isolation = GetParam().isolation});
   if (!space.ok()) {
     ADD_FAILURE() << space.status().ToString();
     return client;

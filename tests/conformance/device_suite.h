@@ -38,6 +38,9 @@ struct ConformanceDevice {
   // It interprets PTX itself: knows which instructions it lacks, and gets at printed text.
   bool interprets_ptx = true;
   bool is_polled = false;  // As must_be_polled() says while it has work.
+  device::Isolation isolation = device::Isolation::kOff;  // Of every space.
+  // Kernels run as their claimed forms: the block that a fault names is not the kernel's.
+  bool claims = false;
   std::function<Result<std::unique_ptr<device::Device>>(const device::DeviceOptions&,
                                                         device::WakeFunction)>
       create;

@@ -67,7 +67,7 @@ Attach GoodAttach() {
   attach.request = 5;
   attach.quota_bytes = 1 << 30;
   attach.allowed_class = ClientClass::kHigh;
-  attach.is_trusted = true;
+  attach.isolation = 1;
   attach.weight_max = 100;
   attach.hello = GoodHello();
   return attach;
@@ -405,7 +405,7 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                                    AnyValue("request"),
                                    AnyValue("quota_bytes"),
                                    {"allowed_class", 3, "allowed class is 3, allowed 0 to 2"},
-                                   {"is_trusted", 2, "trust is 2, allowed 0 to 1"},
+                                   {"isolation", 2, "isolation is 2, allowed 0 to 1"},
                                    {"weight_max", 0, "highest weight is 0, allowed 1 to 1000000"}},
                                   {"hello"});
   ExpectInnerCases<Attach, AttachWire, HelloWire>(Encode(GoodAttach()), "hello", HelloCases());
@@ -427,7 +427,7 @@ TEST(ChannelMessages, AttachComesBack) {
   EXPECT_EQ(attach->peer.pid, 1234);
   EXPECT_EQ(attach->peer.uid, 1000u);
   EXPECT_EQ(attach->allowed_class, ClientClass::kHigh);
-  EXPECT_TRUE(attach->is_trusted);
+  EXPECT_EQ(attach->isolation, 1U);
   EXPECT_EQ(attach->hello.name, "serve");
 }
 

@@ -105,6 +105,25 @@ TEST(AccessRules, WholeDeviceIsSharedNotHandedToTheFirst) {
             kGiB);
 }
 
+TEST(AccessRules, KernelsOfStrangersAreFencedUnlessARuleOrTheDefaultSaysOtherwise) {
+  using device::Isolation;
+  AccessRule lab = Rule(AccessRule::Subject::kUser, 1000);
+  lab.isolation = Isolation::kOff;
+  AccessRule mine = Rule(AccessRule::Subject::kUser, 2000);
+  const AccessRules built_in({lab, mine}, kOwn);
+  EXPECT_EQ(built_in.IsolationOf(User(kOwn)), Isolation::kOff);
+  EXPECT_EQ(built_in.IsolationOf(User(0)), Isolation::kFence) << "root is another user";
+  EXPECT_EQ(built_in.IsolationOf(User(1000)), Isolation::kOff);
+  EXPECT_EQ(built_in.IsolationOf(User(2000)), Isolation::kFence);
+  EXPECT_EQ(built_in.IsolationOf(User(3000)), Isolation::kFence);
+
+  const AccessRules all_fenced({lab}, kOwn, Isolation::kFence);
+  EXPECT_EQ(all_fenced.IsolationOf(User(kOwn)), Isolation::kFence);
+  EXPECT_EQ(all_fenced.IsolationOf(User(1000)), Isolation::kOff);
+  const AccessRules none_fenced({mine}, kOwn, Isolation::kOff);
+  EXPECT_EQ(none_fenced.IsolationOf(User(3000)), Isolation::kOff);
+}
+
 TEST(AccessRules, OnlyOwnerAndRootAdminister) {
   const AccessRules rules({Rule(AccessRule::Subject::kUser, 1000)}, kOwn);
   EXPECT_TRUE(rules.MayAdminister(User(0)));

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -165,18 +166,40 @@ TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
   EXPECT_EQ(of_file.kernel_limits[2], 2000ms);
 }
 
-TEST(Config, PassesOfTheCpuDeviceAreNoneOrClaimAndReachTheWorker) {
-  EXPECT_FALSE(Accepted({}).cpu_claims);
-  EXPECT_FALSE(Accepted({"--cpu-run-passes", "none"}).cpu_claims);
-  const Config config = Accepted({"--cpu-run-passes", "claim"});
-  EXPECT_TRUE(config.cpu_claims);
-  const std::vector<std::string> arguments =
-      WorkerArguments(config, {.channel_fd = 3, .device = "cpu:0", .generation = 1});
-  std::vector<const char*> options;
-  for (const std::string& argument : arguments) options.push_back(argument.c_str());
-  EXPECT_TRUE(Accepted(options).cpu_claims);
-  EXPECT_THAT(RefusalOf({"--cpu-run-passes", "guess"}),
-              AllOf(HasSubstr("'guess'"), HasSubstr("none or claim")));
+TEST(Config, MemoryIsASizeOrALevelOrBoth) {
+  using device::Isolation;
+  EXPECT_FALSE(Accepted({}).isolation);
+  EXPECT_EQ(Accepted({"--memory", "fence"}).isolation, Isolation::kFence);
+  EXPECT_FALSE(Accepted({"--memory", "fence"}).memory_given);
+  for (const char* both : {"1GiB,off", "off,1GiB"}) {
+    EXPECT_EQ(Accepted({"--memory", both}).isolation, Isolation::kOff);
+    EXPECT_EQ(Accepted({"--memory", both}).memory_bytes, std::uint64_t{1} << 30);
+  }
+  EXPECT_THAT(RefusalOf({"--memory", "fenced"}), HasSubstr("'fenced'"));
+}
+
+TEST(Config, PassesOfTheCpuDeviceAreAListAndReachTheWorker) {
+  using device::Isolation;
+  const std::vector<std::tuple<const char*, Isolation, bool>> cases = {
+      {"none", Isolation::kOff, false},
+      {"claim", Isolation::kOff, true},
+      {"fence", Isolation::kFence, false},
+      {"claim,fence", Isolation::kFence, true}};
+  EXPECT_FALSE(Accepted({}).cpu_passes.claims);
+  for (const auto& [text, isolation, claims] : cases) {
+    const std::vector<std::string> arguments =
+        WorkerArguments(Accepted({"--cpu-run-passes", text}),
+                        {.channel_fd = 3, .device = "cpu:0", .generation = 1});
+    std::vector<const char*> options;
+    for (const std::string& argument : arguments) options.push_back(argument.c_str());
+    EXPECT_EQ(Accepted(options).cpu_passes.isolation, isolation) << text;
+    EXPECT_EQ(Accepted(options).cpu_passes.claims, claims) << text;
+  }
+  for (const char* bad : {"guess", "off", "claim,", "claim,,fence", "none,claim"}) {
+    EXPECT_THAT(RefusalOf({"--cpu-run-passes", bad}),
+                AllOf(HasSubstr("'" + std::string(bad) + "'"), HasSubstr("claim and fence")))
+        << bad;
+  }
 }
 
 TEST(Config, SmLimitsAreNumbersOrPartsAndReachTheWorker) {
@@ -227,14 +250,13 @@ highest_class = "high"
 gid = 4242
 highest_class = "low"
 max_weight = 10
-memory = "50%"
+memory = ["50%", "off"]
 client_memory = "256MiB"
 clients_max = 3
-trusted = true
 
 [[access]]
 everyone = true
-trusted = false
+memory = "fence"
 )",
                                         "test.toml", config);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -253,9 +275,11 @@ trusted = false
   EXPECT_EQ(group.memory.Of(1000), 500U);
   EXPECT_EQ(group.client_memory->Of(std::uint64_t{1} << 40), std::uint64_t{256} << 20);
   EXPECT_EQ(group.clients_max, 3U);
-  EXPECT_FALSE(config.access[0].trusted);
-  EXPECT_TRUE(group.trusted);
-  EXPECT_FALSE(config.access[2].trusted);
+  EXPECT_FALSE(config.access[0].isolation);
+  EXPECT_EQ(group.isolation, device::Isolation::kOff);
+  EXPECT_EQ(config.access[2].isolation, device::Isolation::kFence);
+  EXPECT_EQ(config.access[2].memory.Of(1000), 1000U);
+  EXPECT_FALSE(config.isolation);
   EXPECT_EQ(config.access[2].subject, AccessRule::Subject::kEveryone);
 }
 
@@ -300,10 +324,9 @@ TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
   EXPECT_THAT(FileRefusalOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
-  for (const std::string value : {"1", "\"yes\"", "\"true\"", "[true]"}) {
-    EXPECT_THAT(
-        FileRefusalOf("[[access]]\nuid = 1\ntrusted = " + value),
-        AllOf(HasSubstr("line 3"), HasSubstr("trusted refused: allowed are true and false")));
+  for (const std::string value : {"\"\"", "\"fences\"", "[\"50%\", \"on\"]", "\"off,\""}) {
+    EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemory = " + value),
+                AllOf(HasSubstr("line 3"), HasSubstr("or off or fence")));
   }
 }
 

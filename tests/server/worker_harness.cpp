@@ -66,7 +66,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.request = 1;
   attach.quota_bytes = options.quota_bytes;
   attach.allowed_class = ipc::ClientClass::kHigh;
-  attach.is_trusted = options.is_trusted;
+  attach.isolation = options.isolation;
   attach.weight_max = ipc::kWeightMax;
   attach.hello.client_class = options.client_class;
   attach.hello.weight = options.weight;

@@ -37,7 +37,7 @@ class WorkerHarness {
     std::uint32_t weight = 1;
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
     std::uint32_t uid = ::geteuid();
-    bool is_trusted = false;
+    std::uint8_t isolation = 0;
     int process = -1;  // Whose death ends the session; this process when negative.
   };
 

@@ -55,28 +55,13 @@ TEST(WorkerSession, WelcomeTellsTheSpaceTheQuotaAndTheDevice) {
   EXPECT_TRUE(client.welcome().device.preempts_within_command);
 }
 
-TEST(WorkerSession, DeviceWithoutFencesServesOneUserOnly) {
-  WorkerHarness worker({.runs_at_once = true, .isolates_clients = false});
-  RawClient other = worker.Connect({.name = "other", .uid = ::geteuid() + 1});
-  const Status refused = other.AwaitWelcome();
-  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("serves uid"));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("'trusted = true'"));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("'other'"));
-
-  EXPECT_TRUE(worker.Connect({}).AwaitWelcome().ok());
-}
-
-TEST(WorkerSession, DeviceWithoutFencesServesTrustedUsersToo) {
-  WorkerHarness worker({.runs_at_once = true, .isolates_clients = false});
-  const std::uint32_t other = ::geteuid() + 1;
-  EXPECT_TRUE(worker.Connect({.uid = other, .is_trusted = true}).AwaitWelcome().ok());
-  EXPECT_FALSE(worker.Connect({.uid = other}).AwaitWelcome().ok()) << "trust is no session's own";
-}
-
-TEST(WorkerSession, DeviceWithFencesServesEveryUser) {
+TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
   WorkerHarness worker(kAtOnce);
-  EXPECT_TRUE(worker.Connect({.uid = ::geteuid() + 1}).AwaitWelcome().ok());
+  for (const device::Isolation isolation : {device::Isolation::kFence, device::Isolation::kOff}) {
+    const auto number = static_cast<std::uint8_t>(isolation);
+    EXPECT_TRUE(worker.Connect({.uid = ::geteuid() + 1, .isolation = number}).AwaitWelcome().ok());
+    EXPECT_EQ(worker.device().isolation(), isolation);
+  }
 }
 
 TEST(WorkerSession, ModulesAnswerWithTheirKernels) {

@@ -97,8 +97,8 @@ class FakeDeviceImplementation : public FakeDevice {
 
   const device::DeviceInfo& info() const override { return info_; }
 
-  Result<std::unique_ptr<device::Space>> CreateSpace(std::uint64_t quota_bytes) override {
-    return FakeSpace::Create(quota_bytes, budget_, options_.kernels);
+  Result<std::unique_ptr<device::Space>> CreateSpace(const device::SpaceOptions& options) override {
+    return FakeSpace::Create(options.quota_bytes, budget_, options_.kernels);
   }
 
   void Submit(const LaunchWork& work) override {

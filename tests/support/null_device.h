@@ -57,7 +57,7 @@ class NullDevice : public device::Device {
   }
 
   const device::DeviceInfo& info() const override { return info_; }
-  Result<std::unique_ptr<device::Space>> CreateSpace(std::uint64_t) override {
+  Result<std::unique_ptr<device::Space>> CreateSpace(const device::SpaceOptions&) override {
     return std::unique_ptr<device::Space>(
         std::make_unique<NullSpace>(++spaces_ * NullSpace::kRangeBytes));
   }

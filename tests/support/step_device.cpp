@@ -102,17 +102,23 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.preemption = options_.preemption;
   info_.copy_preemption = options_.preemption;
   info_.can_kill = options_.can_kill;
-  info_.isolates_clients = options_.isolates_clients;
   info_.spinning_pays = options_.spinning_pays;
 }
 
 StepDevice::~StepDevice() = default;
 
-Result<std::unique_ptr<device::Space>> StepDevice::CreateSpace(std::uint64_t quota_bytes) {
+device::Isolation StepDevice::isolation() const {
   const std::lock_guard lock(mutex_);
+  return isolation_;
+}
+
+Result<std::unique_ptr<device::Space>> StepDevice::CreateSpace(
+    const device::SpaceOptions& options) {
+  const std::lock_guard lock(mutex_);
+  isolation_ = options.isolation;
   ++spaces_alive_;
   return std::unique_ptr<device::Space>(
-      std::make_unique<StepSpace>(*this, ++spaces_made_ * kRangeBytes, quota_bytes));
+      std::make_unique<StepSpace>(*this, ++spaces_made_ * kRangeBytes, options.quota_bytes));
 }
 
 // ---- work

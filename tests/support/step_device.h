@@ -27,7 +27,6 @@ struct StepDeviceOptions {
   bool can_kill = true;
   bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
-  bool isolates_clients = true;
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
 };
 
@@ -53,7 +52,7 @@ class StepDevice : public device::Device {
   ~StepDevice() override;
 
   const device::DeviceInfo& info() const override { return info_; }
-  Result<std::unique_ptr<device::Space>> CreateSpace(std::uint64_t quota_bytes) override;
+  Result<std::unique_ptr<device::Space>> CreateSpace(const device::SpaceOptions& options) override;
   void Submit(const device::LaunchWork& work) override;
   void Submit(const device::CopyWork& work) override;
   void Submit(const device::FillWork& work) override;
@@ -81,6 +80,8 @@ class StepDevice : public device::Device {
   std::size_t kills_asked() const;
   std::size_t times_asked() const;  // For completions.
   int spaces_alive() const;
+  // Of the space that was made last.
+  device::Isolation isolation() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;
 
@@ -115,6 +116,7 @@ class StepDevice : public device::Device {
   std::size_t kills_asked_ = 0;
   std::size_t times_asked_ = 0;
   int spaces_alive_ = 0;
+  device::Isolation isolation_ = device::Isolation::kOff;
   int modules_alive_ = 0;
   std::uint64_t mapped_bytes_ = 0;
   std::uint64_t spaces_made_ = 0;

@@ -16,13 +16,6 @@
 
 namespace gpushared::device {
 
-// Module variables are placed and counted in pages.
-inline constexpr std::uint64_t kPageBytes = 4096;
-// Top part of every range, for the variables of the client's modules. They lie inside
-// the range, so one mask fences them together with the client's own memory, and
-// outside the mapped part, so that an allocation never meets them.
-inline constexpr std::uint64_t kModuleAreaBytes = std::uint64_t{256} << 20;
-
 // A power of two of this process's address space, aligned to its size, and the memory
 // mapped into it: the client's own from the bottom, module variables at the top.
 //

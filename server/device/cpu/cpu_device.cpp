@@ -72,7 +72,7 @@ class CpuDevice : public Device {
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
       : info_(MakeInfo(options)),
         output_(std::move(options.output)),
-        claims_(options.claims),
+        passes_(options.passes),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
         queue_(options.executor_threads, std::move(wake)) {}
   CpuDevice(const CpuDevice&) = delete;
@@ -86,7 +86,7 @@ class CpuDevice : public Device {
   Status Start();
 
   const DeviceInfo& info() const override { return info_; }
-  Result<std::unique_ptr<Space>> CreateSpace(std::uint64_t quota_bytes) override;
+  Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) override;
   void Submit(const LaunchWork& work) override;
   void Submit(const CopyWork& work) override;
   void Submit(const FillWork& work) override;
@@ -109,7 +109,7 @@ class CpuDevice : public Device {
 
   const DeviceInfo info_;
   const OutputFunction output_;
-  const bool claims_;
+  const ModulePasses passes_;
   const std::shared_ptr<MemoryBudget> budget_;
   WorkQueue queue_;
   std::vector<std::thread> threads_;
@@ -138,10 +138,10 @@ Status CpuDevice::Start() {
   return status;
 }
 
-Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(std::uint64_t quota_bytes) {
-  Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(quota_bytes, budget_);
+Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& options) {
+  Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(options.quota_bytes, budget_);
   if (!range) return range.status();
-  return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range), claims_));
+  return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range), passes_));
 }
 
 void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
@@ -160,7 +160,7 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
 
 void CpuDevice::Submit(const LaunchWork& work) {
   Status checked = CheckLaunch(work, info_);
-  auto claimed = claims_ && checked.ok() ? ClaimedLaunch::Make(work) : nullptr;
+  auto claimed = passes_.claims && checked.ok() ? ClaimedLaunch::Make(work) : nullptr;
   SubmitChecked(work, work.grid.Count(), std::move(checked), std::move(claimed));
 }
 

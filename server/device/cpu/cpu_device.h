@@ -8,6 +8,7 @@
 #include "gpushared/result.h"
 
 #include "server/device/device.h"
+#include "server/device/isolation.h"
 
 namespace gpushared::device {
 
@@ -16,8 +17,9 @@ struct CpuDeviceOptions {
   std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
   std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty.
-  // Kernels that can be claimed (server/ptx/claim.h) run as their claimed forms.
-  bool claims = false;
+  // Kernels run as these passes make them, of all clients; those that can be claimed as their
+  // claimed forms.
+  ModulePasses passes = {};
 };
 
 inline constexpr std::uint32_t kExecutorThreadsMax = 256;

@@ -11,61 +11,83 @@
 
 namespace gpushared::device {
 
+namespace {
+
+std::uint64_t LineUp(std::uint64_t bytes) { return RoundUp(bytes, 64); }
+
+Status CheckAlignment(const executor::ModuleLayout& layout) {
+  if (layout.alignment <= kPageBytes) return {};
+  return {StatusCode::kUnsupported, "module refused: a variable asks for an alignment of " +
+                                        std::to_string(layout.alignment) +
+                                        " bytes, the cpu device gives " +
+                                        std::to_string(kPageBytes)};
+}
+
+void WriteAt(std::uint64_t address, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), bytes.data(),
+              bytes.size());
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const Module>> CpuModule::Load(std::span<const std::byte> image,
-                                                      AddressRange& range, bool claims) {
+                                                      AddressRange& range, ModulePasses passes) {
   Result<std::string> text = ptx::ExtractPtx(image);
   if (!text) return text.status();
   Result<ptx::Module> parsed = ptx::Parse(*text);
   if (!parsed) return parsed.status();
-  Result<executor::ModuleLayout> layout = executor::LayOutModule(*parsed);
+  Result<PassedModule> passed = ApplyPasses(*std::move(parsed), passes);
+  if (!passed) return passed.status();
+  Result<executor::ModuleLayout> layout = executor::LayOutModule(passed->module);
   if (!layout) return layout.status();
-  if (layout->alignment > kPageBytes) {
-    return Status(StatusCode::kUnsupported, "module refused: a variable asks for an alignment of " +
-                                                std::to_string(layout->alignment) +
-                                                " bytes, the cpu device gives " +
-                                                std::to_string(kPageBytes));
+  for (const executor::ModuleLayout* part : {&*layout, &passed->variables}) {
+    if (Status status = CheckAlignment(*part); !status.ok()) return status;
   }
-  // The words of claimed launches lie behind the variables.
-  const std::uint64_t slots_offset = (layout->bytes + 63) / 64 * 64;
-  Result<AddressRange::Block> variables =
-      range.TakeModuleBlock(claims ? slots_offset + ClaimSlots::kBytes : layout->bytes);
-  if (!variables) return variables.status();
+  // In pages, as alignments go: what fences moved out of the text, what they left in it, and the
+  // words of claimed launches.
+  const std::uint64_t layout_offset =
+      passed->variables.bytes > 0 ? RoundUp(passed->variables.bytes, kPageBytes) : 0;
+  const std::uint64_t slots_offset = LineUp(layout_offset + layout->bytes);
+  Result<AddressRange::Block> block = range.TakeModuleBlock(
+      passes.claims ? slots_offset + ClaimSlots::kBytes : layout_offset + layout->bytes);
+  if (!block) return block.status();
   // From here on the block goes back with the module.
-  std::shared_ptr<CpuModule> module(new CpuModule(range, *variables));
-  if (layout->bytes > 0) {
-    const std::vector<std::byte> initial = layout->InitialBytes(variables->address);
-    std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(variables->address)),
-                initial.data(), initial.size());
-  }
-  ptx::Claims claimed;
-  if (claims) {
-    claimed = ptx::Claim(*parsed);
-    module->slots_ = std::make_unique<ClaimSlots>(variables->address + slots_offset);
+  std::shared_ptr<CpuModule> module(new CpuModule(range, *block));
+  module->WriteVariables(*passed, *layout, block->address + layout_offset);
+  if (passes.claims) {
+    module->slots_ = std::make_unique<ClaimSlots>(block->address + slots_offset);
   }
   Result<std::unique_ptr<executor::ModuleImage>> decoded =
-      executor::DecodeModule(claims ? claimed.module : *parsed, *layout, variables->address);
+      executor::DecodeModule(passed->module, *layout, block->address + layout_offset);
   if (!decoded) return decoded.status();
   module->image_ = std::move(*decoded);
-  module->ListKernels(claimed.kernels);
+  module->ListKernels(passed->kernels);
   return std::shared_ptr<const Module>(std::move(module));
 }
 
-void CpuModule::ListKernels(const std::vector<ptx::ClaimedKernel>& claims) {
-  // A claimed form stands behind its original.
-  for (std::size_t i = 0; i < image_->size(); ++i) {
-    const executor::Program& program = image_->program(i);
-    const std::size_t kernel = kernels_.size();
-    const bool is_form =
-        kernel > 0 && kernel <= claims.size() && claims[kernel - 1].claimed == program.info().name;
-    if (is_form) {
-      if (!program.info().unsupported.empty()) continue;
-      claimed_.back() = {.program = &program,
-                         .parameter_offset = claims[kernel - 1].parameter_offset};
-      continue;
-    }
-    kernels_.push_back(program.info());
-    programs_.push_back(&program);
-    claimed_.emplace_back();
+void CpuModule::WriteVariables(const PassedModule& passed, const executor::ModuleLayout& layout,
+                               std::uint64_t layout_address) const {
+  WriteAt(variables_.address, passed.variables.InitialBytes(variables_.address));
+  WriteAt(layout_address, layout.InitialBytes(layout_address));
+  const ptx::VariablePlacement* constant = layout.Find(passed.fence_constant);
+  if (!passed.is_fenced() || constant == nullptr) return;
+  WriteAt(layout_address + constant->offset,
+          PassedModule::ConstantBytes(range_.base(), range_.bytes(), variables_.address));
+}
+
+void CpuModule::ListKernels(const std::vector<PassedKernel>& kernels) {
+  for (const PassedKernel& kernel : kernels) {
+    const executor::Program* const program = image_->Find(kernel.info.name);
+    const bool runs = program != nullptr && kernel.info.unsupported.empty();
+    kernels_.push_back(runs ? program->info() : kernel.info);
+    if (!runs && kernels_.back().unsupported.empty()) kernels_.back().unsupported = "its code";
+    programs_.push_back(runs ? program : nullptr);
+    const executor::Program* const claimed =
+        kernel.claimed.empty() ? nullptr : image_->Find(kernel.claimed);
+    ClaimedForm& form = claimed_.emplace_back();
+    if (!runs || claimed == nullptr || !claimed->info().unsupported.empty()) continue;
+    form = {.program = claimed, .parameter_offset = kernel.claim_offset};
   }
 }
 

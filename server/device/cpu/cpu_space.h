@@ -16,7 +16,7 @@
 #include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/executor/program.h"
 #include "server/device/device.h"
-#include "server/ptx/claim.h"
+#include "server/device/module_passes.h"
 
 namespace gpushared::device {
 
@@ -31,20 +31,19 @@ class CpuModule : public Module {
     std::uint32_t parameter_offset = 0;  // Of ptx::ClaimParameter.
   };
 
-  // Parses, places the variables in `range` and decodes; with `claims` the claimed forms of its
-  // kernels, too.
+  // Parses, applies `passes`, places the variables in `range` and decodes.
   static Result<std::shared_ptr<const Module>> Load(std::span<const std::byte> image,
-                                                    AddressRange& range, bool claims);
+                                                    AddressRange& range, ModulePasses passes);
   CpuModule(const CpuModule&) = delete;
   CpuModule& operator=(const CpuModule&) = delete;
   ~CpuModule() override;
 
   std::span<const KernelInfo> kernels() const override { return kernels_; }
+  // Only of kernels that are supported.
   const executor::Program& program(std::uint32_t kernel) const { return *programs_[kernel]; }
   // Null when the kernel runs as it is.
   const ClaimedForm* claimed(std::uint32_t kernel) const {
-    return kernel < claimed_.size() && claimed_[kernel].program != nullptr ? &claimed_[kernel]
-                                                                           : nullptr;
+    return claimed_[kernel].program != nullptr ? &claimed_[kernel] : nullptr;
   }
   // Null unless it was loaded with claims.
   ClaimSlots* slots() const { return slots_.get(); }
@@ -54,14 +53,18 @@ class CpuModule : public Module {
  private:
   CpuModule(AddressRange& range, const AddressRange::Block& variables)
       : range_(range), variables_(variables) {}
+  // What the kernels find in memory before they first run.
+  void WriteVariables(const PassedModule& passed, const executor::ModuleLayout& layout,
+                      std::uint64_t layout_address) const;
   // Fills in kernels_, programs_ and claimed_.
-  void ListKernels(const std::vector<ptx::ClaimedKernel>& claims);
+  void ListKernels(const std::vector<PassedKernel>& kernels);
 
   AddressRange& range_;
   const AddressRange::Block variables_;
   std::unique_ptr<const executor::ModuleImage> image_;
   std::vector<KernelInfo> kernels_;
-  // By kernel; those of the client, without the forms that passes added.
+  // By kernel; those of the client, without the forms that passes added. Null where a pass
+  // refused it.
   std::vector<const executor::Program*> programs_;
   std::vector<ClaimedForm> claimed_;
   std::unique_ptr<ClaimSlots> slots_;
@@ -70,8 +73,8 @@ class CpuModule : public Module {
 // Space of the cpu device. Device addresses are addresses of this process.
 class CpuSpace : public Space {
  public:
-  CpuSpace(std::unique_ptr<AddressRange> range, bool claims)
-      : range_(std::move(range)), claims_(claims) {}
+  CpuSpace(std::unique_ptr<AddressRange> range, ModulePasses passes)
+      : range_(std::move(range)), passes_(passes) {}
   CpuSpace(const CpuSpace&) = delete;
   CpuSpace& operator=(const CpuSpace&) = delete;
   ~CpuSpace() override = default;
@@ -82,13 +85,13 @@ class CpuSpace : public Space {
     return range_->Resize(mapped_bytes);
   }
   Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) override {
-    return CpuModule::Load(image, *range_, claims_);
+    return CpuModule::Load(image, *range_, passes_);
   }
   const AddressRange& range() const { return *range_; }
 
  private:
   const std::unique_ptr<AddressRange> range_;
-  const bool claims_;
+  const ModulePasses passes_;
 };
 
 }  // namespace gpushared::device

@@ -36,7 +36,7 @@ class CudaDevice : public Device {
   Status Start();
 
   const DeviceInfo& info() const override { return info_; }
-  Result<std::unique_ptr<Space>> CreateSpace(std::uint64_t quota_bytes) override;
+  Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) override;
   Result<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) override {
     return PinnedRegions::Pin(pinned_, memory);
   }
@@ -242,12 +242,13 @@ Status CudaDevice::MakeChannels() {
   return {};
 }
 
-Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(std::uint64_t quota_bytes) {
+Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& options) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  Result<std::unique_ptr<CudaRange>> range = CudaRange::Reserve(memory_, quota_bytes);
+  Result<std::unique_ptr<CudaRange>> range = CudaRange::Reserve(memory_, options.quota_bytes);
   if (!range.ok()) return range.status();
-  return std::unique_ptr<Space>(std::make_unique<CudaSpace>(context_, *std::move(range)));
+  return std::unique_ptr<Space>(std::make_unique<CudaSpace>(
+      context_, *std::move(range), ModulePasses{.isolation = options.isolation}));
 }
 
 // ---- work

@@ -29,8 +29,9 @@ struct CudaDeviceOptions {
 
 // A GPU or MIG instance.
 //
-// Kernels cannot be stopped, ended or kept from each other's memory: a kernel that faults takes
-// the context with it, and this device reports its loss() then. Copies of lower priority stop
+// Kernels cannot be stopped or ended, and are kept from other clients' memory only in spaces that
+// are isolated, which take modules that have PTX: a kernel that faults takes the context with it,
+// and this device reports its loss() then. Copies of lower priority stop
 // between groups of kCopyPieceBytes. What kernels print goes to the process's stdout.
 //
 // Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, which

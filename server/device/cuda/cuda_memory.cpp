@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "server/ptx/fence.h"
+
 namespace gpushared::device::cuda {
 
 Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaContext> context,
@@ -73,13 +75,23 @@ Result<MemoryHandle> CudaMemory::MapPiece(DeviceAddress address, std::uint64_t b
 }
 
 Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
-  const std::lock_guard lock(zeroing_);
-  const Driver& driver = context_->driver();
-  Status status = context_->Try("zeroing device memory", driver.MemsetD8Async, address,
-                                static_cast<unsigned char>(0), bytes, stream_);
+  const std::lock_guard lock(using_stream_);
+  return Wait(context_->Try("zeroing device memory", context_->driver().MemsetD8Async, address,
+                            static_cast<unsigned char>(0), bytes, stream_));
+}
+
+Status CudaMemory::Write(DeviceAddress address, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};
+  const std::lock_guard lock(using_stream_);
+  return Wait(context_->Try("writing device memory", context_->driver().MemcpyHtoDAsync, address,
+                            static_cast<const void*>(bytes.data()), bytes.size(), stream_));
+}
+
+Status CudaMemory::Wait(Status submitted) {
   // Also after a failure: a part of it may be under way.
-  Status waited = context_->Try("waiting for zeroed memory", driver.StreamSynchronize, stream_);
-  if (waited.ok()) return status;
+  Status waited =
+      context_->Try("waiting for device memory", context_->driver().StreamSynchronize, stream_);
+  if (waited.ok()) return submitted;
   // Nobody knows what still writes to the memory: it can neither be used nor given back.
   context_->GiveUp(waited);
   return context_->death();
@@ -98,23 +110,21 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                                                       std::uint64_t quota_bytes) {
   CudaContext& context = memory->context();
   const std::uint64_t quota = std::min(quota_bytes, memory->budget()->total_bytes());
+  const std::uint64_t step = memory->step_bytes();
   const std::uint64_t bytes =
-      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, memory->step_bytes())));
-  DeviceAddress base = 0;
-  Status status = context.Try("reserving an address range", context.driver().MemAddressReserve,
-                              &base, bytes, bytes, DeviceAddress{0}, 0ULL);
+      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, step) + kModuleAreaBytes));
+  static_assert(ptx::kFenceMarginBytes <= kMapStepBytes);
+  // Holds an aligned range with a step on both sides, wherever it lies. Addresses cost nothing.
+  Block reserved{.address = 0, .bytes = 2 * bytes + 2 * step};
+  Status status =
+      context.Try("reserving an address range", context.driver().MemAddressReserve,
+                  &reserved.address, reserved.bytes, std::size_t{0}, DeviceAddress{0}, 0ULL);
   if (!status.ok()) {
     return Status(status.code(),
                   "address range of " + Mebibytes(bytes) + " refused: " + status.message());
   }
-  // Before anything else can fail: the destructor is what gives it back.
-  std::unique_ptr<CudaRange> range(new CudaRange(std::move(memory), base, bytes, quota));
-  if (base % bytes != 0) {
-    return Status(StatusCode::kInternal,
-                  "address range refused: the driver was asked for " + Mebibytes(bytes) +
-                      " aligned to that, and gave address " + std::to_string(base));
-  }
-  return range;
+  const DeviceAddress base = RoundUp(reserved.address + step, bytes);
+  return std::unique_ptr<CudaRange>(new CudaRange(std::move(memory), reserved, base, bytes, quota));
 }
 
 CudaRange::~CudaRange() {
@@ -123,7 +133,70 @@ CudaRange::~CudaRange() {
   for (const Piece& piece : pieces_) {
     (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
   }
-  (void)context.Call(context.driver().MemAddressFree, base_, bytes_);
+  for (const auto& [address, step] : module_steps_) {
+    (void)memory_->UnmapPiece(address, memory_->step_bytes(), step.handle);
+  }
+  (void)context.Call(context.driver().MemAddressFree, reserved_.address, reserved_.bytes);
+}
+
+Result<CudaRange::Block> CudaRange::TakeModuleBlock(std::uint64_t bytes) {
+  if (bytes == 0) return Block{};
+  // First fit: a client has few modules, and freed blocks are found again.
+  DeviceAddress address = module_base();
+  const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
+  for (const auto& [taken, taken_bytes] : module_blocks_) {
+    if (taken - address >= rounded) break;
+    address = taken + taken_bytes;
+  }
+  if (rounded > base_ + bytes_ - address) {
+    return Status(StatusCode::kOutOfMemory,
+                  "module refused: its variables take " + Mebibytes(bytes) +
+                      ", a client's modules may take " + Mebibytes(kModuleAreaBytes) + " together");
+  }
+  const std::uint64_t step_bytes = memory_->step_bytes();
+  const DeviceAddress first = address / step_bytes * step_bytes;
+  for (DeviceAddress step = first; step < address + rounded; step += step_bytes) {
+    Status status = EnterStep(step);
+    if (status.ok()) continue;
+    while (step > first) LeaveStep(step -= step_bytes);
+    return status;
+  }
+  module_blocks_[address] = rounded;
+  return Block{.address = address, .bytes = rounded};
+}
+
+void CudaRange::ReturnModuleBlock(const Block& block) {
+  if (module_blocks_.erase(block.address) == 0) return;
+  const std::uint64_t step_bytes = memory_->step_bytes();
+  for (DeviceAddress step = block.address / step_bytes * step_bytes;
+       step < block.address + block.bytes; step += step_bytes) {
+    LeaveStep(step);
+  }
+}
+
+Status CudaRange::EnterStep(DeviceAddress step) {
+  const auto found = module_steps_.find(step);
+  if (found != module_steps_.end()) {
+    ++found->second.blocks;
+    return {};
+  }
+  const std::uint64_t bytes = memory_->step_bytes();
+  if (Status taken = account_.Take(bytes, "module"); !taken.ok()) return taken;
+  Result<MemoryHandle> handle = memory_->MapPiece(step, bytes);
+  if (!handle.ok()) {
+    account_.Return(bytes);
+    return {handle.status().code(), "module refused: " + handle.status().message()};
+  }
+  module_steps_.emplace(step, Step{.handle = *handle, .blocks = 1});
+  return {};
+}
+
+void CudaRange::LeaveStep(DeviceAddress step) {
+  const auto found = module_steps_.find(step);
+  if (--found->second.blocks > 0) return;
+  (void)memory_->UnmapPiece(step, memory_->step_bytes(), found->second.handle);
+  account_.Return(memory_->step_bytes());
+  module_steps_.erase(found);
 }
 
 Result<std::uint64_t> CudaRange::Resize(std::uint64_t mapped_bytes) {

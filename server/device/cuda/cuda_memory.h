@@ -5,9 +5,12 @@
 #define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MEMORY_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "gpushared/result.h"
@@ -39,6 +42,8 @@ class CudaMemory {
   // nothing of it is left.
   Result<MemoryHandle> MapPiece(DeviceAddress address, std::uint64_t bytes);
   Status UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
+  // Has been done when it returns.
+  Status Write(DeviceAddress address, std::span<const std::byte> bytes);
 
  private:
   CudaMemory(std::shared_ptr<CudaContext> context, std::uint64_t step_bytes,
@@ -48,15 +53,19 @@ class CudaMemory {
         budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
   AllocationProperties Properties() const;
   Status MakeZero(DeviceAddress address, std::uint64_t bytes);
+  // Waits for what `submitted` says was submitted to stream_, whose lock is held.
+  Status Wait(Status submitted);
 
   const std::shared_ptr<CudaContext> context_;
   const std::uint64_t step_bytes_;
   const std::shared_ptr<MemoryBudget> budget_;
-  std::mutex zeroing_;
+  std::mutex using_stream_;
   Stream stream_ = nullptr;
 };
 
-// A power of two of device addresses, aligned to its size, with memory mapped from the bottom.
+// A power of two of device addresses, aligned to its size, with memory mapped from the bottom, and
+// at the top for the variables of fenced modules. On both sides lies as much as fenced kernels may
+// stray (ptx::kFenceMarginBytes) that is nobody's.
 //
 // Memory comes in pieces that can only be given back whole. A piece is at most a 16th of what is
 // mapped below it, so a large client has few hundred pieces and a shrink keeps at most that part
@@ -82,6 +91,17 @@ class CudaRange {
             .range_bytes = bytes_,
             .mapped_bytes = mapped_bytes_.load(std::memory_order_acquire)};
   }
+  // A part of the module area, in pages. Its memory is mapped in steps that a client's modules
+  // share, and counts against the quota in those.
+  struct Block {
+    DeviceAddress address = 0;
+    std::uint64_t bytes = 0;
+  };
+  Result<Block> TakeModuleBlock(std::uint64_t bytes);
+  void ReturnModuleBlock(const Block& block);
+  Status Write(DeviceAddress address, std::span<const std::byte> bytes) {
+    return memory_->Write(address, bytes);
+  }
   // Memory that the driver takes for a module's variables, outside of the range.
   Status TakeForModule(std::uint64_t bytes) { return account_.Take(bytes, "module"); }
   void ReturnFromModule(std::uint64_t bytes) { account_.Return(bytes); }
@@ -95,21 +115,33 @@ class CudaRange {
     std::uint64_t bytes = 0;
     MemoryHandle handle = 0;
   };
-  CudaRange(std::shared_ptr<CudaMemory> memory, DeviceAddress base, std::uint64_t bytes,
-            std::uint64_t quota_bytes)
+  // A step of the module area that is mapped.
+  struct Step {
+    MemoryHandle handle = 0;
+    std::uint32_t blocks = 0;  // That touch it.
+  };
+  CudaRange(std::shared_ptr<CudaMemory> memory, const Block& reserved, DeviceAddress base,
+            std::uint64_t bytes, std::uint64_t quota_bytes)
       : memory_(std::move(memory)),
+        reserved_(reserved),
         base_(base),
         bytes_(bytes),
         account_(quota_bytes, memory_->budget()) {}
+  DeviceAddress module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
+  Status EnterStep(DeviceAddress step);
+  void LeaveStep(DeviceAddress step);
   Status GrowTo(std::uint64_t mapped_bytes);
   Status ShrinkTo(std::uint64_t mapped_bytes);
   std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
 
   const std::shared_ptr<CudaMemory> memory_;
+  const Block reserved_;  // The range and what is on both sides of it.
   const DeviceAddress base_;
   const std::uint64_t bytes_;
   MemoryAccount account_;
-  std::vector<Piece> pieces_;  // By address, without gaps from base_.
+  std::vector<Piece> pieces_;                             // By address, without gaps from base_.
+  std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.
+  std::map<DeviceAddress, Step> module_steps_;            // By address.
   std::atomic<std::uint64_t> mapped_bytes_{0};
 };
 

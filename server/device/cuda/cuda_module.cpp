@@ -8,9 +8,11 @@
 #include <optional>
 #include <variant>
 
+#include "server/device/module_passes.h"
 #include "server/ptx/fatbin.h"
 #include "server/ptx/module.h"
 #include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
 
 namespace gpushared::device::cuda {
 namespace {
@@ -54,12 +56,13 @@ std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
   return text.empty() ? text : "; the compiler says: " + text;
 }
 
-std::uint64_t VariableBytes(const ptx::Module& module) {
+// Without the one of this name, which is ours.
+std::uint64_t VariableBytes(const ptx::Module& module, std::string_view ours) {
   constexpr std::uint64_t kPage = 4096;
   std::uint64_t bytes = 0;
   for (const ptx::Item& item : module.items) {
     const auto* variable = std::get_if<ptx::Variable>(&item);
-    if (variable == nullptr || variable->linkage == ".extern") continue;
+    if (variable == nullptr || variable->linkage == ".extern" || variable->name == ours) continue;
     const bool is_memory = variable->space == ptx::StateSpace::kGlobal ||
                            variable->space == ptx::StateSpace::kConstant;
     // Bounded by ptx::kVariableBytesMax each; a sum that wraps would take 2^24 of them.
@@ -75,8 +78,12 @@ struct CudaModule::Image {
   std::vector<char> bytes;  // With zeros behind it: text is read up to a zero.
   std::optional<ptx::Module> ptx;
   Status why_no_ptx;
+  // Set where passes have made another module of it, whose text `bytes` are then.
+  std::optional<PassedModule> passed;
 
   static Result<Image> Read(std::span<const std::byte> image);
+  const ptx::Module* text() const { return passed ? &passed->module : ptx ? &*ptx : nullptr; }
+  void Assign(std::span<const std::byte> image);
 };
 
 Result<CudaModule::Image> CudaModule::Image::Read(std::span<const std::byte> image) {
@@ -100,24 +107,34 @@ Result<CudaModule::Image> CudaModule::Image::Read(std::span<const std::byte> ima
     // What is neither container nor text is nothing to show a compiler.
     if (!text.ok() && !is_fatbin) return text.status();
   }
-  constexpr std::size_t kZeros = 64;
-  read.bytes.resize(image.size() + kZeros);
-  std::memcpy(read.bytes.data(), image.data(), image.size());
+  read.Assign(image);
   return read;
+}
+
+void CudaModule::Image::Assign(std::span<const std::byte> image) {
+  constexpr std::size_t kZeros = 64;
+  bytes.assign(image.size() + kZeros, '\0');
+  std::ranges::copy(image, std::as_writable_bytes(std::span(bytes)).begin());
 }
 
 Result<std::shared_ptr<const device::Module>> CudaModule::Load(std::span<const std::byte> image,
                                                                CudaContext& context,
-                                                               std::shared_ptr<CudaRange> range) {
+                                                               std::shared_ptr<CudaRange> range,
+                                                               ModulePasses passes) {
   Result<Image> read = Image::Read(image);
   if (!read.ok()) return read.status();
   std::shared_ptr<CudaModule> module(new CudaModule(context, std::move(range)));
-  if (read->ptx) {
-    const std::uint64_t bytes = VariableBytes(*read->ptx);
+  if (passes.isolation != Isolation::kOff) {
+    if (Status status = module->Fence(*read, passes); !status.ok()) return status;
+  }
+  if (const ptx::Module* text = read->text()) {
+    const std::uint64_t bytes =
+        VariableBytes(*text, read->passed ? read->passed->fence_constant : "");
     if (Status taken = module->range_->TakeForModule(bytes); !taken.ok()) return taken;
     module->variable_bytes_ = bytes;
   }
   if (Status status = module->LoadImage(*read); !status.ok()) return status;
+  if (Status status = module->WriteVariables(*read); !status.ok()) return status;
   if (Status status = module->FindKernels(*read); !status.ok()) return status;
   return std::shared_ptr<const device::Module>(std::move(module));
 }
@@ -126,7 +143,59 @@ CudaModule::~CudaModule() {
   if (module_ != nullptr && !context_.is_dead() && context_.Bind().ok()) {
     (void)context_.Call(context_.driver().ModuleUnload, module_);
   }
+  range_->ReturnModuleBlock(variables_);
   range_->ReturnFromModule(variable_bytes_);
+}
+
+Status CudaModule::Fence(Image& image, ModulePasses passes) {
+  if (!image.ptx) {
+    return {image.why_no_ptx.code(),
+            "module refused: kernels of this client are kept in its memory by rewriting their PTX, "
+            "and there is none: " +
+                image.why_no_ptx.message()};
+  }
+  Result<PassedModule> passed = ApplyPasses(*std::move(image.ptx), passes);
+  if (!passed.ok()) return passed.status();
+  image.passed = *std::move(passed);
+  if (image.passed->variables.alignment > kPageBytes) {
+    return {StatusCode::kUnsupported, "module refused: a variable asks for an alignment of " +
+                                          std::to_string(image.passed->variables.alignment) +
+                                          " bytes, " + std::to_string(kPageBytes) + " are given"};
+  }
+  Result<CudaRange::Block> block = range_->TakeModuleBlock(image.passed->variables.bytes);
+  if (!block.ok()) return block.status();
+  variables_ = *block;
+  const std::string text = ptx::Print(image.passed->module);
+  image.Assign(std::as_bytes(std::span(text)));
+  return {};
+}
+
+// Of a fenced module: what the driver cannot write, since only we know where it lies.
+Status CudaModule::WriteVariables(const Image& image) {
+  if (!image.passed || !image.passed->is_fenced()) return {};
+  const PassedModule& passed = *image.passed;
+  Status status =
+      range_->Write(variables_.address, passed.variables.InitialBytes(variables_.address));
+  if (!status.ok()) return status;
+  DeviceAddress constant = 0;
+  std::size_t bytes = 0;
+  status = context_.Try("finding the fence", context_.driver().ModuleGetGlobal, &constant, &bytes,
+                        module_, passed.fence_constant.c_str());
+  if (!status.ok()) return status;
+  const MappedRange range = range_->mapped();
+  const std::vector<std::byte> fence =
+      PassedModule::ConstantBytes(range.base, range.range_bytes, variables_.address);
+  if (bytes != fence.size()) {
+    return {StatusCode::kInternal, "module refused: the driver says that its fence has " +
+                                       std::to_string(bytes) + " bytes, it has " +
+                                       std::to_string(fence.size())};
+  }
+  return range_->Write(constant, fence);
+}
+
+Status CudaModule::FindFunction(const std::string& name, Function* function) {
+  return context_.Try("finding a kernel", context_.driver().ModuleGetFunction, function, module_,
+                      name.c_str());
 }
 
 Status CudaModule::LoadImage(const Image& image) {
@@ -145,7 +214,7 @@ Status CudaModule::LoadImage(const Image& image) {
   }
   Status why = context_.Explain("loading the module", driver.ModuleLoadDataEx.name(), code);
   // Our own words have line and column.
-  if (code == Code::kInvalidPtx && !image.ptx) why = image.why_no_ptx;
+  if (code == Code::kInvalidPtx && image.text() == nullptr) why = image.why_no_ptx;
   return {why.code(), "module refused: " + why.message() + LogText(log)};
 }
 
@@ -168,7 +237,14 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
 Status CudaModule::FindKernels(const Image& image) {
   const Driver& driver = context_.driver();
   std::vector<std::string> names;
-  if (driver.Has(Feature::kFunctionNames)) {
+  if (image.passed) {
+    for (const PassedKernel& kernel : image.passed->kernels) {
+      names.push_back(kernel.info.name);
+      Function& found = functions_.emplace_back(nullptr);
+      if (!kernel.info.unsupported.empty()) continue;
+      if (Status status = FindFunction(kernel.info.name, &found); !status.ok()) return status;
+    }
+  } else if (driver.Has(Feature::kFunctionNames)) {
     if (Status status = NamesFromDriver(names); !status.ok()) return status;
   } else if (!image.ptx) {
     return {StatusCode::kUnsupported, "module refused: " + image.why_no_ptx.message() +
@@ -179,15 +255,16 @@ Status CudaModule::FindKernels(const Image& image) {
     for (const ptx::Item& item : image.ptx->items) {
       const auto* function = std::get_if<ptx::Function>(&item);
       if (function == nullptr || !function->is_entry || !function->body) continue;
-      Function found = nullptr;
-      Status status = context_.Try("finding a kernel", driver.ModuleGetFunction, &found, module_,
-                                   function->name.c_str());
-      if (!status.ok()) return status;
-      functions_.push_back(found);
+      Function& found = functions_.emplace_back(nullptr);
+      if (Status status = FindFunction(function->name, &found); !status.ok()) return status;
       names.push_back(function->name);
     }
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
+    if (functions_[i] == nullptr) {
+      kernels_.push_back(image.passed->kernels[i].info);
+      continue;
+    }
     KernelInfo info;
     info.name = std::move(names[i]);
     Status status = Describe(image, functions_[i], info);
@@ -241,7 +318,8 @@ Status CudaModule::FindParameters(const Image& image, Function function, KernelI
       info.parameters.push_back({.offset = static_cast<std::uint32_t>(offset),
                                  .bytes = static_cast<std::uint32_t>(bytes)});
     }
-  } else if (const ptx::Function* text = image.ptx ? image.ptx->FindFunction(info.name) : nullptr;
+  } else if (const ptx::Function* text =
+                 image.text() != nullptr ? image.text()->FindFunction(info.name) : nullptr;
              text != nullptr) {
     std::uint64_t end = 0;
     for (const ptx::Variable& parameter : text->parameters) {
@@ -275,7 +353,7 @@ Result<std::shared_ptr<const device::Module>> CudaSpace::LoadModule(
     std::span<const std::byte> image) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  return CudaModule::Load(image, *context_, range_);
+  return CudaModule::Load(image, *context_, range_, passes_);
 }
 
 }  // namespace gpushared::device::cuda

@@ -18,7 +18,8 @@
 namespace gpushared::device::cuda {
 
 // A client's instance of a module. Its variables lie where the driver puts them, outside of the
-// client's range; those that its PTX declares are counted against the quota.
+// client's range, or, fenced, at the top of it; those that its PTX declares are counted against the
+// quota.
 //
 // Immutable; thread-safe. Destroyed off the device thread, when no work uses it: unloading may
 // wait.
@@ -26,15 +27,17 @@ class CudaModule : public device::Module {
  public:
   // PTX text, a fatbin or a cubin; the driver compiles what needs it, here and now, so that no
   // launch does. Not on the device thread. Machine code is taken as it is: the driver's checks of
-  // it are all there are.
+  // it are all there are. What is to be fenced needs PTX, of which `passes` make another one.
   static Result<std::shared_ptr<const device::Module>> Load(std::span<const std::byte> image,
                                                             CudaContext& context,
-                                                            std::shared_ptr<CudaRange> range);
+                                                            std::shared_ptr<CudaRange> range,
+                                                            ModulePasses passes);
   CudaModule(const CudaModule&) = delete;
   CudaModule& operator=(const CudaModule&) = delete;
   ~CudaModule() override;
 
   std::span<const KernelInfo> kernels() const override { return kernels_; }
+  // Of a kernel that is supported.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
 
  private:
@@ -42,7 +45,10 @@ class CudaModule : public device::Module {
   CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range)
       : context_(context), range_(std::move(range)) {}
   Status LoadImage(const Image& image);
+  Status Fence(Image& image, ModulePasses passes);
+  Status WriteVariables(const Image& image);
   Status FindKernels(const Image& image);
+  Status FindFunction(const std::string& name, Function* function);
   Status NamesFromDriver(std::vector<std::string>& names);
   Status Describe(const Image& image, Function function, KernelInfo& info);
   Status FindParameters(const Image& image, Function function, KernelInfo& info);
@@ -50,17 +56,19 @@ class CudaModule : public device::Module {
 
   CudaContext& context_;  // Outlived by it: the range keeps the context alive.
   const std::shared_ptr<CudaRange> range_;
-  std::uint64_t variable_bytes_ = 0;  // Taken from the quota.
+  std::uint64_t variable_bytes_ = 0;  // Taken from the quota, outside of the range.
+  CudaRange::Block variables_;        // In the range.
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;
-  std::vector<Function> functions_;  // By kernel.
+  std::vector<Function> functions_;  // By kernel; null where a pass refused it.
 };
 
 // A client's memory and modules on a GPU.
 class CudaSpace : public Space {
  public:
-  CudaSpace(std::shared_ptr<CudaContext> context, std::unique_ptr<CudaRange> range)
-      : context_(std::move(context)), range_(std::move(range)) {}
+  CudaSpace(std::shared_ptr<CudaContext> context, std::unique_ptr<CudaRange> range,
+            ModulePasses passes)
+      : context_(std::move(context)), range_(std::move(range)), passes_(passes) {}
   CudaSpace(const CudaSpace&) = delete;
   CudaSpace& operator=(const CudaSpace&) = delete;
   ~CudaSpace() override = default;
@@ -75,6 +83,7 @@ class CudaSpace : public Space {
  private:
   const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<CudaRange> range_;
+  const ModulePasses passes_;
 };
 
 }  // namespace gpushared::device::cuda

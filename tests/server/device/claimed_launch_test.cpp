@@ -49,10 +49,10 @@ class ClaimedLaunches : public ::testing::Test {
   void Start(bool claims) {
     module_.reset();
     space_.reset();
-    auto device = CreateCpuDevice({.executor_threads = 2, .claims = claims}, [] {});
+    auto device = CreateCpuDevice({.executor_threads = 2, .passes = {.claims = claims}}, [] {});
     ASSERT_TRUE(device) << device.status().message();
     device_ = *std::move(device);
-    auto space = device_->CreateSpace(std::uint64_t{16} << 20);
+    auto space = device_->CreateSpace({.quota_bytes = std::uint64_t{16} << 20});
     ASSERT_TRUE(space) << space.status().message();
     space_ = *std::move(space);
     ASSERT_TRUE(space_->Resize(std::uint64_t{2} << 20));

@@ -38,7 +38,7 @@ class CpuDeviceTest : public ::testing::Test {
     });
     ASSERT_TRUE(created.ok()) << created.status().ToString();
     device_ = std::move(*created);
-    space_ = std::move(*device_->CreateSpace(1 << 24));
+    space_ = std::move(*device_->CreateSpace({.quota_bytes = 1 << 24}));
     auto loaded = space_->LoadModule(std::as_bytes(std::span(kText.data(), kText.size())));
     ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
     module_ = *loaded;

@@ -83,7 +83,7 @@ TEST_F(CudaDeviceTest, UnderMpsItIsNotOpenedAndSaysWhatToDo) {
 
 // Everything a client asks of its space; stops at what fails.
 Status UseSpace(Device& device) {
-  auto space = device.CreateSpace(64 * kMebibyte);
+  auto space = device.CreateSpace({.quota_bytes = 64 * kMebibyte});
   if (!space.ok()) return space.status();
   for (const std::uint64_t bytes : {8 * kMebibyte, 2 * kMebibyte}) {
     if (const auto resized = (*space)->Resize(bytes); !resized.ok()) return resized.status();
@@ -154,7 +154,7 @@ TEST_F(CudaDeviceTest, DeathOfTheContextInAnyCallOfASpaceIsTheLossOfTheDevice) {
     EXPECT_THAT(gpu().loss()->why.message(), HasSubstr(call.name));
     EXPECT_TRUE(gpu().loss()->suspects.empty());
     EXPECT_FALSE(gpu().must_be_polled());
-    EXPECT_EQ(gpu().CreateSpace(1 << 20).status().code(), StatusCode::kDeviceLost);
+    EXPECT_EQ(gpu().CreateSpace({.quota_bytes = 1 << 20}).status().code(), StatusCode::kDeviceLost);
   }
 }
 

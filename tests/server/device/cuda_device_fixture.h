@@ -87,7 +87,7 @@ class CudaDeviceTest : public ::testing::Test {
   }
   Tenant NewTenant(std::uint64_t mapped = 4 * kMebibyte) {
     Tenant tenant;
-    auto space = gpu().CreateSpace(512 * kMebibyte);
+    auto space = gpu().CreateSpace({.quota_bytes = 512 * kMebibyte});
     if (!space.ok()) {
       ADD_FAILURE() << space.status().ToString();
       return tenant;

@@ -336,7 +336,7 @@ TEST_F(CudaDeviceTest, RowsThatTheDriverDislikesAreCopiedOneByOne) {
 
 TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
   Start();
-  auto space = gpu().CreateSpace(std::uint64_t{2} << 30);
+  auto space = gpu().CreateSpace({.quota_bytes = std::uint64_t{2} << 30});
   ASSERT_TRUE(space.ok()) << space.status().ToString();
   const std::uint64_t large = 400 * kMebibyte;
   ASSERT_EQ((*space)->Resize(large).value(), large);

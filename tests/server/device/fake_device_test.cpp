@@ -37,7 +37,7 @@ class FakeDeviceTest : public ::testing::Test {
     options.kernels["slow"].block_time = 1ms;
     options.kernels["endless"].block_time = kForEver;
     device_ = FakeDevice::Create(std::move(options), [this] { ++wakes_; });
-    space_ = std::move(*device_->CreateSpace(1 << 24));
+    space_ = std::move(*device_->CreateSpace({.quota_bytes = 1 << 24}));
     auto loaded = space_->LoadModule(std::as_bytes(std::span(kText.data(), kText.size())));
     ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
     module_ = *loaded;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device/module_passes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "server/device/memory_budget.h"
+#include "server/ptx/claim.h"
+#include "server/ptx/fence.h"
+
+namespace gpushared::device {
+namespace {
+
+// As a launch packs them. What is beyond any launch is cut: such a kernel does not run anyway.
+void LayOutParameters(const ptx::Function& kernel, KernelInfo& info) {
+  std::uint64_t end = 0;
+  for (const ptx::Variable& parameter : kernel.parameters) {
+    const std::uint64_t offset = RoundUp(end, std::max(parameter.NaturalAlignment(), 1U));
+    const std::uint64_t bytes = parameter.Bytes();
+    if (bytes > std::numeric_limits<std::uint32_t>::max() - offset) return;
+    end = offset + bytes;
+    info.parameters.push_back(
+        {.offset = static_cast<std::uint32_t>(offset), .bytes = static_cast<std::uint32_t>(bytes)});
+    info.parameter_bytes = static_cast<std::uint32_t>(end);
+  }
+}
+
+std::vector<PassedKernel> KernelsOf(const ptx::Module& module) {
+  std::vector<PassedKernel> kernels;
+  for (const ptx::Item& item : module.items) {
+    const auto* function = std::get_if<ptx::Function>(&item);
+    if (function == nullptr || !function->is_entry || !function->body) continue;
+    PassedKernel& kernel = kernels.emplace_back();
+    kernel.info.name = function->name;
+    LayOutParameters(*function, kernel.info);
+  }
+  return kernels;
+}
+
+Status FenceModule(PassedModule& passed) {
+  Result<ptx::Fenced> fenced = ptx::Fence(passed.module);
+  if (!fenced) {
+    return {fenced.status().code(), "module refused: it cannot be kept in its client's memory: " +
+                                        fenced.status().message()};
+  }
+  std::unordered_map<std::string_view, std::string_view> reasons;
+  for (const ptx::FencedKernel& kernel : fenced->kernels) {
+    if (!kernel.reason.empty()) reasons.emplace(kernel.kernel, kernel.reason);
+  }
+  for (PassedKernel& kernel : passed.kernels) {
+    const auto found = reasons.find(kernel.info.name);
+    if (found == reasons.end()) continue;
+    kernel.info.unsupported = "what cannot be kept in its client's memory: ";
+    kernel.info.unsupported += found->second;
+  }
+  passed.module = std::move(fenced->module);
+  passed.fence_constant = std::move(fenced->constant);
+  passed.variables = std::move(fenced->variables);
+  return {};
+}
+
+void ClaimModule(PassedModule& passed) {
+  ptx::Claims claims = ptx::Claim(passed.module);
+  std::unordered_map<std::string_view, const ptx::ClaimedKernel*> claimed;
+  for (const ptx::ClaimedKernel& kernel : claims.kernels) claimed.emplace(kernel.kernel, &kernel);
+  for (PassedKernel& kernel : passed.kernels) {
+    const auto found = claimed.find(kernel.info.name);
+    if (found == claimed.end()) continue;
+    kernel.claimed = found->second->claimed;
+    kernel.claim_offset = found->second->parameter_offset;
+  }
+  passed.module = std::move(claims.module);
+}
+
+}  // namespace
+
+std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
+                                                   std::uint64_t range_bytes,
+                                                   std::uint64_t variables) {
+  const ptx::FenceConstant constant = ptx::MakeFenceConstant(range_base, range_bytes, variables);
+  std::vector<std::byte> bytes(sizeof constant);
+  std::memcpy(bytes.data(), &constant, sizeof constant);
+  return bytes;
+}
+
+Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes) {
+  PassedModule passed;
+  passed.kernels = KernelsOf(module);
+  passed.module = std::move(module);
+  if (passes.isolation != Isolation::kOff) {
+    if (Status status = FenceModule(passed); !status.ok()) return status;
+  }
+  // Behind the fence: the words of a claim are the server's, outside of every client's range.
+  if (passes.claims) ClaimModule(passed);
+  return passed;
+}
+
+}  // namespace gpushared::device

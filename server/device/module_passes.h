@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device makes of a client's PTX before it runs: the passes of server/ptx, in their order.
+
+#ifndef GPUSHARED_SERVER_DEVICE_MODULE_PASSES_H_
+#define GPUSHARED_SERVER_DEVICE_MODULE_PASSES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/device/device.h"
+#include "server/device/isolation.h"
+#include "server/ptx/module.h"
+#include "server/ptx/variable_layout.h"
+
+namespace gpushared::device {
+
+// A kernel of the client.
+struct PassedKernel {
+  // Name, parameters as the text declares them, and in `unsupported` why it may not run here.
+  KernelInfo info;
+  std::string claimed;  // Name of its claimed form; empty when there is none.
+  // Of ptx::ClaimParameter in the claimed form's parameters.
+  std::uint32_t claim_offset = 0;
+};
+
+struct PassedModule {
+  ptx::Module module;
+  std::vector<PassedKernel> kernels;  // All that have a body, in source order.
+  // Of a fenced module: the variable that takes a ptx::FenceConstant, and the variables that lie
+  // in the client's range, at FenceConstant::variables.
+  std::string fence_constant;
+  ptx::ModuleLayout variables;
+
+  bool is_fenced() const { return !fence_constant.empty(); }
+  // What to write at `fence_constant` for a client's range and where its variables were placed.
+  static std::vector<std::byte> ConstantBytes(std::uint64_t range_base, std::uint64_t range_bytes,
+                                              std::uint64_t variables);
+};
+
+// kInvalidArgument, with the reason, for modules that cannot be kept in their client's memory.
+// Kernels that cannot are listed, and say so in their `unsupported`.
+Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes);
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_MODULE_PASSES_H_

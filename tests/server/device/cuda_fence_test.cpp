@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fenced clients of a CUDA device: what is placed where, and what is given back. That their kernels
+// compute the same, and reach nobody else, is for tests/conformance.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/server/device/cuda_device_fixture.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FencedClient : public CudaDeviceTest {
+ protected:
+  void SetUp() override {
+    CudaDeviceTest::SetUp();
+    Start();
+    space_ = NewSpace(64 * kMebibyte);
+    ASSERT_NE(space_, nullptr);
+  }
+  void TearDown() override {
+    space_.reset();
+    CudaDeviceTest::TearDown();
+  }
+  std::unique_ptr<Space> NewSpace(std::uint64_t quota_bytes) {
+    auto space = gpu().CreateSpace({.quota_bytes = quota_bytes, .isolation = Isolation::kFence});
+    EXPECT_TRUE(space.ok()) << space.status().ToString();
+    return space.ok() ? *std::move(space) : nullptr;
+  }
+
+  std::unique_ptr<Space> space_;
+};
+
+TEST_F(FencedClient, RangesAreFurtherApartThanFencedKernelsStray) {
+  std::vector<std::unique_ptr<Space>> spaces;
+  for (int i = 0; i < 8; ++i) spaces.push_back(NewSpace(64 * kMebibyte));
+  std::ranges::sort(spaces, {}, [](const auto& space) { return space->base(); });
+  for (std::size_t i = 0; i < spaces.size(); ++i) {
+    EXPECT_EQ(spaces[i]->base() % spaces[i]->range_bytes(), 0U);
+    if (i > 0) {
+      EXPECT_GE(spaces[i]->base(),
+                spaces[i - 1]->base() + spaces[i - 1]->range_bytes() + 2 * kMebibyte);
+    }
+  }
+}
+
+TEST_F(FencedClient, ModulesShareTheStepsOfTheirVariablesAndGiveThemBack) {
+  const std::uint64_t before = fake_cuda_memory_used();
+  auto first = Load(*space_, kStorePtx);
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  const std::uint64_t one = fake_cuda_memory_used();
+  EXPECT_GE(one, before + 2 * kMebibyte);
+  auto second = Load(*space_, kStorePtx);
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_LT(fake_cuda_memory_used(), one + 2 * kMebibyte);
+  first->reset();
+  EXPECT_GE(fake_cuda_memory_used(), before + 2 * kMebibyte) << "the second one's are still there";
+  second->reset();
+  EXPECT_EQ(fake_cuda_memory_used(), before);
+}
+
+TEST_F(FencedClient, RangeWhoseModulesAreGoneTakesLargerOnes) {
+  const auto text = [](std::uint64_t bytes) {
+    return std::string(
+               ".version 8.0\n.target sm_75\n.address_size 64\n.visible .global .align 4 ") +
+           ".b8 large[" + std::to_string(bytes) + "];\n";
+  };
+  auto small = Load(*space_, text(1000));
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(Load(*space_, text(80 * kMebibyte)).status().code(), StatusCode::kOutOfMemory);
+  auto large = Load(*space_, text(50 * kMebibyte));
+  ASSERT_TRUE(large.ok()) << large.status().ToString();
+  EXPECT_EQ(Load(*space_, text(50 * kMebibyte)).status().code(), StatusCode::kOutOfMemory);
+  large->reset();
+  EXPECT_TRUE(Load(*space_, text(50 * kMebibyte)).ok());
+  auto beyond = NewSpace(std::uint64_t{1} << 30);
+  const Status refused = Load(*beyond, text(300 * kMebibyte)).status();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("256 MiB together"));
+}
+
+TEST_F(FencedClient, MachineCodeIsRefusedWithTheReason) {
+  const std::string cubin = std::string("\x7f") + "ELF" + std::string(100, '\0');
+  const Status refused = Load(*space_, cubin).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("rewriting their PTX"), HasSubstr("a cubin holds no PTX")));
+}
+
+TEST_F(FencedClient, ModuleThatCannotBeFencedIsRefusedWithTheReason) {
+  const Status refused =
+      Load(*space_, ".version 8.0\n.target sm_75\n.address_size 64\n.global .b8 __gs0_mine[4];\n")
+          .status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("kept in its client's memory"));
+}
+
+TEST_F(FencedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
+  for (const char* call : {"cuModuleGetGlobal", "cuMemcpyHtoDAsync", "cuModuleGetFunction",
+                           "cuModuleLoadDataEx", "cuMemCreate", "cuMemMap"}) {
+    const std::uint64_t before = fake_cuda_memory_used();
+    Say(std::string("fail ") + call + " 1 2");
+    EXPECT_FALSE(Load(*space_, kStorePtx).ok()) << call;
+    EXPECT_EQ(fake_cuda_memory_used(), before) << call;
+    EXPECT_TRUE(Load(*space_, kStorePtx).ok()) << call;
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
