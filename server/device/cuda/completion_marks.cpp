@@ -56,10 +56,12 @@ class GpuClock {
     for (Event* const event : {&base_, &next_}) {
       if (status.ok()) status = context_->Try("making an event", driver.EventCreate, event, 0U);
     }
+    // It passes at once, and when we hear of that is up to the machine. A base that was placed too
+    // late would put what ran into the future, where it is cut down to nothing.
+    base_time_ = DeviceClock::now();
     if (status.ok())
       status = context_->Try("starting the clock", driver.EventRecord, base_, stream_);
     if (status.ok()) status = context_->Try("starting the clock", driver.EventSynchronize, base_);
-    base_time_ = DeviceClock::now();
     return status;
   }
 
