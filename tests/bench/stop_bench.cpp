@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// How soon high work gets the cpu device while a low kernel of a million blocks runs, and what
+// being stoppable costs that kernel: its claimed form against its plain one.
+//
+// High work arrives at random times. What is timed is from there to the start of its block, and to
+// the end of the low launch that was asked to stop; beside both stands the time of one block of the
+// low kernel in the same run.
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "server/device/cpu/cpu_device.h"
+#include "tests/bench/report.h"
+
+namespace gpushared::testing {
+namespace {
+
+using device::DeviceClock;
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+
+constexpr std::string_view kText = R"(
+.version 8.1
+.target sm_75
+.address_size 64
+.entry work(.param .u64 out, .param .u32 rounds) {
+.reg .pred %p<2>; .reg .b32 %r<6>; .reg .b64 %rd<5>;
+ld.param.u64 %rd0, [out];
+ld.param.u32 %r0, [rounds];
+mov.u32 %r1, %tid.x;
+mov.u32 %r2, %ctaid.x;
+add.u32 %r3, %r1, %r2;
+LOOP:
+mad.lo.u32 %r3, %r3, 1664525, 1013904223;
+sub.u32 %r0, %r0, 1;
+setp.ne.u32 %p0, %r0, 0;
+@%p0 bra LOOP;
+mul.wide.u32 %rd1, %r1, 4;
+add.s64 %rd2, %rd0, %rd1;
+st.global.u32 [%rd2], %r3;
+ret;
+}
+)";
+constexpr std::uint32_t kBlocks = 1'000'000;
+constexpr std::uint32_t kThreads = 64;
+constexpr device::StreamKey kLow = 1;
+constexpr device::StreamKey kHigh = 2;
+
+template <typename T>
+T Must(Result<T> result) {
+  if (result) return *std::move(result);
+  std::fprintf(stderr, "%s\n", std::string(result.status().message()).c_str());
+  std::exit(1);
+}
+
+nanoseconds ProcessorTime() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
+}
+
+struct Parameters {
+  std::uint64_t out = 0;
+  std::uint32_t rounds = 0;
+};
+constexpr std::size_t kParameterBytes = 12;  // Without tail padding.
+
+class Bench {
+ public:
+  explicit Bench(bool claims)
+      : device_(Must(
+            device::CreateCpuDevice({.executor_threads = 1, .passes = {.claims = claims}}, [] {}))),
+        space_(Must(device_->CreateSpace({.quota_bytes = std::uint64_t{16} << 20}))) {
+    (void)Must(space_->Resize(std::uint64_t{2} << 20));
+    module_ = Must(space_->LoadModule(std::as_bytes(std::span(kText))));
+  }
+
+  void Submit(device::StreamKey stream, std::uint32_t blocks, std::uint32_t rounds,
+              std::uint64_t first_unit = 0) {
+    Parameters& parameters = parameters_.at(stream);
+    parameters = {.out = space_->base() + stream * 4096, .rounds = rounds};
+    device::LaunchWork work;
+    work.id = stream;
+    work.space = space_.get();
+    work.stream = stream;
+    work.priority = stream == kHigh ? 2 : 0;
+    work.first_unit = first_unit;
+    work.module = module_.get();
+    work.grid = {blocks, 1, 1};
+    work.block = {kThreads, 1, 1};
+    work.parameters = std::as_bytes(std::span(&parameters, 1)).first(kParameterBytes);
+    device_->Submit(work);
+  }
+  void Stop() { device_->RequestStop(kLow); }
+  // The next two arguments are for whichever ends; returns when `count` have.
+  void Await(std::size_t count, device::Completion* low, device::Completion* high) {
+    std::vector<device::Completion> out(2);
+    while (count > 0) {
+      const std::size_t taken = device_->TakeCompletions(out);
+      for (std::size_t i = 0; i < taken; ++i) *(out[i].id == kLow ? low : high) = out[i];
+      count -= taken;
+      // The only core of a small machine belongs to what is measured.
+      if (taken == 0) std::this_thread::sleep_for(microseconds(200));
+    }
+  }
+  // Processor time, which what else the machine does leaves alone.
+  nanoseconds CostOf(std::uint32_t blocks, std::uint32_t rounds) {
+    const nanoseconds before = ProcessorTime();
+    device::Completion low;
+    Submit(kLow, blocks, rounds);
+    Await(1, &low, nullptr);
+    return ProcessorTime() - before;
+  }
+
+ private:
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Space> space_;
+  std::shared_ptr<const device::Module> module_;
+  std::vector<Parameters> parameters_ = std::vector<Parameters>(3);
+};
+
+void MeasureStops(Report& report, std::uint32_t rounds, const std::string& name) {
+  constexpr int kArrivals = 400;
+  Bench bench(true);
+  std::mt19937 random(1);
+  Samples until_high, until_stopped, block;
+  std::uint64_t done = 0;
+  for (int i = 0; i < kArrivals; ++i) {
+    bench.Submit(kLow, kBlocks, rounds, done);
+    std::this_thread::sleep_for(microseconds(500 + random() % 3000));
+    const auto arrival = DeviceClock::now();
+    bench.Submit(kHigh, 1, 1);
+    bench.Stop();
+    device::Completion low, high;
+    bench.Await(2, &low, &high);
+    until_high.Add(high.started - arrival);
+    until_stopped.Add(low.ended - arrival);
+    const std::uint64_t ran = low.units_done - done;
+    if (ran > 0) block.Add((low.ended - low.started) / static_cast<std::int64_t>(ran));
+    done = low.units_done < kBlocks ? low.units_done : 0;
+  }
+  report.Add(name + ": one block", block);
+  report.Add(name + ": high starts", until_high);
+  report.Add(name + ": low has stopped", until_stopped);
+}
+
+void MeasureCost(Report& report, std::uint32_t blocks, std::uint32_t rounds) {
+  constexpr int kRounds = 60;
+  Bench plain(false);
+  Bench claimed(true);
+  Samples times[2];
+  // In turns, so that what else the machine does meets both.
+  for (int i = 0; i < kRounds; ++i) {
+    times[0].Add(plain.CostOf(blocks, rounds));
+    times[1].Add(claimed.CostOf(blocks, rounds));
+  }
+  const std::string name =
+      std::to_string(blocks) + " blocks of " + std::to_string(rounds) + " rounds";
+  report.Add(name + ", plain", times[0]);
+  report.Add(name + ", claimed", times[1]);
+  // The lower quartile: what other programs took is in none of those.
+  report.AddValue(name + ", claimed / plain", times[1].Percentile(0.25) / times[0].Percentile(0.25),
+                  "x");
+}
+
+int Run(int argc, char** argv) {
+  Report report("stop_bench");
+  MeasureStops(report, 100, "short blocks");
+  MeasureStops(report, 2000, "long blocks");
+  MeasureCost(report, 2000, 20);
+  MeasureCost(report, 400, 100);
+  MeasureCost(report, 100, 1000);
+  report.Print();
+  return report.WriteJson(JsonArgument(argc, argv)) ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) { return gpushared::testing::Run(argc, argv); }
