@@ -34,7 +34,9 @@ FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_by
                                 std::uint64_t variables);
 
 // Fenced kernels may reach so many bytes before and behind the client's range, which must not
-// be anybody's: they lie unmapped, or hold nothing.
+// be anybody's: they lie unmapped, or hold nothing. So should the first bytes of the range, as
+// many: kernels that compute an address before their buffer, and reach the buffer by an immediate
+// behind it, would have it masked to the other end of the range if the buffer began with the range.
 inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
 
 struct FencedKernel {

@@ -87,6 +87,13 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
   EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 65536; ld.global.u32 %r1, [%rd1]; ld.global.u32 %r1, "
                   "[%rd2];"),
             2u);
+  EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 40000; ld.global.u32 %r1, [%rd1]; ld.global.u32 %r1, "
+                  "[%rd2+40000];"),
+            2u);
+  // Another register has its name there.
+  EXPECT_EQ(Masks("ld.global.u32 %r1, [%rd1]; add.s64 %rd2, %rd1, 8;\n"
+                  "{ .reg .b64 %rd1; mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd2]; }"),
+            2u);
   EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 8; add.s64 %rd1, %rd1, 4; ld.global.u32 %r1, [%rd1];\n"
                   "{ .reg .b64 %t; ld.global.u32 %r1, [%rd2]; add.s64 %t, %rd1, 0; }"),
             2u);
