@@ -10,7 +10,10 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <random>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,6 +41,11 @@ enum class Verdict {
   kRefused,   // The session ends, or the command is an error of its stream.
   kHarmless,  // Nothing is wrong with it, or nobody looks at it.
 };
+std::ostream& operator<<(std::ostream& out, Verdict verdict) {
+  return out << (verdict == Verdict::kEnds      ? "the session ends"
+                 : verdict == Verdict::kRefused ? "refused"
+                                                : "harmless");
+}
 
 using Cases = std::map<std::string_view, Verdict>;
 
@@ -87,6 +95,70 @@ const Cases kWaitForCases = WithHeader({{"wait_stream", Verdict::kEnds},
                                         {"reserved", Verdict::kEnds}});
 const Cases kPlainCases = WithHeader({{"reserved0", Verdict::kEnds}, {"reserved", Verdict::kEnds}});
 
+// A value that a field of a control message does not have, put into each of its elements.
+struct Lie {
+  std::uint64_t value = 0;
+  Verdict verdict = Verdict::kEnds;
+};
+using Lies = std::map<std::string_view, std::vector<Lie>>;
+
+constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
+constexpr Lie kNotZero[] = {{1}, {kAllBits}};
+
+Lies LoadModuleLies(std::uint64_t image_bytes) {
+  return {
+      {"module", {{kModule, Verdict::kRefused}, {ipc::kModulesMax}, {kAllBits}}},
+      {"reserved", {kNotZero[0], kNotZero[1]}},
+      {"bytes",
+       {{0}, {image_bytes - 1}, {image_bytes + 1}, {ipc::kModuleImageBytesMax + 1}, {kAllBits}}}};
+}
+const Lies kUnloadModuleLies = {
+    {"module", {{kModule + 1, Verdict::kRefused}, {ipc::kModulesMax}, {kAllBits}}},
+    {"reserved", {kNotZero[0], kNotZero[1]}}};
+const Lies kResizeMemoryLies = {
+    {"bytes", {{ipc::kResizeBytesMax, Verdict::kRefused}, {ipc::kResizeBytesMax + 1}, {kAllBits}}}};
+const Lies kAddArenaLies = {{"bytes",
+                             {{0},
+                              {ipc::kArenaBytesStep - 1},
+                              {ipc::kArenaBytesStep + 1},
+                              {std::uint64_t{ipc::kArenaBytesMax} + ipc::kArenaBytesStep},
+                              {kAllBits}}}};
+const Lies kDescribeErrorLies = {{"stream", {{ipc::kStreamsMax}, {kAllBits}}},
+                                 {"reserved", {kNotZero[0], kNotZero[1]}}};
+// Of the frame around a DescribeError.
+const Lies kFrameHeaderLies = {{"magic", {{0}, {ipc::kChannelMagic}, {kAllBits}}},
+                               {"type", {{0}, {1}, {17}, {31}, {kAllBits}}},
+                               {"reserved", {kNotZero[0], kNotZero[1]}},
+                               {"request", {{kAllBits, Verdict::kHarmless}}},
+                               {"payload_bytes", {{0}, {7}, {9}, {kAllBits}}}};
+
+// First messages end no session: all that is wrong with them is refused.
+constexpr Lie Refused(std::uint64_t value) { return {value, Verdict::kRefused}; }
+// Texts of these bytes alone: not UTF-8, a control character, without an end.
+const std::vector<Lie> kTextLies = {Refused(0xff), Refused(7), Refused('a')};
+const std::vector<Lie> kVersionLies = {Refused(0), Refused(ipc::kProtocolVersion - 1),
+                                       Refused(ipc::kProtocolVersion + 1), Refused(kAllBits)};
+const Lies kHelloLies = {
+    {"version", kVersionLies},
+    {"client_class", {Refused(3), Refused(kAllBits)}},
+    {"reserved0", {Refused(1)}},
+    {"weight", {Refused(0), Refused(ipc::kWeightMax + 1), Refused(kAllBits)}},
+    {"reserved1", {Refused(1)}},
+    {"latency_promise_ns", {Refused(ipc::kLatencyPromiseNsMax + 1), Refused(kAllBits)}},
+    {"name", kTextLies},
+    {"device", kTextLies}};
+const Lies kAdminLies = {  // Of a verb that takes nothing.
+    {"version", kVersionLies},
+    {"verb", {Refused(0), Refused(ipc::kAdminVerbMax + 1), Refused(kAllBits)}},
+    {"client_class", {Refused(0), Refused(3)}},
+    {"reserved0", {Refused(1)}},
+    {"weight", {Refused(1)}},
+    {"reserved1", {Refused(1)}},
+    {"client", {Refused(1)}}};
+const Lies kWhyLies = {{"version", kVersionLies},
+                       {"reserved", {Refused(1)}},
+                       {"session", {Refused(0), Refused(kAllBits)}}};
+
 class Hostile : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -106,6 +178,10 @@ class Hostile : public ::testing::Test {
   void TearDown() override {
     EXPECT_EQ(server_->workers(), std::vector<pid_t>{worker_}) << "the worker ended:\n"
                                                                << server_->Log();
+    NeighbourGoesOn();
+  }
+
+  static void NeighbourGoesOn() {
     unsigned value = 0;
     const Stream stream = neighbour_->default_stream();
     EXPECT_TRUE(stream.Fill(*buffer_, FillElement::U32(++round_), 16).ok());
@@ -135,7 +211,8 @@ class Hostile : public ::testing::Test {
     const Result<ipc::Frame> frame = client.NextFrame(limit);
     if (!frame)
       return frame.status().code() == StatusCode::kTimedOut ? "" : frame.status().ToString();
-    const Result<ipc::Ended> ended = ipc::DecodeReply<ipc::Ended>(*frame);
+    if (frame->type != static_cast<std::uint16_t>(ipc::MessageType::kEnded)) return "";
+    const Result<ipc::Ended> ended = ipc::Decode<ipc::Ended>(frame->payload);
     return ended.ok() ? ended->status.ToString() : ended.status().ToString();
   }
 
@@ -205,8 +282,111 @@ class Hostile : public ::testing::Test {
     }  // Other extremes may be right values: only the worker and the neighbour are judged.
   }
 
+  // What the server answers to something that was just sent.
+  static Verdict Answer(RawClient& client) {
+    const Result<ipc::Frame> frame = client.NextFrame();
+    if (!frame.ok()) {
+      ADD_FAILURE() << "the server said nothing: " << frame.status().ToString();
+      return Verdict::kHarmless;
+    }
+    const Status said = ipc::UnexpectedReply(*frame, ipc::MessageType::kEnded);
+    switch (static_cast<ipc::MessageType>(frame->type)) {
+      case ipc::MessageType::kEnded:
+        EXPECT_EQ(said.code(), StatusCode::kProtocolViolation) << said.ToString();
+        EXPECT_NE(said.message(), "");
+        return Verdict::kEnds;
+      case ipc::MessageType::kRefused:
+        EXPECT_NE(said.message(), "");
+        return Verdict::kRefused;
+      default:
+        return Verdict::kHarmless;
+    }
+  }
+
+  // Bytes on the socket of a session that runs.
+  static Verdict TryInSession(ipc::MessageType type, std::span<const std::byte> payload) {
+    RawClient client = Join();
+    const auto image = ipc::MakeImmutableMemory("module", std::as_bytes(std::span(image_)));
+    const int fd = image->get();
+    const std::size_t fds = type == ipc::MessageType::kLoadModule ? 1 : 0;
+    EXPECT_TRUE(ipc::SendFrame(client.socket(), static_cast<std::uint16_t>(type), 9, payload,
+                               std::span(&fd, fds), std::chrono::steady_clock::now() + 5s)
+                    .ok());
+    return AnswerToSession(client);
+  }
+  static Verdict AnswerToSession(RawClient& client) {
+    const Verdict verdict = Answer(client);
+    NeighbourGoesOn();
+    // What is refused leaves the session as it was.
+    if (verdict == Verdict::kRefused) {
+      EXPECT_EQ(StreamErrorNow(client), StatusCode::kOk);
+    }
+    return verdict;
+  }
+
+  // Bytes as the first frame of a connection.
+  static Verdict TryFirst(ipc::MessageType type, std::span<const std::byte> payload) {
+    Result<RawClient> client = RawClient::Connect(server_->socket());
+    EXPECT_TRUE(client.ok());
+    EXPECT_TRUE(ipc::SendFrame(client->socket(), static_cast<std::uint16_t>(type), 9, payload, {},
+                               std::chrono::steady_clock::now() + 5s)
+                    .ok());
+    return Answer(*client);
+  }
+
+  // A message as it should be, then with a lie in one field at a time.
+  template <typename Wire, typename Try>
+  static void LieInEveryField(const std::vector<std::byte>& right, const Lies& lies, Try&& tries,
+                              Verdict of_right = Verdict::kHarmless) {
+    ASSERT_EQ(right.size(), sizeof(Wire));
+    EXPECT_EQ(tries(right), of_right) << "without a lie";
+    for (const ipc::Field& field : ipc::WireFields<Wire>::kAll) {
+      const auto found = lies.find(field.name);
+      ASSERT_NE(found, lies.end()) << "no lie for field '" << field.name << "'";
+      for (const Lie& lie : found->second) {
+        SCOPED_TRACE(std::string(field.name) + " is " + std::to_string(lie.value));
+        std::vector<std::byte> spoilt = right;
+        for (std::size_t at = 0; at < field.bytes; at += field.element_bytes) {
+          std::memcpy(spoilt.data() + field.offset + at, &lie.value, field.element_bytes);
+        }
+        EXPECT_EQ(tries(spoilt), lie.verdict);
+      }
+    }
+  }
+  template <typename Wire, typename Message>
+  static void LieInSession(const Message& message, const Lies& lies) {
+    SCOPED_TRACE(ipc::MessageTypeName(static_cast<std::uint16_t>(Message::kType)));
+    std::vector<std::byte> payload = ipc::Encode(message);
+    LieInEveryField<Wire>(payload, lies,
+                          [](const auto& bytes) { return TryInSession(Message::kType, bytes); });
+    payload.push_back({});
+    EXPECT_EQ(TryInSession(Message::kType, payload), Verdict::kEnds) << "a byte more";
+    payload.resize(payload.size() - 2);
+    EXPECT_EQ(TryInSession(Message::kType, payload), Verdict::kEnds) << "a byte less";
+    lied_in_.insert(static_cast<std::uint16_t>(Message::kType));
+  }
+  template <typename Wire, typename Message>
+  static void LieFirst(const Message& message, const Lies& lies,
+                       Verdict of_right = Verdict::kHarmless) {
+    SCOPED_TRACE(ipc::MessageTypeName(static_cast<std::uint16_t>(Message::kType)));
+    LieInEveryField<Wire>(
+        ipc::Encode(message), lies,
+        [](const auto& bytes) { return TryFirst(Message::kType, bytes); }, of_right);
+    lied_in_.insert(static_cast<std::uint16_t>(Message::kType));
+  }
+  static void EveryMessageWasLiedIn(ipc::FrameRules rules) {
+    for (unsigned type = 0; type <= 0xffff; ++type) {
+      if (!rules(static_cast<std::uint16_t>(type))) continue;
+      EXPECT_TRUE(lied_in_.contains(static_cast<std::uint16_t>(type)))
+          << "no lies for " << ipc::MessageTypeName(static_cast<std::uint16_t>(type));
+    }
+  }
+
   static StatusCode StreamError(RawClient& client) {
     (void)client.AwaitFinished(0, 1, 20s);
+    return StreamErrorNow(client);
+  }
+  static StatusCode StreamErrorNow(RawClient& client) {
     const Result<ipc::ErrorText> text = client.Ask<ipc::ErrorText>(ipc::DescribeError{0});
     return text.ok() ? text->status.code() : text.status().code();
   }
@@ -215,6 +395,7 @@ class Hostile : public ::testing::Test {
   static inline std::unique_ptr<Client> neighbour_;
   static inline std::unique_ptr<DeviceBuffer> buffer_;
   static inline std::string image_;
+  static inline std::set<std::uint16_t> lied_in_;  // Types of control messages.
   static inline std::uint32_t step_kernel_ = 0;
   static inline pid_t worker_ = -1;
   static inline unsigned round_ = 0;
@@ -259,42 +440,42 @@ TEST_F(Hostile, PlainRecords) {
                                     [](const auto&, auto&) { return PlainOf(ipc::Op::kMark, 0); });
 }
 
-TEST_F(Hostile, HelloFields) {
-  for (const ipc::Field& field : ipc::WireFields<ipc::HelloWire>::kAll) {
-    SCOPED_TRACE(std::string(field.name));
-    Result<RawClient> client = RawClient::Connect(server_->socket());
-    ASSERT_TRUE(client.ok());
-    std::vector<std::byte> payload = ipc::Encode(ipc::Hello{});
-    std::memset(payload.data() + field.offset, 0xff, field.bytes);
-    ASSERT_TRUE(ipc::SendFrame(client->socket(),
-                               static_cast<std::uint16_t>(ipc::MessageType::kHello), 1, payload, {},
-                               std::chrono::steady_clock::now() + 5s)
-                    .ok());
-    const Result<ipc::Welcome> welcome = client->Receive<ipc::Welcome>();
-    if (field.name == "latency_promise_ns") continue;  // Any number is a promise.
-    EXPECT_FALSE(welcome.ok()) << "every field of the hello is checked";
-    EXPECT_FALSE(welcome.status().message().empty());
-  }
+TEST_F(Hostile, FieldsOfFirstMessages) {
+  LieFirst<ipc::HelloWire>(ipc::Hello{.name = "hostile", .device = {}}, kHelloLies);
+  LieFirst<ipc::AdminWire>(ipc::Admin{.verb = ipc::AdminVerb::kDevices}, kAdminLies);
+  RawClient ended = Join(false);
+  ASSERT_TRUE(ended.Send(ipc::DescribeError{ipc::kStreamsMax}).ok());
+  ASSERT_NE(Ending(ended, 20s), "");
+  // The answer to this question is how that session ended.
+  LieFirst<ipc::WhyWire>(ipc::Why{ended.welcome().session}, kWhyLies, Verdict::kEnds);
+  EveryMessageWasLiedIn(ipc::FirstFrameRules);
 }
 
 TEST_F(Hostile, ControlFieldsOfARunningSession) {
-  const auto try_all = [&]<typename Wire>(ipc::MessageType type, std::type_identity<Wire>) {
-    for (const ipc::Field& field : ipc::WireFields<Wire>::kAll) {
-      RawClient client = Join(false);
-      std::vector<std::byte> payload(sizeof(Wire));
-      std::memset(payload.data() + field.offset, 0xff, field.bytes);
-      const int fd = client.arena_fd(0);
-      const std::size_t fds = type == ipc::MessageType::kLoadModule ? 1 : 0;
-      (void)ipc::SendFrame(client.socket(), static_cast<std::uint16_t>(type), 9, payload,
-                           std::span(&fd, fds), std::chrono::steady_clock::now() + 5s);
-      EXPECT_NE(Ending(client, 20s), "") << field.name << ": neither refused nor ended";
-    }
-  };
-  try_all(ipc::MessageType::kLoadModule, std::type_identity<ipc::LoadModuleWire>());
-  try_all(ipc::MessageType::kUnloadModule, std::type_identity<ipc::UnloadModuleWire>());
-  try_all(ipc::MessageType::kResizeMemory, std::type_identity<ipc::ResizeMemoryWire>());
-  try_all(ipc::MessageType::kAddArena, std::type_identity<ipc::AddArenaWire>());
-  try_all(ipc::MessageType::kDescribeError, std::type_identity<ipc::DescribeErrorWire>());
+  LieInSession<ipc::LoadModuleWire>(ipc::LoadModule{.module = kModule + 1, .bytes = image_.size()},
+                                    LoadModuleLies(image_.size()));
+  LieInSession<ipc::UnloadModuleWire>(ipc::UnloadModule{kModule}, kUnloadModuleLies);
+  LieInSession<ipc::ResizeMemoryWire>(ipc::ResizeMemory{2 * kMemoryBytes}, kResizeMemoryLies);
+  LieInSession<ipc::AddArenaWire>(ipc::AddArena{ipc::kArenaBytesStep}, kAddArenaLies);
+  LieInSession<ipc::DescribeErrorWire>(ipc::DescribeError{0}, kDescribeErrorLies);
+  EveryMessageWasLiedIn(ipc::ClientFrameRules);
+}
+
+TEST_F(Hostile, FrameHeadersOfARunningSession) {
+  const std::vector<std::byte> payload = ipc::Encode(ipc::DescribeError{0});
+  const ipc::FrameHeader right{.type = static_cast<std::uint16_t>(ipc::MessageType::kDescribeError),
+                               .request = 9,
+                               .payload_bytes = static_cast<std::uint32_t>(payload.size())};
+  std::vector<std::byte> header(sizeof right);
+  std::memcpy(header.data(), &right, sizeof right);
+  LieInEveryField<ipc::FrameHeader>(
+      header, kFrameHeaderLies, [&payload](std::vector<std::byte> frame) {
+        frame.insert(frame.end(), payload.begin(), payload.end());
+        RawClient client = Join();
+        EXPECT_EQ(::write(client.socket(), frame.data(), frame.size()),
+                  static_cast<ssize_t>(frame.size()));
+        return AnswerToSession(client);
+      });
 }
 
 TEST_F(Hostile, ScribblingOverTheWholeCommandSegment) {
