@@ -455,6 +455,10 @@ TEST_F(CudaDeviceTest, LaunchAttributesReachTheDriver) {
   EXPECT_EQ(torn.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(torn.message(), HasSubstr("a grid of 7x1x1 blocks, which is not made of whole "
                                         "clusters of 2x1x1"));
+  for (const Dim3 cluster : {Dim3{4, 1, 1}, Dim3{1, 4, 1}, Dim3{1, 1, 4}}) {
+    EXPECT_THAT(launch({6, 6, 6}, cluster, false).message(),
+                HasSubstr("a grid of 6x6x6 blocks, which is not made of whole clusters of "));
+  }
   EXPECT_THAT(launch({9, 1, 1}, {9, 1, 1}, false).message(),
               HasSubstr("asks for clusters of 9 blocks, device cuda:0 allows 8"));
   // 132 multiprocessors with 32 blocks of one thread each.
