@@ -5,7 +5,7 @@
 # (fifo), then both with them.
 #
 # Usage: samples/demo.sh [--seconds N] [--json FILE] [--trace FILE] [--device LIST]
-#   --seconds N    length of each phase, over all rounds (enough for 1,020 requests)
+#   --seconds N    length of each phase, over all rounds, with however few requests (enough for 1,020)
 #   --json FILE    write the table as JSON too
 #   --trace FILE   arrivals of serve from this CSV instead of a generated bursty process
 #   --device LIST  as for gpushared (auto)
@@ -35,6 +35,8 @@ if [[ -z ${GPUSHARED_DEMO_SKIP_BUILD:-} ]]; then
     cmake --build --preset "$preset" -j "$(nproc)"; } >"build/$preset.log" 2>&1 ||
     { tail -n 40 "build/$preset.log" >&2; echo "demo: the build failed, see build/$preset.log" >&2; exit 1; }
 fi
+
+readonly set_up_s=$SECONDS  # Of setting up and building.
 
 work=$(mktemp -d)
 declare -A server=()
@@ -116,4 +118,5 @@ for ((round = 1; round <= rounds; ++round)); do
   phase alone_again priority "$round" serve
 done
 
-python3 samples/demo_report.py "$work" --promise-ms "$promise_ms" ${json:+--json "$json"}
+echo "set up and built in $set_up_s s, ran for $((SECONDS - set_up_s)) s" >&2
+python3 samples/demo_report.py "$work" --promise-ms "$promise_ms" ${seconds:+--requests-min 1} ${json:+--json "$json"}

@@ -2,6 +2,7 @@
 #include "samples/language_model/device_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -40,7 +41,11 @@ void Require(const gpushared::Status& status) {
 }
 
 DeviceModel::DeviceModel(const gpushared::Client& client, const Model& model, int rows)
-    : shape_(model.shape), rows_(rows), stream_(Require(client.CreateStream())) {
+    : shape_(model.shape),
+      rows_(rows),
+      stream_(Require(client.CreateStream())),
+      begin_(Require(client.CreateEvent(gpushared::EventTiming::kOn))),
+      end_(Require(client.CreateEvent(gpushared::EventTiming::kOn))) {
   CheckSize(shape_, rows);
   const gpushared::Module module =
       Require(client.LoadModule(std::as_bytes(std::span(kernel_image_begin, kernel_image_end))));
@@ -81,19 +86,32 @@ gpushared::DeviceAddress DeviceModel::At(const gpushared::DeviceBuffer& buffer,
   return buffer.address() + floats * sizeof(float);
 }
 
+template <typename... Arguments>
+void DeviceModel::Launch(const gpushared::Kernel& kernel, const gpushared::LaunchShape& shape,
+                         const Arguments&... arguments) {
+  if (is_timing_) Require(stream_.Record(begin_));
+  Require(stream_.Launch(kernel, shape, arguments...));
+  if (!is_timing_) return;
+  Require(stream_.Record(end_));
+  Require(end_.Synchronize());
+  const std::chrono::duration<double, std::milli> took =
+      Require(gpushared::Event::ElapsedTime(begin_, end_));
+  longest_kernel_ms_ = std::max(longest_kernel_ms_, took.count());
+}
+
 void DeviceModel::Multiply(const gpushared::Kernel& kernel, gpushared::DeviceAddress a,
                            gpushared::DeviceAddress b, gpushared::DeviceAddress c, int m, int n,
                            int k) {
   const gpushared::LaunchShape shape{.grid = {Blocks(n, kTile), Blocks(m, kTile), 1},
                                      .block = {kTile, kTile, 1}};
-  Require(stream_.Launch(kernel, shape, a, b, c, m, n, k));
+  Launch(kernel, shape, a, b, c, m, n, k);
 }
 
 template <typename... Arguments>
 void DeviceModel::Elementwise(const gpushared::Kernel& kernel, int count,
                               const Arguments&... arguments) {
-  Require(stream_.Launch(
-      kernel, {.grid = {Blocks(count, kThreads), 1, 1}, .block = {kThreads, 1, 1}}, arguments...));
+  Launch(kernel, {.grid = {Blocks(count, kThreads), 1, 1}, .block = {kThreads, 1, 1}},
+         arguments...);
 }
 
 void DeviceModel::Forward() {
@@ -106,9 +124,8 @@ void DeviceModel::Forward() {
   Multiply(multiply_, h_, At(parameters_, shape_.w2_at()), p_, rows_, kCharacters, shape_.hidden);
   Elementwise(add_bias_, rows_ * kCharacters, p_.address(), At(parameters_, shape_.b2_at()),
               rows_ * kCharacters, kCharacters);
-  Require(stream_.Launch(softmax_,
-                         {.grid = {static_cast<std::uint32_t>(rows_), 1, 1}, .block = {32, 1, 1}},
-                         p_, kCharacters));
+  Launch(softmax_, {.grid = {static_cast<std::uint32_t>(rows_), 1, 1}, .block = {32, 1, 1}}, p_,
+         kCharacters);
 }
 
 std::span<const float> DeviceModel::Probabilities(std::span<const int> contexts) {
@@ -153,14 +170,21 @@ void DeviceModel::QueueStep(const Batch& batch, float rate) {
               rows_, shape_.hidden);
   Multiply(multiply_transposed_b_, h_gradient_, At(parameters_, shape_.w1_at()), x_gradient_, rows_,
            shape_.inputs(), shape_.hidden);
-  Require(stream_.Launch(
-      embed_backward_,
-      {.grid = {kCharacters, 1, 1},
-       .block = {static_cast<std::uint32_t>((shape_.embedding + 31) / 32 * 32), 1, 1}},
-      x_gradient_, contexts_, At(gradient_, shape_.embedding_at()), rows_ * shape_.context,
-      shape_.embedding));
+  Launch(embed_backward_,
+         {.grid = {kCharacters, 1, 1},
+          .block = {static_cast<std::uint32_t>((shape_.embedding + 31) / 32 * 32), 1, 1}},
+         x_gradient_, contexts_, At(gradient_, shape_.embedding_at()), rows_ * shape_.context,
+         shape_.embedding);
   const int count = static_cast<int>(shape_.parameters());
   Elementwise(descend_, count, parameters_.address(), gradient_.address(), count, rate);
+}
+
+double DeviceModel::TimeKernelsOfStep(const Batch& batch, float rate) {
+  longest_kernel_ms_ = 0;
+  is_timing_ = true;
+  QueueStep(batch, rate);
+  is_timing_ = false;
+  return longest_kernel_ms_;
 }
 
 float DeviceModel::FinishStep() {

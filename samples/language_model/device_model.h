@@ -32,6 +32,9 @@ class DeviceModel {
 
   // Queues one step of gradient descent and returns; `batch` has `rows` rows.
   void QueueStep(const Batch& batch, float rate);
+  // The same step with every kernel by itself. Returns the time that the longest of them took on
+  // the device, in milliseconds; the neighbours' work counts when there are neighbours.
+  double TimeKernelsOfStep(const Batch& batch, float rate);
   // Waits for all queued steps and returns the mean loss of the last one.
   float FinishStep();
 
@@ -40,6 +43,9 @@ class DeviceModel {
 
  private:
   void Forward();
+  template <typename... Arguments>
+  void Launch(const gpushared::Kernel& kernel, const gpushared::LaunchShape& shape,
+              const Arguments&... arguments);
   void Multiply(const gpushared::Kernel& kernel, gpushared::DeviceAddress a,
                 gpushared::DeviceAddress b, gpushared::DeviceAddress c, int m, int n, int k);
   // One thread per element, `arguments` after the element count's usual place.
@@ -50,6 +56,9 @@ class DeviceModel {
   const Shape shape_;
   const int rows_;
   gpushared::Stream stream_;
+  gpushared::Event begin_, end_;  // Of one kernel, while kernels are timed.
+  bool is_timing_ = false;
+  double longest_kernel_ms_ = 0;  // Of those timed.
   gpushared::Kernel multiply_, multiply_transposed_a_, multiply_transposed_b_, embed_, add_bias_,
       add_bias_tanh_, softmax_, cross_entropy_, tanh_backward_, column_sums_, embed_backward_,
       descend_;
