@@ -171,6 +171,11 @@ struct ClientState {
   std::array<std::uint8_t, ipc::kStreamsMax> to_publish;
   std::size_t to_publish_count = 0;
 
+  // From the first command after everything was finished to when everything is again; for
+  // clients with a latency promise.
+  std::optional<scheduler::RequestMark> request;
+  std::uint64_t last_request = 0;
+
   ClientCounters counters;
 };
 

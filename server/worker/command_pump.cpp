@@ -114,7 +114,7 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
         status.code(),
         fmt::format("{} {}", status.message(), client.Who(slot.stream, slot.sequence)));
   }
-  dispatcher_.Append(client, index);
+  dispatcher_.Append(client, index, now);
 }
 
 void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& command) {
@@ -160,6 +160,7 @@ Status CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launc
   ++module.in_use;
   slot.units = work.grid.Count();
   slot.cost_key = CostModel::LaunchKey(module.serial, work);
+  slot.cost_kernel = CostModel::KernelKey(module.serial, work);
   return Status::Ok();
 }
 

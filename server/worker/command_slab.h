@@ -82,8 +82,9 @@ struct CommandSlot {
   std::uint64_t units = 0;
   std::uint64_t units_done = 0;
   std::uint64_t bytes = 0;     // Copied or filled.
-  std::uint64_t cost_key = 0;  // Launches; see CostModel.
-  std::uint64_t overlap = 0;   // Dispatcher's count of overlaps at submission.
+  std::uint64_t cost_key = 0;  // Launches; see CostModel. As the next.
+  std::uint64_t cost_kernel = 0;
+  std::uint64_t overlap = 0;  // Dispatcher's count of overlaps at submission.
   scheduler::Duration predicted{};
   scheduler::TimePoint taken{};
   scheduler::Duration ran{};     // Of launches, in submissions that ended; see KernelWatch.
@@ -115,7 +116,7 @@ struct CommandSlot {
   void Recycle() {
     failure.reset();
     is_alone = was_started = was_stopped = is_stoppable = counts_as_high = names_module = false;
-    units = units_done = bytes = cost_key = 0;
+    units = units_done = bytes = cost_key = cost_kernel = 0;
     ran = {};
     started_ns = ended_ns = 0;
     state = CommandState::kQueued;

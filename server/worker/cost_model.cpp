@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 
 namespace gpushared::server {
 
@@ -25,6 +26,11 @@ std::uint64_t CostModel::LaunchKey(std::uint64_t module_serial, const device::La
              std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
 }
 
+std::uint64_t CostModel::KernelKey(std::uint64_t module_serial, const device::LaunchWork& work) {
+  return Mix(Mix(module_serial, work.kernel),
+             std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
+}
+
 std::size_t CostModel::CopyKind(CommandKind kind) {
   return static_cast<std::size_t>(kind) - static_cast<std::size_t>(CommandKind::kCopyToDevice);
 }
@@ -32,14 +38,14 @@ std::size_t CostModel::CopyKind(CommandKind kind) {
 scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
   scheduler::Duration whole{};
   if (command.kind == CommandKind::kLaunch) {
-    whole = launches_.Predict(command.cost_key);
+    whole = launches_.Predict(command.cost_key, GridOf(command));
   } else {
-    const std::int64_t seen =
+    const auto& seen =
         copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))];
     // A copy that was never seen: 1 GB/s, which all devices of interest exceed.
     const auto guess = static_cast<std::int64_t>(
         std::min<std::uint64_t>(command.bytes, std::uint64_t{1} << 40) + 10'000);
-    whole = scheduler::Duration(seen > 0 ? seen : guess);
+    whole = seen.empty() ? scheduler::Duration(guess) : seen.Quantile(90);
   }
   if (command.units_done == 0) return whole;
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
@@ -48,12 +54,20 @@ scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
 void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
   const scheduler::Duration sample = std::max(measured, scheduler::Duration(1));
   if (command.kind == CommandKind::kLaunch) {
-    launches_.AddSample(command.cost_key, sample);
+    if (launches_.Knows(command.cost_key)) Judge(launches_.Predict(command.cost_key), sample);
+    launches_.AddSample(command.cost_key, sample, GridOf(command));
     return;
   }
-  std::int64_t& seen =
-      copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))];
-  seen = std::max(seen, static_cast<std::int64_t>(sample.count()));
+  copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))].Add(
+      sample);
+}
+
+void CostModel::Judge(scheduler::Duration predicted, scheduler::Duration measured) {
+  ++accuracy_.predictions;
+  if (measured > predicted) ++accuracy_.exceeded;
+  const std::int64_t off = std::abs((predicted - measured).count());
+  accuracy_.error_permille.Add(static_cast<std::uint64_t>(static_cast<double>(off) * 1000.0 /
+                                                          static_cast<double>(measured.count())));
 }
 
 }  // namespace gpushared::server

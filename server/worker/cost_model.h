@@ -6,8 +6,10 @@
 #include <cstdint>
 
 #include "scheduler/predictor.h"
+#include "scheduler/recent_samples.h"
 #include "scheduler/types.h"
 #include "server/worker/command_slab.h"
+#include "server/worker/log_histogram.h"
 
 namespace gpushared::server {
 
@@ -21,21 +23,37 @@ class CostModel {
   // `module_serial` is never reused, so no client's samples touch another's predictions.
   static std::uint64_t LaunchKey(std::uint64_t module_serial, const device::LaunchWork& work);
 
+  // The same for all grids of the kernel with blocks of one size.
+  static std::uint64_t KernelKey(std::uint64_t module_serial, const device::LaunchWork& work);
+
   // Of what is left of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
 
   // Only for commands that ran whole, and next to nothing else.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
 
+  // How good predictions of launches were that had a sample before: of how many, how many took
+  // longer, and by which part of the measured time they were off, in thousandths.
+  struct Accuracy {
+    std::uint64_t predictions = 0;
+    std::uint64_t exceeded = 0;
+    LogHistogram error_permille;
+  };
+  const Accuracy& accuracy() const { return accuracy_; }
+
  private:
   static constexpr std::size_t kCopyKinds = 4;
   static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
 
   static std::size_t CopyKind(CommandKind kind);
+  static scheduler::KernelGrid GridOf(const CommandSlot& command) {
+    return {.kernel = command.cost_kernel, .blocks = command.units};
+  }
+  void Judge(scheduler::Duration predicted, scheduler::Duration measured);
 
   scheduler::Predictor launches_;
-  // Running maximum in ns; 0: no sample yet.
-  std::array<std::array<std::int64_t, kSizes>, kCopyKinds> copies_ = {};
+  std::array<std::array<scheduler::RecentSamples<19>, kSizes>, kCopyKinds> copies_ = {};
+  Accuracy accuracy_;
 };
 
 }  // namespace gpushared::server

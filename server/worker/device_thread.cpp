@@ -316,6 +316,8 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
   snapshot.thread.commands = dispatcher_.commands();
   snapshot.thread.wakes_of_clients = dispatcher_.wakes();
   snapshot.thread.busy_time = dispatcher_.busy_time();
+  snapshot.thread.promises = dispatcher_.promises();
+  snapshot.thread.predictions = dispatcher_.predictions();
   for (const ClientState* const client : dispatcher_.clients()) {
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec,

@@ -155,7 +155,11 @@ void Dispatcher::LetGoOfModule(ClientState& client, std::uint32_t module) {
 
 // ---- streams
 
-void Dispatcher::Append(ClientState& client, std::uint32_t slot) {
+void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
+  if (client.spec.latency_promise && !client.request) {
+    client.request = {.number = ++client.last_request, .arrived = now};
+    lane_.BeginRequest(client.id(), *client.request, now);
+  }
   const std::uint32_t stream = client.slab[slot].stream;
   StreamQueue(client, stream).Append(slot);
   client.MarkToSettle(stream);
@@ -190,7 +194,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleFront(ClientState& client, std::uint3
   } else {
     return FrontOutcome::kStays;
   }
-  Retire(client, stream);
+  Retire(client, stream, now);
   return FrontOutcome::kRetired;
 }
 
@@ -221,7 +225,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
     default:
       Check(false, "a device command is not settled as a host command");
   }
-  Retire(client, stream);
+  Retire(client, stream, now);
   return FrontOutcome::kRetired;
 }
 
@@ -338,7 +342,18 @@ void Dispatcher::CountRetired(ClientState& client, const CommandSlot& command) {
   }
 }
 
-void Dispatcher::Retire(ClientState& client, std::uint32_t stream) {
+void Dispatcher::EndRequest(ClientState& client, scheduler::TimePoint now) {
+  lane_.EndRequest(client.id(), client.request->number, now);
+  const scheduler::Duration latency = now - client.request->arrived;
+  client.request.reset();
+  if (!client.spec.latency_promise) return;  // It was taken back meanwhile.
+  ClientCounters& count = client.counters;
+  ++count.requests;
+  if (latency <= *client.spec.latency_promise) ++count.requests_kept;
+  count.request_latency.Add(static_cast<std::uint64_t>(latency.count()));
+}
+
+void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
   const std::uint32_t slot = StreamQueue(client, stream).PopFront();
   CommandSlot& command = client.slab[slot];
@@ -352,6 +367,7 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream) {
   }
   if (command.epoch != client.epoch) --client.barrier_waits_for;
   client.slab.Free(slot);
+  if (client.request && client.slab.used() == 0 && !client.is_leaving) EndRequest(client, now);
   ++commands_;
   client.MarkToPublish(stream);
   MarkDirty(client);

@@ -76,7 +76,7 @@ class Dispatcher {
   void LetGoOfModule(ClientState& client, std::uint32_t module);
 
   // A slot filled by the pump, in ring order. The caller then calls Settle.
-  void Append(ClientState& client, std::uint32_t slot);
+  void Append(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   // Moves the marked streams of a client on as far as they go.
   void Settle(ClientState& client, scheduler::TimePoint now);
   void MarkDirty(ClientState& client) {
@@ -108,6 +108,8 @@ class Dispatcher {
   std::uint64_t commands() const { return commands_; }
   std::uint64_t wakes() const { return wakes_; }
   scheduler::Duration busy_time() const { return lane_.charged_total(); }
+  scheduler::PromiseReport promises() const { return lane_.promises(); }
+  const CostModel::Accuracy& predictions() const { return costs_.accuracy(); }
 
  private:
   // What the front of a stream does next.
@@ -122,7 +124,8 @@ class Dispatcher {
   void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   const Status& why, scheduler::TimePoint now);
-  void Retire(ClientState& client, std::uint32_t stream);
+  void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  void EndRequest(ClientState& client, scheduler::TimePoint now);
   void CountRetired(ClientState& client, const CommandSlot& command);
   void WriteRecord(ClientState& client, ipc::CompletionKind kind, const CommandSlot& command,
                    StatusCode code, std::uint64_t started_ns, std::uint64_t ended_ns);

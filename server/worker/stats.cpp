@@ -16,6 +16,11 @@ double Seconds(scheduler::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// Of nothing all is well.
+double Percent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 100.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
 double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Names come from clients; they were checked for UTF-8 at the handshake, and `replace` keeps
@@ -53,6 +58,16 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   row["bytes_on_device"] = count.bytes_on_device;
   row["queue_wait_p50_us"] = Microseconds(count.queue_wait.Quantile(0.50));
   row["queue_wait_p99_us"] = Microseconds(count.queue_wait.Quantile(0.99));
+  if (facts.spec.latency_promise) {
+    row["latency_promise_us"] =
+        Microseconds(static_cast<std::uint64_t>(facts.spec.latency_promise->count()));
+    row["requests"] = count.requests;
+    row["requests_kept"] = count.requests_kept;
+    row["promise_kept_percent"] = Percent(count.requests_kept, count.requests);
+    row["request_p50_us"] = Microseconds(count.request_latency.Quantile(0.50));
+    row["request_p99_us"] = Microseconds(count.request_latency.Quantile(0.99));
+    row["request_p999_us"] = Microseconds(count.request_latency.Quantile(0.999));
+  }
   row["stops"] = count.stops;
   row["slice_overruns"] = count.slice_overruns;
   row["commands_refused"] = count.commands_refused;
@@ -109,6 +124,20 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["mapped_bytes"] = mapped_bytes;
   document["device_time_s"] = Seconds(snapshot.thread.busy_time);
   document["commands"] = snapshot.thread.commands;
+  const scheduler::PromiseReport& promises = snapshot.thread.promises;
+  document["promises_given_up"] = {{"high", promises.given_up[0]},
+                                   {"normal", promises.given_up[1]},
+                                   {"low", promises.given_up[2]}};
+  document["promises_risked"] = promises.risked;
+  document["overloaded"] = promises.is_overloaded;
+  const CostModel::Accuracy& predictions = snapshot.thread.predictions;
+  document["predictions"] = predictions.predictions;
+  document["predictions_exceeded_percent"] =
+      predictions.predictions == 0 ? 0.0 : Percent(predictions.exceeded, predictions.predictions);
+  document["prediction_error_p50_percent"] =
+      static_cast<double>(predictions.error_permille.Quantile(0.50)) / 10.0;
+  document["prediction_error_p90_percent"] =
+      static_cast<double>(predictions.error_permille.Quantile(0.90)) / 10.0;
   document["turns"] = snapshot.thread.turns;
   document["spins"] = snapshot.thread.spins;
   document["sleeps"] = snapshot.thread.sleeps;

@@ -10,6 +10,7 @@
 
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/cost_model.h"
 #include "server/worker/log_histogram.h"
 
 namespace gpushared::server {
@@ -31,7 +32,11 @@ struct ClientCounters {
   std::uint64_t stops = 0;             // Times a command was taken off the device unfinished.
   // Times a command was charged more than a slice while other clients were present.
   std::uint64_t slice_overruns = 0;
-  LogHistogram queue_wait;  // From the ring to the device, per command; ns.
+  // Of a client with a latency promise: what it asked between two synchronisations.
+  std::uint64_t requests = 0;
+  std::uint64_t requests_kept = 0;  // Within the promise.
+  LogHistogram request_latency;     // ns.
+  LogHistogram queue_wait;          // From the ring to the device, per command; ns.
 };
 
 // One client at one moment, as the device thread sees it.
@@ -52,6 +57,8 @@ struct ThreadCounters {
   std::uint64_t wakes_of_clients = 0;  // Futex calls.
   std::uint64_t commands = 0;
   scheduler::Duration busy_time{};  // Device time charged to anybody.
+  scheduler::PromiseReport promises;
+  CostModel::Accuracy predictions;
 };
 
 struct ThreadSnapshot {

@@ -69,6 +69,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.isolation = options.isolation;
   attach.weight_max = ipc::kWeightMax;
   attach.hello.client_class = options.client_class;
+  attach.hello.latency_promise_ns = options.latency_promise_ns;
   attach.hello.weight = options.weight;
   attach.hello.name = options.name;
   Send(attach, 0, std::move(fds));

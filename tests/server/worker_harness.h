@@ -35,6 +35,7 @@ class WorkerHarness {
     std::string name = "client";
     ipc::ClientClass client_class = ipc::ClientClass::kNormal;
     std::uint32_t weight = 1;
+    std::uint64_t latency_promise_ns = 0;
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
     std::uint32_t uid = ::geteuid();
     std::uint8_t isolation = 0;

@@ -162,6 +162,7 @@ CommandSlot LaunchSlot(std::uint64_t key) {
   CommandSlot slot;
   slot.kind = CommandKind::kLaunch;
   slot.cost_key = key;
+  slot.cost_kernel = key;
   slot.units = 100;
   return slot;
 }
@@ -176,6 +177,30 @@ TEST(CostModel, PredictsTheLongestOfWhatItSawAndTheRestOfAStoppedCommand) {
   slot.units_done = 50;
   EXPECT_EQ(costs.Predict(slot), 150us);
   EXPECT_EQ(costs.Predict(LaunchSlot(43)), scheduler::Predictor::kFirstGuess);
+}
+
+TEST(CostModel, AnotherGridOfAKernelThatRanIsNoSurprise) {
+  CostModel costs;
+  costs.AddSample(LaunchSlot(42), 300us);
+  CommandSlot larger = LaunchSlot(43);
+  larger.cost_kernel = 42;
+  larger.units = 200;
+  EXPECT_EQ(costs.Predict(larger), 600us);
+}
+
+TEST(CostModel, PredictionsAreJudgedByWhatCameAfterThem) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  costs.AddSample(slot, 300us);  // Nothing was predicted that could be judged.
+  EXPECT_EQ(costs.accuracy().predictions, 0u);
+  costs.AddSample(slot, 400us);
+  costs.AddSample(slot, 200us);
+  EXPECT_EQ(costs.accuracy().predictions, 2u);
+  EXPECT_EQ(costs.accuracy().exceeded, 1u);
+  // 300 us for 400, then 400 us for 200.
+  EXPECT_GE(costs.accuracy().error_permille.Quantile(0.5), 250u);
+  EXPECT_LT(costs.accuracy().error_permille.Quantile(0.5), 290u);
+  EXPECT_GE(costs.accuracy().error_permille.Quantile(1.0), 1000u);
 }
 
 TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {

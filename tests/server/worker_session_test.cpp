@@ -460,6 +460,7 @@ TEST(WorkerSession, AdminSeesWhatEachClientDid) {
   EXPECT_EQ(row["memory_bytes"], std::uint64_t{4} << 20);
   EXPECT_EQ(row["modules"], 1);
   EXPECT_GE(row["queue_wait_p99_us"], row["queue_wait_p50_us"]);
+  EXPECT_FALSE(row.contains("requests")) << "it promised nothing";
   const auto status = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
   EXPECT_EQ(status["device"], "step:0");
   EXPECT_EQ(status["policy"], "priority");
@@ -467,6 +468,30 @@ TEST(WorkerSession, AdminSeesWhatEachClientDid) {
   EXPECT_EQ(status["commands"], 4);
   const auto devices = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kDevices));
   EXPECT_EQ(devices["kind"], "step");
+}
+
+TEST(WorkerSession, ARequestIsFromTheFirstCommandAfterAllWasFinishedUntilAllIs) {
+  WorkerHarness worker;
+  RawClient client = worker.Client({.name = "serve", .latency_promise_ns = 3'600'000'000'000});
+  for (int request = 0; request < 3; ++request) {
+    client.Launch(0, 0, 0);
+    const auto last = client.Launch(0, 0, 0);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_GE(
+          worker.device().WaitForSubmissions(static_cast<std::size_t>(2 * request + i + 1)).size(),
+          1u);
+      worker.device().FinishOldest();
+    }
+    ASSERT_TRUE(client.AwaitFinished(0, last));
+  }
+
+  const auto ps = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  const auto& row = ps["clients"][0];
+  EXPECT_EQ(row["requests"], 3);
+  EXPECT_EQ(row["requests_kept"], 3);
+  EXPECT_EQ(row["promise_kept_percent"], 100.0);
+  EXPECT_GT(row["request_p50_us"], 0.0);
+  EXPECT_GE(row["request_p999_us"], row["request_p50_us"]);
 }
 
 TEST(Worker, ExitsWhenThePolicyOrTheDeviceCannotBeMade) {
