@@ -9,6 +9,7 @@
 #include "server/ctl/module_file.h"
 #include "server/device/cpu/executor/program.h"
 #include "server/ptx/claim.h"
+#include "server/ptx/contain.h"
 #include "server/ptx/fence.h"
 #include "server/ptx/module.h"
 #include "server/ptx/parser.h"
@@ -45,9 +46,8 @@ Result<Reasons> HasClaim(const ptx::Module& module) {
   return reasons;
 }
 
-Result<Reasons> HasFence(const ptx::Module& module) {
+Reasons ReasonsOf(const ptx::Module& module, const Result<ptx::Fenced>& fenced) {
   Reasons reasons;
-  const Result<ptx::Fenced> fenced = ptx::Fence(module);
   if (!fenced) {
     for (const ptx::Item& item : module.items) {
       const auto* kernel = std::get_if<ptx::Function>(&item);
@@ -57,6 +57,13 @@ Result<Reasons> HasFence(const ptx::Module& module) {
   }
   for (const ptx::FencedKernel& kernel : fenced->kernels) reasons[kernel.kernel] = kernel.reason;
   return reasons;
+}
+
+Result<Reasons> HasFence(const ptx::Module& module) {
+  return ReasonsOf(module, ptx::Fence(module));
+}
+Result<Reasons> HasContainment(const ptx::Module& module) {
+  return ReasonsOf(module, ptx::Contain(module));
 }
 
 // One line per question that the report answers.
@@ -69,6 +76,7 @@ constexpr std::array kChecks = {
     Check{"runs_on_cpu", "runs on cpu", &RunsOnCpu},
     Check{"claim", "can be claimed", &HasClaim},
     Check{"fence", "can be fenced", &HasFence},
+    Check{"contain", "can be contained", &HasContainment},
 };
 
 json CheckModule(const FoundModule& found, json* kernels) {

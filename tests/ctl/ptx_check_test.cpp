@@ -84,11 +84,13 @@ TEST(PtxCheck, EachKernelHasItsAnswersAndReasons) {
   EXPECT_EQ(plain["runs_on_cpu"], true);
   EXPECT_EQ(plain["claim"], true);
   EXPECT_EQ(plain["fence"], true);
+  EXPECT_EQ(plain["contain"], true);
   EXPECT_EQ(plain["reasons"], json::array());
   EXPECT_EQ(textured["runs_on_cpu"], false);
   EXPECT_THAT(textured["reasons"][0].get<std::string>(),
               HasSubstr("runs_on_cpu: line 7: tex.2d.v4.f32.f32 (textures)"));
   EXPECT_EQ(textured["fence"], false);
+  EXPECT_EQ(textured["contain"], false);
   const std::string report = PtxReport(checked);
   EXPECT_THAT(report, HasSubstr("plain\n"));
   EXPECT_THAT(report, HasSubstr("runs on cpu: 1 of 2 kernels\n"));
