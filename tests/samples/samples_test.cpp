@@ -7,14 +7,21 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "gpushared/client.h"
+
 #include "samples/language_model/model.h"
 #include "samples/serve/arrivals.h"
 #include "tests/support/server_process.h"
+
+gpushared::Status AddOnSharedDevice(std::string_view ptx, const float* a, const float* b,
+                                    float* sum, unsigned n);  // client_lib/consume/add.cpp
 
 namespace gpushared::testing {
 namespace {
@@ -39,6 +46,19 @@ TEST_F(Samples, VectorAddInBothLanguages) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_NE(outcome.output.find("sums are right"), std::string::npos) << outcome.output;
   }
+}
+
+TEST_F(Samples, ExampleOfTheReadmesAddsAndTellsWhatIsWrong) {
+  std::ifstream file(GPUSHARED_KERNELS, std::ios::binary);
+  const std::string image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::vector<float> a(1000, 1.5f), b(1000, 2.25f);
+  std::vector<float> sum(1000);
+  const Status added = AddOnSharedDevice(image, a.data(), b.data(), sum.data(), 1000);
+  EXPECT_TRUE(added.ok()) << added.ToString();
+  EXPECT_EQ(std::ranges::count(sum, 3.75f), 1000);
+  EXPECT_EQ(AddOnSharedDevice("no PTX", a.data(), b.data(), sum.data(), 1000).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_FALSE(AddOnSharedDevice(image, a.data(), b.data(), sum.data(), 0).ok());
 }
 
 TEST_F(Samples, TrainLearnsAndServeAnswersWithItsModel) {

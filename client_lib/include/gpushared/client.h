@@ -64,10 +64,11 @@ enum class SchedulingClass : std::uint8_t {
   kLow = 2,  // Fills the gaps of the others.
 };
 
+// Every member has an initialiser: naming some of them makes no compiler warn of the others.
 struct ClientOptions {
   // For people: shown by gpusharedctl and in logs. At most 63 bytes of UTF-8, without
   // control characters; empty means the name of the program.
-  std::string name;
+  std::string name = {};
   // A class or weight above what the server's access rules allow is refused with
   // kPermissionDenied, never lowered silently.
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
@@ -75,15 +76,15 @@ struct ClientOptions {
   std::uint32_t weight = 1;
   // The time in which this client wants a request served, from submission to the end
   // of its last command. A hint for policies that know deadlines.
-  std::optional<std::chrono::nanoseconds> latency_promise;
+  std::optional<std::chrono::nanoseconds> latency_promise = {};
   // "cpu:0", ...; empty lets the server choose the least loaded device.
-  std::string device;
+  std::string device = {};
   // Path of the server's Unix socket. Empty means: $GPUSHARED_SOCKET, else
   // /run/gpushared/gpushared.sock if it exists, else $XDG_RUNTIME_DIR/gpushared.sock.
-  std::string socket;
+  std::string socket = {};
   // How long a synchronising call spins before it sleeps. Unset means what the server
   // recommends for this device.
-  std::optional<std::chrono::nanoseconds> spin;
+  std::optional<std::chrono::nanoseconds> spin = {};
   // How long Connect and other control round trips wait for an answer, before
   // kTimedOut (Connect) or the end of the session (later).
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(30);

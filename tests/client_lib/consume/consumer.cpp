@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses the C++ interface up to the point where a server is needed.
 #include <cstdio>
+#include <string_view>
 
 #include "gpushared/client.h"
+
+gpushared::Status AddOnSharedDevice(std::string_view ptx, const float* a, const float* b,
+                                    float* sum, unsigned n);  // add.cpp
 
 int main() {
   std::printf("version %s\n", gpushared::LibraryVersion());
@@ -12,5 +16,7 @@ int main() {
     return stream.Launch(gpushared::Kernel(), {.grid = {1}, .block = {32}}, 1, 2.0f).ok() ? 0 : 1;
   }
   std::printf("%s\n", client.status().ToString().c_str());
+  float sum = 0;
+  if (AddOnSharedDevice("", &sum, &sum, &sum, 1).ok()) return 1;  // Here no server is anywhere.
   return client.status().code() == gpushared::StatusCode::kUnavailable ? 0 : 1;
 }

@@ -43,7 +43,7 @@ export PKG_CONFIG_PATH="$(dirname "$pc")"
 # Unquoted: these are lists of flags.
 "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "$source/consumer.c" -o "$work/pc_c" \
   $(pkg-config --cflags --libs gpushared) $flags
-"$cxx" -std=c++20 "$source/consumer.cpp" -o "$work/pc_cpp" \
+"$cxx" -std=c++20 -Wall -Wextra -Wpedantic -Werror "$source/consumer.cpp" "$source/add.cpp" -o "$work/pc_cpp" \
   $(pkg-config --cflags --libs gpushared) $flags
 [ "$(pkg-config --modversion gpushared)" = "$("$work/by_cmake/consumer_cpp" | sed -n 's/version //p')" ]
 LD_LIBRARY_PATH=$libdir "$work/pc_c"
