@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seeds of wire_fuzz, made by the encoders. A seed that its target refuses leads a fuzzer to
+// the first check and no further, so that is a failure, and so is a target without a seed or a
+// message without a target.
+//
+// Usage: wire_seeds check FOLDER    look at the seeds that are there
+//        wire_seeds write FOLDER    after a change of the protocol: write them anew
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/wire/command.h"
+#include "ipc/wire/completion.h"
+#include "tests/fuzz/wire_targets.h"
+
+namespace gpushared::testing {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Seeds = std::map<std::string, Bytes>;  // By file name.
+
+template <typename T>
+void Append(Bytes& bytes, const T& value) {
+  const auto raw = std::as_bytes(std::span(&value, 1));
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+}
+void Append(Bytes& bytes, const Bytes& more) {
+  bytes.insert(bytes.end(), more.begin(), more.end());
+}
+
+template <typename T>
+Bytes Message(const T& message) {
+  Bytes bytes = {std::byte{SelectorOf(T::kType)}};
+  const Result<Bytes> encoded = ipc::Encode(message);
+  Append(bytes, encoded.value());
+  return bytes;
+}
+
+template <typename T>
+void AppendFrame(Bytes& bytes, const T& message) {
+  const Bytes payload = ipc::Encode(message);
+  Append(bytes, ipc::FrameHeader{.type = static_cast<std::uint16_t>(T::kType),
+                                 .request = 1,
+                                 .payload_bytes = static_cast<std::uint32_t>(payload.size())});
+  Append(bytes, payload);
+}
+
+// In a seed the target puts the tags: these ask for it.
+constexpr std::uint32_t kHeaderTag = 2, kContinuationTag = 3;
+
+template <typename Record>
+void AppendRecord(Bytes& bytes, Record record, ipc::Op op, std::uint64_t sequence,
+                  std::uint16_t continuations = 0) {
+  record.header = {.tag = kHeaderTag,
+                   .op = static_cast<std::uint8_t>(op),
+                   .continuations = continuations,
+                   .sequence = sequence};
+  Append(bytes, record);
+  for (; continuations > 0; --continuations) {
+    Append(bytes, kContinuationTag);
+    bytes.resize(bytes.size() + ipc::kContinuationDataBytes);
+  }
+}
+
+ipc::LaunchRecord Launch(std::uint16_t parameter_bytes) {
+  return {.grid = {1, 1, 1}, .block = {32, 1, 1}, .parameter_bytes = parameter_bytes};
+}
+
+Bytes CommandRing() {
+  Bytes bytes = {std::byte{kRingSelector}};
+  AppendRecord(bytes, Launch(100), ipc::Op::kLaunch, 1, 2);
+  const ipc::CopyRecord copy{.device_address = 1 << 20,
+                             .device_pitch_bytes = 512,
+                             .arena_pitch_bytes = 128,
+                             .width_bytes = 100,
+                             .height = 4};
+  AppendRecord(bytes, copy, ipc::Op::kCopyToDevice, 2);
+  AppendRecord(bytes, copy, ipc::Op::kCopyToHost, 3);
+  const ipc::CopyOnDeviceRecord on_device{.height = 2,
+                                          .destination = 1 << 22,
+                                          .destination_pitch_bytes = 64,
+                                          .source = 1 << 20,
+                                          .source_pitch_bytes = 64,
+                                          .width_bytes = 64};
+  AppendRecord(bytes, on_device, ipc::Op::kCopyOnDevice, 4);
+  const ipc::FillRecord fill{.height = 1,
+                             .destination = 1 << 22,
+                             .pitch_bytes = 64,
+                             .width_bytes = 64,
+                             .element_bytes = 4};
+  AppendRecord(bytes, fill, ipc::Op::kFill, 5);
+  AppendRecord(bytes, ipc::PlainRecord{.stream = 1}, ipc::Op::kCreateStream, 1);
+  AppendRecord(bytes, ipc::WaitForRecord{.stream = 1, .wait_sequence = 5}, ipc::Op::kWaitFor, 2);
+  AppendRecord(bytes, ipc::PlainRecord{.stream = 1}, ipc::Op::kMark, 3);
+  AppendRecord(bytes, ipc::PlainRecord{.stream = 1}, ipc::Op::kDestroyStream, 4);
+  ipc::LaunchRecord cluster = Launch(0);
+  cluster.grid[0] = 4;
+  cluster.cluster[0] = 2;
+  cluster.cluster[1] = cluster.cluster[2] = 1;
+  AppendRecord(bytes, cluster, ipc::Op::kLaunch, 6);
+  return bytes;
+}
+
+Bytes LargeLaunch() {
+  Bytes bytes = {std::byte{kRingSelector}};
+  AppendRecord(bytes, Launch(ipc::kInlineParameterBytesMax), ipc::Op::kLaunch, 1,
+               ipc::kContinuationsMax);
+  return bytes;
+}
+
+Bytes CompletionRing() {
+  Bytes bytes = {std::byte{kRingSelector}};
+  ipc::CompletionRecord error;
+  error.code = static_cast<std::uint32_t>(StatusCode::kKernelFault);
+  AppendRecord(bytes, error, static_cast<ipc::Op>(ipc::CompletionKind::kError), 1);
+  ipc::CompletionRecord mark;
+  mark.started_ns = 1000;
+  mark.ended_ns = 2000;
+  AppendRecord(bytes, mark, static_cast<ipc::Op>(ipc::CompletionKind::kMark), 2);
+  return bytes;
+}
+
+ipc::DeviceDescription Device() {
+  return {.name = "a device",
+          .id = "cpu:0",
+          .kind = "cpu",
+          .memory_bytes = 1 << 30,
+          .multiprocessors = 4,
+          .threads_per_block_max = 1024,
+          .block_max = {1024, 1024, 64},
+          .grid_max = {ipc::kGridXMax, 65535, 65535},
+          .shared_bytes_per_block_max = 48 << 10,
+          .preempts_within_command = true,
+          .spinning_pays = true};
+}
+
+void AddFrames(Seeds& seeds, const ipc::Hello& hello) {
+  Bytes& first = seeds["frame_hello"] = {std::byte{kFirstFramesSelector}};
+  AppendFrame(first, hello);
+  Bytes& client = seeds["frames_client"] = {std::byte{kClientFramesSelector}};
+  AppendFrame(client, ipc::UnloadModule{1});
+  AppendFrame(client, ipc::DescribeError{3});
+  Bytes& server = seeds["frame_refused"] = {std::byte{kServerFramesSelector}};
+  AppendFrame(server, ipc::Refused{Status(StatusCode::kOutOfMemory, "quota is used up")});
+}
+
+Seeds AllSeeds() {
+  const Status status(StatusCode::kOutOfMemory, "quota is used up");
+  const ipc::Hello hello{
+      .weight = 2, .latency_promise_ns = 1'000'000, .name = "serve", .device = "cpu:0"};
+  const ipc::Admin set{.verb = ipc::AdminVerb::kSet,
+                       .client = 3,
+                       .client_class = ipc::ClientClass::kLow,
+                       .weight = 4};
+  const ipc::KernelDescription kernel{.name = "gemm",
+                                      .unsupported = "",
+                                      .parameter_bytes = 12,
+                                      .static_shared_bytes = 64,
+                                      .threads_per_block_max = 1024,
+                                      .parameters = {{0, 8}, {8, 4}}};
+  Seeds seeds = {
+      {"ring_commands", CommandRing()},
+      {"ring_large_launch", LargeLaunch()},
+      {"ring_completions", CompletionRing()},
+      {"hello", Message(hello)},
+      {"admin", Message(set)},
+      {"why", Message(ipc::Why{3})},
+      {"welcome", Message(ipc::Welcome{.generation = 1,
+                                       .session = 5,
+                                       .spin_ns = 1000,
+                                       .quota_bytes = 1 << 20,
+                                       .space_base = 1 << 20,
+                                       .space_bytes = 1 << 30,
+                                       .arena_bytes_total_max = 1 << 28,
+                                       .device = Device()})},
+      {"refused", Message(ipc::Refused{status})},
+      {"ended", Message(ipc::Ended{status})},
+      {"admin_reply", Message(ipc::AdminReply{StatusCode::kOk, "{}"})},
+      {"load_module", Message(ipc::LoadModule{1, 100})},
+      {"module_loaded", Message(ipc::ModuleLoaded{1, {kernel, kernel}})},
+      {"unload_module", Message(ipc::UnloadModule{1})},
+      {"done", Message(ipc::Done{})},
+      {"resize_memory", Message(ipc::ResizeMemory{2 << 20})},
+      {"memory_resized", Message(ipc::MemoryResized{2 << 20})},
+      {"add_arena", Message(ipc::AddArena{ipc::kArenaBytesDefault})},
+      {"arena_added", Message(ipc::ArenaAdded{1, ipc::kArenaBytesDefault})},
+      {"describe_error", Message(ipc::DescribeError{3})},
+      {"error_text", Message(ipc::ErrorText{.stream = 1, .sequence = 2, .status = status})},
+      {"ready", Message(ipc::Ready{1, Device()})},
+      {"attach", Message(ipc::Attach{.session = 1,
+                                     .peer = {10, 1000, 1000},
+                                     .request = 1,
+                                     .quota_bytes = 1 << 20,
+                                     .weight_max = 100,
+                                     .hello = hello})},
+      {"session_started", Message(ipc::SessionStarted{1})},
+      {"session_ended", Message(ipc::SessionEnded{1, status})},
+      {"admin_request", Message(ipc::AdminRequest{set})},
+      {"channel_reply", Message(ipc::ChannelReply{StatusCode::kOk, "{}"})},
+      {"drain", Message(ipc::Drain{})},
+      {"terminate_session", Message(ipc::TerminateSession{1})},
+      {"set_session",
+       Message(ipc::SetSession{.session = 1, .client_class = ipc::ClientClass::kLow, .weight = 3})},
+  };
+  AddFrames(seeds, hello);
+  return seeds;
+}
+
+// Files of other names are findings of a fuzzer: they stay, and need not be accepted.
+int Write(const std::filesystem::path& folder) {
+  for (const auto& [name, bytes] : AllSeeds()) {
+    std::ofstream file(folder / name, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    if (!file.flush()) {
+      std::printf("%s cannot be written\n", (folder / name).c_str());
+      return 1;
+    }
+  }
+  return 0;
+}
+
+Bytes Read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+int Check(const std::filesystem::path& folder) {
+  int wrong = 0;
+  const auto complain = [&wrong](const std::string& what) {
+    std::printf("%s\n", what.c_str());
+    ++wrong;
+  };
+  std::set<std::uint8_t> seeded, known;
+  for (const auto& [name, made] : AllSeeds()) {
+    const Bytes seed = Read(folder / name);
+    const WireTarget* target = TargetOf(seed);
+    if (target == nullptr) {
+      complain("seed " + name + " is missing, or of no target");
+    } else if (target->selector != std::to_integer<std::uint8_t>(made[0])) {
+      complain("seed " + name + " is for " + target->name);
+    } else if (!target->accepts(Input(seed).subspan(1))) {
+      complain("seed " + name + " is refused: write the seeds anew");
+    } else {
+      seeded.insert(target->selector);
+    }
+  }
+  for (const WireTarget& target : WireTargets()) {
+    if (!known.insert(target.selector).second)
+      complain(std::string(target.name) + " has the selector of another target");
+    if (!seeded.contains(target.selector)) complain(std::string(target.name) + " has no seed");
+  }
+  for (std::uint16_t type = 0; type < 64; ++type) {
+    const bool is_message =
+        ipc::FirstFrameRules(type) || ipc::ClientFrameRules(type) || ipc::ServerFrameRules(type);
+    if (is_message && !known.contains(SelectorOf(static_cast<ipc::MessageType>(type))))
+      complain("no target for " + std::string(ipc::MessageTypeName(type)));
+    const bool is_of_channel = ipc::ChannelToWorkerRules(type) || ipc::ChannelToBrokerRules(type);
+    if (is_of_channel && !known.contains(SelectorOf(static_cast<ipc::ChannelType>(type))))
+      complain("no target for " + std::string(ipc::ChannelTypeName(type)));
+  }
+  std::printf("%zu targets, %d wrong\n", WireTargets().size(), wrong);
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  const std::string_view verb = argc == 3 ? argv[1] : "";
+  if (verb == "check") return gpushared::testing::Check(argv[2]);
+  if (verb == "write") return gpushared::testing::Write(argv[2]);
+  std::fprintf(stderr, "usage: wire_seeds check|write FOLDER\n");
+  return 2;
+}
