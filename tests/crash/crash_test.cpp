@@ -17,6 +17,7 @@
 #include "gpushared/client.h"
 
 #include "tests/crash/dying_client.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -81,11 +82,24 @@ Footprint Measure(const ServerProcess& server) {
   return footprint;
 }
 
+// Device memory that one more client can have, in MiB: what the budget has lost is missing here.
+std::size_t FreeDeviceMiB(const ServerProcess& server) {
+  Result<RawClient> client = RawClient::Connect(server.socket());
+  if (!client || !client->Join(ipc::Hello{.name = "probe", .device = {}}).ok()) return 0;
+  std::size_t mib = 0;
+  while (client->Resize((mib + 1) << 20).ok()) ++mib;
+  return mib;
+}
+
 TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
-  ServerProcess server({"--policy", "priority", "--log-level", "warn"});
+  // So little device memory and staging memory that either is gone after a few leaks.
+  ServerProcess server({"--policy", "priority", "--log-level", "warn", "--memory", "64MiB",
+                        "--staging-memory", "128MiB"});
   Neighbour neighbour(server.socket());
   ASSERT_TRUE(Eventually([&] { return neighbour.ready(); })) << server.Log();
   const pid_t worker = server.workers().at(0);
+  const std::size_t free_before = FreeDeviceMiB(server);
+  ASSERT_GE(free_before, 32u) << "the neighbour has a few MiB";
 
   std::vector<std::size_t> kills(kDeathSteps.size());
   std::size_t with_kernels = 0, not_killed = 0, total = 0;
@@ -127,6 +141,12 @@ TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
     return after.worker_fds <= before.worker_fds && after.broker_fds <= before.broker_fds &&
            after.worker_mappings <= before.worker_mappings + 2;
   }));
+  std::size_t free_after = 0;
+  EXPECT_TRUE(Eventually([&] {
+    free_after = FreeDeviceMiB(server);
+    return free_after == free_before;
+  })) << free_after
+      << " MiB of device memory are free, before the kills " << free_before;
   const std::size_t rounds = neighbour.rounds();
   EXPECT_TRUE(Eventually([&] { return neighbour.rounds() > rounds; }))
       << "the neighbour stands still";
@@ -144,9 +164,9 @@ TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
   }
   std::printf(
       "worker: %zu fds before, %zu after; %zu mappings before, %zu after; broker: %zu fds before, "
-      "%zu after\n",
+      "%zu after; device memory free: %zu MiB before, %zu after\n",
       before.worker_fds, after.worker_fds, before.worker_mappings, after.worker_mappings,
-      before.broker_fds, after.broker_fds);
+      before.broker_fds, after.broker_fds, free_before, free_after);
 }
 
 }  // namespace
