@@ -55,7 +55,7 @@ inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;         // One sentence
 inline constexpr std::uint32_t kAdminTextBytesMax = 128 * 1024;  // One JSON document.
 inline constexpr std::uint32_t kKernelNameBytesMax = 4096;
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
-inline constexpr std::uint32_t kWeightMax = 1'000'000;
+inline constexpr std::uint32_t kWeightMax = 1000;  // The scheduler's; the worker asserts it.
 inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
 // A later version may have a longer hello; its first word is still the version.

@@ -72,7 +72,7 @@ struct ClientOptions {
   // A class or weight above what the server's access rules allow is refused with
   // kPermissionDenied, never lowered silently.
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
-  // Share inside the class, relative to the other clients' weights. At least 1.
+  // Share inside the class, relative to the other clients' weights. 1 to 1000.
   std::uint32_t weight = 1;
   // The time in which this client wants a request served, from submission to the end
   // of its last command. A hint for policies that know deadlines.

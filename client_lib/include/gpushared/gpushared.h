@@ -81,7 +81,7 @@ typedef struct gpushared_client_options {
   size_t struct_bytes; /* sizeof(gpushared_client_options) */
   const char* name;    /* At most 63 bytes; null or empty: the program's name. */
   gpushared_class_t scheduling_class;
-  uint32_t weight;             /* Share inside the class; at least 1. */
+  uint32_t weight;             /* Share inside the class, 1 to 1000. */
   uint64_t latency_promise_ns; /* 0: none. */
   const char* device;          /* "cpu:0"; null or empty: the least loaded. */
   const char* socket;          /* null or empty: $GPUSHARED_SOCKET, else the default path. */
