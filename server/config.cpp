@@ -23,6 +23,7 @@ using std::chrono::nanoseconds;
 constexpr std::uint32_t kCpuThreadsMost = 1024;
 constexpr std::uint32_t kMultiprocessorsMost = 4096;
 constexpr const char* kPassesAllowed = "none, or a list of claim and fence";
+constexpr double kSmFractionLeast = 0.001;  // The worker is told six decimals of a percentage.
 constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
                                                             "error"};
@@ -210,9 +211,9 @@ Status SetSmLimit(std::string_view value, Config& config) {
         device::SmLimit limit;
         if (text.ends_with('%')) {
           const Result<double> fraction = ParseFraction(text);
-          if (!fraction.ok() || *fraction <= 0) {
+          if (!fraction.ok() || *fraction < kSmFractionLeast) {
             return Status(StatusCode::kInvalidArgument,
-                          "asked for '" + Escaped(text) + "', allowed is above 0% up to 100%");
+                          "asked for '" + Escaped(text) + "', allowed is 0.1% to 100%");
           }
           limit.fraction = *fraction;
         } else {

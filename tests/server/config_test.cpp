@@ -214,8 +214,12 @@ TEST(Config, SmLimitsAreNumbersOrPartsAndReachTheWorker) {
   std::vector<const char*> options;
   for (const std::string& argument : arguments) options.push_back(argument.c_str());
   EXPECT_EQ(Accepted(options).sm_limits, config.sm_limits);
-  for (const char* bad : {"", "50%", "low", "low=0", "low=0%", "low=101%", "low=half", "low=1.5",
-                          "low=10%,low=10%", "low=5000", "low=-1"}) {
+  EXPECT_THAT(RefusalOf({"--sm-limit", "low=0.0000001%"}),
+              AllOf(HasSubstr("'0.0000001%'"), HasSubstr("0.1% to 100%")));
+  EXPECT_EQ(Accepted({"--sm-limit", "low=0.1%"}).sm_limits[2]->Of(132), 1U);
+  for (const char* bad :
+       {"", "50%", "low", "low=0", "low=0%", "low=0.0000001%", "low=0.09%", "low=101%", "low=half",
+        "low=1.5", "low=10%,low=10%", "low=5000", "low=-1"}) {
     EXPECT_THAT(RefusalOf({"--sm-limit", bad}), HasSubstr("option sm-limit refused")) << bad;
   }
 }
