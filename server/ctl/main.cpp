@@ -69,6 +69,9 @@ struct Commands {
 Commands Declare(CLI::App& app, Texts& texts) {
   app.require_subcommand(1);
   app.fallthrough();  // --json and --socket may stand after the command too.
+  app.footer(
+      "Exit codes: 0 done; 1 the server or the file refused; 2 the command line makes no sense; "
+      "3 no server answers.");
   app.set_version_flag("--version", std::string("gpusharedctl ") + GPUSHARED_VERSION);
   app.add_option("--socket", texts.socket, "the server's socket (default: the usual places)")
       ->type_name("PATH");
@@ -87,7 +90,7 @@ Commands Declare(CLI::App& app, Texts& texts) {
   commands.set->add_option("id", texts.id, "ID as ps shows it")->required();
   commands.set->add_option("--class", texts.scheduling_class, "high, normal or low")
       ->check(CLI::IsMember({"high", "normal", "low"}));
-  commands.set->add_option("--weight", texts.weight, "share inside the class, at least 1")
+  commands.set->add_option("--weight", texts.weight, "share inside the class")
       ->check(CLI::Range(1U, ipc::kWeightMax));
   commands.set->fallthrough();
   commands.drain =

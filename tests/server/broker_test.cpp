@@ -519,12 +519,23 @@ TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
   WaitForEnd();
 }
 
+TEST_F(BrokerTest, CtlsHelpTellsItsExitCodes) {
+  const ProgramOutcome help = Ctl({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.output,
+              HasSubstr("Exit codes: 0 done; 1 the server or the file refused; 2 the command line "
+                        "makes no sense; 3 no server answers."));
+}
+
 TEST_F(BrokerTest, CtlSaysWhenNoServerAnswersOrTheRequestMakesNoSense) {
   const ProgramOutcome nobody = Ctl({"status"});
   EXPECT_EQ(nobody.exit_code, 3);
   EXPECT_THAT(nobody.output, HasSubstr("no gpushared server answers at " + options_.socket_path));
   EXPECT_EQ(Ctl({"client", "set", "1"}).exit_code, 2);
   EXPECT_EQ(Ctl({"client", "set", "1", "--class", "royal"}).exit_code, 2);
+  const ProgramOutcome heavy = Ctl({"client", "set", "1", "--weight", "1001"});
+  EXPECT_EQ(heavy.exit_code, 2);
+  EXPECT_THAT(heavy.output, AllOf(HasSubstr("1001"), HasSubstr("1 to 1000")));
   EXPECT_EQ(Ctl({"frobnicate"}).exit_code, 2);
   EXPECT_EQ(Ctl({}).exit_code, 2);
 }
