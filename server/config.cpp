@@ -273,7 +273,8 @@ struct Option {
 };
 constexpr std::array kOptions = {
     Option{"policy", "NAME",
-           "who runs next: fifo, round_robin, fair or priority (default priority)", SetPolicy},
+           "who runs next: fifo, round_robin, fair, priority or deadline (default priority)",
+           SetPolicy},
     Option{"device", "LIST",
            "auto (every usable GPU and MIG instance, else cpu:0), or a list of cpu:N, cuda:N, "
            "GPU-<uuid> and MIG-<uuid> (default auto)",
