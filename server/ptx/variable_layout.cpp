@@ -147,8 +147,11 @@ class Planner {
       return Refuse(variable, "variables of the module exceed " +
                                   std::to_string(kModuleVariableBytesMax) + " bytes");
     }
+    // Else an initialiser of the one would be written to the place of the other.
+    if (!offsets_.emplace(variable.name, offset).second) {
+      return Refuse(variable, "the name is declared twice");
+    }
     layout_.variables.push_back({variable.name, offset, bytes});
-    offsets_[variable.name] = offset;
     layout_.bytes = offset + bytes;
     layout_.alignment = std::max(layout_.alignment, alignment);
     return {};

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "server/ptx/parser.h"
+#include "server/ptx/variable_layout.h"
 #include "tests/executor/launcher.h"
 #include "tests/executor/op_harness.h"
 
@@ -140,6 +142,17 @@ TEST(Refusals, AFunctionsLackIsItsCallersToo) {
       Unsupported("{ .param .b32 x; st.param.b32 [x], %r0; call helper, (x); }", declarations),
       HasSubstr("line 6: wild.u32"));
   EXPECT_EQ(Unsupported("add.u32 %r0, %r0, 1;", declarations), "");
+}
+
+// The initialiser of the first would be written to the place of the second, which is smaller.
+TEST(Refusals, TwoVariablesOfOneName) {
+  const auto module =
+      ptx::Parse(std::string(kHeader) + ".global .b8 x[100] = {1, 2, 3};\n.global .b8 x[1];\n");
+  ASSERT_TRUE(module.ok()) << module.status().message();
+  const Status status = ptx::LayOutModule(*module).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("line 5"));
+  EXPECT_THAT(status.message(), HasSubstr("'x': the name is declared twice"));
 }
 
 }  // namespace
