@@ -1,34 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module images are hostile until parsed: any bytes are a module or an error, and what
-// parses prints to something that parses to the same.
+// parses prints to something that parses to the same. Every pass that a server runs over a
+// client's module, and the executor's decoder, gives a result or a reason for it, and what a pass
+// made is a module again.
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <variant>
 
+#include "gpushared/check.h"
+#include "gpushared/result.h"
+
+#include "server/device/cpu/executor/program.h"
+#include "server/ptx/call_graph.h"
+#include "server/ptx/claim.h"
+#include "server/ptx/contain.h"
 #include "server/ptx/control_flow.h"
 #include "server/ptx/fatbin.h"
+#include "server/ptx/fence.h"
+#include "server/ptx/kernel_scan.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
+#include "server/ptx/variable_layout.h"
 
-using gpushared::ptx::AnalyseControlFlow;
-using gpushared::ptx::ExtractPtx;
-using gpushared::ptx::Function;
-using gpushared::ptx::Parse;
-using gpushared::ptx::Print;
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint64_t kVariableBytesMax = 16u << 20;
+
+void CheckReason(const Status& status) {
+  Check(!status.message().empty(), "what is refused has a reason");
+}
+
+void CheckModule(const ptx::Module& made) {
+  const std::string printed = ptx::Print(made);
+  const Result<ptx::Module> again = ptx::Parse(printed);
+  Check(again.ok() && ptx::Print(*again) == printed, "a printed module parses to the same");
+}
+
+void FuzzAnalyses(const ptx::Module& module) {
+  const ptx::CallGraph calls(module);
+  for (const auto& item : module.items) {
+    const auto* function = std::get_if<ptx::Function>(&item);
+    if (function == nullptr || !function->body) continue;
+    if (const auto flow = ptx::AnalyseControlFlow(*function); !flow) CheckReason(flow.status());
+    if (const auto found = ptx::ScanKernel(module, calls, *function); !found)
+      CheckReason(found.status());
+  }
+}
+
+void FuzzPasses(const ptx::Module& module) {
+  const ptx::Claims claims = ptx::Claim(module);
+  CheckModule(claims.module);
+  for (const ptx::ClaimedKernel& kernel : claims.kernels) {
+    Check(kernel.claimed.empty() != kernel.reason.empty(), "a kernel is claimed, or has a reason");
+  }
+  for (const auto& pass : {ptx::Fence, ptx::Contain}) {
+    const Result<ptx::Fenced> fenced = pass(module);
+    if (fenced)
+      CheckModule(fenced->module);
+    else
+      CheckReason(fenced.status());
+  }
+}
+
+void FuzzDecoder(const ptx::Module& module) {
+  const Result<ptx::ModuleLayout> layout = ptx::LayOutModule(module);
+  if (!layout) return CheckReason(layout.status());
+  using device::executor::DecodeModule;
+  using device::executor::Flavour;
+  const auto image = DecodeModule(module, *layout, 0, Flavour::kBaseline);
+  if (!image) CheckReason(image.status());
+}
+
+// A client may have 4 GiB of variables, and laying them out takes as much memory: not for an input
+// of a fuzzer.
+bool HasSmallVariables(const ptx::Module& module) {
+  std::uint64_t left = kVariableBytesMax;
+  for (const auto& item : module.items) {
+    const auto* variable = std::get_if<ptx::Variable>(&item);
+    if (variable == nullptr) continue;
+    if (variable->Bytes() > left) return false;
+    left -= variable->Bytes();
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto text = ExtractPtx({reinterpret_cast<const std::byte*>(data), size});
+  using namespace gpushared;
+  const auto text = ptx::ExtractPtx({reinterpret_cast<const std::byte*>(data), size});
   if (!text) return 0;
-  const auto module = Parse(*text);
+  const auto module = ptx::Parse(*text);
   if (!module) return 0;
-  const std::string printed = Print(*module);
-  const auto again = Parse(printed);
-  if (!again || Print(*again) != printed) std::abort();
-  for (const auto& item : module->items) {
-    const auto* function = std::get_if<Function>(&item);
-    if (function != nullptr && function->body) (void)AnalyseControlFlow(*function);
-  }
+  testing::CheckModule(*module);
+  testing::FuzzAnalyses(*module);
+  if (!testing::HasSmallVariables(*module)) return 0;
+  testing::FuzzPasses(*module);
+  testing::FuzzDecoder(*module);
   return 0;
 }

@@ -3,6 +3,8 @@
 // parameter variables lie.
 #include "server/device/cpu/executor/decoder.h"
 
+#include <cpuid.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -304,9 +306,11 @@ const Program* ModuleImage::Find(std::string_view name) const {
 
 Flavour BestFlavour() {
   __builtin_cpu_init();
+  // Asked of the processor: clang 14 does not know the feature by name.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                  __builtin_cpu_supports("f16c");
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_f16c;
   return v3 ? Flavour::kV3 : Flavour::kBaseline;
 }
 

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for the executor's operations where only its decoder runs: they are gcc's C++
+// (_Float16), and a fuzzer needs clang. There is every operation, so that the decoder refuses no
+// instruction for want of one.
+#include <string_view>
+
+#include "server/device/cpu/executor/op_table.h"
+
+namespace gpushared::device::executor {
+
+Handler FindHandler(Flavour /*flavour*/, std::string_view /*key*/) {
+  return [](Warp&, const MicroOp*) -> const MicroOp* { return nullptr; };
+}
+
+}  // namespace gpushared::device::executor
