@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,6 +136,18 @@ struct KernelState {
   cuda::Function handle = nullptr;
 };
 
+class EventState {
+ public:
+  EventState(std::shared_ptr<Session> of, cuda::Event event)
+      : session(std::move(of)), handle(event) {}
+  ~EventState() { (void)session->driver->EventDestroy(handle); }
+  EventState(const EventState&) = delete;
+  EventState& operator=(const EventState&) = delete;
+
+  const std::shared_ptr<Session> session;
+  const cuda::Event handle;
+};
+
 }  // namespace client
 
 namespace {
@@ -224,6 +237,28 @@ Status Stream::Synchronize() const {
   return driver.Try(driver.StreamSynchronize, state_->handle);
 }
 
+Status Stream::Record(const Event& event) const {
+  const cuda::Driver& driver = *state_->session->driver;
+  return driver.Try(driver.EventRecord, event.state_->handle, state_->handle);
+}
+
+Status Event::Synchronize() const {
+  const cuda::Driver& driver = *state_->session->driver;
+  return driver.Try(driver.EventSynchronize, state_->handle);
+}
+
+Result<std::chrono::nanoseconds> Event::ElapsedTime(const Event& start, const Event& end) {
+  const cuda::Driver& driver = *start.state_->session->driver;
+  float milliseconds = 0;
+  if (Status status = driver.Try(driver.EventElapsedTime, &milliseconds, start.state_->handle,
+                                 end.state_->handle);
+      !status.ok()) {
+    return status;
+  }
+  return std::chrono::round<std::chrono::nanoseconds>(
+      std::chrono::duration<double, std::milli>(milliseconds));
+}
+
 Result<Client> Client::Connect(const ClientOptions& options) {
   if (!options.device.empty()) {
     return Status(StatusCode::kInvalidArgument,
@@ -276,6 +311,17 @@ Result<Stream> Client::CreateStream() const {
     return status;
   }
   return Stream(std::make_shared<client::StreamState>(session_, stream, true));
+}
+
+Result<Event> Client::CreateEvent(EventTiming timing) const {
+  cuda::Event event = nullptr;
+  if (Status status =
+          session_->driver->Try(session_->driver->EventCreate, &event,
+                                timing == EventTiming::kOn ? 0u : cuda::kEventDisableTiming);
+      !status.ok()) {
+    return status;
+  }
+  return Event(std::make_shared<client::EventState>(session_, event));
 }
 
 Stream Client::default_stream() const {
