@@ -274,7 +274,9 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
       is_waiting_ = true;
       const Duration fresh = account.FreshSlack();
       fresh_slack_ = std::min(fresh_slack_, fresh);
-      tolerance_ = std::min({tolerance_, fresh, account.Headroom().value_or(fresh)});
+      // What cannot be stopped and takes no longer than a stop costs a request no more than that.
+      const Duration spare = std::max(account.Headroom().value_or(fresh), stop_time_);
+      tolerance_ = std::min({tolerance_, fresh, spare});
       if (fresh >= stop_time_ && !is_hinted) continue;
     }
     const std::optional<ArrivalPredictor::Span> span = account.arrivals.NextSpan(now);

@@ -26,8 +26,9 @@ namespace gpushared::scheduler {
 //     has to have the device, and has not added more to this busy time than the slow requests
 //     of the last ones left of the promise. The first alone would spend slack that the next
 //     requests, not here yet, will need;
-//   * in a pause: when a request that comes in the middle would still be kept; or none is to
-//     be expected so soon; or none has been open for `patience`.
+//   * in a pause: when a request that comes in the middle would still be kept and the slow ones
+//     have that much left, or as much as a stop takes; or none is to be expected so soon; or
+//     none has been open for `patience`.
 //
 // When not all promises can be kept, those that are lost anyway are given up, and then as many
 // as it takes: lowest class first, and inside a class the one that needs most (Moore,
@@ -135,7 +136,7 @@ class DeadlinePolicy final : public Policy {
   std::optional<TimePoint> pause_holds_until_;
   bool is_waiting_ = false;  // Clients are idle whose next request must be kept.
   Duration fresh_slack_{};   // Of the one with the least.
-  Duration tolerance_{};     // That, and no more than the least headroom.
+  Duration tolerance_{};     // That, and no more than the least headroom or what a stop takes.
   std::optional<ArrivalPredictor::Span> quiet_;  // The device is to be free of others then.
   std::optional<TimePoint> last_end_;            // Of a promised request.
 

@@ -206,6 +206,31 @@ TEST(DeadlinePolicy, AShortKernelThatTheNextRequestCanWaitForStartsInAnyPause) {
   EXPECT_EQ(timeline.lane().promises().risked, 0u);
 }
 
+TEST(DeadlinePolicy, WhereSlowRequestsLeaveNoRoomAPauseIsFilledByWhatTakesNoLongerThanAStop) {
+  PolicyTimeline timeline(Deadline({.patience = 100ms}));
+  const ClientId high = timeline.AddClient(Promised(4ms));
+  const ClientId low = timeline.AddClient(kLow);
+  Teach(timeline, high, {.time = 2500us}, 10ms);
+  // The second of two is late whatever anybody does: slow requests have no headroom at all.
+  timeline.PostRequest(high, {.time = 2500us});
+  timeline.PostRequest(high, {.time = 2500us});
+  timeline.RunFor(20ms);
+
+  // A stop takes 100 us as long as none was seen.
+  timeline.Post(low, {.time = 101us});
+  timeline.RunFor(5ms);
+  EXPECT_EQ(timeline.Completed(low), 0u);
+  timeline.RunFor(100ms);
+  EXPECT_EQ(timeline.Completed(low), 1u) << "patience has an end";
+
+  timeline.PostRequest(high, {.time = 2500us});
+  timeline.RunFor(10ms);
+  timeline.Post(low, {.time = 100us});
+  timeline.RunFor(5ms);
+  EXPECT_EQ(timeline.Completed(low), 2u);
+  EXPECT_EQ(timeline.lane().promises().risked, 1u);
+}
+
 TEST(DeadlinePolicy, ALongKernelStartsEarlyInThePauseOfAPeriodicClient) {
   PolicyTimeline timeline(Deadline({.patience = 1s}));
   const ClientId high = timeline.AddClient(Promised(4ms));
