@@ -82,11 +82,6 @@ void Session::Start() {
     return End(std::move(status));
   }
   WatchDeath();
-  if (spec_.weight > scheduler::kWeightMax) {
-    return End({StatusCode::kInvalidArgument,
-                fmt::format("connection refused: weight {} asked for, allowed is 1 to {} [{}]",
-                            spec_.weight, scheduler::kWeightMax, who_)});
-  }
   const device::SpaceOptions space = {
       .quota_bytes = attach_.quota_bytes,
       .isolation = static_cast<device::Isolation>(attach_.isolation)};
