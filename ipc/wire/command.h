@@ -27,8 +27,11 @@ enum class Op : std::uint8_t {
   kMark = 7,
   kCreateStream = 8,
   kDestroyStream = 9,
+  kBeginRequest = 10,
+  kEndRequest = 11,
+  kExpectRequest = 12,
 };
-inline constexpr std::uint8_t kOpMax = 9;
+inline constexpr std::uint8_t kOpMax = 12;
 
 // LaunchRecord::flags.
 inline constexpr std::uint8_t kFlagParametersInArena = 1;  // Not in continuation granules.
@@ -116,8 +119,19 @@ struct WaitForRecord {
   std::uint64_t reserved[4] = {};
 };
 
+// kBeginRequest: a request of the client begins, which arrived `time_ns` ago; takes effect when
+// it is taken. kExpectRequest: the client expects its next request in `time_ns`; the same.
+struct RequestRecord {
+  RecordHeader header;
+  std::uint32_t stream = 0;
+  std::uint32_t reserved0 = 0;
+  std::uint64_t time_ns = 0;  // At most kRequestTimeNsMax.
+  std::uint64_t reserved[4] = {};
+};
+
 // kMark asks for a completion record with device times; kCreateStream and kDestroyStream name
-// a stream other than 0.
+// a stream other than 0. kEndRequest ends the stream's request when all before it has ended;
+// destroying the stream does the same.
 struct PlainRecord {
   RecordHeader header;
   std::uint32_t stream = 0;
@@ -127,7 +141,8 @@ struct PlainRecord {
 
 static_assert(sizeof(LaunchRecord) == kGranuleBytes && sizeof(CopyRecord) == kGranuleBytes &&
               sizeof(CopyOnDeviceRecord) == kGranuleBytes && sizeof(FillRecord) == kGranuleBytes &&
-              sizeof(WaitForRecord) == kGranuleBytes && sizeof(PlainRecord) == kGranuleBytes);
+              sizeof(WaitForRecord) == kGranuleBytes && sizeof(RequestRecord) == kGranuleBytes &&
+              sizeof(PlainRecord) == kGranuleBytes);
 
 // A record in private memory: what a reader of a ring gets. Reused from record to record, so
 // bytes of `tail` beyond tail_bytes() are left over from earlier ones.
@@ -220,12 +235,19 @@ struct WaitForCommand {
 struct MarkCommand {};
 struct CreateStreamCommand {};
 struct DestroyStreamCommand {};
+struct BeginRequestCommand {
+  std::uint64_t age_ns = 0;
+};
+struct EndRequestCommand {};
+struct ExpectRequestCommand {
+  std::uint64_t in_ns = 0;
+};
 
 struct Command {
   CommandId id;
   std::variant<MarkCommand, LaunchCommand, CopyToDeviceCommand, CopyToHostCommand,
                CopyOnDeviceCommand, FillCommand, WaitForCommand, CreateStreamCommand,
-               DestroyStreamCommand>
+               DestroyStreamCommand, BeginRequestCommand, EndRequestCommand, ExpectRequestCommand>
       body;
 };
 

@@ -134,6 +134,18 @@ struct WireFields<WaitForRecord> {
 static_assert(FieldsTile<WaitForRecord>());
 
 template <>
+struct WireFields<RequestRecord> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_HEADER_FIELDS,
+      GPUSHARED_FIELD(RequestRecord, stream),
+      GPUSHARED_FIELD(RequestRecord, reserved0),
+      GPUSHARED_FIELD(RequestRecord, time_ns),
+      GPUSHARED_FIELD(RequestRecord, reserved),
+  };
+};
+static_assert(FieldsTile<RequestRecord>());
+
+template <>
 struct WireFields<PlainRecord> {
   static constexpr Field kAll[] = {
       GPUSHARED_HEADER_FIELDS,

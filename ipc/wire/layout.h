@@ -45,6 +45,11 @@ inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
 inline constexpr std::uint32_t kClusterBlocksMax = 16;
 inline constexpr std::uint32_t kDynamicSharedBytesMax = 1u << 20;
 
+// Requests of one client that are open at one time, from the begin to when the end has passed.
+inline constexpr std::uint32_t kOpenRequestsMax = 16;
+// How long ago a request arrived, or how soon one is expected: at most an hour.
+inline constexpr std::uint64_t kRequestTimeNsMax = 3'600'000'000'000;
+
 // Words with different writers stay this far apart: prefetchers fetch line pairs.
 inline constexpr std::size_t kWriterSeparationBytes = 128;
 

@@ -185,6 +185,16 @@ void CheckWaitFor(Checks& checks, const RecordCopy& copy, WaitForCommand& out) {
   out.target = {record.wait_stream, record.wait_sequence};
 }
 
+// Returns the time.
+std::uint64_t CheckRequest(Checks& checks, const RecordCopy& copy) {
+  const auto record = copy.As<RequestRecord>();
+  CheckSingleGranule(checks, record.header);
+  checks.Range("request time", record.time_ns, 0, kRequestTimeNsMax);
+  checks.Equal("request reserved", record.reserved0, 0);
+  checks.Zero("request reserved", record.reserved);
+  return record.time_ns;
+}
+
 void CheckPlain(Checks& checks, const RecordCopy& copy, std::uint32_t stream_minimum) {
   const auto record = copy.As<PlainRecord>();
   CheckSingleGranule(checks, record.header);
@@ -231,6 +241,16 @@ Violation ValidateCommand(const RecordCopy& record, Command& command) {
     case Op::kDestroyStream:
       CheckPlain(checks, record, 1);
       command.body.emplace<DestroyStreamCommand>();
+      break;
+    case Op::kBeginRequest:
+      command.body.emplace<BeginRequestCommand>().age_ns = CheckRequest(checks, record);
+      break;
+    case Op::kEndRequest:
+      CheckPlain(checks, record, 0);
+      command.body.emplace<EndRequestCommand>();
+      break;
+    case Op::kExpectRequest:
+      command.body.emplace<ExpectRequestCommand>().in_ns = CheckRequest(checks, record);
       break;
     default:
       checks.Range("op", plain.header.op, 1, kOpMax);
@@ -279,10 +299,20 @@ Violation StreamLedger::Accept(const Command& command) {
   if (const auto* wait = std::get_if<WaitForCommand>(&command.body)) {
     checks.Range("wait sequence", wait->target.sequence, 1, last_[wait->target.stream]);
   }
+  const bool begins = std::holds_alternative<BeginRequestCommand>(command.body);
+  const bool ends = std::holds_alternative<EndRequestCommand>(command.body);
+  if (begins || ends) {
+    checks.Equal("number of open requests of this stream", in_request_[stream], begins ? 0 : 1);
+  }
   if (!checks.first().ok()) return checks.first();
   last_[stream] = sequence;
   if (creates) live_.set(stream);
-  if (std::holds_alternative<DestroyStreamCommand>(command.body)) live_.reset(stream);
+  if (begins) in_request_.set(stream);
+  if (ends) in_request_.reset(stream);
+  if (std::holds_alternative<DestroyStreamCommand>(command.body)) {
+    live_.reset(stream);
+    in_request_.reset(stream);
+  }
   return checks.first();
 }
 

@@ -44,7 +44,8 @@ Violation ValidateCommand(const RecordCopy& record, Command& command);
 Violation ValidateCompletion(const RecordCopy& record, CompletionNotice& notice);
 
 // What a worker remembers of one client's ring to tell whether the next command can come from
-// an honest client: sequences without gaps, streams that exist, waits that name earlier work.
+// an honest client: sequences without gaps, streams that exist, waits that name earlier work,
+// requests that end once per begin.
 //
 // Thread-compatible; belongs to the thread that takes the commands.
 class StreamLedger {
@@ -57,10 +58,13 @@ class StreamLedger {
   // Sequence of the last command taken of this stream number, 0 when there was none.
   std::uint64_t last(std::uint32_t stream) const { return last_[stream]; }
   bool live(std::uint32_t stream) const { return live_[stream]; }
+  // Whether a request of this stream has begun and its end was not taken yet.
+  bool in_request(std::uint32_t stream) const { return in_request_[stream]; }
 
  private:
   std::array<std::uint64_t, kStreamsMax> last_ = {};
   std::bitset<kStreamsMax> live_;
+  std::bitset<kStreamsMax> in_request_;
 };
 
 }  // namespace gpushared::ipc

@@ -24,6 +24,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/worker/command_slab.h"
+#include "server/worker/open_requests.h"
 #include "server/worker/session_limits.h"
 #include "server/worker/stats.h"
 
@@ -171,10 +172,10 @@ struct ClientState {
   std::array<std::uint8_t, ipc::kStreamsMax> to_publish;
   std::size_t to_publish_count = 0;
 
-  // From the first command after everything was finished to when everything is again; for
-  // clients with a latency promise.
-  std::optional<scheduler::RequestMark> request;
-  std::uint64_t last_request = 0;
+  OpenRequests requests;
+  std::uint64_t last_request = 0;  // The number of the one begun last.
+  // It has marked a request: from then on all that it asks for are marked.
+  bool marks_requests = false;
 
   ClientCounters counters;
 };

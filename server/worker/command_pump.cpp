@@ -91,6 +91,7 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
 
 void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   ipc::Violation violation = ipc::ValidateCommand(record_, command_);
+  const bool in_request = violation.ok() && client.ledger.in_request(command_.id.stream);
   if (violation.ok()) violation = client.ledger.Accept(command_);
   if (!violation.ok()) [[unlikely]] {
     const Status why = ipc::DescribeViolation(violation, record_);
@@ -106,6 +107,7 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   slot.sequence = command_.id.sequence;
   slot.taken = now;
   slot.epoch = client.epoch;
+  slot.ends_request = in_request;
   const Status status =
       std::visit([&](const auto& body) { return Prepare(client, body, slot); }, command_.body);
   if (!status.ok()) [[unlikely]] {
@@ -346,6 +348,25 @@ Status CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&, Comma
 
 Status CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kDestroyStream;
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
+                            CommandSlot& slot) {
+  slot.kind = CommandKind::kBeginRequest;
+  dispatcher_.BeginRequest(client, slot.stream, scheduler::Duration(begin.age_ns), slot.taken);
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kEndRequest;
+  return Status::Ok();
+}
+
+Status CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
+                            CommandSlot& slot) {
+  slot.kind = CommandKind::kExpectRequest;
+  dispatcher_.ExpectRequest(client, scheduler::Duration(expect.in_ns), slot.taken);
   return Status::Ok();
 }
 

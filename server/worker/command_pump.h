@@ -49,6 +49,9 @@ class CommandPump {
   Status Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
   Status Prepare(ClientState& client, const ipc::CreateStreamCommand& create, CommandSlot& slot);
   Status Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::BeginRequestCommand& begin, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
+  Status Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect, CommandSlot& slot);
 
   Status PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
                          device::CopyWork::Direction direction);

@@ -55,6 +55,9 @@ enum class CommandKind : std::uint8_t {
   kMark,
   kCreateStream,
   kDestroyStream,
+  kBeginRequest,
+  kEndRequest,
+  kExpectRequest,
 };
 
 enum class CommandState : std::uint8_t {
@@ -77,6 +80,7 @@ struct CommandSlot {
   bool is_stoppable = false;
   bool counts_as_high = false;  // In the dispatcher's count of high-class work in flight.
   bool names_module = false;    // `module` is counted as in use.
+  bool ends_request = false;    // kDestroyStream: its stream had one open.
   std::uint16_t module = 0;
   std::uint32_t epoch = 0;  // ClientState::epoch when it was taken.
   std::uint64_t units = 0;
@@ -116,6 +120,7 @@ struct CommandSlot {
   void Recycle() {
     failure.reset();
     is_alone = was_started = was_stopped = is_stoppable = counts_as_high = names_module = false;
+    ends_request = false;
     units = units_done = bytes = cost_key = cost_kernel = 0;
     ran = {};
     started_ns = ended_ns = 0;

@@ -156,11 +156,14 @@ void Dispatcher::LetGoOfModule(ClientState& client, std::uint32_t module) {
 // ---- streams
 
 void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
-  if (client.spec.latency_promise && !client.request) {
-    client.request = {.number = ++client.last_request, .arrived = now};
-    lane_.BeginRequest(client.id(), *client.request, now);
-  }
   const std::uint32_t stream = client.slab[slot].stream;
+  const bool begins = client.spec.latency_promise && client.requests.empty() &&
+                      !client.marks_requests && client.slab[slot].is_device_work();
+  if (begins) {
+    const OpenRequest& request =
+        client.requests.Add({.mark = {.number = ++client.last_request, .arrived = now}});
+    lane_.BeginRequest(client.id(), request.mark, now);
+  }
   StreamQueue(client, stream).Append(slot);
   client.MarkToSettle(stream);
 }
@@ -220,8 +223,15 @@ Dispatcher::FrontOutcome Dispatcher::SettleHostCommand(ClientState& client, std:
       state.error.reset();
       break;
     case CommandKind::kDestroyStream:
+      if (command.ends_request) EndRequest(client, stream, now);
       DestroyStream(client, stream, command);
       break;
+    case CommandKind::kEndRequest:
+      EndRequest(client, stream, now);
+      break;
+    case CommandKind::kBeginRequest:
+    case CommandKind::kExpectRequest:
+      break;  // Took effect when it was taken.
     default:
       Check(false, "a device command is not settled as a host command");
   }
@@ -342,17 +352,6 @@ void Dispatcher::CountRetired(ClientState& client, const CommandSlot& command) {
   }
 }
 
-void Dispatcher::EndRequest(ClientState& client, scheduler::TimePoint now) {
-  lane_.EndRequest(client.id(), client.request->number, now);
-  const scheduler::Duration latency = now - client.request->arrived;
-  client.request.reset();
-  if (!client.spec.latency_promise) return;  // It was taken back meanwhile.
-  ClientCounters& count = client.counters;
-  ++count.requests;
-  if (latency <= *client.spec.latency_promise) ++count.requests_kept;
-  count.request_latency.Add(static_cast<std::uint64_t>(latency.count()));
-}
-
 void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
   const std::uint32_t slot = StreamQueue(client, stream).PopFront();
@@ -367,7 +366,9 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
   }
   if (command.epoch != client.epoch) --client.barrier_waits_for;
   client.slab.Free(slot);
-  if (client.request && client.slab.used() == 0 && !client.is_leaving) EndRequest(client, now);
+  if (client.slab.used() == 0 && !client.is_leaving) {
+    EndRequest(client, OpenRequest::kAllStreams, now);
+  }
   ++commands_;
   client.MarkToPublish(stream);
   MarkDirty(client);

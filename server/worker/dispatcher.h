@@ -75,6 +75,12 @@ class Dispatcher {
   // Releases it now when no command uses it.
   void LetGoOfModule(ClientState& client, std::uint32_t module);
 
+  // A request that the client marks begins on this stream, where none is begun and not ended.
+  // Breaks the client when it has as many open as it may.
+  void BeginRequest(ClientState& client, std::uint32_t stream, scheduler::Duration age,
+                    scheduler::TimePoint now);
+  // The client expects its next request in `in`.
+  void ExpectRequest(ClientState& client, scheduler::Duration in, scheduler::TimePoint now);
   // A slot filled by the pump, in ring order. The caller then calls Settle.
   void Append(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   // Moves the marked streams of a client on as far as they go.
@@ -125,7 +131,10 @@ class Dispatcher {
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   const Status& why, scheduler::TimePoint now);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  void EndRequest(ClientState& client, scheduler::TimePoint now);
+  // The oldest of that stream, when there is one.
+  void EndRequest(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  void CountRequest(ClientState& client, const OpenRequest& request, bool has_failed,
+                    scheduler::TimePoint now);
   void CountRetired(ClientState& client, const CommandSlot& command);
   void WriteRecord(ClientState& client, ipc::CompletionKind kind, const CommandSlot& command,
                    StatusCode code, std::uint64_t started_ns, std::uint64_t ended_ns);

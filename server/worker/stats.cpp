@@ -61,9 +61,11 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   if (facts.spec.latency_promise) {
     row["latency_promise_us"] =
         Microseconds(static_cast<std::uint64_t>(facts.spec.latency_promise->count()));
-    row["requests"] = count.requests;
     row["requests_kept"] = count.requests_kept;
     row["promise_kept_percent"] = Percent(count.requests_kept, count.requests);
+  }
+  if (facts.spec.latency_promise || count.requests > 0) {
+    row["requests"] = count.requests;
     row["request_p50_us"] = Microseconds(count.request_latency.Quantile(0.50));
     row["request_p99_us"] = Microseconds(count.request_latency.Quantile(0.99));
     row["request_p999_us"] = Microseconds(count.request_latency.Quantile(0.999));

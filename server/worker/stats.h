@@ -32,9 +32,10 @@ struct ClientCounters {
   std::uint64_t stops = 0;             // Times a command was taken off the device unfinished.
   // Times a command was charged more than a slice while other clients were present.
   std::uint64_t slice_overruns = 0;
-  // Of a client with a latency promise: what it asked between two synchronisations.
+  // What it marked as requests; else, of a client with a latency promise, what it asked between
+  // two synchronisations.
   std::uint64_t requests = 0;
-  std::uint64_t requests_kept = 0;  // Within the promise.
+  std::uint64_t requests_kept = 0;  // Within the promise, and without an error.
   LogHistogram request_latency;     // ns.
   LogHistogram queue_wait;          // From the ring to the device, per command; ns.
 };

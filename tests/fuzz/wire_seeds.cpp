@@ -101,11 +101,15 @@ Bytes CommandRing() {
   AppendRecord(bytes, ipc::WaitForRecord{.stream = 1, .wait_sequence = 5}, ipc::Op::kWaitFor, 2);
   AppendRecord(bytes, ipc::PlainRecord{.stream = 1}, ipc::Op::kMark, 3);
   AppendRecord(bytes, ipc::PlainRecord{.stream = 1}, ipc::Op::kDestroyStream, 4);
+  const ipc::RequestRecord request{.time_ns = 1'000'000};
+  AppendRecord(bytes, request, ipc::Op::kBeginRequest, 6);
+  AppendRecord(bytes, ipc::PlainRecord{}, ipc::Op::kEndRequest, 7);
+  AppendRecord(bytes, request, ipc::Op::kExpectRequest, 8);
   ipc::LaunchRecord cluster = Launch(0);
   cluster.grid[0] = 4;
   cluster.cluster[0] = 2;
   cluster.cluster[1] = cluster.cluster[2] = 1;
-  AppendRecord(bytes, cluster, ipc::Op::kLaunch, 6);
+  AppendRecord(bytes, cluster, ipc::Op::kLaunch, 9);
   return bytes;
 }
 

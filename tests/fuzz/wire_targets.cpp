@@ -76,6 +76,13 @@ struct CheckBody {
   void operator()(const ipc::MarkCommand&) const {}
   void operator()(const ipc::CreateStreamCommand&) const {}
   void operator()(const ipc::DestroyStreamCommand&) const {}
+  void operator()(const ipc::BeginRequestCommand& begin) const {
+    Check(begin.age_ns <= ipc::kRequestTimeNsMax, "a request is no older than it may be");
+  }
+  void operator()(const ipc::EndRequestCommand&) const {}
+  void operator()(const ipc::ExpectRequestCommand& expect) const {
+    Check(expect.in_ns <= ipc::kRequestTimeNsMax, "a request is expected no later than it may be");
+  }
 };
 
 // Ring memory as the input has it, read like a worker reads it. Tags are put right where the

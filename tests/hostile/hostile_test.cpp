@@ -93,6 +93,8 @@ const Cases kFillCases = WithHeader({{"height", Verdict::kRefused},
 const Cases kWaitForCases = WithHeader({{"wait_stream", Verdict::kEnds},
                                         {"wait_sequence", Verdict::kEnds},
                                         {"reserved", Verdict::kEnds}});
+const Cases kRequestCases = WithHeader(
+    {{"reserved0", Verdict::kEnds}, {"time_ns", Verdict::kEnds}, {"reserved", Verdict::kEnds}});
 const Cases kPlainCases = WithHeader({{"reserved0", Verdict::kEnds}, {"reserved", Verdict::kEnds}});
 
 // A value that a field of a control message does not have, put into each of its elements.
@@ -434,6 +436,20 @@ TEST_F(Hostile, WaitForRecords) {
   LieInEveryField<ipc::WaitForRecord>(kWaitForCases, [](RawClient& client, auto&) {
     return WaitForOf(0, 0, client.Mark(0));  // Only what came before can be waited for.
   });
+}
+TEST_F(Hostile, RequestRecords) {
+  LieInEveryField<ipc::RequestRecord>(
+      kRequestCases, [](const auto&, auto&) { return RequestOf(ipc::Op::kBeginRequest, 0, 1000); });
+}
+TEST_F(Hostile, MoreRequestsThanMayBeOpen) {
+  RawClient client = Join(false);
+  for (std::uint32_t stream = 1; stream <= ipc::kOpenRequestsMax; ++stream) {
+    client.CreateStream(stream);
+    EXPECT_TRUE(client.AwaitFinished(stream, client.BeginRequest(stream)));
+  }
+  EXPECT_EQ(Ending(client, 5ms), "") << "as many as may be";
+  client.BeginRequest(0);
+  EXPECT_NE(Ending(client, 20s).find("16 requests are open, allowed are 16"), std::string::npos);
 }
 TEST_F(Hostile, PlainRecords) {
   LieInEveryField<ipc::PlainRecord>(kPlainCases,

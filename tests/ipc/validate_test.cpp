@@ -110,6 +110,14 @@ WaitForRecord GoodWaitFor() {
   return record;
 }
 
+RequestRecord GoodRequest(Op op) {
+  RequestRecord record;
+  record.header = HeaderFor(op);
+  record.stream = 3;
+  record.time_ns = 5000;
+  return record;
+}
+
 PlainRecord GoodPlain(Op op) {
   PlainRecord record;
   record.header = HeaderFor(op);
@@ -142,9 +150,9 @@ Status JudgeCompletion(const RecordCopy& copy) {
 // What holds for the header of every record; `tag` belongs to the ring.
 std::vector<FieldCase> HeaderCases() {
   return {
-      {"op", 0, "op is 0, allowed 1 to 9"},
-      {"op", 10, "op is 10, allowed 1 to 9"},
-      {"op", 255, "op is 255, allowed 1 to 9"},
+      {"op", 0, "op is 0, allowed 1 to 12"},
+      {"op", 13, "op is 13, allowed 1 to 12"},
+      {"op", 255, "op is 255, allowed 1 to 12"},
       {"flags", 1, "flags is 1, allowed 0"},
       {"flags", 0x80, "flags is 128, allowed 0"},
       {"continuations", 1, "continuations is 1, allowed 0"},
@@ -198,8 +206,8 @@ std::vector<FieldCase> With(std::vector<FieldCase> base, const std::vector<Field
 TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
   ExpectCases(GoodLaunch(),
               {
-                  {"op", 0, "op is 0, allowed 1 to 9"},
-                  {"op", 10, "op is 10, allowed 1 to 9"},
+                  {"op", 0, "op is 0, allowed 1 to 12"},
+                  {"op", 13, "op is 13, allowed 1 to 12"},
                   {"flags", 4, "launch flags is 4, allowed 0 to 3"},
                   {"flags", 255, "launch flags is 255, allowed 0 to 3"},
                   {"cluster", 1, "launch cluster y is 0, allowed 1 to 16", 0},
@@ -381,6 +389,31 @@ TEST(ValidateCommand, EveryFieldOfAMarkIsBounded) {
   ExpectCases(GoodPlain(Op::kMark), HeaderCases());
 }
 
+TEST(ValidateCommand, EveryFieldOfARequestMarkIsBounded) {
+  ExpectCases(GoodPlain(Op::kEndRequest), HeaderCases());
+  for (const Op op : {Op::kBeginRequest, Op::kExpectRequest}) {
+    ExpectCases(
+        GoodRequest(op),
+        With(HeaderCases(),
+             {
+                 {"time_ns", 0, ""},
+                 {"time_ns", kRequestTimeNsMax, ""},
+                 {"time_ns", kRequestTimeNsMax + 1, "request time is 3600000000001, allowed 0 to"},
+                 {"time_ns", ~std::uint64_t{0}, "request time is 18446744073709551615"},
+             }));
+  }
+}
+
+TEST(ValidateCommand, RequestMarksBecomeTheirTypedValues) {
+  Command command;
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodRequest(Op::kBeginRequest)), command).ok());
+  EXPECT_EQ(std::get<BeginRequestCommand>(command.body).age_ns, 5000u);
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodRequest(Op::kExpectRequest)), command).ok());
+  EXPECT_EQ(std::get<ExpectRequestCommand>(command.body).in_ns, 5000u);
+  ASSERT_TRUE(ValidateCommand(CopyOf(GoodPlain(Op::kEndRequest)), command).ok());
+  EXPECT_TRUE(std::holds_alternative<EndRequestCommand>(command.body));
+}
+
 TEST(ValidateCommand, DefaultStreamIsNeitherCreatedNorDestroyed) {
   for (const Op op : {Op::kCreateStream, Op::kDestroyStream}) {
     ExpectCases(GoodPlain(op),
@@ -506,6 +539,24 @@ TEST(StreamLedger, StreamsMustBeCreatedAndNumbersGoOnAfterDestruction) {
   EXPECT_FALSE(ledger.Accept({{5, 1}, CreateStreamCommand{}}).ok());
   EXPECT_TRUE(ledger.Accept({{5, 4}, CreateStreamCommand{}}).ok());
   EXPECT_TRUE(ledger.live(5));
+}
+
+TEST(StreamLedger, ARequestOfAStreamEndsOncePerBegin) {
+  StreamLedger ledger;
+  EXPECT_FALSE(ledger.Accept({{0, 1}, EndRequestCommand{}}).ok()) << "none is open";
+  EXPECT_TRUE(ledger.Accept({{0, 1}, BeginRequestCommand{}}).ok());
+  EXPECT_TRUE(ledger.in_request(0));
+  EXPECT_FALSE(ledger.Accept({{0, 2}, BeginRequestCommand{}}).ok()) << "they do not nest";
+  EXPECT_TRUE(ledger.Accept({{0, 2}, EndRequestCommand{}}).ok());
+  EXPECT_FALSE(ledger.in_request(0));
+  EXPECT_FALSE(ledger.Accept({{0, 3}, EndRequestCommand{}}).ok());
+  EXPECT_TRUE(ledger.Accept({{0, 3}, BeginRequestCommand{}}).ok());
+
+  EXPECT_TRUE(ledger.Accept({{5, 1}, CreateStreamCommand{}}).ok());
+  EXPECT_TRUE(ledger.Accept({{5, 2}, BeginRequestCommand{}}).ok()) << "each stream has its own";
+  EXPECT_TRUE(ledger.Accept({{5, 3}, DestroyStreamCommand{}}).ok());
+  EXPECT_TRUE(ledger.Accept({{5, 4}, CreateStreamCommand{}}).ok());
+  EXPECT_FALSE(ledger.Accept({{5, 5}, EndRequestCommand{}}).ok()) << "it ended with its stream";
 }
 
 // The rule that makes deadlocks impossible to write down.

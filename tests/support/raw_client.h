@@ -52,6 +52,8 @@ ipc::FillRecord FillOf(std::uint32_t stream, std::uint64_t address, std::uint64_
 ipc::WaitForRecord WaitForOf(std::uint32_t stream, std::uint32_t wait_stream,
                              Sequence wait_sequence);
 ipc::PlainRecord PlainOf(ipc::Op op, std::uint32_t stream);
+// kBeginRequest or kExpectRequest.
+ipc::RequestRecord RequestOf(ipc::Op op, std::uint32_t stream, std::uint64_t time_ns);
 
 // The number of a kernel of a loaded module by its name; an impossible one when it has none.
 std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view name);
@@ -115,6 +117,13 @@ class RawClient {
   Sequence Mark(std::uint32_t stream) { return Plain(ipc::Op::kMark, stream); }
   Sequence CreateStream(std::uint32_t stream) { return Plain(ipc::Op::kCreateStream, stream); }
   Sequence DestroyStream(std::uint32_t stream) { return Plain(ipc::Op::kDestroyStream, stream); }
+  Sequence BeginRequest(std::uint32_t stream, std::uint64_t age_ns = 0) {
+    return PublishAndRing(RequestOf(ipc::Op::kBeginRequest, stream, age_ns));
+  }
+  Sequence EndRequest(std::uint32_t stream) { return Plain(ipc::Op::kEndRequest, stream); }
+  Sequence ExpectRequest(std::uint32_t stream, std::uint64_t in_ns) {
+    return PublishAndRing(RequestOf(ipc::Op::kExpectRequest, stream, in_ns));
+  }
   Sequence Plain(ipc::Op op, std::uint32_t stream) { return PublishAndRing(PlainOf(op, stream)); }
 
   // Publishes without ringing; sequence and tag are set here. Zero when the ring is full.
