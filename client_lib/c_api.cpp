@@ -2,6 +2,9 @@
 // The C interface: each function checks its pointers, calls its C++ twin and turns the
 // Status into a number and a message. No exception leaves.
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <new>
 #include <string>
@@ -96,6 +99,11 @@ gpushared::CopyShape ShapeOf(const gpushared_copy_shape& shape) {
           .height = shape.height,
           .destination_pitch_bytes = shape.destination_pitch_bytes,
           .source_pitch_bytes = shape.source_pitch_bytes};
+}
+
+// What is beyond the range is beyond what is allowed, too.
+std::chrono::nanoseconds TimeOf(std::uint64_t ns) {
+  return std::chrono::nanoseconds(std::min<std::uint64_t>(ns, INT64_MAX));
 }
 
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : text; }
@@ -378,6 +386,21 @@ void gpushared_destroy_stream(gpushared_stream* stream) noexcept { delete stream
 gpushared_status_t gpushared_synchronize_stream(gpushared_stream* stream) noexcept {
   if (stream == nullptr) return Refuse("synchronize refused: `stream` is null");
   return Guarded([&] { return stream->stream.Synchronize(); });
+}
+
+gpushared_status_t gpushared_begin_request(gpushared_stream* stream, uint64_t age_ns) noexcept {
+  if (stream == nullptr) return Refuse("begin of a request refused: `stream` is null");
+  return Guarded([&] { return stream->stream.BeginRequest(TimeOf(age_ns)); });
+}
+
+gpushared_status_t gpushared_end_request(gpushared_stream* stream) noexcept {
+  if (stream == nullptr) return Refuse("end of a request refused: `stream` is null");
+  return Guarded([&] { return stream->stream.EndRequest(); });
+}
+
+gpushared_status_t gpushared_expect_request_in(gpushared_client* client, uint64_t in_ns) noexcept {
+  if (client == nullptr) return Refuse("hint refused: `client` is null");
+  return Guarded([&] { return client->client.ExpectRequestIn(TimeOf(in_ns)); });
 }
 
 gpushared_status_t gpushared_query_stream(gpushared_stream* stream) noexcept {

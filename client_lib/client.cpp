@@ -160,6 +160,10 @@ Status Client::Synchronize() const {
   return valid() ? session_->Synchronize() : Invalid(kEmptyClient);
 }
 
+Status Client::ExpectRequestIn(std::chrono::nanoseconds in) const {
+  return valid() ? session_->ExpectRequestIn(in) : Invalid(kEmptyClient);
+}
+
 Status Client::status() const { return valid() ? session_->CheckAlive() : Invalid(kEmptyClient); }
 
 void Client::Close() noexcept {

@@ -206,14 +206,17 @@ Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
 
 void Session::DestroyStream(const std::shared_ptr<StreamRecord>& stream) {
   if (!InOwner() || data_->connection->ended()) return;
-  // Also on a failed stream: its number becomes free.
+  // Also on a failed stream: its number becomes free. A request of it ends with it.
+  const std::lock_guard requests_lock(requests_mutex_);
   const Result<std::uint64_t> destroyed = data_->plane->Submit(
       *stream,
       ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kDestroyStream)}});
   if (!destroyed.ok()) return;
+  const StreamPoint end{.stream = stream->number(), .sequence = *destroyed};
+  if (requests_.IsOpen(end.stream)) requests_.End(end);
   const std::lock_guard lock(streams_mutex_);
   streams_[stream->number()] = nullptr;
-  destroyed_.push_back({.stream = stream->number(), .sequence = *destroyed});
+  destroyed_.push_back(end);
 }
 
 std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {

@@ -25,6 +25,7 @@
 #include "client_lib/device_memory.h"
 #include "client_lib/fork_guard.h"
 #include "client_lib/progress.h"
+#include "client_lib/request_list.h"
 #include "ipc/wire/control.h"
 
 namespace gpushared::client {
@@ -70,6 +71,12 @@ class Session : public std::enable_shared_from_this<Session> {
   // ---- streams
   Result<std::shared_ptr<StreamRecord>> CreateStream();
   void DestroyStream(const std::shared_ptr<StreamRecord>& stream);
+
+  // ---- requests
+  // Blocks while as many as may be have begun and are about to end.
+  Status BeginRequest(const std::shared_ptr<StreamRecord>& stream, std::chrono::nanoseconds age);
+  Status EndRequest(const std::shared_ptr<StreamRecord>& stream);
+  Status ExpectRequestIn(std::chrono::nanoseconds in);
   const std::shared_ptr<StreamRecord>& default_stream() const { return default_stream_; }
 
   // ---- commands
@@ -133,6 +140,10 @@ class Session : public std::enable_shared_from_this<Session> {
   mutable std::mutex streams_mutex_;                    // Guards the next two.
   std::vector<std::shared_ptr<StreamRecord>> streams_;  // By number; null: free.
   std::deque<StreamPoint> destroyed_;                   // By the end of their last command.
+
+  // Held over the submission of their marks, so that these have the order of the list.
+  std::mutex requests_mutex_;
+  RequestList requests_;  // Guarded by requests_mutex_.
 
   std::mutex modules_mutex_;  // Guards the next two.
   std::vector<bool> module_used_;

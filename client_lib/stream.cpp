@@ -409,6 +409,16 @@ Status Stream::Wait(const Event& event) const {
       .status();
 }
 
+Status Stream::BeginRequest(std::chrono::nanoseconds age) const {
+  if (!valid()) return EmptyStream();
+  return state_->session().BeginRequest(state_->record(), age);
+}
+
+Status Stream::EndRequest() const {
+  if (!valid()) return EmptyStream();
+  return state_->session().EndRequest(state_->record());
+}
+
 Status Stream::Synchronize() const {
   if (!valid()) return EmptyStream();
   StreamRecord& stream = *state_->record();

@@ -127,6 +127,21 @@ TEST_F(CApiTest, StreamsAndEventsWithTime) {
   gpushared_destroy_stream(other);
 }
 
+TEST_F(CApiTest, RequestsAreMarked) {
+  EXPECT_EQ(gpushared_end_request(stream_), GPUSHARED_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushared_begin_request(stream_, UINT64_MAX), GPUSHARED_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushared_begin_request(stream_, 1000), GPUSHARED_OK);
+  EXPECT_EQ(gpushared_end_request(stream_), GPUSHARED_OK);
+  EXPECT_EQ(gpushared_expect_request_in(client_, 5000), GPUSHARED_OK);
+  EXPECT_EQ(gpushared_expect_request_in(client_, 3'600'000'000'001), GPUSHARED_INVALID_ARGUMENT);
+  ASSERT_EQ(gpushared_synchronize(client_), GPUSHARED_OK);
+  const auto taken = worker_.taken();
+  ASSERT_EQ(taken.size(), 3u);
+  EXPECT_EQ(std::get<ipc::BeginRequestCommand>(taken[0].command.body).age_ns, 1000u);
+  EXPECT_TRUE(std::holds_alternative<ipc::EndRequestCommand>(taken[1].command.body));
+  EXPECT_EQ(std::get<ipc::ExpectRequestCommand>(taken[2].command.body).in_ns, 5000u);
+}
+
 TEST_F(CApiTest, NullIsRefusedNotDereferenced) {
   gpushared_address address = 0;
   EXPECT_EQ(gpushared_connect(nullptr, nullptr), GPUSHARED_INVALID_ARGUMENT);
@@ -134,6 +149,9 @@ TEST_F(CApiTest, NullIsRefusedNotDereferenced) {
   EXPECT_EQ(gpushared_allocate_device(client_, 1, nullptr), GPUSHARED_INVALID_ARGUMENT);
   EXPECT_EQ(gpushared_launch(stream_, nullptr, nullptr, nullptr, 0), GPUSHARED_INVALID_ARGUMENT);
   EXPECT_EQ(gpushared_synchronize_stream(nullptr), GPUSHARED_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushared_begin_request(nullptr, 0), GPUSHARED_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushared_end_request(nullptr), GPUSHARED_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushared_expect_request_in(nullptr, 0), GPUSHARED_INVALID_ARGUMENT);
   EXPECT_EQ(gpushared_default_stream(nullptr), nullptr);
   gpushared_destroy_client(nullptr);
   gpushared_destroy_module(nullptr);

@@ -74,8 +74,9 @@ struct ClientOptions {
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
   // Share inside the class, relative to the other clients' weights. 1 to 1000.
   std::uint32_t weight = 1;
-  // The time in which this client wants a request served, from submission to the end
-  // of its last command. A hint for policies that know deadlines.
+  // The time in which this client wants a request served: what is between
+  // Stream::BeginRequest and EndRequest, or, while it has marked none, what it submits
+  // between two moments at which everything is finished. For policies that know deadlines.
   std::optional<std::chrono::nanoseconds> latency_promise = {};
   // "cpu:0", ...; empty lets the server choose the least loaded device.
   std::string device = {};
@@ -386,6 +387,17 @@ class Stream {
   // event of another client.
   Status Wait(const Event& event) const;
 
+  // Marks a request of this program: what latency_promise is about, what gpusharedctl
+  // counts and explains. It arrived `age` ago (at most an hour) and ends when everything
+  // queued on this stream before EndRequest has finished; work on other streams belongs to
+  // it if this one waits for it. The requests of one stream do not nest, but the next may
+  // begin while earlier ones still run. At most 16 are open at one time: BeginRequest
+  // blocks while 16 are about to end, and says kLimitExceeded when 16 streams have begun
+  // one and not ended it. Destroying the stream ends its request.
+  Status BeginRequest(std::chrono::nanoseconds age = std::chrono::nanoseconds(0)) const;
+  // kInvalidArgument when none has begun; the stream's error if it failed.
+  Status EndRequest() const;
+
   // Blocks until everything queued so far has finished. Returns the stream's error.
   Status Synchronize() const;
   // Ok when everything queued so far has finished, kNotReady when not; the stream's
@@ -451,6 +463,11 @@ class Client {
   // does not wait for other streams, nor they for it.
   Stream default_stream() const;
   Result<Event> CreateEvent(EventTiming timing = EventTiming::kOff) const;
+
+  // A hint: the next request will begin in about this time, at most an hour. Policies that
+  // look ahead keep the device free for it, where the client's class or promise entitles
+  // it to that; they stop believing it soon after its time.
+  Status ExpectRequestIn(std::chrono::nanoseconds in) const;
 
   // Blocks until everything queued so far, on all streams, has finished. Returns the
   // first error found, by stream number.

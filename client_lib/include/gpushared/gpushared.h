@@ -235,6 +235,18 @@ gpushared_status_t gpushared_query_stream(gpushared_stream* stream) GPUSHARED_NO
 gpushared_status_t gpushared_create_event(gpushared_client* client, int timing,
                                           gpushared_event** event) GPUSHARED_NOEXCEPT;
 void gpushared_destroy_event(gpushared_event* event) GPUSHARED_NOEXCEPT;
+/* Marks a request: what latency_promise_ns is about, what gpusharedctl counts and explains.
+ * It arrived `age_ns` ago (at most an hour) and ends when everything queued on the stream
+ * before gpushared_end_request has finished. The requests of one stream do not nest; the
+ * next may begin while earlier ones still run. Blocks while 16 are about to end;
+ * GPUSHARED_LIMIT_EXCEEDED when 16 streams have begun one and not ended it. */
+gpushared_status_t gpushared_begin_request(gpushared_stream* stream,
+                                           uint64_t age_ns) GPUSHARED_NOEXCEPT;
+gpushared_status_t gpushared_end_request(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
+/* A hint: the next request will begin in about this time, at most an hour. */
+gpushared_status_t gpushared_expect_request_in(gpushared_client* client,
+                                               uint64_t in_ns) GPUSHARED_NOEXCEPT;
+
 /* Moves the event to the end of what is queued on the stream now. */
 gpushared_status_t gpushared_record_event(gpushared_stream* stream,
                                           gpushared_event* event) GPUSHARED_NOEXCEPT;
