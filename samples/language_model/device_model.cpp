@@ -128,15 +128,18 @@ void DeviceModel::Forward() {
          kCharacters);
 }
 
-std::span<const float> DeviceModel::Probabilities(std::span<const int> contexts) {
+std::span<const float> DeviceModel::Probabilities(std::span<const int> contexts,
+                                                  std::chrono::nanoseconds age) {
   if (contexts.size_bytes() != contexts_.size()) {
     throw std::runtime_error("the model was made for " + std::to_string(rows_) +
                              " contexts at a time");
   }
+  Require(stream_.BeginRequest(age));
   std::memcpy(host_contexts_.data(), contexts.data(), contexts.size_bytes());
   Require(stream_.CopyToDevice(contexts_, host_contexts_.data(), host_contexts_.size()));
   Forward();
   Require(stream_.CopyToHost(host_probabilities_.data(), p_, p_.size()));
+  Require(stream_.EndRequest());
   Require(stream_.Synchronize());
   return host_probabilities_.as<float>();
 }

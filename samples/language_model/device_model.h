@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_SAMPLES_LANGUAGE_MODEL_DEVICE_MODEL_H_
 #define GPUSHARED_SAMPLES_LANGUAGE_MODEL_DEVICE_MODEL_H_
 
+#include <chrono>
 #include <span>
 #include <vector>
 
@@ -27,8 +28,9 @@ class DeviceModel {
   DeviceModel(const gpushared::Client& client, const Model& model, int rows);
 
   // Probabilities of the next character after each context: rows x kCharacters floats,
-  // valid until the next call. Waits for the device.
-  std::span<const float> Probabilities(std::span<const int> contexts);
+  // valid until the next call. Waits for the device. A request, which arrived `age` ago.
+  std::span<const float> Probabilities(std::span<const int> contexts,
+                                       std::chrono::nanoseconds age = std::chrono::nanoseconds(0));
 
   // Queues one step of gradient descent and returns; `batch` has `rows` rows.
   void QueueStep(const Batch& batch, float rate);

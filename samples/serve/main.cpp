@@ -81,7 +81,8 @@ class Server {
       const std::vector<int> contexts = RequestContexts(i);
       std::this_thread::sleep_until(arrival);
       const Clock::time_point begun = std::max(arrival, answered);
-      const std::span<const float> answer = device_model_.Probabilities(contexts);
+      const std::span<const float> answer =
+          device_model_.Probabilities(contexts, Clock::now() - arrival);
       answered = Clock::now();
       outcome.busy_s += Milliseconds(answered - begun) / 1000;
       outcome.latencies_ms.push_back(Milliseconds(answered - arrival));
