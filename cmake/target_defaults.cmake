@@ -10,7 +10,8 @@ function(gpushared_target_defaults target)
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
   foreach(sanitizer IN LISTS GPUSHARED_SANITIZE)
     # gcc 12 calls members of <regex> and <variant> uninitialised once their checks are inlined.
-    target_compile_options(${target} PRIVATE -fsanitize=${sanitizer} -fno-omit-frame-pointer
+    # With -O2 -g instead of -O1 -g1, option parsing alone takes minutes to compile.
+    target_compile_options(${target} PRIVATE -fsanitize=${sanitizer} -fno-omit-frame-pointer -O1 -g1
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PRIVATE -fsanitize=${sanitizer})
     if(sanitizer STREQUAL "undefined")

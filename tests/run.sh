@@ -5,7 +5,7 @@
 # Stages, in this order when none is named, cheap ones first:
 #   dev    g++ build with warnings as errors, all tests
 #   asan   all tests again under address and undefined-behaviour sanitizers
-#   tsan   the tests with threads or processes again under the thread sanitizer
+#   tsan   the tests with threads again under the thread sanitizer
 #   fuzz   every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
 # And, when named:
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
@@ -24,14 +24,14 @@ configure() {  # preset [further cmake arguments]
     { cat "build/$1.configure.log"; return 1; }
 }
 
-run_preset() {  # preset [ctest arguments]
+run_preset() {  # preset target [ctest arguments]
   configure "$1"
-  cmake --build --preset "$1" -j "$jobs"
+  cmake --build --preset "$1" -j "$jobs" --target "$2"
   # A case that fails is shown, and tried once more: many start processes that share the
   # machine's few cores with the others. One that fails twice is red; one that needed its
   # second try is named at the end.
   local log="build/$1.ctest.log" status=0 again
-  ctest --preset "$1" -j "$jobs" --repeat until-pass:2 "${@:2}" | tee "$log" || status=$?
+  ctest --preset "$1" -j "$jobs" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
   again=$(grep -E '\*\*\*(Failed|Timeout|Exception)' "$log" | grep -oE 'Test +#[0-9]+: [^ ]+' | sort -u || true)
   [[ -z $again ]] || printf '%s: not passed at the first try: %s\n' "$1" "${again//$'\n'/, }"
   return "$status"
@@ -72,11 +72,11 @@ for stage in "${stages[@]}"; do
   echo "== $stage"
   SECONDS=0
   case $stage in
-    dev) run_preset dev ;;
-    asan) run_preset asan ;;
-    tsan) run_preset tsan -L 'concurrency|process' ;;
+    dev) run_preset dev all ;;
+    asan) run_preset asan all ;;
+    tsan) run_preset tsan tests_concurrency -L concurrency ;;
     fuzz) run_fuzz ;;
-    portable) run_preset portable -L tidy ;;
+    portable) run_preset portable all -L tidy ;;
     *) echo "tests/run.sh: unknown stage '$stage': dev, asan, tsan, fuzz, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
