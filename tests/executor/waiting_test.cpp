@@ -26,6 +26,20 @@ TEST_P(Waiting, BlocksMayWaitForLaterOnes) {
   for (unsigned i = 0; i + 1 < kBlocks; ++i) ASSERT_EQ(out[i * 64 + 63], i + 101) << i;
 }
 
+TEST_P(Waiting, ABlockThatSleepsLeavesItsCoreToOthers) {
+  auto* looks = launcher.Allocate<unsigned long long>(1);
+  Run("sleep_for", {1, 1, 1}, {64, 1, 1}, 10'000'000ULL, looks);
+  // As many turns as there is room for sleeps of half a millisecond: a turn alone takes 10 us.
+  EXPECT_LE(*looks, 21u);
+  EXPECT_GE(*looks, 1u);
+}
+
+TEST_P(Waiting, BlocksMayWaitForLaterOnesAsleep) {
+  auto *done = launcher.Allocate<unsigned>(5), *out = launcher.Allocate<unsigned>(1);
+  Run("sleep_for_the_next", {5, 1, 1}, {1, 1, 1}, done, out);
+  EXPECT_EQ(*out, 5u);
+}
+
 TEST_P(Waiting, BlocksBehindTheRangeAreAskedFor) {
   auto *done = launcher.Allocate<unsigned>(10), *out = launcher.Allocate<unsigned>(10 * 32);
   launcher.block_count = 4;

@@ -18,6 +18,26 @@ extern "C" __global__ void wait_for_nobody(volatile unsigned* flag) {
   }
 }
 
+// Sleeps until the clock has moved on by `ns`.
+extern "C" __global__ void sleep_for(unsigned long long ns, unsigned long long* looks) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    __nanosleep(500000 + threadIdx.x);
+    if (threadIdx.x == 0) ++*looks;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < ns);
+}
+
+// As wait_for_the_next, asleep.
+extern "C" __global__ void sleep_for_the_next(volatile unsigned* done, unsigned* out) {
+  if (blockIdx.x + 1 < gridDim.x) {
+    while (done[blockIdx.x + 1] == 0) __nanosleep(1000000);
+  }
+  *out = *out + 1;
+  done[blockIdx.x] = 1;
+}
+
 // Gives up after so many looks.
 extern "C" __global__ void wait_a_while(volatile unsigned* flag, unsigned looks, unsigned* out) {
   unsigned look = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cpu/executor/block_executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -17,6 +18,9 @@ using Clock = std::chrono::steady_clock;
 // Rounds in which a block only polls until later blocks begin beside it. High enough that
 // a block that waits for a neighbour on another thread rarely gets there.
 constexpr std::uint32_t kSpinningRounds = 256;
+// Where all of the block sleeps (`nanosleep`), so does the thread: for no longer than PTX allows,
+// not for what would be over before it slept, and in all no longer until later blocks begin.
+constexpr std::chrono::microseconds kSleepMax{1000}, kSleepMin{20}, kSleepBeforeOthers{20'000};
 // Rounds in which all blocks only poll until the thread sleeps between two.
 constexpr std::uint32_t kIdleRounds = 64;
 constexpr std::chrono::microseconds kIdleSleep{50};
@@ -114,10 +118,20 @@ bool BlockExecutor::State::AdmitMore(Task& task) {
 template <bool Counted>
 Round BlockExecutor::State::RunAlone(Task& task) {
   ResidentBlock& block = *blocks.front();
-  for (std::uint32_t spinning = 0; spinning < kSpinningRounds;) {
+  std::chrono::nanoseconds slept{};
+  for (std::uint32_t spinning = 0; spinning < kSpinningRounds && slept < kSleepBeforeOthers;) {
     const Round round = block.Run<Counted>(task.counts, task.kill);
     if (round != Round::kRan && round != Round::kSpinning) return round;
-    spinning = round == Round::kSpinning ? spinning + 1 : 0;
+    if (round == Round::kRan) {
+      spinning = 0;
+      slept = {};
+      continue;
+    }
+    ++spinning;
+    if (block.wanted_sleep() < kSleepMin) continue;
+    const auto sleep = std::min<std::chrono::nanoseconds>(block.wanted_sleep(), kSleepMax);
+    std::this_thread::sleep_for(sleep);
+    slept += sleep;
   }
   return Round::kSpinning;
 }

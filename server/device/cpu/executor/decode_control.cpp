@@ -72,8 +72,11 @@ bool FunctionDecoder::DecodeControl() {
     DecodeIndexedBranch();
   } else if (opcode == "ret") {
     Emit(function_.function->is_entry ? "exit" : "return", true);
-  } else if (opcode == "exit" || opcode == "nanosleep") {
+  } else if (opcode == "exit") {
     Emit(opcode, true);
+  } else if (opcode == "nanosleep") {
+    const std::uint32_t time = Source(*OperandAt(0), TypeOf("u32"));
+    Emit(opcode, true).a = time;
   } else if (opcode == "trap" || opcode == "brkpt") {
     Emit("trap", true);
   } else if (opcode == "call") {

@@ -109,6 +109,7 @@ template <bool Counted>
 void ResidentBlock::Dispatch(Warp& warp, ExecutionCounts* counts) {
   warp.turns_left = static_cast<std::int32_t>(kBranchesPerTurn);
   warp.polled = false;
+  warp.sleep_ns = 0;
   const MicroOp* op = warp.code + warp.pc;
   while (op != nullptr) {
     if constexpr (Counted) {
@@ -123,6 +124,7 @@ void ResidentBlock::Dispatch(Warp& warp, ExecutionCounts* counts) {
   }
   // A turn that polled and was over ran a loop that waits, or may be one.
   only_polls_ &= warp.polled && warp.pause == Pause::kRunnable;
+  sleep_ns_ = std::min(sleep_ns_, warp.sleep_ns);
 }
 
 // One turn for each path of the warp. True when something ran.
@@ -179,6 +181,7 @@ template <bool Counted>
 Round ResidentBlock::Run(ExecutionCounts* counts, const std::atomic<bool>& kill) {
   bool ran = false, finished = true;
   only_polls_ = true;
+  sleep_ns_ = UINT32_MAX;
   for (std::uint32_t i = 0; i < warp_count_; ++i) {
     Warp& warp = warps_[i];
     if (IsFinished(warp)) continue;

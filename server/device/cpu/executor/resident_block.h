@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_RESIDENT_BLOCK_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -35,6 +36,8 @@ class ResidentBlock {
   Round Run(ExecutionCounts* counts, const std::atomic<bool>& kill);
 
   bool is_finished() const { return is_finished_; }
+  // After a round that was kSpinning: how long all that ran wants to sleep.
+  std::chrono::nanoseconds wanted_sleep() const { return std::chrono::nanoseconds(sleep_ns_); }
   // Of registers, shared and local memory.
   std::uint64_t bytes() const;
   // Changes when a register, a position or a set of active lanes does.
@@ -59,6 +62,7 @@ class ResidentBlock {
   std::uint32_t warp_count_ = 0;
   bool is_finished_ = false;
   bool only_polls_ = false;  // In this round so far.
+  std::uint32_t sleep_ns_ = 0;
 };
 
 }  // namespace gpushared::device::executor

@@ -117,6 +117,7 @@ struct Warp {
   std::byte* local = nullptr;       // local_bytes_per_thread bytes for each lane.
   std::uint64_t local_base = 0;     // Of the running function.
   bool polled = false;              // Executed something that may wait for another thread.
+  std::uint32_t sleep_ns = 0;       // The turn ended with the wish to sleep that long.
   bool together = false;            // What the op at pc waited for has come; do not wait again.
   std::uint32_t barrier_count = 0;  // Result of a barrier reduction, once it is complete.
   bool barrier_all = false;

@@ -333,9 +333,17 @@ const MicroOp* MemoryFence(Warp& /*w*/, const MicroOp* op) {
   return op + 1;
 }
 
-// A sleeping warp gives the others their turn; time itself is not simulated.
+// A sleeping warp gives the others their turn. How long it sleeps is up to whoever knows whether
+// there are others; as long as the first of its lanes wants to at most.
 const MicroOp* Sleep(Warp& w, const MicroOp* op) {
+  const uint32_t lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
   w.polled = true;
+  w.sleep_ns = UINT32_MAX;
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    const auto wanted = Get<uint32_t>(w.frame + op->a, l);
+    if ((lanes >> l & 1) != 0 && wanted < w.sleep_ns) w.sleep_ns = wanted;
+  }
   return EndTurn(w, op + 1);
 }
 
