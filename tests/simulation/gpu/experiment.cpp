@@ -126,7 +126,8 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
                                  const std::vector<SetupEntry>& contestants) {
   Result<Scenario> scenario = HighAlone(options);
   if (!scenario.ok()) return scenario.status();
-  const Totals high_alone = Sum(RunNative(options.front, *scenario), 0, options.high_clients);
+  const Outcome alone = RunNative(options.front, *scenario);
+  const Totals high_alone = Sum(alone, 0, options.high_clients);
   const double p99_alone_s = Seconds(Percentile(high_alone.times, 0.99));
   const auto promise = options.promise.value_or(
       Duration(static_cast<Duration::rep>(1e9 * p99_alone_s * kPromiseAboveAlone)));
@@ -167,6 +168,7 @@ Result<std::vector<Row>> RunCell(const CellOptions& options,
          .low_throughput = low_throughput,
          .launches = shared.launches});
   }
+  if (!rows.empty()) rows.front().launches += alone.launches + low_alone.launches;
   return rows;
 }
 

@@ -41,6 +41,7 @@ struct Row {
   double promise_kept = 0;                         // Part of the requests.
   double gap_used = 0;                             // Low steps/s ÷ alone ÷ (1 − load).
   double high_throughput = 0, low_throughput = 0;  // Relative to alone.
+  // Simulated for this row; the runs alone are with the first row of their cell.
   std::uint64_t launches = 0;
 };
 
