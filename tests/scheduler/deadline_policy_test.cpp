@@ -231,6 +231,21 @@ TEST(DeadlinePolicy, WhereSlowRequestsLeaveNoRoomAPauseIsFilledByWhatTakesNoLong
   EXPECT_EQ(timeline.lane().promises().risked, 1u);
 }
 
+TEST(DeadlinePolicy, WhatTakesNoLongerThanAStopWaitsWhereTheNextRequestHasLessToSpare) {
+  for (const bool beside_a_relaxed_one : {false, true}) {
+    PolicyTimeline timeline(Deadline({.patience = 10s}));
+    const ClientId tight = timeline.AddClient(Promised(1050us));
+    const ClientId low = timeline.AddClient(kLow);
+    Teach(timeline, tight, {.time = 1ms}, 10ms);
+    if (beside_a_relaxed_one) {
+      Teach(timeline, timeline.AddClient(Promised(50ms)), {.time = 1ms}, 10ms);
+    }
+    timeline.Post(low, {.time = 80us});
+    timeline.RunFor(50ms);
+    EXPECT_EQ(timeline.Completed(low), 0u);
+  }
+}
+
 TEST(DeadlinePolicy, ALongKernelStartsEarlyInThePauseOfAPeriodicClient) {
   PolicyTimeline timeline(Deadline({.patience = 1s}));
   const ClientId high = timeline.AddClient(Promised(4ms));
