@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/replay_clients.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <thread>
+
+#include "tests/support/server_process.h"
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
+
+// Sleeps most of the time, so that a busy machine disturbs it little.
+constexpr char kHoldPtx[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry hold(.param .u64 nanoseconds)
+{
+  .reg .pred %p<3>;
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<5>;
+  ld.param.u64 %rd1, [nanoseconds];
+  mov.u64 %rd2, %globaltimer;
+  add.u64 %rd2, %rd2, %rd1;
+again:
+  mov.u64 %rd3, %globaltimer;
+  setp.ge.u64 %p1, %rd3, %rd2;
+  @%p1 ret;
+  sub.u64 %rd4, %rd2, %rd3;
+  setp.lt.u64 %p2, %rd4, 200000;
+  @%p2 bra again;
+  sub.u64 %rd4, %rd4, 150000;
+  min.u64 %rd4, %rd4, 1000000;
+  cvt.u32.u64 %r1, %rd4;
+  nanosleep.u32 %r1;
+  bra again;
+}
+)";
+
+// Of the low client: launches between two looks at how far they are, and looks ahead.
+constexpr std::size_t kChunk = 4, kChunksAhead = 64;
+constexpr std::size_t kRequestsMax = 1 << 16;
+
+// What the processes tell each other. Lies in memory that all of them share.
+struct Board {
+  std::atomic<std::int64_t> start_ns{0};  // Of the steady clock, once known.
+  std::atomic<int> ready{0};
+  std::atomic<std::uint64_t> low_kernels{0};
+  std::atomic<std::size_t> answered{0};
+  std::array<std::int64_t, kRequestsMax> latency_ns{};
+};
+
+class SharedBoard {
+ public:
+  SharedBoard() {
+    void* const memory =
+        ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    board_ = new (memory) Board;
+  }
+  ~SharedBoard() { ::munmap(board_, sizeof(Board)); }
+  SharedBoard(const SharedBoard&) = delete;
+  SharedBoard& operator=(const SharedBoard&) = delete;
+  Board* operator->() const { return board_; }
+  Board& operator*() const { return *board_; }
+
+ private:
+  Board* board_;
+};
+
+std::int64_t Now() { return Clock::now().time_since_epoch().count(); }
+
+Clock::time_point AwaitStart(Board& board) {
+  ++board.ready;
+  while (board.start_ns == 0) std::this_thread::sleep_for(1ms);
+  return Clock::time_point(nanoseconds(board.start_ns));
+}
+
+// Requests arrive whatever became of those before: one thread submits, another one waits.
+[[noreturn]] void AnswerRequests(const ClientOptions& options, const ReplayPlan& plan,
+                                 Board& board) {
+  const HoldingClient holding(options);
+  std::vector<Event> ends;
+  for (std::size_t i = 0; i < plan.arrivals_s.size(); ++i)
+    ends.push_back(Must(holding.client.CreateEvent()));
+  const Clock::time_point start = AwaitStart(board);
+  const auto arrival = [&](std::size_t request) {
+    return start + std::chrono::duration_cast<nanoseconds>(
+                       std::chrono::duration<double>(plan.arrivals_s[request]));
+  };
+  std::atomic<std::size_t> submitted{0};
+  std::thread waiter([&] {
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      submitted.wait(i);
+      Must(ends[i].Synchronize());
+      board.latency_ns[i] = (Clock::now() - arrival(i)).count();
+      ++board.answered;
+    }
+  });
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    std::this_thread::sleep_until(arrival(i));
+    Must(holding.stream.BeginRequest(std::max<nanoseconds>(Clock::now() - arrival(i), 0ns)));
+    holding.Launch(plan.high);
+    Must(holding.stream.EndRequest());
+    Must(holding.stream.Record(ends[i]));
+    ++submitted;
+    submitted.notify_one();
+  }
+  waiter.join();
+  ::_exit(0);
+}
+
+// Never returns: the parent ends it.
+[[noreturn]] void Train(const ClientOptions& options, const ReplayPlan& plan, Board& board) {
+  const HoldingClient holding(options);
+  AwaitStart(board);
+  std::deque<Event> ahead;
+  for (std::size_t launched = 0;;) {
+    if (ahead.size() == kChunksAhead) {
+      Must(ahead.front().Synchronize());
+      board.low_kernels += kChunk;
+      ahead.push_back(std::move(ahead.front()));
+      ahead.pop_front();
+    } else {
+      ahead.push_back(Must(holding.client.CreateEvent()));
+    }
+    for (std::size_t i = 0; i < kChunk; ++i, ++launched) {
+      const std::size_t number = launched % plan.low.kernels.size();
+      holding.Launch(plan.low.kernels[number], number);
+    }
+    Must(holding.stream.Record(ahead.back()));
+  }
+}
+
+// Time in which threads of the process were ready and did not run.
+nanoseconds WaitedForCore(pid_t process) {
+  nanoseconds waited{};
+  const std::string tasks = "/proc/" + std::to_string(process) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::ifstream file(task.path() / "schedstat");
+    std::int64_t ran_ns = 0, waited_ns = 0;
+    if (file >> ran_ns >> waited_ns) waited += nanoseconds(waited_ns);
+  }
+  return waited;
+}
+
+ServerProcess StartServer(const std::string& policy) {
+  return ServerProcess(
+      {"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy", policy});
+}
+
+template <typename Function>
+nanoseconds MedianTime(int count, Function function) {
+  std::vector<nanoseconds> times;
+  for (int i = 0; i < count; ++i) {
+    std::this_thread::sleep_for(5ms);
+    const auto begin = Clock::now();
+    function();
+    times.push_back(Clock::now() - begin);
+  }
+  std::nth_element(times.begin(), times.begin() + count / 2, times.end());
+  return times[static_cast<std::size_t>(count / 2)];
+}
+
+}  // namespace
+
+void Must(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "replay_bench: %s\n", status.ToString().c_str());
+  std::_Exit(1);
+}
+
+HoldingClient::HoldingClient(const ClientOptions& options)
+    : client(Must(Client::Connect(options))),
+      stream(client.default_stream()),
+      hold_(Must(Must(client.LoadModule(std::string_view(kHoldPtx))).GetKernel("hold"))) {}
+
+void HoldingClient::Launch(const simulation::Kernel& kernel, std::size_t number) const {
+  constexpr std::size_t kNumbersMax = 4096;
+  const auto hold_ns = static_cast<std::uint64_t>(kernel.block_time.count());
+  Must(stream.Launch(hold_,
+                     {.grid = {kernel.blocks, 1, 1},
+                      .block = {1, 1, 1},
+                      .dynamic_shared_bytes = static_cast<std::uint32_t>(number % kNumbersMax)},
+                     hold_ns));
+}
+
+void HoldingClient::Launch(const simulation::Job& job) const {
+  for (std::size_t i = 0; i < job.kernels.size(); ++i) Launch(job.kernels[i], i);
+}
+
+ClientProcesses::~ClientProcesses() {
+  for (const pid_t pid : pids_) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+}
+
+void ClientProcesses::CheckAlive() const {
+  for (const pid_t pid : pids_) {
+    int status = 0;
+    if (::waitpid(pid, &status, WNOHANG) == pid && status != 0) std::exit(1);
+  }
+}
+
+ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan) {
+  const ServerProcess server = StartServer(policy);
+  const SharedBoard board;
+  ClientProcesses processes;
+  const std::size_t requests = plan.arrivals_s.size();
+  if (requests > 0) {
+    const ClientOptions options{.name = "high",
+                                .scheduling_class = SchedulingClass::kHigh,
+                                .latency_promise = plan.promise,
+                                .socket = server.socket()};
+    processes.Start([&] { AnswerRequests(options, plan, *board); });
+  }
+  if (plan.has_low) {
+    const ClientOptions options{
+        .name = "low", .scheduling_class = SchedulingClass::kLow, .socket = server.socket()};
+    processes.Start([&] { Train(options, plan, *board); });
+  }
+  const int expected = (requests > 0 ? 1 : 0) + (plan.has_low ? 1 : 0);
+  while (board->ready < expected) {
+    processes.CheckAlive();
+    std::this_thread::sleep_for(5ms);
+  }
+  const pid_t worker = server.workers().at(0);
+  const nanoseconds waited_before = WaitedForCore(worker);
+  const std::int64_t start = Now() + nanoseconds(10ms).count();
+  board->start_ns = start;
+  const auto is_over = [&] {
+    return requests > 0 ? board->answered == requests : Now() - start >= plan.length.count();
+  };
+  while (!is_over()) {
+    processes.CheckAlive();
+    std::this_thread::sleep_for(5ms);
+  }
+  const double seconds = static_cast<double>(Now() - start) / 1e9;
+  const nanoseconds waited = WaitedForCore(worker) - waited_before;
+  ReplayOutcome outcome;
+  outcome.worker_waited = std::chrono::duration<double>(waited).count() / seconds;
+  for (std::size_t i = 0; i < requests; ++i) outcome.latencies.emplace_back(board->latency_ns[i]);
+  outcome.low_jobs_per_s = static_cast<double>(board->low_kernels) /
+                           static_cast<double>(plan.low.kernels.size()) / seconds;
+  return outcome;
+}
+
+ReplayCosts MeasureCosts() {
+  constexpr int kLong = 100;
+  constexpr nanoseconds kHold = 1ms;
+  const ServerProcess server = StartServer("fifo");
+  const HoldingClient holding({.name = "costs", .socket = server.socket()});
+  const simulation::Kernel one{.blocks = 1, .block_time = kHold};
+  const simulation::Kernel many{.blocks = kLong, .block_time = kHold};
+  const nanoseconds single = MedianTime(101, [&] {
+    holding.Launch(one, 0);
+    Must(holding.stream.Synchronize());
+  });
+  const nanoseconds chain = MedianTime(11, [&] {
+    for (int i = 0; i < kLong; ++i) holding.Launch(one, 0);
+    Must(holding.stream.Synchronize());
+  });
+  const nanoseconds blocks = MedianTime(11, [&] {
+    holding.Launch(many, 1);
+    Must(holding.stream.Synchronize());
+  });
+  ReplayCosts costs;
+  costs.block = std::max<nanoseconds>(blocks / kLong - kHold, 0ns);
+  costs.kernel_gap = std::max<nanoseconds>(chain / kLong - kHold - costs.block, 0ns);
+  costs.round_trip = std::max<nanoseconds>(single - kHold - costs.block, 0ns);
+  return costs;
+}
+
+}  // namespace gpushared::testing

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device time of real processes on the cpu device against their weights, measured as
+// `gpushared-sim shares` measures its simulated ones.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/bench/replay_clients.h"
+#include "tests/bench/report.h"
+#include "tests/simulation/gpu/shares.h"
+#include "tests/support/server_process.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using simulation::ShareSample;
+using std::chrono::nanoseconds;
+
+struct Arguments {
+  std::size_t clients = 2;
+  std::uint32_t spread = 1;
+  unsigned scale = 4;
+  double seconds = 20;
+  std::uint32_t seed = 1;
+  std::string policy = "fair";
+};
+
+// Kernels ahead of the one that runs: a process that is kept from its core still has work.
+constexpr std::size_t kAhead = 64;
+
+[[noreturn]] void LaunchWithoutEnd(const ClientOptions& options, const simulation::Job& job) {
+  const HoldingClient holding(options);
+  const Event ends[2] = {Must(holding.client.CreateEvent()), Must(holding.client.CreateEvent())};
+  for (std::size_t batch = 0;; ++batch) {
+    if (batch >= 2) Must(ends[batch % 2].Synchronize());
+    for (std::size_t i = 0; i < kAhead; ++i) holding.Launch(job);
+    Must(holding.stream.Record(ends[batch % 2]));
+  }
+}
+
+// From 1 to `spread`, evenly on a logarithmic scale.
+std::vector<std::uint32_t> SpreadWeights(const Arguments& arguments) {
+  std::vector<std::uint32_t> weights;
+  for (std::size_t i = 0; i < arguments.clients; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(arguments.clients - 1);
+    weights.push_back(static_cast<std::uint32_t>(std::lround(std::pow(arguments.spread, part))));
+  }
+  return weights;
+}
+
+// By name, of every object that has both a name and a device time.
+void Collect(const nlohmann::json& value, std::map<std::string, nanoseconds>& times) {
+  if (value.is_object() && value.contains("name") && value.contains("device_time_s")) {
+    times[value["name"].get<std::string>()] =
+        nanoseconds(std::llround(1e9 * value["device_time_s"].get<double>()));
+  }
+  if (value.is_structured()) {
+    for (const auto& each : value) Collect(each, times);
+  }
+}
+
+class Measurement {
+ public:
+  explicit Measurement(const Arguments& arguments)
+      : arguments_(arguments),
+        weights_(SpreadWeights(arguments)),
+        server_({"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy",
+                 arguments.policy}) {
+    simulation::Scenario scenario = simulation::MakeShareScenario(
+        {.weights = weights_, .seed = arguments.seed, .length = 1s}, 2ms);
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      simulation::Job& job = scenario.clients[i].job;
+      for (simulation::Kernel& kernel : job.kernels) {
+        kernel.blocks = 10;
+        kernel.block_time *= arguments.scale;
+      }
+      const ClientOptions options{
+          .name = NameOf(i), .weight = weights_[i], .socket = server_.socket()};
+      processes_.Start([&] { LaunchWithoutEnd(options, job); });
+    }
+  }
+
+  // Samples are at least one second of device time apart.
+  std::vector<ShareSample> Run() {
+    std::vector<nanoseconds> first = Held();
+    while (std::find(first.begin(), first.end(), 0ns) != first.end()) {
+      std::this_thread::sleep_for(50ms);
+      first = Held();
+    }
+    std::vector<ShareSample> samples;
+    for (nanoseconds before{}; before < std::chrono::duration<double>(arguments_.seconds);) {
+      std::this_thread::sleep_for(20ms);
+      processes_.CheckAlive();
+      ShareSample sample{.held = Held(), .due = {}};
+      nanoseconds total{};
+      for (std::size_t i = 0; i < first.size(); ++i) total += sample.held[i] -= first[i];
+      if (total - before < 1s) continue;
+      before = total;
+      for (const std::uint32_t weight : weights_) sample.due.push_back(total * weight / Sum());
+      samples.push_back(std::move(sample));
+    }
+    return samples;
+  }
+
+ private:
+  static std::string NameOf(std::size_t client) { return "client-" + std::to_string(client); }
+
+  std::uint32_t Sum() const {
+    std::uint32_t sum = 0;
+    for (const std::uint32_t weight : weights_) sum += weight;
+    return sum;
+  }
+
+  std::vector<nanoseconds> Held() const {
+    std::map<std::string, nanoseconds> times;
+    Collect(nlohmann::json::parse(server_.Ctl({"ps", "--json"}).output, nullptr, false), times);
+    std::vector<nanoseconds> held;
+    for (std::size_t i = 0; i < weights_.size(); ++i) held.push_back(times[NameOf(i)]);
+    return held;
+  }
+
+  const Arguments arguments_;
+  const std::vector<std::uint32_t> weights_;
+  const ServerProcess server_;
+  ClientProcesses processes_;
+};
+
+int Run(int argc, char** argv) {
+  CLI::App app("device time of real processes against their weights");
+  Arguments arguments;
+  app.add_option("--clients", arguments.clients, "processes (2)")->check(CLI::Range(2, 64));
+  app.add_option("--spread", arguments.spread, "their weights go from 1 to this (1)")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--scale", arguments.scale, "kernels take this times 50 us to 2 ms (4)")
+      ->check(CLI::Range(1, 100));
+  app.add_option("--seconds", arguments.seconds, "of device time (20)")
+      ->check(CLI::Range(1.0, 3600.0));
+  app.add_option("--seed", arguments.seed, "of the kernels (1)");
+  app.add_option("--policy", arguments.policy, "of the server (fair)");
+  CLI11_PARSE(app, argc, argv);
+  for (const std::string& line : Environment()) std::printf("%s\n", line.c_str());
+  const std::vector<ShareSample> samples = Measurement(arguments).Run();
+  const simulation::ShareReport report = simulation::ReportShares(samples);
+  std::printf("%-12s %8s %8s %8s %14s %8s %8s %8s\n", "POLICY", "CLIENTS", "SPREAD", "SECONDS",
+              "ERROR of 1 s", "JAIN", "LEAST", "MOST");
+  std::printf("%-12s %8zu %8u %8zu %11.2f pp %8.4f %8.3f %8.3f\n", arguments.policy.c_str(),
+              arguments.clients, arguments.spread, samples.size(), 100 * report.error_max,
+              report.jain, report.least_ratio, report.greatest_ratio);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) { return gpushared::testing::Run(argc, argv); }
