@@ -8,6 +8,7 @@
 #   tsan   the tests with threads again under the thread sanitizer
 #   fuzz   every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
 # And, when named:
+#   asan:LABEL  of asan only the tests with this label, such as process
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -74,10 +75,11 @@ for stage in "${stages[@]}"; do
   case $stage in
     dev) run_preset dev all ;;
     asan) run_preset asan all ;;
+    asan:*) run_preset asan "tests_${stage#*:}" -L "${stage#*:}" ;;
     tsan) run_preset tsan tests_concurrency -L concurrency ;;
     fuzz) run_fuzz ;;
     portable) run_preset portable all -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, asan, tsan, fuzz, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, asan, asan:LABEL, tsan, fuzz, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done
