@@ -22,7 +22,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::uint32_t kCpuThreadsMost = 1024;
 constexpr std::uint32_t kMultiprocessorsMost = 4096;
-constexpr const char* kPassesAllowed = "none, or a list of claim and fence";
+constexpr const char* kPassesAllowed = "none, or a list of claim and one of fence and contain";
 constexpr double kSmFractionLeast = 0.001;  // The worker is told six decimals of a percentage.
 constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
@@ -68,7 +68,8 @@ Status SetCpuRunPasses(std::string_view value, Config& config) {
     const std::optional<device::Isolation> isolation = device::ParseIsolation(name);
     if (name == "claim") {
       passes.claims = true;
-    } else if (isolation && *isolation != device::Isolation::kOff) {
+    } else if (isolation && *isolation != device::Isolation::kOff &&
+               passes.isolation == device::Isolation::kOff) {
       passes.isolation = *isolation;
     } else {
       return Refused("cpu-run-passes", value, kPassesAllowed);
@@ -283,13 +284,13 @@ constexpr std::array kOptions = {
            SetCpuThreads},
     Option{"cpu-run-passes", "PASSES",
            "for tests: kernels on the cpu device run as passes made them for a GPU: none, or a "
-           "list of claim and fence (default none)",
+           "list of claim and one of fence and contain (default none)",
            SetCpuRunPasses},
     Option{"memory", "SIZE|LEVEL",
            "device memory of each cpu device, for example 4GiB (default: half of the machine's, "
-           "shared out); or how kernels on a GPU are kept in their client's memory, off or fence, "
-           "where no access rule says it (default: off for the server's own user, else fence); or "
-           "both, separated by a comma",
+           "shared out); or how kernels on a GPU are kept from other clients, off, fence or "
+           "contain, where no access rule says it (default: off for the server's own user, else "
+           "fence); or both, separated by a comma",
            SetMemory},
     Option{"staging-memory", "SIZE",
            "host memory through which all clients of one device copy "

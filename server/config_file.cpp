@@ -108,7 +108,8 @@ Status SetMemory(std::string_view value, AccessRule& rule) {
     }
     const Result<MemoryQuota> quota = ParseMemoryQuota(part);
     if (!quota.ok()) {
-      return {quota.status().code(), std::string(quota.status().message()) + ", or off or fence"};
+      return {quota.status().code(),
+              std::string(quota.status().message()) + ", or off, fence or contain"};
     }
     rule.memory = *quota;
   }

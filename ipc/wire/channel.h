@@ -37,7 +37,7 @@ enum class ChannelType : std::uint16_t {
 };
 
 inline constexpr std::uint32_t kAttachFds = 2;
-inline constexpr std::uint8_t kIsolationMax = 1;  // Of device::Isolation.
+inline constexpr std::uint8_t kIsolationMax = 2;  // Of device::Isolation.
 // Header, fixed part and the largest tail, an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kAdminTextBytesMax + 1024;
 

@@ -15,9 +15,11 @@ namespace gpushared::device {
 enum class Isolation : std::uint8_t {
   kOff,    // As the client wrote them: they may reach the memory of every client.
   kFence,  // They reach their client's memory only (server/ptx/fence.h).
+  // And do nothing that would end the context they share with others (server/ptx/contain.h).
+  kContain,
 };
 
-inline constexpr std::array<std::string_view, 2> kIsolationNames = {"off", "fence"};
+inline constexpr std::array<std::string_view, 3> kIsolationNames = {"off", "fence", "contain"};
 inline constexpr std::size_t kIsolations = kIsolationNames.size();
 // Of who is not the server's own user.
 inline constexpr Isolation kIsolationOfStrangers = Isolation::kFence;

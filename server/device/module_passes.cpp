@@ -10,6 +10,7 @@
 
 #include "server/device/memory_budget.h"
 #include "server/ptx/claim.h"
+#include "server/ptx/contain.h"
 #include "server/ptx/fence.h"
 
 namespace gpushared::device {
@@ -41,8 +42,8 @@ std::vector<PassedKernel> KernelsOf(const ptx::Module& module) {
   return kernels;
 }
 
-Status FenceModule(PassedModule& passed) {
-  Result<ptx::Fenced> fenced = ptx::Fence(passed.module);
+Status FenceModule(PassedModule& passed, bool contains) {
+  Result<ptx::Fenced> fenced = contains ? ptx::Contain(passed.module) : ptx::Fence(passed.module);
   if (!fenced) {
     return {fenced.status().code(), "module refused: it cannot be kept in its client's memory: " +
                                         fenced.status().message()};
@@ -54,12 +55,15 @@ Status FenceModule(PassedModule& passed) {
   for (PassedKernel& kernel : passed.kernels) {
     const auto found = reasons.find(kernel.info.name);
     if (found == reasons.end()) continue;
-    kernel.info.unsupported = "what cannot be kept in its client's memory: ";
+    kernel.info.unsupported =
+        contains ? "what cannot be contained: " : "what cannot be kept in its client's memory: ";
     kernel.info.unsupported += found->second;
   }
   passed.module = std::move(fenced->module);
   passed.fence_constant = std::move(fenced->constant);
   passed.variables = std::move(fenced->variables);
+  passed.places = std::move(fenced->places);
+  passed.is_contained = contains;
   return {};
 }
 
@@ -80,8 +84,11 @@ void ClaimModule(PassedModule& passed) {
 
 std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
                                                    std::uint64_t range_bytes,
-                                                   std::uint64_t variables) {
-  const ptx::FenceConstant constant = ptx::MakeFenceConstant(range_base, range_bytes, variables);
+                                                   std::uint64_t variables, std::uint64_t control,
+                                                   std::uint64_t fault) {
+  ptx::FenceConstant constant = ptx::MakeFenceConstant(range_base, range_bytes, variables);
+  constant.control = control;
+  constant.fault = fault;
   std::vector<std::byte> bytes(sizeof constant);
   std::memcpy(bytes.data(), &constant, sizeof constant);
   return bytes;
@@ -92,7 +99,8 @@ Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes) {
   passed.kernels = KernelsOf(module);
   passed.module = std::move(module);
   if (passes.isolation != Isolation::kOff) {
-    if (Status status = FenceModule(passed); !status.ok()) return status;
+    const bool contains = passes.isolation == Isolation::kContain;
+    if (Status status = FenceModule(passed, contains); !status.ok()) return status;
   }
   // Behind the fence: the words of a claim are the server's, outside of every client's range.
   if (passes.claims) ClaimModule(passed);

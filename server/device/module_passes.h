@@ -14,6 +14,7 @@
 
 #include "server/device/device.h"
 #include "server/device/isolation.h"
+#include "server/ptx/fence.h"
 #include "server/ptx/module.h"
 #include "server/ptx/variable_layout.h"
 
@@ -35,11 +36,16 @@ struct PassedModule {
   // in the client's range, at FenceConstant::variables.
   std::string fence_constant;
   ptx::ModuleLayout variables;
+  // Of a contained module: what its ptx::FaultRecord means.
+  std::vector<ptx::FaultPlace> places;
+  bool is_contained = false;
 
   bool is_fenced() const { return !fence_constant.empty(); }
-  // What to write at `fence_constant` for a client's range and where its variables were placed.
+  // What to write at `fence_constant` for a client's range and where its variables were placed;
+  // `control` and `fault` as ptx::FenceConstant has them, for contained modules.
   static std::vector<std::byte> ConstantBytes(std::uint64_t range_base, std::uint64_t range_bytes,
-                                              std::uint64_t variables);
+                                              std::uint64_t variables, std::uint64_t control = 0,
+                                              std::uint64_t fault = 0);
 };
 
 // kInvalidArgument, with the reason, for modules that cannot be kept in their client's memory.

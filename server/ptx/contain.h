@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "gpushared/result.h"
@@ -17,11 +18,12 @@
 namespace gpushared::ptx {
 
 // What the server writes and contained kernels read, in device memory that no client reaches: one
-// for each client, at FenceConstant::control.
+// for each module of a client, at FenceConstant::control.
 struct ContainControl {
   // The end of the client's memory, an address. Kernels reach [start of the range, limit +
-  // kContainTailBytes): all of it is mapped before a kernel starts and as long as one runs. What
-  // lies behind the limit is nobody's. Stray accesses end up there.
+  // kContainTailBytes) and, by addresses, their module's variables with as much behind them: all
+  // of it is mapped before a kernel starts and as long as one runs. What lies behind the limit is
+  // nobody's. Stray accesses end up there.
   std::uint64_t limit = 0;
   // When it is not 0, every thread of the client leaves its kernel: before it begins, or in a loop
   // after at most kContainPollPeriod turns. The server sets it while kernels run.
@@ -35,8 +37,9 @@ inline constexpr std::uint64_t kContainTailBytes = std::uint64_t{64} << 10;
 inline constexpr std::uint32_t kContainPollPeriod = 4096;
 
 // What contained kernels write when a thread ends otherwise than its code says: the first one of
-// the client since the server last zeroed it. One for each client, at FenceConstant::fault, in
-// memory that no client reaches; the server reads it when kernels have ended.
+// the module since the server last zeroed it. One for each module of a client, at
+// FenceConstant::fault, in memory that no client reaches; the server reads it when kernels have
+// ended.
 struct FaultRecord {
   std::uint32_t place = 0;  // 0: nothing happened. Else Fenced::places[place - 1].
   // Of the thread; the block is all kNoBlockIndex in a .func, which may not ask for it.
@@ -62,8 +65,8 @@ inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;
 Result<Fenced> Contain(const Module& module);
 
 // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]". A record of no place that the module
-// has, which no kernel of the module can write, is said to be that.
-std::string DescribeFault(const Fenced& module, const FaultRecord& record);
+// has, which no kernel of the module can write, is said to be that. `places`: Fenced::places.
+std::string DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
 
 }  // namespace gpushared::ptx
 

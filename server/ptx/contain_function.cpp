@@ -226,7 +226,8 @@ class FunctionContainment {
     const auto write = [&](std::size_t member, std::size_t d, Operand value) {
       const std::string copy = editor_.NewRegister("b32");
       Before(end, Make("mov.u32", {Name(copy), std::move(value)}));
-      Before(end, Make("st.global.u32", {Address(record, OffsetOf(member + 4 * d)), Name(copy)}));
+      Before(end, Make("st.volatile.global.u32",
+                       {Address(record, OffsetOf(member + 4 * d)), Name(copy)}));
     };
     constexpr std::array<std::string_view, 3> kDimensions = {"x", "y", "z"};
     for (std::size_t d = 0; d < 3; ++d) {
@@ -294,11 +295,11 @@ std::string ContainFunction(ModuleEditor& names, Function& function, const std::
   return FunctionContainment(names, function, constant, places).Run();
 }
 
-std::string DescribeFault(const Fenced& module, const FaultRecord& record) {
-  if (record.place == 0 || record.place > module.places.size()) {
+std::string DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
+  if (record.place == 0 || record.place > places.size()) {
     return "fault at a place that the module does not have: " + std::to_string(record.place);
   }
-  const FaultPlace& place = module.places[record.place - 1];
+  const FaultPlace& place = places[record.place - 1];
   const bool has_block = record.block[0] != kNoBlockIndex;
   return std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of '" +
          place.function + "' [" + (has_block ? "block " + Describe(record.block) + " " : "") +

@@ -57,17 +57,23 @@ Variable ConstantOf(std::string name) {
   return variable;
 }
 
-// Adds to the facts what a body shows. `constants` are the module's .const variables.
+// Adds to the facts what a body shows. `constants` are the module's .const variables, `memory`
+// those and its .global ones.
 void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
-                   FenceFacts& facts) {
+                   const std::unordered_set<std::string>& memory, FenceFacts& facts) {
   for (const Statement& statement : *function.body) {
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
     for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
       // The window of constants is small: an address that was masked is none in it.
-      facts.constants_move |= access.space == AccessSpace::kConstant &&
-                              !constants.contains(instruction->operands[access.operand].text);
+      const std::string& base = instruction->operands[access.operand].text;
+      facts.constants_move |= access.space == AccessSpace::kConstant && !constants.contains(base);
+      facts.variables_escape |= access.stride && memory.contains(base);
     }
+    ForEachOperand(*instruction, [&](const Operand& operand) {
+      facts.variables_escape |=
+          operand.kind == Operand::Kind::kName && memory.contains(operand.text);
+    });
     if (instruction->opcode != "cvta" || instruction->Has("to")) continue;
     facts.has_generic_shared |= instruction->Has("shared") || instruction->Has("shared::cta");
     facts.has_generic_local |= instruction->Has("local");
@@ -146,10 +152,11 @@ class ModuleFence {
 
   // Variables that kernels can reach by address go where all addresses lead: into the range.
   Status MoveVariables() {
-    std::unordered_set<std::string> constants;
+    std::unordered_set<std::string> constants, memory;
     for (const Item& item : source_.items) {
       const auto* variable = std::get_if<Variable>(&item);
       if (variable == nullptr) continue;
+      if (IsMemory(*variable)) memory.insert(variable->name);
       if (variable->space == StateSpace::kConstant) constants.insert(variable->name);
       if (variable->space == StateSpace::kShared && variable->linkage != ".extern") {
         facts_.shared[variable->name] = {.bytes = variable->Bytes(),
@@ -158,11 +165,12 @@ class ModuleFence {
     }
     for (const Item& item : source_.items) {
       if (const auto* function = std::get_if<Function>(&item)) {
-        if (function->body) NoteAddresses(*function, constants, facts_);
+        if (function->body) NoteAddresses(*function, constants, memory, facts_);
       } else if (const auto* variable = std::get_if<Variable>(&item)) {
+        const bool holds_address = variable->initializer && NamesSomething(*variable->initializer);
         // The address of what has moved is known to the server only.
-        facts_.constants_move |= variable->space == StateSpace::kConstant &&
-                                 variable->initializer && NamesSomething(*variable->initializer);
+        facts_.constants_move |= variable->space == StateSpace::kConstant && holds_address;
+        facts_.variables_escape |= holds_address;
       }
     }
     Module moved = source_;
@@ -174,6 +182,7 @@ class ModuleFence {
     if (!layout) return layout.status();
     result_.variables = *std::move(layout);
     facts_.variables_alignment = result_.variables.alignment;
+    facts_.variables_bytes = result_.variables.bytes;
     for (const VariablePlacement& variable : result_.variables.variables) {
       facts_.moved.emplace(variable.name, variable);
     }

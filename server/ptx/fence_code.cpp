@@ -48,10 +48,24 @@ std::string FenceCode::Mask(std::size_t at, const std::string& address, std::uin
   Aligned(at, low, alignment);
   Add(at, "mov.b64", {Name(masked), Vector({Name(low), Name(high)})});
   if (facts_.contains) {
-    if (limit_.empty()) limit_ = NewAddress();
-    Add(at, "min.u64", {Name(masked), Name(masked), Name(limit_)});
+    masked = BelowLimit(at, masked);
   }
   return masked;
+}
+
+std::string FenceCode::BelowLimit(std::size_t at, const std::string& masked) {
+  if (limit_.empty()) limit_ = NewAddress();
+  std::string limited = NewAddress();
+  Add(at, "min.u64", {Name(limited), Name(masked), Name(limit_)});
+  if (!facts_.variables_escape) return limited;
+  // The module's variables lie elsewhere in the range, perhaps behind the limit.
+  const std::string place = NewAddress(), is_in = editor_.NewRegister("pred");
+  std::string selected = NewAddress();
+  Add(at, "sub.u64", {Name(place), Name(masked), Name(Variables())});
+  Add(at, "setp.lt.u64",
+      {Name(is_in), Name(place), Integer(static_cast<std::int64_t>(facts_.variables_bytes))});
+  Add(at, "selp.b64", {Name(selected), Name(masked), Name(limited), Name(is_in)});
+  return selected;
 }
 
 std::string FenceCode::MaskOutsideWindows(std::size_t at, const std::string& address,
@@ -151,7 +165,8 @@ void FenceCode::Finish() {
   if (!limit_.empty()) {
     const std::string control = NewAddress();
     LoadConstant(control, "u64", offsetof(FenceConstant, control));
-    enter("ld.global.u64",
+    // The server may change it while kernels run.
+    enter("ld.volatile.global.u64",
           {Name(limit_), Address(control, OffsetOf(offsetof(ContainControl, limit)))});
   }
   if (!shared_last_.empty() || !shared_end_.empty()) {

@@ -30,7 +30,7 @@ class FenceCode {
   std::string Sum(std::size_t at, const std::string& base, std::int64_t addend);
 
   // The address in the client's range that has the same place in it. Contained: aligned, and at
-  // most the limit.
+  // most the limit, or one of the module's variables.
   std::string Mask(std::size_t at, const std::string& address, std::uint32_t alignment);
   // As Mask, but what lies in the windows of shared and local memory stays there: the hardware
   // bounds the one (contained: the block's size), the declared array the other.
@@ -63,6 +63,7 @@ class FenceCode {
 
  private:
   std::string Aligned(std::size_t at, std::string word, std::uint32_t alignment);
+  std::string BelowLimit(std::size_t at, const std::string& masked);
   void LoadConstant(const std::string& name, std::string_view type, std::size_t member);
 
   FunctionEditor& editor_;

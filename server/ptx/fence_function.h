@@ -32,6 +32,10 @@ struct FenceFacts {
   std::unordered_map<std::string, SharedVariable> shared;    // Static ones, of the module.
   std::unordered_set<std::string> foreign;                   // Variables of other modules.
   bool constants_move = false;
+  // Some function makes addresses of moved variables beside those in its accesses, or a variable
+  // holds one; `variables_bytes` is what they take together.
+  bool variables_escape = false;
+  std::uint64_t variables_bytes = 0;
   // Some function makes generic addresses of shared or of local memory.
   bool has_generic_shared = false;
   bool has_generic_local = false;

@@ -57,6 +57,9 @@ ConformanceDevice Passed(const std::string& name, std::uint32_t multiprocessors,
 constexpr device::ModulePasses kClaimed = {.claims = true};
 constexpr device::ModulePasses kFenced = {.isolation = device::Isolation::kFence};
 constexpr device::ModulePasses kBoth = {.isolation = device::Isolation::kFence, .claims = true};
+constexpr device::ModulePasses kContained = {.isolation = device::Isolation::kContain};
+constexpr device::ModulePasses kContainedClaimed = {.isolation = device::Isolation::kContain,
+                                                    .claims = true};
 
 // This program is linked with the fake driver, whose GPU is the cpu device's executor.
 INSTANTIATE_TEST_SUITE_P(
@@ -65,7 +68,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Catalogued("cpu:0", 4), Passed("claimed", 1, kClaimed),
                       Passed("claimed", 3, kClaimed), Passed("fenced", 1, kFenced),
                       Passed("fenced", 3, kFenced), Passed("fenced_claimed", 1, kBoth),
-                      Passed("fenced_claimed", 3, kBoth),
+                      Passed("fenced_claimed", 3, kBoth), Passed("contained", 1, kContained),
+                      Passed("contained", 3, kContained),
+                      Passed("contained_claimed", 3, kContainedClaimed),
                       CudaRow("cuda_fake_events", CompletionKind::kEvents),
                       CudaRow("cuda_fake_writes", CompletionKind::kWrites),
                       CudaRow("cuda_fake_fenced", CompletionKind::kEvents,

@@ -117,6 +117,10 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   bool SkipsUnlessItIsolates() {
     return Skips(gpu().info().isolates_clients, "isolate its clients");
   }
+  // Contained kernels reach something harmless instead.
+  bool SkipsWhereNoAddressFaults() {
+    return Skips(GetParam().isolation != device::Isolation::kContain, "fault at an address");
+  }
   bool SkipsUnlessItInterprets() { return Skips(GetParam().interprets_ptx, "interpret PTX"); }
 
   // A launch that occupies every multiprocessor until it is killed, ahead of all that

@@ -285,7 +285,7 @@ TEST_P(DeviceConformance, WorkKilledBeforeItsTurnNeverRuns) {
 }
 
 TEST_P(DeviceConformance, FaultEndsItsWorkAndNothingElse) {
-  if (SkipsUnlessItIsolates()) return;
+  if (SkipsUnlessItIsolates() || SkipsWhereNoAddressFaults()) return;
   const TestClient bad = NewClientWithKernels();
   const TestClient good = NewClientWithKernels();
   std::vector<device::WorkId> faulty;
@@ -305,7 +305,7 @@ TEST_P(DeviceConformance, FaultEndsItsWorkAndNothingElse) {
 }
 
 TEST_P(DeviceConformance, FaultNamesKernelBlockThreadLineAndAddress) {
-  if (SkipsUnlessItIsolates()) return;
+  if (SkipsUnlessItIsolates() || SkipsWhereNoAddressFaults()) return;
   const TestClient client = NewClientWithKernels();
   const std::uint64_t beyond = client.At(8 * kMebibyte);
   const device::Completion completion =

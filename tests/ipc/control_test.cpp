@@ -405,7 +405,7 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                                    AnyValue("request"),
                                    AnyValue("quota_bytes"),
                                    {"allowed_class", 3, "allowed class is 3, allowed 0 to 2"},
-                                   {"isolation", 2, "isolation is 2, allowed 0 to 1"},
+                                   {"isolation", 3, "isolation is 3, allowed 0 to 2"},
                                    {"weight_max", 0, "highest weight is 0, allowed 1 to 1000"}},
                                   {"hello"});
   ExpectInnerCases<Attach, AttachWire, HelloWire>(Encode(GoodAttach()), "hello", HelloCases());

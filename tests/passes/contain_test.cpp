@@ -173,7 +173,8 @@ TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
 // How a kernel ends, and what the record says of it.
 std::string FaultOf(FenceBench& bench, const FenceLaunch& launch, Form form = Form::kContained) {
   EXPECT_EQ(bench.Run(form, launch), "");
-  return bench.fault().place == 0 ? "" : ptx::DescribeFault(bench.contained(), bench.fault());
+  return bench.fault().place == 0 ? ""
+                                  : ptx::DescribeFault(bench.contained().places, bench.fault());
 }
 
 constexpr const char* kAssertion =

@@ -170,6 +170,7 @@ TEST(Config, MemoryIsASizeOrALevelOrBoth) {
   using device::Isolation;
   EXPECT_FALSE(Accepted({}).isolation);
   EXPECT_EQ(Accepted({"--memory", "fence"}).isolation, Isolation::kFence);
+  EXPECT_EQ(Accepted({"--memory", "contain"}).isolation, Isolation::kContain);
   EXPECT_FALSE(Accepted({"--memory", "fence"}).memory_given);
   for (const char* both : {"1GiB,off", "off,1GiB"}) {
     EXPECT_EQ(Accepted({"--memory", both}).isolation, Isolation::kOff);
@@ -181,10 +182,9 @@ TEST(Config, MemoryIsASizeOrALevelOrBoth) {
 TEST(Config, PassesOfTheCpuDeviceAreAListAndReachTheWorker) {
   using device::Isolation;
   const std::vector<std::tuple<const char*, Isolation, bool>> cases = {
-      {"none", Isolation::kOff, false},
-      {"claim", Isolation::kOff, true},
-      {"fence", Isolation::kFence, false},
-      {"claim,fence", Isolation::kFence, true}};
+      {"none", Isolation::kOff, false},        {"claim", Isolation::kOff, true},
+      {"fence", Isolation::kFence, false},     {"claim,fence", Isolation::kFence, true},
+      {"contain", Isolation::kContain, false}, {"contain,claim", Isolation::kContain, true}};
   EXPECT_FALSE(Accepted({}).cpu_passes.claims);
   for (const auto& [text, isolation, claims] : cases) {
     const std::vector<std::string> arguments =
@@ -195,9 +195,10 @@ TEST(Config, PassesOfTheCpuDeviceAreAListAndReachTheWorker) {
     EXPECT_EQ(Accepted(options).cpu_passes.isolation, isolation) << text;
     EXPECT_EQ(Accepted(options).cpu_passes.claims, claims) << text;
   }
-  for (const char* bad : {"guess", "off", "claim,", "claim,,fence", "none,claim"}) {
+  for (const char* bad :
+       {"guess", "off", "claim,", "claim,,fence", "none,claim", "fence,contain"}) {
     EXPECT_THAT(RefusalOf({"--cpu-run-passes", bad}),
-                AllOf(HasSubstr("'" + std::string(bad) + "'"), HasSubstr("claim and fence")))
+                AllOf(HasSubstr("'" + std::string(bad) + "'"), HasSubstr("fence and contain")))
         << bad;
   }
 }
@@ -330,7 +331,7 @@ TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
   EXPECT_THAT(FileRefusalOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
   for (const std::string value : {"\"\"", "\"fences\"", "[\"50%\", \"on\"]", "\"off,\""}) {
     EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemory = " + value),
-                AllOf(HasSubstr("line 3"), HasSubstr("or off or fence")));
+                AllOf(HasSubstr("line 3"), HasSubstr("or off, fence or contain")));
   }
 }
 

@@ -18,11 +18,13 @@
 
 #include "server/device/cpu/address_range.h"
 #include "server/device/cpu/claimed_launch.h"
+#include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/work_queue.h"
 #include "server/device/work_checks.h"
+#include "server/ptx/contain.h"
 
 namespace gpushared::device {
 namespace {
@@ -67,6 +69,11 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   return info;
 }
 
+const std::string& KernelName(const QueuedWork& work) {
+  const auto& launch = std::get<LaunchWork>(work.what);
+  return launch.module->kernels()[launch.kernel].name;
+}
+
 class CpuDevice : public Device {
  public:
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
@@ -98,10 +105,16 @@ class CpuDevice : public Device {
 
  private:
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
-                     Status refused, std::unique_ptr<ClaimedLaunch> claimed = nullptr);
+                     Status refused, std::unique_ptr<ClaimedLaunch> claimed = nullptr,
+                     ContainedRuns* contained = nullptr);
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
   executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const;
+  // Runs blocks [first, end) of a launch; adds to `status` why it failed.
+  static executor::RunOutcome RunBlocks(const QueuedWork& work, const executor::Launch& launch,
+                                        std::uint64_t first, std::uint64_t end,
+                                        const std::atomic<bool>& stop,
+                                        executor::BlockExecutor& blocks, Status* status);
   void RunLaunch(Claim claim, executor::Launch launch, executor::BlockExecutor& blocks);
   template <typename Work>
   void RunPieces(const Claim& claim, const Work& work, void (*run)(const Work&, std::uint64_t));
@@ -139,14 +152,16 @@ Status CpuDevice::Start() {
 }
 
 Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& options) {
-  Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(options.quota_bytes, budget_);
+  const bool contains = passes_.isolation == Isolation::kContain;
+  Result<std::unique_ptr<AddressRange>> range =
+      AddressRange::Reserve(options.quota_bytes, budget_, contains ? ptx::kContainTailBytes : 0);
   if (!range) return range.status();
   return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range), passes_));
 }
 
 void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                               std::uint64_t units, Status refused,
-                              std::unique_ptr<ClaimedLaunch> claimed) {
+                              std::unique_ptr<ClaimedLaunch> claimed, ContainedRuns* contained) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
   if (refused.ok() && header.first_unit > units) {
@@ -154,14 +169,16 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                                                        std::to_string(header.first_unit) + " of " +
                                                        std::to_string(units));
   }
-  queue_.Submit(
-      std::make_unique<QueuedWork>(std::move(work), units, std::move(refused), std::move(claimed)));
+  queue_.Submit(std::make_unique<QueuedWork>(std::move(work), units, std::move(refused),
+                                             std::move(claimed), contained));
 }
 
 void CpuDevice::Submit(const LaunchWork& work) {
   Status checked = CheckLaunch(work, info_);
   auto claimed = passes_.claims && checked.ok() ? ClaimedLaunch::Make(work) : nullptr;
-  SubmitChecked(work, work.grid.Count(), std::move(checked), std::move(claimed));
+  ContainedRuns* const contained =
+      checked.ok() ? static_cast<const CpuModule&>(*work.module).contained() : nullptr;
+  SubmitChecked(work, work.grid.Count(), std::move(checked), std::move(claimed), contained);
 }
 
 void CpuDevice::Submit(const CopyWork& work) {
@@ -203,6 +220,26 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   return launch;
 }
 
+executor::RunOutcome CpuDevice::RunBlocks(const QueuedWork& work, const executor::Launch& launch,
+                                          std::uint64_t first, std::uint64_t end,
+                                          const std::atomic<bool>& stop,
+                                          executor::BlockExecutor& blocks, Status* status) {
+  executor::RunOutcome outcome;
+  if (work.contained != nullptr) work.contained->Enter();
+  // Behind Enter: see ContainedRuns::Stop.
+  const bool leaves = work.contained != nullptr && work.is_killed.load(std::memory_order_relaxed);
+  if (!leaves) outcome = blocks.Run(launch, first, end - first, stop, work.abandon);
+  if (outcome.fault) *status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
+  if (work.contained != nullptr) {
+    const std::string fault = work.contained->Leave();
+    if (status->ok() && !fault.empty()) {
+      *status = Status(StatusCode::kKernelFault,
+                       "kernel '" + KernelName(work) + "' ended early: " + fault);
+    }
+  }
+  return outcome;
+}
+
 void CpuDevice::RunLaunch(Claim claim, executor::Launch launch, executor::BlockExecutor& blocks) {
   QueuedWork& work = *claim.work;
   executor::PrintFunction print;
@@ -222,10 +259,8 @@ void CpuDevice::RunLaunch(Claim claim, executor::Launch launch, executor::BlockE
   }
   for (;;) {
     const std::uint64_t end = claim.first_unit + claim.units;
-    executor::RunOutcome outcome = blocks.Run(launch, next, end - next, *stop, work.abandon);
-    next += outcome.blocks_done;
     Status status;
-    if (outcome.fault) status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
+    next += RunBlocks(work, launch, next, end, *stop, blocks, &status).blocks_done;
     if (queue_.Finish(claim, next, std::move(status))) return;
     // Later blocks are another thread's already: ours must fill the prefix.
     stop = &kNever;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "server/ptx/contain.h"
 #include "server/ptx/fatbin.h"
 #include "server/ptx/module.h"
 #include "server/ptx/parser.h"
@@ -44,26 +45,44 @@ Result<std::shared_ptr<const Module>> CpuModule::Load(std::span<const std::byte>
   for (const executor::ModuleLayout* part : {&*layout, &passed->variables}) {
     if (Status status = CheckAlignment(*part); !status.ok()) return status;
   }
-  // In pages, as alignments go: what fences moved out of the text, what they left in it, and the
-  // words of claimed launches.
-  const std::uint64_t layout_offset =
-      passed->variables.bytes > 0 ? RoundUp(passed->variables.bytes, kPageBytes) : 0;
-  const std::uint64_t slots_offset = LineUp(layout_offset + layout->bytes);
-  Result<AddressRange::Block> block = range.TakeModuleBlock(
-      passes.claims ? slots_offset + ClaimSlots::kBytes : layout_offset + layout->bytes);
+  const Places places = PlacesOf(*passed, *layout, passes.claims);
+  Result<AddressRange::Block> block = range.TakeModuleBlock(places.end);
   if (!block) return block.status();
   // From here on the block goes back with the module.
   std::shared_ptr<CpuModule> module(new CpuModule(range, *block));
-  module->WriteVariables(*passed, *layout, block->address + layout_offset);
+  if (passed->is_contained) {
+    module->contained_ = std::make_unique<ContainedRuns>(block->address + places.contained, range,
+                                                         std::move(passed->places));
+  }
+  module->WriteVariables(*passed, *layout, block->address + places.layout);
   if (passes.claims) {
-    module->slots_ = std::make_unique<ClaimSlots>(block->address + slots_offset);
+    module->slots_ = std::make_unique<ClaimSlots>(block->address + places.slots);
   }
   Result<std::unique_ptr<executor::ModuleImage>> decoded =
-      executor::DecodeModule(passed->module, *layout, block->address + layout_offset);
+      executor::DecodeModule(passed->module, *layout, block->address + places.layout);
   if (!decoded) return decoded.status();
   module->image_ = std::move(*decoded);
   module->ListKernels(passed->kernels);
   return std::shared_ptr<const Module>(std::move(module));
+}
+
+CpuModule::Places CpuModule::PlacesOf(const PassedModule& passed,
+                                      const executor::ModuleLayout& layout, bool claims) {
+  Places places;
+  if (passed.variables.bytes > 0) {
+    places.layout = RoundUp(
+        passed.variables.bytes + (passed.is_contained ? ptx::kContainTailBytes : 0), kPageBytes);
+  }
+  places.end = places.layout + layout.bytes;
+  if (passed.is_contained) {
+    places.contained = LineUp(places.end);
+    places.end = places.contained + ContainedRuns::kBytes;
+  }
+  if (claims) {
+    places.slots = LineUp(places.end);
+    places.end = places.slots + ClaimSlots::kBytes;
+  }
+  return places;
 }
 
 void CpuModule::WriteVariables(const PassedModule& passed, const executor::ModuleLayout& layout,
@@ -73,7 +92,9 @@ void CpuModule::WriteVariables(const PassedModule& passed, const executor::Modul
   const ptx::VariablePlacement* constant = layout.Find(passed.fence_constant);
   if (!passed.is_fenced() || constant == nullptr) return;
   WriteAt(layout_address + constant->offset,
-          PassedModule::ConstantBytes(range_.base(), range_.bytes(), variables_.address));
+          PassedModule::ConstantBytes(range_.base(), range_.bytes(), variables_.address,
+                                      contained_ ? contained_->control_address() : 0,
+                                      contained_ ? contained_->fault_address() : 0));
 }
 
 void CpuModule::ListKernels(const std::vector<PassedKernel>& kernels) {
@@ -95,7 +116,7 @@ CpuModule::~CpuModule() { range_.ReturnModuleBlock(variables_); }
 
 executor::MemoryWindow CpuModule::window() const {
   return {.base = range_.base(),
-          .mapped_bytes = &range_.mapped_word(),
+          .mapped_bytes = &range_.reached_word(),
           .variables_base = variables_.address,
           .variables_bytes = variables_.bytes};
 }

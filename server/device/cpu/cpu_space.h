@@ -13,6 +13,7 @@
 
 #include "server/device/cpu/address_range.h"
 #include "server/device/cpu/claimed_launch.h"
+#include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/executor/program.h"
 #include "server/device/device.h"
@@ -47,6 +48,8 @@ class CpuModule : public Module {
   }
   // Null unless it was loaded with claims.
   ClaimSlots* slots() const { return slots_.get(); }
+  // Null unless it was loaded to be contained.
+  ContainedRuns* contained() const { return contained_.get(); }
   // What its kernels may touch: the client's mapped memory and this module's variables.
   executor::MemoryWindow window() const;
 
@@ -56,6 +59,16 @@ class CpuModule : public Module {
   // What the kernels find in memory before they first run.
   void WriteVariables(const PassedModule& passed, const executor::ModuleLayout& layout,
                       std::uint64_t layout_address) const;
+  // Where things lie in its block, from its start.
+  struct Places {
+    // In pages, as alignments go: what fences moved out of the text lies before it.
+    std::uint64_t layout = 0;
+    std::uint64_t contained = 0;  // Words of ContainedRuns.
+    std::uint64_t slots = 0;      // Those of claimed launches.
+    std::uint64_t end = 0;
+  };
+  static Places PlacesOf(const PassedModule& passed, const executor::ModuleLayout& layout,
+                         bool claims);
   // Fills in kernels_, programs_ and claimed_.
   void ListKernels(const std::vector<PassedKernel>& kernels);
 
@@ -68,6 +81,7 @@ class CpuModule : public Module {
   std::vector<const executor::Program*> programs_;
   std::vector<ClaimedForm> claimed_;
   std::unique_ptr<ClaimSlots> slots_;
+  std::unique_ptr<ContainedRuns> contained_;
 };
 
 // Space of the cpu device. Device addresses are addresses of this process.

@@ -8,10 +8,12 @@
 namespace gpushared::device {
 
 QueuedWork::QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-                       Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch)
+                       Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch,
+                       ContainedRuns* contained_runs)
     : what(submitted),
       units_total(units),
       claimed(std::move(claimed_launch)),
+      contained(contained_runs),
       status(std::move(refused)) {
   units_claimed = header().first_unit;
 }
@@ -55,9 +57,14 @@ void WorkQueue::RequestKill(WorkId id) {
   std::unique_lock lock(mutex_);
   const auto found = works_.find(id);
   if (found == works_.end()) return;
-  found->second->is_killed = true;
-  found->second->abandon.store(true, std::memory_order_relaxed);
-  EndIfDone(*found->second);
+  QueuedWork& work = *found->second;
+  const bool was_killed = work.is_killed.exchange(true, std::memory_order_relaxed);
+  if (work.contained == nullptr || was_killed) {
+    work.abandon.store(true, std::memory_order_relaxed);
+  } else if (work.claims_running > 0) {
+    work.contained->Stop();
+  }
+  EndIfDone(work);
   WakeIfAsked(lock);
 }
 
@@ -183,7 +190,8 @@ void WorkQueue::Report(QueuedWork& work) {
   completion.started = work.has_started ? work.started : completion.ended;
   completion.units_done = work.claimed ? work.claimed->units_done() : work.units_claimed;
   if (work.is_killed) {
-    completion.status = Status(StatusCode::kCancelled, "killed on request");
+    const std::string how = work.status.ok() ? "" : ": " + std::string(work.status.message());
+    completion.status = Status(StatusCode::kCancelled, "killed on request" + how);
   } else {
     completion.stopped = work.status.ok() && completion.units_done < work.units_total;
     completion.status = std::move(work.status);

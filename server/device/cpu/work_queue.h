@@ -20,6 +20,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/cpu/claimed_launch.h"
+#include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/executor/block_executor.h"
 #include "server/device/device.h"
 
@@ -28,7 +29,8 @@ namespace gpushared::device {
 // One submitted command. What is not const or atomic belongs to the queue.
 struct QueuedWork {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-             Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch = nullptr);
+             Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch = nullptr,
+             ContainedRuns* contained_runs = nullptr);
 
   const WorkHeader& header() const;
 
@@ -37,6 +39,8 @@ struct QueuedWork {
   // Null for all but launches of claimed forms. Their units are claimed a second time, by the
   // kernel itself, and it is that which counts.
   const std::unique_ptr<ClaimedLaunch> claimed;
+  // Of launches of contained kernels, which leave by themselves when they are killed; else null.
+  ContainedRuns* const contained;
   // Raised when what runs of this work should end inside its unit: it was killed, or
   // another of its units failed. Relaxed: it is advice, nothing is read because of it.
   std::atomic<bool> abandon{false};
@@ -44,13 +48,14 @@ struct QueuedWork {
   std::atomic<bool> stop{false};
   // Bytes that its kernels printed so far; see kOutputBytesMax. Relaxed: a count.
   std::atomic<std::uint64_t> output_bytes{0};
+  // Written by the queue. Relaxed; for contained kernels see ContainedRuns::Stop.
+  std::atomic<bool> is_killed{false};
   // Of a launch.
   executor::LaunchState launch_state;
 
  private:
   friend class WorkQueue;
   Status status;  // The first failure.
-  bool is_killed = false;
   bool has_started = false;
   bool is_claimable = false;        // Listed in WorkQueue::claimable_.
   std::uint64_t sequence = 0;       // Of submission, over all streams.

@@ -244,6 +244,11 @@ Status CudaDevice::MakeChannels() {
 
 Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& options) {
   if (context_->is_dead()) return context_->death();
+  if (options.isolation == Isolation::kContain) {
+    return Status(StatusCode::kUnsupported,
+                  "session refused: its kernels are to be contained, on a GPU they can be off or "
+                  "fence");
+  }
   if (Status status = context_->Bind(); !status.ok()) return status;
   Result<std::unique_ptr<CudaRange>> range = CudaRange::Reserve(memory_, options.quota_bytes);
   if (!range.ok()) return range.status();
