@@ -2,6 +2,7 @@
 #include "scheduler/priority_policy.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 namespace gpushared::scheduler {
@@ -12,6 +13,11 @@ constexpr std::int64_t kMillion = 1'000'000;
 // What the low class was kept from for longer than this many slices is forgiven, so that
 // it cannot own the device after a long wait behind commands that cannot be stopped.
 constexpr std::int64_t kOwedSlicesMax = 4;
+// Before an expected request: what a device with all multiprocessors busy takes to drain.
+constexpr Duration kStopTime = std::chrono::microseconds(100);
+// After its time a hint is believed for this long. Two that follow each other leave the lower
+// classes what is between them.
+constexpr Duration kOverdue = std::chrono::microseconds(500);
 
 // Between two turns of the low class the others get the device for a slice at least, or
 // for half of what a large floor leaves them: what is owed says when the turn comes.
@@ -39,20 +45,26 @@ PriorityPolicy::PriorityPolicy(const PolicyOptions& options)
 void PriorityPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
   EarnUpTo(now);
   shares_.Add(client, LevelFor(spec), spec.weight);
+  clients_.Add(client, State{.head = {}, .expected = {}});
 }
 
 void PriorityPolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {
   EarnUpTo(now);
   shares_.Change(client, LevelFor(spec), spec.weight, now);
+  if (LevelFor(spec) != kHighest) ForgetExpected(client);
 }
 
 void PriorityPolicy::OnClientRemoved(ClientId client, TimePoint now) {
   EarnUpTo(now);
   shares_.Remove(client, now);
+  ForgetExpected(client);
+  clients_.Remove(client);
 }
 
-void PriorityPolicy::OnReady(ClientId client, const Head&, TimePoint now) {
+void PriorityPolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
   EarnUpTo(now);
+  clients_.At(client).head = head;
+  ForgetExpected(client);
   shares_.OnReady(client);
 }
 
@@ -76,12 +88,62 @@ void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   shares_.OnEnded(client, ended, now);
 }
 
+void PriorityPolicy::OnRequestBegan(ClientId client, const RequestMark&, TimePoint) {
+  ForgetExpected(client);
+}
+
+void PriorityPolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint now) {
+  // Others would be waited for as often as they like.
+  if (shares_.LevelOf(client) != kHighest) return;
+  const TimePoint soonest = std::max(at, now);
+  clients_.At(client).expected = Expected{.at = soonest, .until = soonest + kOverdue};
+  ReviewExpected(now);
+}
+
+void PriorityPolicy::ForgetExpected(ClientId client) {
+  std::optional<Expected>& expected = clients_.At(client).expected;
+  if (!expected) return;
+  expected.reset();
+  ReviewExpected(TimePoint::min());
+}
+
+void PriorityPolicy::ReviewExpected(TimePoint now) {
+  next_expected_.reset();
+  for (auto& item : clients_) {
+    std::optional<Expected>& expected = item.value.expected;
+    if (expected && now >= expected->until) expected.reset();
+    if (expected && (!next_expected_ || expected->at < next_expected_->at)) {
+      next_expected_ = expected;
+    }
+  }
+}
+
+Decision PriorityPolicy::KeepFree(Decision decision, TimePoint now) {
+  if (next_expected_ && now >= next_expected_->until) ReviewExpected(now);
+  if (!next_expected_ || decision.kind == Decision::Kind::kStop) return decision;
+  const Expected& expected = *next_expected_;
+  const TimePoint stop_at = expected.at - kStopTime;
+  if (now >= stop_at) {
+    for (Level lower = kLowest; lower > kHighest; --lower) {
+      if (shares_.HasStoppable(lower)) return shares_.StopOne(lower);
+    }
+  }
+  if (decision.kind == Decision::Kind::kRun && shares_.LevelOf(decision.client) != kHighest) {
+    const Head& head = clients_.At(decision.client).head;
+    const TimePoint end = head.stoppable ? now + kStopTime : now + head.predicted;
+    if (end > expected.at) return Decision::Wait(expected.until);
+  }
+  decision.reconsider_at =
+      Earlier(decision.reconsider_at, now < stop_at ? stop_at : expected.until);
+  return decision;
+}
+
 Decision PriorityPolicy::Pick(TimePoint now) {
   EarnUpTo(now);
   if (floor_ppm_ > 0) {
     if (const std::optional<Decision> decision = PickFloorTurn(now)) return *decision;
   }
-  Decision decision = PickByClass(now);
+  Decision decision = KeepFree(PickByClass(now), now);
   if (decision.kind != Decision::Kind::kStop) {
     decision.reconsider_at = Earlier(decision.reconsider_at, FloorTurnDue(now));
   }

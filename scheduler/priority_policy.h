@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "scheduler/client_table.h"
 #include "scheduler/fair_shares.h"
 #include "scheduler/policy.h"
 
@@ -19,6 +20,10 @@ namespace gpushared::scheduler {
 // work that can be stopped is stopped at once. With a floor, the low class earns that
 // part of all time in which it has work; whenever it is owed a slice it gets one, for
 // which the device is emptied of higher work first.
+//
+// When a client of the high class says that it expects a request, lower work that can be
+// stopped is stopped in time for it, and what cannot is not started where it would last
+// longer; until the client's next command or request, or shortly after the time it named.
 class PriorityPolicy final : public Policy {
  public:
   explicit PriorityPolicy(const PolicyOptions& options);
@@ -32,10 +37,13 @@ class PriorityPolicy final : public Policy {
   void OnIdle(ClientId client, TimePoint now) override;
   void OnStarted(ClientId client, const Head& head, TimePoint now) override;
   void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  void OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) override;
+  void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
   Decision Pick(TimePoint now) override;
 
  private:
   using Level = FairShares::Level;
+  static constexpr Level kHighest = 0;
   static constexpr Level kLowest = kSchedulingClasses - 1;
 
   // The low class's slice against higher work.
@@ -52,6 +60,11 @@ class PriorityPolicy final : public Policy {
   // Empty when the low class is not to have the device against higher work now.
   std::optional<Decision> PickFloorTurn(TimePoint now);
   Decision PickByClass(TimePoint now);
+  // What is left of that decision while a high-class request is expected.
+  Decision KeepFree(Decision decision, TimePoint now);
+  // It has come, or it will not.
+  void ForgetExpected(ClientId client);
+  void ReviewExpected(TimePoint now);
   // When the low class will be owed a slice, if it goes on waiting.
   std::optional<TimePoint> FloorTurnDue(TimePoint now) const;
   bool IsHigherActive() const;
@@ -61,6 +74,18 @@ class PriorityPolicy final : public Policy {
   const std::int64_t floor_ppm_;  // Integers keep decisions the same on every machine.
   const Duration floor_gap_;
   FairShares shares_;
+
+  // When a high-class client expects a request, and until when that is believed.
+  struct Expected {
+    TimePoint at{};
+    TimePoint until{};
+  };
+  struct State {
+    Head head;
+    std::optional<Expected> expected;
+  };
+  ClientTable<State> clients_;
+  std::optional<Expected> next_expected_;  // The earliest of all.
 
   TimePoint earned_until_{};
   std::int64_t owed_ns_ = 0;        // Device time owed to the low class.

@@ -48,6 +48,68 @@ TEST(PriorityPolicy, WeightsHoldInsideAClass) {
   EXPECT_EQ(timeline.Held(light), 100ms);
 }
 
+TEST(PriorityPolicy, LowerWorkIsOffTheDeviceWhenAnExpectedRequestComes) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 80us});
+  const ClientId high = timeline.AddClient(kHigh);
+  timeline.RunFor(10ms);
+  timeline.lane().ExpectRequest(high, timeline.now() + 2ms, timeline.now());
+  timeline.RunFor(1800us);
+  EXPECT_EQ(timeline.CountStops(low), 0u) << "it is early";
+  timeline.RunFor(200us);
+  EXPECT_EQ(timeline.CountStops(low), 1u);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
+
+  const auto command = timeline.Post(high, {.time = 1ms});
+  timeline.RunFor(5ms);
+  EXPECT_EQ(timeline.Latency(command), 1ms);
+  EXPECT_GT(timeline.lane().in_flight_count(), 0u) << "it has come: low goes on";
+}
+
+TEST(PriorityPolicy, AnExpectedRequestThatDoesNotComeIsSoonForgotten) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 80us});
+  const ClientId high = timeline.AddClient(kHigh);
+  timeline.lane().ExpectRequest(high, timeline.now() + 2ms, timeline.now());
+  timeline.RunFor(2499us);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
+  timeline.RunFor(1us);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 1u);
+  EXPECT_GT(timeline.Held(low), 1800us);
+}
+
+TEST(PriorityPolicy, WhatCannotBeStoppedDoesNotStartWhereARequestIsExpectedMeanwhile) {
+  PolicyTimeline timeline(Priority());
+  const ClientId high = timeline.AddClient(kHigh);
+  const ClientId low = timeline.AddClient(kLow);
+  timeline.lane().ExpectRequest(high, timeline.now() + 2ms, timeline.now());
+  const auto fits = timeline.Post(low, {.time = 1900us});
+  timeline.RunFor(1900us);
+  EXPECT_EQ(timeline.Latency(fits), 1900us);
+  const auto too_long = timeline.Post(low, {.time = 200us});
+  timeline.RunFor(500us);
+  EXPECT_EQ(timeline.Latency(too_long), std::nullopt);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
+  timeline.RunFor(300us);
+  EXPECT_EQ(timeline.Latency(too_long), 800us) << "the hint is over after 2.5 ms";
+}
+
+TEST(PriorityPolicy, OnlyTheHighClassIsWaitedForByHint) {
+  PolicyTimeline timeline(Priority());
+  const ClientId normal = timeline.AddClient(kNormal);
+  const ClientId changed = timeline.AddClient(kHigh);
+  const ClientId gone = timeline.AddClient(kHigh);
+  const ClientId low = timeline.AddClient(kLow);
+  for (const ClientId each : {normal, changed, gone}) {
+    timeline.lane().ExpectRequest(each, timeline.now(), timeline.now());
+  }
+  timeline.lane().ChangeClient(changed, kNormal, timeline.now());
+  timeline.Remove(gone);
+  const auto command = timeline.Post(low, {.time = 200us});
+  timeline.RunFor(200us);
+  EXPECT_EQ(timeline.Latency(command), 200us);
+}
+
 TEST(PriorityPolicy, AnArrivalStopsLowerWorkAtItsNextUnit) {
   PolicyTimeline timeline(Priority());
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 100us});
