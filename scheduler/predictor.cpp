@@ -57,9 +57,24 @@ void Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid
     found->samples.Clear();
   }
   found->used = samples_;
+  found->grid = grid;
   found->samples.Add(std::clamp(measured, Duration(1), Duration(kCommandTimeMax)));
   found->predicted = found->samples.Quantile(90);
   if (grid.blocks > 0) relatives_[PlaceOfKin(grid.kernel)] = {grid, found->predicted};
+}
+
+std::vector<KnownCost> Predictor::Known() const {
+  std::vector<const Entry*> known;
+  for (const Entry& entry : entries_) {
+    if (entry.predicted > Duration::zero()) known.push_back(&entry);
+  }
+  std::ranges::sort(known, {}, &Entry::used);
+  std::vector<KnownCost> costs;
+  costs.reserve(known.size());
+  for (const Entry* const entry : known) {
+    costs.push_back({.key = entry->key, .grid = entry->grid, .predicted = entry->predicted});
+  }
+  return costs;
 }
 
 Duration Predictor::Remaining(Duration whole, std::uint64_t units_done, std::uint64_t units) {

@@ -19,6 +19,13 @@ struct KernelGrid {
   std::uint64_t blocks = 0;  // 0: nothing is known of either.
 };
 
+// What a predictor knows of one key, to be kept for another one.
+struct KnownCost {
+  std::uint64_t key = 0;
+  KernelGrid grid;
+  Duration predicted{};
+};
+
 // The 0.9 quantile of the last 19 measured times per key: what few commands exceed, which
 // matters because one that takes longer than predicted is what a high-class client waits for,
 // and what a single slow run long ago does not decide for ever (see RecentSamples).
@@ -30,7 +37,7 @@ struct KernelGrid {
 //
 // The tables have a fixed size: when one is full, a new key takes the place of one that was
 // there, so that clients cannot grow it; the one replaced falls back to the first guess. No
-// call allocates.
+// call but Known allocates.
 //
 // Confined to the thread that drives it.
 class Predictor {
@@ -46,6 +53,11 @@ class Predictor {
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
   void AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 
+  // Of all keys that have samples, the one whose last sample is oldest first. Brought to another
+  // predictor in this order as one sample each, they make it predict the same.
+  std::vector<KnownCost> Known() const;
+  std::uint64_t samples() const { return samples_; }  // Added so far.
+
   // What is left of a command that takes `whole` for `units`, after `units_done`.
   static Duration Remaining(Duration whole, std::uint64_t units_done, std::uint64_t units);
 
@@ -55,7 +67,8 @@ class Predictor {
   static constexpr std::size_t kKinMax = 1024;
   struct Entry {
     std::uint64_t key = 0;
-    Duration predicted{};    // Zero: free.
+    Duration predicted{};  // Zero: free.
+    KernelGrid grid;
     std::uint64_t used = 0;  // Order of last sample; the smallest is replaced.
     RecentSamples<19> samples;
   };

@@ -2,6 +2,7 @@
 #include "scheduler/predictor.h"
 
 #include <chrono>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -25,6 +26,22 @@ TEST(Predictor, OfFewSamplesTheLargestIsExpected) {
 }
 
 // A page fault or a throttled clock, once, would make a kernel look slow for ever.
+TEST(Predictor, WhatIsKnownMakesAnotherOnePredictTheSame) {
+  Predictor predictor, other;
+  EXPECT_TRUE(predictor.Known().empty());
+  predictor.AddSample(7, 400us, {.kernel = 1, .blocks = 10});
+  predictor.AddSample(8, 100us, {.kernel = 1, .blocks = 2});
+  predictor.AddSample(7, 300us, {.kernel = 1, .blocks = 10});
+  const std::vector<KnownCost> known = predictor.Known();
+  ASSERT_EQ(known.size(), 2u);
+  EXPECT_EQ(known[0].key, 8u) << "the one sampled last comes last";
+  for (const KnownCost& cost : known) other.AddSample(cost.key, cost.predicted, cost.grid);
+  EXPECT_EQ(other.Predict(7), predictor.Predict(7));
+  EXPECT_EQ(other.Predict(8), predictor.Predict(8));
+  EXPECT_EQ(other.Predict(9, {.kernel = 1, .blocks = 20}),
+            predictor.Predict(9, {.kernel = 1, .blocks = 20}));
+}
+
 TEST(Predictor, OneSlowRunAmongManyIsNotExpectedAgain) {
   Predictor predictor;
   for (int i = 0; i < 9; ++i) predictor.AddSample(42, 30us);
