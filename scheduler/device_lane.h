@@ -107,6 +107,7 @@ class DeviceLane {
   // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
   const LaneOptions& options() const { return options_; }
+  const LaneRules& rules() const { return rules_; }
   PromiseReport promises() const { return policy_->promises(); }
 
  private:

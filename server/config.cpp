@@ -128,6 +128,16 @@ Status SetSocket(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
+Status SetCostFolder(std::string_view value, Config& config) {
+  constexpr std::size_t kPathBytesMax = 4000;  // A file name follows.
+  if (value.empty() || value.front() != '/' || value.size() > kPathBytesMax) {
+    return Refused("cost-folder", value,
+                   "an absolute path of up to " + std::to_string(kPathBytesMax) + " bytes");
+  }
+  config.cost_folder = value;
+  return Status::Ok();
+}
+
 Status SetSlice(std::string_view value, Config& config) {
   const Result<nanoseconds> slice = ParseDuration(value);
   if (!slice.ok()) return Refused("slice", slice.status().message());
@@ -305,6 +315,10 @@ constexpr std::array kOptions = {
            "part of device time that class low gets in any case "
            "(default 0)",
            SetLowFloor},
+    Option{"cost-folder", "PATH",
+           "folder, which exists, in which each device's worker keeps how long kernels take "
+           "(default: nothing is kept)",
+           SetCostFolder},
     Option{"kernel-limit", "LIST",
            "how long one kernel of a class may run, for example low=2s,normal=10s; on a GPU the "
            "device's worker and all its sessions end with such a kernel (default: no limit)",
@@ -449,6 +463,9 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         CudaCompletionName(config),
                                         "--log-level",
                                         std::string(LogLevelName(config.log_level))};
+  if (!config.cost_folder.empty()) {
+    arguments.insert(arguments.end(), {"--cost-folder", config.cost_folder});
+  }
   if (const std::string limits = KernelLimitText(config); !limits.empty()) {
     arguments.insert(arguments.end(), {"--kernel-limit", limits});
   }
@@ -470,6 +487,7 @@ std::vector<std::string> Describe(const Config& config) {
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
       "low-floor = " + std::to_string(config.low_floor),
+      "cost-folder = " + (config.cost_folder.empty() ? "(none)" : config.cost_folder),
       "kernel-limit = " + (KernelLimitText(config).empty() ? "(none)" : KernelLimitText(config)),
       "sm-limit = " + (SmLimitText(config).empty() ? "(none)" : SmLimitText(config)),
       "cuda-completion = " + CudaCompletionName(config),

@@ -80,6 +80,8 @@ struct Config {
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
   // By class: how long one kernel may run; none: as long as it takes.
   std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits;
+  // Folder in which each device's worker keeps what it learns of kernels; empty: nowhere.
+  std::string cost_folder;
   double low_floor = 0;  // Part of device time that class low gets in any case.
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
   device::SmLimits sm_limits;  // By class; none: all multiprocessors.

@@ -68,6 +68,18 @@ void OpenMissingStandardDescriptors() {
   }
 }
 
+// One file per device, whatever its name is made of.
+std::string CostFile(const std::string& folder, const std::string& device) {
+  if (folder.empty()) return "";
+  std::string name = device;
+  for (char& c : name) {
+    const bool is_plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!is_plain) c = '-';
+  }
+  return folder + "/" + name + ".costs";
+}
+
 int ServeDevice(const Config& config) {
   WorkerOptions options;
   const device::DeviceOptions device_options = {
@@ -89,6 +101,7 @@ int ServeDevice(const Config& config) {
   options.policy_options.low_floor = config.low_floor;
   options.limits.staging_bytes = config.staging_bytes;
   options.kernel_limits = config.kernel_limits;
+  options.cost_file = CostFile(config.cost_folder, config.worker->device);
   options.generation = config.worker->generation;
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }

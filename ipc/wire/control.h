@@ -91,8 +91,9 @@ enum class AdminVerb : std::uint8_t {
   kTerminate = 4,
   kSet = 5,
   kDrain = 6,
+  kExplain = 7,
 };
-inline constexpr std::uint8_t kAdminVerbMax = 6;
+inline constexpr std::uint8_t kAdminVerbMax = 7;
 inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
 
 struct AdminWire {
@@ -102,7 +103,8 @@ struct AdminWire {
   std::uint16_t reserved0 = 0;
   std::uint32_t weight = 0;  // kSet only; 0: leave as it is.
   std::uint32_t reserved1 = 0;
-  std::uint64_t client = 0;  // Session id, for kTerminate and kSet.
+  std::uint64_t client = 0;   // Session id, for kTerminate, kSet and kExplain.
+  std::uint64_t request = 0;  // kExplain only; 0: the slowest of those that are known.
 };
 struct Admin {
   static constexpr MessageType kType = MessageType::kAdmin;
@@ -110,6 +112,7 @@ struct Admin {
   std::uint64_t client = 0;
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
+  std::uint64_t request = 0;  // kExplain only.
 };
 
 // ---- why: a client that saw EOF asks how its session ended.

@@ -50,6 +50,7 @@ AdminWire ToWire(const Admin& admin) {
   wire.client_class = ClassByte(admin.client_class);
   wire.weight = admin.weight.value_or(0);
   wire.client = admin.client;
+  wire.request = admin.request;
   return wire;
 }
 

@@ -206,6 +206,7 @@ struct WireFields<AdminWire> {
       GPUSHARED_FIELD(AdminWire, weight),
       GPUSHARED_FIELD(AdminWire, reserved1),
       GPUSHARED_FIELD(AdminWire, client),
+      GPUSHARED_FIELD(AdminWire, request),
   };
 };
 static_assert(FieldsTile<AdminWire>());

@@ -70,7 +70,8 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   checks.Range("verb", wire.verb, 1, kAdminVerbMax);
   admin.verb = static_cast<AdminVerb>(wire.verb);
   const bool sets = admin.verb == AdminVerb::kSet;
-  const bool names_client = sets || admin.verb == AdminVerb::kTerminate;
+  const bool explains = admin.verb == AdminVerb::kExplain;
+  const bool names_client = sets || explains || admin.verb == AdminVerb::kTerminate;
   if (wire.client_class != kKeepClass) {
     checks.Range("class", wire.client_class, 0, kClassMax);
     if (!sets) checks.Refuse("class is given with a verb that takes none");
@@ -82,6 +83,8 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   checks.Zero("reserved", wire.reserved1);
   checks.Range("client", wire.client, names_client ? 1 : 0, names_client ? ~std::uint64_t{0} : 0);
   admin.client = wire.client;
+  checks.Range("request", wire.request, 0, explains ? ~std::uint64_t{0} : 0);
+  admin.request = wire.request;
   if (sets && !admin.client_class && !admin.weight) checks.Refuse("nothing is to be set");
   return admin;
 }

@@ -54,6 +54,11 @@ json ClientJson(const LiveSession& session, pid_t worker_pid) {
       {"connected_s", SecondsSince(session.since)}};
 }
 
+bool IsAboutOne(ipc::AdminVerb verb) {
+  return verb == ipc::AdminVerb::kTerminate || verb == ipc::AdminVerb::kSet ||
+         verb == ipc::AdminVerb::kExplain;
+}
+
 Status NoSuchClient(std::uint64_t id) {
   return {StatusCode::kNotFound,
           "client " + std::to_string(id) + " is not here; see gpusharedctl ps"};
@@ -110,9 +115,7 @@ void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked) {
   const auto [at, added] =
       rounds_.emplace(number, std::make_unique<Round>(context_, std::move(arrival), asked, number));
   Round& round = *at->second;
-  const bool about_one =
-      asked.verb == ipc::AdminVerb::kTerminate || asked.verb == ipc::AdminVerb::kSet;
-  if (about_one) {
+  if (IsAboutOne(asked.verb)) {
     AskOne(round);
   } else {
     AskAll(round);
@@ -150,6 +153,8 @@ void AdminDesk::AskOne(Round& round) {
   if (round.asked.verb == ipc::AdminVerb::kTerminate) {
     around_.log(session->Who() + " is terminated by " + round.arrival.peer.Who());
     sent = device->worker->Send(round.number, ipc::TerminateSession{session->id});
+  } else if (round.asked.verb == ipc::AdminVerb::kExplain) {
+    sent = device->worker->Send(round.number, ipc::AdminRequest{round.asked});
   } else {
     sent =
         device->worker->Send(round.number, ipc::SetSession{.session = session->id,
@@ -203,9 +208,7 @@ void AdminDesk::Conclude(std::uint32_t number) {
   const std::unique_ptr<Round> round = std::move(found->second);
   rounds_.erase(found);
   round->timer.cancel();
-  const bool about_one =
-      round->asked.verb == ipc::AdminVerb::kTerminate || round->asked.verb == ipc::AdminVerb::kSet;
-  if (!about_one) {
+  if (!IsAboutOne(round->asked.verb)) {
     return Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
   }
   if (!round->done) {
@@ -250,6 +253,9 @@ std::string AdminDesk::Compose(const Round& round) const {
       if (session != nullptr) reply = {{"client", ClientJson(*session, 0)}};
       break;
     }
+    case ipc::AdminVerb::kExplain:
+      if (!round.answers.empty()) reply = round.answers.begin()->second;
+      break;
     case ipc::AdminVerb::kDrain:
       break;  // Answered at once.
   }

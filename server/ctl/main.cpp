@@ -57,13 +57,13 @@ struct Parsed {
 // What CLI11 fills in.
 struct Texts {
   std::string socket, scheduling_class, module_file;
-  std::uint64_t id = 0;
+  std::uint64_t id = 0, request = 0;
   std::uint32_t weight = 0;
   bool as_json = false;
 };
 
 struct Commands {
-  CLI::App *status, *ps, *devices, *client, *terminate, *set, *drain, *ptx, *check;
+  CLI::App *status, *ps, *devices, *client, *terminate, *set, *drain, *explain, *ptx, *check;
 };
 
 Commands Declare(CLI::App& app, Texts& texts) {
@@ -95,6 +95,13 @@ Commands Declare(CLI::App& app, Texts& texts) {
   commands.set->fallthrough();
   commands.drain =
       app.add_subcommand("drain", "take no new clients; the server ends with its last session");
+  commands.explain = app.add_subcommand("explain", "why a request of a client took so long");
+  commands.explain->add_option("id", texts.id, "ID as ps shows it")
+      ->required()
+      ->type_name("CLIENT");
+  commands.explain->add_option("request", texts.request, "its number (default: the slowest known)")
+      ->type_name("REQUEST");
+  commands.explain->fallthrough();
   commands.ptx = app.add_subcommand("ptx", "files of kernels; needs no server");
   commands.ptx->require_subcommand(1);
   commands.ptx->fallthrough();
@@ -126,6 +133,10 @@ Parsed Parse(std::span<const char* const> arguments) {
   if (commands.ps->parsed()) request.admin.verb = ipc::AdminVerb::kClients;
   if (commands.devices->parsed()) request.admin.verb = ipc::AdminVerb::kDevices;
   if (commands.terminate->parsed()) request.admin.verb = ipc::AdminVerb::kTerminate;
+  if (commands.explain->parsed()) {
+    request.admin.verb = ipc::AdminVerb::kExplain;
+    request.admin.request = texts.request;
+  }
   if (commands.drain->parsed()) request.admin.verb = ipc::AdminVerb::kDrain;
   if (commands.set->parsed()) {
     request.admin.verb = ipc::AdminVerb::kSet;
@@ -160,6 +171,8 @@ std::string Sentence(const ipc::Admin& admin, const json& reply) {
       return "client " + std::to_string(admin.client) + " is terminated\n";
     case ipc::AdminVerb::kSet:
       return "client " + std::to_string(admin.client) + " is changed\n";
+    case ipc::AdminVerb::kExplain:
+      return ExplainReport(reply);
     case ipc::AdminVerb::kDrain: {
       const std::size_t sessions = reply.value("sessions", std::size_t{0});
       return "the server drains: no new clients; it ends with the last of " +

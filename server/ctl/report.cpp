@@ -48,6 +48,10 @@ constexpr std::array kClientColumns = {
     Column{"WAIT p50 us", "queue_wait_p50_us", 1, 1},
     Column{"WAIT p99 us", "queue_wait_p99_us", 1, 1},
     Column{"OVERRUNS", "slice_overruns"},
+    Column{"STOPS", "stops"},
+    Column{"SHARE ERROR pp", "share_error_points", 1, 1},
+    Column{"KEPT %", "promise_kept_percent", 1, 1},
+    Column{"REQUEST p99 us", "request_p99_us", 1, 1},
 };
 constexpr std::array kDeviceColumns = {
     Column{"DEVICE", "device", 0, 0, true},
@@ -69,6 +73,8 @@ constexpr std::array kStatusColumns = {
     Column{"CLIENTS", "sessions"},
     Column{"DEVICE TIME s", "device_time_s", 1, 3},
     Column{"COMMANDS", "commands"},
+    Column{"GAP USED %", "gap_used_percent", 1, 1},
+    Column{"OVERLOADED", "overloaded"},
     Column{"USED MiB", "mapped_bytes", kMiB, 1},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
     Column{"WORKER PID", "worker_pid"},
@@ -173,6 +179,73 @@ std::string StatusReport(const json& reply) {
 
 std::string ClientsReport(const json& reply) {
   return Table(Part(reply, "clients"), kClientColumns) + Caveats(reply);
+}
+
+namespace {
+
+// "14.0 ms"; "-" when it is not there.
+std::string Time(const json& object, std::string_view field) {
+  const auto found = object.find(field);
+  if (found == object.end() || !found->is_number()) return "-";
+  const double us = found->get<double>();
+  std::array<char, 64> text{};
+  if (us >= 1000) {
+    std::snprintf(text.data(), text.size(), "%.1f ms", us / 1000);
+  } else {
+    std::snprintf(text.data(), text.size(), "%.1f us", us);
+  }
+  return text.data();
+}
+
+std::string WhoText(const json& object) {
+  std::string text = "client " + TextOf(object, "client");
+  if (!object.contains("name")) return text + " (it has left)";
+  return text + " '" + TextOf(object, "name") + "' (" + TextOf(object, "class") + ")";
+}
+
+std::string WaitText(const json& wait) {
+  std::string text = "  the longest wait, " + Time(wait, "us") + ", was ";
+  const json behind = Part(wait, "behind");
+  if (!behind.is_object()) return text + "not behind a command of another client that ended\n";
+  text += "behind " + (behind.contains("what") ? TextOf(behind, "what") : "a command") + " of " +
+          WhoText(behind) + ": " + Time(behind, "on_device_us") + " on the device, predicted " +
+          Time(behind, "predicted_us") + "; it " + TextOf(behind, "cut");
+  if (behind.contains("stop_latency_us")) text += ", which took " + Time(behind, "stop_latency_us");
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string ExplainReport(const json& reply) {
+  std::string text = "request " + TextOf(reply, "request") + " of " + WhoText(reply) + " took " +
+                     Time(reply, "latency_us");
+  if (reply.contains("promise_us")) {
+    const json kept = Part(reply, "kept");
+    text += ", promised " + Time(reply, "promise_us") +
+            (kept.is_boolean() && kept.get<bool>() ? ": kept" : ": not kept");
+  }
+  const json failed = Part(reply, "failed");
+  if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";
+  text += "\n  " + Time(reply, "before_us") + " before it was begun here\n  " +
+          Time(reply, "waited_us") + " waiting for the device, with commands ready\n  " +
+          Time(reply, "on_device_us") + " on the device: " + TextOf(reply, "commands") +
+          " commands, charged " + Time(reply, "device_time_us") + "\n  " + Time(reply, "host_us") +
+          " with nothing ready: the client's own time\n";
+  if (const json wait = Part(reply, "longest_wait"); wait.is_object()) text += WaitText(wait);
+  if (const json longest = Part(reply, "longest_command"); longest.is_object()) {
+    text += "  its longest command: " + TextOf(longest, "what") + ", " + Time(longest, "us") + "\n";
+  }
+  const json others = Part(reply, "others");
+  for (const json& other : others) {
+    if (!other.is_object()) continue;
+    text += "  meanwhile " + WhoText(other) + " had " + Time(other, "device_time_us") + "\n";
+  }
+  if (others.empty()) text += "  meanwhile nobody else was charged for the device\n";
+  const json cut = Part(reply, "is_cut");
+  if (cut.is_boolean() && cut.get<bool>()) {
+    text += "  more went on than the server remembers: commands are those of the end\n";
+  }
+  return text;
 }
 
 std::string DevicesReport(const json& reply) {

@@ -14,6 +14,8 @@ namespace gpushared::server {
 std::string StatusReport(const nlohmann::json& reply);
 std::string ClientsReport(const nlohmann::json& reply);
 std::string DevicesReport(const nlohmann::json& reply);
+// The reply to explain, as sentences.
+std::string ExplainReport(const nlohmann::json& reply);
 
 }  // namespace gpushared::server
 

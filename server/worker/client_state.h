@@ -23,8 +23,10 @@
 #include "ipc/wire/validate.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/activity_meter.h"
 #include "server/worker/command_slab.h"
 #include "server/worker/open_requests.h"
+#include "server/worker/request_history.h"
 #include "server/worker/session_limits.h"
 #include "server/worker/stats.h"
 
@@ -74,9 +76,10 @@ struct StreamState {
 
 struct ModuleEntry {
   const device::Module* module = nullptr;
-  std::uint64_t serial = 0;  // Over all sessions.
-  std::uint32_t in_use = 0;  // Commands taken and not finished that name it.
-  bool is_leaving = false;   // No new commands; released when in_use is 0.
+  std::uint64_t serial = 0;    // Over all sessions.
+  std::uint64_t identity = 0;  // See CostModel.
+  std::uint32_t in_use = 0;    // Commands taken and not finished that name it.
+  bool is_leaving = false;     // No new commands; released when in_use is 0.
 };
 
 // Takes effect when everything was taken that the client submitted before it asked.
@@ -176,6 +179,8 @@ struct ClientState {
   std::uint64_t last_request = 0;  // The number of the one begun last.
   // It has marked a request: from then on all that it asks for are marked.
   bool marks_requests = false;
+  RequestHistory history;
+  ClientActivity activity;
 
   ClientCounters counters;
 };

@@ -161,8 +161,8 @@ Status CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launc
   slot.names_module = true;
   ++module.in_use;
   slot.units = work.grid.Count();
-  slot.cost_key = CostModel::LaunchKey(module.serial, work);
-  slot.cost_kernel = CostModel::KernelKey(module.serial, work);
+  slot.cost_key = CostModel::LaunchKey(module.identity, work);
+  slot.cost_kernel = CostModel::KernelKey(module.identity, work);
   return Status::Ok();
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
@@ -91,6 +92,8 @@ struct CommandSlot {
   std::uint64_t overlap = 0;  // Dispatcher's count of overlaps at submission.
   scheduler::Duration predicted{};
   scheduler::TimePoint taken{};
+  scheduler::TimePoint submitted{};  // The last time. As the next, when it is or was on the device.
+  std::optional<scheduler::TimePoint> stop_asked;  // By the policy, since then.
   scheduler::Duration ran{};     // Of launches, in submissions that ended; see KernelWatch.
   std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.
   std::uint64_t ended_ns = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 
 namespace gpushared::server {
 
@@ -18,16 +19,28 @@ std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
 
 }  // namespace
 
-std::uint64_t CostModel::LaunchKey(std::uint64_t module_serial, const device::LaunchWork& work) {
-  std::uint64_t key = Mix(module_serial, work.kernel);
+std::uint64_t CostModel::ModuleIdentity(std::span<const std::byte> image, std::uint32_t uid) {
+  std::uint64_t hash = Mix(Mix(0, uid), image.size());
+  while (!image.empty()) {
+    std::uint64_t word = 0;
+    const std::size_t bytes = std::min(image.size(), sizeof word);
+    std::memcpy(&word, image.data(), bytes);
+    hash = Mix(hash, word);
+    image = image.subspan(bytes);
+  }
+  return hash;
+}
+
+std::uint64_t CostModel::LaunchKey(std::uint64_t module, const device::LaunchWork& work) {
+  std::uint64_t key = Mix(module, work.kernel);
   key = Mix(key, std::uint64_t{work.grid.x} << 32 | work.grid.y);
   key = Mix(key, std::uint64_t{work.grid.z} << 32 | work.dynamic_shared_bytes);
   return Mix(key,
              std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
 }
 
-std::uint64_t CostModel::KernelKey(std::uint64_t module_serial, const device::LaunchWork& work) {
-  return Mix(Mix(module_serial, work.kernel),
+std::uint64_t CostModel::KernelKey(std::uint64_t module, const device::LaunchWork& work) {
+  return Mix(Mix(module, work.kernel),
              std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
 }
 
@@ -60,6 +73,12 @@ void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measur
   }
   copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))].Add(
       sample);
+}
+
+void CostModel::Learn(std::span<const scheduler::KnownCost> costs) {
+  for (const scheduler::KnownCost& cost : costs) {
+    launches_.AddSample(cost.key, cost.predicted, cost.grid);
+  }
 }
 
 void CostModel::Judge(scheduler::Duration predicted, scheduler::Duration measured) {

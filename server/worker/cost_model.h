@@ -3,7 +3,10 @@
 #define GPUSHARED_SERVER_WORKER_COST_MODEL_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "scheduler/predictor.h"
 #include "scheduler/recent_samples.h"
@@ -20,17 +23,26 @@ namespace gpushared::server {
 // Confined to the device thread.
 class CostModel {
  public:
-  // `module_serial` is never reused, so no client's samples touch another's predictions.
-  static std::uint64_t LaunchKey(std::uint64_t module_serial, const device::LaunchWork& work);
+  // What stands for a module in keys: its content and whose it is. So what one user's programs
+  // bring says something of the next one's, also of the next worker's, and what it says never
+  // touches another user's predictions.
+  static std::uint64_t ModuleIdentity(std::span<const std::byte> image, std::uint32_t uid);
+
+  static std::uint64_t LaunchKey(std::uint64_t module, const device::LaunchWork& work);
 
   // The same for all grids of the kernel with blocks of one size.
-  static std::uint64_t KernelKey(std::uint64_t module_serial, const device::LaunchWork& work);
+  static std::uint64_t KernelKey(std::uint64_t module, const device::LaunchWork& work);
 
   // Of what is left of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
 
   // Only for commands that ran whole, and next to nothing else.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
+
+  // Of launches; see scheduler::Predictor::Known. Only before the first sample.
+  void Learn(std::span<const scheduler::KnownCost> costs);
+  std::vector<scheduler::KnownCost> Known() const { return launches_.Known(); }
+  std::uint64_t launch_samples() const { return launches_.samples(); }
 
   // How good predictions of launches were that had a sample before: of how many, how many took
   // longer, and by which part of the measured time they were off, in thousandths.

@@ -40,6 +40,9 @@ constexpr int kNapDivisor = 128;
 constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
 constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
 
+// An overload that goes on is a line in the log now and then.
+constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
+
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
 
@@ -87,9 +90,13 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
       dispatcher_(device, std::move(policy), options.dispatcher),
       pump_(device.info(), dispatcher_) {
   hot_.reserve(kSessionsLimit);
+  dispatcher_.costs().Learn(options_.known_costs);
+  samples_told_ = dispatcher_.costs().launch_samples();
 }
 
-DeviceThread::~DeviceThread() {
+DeviceThread::~DeviceThread() { Stop(); }
+
+void DeviceThread::Stop() {
   if (!thread_.joinable()) return;
   mailbox_.Post(StopThread{});
   thread_.join();
@@ -162,6 +169,7 @@ bool DeviceThread::Turn() {
   }
   dispatcher_.Publish();
   if (barriers_ > 0) FinishBarriers();
+  if (was_busy) ReportOverload(now);
   Report();
   return was_busy;
 }
@@ -249,6 +257,7 @@ void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
   Check(entry.module == nullptr, "a module number is used once at a time");
   entry.module = message.module;
   entry.serial = next_module_serial_++;
+  entry.identity = message.identity;
   control_.Post(Applied{message.session});
 }
 
@@ -306,8 +315,32 @@ void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
   control_.Post(std::move(answer));
 }
 
-void DeviceThread::Handle(AskStats message, scheduler::TimePoint) {
+void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
+  dispatcher_.RefreshShares(now);
   control_.Post(StatsTaken{message.token, TakeSnapshot()});
+}
+
+std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
+  const std::uint64_t samples = dispatcher_.costs().launch_samples();
+  if (std::exchange(samples_told_, samples) == samples) return {};
+  return dispatcher_.costs().Known();
+}
+
+void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
+  if (auto costs = TakeCosts(); !costs.empty()) control_.Post(CostsTaken{std::move(costs)});
+}
+
+void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
+  RequestTold answer{.token = message.token, .told = {}};
+  if (const ClientState* const client = dispatcher_.Find(message.session)) {
+    const RequestHistory& history = client->history;
+    answer.told.first = history.first_number();
+    answer.told.last = history.last_number();
+    const RequestReport* const report =
+        message.request == 0 ? history.Slowest() : history.Find(message.request);
+    if (report != nullptr) answer.told.report = *report;
+  }
+  control_.Post(answer);
 }
 
 ThreadSnapshot DeviceThread::TakeSnapshot() const {
@@ -318,6 +351,7 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
   snapshot.thread.busy_time = dispatcher_.busy_time();
   snapshot.thread.promises = dispatcher_.promises();
   snapshot.thread.predictions = dispatcher_.predictions();
+  snapshot.thread.gaps = dispatcher_.gaps();
   for (const ClientState* const client : dispatcher_.clients()) {
     snapshot.clients.push_back({.session = client->setup.session,
                                 .spec = client->spec,
@@ -325,7 +359,8 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
                                 .commands_pending = client->slab.used(),
                                 .commands_in_flight = client->in_flight,
                                 .mapped_bytes = client->mapped_bytes,
-                                .is_ending = client->is_leaving});
+                                .is_ending = client->is_leaving,
+                                .activity = client->activity});
   }
   return snapshot;
 }
@@ -370,6 +405,15 @@ void DeviceThread::Report() {
     std::erase(hot_, departed.get());
     control_.Post(ClientDetached{std::move(departed)});
   }
+}
+
+void DeviceThread::ReportOverload(scheduler::TimePoint now) {
+  const scheduler::PromiseReport promises = dispatcher_.promises();
+  if (promises.given_up == given_up_told_) return;
+  if (overload_told_ && now - *overload_told_ < kOverloadTellEvery) return;
+  overload_told_ = now;
+  given_up_told_ = promises.given_up;
+  control_.Post(Overloaded{promises.given_up});
 }
 
 void DeviceThread::ReportReleased() {

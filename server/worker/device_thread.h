@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_H_
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,7 @@ struct DeviceThreadOptions {
   // How long it looks at quiet rings before it sleeps; 0 where the cores that would spin are
   // the cores that execute.
   std::chrono::nanoseconds spin_budget{0};
+  std::vector<scheduler::KnownCost> known_costs;  // What another worker has learnt.
 };
 
 // Spin budget for this machine: about what a wake-up costs, nothing where spinning takes the
@@ -59,6 +61,11 @@ class DeviceThread {
   DeviceThread& operator=(const DeviceThread&) = delete;
 
   void Start();
+  // Idempotent; the destructor does it too.
+  void Stop();
+  // Once it is stopped: what was learnt since it last told that; empty when nothing.
+  std::vector<scheduler::KnownCost> TakeCosts();
+  static scheduler::TimePoint Now();
   Mailbox<DeviceMessage>& mailbox() { return mailbox_; }
 
  private:
@@ -77,6 +84,7 @@ class DeviceThread {
   void FinishBarrier(ClientState& client);
   void Report();
   void ReportReleased();
+  void ReportOverload(scheduler::TimePoint now);
   void Sleep();
   bool HasWork();
   bool SpinsOn();
@@ -93,8 +101,8 @@ class DeviceThread {
   void Handle(ChangeClient message, scheduler::TimePoint now);
   void Handle(AskStreamError message, scheduler::TimePoint now);
   void Handle(AskStats message, scheduler::TimePoint now);
-
-  static scheduler::TimePoint Now();
+  void Handle(AskRequest message, scheduler::TimePoint now);
+  void Handle(AskCosts message, scheduler::TimePoint now);
 
   const DeviceThreadOptions options_;
   device::Device& device_;
@@ -112,9 +120,12 @@ class DeviceThread {
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients that have one.
   std::uint64_t next_module_serial_ = 1;
+  std::uint64_t samples_told_ = 0;  // Of the cost model, in what was told last.
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
   std::chrono::nanoseconds quiet_for_{0};  // As SpinsOn saw it last.
   bool has_reported_loss_ = false;
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up_told_{};
+  std::optional<scheduler::TimePoint> overload_told_;
   bool is_stopping_ = false;
   ThreadCounters counters_;
   std::thread thread_;

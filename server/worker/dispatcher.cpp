@@ -42,6 +42,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
       lane_(std::move(policy), options.lane),
       has_kernel_limits_(std::ranges::any_of(options.kernel_limits,
                                              [](const auto& limit) { return limit.has_value(); })),
+      meter_(lane_.rules().classes_matter),
       completions_(kCompletionsPerCall) {
   present_.reserve(kSessionsLimit);
   dirty_.reserve(kSessionsLimit);
@@ -55,6 +56,7 @@ ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, schedule
   Check(place != table_.end(), "sessions are bounded before they reach the device thread");
   client->index = static_cast<std::uint32_t>(place - table_.begin());
   lane_.AddClient(client->id(), client->spec, now);
+  meter_.Begin(client->activity, client->spec, now);
   *place = std::move(client);
   present_.push_back(place->get());
   return **place;
@@ -65,6 +67,7 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
   if (client.is_leaving) return;
   client.spec = spec;
   lane_.ChangeClient(client.id(), spec, now);
+  meter_.OnChanged(client.activity, spec, now);
 }
 
 ClientState* Dispatcher::Find(std::uint64_t session) const {
@@ -78,6 +81,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
   if (client.is_leaving) return;
   client.is_leaving = true;
   ++leaving_;
+  meter_.Set(client.activity, ClientActivity::Phase::kAway, now);
   client.barrier.reset();
   for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
     device_.RequestStop(command);
@@ -157,12 +161,12 @@ void Dispatcher::LetGoOfModule(ClientState& client, std::uint32_t module) {
 
 void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
   const std::uint32_t stream = client.slab[slot].stream;
-  const bool begins = client.spec.latency_promise && client.requests.empty() &&
-                      !client.marks_requests && client.slab[slot].is_device_work();
+  const bool begins =
+      client.requests.empty() && !client.marks_requests && client.slab[slot].is_device_work();
   if (begins) {
-    const OpenRequest& request =
-        client.requests.Add({.mark = {.number = ++client.last_request, .arrived = now}});
-    lane_.BeginRequest(client.id(), request.mark, now);
+    OpenRequest& request = client.requests.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
+    request.is_told = client.spec.latency_promise.has_value();
+    if (request.is_told) lane_.BeginRequest(client.id(), request.mark, now);
   }
   StreamQueue(client, stream).Append(slot);
   client.MarkToSettle(stream);
@@ -300,6 +304,7 @@ void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const Com
         return true;
       },
       now);
+  NotePhase(client, now);
   for (std::uint32_t slot = state.front; slot != state.next; slot = client.slab[slot].next) {
     if (client.slab[slot].state == CommandState::kInFlight) {
       device_.RequestStop(client.slab[slot].work_id);
@@ -410,6 +415,7 @@ void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimeP
   command.work_id = WorkName::Make(client.index, slot, next_serial_++);
   command.state = CommandState::kOffered;
   ++client.offered;
+  NotePhase(client, now);
   lane_.Enqueue(client.id(), {command.work_id, command.predicted, stoppable}, now);
 }
 
@@ -418,6 +424,7 @@ void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimeP
 void Dispatcher::Dispatch(scheduler::TimePoint now) {
   while (const std::optional<scheduler::Action> action = lane_.Next(now)) {
     if (action->kind == scheduler::Action::Kind::kStop) {
+      NoteStop(action->command, now);
       device_.RequestStop(action->command);
     } else {
       Submit(*action, now);
@@ -457,6 +464,8 @@ void Dispatcher::Watch(const ClientState& client, const CommandSlot& command, st
 void Dispatcher::CountSubmission(ClientState& client, CommandSlot& command,
                                  scheduler::TimePoint now) {
   command.state = CommandState::kInFlight;
+  command.submitted = now;
+  command.stop_asked.reset();
   --client.offered;
   if (!command.was_started) {
     command.was_started = true;
@@ -464,6 +473,7 @@ void Dispatcher::CountSubmission(ClientState& client, CommandSlot& command,
         static_cast<std::uint64_t>(std::max<std::int64_t>(0, (now - command.taken).count())));
   }
   ++client.in_flight;
+  NotePhase(client, now);
   if (client.streams[command.stream].in_flight++ == 0) ++streams_in_flight_;
   if (streams_in_flight_ > 1) ++overlaps_;
   command.is_alone = streams_in_flight_ == 1;
@@ -511,7 +521,16 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   const scheduler::Charge charge = lane_.OnCompleted(completion.id, now);
   client->counters.device_time += charge.held;
   if (charge.held > options_.slice && present_.size() > 1) ++client->counters.slice_overruns;
+  // Set for what is to end by force, which may have ended in another way before.
+  const bool is_forced = command.failure != nullptr;
+  const bool is_part = completion.stopped && completion.status.ok() &&
+                       completion.units_done < command.units && !is_forced;
+  NoteStay(*client, command, charge.held, is_part, now);
+  if ((is_part && completion.units_done <= command.units_done) || !completion.status.ok()) {
+    client->counters.wasted += charge.held;
+  }
   LeaveDevice(*client, command);
+  NotePhase(*client, now);
   if (watches()) command.ran = watch_.OnCompleted(completion.id, now);
   if (client->is_leaving) {
     command.work_id = 0;
@@ -521,10 +540,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   }
   if (command.started_ns == 0) command.started_ns = NsOf(completion.started);
   command.ended_ns = NsOf(completion.ended);
-  // Set for what is to end by force, which may have ended in another way before.
-  const bool is_forced = command.failure != nullptr;
-  if (completion.stopped && completion.status.ok() && completion.units_done < command.units &&
-      !is_forced) {
+  if (is_part) {
     command.units_done = std::max(command.units_done, completion.units_done);
     OnStopped(*client, slot, now);
     return;
@@ -583,6 +599,7 @@ void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::T
   }
   command.state = CommandState::kOffered;
   ++client.offered;
+  NotePhase(client, now);
   lane_.EnqueueFront(client.id(), {command.work_id, costs_.Predict(command), command.is_stoppable},
                      now);
 }

@@ -16,10 +16,12 @@
 
 #include "scheduler/device_lane.h"
 #include "server/device/device.h"
+#include "server/worker/activity_meter.h"
 #include "server/worker/client_state.h"
 #include "server/worker/cost_model.h"
 #include "server/worker/kernel_watch.h"
 #include "server/worker/stats.h"
+#include "server/worker/stay_log.h"
 #include "server/worker/stream_queue.h"
 
 namespace gpushared::server {
@@ -115,6 +117,12 @@ class Dispatcher {
   std::uint64_t wakes() const { return wakes_; }
   scheduler::Duration busy_time() const { return lane_.charged_total(); }
   scheduler::PromiseReport promises() const { return lane_.promises(); }
+  const ActivityMeter::Gaps& gaps() const { return meter_.gaps(); }
+  // Brings share errors up to date.
+  void RefreshShares(scheduler::TimePoint now) {
+    for (ClientState* const client : present_) meter_.Refresh(client->activity, now);
+  }
+  CostModel& costs() { return costs_; }
   const CostModel::Accuracy& predictions() const { return costs_.accuracy(); }
 
  private:
@@ -133,6 +141,10 @@ class Dispatcher {
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   // The oldest of that stream, when there is one.
   void EndRequest(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  OpenRequest OpenNow(ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
+                      scheduler::TimePoint now);
+  void Report(ClientState& client, const OpenRequest& request, bool has_failed,
+              scheduler::TimePoint now);
   void CountRequest(ClientState& client, const OpenRequest& request, bool has_failed,
                     scheduler::TimePoint now);
   void CountRetired(ClientState& client, const CommandSlot& command);
@@ -150,6 +162,13 @@ class Dispatcher {
   void OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   void Watch(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
              scheduler::TimePoint now);
+  // After every change of what the client has ready or on the device.
+  void NotePhase(ClientState& client, scheduler::TimePoint now);
+  void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
+  void NoteStop(device::WorkId id, scheduler::TimePoint now);
+  void NoteStay(ClientState& client, const CommandSlot& command, scheduler::Duration charged,
+                bool was_stopped, scheduler::TimePoint now);
+  void NameStay(const Stay& stay, ShortText& name) const;
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   void LeaveDevice(ClientState& client, CommandSlot& command);
   // Null for names of commands that are not on the device.
@@ -164,6 +183,8 @@ class Dispatcher {
   const bool has_kernel_limits_;
   KernelWatch watch_;
   CostModel costs_;
+  ActivityMeter meter_;
+  StayLog stays_;
   std::array<std::unique_ptr<ClientState>, kSessionsLimit> table_;  // By ClientState::index.
   std::vector<ClientState*> present_;
   std::vector<ClientState*> dirty_;

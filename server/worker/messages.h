@@ -5,17 +5,21 @@
 #ifndef GPUSHARED_SERVER_WORKER_MESSAGES_H_
 #define GPUSHARED_SERVER_WORKER_MESSAGES_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "gpushared/status.h"
 
+#include "scheduler/predictor.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/worker/client_state.h"
+#include "server/worker/explain.h"
 #include "server/worker/stats.h"
 
 namespace gpushared::server {
@@ -36,6 +40,7 @@ struct AddModule {
   std::uint64_t session = 0;
   std::uint32_t number = 0;
   const device::Module* module = nullptr;  // Good until ModuleReleased or ClientDetached.
+  std::uint64_t identity = 0;              // See CostModel.
 };
 // After what was submitted before. Followed by ModuleReleased once no command uses it.
 struct RemoveModule {
@@ -66,11 +71,20 @@ struct AskStreamError {
 struct AskStats {
   std::uint64_t token = 0;
 };
+// Answered by RequestTold.
+struct AskRequest {
+  std::uint64_t token = 0;
+  std::uint64_t session = 0;
+  std::uint64_t request = 0;  // 0: the slowest of those that are known.
+};
+// Answered by CostsTaken, if anything was learnt since the last time.
+struct AskCosts {};
 // Ends the thread. No client is attached then.
 struct StopThread {};
 
-using DeviceMessage = std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule,
-                                   AddArena, SetMapped, ChangeClient, AskStreamError, AskStats>;
+using DeviceMessage =
+    std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddArena,
+                 SetMapped, ChangeClient, AskStreamError, AskStats, AskRequest, AskCosts>;
 
 // ---- to the control thread
 
@@ -100,13 +114,26 @@ struct StatsTaken {
   ThreadSnapshot snapshot;
 };
 
+struct RequestTold {
+  std::uint64_t token = 0;
+  RequestsTold told;
+};
+struct CostsTaken {
+  std::vector<scheduler::KnownCost> costs;
+};
+// Not all promises can be kept at this moment. Not told again for a while.
+struct Overloaded {
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};  // Over all, by class.
+};
+
 // The device's context is dead: nothing will run any more, for anybody.
 struct DeviceLost {
   Status status;
 };
 
-using ControlMessage = std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased,
-                                    StreamError, StatsTaken, DeviceLost>;
+using ControlMessage =
+    std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased, StreamError, StatsTaken,
+                 RequestTold, CostsTaken, Overloaded, DeviceLost>;
 
 }  // namespace gpushared::server
 

@@ -12,6 +12,7 @@
 
 #include "ipc/wire/layout.h"
 #include "scheduler/types.h"
+#include "server/worker/request_report.h"
 
 namespace gpushared::server {
 
@@ -25,6 +26,12 @@ struct OpenRequest {
 
   scheduler::RequestMark mark;
   std::uint32_t stream = kAllStreams;
+  bool is_told = false;  // The policy knows of it.
+  scheduler::TimePoint begun{};
+  // What its client had come to when it began.
+  scheduler::Duration waited_before{}, on_device_before{}, charged_before{};
+  scheduler::Duration longest_wait{};
+  Blocker blocker;  // Of that wait.
 };
 
 // A client's open requests, the one begun first first. Of a stream they end in the order in

@@ -143,8 +143,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void Handle(const ipc::ResizeMemory& request, std::vector<ipc::UniqueFd>& fds);
   void Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>& fds);
   void Handle(const ipc::DescribeError& request, std::vector<ipc::UniqueFd>& fds);
-  void OnModuleParsed(const ipc::LoadModule& request,
-                      Result<std::shared_ptr<const device::Module>> module);
+  struct IdentifiedModule {
+    std::shared_ptr<const device::Module> module;
+    std::uint64_t identity = 0;  // See CostModel.
+  };
+  void OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module);
   void ResizeSpace(std::uint64_t bytes);
   void OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped);
   // An arena, and what keeps it ready for copies; the latter may be missing.

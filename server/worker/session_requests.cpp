@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ipc/wire/layout.h"
+#include "server/worker/cost_model.h"
 #include "server/worker/session.h"
 #include "server/worker/session_calls.h"
 
@@ -203,33 +204,33 @@ void Session::Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>&
     return EndFor(status);
   }
   if (const Status status = CheckNewModule(request); !status.ok()) return Refuse(status);
-  using Loaded = Result<std::shared_ptr<const device::Module>>;
+  using Loaded = Result<IdentifiedModule>;
   OnHelper(
-      [space = memory_->space.get(), fd = std::move(image), bytes = request.bytes]() -> Loaded {
+      [space = memory_->space.get(), fd = std::move(image), bytes = request.bytes,
+       uid = attach_.peer.uid]() -> Loaded {
         Result<std::vector<std::byte>> copy = ReadImage(fd.get(), bytes);
         if (!copy.ok()) return copy.status();
-        Loaded module = space->LoadModule(*copy);
-        if (!module.ok()) return module;
+        Result<std::shared_ptr<const device::Module>> module = space->LoadModule(*copy);
+        if (!module.ok()) return module.status();
         if (Status status = CheckDescribable(**module); !status.ok()) return status;
-        return module;
+        return IdentifiedModule{*std::move(module), CostModel::ModuleIdentity(*copy, uid)};
       },
       [request](Session& self, Loaded module) { self.OnModuleParsed(request, std::move(module)); });
 }
 
-void Session::OnModuleParsed(const ipc::LoadModule& request,
-                             Result<std::shared_ptr<const device::Module>> module) {
+void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module) {
   if (has_ended_) {
     // Modules die before their space: this one goes with the rest of the memory.
-    if (module.ok()) memory_->modules[request.module].module = *std::move(module);
+    if (module.ok()) memory_->modules[request.module].module = std::move(module->module);
     return CheckOver();
   }
   if (!module.ok()) return Refuse(module.status());
   SessionMemory::LoadedModule& entry = memory_->modules[request.module];
-  entry.module = *std::move(module);
+  entry.module = std::move(module->module);
   entry.bytes = request.bytes;
   module_bytes_ += request.bytes;
   // The client may name it as soon as it has our answer, so the device thread hears of it first.
-  Apply(AddModule{id(), request.module, entry.module.get()},
+  Apply(AddModule{id(), request.module, entry.module.get(), module->identity},
         [this, number = request.module, loaded = entry.module.get()] {
           Reply(DescribeModule(number, *loaded));
         });

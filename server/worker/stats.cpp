@@ -71,6 +71,13 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
     row["request_p999_us"] = Microseconds(count.request_latency.Quantile(0.999));
   }
   row["stops"] = count.stops;
+  row["stop_time_s"] = Seconds(count.stop_time);
+  row["wasted_s"] = Seconds(count.wasted);
+  row["waited_s"] = Seconds(client.activity.waited);
+  if (client.activity.windows > 0) {
+    row["share_error_points"] = client.activity.share_error;
+    row["share_error_worst_points"] = client.activity.share_error_worst;
+  }
   row["slice_overruns"] = count.slice_overruns;
   row["commands_refused"] = count.commands_refused;
   row["commands_failed"] = count.commands_failed;
@@ -130,6 +137,11 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["promises_given_up"] = {{"high", promises.given_up[0]},
                                    {"normal", promises.given_up[1]},
                                    {"low", promises.given_up[2]}};
+  const ActivityMeter::Gaps& gaps = snapshot.thread.gaps;
+  document["gap_s"] = Seconds(gaps.wanted);
+  if (gaps.wanted > scheduler::Duration::zero()) {
+    document["gap_used_percent"] = 100.0 * Seconds(gaps.used) / Seconds(gaps.wanted);
+  }
   document["promises_risked"] = promises.risked;
   document["overloaded"] = promises.is_overloaded;
   const CostModel::Accuracy& predictions = snapshot.thread.predictions;

@@ -10,6 +10,7 @@
 
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/activity_meter.h"
 #include "server/worker/cost_model.h"
 #include "server/worker/log_histogram.h"
 
@@ -30,6 +31,9 @@ struct ClientCounters {
   std::uint64_t commands_failed = 0;   // Ended by the device with an error.
   std::uint64_t commands_skipped = 0;  // Because of an earlier error of their stream.
   std::uint64_t stops = 0;             // Times a command was taken off the device unfinished.
+  scheduler::Duration stop_time{};     // From being asked to stop until off the device.
+  // Charged for what left nothing behind: stopped before anything was done, or failed.
+  scheduler::Duration wasted{};
   // Times a command was charged more than a slice while other clients were present.
   std::uint64_t slice_overruns = 0;
   // What it marked as requests; else, of a client with a latency promise, what it asked between
@@ -49,6 +53,7 @@ struct ClientSnapshot {
   std::uint32_t commands_in_flight = 0;
   std::uint64_t mapped_bytes = 0;
   bool is_ending = false;
+  ClientActivity activity;
 };
 
 struct ThreadCounters {
@@ -60,6 +65,7 @@ struct ThreadCounters {
   scheduler::Duration busy_time{};  // Device time charged to anybody.
   scheduler::PromiseReport promises;
   CostModel::Accuracy predictions;
+  ActivityMeter::Gaps gaps;
 };
 
 struct ThreadSnapshot {

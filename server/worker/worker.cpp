@@ -13,6 +13,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <spdlog/spdlog.h>
@@ -22,9 +23,11 @@
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
 #include "scheduler/policy_catalog.h"
+#include "server/worker/cost_file.h"
 #include "server/worker/device_signal.h"
 #include "server/worker/device_thread.h"
 #include "server/worker/driver_output.h"
+#include "server/worker/explain.h"
 #include "server/worker/kernel_output.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/messages.h"
@@ -39,6 +42,9 @@ namespace {
 // The device thread answers within a turn; an operator is told when it does not.
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
 
+// What a worker that is killed has learnt and not kept.
+constexpr auto kKeepCostsEvery = std::chrono::seconds(60);
+
 }  // namespace
 
 // Runs the control thread and owns the two others. Members are destroyed last to first: the
@@ -51,7 +57,8 @@ class Worker::Impl {
       : options_(std::move(options)),
         control_([this] { WakeControl(); }),
         channel_(context_, channel.Release()),
-        mail_(context_) {}
+        mail_(context_),
+        cost_timer_(context_) {}
   ~Impl();
 
   int Run();
@@ -62,6 +69,9 @@ class Worker::Impl {
   Status Open();
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
+  std::vector<scheduler::KnownCost> ReadKeptCosts() const;
+  void WatchCosts();
+  void KeepCosts(const std::vector<scheduler::KnownCost>& costs) const;
 
   // Mail of the device thread.
   void WatchMail();
@@ -72,6 +82,9 @@ class Worker::Impl {
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);
   void Handle(StatsTaken message);
+  void Handle(const RequestTold& message);
+  void Handle(CostsTaken message);
+  void Handle(const Overloaded& message);
   void Handle(const DeviceLost& message);
 
   // The broker.
@@ -93,9 +106,11 @@ class Worker::Impl {
   // Admin.
   struct Question {
     std::uint32_t request = 0;
-    ipc::AdminVerb verb = ipc::AdminVerb::kStatus;
+    ipc::Admin admin;
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
+  std::optional<Question> TakeQuestion(std::uint64_t token);
+  void Answer(const Question& question, const std::string& text);
   WorkerFacts Facts() const;
   std::vector<SessionFacts> SessionRows() const;
 
@@ -128,6 +143,7 @@ class Worker::Impl {
 
   std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
   Descriptor mail_;
+  boost::asio::steady_timer cost_timer_;
   std::vector<ControlMessage> taken_;
   std::map<std::uint64_t, Question> questions_;
   std::uint64_t next_token_ = 1;
@@ -187,6 +203,7 @@ Status Worker::Impl::Open() {
   thread_options.dispatcher.slice = options_.policy_options.slice;
   thread_options.dispatcher.kill_after = options_.kill_after;
   thread_options.dispatcher.kernel_limits = options_.kernel_limits;
+  thread_options.known_costs = ReadKeptCosts();
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);
@@ -231,13 +248,54 @@ int Worker::Impl::Run() {
                  ClassName(static_cast<scheduler::SchedulingClass>(grant.of_class)), grant.granted,
                  info.multiprocessors, grant.asked);
   }
+  WatchCosts();
   context_.run();
+  // A lost device's threads may never come back, see RunWorker.
+  if (!is_lost()) {
+    device_thread_->Stop();
+    helper_->join();
+    KeepCosts(device_thread_->TakeCosts());
+  }
   return exit_code_;
 }
 
 Session* Worker::Impl::Find(std::uint64_t session) const {
   const auto found = sessions_.find(session);
   return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+// ---- costs
+
+std::vector<scheduler::KnownCost> Worker::Impl::ReadKeptCosts() const {
+  if (options_.cost_file.empty()) return {};
+  Result<std::vector<scheduler::KnownCost>> costs =
+      ReadCosts(options_.cost_file, device_->info().name);
+  if (!costs.ok()) {
+    spdlog::warn("{}; beginning with nothing", costs.status().message());
+    return {};
+  }
+  spdlog::info("{} costs of kernels are known from '{}'", costs->size(), options_.cost_file);
+  return *std::move(costs);
+}
+
+void Worker::Impl::WatchCosts() {
+  if (options_.cost_file.empty()) return;
+  cost_timer_.expires_after(kKeepCostsEvery);
+  cost_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    device_thread_->mailbox().Post(AskCosts{});
+    WatchCosts();
+  });
+}
+
+void Worker::Impl::Handle(CostsTaken message) {
+  boost::asio::post(*helper_, [this, costs = std::move(message.costs)] { KeepCosts(costs); });
+}
+
+void Worker::Impl::KeepCosts(const std::vector<scheduler::KnownCost>& costs) const {
+  if (options_.cost_file.empty() || costs.empty()) return;
+  const Status status = WriteCosts(options_.cost_file, device_->info().name, costs);
+  if (!status.ok()) spdlog::warn("{}", status.message());
 }
 
 void Worker::Impl::BeginDrain() {
@@ -302,15 +360,49 @@ void Worker::Impl::Handle(const StreamError& message) {
   if (Session* const session = Find(message.session)) session->OnStreamError(message);
 }
 
-void Worker::Impl::Handle(StatsTaken message) {
-  const auto found = questions_.find(message.token);
-  if (found == questions_.end()) return;  // Answered already: it took too long.
-  const Question question = std::move(found->second);
+std::optional<Worker::Impl::Question> Worker::Impl::TakeQuestion(std::uint64_t token) {
+  const auto found = questions_.find(token);
+  if (found == questions_.end()) return {};
+  Question question = std::move(found->second);
   questions_.erase(found);
+  return question;
+}
+
+void Worker::Impl::Handle(StatsTaken message) {
+  const std::optional<Question> asked = TakeQuestion(message.token);
+  if (!asked) return;  // Answered already: it took too long.
   const std::string text =
-      question.verb == ipc::AdminVerb::kStatus
+      asked->admin.verb == ipc::AdminVerb::kStatus
           ? StatusJson(device_->info(), Facts(), SessionRows(), message.snapshot)
           : ClientsJson(device_->info(), SessionRows(), message.snapshot);
+  Answer(*asked, text);
+}
+
+void Worker::Impl::Handle(const RequestTold& message) {
+  const std::optional<Question> asked = TakeQuestion(message.token);
+  if (!asked) return;
+  const RequestsTold& told = message.told;
+  const std::uint64_t client = asked->admin.client;
+  if (told.report.number != 0) {
+    return Answer(*asked, ExplainJson(client, told, SessionRows(), DeviceThread::Now()));
+  }
+  const std::string why =
+      told.last == 0
+          ? fmt::format("client {} has no request that has ended", client)
+          : fmt::format("request {} of client {} is not known: it keeps the last {}, from {} to {}",
+                        asked->admin.request, client, RequestHistory::kReportsMax, told.first,
+                        told.last);
+  Tell(asked->request, ipc::ChannelReply{.code = StatusCode::kNotFound, .text = why});
+}
+
+void Worker::Impl::Handle(const Overloaded& message) {
+  spdlog::warn(
+      "{}: overloaded: not all latency promises can be kept; given up so far: {} of class high, "
+      "{} of class normal, {} of class low",
+      device_->info().id, message.given_up[0], message.given_up[1], message.given_up[2]);
+}
+
+void Worker::Impl::Answer(const Question& question, const std::string& text) {
   if (text.size() > ipc::kAdminTextBytesMax) {
     return Tell(question.request,
                 ipc::ChannelReply{.code = StatusCode::kLimitExceeded,
@@ -491,7 +583,8 @@ void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
     return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk,
                                                  .text = DeviceJson(device_->info(), Facts())});
   }
-  if (verb != ipc::AdminVerb::kStatus && verb != ipc::AdminVerb::kClients) {
+  const bool explains = verb == ipc::AdminVerb::kExplain;
+  if (!explains && verb != ipc::AdminVerb::kStatus && verb != ipc::AdminVerb::kClients) {
     return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kUnsupported,
                                                  .text = "workers do not answer this request"});
   }
@@ -505,8 +598,12 @@ void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
     Tell(number, ipc::ChannelReply{.code = StatusCode::kTimedOut,
                                    .text = "the device thread did not answer within 500 ms"});
   });
-  questions_[token] = {frame.request, verb, std::move(timer)};
-  device_thread_->mailbox().Post(AskStats{token});
+  questions_[token] = {frame.request, request.admin, std::move(timer)};
+  if (explains) {
+    device_thread_->mailbox().Post(AskRequest{token, request.admin.client, request.admin.request});
+  } else {
+    device_thread_->mailbox().Post(AskStats{token});
+  }
 }
 
 // ---- Worker

@@ -34,6 +34,8 @@ struct WorkerOptions {
   scheduler::LaneOptions lane_options;
   std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
   SessionLimits limits;
+  // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
+  std::string cost_file;
   // A kernel that has had the device for longer is ended: alone where DeviceInfo::can_kill, else
   // the worker ends as for a lost device.
   KernelLimits kernel_limits;

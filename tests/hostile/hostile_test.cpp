@@ -156,7 +156,8 @@ const Lies kAdminLies = {  // Of a verb that takes nothing.
     {"reserved0", {Refused(1)}},
     {"weight", {Refused(1)}},
     {"reserved1", {Refused(1)}},
-    {"client", {Refused(1)}}};
+    {"client", {Refused(1)}},
+    {"request", {Refused(1)}}};
 const Lies kWhyLies = {{"version", kVersionLies},
                        {"reserved", {Refused(1)}},
                        {"session", {Refused(0), Refused(kAllBits)}}};

@@ -251,14 +251,25 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   ExpectCases<Admin, AdminWire>(Encode(set),
                                 {
                                     {"version", 9, "protocol version 9"},
-                                    {"verb", 0, "verb is 0, allowed 1 to 6"},
-                                    {"verb", 7, "verb is 7, allowed 1 to 6"},
+                                    {"verb", 0, "verb is 0, allowed 1 to 7"},
+                                    {"verb", 8, "verb is 8, allowed 1 to 7"},
                                     {"verb", 1, "class is given with a verb that takes none"},
                                     {"client_class", 3, "class is 3, allowed 0 to 2"},
                                     {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
                                     {"client", 0, "client is 0, allowed 1 to"},
+                                    {"request", 1, "request is 1, allowed 0"},
                                 });
   ExpectExactLength<Admin>(Encode(set));
+}
+
+TEST(AdminMessage, OneRequestOfOneClientIsExplained) {
+  const Admin explain{.verb = AdminVerb::kExplain, .client = 4, .request = ~std::uint64_t{0}};
+  const Result<Admin> back = Decode<Admin>(Encode(explain));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->client, 4u);
+  EXPECT_EQ(back->request, ~std::uint64_t{0});
+  EXPECT_THAT(Decode<Admin>(Encode(Admin{.verb = AdminVerb::kExplain})).status().message(),
+              HasSubstr("client is 0, allowed 1"));
 }
 
 TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {

@@ -102,6 +102,8 @@ TEST(Config, BadOptionsAreRefusedWithWhatWasAskedAndWhatIsAllowed) {
   EXPECT_THAT(RefusalOf({"--staging-memory", "1MiB"}),
               AllOf(HasSubstr("staging-memory"), HasSubstr("1MiB"), HasSubstr("64 MiB")));
   EXPECT_THAT(RefusalOf({"--log-level", "loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug")));
+  EXPECT_THAT(RefusalOf({"--cost-folder", "here"}),
+              AllOf(HasSubstr("cost-folder"), HasSubstr("here"), HasSubstr("absolute")));
   EXPECT_THAT(RefusalOf({"--frobnicate"}), HasSubstr("--frobnicate"));
   EXPECT_THAT(RefusalOf({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
   const std::string long_path(108, 'x');
@@ -122,7 +124,8 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
 TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
   const Config config =
       Accepted({"--policy", "fair", "--cpu-threads", "2", "--memory", "1GiB", "--staging-memory",
-                "3GiB", "--slice", "1500us", "--low-floor", "0.25", "--log-level", "warn"});
+                "3GiB", "--slice", "1500us", "--low-floor", "0.25", "--log-level", "warn",
+                "--cost-folder", "/var/lib/gpushared"});
   const WorkerRole role = {.channel_fd = 7, .device = "cpu:1", .generation = 12};
   const std::vector<std::string> written = WorkerArguments(config, role);
   std::vector<const char*> arguments;

@@ -10,8 +10,12 @@ if(TARGET gpushared::worker)
     LINK gpushared_worker_harness LABELS unit concurrency)
   gpushared_test(worker_session_test SOURCES worker_session_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_requests_test SOURCES worker_requests_test.cpp
+  gpushared_test(worker_cost_test SOURCES worker_cost_test.cpp
+    LINK gpushared_worker_harness LABELS unit concurrency)
+  gpushared_test(worker_explain_test SOURCES worker_explain_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
+  gpushared_test(worker_requests_test SOURCES worker_requests_test.cpp
+    LINK gpushared_worker_harness gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_scheduling_test SOURCES worker_scheduling_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_parts_test SOURCES worker_parts_test.cpp

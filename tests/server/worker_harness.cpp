@@ -107,10 +107,8 @@ std::optional<ipc::Frame> WorkerHarness::AwaitFrame(std::uint16_t type) {
   return {};
 }
 
-std::string WorkerHarness::AskAdmin(ipc::AdminVerb verb) {
-  ipc::AdminRequest request;
-  request.admin.verb = verb;
-  Send(request, 77);
+std::string WorkerHarness::AskAdmin(const ipc::Admin& asked) {
+  Send(ipc::AdminRequest{.admin = asked}, 77);
   const auto reply = Await<ipc::ChannelReply>();
   return reply ? reply->text : "";
 }

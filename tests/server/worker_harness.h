@@ -73,7 +73,8 @@ class WorkerHarness {
     return *message;
   }
   // What the worker answers to an admin request, as text.
-  std::string AskAdmin(ipc::AdminVerb verb);
+  std::string AskAdmin(const ipc::Admin& asked);
+  std::string AskAdmin(ipc::AdminVerb verb) { return AskAdmin(ipc::Admin{.verb = verb}); }
 
   void CloseChannel() { channel_.Reset(); }
   // The exit code, once the worker has ended.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -221,6 +223,30 @@ TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
   with([](device::LaunchWork& other) { other.dynamic_shared_bytes = 64; });
   std::sort(keys.begin(), keys.end());
   EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
+}
+
+TEST(CostModel, AModuleIsWhatItContainsAndWhoseItIs) {
+  const auto identity = [](std::string_view text, std::uint32_t uid) {
+    return CostModel::ModuleIdentity(std::as_bytes(std::span(text)), uid);
+  };
+  std::vector<std::uint64_t> all = {identity("", 1),          identity("12345678", 1),
+                                    identity("12345678", 2),  identity("12345679", 1),
+                                    identity("123456781", 1), identity("123456782", 1),
+                                    identity("1234567812", 1)};
+  EXPECT_EQ(identity("12345678", 1), all[1]);
+  std::ranges::sort(all);
+  EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
+}
+
+TEST(CostModel, PredictsWhatItLearntFromAnother) {
+  CostModel first, second;
+  first.AddSample(LaunchSlot(42), 300us);
+  first.AddSample(LaunchSlot(43), 200us);
+  first.AddSample(LaunchSlot(42), 250us);
+  second.Learn(first.Known());
+  EXPECT_EQ(second.Predict(LaunchSlot(42)), 300us);
+  EXPECT_EQ(second.Predict(LaunchSlot(43)), 200us);
+  EXPECT_EQ(second.accuracy().predictions, 0u) << "what was learnt is no prediction";
 }
 
 TEST(CostModel, CopiesArePredictedBySizeAndKind) {

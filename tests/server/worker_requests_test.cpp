@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client says about its requests, and what the worker makes of it.
 #include <chrono>
+#include <memory>
+#include <sstream>
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include "tests/server/worker_harness.h"
 
@@ -120,6 +125,29 @@ TEST(WorkerRequests, AsManyAreOpenAsMayBeAndNoMore) {
   const Status end = client.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
   EXPECT_THAT(end.message(), HasSubstr("16 requests are open, allowed are 16"));
+}
+
+TEST(WorkerRequests, AnOverloadIsALineInTheLogAndNotOneForEachRequest) {
+  std::ostringstream log;
+  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(log);
+  spdlog::default_logger()->sinks().push_back(sink);
+  {
+    WorkerHarness worker({.runs_at_once = true}, {.policy = "deadline"});
+    RawClient client = worker.Client({.latency_promise_ns = 1'000'000});
+    for (int i = 0; i < 3; ++i) {
+      client.BeginRequest(0, 10'000'000);  // It is lost when it begins.
+      client.Launch(0, 0, 0);
+      ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
+    }
+    const auto status = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
+    EXPECT_EQ(status["promises_given_up"]["normal"], 3);
+  }
+  spdlog::default_logger()->sinks().pop_back();
+  const std::string text = log.str();
+  const std::size_t line = text.find("overloaded: not all latency promises can be kept");
+  EXPECT_NE(line, std::string::npos) << text;
+  EXPECT_NE(text.find("1 of class normal, 0 of class low"), std::string::npos) << text;
+  EXPECT_EQ(text.find("overloaded", line + 1), std::string::npos) << text;
 }
 
 // Under `deadline` stoppable work does not begin where a request is expected meanwhile.

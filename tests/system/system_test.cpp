@@ -367,6 +367,34 @@ TEST_F(System, OperatorSeesAndEndsClients) {
   EXPECT_NE(server_.Ctl({"client", "terminate", "999999"}).exit_code, 0);
 }
 
+TEST_F(System, OperatorIsToldWhyARequestTookSoLong) {
+  const Client client = Connect({.name = "asked",
+                                 .latency_promise = std::chrono::hours(1),
+                                 .spin = std::chrono::nanoseconds(0)});
+  const Kernel step = Load(client, "step");
+  const DeviceBuffer out = Allocate(client, 4096);
+  const Stream stream = client.default_stream();
+  ASSERT_TRUE(stream.BeginRequest(std::chrono::milliseconds(3)).ok());
+  ASSERT_TRUE(stream.Launch(step, {.grid = BlocksFor(1024), .block = kThreads}, out, 1024).ok());
+  ASSERT_TRUE(stream.EndRequest().ok());
+  ASSERT_TRUE(stream.Synchronize().ok());
+  const std::string id = std::to_string(client.session_id());
+  const ProgramOutcome told = server_.Ctl({"explain", id});
+  EXPECT_EQ(told.exit_code, 0) << told.output;
+  EXPECT_NE(told.output.find("of client " + id + " 'asked' (normal) took "), std::string::npos)
+      << told.output;
+  EXPECT_NE(told.output.find("promised 3600000.0 ms: kept"), std::string::npos) << told.output;
+  EXPECT_NE(told.output.find("3.0 ms before it was begun here"), std::string::npos) << told.output;
+  EXPECT_NE(told.output.find("its longest command: kernel 'step'"), std::string::npos)
+      << told.output;
+  EXPECT_EQ(server_.Ctl({"explain", id, "1", "--json"}).exit_code, 0);
+  const ProgramOutcome unknown = server_.Ctl({"explain", id, "99"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_NE(unknown.output.find("request 99 of client " + id + " is not known"), std::string::npos)
+      << unknown.output;
+  EXPECT_EQ(server_.Ctl({"explain", "999999"}).exit_code, 1);
+}
+
 TEST_F(System, OneClientServesSeveralThreads) {
   constexpr int kCount = 512, kLaunches = 100;
   const Client client = Connect();
