@@ -60,7 +60,7 @@ class ClientProcesses {
     if (pid == 0) function();
     pids_.push_back(pid);
   }
-  // One that ends before it is asked to has said why: ends the program too.
+  // Throws when one has failed; it has said why.
   void CheckAlive() const;
 
  private:
@@ -87,7 +87,7 @@ struct ReplayOutcome {
 // their own; returns when all requests have been answered.
 ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan);
 
-// What the server, the cpu device and this machine cost, all medians.
+// What the server and the cpu device cost where nothing else disturbs them.
 struct ReplayCosts {
   std::chrono::nanoseconds round_trip{};  // Of one launch beyond its block, between idle ends.
   std::chrono::nanoseconds kernel_gap{};  // From one kernel of a stream to the next.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <string>
 #include <thread>
@@ -78,6 +79,10 @@ class Measurement {
         weights_(SpreadWeights(arguments)),
         server_({"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy",
                  arguments.policy}) {
+    // The device is there before all come at once.
+    Must(Client::Connect({.name = "first", .socket = server_.socket()})).Close();
+    while (server_.Ctl({"ps", "--json"}).output.find("\"first\"") != std::string::npos)
+      std::this_thread::sleep_for(5ms);
     simulation::Scenario scenario = simulation::MakeShareScenario(
         {.weights = weights_, .seed = arguments.seed, .length = 1s}, 2ms);
     for (std::size_t i = 0; i < weights_.size(); ++i) {
@@ -96,6 +101,7 @@ class Measurement {
   std::vector<ShareSample> Run() {
     std::vector<nanoseconds> first = Held();
     while (std::find(first.begin(), first.end(), 0ns) != first.end()) {
+      processes_.CheckAlive();
       std::this_thread::sleep_for(50ms);
       first = Held();
     }
@@ -164,4 +170,11 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace gpushared::testing
 
-int main(int argc, char** argv) { return gpushared::testing::Run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return gpushared::testing::Run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
