@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/compile/ptx_compiler.h"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -44,7 +45,10 @@ Result<std::unique_ptr<PtxCompiler>> PtxCompiler::Create(PtxCompilerOptions opti
   if (asked->exit_code != 0 || asked->text.empty()) {
     return Status(StatusCode::kNotFound, "'" + options.program + "' does not tell its version");
   }
-  std::unique_ptr<PtxCompiler> compiler(new PtxCompiler(std::move(options), OneLine(asked->text)));
+  ipc::UniqueFd abandoned(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (abandoned.get() < 0) return Status(StatusCode::kInternal, "compiler: no descriptor is left");
+  std::unique_ptr<PtxCompiler> compiler(
+      new PtxCompiler(std::move(options), OneLine(asked->text), std::move(abandoned)));
   if (!compiler->options_.cache_folder.empty()) {
     Result<CodeCache> cache =
         CodeCache::Open(compiler->options_.cache_folder, compiler->options_.cache_bytes_max);
@@ -69,29 +73,48 @@ void PtxCompiler::Warn(const Status& why) const {
   if (options_.warn) options_.warn(why.message());
 }
 
+std::optional<std::vector<std::byte>> PtxCompiler::FindKept(const Digest& key) {
+  std::optional<std::vector<std::byte>> found;
+  bool was_damaged = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!cache_) return std::nullopt;
+    const std::uint64_t damaged = cache_->damaged();
+    found = cache_->Find(key);
+    was_damaged = cache_->damaged() != damaged;
+  }
+  if (was_damaged) {
+    Warn({StatusCode::kInternal, "code cache: " + Hexadecimal(key) + " was damaged"});
+  }
+  return found;
+}
+
+std::optional<std::vector<std::byte>> PtxCompiler::Find(std::string_view ptx,
+                                                        std::string_view architecture) {
+  return FindKept(KeyOf(ptx, architecture));
+}
+
+void PtxCompiler::Abandon() { (void)::eventfd_write(abandoned_.get(), 1); }
+
 Result<std::vector<std::byte>> PtxCompiler::Compile(std::string_view ptx,
                                                     std::string_view architecture) {
   const Digest key = KeyOf(ptx, architecture);
-  const std::lock_guard lock(mutex_);
-  if (cache_) {
-    const std::uint64_t damaged = cache_->damaged();
-    if (std::optional<std::vector<std::byte>> found = cache_->Find(key)) return *std::move(found);
-    if (cache_->damaged() != damaged) {
-      Warn({StatusCode::kInternal, "code cache: " + Hexadecimal(key) + " was damaged"});
-    }
-  }
+  if (std::optional<std::vector<std::byte>> found = FindKept(key)) return *std::move(found);
   Result<SandboxResult> run =
       RunSandboxed({options_.program, "--gpu-name=" + std::string(architecture), "-O3",
                     "--output-file", kSandboxOutput, kSandboxInput},
-                   std::as_bytes(std::span(ptx)), options_.limits);
+                   std::as_bytes(std::span(ptx)), options_.limits, abandoned_.get());
   if (!run.ok()) return run.status();
   if (run->exit_code != 0 || run->output.empty()) {
     return Status(StatusCode::kInvalidArgument,
                   "the PTX compiler refuses it: " + OneLine(std::move(run->text)));
   }
-  if (cache_) {
-    if (Status stored = cache_->Store(key, run->output); !stored.ok()) Warn(stored);
+  Status stored;
+  {
+    const std::lock_guard lock(mutex_);
+    if (cache_) stored = cache_->Store(key, run->output);
   }
+  if (!stored.ok()) Warn(stored);
   return std::move(run->output);
 }
 

@@ -17,6 +17,7 @@
 
 #include "gpushared/result.h"
 
+#include "ipc/unique_fd.h"
 #include "server/compile/code_cache.h"
 #include "server/compile/sandbox.h"
 
@@ -31,27 +32,35 @@ struct PtxCompilerOptions {
   std::function<void(const std::string&)> warn;
 };
 
-// Thread-safe; one compilation at a time.
+// Thread-safe.
 class PtxCompiler {
  public:
   // kNotFound when there is no compiler. Starts it once, for its version.
   static Result<std::unique_ptr<PtxCompiler>> Create(PtxCompilerOptions options);
 
   // `architecture`: "sm_90". kInvalidArgument, with the compiler's words, for PTX that it refuses;
-  // kLimitExceeded for what took too long or too much.
+  // kLimitExceeded for what took too long or too much; kCancelled after Abandon.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view architecture);
+  // What has been compiled before and is still kept.
+  std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view architecture);
+  // Ends what is being compiled; nothing is compiled any more.
+  void Abandon();
 
   const std::string& version() const { return version_; }
   const std::string& program() const { return options_.program; }
 
  private:
-  PtxCompiler(PtxCompilerOptions options, std::string version)
-      : options_(std::move(options)), version_(std::move(version)) {}
+  PtxCompiler(PtxCompilerOptions options, std::string version, ipc::UniqueFd abandoned)
+      : options_(std::move(options)),
+        version_(std::move(version)),
+        abandoned_(std::move(abandoned)) {}
+  std::optional<std::vector<std::byte>> FindKept(const Digest& key);
   Digest KeyOf(std::string_view ptx, std::string_view architecture) const;
   void Warn(const Status& why) const;
 
   const PtxCompilerOptions options_;
   const std::string version_;
+  const ipc::UniqueFd abandoned_;  // An eventfd.
   std::mutex mutex_;
   std::optional<CodeCache> cache_;  // Protected by mutex_.
 };

@@ -52,8 +52,8 @@ Result<ipc::UniqueFd> MemoryFile(const char* name, std::span<const std::byte> by
 
 // ---- in the child, between fork and exec: calls of the kernel only, since the parent has threads.
 
-void Limit(__rlimit_resource resource, std::uint64_t value) {
-  const rlimit limit = {.rlim_cur = value, .rlim_max = value};
+void Limit(__rlimit_resource resource, std::uint64_t value, std::uint64_t most) {
+  const rlimit limit = {.rlim_cur = value, .rlim_max = most};
   if (::setrlimit(resource, &limit) != 0) ::_exit(kNotStarted);
 }
 
@@ -128,11 +128,12 @@ struct ChildFds {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const auto seconds = static_cast<std::uint64_t>(limits.time.count());
-  Limit(RLIMIT_CPU, seconds);
-  Limit(RLIMIT_AS, limits.memory_bytes);
-  Limit(RLIMIT_FSIZE, limits.output_bytes);
-  Limit(RLIMIT_CORE, 0);
-  Limit(RLIMIT_NOFILE, 64);
+  // A second later it is killed; what says that it was the time is the signal before.
+  Limit(RLIMIT_CPU, seconds, seconds + 1);
+  Limit(RLIMIT_AS, limits.memory_bytes, limits.memory_bytes);
+  Limit(RLIMIT_FSIZE, limits.output_bytes, limits.output_bytes);
+  Limit(RLIMIT_CORE, 0, 0);
+  Limit(RLIMIT_NOFILE, 64, 64);
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ::_exit(kNotStarted);
   // Many systems forbid it to users; what it takes away is denied below as well.
   (void)::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC);
@@ -145,17 +146,23 @@ struct ChildFds {
 
 // ---- in the parent
 
-// Until the end of the child or of its time; false when it was the latter.
-bool ReadText(int fd, steady_clock::time_point until, std::size_t most, std::string& text) {
+enum class Ending { kItself, kTime, kAbandoned };
+
+// Until the end of the child, of its time or of our interest.
+Ending ReadText(int fd, int abandoned, steady_clock::time_point until, std::size_t most,
+                std::string& text) {
   std::array<char, 4096> buffer;
   for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now());
-    if (left.count() <= 0) return false;
-    pollfd waiting = {.fd = fd, .events = POLLIN, .revents = 0};
-    if (::poll(&waiting, 1, static_cast<int>(left.count())) <= 0) continue;
+    if (left.count() <= 0) return Ending::kTime;
+    // A descriptor below zero is passed over.
+    std::array<pollfd, 2> waiting = {{{.fd = fd, .events = POLLIN, .revents = 0},
+                                      {.fd = abandoned, .events = POLLIN, .revents = 0}}};
+    if (::poll(waiting.data(), waiting.size(), static_cast<int>(left.count())) <= 0) continue;
+    if (waiting[1].revents != 0) return Ending::kAbandoned;
     const ssize_t count = ::read(fd, buffer.data(), buffer.size());
-    if (count == 0) return true;
+    if (count == 0) return Ending::kItself;
     if (count < 0) continue;
     text.append(buffer.data(), std::min(static_cast<std::size_t>(count), most - text.size()));
   }
@@ -207,7 +214,8 @@ Status WhyEnded(int status, bool in_time, const SandboxLimits& limits) {
 }  // namespace
 
 Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
-                                   std::span<const std::byte> input, const SandboxLimits& limits) {
+                                   std::span<const std::byte> input, const SandboxLimits& limits,
+                                   int abandoned) {
   Result<ipc::UniqueFd> in = MemoryFile("gpushared ptx", input);
   if (!in.ok()) return in.status();
   Result<ipc::UniqueFd> out = MemoryFile("gpushared code", {});
@@ -237,12 +245,16 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
   SandboxResult result;
   // A second more than its processor time: what waits for nothing is ended by that.
   const auto until = steady_clock::now() + limits.time + std::chrono::seconds(1);
-  const bool in_time = ReadText(text_end.get(), until, limits.text_bytes, result.text);
+  const Ending ending = ReadText(text_end.get(), abandoned, until, limits.text_bytes, result.text);
   ::kill(-child, SIGKILL);  // Also when it closed its end: nothing of it goes on.
   ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (ending == Ending::kAbandoned) {
+    return Status(StatusCode::kCancelled, "compiler ended: nobody waits for it any more");
+  }
+  const bool in_time = ending == Ending::kItself;
   // It was killed in the moment of its own end.
   if (in_time && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
     return Status(StatusCode::kInternal, "compiler ended: it closed its output and went on");

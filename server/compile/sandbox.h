@@ -36,9 +36,11 @@ inline constexpr const char* kSandboxOutput = "/proc/self/fd/4";
 // kernel allows it has namespaces of its own, without a network.
 //
 // `arguments[0]` is the program's path. kLimitExceeded for what went beyond a limit, kInternal for
-// what died otherwise or could not be started. Waits; thread-safe.
+// what died otherwise or could not be started; kCancelled once the descriptor `abandoned` can be
+// read, where there is one. Waits; thread-safe.
 Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
-                                   std::span<const std::byte> input, const SandboxLimits& limits);
+                                   std::span<const std::byte> input, const SandboxLimits& limits,
+                                   int abandoned = -1);
 
 }  // namespace gpushared::compile
 

@@ -65,6 +65,27 @@ TEST_F(PtxCompilers, MakeMachineCodeAndKeepItByTextArchitectureAndVersion) {
   EXPECT_TRUE(warnings_.empty()) << warnings_[0];
 }
 
+TEST_F(PtxCompilers, WhatIsKeptIsFoundWithoutCompiling) {
+  const auto compiler = Create();
+  ASSERT_NE(compiler, nullptr);
+  EXPECT_FALSE(compiler->Find(kPtx, "sm_80"));
+  const auto code = compiler->Compile(kPtx, "sm_80");
+  ASSERT_TRUE(code.ok()) << code.status().ToString();
+  const auto kept = Create()->Find(kPtx, "sm_80");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(*kept, *code);
+  EXPECT_FALSE(compiler->Find(kPtx, "sm_90"));
+}
+
+TEST_F(PtxCompilers, AfterItWasAbandonedOnlyWhatIsKeptComes) {
+  const auto compiler = Create();
+  ASSERT_NE(compiler, nullptr);
+  ASSERT_TRUE(compiler->Compile(kPtx, "sm_80").ok());
+  compiler->Abandon();
+  EXPECT_EQ(compiler->Compile(kPtx, "sm_90").status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(compiler->Compile(kPtx, "sm_80").ok());
+}
+
 TEST_F(PtxCompilers, DamagedCodeIsMadeAnewAndSaid) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);

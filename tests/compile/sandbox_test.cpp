@@ -2,12 +2,15 @@
 #include "server/compile/sandbox.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Result<SandboxResult> Perform(std::vector<std::string> deed, const SandboxLimits& limits = {},
-                          std::span<const std::byte> input = {}) {
+                              std::span<const std::byte> input = {}) {
   deed.insert(deed.begin(), GPUSHARED_HOSTILE_COMPILER);
   return RunSandboxed(deed, input, limits);
 }
@@ -40,6 +43,20 @@ TEST(Sandbox, WhatRunsTooLongIsEnded) {
     EXPECT_EQ(run.status().code(), StatusCode::kLimitExceeded) << deed;
     EXPECT_THAT(std::string(run.status().message()), HasSubstr("it ran 1 s")) << deed;
   }
+}
+
+TEST(Sandbox, WhatNobodyWaitsForAnyMoreIsEnded) {
+  const int abandoned = ::eventfd(0, EFD_CLOEXEC);
+  ASSERT_GE(abandoned, 0);
+  std::thread leaver([abandoned] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(::eventfd_write(abandoned, 1), 0);
+  });
+  const auto run = RunSandboxed({GPUSHARED_HOSTILE_COMPILER, "loop"}, {},
+                                {.time = std::chrono::hours(1)}, abandoned);
+  leaver.join();
+  ::close(abandoned);
+  EXPECT_EQ(run.status().code(), StatusCode::kCancelled) << run.status().ToString();
 }
 
 TEST(Sandbox, WhatClosesItsOutputDoesNotGoOnUnseen) {
@@ -72,6 +89,7 @@ TEST(Sandbox, ReachesNothingBesideItsFiles) {
   const std::string file = folder / "gpushared-sandbox-victim";
   const std::string fresh = folder / "gpushared-sandbox-fresh";
   std::ofstream(file) << "mine";
+  std::filesystem::remove(fresh);  // Of a run that failed.
   const std::vector<std::vector<std::string>> deeds = {
       {"write", file}, {"write", fresh}, {"remove", file}, {"socket"},
       {"trace"},       {"kill"},         {"environment"},  {"descriptors"}};
