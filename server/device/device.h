@@ -61,7 +61,10 @@ struct DeviceInfo {
   std::array<std::uint32_t, 3> block_max = {1024, 1024, 64};
   std::array<std::uint32_t, 3> grid_max = {0x7fffffff, 65535, 65535};
   std::uint32_t shared_bytes_per_block_max = 48 * 1024;
-  Preemption preemption = Preemption::kBetweenCommands;       // Of launches.
+  // Of launches: of those, where a device has both kinds, of which it says CanStop.
+  Preemption preemption = Preemption::kBetweenCommands;
+  // Launches that may be stopped run slower than others: worth it only where somebody could ask.
+  bool stopping_costs = false;
   Preemption copy_preemption = Preemption::kBetweenCommands;  // Of copies and fills.
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
@@ -135,6 +138,8 @@ struct LaunchWork : WorkHeader {
   // whole ones. x 0: none.
   Dim3 cluster = {0, 0, 0};
   bool is_cooperative = false;  // All blocks run at the same time, or the launch fails.
+  // RequestStop may come. Where it is false the device runs what is fastest, to its end.
+  bool may_be_stopped = true;
   std::uint32_t dynamic_shared_bytes = 0;
   // Exactly KernelInfo::parameter_bytes bytes; must stay valid until the completion.
   std::span<const std::byte> parameters;
@@ -219,6 +224,13 @@ class Device {
   virtual void Submit(const LaunchWork& work) = 0;
   virtual void Submit(const CopyWork& work) = 0;
   virtual void Submit(const FillWork& work) = 0;
+
+  // Whether RequestStop would end this launch between two of its blocks, and the launch, expected
+  // to run so long, has blocks long enough for what that costs. Any launch of a device with
+  // Preemption::kWithinCommand, where the device does not know better.
+  virtual bool CanStop(const LaunchWork& /*work*/, std::chrono::nanoseconds /*expected*/) {
+    return info().preemption == Preemption::kWithinCommand;
+  }
 
   // Asks submitted work to end before its next unit. It still completes exactly
   // once, with `stopped` set unless the last unit had already begun. Ignored by

@@ -43,7 +43,9 @@ Result<std::unique_ptr<Device>> CreateCuda(std::string_view id, std::uint32_t nu
                                  .completion = options.cuda_completion,
                                  .limits = {},
                                  .sm_limits = options.sm_limits,
-                                 .warn = options.warn},
+                                 .make_compiler = options.make_compiler,
+                                 .warn = options.warn,
+                                 .note = options.note},
                                 std::move(wake));
 }
 

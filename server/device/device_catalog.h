@@ -14,6 +14,7 @@
 
 #include "gpushared/result.h"
 
+#include "server/device/code_compiler.h"
 #include "server/device/cuda/completion_kind.h"
 #include "server/device/device.h"
 #include "server/device/isolation.h"
@@ -27,8 +28,11 @@ struct DeviceOptions {
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
   ModulePasses cpu_passes = {};        // cpu: what all kernels go through before they run.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
-  SmLimits sm_limits = {};                            // cuda; a cpu device refuses them.
-  std::function<void(const std::string&)> warn = {};  // For operators; may be empty.
+  SmLimits sm_limits = {};              // cuda; a cpu device refuses them.
+  MakeCodeCompiler make_compiler = {};  // cuda; without one no launch of it can be stopped.
+  // For operators; may be empty. `note`: of modules, from any thread.
+  std::function<void(const std::string&)> warn = {};
+  std::function<void(const std::string&)> note = {};
 };
 
 // One row of the catalog.

@@ -67,19 +67,6 @@ Status FenceModule(PassedModule& passed, bool contains) {
   return {};
 }
 
-void ClaimModule(PassedModule& passed) {
-  ptx::Claims claims = ptx::Claim(passed.module);
-  std::unordered_map<std::string_view, const ptx::ClaimedKernel*> claimed;
-  for (const ptx::ClaimedKernel& kernel : claims.kernels) claimed.emplace(kernel.kernel, &kernel);
-  for (PassedKernel& kernel : passed.kernels) {
-    const auto found = claimed.find(kernel.info.name);
-    if (found == claimed.end()) continue;
-    kernel.claimed = found->second->claimed;
-    kernel.claim_offset = found->second->parameter_offset;
-  }
-  passed.module = std::move(claims.module);
-}
-
 }  // namespace
 
 std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
@@ -103,8 +90,25 @@ Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes) {
     if (Status status = FenceModule(passed, contains); !status.ok()) return status;
   }
   // Behind the fence: the words of a claim are the server's, outside of every client's range.
-  if (passes.claims) ClaimModule(passed);
+  if (passes.claims) AddClaims(passed);
   return passed;
+}
+
+bool AddClaims(PassedModule& passed) {
+  ptx::Claims claims = ptx::Claim(passed.module);
+  std::unordered_map<std::string_view, const ptx::ClaimedKernel*> claimed;
+  for (const ptx::ClaimedKernel& kernel : claims.kernels) claimed.emplace(kernel.kernel, &kernel);
+  bool any = false;
+  for (PassedKernel& kernel : passed.kernels) {
+    const auto found = claimed.find(kernel.info.name);
+    if (found == claimed.end()) continue;
+    kernel.claimed = found->second->claimed;
+    kernel.claim_offset = found->second->parameter_offset;
+    kernel.why_not_claimed = found->second->reason;
+    any |= !kernel.claimed.empty();
+  }
+  if (any) passed.module = std::move(claims.module);
+  return any;
 }
 
 }  // namespace gpushared::device

@@ -27,6 +27,7 @@ struct PassedKernel {
   std::string claimed;  // Name of its claimed form; empty when there is none.
   // Of ptx::ClaimParameter in the claimed form's parameters.
   std::uint32_t claim_offset = 0;
+  std::string why_not_claimed;  // "line 12: waiting for other blocks".
 };
 
 struct PassedModule {
@@ -51,6 +52,9 @@ struct PassedModule {
 // kInvalidArgument, with the reason, for modules that cannot be kept in their client's memory.
 // Kernels that cannot are listed, and say so in their `unsupported`.
 Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes);
+// Adds claimed forms to a module that has none; false, and nothing changes, when no kernel gets
+// one.
+bool AddClaims(PassedModule& passed);
 
 }  // namespace gpushared::device
 

@@ -11,8 +11,7 @@ namespace {
 
 using device::cuda::CompletionKind;
 
-ConformanceDevice Real(CompletionKind completion, const std::string& name) {
-  ConformanceDevice row = CudaRow("cuda_" + name, completion);
+ConformanceDevice Real(ConformanceDevice row) {
   row.why_skipped = []() -> std::string {
     device::cuda::PrepareEnvironment();
     const auto driver = device::cuda::Driver::Load();
@@ -21,10 +20,16 @@ ConformanceDevice Real(CompletionKind completion, const std::string& name) {
   return row;
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, DeviceConformance,
-                         ::testing::Values(Real(CompletionKind::kEvents, "events"),
-                                           Real(CompletionKind::kWrites, "writes")),
-                         [](const auto& any) { return any.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Gpu, DeviceConformance,
+    ::testing::Values(Real(CudaRow("cuda_events", CompletionKind::kEvents)),
+                      Real(CudaRow("cuda_writes", CompletionKind::kWrites)),
+                      Real(CudaRow("cuda_fenced", CompletionKind::kEvents,
+                                   device::Isolation::kFence)),
+                      // The driver compiles what the passes made: it is our own text.
+                      Real(ClaimedCudaRow("cuda_claimed")),
+                      Real(ClaimedCudaRow("cuda_fenced_claimed", device::Isolation::kFence))),
+    [](const auto& any) { return any.param.name; });
 
 }  // namespace
 }  // namespace gpushared::testing

@@ -13,6 +13,10 @@ namespace gpushared::testing {
 // The CUDA device on GPU 0 of whichever driver the dynamic linker finds first.
 ConformanceDevice CudaRow(const std::string& name, device::cuda::CompletionKind completion,
                           device::Isolation isolation = device::Isolation::kOff);
+// With the claimed forms of all kernels, at once, for a driver that takes text for code. Launches
+// go in groups of few blocks.
+ConformanceDevice ClaimedCudaRow(const std::string& name,
+                                 device::Isolation isolation = device::Isolation::kOff);
 
 }  // namespace gpushared::testing
 

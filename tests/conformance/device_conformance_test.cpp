@@ -74,7 +74,9 @@ INSTANTIATE_TEST_SUITE_P(
                       CudaRow("cuda_fake_events", CompletionKind::kEvents),
                       CudaRow("cuda_fake_writes", CompletionKind::kWrites),
                       CudaRow("cuda_fake_fenced", CompletionKind::kEvents,
-                              device::Isolation::kFence)),
+                              device::Isolation::kFence),
+                      ClaimedCudaRow("cuda_fake_claimed"),
+                      ClaimedCudaRow("cuda_fake_fenced_claimed", device::Isolation::kFence)),
     [](const auto& any) { return any.param.name; });
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 // A batch this long is marked although the caller has not looked yet.
 constexpr std::size_t kBatchPartsMax = 64;
-// Groups of one copy that are with the driver: while one ends and is noticed, the next runs.
+// Groups of one work that are with the driver: while one ends and is noticed, the next runs.
 constexpr std::uint32_t kGroupsAhead = 2;
 
 }  // namespace
@@ -47,6 +47,7 @@ bool Channel::IssueNext(Item& item) {
   }
   if (parts_.size() >= environment_.limits.parts_max) return false;
   if (!item.is_launch()) return IssueGroup(item);
+  if (item.claimed != nullptr) return IssueClaims(item);
   if (!OpenBatch()) return false;
   Status status =
       IssueLaunch(environment_.context, std::get<LaunchWork>(item.work), multiprocessors_, stream_);
@@ -57,6 +58,43 @@ bool Channel::IssueNext(Item& item) {
   }
   item.issued = item.units;
   AddPart({.item = &item, .group = {.end_unit = item.units}, .detour = {}});
+  return true;
+}
+
+bool Channel::IssueClaims(Item& item) {
+  ClaimWords& words = *environment_.claims;
+  if (item.parts_running >= kGroupsAhead) return false;
+  if (!item.slot && !(item.slot = words.Take(number_))) return false;
+  if (!OpenBatch()) return false;
+  const auto& work = std::get<LaunchWork>(item.work);
+  Status status;
+  if (item.issued == work.first_unit) {
+    status = words.Begin(*item.slot, static_cast<std::uint32_t>(item.issued), stream_);
+  }
+  // Each takes one block of those that are left, whichever group it is of.
+  const std::uint64_t blocks =
+      std::min(item.units - item.issued, environment_.limits.claim_group_blocks);
+  if (status.ok()) {
+    const ptx::ClaimParameter claim{.counter = words.CounterOf(*item.slot),
+                                    .stop = words.StopOf(*item.slot),
+                                    .epoch = item.slot->epoch,
+                                    .blocks = static_cast<std::uint32_t>(item.units),
+                                    .grid_x = work.grid.x,
+                                    .grid_y = work.grid.y,
+                                    .grid_z = work.grid.z};
+    status = IssueClaimed(environment_.context, work, *item.claimed, claim,
+                          static_cast<std::uint32_t>(blocks), stream_);
+  }
+  if (!status.ok()) {
+    Fail(item, std::move(status));
+    return true;
+  }
+  item.issued += blocks;
+  item.is_closed = item.issued == item.units;
+  if (status = words.Read(*item.slot, stream_); !status.ok()) Fail(item, std::move(status));
+  AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
+  // Each group's end is what the next one waits for.
+  CloseBatch();
   return true;
 }
 
@@ -151,6 +189,7 @@ void Channel::Advance(std::vector<std::unique_ptr<Item>>& finished) {
   }
   if (!environment_.context.is_dead()) Issue();
   while (!items_.empty() && items_.front()->has_ended()) {
+    if (items_.front()->slot) FinishClaims(*items_.front());
     finished.push_back(std::move(items_.front()));
     items_.pop_front();
     --closed_;
@@ -187,6 +226,25 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
   environment_.bounces.Return(part.detour.buffer);
 }
 
+// All of it has ended, so its counter stands still.
+void Channel::FinishClaims(Item& item) {
+  const auto& work = std::get<LaunchWork>(item.work);
+  environment_.claims->Return(*item.slot);
+  if (!item.status.ok()) return;
+  // A kernel that is not fenced may have written to the counter: nobody is deceived but its client.
+  item.done = item.issued == work.first_unit
+                  ? work.first_unit
+                  : std::clamp<std::uint64_t>(environment_.claims->Claimed(*item.slot),
+                                              work.first_unit, item.issued);
+  if (item.done == item.units || item.is_stopped) return;
+  item.status = item.is_killed
+                    ? Status(StatusCode::kCancelled, "ended before it was complete")
+                    : Status(StatusCode::kKernelFault,
+                             "kernel '" + work.module->kernels()[work.kernel].name + "' ran " +
+                                 std::to_string(item.done) + " of " + std::to_string(item.units) +
+                                 " blocks: something has written to the counter of its blocks");
+}
+
 // ---- ends of other kinds
 
 bool Channel::Stop(WorkId id, bool is_kill) {
@@ -194,6 +252,14 @@ bool Channel::Stop(WorkId id, bool is_kill) {
       std::ranges::find_if(items_, [id](const auto& item) { return item->header().id == id; });
   if (found == items_.end()) return false;
   Item& item = **found;
+  if (item.slot) {
+    // Also a launch whose blocks are all with the driver: those that have not begun will not run.
+    environment_.claims->Stop(*item.slot);
+    item.is_closed = true;
+    item.is_killed = item.is_killed || is_kill;
+    item.is_stopped = !item.is_killed;
+    return true;
+  }
   if (item.is_closed) return true;
   item.is_closed = true;
   item.is_stopped = !is_kill;

@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "server/device/cuda/claim_words.h"
+#include "server/device/cuda/code_maker.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_module.h"
@@ -23,6 +27,10 @@ namespace {
 
 // What every GPU that has clusters allows every kernel.
 constexpr std::uint32_t kPortableClusterBlocks = 8;
+
+// Whether a compiler and a driver understand each other is seen with this.
+constexpr std::string_view kTrialText =
+    ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry gpushared_trial() { ret; }\n";
 
 class CudaDevice : public Device {
  public:
@@ -44,6 +52,7 @@ class CudaDevice : public Device {
   void Submit(const LaunchWork& work) override {
     SubmitChecked(work, work.grid.Count(), CheckLaunchHere(work));
   }
+  bool CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) override;
   void Submit(const CopyWork& work) override {
     SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
                   CheckCopy(work, static_cast<const CudaSpace*>(work.space)->mapped()));
@@ -63,12 +72,17 @@ class CudaDevice : public Device {
  private:
   Status ReadInfo();
   Status MakePartitions();
+  Status MakeCompiler();
+  Status TryCode(const Result<std::vector<std::byte>>& code);
   Status MakeChannels();
   Result<Stream> MakeStream(std::size_t level, int priority);
   Status TryMark(std::size_t number, Stream stream);
   // Which channels the work may use.
   std::uint8_t LevelOf(const WorkHeader& header) const;
   Status CheckLaunchHere(const LaunchWork& work) const;
+  // That it could run as; null when it runs as the client wrote it.
+  const ClaimedKernel* ClaimedFormOf(const LaunchWork& work) const;
+  std::uint32_t MultiprocessorsFor(const WorkHeader& header) const;
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
                      Status refused);
   void Stop(WorkId id, bool is_kill);
@@ -88,6 +102,8 @@ class CudaDevice : public Device {
   std::shared_ptr<PinnedRegions> pinned_;
   std::unique_ptr<BounceBuffers> bounces_;
   std::unique_ptr<CompletionMarks> marks_;
+  std::shared_ptr<CodeMaker> maker_;  // Null where no launch can be stopped; as the next.
+  std::unique_ptr<ClaimWords> claims_;
   std::optional<ChannelEnvironment> environment_;
   // By class; null: all multiprocessors.
   std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
@@ -126,7 +142,46 @@ Status CudaDevice::Start() {
     }
   }
   if (Status status = MakePartitions(); !status.ok()) return status;
+  if (Status status = MakeCompiler(); !status.ok()) return status;
   return MakeChannels();
+}
+
+Status CudaDevice::MakeCompiler() {
+  std::unique_ptr<CodeCompiler> compiler;
+  if (options_.make_compiler) compiler = options_.make_compiler();
+  if (compiler == nullptr) return {};
+  const std::string architecture =
+      "sm_" + std::to_string(context_->Attribute(DeviceAttribute::kComputeCapabilityMajor, 0)) +
+      std::to_string(context_->Attribute(DeviceAttribute::kComputeCapabilityMinor, 0));
+  Status tried = TryCode(compiler->Compile(kTrialText, architecture));
+  if (context_->is_dead()) return tried;
+  if (!tried.ok()) {
+    if (!options_.warn) return {};
+    options_.warn(options_.id + ": PTX is compiled by the driver and no kernel can be stopped: " +
+                  tried.message());
+    return {};
+  }
+  maker_ = std::make_shared<CodeMaker>(std::move(compiler), architecture, options_.note);
+  Result<std::unique_ptr<ClaimWords>> claims =
+      ClaimWords::Create(context_, StreamTable::kChannelsTotal);
+  if (!claims.ok()) return claims.status();
+  claims_ = *std::move(claims);
+  info_.preemption = Preemption::kWithinCommand;
+  info_.stopping_costs = true;
+  return {};
+}
+
+Status CudaDevice::TryCode(const Result<std::vector<std::byte>>& code) {
+  if (!code.ok()) return code.status();
+  std::vector<std::byte> image = *code;
+  image.push_back(std::byte{0});  // Where it is text, that ends it.
+  Module module = nullptr;
+  Status status =
+      context_->Try("loading what the compiler made", context_->driver().ModuleLoadDataEx, &module,
+                    static_cast<const void*>(image.data()), 0U, static_cast<JitOption*>(nullptr),
+                    static_cast<void**>(nullptr));
+  if (!status.ok()) return status;
+  return context_->Try("unloading it", context_->driver().ModuleUnload, module);
 }
 
 Status CudaDevice::ReadInfo() {
@@ -227,6 +282,7 @@ Status CudaDevice::MakeChannels() {
                                           .marks = *marks_,
                                           .bounces = *bounces_,
                                           .pinned = *pinned_,
+                                          .claims = claims_.get(),
                                           .limits = options_.limits});
   for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {
     const std::size_t level = StreamTable::LevelOf(i);
@@ -253,19 +309,50 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
   Result<std::unique_ptr<CudaRange>> range = CudaRange::Reserve(memory_, options.quota_bytes);
   if (!range.ok()) return range.status();
   return std::unique_ptr<Space>(std::make_unique<CudaSpace>(
-      context_, *std::move(range), ModulePasses{.isolation = options.isolation}));
+      context_, *std::move(range), ModuleLoading{.isolation = options.isolation, .maker = maker_}));
 }
 
 // ---- work
 
 Status CudaDevice::CheckLaunchHere(const LaunchWork& work) const {
   Status status = CheckLaunch(work, info_);
-  if (status.ok() && work.first_unit != 0 && work.first_unit < work.grid.Count()) {
+  if (status.ok() && work.first_unit != 0 && work.first_unit < work.grid.Count() &&
+      ClaimedFormOf(work) == nullptr) {
     return {StatusCode::kInvalidArgument, "launch refused: it resumes at block " +
                                               std::to_string(work.first_unit) +
-                                              ", this device runs launches whole"};
+                                              ", this device runs this launch whole"};
   }
   return status;
+}
+
+const ClaimedKernel* CudaDevice::ClaimedFormOf(const LaunchWork& work) const {
+  // What was stopped once has no other form to go on in.
+  if (claims_ == nullptr || (!work.may_be_stopped && work.first_unit == 0)) return nullptr;
+  const ClaimedKernel* const form =
+      static_cast<const CudaModule*>(work.module)->claimed(work.kernel);
+  return form != nullptr && form->Takes(work) ? form : nullptr;
+}
+
+std::uint32_t CudaDevice::MultiprocessorsFor(const WorkHeader& header) const {
+  const std::size_t of_class = std::min<std::size_t>(header.of_class, kDeviceClasses - 1);
+  const auto& partition = partitions_.at(of_class);
+  return partition != nullptr ? partition->multiprocessors() : info_.multiprocessors;
+}
+
+bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) {
+  const ClaimedKernel* const form = ClaimedFormOf(work);
+  if (form == nullptr || !Bind()) return false;
+  int blocks = 0;
+  const Code code =
+      context_->Call(context_->driver().OccupancyMaxActiveBlocksPerMultiprocessor, &blocks,
+                     form->function, static_cast<int>(work.block.Count()),
+                     static_cast<std::size_t>(work.dynamic_shared_bytes) + ptx::kClaimSharedBytes);
+  if (code != Code::kSuccess || blocks <= 0) return false;
+  const std::uint64_t at_once = static_cast<std::uint64_t>(blocks) * MultiprocessorsFor(work);
+  const std::uint64_t total = work.grid.Count();
+  // So long each block takes, with as many others beside it as there is room for.
+  const auto block = expected * std::min(at_once, total) / total;
+  return block >= options_.limits.claim_time * kClaimWorth;
 }
 
 void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
@@ -273,6 +360,10 @@ void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work
   std::unique_ptr<Item> item = NewItem();
   item->work = std::move(work);
   item->units = units;
+  if (const auto* launch = std::get_if<LaunchWork>(&item->work);
+      launch != nullptr && refused.ok()) {
+    item->claimed = ClaimedFormOf(*launch);
+  }
   const WorkHeader& header = item->header();
   if (refused.ok() && header.first_unit > units) {
     refused = Status(StatusCode::kInvalidArgument, "work refused: it resumes at unit " +

@@ -9,6 +9,7 @@
 
 #include "gpushared/result.h"
 
+#include "server/device/code_compiler.h"
 #include "server/device/cuda/channel.h"
 #include "server/device/cuda/completion_marks.h"
 #include "server/device/cuda/driver.h"
@@ -23,16 +24,22 @@ struct CudaDeviceOptions {
   CompletionKind completion = CompletionKind::kEvents;
   ChannelLimits limits;
   SmLimits sm_limits;
-  // What an operator should know and nobody else is told; may be empty.
+  // Null, or gives null: the driver compiles, and no launch can be stopped.
+  MakeCodeCompiler make_compiler;
+  // What an operator should know and nobody else is told; may be empty. `note` is of modules, from
+  // any thread.
   std::function<void(const std::string&)> warn;
+  std::function<void(const std::string&)> note;
 };
 
 // A GPU or MIG instance.
 //
-// Kernels cannot be stopped or ended, and are kept from other clients' memory only in spaces that
-// are isolated, which take modules that have PTX: a kernel that faults takes the context with it,
-// and this device reports its loss() then. Copies of lower priority stop
-// between groups of kCopyPieceBytes. What kernels print goes to the process's stdout.
+// With a compiler, launches of kernels that have PTX run as their claimed forms where they may be
+// stopped (server/ptx/claim.h), as soon as those have been compiled; what CanStop does not say runs
+// to its end, and nothing is ended inside a block. Kernels are kept from other clients' memory only
+// in spaces that are isolated, which take modules that have PTX: one that faults takes the context
+// with it, and this device reports its loss() then. Copies of lower priority stop between groups of
+// kCopyPieceBytes. What kernels print goes to the process's stdout.
 //
 // Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, which
 // PrepareEnvironment sets for this process before.

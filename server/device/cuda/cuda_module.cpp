@@ -71,6 +71,29 @@ std::uint64_t VariableBytes(const ptx::Module& module, std::string_view ours) {
   return RoundUp(bytes, kPage);
 }
 
+bool HasGlobalVariables(const ptx::Module& module) {
+  return std::ranges::any_of(module.items, [](const ptx::Item& item) {
+    const auto* variable = std::get_if<ptx::Variable>(&item);
+    return variable != nullptr && variable->space == ptx::StateSpace::kGlobal;
+  });
+}
+
+// A line that names the kernels which get no claimed form, and why; empty when all do.
+std::string Unclaimed(const PassedModule& passed) {
+  constexpr std::size_t kNamedMax = 8;
+  constexpr std::size_t kNameBytesMax = 128;
+  std::string text;
+  std::size_t count = 0;
+  for (const PassedKernel& kernel : passed.kernels) {
+    if (!kernel.claimed.empty() || !kernel.info.unsupported.empty()) continue;
+    if (++count > kNamedMax) continue;
+    text += (count == 1 ? "kernels that cannot be stopped: '" : ", '") +
+            kernel.info.name.substr(0, kNameBytesMax) + "' (" + kernel.why_not_claimed + ")";
+  }
+  if (count > kNamedMax) text += " and " + std::to_string(count - kNamedMax) + " more";
+  return text;
+}
+
 }  // namespace
 
 // What was handed in, and what its PTX says where it has some.
@@ -78,12 +101,23 @@ struct CudaModule::Image {
   std::vector<char> bytes;  // With zeros behind it: text is read up to a zero.
   std::optional<ptx::Module> ptx;
   Status why_no_ptx;
-  // Set where passes have made another module of it, whose text `bytes` are then.
+  bool is_text = false;  // No container, which may hold better code than its PTX.
+  // Set where passes have made another module of it, of which `bytes` are the text or the code.
   std::optional<PassedModule> passed;
+  std::shared_ptr<const Claims> claims;  // Its claimed forms, where it can have any.
+  bool has_claims = false;               // They are in `bytes`.
 
   static Result<Image> Read(std::span<const std::byte> image);
   const ptx::Module* text() const { return passed ? &passed->module : ptx ? &*ptx : nullptr; }
   void Assign(std::span<const std::byte> image);
+};
+
+// A module with the claimed forms of its kernels beside them.
+struct CudaModule::Claims {
+  PassedModule passed;
+  std::string text;
+  // Whether the forms may be a module of their own.
+  bool can_stand_apart = false;
 };
 
 Result<CudaModule::Image> CudaModule::Image::Read(std::span<const std::byte> image) {
@@ -97,6 +131,7 @@ Result<CudaModule::Image> CudaModule::Image::Read(std::span<const std::byte> ima
     if (Status status = CheckFatbin(image); !status.ok()) return status;
   }
   Image read;
+  read.is_text = !is_elf && !is_fatbin;
   if (is_elf) {
     read.why_no_ptx = Status(StatusCode::kUnsupported, "a cubin holds no PTX");
   } else {
@@ -120,13 +155,11 @@ void CudaModule::Image::Assign(std::span<const std::byte> image) {
 Result<std::shared_ptr<const device::Module>> CudaModule::Load(std::span<const std::byte> image,
                                                                CudaContext& context,
                                                                std::shared_ptr<CudaRange> range,
-                                                               ModulePasses passes) {
+                                                               const ModuleLoading& loading) {
   Result<Image> read = Image::Read(image);
   if (!read.ok()) return read.status();
-  std::shared_ptr<CudaModule> module(new CudaModule(context, std::move(range)));
-  if (passes.isolation != Isolation::kOff) {
-    if (Status status = module->Fence(*read, passes); !status.ok()) return status;
-  }
+  std::shared_ptr<CudaModule> module(new CudaModule(context, std::move(range), loading.maker));
+  if (Status status = module->Prepare(*read, loading); !status.ok()) return status;
   if (const ptx::Module* text = read->text()) {
     const std::uint64_t bytes =
         VariableBytes(*text, read->passed ? read->passed->fence_constant : "");
@@ -136,25 +169,64 @@ Result<std::shared_ptr<const device::Module>> CudaModule::Load(std::span<const s
   if (Status status = module->LoadImage(*read); !status.ok()) return status;
   if (Status status = module->WriteVariables(*read); !status.ok()) return status;
   if (Status status = module->FindKernels(*read); !status.ok()) return status;
+  if (read->has_claims) {
+    Status status = module->TakeClaims(*read->claims, module->module_);
+    if (!status.ok()) return Status(status.code(), "module refused: " + status.message());
+  } else if (read->claims != nullptr) {
+    module->CompileClaims(std::move(read->claims));
+  }
   return std::shared_ptr<const device::Module>(std::move(module));
 }
 
 CudaModule::~CudaModule() {
-  if (module_ != nullptr && !context_.is_dead() && context_.Bind().ok()) {
-    (void)context_.Call(context_.driver().ModuleUnload, module_);
+  if (target_ != nullptr) {
+    const std::lock_guard lock(target_->mutex);
+    target_->module = nullptr;
+  }
+  for (const cuda::Module module : {module_, claimed_module_}) {
+    if (module == nullptr || context_.is_dead() || !context_.Bind().ok()) continue;
+    (void)context_.Call(context_.driver().ModuleUnload, module);
   }
   range_->ReturnModuleBlock(variables_);
   range_->ReturnFromModule(variable_bytes_);
 }
 
-Status CudaModule::Fence(Image& image, ModulePasses passes) {
+// What is to be handed to the driver.
+Status CudaModule::Prepare(Image& image, const ModuleLoading& loading) {
+  const bool is_isolated = loading.isolation != Isolation::kOff;
+  if (is_isolated) {
+    if (Status status = Fence(image, loading); !status.ok()) return status;
+  }
+  if (maker_ == nullptr) return {};
+  image.claims = MakeClaims(image);
+  if (image.claims != nullptr && (image.is_text || is_isolated)) {
+    const auto kept = maker_->Find(image.claims->text, image.claims->passed.module.target);
+    if (kept) {
+      image.passed = image.claims->passed;
+      image.has_claims = true;
+      image.Assign(*kept);
+      return {};
+    }
+  }
+  if (!is_isolated) return {};
+  const ptx::Module& module = image.passed->module;
+  const Result<std::vector<std::byte>> code = maker_->Compile(ptx::Print(module), module.target);
+  if (!code.ok()) {
+    return {code.status().code(), "module refused: " + code.status().message()};
+  }
+  image.Assign(*code);
+  return {};
+}
+
+Status CudaModule::Fence(Image& image, const ModuleLoading& loading) {
   if (!image.ptx) {
     return {image.why_no_ptx.code(),
             "module refused: kernels of this client are kept in its memory by rewriting their PTX, "
             "and there is none: " +
                 image.why_no_ptx.message()};
   }
-  Result<PassedModule> passed = ApplyPasses(*std::move(image.ptx), passes);
+  Result<PassedModule> passed =
+      ApplyPasses(*std::move(image.ptx), {.isolation = loading.isolation});
   if (!passed.ok()) return passed.status();
   image.passed = *std::move(passed);
   if (image.passed->variables.alignment > kPageBytes) {
@@ -170,17 +242,110 @@ Status CudaModule::Fence(Image& image, ModulePasses passes) {
   return {};
 }
 
+// ---- claimed forms
+
+std::shared_ptr<const CudaModule::Claims> CudaModule::MakeClaims(const Image& image) const {
+  if (image.text() == nullptr) {
+    maker_->Note("kernels of a module cannot be stopped: " + image.why_no_ptx.message());
+    return nullptr;
+  }
+  auto claims = std::make_shared<Claims>();
+  if (image.passed) {
+    claims->passed = *image.passed;
+  } else {
+    // Nothing is refused where nothing is rewritten.
+    claims->passed = *ApplyPasses(*image.ptx, {});
+  }
+  const bool any = device::AddClaims(claims->passed);
+  if (const std::string text = Unclaimed(claims->passed); !text.empty()) maker_->Note(text);
+  if (!any) return nullptr;
+  // Variables of a fenced module are where we put them, for however many modules.
+  claims->can_stand_apart =
+      claims->passed.is_fenced() || !HasGlobalVariables(claims->passed.module);
+  if (!claims->can_stand_apart && !image.is_text) {
+    maker_->Note(
+        "kernels of a module cannot be stopped: it is a container of code and has variables");
+    return nullptr;
+  }
+  claims->text = ptx::Print(claims->passed.module);
+  return claims;
+}
+
+void CudaModule::CompileClaims(std::shared_ptr<const Claims> claims) {
+  target_ = std::make_shared<Target>();
+  target_->module = this;
+  CodeMaker::Job job{.ptx = claims->text, .target = claims->passed.module.target};
+  job.wanted = [target = target_] {
+    const std::lock_guard lock(target->mutex);
+    return target->module != nullptr;
+  };
+  job.done = [target = target_, claims](const Result<std::vector<std::byte>>& code) {
+    const std::lock_guard lock(target->mutex);
+    if (target->module != nullptr) target->module->AddClaims(*claims, code);
+  };
+  maker_->CompileLater(std::move(job));
+}
+
+void CudaModule::AddClaims(const Claims& claims, const Result<std::vector<std::byte>>& code) {
+  if (code.ok() && !claims.can_stand_apart) {
+    return maker_->Note("kernels of a module with variables can be stopped from its next load on");
+  }
+  const Status status = code.ok() ? LoadClaims(claims, *code) : code.status();
+  if (status.ok() || status.code() == StatusCode::kCancelled) return;
+  maker_->Note("kernels of a module cannot be stopped: " + status.message());
+}
+
+Status CudaModule::LoadClaims(const Claims& claims, std::span<const std::byte> code) {
+  if (context_.is_dead()) return context_.death();
+  if (Status status = context_.Bind(); !status.ok()) return status;
+  Image image;
+  image.Assign(code);
+  Status status = context_.Try("loading claimed forms", context_.driver().ModuleLoadDataEx,
+                               &claimed_module_, static_cast<const void*>(image.bytes.data()), 0U,
+                               static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
+  if (status.ok()) status = WriteFence(claims.passed, claimed_module_);
+  if (status.ok()) status = TakeClaims(claims, claimed_module_);
+  return status;
+}
+
+Status CudaModule::TakeClaims(const Claims& claims, cuda::Module module) {
+  std::vector<ClaimedKernel> forms(kernels_.size());
+  for (const PassedKernel& passed : claims.passed.kernels) {
+    const auto kernel = std::ranges::find(kernels_, passed.info.name, &KernelInfo::name);
+    if (passed.claimed.empty() || kernel == kernels_.end() || !kernel->unsupported.empty())
+      continue;
+    ClaimedKernel form{.parameter_offset = passed.claim_offset};
+    Status status = FindFunction(module, passed.claimed, &form.function);
+    std::uint32_t shared = 0;
+    if (status.ok()) status = FindLimits(form.function, form.threads_per_block_max, shared);
+    if (!status.ok()) return status;
+    const Result<std::uint32_t> dynamic = OptIntoSharedMemory(form.function, shared);
+    if (!dynamic.ok()) return dynamic.status();
+    form.dynamic_shared_bytes_max = *dynamic;
+    forms[static_cast<std::size_t>(kernel - kernels_.begin())] = form;
+  }
+  claimed_kernels_ = std::move(forms);
+  claimed_.store(&claimed_kernels_, std::memory_order_release);
+  return {};
+}
+
+// ---- the driver's module
+
 // Of a fenced module: what the driver cannot write, since only we know where it lies.
 Status CudaModule::WriteVariables(const Image& image) {
   if (!image.passed || !image.passed->is_fenced()) return {};
   const PassedModule& passed = *image.passed;
   Status status =
       range_->Write(variables_.address, passed.variables.InitialBytes(variables_.address));
-  if (!status.ok()) return status;
+  return status.ok() ? WriteFence(passed, module_) : status;
+}
+
+Status CudaModule::WriteFence(const PassedModule& passed, cuda::Module module) {
+  if (!passed.is_fenced()) return {};
   DeviceAddress constant = 0;
   std::size_t bytes = 0;
-  status = context_.Try("finding the fence", context_.driver().ModuleGetGlobal, &constant, &bytes,
-                        module_, passed.fence_constant.c_str());
+  Status status = context_.Try("finding the fence", context_.driver().ModuleGetGlobal, &constant,
+                               &bytes, module, passed.fence_constant.c_str());
   if (!status.ok()) return status;
   const MappedRange range = range_->mapped();
   const std::vector<std::byte> fence =
@@ -193,8 +358,8 @@ Status CudaModule::WriteVariables(const Image& image) {
   return range_->Write(constant, fence);
 }
 
-Status CudaModule::FindFunction(const std::string& name, Function* function) {
-  return context_.Try("finding a kernel", context_.driver().ModuleGetFunction, function, module_,
+Status CudaModule::FindFunction(cuda::Module module, const std::string& name, Function* function) {
+  return context_.Try("finding a kernel", context_.driver().ModuleGetFunction, function, module,
                       name.c_str());
 }
 
@@ -242,7 +407,8 @@ Status CudaModule::FindKernels(const Image& image) {
       names.push_back(kernel.info.name);
       Function& found = functions_.emplace_back(nullptr);
       if (!kernel.info.unsupported.empty()) continue;
-      if (Status status = FindFunction(kernel.info.name, &found); !status.ok()) return status;
+      if (Status status = FindFunction(module_, kernel.info.name, &found); !status.ok())
+        return status;
     }
   } else if (driver.Has(Feature::kFunctionNames)) {
     if (Status status = NamesFromDriver(names); !status.ok()) return status;
@@ -256,7 +422,8 @@ Status CudaModule::FindKernels(const Image& image) {
       const auto* function = std::get_if<ptx::Function>(&item);
       if (function == nullptr || !function->is_entry || !function->body) continue;
       Function& found = functions_.emplace_back(nullptr);
-      if (Status status = FindFunction(function->name, &found); !status.ok()) return status;
+      if (Status status = FindFunction(module_, function->name, &found); !status.ok())
+        return status;
       names.push_back(function->name);
     }
   }
@@ -277,31 +444,44 @@ Status CudaModule::FindKernels(const Image& image) {
 }
 
 Status CudaModule::Describe(const Image& image, Function function, KernelInfo& info) {
+  Status status = FindLimits(function, info.threads_per_block_max, info.static_shared_bytes);
+  if (!status.ok()) return status;
+  const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, info.static_shared_bytes);
+  return dynamic.ok() ? FindParameters(image, function, info) : dynamic.status();
+}
+
+Status CudaModule::FindLimits(Function function, std::uint32_t& threads, std::uint32_t& shared) {
   const Driver& driver = context_.driver();
   if (driver.Has(Feature::kEagerLoading)) {
     Status status = context_.Try("loading it", driver.FuncLoad, function);
     if (!status.ok()) return status;
   }
-  int threads = 0;
-  int shared = 0;
-  Status status = context_.Try("asking for its threads", driver.FuncGetAttribute, &threads,
+  int most = 0;
+  int fixed = 0;
+  Status status = context_.Try("asking for its threads", driver.FuncGetAttribute, &most,
                                FunctionAttribute::kThreadsPerBlockMax, function);
-  if (!status.ok()) return status;
-  status = context_.Try("asking for its shared memory", driver.FuncGetAttribute, &shared,
-                        FunctionAttribute::kSharedBytes, function);
-  if (!status.ok()) return status;
-  info.threads_per_block_max = static_cast<std::uint32_t>(std::max(threads, 0));
-  info.static_shared_bytes = static_cast<std::uint32_t>(std::max(shared, 0));
-  if (status = OptIntoSharedMemory(function, info); !status.ok()) return status;
-  return FindParameters(image, function, info);
+  if (status.ok()) {
+    status = context_.Try("asking for its shared memory", driver.FuncGetAttribute, &fixed,
+                          FunctionAttribute::kSharedBytes, function);
+  }
+  threads = static_cast<std::uint32_t>(std::max(most, 0));
+  shared = static_cast<std::uint32_t>(std::max(fixed, 0));
+  return status;
 }
 
-Status CudaModule::OptIntoSharedMemory(Function function, const KernelInfo& info) {
+// Returns how much dynamic shared memory a launch may then ask for.
+Result<std::uint32_t> CudaModule::OptIntoSharedMemory(Function function,
+                                                      std::uint32_t static_bytes) {
   const int limit = context_.Attribute(DeviceAttribute::kSharedBytesPerBlockOptIn, 0);
-  const int dynamic = limit - static_cast<int>(info.static_shared_bytes);
-  if (dynamic <= 0) return {};
-  return context_.Try("opting into more shared memory", context_.driver().FuncSetAttribute,
-                      function, FunctionAttribute::kDynamicSharedBytesMax, dynamic);
+  const int dynamic = limit - static_cast<int>(static_bytes);
+  if (dynamic <= 0) {
+    const int usual = context_.Attribute(DeviceAttribute::kSharedBytesPerBlockMax, 0);
+    return static_cast<std::uint32_t>(std::max(usual - static_cast<int>(static_bytes), 0));
+  }
+  Status status = context_.Try("opting into more shared memory", context_.driver().FuncSetAttribute,
+                               function, FunctionAttribute::kDynamicSharedBytesMax, dynamic);
+  if (!status.ok()) return status;
+  return static_cast<std::uint32_t>(dynamic);
 }
 
 Status CudaModule::FindParameters(const Image& image, Function function, KernelInfo& info) {
@@ -353,7 +533,7 @@ Result<std::shared_ptr<const device::Module>> CudaSpace::LoadModule(
     std::span<const std::byte> image) {
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  return CudaModule::Load(image, *context_, range_, passes_);
+  return CudaModule::Load(image, *context_, range_, loading_);
 }
 
 }  // namespace gpushared::device::cuda

@@ -2,9 +2,11 @@
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MODULE_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_MODULE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,26 +14,43 @@
 
 #include "gpushared/result.h"
 
+#include "server/device/cuda/claimed_kernel.h"
+#include "server/device/cuda/code_maker.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/device.h"
 
+namespace gpushared::device {
+struct PassedModule;
+}
+
 namespace gpushared::device::cuda {
+
+// How modules of a client are loaded.
+struct ModuleLoading {
+  Isolation isolation = Isolation::kOff;
+  // Makes claimed forms, and compiles what is isolated. Null: there are none, and the driver does.
+  std::shared_ptr<CodeMaker> maker;
+};
 
 // A client's instance of a module. Its variables lie where the driver puts them, outside of the
 // client's range, or, fenced, at the top of it; those that its PTX declares are counted against the
 // quota.
 //
-// Immutable; thread-safe. Destroyed off the device thread, when no work uses it: unloading may
-// wait.
+// Claimed forms of its kernels (server/ptx/claim.h) come later, when they have been compiled, as a
+// second module of the driver. Where two modules would have two instances of a variable they come
+// only with the module itself, once its code is kept from an earlier load.
+//
+// Thread-safe; but for the claimed forms that come, immutable. Destroyed off the device thread,
+// when no work uses it: unloading may wait.
 class CudaModule : public device::Module {
  public:
-  // PTX text, a fatbin or a cubin; the driver compiles what needs it, here and now, so that no
-  // launch does. Not on the device thread. Machine code is taken as it is: the driver's checks of
-  // it are all there are. What is to be fenced needs PTX, of which `passes` make another one.
+  // PTX text, a fatbin or a cubin; what needs to be compiled is, here and now, so that no launch
+  // does it. Not on the device thread. Machine code is taken as it is: the driver's checks of it
+  // are all there are. What is to be fenced needs PTX, of which a pass makes another one.
   static Result<std::shared_ptr<const device::Module>> Load(std::span<const std::byte> image,
                                                             CudaContext& context,
                                                             std::shared_ptr<CudaRange> range,
-                                                            ModulePasses passes);
+                                                            const ModuleLoading& loading);
   CudaModule(const CudaModule&) = delete;
   CudaModule& operator=(const CudaModule&) = delete;
   ~CudaModule() override;
@@ -39,36 +58,63 @@ class CudaModule : public device::Module {
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   // Of a kernel that is supported.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
+  // Null where there is none, or none yet. Stays what it is.
+  const ClaimedKernel* claimed(std::uint32_t kernel) const {
+    // Acquire, pairs with the release in TakeClaims: the forms have been loaded.
+    const auto* const all = claimed_.load(std::memory_order_acquire);
+    return all == nullptr || (*all)[kernel].function == nullptr ? nullptr : &(*all)[kernel];
+  }
 
  private:
   struct Image;
-  CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range)
-      : context_(context), range_(std::move(range)) {}
+  struct Claims;
+  // What the module and its claimed forms' compilation have in common: either may end first.
+  struct Target {
+    std::mutex mutex;
+    CudaModule* module = nullptr;  // Null when it is gone. Protected by mutex.
+  };
+  CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range,
+             std::shared_ptr<CodeMaker> maker)
+      : context_(context), range_(std::move(range)), maker_(std::move(maker)) {}
+  Status Prepare(Image& image, const ModuleLoading& loading);
+  Status Fence(Image& image, const ModuleLoading& loading);
+  std::shared_ptr<const Claims> MakeClaims(const Image& image) const;
+  void CompileClaims(std::shared_ptr<const Claims> claims);
+  void AddClaims(const Claims& claims, const Result<std::vector<std::byte>>& code);
+  Status LoadClaims(const Claims& claims, std::span<const std::byte> code);
+  Status TakeClaims(const Claims& claims, cuda::Module module);
   Status LoadImage(const Image& image);
-  Status Fence(Image& image, ModulePasses passes);
   Status WriteVariables(const Image& image);
+  Status WriteFence(const PassedModule& passed, cuda::Module module);
   Status FindKernels(const Image& image);
-  Status FindFunction(const std::string& name, Function* function);
+  Status FindFunction(cuda::Module module, const std::string& name, Function* function);
   Status NamesFromDriver(std::vector<std::string>& names);
   Status Describe(const Image& image, Function function, KernelInfo& info);
+  Status FindLimits(Function function, std::uint32_t& threads, std::uint32_t& shared);
   Status FindParameters(const Image& image, Function function, KernelInfo& info);
-  Status OptIntoSharedMemory(Function function, const KernelInfo& info);
+  Result<std::uint32_t> OptIntoSharedMemory(Function function, std::uint32_t static_bytes);
 
   CudaContext& context_;  // Outlived by it: the range keeps the context alive.
   const std::shared_ptr<CudaRange> range_;
+  const std::shared_ptr<CodeMaker> maker_;
   std::uint64_t variable_bytes_ = 0;  // Taken from the quota, outside of the range.
   CudaRange::Block variables_;        // In the range.
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;
   std::vector<Function> functions_;  // By kernel; null where a pass refused it.
+
+  std::shared_ptr<Target> target_;              // Null when nothing is compiled for it.
+  cuda::Module claimed_module_ = nullptr;       // Where it is not module_. As the next, set before
+  std::vector<ClaimedKernel> claimed_kernels_;  // claimed_ is, by kernel.
+  std::atomic<const std::vector<ClaimedKernel>*> claimed_ = nullptr;
 };
 
 // A client's memory and modules on a GPU.
 class CudaSpace : public Space {
  public:
   CudaSpace(std::shared_ptr<CudaContext> context, std::unique_ptr<CudaRange> range,
-            ModulePasses passes)
-      : context_(std::move(context)), range_(std::move(range)), passes_(passes) {}
+            ModuleLoading loading)
+      : context_(std::move(context)), range_(std::move(range)), loading_(std::move(loading)) {}
   CudaSpace(const CudaSpace&) = delete;
   CudaSpace& operator=(const CudaSpace&) = delete;
   ~CudaSpace() override = default;
@@ -83,7 +129,7 @@ class CudaSpace : public Space {
  private:
   const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<CudaRange> range_;
-  const ModulePasses passes_;
+  const ModuleLoading loading_;
 };
 
 }  // namespace gpushared::device::cuda

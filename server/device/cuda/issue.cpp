@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/device/cuda/cuda_module.h"
 
@@ -221,6 +222,25 @@ Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t m
   const std::string_view call = has_attributes ? context.driver().LaunchKernelEx.name()
                                                : context.driver().LaunchKernel.name();
   return context.Explain(doing.c_str(), call, code);
+}
+
+Status IssueClaimed(CudaContext& context, const LaunchWork& work, const ClaimedKernel& form,
+                    const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream) {
+  std::vector<std::byte> parameters(form.parameter_offset + sizeof claim);
+  std::ranges::copy(work.parameters, parameters.begin());
+  std::memcpy(parameters.data() + form.parameter_offset, &claim, sizeof claim);
+  std::size_t bytes = parameters.size();
+  const auto key = [](std::uintptr_t value) { return reinterpret_cast<void*>(value); };
+  std::array<void*, 5> extra = {key(kLaunchBuffer), static_cast<void*>(parameters.data()),
+                                key(kLaunchBufferBytes), &bytes, key(kLaunchEnd)};
+  const Code code =
+      context.Call(context.driver().LaunchKernel, form.function, blocks, 1U, 1U, work.block.x,
+                   work.block.y, work.block.z, work.dynamic_shared_bytes + ptx::kClaimSharedBytes,
+                   stream, static_cast<void**>(nullptr), extra.data());
+  if (code == Code::kSuccess) [[likely]]
+    return {};
+  const std::string doing = "launch of kernel '" + work.module->kernels()[work.kernel].name + "'";
+  return context.Explain(doing.c_str(), context.driver().LaunchKernel.name(), code);
 }
 
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,

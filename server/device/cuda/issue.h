@@ -9,6 +9,7 @@
 
 #include "gpushared/status.h"
 
+#include "server/device/cuda/claimed_kernel.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/device.h"
 
@@ -38,6 +39,9 @@ struct Detour {
 // refused here: kInvalidArgument.
 Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
                    Stream stream);
+// That many more blocks of the claimed form, whose words are named in `claim`.
+Status IssueClaimed(CudaContext& context, const LaunchWork& work, const ClaimedKernel& form,
+                    const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream);
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,
                  Stream stream);
 Status IssueFill(CudaContext& context, const FillWork& work, const Group& group, Stream stream);

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CLAIM_WORDS_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CLAIM_WORDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "server/device/cuda/cuda_context.h"
+
+namespace gpushared::device::cuda {
+
+// The words of claimed launches (server/ptx/claim.h): of each its counter and its stop word, in
+// device memory outside of every client's range, and a word of host memory to which the counter is
+// copied. Launches of one channel take turns in a few slots; what their stream does to the words is
+// ordered by it.
+//
+// The stop word lies on the device because every block reads it, unstarted ones that are to end at
+// once included: over PCIe that would take longer than what it stops. It is written by a stream of
+// the highest priority that does nothing else.
+//
+// Confined to the device thread; the context is current on it.
+class ClaimWords {
+ public:
+  static constexpr std::size_t kSlotsPerChannel = 8;
+
+  struct Slot {
+    std::size_t number = 0;
+    std::uint32_t epoch = 0;
+  };
+
+  // `epoch`: where epochs begin, for tests of their wrapping round.
+  static Result<std::unique_ptr<ClaimWords>> Create(std::shared_ptr<CudaContext> context,
+                                                    std::size_t channels, std::uint32_t epoch = 0);
+  ClaimWords(const ClaimWords&) = delete;
+  ClaimWords& operator=(const ClaimWords&) = delete;
+  ~ClaimWords();
+
+  // Nothing when all of the channel's are in use.
+  std::optional<Slot> Take(std::size_t channel);
+  // When nothing of the launch is left but what its stream may still do to the words.
+  void Return(const Slot& slot);
+
+  DeviceAddress CounterOf(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
+  DeviceAddress StopOf(const Slot& slot) const { return CounterOf(slot) + kStopOffset; }
+
+  // Ahead of the launch, on its stream: the counter becomes the first block.
+  Status Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
+  // Behind it: copies the counter, to be read by Claimed once that is known to have ended.
+  Status Read(const Slot& slot, Stream stream);
+  std::uint32_t Claimed(const Slot& slot) const { return host_[slot.number]; }
+  // Blocks that have not begun end at once, soon. What fails here stops nothing and breaks nothing.
+  void Stop(const Slot& slot) { SetStop(slot, slot.epoch); }
+
+ private:
+  // Counter and stop word in sectors of their own: one is written all the time, the other read.
+  static constexpr std::uint64_t kSlotBytes = 256;
+  static constexpr std::uint64_t kStopOffset = 128;
+  // An epoch stays far from being half of all numbers ahead of the stop word, where it would look
+  // as if it had been stopped.
+  static constexpr std::uint32_t kRenewalEpochs = std::uint32_t{1} << 16;
+
+  explicit ClaimWords(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+  Status Start(std::size_t slots, std::uint32_t epoch);
+  void SetStop(const Slot& slot, std::uint32_t epoch);
+
+  const std::shared_ptr<CudaContext> context_;
+  DeviceAddress device_ = 0;
+  std::uint32_t* host_ = nullptr;
+  Stream stream_ = nullptr;
+  std::vector<std::uint32_t> epochs_;  // By slot, of its latest launch.
+  std::vector<bool> taken_;            // By slot.
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CLAIM_WORDS_H_

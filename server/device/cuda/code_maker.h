@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CODE_MAKER_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CODE_MAKER_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/device/code_compiler.h"
+
+namespace gpushared::device::cuda {
+
+// Compiles for one GPU: now, where something waits for it, or in the background.
+//
+// Thread-safe.
+class CodeMaker {
+ public:
+  // `note`: what an operator may want to know, from any thread. `architecture`: "sm_90".
+  CodeMaker(std::unique_ptr<CodeCompiler> compiler, std::string architecture,
+            std::function<void(const std::string&)> note);
+  CodeMaker(const CodeMaker&) = delete;
+  CodeMaker& operator=(const CodeMaker&) = delete;
+  // Drops what waits and ends what is being compiled.
+  ~CodeMaker();
+
+  // `target`: of the module, since text for sm_90a is compiled for no other.
+  Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view target) {
+    return compiler_->Compile(ptx, ArchitectureFor(target));
+  }
+  std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view target) {
+    return compiler_->Find(ptx, ArchitectureFor(target));
+  }
+  // One job after the other, on a thread of its own, where `done` is called; not at all for what is
+  // no longer `wanted` when its turn comes. kLimitExceeded, at once, when kJobsMax wait.
+  struct Job {
+    std::string ptx, target;
+    std::function<bool()> wanted;
+    std::function<void(Result<std::vector<std::byte>> code)> done;
+  };
+  static constexpr std::size_t kJobsMax = 64;
+  void CompileLater(Job job);
+
+  void Note(const std::string& text) const {
+    if (note_) note_(text);
+  }
+
+ private:
+  std::string ArchitectureFor(std::string_view target) const;
+  void Run();
+
+  const std::unique_ptr<CodeCompiler> compiler_;
+  const std::string architecture_;
+  const std::function<void(const std::string&)> note_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;  // Protected by mutex_, as the next.
+  bool is_ending_ = false;
+  std::thread thread_;  // The last member: it uses the others.
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CODE_MAKER_H_

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_SUPPORT_PLAIN_COMPILER_H_
+#define GPUSHARED_TESTS_SUPPORT_PLAIN_COMPILER_H_
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "server/device/code_compiler.h"
+
+namespace gpushared::testing {
+
+// For the fake driver, which takes text for code: gives back what it is given, as if it had kept
+// all there is.
+class PlainCompiler : public device::CodeCompiler {
+ public:
+  Result<std::vector<std::byte>> Compile(std::string_view ptx,
+                                         std::string_view /*architecture*/) override {
+    const auto bytes = std::as_bytes(std::span(ptx));
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  }
+  std::optional<std::vector<std::byte>> Find(std::string_view ptx,
+                                             std::string_view architecture) override {
+    return *PlainCompiler::Compile(ptx, architecture);
+  }
+  void Abandon() override {}
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_SUPPORT_PLAIN_COMPILER_H_
