@@ -39,6 +39,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
       options_(options),
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
       can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand),
+      classes_matter_(policy->rules().classes_matter),
       lane_(std::move(policy), options.lane),
       has_kernel_limits_(std::ranges::any_of(options.kernel_limits,
                                              [](const auto& limit) { return limit.has_value(); })),
@@ -405,11 +406,10 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
 void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
   CommandSlot& command = client.slab[slot];
   command.predicted = costs_.Predict(command);
-  const bool can_stop =
-      command.kind == CommandKind::kLaunch ? can_stop_launches_ : can_stop_copies_;
-  const bool stoppable = can_stop &&
-                         client.spec.scheduling_class != scheduler::SchedulingClass::kHigh &&
-                         command.predicted >= kWorthStopping;
+  const bool stoppable = IsWorthStopping(client, command);
+  if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) {
+    launch->may_be_stopped = stoppable;
+  }
   if (stoppable) client.streams[command.stream].holding = slot;
   command.is_stoppable = stoppable;
   command.work_id = WorkName::Make(client.index, slot, next_serial_++);
@@ -417,6 +417,21 @@ void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimeP
   ++client.offered;
   NotePhase(client, now);
   lane_.Enqueue(client.id(), {command.work_id, command.predicted, stoppable}, now);
+}
+
+bool Dispatcher::IsWorthStopping(const ClientState& client, const CommandSlot& command) {
+  if (client.spec.scheduling_class == scheduler::SchedulingClass::kHigh) return false;
+  if (command.predicted < kWorthStopping) return false;
+  if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
+  if (!can_stop_launches_ || (device_.info().stopping_costs && !MayBeAsked(client))) return false;
+  return device_.CanStop(std::get<device::LaunchWork>(command.work), command.predicted);
+}
+
+bool Dispatcher::MayBeAsked(const ClientState& client) const {
+  return std::ranges::any_of(present_, [&](const ClientState* other) {
+    return other != &client && !other->is_leaving &&
+           (!classes_matter_ || other->spec.scheduling_class < client.spec.scheduling_class);
+  });
 }
 
 // ---- the device

@@ -122,6 +122,63 @@ TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(worker.device().submissions()[1].units, 11u);
 }
 
+// What was short is not worth stopping the next time.
+void EndLate(StepDevice& device) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  device.FinishOldest();
+}
+
+// What may be stopped waits for its turn alone and, on such devices, runs slower.
+TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
+  WorkerHarness worker({.stopping_costs = true},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient peer = worker.Client({.client_class = ClientClass::kLow});
+  const auto launches = [&](std::size_t so_far) {
+    low.Launch(0, 0, 0, {.x = 10});
+    const auto seen = worker.device().WaitForSubmissions(so_far + 1);
+    EXPECT_EQ(seen.size(), so_far + 1);
+    EndLate(worker.device());
+    return seen.back().may_be_stopped;
+  };
+  EXPECT_FALSE(launches(0)) << "a client of its own class stops nobody";
+  {
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    EXPECT_TRUE(launches(1));
+  }
+  ASSERT_TRUE(Eventually([&] {
+    return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"].size() == 2;
+  }));
+  EXPECT_FALSE(launches(2)) << "the more urgent one has left";
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsReasonEnough) {
+  WorkerHarness worker({.stopping_costs = true}, {.policy = "round_robin"});
+  RawClient first = worker.Client({.client_class = ClientClass::kNormal});
+  first.Launch(0, 0, 0, {.x = 10});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  EXPECT_FALSE(worker.device().submissions()[0].may_be_stopped);
+  EndLate(worker.device());
+  RawClient other = worker.Client({.client_class = ClientClass::kLow});
+  first.Launch(0, 0, 0, {.x = 10});
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  EXPECT_TRUE(worker.device().submissions()[1].may_be_stopped);
+}
+
+TEST(WorkerScheduling, LaunchesThatTheDeviceCannotStopGoToItBackToBackAndAreNotAsked) {
+  WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "null"},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  for (int i = 0; i < 3; ++i) low.Launch(0, 0, 0, {.x = 10});
+  const auto seen = worker.device().WaitForSubmissions(3);
+  ASSERT_EQ(seen.size(), 3u);
+  for (const auto& submission : seen) EXPECT_FALSE(submission.may_be_stopped);
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(4).size(), 4u);
+  EXPECT_EQ(worker.device().stops_asked(), 0u);
+}
+
 TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
   WorkerHarness worker;
   RawClient client = worker.Client({.client_class = ClientClass::kHigh});

@@ -101,6 +101,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.shared_bytes_per_block_max = 32 * 1024;
   info_.preemption = options_.preemption;
   info_.copy_preemption = options_.preemption;
+  info_.stopping_costs = options_.stopping_costs;
   info_.can_kill = options_.can_kill;
   info_.spinning_pays = options_.spinning_pays;
 }
@@ -126,6 +127,7 @@ Result<std::unique_ptr<device::Space>> StepDevice::CreateSpace(
 void StepDevice::Submit(const device::LaunchWork& work) {
   Submission submission;
   submission.kernel = work.module->kernels()[work.kernel].name;
+  submission.may_be_stopped = work.may_be_stopped;
   submission.parameters.assign(work.parameters.begin(), work.parameters.end());
   Accept({.what = work,
           .id = work.id,
@@ -215,6 +217,11 @@ void StepDevice::Perform(const Work& work) {
       }
     }
   }
+}
+
+bool StepDevice::CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) {
+  return Device::CanStop(work, expected) &&
+         work.module->kernels()[work.kernel].name != options_.unstoppable_kernel;
 }
 
 void StepDevice::RequestStop(device::WorkId id) {

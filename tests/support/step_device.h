@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_TESTS_SUPPORT_STEP_DEVICE_H_
 #define GPUSHARED_TESTS_SUPPORT_STEP_DEVICE_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,9 @@ namespace gpushared::testing {
 struct StepDeviceOptions {
   device::Preemption preemption = device::Preemption::kWithinCommand;
   bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
-  bool ignores_stop = false;  // As an endless kernel: only a kill ends it.
+  bool stopping_costs = false;
+  std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
+  bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
   bool can_kill = true;
   bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
@@ -44,7 +47,8 @@ class StepDevice : public device::Device {
     std::uint8_t priority = 0;
     std::uint64_t first_unit = 0;
     std::uint64_t units = 0;
-    std::string kernel;  // Empty for copies and fills.
+    std::string kernel;           // Empty for copies and fills.
+    bool may_be_stopped = false;  // Of launches.
     std::vector<std::byte> parameters;
   };
 
@@ -56,6 +60,7 @@ class StepDevice : public device::Device {
   void Submit(const device::LaunchWork& work) override;
   void Submit(const device::CopyWork& work) override;
   void Submit(const device::FillWork& work) override;
+  bool CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) override;
   void RequestStop(device::WorkId id) override;
   void RequestKill(device::WorkId id) override;
   std::size_t TakeCompletions(std::span<device::Completion> out) override;
