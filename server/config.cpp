@@ -266,6 +266,23 @@ std::string CudaCompletionName(const Config& config) {
   return config.cuda_completion == device::cuda::CompletionKind::kEvents ? "events" : "writes";
 }
 
+// A worker runs in the folder of its broker, but whoever reads the log may be elsewhere.
+Status SetPath(const char* option, std::string_view value, std::string& path) {
+  if (value != Config::kNone && !value.starts_with('/')) {
+    return Refused(option, value, "a path that begins with '/', or none");
+  }
+  path = value;
+  return Status::Ok();
+}
+
+Status SetPtxCompiler(std::string_view value, Config& config) {
+  return SetPath("ptx-compiler", value, config.ptx_compiler);
+}
+
+Status SetCodeCache(std::string_view value, Config& config) {
+  return SetPath("code-cache", value, config.code_cache);
+}
+
 Status SetLogLevel(std::string_view value, Config& config) {
   const auto* found = std::find(kLogLevelNames.begin(), kLogLevelNames.end(), value);
   if (found == kLogLevelNames.end()) {
@@ -331,6 +348,15 @@ constexpr std::array kOptions = {
            "how the end of work on a GPU becomes known: events, or writes to host memory "
            "(default events)",
            SetCudaCompletion},
+    Option{"ptx-compiler", "PATH",
+           "the ptxas that compiles, in a process of its own, kernels of GPUs which were rewritten "
+           "so that they can be stopped or are kept in their client's memory; none: no kernel can "
+           "be stopped, and the driver compiles (default: where CUDA is usually installed)",
+           SetPtxCompiler},
+    Option{"code-cache", "FOLDER",
+           "where its results are kept, or none (default: $CACHE_DIRECTORY, else "
+           "$XDG_CACHE_HOME/gpushared, else $HOME/.cache/gpushared)",
+           SetCodeCache},
     Option{"log-level", "LEVEL", "trace, debug, info, warn or error (default info)", SetLogLevel},
 };
 
@@ -472,6 +498,12 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
   if (const std::string limits = SmLimitText(config); !limits.empty()) {
     arguments.insert(arguments.end(), {"--sm-limit", limits});
   }
+  if (!config.ptx_compiler.empty()) {
+    arguments.insert(arguments.end(), {"--ptx-compiler", config.ptx_compiler});
+  }
+  if (!config.code_cache.empty()) {
+    arguments.insert(arguments.end(), {"--code-cache", config.code_cache});
+  }
   return arguments;
 }
 
@@ -491,6 +523,8 @@ std::vector<std::string> Describe(const Config& config) {
       "kernel-limit = " + (KernelLimitText(config).empty() ? "(none)" : KernelLimitText(config)),
       "sm-limit = " + (SmLimitText(config).empty() ? "(none)" : SmLimitText(config)),
       "cuda-completion = " + CudaCompletionName(config),
+      "ptx-compiler = " + (config.ptx_compiler.empty() ? "(usual places)" : config.ptx_compiler),
+      "code-cache = " + (config.code_cache.empty() ? "(usual places)" : config.code_cache),
       "log-level = " + std::string(LogLevelName(config.log_level)),
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};
   for (const AccessRule& rule : config.access) {

@@ -85,6 +85,10 @@ struct Config {
   double low_floor = 0;  // Part of device time that class low gets in any case.
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
   device::SmLimits sm_limits;  // By class; none: all multiprocessors.
+  // What compiles rewritten kernels of GPUs, and where its results are kept; empty: the usual
+  // places (code_compiler.h), kNone: nothing.
+  std::string ptx_compiler, code_cache;
+  static constexpr std::string_view kNone = "none";
   LogLevel log_level = LogLevel::kInfo;
   std::string config_file;           // Empty: none was given.
   std::vector<AccessRule> access;    // In order; the built-in rules come after these.

@@ -26,6 +26,7 @@
 
 #include "ipc/socket_path.h"
 #include "server/broker/broker.h"
+#include "server/code_compiler.h"
 #include "server/config.h"
 #include "server/device/device_catalog.h"
 #include "server/device/inventory/inventory.h"
@@ -82,6 +83,7 @@ std::string CostFile(const std::string& folder, const std::string& device) {
 
 int ServeDevice(const Config& config) {
   WorkerOptions options;
+  const auto warn = [](const std::string& text) { spdlog::warn("{}", text); };
   const device::DeviceOptions device_options = {
       .executor_threads = config.cpu_threads,
       .memory_bytes = config.memory_bytes,
@@ -89,7 +91,9 @@ int ServeDevice(const Config& config) {
       .cpu_passes = config.cpu_passes,
       .cuda_completion = config.cuda_completion,
       .sm_limits = config.sm_limits,
-      .warn = [](const std::string& text) { spdlog::warn("{}", text); }};
+      .make_compiler = CompilerOf(config, warn),
+      .warn = warn,
+      .note = [](const std::string& text) { spdlog::info("{}", text); }};
   options.make_device = [id = config.worker->device, device_options](
                             device::WakeFunction wake, device::OutputFunction output) {
     device::DeviceOptions with_output = device_options;

@@ -242,6 +242,21 @@ TEST(Config, CudaCompletionIsEventsOrWritesAndReachesTheWorker) {
               AllOf(HasSubstr("'guess'"), HasSubstr("events or writes")));
 }
 
+TEST(Config, CompilerAndItsCacheAreWholePathsOrNoneAndReachTheWorker) {
+  const Config config = Accepted({"--ptx-compiler", "/opt/cuda/bin/ptxas", "--code-cache", "none"});
+  std::vector<const char*> options;
+  const std::vector<std::string> arguments =
+      WorkerArguments(config, {.channel_fd = 3, .device = "cuda:0", .generation = 1});
+  for (const std::string& argument : arguments) options.push_back(argument.c_str());
+  const Config worker = Accepted(options);
+  EXPECT_EQ(worker.ptx_compiler, "/opt/cuda/bin/ptxas");
+  EXPECT_EQ(worker.code_cache, Config::kNone);
+  EXPECT_EQ(Accepted({}).ptx_compiler, "");
+  for (const char* option : {"--ptx-compiler", "--code-cache"}) {
+    EXPECT_THAT(RefusalOf({option, "bin/ptxas"}), HasSubstr("begins with '/'"));
+  }
+}
+
 TEST(ConfigFile, SetsOptionsAndAccessRules) {
   Config config;
   const Status status = ApplyConfigText(R"(

@@ -27,7 +27,9 @@ GpuServer::GpuServer(const GpuServerOptions& options) {
                         folder_ / "calls" + "; " + options.statements},
       {"CUDA_MPS_PIPE_DIRECTORY", folder_.path()}};
   for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
-  std::vector<std::string> arguments = {"--device", "cuda:0"};
+  std::vector<std::string> arguments = {
+      "--device", "cuda:0",         "--code-cache",
+      "none",     "--ptx-compiler", options.has_compiler ? GPUSHARED_PLAIN_PTXAS : "none"};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   server_ = std::make_unique<ServerProcess>(std::move(arguments));
   // The server and its workers have them; the test itself is none of theirs.

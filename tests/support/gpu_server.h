@@ -14,6 +14,7 @@ namespace gpushared::testing {
 struct GpuServerOptions {
   std::string statements;              // For the fake driver, in every worker (fake_cuda.h).
   std::vector<std::string> arguments;  // More of the server's.
+  bool has_compiler = false;           // One whose code the fake driver takes; keeps nothing.
 };
 
 // A real server with one GPU, cuda:0, of the fake driver and the fake NVML.

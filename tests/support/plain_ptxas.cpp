@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for ptxas where the driver is the fake one, which takes text for code: copies its input
+// to its output.
+#include <cstdio>
+#include <cstring>
+
+int main(int count, char** arguments) {
+  const char* output = nullptr;
+  const char* input = nullptr;
+  for (int i = 1; i < count; ++i) {
+    if (std::strcmp(arguments[i], "--version") == 0) {
+      std::puts("plain ptxas of the tests, release 1");
+      return 0;
+    }
+    if (std::strcmp(arguments[i], "--output-file") == 0 && i + 1 < count) {
+      output = arguments[++i];
+    } else if (arguments[i][0] != '-') {
+      input = arguments[i];
+    }
+  }
+  if (output == nullptr || input == nullptr) return 2;
+  std::FILE* const from = std::fopen(input, "rb");
+  std::FILE* const to = std::fopen(output, "wb");
+  if (from == nullptr || to == nullptr) return 3;
+  char bytes[4096];
+  for (std::size_t got; (got = std::fread(bytes, 1, sizeof bytes, from)) > 0;) {
+    if (std::fwrite(bytes, 1, got, to) != got) return 4;
+  }
+  // The driver reads text up to a zero.
+  if (std::fputc(0, to) != 0) return 4;
+  return std::fclose(to) == 0 ? 0 : 4;
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of a GPU that are stopped for more urgent ones: real processes on the fake driver, with a
+// compiler whose code it takes.
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/gpu_server.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint32_t kBlocks = 4000;
+constexpr int kRounds = 3000;
+
+struct Tenant {
+  Client client;
+  Module module;
+  DeviceBuffer runs;  // By block.
+
+  Tenant(const GpuServer& gpu, SchedulingClass its_class, const std::string& name) {
+    client =
+        *Client::Connect({.name = name, .scheduling_class = its_class, .socket = gpu.socket()});
+    module = *client.LoadModuleFile(GPUSHARED_CLAIM_KERNELS);
+    runs = *client.AllocateDevice(kBlocks * 4);
+  }
+  Status Launch(std::uint32_t blocks, int rounds) {
+    return client.default_stream().Launch(
+        *module.GetKernel("work"), {.grid = {blocks, 1, 1}, .block = {64, 1, 1}}, runs, rounds);
+  }
+};
+
+std::uint64_t StopsOf(GpuServer& gpu, const std::string& name) {
+  const auto clients = nlohmann::json::parse(gpu.server().Ctl({"ps", "--json"}).output)["clients"];
+  for (const auto& client : clients) {
+    if (client["name"] == name) return client["stops"];
+  }
+  return 0;
+}
+
+void StopsForHigh(const std::vector<std::string>& arguments) {
+  GpuServer gpu({.statements = "", .arguments = arguments, .has_compiler = true});
+  Tenant high(gpu, SchedulingClass::kHigh, "urgent");
+  Tenant low(gpu, SchedulingClass::kLow, "patient");
+  std::vector<std::uint32_t> zeros(kBlocks);
+  std::uint32_t launches = 0;
+  // The claimed form is compiled in the background, and a stop may come too late: several tries.
+  for (; launches < 100 && StopsOf(gpu, "patient") < 2; ++launches) {
+    ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_TRUE(high.Launch(1, 1).ok());
+    const Status urgent = high.client.Synchronize();
+    ASSERT_TRUE(urgent.ok()) << urgent.ToString();
+    const Status patient = low.client.Synchronize();
+    ASSERT_TRUE(patient.ok()) << patient.ToString();
+  }
+  EXPECT_GE(StopsOf(gpu, "patient"), 2U) << gpu.server().Log();
+  EXPECT_EQ(StopsOf(gpu, "urgent"), 0U);
+  std::vector<std::uint32_t> runs(kBlocks);
+  ASSERT_TRUE(
+      low.client.default_stream().CopyToHost(runs.data(), low.runs.address(), kBlocks * 4).ok());
+  ASSERT_TRUE(low.client.Synchronize().ok());
+  EXPECT_EQ(runs, std::vector<std::uint32_t>(kBlocks, launches))
+      << "each block once in each launch";
+}
+
+TEST(GpuClaims, LowKernelsAreStoppedForHighOnesAndLoseNoBlock) { StopsForHigh({}); }
+
+TEST(GpuClaims, FencedOnesToo) { StopsForHigh({"--memory", "fence"}); }
+
+TEST(GpuClaims, WithoutACompilerKernelsRunToTheirEndAndTheLogSaysWhy) {
+  GpuServer gpu({.statements = "", .arguments = {"--policy", "priority"}});
+  Tenant high(gpu, SchedulingClass::kHigh, "urgent");
+  Tenant low(gpu, SchedulingClass::kLow, "patient");
+  ASSERT_TRUE(low.Launch(kBlocks, kRounds).ok());
+  ASSERT_TRUE(high.Launch(1, 1).ok());
+  EXPECT_TRUE(high.client.Synchronize().ok());
+  EXPECT_TRUE(low.client.Synchronize().ok());
+  EXPECT_EQ(StopsOf(gpu, "patient"), 0U);
+}
+
+}  // namespace
+}  // namespace gpushared::testing
