@@ -60,10 +60,10 @@ Reasons ReasonsOf(const ptx::Module& module, const Result<ptx::Fenced>& fenced) 
 }
 
 Result<Reasons> HasFence(const ptx::Module& module) {
-  return ReasonsOf(module, ptx::Fence(module));
+  return ReasonsOf(module, ptx::Fence(module, ptx::kFenceRangeBytesMin));
 }
 Result<Reasons> HasContainment(const ptx::Module& module) {
-  return ReasonsOf(module, ptx::Contain(module));
+  return ReasonsOf(module, ptx::Contain(module, ptx::kFenceRangeBytesMin));
 }
 
 // One line per question that the report answers.

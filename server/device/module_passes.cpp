@@ -42,8 +42,9 @@ std::vector<PassedKernel> KernelsOf(const ptx::Module& module) {
   return kernels;
 }
 
-Status FenceModule(PassedModule& passed, bool contains) {
-  Result<ptx::Fenced> fenced = contains ? ptx::Contain(passed.module) : ptx::Fence(passed.module);
+Status FenceModule(PassedModule& passed, std::uint64_t range_bytes, bool contains) {
+  Result<ptx::Fenced> fenced =
+      contains ? ptx::Contain(passed.module, range_bytes) : ptx::Fence(passed.module, range_bytes);
   if (!fenced) {
     return {fenced.status().code(), "module refused: it cannot be kept in its client's memory: " +
                                         fenced.status().message()};
@@ -70,10 +71,9 @@ Status FenceModule(PassedModule& passed, bool contains) {
 }  // namespace
 
 std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
-                                                   std::uint64_t range_bytes,
                                                    std::uint64_t variables, std::uint64_t control,
                                                    std::uint64_t fault) {
-  ptx::FenceConstant constant = ptx::MakeFenceConstant(range_base, range_bytes, variables);
+  ptx::FenceConstant constant = ptx::MakeFenceConstant(range_base, variables);
   constant.control = control;
   constant.fault = fault;
   std::vector<std::byte> bytes(sizeof constant);
@@ -81,13 +81,14 @@ std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
   return bytes;
 }
 
-Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes) {
+Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
+                                 std::uint64_t range_bytes) {
   PassedModule passed;
   passed.kernels = KernelsOf(module);
   passed.module = std::move(module);
   if (passes.isolation != Isolation::kOff) {
     const bool contains = passes.isolation == Isolation::kContain;
-    if (Status status = FenceModule(passed, contains); !status.ok()) return status;
+    if (Status status = FenceModule(passed, range_bytes, contains); !status.ok()) return status;
   }
   // Behind the fence: the words of a claim are the server's, outside of every client's range.
   if (passes.claims) AddClaims(passed);

@@ -44,14 +44,15 @@ struct PassedModule {
   bool is_fenced() const { return !fence_constant.empty(); }
   // What to write at `fence_constant` for a client's range and where its variables were placed;
   // `control` and `fault` as ptx::FenceConstant has them, for contained modules.
-  static std::vector<std::byte> ConstantBytes(std::uint64_t range_base, std::uint64_t range_bytes,
-                                              std::uint64_t variables, std::uint64_t control = 0,
-                                              std::uint64_t fault = 0);
+  static std::vector<std::byte> ConstantBytes(std::uint64_t range_base, std::uint64_t variables,
+                                              std::uint64_t control = 0, std::uint64_t fault = 0);
 };
 
 // kInvalidArgument, with the reason, for modules that cannot be kept in their client's memory.
-// Kernels that cannot are listed, and say so in their `unsupported`.
-Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes);
+// Kernels that cannot are listed, and say so in their `unsupported`. `range_bytes`: of the range in
+// which it is used.
+Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
+                                 std::uint64_t range_bytes);
 // Adds claimed forms to a module that has none; false, and nothing changes, when no kernel gets
 // one.
 bool AddClaims(PassedModule& passed);

@@ -62,7 +62,7 @@ inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;
 // several in one kernel, at which threads could wait forever; mbarriers; cache policies.
 //
 // Fails as Fence does.
-Result<Fenced> Contain(const Module& module);
+Result<Fenced> Contain(const Module& module, std::uint64_t range_bytes);
 
 // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]". A record of no place that the module
 // has, which no kernel of the module can write, is said to be that. `places`: Fenced::places.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -99,12 +100,14 @@ std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
 
 class ModuleFence {
  public:
-  ModuleFence(const Module& module, bool contains)
+  ModuleFence(const Module& module, std::uint64_t range_bytes, bool contains)
       : source_(module),
+        range_bytes_(range_bytes),
         result_{.module = module, .kernels = {}, .constant = {}, .variables = {}, .places = {}},
         names_(result_.module),
         calls_(module) {
     facts_.contains = contains;
+    facts_.mask_high = static_cast<std::uint32_t>((range_bytes - 1) / kWordBytes);
     facts_.constant = names_.HiddenName("fence");
     facts_.dynamic_shared = names_.HiddenName("dynamic");
   }
@@ -128,6 +131,9 @@ class ModuleFence {
   }
 
   Status Check() const {
+    if (range_bytes_ < kFenceRangeBytesMin || !std::has_single_bit(range_bytes_)) {
+      return Refuse(0, "no range has " + std::to_string(range_bytes_) + " bytes");
+    }
     if (source_.address_bits != 64) return Refuse(0, "the module has addresses of 32 bits");
     if (names_.HiddenName("") != kOwnPrefix) {
       return Refuse(0, "the module has names with '" + std::string(kOwnPrefix) +
@@ -341,6 +347,7 @@ class ModuleFence {
   }
 
   const Module& source_;
+  const std::uint64_t range_bytes_;
   Fenced result_;
   ModuleEditor names_;
   const CallGraph calls_;
@@ -353,16 +360,18 @@ class ModuleFence {
 
 }  // namespace
 
-FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_bytes,
-                                std::uint64_t variables) {
-  return {.mask_high = static_cast<std::uint32_t>((range_bytes - 1) / kWordBytes),
-          .base_high = static_cast<std::uint32_t>(range_base / kWordBytes),
+FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variables) {
+  return {.base_high = static_cast<std::uint32_t>(range_base / kWordBytes),
           .variables = variables,
           .control = 0,
           .fault = 0};
 }
 
-Result<Fenced> Fence(const Module& module) { return ModuleFence(module, false).Run(); }
-Result<Fenced> Contain(const Module& module) { return ModuleFence(module, true).Run(); }
+Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes) {
+  return ModuleFence(module, range_bytes, false).Run();
+}
+Result<Fenced> Contain(const Module& module, std::uint64_t range_bytes) {
+  return ModuleFence(module, range_bytes, true).Run();
+}
 
 }  // namespace gpushared::ptx

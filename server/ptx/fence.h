@@ -16,11 +16,15 @@
 
 namespace gpushared::ptx {
 
-// What the server writes to the variable Fenced::constant before the first launch. The client's
-// range is 2^k >= 4 GiB large and aligned to its size, so the high words of addresses tell
-// everything about it.
+// The client's range is 2^k bytes large, at least this, and aligned to its size, so the high words
+// of addresses tell everything about it. In the smallest range they are all the same: there the
+// fence costs half as much.
+inline constexpr std::uint64_t kFenceRangeBytesMin = std::uint64_t{4} << 30;
+
+// What the server writes to the variable Fenced::constant before the first launch.
 struct FenceConstant {
-  std::uint32_t mask_high = 0;
+  // More than any number of a thread in its block; see FenceCode::LoadBase.
+  std::uint32_t never = 0xffffffff;
   std::uint32_t base_high = 0;
   std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
   // Device addresses of a ContainControl and a FaultRecord (contain.h); fenced kernels read
@@ -30,8 +34,7 @@ struct FenceConstant {
 };
 static_assert(sizeof(FenceConstant) == 32);
 
-FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t range_bytes,
-                                std::uint64_t variables);
+FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variables);
 
 // Fenced kernels may reach so many bytes before and behind the client's range, which must not
 // be anybody's: they lie unmapped, or hold nothing. So should the first bytes of the range, as
@@ -63,7 +66,8 @@ struct Fenced {
   std::vector<FaultPlace> places;  // Of contained kernels only: what FaultRecord::place means.
 };
 
-// Rewrites every kernel it can. Addresses are masked, local memory is clamped to what functions
+// Rewrites every kernel it can, for a range of this size and no other: the size is in the text, its
+// place in the FenceConstant. Addresses are masked, local memory is clamped to what functions
 // declare, branches by index to their lists, and shared and local memory is zeroed before the
 // kernel sees it. Launches need no more parameters, nor more shared memory.
 //
@@ -71,9 +75,9 @@ struct Fenced {
 // calls through registers or into other modules, printing, and every instruction that is not
 // known to be safe. __assertfail becomes a trap.
 //
-// Fails for modules of 32-bit addresses, names that begin as the server's own do, and variables
-// that LayOutModule refuses.
-Result<Fenced> Fence(const Module& module);
+// Fails for sizes that no range has, modules of 32-bit addresses, names that begin as the server's
+// own do, and variables that LayOutModule refuses.
+Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes);
 
 }  // namespace gpushared::ptx
 

@@ -11,6 +11,11 @@ namespace {
 
 std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
 
+// From so many masks on, a register that holds the base all the time is worth its instructions.
+constexpr std::uint32_t kMasksForRegister = 32;
+// lop3: (a & b) | c.
+constexpr std::int64_t kAndOr = 0xea;
+
 }  // namespace
 
 void FenceCode::Add(std::size_t at, std::string_view spelling, std::vector<Operand> operands) {
@@ -38,13 +43,20 @@ std::string FenceCode::Aligned(std::size_t at, std::string word, std::uint32_t a
 }
 
 std::string FenceCode::Mask(std::size_t at, const std::string& address, std::uint32_t alignment) {
-  if (mask_.empty()) mask_ = NewWord();
   if (base_.empty()) base_ = NewWord();
-  const std::string low = NewWord(), high = NewWord();
-  std::string masked = NewAddress();
-  Add(at, "mov.b64", {Vector({Name(low), Name(high)}), Name(address)});
-  Add(at, "and.b32", {Name(high), Name(high), Name(mask_)});
-  Add(at, "or.b32", {Name(high), Name(high), Name(base_)});
+  ++masks_;
+  const std::string low = NewWord();
+  std::string high = base_, masked = NewAddress();
+  if (facts_.mask_high == 0) {
+    // What would have computed the high word is of no use, and the compiler drops it.
+    Add(at, "cvt.u32.u64", {Name(low), Name(address)});
+  } else {
+    high = NewWord();
+    Add(at, "mov.b64", {Vector({Name(low), Name(high)}), Name(address)});
+    // In one instruction, which ptxas does not always make of two when both operands are uniform.
+    Add(at, "lop3.b32",
+        {Name(high), Name(high), Integer(facts_.mask_high), Name(base_), Integer(kAndOr)});
+  }
   Aligned(at, low, alignment);
   Add(at, "mov.b64", {Name(masked), Vector({Name(low), Name(high)})});
   if (facts_.contains) {
@@ -155,12 +167,25 @@ void FenceCode::LoadConstant(const std::string& name, std::string_view type, std
                              {Name(name), Address(facts_.constant, OffsetOf(member))}));
 }
 
+// ptxas rather loads a constant again, or moves it from a uniform register, than to keep it in one
+// for long: one or two instructions for every mask. What it takes for something that depends on the
+// thread it keeps.
+void FenceCode::LoadBase() {
+  if (base_.empty()) return;
+  LoadConstant(base_, "u32", offsetof(FenceConstant, base_high));
+  if (masks_ < kMasksForRegister) return;
+  const std::string thread = NewWord(), never = NewWord(), other = editor_.NewRegister("pred");
+  LoadConstant(never, "u32", offsetof(FenceConstant, never));
+  editor_.InsertAtEntry(Make("mov.u32", {Name(thread), Name("%tid.x")}));
+  editor_.InsertAtEntry(Make("setp.gt.u32", {Name(other), Name(thread), Name(never)}));
+  editor_.InsertAtEntry(Make("selp.b32", {Name(base_), Integer(0), Name(base_), Name(other)}));
+}
+
 void FenceCode::Finish() {
   const auto enter = [this](std::string_view spelling, std::vector<Operand> operands) {
     editor_.InsertAtEntry(Make(spelling, std::move(operands)));
   };
-  LoadConstant(mask_, "u32", offsetof(FenceConstant, mask_high));
-  LoadConstant(base_, "u32", offsetof(FenceConstant, base_high));
+  LoadBase();
   LoadConstant(variables_, "u64", offsetof(FenceConstant, variables));
   if (!limit_.empty()) {
     const std::string control = NewAddress();

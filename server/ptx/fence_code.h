@@ -64,13 +64,15 @@ class FenceCode {
  private:
   std::string Aligned(std::size_t at, std::string word, std::uint32_t alignment);
   std::string BelowLimit(std::size_t at, const std::string& masked);
+  void LoadBase();
   void LoadConstant(const std::string& name, std::string_view type, std::size_t member);
 
   FunctionEditor& editor_;
   const FenceFacts& facts_;
   const Variable* local_ = nullptr;
   // Registers loaded at the entry; empty as long as nothing needs them.
-  std::string mask_, base_, limit_, variables_, local_base_, shared_end_;
+  std::string base_, limit_, variables_, local_base_, shared_end_;
+  std::uint32_t masks_ = 0;
   std::map<std::uint32_t, std::string> shared_last_;  // By bytes behind it.
 };
 

@@ -23,9 +23,10 @@ struct SharedVariable {
 
 // What functions need to know of their module.
 struct FenceFacts {
-  bool contains = false;       // contain.h
-  std::string constant;        // Variable that holds a FenceConstant.
-  std::string dynamic_shared;  // Variable that dynamic shared memory begins with.
+  bool contains = false;        // contain.h
+  std::uint32_t mask_high = 0;  // Of an address in the range: the bits of its high word that vary.
+  std::string constant;         // Variable that holds a FenceConstant.
+  std::string dynamic_shared;   // Variable that dynamic shared memory begins with.
   std::unordered_map<std::string, VariablePlacement> moved;
   std::uint64_t variables_alignment = 1;                     // Of the place where they lie.
   std::unordered_map<std::string, std::uint64_t> constants;  // Those that stay, and their bytes.

@@ -57,11 +57,13 @@ void FuzzPasses(const ptx::Module& module) {
     Check(kernel.claimed.empty() != kernel.reason.empty(), "a kernel is claimed, or has a reason");
   }
   for (const auto& pass : {ptx::Fence, ptx::Contain}) {
-    const Result<ptx::Fenced> fenced = pass(module);
-    if (fenced)
-      CheckModule(fenced->module);
-    else
-      CheckReason(fenced.status());
+    for (const std::uint64_t range : {ptx::kFenceRangeBytesMin, 4 * ptx::kFenceRangeBytesMin}) {
+      const Result<ptx::Fenced> fenced = pass(module, range);
+      if (fenced)
+        CheckModule(fenced->module);
+      else
+        CheckReason(fenced.status());
+    }
   }
 }
 

@@ -87,11 +87,15 @@ void AssembleFenced(const ptx::Module& module, const Result<ptx::Fenced>& fenced
 }
 
 TEST_P(Assembly, FencedModulesAssembleAloneAndClaimed) {
-  AssembleFenced(module_, ptx::Fence(module_));
+  AssembleFenced(module_, ptx::Fence(module_, ptx::kFenceRangeBytesMin));
+}
+
+TEST_P(Assembly, ModulesFencedForALargerRangeAssemble) {
+  AssembleFenced(module_, ptx::Fence(module_, 32 * ptx::kFenceRangeBytesMin));
 }
 
 TEST_P(Assembly, ContainedModulesAssembleAloneAndClaimed) {
-  AssembleFenced(module_, ptx::Contain(module_));
+  AssembleFenced(module_, ptx::Contain(module_, ptx::kFenceRangeBytesMin));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Assembly, ::testing::ValuesIn(Files()), [](const auto& any) {

@@ -311,7 +311,7 @@ TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {
         ".shared .align 8 .b8 s[64];\n.func f() { call g, (); ret; }\n.func g() { call f, (); "
         "ret; }"));
     ASSERT_TRUE(module) << module.status().message();
-    const auto contained = ptx::Contain(*module);
+    const auto contained = ptx::Contain(*module, kRangeBytes);
     ASSERT_TRUE(contained) << contained.status().message();
     EXPECT_THAT(contained->kernels.at(0).reason, HasSubstr(reason)) << body;
     EXPECT_THAT(contained->kernels.at(0).reason, StartsWith("line ")) << body;

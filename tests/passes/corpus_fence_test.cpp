@@ -142,8 +142,8 @@ class FencingBackend : public corpus::Backend {
   Modules& ModulesOf(const corpus::LoadedModule& loaded) {
     const auto [found, is_new] = modules_.try_emplace(&loaded);
     if (is_new) {
-      Make(ptx::Fence(loaded.module), found->second.fenced);
-      Make(ptx::Contain(loaded.module), found->second.contained);
+      Make(ptx::Fence(loaded.module, kRangeBytes), found->second.fenced);
+      Make(ptx::Contain(loaded.module, kRangeBytes), found->second.contained);
     }
     return found->second;
   }
@@ -193,7 +193,7 @@ class FencingBackend : public corpus::Backend {
                   initial.data() + slot.offset, slot.bytes);
     }
     const std::uint64_t range = form.base / kRangeBytes * kRangeBytes;
-    ptx::FenceConstant constant = ptx::MakeFenceConstant(range, kRangeBytes, form.moved_base);
+    ptx::FenceConstant constant = ptx::MakeFenceConstant(range, form.moved_base);
     constant.control = reinterpret_cast<std::uint64_t>(&words_.control);
     constant.fault = reinterpret_cast<std::uint64_t>(&words_.fault);
     const std::uint64_t offset = form.layout.Find(form.fenced.constant)->offset;

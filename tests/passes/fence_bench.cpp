@@ -49,20 +49,20 @@ ptx::Module ByWayOfText(const ptx::Module& module) {
 
 }  // namespace
 
-Ranges::Ranges() {
-  reserved_ = mmap(nullptr, 4 * kRangeBytes, PROT_READ | PROT_WRITE,
+Ranges::Ranges(std::uint64_t range_bytes) : range_bytes_(range_bytes) {
+  reserved_ = mmap(nullptr, 4 * range_bytes_, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   EXPECT_NE(reserved_, MAP_FAILED);
   base_ =
-      (reinterpret_cast<std::uint64_t>(reserved_) + kRangeBytes - 1) / kRangeBytes * kRangeBytes;
+      (reinterpret_cast<std::uint64_t>(reserved_) + range_bytes_ - 1) / range_bytes_ * range_bytes_;
 }
 
-Ranges::~Ranges() { munmap(reserved_, 4 * kRangeBytes); }
+Ranges::~Ranges() { munmap(reserved_, 4 * range_bytes_); }
 
 executor::MemoryWindow Ranges::Window() const { return {.base = base_, .mapped_bytes = &bytes_}; }
 
 void Ranges::Protect(int protection) {
-  const std::uint64_t bytes = kRangeBytes - ptx::kFenceMarginBytes;
+  const std::uint64_t bytes = range_bytes_ - ptx::kFenceMarginBytes;
   EXPECT_EQ(mprotect(reinterpret_cast<void*>(below()), bytes, protection), 0);
   EXPECT_EQ(mprotect(reinterpret_cast<void*>(above() + ptx::kFenceMarginBytes), bytes, protection),
             0);
@@ -70,15 +70,16 @@ void Ranges::Protect(int protection) {
 void Ranges::Forbid() { Protect(PROT_NONE); }
 void Ranges::Allow() { Protect(PROT_READ | PROT_WRITE); }
 
-FenceBench::FenceBench(const std::string& text, const Change& change) {
+FenceBench::FenceBench(const std::string& text, const Change& change, std::uint64_t range_bytes)
+    : ranges_(range_bytes) {
   Result<ptx::Module> module = ptx::Parse(text);
   EXPECT_TRUE(module) << module.status().message();
   if (!module) return;
   source_ = *std::move(module);
   moved_base_ = ranges_.client() + kMovedAt;
-  words_->control.limit = ranges_.client() + kMappedBytes;
-  Make(ptx::Fence(source_), change, kFencedAt, fenced_);
-  Make(ptx::Contain(source_), change, kContainedAt, contained_);
+  words_->control.limit = ranges_.client() + kMappedBytes - kRangeBytes + range_bytes;
+  Make(ptx::Fence(source_, range_bytes), change, kFencedAt, fenced_);
+  Make(ptx::Contain(source_, range_bytes), change, kContainedAt, contained_);
   if (change) change(source_);
   Decode(source_, kPlainAt, plain_);
 }
@@ -138,7 +139,7 @@ void FenceBench::WriteVariables(const Image& image, const Passed* passed) {
   if (passed == nullptr) return;
   const std::vector<std::byte> moved = passed->fenced.variables.InitialBytes(moved_base_);
   std::ranges::copy(moved, reinterpret_cast<std::byte*>(moved_base_));
-  ptx::FenceConstant constant = ptx::MakeFenceConstant(ranges_.client(), kRangeBytes, moved_base_);
+  ptx::FenceConstant constant = ptx::MakeFenceConstant(ranges_.client(), moved_base_);
   constant.control = reinterpret_cast<std::uint64_t>(&words_->control);
   constant.fault = reinterpret_cast<std::uint64_t>(&words_->fault);
   const ptx::VariablePlacement* place = image.layout.Find(passed->fenced.constant);

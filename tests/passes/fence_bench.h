@@ -31,17 +31,18 @@ inline constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
 // Of the client's range, as contained kernels are told.
 inline constexpr std::uint64_t kMappedBytes = kRangeBytes - (std::uint64_t{64} << 20);
 
-// Three ranges of 4 GiB, one behind the other: a neighbour's, the client's, a neighbour's.
+// Three ranges of one size, one behind the other: a neighbour's, the client's, a neighbour's.
 class Ranges {
  public:
-  Ranges();
+  explicit Ranges(std::uint64_t range_bytes);
   ~Ranges();
   Ranges(const Ranges&) = delete;
   Ranges& operator=(const Ranges&) = delete;
 
-  std::uint64_t client() const { return base_ + kRangeBytes; }
+  std::uint64_t range_bytes() const { return range_bytes_; }
+  std::uint64_t client() const { return base_ + range_bytes_; }
   std::uint64_t below() const { return base_; }
-  std::uint64_t above() const { return base_ + 2 * kRangeBytes; }
+  std::uint64_t above() const { return base_ + 2 * range_bytes_; }
   device::executor::MemoryWindow Window() const;
   // Afterwards every access to a byte of a neighbour's ends the process; not so in the margins
   // around the client's range, which nobody uses.
@@ -51,9 +52,10 @@ class Ranges {
  private:
   void Protect(int protection);
 
+  const std::uint64_t range_bytes_;
   void* reserved_ = nullptr;
   std::uint64_t base_ = 0;
-  std::atomic<std::uint64_t> bytes_ = 3 * kRangeBytes;
+  std::atomic<std::uint64_t> bytes_ = 3 * range_bytes_;
 };
 
 enum class Form : std::uint8_t {
@@ -77,7 +79,8 @@ class FenceBench {
   // `change` is done to each form behind the passes, but for the claimed ones, whose text is made
   // of the changed fenced and contained forms.
   using Change = std::function<void(ptx::Module&)>;
-  explicit FenceBench(const std::string& ptx, const Change& change = {});
+  explicit FenceBench(const std::string& ptx, const Change& change = {},
+                      std::uint64_t range_bytes = kRangeBytes);
 
   Ranges& ranges() { return ranges_; }
   const ptx::Fenced& contained() const { return contained_.fenced; }
@@ -135,7 +138,8 @@ class FenceBench {
   Image plain_;
   Passed fenced_, contained_;
   std::unique_ptr<Words> words_ = std::make_unique<Words>();
-  std::atomic<std::uint64_t> mapped_bytes_ = kMappedBytes + ptx::kContainTailBytes;
+  std::atomic<std::uint64_t> mapped_bytes_ =
+      kMappedBytes - kRangeBytes + ranges_.range_bytes() + ptx::kContainTailBytes;
   std::uint64_t moved_base_ = 0;
   std::uint64_t used_ = 0;
   device::executor::BlockExecutor blocks_;

@@ -114,7 +114,7 @@ class Hostile : public ::testing::TestWithParam<std::size_t> {
  protected:
   static std::uint64_t Above(FenceBench& bench) { return bench.ranges().above() + kReach; }
   static std::uint64_t Below(FenceBench& bench) {
-    return bench.ranges().below() + kRangeBytes - kReach;
+    return bench.ranges().below() + bench.ranges().range_bytes() - kReach;
   }
   static std::array<std::uint32_t*, 2> Targets(FenceBench& bench) {
     return {reinterpret_cast<std::uint32_t*>(Above(bench)),
@@ -135,6 +135,9 @@ class Hostile : public ::testing::TestWithParam<std::size_t> {
     return launch;
   }
 
+  void TryIn(std::uint64_t range_bytes) const;
+  void CompareIn(std::uint64_t range_bytes, std::uint64_t apart) const;
+
   // Whether a neighbour's bytes were changed, or can be seen in the client's.
   static bool Got(FenceBench& bench) {
     const auto is_secret = [](std::uint32_t word) { return word == kSecret; };
@@ -148,9 +151,9 @@ class Hostile : public ::testing::TestWithParam<std::size_t> {
   }
 };
 
-TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfenced) {
+void Hostile::TryIn(std::uint64_t range_bytes) const {
   const Attack& attack = kAttacks[GetParam()];
-  FenceBench bench(KernelText(attack));
+  FenceBench bench(KernelText(attack), {}, range_bytes);
   ASSERT_EQ(bench.Reason("k"), "");
   FenceLaunch launch = Prepare(bench);
   if (std::string(attack.name) == "strided_matrix") launch.block = {32, 1, 1};
@@ -168,14 +171,17 @@ TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfenced) {
   }
 }
 
+TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfenced) { TryIn(kRangeBytes); }
+TEST_P(Hostile, GetsAtItsNeighboursOnlyUnfencedInALargeRange) { TryIn(16 * kRangeBytes); }
+
 // The same kernels, given memory of their own: what they compute must not change.
-TEST_P(Hostile, ComputesTheSameInItsOwnMemory) {
+void Hostile::CompareIn(std::uint64_t range_bytes, std::uint64_t apart) const {
   const Attack& attack = kAttacks[GetParam()];
-  FenceBench bench(KernelText(attack));
+  FenceBench bench(KernelText(attack), {}, range_bytes);
   FenceLaunch launch = Prepare(bench);
   if (std::string(attack.name) == "strided_matrix") launch.block = {32, 1, 1};
   const std::uint64_t base = bench.ranges().client();
-  const std::array<std::uint64_t, 3> places = {base + kOut, base + 0x30000000, base + 0x60000000};
+  const std::array<std::uint64_t, 3> places = {base + kOut, base + apart, base + 2 * apart};
   std::memcpy(launch.parameters.data(), places.data(), sizeof places);
   std::array<std::vector<std::uint32_t>, 3> left;
   constexpr std::array kForms = {Form::kPlain, Form::kFenced, Form::kContained};
@@ -193,6 +199,8 @@ TEST_P(Hostile, ComputesTheSameInItsOwnMemory) {
   EXPECT_EQ(left[0], left[1]);
   EXPECT_EQ(left[0], left[2]);
 }
+TEST_P(Hostile, ComputesTheSameInItsOwnMemory) { CompareIn(kRangeBytes, 0x30000000); }
+TEST_P(Hostile, ComputesTheSameInALargeRange) { CompareIn(16 * kRangeBytes, 0x540000000); }
 
 INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::Range<std::size_t>(0, std::size(kAttacks)),
                          [](const auto& any) { return std::string(kAttacks[any.param].name); });
@@ -342,7 +350,7 @@ TEST(Refused, WhatCannotBeFencedIsNamed) {
                    ".func f(.param .b64 p) { ret; }"});
     const Result<ptx::Module> module = ptx::Parse(text);
     ASSERT_TRUE(module) << name << ": " << module.status().message();
-    const Result<ptx::Fenced> fenced = ptx::Fence(*module);
+    const Result<ptx::Fenced> fenced = ptx::Fence(*module, kRangeBytes);
     ASSERT_TRUE(fenced) << name << ": " << fenced.status().message();
     EXPECT_THAT(fenced->kernels.at(0).reason, HasSubstr(reason)) << name;
     EXPECT_THAT(fenced->kernels.at(0).reason, HasSubstr("line ")) << name;

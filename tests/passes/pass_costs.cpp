@@ -19,6 +19,9 @@
 namespace gpushared::testing {
 namespace {
 
+constexpr std::uint64_t kSmallRange = ptx::kFenceRangeBytesMin;
+constexpr std::uint64_t kLargeRange = std::uint64_t{128} << 30;
+
 struct Added {
   std::string kernel;
   int registers = 0;
@@ -40,7 +43,7 @@ Added Compare(const std::string& kernel, const MachineCode& before, const Machin
 }
 
 struct Measured {
-  std::vector<Added> claim, fence, contain;
+  std::vector<Added> claim, fence, fence_large, contain;
 };
 
 Status MeasureClaim(const ptx::Module& module, const std::string& architecture, Measured* added) {
@@ -77,10 +80,15 @@ bool Measure(const std::string& file, const std::string& architecture, Measured*
   Status status = module.status();
   if (status.ok()) status = MeasureClaim(*module, architecture, added);
   if (status.ok()) {
-    status = MeasureFence(*module, ptx::Fence(*module), architecture, &added->fence);
+    status = MeasureFence(*module, ptx::Fence(*module, kSmallRange), architecture, &added->fence);
   }
   if (status.ok()) {
-    status = MeasureFence(*module, ptx::Contain(*module), architecture, &added->contain);
+    status =
+        MeasureFence(*module, ptx::Fence(*module, kLargeRange), architecture, &added->fence_large);
+  }
+  if (status.ok()) {
+    status =
+        MeasureFence(*module, ptx::Contain(*module, kSmallRange), architecture, &added->contain);
   }
   if (!status.ok()) std::fprintf(stderr, "%s: %s\n", file.c_str(), status.ToString().c_str());
   return status.ok();
@@ -134,6 +142,7 @@ int main(int count, char** arguments) {
   for (int i = first + 1; i < count; ++i) all &= Measure(arguments[i], arguments[first], &added);
   Print("claim", arguments[first], added.claim, each);
   Print("fence", arguments[first], added.fence, each);
+  Print("fence, range of 128 GiB", arguments[first], added.fence_large, each);
   Print("contain", arguments[first], added.contain, each);
   return all ? 0 : 1;
 }

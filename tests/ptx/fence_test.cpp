@@ -28,8 +28,11 @@ Module ParseText(const std::string& text) {
   return module ? *module : Module();
 }
 
+// Not the smallest: there a mask is one instruction of its own.
+constexpr std::uint64_t kRangeBytes = std::uint64_t{16} << 30;
+
 Fenced FenceText(const std::string& text) {
-  Result<Fenced> fenced = Fence(ParseText(text));
+  Result<Fenced> fenced = Fence(ParseText(text), kRangeBytes);
   EXPECT_TRUE(fenced) << fenced.status().message();
   return fenced ? *std::move(fenced) : Fenced();
 }
@@ -51,8 +54,8 @@ std::size_t Count(const std::string& text, const std::string& what) {
   return count;
 }
 
-// Each address that is masked takes one "and".
-std::size_t Masks(const std::string& body) { return Count(FenceBody(body), "and.b32"); }
+// Each address that is masked takes one "lop3".
+std::size_t Masks(const std::string& body) { return Count(FenceBody(body), "lop3.b32"); }
 
 TEST(Fence, OneMaskServesAllAccessesToABaseThatStaysTheSame) {
   EXPECT_EQ(Masks("ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1+4], %r1;"), 1u);
@@ -110,13 +113,15 @@ TEST(Fence, ConstantsThatAreReadByAddressMove) {
 TEST(Contain, LocalArraysAreAlignedForEveryAccess) {
   const Result<Fenced> contained =
       Contain(ParseText(".entry k() { .reg .b32 %r; .local .align 4 .b8 l[24];\n"
-                        "ld.local.u32 %r, [l]; ret; }"));
+                        "ld.local.u32 %r, [l]; ret; }"),
+              kRangeBytes);
   ASSERT_TRUE(contained) << contained.status().message();
   EXPECT_THAT(Print(contained->module), HasSubstr(".local .align 32 "));
 }
 
 TEST(Contain, WhatRunsOffItsEndDoesNotRunIntoTheExit) {
-  const Result<Fenced> contained = Contain(ParseText(".entry k() { .reg .pred %p; @%p trap; }"));
+  const Result<Fenced> contained =
+      Contain(ParseText(".entry k() { .reg .pred %p; @%p trap; }"), kRangeBytes);
   ASSERT_TRUE(contained) << contained.status().message();
   const std::string text = Print(contained->module);
   EXPECT_LT(text.find("ret;"), text.find("atom.global.cas"));
@@ -134,7 +139,7 @@ TEST(Fence, ImmediatesUpToTheMarginStayWhereTheyAre) {
 
 TEST(Fence, AddressesWrittenAsNumbersAreMasked) {
   const std::string text = FenceBody("ld.global.u32 %r1, [4096]; st.u32 [8192+4], %r1;");
-  EXPECT_EQ(Count(text, "and.b32"), 2u);
+  EXPECT_EQ(Count(text, "lop3.b32"), 2u);
   EXPECT_THAT(text, Not(HasSubstr("[4096")));
   EXPECT_THAT(text, Not(HasSubstr("[8192")));
 }
@@ -163,12 +168,12 @@ TEST(Fence, VariablesLieInTheRangeAndConstantsStay) {
   EXPECT_THAT(text, Not(HasSubstr(".global .")));
   EXPECT_THAT(text, HasSubstr("+12]"));
   EXPECT_THAT(text, HasSubstr(", 9;"));
-  EXPECT_THAT(text, Not(HasSubstr("and.b32")));
+  EXPECT_THAT(text, Not(HasSubstr("lop3.b32")));
 }
 
 TEST(Fence, AnAccessBesideItsVariableIsMasked) {
-  EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+4];", ".global .b32 g;\n"), HasSubstr("and.b32"));
-  EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+-1];", ".global .b32 g;\n"), HasSubstr("and.b32"));
+  EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+4];", ".global .b32 g;\n"), HasSubstr("lop3.b32"));
+  EXPECT_THAT(FenceBody("ld.global.b32 %r1, [g+-1];", ".global .b32 g;\n"), HasSubstr("lop3.b32"));
 }
 
 TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
@@ -209,8 +214,9 @@ TEST(Fence, AssertionsBecomeTraps) {
 TEST(Fence, TheServersNamesAreNotTheClients) {
   const Fenced fenced = FenceText(".entry k() {\nret;\n}\n");
   EXPECT_EQ(fenced.constant, "__gs0_fence");
-  EXPECT_THAT(Fence(fenced.module).status().message(), HasSubstr("are the server's own"));
-  EXPECT_THAT(Fence(ParseText(".global .b32 __gs0_x;\n")).status().message(),
+  EXPECT_THAT(Fence(fenced.module, kRangeBytes).status().message(),
+              HasSubstr("are the server's own"));
+  EXPECT_THAT(Fence(ParseText(".global .b32 __gs0_x;\n"), kRangeBytes).status().message(),
               HasSubstr("are the server's own"));
 }
 
@@ -218,8 +224,8 @@ TEST(Fence, ModulesThatCannotBeFencedAtAllAreRefused) {
   const Result<Module> narrow =
       Parse(".version 8.1\n.target sm_75\n.address_size 32\n.entry k() {\nret;\n}\n");
   ASSERT_TRUE(narrow);
-  EXPECT_THAT(Fence(*narrow).status().message(), HasSubstr("addresses of 32 bits"));
-  EXPECT_THAT(Fence(ParseText(".global .b32 g = nowhere;\n")).status().message(),
+  EXPECT_THAT(Fence(*narrow, kRangeBytes).status().message(), HasSubstr("addresses of 32 bits"));
+  EXPECT_THAT(Fence(ParseText(".global .b32 g = nowhere;\n"), kRangeBytes).status().message(),
               HasSubstr("unknown symbol nowhere"));
 }
 
@@ -236,12 +242,35 @@ TEST(Fence, KernelsThatCannotBeFencedLeaveTheOthersAlone) {
   EXPECT_NE(fenced.module.FindFunction("good"), nullptr);
 }
 
-TEST(Fence, TheConstantNamesTheHighWordsOfTheRange) {
-  const FenceConstant four = MakeFenceConstant(0x700000000, std::uint64_t{1} << 32, 5);
-  EXPECT_EQ(four.mask_high, 0u);
-  EXPECT_EQ(four.base_high, 7u);
-  EXPECT_EQ(four.variables, 5u);
-  EXPECT_EQ(MakeFenceConstant(0x4000000000, std::uint64_t{1} << 36, 0).mask_high, 15u);
+TEST(Fence, TheConstantNamesTheHighWordOfTheRange) {
+  const FenceConstant constant = MakeFenceConstant(0x700000000, 5);
+  EXPECT_EQ(constant.base_high, 7u);
+  EXPECT_EQ(constant.variables, 5u);
+  EXPECT_EQ(constant.never, 0xffffffffu);
+}
+
+TEST(Fence, TheSizeOfTheRangeIsInTheText) {
+  const Module module = ParseText(
+      ".entry k() {\n.reg .b32 %r1; .reg .b64 %rd1;\nld.global.u32 %r1, [%rd1];\nret;\n}\n");
+  const auto text = [&](std::uint64_t bytes) { return Print(Fence(module, bytes)->module); };
+  EXPECT_THAT(text(kFenceRangeBytesMin), Not(HasSubstr("lop3")));
+  EXPECT_THAT(text(2 * kFenceRangeBytesMin), HasSubstr(", 1, "));
+  EXPECT_THAT(text(32 * kFenceRangeBytesMin), HasSubstr(", 31, "));
+  for (const std::uint64_t bad :
+       {std::uint64_t{0}, kFenceRangeBytesMin / 2, 3 * kFenceRangeBytesMin, ~std::uint64_t{0}}) {
+    EXPECT_THAT(std::string(Fence(module, bad).status().message()), HasSubstr("no range has"));
+  }
+}
+
+// A kernel of many accesses keeps the base in a register, by what its compiler cannot know.
+TEST(Fence, ManyMasksShareARegister) {
+  const auto body = [](int accesses) {
+    std::string text;
+    for (int i = 0; i < accesses; ++i) text += "mov.u64 %rd1, %rd2; ld.global.u32 %r1, [%rd1];\n";
+    return FenceBody(text);
+  };
+  EXPECT_THAT(body(31), Not(HasSubstr("selp")));
+  EXPECT_THAT(body(32), HasSubstr("selp.b32"));
 }
 
 TEST(Dominators, OfALoopWithTwoWaysThroughIt) {

@@ -38,7 +38,7 @@ Result<std::shared_ptr<const Module>> CpuModule::Load(std::span<const std::byte>
   if (!text) return text.status();
   Result<ptx::Module> parsed = ptx::Parse(*text);
   if (!parsed) return parsed.status();
-  Result<PassedModule> passed = ApplyPasses(*std::move(parsed), passes);
+  Result<PassedModule> passed = ApplyPasses(*std::move(parsed), passes, range.bytes());
   if (!passed) return passed.status();
   Result<executor::ModuleLayout> layout = executor::LayOutModule(passed->module);
   if (!layout) return layout.status();
@@ -92,7 +92,7 @@ void CpuModule::WriteVariables(const PassedModule& passed, const executor::Modul
   const ptx::VariablePlacement* constant = layout.Find(passed.fence_constant);
   if (!passed.is_fenced() || constant == nullptr) return;
   WriteAt(layout_address + constant->offset,
-          PassedModule::ConstantBytes(range_.base(), range_.bytes(), variables_.address,
+          PassedModule::ConstantBytes(range_.base(), variables_.address,
                                       contained_ ? contained_->control_address() : 0,
                                       contained_ ? contained_->fault_address() : 0));
 }

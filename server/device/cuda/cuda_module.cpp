@@ -225,8 +225,8 @@ Status CudaModule::Fence(Image& image, const ModuleLoading& loading) {
             "and there is none: " +
                 image.why_no_ptx.message()};
   }
-  Result<PassedModule> passed =
-      ApplyPasses(*std::move(image.ptx), {.isolation = loading.isolation});
+  Result<PassedModule> passed = ApplyPasses(*std::move(image.ptx), {.isolation = loading.isolation},
+                                            range_->mapped().range_bytes);
   if (!passed.ok()) return passed.status();
   image.passed = *std::move(passed);
   if (image.passed->variables.alignment > kPageBytes) {
@@ -254,7 +254,7 @@ std::shared_ptr<const CudaModule::Claims> CudaModule::MakeClaims(const Image& im
     claims->passed = *image.passed;
   } else {
     // Nothing is refused where nothing is rewritten.
-    claims->passed = *ApplyPasses(*image.ptx, {});
+    claims->passed = *ApplyPasses(*image.ptx, {}, range_->mapped().range_bytes);
   }
   const bool any = device::AddClaims(claims->passed);
   if (const std::string text = Unclaimed(claims->passed); !text.empty()) maker_->Note(text);
@@ -348,8 +348,7 @@ Status CudaModule::WriteFence(const PassedModule& passed, cuda::Module module) {
                                &bytes, module, passed.fence_constant.c_str());
   if (!status.ok()) return status;
   const MappedRange range = range_->mapped();
-  const std::vector<std::byte> fence =
-      PassedModule::ConstantBytes(range.base, range.range_bytes, variables_.address);
+  const std::vector<std::byte> fence = PassedModule::ConstantBytes(range.base, variables_.address);
   if (bytes != fence.size()) {
     return {StatusCode::kInternal, "module refused: the driver says that its fence has " +
                                        std::to_string(bytes) + " bytes, it has " +
