@@ -50,7 +50,7 @@ TEST(PriorityPolicy, WeightsHoldInsideAClass) {
 
 TEST(PriorityPolicy, LowerWorkIsOffTheDeviceWhenAnExpectedRequestComes) {
   PolicyTimeline timeline(Priority());
-  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 80us});
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 90us});
   const ClientId high = timeline.AddClient(kHigh);
   timeline.RunFor(10ms);
   timeline.lane().ExpectRequest(high, timeline.now() + 2ms, timeline.now());
@@ -64,6 +64,26 @@ TEST(PriorityPolicy, LowerWorkIsOffTheDeviceWhenAnExpectedRequestComes) {
   timeline.RunFor(5ms);
   EXPECT_EQ(timeline.Latency(command), 1ms);
   EXPECT_GT(timeline.lane().in_flight_count(), 0u) << "it has come: low goes on";
+}
+
+TEST(PriorityPolicy, AnExpectedRequestThatComesEarlyIsNotExpectedAgain) {
+  for (const bool is_marked : {false, true}) {
+    SCOPED_TRACE(is_marked);
+    PolicyTimeline timeline(Priority());
+    const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 90us});
+    const ClientId high = timeline.AddClient(kHigh);
+    timeline.RunFor(10ms);
+    timeline.lane().ExpectRequest(high, timeline.now() + 3ms, timeline.now());
+    timeline.RunFor(1ms);
+    if (is_marked) {
+      timeline.lane().BeginRequest(high, {1, timeline.now()}, timeline.now());
+      timeline.lane().EndRequest(high, 1, timeline.now());
+    } else {
+      timeline.Post(high, {.time = 200us});
+    }
+    timeline.RunFor(5ms);
+    EXPECT_EQ(timeline.CountStops(low), is_marked ? 0u : 1u) << "for the request, and not again";
+  }
 }
 
 TEST(PriorityPolicy, AnExpectedRequestThatDoesNotComeIsSoonForgotten) {
