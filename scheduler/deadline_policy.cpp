@@ -207,48 +207,39 @@ void DeadlinePolicy::Reindex() {
 // ---- plans
 
 void DeadlinePolicy::Replan(TimePoint now) {
-  plan_is_dirty_ = false;
-  const auto is_lost = [&](const State* each) {
-    return now + each->account.NeedLikely(now) > each->account.deadline();
-  };
-  for (;;) {
-    const auto lost = std::find_if(promised_.begin(), promised_.end(), is_lost);
-    if (lost == promised_.end()) break;
-    GiveUp(**lost, now);
-  }
-  while (State* const victim = FindOverload(now)) GiveUp(*victim, now);
-
-  plan_holds_until_ = latest_start_ = TimePoint::max();
-  headroom_ = kCommandTimeMax;
-  Duration likely{}, safe{};
-  for (const State* const each : promised_) {
-    const PromiseAccount& account = each->account;
-    likely += account.NeedLikely(now);
-    safe += account.NeedSafe(now);
-    plan_holds_until_ = std::min(plan_holds_until_, account.deadline() - likely);
-    const TimePoint due = account.deadline() - account.promise / kReserveDivisor;
-    latest_start_ = std::min(latest_start_, due - safe);
-    headroom_ = std::min(headroom_, account.Headroom().value_or(Duration::zero()));
-  }
+  while (State* const victim = Plan(now)) GiveUp(*victim, now);
   plan_is_dirty_ = false;
 }
 
-DeadlinePolicy::State* DeadlinePolicy::FindOverload(TimePoint now) const {
-  Duration needed{};
-  for (std::size_t last = 0; last < promised_.size(); ++last) {
-    const PromiseAccount& account = promised_[last]->account;
-    needed += account.NeedLikely(now);
-    if (now + needed <= account.deadline()) continue;
-    State* victim = promised_[0];
-    for (std::size_t i = 1; i <= last; ++i) {
-      State* const each = promised_[i];
-      const auto ours = each->spec.scheduling_class, theirs = victim->spec.scheduling_class;
-      const bool needs_more = each->account.NeedLikely(now) >= victim->account.NeedLikely(now);
-      if (ours > theirs || (ours == theirs && needs_more)) victim = each;
-    }
-    return victim;
+// One pass over all open requests, as it is made for most decisions.
+DeadlinePolicy::State* DeadlinePolicy::Plan(TimePoint now) {
+  plan_holds_until_ = latest_start_ = TimePoint::max();
+  headroom_ = kCommandTimeMax;
+  Duration likely{}, safe{};
+  for (State* const each : promised_) {
+    const PromiseAccount& account = each->account;
+    const TimePoint deadline = account.deadline();
+    const Duration need = account.NeedLikely(now);
+    if (now + need > deadline) return each;  // Lost anyway.
+    likely += need;
+    safe += account.NeedSafe(now);
+    if (now + likely > deadline) return FindVictim(each, now);
+    plan_holds_until_ = std::min(plan_holds_until_, deadline - likely);
+    latest_start_ = std::min(latest_start_, deadline - account.promise / kReserveDivisor - safe);
+    headroom_ = std::min(headroom_, account.Headroom().value_or(Duration::zero()));
   }
   return nullptr;
+}
+
+DeadlinePolicy::State* DeadlinePolicy::FindVictim(const State* last, TimePoint now) const {
+  State* victim = promised_[0];
+  for (State* const each : promised_) {
+    const auto ours = each->spec.scheduling_class, theirs = victim->spec.scheduling_class;
+    const bool needs_more = each->account.NeedLikely(now) >= victim->account.NeedLikely(now);
+    if (ours > theirs || (ours == theirs && needs_more)) victim = each;
+    if (each == last) break;
+  }
+  return victim;
 }
 
 void DeadlinePolicy::GiveUp(State& state, TimePoint now) {
@@ -351,7 +342,7 @@ std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
   Duration in_the_way{};
   for (auto later = promised_.end(); later != first; --later) {
     State& each = **(later - 1);
-    if (&each == *first || !shares_.HasStoppable(each.client)) continue;
+    if (&each == *first || each.running == 0 || !shares_.HasStoppable(each.client)) continue;
     in_the_way += each.account.Running();
     if (now + in_the_way + account.NeedSafe(now) > due) return shares_.Stop(each.client);
   }

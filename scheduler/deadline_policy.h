@@ -93,7 +93,10 @@ class DeadlinePolicy final : public Policy {
   void CountOthers(const State& state, int sign);
 
   void Replan(TimePoint now);
-  State* FindOverload(TimePoint now) const;
+  // Null when all open requests can be kept, and then the plan for them; else one to give up.
+  State* Plan(TimePoint now);
+  // Of the requests up to that one, which cannot all be kept.
+  State* FindVictim(const State* last, TimePoint now) const;
   void GiveUp(State& state, TimePoint now);
   void ReviewPause(TimePoint now);
 

@@ -49,8 +49,11 @@ void PromiseAccount::Learn(const Open& request, Duration disturbed, TimePoint no
   const Duration added = disturbed - request.disturbed_before;
   const Duration latency = now - request.arrived;
   latencies_.Add(latency - std::min(added, latency));
+  slowest_ = latencies_.Largest();
+  knows_slow_ = latencies_.size() >= kLatenciesMin;
   if (!was_alone_ || open_count_ > 0) return;  // What was done was not for it alone.
   needs_.Add(done_);
+  knows_ = true;
   if (added == Duration::zero()) {
     host_times_.Add(std::max<Duration>(now - request.began - done_, Duration::zero()));
   }
@@ -69,24 +72,8 @@ void PromiseAccount::OnEnded(Duration predicted, TimePoint now) {
   if (open_count_ > 0) done_ += predicted;
 }
 
-Duration PromiseAccount::Left(Duration need, TimePoint now) const {
-  const Duration whole = static_cast<int>(open_count_) * need - done_;
-  return std::max<Duration>(running_ + head_, whole) - Progress(now);
-}
-
-Duration PromiseAccount::NeedLikely(TimePoint now) const { return Left(need_likely_, now); }
-
-Duration PromiseAccount::NeedSafe(TimePoint now) const {
-  return knows() ? Left(need_safe_, now) : std::max(running_ + head_, promise);
-}
-
 Duration PromiseAccount::FreshSlack() const {
   return std::max<Duration>(promise - need_safe_, Duration::zero());
-}
-
-std::optional<Duration> PromiseAccount::Headroom() const {
-  if (latencies_.size() < kLatenciesMin) return {};
-  return std::max<Duration>(promise - latencies_.Largest(), Duration::zero()) / 2;
 }
 
 }  // namespace gpushared::scheduler

@@ -25,9 +25,9 @@ namespace gpushared::scheduler {
 // Thread-compatible value; allocates nothing.
 class PromiseAccount {
  public:
+  ArrivalPredictor arrivals;
   // Zero where the client promised nothing.
   Duration promise{};
-  ArrivalPredictor arrivals;
 
   bool has_promise() const { return promise > Duration::zero(); }
   bool is_open() const { return open_count_ > 0; }
@@ -48,20 +48,25 @@ class PromiseAccount {
   TimePoint deadline() const { return first_arrival_ + promise; }
   // Time that its open requests need from now: as likely more as less, and no less than what
   // it has brought.
-  Duration NeedLikely(TimePoint now) const;
+  Duration NeedLikely(TimePoint now) const { return Left(need_likely_, now); }
   // ... and seldom more. The whole promise while nothing is known.
-  Duration NeedSafe(TimePoint now) const;
+  Duration NeedSafe(TimePoint now) const {
+    return knows_ ? Left(need_safe_, now) : std::max<Duration>(running_ + head_, promise);
+  }
 
   // Predicted time of what it has on the device.
   Duration Running() const { return running_; }
 
   // A request has ended, so that something is known.
-  bool knows() const { return !needs_.empty(); }
+  bool knows() const { return knows_; }
   // How much later a request may start that comes to an idle device.
   Duration FreshSlack() const;
   // How much others may add to its requests without making the slow ones late: half of what
   // the slowest of the last ones, undisturbed, left of the promise. Unknown at first.
-  std::optional<Duration> Headroom() const;
+  std::optional<Duration> Headroom() const {
+    if (!knows_slow_) return {};
+    return std::max<Duration>(promise - slowest_, Duration::zero()) / 2;
+  }
 
  private:
   struct Open {
@@ -71,26 +76,33 @@ class PromiseAccount {
     Duration disturbed_before{};
   };
 
-  Duration Left(Duration need, TimePoint now) const;
+  Duration Left(Duration need, TimePoint now) const {
+    const Duration whole = static_cast<int>(open_count_) * need - done_;
+    return std::max<Duration>(running_ + head_, whole) - Progress(now);
+  }
   // What is on the device is taken to get on as predicted.
   Duration Progress(TimePoint now) const {
     return std::clamp<Duration>(now - running_since_, Duration::zero(), running_);
   }
   void Learn(const Open& request, Duration disturbed, TimePoint now);
 
-  std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, in no order.
+  // What every plan reads lies together, and next to the promise.
   std::size_t open_count_ = 0;
   TimePoint first_arrival_{};
-  bool was_alone_ = false;  // The open request had no other beside it.
-  Duration done_{};         // Predicted time of what has ended since.
+  Duration done_{};  // Predicted time of what has ended since.
   Duration running_{};
   TimePoint running_since_{};  // Or when the last command before ended.
   Duration head_{};
+  Duration need_likely_{}, need_safe_{};
+  Duration slowest_{};       // Of latencies_.
+  bool knows_ = false;       // Whether needs_ has any.
+  bool knows_slow_ = false;  // Whether latencies_ has enough.
+  bool was_alone_ = false;   // The open request had no other beside it.
 
+  std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, in no order.
   RecentSamples<19> needs_;
   RecentSamples<19> host_times_;
   RecentSamples<64> latencies_;  // Less what others added.
-  Duration need_likely_{}, need_safe_{};
 };
 
 }  // namespace gpushared::scheduler
