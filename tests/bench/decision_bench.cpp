@@ -5,6 +5,9 @@
 // submits the next one, a new one is queued. Each call is timed on its own; the cost of
 // reading the clock is a row of its own and contained in all others. Allocations are
 // counted by a replaced operator new.
+//
+// Policies that look at promises have a second load: all clients promise 20 ms and are in the
+// middle of a request of 16 commands, whose end and next begin belong to the enqueue.
 
 #include <array>
 #include <chrono>
@@ -31,6 +34,8 @@ constexpr std::uint64_t kClients = 64;
 constexpr std::uint64_t kQueuedPerClient = 10'000;
 constexpr int kWarmUpTurns = 20'000;
 constexpr int kTurns = 200'000;
+constexpr Duration kPromise = 20ms;
+constexpr std::uint64_t kCommandsPerRequest = 16;
 
 // A ring of what is in flight, oldest first; no allocation while turns are measured.
 class InFlightRing {
@@ -51,12 +56,15 @@ struct Timings {
 
 class Load {
  public:
-  explicit Load(const scheduler::PolicyEntry& entry)
-      : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}) {
+  Load(const scheduler::PolicyEntry& entry, bool has_promises)
+      : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}),
+        has_promises_(has_promises) {
     for (std::uint64_t client = 1; client <= kClients; ++client) {
       const auto kind = static_cast<scheduler::SchedulingClass>(client % 3);
       const auto weight = static_cast<std::uint32_t>(1 + client * 13 % 1000);
-      lane_.AddClient(ClientId{client}, {.scheduling_class = kind, .weight = weight}, now_);
+      scheduler::ClientSpec spec{.scheduling_class = kind, .weight = weight};
+      if (has_promises_) spec.latency_promise = kPromise;
+      lane_.AddClient(ClientId{client}, spec, now_);
       for (std::uint64_t i = 0; i < kQueuedPerClient; ++i) Enqueue(ClientId{client});
     }
   }
@@ -94,16 +102,27 @@ class Load {
     ++last_command_;
     const Duration predicted = 1us + Duration(last_command_ % 5'000);
     lane_.Enqueue(client, {last_command_, predicted, last_command_ % 4 == 0}, now_);
+    if (has_promises_) GoOnWithRequest(client);
+  }
+
+  void GoOnWithRequest(ClientId client) {
+    const std::uint64_t command = commands_[client.value]++;
+    if (command % kCommandsPerRequest != 0) return;
+    const std::uint64_t request = command / kCommandsPerRequest;
+    if (request > 0) lane_.EndRequest(client, request - 1, now_);
+    lane_.BeginRequest(client, {request, now_}, now_);
   }
 
   scheduler::DeviceLane lane_;
+  const bool has_promises_;
+  std::array<std::uint64_t, kClients + 1> commands_{};  // By client, enqueued so far.
   InFlightRing in_flight_;
   TimePoint now_{};
   std::uint64_t last_command_ = 0;
 };
 
-void Measure(const scheduler::PolicyEntry& entry, Report& report) {
-  Load load(entry);
+void Measure(const scheduler::PolicyEntry& entry, bool has_promises, Report& report) {
+  Load load(entry, has_promises);
   load.Fill();
   for (int turn = 0; turn < kWarmUpTurns; ++turn) load.Turn(nullptr);
 
@@ -115,7 +134,7 @@ void Measure(const scheduler::PolicyEntry& entry, Report& report) {
 
   Timings timings;
   for (int turn = 0; turn < kTurns; ++turn) load.Turn(&timings);
-  const std::string name(entry.name);
+  const std::string name = std::string(entry.name) + (has_promises ? " promised" : "");
   report.Add(name + " decision", timings.rows[1]);
   report.Add(name + " completion", timings.rows[0]);
   report.Add(name + " enqueue", timings.rows[2]);
@@ -140,7 +159,8 @@ int main(int argc, char** argv) {
   testing::Report report("decision_bench: 64 clients, 10000 commands queued each");
   report.Add("reading the clock", testing::ClockCost());
   for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
-    testing::Measure(entry, report);
+    testing::Measure(entry, false, report);
+    if (entry.name == "deadline") testing::Measure(entry, true, report);
   }
   report.Print();
   if (report.WriteJson(testing::JsonArgument(argc, argv))) return 0;
