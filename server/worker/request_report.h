@@ -17,9 +17,10 @@ namespace gpushared::server {
 // A short text without an allocation; cut off where it does not fit.
 class ShortText {
  public:
-  void operator=(std::string_view text) {
+  ShortText& operator=(std::string_view text) {
     size_ = static_cast<std::uint8_t>(std::min(text.size(), bytes_.size()));
     std::copy_n(text.begin(), size_, bytes_.begin());
+    return *this;
   }
   std::string_view view() const { return {bytes_.data(), size_}; }
 
