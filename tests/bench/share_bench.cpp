@@ -38,15 +38,19 @@ struct Arguments {
   std::string policy = "fair";
 };
 
-// Kernels ahead of the one that runs: a process that is kept from its core still has work.
-constexpr std::size_t kAhead = 64;
+// Of work, half of what is ahead: a process that is kept from its core for that long is not idle.
+constexpr nanoseconds kBatchTime = 200ms;
+constexpr std::size_t kBatchMax = 1500;  // Two fit into the ring.
 
 [[noreturn]] void LaunchWithoutEnd(const ClientOptions& options, const simulation::Job& job) {
   const HoldingClient holding(options);
   const Event ends[2] = {Must(holding.client.CreateEvent()), Must(holding.client.CreateEvent())};
+  const simulation::Kernel& kernel = job.kernels.front();
+  const auto kernels = static_cast<std::size_t>(kBatchTime / simulation::SoloTime(kernel, 1));
+  const std::size_t launches = std::clamp<std::size_t>(kernels, 1, kBatchMax);
   for (std::size_t batch = 0;; ++batch) {
     if (batch >= 2) Must(ends[batch % 2].Synchronize());
-    for (std::size_t i = 0; i < kAhead; ++i) holding.Launch(job);
+    for (std::size_t i = 0; i < launches; ++i) holding.Launch(job);
     Must(holding.stream.Record(ends[batch % 2]));
   }
 }
