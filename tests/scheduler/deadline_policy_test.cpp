@@ -376,6 +376,40 @@ TEST(DeadlinePolicy, WhatIsLostAnywayDoesNotTakeAnotherPromiseWithIt) {
   EXPECT_LE(timeline.Latency(kept), 4ms);
 }
 
+TEST(DeadlinePolicy, InOverloadNothingIsGivenUpThatIsDueLater) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId first = timeline.AddClient(Promised(6ms));
+  const ClientId second = timeline.AddClient(Promised(7ms));
+  const ClientId later = timeline.AddClient(Promised(200ms));
+  Teach(timeline, first, {.time = 4ms}, 50ms);
+  Teach(timeline, second, {.time = 4ms}, 50ms);
+  Teach(timeline, later, {.time = 30ms}, 100ms);
+  const auto before = timeline.lane().promises().given_up;
+
+  timeline.PostRequest(later, {.time = 1ms}, 30);
+  timeline.PostRequest(first, {.time = 1ms}, 4);
+  timeline.PostRequest(second, {.time = 1ms}, 4);
+  timeline.RunFor(100ms);
+
+  // 8 ms in 7: one of the two. The third needs most, and giving it up would not help.
+  EXPECT_EQ(timeline.lane().promises().given_up[0], before[0] + 1);
+}
+
+TEST(DeadlinePolicy, APromisedCommandIsStoppedForWhatIsDueSoonerAndWouldBeLate) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId hurried = timeline.AddClient(Promised(6ms));
+  const ClientId relaxed = timeline.AddClient(Promised(500ms));
+  Teach(timeline, hurried, {.time = 4ms}, 50ms);
+  const auto last = timeline.PostRequest(relaxed, {.time = 50ms, .unit = 20us});
+  timeline.RunFor(10ms);
+  const auto request = timeline.PostRequest(hurried, {.time = 4ms});
+  timeline.RunFor(200ms);
+
+  EXPECT_LE(timeline.Latency(request), 4ms + 20us);
+  EXPECT_EQ(timeline.CountStops(relaxed), 1u);
+  EXPECT_LE(timeline.Latency(last), 55ms);
+}
+
 TEST(DeadlinePolicy, ARequestGivenUpKeepsItsClass) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(5ms));
