@@ -48,11 +48,9 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
 ClaimWords::~ClaimWords() {
   if (context_->is_dead() || !context_->Bind().ok()) return;
   const Driver& driver = context_->driver();
-  if (stream_ != nullptr) {
-    // A stop word may be on its way.
-    (void)context_->Call(driver.StreamSynchronize, stream_);
-    (void)context_->Call(driver.StreamDestroy, stream_);
-  }
+  // A stop word may be on its way, or the counter of a launch that the driver refused.
+  (void)context_->Call(driver.CtxSynchronize);
+  if (stream_ != nullptr) (void)context_->Call(driver.StreamDestroy, stream_);
   if (device_ != 0) (void)context_->Call(driver.MemFree, device_);
   if (host_ != nullptr) (void)context_->Call(driver.MemFreeHost, static_cast<void*>(host_));
 }

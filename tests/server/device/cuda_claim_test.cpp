@@ -238,6 +238,7 @@ TEST_F(Claims, StopEndsTheLaunchBehindItsRunningBlockAndItResumesThere) {
     EXPECT_TRUE(stopped.status.ok()) << stopped.status.ToString();
     EXPECT_TRUE(stopped.stopped);
     EXPECT_EQ(stopped.units_done, 3U);
+    EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 2U) << "what waited is not begun";
     for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(Runs(tenant, i), i < 3 ? 1U : 0U) << i;
     work.id = ++last_id_;
     work.first_unit = stopped.units_done;
@@ -539,6 +540,22 @@ TEST_F(Claims, FailuresOfTheDriverAreTheLaunchesOwn) {
   const LaunchWork last = Gated(tenant, 10, 99);
   gpu().Submit(last);
   EXPECT_TRUE(Await(last.id).status.ok());
+}
+
+TEST_F(Claims, WordsOfARefusedLaunchAreNotGivenBackUnderTheGpu) {
+  Start(WithCompiler());
+  Tenant tenant = NewTenantWith(kGatedPtx);
+  Say("hold; fail cuLaunchKernel 1 1");
+  const LaunchWork refused = Gated(tenant, 10, 99);
+  gpu().Submit(refused);
+  EXPECT_FALSE(Await(refused.id).status.ok()) << "its counter is still to be set";
+  tenant = {};
+  std::thread later([] {
+    std::this_thread::sleep_for(milliseconds(20));
+    Say("go");
+  });
+  device_.reset();
+  later.join();
 }
 
 TEST_F(Claims, CompilerWhoseCodeTheDriverRefusesIsNotUsed) {
