@@ -318,6 +318,48 @@ TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
   ASSERT_EQ(why["others"].size(), 1u);
   EXPECT_EQ(why["others"][0]["client"], 1);
   EXPECT_GE(why["others"][0]["device_time_us"], 19'000.0);
+
+  const Sequence next = low.Launch(0, 0, 0, {.x = 10});
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, next));
+  EXPECT_LT(Explain(worker, 2, 2)["waited_us"], why["waited_us"]) << "each has its own waits";
+}
+
+TEST(Explain, AWaitCountsFromTheBeginOfTheRequest) {
+  WorkerHarness worker;
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  low.Launch(0, 0, 0, {.x = 10});
+  std::this_thread::sleep_for(30ms);
+  low.BeginRequest(0);
+  const Sequence end = low.EndRequest(0);
+  std::this_thread::sleep_for(1ms);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, end));
+  const json why = Explain(worker, 2);
+  ASSERT_TRUE(why.contains("longest_wait"));
+  EXPECT_LE(why["longest_wait"]["us"], why["latency_us"]);
+  EXPECT_LE(why["waited_us"], why["latency_us"]);
+}
+
+TEST(Explain, AKernelIsNotNamedAfterAModuleThatTookItsNumber) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  client.BeginRequest(0);
+  const Sequence launch = client.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(1ms);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  ASSERT_TRUE(client.LoadModule(0, "other 0\n").ok());
+  ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
+  EXPECT_EQ(Explain(worker, 1)["longest_command"]["what"], "");
 }
 
 TEST(Explain, AStopSaysHowLongItTook) {
