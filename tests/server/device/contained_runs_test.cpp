@@ -149,8 +149,12 @@ TEST_P(ContainedRunsTest, KillingWhatHasNotBegunStopsNobody) {
 }
 
 TEST_P(ContainedRunsTest, AKillIsNeverLostBetweenTwoRuns) {
-  for (int round = 0; round < 200; ++round) {
+  // At every moment of its beginning.
+  for (int round = 0; round < 600; ++round) {
     const WorkId endless = Submit(kEndless, At(0));
+    const auto until = DeviceClock::now() + std::chrono::nanoseconds(150 * round);
+    while (DeviceClock::now() < until) {
+    }
     device_->RequestKill(endless);
     EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
     EXPECT_TRUE(Run(kFine, At(64)).status.ok());
