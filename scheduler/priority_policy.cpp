@@ -131,7 +131,7 @@ Decision PriorityPolicy::KeepFree(Decision decision, TimePoint now) {
   if (decision.kind == Decision::Kind::kRun && shares_.LevelOf(decision.client) != kHighest) {
     const Head& head = clients_.At(decision.client).head;
     const TimePoint end = head.stoppable ? now + kStopTime : now + head.predicted;
-    if (end > expected.at) return Decision::Wait(expected.until);
+    if (end >= expected.at) return Decision::Wait(expected.until);
   }
   decision.reconsider_at =
       Earlier(decision.reconsider_at, now < stop_at ? stop_at : expected.until);

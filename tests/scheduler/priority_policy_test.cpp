@@ -114,6 +114,17 @@ TEST(PriorityPolicy, WhatCannotBeStoppedDoesNotStartWhereARequestIsExpectedMeanw
   EXPECT_EQ(timeline.Latency(too_long), 800us) << "the hint is over after 2.5 ms";
 }
 
+TEST(PriorityPolicy, WhatWouldBeStoppedAtOnceForAnExpectedRequestDoesNotStart) {
+  PolicyTimeline timeline(Priority());
+  const ClientId high = timeline.AddClient(kHigh);
+  const ClientId low = timeline.AddClient(kLow);
+  timeline.lane().ExpectRequest(high, timeline.now() + 100us, timeline.now());
+  timeline.Post(low, {.time = 1ms, .unit = 10us});
+  timeline.RunFor(50us);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
+  EXPECT_EQ(timeline.CountStops(low), 0u);
+}
+
 TEST(PriorityPolicy, OnlyTheHighClassIsWaitedForByHint) {
   PolicyTimeline timeline(Priority());
   const ClientId normal = timeline.AddClient(kNormal);
