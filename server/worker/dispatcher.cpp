@@ -15,10 +15,6 @@ namespace gpushared::server {
 
 namespace {
 
-// Shorter commands go to the device back to back, also those that could be stopped: waiting
-// for each to end would cost more than what stopping it could save.
-constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
-
 constexpr std::size_t kCompletionsPerCall = 64;
 constexpr std::size_t kSuspectsNamedMax = 8;
 

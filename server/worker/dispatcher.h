@@ -126,6 +126,10 @@ class Dispatcher {
   const CostModel::Accuracy& predictions() const { return costs_.accuracy(); }
 
  private:
+  // Shorter commands go to the device back to back, also those that could be stopped: waiting
+  // for each to end would cost more than what stopping it could save.
+  static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
+
   // What the front of a stream does next.
   enum class FrontOutcome { kRetired, kStays };
 

@@ -71,7 +71,8 @@ void Dispatcher::NoteStay(ClientState& client, const CommandSlot& command,
   } else if (is_launch ? !can_stop_launches_ : !can_stop_copies_) {
     stay.cut = Blocker::Cut::kDeviceCannot;
   } else if (!command.is_stoppable) {
-    stay.cut = Blocker::Cut::kTooShort;
+    stay.cut =
+        command.predicted < kWorthStopping ? Blocker::Cut::kTooShort : Blocker::Cut::kRanAsItIs;
   }
   stays_.Add(stay);
   if (!client.is_leaving) meter_.OnCharged(client.activity, charged, now);

@@ -25,6 +25,9 @@ const char* CutText(Blocker::Cut cut) {
       return "could not be cut: this device stops between commands only";
     case Blocker::Cut::kTooShort:
       return "was not cut: its predicted time was too short to be worth a stop";
+    case Blocker::Cut::kRanAsItIs:
+      return "could not be cut: it ran as it is, since its kernel has no form that can be stopped, "
+             "its blocks are short, or nobody more urgent was connected when it began";
     case Blocker::Cut::kHighClass:
       return "was not cut: it is of the high class";
   }

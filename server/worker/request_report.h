@@ -36,6 +36,7 @@ struct Blocker {
     kNotAsked,      // It could have been stopped; the policy did not want it.
     kDeviceCannot,  // The device stops between commands only.
     kTooShort,      // Predicted to be too short to be worth stopping.
+    kRanAsItIs,     // This launch could not be stopped; others of the device can.
     kHighClass,     // What is of the high class is not stopped.
   };
 

@@ -384,6 +384,22 @@ TEST(Explain, AStopSaysHowLongItTook) {
   EXPECT_GE(ps["clients"][1]["waited_s"], 0.009);
 }
 
+TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
+  WorkerHarness worker({.unstoppable_kernel = "null"}, {.policy = "round_robin"});
+  RawClient first = worker.Client({.name = "first"});
+  RawClient second = worker.Client({.name = "second"});
+  first.Launch(0, 0, 0, {.x = 1000});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  const Sequence last = second.Launch(0, 0, 0, {.x = 10});
+  std::this_thread::sleep_for(10ms);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(second.AwaitFinished(0, last));
+  const json behind = Explain(worker, 2)["longest_wait"]["behind"];
+  EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("no form that can be stopped"));
+}
+
 TEST(Explain, WhatIsNotKnownIsRefusedWithWhatIs) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client();
