@@ -8,7 +8,8 @@
 #   --out DIR     results.json, table.txt and logs ($OUT, else gpu-results)
 #   --bin DIR     the programs (bin beside tests, else the portable or release build)
 #   --short       small sizes and times, figures are not judged: for machines whose GPU is a fake
-#   --only PART   only these: environment conformance bench model solo pair churn facts limits sanitizer
+#   --only PART   only these: environment conformance claims bench model solo pair churn facts limits
+#                 sanitizer
 #
 # Each part runs under a time limit of its own and adds rows to rows.tsv, with tabs between
 #   part, what, value, unit, kind (rule, figure, fact), must (">= 0.95", "-"), note.
@@ -19,7 +20,7 @@ readonly total_s=530
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
-usage() { sed -n '3,16s/^# \{0,1\}//p' "$here/run.sh" >&2; exit 2; }
+usage() { sed -n '3,17s/^# \{0,1\}//p' "$here/run.sh" >&2; exit 2; }
 
 main() {
   out=${OUT:-gpu-results} bin="" short=0
@@ -54,7 +55,7 @@ main() {
   export out bin short rows logs scratch
 
   # Most telling first: what is behind may find no time left.
-  local each parts=(environment:20 conformance:110 bench:130 model:30 solo:90 pair:120 churn:40 facts:25 limits:20 sanitizer:60)
+  local each parts=(environment:20 conformance:110 claims:60 bench:130 model:30 solo:90 pair:120 churn:40 facts:25 limits:20 sanitizer:60)
   for each in "${only[@]}"; do
     [[ " ${parts[*]} " == *" $each:"* ]] || { echo "run.sh: no part '$each', there are ${parts[*]%:*}" >&2; exit 2; }
   done
@@ -103,11 +104,12 @@ either() { if [[ $short -eq 1 ]]; then echo "$1"; else echo "$2"; fi; }  # short
 server=""
 start_server() {  # policy [options]
   export GPUSHARED_SOCKET=$scratch/gpushared.sock
-  "$bin/gpushared" --policy "$1" --device cuda:0 --socket "$GPUSHARED_SOCKET" "${@:2}" 2>>"$logs/$part.gpushared.log" &
+  "$bin/gpushared" --policy "$1" --device cuda:0 --socket "$GPUSHARED_SOCKET" --code-cache "$scratch/code" \
+    "${@:2}" 2>>"$logs/$part.gpushared.log" &
   server=$!
   local try
   for try in $(seq 200); do
-    "$bin/gpusharedctl" status >/dev/null 2>&1 && return
+    [[ $("$bin/gpusharedctl" devices 2>/dev/null) == *' ready '* ]] && return
     kill -0 "$server" 2>/dev/null || break
     sleep 0.1
   done
@@ -191,6 +193,11 @@ part_conformance() {
   row "rules failed" "$(count FAILED)" - rule "== 0" "$(sed -n 's/^\[  FAILED  \] \(.*\/.*\), where.*/\1/p' "$log" | sort -u | head -n 3 | tr '\n' ' ')"
   row "rules beyond the device, skipped" "$(count SKIPPED)" - fact - "$(grep -c '^skipped: ' "$log") of them for want of a driver"
   row "exit status" "$status" - rule "== 0"
+}
+
+part_claims() {
+  "$bin/gpu_claims" --rows "$rows" --ms "$(either 10 400)" --programs "$(either 6 1000)" ||
+    fail "gpu_claims: $(tail -n 1 "$logs/claims.log")"
 }
 
 part_bench() {

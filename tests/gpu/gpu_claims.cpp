@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// What claims and fences are on this GPU: do the programs of the corpus compute the same when their
+// kernels are stopped at random, how soon does a launch stop, what do the passes cost. The driver
+// compiles what the passes made, so no compiler is needed.
+//
+// gpu_claims [--rows FILE] [--ms N] [--programs N]     N: time per measurement (200); programs
+// (all)
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/device/cuda/cuda_device.h"
+#include "tests/bench/report.h"
+#include "tests/corpus/corpus.h"
+#include "tests/corpus/runtime.h"
+#include "tests/support/plain_compiler.h"
+
+__asm__(
+    ".pushsection .rodata\n"
+    "gpu_claims_ptx_begin:\n"
+    ".incbin \"" GPUSHARED_KERNEL_IMAGE
+    "\"\n"
+    "gpu_claims_ptx_end:\n"
+    ".popsection\n");
+extern "C" const char gpu_claims_ptx_begin[], gpu_claims_ptx_end[];
+
+namespace gpushared::testing {
+namespace {
+
+using device::Completion;
+using device::LaunchWork;
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
+constexpr std::uint32_t kThreads = 256;
+
+template <typename T>
+T Need(Result<T> result, const std::string& what) {
+  if (!result.ok()) throw std::runtime_error(what + ": " + result.status().message());
+  return *std::move(result);
+}
+
+// The device of the server, in this process, with one client.
+class Gpu {
+ public:
+  Gpu(std::uint64_t group_blocks, device::Isolation isolation) {
+    device::cuda::CudaDeviceOptions options;
+    options.memory_bytes = 2 * kBytes;
+    if (group_blocks > 0) options.limits.claim_group_blocks = group_blocks;
+    options.make_compiler = [] { return std::make_unique<PlainCompiler>(); };
+    options.warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+    device_ = Need(device::cuda::CreateCudaDevice(Need(device::cuda::Driver::Load(), "driver"),
+                                                  std::move(options), {}),
+                   "device");
+    space_ =
+        Need(device_->CreateSpace({.quota_bytes = 2 * kBytes, .isolation = isolation}), "space");
+    (void)Need(space_->Resize(kBytes), "memory");
+  }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+  ~Gpu() {
+    modules_.clear();
+    space_.reset();
+  }
+
+  device::Device& device() { return *device_; }
+  device::Space& space() { return *space_; }
+  const device::Module& Load(std::string_view text) {
+    modules_.push_back(Need(space_->LoadModule(std::as_bytes(std::span(text))), "module"));
+    return *modules_.back();
+  }
+
+  LaunchWork Work(const device::Module& module, std::string_view kernel, device::Dim3 grid,
+                  device::Dim3 block, std::span<const std::byte> parameters) {
+    LaunchWork work;
+    work.space = space_.get();
+    work.stream = 1;
+    work.module = &module;
+    const auto kernels = module.kernels();
+    const auto found = std::ranges::find(kernels, kernel, &device::KernelInfo::name);
+    if (found == kernels.end()) throw std::runtime_error("no kernel " + std::string(kernel));
+    work.kernel = static_cast<std::uint32_t>(found - kernels.begin());
+    work.grid = grid;
+    work.block = block;
+    work.parameters = parameters;
+    return work;
+  }
+
+  void Submit(LaunchWork& work) {
+    work.id = ++last_id_;
+    device_->Submit(work);
+  }
+  Completion Await() {
+    std::array<Completion, 1> one;
+    while (device_->TakeCompletions(one) == 0) {
+    }
+    if (!one[0].status.ok()) throw std::runtime_error(one[0].status.message());
+    return one[0];
+  }
+  std::chrono::nanoseconds TimeOf(LaunchWork& work) {
+    Submit(work);
+    const Completion completion = Await();
+    return completion.ended - completion.started;
+  }
+
+ private:
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Space> space_;
+  std::vector<std::shared_ptr<const device::Module>> modules_;
+  device::WorkId last_id_ = 0;
+};
+
+// Launches of the corpus on the GPU, whose memory is the corpus' arena in this process.
+class GpuBackend : public corpus::Backend {
+ public:
+  explicit GpuBackend(Gpu& gpu) : gpu_(gpu) {}
+  Status Run(const corpus::KernelLaunch& launch) override {
+    const device::Module*& module = modules_[launch.module];
+    if (module == nullptr) module = &gpu_.Load(launch.module->text);
+    LaunchWork work = gpu_.Work(*module, launch.program->info().name, launch.grid, launch.block,
+                                launch.parameters);
+    work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+    work.may_be_stopped = stops_;
+    // Every stop lets it run twice as long before the next, so that it ends.
+    for (auto wait = microseconds(5);; wait *= 2) {
+      gpu_.Submit(work);
+      if (stops_) {
+        const auto until = Clock::now() + random_() % 100 * wait / 100;
+        while (Clock::now() < until) {
+        }
+        gpu_.device().RequestStop(work.id);
+      }
+      const Completion completion = gpu_.Await();
+      if (!completion.stopped) return {};
+      stopped_ += completion.units_done > work.first_unit ? 1 : 0;
+      work.first_unit = completion.units_done;
+    }
+  }
+  void StopAtRandom() { stops_ = true; }
+  std::uint64_t stopped() const { return stopped_; }
+
+ private:
+  Gpu& gpu_;
+  std::map<const corpus::LoadedModule*, const device::Module*> modules_;
+  std::mt19937 random_{1};
+  bool stops_ = false;
+  std::uint64_t stopped_ = 0;
+};
+
+class Claims {
+ public:
+  Claims(const std::string& rows, long ms, std::size_t programs)
+      : limit_(std::chrono::milliseconds(ms)), programs_(programs) {
+    if (!rows.empty()) rows_.open(rows, std::ios::app);
+  }
+
+  void Run() {
+    Corpus();
+    const double small = StopLatency(0);
+    const std::uint64_t blocks = std::uint64_t{1} << 20;
+    const double large = StopLatency(blocks);
+    Row("ending a block that had not begun",
+        std::max(0.0, large - small) / (2.0 * static_cast<double>(blocks)), "ns", "fact", "-",
+        "from stops of launches in groups of 16 thousand and of a million blocks");
+    for (const char* kernel : {"busy", "stream"}) Costs(kernel);
+  }
+
+ private:
+  void Row(const std::string& what, double value, const std::string& unit, const std::string& kind,
+           const std::string& must, const std::string& note) {
+    std::printf("%-64s %12.6g %s %s\n", what.c_str(), value, unit.c_str(), note.c_str());
+    if (!rows_.is_open()) return;
+    rows_ << "claims\t" << what << '\t' << value << '\t' << unit << '\t' << kind << '\t' << must
+          << '\t' << note << '\n'
+          << std::flush;
+  }
+
+  std::vector<corpus::Program> Programs() const {
+    std::vector<corpus::Program> all;
+    for (const auto& list : {corpus::OwnPrograms(), corpus::ToolkitPrograms()}) {
+      all.insert(all.end(), list.begin(), list.end());
+    }
+    if (all.size() > programs_) all.resize(programs_);
+    return all;
+  }
+
+  void Corpus() {
+    corpus::Runtime& runtime = corpus::Runtime::Instance();
+    Gpu gpu(256, device::Isolation::kOff);
+    // With unified addressing the GPU reaches it under the same addresses.
+    const auto pinned =
+        gpu.device().Pin({runtime.used_memory().data(), corpus::Runtime::kMemoryBytes});
+    if (!pinned.ok()) throw std::runtime_error("pinning: " + pinned.status().message());
+    GpuBackend backend(gpu);
+    runtime.SetBackend(&backend);
+    std::vector<corpus::Program> right;
+    std::string wrong;
+    for (const corpus::Program& program : Programs()) {
+      // What has variables of its own cannot: the runtime's and the driver's are not the same.
+      if (corpus::RunProgram(program).empty()) right.push_back(program);
+    }
+    backend.StopAtRandom();
+    std::size_t agree = 0;
+    for (const corpus::Program& program : right) {
+      const std::string what = corpus::RunProgram(program);
+      agree += what.empty() ? 1 : 0;
+      if (!what.empty()) wrong += std::string(program.name) + ": " + what + " ";
+    }
+    runtime.SetBackend(nullptr);
+    Row("programs of the corpus that compute right as they are", static_cast<double>(right.size()),
+        "-", "rule", ">= 1", "of " + std::to_string(Programs().size()));
+    Row("of these, not claimed and stopped at random", static_cast<double>(right.size() - agree),
+        "-", "rule", "== 0", wrong);
+    Row("launches of theirs that were stopped half way", static_cast<double>(backend.stopped()),
+        "-", "fact", "-", "");
+  }
+
+  static std::string_view Text() {
+    return {gpu_claims_ptx_begin,
+            static_cast<std::size_t>(gpu_claims_ptx_end - gpu_claims_ptx_begin)};
+  }
+  struct Parameters {
+    std::uint64_t out = 0;
+    std::uint32_t rounds = 1;
+    std::span<const std::byte> bytes() const { return std::as_bytes(std::span(this, 1)).first(12); }
+  };
+
+  // Rounds that make one block last so long, alone on its multiprocessor.
+  std::uint32_t RoundsFor(Gpu& gpu, const device::Module& module, const char* kernel,
+                          Clock::duration wanted) const {
+    Parameters parameters{.out = gpu.space().base()};
+    for (parameters.rounds = 64; parameters.rounds < (1U << 24); parameters.rounds *= 2) {
+      LaunchWork work = gpu.Work(module, kernel, {1, 1, 1}, {kThreads, 1, 1}, parameters.bytes());
+      work.may_be_stopped = false;
+      (void)gpu.TimeOf(work);
+      const auto took = gpu.TimeOf(work);
+      if (took < wanted && took < limit_) continue;
+      return static_cast<std::uint32_t>(static_cast<double>(parameters.rounds) *
+                                        std::min(1.0, static_cast<double>(wanted.count()) /
+                                                          static_cast<double>(took.count()))) +
+             1;
+    }
+    return parameters.rounds;
+  }
+
+  // p50 in ns, all multiprocessors busy with blocks of 20 us.
+  double StopLatency(std::uint64_t group_blocks) {
+    Gpu gpu(group_blocks, device::Isolation::kOff);
+    const device::Module& module = gpu.Load(Text());
+    Parameters parameters{.out = gpu.space().base()};
+    parameters.rounds = RoundsFor(gpu, module, "busy", microseconds(20));
+    LaunchWork work =
+        gpu.Work(module, "busy", {1U << 22, 1, 1}, {kThreads, 1, 1}, parameters.bytes());
+    Samples samples;
+    std::mt19937 random(2);
+    const auto end = Clock::now() + limit_;
+    do {
+      gpu.Submit(work);
+      const auto begin = Clock::now() + limit_ / 100 * (1 + random() % 4);
+      while (Clock::now() < begin) {
+      }
+      gpu.device().RequestStop(work.id);
+      if (gpu.Await().stopped) samples.Add(Clock::now() - begin);
+    } while (Clock::now() < end);
+    if (group_blocks == 0) {
+      const std::string note = std::to_string(samples.count()) + " samples";
+      Row("stop of a launch of 20 us blocks, p50", samples.Percentile(0.5) / 1e3, "us", "fact", "-",
+          note);
+      Row("stop of a launch of 20 us blocks, p99", samples.Percentile(0.99) / 1e3, "us", "figure",
+          "<= 60", note);
+    }
+    return samples.Percentile(0.5);
+  }
+
+  double Median(Gpu& gpu, LaunchWork work, bool claimed) const {
+    work.may_be_stopped = claimed;
+    Samples samples;
+    (void)gpu.TimeOf(work);
+    const auto end = Clock::now() + limit_ / 4;
+    do {
+      samples.Add(gpu.TimeOf(work));
+    } while (Clock::now() < end);
+    return samples.Percentile(0.5);
+  }
+
+  void Costs(const char* kernel) {
+    Gpu plain(0, device::Isolation::kOff);
+    Gpu fenced(0, device::Isolation::kFence);
+    const device::Module& module = plain.Load(Text());
+    const device::Module& fenced_module = fenced.Load(Text());
+    for (const int us : {5, 20, 50}) {
+      Parameters parameters{.out = plain.space().base()};
+      parameters.rounds = RoundsFor(plain, module, kernel, microseconds(us));
+      const device::Dim3 grid{plain.device().info().multiprocessors * 8 * 8, 1, 1};
+      const LaunchWork work =
+          plain.Work(module, kernel, grid, {kThreads, 1, 1}, parameters.bytes());
+      const double original = Median(plain, work, false);
+      const double claimed = Median(plain, work, true);
+      Parameters inside = parameters;
+      inside.out = fenced.space().base();
+      const LaunchWork kept =
+          fenced.Work(fenced_module, kernel, grid, {kThreads, 1, 1}, inside.bytes());
+      const double fence = Median(fenced, kept, false);
+      const std::string of =
+          std::string("kernel '") + kernel + "', blocks of " + std::to_string(us) + " us: ";
+      const std::string note = "original " + std::to_string(original / 1e3) + " us";
+      Row(of + "claimed / original", claimed / original, "-", "figure",
+          us >= 50 ? "<= 1.05" : "<= 1.15", note);
+      Row(of + "fenced / original", fence / original, "-", "figure", "<= 1.12", note);
+    }
+  }
+
+  const Clock::duration limit_;
+  const std::size_t programs_;
+  std::ofstream rows_;
+};
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  std::string rows;
+  long ms = 200;
+  long programs = 1000;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--rows") == 0) rows = argv[i + 1];
+    if (std::strcmp(argv[i], "--ms") == 0) ms = std::strtol(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], "--programs") == 0) programs = std::strtol(argv[i + 1], nullptr, 10);
+  }
+  if (argc % 2 == 0 || ms < 1 || programs < 1) {
+    std::fprintf(stderr, "usage: gpu_claims [--rows FILE] [--ms N] [--programs N], N at least 1\n");
+    return 2;
+  }
+  try {
+    gpushared::device::cuda::PrepareEnvironment();
+    gpushared::testing::Claims(rows, ms, static_cast<std::size_t>(programs)).Run();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpu_claims: %s\n", error.what());
+    return 1;
+  }
+}
