@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/compile/code_cache.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -11,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_folder.h"
+
 namespace gpushared::compile {
 namespace {
 
@@ -19,14 +20,6 @@ using ::testing::HasSubstr;
 
 class CodeCaches : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "gpushared-cache-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    folder_ = root_ / "deep" / "code";
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   CodeCache Open(std::uint64_t bytes_max = 1 << 20) {
     Result<CodeCache> cache = CodeCache::Open(folder_, bytes_max);
     EXPECT_TRUE(cache.ok()) << cache.status().ToString();
@@ -40,7 +33,9 @@ class CodeCaches : public ::testing::Test {
     return {fs::directory_iterator(folder_), fs::directory_iterator()};
   }
 
-  fs::path root_, folder_;
+  const testing::ScratchFolder scratch_;
+  const fs::path root_ = scratch_.path();
+  const fs::path folder_ = root_ / "deep" / "code";
 };
 
 TEST_F(CodeCaches, WhatIsStoredIsFoundByItsKeyAloneAlsoByAnotherProcess) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/compile/ptx_compiler.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,6 +8,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::compile {
 namespace {
@@ -22,13 +22,6 @@ constexpr const char* kPtx =
 
 class PtxCompilers : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "gpushared-ptx-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::unique_ptr<PtxCompiler> Create() {
     auto compiler = PtxCompiler::Create(
         {.program = GPUSHARED_PTXAS,
@@ -42,7 +35,8 @@ class PtxCompilers : public ::testing::Test {
     return {fs::directory_iterator(folder_), fs::directory_iterator()};
   }
 
-  fs::path folder_;
+  const testing::ScratchFolder scratch_;
+  const fs::path folder_ = scratch_.path();
   std::vector<std::string> warnings_;
 };
 

@@ -3,11 +3,9 @@
 // test writes.
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -25,6 +23,7 @@
 
 #include "ipc/unix_socket.h"
 #include "server/broker/broker.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -48,9 +47,7 @@ device::Gpu GpuOf(std::uint32_t index, const std::string& uuid) {
 class BrokerInventory : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "gpushared-inventory-XXXXXX";
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    options_.socket_path = folder_ + "/s";
+    options_.socket_path = folder_ / "s";
     options_.own_uid = ::geteuid();
     options_.policy = "priority";
     options_.stop_grace = 200ms;
@@ -73,7 +70,6 @@ class BrokerInventory : public ::testing::Test {
     }
     if (thread_.joinable()) thread_.join();
     broker_.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   void SetGpus(std::vector<device::Gpu> gpus) {
@@ -154,7 +150,7 @@ class BrokerInventory : public ::testing::Test {
   BrokerOptions options_;
 
  private:
-  std::string folder_;
+  const testing::ScratchFolder folder_;
   std::mutex mutex_;
   device::Inventory machine_;
   int looks_ = 0;
