@@ -20,11 +20,6 @@ constexpr int kReserveDivisor = 16;
 constexpr int kOverdueDivisor = 4;
 constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 
-std::optional<TimePoint> Earlier(std::optional<TimePoint> left, std::optional<TimePoint> right) {
-  if (!left || !right) return left ? left : right;
-  return std::min(*left, *right);
-}
-
 }  // namespace
 
 DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
@@ -286,7 +281,7 @@ Decision DeadlinePolicy::Pick(TimePoint now) {
   if (MustStopOthers(now)) return StopOther();
   std::optional<Decision> decision = PickPromised(now);
   if (!decision) {
-    decision = PickByClass(now);
+    decision = shares_.PickByLevel(kHighest, kLowest, hold_off_, now);
     if (decision->kind == Decision::Kind::kRun) {
       if (const auto held_back = HoldBack(clients_.At(decision->client), now)) {
         decision = held_back;
@@ -347,27 +342,6 @@ std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
     if (now + in_the_way + account.NeedSafe(now) > due) return shares_.Stop(each.client);
   }
   return Decision::Run((*first)->client);
-}
-
-Decision DeadlinePolicy::PickByClass(TimePoint now) {
-  for (Level level = kHighest; level <= kLowest; ++level) {
-    if (shares_.HasReady(level)) {
-      for (Level lower = kLowest; lower > level; --lower) {
-        if (shares_.HasStoppable(lower)) return shares_.StopOne(lower);
-      }
-      std::optional<TimePoint> held_off_until;
-      for (Level higher = kHighest; higher < level; ++higher) {
-        const std::optional<TimePoint> since = shares_.inactive_since(higher);
-        if (since && *since + hold_off_ > now) {
-          held_off_until = std::max(held_off_until.value_or(now), *since + hold_off_);
-        }
-      }
-      return held_off_until ? Decision::Wait(held_off_until) : shares_.Pick(level, now);
-    }
-    // Lower work waits for what is on the device of this class.
-    if (shares_.HasRunning(level)) return Decision::Wait();
-  }
-  return Decision::Wait();
 }
 
 std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint now) {

@@ -101,7 +101,6 @@ class DeadlinePolicy final : public Policy {
   void ReviewPause(TimePoint now);
 
   std::optional<Decision> PickPromised(TimePoint now);
-  Decision PickByClass(TimePoint now);
   bool MustStopOthers(TimePoint now);
   Decision StopOther();
   // Of that level or below.

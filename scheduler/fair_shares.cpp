@@ -137,6 +137,26 @@ Decision FairShares::Pick(Level level, TimePoint now) {
   return run(reconsider_at);
 }
 
+Decision FairShares::PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now) {
+  for (Level level = highest; level <= lowest; ++level) {
+    if (HasReady(level)) {
+      for (Level lower = lowest; lower > level; --lower) {
+        if (HasStoppable(lower)) return StopOne(lower);
+      }
+      TimePoint held_off_until = now;
+      for (Level higher = highest; higher < level; ++higher) {
+        if (const auto since = levels_[higher].inactive_since) {
+          held_off_until = std::max(held_off_until, *since + hold_off);
+        }
+      }
+      return held_off_until > now ? Decision::Wait(held_off_until) : Pick(level, now);
+    }
+    // Lower work waits for what is on the device of this level.
+    if (HasRunning(level)) return Decision::Wait();
+  }
+  return Decision::Wait();
+}
+
 std::optional<TimePoint> FairShares::HeldUntil(Level level, std::int64_t best_key, TimePoint now) {
   LevelState& state = levels_[level];
   std::optional<TimePoint> latest;

@@ -53,10 +53,6 @@ class FairShares {
   bool HasReady(Level level) const { return levels_[level].ready > 0; }
   bool HasRunning(Level level) const { return levels_[level].running > 0; }
   bool IsActive(Level level) const { return HasReady(level) || HasRunning(level); }
-  // When the level last came to have nothing ready or running.
-  std::optional<TimePoint> inactive_since(Level level) const {
-    return levels_[level].inactive_since;
-  }
   // Something runs that can be stopped and was not asked to.
   bool HasStoppable(Level level) const { return levels_[level].stoppable > 0; }
   bool HasStoppable(ClientId client) { return accounts_.At(client).stoppable > 0; }
@@ -64,6 +60,11 @@ class FairShares {
   // What the level would do if it had the device to itself: stop a client whose slice
   // is over while another one is behind it, else run the one furthest behind.
   Decision Pick(Level level, TimePoint now);
+  // What levels `highest` to `lowest`, numbered downwards, would do if they had it. A lower one
+  // starts work only while no higher one has anything ready or on the device, and not before
+  // `hold_off` has passed since; when higher work becomes ready, lower work that can be stopped
+  // is stopped at once.
+  Decision PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now);
   // Stops a client of the level; HasStoppable must hold.
   Decision StopOne(Level level);
   // Stops that one; HasStoppable must hold for it.
@@ -94,7 +95,7 @@ class FairShares {
     std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
     std::size_t paused = 0;                             // Of clients.
     std::int64_t clock = 0;  // Virtual time of the level: of its client furthest behind.
-    std::optional<TimePoint> inactive_since;
+    std::optional<TimePoint> inactive_since;  // Came to have nothing ready or running.
     // Of its accounts, by place.
     SmallestKey ready_keys;   // Virtual time used plus what is on the device, if ready.
     SmallestKey absent_keys;  // The same if it is not ready, but runs or pauses.

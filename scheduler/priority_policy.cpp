@@ -26,11 +26,6 @@ Duration FloorGap(Duration slice, std::int64_t floor_ppm) {
   return slice * (kMillion - floor_ppm) / floor_ppm / 2;
 }
 
-std::optional<TimePoint> Earlier(std::optional<TimePoint> left, std::optional<TimePoint> right) {
-  if (!left || !right) return left ? left : right;
-  return std::min(*left, *right);
-}
-
 }  // namespace
 
 PriorityPolicy::PriorityPolicy(const PolicyOptions& options)
@@ -143,32 +138,11 @@ Decision PriorityPolicy::Pick(TimePoint now) {
   if (floor_ppm_ > 0) {
     if (const std::optional<Decision> decision = PickFloorTurn(now)) return *decision;
   }
-  Decision decision = KeepFree(PickByClass(now), now);
+  Decision decision = KeepFree(shares_.PickByLevel(kHighest, kLowest, hold_off_, now), now);
   if (decision.kind != Decision::Kind::kStop) {
     decision.reconsider_at = Earlier(decision.reconsider_at, FloorTurnDue(now));
   }
   return decision;
-}
-
-Decision PriorityPolicy::PickByClass(TimePoint now) {
-  for (Level level = 0; level < kSchedulingClasses; ++level) {
-    if (shares_.HasReady(level)) {
-      for (Level lower = kLowest; lower > level; --lower) {
-        if (shares_.HasStoppable(lower)) return shares_.StopOne(lower);
-      }
-      std::optional<TimePoint> held_off_until;
-      for (Level higher = 0; higher < level; ++higher) {
-        const std::optional<TimePoint> since = shares_.inactive_since(higher);
-        if (!since) continue;
-        const TimePoint until = *since + hold_off_;
-        if (until > now) held_off_until = std::max(held_off_until.value_or(until), until);
-      }
-      return held_off_until ? Decision::Wait(held_off_until) : shares_.Pick(level, now);
-    }
-    // Lower work waits for what is on the device of this class.
-    if (shares_.HasRunning(level)) return Decision::Wait();
-  }
-  return Decision::Wait();
 }
 
 std::optional<Decision> PriorityPolicy::PickFloorTurn(TimePoint now) {

@@ -59,7 +59,6 @@ class PriorityPolicy final : public Policy {
   void Earn(TimePoint now);
   // Empty when the low class is not to have the device against higher work now.
   std::optional<Decision> PickFloorTurn(TimePoint now);
-  Decision PickByClass(TimePoint now);
   // What is left of that decision while a high-class request is expected.
   Decision KeepFree(Decision decision, TimePoint now);
   // It has come, or it will not.

@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_SCHEDULER_TYPES_H_
 #define GPUSHARED_SCHEDULER_TYPES_H_
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <compare>
@@ -113,6 +114,13 @@ struct Decision {
   }
   static Decision Stop(ClientId client) { return {Kind::kStop, client, {}}; }
 };
+
+// Of two moments at which something may happen, where empty is never.
+inline std::optional<TimePoint> Earlier(std::optional<TimePoint> left,
+                                        std::optional<TimePoint> right) {
+  if (!left || !right) return left ? left : right;
+  return std::min(*left, *right);
+}
 
 }  // namespace gpushared::scheduler
 
