@@ -58,13 +58,10 @@ Status SetCpuThreads(std::string_view value, Config& config) {
 }
 
 Status SetCpuRunPasses(std::string_view value, Config& config) {
+  config.cpu_passes = {};
+  if (value == "none") return Status::Ok();
   device::ModulePasses passes;
-  bool is_last = value == "none";
-  for (std::string_view rest = value; !is_last;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view name = rest.substr(0, comma);
-    is_last = comma == std::string_view::npos;
-    rest.remove_prefix(is_last ? rest.size() : comma + 1);
+  for (const std::string_view name : SplitAtCommas(value)) {
     const std::optional<device::Isolation> isolation = device::ParseIsolation(name);
     if (name == "claim") {
       passes.claims = true;
@@ -99,9 +96,7 @@ Status SetBytes(std::string_view option, std::string_view value, std::uint64_t l
 
 // A size, a level of isolation, or both.
 Status SetMemory(std::string_view value, Config& config) {
-  for (std::size_t at = 0; at <= value.size();) {
-    const std::string_view part = value.substr(at, value.find(',', at) - at);
-    at += part.size() + 1;
+  for (const std::string_view part : SplitAtCommas(value)) {
     if (const auto isolation = device::ParseIsolation(part)) {
       config.isolation = isolation;
       continue;
@@ -167,8 +162,7 @@ template <typename Set>
 Status ForEachClass(std::string_view option, std::string_view value, std::string_view example,
                     Set set) {
   std::array<bool, scheduler::kSchedulingClasses> seen{};
-  for (std::string_view rest = value;;) {
-    const std::string_view item = rest.substr(0, rest.find(','));
+  for (const std::string_view item : SplitAtCommas(value)) {
     const std::size_t equals = item.find('=');
     const std::optional<scheduler::SchedulingClass> of_class = ParseClass(item.substr(0, equals));
     if (equals == std::string_view::npos || !of_class ||
@@ -181,9 +175,8 @@ Status ForEachClass(std::string_view option, std::string_view value, std::string
         !status.ok()) {
       return Refused(option, status.message());
     }
-    if (item.size() == rest.size()) return Status::Ok();
-    rest.remove_prefix(item.size() + 1);
   }
+  return Status::Ok();
 }
 
 Status SetKernelLimit(std::string_view value, Config& config) {

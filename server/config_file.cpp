@@ -99,9 +99,7 @@ Status SetSubject(std::string_view key, const std::string& value, AccessRule& ru
 
 // A quota, a level of isolation, or both.
 Status SetMemory(std::string_view value, AccessRule& rule) {
-  for (std::size_t at = 0; at <= value.size();) {
-    const std::string_view part = value.substr(at, value.find(',', at) - at);
-    at += part.size() + 1;
+  for (const std::string_view part : SplitAtCommas(value)) {
     if (const auto isolation = device::ParseIsolation(part)) {
       rule.isolation = isolation;
       continue;

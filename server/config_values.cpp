@@ -103,6 +103,14 @@ Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std
                  "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
 }
 
+std::vector<std::string_view> SplitAtCommas(std::string_view list) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at <= list.size(); at += parts.back().size() + 1) {
+    parts.push_back(list.substr(at, list.find(',', at) - at));
+  }
+  return parts;
+}
+
 std::uint64_t MemoryQuota::Of(std::uint64_t device_bytes) const {
   if (fraction == 0) return std::min(bytes, device_bytes);
   return static_cast<std::uint64_t>(static_cast<double>(device_bytes) * fraction);

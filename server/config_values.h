@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gpushared/result.h"
 
@@ -30,6 +31,9 @@ Result<double> ParseFraction(std::string_view text);
 
 // A whole number from `least` to `most`; nothing else may stand in `text`.
 Result<std::uint64_t> ParseCount(std::string_view text, std::uint64_t least, std::uint64_t most);
+
+// "high=2s,low=1s" has two. Always at least one, which may be empty. Views of `list`.
+std::vector<std::string_view> SplitAtCommas(std::string_view list);
 
 // An amount of one device's memory: bytes, or a part of whatever the device has.
 //

@@ -21,6 +21,7 @@ namespace {
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""us;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr Machine kMachine = {.cores = 4, .memory_bytes = std::uint64_t{8} << 30};
@@ -369,6 +370,12 @@ TEST(ConfigValues, QuantitiesAreReadCompletelyOrNotAtAll) {
   EXPECT_FALSE(ParseCount("18446744073709551616", 0, ~std::uint64_t{0}).ok());
   EXPECT_DOUBLE_EQ(ParseFraction("12.5%").value(), 0.125);
   EXPECT_FALSE(ParseFraction("101%").ok());
+}
+
+TEST(ConfigValues, AListHasOnePartMoreThanCommas) {
+  EXPECT_THAT(SplitAtCommas("a,bc"), ElementsAre("a", "bc"));
+  EXPECT_THAT(SplitAtCommas(""), ElementsAre(""));
+  EXPECT_THAT(SplitAtCommas(",a,"), ElementsAre("", "a", ""));
 }
 
 TEST(ConfigValues, ForeignTextIsShownWithoutControlBytes) {
