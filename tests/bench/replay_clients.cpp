@@ -14,12 +14,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <filesystem>
-#include <fstream>
 #include <new>
 #include <stdexcept>
 #include <thread>
 
+#include "tests/bench/machine_noise.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
@@ -29,7 +28,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// Sleeps most of the time, so that a busy machine disturbs it little.
 constexpr char kHoldPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -53,6 +51,19 @@ again:
   cvt.u32.u64 %r1, %rd4;
   nanosleep.u32 %r1;
   bra again;
+}
+.visible .entry hold_awake(.param .u64 nanoseconds)
+{
+  .reg .pred %p<2>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [nanoseconds];
+  mov.u64 %rd2, %globaltimer;
+  add.u64 %rd2, %rd2, %rd1;
+again:
+  mov.u64 %rd3, %globaltimer;
+  setp.lt.u64 %p1, %rd3, %rd2;
+  @%p1 bra again;
+  ret;
 }
 )";
 
@@ -151,18 +162,6 @@ Clock::time_point AwaitStart(Board& board) {
   }
 }
 
-// Time in which threads of the process were ready and did not run.
-nanoseconds WaitedForCore(pid_t process) {
-  nanoseconds waited{};
-  const std::string tasks = "/proc/" + std::to_string(process) + "/task";
-  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
-    std::ifstream file(task.path() / "schedstat");
-    std::int64_t ran_ns = 0, waited_ns = 0;
-    if (file >> ran_ns >> waited_ns) waited += nanoseconds(waited_ns);
-  }
-  return waited;
-}
-
 ServerProcess StartServer(const std::string& policy) {
   return ServerProcess(
       {"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy", policy});
@@ -191,10 +190,11 @@ void Must(const Status& status) {
   std::_Exit(1);
 }
 
-HoldingClient::HoldingClient(const ClientOptions& options)
+HoldingClient::HoldingClient(const ClientOptions& options, Hold hold)
     : client(Must(Client::Connect(options))),
       stream(client.default_stream()),
-      hold_(Must(Must(client.LoadModule(std::string_view(kHoldPtx))).GetKernel("hold"))) {}
+      hold_(Must(Must(client.LoadModule(std::string_view(kHoldPtx)))
+                     .GetKernel(hold == Hold::kAwake ? "hold_awake" : "hold"))) {}
 
 void HoldingClient::Launch(const simulation::Kernel& kernel, std::size_t number) const {
   constexpr std::size_t kNumbersMax = 4096;
@@ -248,7 +248,7 @@ ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan) {
     std::this_thread::sleep_for(5ms);
   }
   const pid_t worker = server.workers().at(0);
-  const nanoseconds waited_before = WaitedForCore(worker);
+  const nanoseconds waited_before = KeptFromCores(worker);
   const std::int64_t start = Now() + nanoseconds(10ms).count();
   board->start_ns = start;
   const auto is_over = [&] {
@@ -259,7 +259,7 @@ ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan) {
     std::this_thread::sleep_for(5ms);
   }
   const double seconds = static_cast<double>(Now() - start) / 1e9;
-  const nanoseconds waited = WaitedForCore(worker) - waited_before;
+  const nanoseconds waited = KeptFromCores(worker) - waited_before;
   ReplayOutcome outcome;
   outcome.worker_waited = std::chrono::duration<double>(waited).count() / seconds;
   for (std::size_t i = 0; i < requests; ++i) outcome.latencies.emplace_back(board->latency_ns[i]);

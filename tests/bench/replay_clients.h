@@ -28,11 +28,17 @@ T Must(Result<T> result) {
   return std::move(result).value();
 }
 
+enum class Hold {
+  kAsleep,  // Most of the time, so that other work on the cores disturbs it little.
+  kAwake,  // Always: a core of a virtual machine that has nothing to do may be given away, and come
+           // back tens of milliseconds late.
+};
+
 // Launches kernels whose blocks hold their executor thread for a given time: they look at the
 // device's clock until it has passed.
 class HoldingClient {
  public:
-  explicit HoldingClient(const ClientOptions& options);
+  explicit HoldingClient(const ClientOptions& options, Hold hold = Hold::kAsleep);
   // Blocks of `kernel` hold a thread for its block time each. Launches of another `number` are
   // another kernel to whoever predicts their time.
   void Launch(const simulation::Kernel& kernel, std::size_t number) const;
@@ -78,8 +84,8 @@ struct ReplayPlan {
 struct ReplayOutcome {
   std::vector<std::chrono::nanoseconds> latencies;  // From arrival to the client knowing its end.
   double low_jobs_per_s = 0;
-  // Part of the time in which a thread of the worker was ready and had no core: what the machine
-  // added, which no simulator knows.
+  // KeptFromCores of the worker as a part of the time: what the machine added, which no simulator
+  // knows.
   double worker_waited = 0;
 };
 
