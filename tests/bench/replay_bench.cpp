@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -302,10 +301,5 @@ int Run(int argc, char** argv) {
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
-  try {
-    return gpushared::testing::Run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  return gpushared::testing::RunProgram(&gpushared::testing::Run, argc, argv);
 }

@@ -31,18 +31,21 @@ using std::chrono::nanoseconds;
 constexpr char kHoldPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
-.visible .entry hold(.param .u64 nanoseconds)
+.visible .entry hold(.param .u64 nanoseconds, .param .u32 is_awake)
 {
   .reg .pred %p<3>;
   .reg .b32 %r<2>;
   .reg .b64 %rd<5>;
   ld.param.u64 %rd1, [nanoseconds];
+  ld.param.u32 %r0, [is_awake];
+  setp.ne.u32 %p0, %r0, 0;
   mov.u64 %rd2, %globaltimer;
   add.u64 %rd2, %rd2, %rd1;
 again:
   mov.u64 %rd3, %globaltimer;
   setp.ge.u64 %p1, %rd3, %rd2;
   @%p1 ret;
+  @%p0 bra again;
   sub.u64 %rd4, %rd2, %rd3;
   setp.lt.u64 %p2, %rd4, 200000;
   @%p2 bra again;
@@ -51,19 +54,6 @@ again:
   cvt.u32.u64 %r1, %rd4;
   nanosleep.u32 %r1;
   bra again;
-}
-.visible .entry hold_awake(.param .u64 nanoseconds)
-{
-  .reg .pred %p<2>;
-  .reg .b64 %rd<4>;
-  ld.param.u64 %rd1, [nanoseconds];
-  mov.u64 %rd2, %globaltimer;
-  add.u64 %rd2, %rd2, %rd1;
-again:
-  mov.u64 %rd3, %globaltimer;
-  setp.lt.u64 %p1, %rd3, %rd2;
-  @%p1 bra again;
-  ret;
 }
 )";
 
@@ -193,8 +183,8 @@ void Must(const Status& status) {
 HoldingClient::HoldingClient(const ClientOptions& options, Hold hold)
     : client(Must(Client::Connect(options))),
       stream(client.default_stream()),
-      hold_(Must(Must(client.LoadModule(std::string_view(kHoldPtx)))
-                     .GetKernel(hold == Hold::kAwake ? "hold_awake" : "hold"))) {}
+      hold_(Must(Must(client.LoadModule(std::string_view(kHoldPtx))).GetKernel("hold"))),
+      is_awake_(hold == Hold::kAwake) {}
 
 void HoldingClient::Launch(const simulation::Kernel& kernel, std::size_t number) const {
   constexpr std::size_t kNumbersMax = 4096;
@@ -203,7 +193,7 @@ void HoldingClient::Launch(const simulation::Kernel& kernel, std::size_t number)
                      {.grid = {kernel.blocks, 1, 1},
                       .block = {1, 1, 1},
                       .dynamic_shared_bytes = static_cast<std::uint32_t>(number % kNumbersMax)},
-                     hold_ns));
+                     hold_ns, std::uint32_t{is_awake_}));
 }
 
 void HoldingClient::Launch(const simulation::Job& job) const {

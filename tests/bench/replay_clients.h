@@ -49,6 +49,7 @@ class HoldingClient {
 
  private:
   const Kernel hold_;
+  const bool is_awake_;
 };
 
 // Processes forked from this one, which end with the object.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <thread>
 
@@ -104,6 +105,15 @@ std::vector<std::string> Environment() {
       ", with assertions"
 #endif
   };
+}
+
+int RunProgram(int (*run)(int argc, char** argv), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }
 
 std::string JsonArgument(int argc, char** argv) {

@@ -54,6 +54,9 @@ class Report {
 // CPU model, cores, kernel, compiler, build type: one line each.
 std::vector<std::string> Environment();
 
+// What `run` returns; 1 for an exception, whose words go to stderr.
+int RunProgram(int (*run)(int argc, char** argv), int argc, char** argv);
+
 // The FILE of `--json FILE`; empty when it is not given.
 std::string JsonArgument(int argc, char** argv);
 

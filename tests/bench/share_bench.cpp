@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <numeric>
 #include <string>
@@ -182,15 +181,21 @@ class Measurement {
 };
 
 void Print(const Windows& windows) {
-  const simulation::ShareReport all = simulation::ReportShares(windows.all);
-  std::printf("error of 1 s: %.2f points in the worst of %zu windows\n", 100 * all.error_max,
-              windows.all.size());
+  const auto print_error = [](const char* which, const std::vector<ShareSample>& samples) {
+    const double error = simulation::ReportShares(samples).error_max;
+    if (samples.empty()) {
+      std::printf("%-13s no window\n", which);
+    } else {
+      std::printf("%-13s error of 1 s %.2f points in the worst of %zu windows\n", which,
+                  100 * error, samples.size());
+    }
+  };
+  print_error("all:", windows.all);
   // What clients get in these makes up for others: only the error says something.
-  std::printf("undisturbed:  %.2f points in the worst of %zu windows\n",
-              100 * simulation::ReportShares(windows.undisturbed).error_max,
-              windows.undisturbed.size());
-  std::printf("over all:     Jain's index %.4f, received / due %.3f to %.3f\n", all.jain,
-              all.least_ratio, all.greatest_ratio);
+  print_error("undisturbed:", windows.undisturbed);
+  const simulation::ShareReport report = simulation::ReportShares(windows.all);
+  std::printf("over all:     Jain's index %.4f, received / due %.3f to %.3f\n", report.jain,
+              report.least_ratio, report.greatest_ratio);
 }
 
 int Run(int argc, char** argv) {
@@ -219,10 +224,5 @@ int Run(int argc, char** argv) {
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
-  try {
-    return gpushared::testing::Run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  return gpushared::testing::RunProgram(&gpushared::testing::Run, argc, argv);
 }
