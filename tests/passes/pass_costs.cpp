@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes add to kernels: pass_costs ARCHITECTURE FILE.ptx ... prints a table in Markdown, with
-// --each one line per kernel.
+// What passes add to kernels: pass_costs ARCHITECTURE FILE ... prints a table in Markdown, with
+// --each one line per kernel. Files are PTX, fatbins, or what nvcc makes of a source file.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "server/ctl/module_file.h"
 #include "server/ptx/claim.h"
 #include "server/ptx/contain.h"
 #include "server/ptx/fence.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
 #include "tests/passes/ptxas.h"
-#include "tests/support/read_file.h"
 
 namespace gpushared::testing {
 namespace {
@@ -58,11 +59,11 @@ Status MeasureClaim(const ptx::Module& module, const std::string& architecture, 
   return {};
 }
 
-Status MeasureFence(const ptx::Module& module, const Result<ptx::Fenced>& fenced,
+using Before = std::map<std::string, MachineCode>;
+
+Status MeasureFence(const Result<ptx::Fenced>& fenced, const Before& before,
                     const std::string& architecture, std::vector<Added>* added) {
   if (!fenced) return fenced.status();
-  const auto before = Assemble(ptx::Print(module), architecture);
-  if (!before) return before.status();
   const auto after = Assemble(ptx::Print(fenced->module), architecture);
   if (!after) return after.status();
   for (const ptx::FencedKernel& kernel : fenced->kernels) {
@@ -70,25 +71,34 @@ Status MeasureFence(const ptx::Module& module, const Result<ptx::Fenced>& fenced
       std::fprintf(stderr, "%s is left out: %s\n", kernel.kernel.c_str(), kernel.reason.c_str());
       continue;
     }
-    added->push_back(Compare(kernel.kernel, before->at(kernel.kernel), after->at(kernel.kernel)));
+    added->push_back(Compare(kernel.kernel, before.at(kernel.kernel), after->at(kernel.kernel)));
   }
   return {};
 }
 
+Status MeasureModule(const std::string& text, const std::string& architecture, Measured* added) {
+  const Result<ptx::Module> module = ptx::Parse(text);
+  if (!module) return module.status();
+  if (Status status = MeasureClaim(*module, architecture, added); !status.ok()) return status;
+  const auto before = Assemble(ptx::Print(*module), architecture);
+  if (!before) return before.status();
+  const auto measure = [&](const Result<ptx::Fenced>& fenced, std::vector<Added>* column) {
+    return MeasureFence(fenced, *before, architecture, column);
+  };
+  Status status = measure(ptx::Fence(*module, kSmallRange), &added->fence);
+  if (status.ok()) status = measure(ptx::Fence(*module, kLargeRange), &added->fence_large);
+  if (status.ok()) status = measure(ptx::Contain(*module, kSmallRange), &added->contain);
+  return status;
+}
+
 bool Measure(const std::string& file, const std::string& architecture, Measured* added) {
-  const Result<ptx::Module> module = ptx::Parse(ReadFile(file));
-  Status status = module.status();
-  if (status.ok()) status = MeasureClaim(*module, architecture, added);
-  if (status.ok()) {
-    status = MeasureFence(*module, ptx::Fence(*module, kSmallRange), architecture, &added->fence);
-  }
-  if (status.ok()) {
-    status =
-        MeasureFence(*module, ptx::Fence(*module, kLargeRange), architecture, &added->fence_large);
-  }
-  if (status.ok()) {
-    status =
-        MeasureFence(*module, ptx::Contain(*module, kSmallRange), architecture, &added->contain);
+  const Result<std::vector<std::byte>> bytes = server::ReadWholeFile(file);
+  const auto modules = bytes ? server::FindModules(*bytes)
+                             : Result<std::vector<server::FoundModule>>(bytes.status());
+  Status status = modules.status();
+  for (std::size_t i = 0; status.ok() && i < modules->size(); ++i) {
+    const Result<std::string>& text = (*modules)[i].ptx;
+    status = text ? MeasureModule(*text, architecture, added) : text.status();
   }
   if (!status.ok()) std::fprintf(stderr, "%s: %s\n", file.c_str(), status.ToString().c_str());
   return status.ok();
@@ -134,7 +144,7 @@ int main(int count, char** arguments) {
   const bool each = count > 1 && std::string_view(arguments[1]) == "--each";
   const int first = each ? 2 : 1;
   if (count < first + 2) {
-    std::fprintf(stderr, "usage: pass_costs [--each] ARCHITECTURE FILE.ptx ...\n");
+    std::fprintf(stderr, "usage: pass_costs [--each] ARCHITECTURE FILE ...\n");
     return 2;
   }
   Measured added;
