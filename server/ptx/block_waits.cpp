@@ -299,7 +299,9 @@ class WaitFinder {
 }  // namespace
 
 bool MayPoll(const Instruction& instruction) {
-  if (!IsGlobalOrGeneric(instruction)) return false;
+  // What a pass made looks whether the server wants the kernel to end, and waits for no block.
+  const bool is_made = instruction.position.line == 0;
+  if (is_made || !IsGlobalOrGeneric(instruction)) return false;
   if (instruction.opcode == "ld") return HasAny(instruction, kStrongLoads);
   if (instruction.opcode != "atom") return false;
   if (HasAny(instruction, kIdleAtomics)) return true;

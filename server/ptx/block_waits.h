@@ -29,7 +29,7 @@ inline constexpr std::size_t kBlockWaitStepsMax = std::size_t{1} << 26;
 
 // True for an access to global or generic memory that sees what other blocks write meanwhile:
 // volatile, relaxed, acquire, .cv and .cg loads, and atomics that may be repeated without doing
-// anything (exch, cas, and, or, min, max, add of 0).
+// anything (exch, cas, and, or, min, max, add of 0). Those of the client only, not of passes.
 bool MayPoll(const Instruction& instruction);
 
 // Waits of one function, in source order. Found when the value read decides, through registers,

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/ptx/contain.h"
 #include "server/ptx/editor.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
@@ -164,6 +165,25 @@ TEST(Claim, WhatDoesNotChangeItsPlaceIsClaimed) {
                            "setp.eq.u32 %p0, %ctaid.x, 3;", "mov.u32 %r0, %smid;", "bar.sync 0;"}) {
     EXPECT_EQ(ClaimBody(body).reason, "") << body;
   }
+}
+
+// Their loops look whether the server wants them to end, which is no wait for other blocks.
+TEST(Claim, LoopsOfContainedKernelsAreNoWaitsAndTheClientsOwnStillAre) {
+  const Result<Module> module = Parse(
+      ".version 8.1\n.target sm_75\n.address_size 64\n"
+      ".func (.reg .b32 %r) f() { .reg .pred %p; A: setp.ne.u32 %p, %r, 0; @%p bra A; ret; }\n"
+      ".entry loops() { .reg .b32 %r; .reg .pred %p; A: call (%r), f; setp.ne.u32 %p, %r, 1;\n"
+      "@%p bra A; ret; }\n"
+      ".entry waits(.param .u64 a) { .reg .b32 %r; .reg .b64 %rd; .reg .pred %p;\n"
+      "ld.param.u64 %rd, [a]; A: ld.volatile.global.u32 %r, [%rd]; setp.ne.u32 %p, %r, 1;\n"
+      "@%p bra A; ret; }\n");
+  ASSERT_TRUE(module) << module.status().message();
+  const Result<Fenced> contained = Contain(*module, kFenceRangeBytesMin);
+  ASSERT_TRUE(contained) << contained.status().message();
+  const Claims claims = Claim(contained->module);
+  ASSERT_EQ(claims.kernels.size(), 2u);
+  EXPECT_EQ(claims.kernels[0].reason, "");
+  EXPECT_THAT(claims.kernels[1].reason, HasSubstr("line 8: waiting for other blocks"));
 }
 
 TEST(Claim, FunctionsThatReadTheLaunchKeepTheirKernelsFromBeingClaimed) {
