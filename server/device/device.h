@@ -68,7 +68,7 @@ struct DeviceInfo {
   Preemption copy_preemption = Preemption::kBetweenCommands;  // Of copies and fills.
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
-  bool can_kill = false;  // RequestKill ends a kernel that runs.
+  bool can_kill = false;  // RequestKill ends any kernel that runs.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.
@@ -105,7 +105,8 @@ class Space {
   // mapping step (2 MiB); returns the new size in bytes. Fails with kOutOfMemory,
   // changing nothing, when quota or device memory does not suffice. Shrinking
   // requires that no submitted work touches the part given back; it may give back less
-  // than was asked (at most 1/16 of what stays is kept too many).
+  // than was asked: at most 1/16 of what stays is kept too many, or all of it where kernels
+  // of the client run that the device does not trust with that.
   virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
   // Loads PTX text or a fatbin, where the device can also machine code. The bytes are hostile until
   // parsed and are not referenced after return. kInvalidArgument with line and column when they do
@@ -263,6 +264,10 @@ class Device {
   virtual Result<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> /*memory*/) {
     return std::unique_ptr<PinnedMemory>();
   }
+
+  // Whether RequestKill would end this launch while it runs. Where DeviceInfo::can_kill it ends
+  // any, and for certain; elsewhere those whose kernels look for it, if they do.
+  virtual bool CanKill(const LaunchWork& /*work*/) const { return info().can_kill; }
 };
 
 // Called by a device, from any thread, when completions wait to be taken. Must not

@@ -103,28 +103,46 @@ void Dispatcher::KillOverdue(scheduler::TimePoint now) {
 
 void Dispatcher::EnforceKernelLimits(scheduler::TimePoint now) {
   if (!watches() || loss_) return;
-  while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {
-    ClientState* const client = ClientOf(overdue->id);
-    Check(client != nullptr, "what is watched is on the device");
-    CommandSlot& command = client->slab[WorkName::Slot(overdue->id)];
-    const auto& launch = std::get<device::LaunchWork>(command.work);
-    const std::string kernel = launch.module->kernels()[launch.kernel].name;
-    const std::string sentence = fmt::format(
-        "kernel '{}' ended by force: it has run {}, kernels of class {} may run {}", kernel,
-        Seconds(overdue->ran), ClassName(client->spec.scheduling_class), Seconds(overdue->limit));
-    if (device_.info().can_kill) {
-      command.failure = std::make_unique<Status>(
-          StatusCode::kLimitExceeded,
-          fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence)));
-      device_.RequestKill(overdue->id);
-      continue;
-    }
-    const device::DeviceLoss loss = {
-        .why = Status(StatusCode::kDeviceLost,
-                      sentence + ", and this device cannot end one kernel alone"),
-        .suspects = {{.id = overdue->id, .what = fmt::format("kernel '{}'", kernel)}}};
-    return DescribeLoss(loss);
+  if (!told_.empty() && now >= told_.front().until) {
+    return EndWithDevice(told_.front().id,
+                         fmt::format("{}, and it has not left within {} of being told to",
+                                     told_.front().sentence, Seconds(options_.leaves_within)));
   }
+  while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {
+    EndKernel(*overdue, now);
+    if (loss_) return;
+  }
+}
+
+void Dispatcher::EndKernel(const KernelWatch::Overdue& overdue, scheduler::TimePoint now) {
+  ClientState* const client = ClientOf(overdue.id);
+  Check(client != nullptr, "what is watched is on the device");
+  CommandSlot& command = client->slab[WorkName::Slot(overdue.id)];
+  const auto& launch = std::get<device::LaunchWork>(command.work);
+  const std::string sentence =
+      fmt::format("kernel '{}' ended by force: it has run {}, kernels of class {} may run {}",
+                  launch.module->kernels()[launch.kernel].name, Seconds(overdue.ran),
+                  ClassName(client->spec.scheduling_class), Seconds(overdue.limit));
+  if (!device_.CanKill(launch)) {
+    return EndWithDevice(overdue.id, sentence + ", and this device cannot end one kernel alone");
+  }
+  command.failure = std::make_unique<Status>(
+      StatusCode::kLimitExceeded,
+      fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence)));
+  if (!device_.info().can_kill) {
+    told_.push_back(
+        {.id = overdue.id, .until = now + options_.leaves_within, .sentence = sentence});
+  }
+  device_.RequestKill(overdue.id);
+}
+
+void Dispatcher::EndWithDevice(device::WorkId id, const std::string& why) {
+  const ClientState* const client = ClientOf(id);
+  Check(client != nullptr, "what is ended is on the device");
+  const auto& launch = std::get<device::LaunchWork>(client->slab[WorkName::Slot(id)].work);
+  const std::string kernel = launch.module->kernels()[launch.kernel].name;
+  DescribeLoss({.why = Status(StatusCode::kDeviceLost, why),
+                .suspects = {{.id = id, .what = fmt::format("kernel '{}'", kernel)}}});
 }
 
 void Dispatcher::Depart(ClientState& client) {
@@ -543,6 +561,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   LeaveDevice(*client, command);
   NotePhase(*client, now);
   if (watches()) command.ran = watch_.OnCompleted(completion.id, now);
+  std::erase_if(told_, [&](const Told& told) { return told.id == completion.id; });
   if (client->is_leaving) {
     command.work_id = 0;
     command.state = CommandState::kEnded;
@@ -637,6 +656,7 @@ void Dispatcher::Publish() {
 std::optional<scheduler::TimePoint> Dispatcher::wake_at() const {
   std::optional<scheduler::TimePoint> at = lane_.wake_at();
   if (const auto over = watch_.wake_at(); over && !loss_ && (!at || *over < *at)) at = over;
+  if (!told_.empty() && !loss_ && (!at || told_.front().until < *at)) at = told_.front().until;
   if (leaving_ == 0) return at;
   for (const ClientState* const client : present_) {
     if (!client->kill_at || client->was_killed) continue;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gpushared/status.h"
@@ -31,6 +32,7 @@ struct DispatcherOptions {
   scheduler::Duration slice = std::chrono::milliseconds(2);
   scheduler::Duration kill_after = std::chrono::milliseconds(100);
   KernelLimits kernel_limits;
+  scheduler::Duration leaves_within = std::chrono::seconds(2);  // As WorkerOptions has it.
 };
 
 // Decides which commands are ready, lets the lane decide which of them run, and turns their
@@ -99,8 +101,8 @@ class Dispatcher {
   std::size_t TakeCompletions(scheduler::TimePoint now);
   // Kills what leaving clients still have on the device after their time.
   void KillOverdue(scheduler::TimePoint now);
-  // Ends kernels that are beyond the limit of their class: alone where the device can do that,
-  // else with the device, which is lost then.
+  // Ends kernels that are beyond the limit of their class: alone where the device can do that and
+  // does, else with the device, which is lost then.
   void EnforceKernelLimits(scheduler::TimePoint now);
   void Publish();
 
@@ -170,6 +172,14 @@ class Dispatcher {
   void OnStopped(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   void Watch(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
              scheduler::TimePoint now);
+  // A kernel that was told to end.
+  struct Told {
+    device::WorkId id = 0;
+    scheduler::TimePoint until;
+    std::string sentence;  // Of its limit.
+  };
+  void EndKernel(const KernelWatch::Overdue& overdue, scheduler::TimePoint now);
+  void EndWithDevice(device::WorkId id, const std::string& why);
   // After every change of what the client has ready or on the device.
   void NotePhase(ClientState& client, scheduler::TimePoint now);
   void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
@@ -191,6 +201,7 @@ class Dispatcher {
   scheduler::DeviceLane lane_;
   const bool has_kernel_limits_;
   KernelWatch watch_;
+  std::vector<Told> told_;  // Oldest first; of those that may not do it.
   CostModel costs_;
   ActivityMeter meter_;
   StayLog stays_;

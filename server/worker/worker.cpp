@@ -203,6 +203,7 @@ Status Worker::Impl::Open() {
   thread_options.dispatcher.slice = options_.policy_options.slice;
   thread_options.dispatcher.kill_after = options_.kill_after;
   thread_options.dispatcher.kernel_limits = options_.kernel_limits;
+  thread_options.dispatcher.leaves_within = options_.leaves_within;
   thread_options.known_costs = ReadKeptCosts();
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
   Result<std::unique_ptr<DeviceThread>> thread =

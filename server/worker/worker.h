@@ -36,9 +36,12 @@ struct WorkerOptions {
   SessionLimits limits;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
-  // A kernel that has had the device for longer is ended: alone where DeviceInfo::can_kill, else
-  // the worker ends as for a lost device.
+  // A kernel that has had the device for longer is ended: alone where Device::CanKill, else the
+  // worker ends as for a lost device.
   KernelLimits kernel_limits;
+  // How long it may take to end by itself where the device can only tell it to; then the worker
+  // ends all the same. It looks once in thousands of turns of its loops.
+  std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
   // stdout of this process is a GPU driver's alone: what comes there is what kernels print.
   bool takes_stdout = false;
   // How long the device thread looks at its rings before it sleeps. Unset: 0 where

@@ -351,6 +351,51 @@ TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
   EXPECT_EQ(worker.device().kills_asked(), 0u);
 }
 
+TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true},
+                       LimitedLow(std::chrono::milliseconds(30)));
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_TRUE(Eventually([&] { return worker.device().kills_asked() == 1; }));
+  worker.device().FinishOldest(Status(StatusCode::kCancelled, "left"));
+  const auto record = low.NextCompletion();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+  EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
+}
+
+TEST(KernelLimit, AKernelThatDoesNotLeaveWhenToldIsEndedWithTheDeviceAndNamed) {
+  server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
+  options.leaves_within = std::chrono::milliseconds(40);
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  low.Launch(0, 0, 0, {.x = 100});
+  const Status end = low.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("kernel 'null' ended by force: it has run "));
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("has not left within 0.04 s of being told to; "
+                                                  "caused by kernel 'null' [client 1 'slow'"));
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+}
+
+// One that has left is not waited for, however many follow it.
+TEST(KernelLimit, TheTimeToLeaveIsThatOfTheKernelThatWasTold) {
+  server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(10));
+  options.leaves_within = std::chrono::seconds(1);
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  for (std::uint32_t stream = 1; stream <= 5; ++stream) {
+    low.CreateStream(stream);
+    low.Launch(stream, 0, 0, {.x = 100});
+    ASSERT_TRUE(Eventually([&] { return worker.device().kills_asked() == stream; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    worker.device().FinishOldest(Status(StatusCode::kCancelled, "left"));
+    ASSERT_TRUE(low.NextCompletion());
+  }
+  EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+}
+
 // A device that tells nobody of its completions is asked again and again while it has work, with
 // naps in between, and left alone when it has none.
 TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnded) {

@@ -28,6 +28,7 @@ struct StepDeviceOptions {
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
   bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
   bool can_kill = true;
+  bool may_be_killed = false;   // Where can_kill is not set: launches, which the test ends then.
   bool must_be_polled = false;  // While work is here; nobody is woken then.
   bool spinning_pays = false;
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
@@ -61,6 +62,9 @@ class StepDevice : public device::Device {
   void Submit(const device::CopyWork& work) override;
   void Submit(const device::FillWork& work) override;
   bool CanStop(const device::LaunchWork& work, std::chrono::nanoseconds expected) override;
+  bool CanKill(const device::LaunchWork&) const override {
+    return options_.can_kill || options_.may_be_killed;
+  }
   void RequestStop(device::WorkId id) override;
   void RequestKill(device::WorkId id) override;
   std::size_t TakeCompletions(std::span<device::Completion> out) override;
