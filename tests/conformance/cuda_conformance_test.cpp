@@ -22,13 +22,15 @@ ConformanceDevice Real(ConformanceDevice row) {
 
 INSTANTIATE_TEST_SUITE_P(
     Gpu, DeviceConformance,
-    ::testing::Values(Real(CudaRow("cuda_events", CompletionKind::kEvents)),
-                      Real(CudaRow("cuda_writes", CompletionKind::kWrites)),
-                      Real(CudaRow("cuda_fenced", CompletionKind::kEvents,
-                                   device::Isolation::kFence)),
-                      // The driver compiles what the passes made: it is our own text.
-                      Real(ClaimedCudaRow("cuda_claimed")),
-                      Real(ClaimedCudaRow("cuda_fenced_claimed", device::Isolation::kFence))),
+    ::testing::Values(
+        Real(CudaRow("cuda_events", CompletionKind::kEvents)),
+        Real(CudaRow("cuda_writes", CompletionKind::kWrites)),
+        Real(CudaRow("cuda_fenced", CompletionKind::kEvents, device::Isolation::kFence)),
+        Real(CudaRow("cuda_contained", CompletionKind::kEvents, device::Isolation::kContain)),
+        // The driver compiles what the passes made: it is our own text.
+        Real(ClaimedCudaRow("cuda_claimed")),
+        Real(ClaimedCudaRow("cuda_fenced_claimed", device::Isolation::kFence)),
+        Real(ClaimedCudaRow("cuda_contained_claimed", device::Isolation::kContain))),
     [](const auto& any) { return any.param.name; });
 
 }  // namespace

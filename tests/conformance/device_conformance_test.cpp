@@ -64,19 +64,20 @@ constexpr device::ModulePasses kContainedClaimed = {.isolation = device::Isolati
 // This program is linked with the fake driver, whose GPU is the cpu device's executor.
 INSTANTIATE_TEST_SUITE_P(
     All, DeviceConformance,
-    ::testing::Values(Fake(1), Fake(4), Catalogued("cpu:0", 1), Catalogued("cpu:0", 2),
-                      Catalogued("cpu:0", 4), Passed("claimed", 1, kClaimed),
-                      Passed("claimed", 3, kClaimed), Passed("fenced", 1, kFenced),
-                      Passed("fenced", 3, kFenced), Passed("fenced_claimed", 1, kBoth),
-                      Passed("fenced_claimed", 3, kBoth), Passed("contained", 1, kContained),
-                      Passed("contained", 3, kContained),
-                      Passed("contained_claimed", 3, kContainedClaimed),
-                      CudaRow("cuda_fake_events", CompletionKind::kEvents),
-                      CudaRow("cuda_fake_writes", CompletionKind::kWrites),
-                      CudaRow("cuda_fake_fenced", CompletionKind::kEvents,
-                              device::Isolation::kFence),
-                      ClaimedCudaRow("cuda_fake_claimed"),
-                      ClaimedCudaRow("cuda_fake_fenced_claimed", device::Isolation::kFence)),
+    ::testing::Values(
+        Fake(1), Fake(4), Catalogued("cpu:0", 1), Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
+        Passed("claimed", 1, kClaimed), Passed("claimed", 3, kClaimed),
+        Passed("fenced", 1, kFenced), Passed("fenced", 3, kFenced),
+        Passed("fenced_claimed", 1, kBoth), Passed("fenced_claimed", 3, kBoth),
+        Passed("contained", 1, kContained), Passed("contained", 3, kContained),
+        Passed("contained_claimed", 3, kContainedClaimed),
+        CudaRow("cuda_fake_events", CompletionKind::kEvents),
+        CudaRow("cuda_fake_writes", CompletionKind::kWrites),
+        CudaRow("cuda_fake_fenced", CompletionKind::kEvents, device::Isolation::kFence),
+        CudaRow("cuda_fake_contained", CompletionKind::kEvents, device::Isolation::kContain),
+        ClaimedCudaRow("cuda_fake_claimed"),
+        ClaimedCudaRow("cuda_fake_fenced_claimed", device::Isolation::kFence),
+        ClaimedCudaRow("cuda_fake_contained_claimed", device::Isolation::kContain)),
     [](const auto& any) { return any.param.name; });
 
 }  // namespace

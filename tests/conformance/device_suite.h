@@ -114,6 +114,11 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
     return Skips(gpu().info().preemption == device::Preemption::kWithinCommand, "stop launches");
   }
   bool SkipsUnlessItKills() { return Skips(gpu().info().can_kill, "end running kernels"); }
+  // Contained kernels end by themselves.
+  bool SkipsUnlessItEndsKernels() {
+    return Skips(gpu().info().can_kill || GetParam().isolation == device::Isolation::kContain,
+                 "end running kernels");
+  }
   bool SkipsUnlessItIsolates() {
     return Skips(gpu().info().isolates_clients, "isolate its clients");
   }

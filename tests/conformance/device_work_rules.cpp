@@ -259,7 +259,7 @@ TEST_P(DeviceConformance, OlderWorkIsServedFirstInsideAPriority) {
 }
 
 TEST_P(DeviceConformance, KillEndsAnEndlessKernel) {
-  if (SkipsUnlessItKills()) return;
+  if (SkipsUnlessItEndsKernels()) return;
   const TestClient client = NewClientWithKernels();
   for (int round = 0; round < 5; ++round) {
     const device::WorkId endless =
@@ -269,6 +269,34 @@ TEST_P(DeviceConformance, KillEndsAnEndlessKernel) {
     EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
   }
   AwaitOk(Launch(client, "mix", {}, MixArguments(client, 1)));
+}
+
+TEST_P(DeviceConformance, TrapOfAContainedKernelFailsItsLaunchAloneAndSaysWhere) {
+  if (Skips(GetParam().isolation == device::Isolation::kContain, "contain kernels")) return;
+  const TestClient good = NewClientWithKernels();
+  TestClient bad = NewClient();
+  auto module = Load(*bad.space,
+                     ".version 8.0\n.target sm_75\n.address_size 64\n"
+                     ".visible .entry traps()\n{\n  trap;\n}\n"
+                     ".visible .entry runs()\n{\n  ret;\n}\n");
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  bad.module = *std::move(module);
+  for (int round = 0; round < 5; ++round) {
+    const device::WorkId ahead = Launch(bad, "runs", {.grid = {9, 1, 1}, .stream = 1}, {});
+    const device::WorkId fault = Launch(bad, "traps", {.grid = {9, 1, 1}, .stream = 1}, {});
+    const device::WorkId fine =
+        Launch(good, "mix", {.grid = {50, 1, 1}, .stream = 2}, MixArguments(good, 3));
+    AwaitOk(ahead);
+    const device::Completion completion = Await(fault);
+    EXPECT_EQ(completion.status.code(), StatusCode::kKernelFault);
+    EXPECT_NE(completion.status.message().find("kernel 'traps' ended early: trap at line 6 of "
+                                               "'traps' [block ("),
+              std::string::npos)
+        << completion.status.ToString();
+    AwaitOk(fine);
+    AwaitOk(Launch(bad, "runs", {.grid = {9, 1, 1}, .stream = 3}, {}));
+  }
+  EXPECT_EQ(gpu().loss(), nullptr);
 }
 
 TEST_P(DeviceConformance, WorkKilledBeforeItsTurnNeverRuns) {

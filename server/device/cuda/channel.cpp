@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "gpushared/check.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr std::size_t kBatchPartsMax = 64;
 // Groups of one work that are with the driver: while one ends and is noticed, the next runs.
 constexpr std::uint32_t kGroupsAhead = 2;
+// Of a launch that did not come to the driver.
+constexpr ptx::FaultRecord kNoFault;
 
 }  // namespace
 
@@ -48,54 +51,94 @@ bool Channel::IssueNext(Item& item) {
   if (parts_.size() >= environment_.limits.parts_max) return false;
   if (!item.is_launch()) return IssueGroup(item);
   if (item.claimed != nullptr) return IssueClaims(item);
+  return IssueWhole(item);
+}
+
+bool Channel::IssueWhole(Item& item) {
+  if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch()) return false;
   Status status =
       IssueLaunch(environment_.context, std::get<LaunchWork>(item.work), multiprocessors_, stream_);
   item.is_closed = true;
+  Part part{.item = &item, .group = {.end_unit = item.units}, .detour = {}};
   if (!status.ok()) {
     Fail(item, std::move(status));
+    part.fault = &kNoFault;
+    LeaveContained(part);
     return true;
   }
   item.issued = item.units;
-  AddPart({.item = &item, .group = {.end_unit = item.units}, .detour = {}});
+  ReadFault(part);
+  AddPart(part);
   return true;
 }
 
 bool Channel::IssueClaims(Item& item) {
-  ClaimWords& words = *environment_.claims;
   if (item.parts_running >= kGroupsAhead) return false;
-  if (!item.slot && !(item.slot = words.Take(number_))) return false;
+  if (!item.slot && !(item.slot = environment_.claims->Take(number_))) return false;
+  if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch()) return false;
-  const auto& work = std::get<LaunchWork>(item.work);
-  Status status;
-  if (item.issued == work.first_unit) {
-    status = words.Begin(*item.slot, static_cast<std::uint32_t>(item.issued), stream_);
-  }
   // Each takes one block of those that are left, whichever group it is of.
   const std::uint64_t blocks =
       std::min(item.units - item.issued, environment_.limits.claim_group_blocks);
-  if (status.ok()) {
-    const ptx::ClaimParameter claim{.counter = words.CounterOf(*item.slot),
-                                    .stop = words.StopOf(*item.slot),
-                                    .epoch = item.slot->epoch,
-                                    .blocks = static_cast<std::uint32_t>(item.units),
-                                    .grid_x = work.grid.x,
-                                    .grid_y = work.grid.y,
-                                    .grid_z = work.grid.z};
-    status = IssueClaimed(environment_.context, work, *item.claimed, claim,
-                          static_cast<std::uint32_t>(blocks), stream_);
-  }
+  Status status = IssueClaimedGroup(item, blocks);
+  Part part{.item = &item, .group = {.end_unit = item.issued + blocks}, .detour = {}};
   if (!status.ok()) {
     Fail(item, std::move(status));
+    part.fault = &kNoFault;
+    LeaveContained(part);
     return true;
   }
   item.issued += blocks;
   item.is_closed = item.issued == item.units;
-  if (status = words.Read(*item.slot, stream_); !status.ok()) Fail(item, std::move(status));
-  AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
+  if (status = environment_.claims->Read(*item.slot, stream_); !status.ok()) {
+    Fail(item, std::move(status));
+  }
+  ReadFault(part);
+  AddPart(part);
   // Each group's end is what the next one waits for.
   CloseBatch();
   return true;
+}
+
+Status Channel::IssueClaimedGroup(Item& item, std::uint64_t blocks) {
+  ClaimWords& words = *environment_.claims;
+  const auto& work = std::get<LaunchWork>(item.work);
+  if (item.issued == work.first_unit) {
+    Status status = words.Begin(*item.slot, static_cast<std::uint32_t>(item.issued), stream_);
+    if (!status.ok()) return status;
+  }
+  const ptx::ClaimParameter claim{.counter = words.CounterOf(*item.slot),
+                                  .stop = words.StopOf(*item.slot),
+                                  .epoch = item.slot->epoch,
+                                  .blocks = static_cast<std::uint32_t>(item.units),
+                                  .grid_x = work.grid.x,
+                                  .grid_y = work.grid.y,
+                                  .grid_z = work.grid.z};
+  return IssueClaimed(environment_.context, work, *item.claimed, claim,
+                      static_cast<std::uint32_t>(blocks), stream_);
+}
+
+bool Channel::EnterContained(Item& item) {
+  if (item.contained == nullptr) return true;
+  if (contained_parts_ == ContainWords::kCopiesPerChannel) return false;
+  const Result<bool> may = item.contained->Enter();
+  if (!may.ok()) Fail(item, may.status());
+  if (!may.ok() || !*may) return false;
+  ++contained_parts_;
+  return true;
+}
+
+void Channel::ReadFault(Part& part) {
+  Item& item = *part.item;
+  if (item.contained == nullptr) return;
+  ptx::FaultRecord* const copy = environment_.contain.CopyOf(number_, contained_parts_ever_++);
+  Status status = environment_.contain.Read(item.contained->slot(), copy, stream_);
+  if (status.ok()) {
+    part.fault = copy;
+  } else if (item.status.ok()) {
+    Fail(item, std::move(status));
+  }
 }
 
 bool Channel::NeedsDetour(const Item& item) const {
@@ -218,12 +261,26 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
   item.done = part.group.end_unit;
   if (!std::exchange(item.has_started, true)) item.started = times.started;
   item.ended = times.ended;
+  LeaveContained(part);
   if (part.detour.buffer == nullptr) return;
   const auto& copy = std::get<CopyWork>(item.work);
   if (copy.direction == CopyWork::Direction::kDeviceToHost) {
     EmptyDetour(copy, part.group, part.detour);
   }
   environment_.bounces.Return(part.detour.buffer);
+}
+
+void Channel::LeaveContained(const Part& part) {
+  Item& item = *part.item;
+  if (item.contained == nullptr) return;
+  --contained_parts_;
+  const std::string fault = item.contained->Leave(part.fault);
+  if (fault.empty() || !item.status.ok()) return;
+  const auto& work = std::get<LaunchWork>(item.work);
+  const std::string what =
+      "kernel '" + work.module->kernels()[work.kernel].name + "' ended early: " + fault;
+  Fail(item, item.is_killed ? Status(StatusCode::kCancelled, "killed on request: " + what)
+                            : Status(StatusCode::kKernelFault, what));
 }
 
 // All of it has ended, so its counter stands still.
@@ -252,6 +309,10 @@ bool Channel::Stop(WorkId id, bool is_kill) {
       std::ranges::find_if(items_, [id](const auto& item) { return item->header().id == id; });
   if (found == items_.end()) return false;
   Item& item = **found;
+  if (is_kill && item.contained != nullptr && item.parts_running > 0) {
+    item.contained->Stop();
+    item.is_killed = true;
+  }
   if (item.slot) {
     // Also a launch whose blocks are all with the driver: those that have not begun will not run.
     environment_.claims->Stop(*item.slot);

@@ -18,6 +18,8 @@
 #include "server/device/cuda/claim_words.h"
 #include "server/device/cuda/claimed_kernel.h"
 #include "server/device/cuda/completion_marks.h"
+#include "server/device/cuda/contain_words.h"
+#include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/host_memory.h"
 #include "server/device/cuda/issue.h"
@@ -34,7 +36,9 @@ struct Item {
   std::uint32_t parts_running = 0;  // Handed to the driver and not known to have ended.
   bool is_closed = false;           // No further unit will be issued.
   bool is_stopped = false;
-  bool is_killed = false;  // A launch that runs as its claimed form.
+  bool is_killed = false;  // A launch that runs as its claimed form, or is contained.
+  // Of a launch of contained kernels, else null.
+  ContainedLaunches* contained = nullptr;
   // The form that a launch runs as; null: as the client wrote it. Its words, while it is with the
   // driver.
   const ClaimedKernel* claimed = nullptr;
@@ -77,12 +81,14 @@ struct ChannelEnvironment {
   BounceBuffers& bounces;
   const PinnedRegions& pinned;
   ClaimWords* claims = nullptr;  // Null: no launch runs as its claimed form.
+  ContainWords& contain;
   ChannelLimits limits;
 };
 
 // A FIFO: work starts and ends in the order in which it was added. Some of it is with the driver,
-// in batches with one mark each; the rest waits here, because too much of it is there already or
-// because it is a copy, or a claimed launch, that goes in groups.
+// in batches with one mark each; the rest waits here, because too much of it is there already,
+// because it is a copy, or a claimed launch, that goes in groups, or because contained kernels of
+// its module have to end first.
 //
 // Confined to the device thread; the context is current on it.
 class Channel {
@@ -119,13 +125,22 @@ class Channel {
     Item* item = nullptr;
     Group group;
     Detour detour;
+    // What a contained launch has ended with, once it has; null where it could not be asked for.
+    const ptx::FaultRecord* fault = nullptr;
   };
 
   void Issue();
   // False when it has to wait.
   bool IssueNext(Item& item);
   bool IssueGroup(Item& item);
+  bool IssueWhole(Item& item);
   bool IssueClaims(Item& item);
+  Status IssueClaimedGroup(Item& item, std::uint64_t blocks);
+  // Around what is issued of a launch of contained kernels. Not entered: it has to wait, or failed.
+  bool EnterContained(Item& item);
+  // Of a part that the driver has: puts its record into the part.
+  void ReadFault(Part& part);
+  void LeaveContained(const Part& part);
   bool NeedsDetour(const Item& item) const;
   std::uint64_t GroupBytesMax(const Item& item, bool has_detour) const;
   bool OpenBatch();
@@ -144,6 +159,8 @@ class Channel {
   std::deque<Part> parts_;                   // With the driver, as issued.
   std::deque<std::size_t> batches_;          // Parts of each closed batch, oldest first.
   std::size_t open_parts_ = 0;               // Of the batch that is open.
+  std::size_t contained_parts_ = 0;          // Of those with the driver.
+  std::size_t contained_parts_ever_ = 0;
 };
 
 }  // namespace gpushared::device::cuda

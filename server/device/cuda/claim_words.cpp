@@ -6,8 +6,9 @@
 namespace gpushared::device::cuda {
 
 Result<std::unique_ptr<ClaimWords>> ClaimWords::Create(std::shared_ptr<CudaContext> context,
+                                                       std::shared_ptr<UrgentWrites> stops,
                                                        std::size_t channels, std::uint32_t epoch) {
-  std::unique_ptr<ClaimWords> words(new ClaimWords(std::move(context)));
+  std::unique_ptr<ClaimWords> words(new ClaimWords(std::move(context), std::move(stops)));
   Status status = words->Start(channels * kSlotsPerChannel, epoch);
   if (!status.ok()) return status;
   return words;
@@ -17,17 +18,8 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
   const Driver& driver = context_->driver();
   epochs_.assign(slots, epoch);
   taken_.assign(slots, false);
-  int least = 0;
-  int greatest = 0;
   Status status =
-      context_->Try("asking for priorities", driver.CtxGetStreamPriorityRange, &least, &greatest);
-  if (status.ok()) {
-    status = context_->Try("making a stream", driver.StreamCreateWithPriority, &stream_,
-                           kStreamNonBlocking, greatest);
-  }
-  if (status.ok()) {
-    status = context_->Try("taking device memory", driver.MemAlloc, &device_, slots * kSlotBytes);
-  }
+      context_->Try("taking device memory", driver.MemAlloc, &device_, slots * kSlotBytes);
   void* host = nullptr;
   if (status.ok()) {
     status = context_->Try("taking pinned host memory", driver.MemHostAlloc, &host,
@@ -36,13 +28,9 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
   host_ = static_cast<std::uint32_t*>(host);
   // The counters, too: they are set anew by every launch.
   if (status.ok()) {
-    status = context_->Try("writing device memory", driver.MemsetD32Async, device_, epoch,
-                           slots * kSlotBytes / sizeof epoch, stream_);
+    status = stops_->Fill(device_, epoch, slots * kSlotBytes / sizeof epoch);
   }
-  if (status.ok()) {
-    status = context_->Try("waiting for device memory", driver.StreamSynchronize, stream_);
-  }
-  return status;
+  return status.ok() ? stops_->Wait() : status;
 }
 
 ClaimWords::~ClaimWords() {
@@ -50,7 +38,6 @@ ClaimWords::~ClaimWords() {
   const Driver& driver = context_->driver();
   // A stop word may be on its way, or the counter of a launch that the driver refused.
   (void)context_->Call(driver.CtxSynchronize);
-  if (stream_ != nullptr) (void)context_->Call(driver.StreamDestroy, stream_);
   if (device_ != 0) (void)context_->Call(driver.MemFree, device_);
   if (host_ != nullptr) (void)context_->Call(driver.MemFreeHost, static_cast<void*>(host_));
 }
@@ -69,7 +56,7 @@ void ClaimWords::Return(const Slot& slot) { taken_[slot.number] = false; }
 
 Status ClaimWords::Begin(const Slot& slot, std::uint32_t first_block, Stream stream) {
   // On the stream of the stops, lest it undo one that comes before the launch has begun.
-  if (slot.epoch % kRenewalEpochs == 0) SetStop(slot, slot.epoch - 1);
+  if (slot.epoch % kRenewalEpochs == 0) (void)stops_->Write(StopOf(slot), slot.epoch - 1);
   return context_->Try("setting the counter of a launch", context_->driver().MemsetD32Async,
                        CounterOf(slot), first_block, std::size_t{1}, stream);
 }
@@ -78,16 +65,6 @@ Status ClaimWords::Read(const Slot& slot, Stream stream) {
   return context_->Try("reading the counter of a launch", context_->driver().MemcpyDtoHAsync,
                        static_cast<void*>(&host_[slot.number]), CounterOf(slot), sizeof *host_,
                        stream);
-}
-
-void ClaimWords::SetStop(const Slot& slot, std::uint32_t epoch) {
-  const Driver& driver = context_->driver();
-  if (driver.Has(Feature::kStreamMemoryOperations)) {
-    (void)context_->Call(driver.StreamWriteValue32, stream_, StopOf(slot), epoch,
-                         kWriteValueDefault);
-  } else {
-    (void)context_->Call(driver.MemsetD32Async, StopOf(slot), epoch, std::size_t{1}, stream_);
-  }
 }
 
 }  // namespace gpushared::device::cuda

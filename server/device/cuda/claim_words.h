@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
 #include "server/device/cuda/cuda_context.h"
+#include "server/device/cuda/urgent_writes.h"
 
 namespace gpushared::device::cuda {
 
@@ -21,8 +23,7 @@ namespace gpushared::device::cuda {
 // ordered by it.
 //
 // The stop word lies on the device because every block reads it, unstarted ones that are to end at
-// once included: over PCIe that would take longer than what it stops. It is written by a stream of
-// the highest priority that does nothing else.
+// once included: over PCIe that would take longer than what it stops.
 //
 // Confined to the device thread; the context is current on it.
 class ClaimWords {
@@ -36,6 +37,7 @@ class ClaimWords {
 
   // `epoch`: where epochs begin, for tests of their wrapping round.
   static Result<std::unique_ptr<ClaimWords>> Create(std::shared_ptr<CudaContext> context,
+                                                    std::shared_ptr<UrgentWrites> stops,
                                                     std::size_t channels, std::uint32_t epoch = 0);
   ClaimWords(const ClaimWords&) = delete;
   ClaimWords& operator=(const ClaimWords&) = delete;
@@ -55,7 +57,7 @@ class ClaimWords {
   Status Read(const Slot& slot, Stream stream);
   std::uint32_t Claimed(const Slot& slot) const { return host_[slot.number]; }
   // Blocks that have not begun end at once, soon. What fails here stops nothing and breaks nothing.
-  void Stop(const Slot& slot) { SetStop(slot, slot.epoch); }
+  void Stop(const Slot& slot) { (void)stops_->Write(StopOf(slot), slot.epoch); }
 
  private:
   // Counter and stop word in sectors of their own: one is written all the time, the other read.
@@ -65,14 +67,14 @@ class ClaimWords {
   // as if it had been stopped.
   static constexpr std::uint32_t kRenewalEpochs = std::uint32_t{1} << 16;
 
-  explicit ClaimWords(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+  ClaimWords(std::shared_ptr<CudaContext> context, std::shared_ptr<UrgentWrites> stops)
+      : context_(std::move(context)), stops_(std::move(stops)) {}
   Status Start(std::size_t slots, std::uint32_t epoch);
-  void SetStop(const Slot& slot, std::uint32_t epoch);
 
   const std::shared_ptr<CudaContext> context_;
+  const std::shared_ptr<UrgentWrites> stops_;
   DeviceAddress device_ = 0;
   std::uint32_t* host_ = nullptr;
-  Stream stream_ = nullptr;
   std::vector<std::uint32_t> epochs_;  // By slot, of its latest launch.
   std::vector<bool> taken_;            // By slot.
 };

@@ -14,12 +14,14 @@
 
 #include "server/device/cuda/claim_words.h"
 #include "server/device/cuda/code_maker.h"
+#include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/cuda/cuda_module.h"
 #include "server/device/cuda/host_memory.h"
 #include "server/device/cuda/sm_partition.h"
 #include "server/device/cuda/stream_table.h"
+#include "server/device/cuda/urgent_writes.h"
 #include "server/device/work_checks.h"
 
 namespace gpushared::device::cuda {
@@ -53,6 +55,9 @@ class CudaDevice : public Device {
     SubmitChecked(work, work.grid.Count(), CheckLaunchHere(work));
   }
   bool CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) override;
+  bool CanKill(const LaunchWork& work) const override {
+    return static_cast<const CudaModule*>(work.module)->contained() != nullptr;
+  }
   void Submit(const CopyWork& work) override {
     SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
                   CheckCopy(work, static_cast<const CudaSpace*>(work.space)->mapped()));
@@ -102,8 +107,10 @@ class CudaDevice : public Device {
   std::shared_ptr<PinnedRegions> pinned_;
   std::unique_ptr<BounceBuffers> bounces_;
   std::unique_ptr<CompletionMarks> marks_;
-  std::shared_ptr<CodeMaker> maker_;  // Null where no launch can be stopped; as the next.
+  std::shared_ptr<CodeMaker> maker_;  // Null where nothing is compiled outside; as the next.
   std::unique_ptr<ClaimWords> claims_;
+  std::shared_ptr<UrgentWrites> writes_;
+  std::shared_ptr<ContainWords> contain_;
   std::optional<ChannelEnvironment> environment_;
   // By class; null: all multiprocessors.
   std::array<std::unique_ptr<SmPartition>, kDeviceClasses> partitions_;
@@ -141,6 +148,13 @@ Status CudaDevice::Start() {
       options_.warn(options_.id + ": " + missing.why);
     }
   }
+  Result<std::shared_ptr<UrgentWrites>> writes = UrgentWrites::Create(context_);
+  if (!writes.ok()) return writes.status();
+  writes_ = *std::move(writes);
+  Result<std::shared_ptr<ContainWords>> contain =
+      ContainWords::Create(context_, writes_, StreamTable::kChannelsTotal);
+  if (!contain.ok()) return contain.status();
+  contain_ = *std::move(contain);
   if (Status status = MakePartitions(); !status.ok()) return status;
   if (Status status = MakeCompiler(); !status.ok()) return status;
   return MakeChannels();
@@ -163,7 +177,7 @@ Status CudaDevice::MakeCompiler() {
   }
   maker_ = std::make_shared<CodeMaker>(std::move(compiler), architecture, options_.note);
   Result<std::unique_ptr<ClaimWords>> claims =
-      ClaimWords::Create(context_, StreamTable::kChannelsTotal);
+      ClaimWords::Create(context_, writes_, StreamTable::kChannelsTotal);
   if (!claims.ok()) return claims.status();
   claims_ = *std::move(claims);
   info_.preemption = Preemption::kWithinCommand;
@@ -283,6 +297,7 @@ Status CudaDevice::MakeChannels() {
                                           .bounces = *bounces_,
                                           .pinned = *pinned_,
                                           .claims = claims_.get(),
+                                          .contain = *contain_,
                                           .limits = options_.limits});
   for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {
     const std::size_t level = StreamTable::LevelOf(i);
@@ -300,16 +315,13 @@ Status CudaDevice::MakeChannels() {
 
 Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& options) {
   if (context_->is_dead()) return context_->death();
-  if (options.isolation == Isolation::kContain) {
-    return Status(StatusCode::kUnsupported,
-                  "session refused: its kernels are to be contained, on a GPU they can be off or "
-                  "fence");
-  }
   if (Status status = context_->Bind(); !status.ok()) return status;
-  Result<std::unique_ptr<CudaRange>> range = CudaRange::Reserve(memory_, options.quota_bytes);
+  Result<std::unique_ptr<CudaRange>> range =
+      CudaRange::Reserve(memory_, options.quota_bytes, options.isolation == Isolation::kContain);
   if (!range.ok()) return range.status();
   return std::unique_ptr<Space>(std::make_unique<CudaSpace>(
-      context_, *std::move(range), ModuleLoading{.isolation = options.isolation, .maker = maker_}));
+      context_, *std::move(range),
+      ModuleLoading{.isolation = options.isolation, .maker = maker_, .words = contain_}));
 }
 
 // ---- work
@@ -363,6 +375,7 @@ void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work
   if (const auto* launch = std::get_if<LaunchWork>(&item->work);
       launch != nullptr && refused.ok()) {
     item->claimed = ClaimedFormOf(*launch);
+    item->contained = static_cast<const CudaModule*>(launch->module)->contained();
   }
   const WorkHeader& header = item->header();
   if (refused.ok() && header.first_unit > units) {

@@ -36,9 +36,10 @@ struct CudaDeviceOptions {
 //
 // With a compiler, launches of kernels that have PTX run as their claimed forms where they may be
 // stopped (server/ptx/claim.h), as soon as those have been compiled; what CanStop does not say runs
-// to its end, and nothing is ended inside a block. Kernels are kept from other clients' memory only
-// in spaces that are isolated, which take modules that have PTX: one that faults takes the context
-// with it, and this device reports its loss() then. Copies of lower priority stop between groups of
+// to its end. Kernels are kept from other clients' memory only in spaces that are isolated, which
+// take modules that have PTX. Only contained ones can be ended inside a block (CanKill), and fail
+// alone; any other one that faults takes the context with it, and this device reports its loss()
+// then. Copies of lower priority stop between groups of
 // kCopyPieceBytes. What kernels print goes to the process's stdout.
 //
 // Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, which

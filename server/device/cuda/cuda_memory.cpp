@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "server/ptx/contain.h"
 #include "server/ptx/fence.h"
 
 namespace gpushared::device::cuda {
@@ -57,21 +58,38 @@ Result<MemoryHandle> CudaMemory::MapPiece(DeviceAddress address, std::uint64_t b
   Status status =
       context.Try("taking device memory", driver.MemCreate, &handle, bytes, &properties, 0ULL);
   if (!status.ok()) return status;
-  status = context.Try("mapping device memory", driver.MemMap, address, bytes, std::size_t{0},
-                       handle, 0ULL);
+  status = Map(address, bytes, handle);
   if (!status.ok()) {
     (void)context.Call(driver.MemRelease, handle);
     return status;
   }
-  const AccessDescription access{.location = properties.location};
-  status = context.Try("opening device memory", driver.MemSetAccess, address, bytes, &access,
-                       std::size_t{1});
-  if (status.ok()) status = MakeZero(address, bytes);
-  if (!status.ok()) {
+  if (status = MakeZero(address, bytes); !status.ok()) {
     (void)UnmapPiece(address, bytes, handle);
     return status;
   }
   return handle;
+}
+
+Status CudaMemory::Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
+  CudaContext& context = *context_;
+  const Driver& driver = context.driver();
+  Status status = context.Try("mapping device memory", driver.MemMap, address, bytes,
+                              std::size_t{0}, handle, 0ULL);
+  if (!status.ok()) return status;
+  const AccessDescription access{.location = Properties().location};
+  status = context.Try("opening device memory", driver.MemSetAccess, address, bytes, &access,
+                       std::size_t{1});
+  if (!status.ok() && !context.is_dead()) (void)context.Call(driver.MemUnmap, address, bytes);
+  return status;
+}
+
+Status CudaMemory::MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes,
+                             MemoryHandle handle) {
+  Status status =
+      context_->Try("unmapping device memory", context_->driver().MemUnmap, from, bytes);
+  if (status.ok()) status = Map(to, bytes, handle);
+  if (!status.ok()) context_->GiveUp(status);
+  return status;
 }
 
 Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
@@ -107,13 +125,14 @@ Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, Memory
 }
 
 Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory> memory,
-                                                      std::uint64_t quota_bytes) {
+                                                      std::uint64_t quota_bytes, bool has_tail) {
   CudaContext& context = memory->context();
   const std::uint64_t quota = std::min(quota_bytes, memory->budget()->total_bytes());
   const std::uint64_t step = memory->step_bytes();
+  const std::uint64_t tail = has_tail ? step : 0;
   const std::uint64_t bytes =
-      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, step) + kModuleAreaBytes));
-  static_assert(ptx::kFenceMarginBytes <= kMapStepBytes);
+      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, step) + tail + kModuleAreaBytes));
+  static_assert(ptx::kFenceMarginBytes <= kMapStepBytes && ptx::kContainTailBytes <= kMapStepBytes);
   // Holds an aligned range with a step on both sides, wherever it lies. Addresses cost nothing.
   Block reserved{.address = 0, .bytes = 2 * bytes + 2 * step};
   Status status =
@@ -124,7 +143,16 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                   "address range of " + Mebibytes(bytes) + " refused: " + status.message());
   }
   const DeviceAddress base = RoundUp(reserved.address + step, bytes);
-  return std::unique_ptr<CudaRange>(new CudaRange(std::move(memory), reserved, base, bytes, quota));
+  std::unique_ptr<CudaRange> range(new CudaRange(std::move(memory), reserved, base, bytes, quota));
+  if (!has_tail) return range;
+  const Result<MemoryHandle> handle = range->memory_->MapPiece(base, tail);
+  if (!handle.ok()) {
+    return Status(handle.status().code(),
+                  "address range of " + Mebibytes(bytes) +
+                      " refused: no memory to contain its kernels: " + handle.status().message());
+  }
+  range->tail_ = Piece{.address = base, .bytes = tail, .handle = *handle};
+  return range;
 }
 
 CudaRange::~CudaRange() {
@@ -133,6 +161,7 @@ CudaRange::~CudaRange() {
   for (const Piece& piece : pieces_) {
     (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
   }
+  if (tail_) (void)memory_->UnmapPiece(tail_->address, tail_->bytes, tail_->handle);
   for (const auto& [address, step] : module_steps_) {
     (void)memory_->UnmapPiece(address, memory_->step_bytes(), step.handle);
   }
@@ -206,12 +235,36 @@ Result<std::uint64_t> CudaRange::Resize(std::uint64_t mapped_bytes) {
                                                 Mebibytes(account_.quota_bytes()));
   }
   const std::uint64_t after = RoundUp(mapped_bytes, memory_->step_bytes());
-  const std::uint64_t before = mapped().mapped_bytes;
+  const std::uint64_t before = PiecesEnd();
   Status status;
   if (after < before) status = ShrinkTo(after);
   if (after > before) status = GrowTo(after);
+  const bool is_told = limits_are_right_ && PiecesEnd() == mapped().mapped_bytes;
+  if (status.ok() && !is_told) status = SetMapped(PiecesEnd());
   if (!status.ok()) return status;
   return mapped().mapped_bytes;
+}
+
+Status CudaRange::SetMapped(std::uint64_t mapped_bytes) {
+  limits_are_right_ = false;
+  for (const DeviceAddress word : limits_) {
+    if (Status status = WriteLimit(word, mapped_bytes); !status.ok()) return status;
+  }
+  limits_are_right_ = true;
+  // Release: whoever sees the size may use the memory.
+  mapped_bytes_.store(mapped_bytes, std::memory_order_release);
+  return {};
+}
+
+Status CudaRange::KeepLimit(DeviceAddress word) {
+  Status status = WriteLimit(word, mapped().mapped_bytes);
+  if (status.ok()) limits_.push_back(word);
+  return status;
+}
+
+Status CudaRange::WriteLimit(DeviceAddress word, std::uint64_t mapped_bytes) {
+  const DeviceAddress limit = base_ + mapped_bytes;
+  return memory_->Write(word, std::as_bytes(std::span(&limit, 1)));
 }
 
 std::uint64_t CudaRange::PieceBytes(std::uint64_t mapped, std::uint64_t missing) const {
@@ -221,43 +274,64 @@ std::uint64_t CudaRange::PieceBytes(std::uint64_t mapped, std::uint64_t missing)
 }
 
 Status CudaRange::GrowTo(std::uint64_t mapped_bytes) {
-  const std::uint64_t before = mapped().mapped_bytes;
+  const std::uint64_t before = PiecesEnd();
   if (Status taken = account_.Take(mapped_bytes - before, "mapping"); !taken.ok()) return taken;
   const std::size_t pieces_before = pieces_.size();
-  std::uint64_t at = before;
-  while (at < mapped_bytes) {
-    const std::uint64_t bytes = PieceBytes(at, mapped_bytes - at);
-    Result<MemoryHandle> handle = memory_->MapPiece(base_ + at, bytes);
-    if (!handle.ok()) {
-      for (; pieces_.size() > pieces_before; pieces_.pop_back()) {
-        const Piece& piece = pieces_.back();
-        (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
-      }
-      account_.Return(mapped_bytes - before);
-      return {handle.status().code(), "mapping refused: " + Mebibytes(mapped_bytes - before) +
-                                          " more asked: " + handle.status().message()};
-    }
-    pieces_.push_back({.address = base_ + at, .bytes = bytes, .handle = *handle});
-    at += bytes;
+  const std::optional<Piece> tail_before = tail_;
+  const Status status = AddPieces(mapped_bytes);
+  if (status.ok()) return {};
+  for (; pieces_.size() > pieces_before; pieces_.pop_back()) {
+    const Piece& piece = pieces_.back();
+    if (tail_before && piece.address == tail_before->address) continue;
+    (void)memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
   }
-  // Release: whoever sees the size may use the memory.
-  mapped_bytes_.store(mapped_bytes, std::memory_order_release);
-  return {};
+  if (tail_ && tail_->address != tail_before->address) {
+    (void)memory_->UnmapPiece(tail_->address, tail_->bytes, tail_->handle);
+  }
+  tail_ = tail_before;
+  account_.Return(mapped_bytes - before);
+  return {status.code(), "mapping refused: " + Mebibytes(mapped_bytes - before) +
+                             " more asked: " + status.message()};
+}
+
+Status CudaRange::AddPieces(std::uint64_t mapped_bytes) {
+  const std::optional<Piece> tail_before = tail_;
+  if (tail_before) pieces_.push_back(*tail_before);
+  for (std::uint64_t at = PiecesEnd(); at < mapped_bytes; at = PiecesEnd()) {
+    const std::uint64_t bytes = PieceBytes(at, mapped_bytes - at);
+    const Result<MemoryHandle> handle = memory_->MapPiece(base_ + at, bytes);
+    if (!handle.ok()) return handle.status();
+    pieces_.push_back({.address = base_ + at, .bytes = bytes, .handle = *handle});
+  }
+  if (!tail_before) return {};
+  const DeviceAddress address = base_ + mapped_bytes;
+  const Result<MemoryHandle> handle = memory_->MapPiece(address, tail_before->bytes);
+  if (!handle.ok()) return handle.status();
+  tail_ = Piece{.address = address, .bytes = tail_before->bytes, .handle = *handle};
+  return memory_->MakeZero(tail_before->address, tail_before->bytes);
 }
 
 Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
-  std::uint64_t end = mapped().mapped_bytes;
-  while (!pieces_.empty() && pieces_.back().address - base_ >= mapped_bytes) {
+  std::size_t kept = pieces_.size();
+  while (kept > 0 && pieces_[kept - 1].address - base_ >= mapped_bytes) --kept;
+  if (kept == pieces_.size()) return {};
+  // First the bound, then the memory: no new work may begin on what goes back.
+  const DeviceAddress end = pieces_[kept].address;
+  if (Status status = SetMapped(end - base_); !status.ok()) return status;
+  // What runs may know the old one, and stray to it.
+  if (launches_.load(std::memory_order_seq_cst) > 0) return SetMapped(PiecesEnd());
+  while (pieces_.size() > kept) {
     const Piece piece = pieces_.back();
     pieces_.pop_back();
-    // First the bound, then the memory: no new work may begin on what goes back.
-    end = piece.address - base_;
-    mapped_bytes_.store(end, std::memory_order_release);
     Status status = memory_->UnmapPiece(piece.address, piece.bytes, piece.handle);
     account_.Return(piece.bytes);
     if (!status.ok()) return {status.code(), "shrinking failed: " + status.message()};
   }
-  return {};
+  if (!tail_) return {};
+  // The same memory, so that there always is some.
+  Status status = memory_->MovePiece(tail_->address, end, tail_->bytes, tail_->handle);
+  if (status.ok()) tail_->address = end;
+  return status;
 }
 
 }  // namespace gpushared::device::cuda

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,7 +43,12 @@ class CudaMemory {
   // nothing of it is left.
   Result<MemoryHandle> MapPiece(DeviceAddress address, std::uint64_t bytes);
   Status UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
-  // Has been done when it returns.
+  // The memory of a piece, with what is in it, to another address; nothing uses it meanwhile. A
+  // failure, which nothing but a broken driver has, is the end of the context: it might leave the
+  // piece nowhere.
+  Status MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t bytes, MemoryHandle handle);
+  // These two have been done when they return.
+  Status MakeZero(DeviceAddress address, std::uint64_t bytes);
   Status Write(DeviceAddress address, std::span<const std::byte> bytes);
 
  private:
@@ -52,7 +58,7 @@ class CudaMemory {
         step_bytes_(step_bytes),
         budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
   AllocationProperties Properties() const;
-  Status MakeZero(DeviceAddress address, std::uint64_t bytes);
+  Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
   // Waits for what `submitted` says was submitted to stream_, whose lock is held.
   Status Wait(Status submitted);
 
@@ -71,15 +77,23 @@ class CudaMemory {
 // mapped below it, so a large client has few hundred pieces and a shrink keeps at most that part
 // too many; up to 64 MiB all pieces are one step.
 //
+// Contained kernels may stray behind what is mapped (ptx::kContainTailBytes), and must find memory
+// there: a range for them has a tail, one step that is nobody's, on top of quota and budget. It
+// moves with the end of what is mapped; a step that was the tail is zeroed before it is the
+// client's. The words from which the kernels know the end (ptx::ContainControl::limit) are kept up
+// to date. Since each looks once, as it begins, nothing is given back while one runs.
+//
 // Memory is zeroed when it is mapped, not when it is released: what other processes and dead
 // workers left is covered, too, and nothing can come between. Unmapped memory is out of everyone's
 // reach, so its old contents are nobody's until then.
 //
-// mapped() may be called by any thread; the rest by one thread at a time, not the device thread.
+// mapped() may be called by any thread, NoteLaunch and NoteEnd are the device thread's; the rest
+// may be called by one thread at a time, not the device thread.
 class CudaRange {
  public:
   static Result<std::unique_ptr<CudaRange>> Reserve(std::shared_ptr<CudaMemory> memory,
-                                                    std::uint64_t quota_bytes);
+                                                    std::uint64_t quota_bytes,
+                                                    bool has_tail = false);
   CudaRange(const CudaRange&) = delete;
   CudaRange& operator=(const CudaRange&) = delete;
   ~CudaRange();
@@ -102,6 +116,13 @@ class CudaRange {
   Status Write(DeviceAddress address, std::span<const std::byte> bytes) {
     return memory_->Write(address, bytes);
   }
+  // A word that holds the end of what is mapped, an address, from now on until it is forgotten.
+  Status KeepLimit(DeviceAddress word);
+  void ForgetLimit(DeviceAddress word) { std::erase(limits_, word); }
+  // Around each launch of kernels that know the limit. In one order with what ShrinkTo does: it
+  // sees the launch, or the launch begins after the new limit has been written.
+  void NoteLaunch() { launches_.fetch_add(1, std::memory_order_seq_cst); }
+  void NoteEnd() { launches_.fetch_sub(1, std::memory_order_seq_cst); }
   // Memory that the driver takes for a module's variables, outside of the range.
   Status TakeForModule(std::uint64_t bytes) { return account_.Take(bytes, "module"); }
   void ReturnFromModule(std::uint64_t bytes) { account_.Return(bytes); }
@@ -130,8 +151,17 @@ class CudaRange {
   DeviceAddress module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
   Status EnterStep(DeviceAddress step);
   void LeaveStep(DeviceAddress step);
+  // Bytes from the base to the end of the pieces; more than is mapped for the client only when a
+  // change has failed half way.
+  std::uint64_t PiecesEnd() const {
+    return pieces_.empty() ? 0 : pieces_.back().address + pieces_.back().bytes - base_;
+  }
   Status GrowTo(std::uint64_t mapped_bytes);
+  Status AddPieces(std::uint64_t mapped_bytes);
   Status ShrinkTo(std::uint64_t mapped_bytes);
+  // What the client's copies and kernels may reach.
+  Status SetMapped(std::uint64_t mapped_bytes);
+  Status WriteLimit(DeviceAddress word, std::uint64_t mapped_bytes);
   std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
 
   const std::shared_ptr<CudaMemory> memory_;
@@ -139,10 +169,14 @@ class CudaRange {
   const DeviceAddress base_;
   const std::uint64_t bytes_;
   MemoryAccount account_;
-  std::vector<Piece> pieces_;                             // By address, without gaps from base_.
+  std::vector<Piece> pieces_;  // By address, without gaps from base_.
+  std::optional<Piece> tail_;  // Behind the pieces.
+  std::vector<DeviceAddress> limits_;
+  bool limits_are_right_ = true;  // False when a change has failed half way.
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.
   std::map<DeviceAddress, Step> module_steps_;            // By address.
   std::atomic<std::uint64_t> mapped_bytes_{0};
+  std::atomic<std::uint64_t> launches_{0};  // That know the limit and have not ended.
 };
 
 }  // namespace gpushared::device::cuda

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <optional>
 #include <variant>
 
 #include "server/device/module_passes.h"
+#include "server/ptx/contain.h"
 #include "server/ptx/fatbin.h"
 #include "server/ptx/module.h"
 #include "server/ptx/parser.h"
@@ -187,6 +189,8 @@ CudaModule::~CudaModule() {
     if (module == nullptr || context_.is_dead() || !context_.Bind().ok()) continue;
     (void)context_.Call(context_.driver().ModuleUnload, module);
   }
+  if (contained_ != nullptr) range_->ForgetLimit(contained_->control());
+  contained_.reset();
   range_->ReturnModuleBlock(variables_);
   range_->ReturnFromModule(variable_bytes_);
 }
@@ -234,12 +238,31 @@ Status CudaModule::Fence(Image& image, const ModuleLoading& loading) {
                                           std::to_string(image.passed->variables.alignment) +
                                           " bytes, " + std::to_string(kPageBytes) + " are given"};
   }
-  Result<CudaRange::Block> block = range_->TakeModuleBlock(image.passed->variables.bytes);
+  const bool is_contained = image.passed->is_contained;
+  std::uint64_t bytes = image.passed->variables.bytes;
+  if (is_contained && bytes > 0) bytes += ptx::kContainTailBytes;
+  Result<CudaRange::Block> block = range_->TakeModuleBlock(bytes);
   if (!block.ok()) return block.status();
   variables_ = *block;
+  if (is_contained) {
+    Status status = Contain(image.passed->places, loading.words);
+    if (!status.ok()) return {status.code(), "module refused: " + status.message()};
+  }
   const std::string text = ptx::Print(image.passed->module);
   image.Assign(std::as_bytes(std::span(text)));
   return {};
+}
+
+Status CudaModule::Contain(std::vector<ptx::FaultPlace> places,
+                           std::shared_ptr<ContainWords> words) {
+  const Result<DeviceAddress> slot = words->Take();
+  if (!slot.ok()) return slot.status();
+  contained_ =
+      std::make_unique<ContainedLaunches>(*range_, std::move(words), *slot, std::move(places));
+  constexpr std::array<std::byte, ContainWords::kSlotBytes> kZeros{};
+  Status status = range_->Write(*slot, kZeros);
+  static_assert(offsetof(ptx::ContainControl, limit) == 0);
+  return status.ok() ? range_->KeepLimit(contained_->control()) : status;
 }
 
 // ---- claimed forms
@@ -348,7 +371,9 @@ Status CudaModule::WriteFence(const PassedModule& passed, cuda::Module module) {
                                &bytes, module, passed.fence_constant.c_str());
   if (!status.ok()) return status;
   const MappedRange range = range_->mapped();
-  const std::vector<std::byte> fence = PassedModule::ConstantBytes(range.base, variables_.address);
+  const std::vector<std::byte> fence = PassedModule::ConstantBytes(
+      range.base, variables_.address, contained_ ? contained_->control() : 0,
+      contained_ ? contained_->fault() : 0);
   if (bytes != fence.size()) {
     return {StatusCode::kInternal, "module refused: the driver says that its fence has " +
                                        std::to_string(bytes) + " bytes, it has " +

@@ -16,6 +16,8 @@
 
 #include "server/device/cuda/claimed_kernel.h"
 #include "server/device/cuda/code_maker.h"
+#include "server/device/cuda/contain_words.h"
+#include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/device/device.h"
 
@@ -30,6 +32,8 @@ struct ModuleLoading {
   Isolation isolation = Isolation::kOff;
   // Makes claimed forms, and compiles what is isolated. Null: there are none, and the driver does.
   std::shared_ptr<CodeMaker> maker;
+  // For what is contained.
+  std::shared_ptr<ContainWords> words;
 };
 
 // A client's instance of a module. Its variables lie where the driver puts them, outside of the
@@ -58,6 +62,8 @@ class CudaModule : public device::Module {
   std::span<const KernelInfo> kernels() const override { return kernels_; }
   // Of a kernel that is supported.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
+  // Null unless its kernels are contained. The device thread's.
+  ContainedLaunches* contained() const { return contained_.get(); }
   // Null where there is none, or none yet. Stays what it is.
   const ClaimedKernel* claimed(std::uint32_t kernel) const {
     // Acquire, pairs with the release in TakeClaims: the forms have been loaded.
@@ -78,6 +84,7 @@ class CudaModule : public device::Module {
       : context_(context), range_(std::move(range)), maker_(std::move(maker)) {}
   Status Prepare(Image& image, const ModuleLoading& loading);
   Status Fence(Image& image, const ModuleLoading& loading);
+  Status Contain(std::vector<ptx::FaultPlace> places, std::shared_ptr<ContainWords> words);
   std::shared_ptr<const Claims> MakeClaims(const Image& image) const;
   void CompileClaims(std::shared_ptr<const Claims> claims);
   void AddClaims(const Claims& claims, const Result<std::vector<std::byte>>& code);
@@ -99,6 +106,7 @@ class CudaModule : public device::Module {
   const std::shared_ptr<CodeMaker> maker_;
   std::uint64_t variable_bytes_ = 0;  // Taken from the quota, outside of the range.
   CudaRange::Block variables_;        // In the range.
+  std::unique_ptr<ContainedLaunches> contained_;
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;
   std::vector<Function> functions_;  // By kernel; null where a pass refused it.

@@ -16,6 +16,7 @@
 
 #include "server/device/cuda/claim_words.h"
 #include "server/device/cuda/code_maker.h"
+#include "server/device/cuda/urgent_writes.h"
 #include "tests/server/device/cuda_device_fixture.h"
 #include "tests/support/plain_compiler.h"
 
@@ -594,7 +595,9 @@ TEST_F(Claims, EpochsMayWrapRoundWithoutStoppingWhatNobodyStopped) {
                   .ok());
   {
     constexpr std::uint32_t kFirst = 0xffff0000;
-    auto words = ClaimWords::Create(*context, 1, kFirst);
+    auto stops = UrgentWrites::Create(*context);
+    ASSERT_TRUE(stops.ok()) << stops.status().ToString();
+    auto words = ClaimWords::Create(*context, *stops, 1, kFirst);
     ASSERT_TRUE(words.ok()) << words.status().ToString();
     std::optional<ClaimWords::Slot> slot;
     for (std::uint32_t i = 1; i <= 0x10001; ++i) {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_CUDA_CONTAINED_LAUNCHES_H_
+#define GPUSHARED_SERVER_DEVICE_CUDA_CONTAINED_LAUNCHES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "server/device/cuda/contain_words.h"
+#include "server/device/cuda/cuda_memory.h"
+#include "server/ptx/contain.h"
+#include "server/ptx/fence.h"
+
+namespace gpushared::device::cuda {
+
+// The launches of one contained module that are with the driver, and the words that they share with
+// the device.
+//
+// There is one record, and one word that ends kernels. So a fault, or a Stop, is that of every
+// launch of the module that is with the driver and has not ended: all of them end, early, and the
+// next one waits until they have. They are one client's.
+//
+// Confined to the device thread, made and destroyed elsewhere, when no launch is left.
+class ContainedLaunches {
+ public:
+  // Takes the slot, which has to be filled in before the first launch. `range`: the client's, which
+  // outlives the object.
+  ContainedLaunches(CudaRange& range, std::shared_ptr<ContainWords> words, DeviceAddress slot,
+                    std::vector<ptx::FaultPlace> places)
+      : range_(range), words_(std::move(words)), slot_(slot), places_(std::move(places)) {}
+  ContainedLaunches(const ContainedLaunches&) = delete;
+  ContainedLaunches& operator=(const ContainedLaunches&) = delete;
+  ~ContainedLaunches();
+
+  DeviceAddress slot() const { return slot_; }
+  DeviceAddress control() const { return slot_; }
+  DeviceAddress fault() const { return slot_ + ContainWords::kFaultOffset; }
+
+  // Before a launch goes to the driver. False: it has to wait, to be asked again.
+  Result<bool> Enter();
+  // Once it has ended. Returns what its kernel has ended with, or "". `record`: as it was behind
+  // the launch; null where nobody knows.
+  std::string Leave(const ptx::FaultRecord* record);
+  // Ends all that has entered, soon.
+  void Stop();
+
+ private:
+  enum class State : std::uint8_t {
+    kClean,    // The words are zero.
+    kMustEnd,  // They are not: who is in must leave.
+    kClearing  // They are being zeroed.
+  };
+  void EndAll();
+  Status Clear();
+
+  CudaRange& range_;
+  const std::shared_ptr<ContainWords> words_;
+  const DeviceAddress slot_;
+  const std::vector<ptx::FaultPlace> places_;
+  std::size_t launches_ = 0;  // That have entered.
+  State state_ = State::kClean;
+  bool was_written_ = false;  // By our own stream, ever.
+};
+
+}  // namespace gpushared::device::cuda
+
+#endif  // GPUSHARED_SERVER_DEVICE_CUDA_CONTAINED_LAUNCHES_H_

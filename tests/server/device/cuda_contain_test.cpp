@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contained clients of a CUDA device: what their modules share with it, how their faults become
+// errors and their kernels are ended. That they compute the same is for tests/conformance, what
+// they may reach for tests/passes.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/device/cuda/contain_words.h"
+#include "server/device/cuda/contained_launches.h"
+#include "server/device/cuda/cuda_module.h"
+#include "server/ptx/contain.h"
+#include "tests/server/device/cuda_device_fixture.h"
+#include "tests/support/plain_compiler.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// `a` is an address.
+constexpr std::string_view kText = R"(.version 8.1
+.target sm_80
+.address_size 64
+.global .align 8 .b8 variable[24];
+.global .align 8 .u64 pointer = variable;
+.entry fine(.param .u64 a) {
+.reg .b64 %rd<4>; ld.param.u64 %rd0, [a]; st.global.u32 [%rd0], 7; ret; }
+.entry traps(.param .u64 a) {
+.reg .b32 %r<4>; .reg .pred %p<2>; mov.u32 %r0, %ctaid.x; setp.eq.u32 %p0, %r0, 3;
+@%p0 trap; ret; }
+.entry endless(.param .u64 a) {
+.reg .b64 %rd<4>; .reg .b32 %r<2>; ld.param.u64 %rd0, [a]; atom.global.add.u32 %r0, [%rd0], 1;
+L: bra L; }
+.entry by_address(.param .u64 a) {
+.reg .b64 %rd<8>; .reg .b32 %r<4>; ld.param.u64 %rd0, [a]; mov.u64 %rd1, variable;
+st.global.u32 [%rd1+20], 5; ld.global.u64 %rd2, [pointer]; ld.u32 %r0, [%rd2+20];
+ld.global.u32 %r1, [variable+20]; add.u32 %r0, %r0, %r1; st.global.u32 [%rd0], %r0;
+st.global.u32 [%rd2+50000], 9; ret; }
+)";
+
+class ContainedClient : public CudaDeviceTest {
+ protected:
+  void SetUp() override {
+    CudaDeviceTest::SetUp();
+    Begin({});
+  }
+  void TearDown() override {
+    tenant_ = {};
+    CudaDeviceTest::TearDown();
+  }
+  void Begin(CudaDeviceOptions options) {
+    tenant_ = {};
+    device_.reset();
+    Start(std::move(options));
+    tenant_ = NewContained();
+  }
+  void BeginWithClaims() {
+    CudaDeviceOptions options;
+    options.limits.claim_group_blocks = 4;
+    options.make_compiler = [] { return std::make_unique<testing::PlainCompiler>(); };
+    Begin(std::move(options));
+  }
+  std::unique_ptr<Space> NewSpace(std::uint64_t quota = 16 * kMebibyte) {
+    auto space = gpu().CreateSpace({.quota_bytes = quota, .isolation = Isolation::kContain});
+    EXPECT_TRUE(space.ok()) << space.status().ToString();
+    return space.ok() ? *std::move(space) : nullptr;
+  }
+  Tenant NewContained() {
+    Tenant tenant;
+    tenant.space = NewSpace();
+    EXPECT_TRUE(tenant.space->Resize(4 * kMebibyte).ok());
+    auto module = Load(*tenant.space, kText);
+    EXPECT_TRUE(module.ok()) << module.status().ToString();
+    if (module.ok()) tenant.module = *std::move(module);
+    return tenant;
+  }
+  LaunchWork Work(const Tenant& tenant, std::string_view kernel, std::uint64_t address,
+                  StreamKey stream = 1, std::uint32_t blocks = 1) {
+    LaunchWork work;
+    work.id = ++last_id_;
+    work.space = tenant.space.get();
+    work.stream = stream;
+    work.module = tenant.module.get();
+    work.kernel = KernelNamed(*tenant.module, kernel);
+    work.grid = {blocks, 1, 1};
+    std::vector<std::byte>& bytes = parameters_[work.id];
+    bytes.resize(8);
+    std::memcpy(bytes.data(), &address, 8);
+    work.parameters = bytes;
+    return work;
+  }
+  WorkId Submit(std::string_view kernel, std::uint64_t address, StreamKey stream = 1,
+                std::uint32_t blocks = 1) {
+    const LaunchWork work = Work(tenant_, kernel, address, stream, blocks);
+    gpu().Submit(work);
+    return work.id;
+  }
+  Status Run(std::string_view kernel, std::uint64_t address, std::uint32_t blocks = 1) {
+    return Await(Submit(kernel, address, 1, blocks)).status;
+  }
+  void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
+  void ExpectTrap(const Status& status, const std::string& kernel = "traps") {
+    EXPECT_EQ(status.code(), StatusCode::kKernelFault);
+    EXPECT_EQ(std::string(status.message()),
+              "kernel '" + kernel +
+                  "' ended early: trap at line 10 of 'traps' [block (3,0,0) thread (0,0,0)]");
+  }
+  static std::atomic_ref<std::uint32_t> WordAt(std::uint64_t address) {
+    return std::atomic_ref<std::uint32_t>(
+        *reinterpret_cast<std::uint32_t*>(static_cast<std::uintptr_t>(address)));
+  }
+  std::uint32_t Word(std::uint64_t offset) const { return WordAt(tenant_.At(offset)).load(); }
+  std::uint64_t At(std::uint64_t offset) const { return tenant_.At(offset); }
+  static const ContainedLaunches& LaunchesOf(const Tenant& tenant) {
+    return *static_cast<const CudaModule&>(*tenant.module).contained();
+  }
+  static std::uint64_t LimitOf(const device::Module& module) {
+    std::uint64_t limit = 0;
+    const auto address = static_cast<const CudaModule&>(module).contained()->control();
+    std::memcpy(&limit, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)), 8);
+    return limit;
+  }
+  void WaitForWord(std::uint64_t offset, std::uint32_t value) {
+    while (Word(offset) < value) std::this_thread::sleep_for(microseconds(50));
+  }
+
+  Tenant tenant_;
+};
+
+TEST_F(ContainedClient, AFaultFailsItsLaunchAloneAndIsForgotten) {
+  const Tenant other = NewContained();
+  const LaunchWork beside = Work(other, "fine", other.At(0), 2);
+  const WorkId fault = Submit("traps", At(0), 1, 1000);
+  gpu().Submit(beside);
+  ExpectTrap(Await(fault).status);
+  ExpectOk(Await(beside.id).status);
+  ExpectOk(Run("fine", At(64)));
+  EXPECT_EQ(Word(64), 7U);
+  ExpectOk(Run("traps", At(0), 3));
+  ExpectTrap(Run("traps", At(0), 4));
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+TEST_F(ContainedClient, LaunchesAheadOfAFaultHaveRunAndThoseBehindItFailWithItsSentence) {
+  Say("hold");
+  const WorkId ahead = Submit("fine", At(0));
+  const WorkId fault = Submit("traps", At(0), 1, 4);
+  const WorkId behind = Submit("fine", At(64));
+  EXPECT_FALSE(IsDone(ahead)) << "all three are in one batch";
+  Say("go");
+  ExpectOk(Await(ahead).status);
+  ExpectTrap(Await(fault).status);
+  ExpectTrap(Await(behind).status, "fine");
+  ExpectOk(Run("fine", At(64)));
+}
+
+TEST_F(ContainedClient, WhatElseRunsOfTheModuleEndsWithAFaultAndTheNextWaitsForThat) {
+  Say("hold");
+  const WorkId fault = Submit("traps", At(0), 1, 4);
+  const WorkId endless = Submit("endless", At(0), 2);
+  EXPECT_FALSE(IsDone(fault));
+  Say("go");
+  ExpectTrap(Await(fault).status);
+  const WorkId next = Submit("fine", At(64), 3);
+  ExpectOk(Await(next).status);
+  EXPECT_TRUE(completed_.contains(endless)) << "it was waited for";
+  ExpectTrap(Await(endless).status, "endless");
+}
+
+TEST_F(ContainedClient, AKilledKernelLeavesByItsPollAndIsForgotten) {
+  for (const bool has_writes : {true, false}) {
+    if (!has_writes) {
+      tenant_ = {};
+      device_.reset();
+      fake_cuda_reset();
+      Say("missing cuStreamWriteValue32");
+      Begin({});
+    }
+    const WorkId endless = Submit("endless", At(0), 1, 4);
+    WaitForWord(0, 1);
+    gpu().RequestStop(endless);
+    EXPECT_FALSE(IsDone(endless));
+    gpu().RequestKill(endless);
+    const Completion ended = Await(endless);
+    EXPECT_EQ(ended.status.code(), StatusCode::kCancelled);
+    EXPECT_FALSE(ended.stopped);
+    EXPECT_THAT(std::string(ended.status.message()),
+                HasSubstr("killed on request: kernel 'endless' ended early: stopped by the server "
+                          "at line 13 of 'endless'"));
+    EXPECT_EQ(Word(0), 1U) << "blocks that had not begun end at once";
+    ExpectOk(Run("fine", At(64)));
+    EXPECT_EQ(Word(64), 7U);
+  }
+}
+
+TEST_F(ContainedClient, AKillEndsNothingOfOtherModulesAndNothingThatComesLater) {
+  const Tenant other = NewContained();
+  Say("hold");
+  const WorkId endless = Submit("endless", At(0));
+  const LaunchWork beside = Work(other, "fine", other.At(0), 2);
+  gpu().Submit(beside);
+  EXPECT_FALSE(IsDone(endless));
+  gpu().RequestKill(endless);
+  const WorkId later = Submit("fine", At(64), 3);
+  EXPECT_FALSE(IsDone(later)) << "waits for the one that has to end";
+  Say("go");
+  EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
+  ExpectOk(Await(beside.id).status);
+  ExpectOk(Await(later).status);
+}
+
+TEST_F(ContainedClient, AKillIsNeverLostBetweenTwoLaunches) {
+  for (int round = 0; round < 300; ++round) {
+    const WorkId endless = Submit("endless", At(0), 1 + static_cast<StreamKey>(round % 3));
+    const auto until = DeviceClock::now() + std::chrono::nanoseconds(200 * round);
+    while (DeviceClock::now() < until) {
+    }
+    gpu().RequestKill(endless);
+    EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
+    ExpectOk(Run("fine", At(64)));
+  }
+}
+
+TEST_F(ContainedClient, OnlyContainedLaunchesCanBeKilled) {
+  EXPECT_FALSE(gpu().info().can_kill);
+  EXPECT_TRUE(gpu().CanKill(Work(tenant_, "fine", At(0))));
+  const Tenant free = NewTenant();
+  EXPECT_FALSE(gpu().CanKill(StoreWork(free, free.At(0), 1)));
+}
+
+TEST_F(ContainedClient, ALaunchThatTheDriverRefusesEndsNobodyElse) {
+  const WorkId endless = Submit("endless", At(0));
+  WaitForWord(0, 1);
+  Say("fail cuLaunchKernel 1 2");
+  EXPECT_EQ(Await(Submit("fine", At(64), 2)).status.code(), StatusCode::kOutOfMemory);
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_FALSE(IsDone(endless));
+  gpu().RequestKill(endless);
+  EXPECT_THAT(std::string(Await(endless).status.message()), HasSubstr("stopped by the server"));
+}
+
+TEST_F(ContainedClient, ALaunchOfWhichNobodyKnowsHowItEndedFailsAndLeavesNothingToTheNext) {
+  Say("fail cuMemcpyDtoHAsync 1 2");
+  const Status unknown = Run("traps", At(0), 4);
+  EXPECT_EQ(unknown.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("reading what a launch ended with"));
+  ExpectOk(Run("fine", At(64)));
+}
+
+TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
+  for (const char* call : {"cuStreamWriteValue32", "cuMemsetD32Async"}) {
+    const WorkId fault = Submit("traps", At(0), 1, 4);
+    Say(std::string("fail ") + call + " 1 2");
+    ExpectTrap(Await(fault).status);
+    ExpectOk(Run("fine", At(64)));
+    EXPECT_EQ(gpu().loss(), nullptr) << call;
+  }
+  Say("fail cuStreamWriteValue32 * 2");
+  ExpectTrap(Run("traps", At(0), 4));
+  const Status refused = Run("fine", At(64));
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("writing a word failed"));
+}
+
+TEST_F(ContainedClient, MoreLaunchesThanThereArePlacesForRecordsWaitForTheirTurn) {
+  Say("hold");
+  std::vector<WorkId> ids;
+  for (std::size_t i = 0; i < 2 * ContainWords::kCopiesPerChannel + 10; ++i) {
+    ids.push_back(Submit("fine", At(4 * i)));
+  }
+  const WorkId fault = Submit("traps", At(0), 1, 4);
+  fake_cuda_forget_calls();
+  EXPECT_FALSE(IsDone(ids[0]));
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 0U);
+  Say("go");
+  for (const WorkId id : ids) ExpectOk(Await(id).status);
+  ExpectTrap(Await(fault).status);
+}
+
+// ---- memory
+
+TEST_F(ContainedClient, StrayWritesAreNeitherFaultsNorInMemoryThatIsMappedLater) {
+  for (const std::uint64_t stray : {4 * kMebibyte, 8 * kMebibyte, std::uint64_t{1} << 31}) {
+    ExpectOk(Run("fine", At(stray)));
+  }
+  EXPECT_EQ(Word(4 * kMebibyte), 7U) << "they went behind the limit";
+  ASSERT_TRUE(tenant_.space->Resize(8 * kMebibyte).ok());
+  EXPECT_EQ(Word(4 * kMebibyte), 0U);
+  ExpectOk(Run("fine", At(6 * kMebibyte)));
+  EXPECT_EQ(Word(6 * kMebibyte), 7U) << "the limit has moved";
+  ExpectOk(Run("fine", At(12 * kMebibyte)));
+  EXPECT_EQ(Word(8 * kMebibyte), 7U);
+  ASSERT_TRUE(tenant_.space->Resize(2 * kMebibyte).ok());
+  ExpectOk(Run("fine", At(6 * kMebibyte)));
+  EXPECT_EQ(Word(2 * kMebibyte), 7U);
+  ASSERT_TRUE(tenant_.space->Resize(8 * kMebibyte).ok());
+  EXPECT_EQ(Word(2 * kMebibyte), 0U);
+  EXPECT_EQ(Word(6 * kMebibyte), 0U);
+  ASSERT_TRUE(tenant_.space->Resize(0).ok());
+  ExpectOk(Run("fine", At(0)));
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+// It knows the old end, to which it may yet stray.
+TEST_F(ContainedClient, NothingIsGivenBackWhileAKernelRuns) {
+  const Tenant other = NewContained();
+  const std::uint64_t used = fake_cuda_memory_used();
+  const WorkId endless = Submit("endless", At(0));
+  WaitForWord(0, 1);
+  EXPECT_EQ(tenant_.space->Resize(2 * kMebibyte).value(), 4 * kMebibyte);
+  EXPECT_EQ(fake_cuda_memory_used(), used);
+  EXPECT_EQ(LimitOf(*tenant_.module), At(4 * kMebibyte));
+  EXPECT_EQ(tenant_.space->Resize(6 * kMebibyte).value(), 6 * kMebibyte) << "more it may have";
+  EXPECT_EQ(other.space->Resize(2 * kMebibyte).value(), 2 * kMebibyte) << "so may others";
+  gpu().RequestKill(endless);
+  EXPECT_EQ(Await(endless).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(tenant_.space->Resize(2 * kMebibyte).value(), 2 * kMebibyte);
+}
+
+TEST_F(ContainedClient, EveryModuleOfTheClientKnowsTheLimitAndNoOther) {
+  auto second = Load(*tenant_.space, kText);
+  ASSERT_TRUE(second.ok());
+  const Tenant other = NewContained();
+  EXPECT_EQ(LimitOf(**second), At(4 * kMebibyte));
+  ASSERT_TRUE(tenant_.space->Resize(10 * kMebibyte).ok());
+  for (const auto& module : {tenant_.module, *second}) {
+    EXPECT_EQ(LimitOf(*module), At(10 * kMebibyte));
+  }
+  EXPECT_EQ(LimitOf(*other.module), other.At(4 * kMebibyte));
+  second->reset();
+  const auto third = Load(*other.space, kText);
+  ASSERT_TRUE(third.ok());
+  ASSERT_TRUE(tenant_.space->Resize(2 * kMebibyte).ok());
+  EXPECT_EQ(LimitOf(*tenant_.module), At(2 * kMebibyte));
+  EXPECT_EQ(LimitOf(**third), other.At(4 * kMebibyte)) << "whose words were the second one's";
+}
+
+TEST_F(ContainedClient, EachTakesOneStepMoreThanItsMemoryAndGivesItBack) {
+  const std::uint64_t before = fake_cuda_memory_used();
+  auto space = NewSpace();
+  EXPECT_EQ(fake_cuda_memory_used(), before + 2 * kMebibyte);
+  for (const std::uint64_t bytes : {6 * kMebibyte, 16 * kMebibyte, 2 * kMebibyte, 0 * kMebibyte}) {
+    EXPECT_EQ(space->Resize(bytes).value(), bytes) << "the quota is the client's own";
+    EXPECT_EQ(fake_cuda_memory_used(), before + bytes + 2 * kMebibyte);
+  }
+  space.reset();
+  EXPECT_EQ(fake_cuda_memory_used(), before);
+}
+
+// Where quota and modules would fill the range, the tail would lie among the modules' variables.
+TEST_F(ContainedClient, TheTailNeverMeetsTheModules) {
+  constexpr std::uint64_t kQuota = (std::uint64_t{4} << 30) - kModuleAreaBytes;
+  Say("memory 8G");
+  Begin({});
+  auto fenced = gpu().CreateSpace({.quota_bytes = kQuota, .isolation = Isolation::kFence});
+  ASSERT_TRUE(fenced.ok());
+  EXPECT_EQ((*fenced)->range_bytes(), std::uint64_t{4} << 30);
+  EXPECT_EQ(NewSpace(kQuota)->range_bytes(), std::uint64_t{8} << 30);
+}
+
+TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEnd) {
+  const std::uint64_t used = fake_cuda_memory_used();
+  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
+    // Growing by 4 MiB takes one further step, and the next tail.
+    for (const int which : {1, 2}) {
+      SCOPED_TRACE(std::string(call) + " " + std::to_string(which));
+      Say(std::string("fail ") + call + " " + std::to_string(which) + " 2");
+      EXPECT_EQ(tenant_.space->Resize(8 * kMebibyte).status().code(), StatusCode::kOutOfMemory);
+      EXPECT_EQ(fake_cuda_memory_used(), used);
+      EXPECT_EQ(LimitOf(*tenant_.module), At(4 * kMebibyte));
+      ExpectOk(Run("fine", At(12 * kMebibyte)));
+    }
+  }
+  Say("fail cuMemsetD8Async 3 2");  // Of what was the tail.
+  EXPECT_FALSE(tenant_.space->Resize(8 * kMebibyte).ok());
+  EXPECT_EQ(fake_cuda_memory_used(), used);
+  ExpectOk(Run("fine", At(12 * kMebibyte)));
+  EXPECT_EQ(tenant_.space->Resize(8 * kMebibyte).value(), 8 * kMebibyte);
+  EXPECT_EQ(Word(4 * kMebibyte), 0U);
+}
+
+TEST_F(ContainedClient, ALimitThatCannotBeWrittenIsAnErrorAndIsWrittenTheNextTime) {
+  for (const std::uint64_t bytes : {8 * kMebibyte, 2 * kMebibyte}) {
+    const std::uint64_t before = tenant_.space->Resize(4 * kMebibyte).value();
+    Say("fail cuMemcpyHtoDAsync 1 2");
+    EXPECT_FALSE(tenant_.space->Resize(bytes).ok());
+    ExpectOk(Run("fine", At(12 * kMebibyte)));
+    EXPECT_EQ(tenant_.space->Resize(before).value(), before);
+    EXPECT_EQ(LimitOf(*tenant_.module), At(before));
+    EXPECT_EQ(tenant_.space->Resize(bytes).value(), bytes);
+    EXPECT_EQ(LimitOf(*tenant_.module), At(bytes));
+  }
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+TEST_F(ContainedClient, ATailThatIsNowhereIsALoss) {
+  // Unmapping 4 MiB, then the tail.
+  Say("fail cuMemMap 1 2; leaks ignored");
+  EXPECT_FALSE(tenant_.space->Resize(0).ok());
+  Poll();
+  EXPECT_NE(gpu().loss(), nullptr);
+  (void)fake_cuda_take_mistakes();
+}
+
+// ---- modules
+
+TEST_F(ContainedClient, VariablesAreReachedByTheirAddresses) {
+  ExpectOk(Run("by_address", At(0)));
+  EXPECT_EQ(Word(0), 10U);
+}
+
+TEST_F(ContainedClient, StrayAccessesBehindVariablesFindMemoryThatIsNobodys) {
+  // The variable ends with a step of the module area; 50,000 bytes behind it is the next one.
+  std::string text = R"(.version 8.1
+.target sm_80
+.address_size 64
+.global .align 8 .b8 large[2097152];
+.entry fine(.param .u64 a) {
+.reg .b64 %rd<4>; mov.u64 %rd1, large; add.u64 %rd1, %rd1, 2097144;
+st.global.u64 [%rd1+50000], 9; ret; }
+)";
+  auto large = Load(*tenant_.space, text);
+  ASSERT_TRUE(large.ok()) << large.status().ToString();
+  tenant_.module = *large;
+  ExpectOk(Run("fine", At(0)));
+  EXPECT_EQ(gpu().loss(), nullptr);
+}
+
+TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
+  const ContainedLaunches& launches = LaunchesOf(tenant_);
+  for (const std::uint64_t word :
+       {launches.control() + offsetof(ptx::ContainControl, stop), launches.fault()}) {
+    ExpectOk(Run("fine", word));
+    EXPECT_EQ(WordAt(word).load(), 0U);
+  }
+}
+
+TEST_F(ContainedClient, ModulesHaveWordsOfTheirOwnWhichTheNextFindsClean) {
+  auto second = Load(*tenant_.space, kText);
+  ASSERT_TRUE(second.ok());
+  const DeviceAddress slot = LaunchesOf(tenant_).slot();
+  EXPECT_NE(static_cast<const CudaModule&>(**second).contained()->slot(), slot);
+  ExpectTrap(Run("traps", At(0), 4));
+  tenant_.module = nullptr;
+  auto third = Load(*tenant_.space, kText);
+  ASSERT_TRUE(third.ok());
+  tenant_.module = *third;
+  EXPECT_EQ(LaunchesOf(tenant_).slot(), slot);
+  ExpectOk(Run("fine", At(0)));
+}
+
+TEST_F(ContainedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
+  for (const char* call : {"cuModuleGetGlobal", "cuMemcpyHtoDAsync", "cuModuleGetFunction",
+                           "cuModuleLoadDataEx", "cuMemCreate", "cuMemMap"}) {
+    auto space = NewSpace();
+    const std::uint64_t before = fake_cuda_memory_used();
+    for (const int which : {1, 2, 3}) {
+      if (which > 1 && std::string(call) != "cuMemcpyHtoDAsync") continue;
+      Say(std::string("fail ") + call + " " + std::to_string(which) + " 2");
+      EXPECT_FALSE(Load(*space, kText).ok()) << call;
+      EXPECT_EQ(fake_cuda_memory_used(), before) << call;
+    }
+    EXPECT_TRUE(Load(*space, kText).ok()) << call;
+    EXPECT_TRUE(space->Resize(4 * kMebibyte).ok()) << "no limit of those modules is kept";
+  }
+}
+
+TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRefuseTheModule) {
+  tenant_ = {};
+  device_.reset();
+  Start({});
+  auto space = NewSpace();
+  Say("fail cuMemAlloc 1 2");
+  const Status refused = Load(*space, kText).status();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("module refused: taking device memory"));
+  EXPECT_TRUE(Load(*space, kText).ok());
+}
+
+TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRefused) {
+  for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"}) {
+    Say(std::string("fail ") + call + " 1 2");
+    const auto refused =
+        gpu().CreateSpace({.quota_bytes = kMebibyte, .isolation = Isolation::kContain});
+    ASSERT_FALSE(refused.ok()) << call;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("to contain its kernels"));
+  }
+}
+
+// ---- claimed forms
+
+TEST_F(ContainedClient, ClaimedFormsAreContainedToo) {
+  BeginWithClaims();
+  const LaunchWork fault = Work(tenant_, "traps", At(0), 1, 20);
+  ASSERT_TRUE(gpu().CanStop(fault, milliseconds(100)));
+  gpu().Submit(fault);
+  ExpectTrap(Await(fault.id).status);
+  ExpectOk(Run("fine", At(64), 20));
+  ExpectOk(Run("by_address", At(0)));
+  EXPECT_EQ(Word(0), 10U);
+}
+
+TEST_F(ContainedClient, AKillEndsAClaimedLaunchInsideItsBlockAndAStopDoesNot) {
+  BeginWithClaims();
+  const LaunchWork endless = Work(tenant_, "endless", At(0), 1, 20);
+  ASSERT_TRUE(gpu().CanStop(endless, milliseconds(100)));
+  fake_cuda_forget_calls();
+  gpu().Submit(endless);
+  WaitForWord(0, 1);
+  gpu().RequestStop(endless.id);
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_FALSE(IsDone(endless.id));
+  gpu().RequestKill(endless.id);
+  const Completion ended = Await(endless.id);
+  EXPECT_EQ(ended.status.code(), StatusCode::kCancelled);
+  EXPECT_FALSE(ended.stopped);
+  EXPECT_THAT(std::string(ended.status.message()), HasSubstr("line 13 of 'endless'"));
+  EXPECT_EQ(Word(0), 1U);
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 2U) << "no group follows those that were there";
+  ExpectOk(Run("fine", At(64), 20));
+}
+
+TEST_F(ContainedClient, AClaimedLaunchThatIsKilledBeforeItsTurnRunsNothing) {
+  BeginWithClaims();
+  LaunchWork endless = Work(tenant_, "endless", At(0));
+  endless.may_be_stopped = false;
+  gpu().Submit(endless);
+  WaitForWord(0, 1);
+  const LaunchWork work = Work(tenant_, "fine", At(64), 1, 4);
+  gpu().Submit(work);
+  gpu().RequestKill(work.id);
+  EXPECT_EQ(Await(work.id).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(Word(64), 0U);
+  const Status beside = Await(endless.id).status;
+  EXPECT_EQ(beside.code(), StatusCode::kKernelFault) << "one word ends all of the module";
+  EXPECT_THAT(std::string(beside.message()), HasSubstr("stopped by the server"));
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
