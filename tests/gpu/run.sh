@@ -8,8 +8,8 @@
 #   --out DIR     results.json, table.txt and logs ($OUT, else gpu-results)
 #   --bin DIR     the programs (bin beside tests, else the portable or release build)
 #   --short       small sizes and times, figures are not judged: for machines whose GPU is a fake
-#   --only PART   only these: environment conformance claims bench model solo pair churn facts limits
-#                 sanitizer
+#   --only PART   only these: environment conformance hostile claims bench model solo pair churn facts
+#                 limits sanitizer
 #
 # Each part runs under a time limit of its own and adds rows to rows.tsv, with tabs between
 #   part, what, value, unit, kind (rule, figure, fact), must (">= 0.95", "-"), note.
@@ -55,7 +55,7 @@ main() {
   export out bin short rows logs scratch
 
   # Most telling first: what is behind may find no time left.
-  local each parts=(environment:20 conformance:110 claims:60 bench:130 model:30 solo:90 pair:120 churn:40 facts:25 limits:20 sanitizer:60)
+  local each parts=(environment:20 conformance:130 hostile:20 claims:60 bench:130 model:30 solo:90 pair:120 churn:40 facts:25 limits:20 sanitizer:60)
   for each in "${only[@]}"; do
     [[ " ${parts[*]} " == *" $each:"* ]] || { echo "run.sh: no part '$each', there are ${parts[*]%:*}" >&2; exit 2; }
   done
@@ -121,6 +121,8 @@ stop_server() {
   wait "$server"
   server=""
 }
+
+worker_pid() { "$bin/gpusharedctl" --json devices | sed -n 's/.*"worker_pid": *\([0-9]*\).*/\1/p' | head -n 1; }
 
 mps=""
 start_mps() {
@@ -195,6 +197,14 @@ part_conformance() {
   row "exit status" "$status" - rule "== 0"
 }
 
+part_hostile() {
+  start_server priority --memory contain --kernel-limit low=200ms
+  local before
+  before=$(worker_pid)
+  "$bin/gpu_hostile" --rows "$rows" || fail "gpu_hostile: $(tail -n 1 "$logs/hostile.log")"
+  row "the worker went on" "$([[ $before -gt 0 && $(worker_pid) == "$before" ]] && echo 1 || echo 0)" - rule "== 1"
+}
+
 part_claims() {
   "$bin/gpu_claims" --rows "$rows" --ms "$(either 10 400)" --programs "$(either 6 1000)" ||
     fail "gpu_claims: $(tail -n 1 "$logs/claims.log")"
@@ -203,7 +213,7 @@ part_claims() {
 part_bench() {
   start_server priority
   local worker
-  worker=$("$bin/gpusharedctl" --json devices | sed -n 's/.*"worker_pid": *\([0-9]*\).*/\1/p' | head -n 1)
+  worker=$(worker_pid)
   [[ ${worker:-0} -gt 0 ]] || fail "the server has no worker"
   "$bin/gpu_bench" --rows "$rows" --json "$out/bench.json" --worker "$worker" \
     --ms "$(either 5 80)" --bytes-max "$(either 1048576 1073741824)" || fail "gpu_bench: $(tail -n 1 "$logs/bench.log")"

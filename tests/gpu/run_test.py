@@ -10,7 +10,8 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ("environment", "conformance", "claims", "bench", "model", "solo", "pair", "churn", "facts", "limits", "sanitizer")
+PARTS = ("environment", "conformance", "hostile", "claims", "bench", "model", "solo", "pair", "churn", "facts", "limits",
+         "sanitizer")
 BIN = FAKE_CUDA = FAKE_NVML = ""  # Folders; from the command line.
 # The fake CUDA driver's GPU is the one that the fake NVML calls GPU 0.
 GPU = "sms 2; uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; "
@@ -128,12 +129,15 @@ class Run(unittest.TestCase):
                            ("claims", "programs of the corpus that compute right as they are"),
                            ("claims", "kernel 'stream', blocks of 20 us: claimed / original"),
                            ("claims", "kernel 'stream', blocks of 20 us: fenced / original"),
+                           ("claims", "kernel 'stream', blocks of 20 us: contained / original"),
+                           ("hostile", "kernels that mean harm"),
                            ("claims", "stop of a launch of 20 us blocks, p99"),
                            ("facts", "registering 16 MiB of a sealed memfd")):
             value = self.value(result, part, what)
             self.assertIsInstance(value, (int, float), what)
             self.assertGreater(value, 0, what)
         self.assertEqual(self.value(result, "claims", "of these, not claimed and stopped at random"), 0)
+        self.assertEqual(self.value(result, "hostile", "the worker went on"), 1)
         self.assertEqual(self.value(result, "pair", "MPS"), "skipped")
         self.assertEqual(self.value(result, "limits", "multiprocessors of class low under --sm-limit low=100%"), 2)
         self.assertEqual(self.value(result, "limits", "a low client computes within it"), 1)

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that mean harm, on real servers whose cpu device runs them as the passes make them for a
-// GPU: a neighbour's memory keeps every byte, the worker goes on, and who did it is told.
+// Kernels that mean harm, on real servers: a neighbour's memory keeps every byte, the worker goes
+// on, and who did it is told. The cpu device runs them as the passes make them for a GPU; a GPU of
+// the fake driver runs those of contained clients.
 
+#include "tests/support/hostile_kernels.h"
+
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,111 +18,54 @@
 
 #include "gpushared/client.h"
 
+#include "tests/support/gpu_server.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 constexpr std::size_t kNeighbourBytes = std::size_t{1} << 20;
+constexpr const char* kLimit = "low=200ms";
 
-// %rd1 is the client's own memory, %rd2 lies in the neighbour's.
-std::string KernelText(const std::string& body, const std::string& module = "") {
-  return ".version 8.0\n.target sm_80\n.address_size 64\n" + module +
-         "\n.visible .entry k(.param .u64 own, .param .u64 other)\n{\n"
-         ".reg .b64 %rd<16>;\n.reg .b32 %r<32>;\n.reg .pred %p<8>;\n"
-         "ld.param.u64 %rd1, [own];\nld.param.u64 %rd2, [other];\nmov.u32 %r9, %tid.x;\n" +
-         body + "\nret;\n}\n";
+struct Place {
+  const char* name;
+  const char* passes = nullptr;  // Of the cpu device; null: a GPU.
+  bool is_contained = false;
+  bool has_compiler = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Place& place) { return out << place.name; }
+
+Client Connect(const ServerProcess& server, const char* name, SchedulingClass its_class) {
+  Result<Client> client =
+      Client::Connect({.name = name, .scheduling_class = its_class, .socket = server.socket()});
+  EXPECT_TRUE(client.ok()) << client.status().ToString();
+  return client.ok() ? *std::move(client) : Client();
 }
 
-enum class End : std::uint8_t { kRuns, kFaults, kIsEnded, kIsRefused };
-
-struct Hostile {
-  const char* name;
-  const char* body;
-  const char* module = "";
-  End fenced = End::kRuns, contained = End::kRuns;
-  const char* says = "";  // In the error, contained.
-};
-
-constexpr const char* kShared = ".shared .align 4 .b8 s[64];";
-constexpr const char* kAssert =
-    ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, "
-    ".param .b64 e);";
-
-constexpr Hostile kHostile[] = {
-    {"global", "st.global.u32 [%rd2], 6;"},
-    {"global_read", "ld.global.u32 %r1, [%rd2]; st.global.u32 [%rd1], %r1;"},
-    {"generic", "st.u32 [%rd2], 6;"},
-    {"vector", "st.global.v4.u32 [%rd2], {%r9, %r9, %r9, %r9};"},
-    {"atomic", "atom.global.add.u32 %r1, [%rd2], 1; red.global.xor.b32 [%rd2+64], 3;"},
-    {"negative_offset", "add.s64 %rd3, %rd2, 64; st.global.u32 [%rd3+-64], 6;"},
-    {"folded_offset", "sub.s64 %rd3, %rd2, 0x40000000; st.global.u32 [%rd3+0x40000000], 6;"},
-    {"misaligned", "add.s64 %rd3, %rd1, 2; st.global.u64 [%rd3], %rd2;", "", End::kFaults},
-    {"null", "ld.global.u32 %r1, [0];"},
-    {"beyond_its_memory", "add.s64 %rd3, %rd1, 0x10000000; st.global.u32 [%rd3], 6;", "",
-     End::kFaults},
-    {"trap", "trap;", "", End::kFaults, End::kFaults, "trap at line 13 of 'k'"},
-    {"assert", "call __assertfail, (%rd2, %rd2, %r9, %rd2, %rd2);", kAssert, End::kFaults,
-     End::kFaults, "failed assertion at line 13 of 'k'"},
-    {"shared_overflow", "mov.u32 %r1, s; st.shared.u32 [%r1+0x100000], 6;", kShared, End::kFaults},
-    {"shared_residue", "mov.u32 %r1, s; ld.shared.u32 %r2, [%r1+60]; st.global.u32 [%rd1], %r2;",
-     kShared},
-    {"endless_loop", "L: bra L;", "", End::kIsEnded, End::kIsEnded},
-    {"call_through_an_argument", "call %rd2, P;\nP: .callprototype _ ();", "", End::kIsRefused,
-     End::kIsRefused},
-    {"overwritten_function_pointer",
-     "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\ncall %rd5, P;\n"
-     "P: .callprototype _ ();",
-     ".global .u64 t = 0;", End::kIsRefused, End::kIsRefused},
-    {"unbounded_branch",
-     "cvt.u32.u64 %r1, %rd2; or.b32 %r1, %r1, 0x70000000; brx.idx %r1, T;\n"
-     "T: .branchtargets A, B;\nA: st.global.u32 [%rd2], 6;\nB: st.global.u32 [%rd2], 7;"},
-};
-
-class HostileKernels : public ::testing::TestWithParam<const char*> {
+class HostileClient : public ::testing::TestWithParam<Place> {
  protected:
-  bool contains() const { return std::string(GetParam()).find("contain") != std::string::npos; }
-
-  static Client Connect(const ServerProcess& server, const char* name, SchedulingClass its_class) {
-    Result<Client> client =
-        Client::Connect({.name = name, .scheduling_class = its_class, .socket = server.socket()});
-    EXPECT_TRUE(client.ok()) << client.status().ToString();
-    return client.ok() ? *std::move(client) : Client();
-  }
-
-  // How the kernel has ended.
-  static Status Run(const Client& client, const Hostile& hostile, DeviceAddress target) {
-    const Result<Module> module = client.LoadModule(KernelText(hostile.body, hostile.module));
-    if (!module.ok()) return module.status();
-    const DeviceBuffer own = *client.AllocateDevice(1 << 16);
-    const Stream stream = *client.CreateStream();
-    const Status launched =
-        stream.Launch(*module->GetKernel("k"), {.grid = {2, 1, 1}}, own.address(), target);
-    return launched.ok() ? stream.Synchronize() : launched;
-  }
-
-  void ExpectEnd(const Hostile& hostile, const Status& status) const {
-    const End end = contains() ? hostile.contained : hostile.fenced;
-    const StatusCode codes[] = {StatusCode::kOk, StatusCode::kKernelFault,
-                                StatusCode::kLimitExceeded, StatusCode::kUnsupported};
-    EXPECT_EQ(status.code(), codes[static_cast<std::size_t>(end)]) << status.ToString();
-    if (end == End::kRuns) return;
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("k'"), HasSubstr(contains() ? hostile.says : "")));
-    if (end == End::kIsEnded) {
-      EXPECT_THAT(std::string(status.message()), HasSubstr("kernels of class low may run 0.2 s"));
+  void SetUp() override {
+    if (GetParam().passes != nullptr) {
+      cpu_ = std::make_unique<ServerProcess>(std::vector<std::string>{
+          "--device", "cpu:0", "--cpu-run-passes", GetParam().passes, "--kernel-limit", kLimit});
+    } else {
+      gpu_ = std::make_unique<GpuServer>(
+          GpuServerOptions{.statements = "",
+                           .arguments = {"--memory", "contain", "--kernel-limit", kLimit},
+                           .has_compiler = GetParam().has_compiler});
     }
   }
+  ServerProcess& server() { return gpu_ != nullptr ? gpu_->server() : *cpu_; }
+
+ private:
+  std::unique_ptr<ServerProcess> cpu_;
+  std::unique_ptr<GpuServer> gpu_;
 };
 
-TEST_P(HostileKernels, ChangeNoByteOfANeighboursAndEndNobody) {
-  const ServerProcess server(
-      {"--device", "cpu:0", "--cpu-run-passes", GetParam(), "--kernel-limit", "low=200ms"});
-  const Client neighbour = Connect(server, "neighbour", SchedulingClass::kNormal);
+TEST_P(HostileClient, ChangesNoByteOfANeighboursAndEndsNobody) {
+  const Client neighbour = Connect(server(), "neighbour", SchedulingClass::kNormal);
+  const std::vector<pid_t> workers = server().workers();
   std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::uint8_t>(0x5e ^ i * 2654435761U >> 13);
@@ -125,29 +73,32 @@ TEST_P(HostileKernels, ChangeNoByteOfANeighboursAndEndNobody) {
   const DeviceBuffer memory = *neighbour.AllocateDevice(bytes.size());
   const Stream& stream = neighbour.default_stream();
   ASSERT_TRUE(stream.CopyToDevice(memory.address(), bytes.data(), bytes.size()).ok());
-  const Client client = Connect(server, "hostile", SchedulingClass::kLow);
-  for (const Hostile& hostile : kHostile) {
+  const Client client = Connect(server(), "hostile", SchedulingClass::kLow);
+  for (const HostileKernel& hostile : HostileKernels()) {
     SCOPED_TRACE(hostile.name);
-    ExpectEnd(hostile, Run(client, hostile, memory.address() + kNeighbourBytes / 2));
+    const Status status = RunHostile(client, hostile, memory.address() + kNeighbourBytes / 2);
+    EXPECT_EQ(WhyNotItsEnd(hostile, GetParam().is_contained, status), "");
     ASSERT_TRUE(stream.CopyToHost(now.data(), memory.address(), now.size()).ok());
     EXPECT_EQ(bytes, now);
   }
   // The neighbour's own kernels still run, and so do those of the client.
-  const Hostile harmless = {.name = "", .body = "st.global.u32 [%rd1], 1;"};
-  EXPECT_TRUE(Run(neighbour, harmless, 0).ok());
-  EXPECT_TRUE(Run(client, harmless, 0).ok());
-  EXPECT_THAT(server.Log(), Not(HasSubstr("generation 2")));
+  const HostileKernel harmless = {.name = "", .body = "st.global.u32 [%rd1], 1;"};
+  EXPECT_TRUE(RunHostile(neighbour, harmless, 0).ok());
+  EXPECT_TRUE(RunHostile(client, harmless, 0).ok());
+  EXPECT_EQ(server().workers(), workers);
+  EXPECT_THAT(server().Log(), ::testing::Not(::testing::HasSubstr("generation 2")));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HostileKernels,
-                         ::testing::Values("fence", "contain", "claim,fence", "claim,contain"),
-                         [](const auto& any) {
-                           std::string name = any.param;
-                           for (char& c : name) {
-                             if (c == ',') c = '_';
-                           }
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, HostileClient,
+    ::testing::Values(
+        Place{.name = "fence", .passes = "fence"},
+        Place{.name = "contain", .passes = "contain", .is_contained = true},
+        Place{.name = "claim_fence", .passes = "claim,fence"},
+        Place{.name = "claim_contain", .passes = "claim,contain", .is_contained = true},
+        Place{.name = "gpu_contain", .is_contained = true},
+        Place{.name = "gpu_claim_contain", .is_contained = true, .has_compiler = true}),
+    [](const auto& any) { return std::string(any.param.name); });
 
 }  // namespace
 }  // namespace gpushared::testing

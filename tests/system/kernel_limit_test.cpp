@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that run longer than the operator allows: real servers, endless kernels.
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,6 +77,40 @@ TEST(KernelLimit, OnAGpuTheWorkerEndsAndNamesTheKernelToAll) {
   }
   EXPECT_TRUE(RunStep(Connect(gpu.socket(), "again", SchedulingClass::kNormal)).ok());
   EXPECT_THAT(gpu.server().Log(), HasSubstr("exited with code 3: device cuda:0 lost"));
+}
+
+TEST(KernelLimit, OnAGpuAContainedKernelEndsAlone) {
+  GpuServer gpu(
+      {.statements = "", .arguments = {"--memory", "contain", "--kernel-limit", "normal=300ms"}});
+  const Client bad = Connect(gpu.socket(), "bad", SchedulingClass::kNormal);
+  const Client good = Connect(gpu.socket(), "good", SchedulingClass::kNormal);
+  const std::vector<pid_t> workers = gpu.server().workers();
+  const Status ended = RunEndless(bad);
+  EXPECT_EQ(ended.code(), StatusCode::kLimitExceeded) << ended.ToString();
+  EXPECT_THAT(ended.message(),
+              AllOf(HasSubstr("kernel 'endless' ended by force: it has run 0."),
+                    HasSubstr("s, kernels of class normal may run 0.3 s [client 1 'bad' pid ")));
+  EXPECT_EQ(RunStep(bad).ToString(), "Ok") << "another stream of the same client";
+  EXPECT_EQ(RunStep(good).ToString(), "Ok");
+  EXPECT_EQ(gpu.server().workers(), workers);
+}
+
+TEST(EndlessKernel, OfAContainedClientThatHasLeftEndsAndItsMemoryComesBack) {
+  GpuServer gpu({.statements = "", .arguments = {"--memory", "contain"}});
+  const Client good = Connect(gpu.socket(), "good", SchedulingClass::kNormal);
+  const auto returned = [&] {
+    const std::vector<std::string> calls = gpu.Calls();
+    return std::count(calls.begin(), calls.end(), "cuMemAddressFree");
+  };
+  {
+    const Client bad = Connect(gpu.socket(), "bad", SchedulingClass::kNormal);
+    const Result<Module> module = bad.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+    ASSERT_TRUE(module.ok()) << module.status().ToString();
+    const DeviceBuffer flag = *bad.AllocateDevice(4);
+    ASSERT_TRUE(bad.default_stream().Launch(*module->GetKernel("endless"), {}, flag).ok());
+  }
+  EXPECT_TRUE(Eventually([&] { return returned() == 1; }));
+  EXPECT_EQ(RunStep(good).ToString(), "Ok");
 }
 
 }  // namespace

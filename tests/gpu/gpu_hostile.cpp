@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that mean harm beside a client that does not, on a server that contains them and lets
+// kernels of class low run 0.2 s: do all end as they should, with the neighbour's memory as it was.
+//
+// gpu_hostile [--rows FILE]
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "tests/support/hostile_kernels.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::size_t kNeighbourBytes = std::size_t{1} << 20;
+
+template <typename T>
+T Must(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().ToString());
+  return std::move(result).value();
+}
+
+// What went wrong, by kernel.
+struct Findings {
+  std::string ends;
+  std::string changes;
+  int wrong_ends = 0;
+  int changed = 0;
+};
+
+Findings RunAll() {
+  Findings found;
+  const Client neighbour =
+      Must(Client::Connect({.name = "neighbour", .scheduling_class = SchedulingClass::kNormal}));
+  const Client client =
+      Must(Client::Connect({.name = "hostile", .scheduling_class = SchedulingClass::kLow}));
+  const DeviceBuffer memory = Must(neighbour.AllocateDevice(kNeighbourBytes));
+  const Stream& stream = neighbour.default_stream();
+  std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + 1);
+  const Status written = stream.CopyToDevice(memory.address(), bytes.data(), bytes.size());
+  if (!written.ok()) throw std::runtime_error(written.ToString());
+  for (const HostileKernel& hostile : HostileKernels()) {
+    const Status status = RunHostile(client, hostile, memory.address() + kNeighbourBytes / 2);
+    std::printf("%s: %s\n", hostile.name, status.ToString().c_str());
+    const std::string why = WhyNotItsEnd(hostile, true, status);
+    if (!why.empty()) {
+      ++found.wrong_ends;
+      found.ends += std::string(hostile.name) + ": " + why + "; ";
+    }
+    const Status read = stream.CopyToHost(now.data(), memory.address(), now.size());
+    if (!read.ok() || now != bytes) {
+      ++found.changed;
+      found.changes += std::string(hostile.name) + (read.ok() ? " " : ": " + read.ToString() + " ");
+    }
+  }
+  return found;
+}
+
+}  // namespace
+}  // namespace gpushared::testing
+
+int main(int argc, char** argv) {
+  if (argc != 1 && (argc != 3 || std::strcmp(argv[1], "--rows") != 0)) {
+    std::fprintf(stderr, "usage: gpu_hostile [--rows FILE]\n");
+    return 2;
+  }
+  try {
+    const auto found = gpushared::testing::RunAll();
+    std::ofstream rows;
+    if (argc == 3) rows.open(argv[2], std::ios::app);
+    const std::size_t kernels = gpushared::testing::HostileKernels().size();
+    rows << "hostile\tkernels that mean harm\t" << kernels << "\t-\tfact\t-\t\n"
+         << "hostile\tof these, ended otherwise than they should\t" << found.wrong_ends
+         << "\t-\trule\t== 0\t" << found.ends << "\n"
+         << "hostile\tof these, changed a neighbour's memory\t" << found.changed
+         << "\t-\trule\t== 0\t" << found.changes << "\n";
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpu_hostile: %s\n", error.what());
+    return 1;
+  }
+}
