@@ -146,21 +146,23 @@ bool DeviceThread::SpinsOn() {
   return quiet_for_ < options_.spin_budget * factor;
 }
 
-bool DeviceThread::TakeCompletions(scheduler::TimePoint now) {
-  if (!signal_.TakeCompletionsNote() && !device_.must_be_polled()) return false;
-  return dispatcher_.TakeCompletions(now) > 0;
+bool DeviceThread::MayHaveEnded() {
+  return signal_.TakeCompletionsNote() || device_.must_be_polled();
 }
 
 bool DeviceThread::Turn() {
-  const scheduler::TimePoint now = Now();
+  scheduler::TimePoint now = Now();
   bool was_busy = TakeMail(now);
-  was_busy |= TakeCompletions(now);
+  if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
   dispatcher_.Dispatch(now);
   // What ended at once, or meanwhile, is part of this turn's publication.
-  if (TakeCompletions(now)) {
-    was_busy = true;
-    dispatcher_.Dispatch(now);
+  if (MayHaveEnded()) {
+    now = Now();  // Or what began in this turn would be charged for no time.
+    if (dispatcher_.TakeCompletions(now) > 0) {
+      was_busy = true;
+      dispatcher_.Dispatch(now);
+    }
   }
   dispatcher_.KillOverdue(now);
   dispatcher_.EnforceKernelLimits(now);

@@ -76,7 +76,8 @@ class DeviceThread {
   void Run();
   bool Turn();
   bool TakeMail(scheduler::TimePoint now);
-  bool TakeCompletions(scheduler::TimePoint now);
+  // Something on the device; the device says so once.
+  bool MayHaveEnded();
   bool VisitRings(scheduler::TimePoint now);
   void MakeHot(ClientState& client);
   bool VisitIfReady(ClientState& client, scheduler::TimePoint now);

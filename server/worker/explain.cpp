@@ -85,7 +85,7 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   row["device_time_us"] = Us(report.charged);
   row["commands"] = report.commands;
   row["stops"] = report.stops;
-  if (report.longest_command > Duration::zero()) {
+  if (report.commands > 0) {
     row["longest_command"] = {{"what", report.longest_what.view()},
                               {"us", Us(report.longest_command)}};
   }

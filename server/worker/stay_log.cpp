@@ -50,7 +50,7 @@ const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) con
     ++report.commands;
     if (stay.was_stopped) ++report.stops;
     const Duration took = stay.ended - stay.submitted;
-    if (took <= report.longest_command) return;
+    if (longest != nullptr && took <= report.longest_command) return;
     report.longest_command = took;
     longest = &stay;
   });

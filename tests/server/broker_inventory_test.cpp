@@ -44,6 +44,13 @@ device::Gpu GpuOf(std::uint32_t index, const std::string& uuid) {
   return {.index = index, .uuid = uuid, .name = "NVIDIA H200"};
 }
 
+// What there is to be seen. A look that is under way when the broker ends outlives the test.
+struct Machine {
+  std::mutex mutex;
+  device::Inventory inventory;
+  int looks = 0;
+};
+
 class BrokerInventory : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -52,10 +59,10 @@ class BrokerInventory : public ::testing::Test {
     options_.policy = "priority";
     options_.stop_grace = 200ms;
     options_.inventory_interval = 5ms;
-    options_.read_inventory = [this] {
-      const std::lock_guard lock(mutex_);
-      ++looks_;
-      return machine_;
+    options_.read_inventory = [machine = machine_] {
+      const std::lock_guard lock(machine->mutex);
+      ++machine->looks;
+      return machine->inventory;
     };
     options_.launch = [this](const device::SelectedDevice& device, std::uint32_t generation) {
       return WorkerProcess::Launch{
@@ -73,12 +80,12 @@ class BrokerInventory : public ::testing::Test {
   }
 
   void SetGpus(std::vector<device::Gpu> gpus) {
-    const std::lock_guard lock(mutex_);
-    machine_.gpus = std::move(gpus);
+    const std::lock_guard lock(machine_->mutex);
+    machine_->inventory.gpus = std::move(gpus);
   }
   int looks() {
-    const std::lock_guard lock(mutex_);
-    return looks_;
+    const std::lock_guard lock(machine_->mutex);
+    return machine_->looks;
   }
   void AwaitLooks(int more) {
     const int before = looks();
@@ -87,8 +94,8 @@ class BrokerInventory : public ::testing::Test {
 
   void StartBroker() {
     {
-      const std::lock_guard lock(mutex_);
-      options_.devices = device::SelectDevices("auto", machine_)->devices;
+      const std::lock_guard lock(machine_->mutex);
+      options_.devices = device::SelectDevices("auto", machine_->inventory)->devices;
     }
     auto log = std::make_shared<spdlog::logger>(
         "broker", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text_));
@@ -151,9 +158,7 @@ class BrokerInventory : public ::testing::Test {
 
  private:
   const testing::ScratchFolder folder_;
-  std::mutex mutex_;
-  device::Inventory machine_;
-  int looks_ = 0;
+  const std::shared_ptr<Machine> machine_ = std::make_shared<Machine>();
   boost::asio::io_context context_;
   std::ostringstream log_text_;
   std::unique_ptr<Broker> broker_;

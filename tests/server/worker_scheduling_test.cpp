@@ -105,6 +105,14 @@ TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
   }
 }
 
+TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
+  WorkerHarness worker({.runs_at_once = true, .submitting_takes = std::chrono::milliseconds(2)});
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  const auto ps = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  EXPECT_GE(ps["clients"][0]["device_time_s"], 0.002);
+}
+
 TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   // The lane would let more than one of them onto the device.
   WorkerHarness worker({}, {.policy = "fifo", .lane_options = {.beyond_window_max = 8}});

@@ -476,6 +476,11 @@ TEST(WorkerSession, ARequestIsFromTheFirstCommandAfterAllWasFinishedUntilAllIs) 
   for (int request = 0; request < 3; ++request) {
     client.Launch(0, 0, 0);
     const auto last = client.Launch(0, 0, 0);
+    // The second one belongs to the request if it came before the first one's end.
+    ASSERT_TRUE(Eventually([&] {
+      return nlohmann::json::parse(
+                 worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0]["commands"] == last;
+    }));
     for (int i = 0; i < 2; ++i) {
       ASSERT_GE(
           worker.device().WaitForSubmissions(static_cast<std::size_t>(2 * request + i + 1)).size(),

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 namespace gpushared::testing {
@@ -125,6 +126,7 @@ Result<std::unique_ptr<device::Space>> StepDevice::CreateSpace(
 // ---- work
 
 void StepDevice::Submit(const device::LaunchWork& work) {
+  std::this_thread::sleep_for(options_.submitting_takes);
   Submission submission;
   submission.kernel = work.module->kernels()[work.kernel].name;
   submission.may_be_stopped = work.may_be_stopped;

@@ -24,6 +24,7 @@ namespace gpushared::testing {
 struct StepDeviceOptions {
   device::Preemption preemption = device::Preemption::kWithinCommand;
   bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
+  std::chrono::milliseconds submitting_takes{};  // Of launches.
   bool stopping_costs = false;
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
   bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
