@@ -2,6 +2,7 @@
 #include "scheduler/device_lane.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "scheduler/check.h"
@@ -9,6 +10,12 @@
 namespace gpushared::scheduler {
 
 namespace {
+
+// The device is to have work for this many turnarounds: one would do if every prediction were
+// true and every turnaround the same.
+constexpr int kTurnaroundsAhead = 2;
+// Less would save no request anything that it could notice.
+constexpr Duration kLookaheadMin = std::chrono::microseconds(20);
 
 void CheckSpec(const ClientSpec& spec) {
   Check(spec.weight >= 1 && spec.weight <= kWeightMax, "a client's weight is out of range");
@@ -20,7 +27,8 @@ DeviceLane::DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& option
     : policy_(std::move(policy)),
       options_(options),
       rules_(policy_->rules()),
-      in_flight_(options.in_flight_max + options.high_in_flight_max) {
+      in_flight_(options.in_flight_max + options.high_in_flight_max),
+      lookahead_(options.window) {
   Check(options_.in_flight_max > 0 && options_.high_in_flight_max > 0 &&
             options_.beyond_window_max > 0,
         "a lane that lets nothing onto its device");
@@ -30,18 +38,23 @@ DeviceLane::DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& option
 void DeviceLane::AddClient(ClientId client, const ClientSpec& spec, TimePoint now) {
   CheckSpec(spec);
   clients_.Add(client, Client{.spec = spec, .queue = {}});
+  if (IsUrgent(spec)) ++urgent_count_;
   policy_->OnClientAdded(client, spec, now);
   settled_ = false;
 }
 
 void DeviceLane::ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now) {
   CheckSpec(spec);
-  clients_.At(client).spec = spec;
+  ClientSpec& known = clients_.At(client).spec;
+  if (IsUrgent(known)) --urgent_count_;
+  if (IsUrgent(spec)) ++urgent_count_;
+  known = spec;
   policy_->OnClientChanged(client, spec, now);
   settled_ = false;
 }
 
 std::span<const std::uint64_t> DeviceLane::RemoveClient(ClientId client, TimePoint now) {
+  if (IsUrgent(clients_.At(client).spec)) --urgent_count_;
   clients_.Remove(client);
   removed_in_flight_.clear();
   for (InFlight& command : in_flight_) {
@@ -84,6 +97,12 @@ void DeviceLane::EndRequest(ClientId client, std::uint64_t number, TimePoint now
 
 void DeviceLane::ExpectRequest(ClientId client, TimePoint at, TimePoint now) {
   policy_->OnRequestExpected(client, at, now);
+  settled_ = false;
+}
+
+void DeviceLane::SetTurnaround(Duration turnaround) {
+  const Duration wanted = kTurnaroundsAhead * std::min(turnaround, options_.window);
+  lookahead_ = std::min(std::max(wanted, kLookaheadMin), options_.window);
   settled_ = false;
 }
 
@@ -176,6 +195,11 @@ bool DeviceLane::IsWindowed(const Client& state) const {
   return !rules_.classes_matter || state.spec.scheduling_class != SchedulingClass::kHigh;
 }
 
+bool DeviceLane::IsUrgent(const ClientSpec& spec) const {
+  return rules_.classes_matter &&
+         (spec.scheduling_class == SchedulingClass::kHigh || spec.latency_promise.has_value());
+}
+
 bool DeviceLane::Admits(ClientId client, const Client& state) const {
   // All in flight are of one client then, so any of them tells.
   if (rules_.one_client_at_a_time && !in_flight_.empty() && in_flight_.front().client != client) {
@@ -186,16 +210,33 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
   }
   if (windowed_count_ >= options_.in_flight_max) return false;
   if (windowed_count_ < options_.beyond_window_max) return true;
-  return window_used_ + state.queue.front().command.predicted <= options_.window;
+  const LaneCommand& next = state.queue.front().command;
+  if (window_used_ + next.predicted > options_.window) return false;
+  const Duration ahead = lookahead();
+  return ahead == options_.window || BehindOldest(client, next.stream) < ahead;
+}
+
+Duration DeviceLane::BehindOldest(ClientId client, std::uint32_t stream) const {
+  const auto is_counted = [&](const InFlight& each) {
+    return each.windowed && each.client == client && each.stream == stream;
+  };
+  const InFlight* each = std::find_if(in_flight_.begin(), in_flight_.end(), is_counted);
+  Duration behind{};
+  while (each != in_flight_.end() && ++each != in_flight_.end()) {
+    if (is_counted(*each)) behind += each->predicted;
+  }
+  return behind;
 }
 
 Action DeviceLane::Submit(ClientId client, Client& state, TimePoint now) {
   const Head head = HeadOf(state);
-  const std::uint64_t command = state.queue.front().command.command;
+  const LaneCommand& first = state.queue.front().command;
+  const std::uint64_t command = first.command;
   const bool windowed = IsWindowed(state);
   in_flight_.Add(InFlight{.command = command,
                           .client = client,
                           .predicted = head.predicted,
+                          .stream = first.stream,
                           .charge = meter_.Start(head.predicted, now),
                           .stoppable = head.stoppable,
                           .windowed = windowed});

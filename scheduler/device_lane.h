@@ -26,7 +26,7 @@ struct LaneOptions {
   std::size_t high_in_flight_max = 64;
   // Predicted time of commands on the device, so that its own queue, out of which
   // nothing can be taken back, stays shallow. Not applied to the high class where
-  // classes matter.
+  // classes matter. See also DeviceLane::lookahead.
   Duration window = std::chrono::microseconds(500);
   // This many may be on the device whatever the window says; a command longer than
   // the window could never run otherwise. Larger values let long commands of one
@@ -92,6 +92,11 @@ class DeviceLane {
   // The client expects its next request at that time.
   void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
 
+  // The device stands idle for about this long from the end of a command to the start of the
+  // next one, where that is submitted in answer to the end. Before anything is said: as long as
+  // the window.
+  void SetTurnaround(Duration turnaround);
+
   // A submitted command left the device, by itself or stopped.
   Charge OnCompleted(std::uint64_t command, TimePoint now);
 
@@ -106,6 +111,10 @@ class DeviceLane {
   Duration charged_total() const { return meter_.charged_total(); }
   // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
+  // Predicted time that a stream whose commands count against the window may have on the device
+  // behind the oldest of them. While somebody is here who is not to wait for others, that is
+  // what keeps the device busy until it can be given more; else only the window bounds it.
+  Duration lookahead() const { return urgent_count_ > 0 ? lookahead_ : options_.window; }
   const LaneOptions& options() const { return options_; }
   const LaneRules& rules() const { return rules_; }
   PromiseReport promises() const { return policy_->promises(); }
@@ -120,6 +129,7 @@ class DeviceLane {
     std::uint64_t command = 0;
     ClientId client;
     Duration predicted{};
+    std::uint32_t stream = 0;
     ChargeMeter::Entry charge;
     bool stoppable = false;
     bool stop_asked = false;
@@ -133,7 +143,10 @@ class DeviceLane {
   CommandQueue& Queue(ClientId client);
   void OnQueueChanged(ClientId client, TimePoint now);
   void TellHead(ClientId client, Client& state, TimePoint now);
+  bool IsUrgent(const ClientSpec& spec) const;
   bool Admits(ClientId client, const Client& state) const;
+  // What the client has on the device behind the oldest windowed command of that stream.
+  Duration BehindOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
   Action Submit(ClientId client, Client& state, TimePoint now);
   void MarkStops(ClientId client);
@@ -147,6 +160,8 @@ class DeviceLane {
   std::vector<std::uint64_t> removed_in_flight_;
   ChargeMeter meter_;
   Duration window_used_{};
+  Duration lookahead_;  // While urgent_count_ is not 0.
+  std::size_t urgent_count_ = 0;
   std::size_t windowed_count_ = 0;
   std::size_t stops_pending_ = 0;
   std::uint64_t next_arrival_ = 1;

@@ -74,6 +74,7 @@ constexpr std::array kStatusColumns = {
     Column{"DEVICE TIME s", "device_time_s", 1, 3},
     Column{"COMMANDS", "commands"},
     Column{"GAP USED %", "gap_used_percent", 1, 1},
+    Column{"WINDOW us", "window_us", 1, 0},
     Column{"OVERLOADED", "overloaded"},
     Column{"USED MiB", "mapped_bytes", kMiB, 1},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 0},

@@ -76,6 +76,7 @@ struct CommandSlot {
   CommandKind kind = CommandKind::kMark;
   CommandState state = CommandState::kQueued;
   bool is_alone = false;     // No other stream had work on the device when it was submitted.
+  bool found_idle = false;   // Nothing at all had.
   bool was_started = false;  // Submitted at least once.
   bool was_stopped = false;
   bool is_stoppable = false;
@@ -122,8 +123,8 @@ struct CommandSlot {
   friend class CommandSlab;
   void Recycle() {
     failure.reset();
-    is_alone = was_started = was_stopped = is_stoppable = counts_as_high = names_module = false;
-    ends_request = false;
+    is_alone = found_idle = was_started = was_stopped = is_stoppable = false;
+    counts_as_high = names_module = ends_request = false;
     units = units_done = bytes = cost_key = cost_kernel = 0;
     ran = {};
     started_ns = ended_ns = 0;

@@ -75,6 +75,11 @@ void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measur
       sample);
 }
 
+std::optional<scheduler::Duration> CostModel::Turnaround() const {
+  if (turnarounds_.size() < kTurnaroundsMin) return {};
+  return turnarounds_.Quantile(90);
+}
+
 void CostModel::Learn(std::span<const scheduler::KnownCost> costs) {
   for (const scheduler::KnownCost& cost : costs) {
     launches_.AddSample(cost.key, cost.predicted, cost.grid);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,6 +40,13 @@ class CostModel {
   // Only for commands that ran whole, and next to nothing else.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
 
+  // Of a launch that went to an idle device and had it for itself: from its submission until its
+  // end was known, less the time that it ran.
+  void AddTurnaround(scheduler::Duration measured) { turnarounds_.Add(measured); }
+  // How long the device stands idle between a command and the next one, where that is submitted
+  // in answer to its end: nine times of ten no longer than this. Empty before enough is known.
+  std::optional<scheduler::Duration> Turnaround() const;
+
   // Of launches; see scheduler::Predictor::Known. Only before the first sample.
   void Learn(std::span<const scheduler::KnownCost> costs);
   std::vector<scheduler::KnownCost> Known() const { return launches_.Known(); }
@@ -54,6 +62,8 @@ class CostModel {
   const Accuracy& accuracy() const { return accuracy_; }
 
  private:
+  // Of fewer samples the 0.9 quantile is the largest, whatever that is.
+  static constexpr std::size_t kTurnaroundsMin = 9;
   static constexpr std::size_t kCopyKinds = 4;
   static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
 
@@ -65,6 +75,7 @@ class CostModel {
 
   scheduler::Predictor launches_;
   std::array<std::array<scheduler::RecentSamples<19>, kSizes>, kCopyKinds> copies_ = {};
+  scheduler::RecentSamples<19> turnarounds_;
   Accuracy accuracy_;
 };
 

@@ -352,7 +352,9 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
   snapshot.thread.wakes_of_clients = dispatcher_.wakes();
   snapshot.thread.busy_time = dispatcher_.busy_time();
   snapshot.thread.promises = dispatcher_.promises();
-  snapshot.thread.predictions = dispatcher_.predictions();
+  snapshot.thread.predictions = dispatcher_.costs().accuracy();
+  snapshot.thread.turnaround = dispatcher_.costs().Turnaround();
+  snapshot.thread.lookahead = dispatcher_.lookahead();
   snapshot.thread.gaps = dispatcher_.gaps();
   for (const ClientState* const client : dispatcher_.clients()) {
     snapshot.clients.push_back({.session = client->setup.session,

@@ -430,7 +430,7 @@ void Dispatcher::Offer(ClientState& client, std::uint32_t slot, scheduler::TimeP
   command.state = CommandState::kOffered;
   ++client.offered;
   NotePhase(client, now);
-  lane_.Enqueue(client.id(), {command.work_id, command.predicted, stoppable}, now);
+  lane_.Enqueue(client.id(), {command.work_id, command.predicted, stoppable, command.stream}, now);
 }
 
 bool Dispatcher::IsWorthStopping(const ClientState& client, const CommandSlot& command) {
@@ -503,6 +503,7 @@ void Dispatcher::CountSubmission(ClientState& client, CommandSlot& command,
   }
   ++client.in_flight;
   NotePhase(client, now);
+  command.found_idle = streams_in_flight_ == 0;
   if (client.streams[command.stream].in_flight++ == 0) ++streams_in_flight_;
   if (streams_in_flight_ > 1) ++overlaps_;
   command.is_alone = streams_in_flight_ == 1;
@@ -588,9 +589,18 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
         fmt::format("{} {}", why.message(), client->Who(command.stream, command.sequence)));
   } else if (completion.times_are_exact && command.is_alone && command.overlap == overlaps_ &&
              !command.was_stopped) {
-    costs_.AddSample(command, completion.ended - completion.started);
+    Learn(command, completion.ended - completion.started, now);
   }
   MarkUnsettled(*client, command.stream);
+}
+
+void Dispatcher::Learn(const CommandSlot& command, scheduler::Duration ran,
+                       scheduler::TimePoint now) {
+  costs_.AddSample(command, ran);
+  if (!command.found_idle || command.kind != CommandKind::kLaunch) return;
+  if (now == command.submitted) return;  // A turn has one time, whatever happens in it.
+  costs_.AddTurnaround(std::max(now - command.submitted - ran, scheduler::Duration::zero()));
+  if (const auto turnaround = costs_.Turnaround()) lane_.SetTurnaround(*turnaround);
 }
 
 void Dispatcher::DescribeLoss(const device::DeviceLoss& loss) {
@@ -630,8 +640,9 @@ void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::T
   command.state = CommandState::kOffered;
   ++client.offered;
   NotePhase(client, now);
-  lane_.EnqueueFront(client.id(), {command.work_id, costs_.Predict(command), command.is_stoppable},
-                     now);
+  lane_.EnqueueFront(
+      client.id(), {command.work_id, costs_.Predict(command), command.is_stoppable, command.stream},
+      now);
 }
 
 // ---- what clients see

@@ -118,6 +118,7 @@ class Dispatcher {
   std::uint64_t commands() const { return commands_; }
   std::uint64_t wakes() const { return wakes_; }
   scheduler::Duration busy_time() const { return lane_.charged_total(); }
+  scheduler::Duration lookahead() const { return lane_.lookahead(); }
   scheduler::PromiseReport promises() const { return lane_.promises(); }
   const ActivityMeter::Gaps& gaps() const { return meter_.gaps(); }
   // Brings share errors up to date.
@@ -125,7 +126,7 @@ class Dispatcher {
     for (ClientState* const client : present_) meter_.Refresh(client->activity, now);
   }
   CostModel& costs() { return costs_; }
-  const CostModel::Accuracy& predictions() const { return costs_.accuracy(); }
+  const CostModel& costs() const { return costs_; }
 
  private:
   // Shorter commands go to the device back to back, also those that could be stopped: waiting
@@ -165,6 +166,8 @@ class Dispatcher {
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   // Leaves the client in unsettled_ if its stream may move on.
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
+  // From a command that ran whole, and next to nothing else.
+  void Learn(const CommandSlot& command, scheduler::Duration ran, scheduler::TimePoint now);
   bool watches() const { return has_kernel_limits_; }
   // While the suspects' commands can still be told by their names.
   void DescribeLoss(const device::DeviceLoss& loss);

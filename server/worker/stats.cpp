@@ -152,6 +152,11 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
       static_cast<double>(predictions.error_permille.Quantile(0.50)) / 10.0;
   document["prediction_error_p90_percent"] =
       static_cast<double>(predictions.error_permille.Quantile(0.90)) / 10.0;
+  if (const auto turnaround = snapshot.thread.turnaround) {
+    document["turnaround_us"] = Microseconds(static_cast<std::uint64_t>(turnaround->count()));
+  }
+  document["window_us"] =
+      Microseconds(static_cast<std::uint64_t>(snapshot.thread.lookahead.count()));
   document["turns"] = snapshot.thread.turns;
   document["spins"] = snapshot.thread.spins;
   document["sleeps"] = snapshot.thread.sleeps;

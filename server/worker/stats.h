@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_WORKER_STATS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,8 @@ struct ThreadCounters {
   scheduler::Duration busy_time{};  // Device time charged to anybody.
   scheduler::PromiseReport promises;
   CostModel::Accuracy predictions;
+  std::optional<scheduler::Duration> turnaround;  // See CostModel.
+  scheduler::Duration lookahead{};                // See DeviceLane.
   ActivityMeter::Gaps gaps;
 };
 

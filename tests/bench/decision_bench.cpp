@@ -35,6 +35,7 @@ constexpr std::uint64_t kQueuedPerClient = 10'000;
 constexpr int kWarmUpTurns = 20'000;
 constexpr int kTurns = 200'000;
 constexpr Duration kPromise = 20ms;
+constexpr Duration kTurnaround = 10us;
 constexpr std::uint64_t kCommandsPerRequest = 16;
 
 // A ring of what is in flight, oldest first; no allocation while turns are measured.
@@ -59,6 +60,7 @@ class Load {
   Load(const scheduler::PolicyEntry& entry, bool has_promises)
       : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}),
         has_promises_(has_promises) {
+    lane_.SetTurnaround(kTurnaround);
     for (std::uint64_t client = 1; client <= kClients; ++client) {
       const auto kind = static_cast<scheduler::SchedulingClass>(client % 3);
       const auto weight = static_cast<std::uint32_t>(1 + client * 13 % 1000);

@@ -158,6 +158,111 @@ TEST(DeviceLane, TheHighClassHasItsOwnPlacesOnTheDevice) {
   EXPECT_EQ(SubmitAll(lane), 3u);
 }
 
+// Low work of kA, of 10 us each where nothing else is said, beside a high client that is idle.
+class Lookahead : public ::testing::Test {
+ protected:
+  static constexpr ClientSpec kHighSpec{.scheduling_class = SchedulingClass::kHigh};
+  static constexpr ClientSpec kLowSpec{.scheduling_class = SchedulingClass::kLow};
+
+  Lookahead() {
+    lane_.AddClient(kA, kLowSpec, kStart);
+    lane_.AddClient(kB, kHighSpec, kStart);
+  }
+  void Enqueue(int count, Duration predicted = 10us, std::uint32_t stream = 0) {
+    for (int i = 0; i < count; ++i) {
+      lane_.Enqueue(kA, {++last_command_, predicted, false, stream}, kStart);
+    }
+  }
+
+  DeviceLane lane_{std::make_unique<PriorityPolicy>(PolicyOptions{.hold_off = 0us})};
+  std::uint64_t last_command_ = 0;
+};
+
+TEST_F(Lookahead, BeforeATurnaroundIsKnownOnlyTheWindowBoundsWhatIsOnTheDevice) {
+  Enqueue(60);
+  EXPECT_EQ(SubmitAll(lane_), 50u);
+  EXPECT_EQ(lane_.lookahead(), 500us);
+}
+
+TEST_F(Lookahead, BesideAHighClientNoMoreWaitsOnTheDeviceThanTwoTurnaroundsTake) {
+  lane_.SetTurnaround(20us);
+  Enqueue(60);
+  EXPECT_EQ(lane_.lookahead(), 40us);
+  EXPECT_EQ(SubmitAll(lane_), 1u + 4u);
+  lane_.OnCompleted(1, kStart + 10us);
+  EXPECT_EQ(SubmitAll(lane_, kStart + 10us), 1u);
+}
+
+TEST_F(Lookahead, ALongCommandThatRunsDoesNotKeepTheNextOnesFromFollowingIt) {
+  lane_.SetTurnaround(20us);
+  Enqueue(1, 300us);
+  Enqueue(1, 90us);
+  Enqueue(1);
+  EXPECT_EQ(SubmitAll(lane_), 2u) << "the second one alone keeps the device busy";
+  lane_.OnCompleted(1, kStart + 300us);
+  EXPECT_EQ(SubmitAll(lane_, kStart + 300us), 1u);
+}
+
+TEST_F(Lookahead, TheWindowStaysABound) {
+  lane_.SetTurnaround(400us);
+  EXPECT_EQ(lane_.lookahead(), 500us);
+  lane_.SetTurnaround(Duration::max());
+  EXPECT_EQ(lane_.lookahead(), 500us);
+  lane_.SetTurnaround(200us);
+  Enqueue(4, 180us);
+  EXPECT_EQ(SubmitAll(lane_), 2u);
+}
+
+TEST_F(Lookahead, IsNeverTooShortToMatter) {
+  lane_.SetTurnaround(1us);
+  EXPECT_EQ(lane_.lookahead(), 20us);
+}
+
+TEST_F(Lookahead, StreamsRunSideBySideAndEachIsKeptBusy) {
+  lane_.SetTurnaround(20us);
+  for (int i = 0; i < 10; ++i) {
+    Enqueue(1, 10us, 1);
+    Enqueue(1, 10us, 2);
+  }
+  EXPECT_EQ(SubmitAll(lane_), 2u * 5u);
+}
+
+TEST_F(Lookahead, WhatIsAllowedLaterIsSubmittedAtOnce) {
+  lane_.SetTurnaround(10us);
+  Enqueue(60);
+  EXPECT_EQ(SubmitAll(lane_), 1u + 2u);
+  lane_.SetTurnaround(20us);
+  EXPECT_EQ(SubmitAll(lane_), 2u);
+  lane_.RemoveClient(kB, kStart);
+  EXPECT_EQ(SubmitAll(lane_), 45u) << "nobody waits any more";
+}
+
+TEST_F(Lookahead, IsForThoseWhoAreOfTheHighClassOrHaveAPromise) {
+  lane_.SetTurnaround(20us);
+  lane_.ChangeClient(kB, kLowSpec, kStart);
+  EXPECT_EQ(lane_.lookahead(), 500us);
+  lane_.ChangeClient(kB, {.latency_promise = 10ms}, kStart);
+  EXPECT_EQ(lane_.lookahead(), 40us);
+  lane_.ChangeClient(kB, kHighSpec, kStart);
+  lane_.ChangeClient(kB, kHighSpec, kStart);
+  EXPECT_EQ(lane_.lookahead(), 40us);
+  lane_.RemoveClient(kB, kStart);
+  EXPECT_EQ(lane_.lookahead(), 500us);
+}
+
+TEST_F(Lookahead, TheHighClassItselfHasNone) {
+  lane_.SetTurnaround(20us);
+  for (std::uint64_t i = 101; i <= 160; ++i) lane_.Enqueue(kB, {i, 10us, false}, kStart);
+  EXPECT_EQ(SubmitAll(lane_), 60u);
+}
+
+TEST_F(Lookahead, WhereClassesDoNotMatterOnlyTheWindowBounds) {
+  const auto lane = FifoLane({});
+  lane->ChangeClient(kB, kHighSpec, kStart);
+  lane->SetTurnaround(20us);
+  EXPECT_EQ(lane->lookahead(), 500us);
+}
+
 TEST(DeviceLane, OneClientAtATimeMeansJustThat) {
   ScriptedLane lane({}, {.one_client_at_a_time = true});
   lane.Enqueue(kA, 1);

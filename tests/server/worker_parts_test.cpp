@@ -249,6 +249,21 @@ TEST(CostModel, PredictsWhatItLearntFromAnother) {
   EXPECT_EQ(second.accuracy().predictions, 0u) << "what was learnt is no prediction";
 }
 
+TEST(CostModel, TheTurnaroundIsWhatNineOfTenDidNotExceed) {
+  CostModel costs;
+  for (int i = 0; i < 8; ++i) costs.AddTurnaround(10us);
+  EXPECT_FALSE(costs.Turnaround()) << "too few to tell";
+  costs.AddTurnaround(10us);
+  EXPECT_EQ(costs.Turnaround(), 10us);
+  for (int i = 0; i < 9; ++i) costs.AddTurnaround(12us);
+  costs.AddTurnaround(50ms);
+  EXPECT_EQ(costs.Turnaround(), 12us) << "one that was slow";
+  for (int i = 0; i < 2; ++i) costs.AddTurnaround(80us);
+  EXPECT_EQ(costs.Turnaround(), 80us) << "three of nineteen are no accident";
+  for (int i = 0; i < 19; ++i) costs.AddTurnaround(5us);
+  EXPECT_EQ(costs.Turnaround(), 5us) << "nothing is kept for ever";
+}
+
 TEST(CostModel, CopiesArePredictedBySizeAndKind) {
   CostModel costs;
   CommandSlot copy;

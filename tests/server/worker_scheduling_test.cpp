@@ -160,6 +160,46 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
   EXPECT_FALSE(launches(2)) << "the more urgent one has left";
 }
 
+nlohmann::json DeviceStatus(WorkerHarness& worker) {
+  return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
+}
+
+TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientIsHere) {
+  WorkerHarness worker({.unstoppable_kernel = "null"},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  std::size_t launched = 0;
+  const auto launch = [&](std::size_t at_once) {
+    Sequence last = 0;
+    for (std::size_t i = 0; i < at_once; ++i) last = low.Launch(0, 0, 0);
+    launched += at_once;
+    EXPECT_EQ(worker.device().WaitForSubmissions(launched).size(), launched);
+    for (std::size_t i = 0; i < at_once; ++i) EndLate(worker.device());
+    EXPECT_TRUE(low.AwaitFinished(0, last));
+  };
+  for (int i = 0; i < 7; ++i) launch(1);
+  launch(2);  // One of the two found the device idle.
+  nlohmann::json status = DeviceStatus(worker);
+  EXPECT_FALSE(status.contains("turnaround_us")) << "eight are too few";
+  EXPECT_EQ(status["window_us"], 500.0);
+
+  for (int i = 0; i < 100 && !status.contains("turnaround_us"); ++i) {
+    launch(1);
+    status = DeviceStatus(worker);
+  }
+  ASSERT_TRUE(status.contains("turnaround_us"));
+  EXPECT_EQ(status["window_us"], 500.0) << "nobody of the high class is here";
+  {
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    status = DeviceStatus(worker);
+    const double turnaround_us = status["turnaround_us"];
+    EXPECT_GT(turnaround_us, 0.0);
+    EXPECT_NEAR(status["window_us"].get<double>(), std::clamp(2 * turnaround_us, 20.0, 500.0),
+                0.01);
+  }
+  EXPECT_TRUE(Eventually([&] { return DeviceStatus(worker)["window_us"] == 500.0; }));
+}
+
 TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsReasonEnough) {
   WorkerHarness worker({.stopping_costs = true}, {.policy = "round_robin"});
   RawClient first = worker.Client({.client_class = ClientClass::kNormal});

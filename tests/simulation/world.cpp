@@ -83,6 +83,8 @@ void World::RandomEvent() {
     Burst(*client);
   } else if (dice < 92) {
     MarkRequest(*client);
+  } else if (dice < 94) {
+    SetTurnaround();
   }
 }
 
@@ -113,9 +115,11 @@ void World::Burst(ClientId client) {
     if (time > policy_options_.slice && unit == Duration::zero()) unit = 50us;
     const Duration predicted = Chance(10) ? RandomTime(1us, 5ms) : time;
     const std::uint64_t id = ++last_command_;
-    commands_[id] = {.client = client, .left = time, .predicted = predicted, .unit = unit};
+    const auto stream = static_cast<std::uint32_t>(Random(2));
+    commands_[id] = {
+        .client = client, .left = time, .predicted = predicted, .unit = unit, .stream = stream};
     ++state.queued;
-    lane_.Enqueue(client, {id, predicted, unit > Duration::zero()}, now_);
+    lane_.Enqueue(client, {id, predicted, unit > Duration::zero(), stream}, now_);
   }
 }
 
@@ -158,6 +162,11 @@ void World::ChangeSpec(ClientId client) {
   Client& state = clients_.at(client);
   state.spec = RandomSpec();
   lane_.ChangeClient(client, state.spec, now_);
+}
+
+void World::SetTurnaround() {
+  turnaround_ = RandomTime(1us, 600us);
+  lane_.SetTurnaround(*turnaround_);
 }
 
 void World::AdvanceTo(TimePoint until) {
@@ -221,10 +230,12 @@ void World::OnSubmit(const Action& action) {
       Require(id >= action.command || other.is_in_flight, "fifo submits in order of arrival");
     }
   }
-  command.is_in_flight = true;
   command.stop_asked = false;
   command.scheduling_class = client.spec.scheduling_class;
   command.is_windowed = !KnowsClasses() || command.scheduling_class != SchedulingClass::kHigh;
+  CheckLookahead(command);
+  command.is_in_flight = true;
+  command.submission = outcome_.submits;
   --client.queued;
   device_.Submit({action.command, command.left, command.unit, action.priority}, now_);
 }
@@ -259,7 +270,7 @@ void World::OnFinished(const SerialDevice::Finished& finished) {
   command.is_in_flight = false;
   command.predicted = command.left;
   ++clients_.at(client).queued;
-  lane_.EnqueueFront(client, {finished.command, command.predicted, true}, now_);
+  lane_.EnqueueFront(client, {finished.command, command.predicted, true, command.stream}, now_);
 }
 
 void World::CheckBounds() {
@@ -290,6 +301,33 @@ void World::CheckBounds() {
   if (policy_.name == "round_robin") {
     Require(on_device.size() <= 1, "round_robin has one client on the device");
   }
+}
+
+bool World::HasUrgentClient() const {
+  return KnowsClasses() && std::any_of(clients_.begin(), clients_.end(), [](const auto& entry) {
+           const scheduler::ClientSpec& spec = entry.second.spec;
+           return spec.scheduling_class == SchedulingClass::kHigh || spec.latency_promise;
+         });
+}
+
+// Of `next`, just before it goes to the device.
+void World::CheckLookahead(const Command& next) {
+  if (!next.is_windowed || !turnaround_ || !HasUrgentClient()) return;
+  std::size_t windowed = 0;
+  Duration before{};
+  const Command* oldest = nullptr;
+  for (const auto& [id, command] : commands_) {
+    if (!command.is_in_flight || !command.is_windowed) continue;
+    ++windowed;
+    if (command.client != next.client || command.stream != next.stream) continue;
+    before += command.predicted;
+    if (oldest == nullptr || command.submission < oldest->submission) oldest = &command;
+  }
+  if (oldest == nullptr || windowed < lane_options_.beyond_window_max) return;
+  ++outcome_.looked_ahead;
+  const Duration ahead = std::max<Duration>(2 * *turnaround_, 20us);
+  Require(before - oldest->predicted < ahead || ahead >= lane_options_.window,
+          "no more waits on the device behind its stream than keeps it busy");
 }
 
 // After all actions of this moment: what a high-class client still waits for is what was

@@ -36,6 +36,8 @@ class World {
     std::string broken;  // Empty when all invariants held.
     std::uint64_t steps = 0;
     std::uint64_t submits = 0, stops = 0, deaths = 0, completed = 0;
+    std::uint64_t looked_ahead =
+        0;  // Submits behind work of their stream, beside an urgent client.
   };
 
   explicit World(std::uint64_t seed);
@@ -61,6 +63,8 @@ class World {
     Duration left{};
     Duration predicted{};
     Duration unit{};
+    std::uint32_t stream = 0;
+    std::uint64_t submission = 0;  // Ascending.
     bool is_in_flight = false;
     bool is_windowed = false;
     bool stop_asked = false;
@@ -74,6 +78,7 @@ class World {
   void MarkRequest(ClientId client);
   void Kill(ClientId client);
   void ChangeSpec(ClientId client);
+  void SetTurnaround();
   void AdvanceTo(TimePoint until);
   void Drain();
 
@@ -84,6 +89,7 @@ class World {
 
   // What must hold.
   void CheckBounds();
+  void CheckLookahead(const Command& next);
   void CheckClasses();
   void CheckConservation();
   void CheckFloor();
@@ -95,6 +101,8 @@ class World {
   std::optional<ClientId> RandomClient();
   bool IsPriority() const { return policy_.name == "priority"; }
   bool KnowsClasses() const { return IsPriority() || policy_.name == "deadline"; }
+  // Somebody is here who is not to wait for others.
+  bool HasUrgentClient() const;
   scheduler::ClientSpec RandomSpec();
 
   std::mt19937_64 random_;
@@ -107,6 +115,7 @@ class World {
   std::map<ClientId, Client> clients_;
   std::set<ClientId> dead_;
   std::map<std::uint64_t, Command> commands_;  // Queued or in flight.
+  std::optional<Duration> turnaround_;         // As the lane was told.
   TimePoint now_{};
   std::uint64_t last_client_ = 0;
   std::uint64_t last_command_ = 0;

@@ -172,6 +172,17 @@ TEST(Experiment, ClaimsKeepRequestsFromWaitingForWholeKernels) {
   EXPECT_GT(without.p99_added_ms, 1.5);
 }
 
+TEST(Experiment, WhatIsShortWaitsOnTheDeviceNoLongerThanKeepsItBusy) {
+  CellOptions cell = Cell();
+  cell.load = 0.3;
+  cell.low.kernels.assign(100, Kernel{80, 30us});
+  const Row shallow = RowOf(cell, "priority");
+  cell.front.turnaround = 1s;
+  const Row deep = RowOf(cell, "priority");
+  EXPECT_LT(shallow.p99_added_ms, deep.p99_added_ms / 2);
+  EXPECT_NEAR(shallow.gap_used, deep.gap_used, 0.02);
+}
+
 TEST(Experiment, SeveralClientsOfAClassShareItsLoad) {
   CellOptions cell = Cell();
   cell.high_clients = 3;

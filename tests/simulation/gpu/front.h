@@ -56,6 +56,8 @@ struct FrontOptions {
   // Kernels shorter than this are never cut, as in the worker.
   scheduler::Duration claim_least = std::chrono::microseconds(100);
   bool claims = true;
+  // What the lane is told; as long as the costs say when empty.
+  std::optional<scheduler::Duration> turnaround;
 };
 
 // A contestant.

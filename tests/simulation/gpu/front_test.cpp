@@ -89,6 +89,19 @@ TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(submitted(), Ids({1, 2}));
 }
 
+// 3 + 2.1 + 4 us of turnaround: two of 9 us and one that runs.
+TEST_F(Fronts, TheLaneIsToldTheTurnaroundThatTheCostsSay) {
+  Start("priority");
+  for (std::uint64_t id = 1; id <= 9; ++id) Launch(id, 1, {80, 9us});
+  EXPECT_EQ(submitted(), Ids({1, 2, 3}));
+}
+
+TEST_F(Fronts, ATurnaroundThatIsGivenIsToldInstead) {
+  Start("priority", {.turnaround = 30us});
+  for (std::uint64_t id = 1; id <= 9; ++id) Launch(id, 1, {80, 19us});
+  EXPECT_EQ(submitted(), Ids({1, 2, 3, 4}));
+}
+
 TEST_F(Fronts, ShortKernelsAndThoseOfTheHighClassAreNotCut) {
   Start("priority");
   Launch(1, 1, kShort);

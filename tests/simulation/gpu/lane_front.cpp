@@ -2,6 +2,7 @@
 #include "tests/simulation/gpu/lane_front.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpushared::simulation {
 namespace {
@@ -9,6 +10,14 @@ namespace {
 scheduler::ClientId IdOf(std::size_t number) { return {number + 1}; }
 
 }  // namespace
+
+LaneFront::LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
+                     const FrontOptions& options)
+    : device_(device), options_(options), lane_(std::move(policy), options.lane) {
+  const GpuCosts& costs = options_.costs;
+  const Duration turnaround = costs.notice + costs.launch_call + costs.launch_delay;
+  lane_.SetTurnaround(options_.turnaround.value_or(turnaround));
+}
 
 void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
   lane_.AddClient(IdOf(clients_.size()), spec, now);

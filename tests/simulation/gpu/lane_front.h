@@ -14,12 +14,12 @@
 namespace gpushared::simulation {
 
 // The worker: one thread that launches for all clients, and the production lane and policy.
-// Predictions are exact: what a wrong one costs is a matter of the cost model.
+// Predictions are exact, and so is the turnaround: what a wrong one costs is a matter of the cost
+// model.
 class LaneFront final : public Front {
  public:
   LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
-            const FrontOptions& options)
-      : device_(device), options_(options), lane_(std::move(policy), options.lane) {}
+            const FrontOptions& options);
 
   void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;

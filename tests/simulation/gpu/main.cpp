@@ -37,7 +37,7 @@ struct Arguments {
   std::vector<std::string> arrivals = {"poisson"};
   std::vector<double> loads = {0.5};
   std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
-  double promise_ms = 0;
+  double promise_ms = 0, window_us = 0, turnaround_us = 0;
 
   std::string mix;
   std::vector<std::string> profiles;
@@ -120,6 +120,10 @@ CellOptions CellOf(const Arguments& arguments, const Job& high, const Job& low, 
                    .promise = {},
                    .front = {}};
   cell.front.claims = !arguments.no_claims;
+  if (arguments.window_us > 0) cell.front.lane.window = Nanoseconds(1e3 * arguments.window_us);
+  if (arguments.turnaround_us > 0) {
+    cell.front.turnaround = Nanoseconds(1e3 * arguments.turnaround_us);
+  }
   if (arguments.promise_ms > 0) cell.promise = Nanoseconds(1e6 * arguments.promise_ms);
   return cell;
 }
@@ -300,6 +304,14 @@ void AddCompare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(1, 64));
   command
       .add_option("--promise", arguments.promise_ms, "latency of a request, ms (1.05 x p99 alone)")
+      ->check(CLI::Range(0.001, 1e6));
+  command
+      .add_option("--window", arguments.window_us,
+                  "predicted time that normal and low work may have on the device, us (500)")
+      ->check(CLI::Range(1.0, 1e6));
+  command
+      .add_option("--turnaround", arguments.turnaround_us,
+                  "what the lane is told of the device's, us (as the costs say: 9.1)")
       ->check(CLI::Range(0.001, 1e6));
   AddKernelOptions(command, arguments, "low");
   AddCommon(command, arguments, "all");
