@@ -275,14 +275,18 @@ TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
 TEST_F(ContainedClient, MoreLaunchesThanThereArePlacesForRecordsWaitForTheirTurn) {
   Say("hold");
   std::vector<WorkId> ids;
-  for (std::size_t i = 0; i < 2 * ContainWords::kCopiesPerChannel + 10; ++i) {
+  for (std::size_t i = 0; i < ContainWords::kCopiesPerChannel + 4; ++i) {
     ids.push_back(Submit("fine", At(4 * i)));
   }
+  // Its record would take the place of the fifth one's.
   const WorkId fault = Submit("traps", At(0), 1, 4);
   fake_cuda_forget_calls();
   EXPECT_FALSE(IsDone(ids[0]));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 0U);
   Say("go");
+  // All that the driver has ends before anybody looks.
+  WaitForWord(4 * (ContainWords::kCopiesPerChannel - 1), 7);
+  std::this_thread::sleep_for(milliseconds(50));
   for (const WorkId id : ids) ExpectOk(Await(id).status);
   ExpectTrap(Await(fault).status);
 }
