@@ -598,7 +598,6 @@ void Dispatcher::Learn(const CommandSlot& command, scheduler::Duration ran,
                        scheduler::TimePoint now) {
   costs_.AddSample(command, ran);
   if (!command.found_idle || command.kind != CommandKind::kLaunch) return;
-  if (now == command.submitted) return;  // A turn has one time, whatever happens in it.
   costs_.AddTurnaround(std::max(now - command.submitted - ran, scheduler::Duration::zero()));
   if (const auto turnaround = costs_.Turnaround()) lane_.SetTurnaround(*turnaround);
 }
