@@ -75,7 +75,6 @@ void DeadlinePolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
   state.head = head;
   state.account.SetHead(head.predicted);
   if (state.is_promised) plan_is_dirty_ = true;
-  Refresh(state);
   shares_.OnReady(client);
 }
 
@@ -85,7 +84,6 @@ void DeadlinePolicy::OnIdle(ClientId client, TimePoint now) {
   state.ready = false;
   state.account.SetHead(Duration::zero());
   if (state.is_promised) plan_is_dirty_ = true;
-  Refresh(state);
   shares_.OnIdle(client, now);
 }
 
@@ -100,7 +98,6 @@ void DeadlinePolicy::OnStarted(ClientId client, const Head& head, TimePoint now)
     if (is_waiting_ && !head.stoppable && head.predicted > tolerance_) ++report_.risked;
   }
   state.account.OnStarted(head.predicted, now);
-  Refresh(state);
   shares_.OnStarted(client, head, now);
 }
 
@@ -122,7 +119,6 @@ void DeadlinePolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   }
   state.account.OnEnded(ended.predicted, now);
   if (state.is_promised) plan_is_dirty_ = true;
-  Refresh(state);
   shares_.OnEnded(client, ended, now);
 }
 
@@ -157,7 +153,6 @@ void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint 
   if (!may_hint) return;  // Others would wait for it as often as it likes.
   const Duration overdue = state.account.promise / kOverdueDivisor;
   state.account.arrivals.OnHint(at, std::max(overdue, kOverdueMin));
-  Refresh(state);
   pause_is_dirty_ = true;
 }
 
@@ -178,52 +173,30 @@ void DeadlinePolicy::Place(State& state, TimePoint now) {
   }
   if (belongs) {
     if (promised_.empty()) disturbed_before_ = disturbed_;
+    Enlist(state);
   } else if (state.is_promised) {
     CountOthers(state, 1);
   }
   state.is_promised = belongs;
-  Refresh(state);
-  if (belongs) Enlist(state);
   shares_.Change(state.client, LevelFor(state), state.spec.weight, now);
 }
 
 void DeadlinePolicy::Enlist(State& state) {
-  const TimePoint ours = needs_[state.place].need.deadline;
-  // Places are in the order of client numbers.
-  const auto later = std::find_if(promised_.begin(), promised_.end(), [&](std::size_t place) {
-    const TimePoint theirs = needs_[place].need.deadline;
-    return theirs > ours || (theirs == ours && place > state.place);
+  const auto place = std::find_if(promised_.begin(), promised_.end(), [&](const State* each) {
+    const TimePoint theirs = each->account.deadline(), ours = state.account.deadline();
+    return theirs > ours || (theirs == ours && each->client > state.client);
   });
-  promised_.insert(later, static_cast<std::uint16_t>(state.place));
+  promised_.insert(place, &state);
 }
 
-void DeadlinePolicy::Delist(State& state) { std::erase(promised_, state.place); }
+void DeadlinePolicy::Delist(State& state) { std::erase(promised_, &state); }
 
 void DeadlinePolicy::Reindex() {
   promised_.clear();
-  std::size_t place = 0;
   for (auto& item : clients_) {
-    item.value.place = place++;
-    Refresh(item.value);
     if (item.value.is_promised) Enlist(item.value);
   }
   plan_is_dirty_ = pause_is_dirty_ = true;
-}
-
-void DeadlinePolicy::Refresh(const State& state) {
-  const PromiseAccount& account = state.account;
-  if (!state.is_promised) {
-    const bool has_hint = account.arrivals.HasHint(TimePoint::min());
-    expected_[state.place] = state.is_waited_for() || (has_hint && !account.is_open());
-    return;
-  }
-  expected_[state.place] = false;
-  const PromiseAccount::Need need = account.need();
-  needs_[state.place] = {.need = need,
-                         .due = need.deadline - account.promise / kReserveDivisor,
-                         .headroom = account.Headroom().value_or(Duration::zero()),
-                         .running = state.running,
-                         .ready = state.ready};
 }
 
 // ---- plans
@@ -238,30 +211,28 @@ DeadlinePolicy::State* DeadlinePolicy::Plan(TimePoint now) {
   plan_holds_until_ = latest_start_ = TimePoint::max();
   headroom_ = kCommandTimeMax;
   Duration likely{}, safe{};
-  for (const std::size_t place : promised_) {
-    const Promised& each = needs_[place];
-    const TimePoint deadline = each.need.deadline;
-    const Duration need = each.need.Likely(now);
-    if (now + need > deadline) return &At(place);  // Lost anyway.
+  for (State* const each : promised_) {
+    const PromiseAccount& account = each->account;
+    const TimePoint deadline = account.deadline();
+    const Duration need = account.NeedLikely(now);
+    if (now + need > deadline) return each;  // Lost anyway.
     likely += need;
-    safe += each.need.Safe(now);
-    if (now + likely > deadline) return FindVictim(place, now);
+    safe += account.NeedSafe(now);
+    if (now + likely > deadline) return FindVictim(each, now);
     plan_holds_until_ = std::min(plan_holds_until_, deadline - likely);
-    latest_start_ = std::min(latest_start_, each.due - safe);
-    headroom_ = std::min(headroom_, each.headroom);
+    latest_start_ = std::min(latest_start_, deadline - account.promise / kReserveDivisor - safe);
+    headroom_ = std::min(headroom_, account.Headroom().value_or(Duration::zero()));
   }
   return nullptr;
 }
 
-DeadlinePolicy::State* DeadlinePolicy::FindVictim(std::size_t last, TimePoint now) {
-  State* victim = &At(promised_[0]);
-  for (const std::size_t place : promised_) {
-    State& each = At(place);
-    const auto ours = each.spec.scheduling_class, theirs = victim->spec.scheduling_class;
-    const bool needs_more =
-        needs_[place].need.Likely(now) >= needs_[victim->place].need.Likely(now);
-    if (ours > theirs || (ours == theirs && needs_more)) victim = &each;
-    if (place == last) break;
+DeadlinePolicy::State* DeadlinePolicy::FindVictim(const State* last, TimePoint now) const {
+  State* victim = promised_[0];
+  for (State* const each : promised_) {
+    const auto ours = each->spec.scheduling_class, theirs = victim->spec.scheduling_class;
+    const bool needs_more = each->account.NeedLikely(now) >= victim->account.NeedLikely(now);
+    if (ours > theirs || (ours == theirs && needs_more)) victim = each;
+    if (each == last) break;
   }
   return victim;
 }
@@ -279,10 +250,10 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
   quiet_.reset();
   is_waiting_ = false;
   fresh_slack_ = tolerance_ = kCommandTimeMax;
-  for (std::size_t place = 0; place < clients_.size(); ++place) {
-    if (!expected_[place]) continue;
-    const State& state = At(place);
+  for (const auto& item : clients_) {
+    const State& state = item.value;
     const PromiseAccount& account = state.account;
+    if (account.is_open()) continue;
     const bool is_hinted = account.arrivals.HasHint(now);
     if (!state.is_waited_for() && !is_hinted) continue;
     if (state.is_waited_for()) {
@@ -358,19 +329,19 @@ Decision DeadlinePolicy::StopOther() {
 
 std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
   const auto first = std::find_if(promised_.begin(), promised_.end(),
-                                  [&](std::size_t place) { return needs_[place].ready; });
+                                  [](const State* each) { return each->ready; });
   if (first == promised_.end()) return {};
   // What is due later gives way when the first one would be late otherwise.
-  const Promised& ahead = needs_[*first];
+  const PromiseAccount& account = (*first)->account;
+  const TimePoint due = account.deadline() - account.promise / kReserveDivisor;
   Duration in_the_way{};
-  for (auto later = promised_.end(); later != first + 1; --later) {
-    const std::size_t place = *(later - 1);
-    const Promised& each = needs_[place];
-    if (each.running == 0 || !shares_.HasStoppable(At(place).client)) continue;
-    in_the_way += each.need.running;
-    if (now + in_the_way + ahead.need.Safe(now) > ahead.due) return shares_.Stop(At(place).client);
+  for (auto later = promised_.end(); later != first; --later) {
+    State& each = **(later - 1);
+    if (&each == *first || each.running == 0 || !shares_.HasStoppable(each.client)) continue;
+    in_the_way += each.account.Running();
+    if (now + in_the_way + account.NeedSafe(now) > due) return shares_.Stop(each.client);
   }
-  return Decision::Run(At(*first).client);
+  return Decision::Run((*first)->client);
 }
 
 std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint now) {
@@ -404,9 +375,9 @@ std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Durati
   }
   if (hold <= tolerance_) return {};
   std::optional<TimePoint> changes_at;
-  for (std::size_t place = 0; place < clients_.size(); ++place) {
-    if (!expected_[place] || !At(place).is_waited_for()) continue;
-    const auto prediction = At(place).account.arrivals.Predict(now);
+  for (const auto& item : clients_) {
+    if (!item.value.is_waited_for()) continue;
+    const auto prediction = item.value.account.arrivals.Predict(now);
     if (now + hold <= prediction.earliest + tolerance_) continue;
     changes_at = Earlier(changes_at.value_or(patient_until), prediction.changes_at);
   }

@@ -61,7 +61,6 @@ class DeadlinePolicy final : public Policy {
 
   struct State {
     ClientId client;
-    std::size_t place = 0;  // In clients_.
     ClientSpec spec;
     PromiseAccount account;
     Head head;
@@ -77,15 +76,6 @@ class DeadlinePolicy final : public Policy {
       return account.has_promise() && account.knows() && !account.is_open();
     }
   };
-  // What decisions look at of a client with a promised request open. All of a State is 2 KiB:
-  // going through those of 64 clients, once or twice per decision, was most of what it took.
-  struct Promised {
-    PromiseAccount::Need need;
-    TimePoint due{};      // The deadline less what is kept in hand.
-    Duration headroom{};  // Zero while it is unknown.
-    std::uint32_t running = 0;
-    bool ready = false;
-  };
 
   Level LevelFor(const State& state) const {
     if (state.is_promised) return kPromised;
@@ -99,14 +89,6 @@ class DeadlinePolicy final : public Policy {
   void Enlist(State& state);
   void Delist(State& state);
   void Reindex();
-  // After every change of what is kept of a client by place.
-  void Refresh(const State& state);
-  State& At(std::size_t place) {
-    return clients_.begin()[static_cast<std::ptrdiff_t>(place)].value;
-  }
-  const State& At(std::size_t place) const {
-    return clients_.begin()[static_cast<std::ptrdiff_t>(place)].value;
-  }
   // What a client has on the device moves from one side to the other with it.
   void CountOthers(const State& state, int sign);
 
@@ -114,7 +96,7 @@ class DeadlinePolicy final : public Policy {
   // Null when all open requests can be kept, and then the plan for them; else one to give up.
   State* Plan(TimePoint now);
   // Of the requests up to that one, which cannot all be kept.
-  State* FindVictim(std::size_t last, TimePoint now);
+  State* FindVictim(const State* last, TimePoint now) const;
   void GiveUp(State& state, TimePoint now);
   void ReviewPause(TimePoint now);
 
@@ -135,9 +117,7 @@ class DeadlinePolicy final : public Policy {
   const Duration patience_;
   FairShares shares_;
   ClientTable<State> clients_;
-  std::vector<std::uint16_t> promised_;       // By place. Whose request is due first, first.
-  std::array<Promised, kClientsMax> needs_;   // By place, of those.
-  std::array<bool, kClientsMax> expected_{};  // By place: idle, and a pause is about its next one.
+  std::vector<State*> promised_;  // Whose request is due first, first.
   std::uint32_t given_up_now_ = 0;
 
   // Of what is not promised and on the device.

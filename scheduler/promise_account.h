@@ -44,35 +44,18 @@ class PromiseAccount {
   // Of its commands: the head's predicted time, zero when there is none.
   void SetHead(Duration predicted) { head_ = predicted; }
 
-  // What plans read of its open requests. Good until the account changes, and small, so that
-  // those of all clients stay in the nearest cache.
-  struct Need {
-    TimePoint deadline{};  // When the first of them is due.
-    Duration running{};    // Predicted time of what is on the device.
-    TimePoint running_since{};
-    // Time that they need, not counting what that has got on since.
-    Duration likely{}, safe{};
-    bool is_known = false;
-
-    // Time that they need from now: as likely more as less, and no less than what was brought.
-    Duration Likely(TimePoint now) const { return likely - Progress(now); }
-    // ... and seldom more. The whole promise while nothing is known.
-    Duration Safe(TimePoint now) const { return is_known ? safe - Progress(now) : safe; }
-
-   private:
-    // What is on the device is taken to get on as predicted.
-    Duration Progress(TimePoint now) const {
-      return std::clamp<Duration>(now - running_since, Duration::zero(), running);
-    }
-  };
-  Need need() const {
-    return {.deadline = first_arrival_ + promise,
-            .running = running_,
-            .running_since = running_since_,
-            .likely = Left(need_likely_),
-            .safe = knows_ ? Left(need_safe_) : std::max<Duration>(running_ + head_, promise),
-            .is_known = knows_};
+  // When the first of its open requests is due.
+  TimePoint deadline() const { return first_arrival_ + promise; }
+  // Time that its open requests need from now: as likely more as less, and no less than what
+  // it has brought.
+  Duration NeedLikely(TimePoint now) const { return Left(need_likely_, now); }
+  // ... and seldom more. The whole promise while nothing is known.
+  Duration NeedSafe(TimePoint now) const {
+    return knows_ ? Left(need_safe_, now) : std::max<Duration>(running_ + head_, promise);
   }
+
+  // Predicted time of what it has on the device.
+  Duration Running() const { return running_; }
 
   // A request has ended, so that something is known.
   bool knows() const { return knows_; }
@@ -93,12 +76,17 @@ class PromiseAccount {
     Duration disturbed_before{};
   };
 
-  Duration Left(Duration need) const {
-    return std::max<Duration>(running_ + head_, static_cast<int>(open_count_) * need - done_);
+  Duration Left(Duration need, TimePoint now) const {
+    const Duration whole = static_cast<int>(open_count_) * need - done_;
+    return std::max<Duration>(running_ + head_, whole) - Progress(now);
+  }
+  // What is on the device is taken to get on as predicted.
+  Duration Progress(TimePoint now) const {
+    return std::clamp<Duration>(now - running_since_, Duration::zero(), running_);
   }
   void Learn(const Open& request, Duration disturbed, TimePoint now);
 
-  // What need() reads lies together, and next to the promise.
+  // What every plan reads lies together, and next to the promise.
   std::size_t open_count_ = 0;
   TimePoint first_arrival_{};
   Duration done_{};  // Predicted time of what has ended since.
