@@ -241,7 +241,9 @@ class Device {
   // Asks submitted work to end at once, also inside a unit where the device can (an
   // endless kernel of a client that is gone). What a killed command has written is
   // undefined. It still completes exactly once, with kCancelled unless it had already
-  // ended. A device that cannot do it treats it as RequestStop. Ignored for unknown ids.
+  // ended. Other launches of a contained module (Isolation::kContain) that run beside it may end
+  // with it, with kKernelFault: they share the word that ends them. A device that cannot do it
+  // treats it as RequestStop. Ignored for unknown ids.
   virtual void RequestKill(WorkId id) = 0;
 
   // Moves finished work into `out`, oldest first; returns how many. After a call
