@@ -577,7 +577,9 @@ TEST_F(Claims, TextForOneArchitectureIsCompiledForThatForm) {
     std::string text(kGatedPtx);
     text.replace(text.find("sm_75"), 5, target);
     const Tenant tenant = NewTenantWith(text, Isolation::kFence);
-    return shop_.architectures.back();
+    std::string last;
+    shop_.Change([&] { last = shop_.architectures.back(); });
+    return last;
   };
   EXPECT_EQ(compiled_for("sm_75"), "sm_90");
   EXPECT_EQ(compiled_for("sm_90a"), "sm_90a");

@@ -34,7 +34,7 @@ constexpr std::string_view kText = R"(.version 8.1
 .global .align 8 .b8 variable[24];
 .global .align 8 .u64 pointer = variable;
 .entry fine(.param .u64 a) {
-.reg .b64 %rd<4>; ld.param.u64 %rd0, [a]; st.global.u32 [%rd0], 7; ret; }
+.reg .b64 %rd<4>; ld.param.u64 %rd0, [a]; st.relaxed.gpu.global.u32 [%rd0], 7; ret; }
 .entry traps(.param .u64 a) {
 .reg .b32 %r<4>; .reg .pred %p<2>; mov.u32 %r0, %ctaid.x; setp.eq.u32 %p0, %r0, 3;
 @%p0 trap; ret; }

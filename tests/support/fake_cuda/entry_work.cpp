@@ -134,7 +134,9 @@ Code Fill(const char* name, Stream handle, DeviceAddress to, std::size_t pitch, 
     work.run = [side, value, width, height] {
       for (std::size_t row = 0; row < height; ++row) {
         for (std::size_t i = 0; i < width; ++i) {
-          std::memcpy(side.start + row * side.pitch + i * sizeof(T), &value, sizeof(T));
+          // Kernels may look at these words while they run.
+          std::byte* const place = side.start + row * side.pitch + i * sizeof(T);
+          std::atomic_ref(*reinterpret_cast<T*>(place)).store(value, std::memory_order_relaxed);
         }
       }
       return Code::kSuccess;
