@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "server/device/cpu/cpu_device.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/ptx/contain.h"
+#include "tests/server/device/contained_kernels.h"
 
 namespace gpushared::device {
 namespace {
@@ -29,28 +29,7 @@ using ::testing::Not;
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
-// `a` is the client's memory plus an offset; kernels in the order of Kernel.
-constexpr const char* kText = R"(.version 8.1
-.target sm_80
-.address_size 64
-.global .align 8 .b8 variable[24];
-.global .align 8 .u64 pointer = variable;
-.entry fine(.param .u64 a) {
-.reg .b64 %rd<4>; ld.param.u64 %rd0, [a]; st.global.u32 [%rd0], 7; ret; }
-.entry traps(.param .u64 a) {
-.reg .b32 %r<4>; .reg .pred %p<2>; mov.u32 %r0, %ctaid.x; setp.eq.u32 %p0, %r0, 3;
-@%p0 trap; ret; }
-.entry endless(.param .u64 a) {
-.reg .b64 %rd<4>; .reg .b32 %r<2>; ld.param.u64 %rd0, [a]; atom.global.exch.b32 %r0, [%rd0], 1;
-L: bra L; }
-.entry by_address(.param .u64 a) {
-.reg .b64 %rd<8>; .reg .b32 %r<4>; ld.param.u64 %rd0, [a]; mov.u64 %rd1, variable;
-st.global.u32 [%rd1+20], 5; ld.global.u64 %rd2, [pointer]; ld.u32 %r0, [%rd2+20];
-ld.global.u32 %r1, [variable+20]; add.u32 %r0, %r0, %r1; st.global.u32 [%rd0], %r0;
-st.global.u32 [%rd2+50000], 9; ret; }
-.entry fills_variable(.param .u64 a) {
-.reg .b64 %rd<4>; mov.u64 %rd1, variable; st.global.u64 [%rd1], -1; ret; }
-)";
+// In the order of kContainedKernels.
 enum Kernel : std::uint32_t { kFine, kTraps, kEndless, kByAddress, kFillsVariable };
 
 class ContainedRunsTest : public ::testing::TestWithParam<bool> {
@@ -68,7 +47,7 @@ class ContainedRunsTest : public ::testing::TestWithParam<bool> {
     module_ = Load();
   }
   std::shared_ptr<const Module> Load() {
-    auto module = space_->LoadModule(std::as_bytes(std::span(kText, std::strlen(kText))));
+    auto module = space_->LoadModule(std::as_bytes(std::span(kContainedKernels)));
     EXPECT_TRUE(module) << module.status().message();
     return module ? *module : nullptr;
   }

@@ -17,6 +17,7 @@
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_module.h"
 #include "server/ptx/contain.h"
+#include "tests/server/device/contained_kernels.h"
 #include "tests/server/device/cuda_device_fixture.h"
 #include "tests/support/plain_compiler.h"
 
@@ -26,27 +27,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-
-// `a` is an address.
-constexpr std::string_view kText = R"(.version 8.1
-.target sm_80
-.address_size 64
-.global .align 8 .b8 variable[24];
-.global .align 8 .u64 pointer = variable;
-.entry fine(.param .u64 a) {
-.reg .b64 %rd<4>; ld.param.u64 %rd0, [a]; st.relaxed.gpu.global.u32 [%rd0], 7; ret; }
-.entry traps(.param .u64 a) {
-.reg .b32 %r<4>; .reg .pred %p<2>; mov.u32 %r0, %ctaid.x; setp.eq.u32 %p0, %r0, 3;
-@%p0 trap; ret; }
-.entry endless(.param .u64 a) {
-.reg .b64 %rd<4>; .reg .b32 %r<2>; ld.param.u64 %rd0, [a]; atom.global.add.u32 %r0, [%rd0], 1;
-L: bra L; }
-.entry by_address(.param .u64 a) {
-.reg .b64 %rd<8>; .reg .b32 %r<4>; ld.param.u64 %rd0, [a]; mov.u64 %rd1, variable;
-st.global.u32 [%rd1+20], 5; ld.global.u64 %rd2, [pointer]; ld.u32 %r0, [%rd2+20];
-ld.global.u32 %r1, [variable+20]; add.u32 %r0, %r0, %r1; st.global.u32 [%rd0], %r0;
-st.global.u32 [%rd2+50000], 9; ret; }
-)";
 
 class ContainedClient : public CudaDeviceTest {
  protected:
@@ -79,7 +59,7 @@ class ContainedClient : public CudaDeviceTest {
     Tenant tenant;
     tenant.space = NewSpace();
     EXPECT_TRUE(tenant.space->Resize(4 * kMebibyte).ok());
-    auto module = Load(*tenant.space, kText);
+    auto module = Load(*tenant.space, kContainedKernels);
     EXPECT_TRUE(module.ok()) << module.status().ToString();
     if (module.ok()) tenant.module = *std::move(module);
     return tenant;
@@ -332,7 +312,7 @@ TEST_F(ContainedClient, NothingIsGivenBackWhileAKernelRuns) {
 }
 
 TEST_F(ContainedClient, EveryModuleOfTheClientKnowsTheLimitAndNoOther) {
-  auto second = Load(*tenant_.space, kText);
+  auto second = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(second.ok());
   const Tenant other = NewContained();
   EXPECT_EQ(LimitOf(**second), At(4 * kMebibyte));
@@ -342,7 +322,7 @@ TEST_F(ContainedClient, EveryModuleOfTheClientKnowsTheLimitAndNoOther) {
   }
   EXPECT_EQ(LimitOf(*other.module), other.At(4 * kMebibyte));
   second->reset();
-  const auto third = Load(*other.space, kText);
+  const auto third = Load(*other.space, kContainedKernels);
   ASSERT_TRUE(third.ok());
   ASSERT_TRUE(tenant_.space->Resize(2 * kMebibyte).ok());
   EXPECT_EQ(LimitOf(*tenant_.module), At(2 * kMebibyte));
@@ -450,13 +430,13 @@ TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
 }
 
 TEST_F(ContainedClient, ModulesHaveWordsOfTheirOwnWhichTheNextFindsClean) {
-  auto second = Load(*tenant_.space, kText);
+  auto second = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(second.ok());
   const DeviceAddress slot = LaunchesOf(tenant_).slot();
   EXPECT_NE(static_cast<const CudaModule&>(**second).contained()->slot(), slot);
   ExpectTrap(Run("traps", At(0), 4));
   tenant_.module = nullptr;
-  auto third = Load(*tenant_.space, kText);
+  auto third = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(third.ok());
   tenant_.module = *third;
   EXPECT_EQ(LaunchesOf(tenant_).slot(), slot);
@@ -471,10 +451,10 @@ TEST_F(ContainedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {
     for (const int which : {1, 2, 3}) {
       if (which > 1 && std::string(call) != "cuMemcpyHtoDAsync") continue;
       Say(std::string("fail ") + call + " " + std::to_string(which) + " 2");
-      EXPECT_FALSE(Load(*space, kText).ok()) << call;
+      EXPECT_FALSE(Load(*space, kContainedKernels).ok()) << call;
       EXPECT_EQ(fake_cuda_memory_used(), before) << call;
     }
-    EXPECT_TRUE(Load(*space, kText).ok()) << call;
+    EXPECT_TRUE(Load(*space, kContainedKernels).ok()) << call;
     EXPECT_TRUE(space->Resize(4 * kMebibyte).ok()) << "no limit of those modules is kept";
   }
 }
@@ -485,10 +465,10 @@ TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRefuseTheModule) {
   Start({});
   auto space = NewSpace();
   Say("fail cuMemAlloc 1 2");
-  const Status refused = Load(*space, kText).status();
+  const Status refused = Load(*space, kContainedKernels).status();
   EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("module refused: taking device memory"));
-  EXPECT_TRUE(Load(*space, kText).ok());
+  EXPECT_TRUE(Load(*space, kContainedKernels).ok());
 }
 
 TEST_F(ContainedClient, SpaceWithoutMemoryForItsTailIsRefused) {
