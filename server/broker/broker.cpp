@@ -236,7 +236,9 @@ void Broker::ScheduleRestart(DeviceEntry& device) {
              FormatDuration(delay));
   device.restart_timer.expires_after(delay);
   device.restart_timer.async_wait([this, &device](const boost::system::error_code& error) {
-    if (!error && phase_ == Phase::kServing) StartWorker(device);
+    // A timer that is cancelled after it ran out does not know of it.
+    const bool waits = device.state == DeviceEntry::State::kRestarting;
+    if (!error && waits && phase_ == Phase::kServing) StartWorker(device);
   });
 }
 

@@ -155,11 +155,11 @@ class BrokerInventory : public ::testing::Test {
   std::function<std::string(const std::string&, std::uint32_t)> behaviour_ =
       [](const std::string&, std::uint32_t) { return "normal"; };
   BrokerOptions options_;
+  const std::shared_ptr<Machine> machine_ = std::make_shared<Machine>();
+  boost::asio::io_context context_;
 
  private:
   const testing::ScratchFolder folder_;
-  const std::shared_ptr<Machine> machine_ = std::make_shared<Machine>();
-  boost::asio::io_context context_;
   std::ostringstream log_text_;
   std::unique_ptr<Broker> broker_;
   std::thread thread_;
@@ -230,6 +230,23 @@ TEST_F(BrokerInventory, ADriverThatDoesNotAnswerEndsNoWorkerButIsWaitedForAfterA
   const int generation = Device("cuda:0").at("generation");
   AwaitLooks(20);
   EXPECT_EQ(Device("cuda:0").at("generation"), generation);
+}
+
+TEST_F(BrokerInventory, AWorkerWhoseTimeHasComeIsNotStartedOnceItsDeviceIsMissing) {
+  behaviour_ = [](const std::string& uuid, std::uint32_t generation) {
+    return uuid == "GPU-a" && generation > 1 ? "unable" : "normal";
+  };
+  StartBroker();
+  std::unique_lock look_is_held(machine_->mutex);
+  ::kill(Device("cuda:0").at("worker_pid"), SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return Device("cuda:0").value("generation", 0) == 4; }));
+  AwaitState("cuda:0", "restarting");
+  // While the broker is busy its wait for generation 5 ends, and the look does.
+  boost::asio::post(context_, [] { ::usleep(1'000'000); });
+  machine_->inventory.gpus = {GpuOf(0, "GPU-b")};
+  look_is_held.unlock();
+  AwaitState("cuda:0", "missing");
+  EXPECT_EQ(Device("cuda:0").at("generation"), 4);
 }
 
 TEST_F(BrokerInventory, WhoWaitsForADeviceThatGoesMissingIsToldSo) {
