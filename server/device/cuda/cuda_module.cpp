@@ -412,6 +412,8 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
   unsigned count = 0;
   Status status = context_.Try("counting kernels", driver.ModuleGetFunctionCount, &count, module_);
   if (!status.ok()) return status;
+  // There is no place to put none, and a driver may refuse to be given none.
+  if (count == 0) return {};
   functions_.resize(count);
   status = context_.Try("listing kernels", driver.ModuleEnumerateFunctions, functions_.data(),
                         count, module_);

@@ -391,6 +391,16 @@ TEST_F(CudaDeviceTest, KernelsAreDescribedAlikeByANewDriverAndAnOldOne) {
   }
 }
 
+TEST_F(CudaDeviceTest, ModuleWithoutKernelsCanBeLoaded) {
+  Start();
+  const Tenant tenant = NewTenant();
+  const auto module = Load(*tenant.space,
+                           ".version 8.0\n.target sm_75\n.address_size 64\n"
+                           ".visible .global .align 4 .b8 table[64];\n");
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  EXPECT_TRUE((*module)->kernels().empty());
+}
+
 TEST_F(CudaDeviceTest, ModuleTheCompilerRefusesSaysWhatTheCompilerSaid) {
   Start();
   const Tenant tenant = NewTenant();

@@ -303,6 +303,7 @@ Code cuModuleGetFunctionCount(unsigned* count, Module handle) {
 
 Code cuModuleEnumerateFunctions(Function* functions, unsigned count, Module handle) {
   return OfModule("cuModuleEnumerateFunctions", handle, [&](World&, FakeModule& module) {
+    if (functions == nullptr || count == 0) return Code::kInvalidValue;
     for (unsigned i = 0; i < count && i < module.functions.size(); ++i) {
       functions[i] = reinterpret_cast<Function>(module.functions[i]);
     }
