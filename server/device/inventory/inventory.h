@@ -37,8 +37,8 @@ struct Gpu {
   std::string uuid;         // "GPU-..."
   std::string name;
   std::string pci_bus;  // "00000000:17:00.0"
-  std::uint64_t memory_bytes = 0;
-  std::uint32_t multiprocessors = 0;  // 0: unknown.
+  std::uint64_t memory_bytes = 0;     // 0: unknown, as the next.
+  std::uint32_t multiprocessors = 0;
   GpuMode mode = GpuMode::kShared;
   bool mig_enabled = false;
   std::vector<GpuInstance> instances;    // Of MIG mode.

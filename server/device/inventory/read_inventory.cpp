@@ -78,7 +78,8 @@ class GpuReader {
     gpu_.uuid = Text("nvmlDeviceGetUUID", nvml_.DeviceGetUUID, device_);
     gpu_.name = Text("nvmlDeviceGetName", nvml_.DeviceGetName, device_);
     nvml::MemoryInfo memory;
-    if (Ok("nvmlDeviceGetMemoryInfo", nvml_.DeviceGetMemoryInfo(device_, &memory))) {
+    // A container that was given an instance may not ask for its GPU's: the instance tells its own.
+    if (Has("nvmlDeviceGetMemoryInfo", nvml_.DeviceGetMemoryInfo, device_, &memory)) {
       gpu_.memory_bytes = memory.total;
     }
     nvml::PciInfo pci;

@@ -211,7 +211,8 @@ TEST_F(ReadInventoryTest, FailuresOfSingleCallsAreTheGpusTrouble) {
     EXPECT_THAT(inventory.gpus[0].trouble, AllOf(StartsWith(call), EndsWith("(999)")));
   }
   for (const char* call : {"nvmlDeviceGetComputeMode", "nvmlDeviceGetMigMode",
-                           "nvmlDeviceGetNumGpuCores", "nvmlDeviceGetPciInfo"}) {
+                           "nvmlDeviceGetNumGpuCores", "nvmlDeviceGetPciInfo",
+                           "nvmlDeviceGetMemoryInfo"}) {
     const Inventory inventory = Read("{\"gpus\": [{}], \"fail\": [{\"call\": \"" +
                                      std::string(call) + "\", \"code\": 3}]}");
     EXPECT_EQ(inventory.gpus.at(0).trouble, "") << call;
@@ -220,6 +221,22 @@ TEST_F(ReadInventoryTest, FailuresOfSingleCallsAreTheGpusTrouble) {
       "fail": [{"call": "nvmlDeviceGetComputeRunningProcesses", "code": 4}]})");
   EXPECT_EQ(silent.gpus.at(0).trouble, "");
   EXPECT_THAT(silent.gpus[0].processes, IsEmpty());
+}
+
+// In a container that was given one instance NVML answers some questions about the GPU it is of
+// with "no permission".
+TEST_F(ReadInventoryTest, InstanceOfAGpuThatMayNotBeAskedCanBeUsed) {
+  const Inventory inventory = Read(R"({"gpus": [{"mig": true,
+      "instances": [{"profile": "1g.18gb", "start": 0}]}], "fail": [
+      {"call": "nvmlDeviceGetMemoryInfo", "at": 1, "code": 4},
+      {"call": "nvmlDeviceGetComputeMode", "code": 4},
+      {"call": "nvmlDeviceGetComputeRunningProcesses", "code": 4}]})");
+  ASSERT_EQ(inventory.gpus.size(), 1U);
+  EXPECT_EQ(inventory.gpus[0].trouble, "");
+  EXPECT_EQ(inventory.gpus[0].memory_bytes, 0U);
+  ASSERT_EQ(inventory.gpus[0].instances.size(), 1U);
+  EXPECT_GT(inventory.gpus[0].instances[0].memory_bytes, 16000 * kMiB);
+  EXPECT_EQ(Obstacle(inventory, inventory.gpus[0]), std::nullopt);
 }
 
 TEST_F(ReadInventoryTest, MachineWithoutADriver) {
