@@ -40,8 +40,9 @@ gpushared_test(inventory_test
   SOURCES device/inventory_test.cpp device/inventory_read_test.cpp
   LINK gpushared::inventory gpushared::fake_nvml
   LABELS unit
-  DEPENDS gpushared_fake_nvml_old gpushared_fake_nvml_broken
+  DEPENDS gpushared_fake_nvml_old gpushared_fake_nvml_broken gpushared_fake_cuda_11_2
   DEFINITIONS
+    "GPUSHARED_FAKE_CUDA_11_2=\"$<TARGET_FILE:gpushared_fake_cuda_11_2>\""
     "GPUSHARED_FAKE_NVML_OLD=\"$<TARGET_FILE:gpushared_fake_nvml_old>\""
     "GPUSHARED_FAKE_NVML_BROKEN=\"$<TARGET_FILE:gpushared_fake_nvml_broken>\"")
 

@@ -36,8 +36,8 @@ struct Gpu {
   std::uint32_t index = 0;  // As nvidia-smi numbers them.
   std::string uuid;         // "GPU-..."
   std::string name;
-  std::string pci_bus;  // "00000000:17:00.0"
-  std::uint64_t memory_bytes = 0;     // 0: unknown, as the next.
+  std::string pci_bus;             // "00000000:17:00.0"
+  std::uint64_t memory_bytes = 0;  // 0: unknown, as the next.
   std::uint32_t multiprocessors = 0;
   GpuMode mode = GpuMode::kShared;
   bool mig_enabled = false;

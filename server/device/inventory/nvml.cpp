@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <utility>
+
 namespace gpushared::device::nvml {
 namespace {
 
@@ -16,7 +18,8 @@ bool Find(void* library, const char* name, Function*& function) {
 
 Result<std::unique_ptr<const Nvml>> Nvml::Load(const std::string& library) {
   std::unique_ptr<Nvml> nvml(new Nvml());
-  nvml->library_ = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // Once loaded it stays: it has threads and handlers of its own, and is not made to be unloaded.
+  nvml->library_ = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (nvml->library_ == nullptr) {
     const char* why = ::dlerror();
     return Status(StatusCode::kNotFound, "no NVIDIA driver on this machine: " +
@@ -35,8 +38,12 @@ Result<std::unique_ptr<const Nvml>> Nvml::Load(const std::string& library) {
                   "NVIDIA management library " + library + " refused: it lacks " + missing);
   }
   if (const Code code = nvml->Init(); code != Code::kSuccess) {
-    return Status(StatusCode::kUnavailable,
-                  "the NVIDIA driver cannot be used: " + nvml->Explain("nvmlInit", code));
+    std::string why = "the NVIDIA driver cannot be used: " + nvml->Explain("nvmlInit", code);
+    // The library of before the update stays with this process.
+    if (code == Code::kVersionMismatch) {
+      why += "; if the driver was updated while this process ran, restart it";
+    }
+    return Status(StatusCode::kUnavailable, std::move(why));
   }
   nvml->initialized_ = true;
   return std::unique_ptr<const Nvml>(std::move(nvml));

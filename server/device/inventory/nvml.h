@@ -82,7 +82,10 @@ static_assert(sizeof(ProcessInfo) == 24);
 // clang-format on
 
 // The library, initialised; shut down when the object goes, because an open one keeps operators
-// from changing MIG modes and resetting GPUs. Calls that the library lacks are null.
+// from changing MIG modes and resetting GPUs, and so that the next one asks the driver that is
+// there then, should it have been loaded anew. The library itself is loaded once and stays with the
+// process: of a driver that was updated meanwhile it says that it does not fit. Calls that it lacks
+// are null.
 //
 // Thread-safe as the library is.
 class Nvml {

@@ -13,8 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/device/cuda/driver.h"
-
 namespace gpushared::device {
 namespace {
 
@@ -27,13 +25,15 @@ constexpr unsigned kGpusMax = 256;
 constexpr unsigned kProcessesMax = 1024;
 
 // Only looks whether the library is there: a process that initialises it keeps a share of every
-// GPU, and the broker wants none.
-std::string WhyNoCuda() {
-  void* const library = ::dlopen(cuda::Driver::kLibrary, RTLD_LAZY | RTLD_LOCAL);
+// GPU, and the broker wants none. Found once, it stays loaded, so looking again costs nothing:
+// drivers are not made to be unloaded.
+std::string WhyNoCuda(const std::string& name) {
+  void* const library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return std::string("no CUDA driver on this machine: ") + ::dlerror();
   ::dlclose(library);
   return {};
 }
+
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 // NVML's numbers of the compute mode.
@@ -236,7 +236,7 @@ Inventory ReadInventory(const InventoryOptions& options) {
     return inventory;
   }
   const Nvml& nvml = **loaded;
-  inventory.no_cuda = WhyNoCuda();
+  inventory.no_cuda = WhyNoCuda(options.cuda_library);
   std::array<char, kTextBytes> version{};
   if (nvml.SystemGetDriverVersion != nullptr &&
       nvml.SystemGetDriverVersion(version.data(), version.size() - 1) == Code::kSuccess) {

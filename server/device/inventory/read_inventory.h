@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "server/device/cuda/driver.h"
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/nvml.h"
 
@@ -11,6 +12,7 @@ namespace gpushared::device {
 
 struct InventoryOptions {
   std::string library = nvml::Nvml::kLibrary;
+  std::string cuda_library = cuda::Driver::kLibrary;
   // Where an MPS daemon's pipes would be; empty: $CUDA_MPS_PIPE_DIRECTORY, else the usual places.
   std::string mps_directory = {};
 };

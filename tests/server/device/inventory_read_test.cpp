@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the machine's NVML says becomes the inventory, whatever it lacks and however it fails.
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -193,7 +194,7 @@ TEST_F(ReadInventoryTest, DriverThatDoesNotWork) {
   const Inventory mismatch = Read(R"({"gpus": [{}], "fail": [{"call": "nvmlInit", "code": 18}]})");
   EXPECT_EQ(mismatch.unavailable,
             "the NVIDIA driver cannot be used: nvmlInit: Driver/library "
-            "version mismatch (18)");
+            "version mismatch (18); if the driver was updated while this process ran, restart it");
   EXPECT_THAT(mismatch.gpus, IsEmpty());
   const Inventory no_count =
       Read(R"({"gpus": [{}], "fail": [{"call": "nvmlDeviceGetCount", "code": 999}]})");
@@ -210,9 +211,9 @@ TEST_F(ReadInventoryTest, FailuresOfSingleCallsAreTheGpusTrouble) {
     ASSERT_EQ(inventory.gpus.size(), 1U);
     EXPECT_THAT(inventory.gpus[0].trouble, AllOf(StartsWith(call), EndsWith("(999)")));
   }
-  for (const char* call : {"nvmlDeviceGetComputeMode", "nvmlDeviceGetMigMode",
-                           "nvmlDeviceGetNumGpuCores", "nvmlDeviceGetPciInfo",
-                           "nvmlDeviceGetMemoryInfo"}) {
+  for (const char* call :
+       {"nvmlDeviceGetComputeMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetNumGpuCores",
+        "nvmlDeviceGetPciInfo", "nvmlDeviceGetMemoryInfo"}) {
     const Inventory inventory = Read("{\"gpus\": [{}], \"fail\": [{\"call\": \"" +
                                      std::string(call) + "\", \"code\": 3}]}");
     EXPECT_EQ(inventory.gpus.at(0).trouble, "") << call;
@@ -268,6 +269,34 @@ TEST_F(ReadInventoryTest, LibraryWithoutTheRequiredCallsIsRefused) {
               AllOf(HasSubstr("lacks nvmlDeviceGetCount_v2, nvmlDeviceGetHandleByIndex_v2, "
                               "nvmlDeviceGetName, nvmlDeviceGetMemoryInfo"),
                     ::testing::Not(HasSubstr("GetUUID"))));
+}
+
+// Threads and handlers of a driver do not end with the last handle to its library.
+TEST_F(ReadInventoryTest, LibrariesOfTheDriverStayLoaded) {
+  const auto is_loaded = [](const char* library) {
+    void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle != nullptr) ::dlclose(handle);
+    return handle != nullptr;
+  };
+  for (int i = 0; i < 3; ++i) {
+    const Inventory inventory = ReadInventory({.library = GPUSHARED_FAKE_NVML_OLD,
+                                               .cuda_library = GPUSHARED_FAKE_CUDA_11_2,
+                                               .mps_directory = folder_.path()});
+    EXPECT_EQ(inventory.unavailable, "");
+    EXPECT_EQ(inventory.no_cuda, "");
+    EXPECT_TRUE(is_loaded(GPUSHARED_FAKE_NVML_OLD));
+    EXPECT_TRUE(is_loaded(GPUSHARED_FAKE_CUDA_11_2));
+  }
+}
+
+TEST_F(ReadInventoryTest, CudaDriverThatIsInstalledLaterIsFound) {
+  const testing::ScratchFolder installed;
+  const std::string library = installed / "libcuda.so.1";
+  const InventoryOptions options = {
+      .library = GPUSHARED_FAKE_NVML_OLD, .cuda_library = library, .mps_directory = folder_.path()};
+  EXPECT_THAT(ReadInventory(options).no_cuda, StartsWith("no CUDA driver on this machine: "));
+  std::filesystem::copy_file(GPUSHARED_FAKE_CUDA_11_2, library);
+  EXPECT_EQ(ReadInventory(options).no_cuda, "");
 }
 
 TEST_F(ReadInventoryTest, MpsIsSeenWhileItsDaemonLives) {
