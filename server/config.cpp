@@ -331,7 +331,8 @@ constexpr std::array kOptions = {
            SetCostFolder},
     Option{"kernel-limit", "LIST",
            "how long one kernel of a class may run, for example low=2s,normal=10s; on a GPU the "
-           "device's worker and all its sessions end with such a kernel (default: no limit)",
+           "device's worker and all its sessions end with a longer one, unless its client is "
+           "contained (default: no limit)",
            SetKernelLimit},
     Option{"sm-limit", "LIST",
            "how many multiprocessors of each GPU a class may use, for example low=50% or low=32 "
