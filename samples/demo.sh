@@ -56,7 +56,7 @@ fail() {
   exit 1
 }
 
-# One server per policy; the idle one costs nothing.
+# One server per policy. The idle one's threads sleep; on a GPU it keeps a context.
 for policy in fifo priority; do
   "$bin/gpushared" --policy "$policy" --device "$device" --socket "$work/$policy.sock" 2>"$work/$policy.log" &
   server[$policy]=$!
