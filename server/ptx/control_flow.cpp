@@ -38,20 +38,6 @@ struct Scope {
   std::unordered_set<std::string> labels;
 };
 
-// Splits "%r12" into "%r" and 12; false when there are no digits or too many.
-bool SplitFamily(std::string_view name, std::string_view& prefix, std::uint64_t& number) {
-  std::size_t digits = name.size();
-  while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
-  if (digits == name.size() || name.size() - digits > 9) return false;
-  // %r07 is not %r7.
-  if (name[digits] == '0' && name.size() - digits > 1) return false;
-  number = 0;
-  for (const char c : name.substr(digits))
-    number = number * 10 + static_cast<std::uint64_t>(c - '0');
-  prefix = name.substr(0, digits);
-  return true;
-}
-
 class Analysis {
  public:
   explicit Analysis(const Function& function) : function_(function) {}
@@ -320,6 +306,19 @@ class Analysis {
 };
 
 }  // namespace
+
+bool SplitFamily(std::string_view name, std::string_view& prefix, std::uint64_t& number) {
+  std::size_t digits = name.size();
+  while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
+  if (digits == name.size() || name.size() - digits > 9) return false;
+  // %r07 is not %r7.
+  if (name[digits] == '0' && name.size() - digits > 1) return false;
+  number = 0;
+  for (const char c : name.substr(digits))
+    number = number * 10 + static_cast<std::uint64_t>(c - '0');
+  prefix = name.substr(0, digits);
+  return true;
+}
 
 Result<ControlFlow> AnalyseControlFlow(const Function& function) {
   return Analysis(function).Run();

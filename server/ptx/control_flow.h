@@ -100,6 +100,10 @@ inline constexpr std::size_t kLivenessVisitsMax = std::size_t{1} << 26;
 // caller to find.
 Result<ControlFlow> AnalyseControlFlow(const Function& function);
 
+// Splits "%r12" into "%r" and 12, as .reg %r<N> means it; false when there are no digits at the
+// end, more than nine, or leading zeros. `prefix` borrows `name`.
+bool SplitFamily(std::string_view name, std::string_view& prefix, std::uint64_t& number);
+
 // True when operand 0 is written: false for stores, branches, barriers and the like.
 // A call writes operand 0 when that is a list.
 bool WritesFirstOperand(const Instruction& instruction);

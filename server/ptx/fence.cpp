@@ -14,10 +14,12 @@
 #include "server/ptx/contain_function.h"
 #include "server/ptx/editor.h"
 #include "server/ptx/features.h"
+#include "server/ptx/fence_directives.h"
 #include "server/ptx/fence_function.h"
 #include "server/ptx/fence_residue.h"
 #include "server/ptx/kernel_scan.h"
 #include "server/ptx/memory_access.h"
+#include "server/ptx/plain_names.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -105,7 +107,8 @@ class ModuleFence {
         range_bytes_(range_bytes),
         result_{.module = module, .kernels = {}, .constant = {}, .variables = {}, .places = {}},
         names_(result_.module),
-        calls_(module) {
+        calls_(module),
+        plain_names_(module) {
     facts_.contains = contains;
     facts_.mask_high = static_cast<std::uint32_t>((range_bytes - 1) / kWordBytes);
     facts_.constant = names_.HiddenName("fence");
@@ -125,33 +128,21 @@ class ModuleFence {
   }
 
  private:
-  static Status Refuse(std::uint32_t line, const std::string& why) {
-    return {StatusCode::kInvalidArgument,
-            "ptx: " + (line == 0 ? "" : "line " + std::to_string(line) + ": ") + why};
+  static Status Refuse(const std::string& why) {
+    return {StatusCode::kInvalidArgument, "ptx: " + why};
   }
 
   Status Check() const {
     if (range_bytes_ < kFenceRangeBytesMin || !std::has_single_bit(range_bytes_)) {
-      return Refuse(0, "no range has " + std::to_string(range_bytes_) + " bytes");
+      return Refuse("no range has " + std::to_string(range_bytes_) + " bytes");
     }
-    if (source_.address_bits != 64) return Refuse(0, "the module has addresses of 32 bits");
+    if (source_.address_bits != 64) return Refuse("the module has addresses of 32 bits");
     if (names_.HiddenName("") != kOwnPrefix) {
-      return Refuse(0, "the module has names with '" + std::string(kOwnPrefix) +
-                           "', which are the server's own");
+      return Refuse("the module has names with '" + std::string(kOwnPrefix) +
+                    "', which are the server's own");
     }
-    std::unordered_set<std::string_view> known;
-    for (const Item& item : source_.items) {
-      if (const auto* directive = std::get_if<Directive>(&item)) {
-        if (!directive->text.starts_with(".pragma")) {
-          return Refuse(
-              directive->position.line,
-              "'" + directive->text.substr(0, directive->text.find(' ')) + "' cannot be fenced");
-        }
-      }
-      const auto* variable = std::get_if<Variable>(&item);
-      if (variable != nullptr && !known.insert(variable->name).second) {
-        return Refuse(variable->position.line, "'" + variable->name + "' is declared twice");
-      }
+    for (const std::string& why : {plain_names_.reason(), WhyTextIsNotKnown(source_)}) {
+      if (!why.empty()) return Refuse(why);
     }
     return {};
   }
@@ -245,11 +236,13 @@ class ModuleFence {
   Made& Form(const Function& function) {
     const auto [found, is_new] = forms_.try_emplace(&function);
     if (is_new) {
-      found->second.function = function;
-      found->second.reason = FenceFunction(names_, found->second.function, facts_);
-      if (facts_.contains && found->second.reason.empty()) {
-        found->second.reason =
-            ContainFunction(names_, found->second.function, facts_.constant, result_.places);
+      Made& made = found->second;
+      made.function = function;
+      made.reason = plain_names_.WhyNot(function);
+      if (made.reason.empty()) made.reason = KeepKnownDirectives(made.function);
+      if (made.reason.empty()) made.reason = FenceFunction(names_, made.function, facts_);
+      if (facts_.contains && made.reason.empty()) {
+        made.reason = ContainFunction(names_, made.function, facts_.constant, result_.places);
       }
     }
     return found->second;
@@ -334,8 +327,9 @@ class ModuleFence {
         } else if (!function->body && kept_names.contains(function->name)) {
           items.push_back(item);
         }
-      } else if (variable == nullptr || variable->space == StateSpace::kShared ||
-                 facts_.constants.contains(variable->name)) {
+      } else if (variable == nullptr ? IsKnownPragma(std::get<Directive>(item).text)
+                                     : variable->space == StateSpace::kShared ||
+                                           facts_.constants.contains(variable->name)) {
         items.push_back(item);
       }
     }
@@ -351,6 +345,7 @@ class ModuleFence {
   Fenced result_;
   ModuleEditor names_;
   const CallGraph calls_;
+  const PlainNames plain_names_;
   FenceFacts facts_;
   std::unordered_map<const Function*, Made> forms_;
   std::unordered_set<const Function*> kept_;

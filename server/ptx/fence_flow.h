@@ -16,8 +16,9 @@ namespace gpushared::ptx {
 struct FenceFlow {
   explicit FenceFlow(ControlFlow analysed);
 
-  // Whether register `r` has one value from its only write on, which every way to instruction `k`
-  // has passed. Then whatever `k` computes of it holds wherever `k` dominates.
+  // Whether register `r`, not one of vectors, whose components are written one by one, has one
+  // value from its only write on, which every way to instruction `k` has passed. Then whatever `k`
+  // computes of it holds wherever `k` dominates.
   bool IsStable(std::uint32_t r, std::uint32_t k) const;
 
   // Calls enter(block) for every block, each between enter and leave of the block that dominates

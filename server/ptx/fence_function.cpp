@@ -80,34 +80,13 @@ class FunctionFence {
 
   // --- Declarations -------------------------------------------------------------------------
 
-  // Names that mean a variable of the module must not mean anything else in the body.
-  void CheckName(const Variable& variable) {
-    const std::string& name = variable.name;
-    const bool known = facts_.moved.contains(name) || facts_.constants.contains(name) ||
-                       facts_.foreign.contains(name);
-    if (known) {
-      Refuse(variable.position, "'" + name + "' is also the name of a variable of the module");
-    }
-  }
-
   void CheckDeclarations() {
-    for (const Variable& parameter : function_.parameters) CheckName(parameter);
-    for (const Variable& result : function_.returns) CheckName(result);
     std::uint32_t depth = 0;
     for (const Statement& statement : *function_.body) {
       if (std::holds_alternative<ScopeBegin>(statement)) ++depth;
       if (std::holds_alternative<ScopeEnd>(statement)) --depth;
-      if (const auto* directive = std::get_if<Directive>(&statement)) {
-        const std::string& text = directive->text;
-        const bool known = text.starts_with(".pragma") || text.starts_with(".branchtargets") ||
-                           text.starts_with(".calltargets") || text.starts_with(".callprototype");
-        if (!known) {
-          Refuse(directive->position, "'" + text.substr(0, text.find(' ')) + "' is not known");
-        }
-      }
       const auto* variable = std::get_if<Variable>(&statement);
       if (variable == nullptr) continue;
-      CheckName(*variable);
       const bool shared = variable->space == StateSpace::kShared;
       if (variable->space == StateSpace::kGlobal || variable->space == StateSpace::kConstant) {
         Refuse(variable->position, "declares '" + variable->name + "' in its body");
@@ -181,7 +160,9 @@ class FunctionFence {
     if (!accesses.refusal.empty()) return Refuse(At(k).position, accesses.refusal);
     const std::string& opcode = At(k).opcode;
     if (opcode == "brx") ClampIndex(k);
-    if (opcode == "cvta" && !At(k).Has("to") && At(k).modifiers[0].starts_with("param")) {
+    const bool of_parameter = std::ranges::any_of(
+        At(k).modifiers, [](const std::string& each) { return each.starts_with("param"); });
+    if (opcode == "cvta" && !At(k).Has("to") && of_parameter) {
       return Refuse(At(k).position, "generic address of a parameter");
     }
     if (opcode == "call" && CalleeName(At(k)) == "__assertfail" && !facts_.contains) {
@@ -611,7 +592,13 @@ class FunctionFence {
     Instruction& instruction = At(k);
     const Instruction& named = flow_->flow.instructions[k];
     bool replaced = false;
+    const bool calls = instruction.opcode == "call";
     for (std::size_t o = 0; o < instruction.operands.size(); ++o) {
+      // What is written stands first, and would become the register that replaces the name.
+      const bool is_written = o == 0 && (!calls || named.operands[0].kind == Operand::Kind::kList);
+      if (is_written && NamesMoved(instruction.operands[0])) {
+        return Refuse(instruction.position, "writes a variable's address");
+      }
       replaced |= ReplaceName(k, instruction.operands[o], named.operands[o], true);
     }
     // The address is one of global memory now, which is its generic address, too.
@@ -626,6 +613,12 @@ class FunctionFence {
     if (replaced && !fits) {
       Refuse(instruction.position, "address of a variable in less than 64 bits");
     }
+  }
+
+  bool NamesMoved(const Operand& operand) const {
+    const bool moved = operand.kind == Operand::Kind::kName && facts_.moved.contains(operand.text);
+    return moved || std::ranges::any_of(operand.elements,
+                                        [this](const Operand& each) { return NamesMoved(each); });
   }
 
   bool ReplaceName(std::uint32_t k, Operand& operand, const Operand& named, bool is_whole) {

@@ -316,7 +316,7 @@ TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
 
 // What the fence cannot bound is refused, and the line and the reason are named.
 TEST(Refused, WhatCannotBeFencedIsNamed) {
-  constexpr std::array<std::array<const char*, 3>, 17> kCases = {{
+  constexpr std::array<std::array<const char*, 3>, 20> kCases = {{
       {"call through an argument", "call %rd2, P;\nP: .callprototype _ ();", "indirect calls"},
       {"overwritten function pointer",
        "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\ncall %rd5, P;\n"
@@ -338,7 +338,15 @@ TEST(Refused, WhatCannotBeFencedIsNamed) {
       {"constant", "ld.const.u32 %r1, [c+4];", "access outside of constant 'c'"},
       {"narrow address", "st.global.u32 [%r1], %r1;", "address in a register of type b32"},
       {"variable of the body", "{ .reg .b64 t; st.global.u32 [t], 1; }",
-       "also the name of a variable of the module"},
+       "hides something of that name"},
+      {"variable that is written", "mov.u64 t, %rd2; st.global.u32 [t], 6;",
+       "is written and is no register"},
+      {"variable that is loaded", "ld.global.u64 t, [%rd1]; st.global.u32 [t], 6;",
+       "is written and is no register"},
+      {"register used for another",
+       ".reg .b64 l; mov.u64 l, %rd1;\n"
+       "{ mov.u64 l, %rd2; .reg .b64 l; } st.global.u32 [l], 6;",
+       "hides something of that name"},
   }};
   for (const auto& [name, body, reason] : kCases) {
     const std::string text = KernelText(

@@ -94,8 +94,8 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
                   "[%rd2+40000];"),
             2u);
   // Another register has its name there.
-  EXPECT_EQ(Masks("ld.global.u32 %r1, [%rd1]; add.s64 %rd2, %rd1, 8;\n"
-                  "{ .reg .b64 %rd1; mov.u64 %rd1, 0; ld.global.u32 %r1, [%rd2]; }"),
+  EXPECT_EQ(Masks("{ .reg .b64 x; mov.u64 x, %rd1; ld.global.u32 %r1, [x]; add.s64 %rd2, x, 8; }\n"
+                  "{ .reg .b64 x; mov.u64 x, 0; ld.global.u32 %r1, [%rd2]; }"),
             2u);
   EXPECT_EQ(Masks("add.s64 %rd2, %rd1, 8; add.s64 %rd1, %rd1, 4; ld.global.u32 %r1, [%rd1];\n"
                   "{ .reg .b64 %t; ld.global.u32 %r1, [%rd2]; add.s64 %t, %rd1, 0; }"),
@@ -240,6 +240,15 @@ TEST(Fence, KernelsThatCannotBeFencedLeaveTheOthersAlone) {
   EXPECT_EQ(fenced.module.FindFunction("bad"), nullptr);
   EXPECT_EQ(fenced.module.FindFunction("f"), nullptr);
   EXPECT_NE(fenced.module.FindFunction("good"), nullptr);
+}
+
+// One component is written once, another one is used.
+TEST(Fence, ComponentsOfVectorsAreNotTakenForEachOther) {
+  const std::string local = ".local .b32 l; .reg .v2 .b64 %v; mov.u64 %v.x, l; ";
+  EXPECT_THAT(FenceBody(local + "ld.local.u32 %r1, [%v.y];"), Not(HasSubstr("[%v.y]")));
+  EXPECT_EQ(Masks(".reg .v2 .b64 %v; mov.u64 %v.x, 1; ld.global.u32 %r1, [%v.x];\n"
+                  "ld.global.u32 %r1, [%v.y];"),
+            2u);
 }
 
 TEST(Fence, TheConstantNamesTheHighWordOfTheRange) {
