@@ -158,7 +158,8 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
                      Ended{.held = std::min<Duration>(charge.held, kCommandTimeMax),
                            .predicted = ended.predicted,
                            .stoppable = ended.stoppable,
-                           .stop_asked = ended.stop_asked},
+                           .stop_asked = ended.stop_asked,
+                           .account = ended.account},
                      now);
   }
   settled_ = false;
@@ -177,7 +178,7 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
     case Decision::Kind::kRun: {
       Client& state = clients_.At(decision.client);
       Check(!state.queue.empty(), "the policy picked a client that is not ready");
-      if (Admits(decision.client, state)) return Submit(decision.client, state, now);
+      if (Admits(decision.client, state)) return Submit(decision, state, now);
       Check(!in_flight_.empty(), "the lane refused a command with nothing in flight");
       break;
     }
@@ -228,7 +229,8 @@ Duration DeviceLane::BehindOldest(ClientId client, std::uint32_t stream) const {
   return behind;
 }
 
-Action DeviceLane::Submit(ClientId client, Client& state, TimePoint now) {
+Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now) {
+  const ClientId client = decision.client;
   const Head head = HeadOf(state);
   const LaneCommand& first = state.queue.front().command;
   const std::uint64_t command = first.command;
@@ -237,6 +239,7 @@ Action DeviceLane::Submit(ClientId client, Client& state, TimePoint now) {
                           .client = client,
                           .predicted = head.predicted,
                           .stream = first.stream,
+                          .account = decision.account,
                           .charge = meter_.Start(head.predicted, now),
                           .stoppable = head.stoppable,
                           .windowed = windowed});

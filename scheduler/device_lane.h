@@ -130,6 +130,7 @@ class DeviceLane {
     ClientId client;
     Duration predicted{};
     std::uint32_t stream = 0;
+    std::uint8_t account = 0;  // As the policy said.
     ChargeMeter::Entry charge;
     bool stoppable = false;
     bool stop_asked = false;
@@ -148,7 +149,7 @@ class DeviceLane {
   // What the client has on the device behind the oldest windowed command of that stream.
   Duration BehindOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
-  Action Submit(ClientId client, Client& state, TimePoint now);
+  Action Submit(const Decision& decision, Client& state, TimePoint now);
   void MarkStops(ClientId client);
   Action TakePendingStop();
 

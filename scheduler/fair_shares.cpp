@@ -18,26 +18,21 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight, Time
   Account& account = accounts_.At(client);
   if (account.weight != weight) {
     account.weight = weight;
-    account.remainder = 0;
+    for (Charged& charged : account.charged) charged.remainder = 0;
   }
   if (account.level != level) {
-    Leave(account, now);
-    levels_[account.level].Forget(account.place);
-    OnAsleep(account);
+    const std::optional<TimePoint> paused_since = account.paused_since;
+    Withdraw(account, now);
     account.level = static_cast<std::uint8_t>(level);
-    // Virtual times of two levels have nothing to do with each other.
-    account.used = ClockOf(levels_[level]);
-    account.remainder = 0;
+    MoveForward(account);
     Enter(account);
+    if (paused_since) Pause(account, *paused_since);
   }
   Refresh(account);
 }
 
 void FairShares::Remove(ClientId client, TimePoint now) {
-  Account& account = accounts_.At(client);
-  Leave(account, now);
-  levels_[account.level].Forget(account.place);
-  OnAsleep(account);
+  Withdraw(accounts_.At(client), now);
   // All behind it move up by one place, and the last place becomes free.
   for (LevelState& level : levels_) level.Forget(accounts_.size() - 1);
   accounts_.Remove(client);
@@ -52,11 +47,7 @@ void FairShares::OnReady(ClientId client) {
     EndPause(account);
     account.returns_soon = true;
   } else if (account.running == 0) {
-    const std::int64_t clock = ClockOf(level);
-    if (account.used < clock) {
-      account.used = clock;
-      account.remainder = 0;
-    }
+    MoveForward(account);
   }
   account.ready = true;
   ++level.ready;
@@ -99,9 +90,11 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   }
   account.uncharged_since = now;
   account.pending_ns -= PendingOf(ended.predicted, ended.stoppable);
-  const std::int64_t scaled = ended.held.count() * kVirtualScale + account.remainder;
-  account.used += scaled / account.weight;
-  account.remainder = scaled % account.weight;
+  // Its client may be in another level by now, and would leave the charge behind.
+  Charged& charged = account.charged[ended.account];
+  const std::int64_t scaled = ended.held.count() * kVirtualScale + charged.remainder;
+  charged.used += scaled / account.weight;
+  charged.remainder = scaled % account.weight;
   account.last_held = ended.held;
   if (!account.ready && account.running == 0) Pause(account, now);
   Refresh(account);
@@ -115,7 +108,11 @@ Decision FairShares::Pick(Level level, TimePoint now) {
   const ClientId client = accounts_.begin()[static_cast<std::ptrdiff_t>(best.place)].client;
   const std::optional<TimePoint> held_until = HeldUntil(level, best.key, now);
   const auto run = [&](std::optional<TimePoint> reconsider_at) {
-    if (!held_until) return Decision::Run(client, reconsider_at);
+    if (!held_until) {
+      Decision decision = Decision::Run(client, reconsider_at);
+      decision.account = static_cast<std::uint8_t>(level);
+      return decision;
+    }
     return Decision::Wait(reconsider_at ? std::min(*reconsider_at, *held_until) : *held_until);
   };
   if (state.stoppable == 0) return run({});
@@ -205,16 +202,16 @@ std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
 }
 
 void FairShares::Refresh(const Account& account) {
-  const std::int64_t key = account.used + account.pending_ns * kVirtualScale / account.weight;
-  const bool absent = !account.ready && (account.running > 0 || account.paused_since);
-  const bool active = account.ready || absent;
+  const std::int64_t key = account.used() + account.pending_ns * kVirtualScale / account.weight;
+  const bool active = account.is_active();
+  const bool absent = active && !account.ready;
   LevelState& level = levels_[account.level];
   level.ready_keys.Set(account.place, account.ready ? key : SmallestKey::kNone);
   level.absent_keys.Set(account.place, absent ? key : SmallestKey::kNone);
   level.pauses.Set(account.place, account.paused_since
                                       ? account.paused_since->time_since_epoch().count()
                                       : SmallestKey::kNone);
-  level.active_used.Set(account.place, active ? account.used : SmallestKey::kNone);
+  level.active_used.Set(account.place, active ? account.used() : SmallestKey::kNone);
   level.uncharged.Set(account.place, account.stoppable > 0
                                          ? account.uncharged_since.time_since_epoch().count()
                                          : SmallestKey::kNone);
@@ -265,8 +262,22 @@ void FairShares::OnAsleep(const Account& account) {
     ClockOf(level);
   } else {
     // The last to leave takes the clock along: what it used while alone is no debt.
-    level.clock = std::max(level.clock, account.used);
+    level.clock = std::max(level.clock, account.used());
   }
+}
+
+void FairShares::MoveForward(Account& account) {
+  const std::int64_t clock = ClockOf(levels_[account.level]);
+  Charged& charged = account.charged[account.level];
+  if (charged.used < clock) charged = {.used = clock, .remainder = 0};
+}
+
+void FairShares::Withdraw(Account& account, TimePoint now) {
+  const bool was_active = account.is_active();
+  Leave(account, now);
+  levels_[account.level].Forget(account.place);
+  // What one that slept owes is no time of the level.
+  if (was_active) OnAsleep(account);
 }
 
 void FairShares::Enter(Account& account) {
@@ -291,10 +302,10 @@ void FairShares::NoteLess(LevelState& level, TimePoint now) {
 }
 
 Duration FairShares::Lead(const Account& account, std::int64_t rival_key) {
-  if (rival_key <= account.used) return Duration::zero();
+  if (rival_key <= account.used()) return Duration::zero();
   // Rounded up, and bounded so that the product stays within 64 bits.
   constexpr std::int64_t kAheadMax = std::numeric_limits<std::int64_t>::max() / kWeightMax;
-  const std::int64_t ahead = std::min(rival_key - account.used, kAheadMax);
+  const std::int64_t ahead = std::min(rival_key - account.used(), kAheadMax);
   return Duration((ahead * account.weight) / kVirtualScale + 1);
 }
 

@@ -21,7 +21,8 @@ namespace gpushared::scheduler {
 // has on the device counts as if it had taken the predicted time already. A client
 // that was asleep is moved forward to the virtual time of its level, which never goes
 // back, so nobody is paid for time they did not ask for; one that is ahead stays
-// ahead, so nobody sheds a debt by sleeping.
+// ahead, so nobody sheds a debt by sleeping. In a level that it left, for another one, a client
+// is asleep: what it owes there it finds again when it comes back.
 //
 // A client that queues one command at a time is not ready while that command runs, nor
 // in the moment before the next one, which is up to `hold_off` long. It keeps its place
@@ -75,6 +76,10 @@ class FairShares {
   // order short commands of heavy clients, and good for four years of device time.
   static constexpr std::int64_t kVirtualScale = 64;
 
+  struct Charged {
+    std::int64_t used = 0;       // Virtual time.
+    std::int64_t remainder = 0;  // Of the division by weight; carried, so that no time is lost.
+  };
   struct Account {
     std::size_t place = 0;  // In accounts_.
     std::uint8_t level = 0;
@@ -82,14 +87,16 @@ class FairShares {
     std::uint32_t running = 0;
     std::uint32_t stoppable = 0;
     std::uint32_t weight = 1;
-    std::int64_t used = 0;        // Virtual time.
-    std::int64_t remainder = 0;   // Of the division by weight; carried, so that no time is lost.
-    std::int64_t pending_ns = 0;  // Predicted device time of what is on the device.
-    TimePoint uncharged_since{};  // What runs has been charged for up to here.
+    std::array<Charged, kLevelsMax> charged{};  // By the level in which it was started.
+    std::int64_t pending_ns = 0;                // Predicted device time of what is on the device.
+    TimePoint uncharged_since{};                // What runs has been charged for up to here.
     // With nothing ready or running, and maybe for a moment only.
     std::optional<TimePoint> paused_since;
     bool returns_soon = false;  // Did so after its last pause.
     Duration last_held{};       // By its last command.
+
+    std::int64_t used() const { return charged[level].used; }
+    bool is_active() const { return ready || running > 0 || paused_since.has_value(); }
   };
   struct LevelState {
     std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
@@ -124,6 +131,10 @@ class FairShares {
   // Those who pause for longer than a moment are asleep.
   void ExpirePauses(LevelState& level, TimePoint now);
   void OnAsleep(const Account& account);
+  // Whoever was asleep is paid for nothing.
+  void MoveForward(Account& account);
+  // It was in its level for the last time, or for now.
+  void Withdraw(Account& account, TimePoint now);
   void Enter(Account& account);
   void Leave(Account& account, TimePoint now);
   // After one of the level's counts went down.

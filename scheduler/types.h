@@ -91,10 +91,11 @@ struct Head {
 
 // A command that left the device.
 struct Ended {
-  Duration held{};          // Device time charged to it.
-  Duration predicted{};     // As in its Head.
-  bool stoppable = false;   // As in its Head.
-  bool stop_asked = false;  // It had been asked to stop (and may have ended by itself).
+  Duration held{};           // Device time charged to it.
+  Duration predicted{};      // As in its Head.
+  bool stoppable = false;    // As in its Head.
+  bool stop_asked = false;   // It had been asked to stop (and may have ended by itself).
+  std::uint8_t account = 0;  // As in the Decision that started it.
 };
 
 struct Decision {
@@ -107,12 +108,16 @@ struct Decision {
   ClientId client;
   // Ask again then even if nothing happens. Later than the `now` of the question.
   std::optional<TimePoint> reconsider_at;
+  // For kRun, and the policy's own: under what it is to be charged, whatever happens meanwhile.
+  std::uint8_t account = 0;
 
-  static Decision Wait(std::optional<TimePoint> until = {}) { return {Kind::kWait, {}, until}; }
+  static Decision Wait(std::optional<TimePoint> until = {}) { return {.reconsider_at = until}; }
   static Decision Run(ClientId client, std::optional<TimePoint> reconsider_at = {}) {
-    return {Kind::kRun, client, reconsider_at};
+    return {.kind = Kind::kRun, .client = client, .reconsider_at = reconsider_at};
   }
-  static Decision Stop(ClientId client) { return {Kind::kStop, client, {}}; }
+  static Decision Stop(ClientId client) {
+    return {.kind = Kind::kStop, .client = client, .reconsider_at = {}};
+  }
 };
 
 // Of two moments at which something may happen, where empty is never.

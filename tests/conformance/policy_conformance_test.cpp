@@ -157,6 +157,7 @@ class Driver {
     Head head;
     bool stop_asked = false;
     TimePoint started;
+    std::uint8_t account = 0;
   };
   struct State {
     int ready = 0;  // Commands queued; the first is the head.
@@ -189,7 +190,8 @@ class Driver {
                      {.held = now_ - first.started,
                       .predicted = first.head.predicted,
                       .stoppable = first.head.stoppable,
-                      .stop_asked = first.stop_asked},
+                      .stop_asked = first.stop_asked,
+                      .account = first.account},
                      now_);
   }
 
@@ -237,7 +239,7 @@ class Driver {
     if (decision.kind == Decision::Kind::kStop) return true;
     State& state = clients_.at(decision.client);
     if (state.running.size() >= 3) return false;  // The lane's bounds.
-    state.running.push_back({state.head, false, now_});
+    state.running.push_back({state.head, false, now_, decision.account});
     policy_->OnStarted(decision.client, state.head, now_);
     if (--state.ready > 0) {
       TellHead(decision.client);

@@ -97,6 +97,95 @@ TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {
   EXPECT_EQ(timeline.Held(low), 0ms);
 }
 
+// ---- shares of those that come and go
+
+// Level by level it would be a newcomer each time, and owe nothing.
+TEST(DeadlinePolicy, MarkingRequestsShedsNoDebt) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId marking = timeline.AddBusyClient(Promised(10ms, SchedulingClass::kLow), 1ms);
+  const ClientId heavy =
+      timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow, .weight = 1000}, 1ms);
+  for (std::uint64_t request = 1; request <= 800; ++request) {
+    timeline.RunFor(500us);
+    timeline.lane().BeginRequest(marking, {request, timeline.now()}, timeline.now());
+    timeline.lane().EndRequest(marking, request, timeline.now());
+  }
+
+  EXPECT_LE(timeline.Held(marking), 2ms);
+  EXPECT_GE(timeline.Held(heavy), 397ms);
+}
+
+TEST(DeadlinePolicy, WhatEndsInsideOfARequestThatBeganLaterIsChargedToTheShare) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId marking = timeline.AddClient(Promised(10ms, SchedulingClass::kLow));
+  timeline.AddBusyClient({.scheduling_class = SchedulingClass::kLow, .weight = 1000}, 1ms);
+  std::uint64_t request = 0;
+  bool is_open = false;
+  for (int i = 0; i < 400; ++i) {
+    if (timeline.lane().queued_count(marking) == 0) timeline.Post(marking, {.time = 1ms});
+    timeline.RunFor(500us);
+    // While its command runs, and never while it has one ready.
+    const bool runs = timeline.Posted(marking) > timeline.Completed(marking);
+    if (is_open) timeline.lane().EndRequest(marking, request, timeline.now());
+    is_open = runs && timeline.lane().queued_count(marking) == 0;
+    if (is_open) timeline.lane().BeginRequest(marking, {++request, timeline.now()}, timeline.now());
+  }
+
+  EXPECT_LE(timeline.Completed(marking), 2u);
+}
+
+TEST(DeadlinePolicy, ARequestLeavesNoCreditInTheShare) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId away = timeline.AddBusyClient(Promised(10s, SchedulingClass::kLow), 1ms);
+  const ClientId other = timeline.AddBusyClient(kLow, 1ms);
+  timeline.RunFor(10ms);
+  timeline.Sleep(away);
+  timeline.lane().BeginRequest(away, {1, timeline.now()}, timeline.now());
+  timeline.lane().EndRequest(away, 1, timeline.now());
+  timeline.RunFor(100ms);
+  const Duration before = timeline.Held(away);
+  timeline.lane().BeginRequest(away, {2, timeline.now()}, timeline.now());
+  timeline.lane().EndRequest(away, 2, timeline.now());
+  timeline.Wake(away);
+  timeline.RunFor(100ms);
+
+  EXPECT_NEAR(static_cast<double>((timeline.Held(away) - before).count()), 50e6, 1e6);
+  EXPECT_GE(timeline.Held(other), 150ms);
+}
+
+TEST(DeadlinePolicy, WhatItsShareTookAloneIsNoDebtAfterARequest) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId early = timeline.AddBusyClient(Promised(10s, SchedulingClass::kLow), 1ms);
+  timeline.RunFor(100ms);
+  timeline.lane().BeginRequest(early, {1, timeline.now()}, timeline.now());
+  timeline.AddBusyClient(kLow, 1ms);
+  timeline.RunFor(1ms);
+  timeline.lane().EndRequest(early, 1, timeline.now());
+  const Duration before = timeline.Held(early);
+  timeline.RunFor(20ms);
+
+  EXPECT_NEAR(static_cast<double>((timeline.Held(early) - before).count()), 10e6, 1.1e6);
+}
+
+// A sleeper's debt is none of its level's time: those that come would be taken for as far ahead.
+TEST(DeadlinePolicy, ARequestOfASleeperShedsNoDebtWhileNobodyElseIsThere) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId greedy = timeline.AddClient(Promised(10ms, SchedulingClass::kLow));
+  const ClientId patient = timeline.AddBusyClient(kLow, 1ms);
+  timeline.RunFor(1ms);
+  timeline.Post(greedy, {.time = 50ms});
+  timeline.RunFor(60ms);
+  timeline.Sleep(patient);
+  timeline.RunFor(5ms);
+  timeline.lane().BeginRequest(greedy, {1, timeline.now()}, timeline.now());
+  timeline.lane().EndRequest(greedy, 1, timeline.now());
+  timeline.Wake(patient);
+  const auto again = timeline.Post(greedy, {.time = 1ms});
+  timeline.RunFor(100ms);
+
+  EXPECT_GE(*timeline.Latency(again), 30ms);
+}
+
 // ---- beside promised work
 
 TEST(DeadlinePolicy, LowWorkRunsBesideARequestWithSlackAndThePromiseIsKept) {

@@ -63,6 +63,7 @@ class PolicyTimeline {
   std::uint64_t Post(ClientId client, const Command& command) {
     const std::uint64_t id = ++last_command_;
     commands_[id] = {.client = client, .left = command, .posted = now_};
+    ++clients_.at(client).posted;
     lane_.Enqueue(client, LaneView(id, command), now_);
     return id;
   }
@@ -112,6 +113,7 @@ class PolicyTimeline {
 
   // Device time charged to the client for commands that have ended.
   Duration Held(ClientId client) const { return clients_.at(client).held; }
+  std::uint64_t Posted(ClientId client) const { return clients_.at(client).posted; }
   std::uint64_t Completed(ClientId client) const { return clients_.at(client).completed; }
   // From Post to the end of the command's last unit.
   std::optional<Duration> Latency(std::uint64_t command) const {
@@ -144,6 +146,7 @@ class PolicyTimeline {
   struct ClientState {
     std::optional<Command> repeated;
     Duration held{};
+    std::uint64_t posted = 0;
     std::uint64_t completed = 0;
     bool is_asleep = false;
     bool is_removed = false;
