@@ -17,7 +17,14 @@ T Need(Result<T> result) {
   return std::move(result).value();
 }
 
+std::set<executor::Handler>& Noted() {
+  static std::set<executor::Handler> noted;
+  return noted;
+}
+
 }  // namespace
+
+const std::set<executor::Handler>& HandlersRun() { return Noted(); }
 
 Launcher::Launcher(std::uint64_t memory_bytes, executor::Flavour flavour)
     : flavour_(flavour),
@@ -64,6 +71,7 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   if (!program.info().unsupported.empty()) {
     throw std::runtime_error(std::string(kernel) + ": " + program.info().unsupported);
   }
+  for (const executor::MicroOp& op : program.code().ops) Noted().insert(op.handler);
   parameters.resize(program.info().parameter_bytes);
   const executor::PrintFunction print = [this](std::string_view text) { printed += text; };
   executor::Launch launch;

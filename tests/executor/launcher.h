@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -19,11 +20,15 @@
 #include <vector>
 
 #include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/executor/code.h"
 #include "server/device/cpu/executor/program.h"
 
 namespace gpushared::testing {
 
 namespace executor = device::executor;
+
+// The operations of every kernel that launchers of this process have run, on one thread.
+const std::set<executor::Handler>& HandlersRun();
 
 // One client's memory, module and executor. Allocates upwards and never frees.
 class Launcher {
