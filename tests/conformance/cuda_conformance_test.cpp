@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules on a real driver. Where there is none every case is skipped, which is not passed.
 
+#include <memory>
 #include <utility>
 
 #include "server/device/cuda/cuda_device.h"
@@ -10,6 +11,50 @@ namespace gpushared::testing {
 namespace {
 
 using device::cuda::CompletionKind;
+
+// Keeps the context from being made and destroyed for each rule, which takes longer than most rules
+// do: a device finds the one that is there. After a rule that failed there is a new one.
+class KeptContext : public ::testing::EmptyTestEventListener {
+ public:
+  void OnTestProgramStart(const ::testing::UnitTest& /*program*/) override { Retain(); }
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    if (!test.result()->Failed()) return;
+    Release();
+    Retain();
+  }
+  void OnTestProgramEnd(const ::testing::UnitTest& /*program*/) override { Release(); }
+
+ private:
+  // Where this fails, the rules' devices say why.
+  void Retain() {
+    device::cuda::PrepareEnvironment();
+    const auto driver = device::cuda::Driver::Load();
+    if (!driver.ok()) return;
+    driver_ = *driver;
+    device::cuda::Context context = nullptr;
+    // As a device makes it.
+    const unsigned flags =
+        device::cuda::kContextBlockingSync | device::cuda::kContextKeepLocalMemory;
+    Status status = driver_->Try(driver_->DeviceGet, &number_, 0);
+    if (status.ok()) status = driver_->Try(driver_->DevicePrimaryCtxSetFlags, number_, flags);
+    if (status.ok()) status = driver_->Try(driver_->DevicePrimaryCtxRetain, &context, number_);
+    is_kept_ = status.ok();
+  }
+  void Release() {
+    if (is_kept_) (void)driver_->DevicePrimaryCtxRelease(number_);
+    is_kept_ = false;
+  }
+
+  std::shared_ptr<const device::cuda::Driver> driver_;
+  device::cuda::DeviceNumber number_ = 0;
+  bool is_kept_ = false;
+};
+
+// The framework owns it.
+[[maybe_unused]] const bool kIsContextKept = [] {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new KeptContext);
+  return true;
+}();
 
 ConformanceDevice Real(ConformanceDevice row) {
   row.why_skipped = []() -> std::string {
