@@ -69,10 +69,13 @@ gpushared::SchedulingClass Options::Class(const std::string& name) const {
                            "', allowed are high, normal and low");
 }
 
-void SleepUntilUnixTime(double seconds) {
+double SleepUntilUnixTime(double seconds) {
+  if (seconds == 0) return 0;
   const std::chrono::duration<double> since_epoch(seconds);
-  std::this_thread::sleep_until(std::chrono::system_clock::time_point(
-      std::chrono::duration_cast<std::chrono::system_clock::duration>(since_epoch)));
+  const std::chrono::system_clock::time_point moment(
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(since_epoch));
+  std::this_thread::sleep_until(moment);
+  return std::chrono::duration<double>(std::chrono::system_clock::now() - moment).count();
 }
 
 }  // namespace samples

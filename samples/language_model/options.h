@@ -35,8 +35,9 @@ class Options {
   std::vector<Option> options_;
 };
 
-// Sleeps until this many seconds since 1970; returns at once when that has passed.
-void SleepUntilUnixTime(double seconds);
+// Sleeps until this many seconds since 1970, and returns how many it is late: what the system
+// took to wake it, or more where that moment had passed already. 0 is no moment to be late for.
+double SleepUntilUnixTime(double seconds);
 
 }  // namespace samples
 

@@ -132,12 +132,13 @@ class Server {
 };
 
 void WriteJson(const std::string& path, const std::string& device, const Outcome& outcome,
-               double service_ms, double load, double busy, double promise_ms, bool checked) {
+               double service_ms, double load, double busy, double promise_ms, double late_s,
+               bool checked) {
   std::ofstream file(path);
   file << "{\"device\": \"" << device << "\", \"service_ms\": " << service_ms
        << ", \"p50_ms\": " << Percentile(outcome.latencies_ms, 0.5)
        << ", \"p99_ms\": " << Percentile(outcome.latencies_ms, 0.99) << ", \"load\": " << load
-       << ", \"busy\": " << busy << ", \"promise_ms\": " << promise_ms
+       << ", \"busy\": " << busy << ", \"promise_ms\": " << promise_ms << ", \"late_s\": " << late_s
        << ", \"results_checked\": " << (checked ? "true" : "false") << ", \"latencies_ms\": [";
   for (std::size_t i = 0; i < outcome.latencies_ms.size(); ++i)
     file << (i == 0 ? "" : ", ") << outcome.latencies_ms[i];
@@ -191,7 +192,7 @@ int Run(int argc, char** argv) {
                                            ? samples::BurstyArrivals(requests, gap_s, seed)
                                            : samples::TraceArrivals(trace, requests, gap_s, seed);
 
-  samples::SleepUntilUnixTime(options.Number("--start-at", 0, 1e11));
+  const double late_s = samples::SleepUntilUnixTime(options.Number("--start-at", 0, 1e11));
   const Outcome outcome = server.Serve(arrivals);
   const double busy = outcome.busy_s / (arrivals.back() + outcome.latencies_ms.back() / 1000);
   const bool checked = outcome.largest_difference <= kDifferenceMax;
@@ -207,7 +208,8 @@ int Run(int argc, char** argv) {
       100.0 * (1.0 - static_cast<double>(late) / static_cast<double>(requests)),
       checked ? "agree with" : "DIFFER from", outcome.largest_difference, kDifferenceMax);
   if (const std::string& json = options.Text("--json"); !json.empty()) {
-    WriteJson(json, client.device().id, outcome, service_ms, load, busy, promise_ms, checked);
+    WriteJson(json, client.device().id, outcome, service_ms, load, busy, promise_ms, late_s,
+              checked);
   }
   return checked ? 0 : 1;
 }

@@ -111,7 +111,7 @@ int Run(int argc, char** argv) {
       samples::LargestDifference(device_model.Parameters(), reference.parameters);
   const bool agrees = difference <= kDifferenceMax;
 
-  samples::SleepUntilUnixTime(options.Number("--start-at", 0, 1e11));
+  const double late_s = samples::SleepUntilUnixTime(options.Number("--start-at", 0, 1e11));
   const Clock::time_point begin = Clock::now();
   std::uint64_t measured = 0;
   Batch next = batch(step);
@@ -140,7 +140,8 @@ int Run(int argc, char** argv) {
   if (const std::string& json = options.Text("--json"); !json.empty()) {
     std::ofstream file(json);
     file << "{\"device\": \"" << client.device().id << "\", \"steps\": " << measured
-         << ", \"seconds\": " << outcome.seconds << ", \"longest_kernel_ms\": " << longest_kernel_ms
+         << ", \"seconds\": " << outcome.seconds << ", \"late_s\": " << late_s
+         << ", \"longest_kernel_ms\": " << longest_kernel_ms
          << ", \"loss_first\": " << outcome.losses.front()
          << ", \"loss_last\": " << outcome.losses.back()
          << ", \"results_checked\": " << (agrees ? "true" : "false") << "}\n";
