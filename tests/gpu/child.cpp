@@ -44,6 +44,8 @@ Child::~Child() {
   ::waitpid(pid_, nullptr, 0);
 }
 
+void Child::Kill() { ::kill(pid_, SIGKILL); }
+
 std::vector<double> Child::Ask(const std::string& question) {
   const auto fail = [&](const std::string& why) -> std::runtime_error {
     return std::runtime_error(program_ + ": " + question + ": " + why);

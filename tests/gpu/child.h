@@ -26,6 +26,8 @@ class Child {
   // The numbers of its answer. Throws std::runtime_error with the program's name, the question and
   // the reason when it refuses or is gone.
   std::vector<double> Ask(const std::string& question);
+  // SIGKILL, whatever it does.
+  void Kill();
 
  private:
   const std::string program_;

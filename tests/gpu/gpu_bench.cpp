@@ -9,11 +9,13 @@
 //   --ms N          time per operation, side and round (80)
 //   --bytes-max N   of the copies (1 GiB)
 //   --worker PID    measures a restart too, by killing this worker of the server
+//   --only-shared LABEL  null launches through the server alone, in rows that begin with the label
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -27,9 +29,10 @@ namespace {
 
 constexpr int kRounds = 2;
 constexpr double kSubmitMaxNs = 2000;
+constexpr std::size_t kSmallCopyBytesMax = std::size_t{16} << 20;
 
 struct Options {
-  std::string rows, json, worker;
+  std::string rows, json, worker, only_shared;
   long ms = 80;
   std::size_t bytes_max = std::size_t{1} << 30;
 };
@@ -55,8 +58,12 @@ class Bench {
   }
 
   bool Run() {
-    (void)native_.Ask("device");
     (void)shared_.Ask("device");
+    if (!options_.only_shared.empty()) {
+      NullLaunches();
+      return !has_failed_;
+    }
+    (void)native_.Ask("device");
     const double per_us = native_.Ask("calibrate").at(0);
     const std::string ms = std::to_string(options_.ms);
     Compare("null launch: submit, of the caller's time", "submit " + ms,
@@ -71,33 +78,118 @@ class Bench {
     Compare("1000 us kernel: round trip", "round_trip " + Text("%.0f", per_us * 1000) + ' ' + ms,
             {.ratio_least = 0.99});
     BesideLowKernels(per_us);
-    Copies();
     Compare("session: from nothing to the end of the first launch", "connect", {});
+    Killed(per_us);
+    Copies(4096, kSmallCopyBytesMax);
+    CopiesOfLesserClasses();
     if (!options_.worker.empty()) Restart();
+    // What takes longest, and runs into a time limit first, is last.
+    Copies(kSmallCopyBytesMax * 16, std::size_t{256} << 20);
+    Copies(std::size_t{1} << 30, std::size_t{1} << 30);
     report_.Print();
-    return report_.WriteJson(options_.json) && !has_failed_;
+    return !has_failed_;
   }
 
  private:
-  void Copies() {
-    for (std::size_t bytes = 4096; bytes <= options_.bytes_max; bytes *= 16) {
-      // 4 KiB, 64 KiB, 1 MiB, 16 MiB, 256 MiB, and then 1 GiB.
+  // 4 KiB, 64 KiB, 1 MiB, 16 MiB, ...
+  void Copies(std::size_t first, std::size_t last) {
+    for (std::size_t bytes = first; bytes <= std::min(last, options_.bytes_max); bytes *= 16) {
       for (const char* direction : {"to_device", "to_host"}) {
         for (const char* memory : {"pinned", "pageable"}) {
           for (const char* mode : {"sync", "async"}) CopyOf(direction, memory, mode, bytes);
         }
       }
-      if (bytes == std::size_t{256} << 20) bytes = std::size_t{64} << 20;
     }
+  }
+
+  // A high client's copies go whole; those of other classes in pieces, so that they can be stopped.
+  void CopiesOfLesserClasses() {
+    const std::size_t bytes = std::min(kSmallCopyBytesMax, options_.bytes_max);
+    for (const char* of_class : {"normal", "low"}) {
+      for (const char* direction : {"to_device", "to_host"}) {
+        const std::string what = std::string("copy ") + direction + ", pinned, async, " +
+                                 SizeText(bytes) + ", of a " + of_class + " client";
+        try {
+          Child client("gpu_ops_shared", of_class);
+          const std::string question = std::string("copy ") + direction + " pinned async " +
+                                       std::to_string(bytes) + ' ' + std::to_string(options_.ms);
+          const Samples native = Ask(native_, question), shared = Ask(client, question);
+          Add(what, shared);
+          Row(what, native.Percentile(0.5) / shared.Percentile(0.5), "native/shared", "fact", "-",
+              BothSides(native, shared));
+        } catch (const std::exception& error) {
+          Failed(what, error);
+        }
+      }
+    }
+  }
+
+  // What a low client's death amid its kernels does to a high client, and leaves to the next.
+  void Killed(double per_us) {
+    const std::string what = "a low client killed amid its kernels: ";
+    try {
+      Samples samples;
+      {
+        Child low("gpu_ops_shared", "low");
+        (void)low.Ask("keep_occupied " + Text("%.0f", per_us * 1000));
+        (void)Ask(shared_, "round_trip 0 20");  // It is well on its way by then.
+        low.Kill();
+        samples = Ask(shared_, "round_trip 0 " + std::to_string(4 * options_.ms));
+      }
+      Add(what + "a high client's round trip", samples);
+      Row(what + "a high client's round trip", samples.Percentile(1) / 1e3, "us worst", "fact", "-",
+          "p99 " + Text("%.3f", samples.Percentile(0.99) / 1e3) + " us");
+      Child next("gpu_ops_shared", "low");
+      (void)next.Ask("round_trip 0 1");
+      Row(what + "the next computes", 1, "-", "rule", "== 1", "");
+    } catch (const std::exception& error) {
+      Failed(what + "the next computes", error);
+    }
+  }
+
+  void NullLaunches() {
+    const std::string ms = std::to_string(options_.ms);
+    try {
+      const Samples round_trips = Ask(shared_, "round_trip 0 " + ms);
+      const Samples each = Ask(shared_, "rate 0 " + ms);
+      const std::string what = options_.only_shared + ", null launch: ";
+      Row(what + "round trip, p50", round_trips.Percentile(0.5) / 1e3, "us", "fact", "-",
+          "p99 " + Text("%.3f", round_trips.Percentile(0.99) / 1e3) + " us");
+      Row(what + "back to back", each.Percentile(0.5) / 1e3, "us each", "fact", "-", "");
+    } catch (const std::exception& error) {
+      Failed(options_.only_shared, error);
+    }
+  }
+
+  static std::string SizeText(std::size_t bytes) {
+    return bytes < (1 << 20)   ? std::to_string(bytes >> 10) + " KiB"
+           : bytes < (1 << 30) ? std::to_string(bytes >> 20) + " MiB"
+                               : std::to_string(bytes >> 30) + " GiB";
+  }
+  static std::string BothSides(const Samples& native, const Samples& shared) {
+    return "us, native p50 " + Text("%.3f", native.Percentile(0.5) / 1e3) + " p99 " +
+           Text("%.3f", native.Percentile(0.99) / 1e3) + ", shared p50 " +
+           Text("%.3f", shared.Percentile(0.5) / 1e3) + " p99 " +
+           Text("%.3f", shared.Percentile(0.99) / 1e3);
+  }
+  static Samples Ask(Child& child, const std::string& question) {
+    Samples samples;
+    for (const double sample : child.Ask(question)) samples.Add(sample);
+    return samples;
+  }
+  // The file is whole after each, since a time limit may end us at any moment.
+  void Add(const std::string& what, const Samples& samples) {
+    report_.Add(what, samples);
+    if (options_.json.empty()) return;
+    const std::string begun = options_.json + ".begun";
+    if (!report_.WriteJson(begun)) throw std::runtime_error("cannot write '" + begun + "'");
+    std::filesystem::rename(begun, options_.json);
   }
 
   void CopyOf(const std::string& direction, const std::string& memory, const std::string& mode,
               std::size_t bytes) {
-    const std::string size = bytes < (1 << 20)   ? std::to_string(bytes >> 10) + " KiB"
-                             : bytes < (1 << 30) ? std::to_string(bytes >> 20) + " MiB"
-                                                 : std::to_string(bytes >> 30) + " GiB";
     const std::size_t promised = std::size_t{mode == "sync" ? 16U : 1U} << 20;
-    Compare("copy " + direction + ", " + memory + ", " + mode + ", " + size,
+    Compare("copy " + direction + ", " + memory + ", " + mode + ", " + SizeText(bytes),
             "copy " + direction + ' ' + memory + ' ' + mode + ' ' + std::to_string(bytes) + ' ' +
                 std::to_string(options_.ms),
             {.ratio_least = bytes >= promised ? 0.95 : 0});
@@ -115,13 +207,10 @@ class Bench {
       Failed(what, error);
       return;
     }
-    report_.Add("native: " + what, native);
-    report_.Add("shared: " + what, shared);
+    Add("native: " + what, native);
+    Add("shared: " + what, shared);
     const double ratio = native.Percentile(0.5) / shared.Percentile(0.5);
-    const std::string note = "us, native p50 " + Text("%.3f", native.Percentile(0.5) / 1e3) +
-                             " p99 " + Text("%.3f", native.Percentile(0.99) / 1e3) +
-                             ", shared p50 " + Text("%.3f", shared.Percentile(0.5) / 1e3) +
-                             " p99 " + Text("%.3f", shared.Percentile(0.99) / 1e3);
+    const std::string note = BothSides(native, shared);
     if (promise.shared_most_ns > 0) {
       Row(what, shared.Percentile(0.5), "ns", "figure", Text("<= %.0f", promise.shared_most_ns),
           note);
@@ -139,10 +228,8 @@ class Bench {
       try {
         Child low("gpu_ops_shared", "low");
         (void)low.Ask("keep_occupied " + Text("%.0f", per_us * us));
-        Samples samples;
-        for (const double sample : shared_.Ask("round_trip 0 " + std::to_string(4 * options_.ms)))
-          samples.Add(sample);
-        report_.Add(what, samples);
+        const Samples samples = Ask(shared_, "round_trip 0 " + std::to_string(4 * options_.ms));
+        Add(what, samples);
         Row(what, samples.Percentile(0.99) / 1e3, "us p99", "fact", "-",
             "p50 " + Text("%.3f", samples.Percentile(0.5) / 1e3) + " us");
       } catch (const std::exception& error) {
@@ -156,7 +243,7 @@ class Bench {
     try {
       Samples samples;
       samples.Add(shared_.Ask("restart " + options_.worker).at(0));
-      report_.Add(what, samples);
+      Add(what, samples);
       Row(what, samples.Percentile(0.5) / 1e6, "ms", "rule", ">= 0", "once");
     } catch (const std::exception& error) {
       Failed(what, error);
@@ -198,6 +285,8 @@ Options Parse(int argc, char** argv) {
       options.json = value;
     } else if (name == "--worker") {
       options.worker = value;
+    } else if (name == "--only-shared") {
+      options.only_shared = value;
     } else if (name == "--ms" || name == "--bytes-max") {
       char* end = nullptr;
       const long number = std::strtol(value.c_str(), &end, 10);

@@ -3,7 +3,7 @@
 // client library (gpu_ops_shared) and once with the driver itself (gpu_ops_native).
 //
 // Reads lines, answers each with one: "ok" and numbers, or "refused" and why. Times are in ns.
-//   device                               -> ok <multiprocessors> <name>
+//   device                               -> ok <multiprocessors> <name>, <id>
 //   calibrate                            -> ok <iterations of kernel step per us>
 //   submit <ms>                          -> a launch, the caller's side: means of bursts of 64
 //   round_trip <iterations> <ms>         -> launch and wait
@@ -333,7 +333,10 @@ class Program {
     std::ostringstream answer;
     answer << "ok";
     for (const double value : found->second(words)) answer << ' ' << value;
-    if (operation == "device") answer << ' ' << launcher().client().device().name;
+    if (operation == "device") {
+      const DeviceProperties& device = launcher().client().device();
+      answer << ' ' << device.name << ", " << device.id;
+    }
     return answer.str();
   }
 
@@ -452,10 +455,12 @@ int Main(int argc, char** argv) {
   ClientOptions options{.name = "gpu_ops"};
   if (argc > 1 && std::strcmp(argv[1], "high") == 0) {
     options.scheduling_class = SchedulingClass::kHigh;
+  } else if (argc > 1 && std::strcmp(argv[1], "normal") == 0) {
+    options.scheduling_class = SchedulingClass::kNormal;
   } else if (argc > 1 && std::strcmp(argv[1], "low") == 0) {
     options.scheduling_class = SchedulingClass::kLow;
   } else if (argc > 1) {
-    std::fprintf(stderr, "usage: %s [high|low], then one operation a line\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [high|normal|low], then one operation a line\n", argv[0]);
     return 2;
   }
   Program program(options);

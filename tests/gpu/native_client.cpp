@@ -88,8 +88,14 @@ class Session {
       status = driver->Try(driver->DeviceGetAttribute, &multiprocessors,
                            cuda::DeviceAttribute::kMultiprocessors, number);
     }
+    int mps = 0;
+    // Older drivers do not know it.
+    if (status.ok() && driver->DeviceGetAttribute(&mps, cuda::DeviceAttribute::kMpsEnabled,
+                                                  number) != cuda::Code::kSuccess) {
+      mps = 0;
+    }
     properties.name = name.data();
-    properties.id = "native cuda:0";
+    properties.id = mps != 0 ? "native cuda:0 under MPS" : "native cuda:0";
     properties.kind = "cuda";
     properties.memory_bytes = bytes;
     properties.multiprocessors = static_cast<std::uint32_t>(multiprocessors);
