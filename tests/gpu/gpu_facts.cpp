@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the design assumes of a GPU and its driver, asked of the driver itself: sealed shared memory
-// that the GPU reads, how soon the end of work is seen, what stream priority gives beside a long
+// that the GPU reads, how soon the end of work is seen, where a word that stops kernels belongs,
+// what slow calls do to the launches of another thread, what stream priority gives beside a long
 // low kernel, how many multiprocessors green contexts hand out.
 //
 // gpu_facts [--rows FILE] [--ms N]     N: time per measurement (200)
@@ -21,6 +22,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "samples/kernels/kernel_image.h"
@@ -34,13 +36,16 @@ using namespace device::cuda;  // NOLINT(google-build-using-namespace): this fil
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSharedBytes = std::size_t{16} << 20;
+constexpr std::size_t kMappedBytes = std::size_t{64} << 20;
 
 class Facts {
  public:
   Facts(const std::string& rows, long ms) : limit_(std::chrono::milliseconds(ms)) {
+    const auto begin = Clock::now();
     auto driver = Driver::Load();
     if (!driver.ok()) throw std::runtime_error(driver.status().ToString());
     driver_ = *std::move(driver);
+    load_took_ = Clock::now() - begin;
     if (rows.empty()) return;
     rows_.open(rows, std::ios::app);
     if (!rows_) throw std::runtime_error("cannot write '" + rows + "'");
@@ -51,6 +56,10 @@ class Facts {
     Part("sealed shared memory", [this] { SharedMemory(); });
     Part("end of work", [this] { EndOfWork(); });
     Part("stream priority", [this] { StreamPriority(); });
+    Part("a word that stops", [this] { StopWord(); });
+    Part("slow calls", [this] { SlowCalls(); });
+    Part("pending launches", [this] { PendingLaunches(); });
+    Part("address windows", [this] { AddressWindows(); });
     Part("green contexts", [this] { GreenContexts(); });
     Close();
     return !has_failed_;
@@ -93,14 +102,21 @@ class Facts {
 
   void Open() {
     Do(driver_->DeviceGet, &number_, 0);
-    Context context = nullptr;
-    Do(driver_->DevicePrimaryCtxRetain, &context, number_);
-    Do(driver_->CtxSetCurrent, context);
+    Row("loading the driver", Ns(load_took_) / 1e6, "ms", "once");
+    const auto begin = Clock::now();
+    Do(driver_->DevicePrimaryCtxRetain, &context_, number_);
+    Row("making a context", Ns(Clock::now() - begin) / 1e6, "ms", "once");
+    Do(driver_->CtxSetCurrent, context_);
+    std::size_t free = 0, total = 0;
+    Do(driver_->MemGetInfo, &free, &total);
+    Row("memory in use beside a bare context, of all processes",
+        static_cast<double>(total - free) / (1 << 20), "MiB", "");
     Do(driver_->DeviceGetAttribute, &multiprocessors_, DeviceAttribute::kMultiprocessors, number_);
     // The image ends with a byte of 0 (kernel_image.h), as the driver wants it.
     Do(driver_->ModuleLoadDataEx, &module_, kernel_image_begin, 0u, nullptr, nullptr);
     Do(driver_->ModuleGetFunction, &step_, module_, "step");
     Do(driver_->ModuleGetFunction, &occupy_, module_, "occupy");
+    Do(driver_->ModuleGetFunction, &watch_, module_, "watch");
     Do(driver_->CtxGetStreamPriorityRange, &least_, &greatest_);
     Do(driver_->StreamCreateWithPriority, &low_, kStreamNonBlocking, least_);
     Do(driver_->StreamCreateWithPriority, &high_, kStreamNonBlocking, greatest_);
@@ -207,6 +223,19 @@ class Facts {
           Do(driver_->StreamSynchronize, high_);
         }));
     Do(driver_->EventDestroy, event);
+    std::atomic<std::uint32_t> ends{0};
+    std::uint32_t expected = 0;
+    const HostFunction count = [](void* data) {
+      static_cast<std::atomic<std::uint32_t>*>(data)->fetch_add(1, std::memory_order_release);
+    };
+    Row("null kernel, end seen by a host function", Repeat([&] {
+          Launch(step_, 1, 1, 0, high_);
+          Do(driver_->LaunchHostFunc, high_, count, static_cast<void*>(&ends));
+          ++expected;
+          // Acquire pairs with the function's release.
+          while (ends.load(std::memory_order_acquire) != expected) {
+          }
+        }));
     if (driver_->Has(Feature::kStreamMemoryOperations)) WrittenWord();
   }
 
@@ -230,30 +259,39 @@ class Facts {
 
   // A kernel of one thread in the middle of a kernel that has 32 blocks per multiprocessor slot.
   void StreamPriority() {
-    const unsigned blocks = static_cast<unsigned>(multiprocessors_) * 32 * 32;
-    unsigned iterations = 100;
-    const auto long_kernel = [&] {
-      Launch(occupy_, blocks, 32, iterations, low_);
-      Do(driver_->StreamSynchronize, low_);
-    };
-    long_kernel();
-    const auto wanted = std::min<Clock::duration>(limit_ / 10, std::chrono::milliseconds(10));
-    Samples whole;
-    for (whole = Repeat1(long_kernel); whole.Percentile(0) < Ns(wanted) && iterations < 1'000'000;
-         whole = Repeat1(long_kernel)) {
-      iterations *= 2;
-    }
-    Row("long low kernel", whole.Percentile(0) / 1e3, "us",
-        std::to_string(blocks) + " blocks of 32 threads");
+    const unsigned blocks = LongBlocks();
+    const unsigned iterations = LongIterations();
+    Row("long low kernel", long_ns_ / 1e3, "us", std::to_string(blocks) + " blocks of 32 threads");
     Stream equal = nullptr;
     Do(driver_->StreamCreateWithPriority, &equal, kStreamNonBlocking, least_);
     for (const Stream stream : {equal, high_}) {
-      const Samples samples = Beside(stream, iterations, blocks, wanted / 4);
+      const Samples samples = Beside(stream, iterations, blocks, Wanted() / 4);
       Row(stream == equal ? "null kernel beside it, equal stream priority"
                           : "null kernel beside it, highest stream priority",
           samples);
     }
     Do(driver_->StreamDestroy, equal);
+  }
+  unsigned LongBlocks() const { return static_cast<unsigned>(multiprocessors_) * 32 * 32; }
+  Clock::duration Wanted() const {
+    return std::min<Clock::duration>(limit_ / 10, std::chrono::milliseconds(10));
+  }
+  // Of a kernel of LongBlocks() that takes as long as is Wanted(), or a little longer.
+  unsigned LongIterations() {
+    if (long_iterations_ > 0) return long_iterations_;
+    unsigned iterations = 100;
+    const auto long_kernel = [&] {
+      Launch(occupy_, LongBlocks(), 32, iterations, low_);
+      Do(driver_->StreamSynchronize, low_);
+    };
+    long_kernel();
+    Samples whole;
+    for (whole = Repeat1(long_kernel); whole.Percentile(0) < Ns(Wanted()) && iterations < 1'000'000;
+         whole = Repeat1(long_kernel)) {
+      iterations *= 2;
+    }
+    long_ns_ = whole.Percentile(0);
+    return long_iterations_ = iterations;
   }
   static double Ns(Clock::duration duration) {
     return static_cast<double>(std::chrono::nanoseconds(duration).count());
@@ -279,6 +317,168 @@ class Facts {
       Do(driver_->StreamSynchronize, low_);
     } while (Clock::now() < end);
     return samples;
+  }
+
+  // A kernel whose blocks each look at a word first: what that costs, and how soon it ends once the
+  // word is set, for a word in device memory and for one in pinned memory of the host.
+  void StopWord() {
+    void* host = nullptr;
+    DeviceAddress host_word = 0, device_word = 0;
+    Do(driver_->MemHostAlloc, &host, std::size_t{4096}, kHostPortable | kHostDeviceMap);
+    Do(driver_->MemHostGetDevicePointer, &host_word, host, 0u);
+    Do(driver_->MemAlloc, &device_word, std::size_t{4096});
+    const std::atomic_ref<std::uint32_t> word(*static_cast<std::uint32_t*>(host));
+    const auto set_host = [&](std::uint32_t value) {
+      word.store(value, std::memory_order_release);
+    };
+    // On the stream that is not the kernel's.
+    const auto set_device = [&](std::uint32_t value) {
+      if (driver_->Has(Feature::kStreamMemoryOperations)) {
+        Do(driver_->StreamWriteValue32, high_, device_word, value, kWriteValueDefault);
+      } else {
+        Do(driver_->MemcpyHtoDAsync, device_word, &value, sizeof value, high_);
+      }
+      Do(driver_->StreamSynchronize, high_);
+    };
+    set_host(0);
+    set_device(0);
+    const double plain = Repeat([&] {
+                           Launch(occupy_, LongBlocks(), 32, LongIterations(), low_);
+                           Do(driver_->StreamSynchronize, low_);
+                         }).Percentile(0.5);
+    WatchedWord("device memory", device_word, set_device, plain);
+    WatchedWord("pinned memory of the host", host_word, set_host, plain);
+    Do(driver_->MemFree, device_word);
+    Do(driver_->MemFreeHost, host);
+  }
+  void WatchedWord(const std::string& where, DeviceAddress word,
+                   const std::function<void(std::uint32_t)>& set, double plain_ns) {
+    unsigned iterations = LongIterations();
+    std::array<void*, 3> parameters = {&out_, &iterations, &word};
+    const auto launch = [&] {
+      Do(driver_->LaunchKernel, watch_, LongBlocks(), 1u, 1u, 32u, 1u, 1u, 0u, low_,
+         parameters.data(), nullptr);
+    };
+    const double watched = Repeat([&] {
+                             launch();
+                             Do(driver_->StreamSynchronize, low_);
+                           }).Percentile(0.5);
+    Row("blocks that look at a word in " + where + ", time / without", watched / plain_ns, "-", "");
+    Samples stops;
+    const auto end = Clock::now() + limit_;
+    do {
+      launch();
+      const auto begin = Clock::now() + Wanted() / 4;
+      while (Clock::now() < begin) {
+      }
+      set(1);
+      Do(driver_->StreamSynchronize, low_);
+      stops.Add(Clock::now() - begin);
+      set(0);
+    } while (Clock::now() < end);
+    Row("the end of such a kernel after the word was set", stops);
+  }
+
+  // A null kernel of this thread while another makes calls that take long.
+  void SlowCalls() {
+    const Memfd memory;
+    struct Call {
+      std::string what;
+      std::function<void()> make;
+    };
+    const std::array<Call, 5> calls = {
+        Call{"nothing", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }},
+        Call{"a thread that loads modules",
+             [this] {
+               Module module = nullptr;
+               Do(driver_->ModuleLoadDataEx, &module, kernel_image_begin, 0u, nullptr, nullptr);
+               Do(driver_->ModuleUnload, module);
+             }},
+        Call{"a thread that maps 64 MiB", [this] { MapAndUnmap(); }},
+        Call{"a thread that allocates 64 MiB",
+             [this] {
+               DeviceAddress address = 0;
+               Do(driver_->MemAlloc, &address, kMappedBytes);
+               Do(driver_->MemFree, address);
+             }},
+        Call{"a thread that registers 16 MiB", [this, &memory] {
+               Do(driver_->MemHostRegister, memory.bytes(), kSharedBytes, kHostPortable);
+               Do(driver_->MemHostUnregister, memory.bytes());
+             }}};
+    for (const Call& call : calls) {
+      const Samples samples = BesideCalls(call.make);
+      char note[96];
+      std::snprintf(note, sizeof note, "p50 %.2f, worst %.2f", samples.Percentile(0.5) / 1e3,
+                    samples.Percentile(1) / 1e3);
+      Row("null kernel beside " + call.what + ", p99", samples.Percentile(0.99) / 1e3, "us", note);
+    }
+  }
+  Samples BesideCalls(const std::function<void()>& call) {
+    std::atomic<bool> is_over{false};
+    std::string why;
+    std::thread other([&] {
+      try {
+        Do(driver_->CtxSetCurrent, context_);
+        while (!is_over.load(std::memory_order_relaxed)) call();
+      } catch (const std::exception& error) {
+        why = error.what();
+      }
+    });
+    Samples samples;
+    std::exception_ptr thrown;
+    try {
+      samples = Repeat([&] {
+        Launch(step_, 1, 1, 0, high_);
+        Do(driver_->StreamSynchronize, high_);
+      });
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    is_over.store(true, std::memory_order_relaxed);
+    other.join();
+    if (thrown) std::rethrow_exception(thrown);
+    if (!why.empty()) throw std::runtime_error(why);
+    return samples;
+  }
+  void MapAndUnmap() const {
+    AllocationProperties properties;
+    properties.location.id = number_;
+    AccessDescription access;
+    access.location.id = number_;
+    DeviceAddress address = 0;
+    MemoryHandle handle = 0;
+    Do(driver_->MemAddressReserve, &address, kMappedBytes, std::size_t{0}, DeviceAddress{0}, 0ULL);
+    Do(driver_->MemCreate, &handle, kMappedBytes, &properties, 0ULL);
+    Do(driver_->MemMap, address, kMappedBytes, std::size_t{0}, handle, 0ULL);
+    Do(driver_->MemSetAccess, address, kMappedBytes, &access, std::size_t{1});
+    Do(driver_->MemUnmap, address, kMappedBytes);
+    Do(driver_->MemRelease, handle);
+    Do(driver_->MemAddressFree, address, kMappedBytes);
+  }
+
+  void PendingLaunches() {
+    constexpr int kMost = 4096;
+    for (int i = 0; i < 5; ++i) Launch(occupy_, LongBlocks(), 32, LongIterations(), low_);
+    int pending = 0;
+    for (auto begin = Clock::now(); pending < kMost; ++pending, begin = Clock::now()) {
+      Launch(step_, 1, 1, 0, low_);
+      if (Clock::now() - begin > std::chrono::milliseconds(1)) break;
+    }
+    Do(driver_->StreamSynchronize, low_);
+    Row("launches that a stream takes behind a long kernel before a call blocks", pending, "-",
+        "at most " + std::to_string(kMost) + " were tried");
+  }
+
+  void AddressWindows() {
+    constexpr std::size_t kWindow = std::size_t{128} << 30;
+    std::vector<DeviceAddress> windows(64);
+    std::size_t got = 0;
+    while (got < windows.size() &&
+           driver_->MemAddressReserve(&windows[got], kWindow, kWindow, 0, 0) == Code::kSuccess) {
+      ++got;
+    }
+    for (std::size_t i = 0; i < got; ++i) Do(driver_->MemAddressFree, windows[i], kWindow);
+    Row("windows of 128 GiB, aligned to their size", static_cast<double>(got), "-", "of 64");
   }
 
   void GreenContexts() {
@@ -344,14 +544,18 @@ class Facts {
 
   const Clock::duration limit_;
   std::shared_ptr<const Driver> driver_;
+  Clock::duration load_took_{};
   std::ofstream rows_;
   bool has_failed_ = false;
   DeviceNumber number_ = 0;
+  Context context_ = nullptr;
   int multiprocessors_ = 0, least_ = 0, greatest_ = 0;
   Module module_ = nullptr;
-  Function step_ = nullptr, occupy_ = nullptr;
+  Function step_ = nullptr, occupy_ = nullptr, watch_ = nullptr;
   Stream low_ = nullptr, high_ = nullptr;
   DeviceAddress out_ = 0;
+  unsigned long_iterations_ = 0;  // 0: not yet known, as the next.
+  double long_ns_ = 0;
 };
 
 }  // namespace

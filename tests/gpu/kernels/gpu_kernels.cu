@@ -18,3 +18,12 @@ extern "C" __global__ void occupy(unsigned* out, unsigned iterations) {
   for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;
   if (threadIdx.x == 0) out[0] = value;
 }
+
+// The same, for blocks that look at a word first and end at once where it is not 0.
+extern "C" __global__ void watch(unsigned* out, unsigned iterations, const volatile unsigned* word) {
+  if (*word != 0) return;
+  unsigned value = 1;
+#pragma unroll 1
+  for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;
+  if (threadIdx.x == 0) out[0] = value;
+}
