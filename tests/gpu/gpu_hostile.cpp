@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -36,7 +37,8 @@ struct Findings {
   int changed = 0;
 };
 
-Findings RunAll() {
+// Each kernel's row is written when it has ended.
+Findings RunAll(std::ostream& rows) {
   Findings found;
   const Client neighbour =
       Must(Client::Connect({.name = "neighbour", .scheduling_class = SchedulingClass::kNormal}));
@@ -61,6 +63,9 @@ Findings RunAll() {
       ++found.changed;
       found.changes += std::string(hostile.name) + (read.ok() ? " " : ": " + read.ToString() + " ");
     }
+    rows << "hostile\tkernel '" << hostile.name << "'\t"
+         << (why.empty() ? "as it should" : "otherwise") << "\t-\tfact\t-\t"
+         << (why.empty() ? status.ToString() : why) << std::endl;
   }
   return found;
 }
@@ -74,9 +79,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const auto found = gpushared::testing::RunAll();
     std::ofstream rows;
     if (argc == 3) rows.open(argv[2], std::ios::app);
+    const auto found = gpushared::testing::RunAll(rows);
     const std::size_t kernels = gpushared::testing::HostileKernels().size();
     rows << "hostile\tkernels that mean harm\t" << kernels << "\t-\tfact\t-\t\n"
          << "hostile\tof these, ended otherwise than they should\t" << found.wrong_ends
