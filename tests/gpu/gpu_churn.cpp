@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A low client that does what is slow on the server's side, over and over: connect, load a module,
-// map memory, launch once, leave. Ends with the number of rounds.
-// gpu_churn SECONDS [MEBIBYTES]
+// map memory, launch once, leave. No module is loaded twice, since drivers and servers keep what
+// they compiled. Ends with the number of rounds. gpu_churn SECONDS [MEBIBYTES]
 
 #include <chrono>
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include <exception>
 #include <span>
 #include <stdexcept>
+#include <string>
 
 #include "gpushared/client.h"
 
@@ -28,11 +29,26 @@ void Must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
+// The kernels with another constant in them.
+std::string FreshText() {
+  static const std::string constant = "1013904223";  // Of gpu_kernels.cu.
+  static const std::string text(kernel_image_begin, kernel_image_end);
+  // Also between runs; below 2^31, as the text is of signed numbers too.
+  static auto number = static_cast<unsigned>(Clock::now().time_since_epoch().count() >> 10);
+  const std::string fresh = std::to_string(++number & 0x7fffffff);
+  std::string changed = text;
+  std::size_t at = changed.find(constant);
+  if (at == std::string::npos) throw std::runtime_error("the kernels have no constant to change");
+  for (; at != std::string::npos; at = changed.find(constant, at + fresh.size()))
+    changed.replace(at, constant.size(), fresh);
+  return changed;
+}
+
 void Round(std::size_t bytes) {
   const Client client =
       Must(Client::Connect({.name = "churn", .scheduling_class = SchedulingClass::kLow}));
-  const Module module =
-      Must(client.LoadModule(std::as_bytes(std::span(kernel_image_begin, kernel_image_end))));
+  const std::string text = FreshText();
+  const Module module = Must(client.LoadModule(std::as_bytes(std::span(text))));
   const Kernel step = Must(module.GetKernel("step"));
   const DeviceBuffer memory = Must(client.AllocateDevice(bytes));
   const Stream stream = client.default_stream();

@@ -4,15 +4,31 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 PARTS = ("environment", "conformance", "hostile", "claims", "bench", "model", "solo", "pair", "churn", "facts", "limits",
          "sanitizer")
-BIN = FAKE_CUDA = FAKE_NVML = ""  # Folders; from the command line.
+BIN = FAKE_CUDA = FAKE_NVML = PTXAS = ""  # Folders, and a compiler for the fake driver; from the command line.
+# The fake NVML's first instance.
+INSTANCE = "MIG-a0000000-fa4e-4000-8000-000000000000"
+# As far as run.sh knows it; what it was asked is a line of a file beside it.
+MPS_CONTROL = """#!/bin/sh
+echo "$CUDA_MPS_PIPE_DIRECTORY $1" >>"$(dirname "$0")/mps.log"
+if [ "$1" = -d ]; then exec touch "$CUDA_MPS_PIPE_DIRECTORY/control"; fi
+read -r line
+[ "$line" = quit ] && rm "$CUDA_MPS_PIPE_DIRECTORY/control"
+"""
+# A native program that is a client of the daemon which its environment names.
+MPS_CLIENT = """#!/bin/sh
+[ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] && export FAKE_CUDA="$FAKE_CUDA; attribute 133 1"
+exec {} "$@"
+"""
 # The fake CUDA driver's GPU is the one that the fake NVML calls GPU 0.
 GPU = "sms 2; uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; "
 
@@ -82,17 +98,40 @@ class Run(unittest.TestCase):
         self.folder = pathlib.Path(scratch.name)
         (self.folder / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
         (self.folder / "mps").mkdir()
+        (self.folder / "tools").mkdir()
+        (self.folder / "tools" / "ptxas").symlink_to(PTXAS)
 
-    def start(self, name, *arguments, script="", driver=True):
+    def program(self, path, text):
+        path.unlink(missing_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def programs_under_mps(self, clients_find_it=True):
+        """A folder of programs, on a machine with an MPS daemon to start."""
+        self.program(self.folder / "tools" / "nvidia-cuda-mps-control", MPS_CONTROL)
+        folder = self.folder / "bin"
+        folder.mkdir()
+        for file in (*pathlib.Path(BIN).iterdir(), pathlib.Path(BIN).parent / "tests" / "cuda_conformance_test"):
+            (folder / file.name).symlink_to(file)
+        for name in ("train_native", "serve_native", "gpu_ops_native") if clients_find_it else ():
+            self.program(folder / name, MPS_CLIENT.format(pathlib.Path(BIN) / name))
+        return folder
+
+    def mps_calls(self):
+        log = self.folder / "tools" / "mps.log"
+        return [line.split(" ") for line in log.read_text(encoding="utf-8").splitlines()]
+
+    def start(self, name, *arguments, script="", driver=True, programs=None):
         environment = dict(os.environ, FAKE_NVML=str(self.folder / "nvml.json"), FAKE_CUDA=GPU + script,
-                           CUDA_MPS_PIPE_DIRECTORY=str(self.folder / "mps"))
+                           CUDA_MPS_PIPE_DIRECTORY=str(self.folder / "mps"),
+                           PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}")
         libraries = [FAKE_CUDA, FAKE_NVML] if driver else [FAKE_NVML]
         environment["LD_LIBRARY_PATH"] = ":".join(libraries)
         # In sanitizer builds, gcc 12's leak checker crashes on the thread-local storage of threads
         # that a library loaded at run time still has at exit, as drivers do.
         environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         return subprocess.Popen(
-            [HERE / "run.sh", "--short", "--bin", BIN, "--out", self.folder / name, *arguments],
+            [HERE / "run.sh", "--short", "--bin", programs or BIN, "--out", self.folder / name, *arguments],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def finish(self, name, process):
@@ -114,17 +153,23 @@ class Run(unittest.TestCase):
         return self.value(result, part, "the part ran to its end")
 
     def test_every_part_runs_and_every_rule_holds(self):
-        result = self.finish("all", self.start("all"))
+        result = self.finish("all", self.start("all", programs=self.programs_under_mps()))
         self.assertEqual(result["status"], 0, result["text"])
         for part in PARTS:
             self.assertEqual(self.ended(result, part), 1, part)
         for part, what in (("bench", "null launch: submit, of the caller's time"),
                            ("bench", "copy to_host, pageable, async, 1 MiB"),
                            ("bench", "null launch: round trip beside a low client's kernels of 100 us"),
+                           ("pair", "priority: began late by"),
+                           ("bench", "completions by writes / by events, round trip p50"),
+                           ("bench", "copy to_host, pinned, async, 1 MiB, of a low client"),
+                           ("bench", "a low client killed amid its kernels: a high client's round trip"),
                            ("bench", "worker killed: until a new session has run a kernel"),
                            ("solo", "train alone: steps/s, shared / native"),
                            ("pair", "both, policy priority: p99 / alone"),
                            ("pair", "both, native time slicing: p99 / alone"),
+                           ("pair", "both, MPS: p99 / alone"),
+                           ("pair", "both, MPS, train below normal: p99 / alone"),
                            ("churn", "p99 of serve beside it / alone"),
                            ("claims", "programs of the corpus that compute right as they are"),
                            ("claims", "kernel 'stream', blocks of 20 us: claimed / original"),
@@ -132,19 +177,86 @@ class Run(unittest.TestCase):
                            ("claims", "kernel 'stream', blocks of 20 us: contained / original"),
                            ("hostile", "kernels that mean harm"),
                            ("claims", "stop of a launch of 20 us blocks, p99"),
-                           ("facts", "registering 16 MiB of a sealed memfd")):
+                           ("facts", "registering 16 MiB of a sealed memfd"),
+                           ("facts", "null kernel, end seen by a host function, p50"),
+                           ("facts", "null kernel beside a thread that maps 64 MiB, p99"),
+                           ("facts", "blocks that look at a word in pinned memory of the host, time / without")):
             value = self.value(result, part, what)
             self.assertIsInstance(value, (int, float), what)
             self.assertGreater(value, 0, what)
         self.assertEqual(self.value(result, "claims", "of these, not claimed and stopped at random"), 0)
         self.assertEqual(self.value(result, "hostile", "the worker went on"), 1)
-        self.assertEqual(self.value(result, "pair", "MPS"), "skipped")
+        for part in ("environment", "pair"):
+            self.assertEqual(self.value(result, part, "policy priority: kernels can be stopped half way"), 1)
+        self.assertEqual(self.value(result, "conformance", "rules that no answer came from"), 0)
+        self.check_mps(result)
         self.assertEqual(self.value(result, "limits", "multiprocessors of class low under --sm-limit low=100%"), 2)
         self.assertEqual(self.value(result, "limits", "a low client computes within it"), 1)
         self.check_ratios(result)
         whats = {r["what"] for r in result["gpu_bench"]["rows"]}
         for side in ("native", "shared"):
             self.assertIn(f"{side}: null launch: round trip", whats)
+
+    def check_mps(self, result):
+        """The daemon was started once, in a folder of its own, and that one was ended."""
+        for phase, programs in (("native_alone", 0), ("time_slicing", 0), ("mps", 2), ("mps_priority", 2)):
+            self.assertEqual(self.value(result, "pair", f"{phase}: programs under MPS"), programs, phase)
+        calls = self.mps_calls()
+        self.assertEqual([call[1:] for call in calls], [["-d"], [""]], calls)
+        self.assertEqual(calls[0][0], calls[1][0])
+        self.assertNotEqual(calls[0][0], str(self.folder / "mps"))
+
+    def test_what_is_not_under_mps_is_not_called_so(self):
+        programs = self.programs_under_mps(clients_find_it=False)
+        result = self.finish("deaf", self.start("deaf", "--only", "pair", programs=programs))
+        self.assertEqual(result["status"], 1, result["text"])
+        self.assertEqual(self.value(result, "pair", "MPS: a first program is under it"), 0)
+        self.assertEqual([r["what"] for r in result["rows"] if "both, MPS" in r["what"]], [])
+        self.assertEqual([call[1] for call in self.mps_calls()], ["-d", ""])
+        # The rest stands, without the part that finds sizes.
+        self.assertEqual(self.value(result, "pair", "sizes"), "not measured")
+        self.assertGreater(self.value(result, "pair", "both, native time slicing: p99 / alone"), 0)
+
+    def test_a_part_that_is_cut_short_tells_what_it_had(self):
+        process = self.start("cut", "--only", "conformance")
+        log = self.folder / "cut" / "logs" / "conformance.gtest.log"
+        while not log.exists() or " OK ]" not in log.read_text(encoding="utf-8"):
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        test = next(int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and
+                    (pid / "cmdline").exists() and self.is_rules_of(pid, log))
+        os.killpg(os.getpgid(test), signal.SIGTERM)
+        result = self.finish("cut", process)
+        self.assertEqual(self.ended(result, "conformance"), 0)
+        self.assertGreater(self.value(result, "conformance", "rules passed"), 0)
+        self.assertGreater(self.value(result, "conformance", "rules that no answer came from"), 0)
+
+    @staticmethod
+    def is_rules_of(pid, log):
+        try:
+            return (os.readlink(pid / "exe").endswith("/cuda_conformance_test") and
+                    os.readlink(pid / "fd" / "1") == str(log))
+        except OSError:
+            return False
+
+    def test_the_whole_has_time_for_each_part(self):
+        text = (HERE / "run.sh").read_text(encoding="utf-8")
+        total = int(re.search(r"^readonly total_s=(\d+)$", text, re.MULTILINE).group(1))
+        parts = re.search(r"^readonly parts=\(([^)]*)\)", text, re.MULTILINE).group(1).split()
+        self.assertEqual({part.split(":")[0] for part in parts}, set(PARTS))
+        self.assertLessEqual(sum(int(part.split(":")[1]) for part in parts), total)
+        for part in parts:
+            self.assertLess(int(part.split(":")[1]), int(part.split(":")[2]), part)
+
+    def test_an_instance_of_a_gpu_is_found_and_seen_by_all(self):
+        (self.folder / "nvml.json").write_text(
+            '{"gpus": [{"board": "H200", "mig": true, "instances": [{"profile": "1g.18gb", "start": 0}]}]}',
+            encoding="utf-8")
+        result = self.finish("instance", self.start(
+            "instance", "--only", "environment", "--only", "facts", script=f"uuid 0 {INSTANCE}; "))
+        self.assertEqual(result["status"], 0, result["text"])
+        self.assertEqual(self.value(result, "environment", "device"), INSTANCE)
+        self.assertEqual(self.value(result, "environment", "the server serves a GPU"), 1)
 
     def check_ratios(self, result):
         """A ratio that stands the wrong way round judges the opposite: recompute it from what it was made of."""
@@ -205,5 +317,5 @@ class Run(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BIN, FAKE_CUDA, FAKE_NVML = sys.argv[1:4]
-    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
+    BIN, FAKE_CUDA, FAKE_NVML, PTXAS = sys.argv[1:5]
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)
