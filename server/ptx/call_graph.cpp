@@ -48,6 +48,11 @@ const std::vector<Call>& CallGraph::CallsOf(const Function& function) const {
   return found == calls_.end() ? kNone : found->second;
 }
 
+const Function* CallGraph::FindBody(std::string_view name) const {
+  const auto found = declared_.find(name);
+  return found != declared_.end() && found->second->body ? found->second : nullptr;
+}
+
 std::vector<const Function*> CallGraph::Reachable(const Function& function) const {
   std::vector<const Function*> reached = {&function};
   std::unordered_set<const Function*> known = {&function};

@@ -36,6 +36,9 @@ class CallGraph {
   // Calls of a function's own body, each callee once, in order of first call.
   const std::vector<Call>& CallsOf(const Function& function) const;
 
+  // The function of this name that has a body; null when there is none.
+  const Function* FindBody(std::string_view name) const;
+
   // Every function with a body that may run once `function` was called: itself first,
   // then in order of discovery. An indirect call may reach every .func of the module.
   std::vector<const Function*> Reachable(const Function& function) const;

@@ -25,8 +25,8 @@ struct ContainControl {
   // of it is mapped before a kernel starts and as long as one runs. What lies behind the limit is
   // nobody's. Stray accesses end up there.
   std::uint64_t limit = 0;
-  // When it is not 0, every thread of the client leaves its kernel: before it begins, or in a loop
-  // after at most kContainPollPeriod turns. The server sets it while kernels run.
+  // When it is not 0, every thread of the client leaves its kernel: before it begins, or after at
+  // most 2 * kContainWork. The server sets it while kernels run.
   std::uint32_t stop = 0;
   std::uint32_t reserved = 0;
 };
@@ -34,7 +34,9 @@ static_assert(sizeof(ContainControl) == 16);
 
 // The limit is a multiple of this, and as much behind it is mapped.
 inline constexpr std::uint64_t kContainTailBytes = std::uint64_t{64} << 10;
-inline constexpr std::uint32_t kContainPollPeriod = 4096;
+// Of a thread before it looks whether it is to stop, half in turns of loops and half besides, as
+// contain_work.h counts.
+inline constexpr std::uint32_t kContainWork = 65536;
 
 // What contained kernels write when a thread ends otherwise than its code says: the first one of
 // the module since the server last zeroed it. One for each module of a client, at
@@ -55,7 +57,7 @@ inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;
 // - those of shared memory are aligned and end with what the block has, those of local memory and
 //   parameters with the function's own;
 // - trap, brkpt and __assertfail fill in the FaultRecord; their thread leaves the kernel;
-// - loops look at ContainControl::stop.
+// - however it goes on, a thread looks at ContainControl::stop in bounded work; sleeps are short.
 // A thread that leaves counts as having arrived at all barriers of its block.
 //
 // Not contained, beside what cannot be fenced: recursion; barriers of a part of the block, or

@@ -103,32 +103,102 @@ std::string WhyUnsafe(const Instruction& instruction) {
   return {};
 }
 
+// Work as a height: that of a block is the most that may be done from the function's start to it,
+// ways back aside. Going on climbs by no less than what is done, and a branch back takes off the
+// work left what it descends. So between two looks a thread does at most kContainWork in turns of
+// loops, and as much in climbing, if it looks wherever it passes a multiple of that.
+class WorkHeights {
+ public:
+  WorkHeights(const ControlFlow& flow, FunctionWork& work)
+      : flow_(flow),
+        of_(flow.instructions.size()),
+        starts_(flow.blocks.size()),
+        looks_first_(flow.blocks.size()) {
+    for (std::uint32_t k = 0; k < of_.size(); ++k) of_[k] = work.Of(flow.instructions[k]);
+    std::vector<std::uint64_t> ends(starts_.size());
+    for (std::uint32_t b = 0; b < starts_.size(); ++b) {
+      ends[b] = starts_[b];
+      const BasicBlock& block = flow.blocks[b];
+      for (std::uint32_t k = block.first; k < block.first + block.count; ++k) ends[b] += of_[k];
+      for (const std::uint32_t next : block.successors) {
+        if (next != kNoBlock && next > b) starts_[next] = std::max(starts_[next], ends[b]);
+      }
+    }
+    for (std::uint32_t b = 0; b < starts_.size(); ++b) {
+      for (const std::uint32_t next : flow.blocks[b].successors) {
+        if (next != kNoBlock && Passes(ends[b], starts_[next])) looks_first_[next] = true;
+      }
+    }
+  }
+
+  // Whether a thread is to look before instruction k.
+  bool LooksBefore(std::uint32_t k) {
+    const std::uint32_t b = flow_.block_of[k];
+    const bool is_first = flow_.blocks[b].first == k;
+    if (is_first) height_ = starts_[b];
+    const std::uint64_t before = height_;
+    height_ += of_[k];
+    return (is_first && looks_first_[b]) || Passes(before, height_);
+  }
+  // What the branch k takes off the work left, when it goes back; every loop has one that goes
+  // back in the text. LooksBefore(k) came just before.
+  std::optional<std::uint32_t> Descent(std::uint32_t k) const {
+    const std::string& opcode = flow_.instructions[k].opcode;
+    if (opcode != "bra" && opcode != "brx") return std::nullopt;
+    const std::uint32_t b = flow_.block_of[k];
+    std::optional<std::uint32_t> most;
+    for (const std::uint32_t next : flow_.blocks[b].successors) {
+      if (next > b) continue;
+      const std::uint64_t down = height_ > starts_[next] ? height_ - starts_[next] : 1;
+      const std::uint64_t bounded = std::clamp<std::uint64_t>(down, 1, kContainWork);
+      most = std::max(most.value_or(0), static_cast<std::uint32_t>(bounded));
+    }
+    return most;
+  }
+
+ private:
+  static bool Passes(std::uint64_t from, std::uint64_t to) {
+    return to / kContainWork > from / kContainWork;
+  }
+
+  const ControlFlow& flow_;
+  std::vector<std::uint32_t> of_;      // Work of each instruction.
+  std::vector<std::uint64_t> starts_;  // Heights of each block.
+  std::vector<bool> looks_first_;
+  std::uint64_t height_ = 0;
+};
+
 class FunctionContainment {
  public:
   FunctionContainment(ModuleEditor& names, Function& function, const std::string& constant,
                       std::vector<FaultPlace>& places)
       : editor_(names, function), function_(function), constant_(constant), places_(places) {}
 
-  std::string Run() {
+  std::string Run(FunctionWork& work, bool looks) {
     const Result<ControlFlow> flow = AnalyseControlFlow(function_);
     if (!flow) return std::string(flow.status().message());
+    WorkHeights heights(*flow, work);
     std::uint32_t k = 0;
     for (std::size_t i = 0; i < editor_.size(); ++i) {
       const auto* instruction = std::get_if<Instruction>(&editor_.At(i));
       if (instruction == nullptr) continue;
+      const std::uint32_t line = instruction->position.line;
+      const bool returns = looks && !function_.is_entry && instruction->opcode == "ret";
+      if (heights.LooksBefore(k) || returns) Look(i, line);
       // What passes made has no line, and ends.
-      if (instruction->position.line != 0) Rewrite(i, *flow, k);
+      if (line != 0) Rewrite(i, heights.Descent(k));
       ++k;
     }
-    if (function_.is_entry) LookAtEntry();
+    if (looks && !function_.is_entry) Look(editor_.size(), function_.position.line);
+    if (looks || function_.is_entry) LookAtEntry();
     if (!left_.empty()) WriteExit();
     editor_.Apply();
     return {};
   }
 
  private:
-  void Rewrite(std::size_t i, const ControlFlow& flow, std::uint32_t k) {
-    const Instruction& instruction = std::get<Instruction>(editor_.At(i));
+  void Rewrite(std::size_t i, std::optional<std::uint32_t> descent) {
+    Instruction& instruction = std::get<Instruction>(editor_.At(i));
     const std::uint32_t line = instruction.position.line;
     const auto end = [&](FaultPlace::Kind kind) {
       LeaveAt(i, kind, line);
@@ -142,18 +212,24 @@ class FunctionContainment {
       end(FaultPlace::Kind::kBreakpoint);
     } else if (instruction.opcode == "call" && CalleeName(instruction) == "__assertfail") {
       end(FaultPlace::Kind::kAssertion);
-    } else if (GoesBack(flow, k)) {
-      Poll(i, line);
+    } else if (descent) {
+      Poll(i, line, *descent);
+    } else if (instruction.opcode == "nanosleep") {
+      BoundSleep(i, instruction);
     }
   }
 
-  // Every loop has a branch that goes back in the text.
-  static bool GoesBack(const ControlFlow& flow, std::uint32_t k) {
-    const std::string& opcode = flow.instructions[k].opcode;
-    if (opcode != "bra" && opcode != "brx") return false;
-    const std::uint32_t b = flow.block_of[k];
-    return std::ranges::any_of(flow.blocks[b].successors,
-                               [b](std::uint32_t next) { return next <= b; });
+  void BoundSleep(std::size_t i, Instruction& sleep) {
+    if (sleep.operands.empty()) return;
+    Operand& time = sleep.operands[0];
+    if (time.kind == Operand::Kind::kInteger) {
+      const auto asked = static_cast<std::uint32_t>(time.integer);
+      if (asked > kSleepNsMax) time = Integer(kSleepNsMax);
+      return;
+    }
+    const std::string bounded = editor_.NewRegister("b32");
+    Before(i, Make("min.u32", {Name(bounded), time, Integer(kSleepNsMax)}));
+    time = Name(bounded);
   }
 
   void Before(std::size_t i, Instruction instruction) {
@@ -173,21 +249,28 @@ class FunctionContainment {
     return Make("mov.u32", {Name(place_), Integer(static_cast<std::int64_t>(places_.size()))});
   }
 
-  void Poll(std::size_t i, std::uint32_t line) {
-    if (turns_.empty()) {
-      turns_ = editor_.NewRegister("b32");
-      editor_.InsertAtEntry(Make("mov.u32", {Name(turns_), Integer(kContainPollPeriod)}));
+  // A branch back: the thread looks when it has no work left.
+  void Poll(std::size_t i, std::uint32_t line, std::uint32_t work) {
+    if (left_work_.empty()) {
+      left_work_ = editor_.NewRegister("b32");
+      editor_.InsertAtEntry(Make("mov.u32", {Name(left_work_), Integer(kContainWork)}));
     }
-    const std::string goes_on = editor_.NewRegister("pred"), stops = editor_.NewRegister("pred");
+    const std::string goes_on = editor_.NewRegister("pred");
     const std::string skip = editor_.NewLabel();
-    Before(i, Make("add.s32", {Name(turns_), Name(turns_), Integer(-1)}));
-    Before(i, Make("setp.gt.s32", {Name(goes_on), Name(turns_), Integer(0)}));
+    Before(i, Make("add.s32", {Name(left_work_), Name(left_work_), Integer(-std::int64_t{work})}));
+    Before(i, Make("setp.gt.s32", {Name(goes_on), Name(left_work_), Integer(0)}));
     Before(i, MakeIf(goes_on, "bra", {Name(skip)}));
-    Before(i, Make("mov.u32", {Name(turns_), Integer(kContainPollPeriod)}));
-    for (Instruction& instruction : LookAtStop(stops)) Before(i, std::move(instruction));
-    LeaveAt(i, FaultPlace::Kind::kStopped, line);
-    Before(i, MakeIf(stops, "bra", {Name(left_)}));
+    Before(i, Make("mov.u32", {Name(left_work_), Integer(kContainWork)}));
+    Look(i, line);
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
+  }
+
+  // Line 0 is nowhere in the client's text.
+  void Look(std::size_t i, std::uint32_t line) {
+    const std::string stops = editor_.NewRegister("pred");
+    for (Instruction& instruction : LookAtStop(stops)) Before(i, std::move(instruction));
+    LeaveAt(i, FaultPlace::Kind::kStopped, line == 0 ? function_.position.line : line);
+    Before(i, MakeIf(stops, "bra", {Name(left_)}));
   }
 
   // `stops`: whether the server wants the kernel to end. It writes the word while kernels run.
@@ -244,9 +327,9 @@ class FunctionContainment {
   Function& function_;
   const std::string& constant_;
   std::vector<FaultPlace>& places_;
-  // Where threads go that leave, the register with their place, and one that counts the turns of
-  // all loops; empty as long as nothing needs them.
-  std::string left_, place_, turns_;
+  // Where threads go that leave, the register with their place, and one with the work left until
+  // they look; empty as long as nothing needs them.
+  std::string left_, place_, left_work_;
 };
 
 std::string_view Describe(FaultPlace::Kind kind) {
@@ -291,8 +374,8 @@ std::string WhyNotContained(const CallGraph& calls, const std::vector<const Func
 }
 
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
-                            std::vector<FaultPlace>& places) {
-  return FunctionContainment(names, function, constant, places).Run();
+                            std::vector<FaultPlace>& places, FunctionWork& work, bool looks) {
+  return FunctionContainment(names, function, constant, places).Run(work, looks);
 }
 
 std::string DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/ptx/call_graph.h"
+#include "server/ptx/contain_work.h"
 #include "server/ptx/editor.h"
 #include "server/ptx/fence.h"
 #include "server/ptx/module.h"
@@ -18,11 +19,12 @@ namespace gpushared::ptx {
 // "".
 std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable);
 
-// Turns traps of a fenced function into an entry of the FaultRecord and an exit, makes its loops
-// look at ContainControl::stop, and kernels before they begin. `constant` names the variable that
-// holds a FenceConstant. Adds to `places` where it may end. Returns why it can't be done, or "".
+// Turns traps of a fenced function into an entry of the FaultRecord and an exit, makes it look at
+// ContainControl::stop after at most kContainWork, and kernels before they begin. `looks`:
+// FunctionWork::Looks of the function as it was. `constant` names the variable that holds a
+// FenceConstant. Adds to `places` where it may end. Returns why it can't be done, or "".
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
-                            std::vector<FaultPlace>& places);
+                            std::vector<FaultPlace>& places, FunctionWork& work, bool looks);
 
 }  // namespace gpushared::ptx
 

@@ -12,6 +12,7 @@
 #include "server/ptx/call_graph.h"
 #include "server/ptx/contain.h"
 #include "server/ptx/contain_function.h"
+#include "server/ptx/contain_work.h"
 #include "server/ptx/editor.h"
 #include "server/ptx/features.h"
 #include "server/ptx/fence_directives.h"
@@ -242,7 +243,8 @@ class ModuleFence {
       if (made.reason.empty()) made.reason = KeepKnownDirectives(made.function);
       if (made.reason.empty()) made.reason = FenceFunction(names_, made.function, facts_);
       if (facts_.contains && made.reason.empty()) {
-        made.reason = ContainFunction(names_, made.function, facts_.constant, result_.places);
+        made.reason = ContainFunction(names_, made.function, facts_.constant, result_.places, work_,
+                                      work_.Looks(function));
       }
     }
     return found->second;
@@ -346,6 +348,7 @@ class ModuleFence {
   ModuleEditor names_;
   const CallGraph calls_;
   const PlainNames plain_names_;
+  FunctionWork work_{calls_};
   FenceFacts facts_;
   std::unordered_map<const Function*, Made> forms_;
   std::unordered_set<const Function*> kept_;

@@ -5,6 +5,7 @@
 #include "server/ptx/contain.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -275,6 +276,99 @@ TEST_P(Loops, EndWhenTheServerSaysSo) {
 
 INSTANTIATE_TEST_SUITE_P(All, Loops, ::testing::Range<std::size_t>(0, std::size(kLoops)),
                          [](const auto& any) { return std::string(kLoops[any.param].name); });
+
+// What a thread still does once it is to stop, counted by itself in turns of whatever it repeats.
+constexpr const char* kCount =
+    "ld.volatile.global.u32 %r1, [%rd1]; add.u32 %r1, %r1, 1; "
+    "st.volatile.global.u32 [%rd1], %r1;\n";
+
+struct Turns {
+  const char* name;
+  std::string body, module;
+  std::uint32_t turns_max;  // After the stop, for those that ends before they are looked at.
+};
+
+std::string Repeat(int count, const std::string& text) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+// .func f<i> has a loop of this many turns, each with a call of f<i+1>.
+std::string LoopsInLoops(int depth, int turns) {
+  std::string text;
+  for (int i = depth; i-- > 0;) {
+    const std::string number = std::to_string(i), next = std::to_string(i + 1);
+    text +=
+        ".func f" + number + "(.param .b64 p) { .reg .b64 %rd<4>; .reg .b32 %r<4>; " +
+        ".reg .pred %p<2>; ld.param.b64 %rd1, [p]; mov.u32 %r2, " + std::to_string(turns) +
+        ";\nL: " +
+        (i == depth - 1 ? kCount
+                        : "{ .param .b64 a; st.param.b64 [a], %rd1; call f" + next + ", (a); }\n") +
+        "add.s32 %r2, %r2, -1; setp.gt.s32 %p1, %r2, 0; @%p1 bra L; ret; }\n";
+  }
+  return text;
+}
+
+// .func f<i> calls f<i+1> twice.
+std::string CallsOfTwo(int depth) {
+  std::string text;
+  for (int i = depth; i-- > 0;) {
+    const std::string number = std::to_string(i), next = std::to_string(i + 1);
+    const std::string call =
+        "{ .param .b64 a; st.param.b64 [a], %rd1; call f" + next + ", (a); }\n";
+    text += ".func f" + number + "(.param .b64 p) { .reg .b64 %rd<4>; .reg .b32 %r<4>; " +
+            "ld.param.b64 %rd1, [p];\n" + (i == depth - 1 ? kCount : call + call) + "ret; }\n";
+  }
+  return text;
+}
+
+const std::string kCallF0 = "{ .param .b64 a; st.param.b64 [a], %rd1; call f0, (a); }";
+
+std::vector<Turns> AllTurns() {
+  // Each part goes to the next one over what stands between, where the looks could be.
+  std::string forward = "bra B0;\n";
+  for (int i = 0; i < 1000; ++i) {
+    forward += "A" + std::to_string(i) + ": " + Repeat(200, "red.global.add.u32 [%rd1+64], 1;\n") +
+               "B" + std::to_string(i) + ": nanosleep.u32 20000;\n" + kCount +
+               (i < 999 ? "bra B" + std::to_string(i + 1) + ";\n" : "");
+  }
+  return {
+      {"sleeping", "L: nanosleep.u32 1000000;\n" + std::string(kCount) + "bra L;", "", 128},
+      {"sleeping_as_told",
+       "mov.u32 %r4, -1; L: nanosleep.u32 %r4;\n" + std::string(kCount) + "bra L;", "", 128},
+      {"atomics", "L: " + Repeat(100, "red.global.add.u32 [%rd1+64], 1;\n") + kCount + "bra L;", "",
+       11},
+      {"loops_in_functions", kCallF0, LoopsInLoops(2, 4000), 1100},
+      {"loops_in_functions_in_functions", kCallF0, LoopsInLoops(4, 200), 1100},
+      {"calls_without_loops", kCallF0, CallsOfTwo(22), 64},
+      {"straight_on", Repeat(3000, "nanosleep.u32 100000;\n" + std::string(kCount)), "", 128},
+      {"over_the_looks", forward, "", 128},
+  };
+}
+
+class TurnsOfLoops : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(TurnsOfLoops, AreFewOnceTheyAreToStop) {
+  const Turns turns = AllTurns()[GetParam()];
+  FenceBench bench(KernelText(turns.body, turns.module));
+  ASSERT_EQ(bench.ReasonOfContained("k"), "");
+  const FenceLaunch launch = Prepare(bench);
+  std::atomic_ref count(*reinterpret_cast<std::uint32_t*>(bench.ranges().client() + kOut));
+  std::uint32_t seen = 0;
+  std::jthread server([&] {
+    while (count.load() < 10) std::this_thread::yield();
+    bench.SetStop(1);
+    seen = count.load();
+  });
+  const std::string fault = FaultOf(bench, launch);
+  server.join();
+  EXPECT_THAT(fault, StartsWith("stopped by the server at line "));
+  EXPECT_LE(Out(bench) - seen, turns.turns_max);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TurnsOfLoops, ::testing::Range<std::size_t>(0, AllTurns().size()),
+                         [](const auto& any) { return std::string(AllTurns()[any.param].name); });
 
 TEST(Contained, KernelsThatAreToStopDoNotBegin) {
   FenceBench bench(KernelText("st.global.u32 [%rd1], 1;"));
