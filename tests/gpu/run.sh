@@ -60,6 +60,7 @@ main() {
   trap clean_up EXIT
   # Nobody else's home is written to, and each program finds what another had the driver compile.
   export CUDA_CACHE_PATH=$scratch/jit
+  mkdir "$CUDA_CACHE_PATH"
   ptxas=$(find_ptxas)
   export out bin short rows logs scratch device ptxas
 

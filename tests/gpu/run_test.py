@@ -117,10 +117,6 @@ class Run(unittest.TestCase):
             self.program(folder / name, MPS_CLIENT.format(pathlib.Path(BIN) / name))
         return folder
 
-    def mps_calls(self):
-        log = self.folder / "tools" / "mps.log"
-        return [line.split(" ") for line in log.read_text(encoding="utf-8").splitlines()]
-
     def start(self, name, *arguments, script="", driver=True, programs=None):
         environment = dict(os.environ, FAKE_NVML=str(self.folder / "nvml.json"), FAKE_CUDA=GPU + script,
                            CUDA_MPS_PIPE_DIRECTORY=str(self.folder / "mps"),
@@ -198,11 +194,15 @@ class Run(unittest.TestCase):
             self.assertIn(f"{side}: null launch: round trip", whats)
 
     def check_mps(self, result):
-        """The daemon was started once, in a folder of its own, and that one was ended."""
         for phase, programs in (("native_alone", 0), ("time_slicing", 0), ("mps", 2), ("mps_priority", 2)):
             self.assertEqual(self.value(result, "pair", f"{phase}: programs under MPS"), programs, phase)
-        calls = self.mps_calls()
-        self.assertEqual([call[1:] for call in calls], [["-d"], [""]], calls)
+        self.check_mps_calls()
+
+    def check_mps_calls(self):
+        """The daemon was started once, in a folder of its own, and that one was ended."""
+        log = (self.folder / "tools" / "mps.log").read_text(encoding="utf-8")
+        calls = [line.split(" ") for line in log.splitlines()]
+        self.assertEqual([call[1] for call in calls], ["-d", ""], log)
         self.assertEqual(calls[0][0], calls[1][0])
         self.assertNotEqual(calls[0][0], str(self.folder / "mps"))
 
@@ -212,17 +212,20 @@ class Run(unittest.TestCase):
         self.assertEqual(result["status"], 1, result["text"])
         self.assertEqual(self.value(result, "pair", "MPS: a first program is under it"), 0)
         self.assertEqual([r["what"] for r in result["rows"] if "both, MPS" in r["what"]], [])
-        self.assertEqual([call[1] for call in self.mps_calls()], ["-d", ""])
+        self.check_mps_calls()
         # The rest stands, without the part that finds sizes.
         self.assertEqual(self.value(result, "pair", "sizes"), "not measured")
         self.assertGreater(self.value(result, "pair", "both, native time slicing: p99 / alone"), 0)
 
     def test_a_part_that_is_cut_short_tells_what_it_had(self):
-        process = self.start("cut", "--only", "conformance")
+        control = self.folder / "control"
+        control.touch()
+        process = self.start("cut", "--only", "conformance", script=f"control {control}")
         log = self.folder / "cut" / "logs" / "conformance.gtest.log"
         while not log.exists() or " OK ]" not in log.read_text(encoding="utf-8"):
             self.assertIsNone(process.poll())
             time.sleep(0.02)
+        control.write_text("hold\n", encoding="utf-8")
         test = next(int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and
                     (pid / "cmdline").exists() and self.is_rules_of(pid, log))
         os.killpg(os.getpgid(test), signal.SIGTERM)
