@@ -86,6 +86,8 @@ TEST_P(ConvertOps, IntegersWrapOrSaturate) {
           to, {"cvt." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
                  return Outputs{to.WordOf(from.ValueOf(in[0])), 0};
                }});
+      // .sat only where some value is out of range.
+      if (from.Lowest() >= to.Lowest() && from.Highest() <= to.Highest()) continue;
       CheckWidening(
           to, {"cvt.sat." + to.name + "." + from.name, to.name, {from.name}, [=](const Inputs& in) {
                  const s128 low = to.is_signed ? -(s128{1} << (to.bits - 1)) : s128{0};
@@ -117,9 +119,14 @@ TEST_P(ConvertOps, IntegersToFloatsRoundAsAsked) {
                    0};
              }});
     }
+    const auto clamped = [=](const Inputs& in) {
+      return Clamp(static_cast<Real>(from.ValueOf(in[0])));
+    };
     Check({"cvt.rn.sat.f32." + from.name, "f32", {from.name}, [=](const Inputs& in) {
-             return Outputs{
-                 ToWord(static_cast<float>(Clamp(static_cast<Real>(from.ValueOf(in[0]))))), 0};
+             return Outputs{ToWord(static_cast<float>(clamped(in))), 0};
+           }});
+    Check({"cvt.rn.sat.f64." + from.name, "f64", {from.name}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<double>(clamped(in))), 0};
            }});
   }
 }
@@ -194,43 +201,44 @@ TEST_P(ConvertOps, FloatsChangeWidth) {
   }
 }
 
+// In place: to an integral value in all rounding modes, or only flushed and clamped.
 TEST_P(ConvertOps, FloatsRoundToIntegralValues) {
-  for (const RoundingName& rounding : kRoundings) {
-    const std::string start = std::string("cvt.") + rounding.ptx + "i";
-    Check({start + ".f32.f32", "f32", {"f32"}, [=](const Inputs& in) {
-             return Outputs{
-                 ToWord(static_cast<float>(ToIntegral(FromWord<float>(in[0]), rounding.mode))), 0};
+  const auto check = [&](const char* rounding, auto round) {
+    for (const bool sat : {false, true}) {
+      const auto clamp = [sat](Real value) { return sat ? Clamp(value) : value; };
+      const std::string mode = sat ? ".sat" : "";
+      for (const bool ftz : {false, true}) {
+        Check({std::string("cvt") + rounding + (ftz ? ".ftz" : "") + mode + ".f32.f32",
+               "f32",
+               {"f32"},
+               [=](const Inputs& in) {
+                 const float value = FromWord<float>(in[0]);
+                 return Outputs{
+                     ToWord(static_cast<float>(clamp(round(ftz ? Flush(value) : value)))), 0};
+               }});
+      }
+      Check(
+          {std::string("cvt") + rounding + mode + ".f64.f64",
+           "f64",
+           {"f64"},
+           [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<double>(clamp(round(FromWord<double>(in[0]))))), 0};
            }});
-    Check({start + ".ftz.f32.f32", "f32", {"f32"}, [=](const Inputs& in) {
-             return Outputs{ToWord(static_cast<float>(
-                                ToIntegral(Flush(FromWord<float>(in[0])), rounding.mode))),
-                            0};
-           }});
-    Check({start + ".sat.f32.f32", "f32", {"f32"}, [=](const Inputs& in) {
-             return Outputs{ToWord(static_cast<float>(
-                                Clamp(ToIntegral(FromWord<float>(in[0]), rounding.mode)))),
-                            0};
-           }});
-    Check({start + ".f64.f64", "f64", {"f64"}, [=](const Inputs& in) {
-             return Outputs{
-                 ToWord(static_cast<double>(ToIntegral(FromWord<double>(in[0]), rounding.mode))),
-                 0};
-           }});
+    }
     for (const HalfType& half : kHalfTypes) {
-      Check({start + "." + half.name + "." + half.name,
+      Check({std::string("cvt") + rounding + "." + half.name + "." + half.name,
              half.name,
              {half.name},
              [=](const Inputs& in) {
-               return Outputs{
-                   half.FromReal(ToIntegral(half.ToReal(static_cast<u16>(in[0])), rounding.mode)),
-                   0};
+               return Outputs{half.FromReal(round(half.ToReal(static_cast<u16>(in[0])))), 0};
              }});
     }
+  };
+  check("", [](Real value) { return value; });
+  for (const RoundingName& rounding : kRoundings) {
+    const std::string name = std::string(".") + rounding.ptx + "i";
+    check(name.c_str(), [&](Real value) { return ToIntegral(value, rounding.mode); });
   }
-  Check({"cvt.sat.f32.f32", "f32", {"f32"}, Scalar<float>([](float a) {
-           return static_cast<float>(Clamp(a));
-         })});
-  Check({"cvt.ftz.f32.f32", "f32", {"f32"}, Scalar<float>([](float a) { return Flush(a); })});
 }
 
 TEST_P(ConvertOps, HalvesFromEveryType) {
@@ -245,16 +253,20 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
              }});
       if (rounding.mode != FE_TONEAREST && rounding.mode != FE_TOWARDZERO) continue;
       // relu: negative results become +0, NaN stays.
+      const auto positive = [=](const Inputs& in) {
+        const float value = FromWord<float>(in[0]);
+        return std::isnan(value) || value > 0 ? narrow(in) : u16{0};
+      };
       Check({start + ".relu." + half.name + ".f32", half.name, {"f32"}, [=](const Inputs& in) {
-               const float value = FromWord<float>(in[0]);
-               return Outputs{std::isnan(value) || value > 0 ? narrow(in) : u16{0}, 0};
+               return Outputs{positive(in), 0};
              }});
       // Two at once: the first source becomes the upper half.
-      Check({start + "." + half.name + "x2.f32",
-             half.name + "x2",
-             {"f32", "f32"},
-             [=](const Inputs& in) {
+      const std::string pair = half.name + "x2";
+      Check({start + "." + pair + ".f32", pair, {"f32", "f32"}, [=](const Inputs& in) {
                return Outputs{Word{narrow({in[0]})} << 16 | narrow({in[1]}), 0};
+             }});
+      Check({start + ".relu." + pair + ".f32", pair, {"f32", "f32"}, [=](const Inputs& in) {
+               return Outputs{Word{positive({in[0]})} << 16 | positive({in[1]}), 0};
              }});
     }
     Check({"cvt.rn." + half.name + ".f64", half.name, {"f64"}, [=](const Inputs& in) {
@@ -266,12 +278,6 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
              return Outputs{half.FromReal(static_cast<Real>(from.ValueOf(in[0]))), 0};
            }});
     }
-    Check({"cvt.f32." + half.name, "f32", {half.name}, [=](const Inputs& in) {
-             return Outputs{ToWord(static_cast<float>(half.ToReal(static_cast<u16>(in[0])))), 0};
-           }});
-    Check({"cvt.f64." + half.name, "f64", {half.name}, [=](const Inputs& in) {
-             return Outputs{ToWord(static_cast<double>(half.ToReal(static_cast<u16>(in[0])))), 0};
-           }});
   }
   Check({"cvt.rn.sat.f16.f32", "f16", {"f32"}, [](const Inputs& in) {
            return Outputs{kHalfTypes[0].FromReal(Clamp(FromWord<float>(in[0]))), 0};
@@ -291,6 +297,27 @@ TEST_P(ConvertOps, HalvesFromEveryType) {
                return Outputs{kHalfTypes[1].FromReal(static_cast<Real>(in[0])), 0};
              }},
             ties);
+}
+
+TEST_P(ConvertOps, HalvesIntoEveryFloat) {
+  for (const HalfType& half : kHalfTypes) {
+    const auto value = [=](const Inputs& in) { return half.ToReal(static_cast<u16>(in[0])); };
+    Check({"cvt.f32." + half.name, "f32", {half.name}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<float>(value(in))), 0};
+           }});
+    // Subnormals of bf16 are subnormals of f32.
+    Check({"cvt.ftz.f32." + half.name, "f32", {half.name}, [=](const Inputs& in) {
+             return Outputs{ToWord(Flush(static_cast<float>(value(in)))), 0};
+           }});
+    Check({"cvt.f64." + half.name, "f64", {half.name}, [=](const Inputs& in) {
+             return Outputs{ToWord(static_cast<double>(value(in))), 0};
+           }});
+    const HalfType& other = kHalfTypes[half.name == "f16" ? 1 : 0];
+    Check(
+        {"cvt.rn." + other.name + "." + half.name, other.name, {half.name}, [=](const Inputs& in) {
+           return Outputs{other.FromReal(value(in)), 0};
+         }});
+  }
 }
 
 // tf32 keeps ten fraction bits; ties go away from zero.

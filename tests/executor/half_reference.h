@@ -34,6 +34,11 @@ struct HalfType {
     return sign * std::ldexp(static_cast<long double>(whole), scale);
   }
 
+  // A subnormal becomes zero of its sign.
+  std::uint16_t Flush(std::uint16_t bits) const {
+    return (bits & Infinity()) == 0 ? bits & 0x8000 : bits;
+  }
+
   enum class Rounding { kNearest, kZero, kDown, kUp };
 
   std::uint16_t FromReal(long double value, Rounding rounding = Rounding::kNearest) const {

@@ -9,16 +9,20 @@ template <typename D, typename H>
 D Widen(H a) {
   return static_cast<D>(ToFloat(a));
 }
+// Of bf16 the subnormals are subnormals of f32, of f16 they are not.
+template <typename H>
+float WidenFlushed(H a) {
+  return FlushSubnormal(ToFloat(a));
+}
 
 template <typename H, Rounding R, bool Relu>
 H FromFloat(float a) {
   const float value = Relu && !(a > 0) && a == a ? 0.0f : a;
   return NarrowBy<H, R>(value);
 }
-template <typename H>
-H FromFloatSaturated(float a) {
+_Float16 FromFloatSaturated(float a) {
   const float low = a > 0 ? a : 0.0f;
-  return Narrow<H>(low < 1 ? low : 1.0f);
+  return Narrow<_Float16>(low < 1 ? low : 1.0f);
 }
 template <typename H>
 H FromDouble(double a) {
@@ -100,8 +104,10 @@ void AddFromFloat(const OpSink& sink, const char* relu, const char* half, const 
   using enum Rounding;
   AddOp(sink, Unary<H, float, FromFloat<H, kNearest, Relu>>, "cvt.rn", relu, half, "f32");
   AddOp(sink, Unary<H, float, FromFloat<H, kZero, Relu>>, "cvt.rz", relu, half, "f32");
-  AddOp(sink, Unary<H, float, FromFloat<H, kDown, Relu>>, "cvt.rm", relu, half, "f32");
-  AddOp(sink, Unary<H, float, FromFloat<H, kUp, Relu>>, "cvt.rp", relu, half, "f32");
+  if constexpr (!Relu) {
+    AddOp(sink, Unary<H, float, FromFloat<H, kDown, false>>, "cvt.rm", half, "f32");
+    AddOp(sink, Unary<H, float, FromFloat<H, kUp, false>>, "cvt.rp", half, "f32");
+  }
   AddOp(sink, Binary<u32, float, float, FromTwo<H, kNearest, Relu>>, "cvt.rn", relu, pair, "f32");
   AddOp(sink, Binary<u32, float, float, FromTwo<H, kZero, Relu>>, "cvt.rz", relu, pair, "f32");
 }
@@ -110,11 +116,10 @@ template <typename H>
 void AddType(const OpSink& sink, const char* half, const char* pair) {
   using enum Rounding;
   AddOp(sink, Unary<float, H, Widen<float, H>>, "cvt.f32", half);
-  AddOp(sink, Unary<float, H, Widen<float, H>>, "cvt.ftz.f32", half);
+  AddOp(sink, Unary<float, H, WidenFlushed<H>>, "cvt.ftz.f32", half);
   AddOp(sink, Unary<double, H, Widen<double, H>>, "cvt.f64", half);
   AddFromFloat<H, false>(sink, "", half, pair);
   AddFromFloat<H, true>(sink, "relu", half, pair);
-  AddOp(sink, Unary<H, float, FromFloatSaturated<H>>, "cvt.rn.sat", half, "f32");
   AddOp(sink, Unary<H, double, FromDouble<H>>, "cvt.rn", half, "f64");
   AddOp(sink, Unary<H, H, RoundInPlace<H, kNearest>>, "cvt.rni", half, half);
   AddOp(sink, Unary<H, H, RoundInPlace<H, kZero>>, "cvt.rzi", half, half);
@@ -139,6 +144,7 @@ _Float16 Bf16ToHalf(bf16 a) { return Narrow<_Float16>(ToFloat(a)); }
 void AddHalfConvertOps(const OpSink& sink) {
   AddType<_Float16>(sink, "f16", "f16x2");
   AddType<bf16>(sink, "bf16", "bf16x2");
+  AddOp(sink, Unary<_Float16, float, FromFloatSaturated>, "cvt.rn.sat.f16.f32");
   AddOp(sink, Unary<bf16, _Float16, HalfToBf16>, "cvt.rn.bf16.f16");
   AddOp(sink, Unary<_Float16, bf16, Bf16ToHalf>, "cvt.rn.f16.bf16");
 }
