@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "tests/executor/half_reference.h"
 #include "tests/executor/op_harness.h"
 
 namespace gpushared::testing {
@@ -257,38 +258,41 @@ TEST_P(CompareOps, SetWritesNumbers) {
   half(Bfloat{}, "bf16", 0x3f80);
 }
 
-// Pairs of halves: two predicates, or two numbers in one word.
+// Pairs of halves: two predicates, or two numbers in one word. .ftz belongs to f16.
 TEST_P(CompareOps, PairsCompareHalfByHalf) {
-  const auto check = [&]<typename T>(T, const std::string& type, Word one) {
-    for (const std::string& relation : kFloat) {
-      const auto half = [relation](const Inputs& in, u32 which) {
-        return Related(relation, Plain<T>::Of(in[0] >> 16 * which),
-                       Plain<T>::Of(in[1] >> 16 * which));
+  const auto check = [&]<typename T>(T, const HalfType& type, Word one, bool flushes) {
+    const std::string pair = type.name + "x2", ftz = flushes ? ".ftz." : ".";
+    const auto half = [=](const std::string& relation, const Inputs& in, u32 which) {
+      const auto value = [&](Word word) {
+        const u16 bits = static_cast<u16>(word >> 16 * which);
+        return Plain<T>::Of(flushes ? type.Flush(bits) : bits);
       };
-      Form form = {"setp." + relation + "." + type, "pred", {type, type}, [half](const Inputs& in) {
-                     return Outputs{half(in, 0), half(in, 1)};
+      return Related(relation, value(in[0]), value(in[1]));
+    };
+    for (const std::string& relation : kFloat) {
+      Form form = {"setp." + relation + ftz + pair, "pred", {pair, pair}, [=](const Inputs& in) {
+                     return Outputs{half(relation, in, 0), half(relation, in, 1)};
                    }};
       form.code = "$g " + form.spelling + " $d|$e, $a, $b;";
       form.second_result = "pred";
       Check(form);
       Check(
-          {"set." + relation + "." + type + "." + type, "b32", {type, type}, [=](const Inputs& in) {
-             return Outputs{(half(in, 0) ? one : 0) | (half(in, 1) ? one << 16 : 0), 0};
+          {"set." + relation + ftz + pair + "." + pair, "b32", {pair, pair}, [=](const Inputs& in) {
+             return Outputs{
+                 (half(relation, in, 0) ? one : 0) | (half(relation, in, 1) ? one << 16 : 0), 0};
            }});
     }
-    Form combined = {"setp.lt.and." + type, "pred", {type, type, "pred"}, [](const Inputs& in) {
-                       const auto half = [&](u32 which) {
-                         return Related("lt", Plain<T>::Of(in[0] >> 16 * which),
-                                        Plain<T>::Of(in[1] >> 16 * which));
-                       };
-                       return Outputs{half(0) && in[2] != 0, half(1) && in[2] != 0};
-                     }};
+    Form combined = {
+        "setp.lt.and" + ftz + pair, "pred", {pair, pair, "pred"}, [=](const Inputs& in) {
+          return Outputs{half("lt", in, 0) && in[2] != 0, half("lt", in, 1) && in[2] != 0};
+        }};
     combined.code = "$g " + combined.spelling + " $d|$e, $a, $b, $c;";
     combined.second_result = "pred";
     Check(combined);
   };
-  check(_Float16{}, "f16x2", 0x3c00);
-  check(Bfloat{}, "bf16x2", 0x3f80);
+  check(_Float16{}, kHalfTypes[0], 0x3c00, false);
+  check(_Float16{}, kHalfTypes[0], 0x3c00, true);
+  check(Bfloat{}, kHalfTypes[1], 0x3f80, false);
 }
 
 TEST_P(CompareOps, SelectionByPredicate) {

@@ -12,25 +12,51 @@ namespace {
 
 using Real = long double;
 
+// A type with what stands between opcode and type: .ftz, .sat and what comes last.
+struct Mode {
+  HalfType half;
+  bool flushes, saturates;
+  std::string last = {};
+};
+
+// .ftz and .sat belong to f16 in PTX; bf16 forms have none.
+std::vector<Mode> Modes() {
+  return {
+      {kHalfTypes[0], false, false}, {kHalfTypes[0], true, false}, {kHalfTypes[1], false, false}};
+}
+std::vector<Mode> ModesWithSaturation() {
+  std::vector<Mode> modes = Modes();
+  modes.push_back({kHalfTypes[0], false, true});
+  modes.push_back({kHalfTypes[0], true, true});
+  return modes;
+}
+
 class HalfOps : public PerFlavour {
  protected:
-  // The form on scalars and, lane half by lane half, on pairs.
+  // The form on scalars and, lane half by lane half, on pairs; flushing is added to f.
   template <typename F>
-  void Check(const HalfType& half, const std::string& spelling, std::size_t sources, F f,
+  void Check(const Mode& mode, const std::string& opcode, std::size_t sources, F f,
              double ulps = 0) {
-    const auto one = [half, f](const Inputs& in, u32 shift) {
+    const HalfType& half = mode.half;
+    const std::string spelling =
+        opcode + (mode.flushes ? ".ftz" : "") + (mode.saturates ? ".sat" : "") + mode.last + ".";
+    const auto one = [half, flushes = mode.flushes, f](const Inputs& in, u32 shift) -> u16 {
       u16 h[3];
-      for (std::size_t i = 0; i < 3; ++i) h[i] = static_cast<u16>(in[i] >> shift);
-      return f(h[0], h[1], h[2]);
+      for (std::size_t i = 0; i < 3; ++i) {
+        h[i] = static_cast<u16>(in[i] >> shift);
+        if (flushes) h[i] = half.Flush(h[i]);
+      }
+      const u16 result = f(h[0], h[1], h[2]);
+      return flushes ? half.Flush(result) : result;
     };
-    Form scalar = {spelling + "." + half.name, half.name,
-                   std::vector<std::string>(sources, half.name), [one](const Inputs& in) {
+    Form scalar = {spelling + half.name, half.name, std::vector<std::string>(sources, half.name),
+                   [one](const Inputs& in) {
                      return Outputs{one(in, 0), 0};
                    }};
     scalar.ulps = ulps;
     CheckForm(GetParam(), scalar);
     const std::string pair = half.name + "x2";
-    Form pairs = {spelling + "." + pair, pair, std::vector<std::string>(sources, pair),
+    Form pairs = {spelling + pair, pair, std::vector<std::string>(sources, pair),
                   [one](const Inputs& in) {
                     return Outputs{one(in, 0) | Word{one(in, 16)} << 16, 0};
                   }};
@@ -59,24 +85,23 @@ u16 FusedHalf(const HalfType& half, Real a, Real b, Real c, bool sat, bool relu)
 }
 
 TEST_P(HalfOps, ArithmeticRoundsOnce) {
-  for (const HalfType& half : kHalfTypes) {
-    for (const bool sat : {false, true}) {
-      const auto result = [=](Real value) { return half.FromReal(sat ? Clamp(value) : value); };
-      // .sat belongs to f16 in PTX; bf16 forms have none.
-      if (sat && half.name == "bf16") continue;
-      const std::string mode = sat ? ".sat" : "";
-      Check(half, "add" + mode, 2,
-            [=](u16 a, u16 b, u16) { return result(half.ToReal(a) + half.ToReal(b)); });
-      Check(half, "sub.rn" + mode, 2,
-            [=](u16 a, u16 b, u16) { return result(half.ToReal(a) - half.ToReal(b)); });
-      Check(half, "mul.rn" + mode, 2,
-            [=](u16 a, u16 b, u16) { return result(half.ToReal(a) * half.ToReal(b)); });
-      Check(half, "fma.rn" + mode, 3, [=](u16 a, u16 b, u16 c) {
-        return FusedHalf(half, half.ToReal(a), half.ToReal(b), half.ToReal(c), sat, false);
-      });
-    }
-    Check(half, "fma.rn.relu", 3, [=](u16 a, u16 b, u16 c) {
-      return FusedHalf(half, half.ToReal(a), half.ToReal(b), half.ToReal(c), false, true);
+  for (const Mode& mode : ModesWithSaturation()) {
+    const HalfType& half = mode.half;
+    const auto real = [half](u16 a) { return half.ToReal(a); };
+    const auto result = [=](Real value) {
+      return half.FromReal(mode.saturates ? Clamp(value) : value);
+    };
+    Check(mode, "add", 2, [=](u16 a, u16 b, u16) { return result(real(a) + real(b)); });
+    Check(mode, "sub.rn", 2, [=](u16 a, u16 b, u16) { return result(real(a) - real(b)); });
+    Check(mode, "mul.rn", 2, [=](u16 a, u16 b, u16) { return result(real(a) * real(b)); });
+    Check(mode, "fma.rn", 3, [=](u16 a, u16 b, u16 c) {
+      return FusedHalf(half, real(a), real(b), real(c), mode.saturates, false);
+    });
+    if (mode.saturates) continue;
+    Mode positive = mode;
+    positive.last = ".relu";
+    Check(positive, "fma.rn", 3, [=](u16 a, u16 b, u16 c) {
+      return FusedHalf(half, real(a), real(b), real(c), false, true);
     });
   }
 }
@@ -104,42 +129,61 @@ TEST_P(HalfOps, FusedMultiplyAddSeesATinyAddend) {
 }
 
 TEST_P(HalfOps, MinimumAndMaximumOfNanAndZeros) {
-  for (const HalfType& half : kHalfTypes) {
+  for (Mode mode : Modes()) {
+    const HalfType& half = mode.half;
     for (const bool minimum : {true, false}) {
       for (const bool nan_wins : {true, false}) {
-        Check(half, std::string(minimum ? "min" : "max") + (nan_wins ? ".NaN" : ""), 2,
-              [=](u16 a, u16 b, u16) -> u16 {
-                const Real x = half.ToReal(a), y = half.ToReal(b);
-                if (std::isnan(x) || std::isnan(y)) {
-                  return nan_wins ? u16{0x7fff} : std::isnan(x) ? b : a;
-                }
-                if (x == 0 && y == 0) return std::signbit(x) == minimum ? a : b;
-                return minimum == (x < y) ? a : b;
-              });
+        mode.last = nan_wins ? ".NaN" : "";
+        Check(mode, minimum ? "min" : "max", 2, [=](u16 a, u16 b, u16) -> u16 {
+          const Real x = half.ToReal(a), y = half.ToReal(b);
+          if (std::isnan(x) || std::isnan(y)) {
+            return nan_wins ? u16{0x7fff} : std::isnan(x) ? b : a;
+          }
+          if (x == 0 && y == 0) return std::signbit(x) == minimum ? a : b;
+          return minimum == (x < y) ? a : b;
+        });
       }
     }
   }
 }
 
 TEST_P(HalfOps, SignsAreBits) {
-  for (const HalfType& half : kHalfTypes) {
-    Check(half, "neg", 1, [](u16 a, u16, u16) { return static_cast<u16>(a ^ 0x8000); });
-    Check(half, "abs", 1, [](u16 a, u16, u16) { return static_cast<u16>(a & 0x7fff); });
+  for (const Mode& mode : Modes()) {
+    Check(mode, "neg", 1, [](u16 a, u16, u16) { return static_cast<u16>(a ^ 0x8000); });
+    Check(mode, "abs", 1, [](u16 a, u16, u16) { return static_cast<u16>(a & 0x7fff); });
   }
 }
 
 // PTX ISA bounds ex2.approx.f16 and tanh.approx by 2^-9.9 and 2^-10.987 (bf16: 2^-7 and
-// 2^-8) relative; ours are within one ulp of the rounded exact value.
+// 2^-8) relative; ours are within one ulp of the rounded exact value. Of bf16 only the form of
+// ex2 that flushes exists.
 TEST_P(HalfOps, ApproximationsWithinOneUlp) {
   for (const HalfType& half : kHalfTypes) {
-    const std::string ftz = half.name == "bf16" ? ".ftz" : "";
     Check(
-        half, "ex2.approx" + ftz, 1,
+        Mode{half, half.name == "bf16", false}, "ex2.approx", 1,
         [=](u16 a, u16, u16) { return half.FromReal(std::exp2(half.ToReal(a))); }, 1);
     Check(
-        half, "tanh.approx", 1,
+        Mode{half, false, false}, "tanh.approx", 1,
         [=](u16 a, u16, u16) { return half.FromReal(std::tanh(half.ToReal(a))); }, 1);
   }
+}
+
+// 2^-126 is the smallest normal bf16; half of it becomes zero, not a subnormal.
+TEST_P(HalfOps, Exp2OfBf16FlushesItsResult) {
+  const HalfType& bf16 = kHalfTypes[1];
+  std::vector<Inputs> tuples;
+  for (int exponent = -135; exponent <= -124; ++exponent) {
+    tuples.push_back({bf16.FromReal(exponent)});
+  }
+  CheckForm(GetParam(),
+            {"ex2.approx.ftz.bf16",
+             "bf16",
+             {"bf16"},
+             [&](const Inputs& in) {
+               const Real exact = std::exp2(bf16.ToReal(static_cast<u16>(in[0])));
+               return Outputs{bf16.Flush(bf16.FromReal(exact)), 0};
+             }},
+            tuples);
 }
 
 GPUSHARED_INSTANTIATE_FLAVOURS(HalfOps);

@@ -26,7 +26,7 @@ GPUSHARED_INLINE T AddValues(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<u64>(a) + static_cast<u64>(b));
   } else if constexpr (kIsHalf<T>) {
-    return Compute<HalfOp::kAdd, T, false, false>(a, b, b);
+    return Compute<HalfOp::kAdd, T, false, false, false>(a, b, b);
   } else {
     return a + b;
   }

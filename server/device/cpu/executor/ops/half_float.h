@@ -13,7 +13,7 @@ struct HalfTraits;
 template <>
 struct HalfTraits<_Float16> {
   static constexpr u16 kNan = 0x7fff;
-  static constexpr u16 kInfinity = 0x7c00;
+  static constexpr u16 kInfinity = 0x7c00;  // Also the bits of the exponent.
 };
 template <>
 struct HalfTraits<bf16> {
@@ -23,6 +23,13 @@ struct HalfTraits<bf16> {
 
 GPUSHARED_INLINE float ToFloat(_Float16 value) { return static_cast<float>(value); }
 GPUSHARED_INLINE float ToFloat(bf16 value) { return Bits<float>(u32{value.bits} << 16); }
+
+// A subnormal becomes zero of its sign.
+template <typename H>
+GPUSHARED_INLINE H FlushSubnormalHalf(H value) {
+  const u16 bits = Bits<u16>(value);
+  return Bits<H>((bits & HalfTraits<H>::kInfinity) == 0 ? static_cast<u16>(bits & 0x8000) : bits);
+}
 
 // float to half, nearest even.
 template <typename H>
@@ -112,8 +119,12 @@ enum class HalfOp {
   kTanh
 };
 
-template <HalfOp Op, typename H, bool Sat, bool Relu>
+template <HalfOp Op, typename H, bool Ftz, bool Sat, bool Relu>
 GPUSHARED_INLINE H Compute(H a, H b, H c) {
+  if constexpr (Ftz) {
+    return FlushSubnormalHalf(Compute<Op, H, false, Sat, Relu>(
+        FlushSubnormalHalf(a), FlushSubnormalHalf(b), FlushSubnormalHalf(c)));
+  }
   const double x = ToFloat(a), y = ToFloat(b), z = ToFloat(c);
   if constexpr (Op == HalfOp::kNeg) return Bits<H>(static_cast<u16>(Bits<u16>(a) ^ 0x8000));
   if constexpr (Op == HalfOp::kAbs) return Bits<H>(static_cast<u16>(Bits<u16>(a) & 0x7fff));
