@@ -109,6 +109,43 @@ TEST(Refusals, UnknownModifiersAreNotIgnored) {
   }
 }
 
+// Modifiers and types that PTX has, but not together: ptxas refuses them too.
+TEST(Refusals, FormsThatPtxLacks) {
+  const struct {
+    const char* code;
+    const char* named;
+  } kCases[] = {
+      {"add.rn.ftz.bf16 %h0, %h1, %h2;", "add.rn.ftz.bf16"},
+      {"sub.sat.bf16x2 %r0, %r1, %r2;", "sub.sat.bf16x2"},
+      {"fma.rn.ftz.relu.bf16 %h0, %h1, %h2, %h3;", "fma.rn.ftz.relu.bf16"},
+      {"min.ftz.bf16x2 %r0, %r1, %r2;", "min.ftz.bf16x2"},
+      {"neg.ftz.bf16 %h0, %h1;", "neg.ftz.bf16"},
+      {"ex2.approx.bf16 %h0, %h1;", "ex2.approx.bf16"},
+      {"ex2.approx.ftz.f16 %h0, %h1;", "ex2.approx.ftz.f16"},
+      {"max.NaN.f64 %d0, %d1, %d2;", "max.NaN.f64"},
+      {"setp.lt.ftz.bf16x2 %p0|%p1, %r0, %r1;", "setp.lt.ftz.bf16x2"},
+      {"set.lt.ftz.bf16x2.bf16x2 %r0, %r1, %r2;", "set.lt.ftz.bf16x2.bf16x2"},
+      {"cvt.rm.relu.f16.f32 %h0, %r0;", "cvt.rm.relu.f16.f32"},
+      {"cvt.rn.sat.bf16.f32 %h0, %r0;", "cvt.rn.sat.bf16.f32"},
+      {"cvt.sat.s64.u32 %d0, %r0;", "cvt.sat.s64.u32"},
+      {"cvt.sat.u16.u16 %h0, %h1;", "cvt.sat.u16.u16"},
+      {"ld.shared.v4.u64 {%d0, %d1, %d2, %d3}, [%r0];", "ld.shared.v4.u64"},
+      {"st.local.v4.u64 [%r0], {%d0, %d1, %d2, %d3};", "st.local.v4.u64"},
+      {"ld.volatile.shared.v4.u64 {%d0, %d1, %d2, %d3}, [%r0];", "ld.volatile.shared.v4.u64"},
+      {"ld.param.v4.u64 {%d0, %d1, %d2, %d3}, [%d4];", "ld.param.v4.u64"},
+      {"ld.volatile.local.u32 %r0, [%r1];", "ld.volatile.local.u32"},
+      {"st.release.gpu.local.u32 [%r1], %r0;", "st.release.gpu.local.u32"},
+      {"ld.relaxed.gpu.const.u32 %r0, [%d1];", "ld.relaxed.gpu.const.u32"},
+      {"ld.volatile.param.u64 %d0, [a];", "ld.volatile.param.u64"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(Unsupported(c.code), HasSubstr(std::string("line 6: ") + c.named)) << c.code;
+  }
+  const std::string argument =
+      "{ .param .align 16 .b8 x[32];\n  st.param.v4.b64 [x], {%d0, %d1, %d2, %d3}; }";
+  EXPECT_THAT(Unsupported(argument), HasSubstr("line 7: st.param.v4.b64"));
+}
+
 TEST(Refusals, OperandsThatMeanNothingHere) {
   EXPECT_THAT(Unsupported("mov.u32 %r0, %pm3;"), HasSubstr("special register %pm3"));
   EXPECT_THAT(Unsupported("mov.u32 %r0, nobody;"), HasSubstr("unknown name 'nobody'"));

@@ -124,6 +124,11 @@ void FunctionDecoder::DecodeLoadStore(bool load) {
   const std::string space = SpaceOf(*instruction_);
   const Operand& value = *OperandAt(load ? 0 : 1);
   const Operand& address = *OperandAt(load ? 1 : 0);
+  const bool unshared = space == "local" || space == "param" || instruction_->Has("const");
+  if (unshared && IsStrong(*instruction_)) {
+    Missing(instruction_->Spelling());
+    return;
+  }
   if (space == "param") {
     DecodeParameter(address, load);
     return;
@@ -167,6 +172,10 @@ void FunctionDecoder::DecodeParameter(const Operand& address, bool load) {
   const Operand& value = *OperandAt(load ? 0 : 1);
   BindElements(value, type, load, &rows, &count);
   const std::int64_t offset = address.offset;
+  if (bytes * count > 16) {
+    Missing(instruction_->Spelling());
+    return;
+  }
   if (bytes == 0 || bytes > 8 || offset < 0 ||
       static_cast<std::uint64_t>(offset) + std::uint64_t{bytes} * count > symbol->bytes) {
     Missing(instruction_->Spelling() + " outside '" + address.text + "'");

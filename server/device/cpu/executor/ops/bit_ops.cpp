@@ -220,11 +220,6 @@ const MicroOp* PredicateLogic(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-const MicroOp* PredicateConstant(Warp& w, const MicroOp* op) {
-  SetPredicate(w, op->destination, Lanes(w, op), op->immediate != 0 ? kAllLanes : 0);
-  return op + 1;
-}
-
 template <typename T>
 void AddLogic(const OpSink& sink, const char* type) {
   AddOp(sink, Binary<T, T, T, And<T>>, "and", type);
@@ -289,7 +284,6 @@ void AddBitOps(const OpSink& sink) {
   AddOp(sink, PredicateLogic<Logic::kXor>, "xor.pred");
   AddOp(sink, PredicateLogic<Logic::kNot>, "not.pred");
   AddOp(sink, PredicateLogic<Logic::kMove>, "mov.pred");
-  AddOp(sink, PredicateConstant, "constant.pred");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -50,9 +50,14 @@ const MicroOp* ToFloat(Warp& w, const MicroOp* op) {
 }
 
 template <typename D, typename A>
+inline constexpr bool kHoldsAll = std::is_signed_v<D> == std::is_signed_v<A>
+                                      ? sizeof(D) >= sizeof(A)
+                                      : std::is_signed_v<D> && sizeof(D) > sizeof(A);
+
+template <typename D, typename A>
 void AddPair(const OpSink& sink, const char* to, const char* from) {
   AddOp(sink, Unary<D, A, Truncate<D, A>>, "cvt", to, from);
-  AddOp(sink, Unary<D, A, Saturate<D, A>>, "cvt.sat", to, from);
+  if constexpr (!kHoldsAll<D, A>) AddOp(sink, Unary<D, A, Saturate<D, A>>, "cvt.sat", to, from);
 }
 
 template <typename D, typename A>

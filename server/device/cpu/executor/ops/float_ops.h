@@ -147,8 +147,10 @@ void AddFloatCommon(const OpSink& sink, const char* ftz, const char* type) {
   AddRounded<T, Rounding::kUp, Ftz, false>(sink, "rp", ftz, "", type);
   AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, true, false>>, "min", ftz, type);
   AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, false, false>>, "max", ftz, type);
-  AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, true, true>>, "min", ftz, "NaN", type);
-  AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, false, true>>, "max", ftz, "NaN", type);
+  if constexpr (sizeof(T) == 4) {
+    AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, true, true>>, "min", ftz, "NaN", type);
+    AddOp(sink, Binary<T, T, T, ExtremeOf<T, Ftz, false, true>>, "max", ftz, "NaN", type);
+  }
   AddOp(sink, Unary<T, T, FloatNeg<T, Ftz>>, "neg", ftz, type);
   AddOp(sink, Unary<T, T, FloatAbs<T, Ftz>>, "abs", ftz, type);
 }

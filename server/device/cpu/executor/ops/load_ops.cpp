@@ -207,7 +207,9 @@ struct Loads {
   static void Add(const OpSink& sink, const char* space, const char* index, const char* vector,
                   const char* type) {
     AddOp(sink, Load<T, S, Index, N>, "ld", space, index, vector, type);
-    AddOp(sink, LoadStrong<T, S, Index, N>, "ld.strong", space, index, vector, type);
+    if constexpr (S != Space::kLocal) {
+      AddOp(sink, LoadStrong<T, S, Index, N>, "ld.strong", space, index, vector, type);
+    }
   }
 };
 
@@ -222,7 +224,7 @@ void AddType(const OpSink& sink, const char* type) {
   AddVectors<Loads, T>(sink, type);
   AddParameters<T, 1>(sink, "", type);
   AddParameters<T, 2>(sink, "v2", type);
-  AddParameters<T, 4>(sink, "v4", type);
+  if constexpr (sizeof(T) < 8) AddParameters<T, 4>(sink, "v4", type);
 }
 
 }  // namespace

@@ -150,15 +150,18 @@ GPUSHARED_INLINE void LoadWhole(std::byte* value, const std::byte* from) {
 }
 
 // Adds the ops of a family, Family::Add<T, S, Index, N>(sink, space, index, vector, type), for
-// every space and width of address that an instruction can name.
+// every space and width of address that an instruction can name. Vectors of 32 bytes exist in
+// global memory only.
 template <typename Family, typename T, u32 N>
 void AddSpaces(const OpSink& sink, const char* vector, const char* type) {
   Family::template Add<T, Space::kGlobal, u64, N>(sink, "global", "a64", vector, type);
   Family::template Add<T, Space::kGeneric, u64, N>(sink, "generic", "a64", vector, type);
-  Family::template Add<T, Space::kShared, u64, N>(sink, "shared", "a64", vector, type);
-  Family::template Add<T, Space::kShared, u32, N>(sink, "shared", "a32", vector, type);
-  Family::template Add<T, Space::kLocal, u64, N>(sink, "local", "a64", vector, type);
-  Family::template Add<T, Space::kLocal, u32, N>(sink, "local", "a32", vector, type);
+  if constexpr (sizeof(T) * N <= 16) {
+    Family::template Add<T, Space::kShared, u64, N>(sink, "shared", "a64", vector, type);
+    Family::template Add<T, Space::kShared, u32, N>(sink, "shared", "a32", vector, type);
+    Family::template Add<T, Space::kLocal, u64, N>(sink, "local", "a64", vector, type);
+    Family::template Add<T, Space::kLocal, u32, N>(sink, "local", "a32", vector, type);
+  }
 }
 
 template <typename Family, typename T>
