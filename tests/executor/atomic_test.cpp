@@ -81,7 +81,8 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
     const std::string& type = form.type;
     const std::string bits = ".b" + std::to_string(BitsOf(type));
     const bool compares = form.operation == "cas";
-    for (const std::string space : {"global", "shared", "generic"}) {
+    for (const std::string place : {"global", "shared", "generic", "shared, 64-bit address"}) {
+      const std::string space = place.substr(0, place.find(','));
       for (const bool wants_result : {true, false}) {
         if (!wants_result && (compares || form.operation == "exch")) continue;
         // The cell lies where the space says; %cell is its address.
@@ -89,10 +90,10 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
         std::string address = "[%cell]";
         if (space == "global") {
           code += "mov.u64 %cell, cells;\nmad.wide.u32 %cell, %index, 8, %cell;\n";
-        } else if (space == "generic") {
-          code +=
-              "mov.u32 %slot, %tid.x;\ncvta.shared.u64 %cell, staged;\n"
-              "mad.wide.u32 %cell, %slot, 8, %cell;\n";
+        } else if (place != "shared") {
+          code += "mov.u32 %slot, %tid.x;\n" +
+                  std::string(space == "generic" ? "cvta.shared" : "mov") +
+                  ".u64 %cell, staged;\nmad.wide.u32 %cell, %slot, 8, %cell;\n";
         } else {
           code +=
               "mov.u32 %slot, %tid.x;\nmov.u32 %word, staged;\n"
@@ -104,7 +105,7 @@ TEST_P(Atomics, EveryOperationInEverySpace) {
         code += "$g " + std::string(wants_result ? "atom" : "red") + in + "." + form.operation +
                 "." + type + (wants_result ? " $d, " : " ") + address + ", $b" +
                 (compares ? ", $c" : "") + ";\n$g ld" + in + bits + " $e, " + address + ";\n}";
-        Form check = {(wants_result ? "atom." : "red.") + space + "." + form.operation + "." + type,
+        Form check = {(wants_result ? "atom." : "red.") + place + "." + form.operation + "." + type,
                       type,
                       std::vector<std::string>(compares ? 3 : 2, type),
                       {}};

@@ -326,6 +326,77 @@ TEST_P(BitOps, VectorsArePackedAndUnpacked) {
          "$g mov.b64 {_, $d}, $a;"});
 }
 
+// Parts of 8 bits live in registers of their own type; four parts of a word are seen in pairs.
+TEST_P(BitOps, BytesArePackedAndUnpacked) {
+  const auto packed = [](const Inputs& in) {
+    return Outputs{(in[0] & 0xff) | (in[1] & 0xff) << 8, 0};
+  };
+  const std::string bytes = "{\n.reg .b8 %x<4>;\n";
+  const std::string two = bytes + "cvt.u8.u16 %x0, $a;\ncvt.u8.u16 %x1, $b;\n";
+  Check({"mov.b16 from {b8, b8}",
+         "b16",
+         {"b16", "b16"},
+         packed,
+         {},
+         two + "$g mov.b16 $d, {%x0, %x1};\n}"});
+  Check(
+      {"mov.b32 from four",
+       "b32",
+       {"b16", "b16", "b16", "b16"},
+       [=](const Inputs& in) {
+         return Outputs{packed(in)[0] | packed({in[2], in[3]})[0] << 16, 0};
+       },
+       {},
+       two + "cvt.u8.u16 %x2, $c;\ncvt.u8.u16 %x3, $f;\n$g mov.b32 $d, {%x0, %x1, %x2, %x3};\n}"});
+  Check({"mov.b16 to {b8, b8}",
+         "b16",
+         {"b16"},
+         [](const Inputs& in) {
+           return Outputs{in[0] & 0xff, in[0] >> 8 & 0xff};
+         },
+         {},
+         bytes + "$g mov.b16 {%x0, %x1}, $a;\n$g cvt.u16.u8 $d, %x0;\n$g cvt.u16.u8 $e, %x1;\n}",
+         "b16"});
+  for (const u32 first : {0u, 2u}) {
+    const std::string x = "%x" + std::to_string(first), y = "%x" + std::to_string(first + 1);
+    Check({"mov.b32 to four",
+           "b16",
+           {"b32"},
+           [first](const Inputs& in) {
+             return Outputs{in[0] >> 8 * first & 0xff, in[0] >> (8 * first + 8) & 0xff};
+           },
+           {},
+           bytes + "$g mov.b32 {%x0, %x1, %x2, %x3}, $a;\n$g cvt.u16.u8 $d, " + x +
+               ";\n$g cvt.u16.u8 $e, " + y + ";\n}",
+           "b16"});
+    Check({"mov.b64 to four",
+           "b16",
+           {"b64"},
+           [first](const Inputs& in) {
+             return Outputs{in[0] >> 16 * first & 0xffff, in[0] >> (16 * first + 16) & 0xffff};
+           },
+           {},
+           first == 0 ? "$g mov.b64 {$d, $e, _, _}, $a;" : "$g mov.b64 {_, _, $d, $e}, $a;",
+           "b16"});
+  }
+}
+
+TEST_P(BitOps, PredicatesMayBeLiterals) {
+  for (const bool value : {false, true}) {
+    const std::string literal = value ? "1" : "0";
+    const auto same = [value](const Inputs&) { return Outputs{value, 0}; };
+    Check({"mov.pred", "pred", {"pred"}, same, {}, "$g mov.pred $d, " + literal + ";"});
+    Check({"and.pred",
+           "pred",
+           {"pred"},
+           [value](const Inputs& in) {
+             return Outputs{value ? in[0] : 0, 0};
+           },
+           {},
+           "$g and.pred $d, $a, " + literal + ";"});
+  }
+}
+
 GPUSHARED_INSTANTIATE_FLAVOURS(BitOps);
 
 }  // namespace

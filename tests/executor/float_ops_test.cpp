@@ -223,6 +223,15 @@ TEST_P(FloatOps, DoubleApproximationsKeepTheUpperWord) {
          })});
 }
 
+// Without .ftz subnormals count, and the whole result is there.
+TEST_P(FloatOps, ReciprocalRootsOfDoublesWithinOneUlp) {
+  Form form = {"rsqrt.approx.f64", "f64", {"f64"}, Scalar<double>([](double a) {
+                 return static_cast<double>(1 / std::sqrt(static_cast<long double>(a)));
+               })};
+  form.ulps = 1;
+  Check(form);
+}
+
 // PTX ISA bounds the error of these by absolute or relative values, not in ulps:
 // lg2 2^-22.6 absolute in [0.5, 2], else relative; sin and cos 2^-20.5 absolute in
 // [-pi, pi]; tanh 2^-11 relative. Ours are tighter, and must stay so.
@@ -244,6 +253,10 @@ TEST_P(FloatOps, TranscendentalsWithinTheirErrors) {
       {"cos.approx", -1000.0f, 1000.0f, std::cos, 0x1p-20, 0},
       {"ex2.approx", -125.0f, 127.0f, std::exp2, 0, 0x1p-22},
       {"tanh.approx", -9.0f, 9.0f, std::tanh, 0, 0x1p-20},
+      {"lg2.approx.ftz", 0.5f, 2.0f, std::log2, 0x1p-22, 0},
+      {"sin.approx.ftz", -3.1415927f, 3.1415927f, std::sin, 0x1p-21, 0},
+      {"cos.approx.ftz", -3.1415927f, 3.1415927f, std::cos, 0x1p-21, 0},
+      {"ex2.approx.ftz", -125.0f, 127.0f, std::exp2, 0, 0x1p-22},
   };
   for (const Transcendental& c : kCases) {
     std::vector<Inputs> tuples;
@@ -295,6 +308,7 @@ TEST_P(FloatOps, TranscendentalsOfSpecialValues) {
       {"cos.approx.f32", 0, 1},
       {"cos.approx.f32", -infinity, nan},
       {"cos.approx.f32", 0x1p-149f, 1},
+      {"cos.approx.ftz.f32", -0x1p-149f, 1},
       {"tanh.approx.f32", infinity, 1},
       {"tanh.approx.f32", -infinity, -1},
       {"tanh.approx.f32", -0.0f, -0.0f},

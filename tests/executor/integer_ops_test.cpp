@@ -199,16 +199,19 @@ TEST_P(IntegerOps, CarryChainsAddAndSubtractWideNumbers) {
 
 // mad.lo.cc and madc.hi together are a multiply-add into a two-word number.
 TEST_P(IntegerOps, CarryChainsMultiplyWideNumbers) {
-  const auto check = [&]<typename T, typename W>(T, W, const std::string& type) {
+  // W is twice as wide as T, U and UW are the unsigned types of their widths.
+  const auto check = [&]<typename T, typename W, typename U, typename UW>(T, W, U, UW,
+                                                                          const std::string& type) {
+    constexpr u32 bits = sizeof(T) * 8;
     Check({"mad chain " + type,
            type,
            {type, type, type, type},
            [](const Inputs& in) {
-             constexpr u32 bits = sizeof(T) * 8;
              const W product = static_cast<W>(static_cast<T>(in[0])) * static_cast<T>(in[1]);
-             const W sum =
-                 product + (static_cast<W>(static_cast<T>(in[3])) << bits | static_cast<T>(in[2]));
-             return Outputs{static_cast<T>(sum), static_cast<T>(sum >> bits)};
+             const UW addend =
+                 static_cast<UW>(static_cast<U>(in[3])) << bits | static_cast<U>(in[2]);
+             const UW sum = static_cast<UW>(product) + addend;
+             return Outputs{static_cast<U>(sum), static_cast<U>(sum >> bits)};
            },
            {},
            "$g mad.lo.cc." + type + " $d, $a, $b, $c;\n$g madc.hi." + type + " $e, $a, $b, $f;",
@@ -217,20 +220,22 @@ TEST_P(IntegerOps, CarryChainsMultiplyWideNumbers) {
            type,
            {type, type, type, type},
            [](const Inputs& in) {
-             constexpr u32 bits = sizeof(T) * 8;
-             const T a = static_cast<T>(in[0]), b = static_cast<T>(in[1]),
-                     c = static_cast<T>(in[2]);
-             const W carry = (W{a} + b) >> bits;
-             const W sum = W{static_cast<T>(static_cast<W>(a) * static_cast<T>(in[3]))} + c + carry;
-             return Outputs{static_cast<T>(sum), static_cast<T>(sum >> bits)};
+             const U a = static_cast<U>(in[0]), b = static_cast<U>(in[1]),
+                     c = static_cast<U>(in[2]);
+             const UW carry = (UW{a} + b) >> bits;
+             const UW sum =
+                 UW{static_cast<U>(static_cast<UW>(a) * static_cast<U>(in[3]))} + c + carry;
+             return Outputs{static_cast<U>(sum), static_cast<U>(sum >> bits)};
            },
            {},
            "$g add.cc." + type + " $e, $a, $b;\n$g madc.lo.cc." + type +
                " $d, $a, $f, $c;\n$g addc." + type + " $e, 0, 0;",
            type});
   };
-  check(u32{}, u64{}, "u32");
-  check(u64{}, u128{}, "u64");
+  check(u32{}, u64{}, u32{}, u64{}, "u32");
+  check(s32{}, s64{}, u32{}, u64{}, "s32");
+  check(u64{}, u128{}, u64{}, u128{}, "u64");
+  check(s64{}, s128{}, u64{}, u128{}, "s64");
 }
 
 template <typename A>

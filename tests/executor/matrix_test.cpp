@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mma, wmma, ldmatrix, stmatrix, movmatrix and cp.async, one warp. Which lane holds which
+// mma, ldmatrix, stmatrix, movmatrix and cp.async, one warp. Which lane holds which
 // element is written down here per shape as the figures of the PTX ISA have it.
 #include <array>
 #include <cmath>
@@ -10,8 +10,8 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/executor/half_reference.h"
 #include "tests/executor/launcher.h"
+#include "tests/executor/matrix_reference.h"
 #include "tests/executor/op_harness.h"
 
 namespace gpushared::testing {
@@ -20,39 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* kHead = ".version 9.0\n.target sm_90\n.address_size 64\n";
-
-std::string Names(const char* prefix, u32 count) {
-  std::string text = "{";
-  for (u32 i = 0; i < count; ++i) {
-    text += (i == 0 ? "" : ", ") + std::string(prefix) + std::to_string(i);
-  }
-  return text + "}";
-}
-
-// Small numbers that every type holds exactly, and whose sums f32 does.
-int ValueAt(u32 row, u32 column, u32 seed) {
-  return static_cast<int>((row * 7 + column * 13 + seed * 5) % 11) - 5;
-}
-
-// Bits of a small whole number in a type.
-Word Encoded(const std::string& type, int value) {
-  if (type == "f64") return ToWord(static_cast<double>(value));
-  if (type == "f32" || type == "tf32") return ToWord(static_cast<float>(value));
-  if (type == "f16") return ToWord(static_cast<_Float16>(value));
-  if (type == "bf16") return ToWord(static_cast<float>(value)) >> 16;
-  return static_cast<Word>(static_cast<s64>(value)) & (type == "s32" ? 0xffffffff : 0xff);
-}
-double Decoded(const std::string& type, Word bits) {
-  if (type == "f64") return FromWord<double>(bits);
-  if (type == "f32") return static_cast<double>(FromWord<float>(bits));
-  if (type == "f16") return static_cast<double>(FromWord<_Float16>(bits & 0xffff));
-  return static_cast<double>(FromWord<s32>(bits));
-}
-u32 BitsIn(const std::string& type) {
-  if (type == "f64") return 64;
-  if (type == "s8" || type == "u8") return 8;
-  return type == "f16" || type == "bf16" ? 16 : 32;
-}
 
 struct Place {
   u32 row, column;
@@ -345,18 +312,23 @@ TEST_P(MatrixOps, MmaMultipliesEveryShapeAndType) {
 }
 
 TEST_P(MatrixOps, IntegerSumsWrapUnlessTheySaturate) {
-  std::vector<std::array<Word, 32>> sources(6);
-  for (u32 r = 0; r < 2; ++r) sources[r].fill(0x7f7f7f7f);
-  std::vector<std::array<Word, 32>> operands = {sources[0], sources[1], sources[0]};
-  std::array<Word, 32> top;
-  top.fill(0x7ffffff0);
-  for (int i = 0; i < 4; ++i) operands.push_back(top);
-  const std::string spelling = "mma.sync.aligned.m16n8k16.row.col";
-  const std::array<u32, 4> counts = {4, 2, 1, 4};
-  const auto wrapped = RunMma(spelling + ".s32.s8.s8.s32", false, counts, operands);
-  const auto held = RunMma(spelling + ".satfinite.s32.s8.s8.s32", false, counts, operands);
-  EXPECT_EQ(static_cast<u32>(wrapped[0][0]), 0x7ffffff0u + 16 * 127 * 127);
-  EXPECT_EQ(static_cast<u32>(held[0][0]), 0x7fffffffu);
+  const auto byte = [](const std::string& type) { return type == "u8" ? 255 : -1; };
+  for (const std::string a : {"s8", "u8"}) {
+    for (const std::string b : {"s8", "u8"}) {
+      const s64 product = 16 * byte(a) * byte(b);
+      const u32 start = product > 0 ? 0x7ffffff8 : 0x80000008;
+      std::vector<std::array<Word, 32>> operands(7);
+      for (u32 r = 0; r < 7; ++r) operands[r].fill(r < 3 ? 0xffffffff : start);
+      const std::string spelling = "mma.sync.aligned.m16n8k16.row.col";
+      const std::string types = ".s32." + a + "." + b + ".s32";
+      const std::array<u32, 4> counts = {4, 2, 1, 4};
+      const auto wrapped = RunMma(spelling + types, false, counts, operands);
+      const auto held = RunMma(spelling + ".satfinite" + types, false, counts, operands);
+      const u32 sum = start + static_cast<u32>(product);
+      EXPECT_EQ(static_cast<u32>(wrapped[0][0]), sum) << types;
+      EXPECT_EQ(static_cast<u32>(held[0][0]), product > 0 ? 0x7fffffffu : 0x80000000u) << types;
+    }
+  }
 }
 
 TEST_P(MatrixOps, Tf32IgnoresTheLowerBits) {
@@ -407,6 +379,27 @@ TEST_P(MatrixOps, StoredMatricesAreWhatWouldBeLoaded) {
   }
 }
 
+// With an address of 64 bits, in the shared window and as a generic address.
+TEST_P(MatrixOps, MatricesMoveWithEveryAddress) {
+  std::array<std::array<u32, 32>, 8> narrow, wide;
+  const std::string move = "matrix.sync.aligned.m8n8.x4";
+  const std::string registers = "{%r0, %r1, %r2, %r3}";
+  const auto memory = RunShared("ld" + move + ".shared.b16 " + registers + ", [%row+16];\nst" +
+                                    move + ".shared.b16 [%row+1024], " + registers + ";",
+                                &narrow);
+  for (const bool generic : {false, true}) {
+    const std::string space = generic ? ".b16 " : ".shared.b16 ";
+    const auto moved = RunShared("cvt.u64.u32 %w, %row;\n" +
+                                     std::string(generic ? "cvta.shared.u64 %w, %w;\n" : "") +
+                                     "ld" + move + space + registers + ", [%w+16];\nst" + move +
+                                     space + "[%w+1024], " + registers + ";",
+                                 &wide);
+    EXPECT_EQ(wide, narrow) << generic;
+    EXPECT_EQ(moved, memory) << generic;
+    EXPECT_EQ(moved[512], 8);
+  }
+}
+
 TEST_P(MatrixOps, MovmatrixTransposes) {
   std::array<std::array<u32, 32>, 8> r;
   RunShared(
@@ -424,12 +417,16 @@ TEST_P(MatrixOps, AsyncCopiesHaveHappenedAfterTheirWait) {
       "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s;\n"
       "cp.async.cg.shared.global.L2::128B [%v], [%l+32], 16;\n"
       "@%q cp.async.ca.shared.global [%v+1024], [%l], 4;\n"
+      // The same with a shared address of 64 bits.
+      "cvt.u64.u32 %w, %v; cp.async.ca.shared.global [%w+2048], [%l+8], 8;\n"
       "cp.async.commit_group;\n cp.async.wait_group 0;\n cp.async.wait_all;",
       &r);
   for (u32 i = 0; i < 256; ++i) ASSERT_EQ(memory[i], 5000 + 16 + i);
   for (u32 l = 0; l < 32; ++l) {
     ASSERT_EQ(memory[512 + l * 8], l < 16 ? 5000 + l * 8 : 512 + l * 8) << l;
     ASSERT_EQ(memory[512 + l * 8 + 2], 512 + l * 8 + 2) << l;
+    for (u32 i = 0; i < 4; ++i) ASSERT_EQ(memory[1024 + l * 8 + i], 5000 + l * 8 + 4 + i) << l;
+    ASSERT_EQ(memory[1024 + l * 8 + 4], 1024 + l * 8 + 4) << l;
   }
 }
 
@@ -472,89 +469,6 @@ TEST_P(MatrixOps, AddressesAreCheckedLikeThoseOfLoads) {
     std::string fault;
     RunShared(c.code, &r, &fault);
     EXPECT_THAT(fault, HasSubstr(c.says)) << c.code;
-  }
-}
-
-// Fragments have an order of our own: what is seen is a product in memory.
-TEST_P(MatrixOps, WmmaMultipliesWhatItLoads) {
-  const struct {
-    u32 m, n, k;
-    const char* product;
-    const char* sum;
-    u32 a, b, c;  // Registers.
-  } kCases[] = {
-      {16, 16, 16, "f16", "f32", 8, 8, 8}, {32, 8, 16, "f16", "f32", 8, 8, 8},
-      {8, 32, 16, "f16", "f16", 8, 8, 4},  {16, 16, 16, "bf16", "f32", 4, 4, 8},
-      {32, 8, 16, "bf16", "f32", 8, 2, 8}, {16, 16, 8, "tf32", "f32", 4, 4, 8},
-      {8, 8, 4, "f64", "f64", 1, 1, 2},    {16, 16, 16, "s8", "s32", 2, 2, 8},
-      {32, 8, 16, "u8", "s32", 4, 1, 8},   {8, 32, 16, "s8", "s32", 1, 4, 8},
-  };
-  for (const auto& c : kCases) {
-    for (const bool flipped : {false, true}) {
-      const std::string shape =
-          ".m" + std::to_string(c.m) + "n" + std::to_string(c.n) + "k" + std::to_string(c.k);
-      const std::string product = c.product, sum = c.sum, bits = product == "f64" ? "64" : "32";
-      const std::string a_way = flipped ? "col" : "row", b_way = flipped ? "row" : "col";
-      const auto load = [&](const char* which, const std::string& way, const std::string& type,
-                            const char* names, u32 count, u32 stride) {
-        return "  wmma.load." + std::string(which) + ".sync.aligned." + way + shape + ".global." +
-               type + " " + Names(names, count) + ", [%p" + which + "], " + std::to_string(stride) +
-               ";\n";
-      };
-      const std::string types =
-          product == "f16" ? sum + "." + sum : sum + "." + product + "." + product + "." + sum;
-      const std::string text =
-          std::string(kHead) +
-          ".visible .entry check(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d) {\n"
-          "  .reg .b" +
-          bits +
-          " %a<9>, %b<9>, %c<9>, %d<9>; .reg .b64 %pa, %pb, %pc, %pd;\n"
-          "  ld.param.u64 %pa, [a]; ld.param.u64 %pb, [b]; ld.param.u64 %pc, [c];\n"
-          "  ld.param.u64 %pd, [d];\n" +
-          load("a", a_way, product, "%a", c.a, (flipped ? c.m : c.k) + 8) +
-          load("b", b_way, product, "%b", c.b, (flipped ? c.n : c.k) + 8) +
-          load("c", "row", sum, "%c", c.c, c.n) + "  wmma.mma.sync.aligned." + a_way + "." + b_way +
-          shape + "." + types + " " + Names("%d", c.c) + ", " + Names("%a", c.a) + ", " +
-          Names("%b", c.b) + ", " + Names("%c", c.c) + ";\n  wmma.store.d.sync.aligned.col" +
-          shape + ".global." + sum + " [%pd], " + Names("%d", c.c) + ", " + std::to_string(c.m) +
-          ";\n  ret;\n}\n";
-      Launcher launcher(1 << 20, GetParam());
-      launcher.Load(text);
-      const u32 size = BitsIn(product) / 8, sum_size = BitsIn(sum) / 8;
-      auto *a = launcher.Allocate<u8>(8192), *b = launcher.Allocate<u8>(8192);
-      auto *s = launcher.Allocate<u8>(8192), *d = launcher.Allocate<u8>(8192);
-      const auto put = [](u8* at, u32 index, u32 bytes, Word word) {
-        std::memcpy(at + index * bytes, &word, bytes);
-      };
-      // u8 holds no negative numbers.
-      const auto value = [&](u32 row, u32 column, u32 seed) {
-        return product == "u8" ? std::abs(ValueAt(row, column, seed)) : ValueAt(row, column, seed);
-      };
-      for (u32 k = 0; k < c.k; ++k) {
-        for (u32 i = 0; i < c.m; ++i) {
-          put(a, flipped ? k * (c.m + 8) + i : i * (c.k + 8) + k, size,
-              Encoded(product, value(i, k, 1)));
-        }
-        for (u32 j = 0; j < c.n; ++j) {
-          put(b, flipped ? k * (c.n + 8) + j : j * (c.k + 8) + k, size,
-              Encoded(product, value(k, j, 2)));
-        }
-      }
-      for (u32 i = 0; i < c.m * c.n; ++i) {
-        put(s, i, sum_size, Encoded(sum, value(i / c.n, i % c.n, 3)));
-      }
-      const auto outcome = launcher.Run("check", {1, 1, 1}, {32, 1, 1}, a, b, s, d);
-      ASSERT_FALSE(outcome.fault) << outcome.fault->message;
-      for (u32 i = 0; i < c.m; ++i) {
-        for (u32 j = 0; j < c.n; ++j) {
-          int want = value(i, j, 3);
-          for (u32 k = 0; k < c.k; ++k) want += value(i, k, 1) * value(k, j, 2);
-          Word got = 0;
-          std::memcpy(&got, d + (j * c.m + i) * sum_size, sum_size);
-          ASSERT_EQ(Decoded(sum, got), want) << shape << types << " " << i << ", " << j;
-        }
-      }
-    }
   }
 }
 

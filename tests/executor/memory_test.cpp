@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads and stores: every space, element, vector width, address register and pattern of
 // addresses, for all lanes and for some.
+#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -70,6 +71,7 @@ constexpr SpaceCase kSpaces[] = {
     {"shared", ".shared", "  mov.u32 %base32, area;\n", true},
     {"shared, 64-bit address", ".shared", "  mov.u64 %base, area;\n", false},
     {"shared volatile", ".volatile.shared", "  mov.u32 %base32, area;\n", true},
+    {"shared relaxed, 64-bit address", ".relaxed.cta.shared", "  mov.u64 %base, area;\n", false},
     {"generic shared", "", "  cvta.shared.u64 %base, area;\n", false},
     {"local", ".local", "  mov.u64 %base, own;\n", false},
     {"local, 32-bit address", ".local", "  mov.u32 %base32, own;\n", true},
@@ -268,6 +270,109 @@ TEST_P(Memory, StoresOfEverySpaceElementVectorAndPattern) {
       }
     }
     if (HasFailure()) return;
+  }
+}
+
+// Of 32 bytes there are vectors in global memory only, for sm_100.
+TEST_P(Memory, VectorsOf32BytesInGlobalMemory) {
+  for (const std::string form : {".global", "", ".volatile.global", ".relaxed.gpu", ".weak"}) {
+    for (const Pattern& pattern : kPatterns) {
+      for (const bool some_lanes : {false, true}) {
+        const std::string guard = some_lanes ? "@%on " : "";
+        Launcher launcher(std::uint64_t{1} << 20, GetParam());
+        auto* a = launcher.Allocate<std::array<u64, 4>>(96);
+        auto* b = launcher.Allocate<std::array<u64, 4>>(96 + 32);
+        u32* index = launcher.Allocate<u32>(32);
+        for (u32 i = 0; i < 96; ++i) a[i] = {i, ~u64{i}, u64{i} << 40, u64{i} * 0x123456789abcdef};
+        for (u32 l = 0; l < 32; ++l) index[l] = pattern.index(l);
+        launcher.Load(R"(
+.version 9.0
+.target sm_100
+.address_size 64
+.visible .entry check(.param .u64 a, .param .u64 b, .param .u64 index)
+{
+  .reg .b64 %a, %b, %x, %d<4>; .reg .b32 %t, %i; .reg .pred %on;
+  ld.param.u64 %a, [a]; ld.param.u64 %b, [b]; ld.param.u64 %x, [index];
+  mov.u32 %t, %tid.x;
+  mad.wide.u32 %x, %t, 4, %x;
+  ld.global.u32 %i, [%x];
+  mad.wide.u32 %a, %i, 32, %a;
+  mad.wide.u32 %x, %i, 32, %b;
+  mad.wide.u32 %b, %t, 32, %b;
+  and.b32 %i, %t, 3; setp.ne.u32 %on, %i, 1;
+  mov.u64 %d0, 0; mov.u64 %d1, 1; mov.u64 %d2, 2; mov.u64 %d3, 3;
+  )" + guard + "ld" + form +
+                      R"(.v4.u64 {%d0, %d1, %d2, %d3}, [%a];
+  st.global.v2.u64 [%b+3072], {%d0, %d1}; st.global.v2.u64 [%b+3088], {%d2, %d3};
+  )" + guard + "st" + form +
+                      R"(.v4.b64 [%x], {%d3, %d2, %d1, %d0};
+  ret;
+})");
+        const auto outcome = launcher.Run("check", {1, 1, 1}, {32, 1, 1}, a, b, index);
+        ASSERT_FALSE(outcome.fault) << outcome.fault->message;
+        for (u32 l = 0; l < 32; ++l) {
+          const bool on = TakesPart(l, some_lanes);
+          const auto loaded = on ? a[index[l]] : std::array<u64, 4>{0, 1, 2, 3};
+          ASSERT_EQ(b[96 + l], loaded) << form << " " << pattern.name << " lane " << l;
+          const std::array<u64, 4> stored = {loaded[3], loaded[2], loaded[1], loaded[0]};
+          if (on) {
+            ASSERT_EQ(b[index[l]], stored) << form << " " << pattern.name << " lane " << l;
+          }
+        }
+        const auto misaligned = launcher.Run("check", {1, 1, 1}, {1, 1, 1}, &a[0][2], b, index);
+        ASSERT_TRUE(misaligned.fault) << form;
+        EXPECT_EQ(misaligned.fault->kind, executor::Fault::Kind::kMisaligned);
+      }
+    }
+  }
+}
+
+// Every type and vector, by name and offset and by an address that differs from lane to lane.
+TEST_P(Memory, KernelParametersOfEveryTypeAndVector) {
+  struct alignas(16) Block {
+    u8 bytes[64];
+  } block;
+  for (u32 i = 0; i < 64; ++i) block.bytes[i] = static_cast<u8>(i * 37 + 100);
+  for (const Element& element : kElements) {
+    for (const u32 count : {1u, 2u, 4u}) {
+      const u32 bytes = element.bytes * count;
+      if (bytes > 16) continue;
+      const std::string bits = element.bytes == 8 ? "64" : "32";
+      const std::string form =
+          "ld.param" + (count == 1 ? "" : ".v" + std::to_string(count)) + "." + element.type + " ";
+      std::string text = Header() +
+                         ".visible .entry check(.param .u64 out, .param .align 16 .b8 block[64])\n"
+                         "{\n  .reg .b64 %o, %at; .reg .b32 %t, %i; .reg .b" +
+                         bits +
+                         " %v<4>, %w<4>;\n  ld.param.u64 %o, [out];\n  mov.u32 %t, %tid.x;\n"
+                         "  mad.wide.u32 %o, %t, 64, %o;\n  and.b32 %i, %t, 3;\n"
+                         "  mov.u64 %at, block;\n  mad.wide.u32 %at, %i, " +
+                         std::to_string(bytes) + ", %at;\n  " + form + Vector("v", count) +
+                         ", [block+16];\n  " + form + Vector("w", count) + ", [%at];\n";
+      for (u32 i = 0; i < count; ++i) {
+        const std::string n = std::to_string(i), at = std::to_string(i * 8);
+        text += "  st.global.b" + bits + " [%o+" + at + "], %v" + n + ";\n  st.global.b" + bits +
+                " [%o+32+" + at + "], %w" + n + ";\n";
+      }
+      Launcher launcher(65536, GetParam());
+      launcher.Load(text + "  ret;\n}\n");
+      auto* out = launcher.Allocate<std::array<u64, 8>>(40);
+      const auto outcome = launcher.Run("check", {1, 1, 1}, {40, 1, 1}, out, block);
+      ASSERT_FALSE(outcome.fault) << outcome.fault->message;
+      for (u32 t = 0; t < 40; ++t) {
+        for (u32 i = 0; i < 2 * count; ++i) {
+          const u32 part = i % count;
+          const u8* from = block.bytes + (i < count ? 16 : t % 4 * bytes) + part * element.bytes;
+          u64 expected = 0;
+          std::memcpy(&expected, from, element.bytes);
+          if (element.is_signed && element.bytes < 8 && (from[element.bytes - 1] & 0x80) != 0) {
+            expected |= ~u64{0} << (element.bytes * 8);
+          }
+          if (bits == "32") expected &= 0xffffffff;
+          ASSERT_EQ(out[t][(i < count ? 0 : 4) + part], expected) << form << "thread " << t;
+        }
+      }
+    }
   }
 }
 

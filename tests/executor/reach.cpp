@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs all tests of this folder in one process, then says which forms of the executor were in no
 // kernel that one of them ran. An operation that nothing runs is right by luck.
-#include <cstddef>
 #include <cstdio>
 #include <set>
 #include <string>
@@ -11,11 +10,6 @@
 
 #include "server/device/cpu/executor/op_table.h"
 #include "tests/executor/launcher.h"
-
-namespace {
-// Must only become less.
-constexpr std::size_t kMissingMax = 277;
-}  // namespace
 
 int main(int argc, char** argv) {
   using gpushared::device::executor::BestFlavour;
@@ -38,5 +32,5 @@ int main(int argc, char** argv) {
   std::printf("%zu of %zu forms are in a kernel that a test runs\n", known.size() - missing.size(),
               known.size());
   for (const std::string& form : missing) std::printf("in none: %s\n", form.c_str());
-  return missing.size() <= kMissingMax ? 0 : 1;
+  return missing.empty() ? 0 : 1;
 }
