@@ -51,6 +51,10 @@ class DeadlinePolicy final : public Policy {
   void OnRequestEnded(ClientId client, std::uint64_t number, TimePoint now) override;
   void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
   Decision Pick(TimePoint now) override;
+  bool GivesWay(const ClientSpec& running, const ClientSpec& waiting) const override {
+    const bool is_promised = waiting.latency_promise.value_or(Duration::zero()) > Duration::zero();
+    return is_promised || waiting.scheduling_class < running.scheduling_class;
+  }
   PromiseReport promises() const override;
 
  private:

@@ -118,6 +118,9 @@ class DeviceLane {
   const LaneOptions& options() const { return options_; }
   const LaneRules& rules() const { return rules_; }
   PromiseReport promises() const { return policy_->promises(); }
+  bool GivesWay(const ClientSpec& running, const ClientSpec& waiting) const {
+    return policy_->GivesWay(running, waiting);
+  }
 
  private:
   struct Client {

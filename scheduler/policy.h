@@ -70,6 +70,14 @@ class Policy {
 
   virtual Decision Pick(TimePoint now) = 0;
 
+  // Whether work of `running` is to leave the device before its end because of `waiting`: what no
+  // present client is waiting for so is better started as work that cannot be stopped, where
+  // stopping has a price. The end of a slice inside a class is no reason under policies that look
+  // at classes: their shares come out right without it, only later.
+  virtual bool GivesWay(const ClientSpec& /*running*/, const ClientSpec& /*waiting*/) const {
+    return true;
+  }
+
   // All zero where promises play no part.
   virtual PromiseReport promises() const { return {}; }
 };

@@ -40,6 +40,10 @@ class PriorityPolicy final : public Policy {
   void OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) override;
   void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
   Decision Pick(TimePoint now) override;
+  bool GivesWay(const ClientSpec& running, const ClientSpec& waiting) const override {
+    const bool is_floor = floor_ppm_ > 0 && LevelFor(waiting) == kLowest;
+    return is_floor ? LevelFor(running) != kLowest : LevelFor(waiting) < LevelFor(running);
+  }
 
  private:
   using Level = FairShares::Level;

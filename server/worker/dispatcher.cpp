@@ -35,7 +35,6 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
       options_(options),
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
       can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand),
-      classes_matter_(policy->rules().classes_matter),
       lane_(std::move(policy), options.lane),
       has_kernel_limits_(std::ranges::any_of(options.kernel_limits,
                                              [](const auto& limit) { return limit.has_value(); })),
@@ -437,14 +436,14 @@ bool Dispatcher::IsWorthStopping(const ClientState& client, const CommandSlot& c
   if (client.spec.scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (command.predicted < kWorthStopping) return false;
   if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
-  if (!can_stop_launches_ || (device_.info().stopping_costs && !MayBeAsked(client))) return false;
+  if (!can_stop_launches_ || !MustGiveWay(client)) return false;
   return device_.CanStop(std::get<device::LaunchWork>(command.work), command.predicted);
 }
 
-bool Dispatcher::MayBeAsked(const ClientState& client) const {
+bool Dispatcher::MustGiveWay(const ClientState& client) const {
+  if (!device_.info().stopping_costs) return true;
   return std::ranges::any_of(present_, [&](const ClientState* other) {
-    return other != &client && !other->is_leaving &&
-           (!classes_matter_ || other->spec.scheduling_class < client.spec.scheduling_class);
+    return other != &client && !other->is_leaving && lane_.GivesWay(client.spec, other->spec);
   });
 }
 

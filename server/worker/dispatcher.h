@@ -145,8 +145,8 @@ class Dispatcher {
   void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   // Whether the command is to run so that it can be stopped.
   bool IsWorthStopping(const ClientState& client, const CommandSlot& command);
-  // Whether the policy may ever stop commands of the client, by who else is here.
-  bool MayBeAsked(const ClientState& client) const;
+  // Whether commands of the client are to give way, by who else is here.
+  bool MustGiveWay(const ClientState& client) const;
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   const Status& why, scheduler::TimePoint now);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
@@ -200,7 +200,6 @@ class Dispatcher {
   const DispatcherOptions options_;
   const bool can_stop_launches_;
   const bool can_stop_copies_;
-  const bool classes_matter_;  // To the policy.
   scheduler::DeviceLane lane_;
   const bool has_kernel_limits_;
   KernelWatch watch_;

@@ -84,7 +84,7 @@ class Driver {
   void Make(Call call, ClientId client) {
     switch (call) {
       case Call::kAdd:
-        clients_[client] = {};
+        clients_[client] = {.spec = SpecFor(client), .head = {}, .running = {}, .requests = {}};
         policy_->OnClientAdded(client, SpecFor(client), now_);
         break;
       case Call::kRemove:
@@ -94,6 +94,7 @@ class Driver {
         break;
       case Call::kChange:
         ++changes_;
+        clients_.at(client).spec = SpecFor(client);
         policy_->OnClientChanged(client, SpecFor(client), now_);
         break;
       case Call::kReady:
@@ -160,6 +161,7 @@ class Driver {
     std::uint8_t account = 0;
   };
   struct State {
+    ClientSpec spec;
     int ready = 0;  // Commands queued; the first is the head.
     Head head;
     std::vector<Running> running;
@@ -230,6 +232,18 @@ class Driver {
     }
     EXPECT_GT(stopped, 0u) << "client " << client.value << " was stopped and has nothing to stop";
     if (stopped == 0) is_broken_ = true;
+    EXPECT_TRUE(stopped == 0 || MayHaveToGiveWay(client)) << "it said that it never would";
+  }
+
+  // By what the policy says of those who are here.
+  bool MayHaveToGiveWay(ClientId client) const {
+    const ClientSpec& running = clients_.at(client).spec;
+    return std::any_of(clients_.begin(), clients_.end(), [&](const auto& entry) {
+      const ClientSpec& waiting = entry.second.spec;
+      const bool is_slice_over =
+          policy_->rules().classes_matter && waiting.scheduling_class == running.scheduling_class;
+      return entry.first != client && (is_slice_over || policy_->GivesWay(running, waiting));
+    });
   }
 
   bool Obey() {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scheduler/policy_catalog.h"
 #include "tests/server/worker_harness.h"
 
 #include <nlohmann/json.hpp>
@@ -160,6 +161,53 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
   EXPECT_FALSE(launches(2)) << "the more urgent one has left";
 }
 
+constexpr std::uint64_t kPromiseNs = 50'000'000;
+
+// Whether a launch of the first one, of unknown length, is made stoppable beside the second.
+bool IsStoppableBeside(const server::WorkerOptions& options,
+                       const WorkerHarness::ClientOptions& running,
+                       const WorkerHarness::ClientOptions& waiting) {
+  WorkerHarness worker({.stopping_costs = true}, options);
+  RawClient first = worker.Client(running);
+  RawClient second = worker.Client(waiting);
+  first.Launch(0, 0, 0, {.x = 10});
+  const auto seen = worker.device().WaitForSubmissions(1);
+  EXPECT_EQ(seen.size(), 1u);
+  return !seen.empty() && seen[0].may_be_stopped;
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndNowhereElse) {
+  for (const ClientClass each : {ClientClass::kNormal, ClientClass::kLow}) {
+    const WorkerHarness::ClientOptions bulk = {.client_class = each};
+    const WorkerHarness::ClientOptions promised = {.client_class = each,
+                                                   .latency_promise_ns = kPromiseNs};
+    EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, bulk, promised));
+    EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, promised, promised));
+    EXPECT_FALSE(IsStoppableBeside({.policy = "deadline"}, promised, bulk));
+    EXPECT_FALSE(IsStoppableBeside({.policy = "priority"}, bulk, promised));
+  }
+  const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
+  const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
+  const WorkerHarness::ClientOptions low_promised = {.client_class = ClientClass::kLow,
+                                                     .latency_promise_ns = kPromiseNs};
+  EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, normal, low_promised));
+  EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, low, normal));
+  EXPECT_FALSE(IsStoppableBeside({.policy = "deadline"}, normal, low));
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
+  const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
+  const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
+  EXPECT_TRUE(IsStoppableBeside({.policy_options = {.low_floor = 0.1}}, normal, low));
+  EXPECT_FALSE(IsStoppableBeside({.policy_options = {.low_floor = 0.1}}, low, low));
+  EXPECT_FALSE(IsStoppableBeside({}, normal, low));
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsNothingIsPaidForItUnderAPolicyThatNeverStops) {
+  EXPECT_FALSE(IsStoppableBeside({.policy = "fifo"}, {.client_class = ClientClass::kLow},
+                                 {.client_class = ClientClass::kHigh}));
+}
+
 nlohmann::json DeviceStatus(WorkerHarness& worker) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }
@@ -302,7 +350,8 @@ TEST(WorkerScheduling, TheClassOfARunningSessionCanBeChanged) {
 }
 
 TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
-  for (const char* policy : {"fifo", "round_robin", "fair", "priority"}) {
+  for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
+    const std::string policy(entry.name);
     SCOPED_TRACE(policy);
     WorkerHarness worker({.runs_at_once = true}, {.policy = policy});
     std::vector<RawClient> clients;
