@@ -159,6 +159,9 @@ struct ClientState {
   std::uint32_t barrier_waits_for = 0;
   std::uint32_t epoch = 0;
 
+  // Its launches are better stoppable: somebody is here for whom the policy would stop them.
+  bool must_give_way = false;
+
   std::uint32_t offered = 0;  // In the lane's queue.
   std::uint32_t in_flight = 0;
   bool is_broken = false;   // Its bytes were refused; the session is about to end.

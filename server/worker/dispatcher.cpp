@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bitset>
 #include <limits>
 #include <utility>
 
@@ -55,6 +56,7 @@ ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, schedule
   meter_.Begin(client->activity, client->spec, now);
   *place = std::move(client);
   present_.push_back(place->get());
+  ReviewGivingWay(now);
   return **place;
 }
 
@@ -64,6 +66,8 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
   client.spec = spec;
   lane_.ChangeClient(client.id(), spec, now);
   meter_.OnChanged(client.activity, spec, now);
+  ReviewGivingWay(now);
+  OfferAnew(client, now);  // One that leaves the high class may be stopped from now on.
 }
 
 ClientState* Dispatcher::Find(std::uint64_t session) const {
@@ -83,6 +87,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
     device_.RequestStop(command);
   }
   client.kill_at = now + options_.kill_after;
+  ReviewGivingWay(now);
   if (client.in_flight == 0) Depart(client);
 }
 
@@ -436,7 +441,7 @@ bool Dispatcher::IsWorthStopping(const ClientState& client, const CommandSlot& c
   if (client.spec.scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (command.predicted < kWorthStopping) return false;
   if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
-  if (!can_stop_launches_ || !MustGiveWay(client)) return false;
+  if (!can_stop_launches_ || !client.must_give_way) return false;
   return device_.CanStop(std::get<device::LaunchWork>(command.work), command.predicted);
 }
 
@@ -445,6 +450,37 @@ bool Dispatcher::MustGiveWay(const ClientState& client) const {
   return std::ranges::any_of(present_, [&](const ClientState* other) {
     return other != &client && !other->is_leaving && lane_.GivesWay(client.spec, other->spec);
   });
+}
+
+void Dispatcher::ReviewGivingWay(scheduler::TimePoint now) {
+  for (ClientState* const client : present_) {
+    if (client->is_leaving) continue;
+    const bool is_new = !std::exchange(client->must_give_way, MustGiveWay(*client));
+    if (is_new && client->must_give_way) OfferAnew(*client, now);
+  }
+}
+
+void Dispatcher::OfferAnew(ClientState& client, scheduler::TimePoint now) {
+  std::bitset<ipc::kStreamsMax> taken_back;
+  lane_.Drop(
+      client.id(),
+      [&](std::uint64_t name) {
+        const std::uint32_t slot = WorkName::Slot(name);
+        CommandSlot& queued = client.slab[slot];
+        StreamState& state = client.streams[queued.stream];
+        if (!taken_back.test(queued.stream)) {
+          if (queued.is_stoppable || !IsWorthStopping(client, queued)) return false;
+          taken_back.set(queued.stream);
+          state.next = slot;
+          client.MarkToSettle(queued.stream);
+        }
+        if (state.holding == slot) state.holding = kNoSlot;
+        queued.state = CommandState::kQueued;
+        --client.offered;
+        return true;
+      },
+      now);
+  Settle(client, now);
 }
 
 // ---- the device

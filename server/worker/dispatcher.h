@@ -147,6 +147,11 @@ class Dispatcher {
   bool IsWorthStopping(const ClientState& client, const CommandSlot& command);
   // Whether commands of the client are to give way, by who else is here.
   bool MustGiveWay(const ClientState& client) const;
+  // After a change of who is here, or what they are.
+  void ReviewGivingWay(scheduler::TimePoint now);
+  // Takes back from the lane what was offered as unstoppable and is worth stopping now, with all
+  // that follows it in its stream, and offers that anew.
+  void OfferAnew(ClientState& client, scheduler::TimePoint now);
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   const Status& why, scheduler::TimePoint now);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);

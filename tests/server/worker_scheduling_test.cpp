@@ -161,6 +161,24 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
   EXPECT_FALSE(launches(2)) << "the more urgent one has left";
 }
 
+TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
+  WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
+                       {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  {
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    high.Launch(0, 0, 0, {.x = 1000});
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  // What it has on the device is asked to stop, and does not.
+  ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
+  low.Launch(0, 0, 0, {.x = 10});
+  const auto seen = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[1].units, 10u);
+  EXPECT_FALSE(seen[1].may_be_stopped);
+}
+
 constexpr std::uint64_t kPromiseNs = 50'000'000;
 
 // Whether a launch of the first one, of unknown length, is made stoppable beside the second.
@@ -206,6 +224,94 @@ TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
 TEST(WorkerScheduling, WhereStoppingCostsNothingIsPaidForItUnderAPolicyThatNeverStops) {
   EXPECT_FALSE(IsStoppableBeside({.policy = "fifo"}, {.client_class = ClientClass::kLow},
                                  {.client_class = ClientClass::kHigh}));
+}
+
+// With 1, 2, … blocks.
+void LaunchInTurn(RawClient& low, std::uint32_t count) {
+  for (std::uint32_t i = 1; i <= count; ++i) low.Launch(0, 0, 0, {.x = i});
+  // An answer on the socket proves that all of them wait in the lane.
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
+}
+
+TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt) {
+  constexpr std::uint32_t kLaunches = 40;
+  WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
+  LaunchInTurn(low, kLaunches);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  EXPECT_FALSE(worker.device().submissions()[0].may_be_stopped);
+
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  EndLate(worker.device());
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().RunUnits(1);
+  // Of another kernel, or the low ones would be known to be as short.
+  const Sequence request = high.Launch(0, 0, 1, {.x = 1000}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+  EXPECT_EQ(worker.device().submissions()[2].units, 1000u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(high.AwaitFinished(0, request));
+
+  // What was stopped goes on, and nothing is lost, doubled or out of its order.
+  for (std::uint32_t i = 2; i <= kLaunches; ++i) {
+    const auto seen = worker.device().WaitForSubmissions(i + 2);
+    ASSERT_EQ(seen.size(), i + 2);
+    EXPECT_EQ(seen.back().units, i);
+    EXPECT_EQ(seen.back().first_unit, i == 2 ? 1u : 0u);
+    EXPECT_TRUE(seen.back().may_be_stopped);
+    EndLate(worker.device());
+  }
+  EXPECT_TRUE(low.AwaitFinished(0, kLaunches));
+}
+
+TEST(WorkerScheduling, WhatWasWaitingInTheHighClassCanBeStoppedOnceItsClientHasLeftIt) {
+  WorkerHarness worker({}, {.lane_options = {.high_in_flight_max = 1}});
+  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  ASSERT_TRUE(client.LoadModule(7, "null 0\n").ok());
+  LaunchInTurn(client, 3);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.Send(ipc::SetSession{.session = 1, .client_class = ClientClass::kLow, .weight = 1}, 9);
+  ASSERT_TRUE(worker.Await<ipc::ChannelReply>());
+  EndLate(worker.device());
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  high.Launch(0, 0, 0, {.x = 1000});
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+}
+
+// Marks, waits and other streams between launches that are offered anew stay where they are.
+TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
+  WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
+                       {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
+  low.CreateStream(1);
+  const std::vector<std::byte> parameters(24);
+  low.Launch(0, 0, 1, {.x = 1}, parameters);
+  low.Launch(0, 0, 1, {.x = 2}, parameters);  // Stays as it is.
+  low.Mark(0);
+  low.Launch(0, 0, 0, {.x = 3});
+  low.Mark(0);
+  const Sequence other = low.Launch(1, 0, 1, {.x = 101}, parameters);
+  low.WaitFor(0, 1, other);
+  const Sequence last = low.Launch(0, 0, 0, {.x = 4});
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+
+  const std::vector<std::uint64_t> order = {1, 2, 101, 3, 4};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto seen = worker.device().WaitForSubmissions(i + 1);
+    ASSERT_EQ(seen.size(), i + 1);
+    EXPECT_EQ(seen[i].units, order[i]);
+    EXPECT_EQ(seen[i].may_be_stopped, order[i] == 3 || order[i] == 4);
+    EndLate(worker.device());
+  }
+  EXPECT_TRUE(low.AwaitFinished(0, last));
+  EXPECT_TRUE(low.NextCompletion());
+  EXPECT_TRUE(low.NextCompletion());
 }
 
 nlohmann::json DeviceStatus(WorkerHarness& worker) {
