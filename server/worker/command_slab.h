@@ -95,8 +95,13 @@ struct CommandSlot {
   scheduler::TimePoint taken{};
   scheduler::TimePoint submitted{};  // The last time. As the next, when it is or was on the device.
   std::optional<scheduler::TimePoint> stop_asked;  // By the policy, since then.
-  scheduler::Duration ran{};     // Of launches, in submissions that ended; see KernelWatch.
-  std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.
+  // For the cost model, over the submissions that have ended.
+  scheduler::Duration measured{};  // From the begin of the first unit to the end of the last.
+  bool is_timed = true;            // All of that exactly.
+  bool had_device_alone = true;    // All of that, or until it was to stop.
+  bool is_alone_at_stop = false;   // In the last submission.
+  scheduler::Duration ran{};       // Of launches, in submissions that ended; see KernelWatch.
+  std::uint64_t started_ns = 0;    // Device time; 0 before a completion told it.
   std::uint64_t ended_ns = 0;
   ipc::CommandId target;  // kWaitFor.
   // Why it can't run or how it failed; null when neither.
@@ -126,7 +131,8 @@ struct CommandSlot {
     is_alone = found_idle = was_started = was_stopped = is_stoppable = false;
     counts_as_high = names_module = ends_request = false;
     units = units_done = bytes = cost_key = cost_kernel = 0;
-    ran = {};
+    ran = measured = {};
+    is_timed = had_device_alone = true;
     started_ns = ended_ns = 0;
     state = CommandState::kQueued;
     next = kNoSlot;

@@ -48,26 +48,45 @@ std::size_t CostModel::CopyKind(CommandKind kind) {
   return static_cast<std::size_t>(kind) - static_cast<std::size_t>(CommandKind::kCopyToDevice);
 }
 
-scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
-  scheduler::Duration whole{};
+bool CostModel::Knows(const CommandSlot& command) const {
+  return command.kind == CommandKind::kLaunch ? launches_.Knows(command.cost_key)
+                                              : !CopiesLike(command).empty();
+}
+
+scheduler::Duration CostModel::PredictWhole(const CommandSlot& command) const {
   if (command.kind == CommandKind::kLaunch) {
-    whole = launches_.Predict(command.cost_key, GridOf(command));
-  } else {
-    const auto& seen =
-        copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))];
-    // A copy that was never seen: 1 GB/s, which all devices of interest exceed.
-    const auto guess = static_cast<std::int64_t>(
-        std::min<std::uint64_t>(command.bytes, std::uint64_t{1} << 40) + 10'000);
-    whole = seen.empty() ? scheduler::Duration(guess) : seen.Quantile(90);
+    return launches_.Predict(command.cost_key, GridOf(command));
   }
+  const CopySamples& seen = CopiesLike(command);
+  if (!seen.empty()) return seen.Quantile(90);
+  // A copy that was never seen: 1 GB/s, which all devices of interest exceed.
+  const auto guess = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(command.bytes, std::uint64_t{1} << 40) + 10'000);
+  return scheduler::Duration(guess);
+}
+
+scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
+  const scheduler::Duration whole = PredictWhole(command);
   if (command.units_done == 0) return whole;
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
 }
 
 void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
   const scheduler::Duration sample = std::max(measured, scheduler::Duration(1));
+  if (command.kind == CommandKind::kLaunch && Knows(command)) Judge(PredictWhole(command), sample);
+  Store(command, sample);
+}
+
+void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measured) {
+  const scheduler::Duration predicted = PredictWhole(command);
+  // What takes longer beside others is a sample, too, of what is predicted: if only the shorter
+  // ones were kept, the prediction would follow the shortest instead of the 0.9 quantile.
+  if (measured >= predicted && !Knows(command)) return;
+  Store(command, std::clamp(measured, scheduler::Duration(1), predicted));
+}
+
+void CostModel::Store(const CommandSlot& command, scheduler::Duration sample) {
   if (command.kind == CommandKind::kLaunch) {
-    if (launches_.Knows(command.cost_key)) Judge(launches_.Predict(command.cost_key), sample);
     launches_.AddSample(command.cost_key, sample, GridOf(command));
     return;
   }

@@ -3,6 +3,7 @@
 #define GPUSHARED_SERVER_WORKER_COST_MODEL_H_
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -37,8 +38,11 @@ class CostModel {
   // Of what is left of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
 
-  // Only for commands that ran whole, and next to nothing else.
+  // Only for commands that ran to their end, and next to nothing else.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
+  // Of one that ran to its end beside others: alone it would have taken no longer. That makes a
+  // prediction shorter where it was too long, and says nothing where it was too short.
+  void AddBound(const CommandSlot& command, scheduler::Duration measured);
 
   // Of a launch that went to an idle device and had it for itself: from its submission until its
   // end was known, less the time that it ran.
@@ -67,14 +71,21 @@ class CostModel {
   static constexpr std::size_t kCopyKinds = 4;
   static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
 
+  using CopySamples = scheduler::RecentSamples<19>;
   static std::size_t CopyKind(CommandKind kind);
+  const CopySamples& CopiesLike(const CommandSlot& command) const {
+    return copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))];
+  }
   static scheduler::KernelGrid GridOf(const CommandSlot& command) {
     return {.kernel = command.cost_kernel, .blocks = command.units};
   }
+  bool Knows(const CommandSlot& command) const;
+  scheduler::Duration PredictWhole(const CommandSlot& command) const;
+  void Store(const CommandSlot& command, scheduler::Duration sample);
   void Judge(scheduler::Duration predicted, scheduler::Duration measured);
 
   scheduler::Predictor launches_;
-  std::array<std::array<scheduler::RecentSamples<19>, kSizes>, kCopyKinds> copies_ = {};
+  std::array<std::array<CopySamples, kSizes>, kCopyKinds> copies_ = {};
   scheduler::RecentSamples<19> turnarounds_;
   Accuracy accuracy_;
 };

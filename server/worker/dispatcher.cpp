@@ -19,10 +19,6 @@ namespace {
 constexpr std::size_t kCompletionsPerCall = 64;
 constexpr std::size_t kSuspectsNamedMax = 8;
 
-std::string Seconds(scheduler::Duration time) {
-  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
-}
-
 std::uint64_t NsOf(device::DeviceClock::time_point time) {
   return static_cast<std::uint64_t>(
       std::max<std::int64_t>(0, std::chrono::nanoseconds(time.time_since_epoch()).count()));
@@ -103,50 +99,6 @@ void Dispatcher::KillOverdue(scheduler::TimePoint now) {
       }
     }
   }
-}
-
-void Dispatcher::EnforceKernelLimits(scheduler::TimePoint now) {
-  if (!watches() || loss_) return;
-  if (!told_.empty() && now >= told_.front().until) {
-    return EndWithDevice(told_.front().id,
-                         fmt::format("{}, and it has not left within {} of being told to",
-                                     told_.front().sentence, Seconds(options_.leaves_within)));
-  }
-  while (const std::optional<KernelWatch::Overdue> overdue = watch_.TakeOverdue(now)) {
-    EndKernel(*overdue, now);
-    if (loss_) return;
-  }
-}
-
-void Dispatcher::EndKernel(const KernelWatch::Overdue& overdue, scheduler::TimePoint now) {
-  ClientState* const client = ClientOf(overdue.id);
-  Check(client != nullptr, "what is watched is on the device");
-  CommandSlot& command = client->slab[WorkName::Slot(overdue.id)];
-  const auto& launch = std::get<device::LaunchWork>(command.work);
-  const std::string sentence =
-      fmt::format("kernel '{}' ended by force: it has run {}, kernels of class {} may run {}",
-                  launch.module->kernels()[launch.kernel].name, Seconds(overdue.ran),
-                  ClassName(client->spec.scheduling_class), Seconds(overdue.limit));
-  if (!device_.CanKill(launch)) {
-    return EndWithDevice(overdue.id, sentence + ", and this device cannot end one kernel alone");
-  }
-  command.failure = std::make_unique<Status>(
-      StatusCode::kLimitExceeded,
-      fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence)));
-  if (!device_.info().can_kill) {
-    told_.push_back(
-        {.id = overdue.id, .until = now + options_.leaves_within, .sentence = sentence});
-  }
-  device_.RequestKill(overdue.id);
-}
-
-void Dispatcher::EndWithDevice(device::WorkId id, const std::string& why) {
-  const ClientState* const client = ClientOf(id);
-  Check(client != nullptr, "what is ended is on the device");
-  const auto& launch = std::get<device::LaunchWork>(client->slab[WorkName::Slot(id)].work);
-  const std::string kernel = launch.module->kernels()[launch.kernel].name;
-  DescribeLoss({.why = Status(StatusCode::kDeviceLost, why),
-                .suspects = {{.id = id, .what = fmt::format("kernel '{}'", kernel)}}});
 }
 
 void Dispatcher::Depart(ClientState& client) {
@@ -517,19 +469,12 @@ void Dispatcher::Submit(const scheduler::Action& action, scheduler::TimePoint no
       command.work);
 }
 
-void Dispatcher::Watch(const ClientState& client, const CommandSlot& command, std::uint8_t priority,
-                       scheduler::TimePoint now) {
-  const auto of_class = static_cast<std::size_t>(client.spec.scheduling_class);
-  const std::optional<scheduler::Duration> limit =
-      command.kind == CommandKind::kLaunch ? options_.kernel_limits.at(of_class) : std::nullopt;
-  watch_.OnSubmitted(command.work_id, priority, command.ran, limit, now);
-}
-
 void Dispatcher::CountSubmission(ClientState& client, CommandSlot& command,
                                  scheduler::TimePoint now) {
   command.state = CommandState::kInFlight;
   command.submitted = now;
   command.stop_asked.reset();
+  command.is_alone_at_stop = false;
   --client.offered;
   if (!command.was_started) {
     command.was_started = true;
@@ -604,6 +549,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
     if (client->in_flight == 0) Depart(*client);
     return;
   }
+  Measure(command, completion);
   if (command.started_ns == 0) command.started_ns = NsOf(completion.started);
   command.ended_ns = NsOf(completion.ended);
   if (is_part) {
@@ -622,18 +568,27 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
     command.failure = std::make_unique<Status>(
         why.code(),
         fmt::format("{} {}", why.message(), client->Who(command.stream, command.sequence)));
-  } else if (completion.times_are_exact && command.is_alone && command.overlap == overlaps_ &&
-             !command.was_stopped) {
-    Learn(command, completion.ended - completion.started, now);
+  } else if (command.is_timed) {
+    Learn(command, now);
   }
   MarkUnsettled(*client, command.stream);
 }
 
-void Dispatcher::Learn(const CommandSlot& command, scheduler::Duration ran,
-                       scheduler::TimePoint now) {
-  costs_.AddSample(command, ran);
-  if (!command.found_idle || command.kind != CommandKind::kLaunch) return;
-  costs_.AddTurnaround(std::max(now - command.submitted - ran, scheduler::Duration::zero()));
+void Dispatcher::Measure(CommandSlot& command, const device::Completion& completion) const {
+  command.measured += std::max(scheduler::Duration(completion.ended - completion.started),
+                               scheduler::Duration::zero());
+  command.is_timed &= completion.times_are_exact;
+  // What it is stopped for may be beside it while it leaves, which takes a block or a piece.
+  const bool is_alone = command.is_alone && command.overlap == overlaps_;
+  command.had_device_alone &= is_alone || (completion.stopped && command.is_alone_at_stop);
+}
+
+void Dispatcher::Learn(const CommandSlot& command, scheduler::TimePoint now) {
+  if (!command.had_device_alone) return costs_.AddBound(command, command.measured);
+  costs_.AddSample(command, command.measured);
+  if (!command.found_idle || command.was_stopped || command.kind != CommandKind::kLaunch) return;
+  costs_.AddTurnaround(
+      std::max(now - command.submitted - command.measured, scheduler::Duration::zero()));
   if (const auto turnaround = costs_.Turnaround()) lane_.SetTurnaround(*turnaround);
 }
 

@@ -171,8 +171,9 @@ class Dispatcher {
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   // Leaves the client in unsettled_ if its stream may move on.
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
-  // From a command that ran whole, and next to nothing else.
-  void Learn(const CommandSlot& command, scheduler::Duration ran, scheduler::TimePoint now);
+  // What the submission that ended says of the command's cost, and what all of them say.
+  void Measure(CommandSlot& command, const device::Completion& completion) const;
+  void Learn(const CommandSlot& command, scheduler::TimePoint now);
   bool watches() const { return has_kernel_limits_; }
   // While the suspects' commands can still be told by their names.
   void DescribeLoss(const device::DeviceLoss& loss);

@@ -44,7 +44,11 @@ void Dispatcher::NoteWait(ClientState& client, scheduler::TimePoint from,
 }
 
 void Dispatcher::NoteStop(device::WorkId id, scheduler::TimePoint now) {
-  if (ClientState* const client = ClientOf(id)) client->slab[WorkName::Slot(id)].stop_asked = now;
+  ClientState* const client = ClientOf(id);
+  if (client == nullptr) return;
+  CommandSlot& command = client->slab[WorkName::Slot(id)];
+  command.stop_asked = now;
+  command.is_alone_at_stop = command.is_alone && command.overlap == overlaps_;
 }
 
 void Dispatcher::NoteStay(ClientState& client, const CommandSlot& command,
