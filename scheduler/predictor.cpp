@@ -64,17 +64,32 @@ void Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid
 }
 
 std::vector<KnownCost> Predictor::Known() const {
-  std::vector<const Entry*> known;
-  for (const Entry& entry : entries_) {
-    if (entry.predicted > Duration::zero()) known.push_back(&entry);
+  std::vector<KnownCost> known;
+  for (std::size_t part = 0; part < kKnownParts; ++part) {
+    const std::vector<KnownCost> more = KnownPart(part);
+    known.insert(known.end(), more.begin(), more.end());
   }
-  std::ranges::sort(known, {}, &Entry::used);
-  std::vector<KnownCost> costs;
-  costs.reserve(known.size());
-  for (const Entry* const entry : known) {
-    costs.push_back({.key = entry->key, .grid = entry->grid, .predicted = entry->predicted});
+  SortByAge(known);
+  return known;
+}
+
+std::vector<KnownCost> Predictor::KnownPart(std::size_t part) const {
+  constexpr std::size_t kPlaces = kKeysMax / kKnownParts;
+  static_assert(kPlaces % kWays == 0, "a set is in one part");
+  std::vector<KnownCost> known;
+  known.reserve(kPlaces);
+  for (const Entry& entry : std::span(entries_).subspan(part * kPlaces, kPlaces)) {
+    if (entry.predicted == Duration::zero()) continue;
+    known.push_back({.key = entry.key,
+                     .grid = entry.grid,
+                     .predicted = entry.predicted,
+                     .last_sample = entry.used});
   }
-  return costs;
+  return known;
+}
+
+void Predictor::SortByAge(std::vector<KnownCost>& costs) {
+  std::ranges::sort(costs, {}, &KnownCost::last_sample);
 }
 
 Duration Predictor::Remaining(Duration whole, std::uint64_t units_done, std::uint64_t units) {

@@ -24,6 +24,7 @@ struct KnownCost {
   std::uint64_t key = 0;
   KernelGrid grid;
   Duration predicted{};
+  std::uint64_t last_sample = 0;  // Ascending over all keys, among those of one predictor.
 };
 
 // The 0.9 quantile of the last 19 measured times per key: what few commands exceed, which
@@ -37,13 +38,14 @@ struct KnownCost {
 //
 // The tables have a fixed size: when one is full, a new key takes the place of one that was
 // there, so that clients cannot grow it; the one replaced falls back to the first guess. No
-// call but Known allocates.
+// call but Known and KnownPart allocates.
 //
 // Confined to the thread that drives it.
 class Predictor {
  public:
   static constexpr Duration kFirstGuess = std::chrono::milliseconds(1);
   static constexpr std::size_t kKeysMax = 4096;
+  static constexpr std::size_t kKnownParts = 64;
 
   Predictor();
 
@@ -56,6 +58,10 @@ class Predictor {
   // Of all keys that have samples, the one whose last sample is oldest first. Brought to another
   // predictor in this order as one sample each, they make it predict the same.
   std::vector<KnownCost> Known() const;
+  // The same in kKnownParts parts, each in no order, for a thread that may not be away for long.
+  // A key that keeps its place is in one of them, also where samples are added in between.
+  std::vector<KnownCost> KnownPart(std::size_t part) const;
+  static void SortByAge(std::vector<KnownCost>& costs);
   std::uint64_t samples() const { return samples_; }  // Added so far.
 
   // What is left of a command that takes `whole` for `units`, after `units_done`.

@@ -31,6 +31,7 @@
 #include "server/device/device_catalog.h"
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/read_inventory.h"
+#include "server/worker/cost_file.h"
 #include "server/worker/worker.h"
 
 namespace gpushared::server {
@@ -69,18 +70,6 @@ void OpenMissingStandardDescriptors() {
   }
 }
 
-// One file per device, whatever its name is made of.
-std::string CostFile(const std::string& folder, const std::string& device) {
-  if (folder.empty()) return "";
-  std::string name = device;
-  for (char& c : name) {
-    const bool is_plain =
-        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (!is_plain) c = '-';
-  }
-  return folder + "/" + name + ".costs";
-}
-
 int ServeDevice(const Config& config) {
   WorkerOptions options;
   const auto warn = [](const std::string& text) { spdlog::warn("{}", text); };
@@ -105,7 +94,9 @@ int ServeDevice(const Config& config) {
   options.policy_options.low_floor = config.low_floor;
   options.limits.staging_bytes = config.staging_bytes;
   options.kernel_limits = config.kernel_limits;
-  options.cost_file = CostFile(config.cost_folder, config.worker->device);
+  if (!config.cost_folder.empty()) {
+    options.cost_file = config.cost_folder + "/" + CostFileName(config.worker->device);
+  }
   options.generation = config.worker->generation;
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }

@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <fstream>
 #include <iterator>
-#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "ipc/unique_fd.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 using scheduler::KnownCost;
 
-constexpr std::string_view kFirstLine = "gpushared costs 1";
+constexpr std::string_view kFirstLine = "gpushared costs 2";
 
 std::string Errno() { return std::generic_category().message(errno); }
 
@@ -38,7 +39,7 @@ std::uint64_t SumOf(std::string_view text) {
 
 // Line breaks in a device's name would be lines of the file.
 std::string OneLine(std::string_view text) {
-  std::string line(text.substr(0, 256));
+  std::string line(text.substr(0, 1024));
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20) c = '?';
   }
@@ -116,20 +117,62 @@ bool ParseCost(std::string_view line, KnownCost& cost) {
   return true;
 }
 
+bool ParseSeed(std::optional<std::string_view> line, HashSeed& seed) {
+  if (!line || !line->starts_with("seed ")) return false;
+  line->remove_prefix(5);
+  return TakeNumber(*line, 16, ' ', seed[0]) && TakeNumber(*line, 16, '\0', seed[1]);
+}
+
+// A GPU's driver compiles its kernels. Empty where there is none.
+std::string DriverVersion() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
 }  // namespace
 
-Result<std::vector<KnownCost>> ReadCosts(const std::string& path, std::string_view device) {
+std::string CostConditions(const device::DeviceInfo& info) {
+  std::string text = fmt::format("{}, {} multiprocessors", OneLine(info.name).substr(0, 256),
+                                 info.multiprocessors);
+  for (const device::SmGrant& grant : info.sm_grants) {
+    text += fmt::format(", class {} has {}", grant.of_class, grant.granted);
+  }
+  if (info.kind == "cuda") text += ", " + DriverVersion();
+  return OneLine(text);
+}
+
+std::string CostFileName(std::string_view device) {
+  std::string name;
+  for (const char c : device) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || c == '-' || c == '_';
+    if (is_plain) {
+      name += c;
+    } else if (c == ':') {
+      name += '.';
+    } else {
+      name += fmt::format("%{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return name + ".costs";
+}
+
+Result<std::optional<KeptCosts>> ReadCosts(const std::string& path, std::string_view conditions) {
   const Result<std::string> text = ReadText(path);
   if (!text.ok()) return text.status();
-  if (text->empty()) return std::vector<KnownCost>();
+  if (text->empty()) return std::optional<KeptCosts>();
   Lines lines(*text);
   if (lines.Next() != kFirstLine) {
     return Refused(path, fmt::format("its first line is not '{}'", kFirstLine));
   }
-  if (lines.Next() != "device " + OneLine(device)) {
-    return Refused(path, fmt::format("it is not of this device, '{}'", OneLine(device)));
+  if (lines.Next() != "device " + OneLine(conditions)) {
+    return Refused(path, fmt::format("it is not of this device, '{}'", OneLine(conditions)));
   }
-  std::vector<KnownCost> costs;
+  KeptCosts kept;
+  if (!ParseSeed(lines.Next(), kept.seed)) return Refused(path, "line 3 is not the keys' seed");
+  std::vector<KnownCost>& costs = kept.costs;
   for (;;) {
     const std::size_t before = text->size() - lines.left();
     std::optional<std::string_view> line = lines.Next();
@@ -141,7 +184,7 @@ Result<std::vector<KnownCost>> ReadCosts(const std::string& path, std::string_vi
           sum != SumOf(std::string_view(*text).substr(0, before))) {
         return Refused(path, fmt::format("line {}: the sum is wrong", lines.number()));
       }
-      return costs;
+      return std::optional(std::move(kept));
     }
     if (costs.size() == kCostsKeptMax) {
       return Refused(path,
@@ -156,9 +199,10 @@ Result<std::vector<KnownCost>> ReadCosts(const std::string& path, std::string_vi
   }
 }
 
-Status WriteCosts(const std::string& path, std::string_view device,
+Status WriteCosts(const std::string& path, std::string_view conditions, const HashSeed& seed,
                   std::span<const KnownCost> costs) {
-  std::string text = fmt::format("{}\ndevice {}\n", kFirstLine, OneLine(device));
+  std::string text = fmt::format("{}\ndevice {}\nseed {:x} {:x}\n", kFirstLine, OneLine(conditions),
+                                 seed[0], seed[1]);
   for (const KnownCost& cost : costs) {
     fmt::format_to(std::back_inserter(text), "{:x} {:x} {} {}\n", cost.key, cost.grid.kernel,
                    cost.grid.blocks, cost.predicted.count());

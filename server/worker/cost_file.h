@@ -3,6 +3,7 @@
 #define GPUSHARED_SERVER_WORKER_COST_FILE_H_
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,25 +13,38 @@
 #include "gpushared/status.h"
 
 #include "scheduler/predictor.h"
+#include "server/device/device.h"
+#include "server/worker/keyed_hash.h"
 
 namespace gpushared::server {
 
 // What a worker has learnt of kernels, kept for the next one on the same device: a text of one
-// line per kernel and shape, with a checksum. The file is input: one that is too large, from
-// another device, or damaged is refused as a whole, with the line and the reason.
+// line per kernel and shape, with a checksum, and the seed of their keys, which is why nobody
+// else may read it. The file is input: one that is too large, from another device or of other
+// conditions, or damaged is refused as a whole, with the line and the reason.
 //
 // Thread-safe; the functions keep no state.
 
 inline constexpr std::size_t kCostsKeptMax = scheduler::Predictor::kKeysMax;
 inline constexpr std::size_t kCostFileBytesMax = 512 * 1024;
 
-// In the order in which they were learnt. No file is no costs. `device` is what the device says
-// it is: costs of another model say nothing.
-Result<std::vector<scheduler::KnownCost>> ReadCosts(const std::string& path,
-                                                    std::string_view device);
+struct KeptCosts {
+  std::vector<scheduler::KnownCost> costs;  // In the order in which they were learnt.
+  HashSeed seed{};
+};
+
+// What decides how long a kernel takes, besides the kernel: costs of other conditions say
+// nothing. The device as it says it is, its parts that classes get, and a GPU's driver.
+std::string CostConditions(const device::DeviceInfo& info);
+
+// The name of that device's file. No two devices have the same.
+std::string CostFileName(std::string_view device);
+
+// Empty where there is no file.
+Result<std::optional<KeptCosts>> ReadCosts(const std::string& path, std::string_view conditions);
 
 // Replaces the file as a whole: whoever reads it sees the old costs or the new ones.
-Status WriteCosts(const std::string& path, std::string_view device,
+Status WriteCosts(const std::string& path, std::string_view conditions, const HashSeed& seed,
                   std::span<const scheduler::KnownCost> costs);
 
 }  // namespace gpushared::server

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <cstring>
 
 namespace gpushared::server {
 
 namespace {
 
 // A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches
-// the upper half, which the next round folds down.
+// the upper half, which the next round folds down. For shapes: modules, which begin the row, are
+// numbers that nobody outside can know.
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0xff51afd7ed558ccdu;
   return hash ^ hash >> 33;
@@ -19,16 +19,11 @@ std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
 
 }  // namespace
 
-std::uint64_t CostModel::ModuleIdentity(std::span<const std::byte> image, std::uint32_t uid) {
-  std::uint64_t hash = Mix(Mix(0, uid), image.size());
-  while (!image.empty()) {
-    std::uint64_t word = 0;
-    const std::size_t bytes = std::min(image.size(), sizeof word);
-    std::memcpy(&word, image.data(), bytes);
-    hash = Mix(hash, word);
-    image = image.subspan(bytes);
-  }
-  return hash;
+std::uint64_t CostModel::ModuleIdentity(std::span<const std::byte> image, const Owner& owner,
+                                        const HashSeed& seed) {
+  const std::array<std::uint64_t, 3> words = {KeyedHash(image, seed), owner.uid,
+                                              static_cast<std::uint64_t>(owner.isolation)};
+  return KeyedHash(std::as_bytes(std::span(words)), seed);
 }
 
 std::uint64_t CostModel::LaunchKey(std::uint64_t module, const device::LaunchWork& work) {

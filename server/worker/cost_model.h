@@ -13,7 +13,9 @@
 #include "scheduler/predictor.h"
 #include "scheduler/recent_samples.h"
 #include "scheduler/types.h"
+#include "server/device/isolation.h"
 #include "server/worker/command_slab.h"
+#include "server/worker/keyed_hash.h"
 #include "server/worker/log_histogram.h"
 
 namespace gpushared::server {
@@ -25,10 +27,19 @@ namespace gpushared::server {
 // Confined to the device thread.
 class CostModel {
  public:
-  // What stands for a module in keys: its content and whose it is. So what one user's programs
-  // bring says something of the next one's, also of the next worker's, and what it says never
-  // touches another user's predictions.
-  static std::uint64_t ModuleIdentity(std::span<const std::byte> image, std::uint32_t uid);
+  // What stands for a module in keys: its content, whose it is and how its client is isolated,
+  // which decides what its code becomes. So what one program of a user brings says something of
+  // the next one's, also of the next worker's with this seed, and nobody who does not know the
+  // seed can bring what has a key of another user.
+  //
+  // The tables are shared all the same: a user with thousands of kernels makes those of others
+  // forgotten, which are then at the first guess again, and copies are those of all.
+  struct Owner {
+    std::uint32_t uid = 0;
+    device::Isolation isolation = device::Isolation::kOff;
+  };
+  static std::uint64_t ModuleIdentity(std::span<const std::byte> image, const Owner& owner,
+                                      const HashSeed& seed);
 
   static std::uint64_t LaunchKey(std::uint64_t module, const device::LaunchWork& work);
 
@@ -51,9 +62,12 @@ class CostModel {
   // in answer to its end: nine times of ten no longer than this. Empty before enough is known.
   std::optional<scheduler::Duration> Turnaround() const;
 
-  // Of launches; see scheduler::Predictor::Known. Only before the first sample.
+  // Of launches; see scheduler::Predictor. Learn only before the first sample.
   void Learn(std::span<const scheduler::KnownCost> costs);
   std::vector<scheduler::KnownCost> Known() const { return launches_.Known(); }
+  std::vector<scheduler::KnownCost> KnownPart(std::size_t part) const {
+    return launches_.KnownPart(part);
+  }
   std::uint64_t launch_samples() const { return launches_.samples(); }
 
   // How good predictions of launches were that had a sample before: of how many, how many took

@@ -170,6 +170,10 @@ bool DeviceThread::Turn() {
     control_.Post(DeviceLost{*dispatcher_.loss()});
   }
   dispatcher_.Publish();
+  if (costs_told_) {
+    TellCosts();
+    was_busy = true;
+  }
   if (barriers_ > 0) FinishBarriers();
   if (was_busy) ReportOverload(now);
   Report();
@@ -329,7 +333,21 @@ std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
 }
 
 void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
-  if (auto costs = TakeCosts(); !costs.empty()) control_.Post(CostsTaken{std::move(costs)});
+  const std::uint64_t samples = dispatcher_.costs().launch_samples();
+  if (costs_told_ || samples == samples_told_) return;
+  costs_told_ = 0;
+  samples_telling_ = samples;
+}
+
+// Thousands of them, sorted, would keep a request waiting for longer than a stop does.
+void DeviceThread::TellCosts() {
+  CostsTaken part{.costs = dispatcher_.costs().KnownPart((*costs_told_)++),
+                  .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
+  if (part.is_last) {
+    costs_told_.reset();
+    samples_told_ = samples_telling_;
+  }
+  control_.Post(std::move(part));
 }
 
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {

@@ -86,6 +86,8 @@ class DeviceThread {
   void Report();
   void ReportReleased();
   void ReportOverload(scheduler::TimePoint now);
+  // One part of them.
+  void TellCosts();
   void Sleep();
   bool HasWork();
   bool SpinsOn();
@@ -121,7 +123,9 @@ class DeviceThread {
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients that have one.
   std::uint64_t next_module_serial_ = 1;
-  std::uint64_t samples_told_ = 0;  // Of the cost model, in what was told last.
+  std::uint64_t samples_told_ = 0;         // Of the cost model, in what was told last.
+  std::optional<std::size_t> costs_told_;  // Parts of them, while they are told.
+  std::uint64_t samples_telling_ = 0;      // Of the cost model, when that began.
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
   std::chrono::nanoseconds quiet_for_{0};  // As SpinsOn saw it last.
   bool has_reported_loss_ = false;

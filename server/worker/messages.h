@@ -118,8 +118,10 @@ struct RequestTold {
   std::uint64_t token = 0;
   RequestsTold told;
 };
+// In parts, in no order.
 struct CostsTaken {
   std::vector<scheduler::KnownCost> costs;
+  bool is_last = true;
 };
 // Not all promises can be kept at this moment. Not told again for a while.
 struct Overloaded {

@@ -26,6 +26,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/worker/device_signal.h"
+#include "server/worker/keyed_hash.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/messages.h"
 #include "server/worker/session_limits.h"
@@ -68,6 +69,7 @@ struct SessionEnvironment {
   StagingBudget& staging;
   std::uint32_t generation = 1;
   std::chrono::nanoseconds client_spin{0};
+  HashSeed cost_seed{};  // See CostModel.
   std::function<void(std::uint64_t session)> on_started;
   // It has ended and nothing of it is left on any other thread: destroy it.
   std::function<void(std::uint64_t session)> on_over;

@@ -207,13 +207,15 @@ void Session::Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>&
   using Loaded = Result<IdentifiedModule>;
   OnHelper(
       [space = memory_->space.get(), fd = std::move(image), bytes = request.bytes,
-       uid = attach_.peer.uid]() -> Loaded {
+       owner = CostModel::Owner{.uid = attach_.peer.uid,
+                                .isolation = static_cast<device::Isolation>(attach_.isolation)},
+       seed = environment_.cost_seed]() -> Loaded {
         Result<std::vector<std::byte>> copy = ReadImage(fd.get(), bytes);
         if (!copy.ok()) return copy.status();
         Result<std::shared_ptr<const device::Module>> module = space->LoadModule(*copy);
         if (!module.ok()) return module.status();
         if (Status status = CheckDescribable(**module); !status.ok()) return status;
-        return IdentifiedModule{*std::move(module), CostModel::ModuleIdentity(*copy, uid)};
+        return IdentifiedModule{*std::move(module), CostModel::ModuleIdentity(*copy, owner, seed)};
       },
       [request](Session& self, Loaded module) { self.OnModuleParsed(request, std::move(module)); });
 }

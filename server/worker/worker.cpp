@@ -43,7 +43,6 @@ namespace {
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
 
 // What a worker that is killed has learnt and not kept.
-constexpr auto kKeepCostsEvery = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -69,9 +68,10 @@ class Worker::Impl {
   Status Open();
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
-  std::vector<scheduler::KnownCost> ReadKeptCosts() const;
+  // Where none are kept that can be used: nothing, and a seed of its own.
+  KeptCosts ReadKeptCosts() const;
   void WatchCosts();
-  void KeepCosts(const std::vector<scheduler::KnownCost>& costs) const;
+  void KeepCosts(std::vector<scheduler::KnownCost> costs) const;
 
   // Mail of the device thread.
   void WatchMail();
@@ -144,6 +144,8 @@ class Worker::Impl {
   std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
   Descriptor mail_;
   boost::asio::steady_timer cost_timer_;
+  HashSeed cost_seed_{};
+  std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
   std::vector<ControlMessage> taken_;
   std::map<std::uint64_t, Question> questions_;
   std::uint64_t next_token_ = 1;
@@ -204,7 +206,9 @@ Status Worker::Impl::Open() {
   thread_options.dispatcher.kill_after = options_.kill_after;
   thread_options.dispatcher.kernel_limits = options_.kernel_limits;
   thread_options.dispatcher.leaves_within = options_.leaves_within;
-  thread_options.known_costs = ReadKeptCosts();
+  KeptCosts kept = ReadKeptCosts();
+  cost_seed_ = kept.seed;
+  thread_options.known_costs = std::move(kept.costs);
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);
@@ -221,6 +225,7 @@ Status Worker::Impl::Open() {
       .staging = staging_,
       .generation = options_.generation,
       .client_spin = DefaultSpinBudget(device_->info()),
+      .cost_seed = cost_seed_,
       .on_started =
           [this](std::uint64_t session) { Tell(0, ipc::SessionStarted{.session = session}); },
       .on_over = [this](std::uint64_t session) { memories_leaving_ += sessions_.erase(session); },
@@ -267,21 +272,24 @@ Session* Worker::Impl::Find(std::uint64_t session) const {
 
 // ---- costs
 
-std::vector<scheduler::KnownCost> Worker::Impl::ReadKeptCosts() const {
-  if (options_.cost_file.empty()) return {};
-  Result<std::vector<scheduler::KnownCost>> costs =
-      ReadCosts(options_.cost_file, device_->info().name);
-  if (!costs.ok()) {
-    spdlog::warn("{}; beginning with nothing", costs.status().message());
-    return {};
+KeptCosts Worker::Impl::ReadKeptCosts() const {
+  KeptCosts nothing{.costs = {}, .seed = MakeHashSeed()};
+  if (options_.cost_file.empty()) return nothing;
+  Result<std::optional<KeptCosts>> kept =
+      ReadCosts(options_.cost_file, CostConditions(device_->info()));
+  if (!kept.ok()) {
+    spdlog::warn("{}; beginning with nothing", kept.status().message());
+    return nothing;
   }
-  spdlog::info("{} costs of kernels are known from '{}'", costs->size(), options_.cost_file);
-  return *std::move(costs);
+  if (!kept->has_value()) return nothing;
+  spdlog::info("{} costs of kernels are known from '{}'", (*kept)->costs.size(),
+               options_.cost_file);
+  return **std::move(kept);
 }
 
 void Worker::Impl::WatchCosts() {
   if (options_.cost_file.empty()) return;
-  cost_timer_.expires_after(kKeepCostsEvery);
+  cost_timer_.expires_after(options_.keep_costs_every);
   cost_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     device_thread_->mailbox().Post(AskCosts{});
@@ -290,12 +298,18 @@ void Worker::Impl::WatchCosts() {
 }
 
 void Worker::Impl::Handle(CostsTaken message) {
-  boost::asio::post(*helper_, [this, costs = std::move(message.costs)] { KeepCosts(costs); });
+  costs_taken_.insert(costs_taken_.end(), message.costs.begin(), message.costs.end());
+  if (!message.is_last) return;
+  boost::asio::post(*helper_, [this, costs = std::exchange(costs_taken_, {})]() mutable {
+    KeepCosts(std::move(costs));
+  });
 }
 
-void Worker::Impl::KeepCosts(const std::vector<scheduler::KnownCost>& costs) const {
+void Worker::Impl::KeepCosts(std::vector<scheduler::KnownCost> costs) const {
   if (options_.cost_file.empty() || costs.empty()) return;
-  const Status status = WriteCosts(options_.cost_file, device_->info().name, costs);
+  scheduler::Predictor::SortByAge(costs);
+  const Status status =
+      WriteCosts(options_.cost_file, CostConditions(device_->info()), cost_seed_, costs);
   if (!status.ok()) spdlog::warn("{}", status.message());
 }
 

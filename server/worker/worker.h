@@ -36,6 +36,7 @@ struct WorkerOptions {
   SessionLimits limits;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
+  std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
   // A kernel that has had the device for longer is ended: alone where Device::CanKill, else the
   // worker ends as for a lost device.
   KernelLimits kernel_limits;

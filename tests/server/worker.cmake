@@ -11,7 +11,7 @@ if(TARGET gpushared::worker)
   gpushared_test(worker_session_test SOURCES worker_session_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_cost_test SOURCES worker_cost_test.cpp
-    LINK gpushared_worker_harness LABELS unit concurrency)
+    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_explain_test SOURCES worker_explain_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_requests_test SOURCES worker_requests_test.cpp
@@ -19,5 +19,5 @@ if(TARGET gpushared::worker)
   gpushared_test(worker_scheduling_test SOURCES worker_scheduling_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_parts_test SOURCES worker_parts_test.cpp
-    LINK gpushared::worker LABELS unit concurrency)
+    LINK gpushared::worker nlohmann_json::nlohmann_json LABELS unit concurrency)
 endif()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small parts of a worker, one at a time.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -16,9 +17,13 @@
 #include "server/worker/command_slab.h"
 #include "server/worker/cost_model.h"
 #include "server/worker/kernel_watch.h"
+#include "server/worker/keyed_hash.h"
 #include "server/worker/log_histogram.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/staging_budget.h"
+#include "server/worker/stats.h"
+
+#include <nlohmann/json.hpp>
 
 namespace gpushared::server {
 namespace {
@@ -225,14 +230,130 @@ TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
   EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
 }
 
-TEST(CostModel, AModuleIsWhatItContainsAndWhoseItIs) {
-  const auto identity = [](std::string_view text, std::uint32_t uid) {
-    return CostModel::ModuleIdentity(std::as_bytes(std::span(text)), uid);
+// What runs beside others takes longer than it would alone, never shorter.
+TEST(CostModel, WhatRanBesideOthersMakesPredictionsShorterAndNeverLonger) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  costs.AddBound(slot, 5ms);
+  EXPECT_EQ(costs.Predict(slot), scheduler::Predictor::kFirstGuess);
+  EXPECT_TRUE(costs.Known().empty()) << "longer than the guess says nothing";
+  costs.AddBound(slot, 20us);
+  EXPECT_EQ(costs.Predict(slot), 20us);
+  for (int i = 0; i < 40; ++i) costs.AddBound(slot, 5ms);
+  EXPECT_EQ(costs.Predict(slot), 20us);
+  costs.AddSample(slot, 30us);
+  EXPECT_EQ(costs.Predict(slot), 20us) << "one of nineteen";
+  EXPECT_EQ(costs.accuracy().predictions, 1u) << "a bound is nothing to judge a prediction by";
+}
+
+TEST(CostModel, ABoundIsBelievedAsOftenAsASample) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  for (int i = 0; i < 19; ++i) costs.AddSample(slot, 100us);
+  for (int i = 0; i < 17; ++i) costs.AddBound(slot, 60us);
+  EXPECT_EQ(costs.Predict(slot), 100us);
+  costs.AddBound(slot, 60us);
+  EXPECT_EQ(costs.Predict(slot), 60us);
+}
+
+// If only those below the prediction counted, it would go down to the shortest of all.
+TEST(CostModel, BoundsDoNotPullThePredictionBelowTheirOwnQuantile) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  for (int i = 0; i < 400; ++i) costs.AddBound(slot, i % 4 == 0 ? 100us : 60us);
+  EXPECT_EQ(costs.Predict(slot), 100us);
+}
+
+TEST(CostModel, ABoundOfAKinOrACopyCountsLikeThatOfALaunch) {
+  CostModel costs;
+  costs.AddSample(LaunchSlot(42), 300us);
+  CommandSlot larger = LaunchSlot(43);
+  larger.cost_kernel = 42;
+  larger.units = 200;
+  costs.AddBound(larger, 700us);
+  EXPECT_EQ(costs.Predict(larger), 600us);
+  costs.AddBound(larger, 500us);
+  EXPECT_EQ(costs.Predict(larger), 500us);
+
+  CommandSlot copy;
+  copy.kind = CommandKind::kCopyToHost;
+  copy.bytes = 1 << 20;
+  copy.units = 16;
+  const scheduler::Duration guess = costs.Predict(copy);
+  costs.AddBound(copy, guess + 1us);
+  EXPECT_EQ(costs.Predict(copy), guess);
+  costs.AddBound(copy, 90us);
+  EXPECT_EQ(costs.Predict(copy), 90us);
+}
+
+TEST(CostModel, PartsOfWhatItKnowsAreTogetherAllOfIt) {
+  CostModel costs;
+  for (std::uint64_t key = 1; key <= 500; ++key) costs.AddSample(LaunchSlot(key), 1us * key);
+  costs.AddSample(LaunchSlot(7), 1us);
+  std::vector<scheduler::KnownCost> parts;
+  for (std::size_t part = 0; part < scheduler::Predictor::kKnownParts; ++part) {
+    const auto more = costs.KnownPart(part);
+    EXPECT_LT(more.size(), 100u);
+    parts.insert(parts.end(), more.begin(), more.end());
+  }
+  scheduler::Predictor::SortByAge(parts);
+  const std::vector<scheduler::KnownCost> all = costs.Known();
+  ASSERT_EQ(parts.size(), all.size());
+  EXPECT_GT(all.size(), 400u);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(parts[i].key, all[i].key);
+  EXPECT_EQ(all.back().key, 7u) << "the one sampled last";
+}
+
+// From the appendix of the paper, and the authors' own vectors.
+TEST(KeyedHash, IsSipHash) {
+  const HashSeed seed = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
+  std::array<std::byte, 15> bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  const auto hash = [&](std::size_t size) { return KeyedHash(std::span(bytes).first(size), seed); };
+  EXPECT_EQ(hash(0), 0x726fdb47dd0e0e31u);
+  EXPECT_EQ(hash(1), 0x74f839c593dc67fdu);
+  EXPECT_EQ(hash(8), 0x93f5f5799a932462u);
+  EXPECT_EQ(hash(15), 0xa129ca6149be45e5u);
+  EXPECT_NE(MakeHashSeed(), MakeHashSeed());
+}
+
+TEST(StatusJson, SaysHowGoodPredictionsWere) {
+  ThreadSnapshot snapshot;
+  CostModel::Accuracy& predictions = snapshot.thread.predictions;
+  EXPECT_EQ(nlohmann::json::parse(StatusJson({}, {}, {}, snapshot))["predictions_exceeded_percent"],
+            0.0);
+  predictions.predictions = 40;
+  predictions.exceeded = 10;
+  for (int i = 0; i < 6; ++i) predictions.error_permille.Add(4);
+  for (int i = 0; i < 3; ++i) predictions.error_permille.Add(7);
+  predictions.error_permille.Add(1000);
+  snapshot.thread.turnaround = 12'500ns;
+  snapshot.thread.lookahead = 25us;
+  const auto status = nlohmann::json::parse(StatusJson({}, {}, {}, snapshot));
+  EXPECT_EQ(status["predictions"], 40);
+  EXPECT_EQ(status["predictions_exceeded_percent"], 25.0);
+  EXPECT_EQ(status["prediction_error_p50_percent"], 0.4);
+  EXPECT_EQ(status["prediction_error_p90_percent"], 0.7);
+  EXPECT_EQ(status["turnaround_us"], 12.5);
+  EXPECT_EQ(status["window_us"], 25.0);
+}
+
+TEST(CostModel, AModuleIsWhatItContainsWhoseItIsAndHowThatOneIsIsolated) {
+  const auto identity = [](std::string_view text, std::uint32_t uid,
+                           device::Isolation isolation = device::Isolation::kOff,
+                           const HashSeed& seed = {1, 2}) {
+    return CostModel::ModuleIdentity(std::as_bytes(std::span(text)), {uid, isolation}, seed);
   };
-  std::vector<std::uint64_t> all = {identity("", 1),          identity("12345678", 1),
-                                    identity("12345678", 2),  identity("12345679", 1),
-                                    identity("123456781", 1), identity("123456782", 1),
-                                    identity("1234567812", 1)};
+  std::vector<std::uint64_t> all = {identity("", 1),
+                                    identity("12345678", 1),
+                                    identity("12345678", 2),
+                                    identity("12345679", 1),
+                                    identity("123456781", 1),
+                                    identity("123456782", 1),
+                                    identity("1234567812", 1),
+                                    identity("12345678", 1, device::Isolation::kFence),
+                                    identity("12345678", 1, device::Isolation::kOff, {1, 3}),
+                                    identity("12345678", 1, device::Isolation::kOff, {0, 2})};
   EXPECT_EQ(identity("12345678", 1), all[1]);
   std::ranges::sort(all);
   EXPECT_EQ(std::ranges::adjacent_find(all), all.end());

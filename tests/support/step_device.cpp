@@ -189,7 +189,7 @@ void StepDevice::End(Work work, Status status, bool stopped) {
                           .units_done = work.units_done,
                           .stopped = stopped,
                           .started = work.started,
-                          .ended = device::DeviceClock::now()});
+                          .ended = device::DeviceClock::now() + options_.ends_later});
   changed_.notify_all();
   if (options_.must_be_polled) return;
   if (std::exchange(armed_, false)) wake_();

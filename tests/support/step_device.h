@@ -25,6 +25,7 @@ struct StepDeviceOptions {
   device::Preemption preemption = device::Preemption::kWithinCommand;
   bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
   std::chrono::milliseconds submitting_takes{};  // Of launches.
+  std::chrono::seconds ends_later{};             // Than it does, as its completions say it.
   bool stopping_costs = false;
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
   bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
