@@ -24,6 +24,7 @@ constexpr std::uint32_t kCpuThreadsMost = 1024;
 constexpr std::uint32_t kMultiprocessorsMost = 4096;
 constexpr const char* kPassesAllowed = "none, or a list of claim and one of fence and contain";
 constexpr double kSmFractionLeast = 0.001;  // The worker is told six decimals of a percentage.
+constexpr std::string_view kFloorPolicy = "priority";
 constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
 constexpr std::array<std::string_view, 5> kLogLevelNames = {"trace", "debug", "info", "warn",
                                                             "error"};
@@ -155,6 +156,14 @@ Status SetLowFloor(std::string_view value, Config& config) {
   }
   config.low_floor = *floor;
   return Status::Ok();
+}
+
+// Once all options are known.
+Status CheckFloor(const Config& config) {
+  if (config.low_floor == 0 || config.policy == kFloorPolicy) return Status::Ok();
+  return Refused("low-floor", "asked for " + std::to_string(config.low_floor) + " under policy '" +
+                                  config.policy + "', which has no floor, allowed is 0 there and " +
+                                  "more under '" + std::string(kFloorPolicy) + "'");
 }
 
 // Takes "low=2s,normal=10s" apart; each class at most once. `set` refuses what follows the '='.
@@ -322,7 +331,7 @@ constexpr std::array kOptions = {
            SetSocket},
     Option{"slice", "DURATION", "time slice, for example 500us (default 2ms)", SetSlice},
     Option{"low-floor", "FRACTION",
-           "part of device time that class low gets in any case "
+           "part of device time that class low gets in any case, under policy priority "
            "(default 0)",
            SetLowFloor},
     Option{"cost-folder", "PATH",
@@ -450,6 +459,7 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
     const Status status = kOptions[i].apply(given.values[i], config);
     if (!status.ok()) return Usage(status.message());
   }
+  if (const Status status = CheckFloor(config); !status.ok()) return Usage(status.message());
   if (config.memory_bytes == 0)
     config.memory_bytes = std::max(kMemoryLeast, machine.memory_bytes / 2);
   if (config.staging_bytes == 0)

@@ -69,15 +69,26 @@ TEST(Config, DefaultsComeFromTheMachine) {
 TEST(Config, CommandLineSetsEveryOption) {
   const Config config = Accepted({"--policy", "fair", "--device", "cpu:0,cpu:1", "--cpu-threads",
                                   "2", "--memory", "1GiB", "--socket", "/tmp/s.sock", "--slice",
-                                  "500us", "--low-floor", "10%", "--log-level", "debug"});
+                                  "500us", "--low-floor", "0%", "--log-level", "debug"});
   EXPECT_EQ(config.policy, "fair");
   EXPECT_EQ(config.device, "cpu:0,cpu:1");
   EXPECT_EQ(config.cpu_threads, 2U);
   EXPECT_EQ(config.memory_bytes, std::uint64_t{1} << 30);
   EXPECT_EQ(config.socket, "/tmp/s.sock");
   EXPECT_EQ(config.slice, 500us);
-  EXPECT_DOUBLE_EQ(config.low_floor, 0.1);
+  EXPECT_DOUBLE_EQ(config.low_floor, 0);
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
+}
+
+TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
+  EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "10%"}).low_floor, 0.1);
+  EXPECT_DOUBLE_EQ(Accepted({"--low-floor", "0.1", "--policy", "priority"}).low_floor, 0.1);
+  for (const char* policy : {"fifo", "round_robin", "fair", "deadline"}) {
+    EXPECT_THAT(RefusalOf({"--low-floor", "0.1", "--policy", policy}),
+                AllOf(HasSubstr("low-floor refused: asked for 0.1"), HasSubstr(policy),
+                      HasSubstr("more under 'priority'")));
+    EXPECT_EQ(Accepted({"--low-floor", "0", "--policy", policy}).policy, policy);
+  }
 }
 
 TEST(Config, CommandLineWinsOverTheFile) {
@@ -123,10 +134,9 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
 }
 
 TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
-  const Config config =
-      Accepted({"--policy", "fair", "--cpu-threads", "2", "--memory", "1GiB", "--staging-memory",
-                "3GiB", "--slice", "1500us", "--low-floor", "0.25", "--log-level", "warn",
-                "--cost-folder", "/var/lib/gpushared"});
+  const Config config = Accepted({"--policy", "fair", "--cpu-threads", "2", "--memory", "1GiB",
+                                  "--staging-memory", "3GiB", "--slice", "1500us", "--log-level",
+                                  "warn", "--cost-folder", "/var/lib/gpushared"});
   const WorkerRole role = {.channel_fd = 7, .device = "cpu:1", .generation = 12};
   const std::vector<std::string> written = WorkerArguments(config, role);
   std::vector<const char*> arguments;
@@ -139,12 +149,19 @@ TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {
   EXPECT_EQ(read.memory_bytes, config.memory_bytes);
   EXPECT_EQ(read.staging_bytes, std::uint64_t{3} << 30);
   EXPECT_EQ(read.slice, config.slice);
-  EXPECT_DOUBLE_EQ(read.low_floor, config.low_floor);
   EXPECT_EQ(read.log_level, config.log_level);
   ASSERT_TRUE(read.worker.has_value());
   EXPECT_EQ(read.worker->channel_fd, 7);
   EXPECT_EQ(read.worker->device, "cpu:1");
   EXPECT_EQ(read.worker->generation, 12U);
+}
+
+TEST(Config, AFloorReachesTheWorker) {
+  const std::vector<std::string> written = WorkerArguments(
+      Accepted({"--low-floor", "0.25"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
+  std::vector<const char*> arguments;
+  for (const std::string& argument : written) arguments.push_back(argument.c_str());
+  EXPECT_DOUBLE_EQ(Accepted(arguments).low_floor, 0.25);
 }
 
 TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
