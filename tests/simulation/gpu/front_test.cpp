@@ -102,6 +102,37 @@ TEST_F(Fronts, ATurnaroundThatIsGivenIsToldInstead) {
   EXPECT_EQ(submitted(), Ids({1, 2, 3, 4}));
 }
 
+// Time on the device is charged by what was predicted, so charges show the predictions.
+TEST_F(Fronts, APredictionHasTheClaimsOfWhatMayBeCutAndTheGapBetweenKernels) {
+  Start("priority");
+  Launch(1, 1, kLong);
+  Launch(2, 0, {800, 10us});
+  ASSERT_EQ(submitted(), Ids({1, 2}));
+  front_->OnFinished({1, 160}, now_ + 1ms);
+  // Ten waves of 100 us and a claim of 1 us per block, beside ten of 10 us; each with a gap of 1
+  // us.
+  const double low_part = (10 * 101.0 + 1) / (10 * 101.0 + 1 + 10 * 10 + 1);
+  EXPECT_NEAR(static_cast<double>(front_->charged(1)->count()), 1e6 * low_part, 10);
+}
+
+// A request that ends makes room for the lane to be told of another one.
+TEST_F(Fronts, TheLaneIsToldOfEveryRequestHoweverManyThereWere) {
+  front_ = FindSetup("deadline")->make_front(gpu_, {});
+  front_->AddClient({.scheduling_class = SchedulingClass::kLow, .latency_promise = 50ms}, now_);
+  front_->AddClient({.scheduling_class = SchedulingClass::kNormal}, now_);
+  std::uint64_t request = 0;
+  while (++request <= 2 * scheduler::kOpenRequestsMax) {
+    front_->OnRequestBegan(0, request, now_, now_);
+    front_->OnRequestEnded(0, request, now_);
+  }
+  front_->OnRequestBegan(0, request, now_, now_);
+  front_->Enqueue({.id = 1, .client = 1, .kernel = kShort}, now_);
+  front_->Enqueue({.id = 2, .client = 0, .kernel = kShort}, now_);
+  front_->Act(now_);
+  ASSERT_FALSE(submitted().empty());
+  EXPECT_EQ(submitted()[0], 2U) << "what is promised goes before what is not";
+}
+
 TEST_F(Fronts, ShortKernelsAndThoseOfTheHighClassAreNotCut) {
   Start("priority");
   Launch(1, 1, kShort);
