@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "server/ptx/editor.h"
+
 namespace gpushared::ptx {
 namespace {
 
@@ -49,11 +51,11 @@ class FeatureScan {
     if (names_cluster) Note(Feature::kClusters, instruction.position);
     if (opcode == "trap" || opcode == "brkpt") Note(Feature::kTrap, instruction.position);
     if (opcode == "call") ScanCall(instruction);
-    for (const Operand& operand : instruction.operands) {
+    ForEachOperand(instruction, [&](const Operand& operand) {
       if (operand.text == "%envreg1" || operand.text == "%envreg2") {
         Note(Feature::kGridSynchronisation, instruction.position);
       }
-    }
+    });
   }
 
   void ScanCall(const Instruction& call) {

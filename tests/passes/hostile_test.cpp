@@ -316,7 +316,7 @@ TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
 
 // What the fence cannot bound is refused, and the line and the reason are named.
 TEST(Refused, WhatCannotBeFencedIsNamed) {
-  constexpr std::array<std::array<const char*, 3>, 20> kCases = {{
+  constexpr std::array<std::array<const char*, 3>, 21> kCases = {{
       {"call through an argument", "call %rd2, P;\nP: .callprototype _ ();", "indirect calls"},
       {"overwritten function pointer",
        "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\ncall %rd5, P;\n"
@@ -327,6 +327,7 @@ TEST(Refused, WhatCannotBeFencedIsNamed) {
       {"printing", "call (%r1), vprintf, (%rd1, %rd2);", "printing"},
       {"heap", "call (%rd4), malloc, (%rd2);", "memory allocation in the kernel"},
       {"grid", "mov.u32 %r1, %envreg2;", "grid-wide synchronisation"},
+      {"grid in a vector", "mov.b64 %rd4, {%envreg2, %r1};", "grid-wide synchronisation"},
       {"bulk copy", "cp.async.bulk.commit_group;", "'cp.async.bulk.commit_group' is not known"},
       {"tensor map", "fence.proxy.tensormap::generic.acquire.gpu [%rd2], 128;", "is not known"},
       {"unknown", "frobnicate.b32 %r1, [%rd2];", "'frobnicate.b32' is not known"},
