@@ -146,7 +146,9 @@ std::string FenceCode::ClampParameter(std::size_t at, const std::string& first, 
   Add(at, "sub.u64", {Name(place), Name(address), Name(start)});
   if (immediate != 0) Add(at, "add.u64", {Name(place), Name(place), Integer(immediate)});
   Add(at, "min.u64", {Name(place), Name(place), Integer(static_cast<std::int64_t>(size - bytes))});
-  Add(at, "and.b64", {Name(place), Name(place), Integer(-std::int64_t{alignment})});
+  if (alignment > 1) {
+    Add(at, "and.b64", {Name(place), Name(place), Integer(-std::int64_t{alignment})});
+  }
   Add(at, "add.u64", {Name(place), Name(place), Name(start)});
   return place;
 }

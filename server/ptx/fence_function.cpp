@@ -189,13 +189,16 @@ class FunctionFence {
       }
       if (!reason_.empty()) return;
     }
-    if (facts_.contains && opcode == "cp" && At(k).operands.size() > 3) BoundSource(k);
+    if (opcode == "cp" && At(k).operands.size() > 3) BoundSource(k);
     ReplaceNames(k);
   }
 
   // cp.async: bytes taken of the source, the rest of `operands[2]` becomes zero.
   void BoundSource(std::uint32_t k) {
     Operand& bytes = At(k).operands[3];
+    const std::int64_t most = At(k).operands[2].integer;
+    if (bytes.kind == Operand::Kind::kInteger && bytes.integer >= 0 && bytes.integer <= most)
+      return;
     const std::uint32_t r = flow_->flow.FindRegister(flow_->flow.instructions[k].operands[3].text);
     if (r != kNoRegister && flow_->flow.registers[r].type == "pred") return;  // ignore-src
     const std::string bounded = code_.NewWord();
@@ -239,8 +242,7 @@ class FunctionFence {
     const bool loads_of_launch = function_.is_entry && At(k).opcode == "ld";
     const std::uint32_t r = flow_->flow.FindRegister(address.text);
     if (found == nullptr && loads_of_launch && r != kNoRegister) {
-      // The device bounds what it reads of a launch, but may fault.
-      if (facts_.contains) ClampParameter(k, access, r);
+      ClampParameter(k, access, r);
       return;
     }
     if (found == nullptr || !IsInside(address.offset, access.bytes, found->Bytes()) ||
@@ -255,9 +257,9 @@ class FunctionFence {
       return Refuse(At(k).position, "'" + At(k).Spelling() + "' outside of a parameter");
     }
     Operand& operand = At(k).operands[access.operand];
-    operand =
-        Address(code_.ClampParameter(statements_[k], function_.parameters[0].name, size,
-                                     operand.text, operand.offset, access.bytes, access.alignment));
+    operand = Address(code_.ClampParameter(statements_[k], function_.parameters[0].name, size,
+                                           operand.text, operand.offset, access.bytes,
+                                           AlignmentOf(access)));
   }
 
   // --- Global and generic addresses -----------------------------------------------------------

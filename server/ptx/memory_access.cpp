@@ -118,6 +118,8 @@ class Reader {
     const std::optional<AccessSpace> space = SpaceOf(instruction_);
     if (!space || instruction_.Has("async") || instruction_.modifiers.empty()) return false;
     if (hints) {
+      // What a map of a tensor says is an address, too.
+      if (instruction_.Has("tensormap")) return false;
       const std::uint32_t bytes = opcode == "discard" ? kLineBytes : 0;
       Add(0, *space, bytes, std::max(bytes, 1U));
       return true;

@@ -83,6 +83,7 @@ class FenceBench {
                       std::uint64_t range_bytes = kRangeBytes);
 
   Ranges& ranges() { return ranges_; }
+  const ptx::Fenced& fenced() const { return fenced_.fenced; }
   const ptx::Fenced& contained() const { return contained_.fenced; }
   // Why the kernel has no fenced form; "" when it has one.
   std::string Reason(std::string_view kernel) const { return fenced_.Reason(kernel); }

@@ -12,6 +12,7 @@
 
 #include "server/ptx/editor.h"
 #include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
 #include "tests/passes/fence_bench.h"
 
 namespace gpushared::testing {
@@ -260,6 +261,32 @@ TEST_F(Bounded, LocalAccessesBeyondTheArrayEndInIt) {
             7u);
 }
 
+TEST_F(Bounded, ParametersBeyondTheLastEndInIt) {
+  const auto with = [](const std::string& offset) {
+    return Run({.name = "",
+                .body = ("mov.b64 %rd4, out; add.s64 %rd4, %rd4, " + offset +
+                         "; ld.param.u32 %r1, [%rd4]; cvt.u32.u64 %r2, %rd3;\n"
+                         "shr.u64 %rd5, %rd3, 32; cvt.u32.u64 %r3, %rd5; sub.u32 %r4, %r1, %r3;\n"
+                         "st.global.u32 [%rd1], %r4;")
+                            .c_str()});
+  };
+  // The last word of three addresses.
+  for (const char* offset : {"20", "24", "4096", "0x7fffffff0", "-4"}) {
+    EXPECT_EQ(with(offset), 0u) << offset;
+  }
+}
+
+// cp.async fills with zeros what the source is short of; nothing tells what a longer one does.
+TEST_F(Bounded, CopiesTakeNoMoreOfTheSourceThanTheyHaveRoomFor) {
+  FenceBench bench(KernelText(
+      {.name = "",
+       .body = "mov.u32 %r1, s; mov.u32 %r3, 99; cp.async.ca.shared.global [%r1], [%rd1], 4, %r3;",
+       .module = ".shared .align 16 .b8 s[64];"}));
+  const std::string text = ptx::Print(bench.fenced().module);
+  const std::size_t copy = text.find("cp.async");
+  EXPECT_THAT(text.substr(0, copy), HasSubstr("min.u32"));
+}
+
 // What kernels of others left in memory that is not theirs: every byte of `k` is written before it
 // begins, as if by them.
 constexpr int kLeft = 0xab;
@@ -316,7 +343,7 @@ TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
 
 // What the fence cannot bound is refused, and the line and the reason are named.
 TEST(Refused, WhatCannotBeFencedIsNamed) {
-  constexpr std::array<std::array<const char*, 3>, 21> kCases = {{
+  constexpr std::array<std::array<const char*, 3>, 22> kCases = {{
       {"call through an argument", "call %rd2, P;\nP: .callprototype _ ();", "indirect calls"},
       {"overwritten function pointer",
        "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\ncall %rd5, P;\n"
@@ -329,6 +356,8 @@ TEST(Refused, WhatCannotBeFencedIsNamed) {
       {"grid", "mov.u32 %r1, %envreg2;", "grid-wide synchronisation"},
       {"grid in a vector", "mov.b64 %rd4, {%envreg2, %r1};", "grid-wide synchronisation"},
       {"bulk copy", "cp.async.bulk.commit_group;", "'cp.async.bulk.commit_group' is not known"},
+      {"hint about a tensor map", "prefetch.tensormap [%rd2];",
+       "'prefetch.tensormap' is not known"},
       {"tensor map", "fence.proxy.tensormap::generic.acquire.gpu [%rd2], 128;", "is not known"},
       {"unknown", "frobnicate.b32 %r1, [%rd2];", "'frobnicate.b32' is not known"},
       {"stack", "stackrestore.u64 %rd2;", "'stackrestore.u64' is not known"},
