@@ -93,7 +93,8 @@ std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
     const auto* instruction = std::get_if<Instruction>(&statement);
     if (instruction == nullptr) continue;
     for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
-      const bool generic = access.space == AccessSpace::kGeneric && facts.has_generic_shared;
+      const bool generic =
+          access.space == AccessSpace::kGeneric && facts.has_generic_shared && access.takes_shared;
       const bool reaches = generic || access.space == AccessSpace::kShared;
       if (reaches) widest = std::max({widest, access.bytes, 1U});
     }

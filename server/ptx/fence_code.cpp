@@ -81,7 +81,8 @@ std::string FenceCode::BelowLimit(std::size_t at, const std::string& masked) {
 }
 
 std::string FenceCode::MaskOutsideWindows(std::size_t at, const std::string& address,
-                                          std::uint32_t bytes, std::uint32_t alignment) {
+                                          const MemoryAccess& access, std::uint32_t alignment) {
+  const std::uint32_t bytes = access.bytes;
   std::string fenced = Mask(at, address, alignment);
   const auto select = [&](const char* space, const std::string& inside) {
     const std::string in_window = editor_.NewRegister("pred");
@@ -98,12 +99,13 @@ std::string FenceCode::MaskOutsideWindows(std::size_t at, const std::string& add
     Add(at, "cvta." + space + ".u64", {Name(generic), Name(clamped)});
     return generic;
   };
-  if (facts_.has_generic_shared) {
+  if (facts_.has_generic_shared && access.takes_shared) {
     select("shared", !facts_.contains ? address : clamped_in("shared", [&](const auto& word) {
              return ClampShared(at, word, 0, bytes, alignment);
            }));
   }
-  if (facts_.has_generic_local && local_ != nullptr && bytes <= local_->Bytes()) {
+  const bool local = facts_.has_generic_local && access.takes_local && local_ != nullptr;
+  if (local && bytes <= local_->Bytes()) {
     select("local", clamped_in("local", [&](const auto& word) {
              return ClampLocal(at, word, 0, bytes, alignment);
            }));

@@ -14,6 +14,7 @@
 
 #include "server/ptx/editor.h"
 #include "server/ptx/fence_function.h"
+#include "server/ptx/memory_access.h"
 #include "server/ptx/module.h"
 
 namespace gpushared::ptx {
@@ -32,10 +33,11 @@ class FenceCode {
   // The address in the client's range that has the same place in it. Contained: aligned, and at
   // most the limit, or one of the module's variables.
   std::string Mask(std::size_t at, const std::string& address, std::uint32_t alignment);
-  // As Mask, but what lies in the windows of shared and local memory stays there: the hardware
-  // bounds the one (contained: the block's size), the declared array the other.
-  std::string MaskOutsideWindows(std::size_t at, const std::string& address, std::uint32_t bytes,
-                                 std::uint32_t alignment);
+  // As Mask, but what lies in the windows of shared and local memory stays there, if the access
+  // takes it: the hardware bounds the one (contained: the block's size), the declared array the
+  // other.
+  std::string MaskOutsideWindows(std::size_t at, const std::string& address,
+                                 const MemoryAccess& access, std::uint32_t alignment);
 
   // The array that holds all local variables.
   void SetLocal(const Variable* local) { local_ = local; }

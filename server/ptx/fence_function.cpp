@@ -271,6 +271,7 @@ class FunctionFence {
     std::int64_t immediate = 0;
     std::uint32_t bytes = 0;  // 0 when they do not matter.
     std::uint32_t alignment = 1;
+    bool local = false;  // Of generic ones: what lies in local memory stays there.
     auto operator<=>(const Key&) const = default;
   };
 
@@ -292,7 +293,8 @@ class FunctionFence {
 
   bool HasWindows(const MemoryAccess& access) const {
     return access.space == AccessSpace::kGeneric &&
-           (facts_.has_generic_shared || facts_.has_generic_local);
+           ((facts_.has_generic_shared && access.takes_shared) ||
+            (facts_.has_generic_local && access.takes_local));
   }
 
   // Whether addresses of this instruction can be formed with immediates behind them. What lies
@@ -334,9 +336,8 @@ class FunctionFence {
 
   std::string Fence(std::uint32_t k, const MemoryAccess& access, const std::string& address) {
     const std::uint32_t alignment = AlignmentOf(access);
-    return HasWindows(access)
-               ? code_.MaskOutsideWindows(statements_[k], address, access.bytes, alignment)
-               : code_.Mask(statements_[k], address, alignment);
+    return HasWindows(access) ? code_.MaskOutsideWindows(statements_[k], address, access, alignment)
+                              : code_.Mask(statements_[k], address, alignment);
   }
 
   Operand MovedAddress(std::uint32_t k, const MemoryAccess& access,
@@ -418,7 +419,8 @@ class FunctionFence {
             .space = windows ? AccessSpace::kGeneric : AccessSpace::kGlobal,
             .immediate = folds ? operand.offset : 0,
             .bytes = 0,
-            .alignment = AlignmentOf(access)};
+            .alignment = AlignmentOf(access),
+            .local = windows && access.takes_local};
     if (windows && (facts_.has_generic_local || facts_.contains)) key.bytes = access.bytes;
     const std::string fenced = Kept(k, key, [&] {
       return Fence(k, access, code_.Sum(statements_[k], operand.text, key.immediate));
@@ -501,7 +503,8 @@ class FunctionFence {
                   .space = AccessSpace::kShared,
                   .immediate = operand.offset,
                   .bytes = access.bytes,
-                  .alignment = access.alignment};
+                  .alignment = access.alignment,
+                  .local = false};
     operand = Address(r == kNoRegister ? clamp() : Kept(k, key, clamp));
     if (access.stride) BoundSharedStride(k, access);
   }

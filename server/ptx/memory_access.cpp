@@ -43,6 +43,8 @@ constexpr auto kWithoutMemory = std::to_array<std::string_view>({
 });
 static_assert(std::ranges::is_sorted(kWithoutMemory));
 
+// Wider loads and stores are of global memory only.
+constexpr std::uint32_t kWidestOutsideGlobal = 16;
 constexpr std::uint32_t kLineBytes = 128;  // What discard touches.
 // Of ldmatrix and stmatrix: each thread has the address of one row, or of half a one.
 constexpr std::uint32_t kMatrixRowBytes = 16;
@@ -103,6 +105,8 @@ class Reader {
                            .space = space,
                            .bytes = bytes,
                            .alignment = alignment,
+                           .takes_shared = false,
+                           .takes_local = false,
                            .stride = std::nullopt,
                            .rows = 1,
                            .stride_bytes = 0});
@@ -127,6 +131,10 @@ class Reader {
     const std::uint32_t bytes = TypeBytes(instruction_.modifiers.back()) * VectorSize(instruction_);
     if (!std::has_single_bit(bytes)) return false;
     Add(loads ? 1 : 0, *space, bytes, bytes);
+    const bool atomic = opcode == "atom" || opcode == "red";
+    MemoryAccess& access = found_.list.back();
+    access.takes_shared = atomic ? VectorSize(instruction_) == 1 : bytes <= kWidestOutsideGlobal;
+    access.takes_local = !atomic && bytes <= kWidestOutsideGlobal;
     return true;
   }
 
@@ -149,6 +157,7 @@ class Reader {
     const std::uint32_t bytes = element == 0 ? rows->elements : rows->elements * element;
     Add(loads ? 1 : 0, *space, bytes, kFragmentAlignment);
     MemoryAccess& access = found_.list.back();
+    access.takes_shared = access.takes_local = true;
     access.rows = rows->count;
     access.stride_bytes = element;
     if (instruction_.operands.size() > 2) {

@@ -16,12 +16,14 @@
 #include <gtest/gtest.h>
 
 #include "server/ptx/parser.h"
+#include "server/ptx/printer.h"
 #include "tests/passes/fence_bench.h"
 
 namespace gpushared::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr std::uint64_t kOut = std::uint64_t{1} << 20;  // In the client's range.
@@ -150,6 +152,30 @@ TEST_P(Strays, EndNothing) {
 
 INSTANTIATE_TEST_SUITE_P(All, Strays, ::testing::Range<std::size_t>(0, std::size(kStrays)),
                          [](const auto& any) { return std::string(kStrays[any.param].name); });
+
+// Atomic operations of local memory fault in a device, those of vectors outside of global memory.
+TEST(Contained, AtomicOperationsLeaveOtherMemoryAlone) {
+  FenceBench bench(KernelText(
+      ".local .align 8 .b8 l[8]; cvta.local.u64 %rd4, l; st.u32 [%rd4], 5; red.add.u32 [%rd4], 1;\n"
+      "atom.exch.b32 %r1, [%rd4], 9; ld.u32 %r2, [%rd4]; st.global.u32 [%rd1], %r2;\n"
+      "cvta.shared.u64 %rd5, s; atom.add.u32 %r1, [%rd5], 4; ld.u32 %r2, [%rd5];\n"
+      "st.global.u32 [%rd1+4], %r2;",
+      ".shared .align 4 .b8 s[64];"));
+  ASSERT_EQ(bench.ReasonOfContained("k"), "");
+  ASSERT_EQ(bench.Run(Form::kContained, Prepare(bench)), "");
+  EXPECT_EQ(Out(bench, 0), 5u);
+  EXPECT_EQ(Out(bench, 1), 4u);
+
+  const auto vectors =
+      ptx::Parse(KernelText("cvta.shared.u64 %rd5, s; red.add.v2.f32 [%rd5], {%r1, %r2};\n"
+                            "ld.v4.b64 {%rd6, %rd7, %rd8, %rd9}, [%rd5];",
+                            ".shared .align 16 .b8 s[64];"));
+  ASSERT_TRUE(vectors) << vectors.status().message();
+  const auto contained = ptx::Contain(*vectors, kRangeBytes);
+  ASSERT_TRUE(contained) << contained.status().message();
+  EXPECT_EQ(contained->kernels.at(0).reason, "");
+  EXPECT_THAT(ptx::Print(contained->module), Not(HasSubstr("isspacep")));
+}
 
 // What lies right at the ends of memory is the client's, and stays so.
 TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
