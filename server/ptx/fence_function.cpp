@@ -312,6 +312,10 @@ class FunctionFence {
     if (access.stride && HasWindows(access)) {
       return Refuse(At(k).position, "strided access to a generic address");
     }
+    const bool clamps = facts_.contains && facts_.has_generic_shared && HasWindows(access);
+    if (clamps && access.bytes > kSharedRoomBytes) {
+      return Refuse(At(k).position, "'" + At(k).Spelling() + "' is not known");
+    }
     const std::uint32_t r =
         flow_->flow.FindRegister(flow_->flow.instructions[k].operands[access.operand].text);
     if (const auto moved = facts_.moved.find(operand.text); moved != facts_.moved.end()) {

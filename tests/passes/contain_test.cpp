@@ -412,7 +412,7 @@ TEST(Contained, ARecordOfNoPlaceIsSaidToBeThat) {
 }
 
 TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {
-  const std::array<std::array<const char*, 2>, 11> cases = {{
+  const std::array<std::array<const char*, 2>, 12> cases = {{
       {"call f, ();", "recursion"},
       {"bar.sync 0; bar.sync 1;", "line 16: a second barrier"},
       {"bar.sync 1, 64;", "a barrier for a part of the block"},
@@ -423,6 +423,9 @@ TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {
       {"ld.global.L2::cache_hint.u32 %r1, [%rd1], %rd2;", "a cache policy"},
       {"cvta.param.u64 %rd4, out;", "generic address of a parameter"},
       {"wmma.load.a.sync.aligned.row.m8n8k32.global.s4 {%r1}, [%rd1], %r2;", "is not known"},
+      {"cvta.shared.u64 %rd4, s; wmma.load.a.sync.aligned.row.m16n16k16.f16 "
+       "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd4];",
+       "is not known"},
       {"ld.param.u32 %r1, [out+2];", "outside of a parameter"},
   }};
   for (const auto& [body, reason] : cases) {
