@@ -66,9 +66,8 @@ std::string FenceCode::Mask(std::size_t at, const std::string& address, std::uin
 }
 
 std::string FenceCode::BelowLimit(std::size_t at, const std::string& masked) {
-  if (limit_.empty()) limit_ = NewAddress();
   std::string limited = NewAddress();
-  Add(at, "min.u64", {Name(limited), Name(masked), Name(limit_)});
+  Add(at, "min.u64", {Name(limited), Name(masked), Name(Limit())});
   if (!facts_.variables_escape) return limited;
   // The module's variables lie elsewhere in the range, perhaps behind the limit.
   const std::string place = NewAddress(), is_in = editor_.NewRegister("pred");
@@ -153,6 +152,11 @@ std::string FenceCode::ClampParameter(std::size_t at, const std::string& first, 
   }
   Add(at, "add.u64", {Name(place), Name(place), Name(start)});
   return place;
+}
+
+const std::string& FenceCode::Limit() {
+  if (limit_.empty()) limit_ = NewAddress();
+  return limit_;
 }
 
 const std::string& FenceCode::Variables() {

@@ -56,6 +56,8 @@ class FenceCode {
   std::string NewWord() { return editor_.NewRegister("b32"); }
   std::string NewAddress() { return editor_.NewRegister("b64"); }
   std::string Narrow(std::size_t at, const std::string& wide);
+  // Contained: the end of the client's memory.
+  const std::string& Limit();
   // Where the module's variables lie, and where the block's shared memory ends (32 bits).
   const std::string& Variables();
   const std::string& SharedEnd();

@@ -441,7 +441,19 @@ class FunctionFence {
     Before(k, "add.s64", {Name(end), Name(LengthOf(k, access, given)), Name(address)});
     const std::string inside = editor_.NewRegister("pred");
     Before(k, "setp.eq.s64", {Name(inside), Name(code_.Mask(statements_[k], end, 1)), Name(end)});
+    if (facts_.contains && facts_.variables_escape) EndWhereItBegins(k, address, end, inside);
     SelectStride(k, access, given, inside);
+  }
+
+  // Contained: what begins in the client's memory and ends in the module's variables is not inside,
+  // since nothing need be mapped between the two.
+  void EndWhereItBegins(std::uint32_t k, const std::string& address, const std::string& end,
+                        const std::string& inside) {
+    const std::string below = editor_.NewRegister("pred"), above = editor_.NewRegister("pred");
+    Before(k, "setp.le.u64", {Name(below), Name(end), Name(code_.Limit())});
+    Before(k, "setp.gt.u64", {Name(above), Name(address), Name(code_.Limit())});
+    Before(k, "or.pred", {Name(below), Name(below), Name(above)});
+    Before(k, "and.pred", {Name(inside), Name(inside), Name(below)});
   }
 
   // The stride as it is given, or aligned as rows must be; "" when that is not known.

@@ -114,6 +114,14 @@ constexpr Stray kStrays[] = {
      "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 "
      "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd1+2], %r9;",
      "", 32},
+    {"strided_matrix_from_memory_to_variables",
+     // The second row lies between them, the last one in the variable.
+     "sub.s64 %rd4, %rd2, 0x100000; mov.u64 %rd5, g; cvta.global.u64 %rd6, %rd5;\n"
+     "sub.s64 %rd7, %rd5, %rd4; div.u64 %rd7, %rd7, 30; cvt.u32.u64 %r9, %rd7;\n"
+     "add.u32 %r9, %r9, 8; and.b32 %r9, %r9, -8;\n"
+     "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 "
+     "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%rd4], %r9;",
+     ".global .align 32 .b8 g[4096];", 32},
     {"strided_shared_matrix",
      "mov.u32 %r9, 0x7ffffff; mov.u32 %r10, s;\n"
      "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 "

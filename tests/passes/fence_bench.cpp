@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -24,7 +25,9 @@ const std::atomic<bool> kNever{false};
 constexpr std::uint64_t kPlainAt = std::uint64_t{64} << 20;
 constexpr std::uint64_t kFencedAt = std::uint64_t{96} << 20;
 constexpr std::uint64_t kContainedAt = std::uint64_t{160} << 20;
-constexpr std::uint64_t kMovedAt = std::uint64_t{224} << 20;
+// Variables lie behind what is mapped, as far before the range's end.
+constexpr std::uint64_t kMovedBytes = std::uint64_t{32} << 20;
+constexpr std::uint64_t kWordsBehind = kMovedBytes / 2;
 // From a form to its claimed one.
 constexpr std::uint64_t kClaimedBehind = std::uint64_t{32} << 20;
 
@@ -76,7 +79,8 @@ FenceBench::FenceBench(const std::string& text, const Change& change, std::uint6
   EXPECT_TRUE(module) << module.status().message();
   if (!module) return;
   source_ = *std::move(module);
-  moved_base_ = ranges_.client() + kMovedAt;
+  moved_base_ = ranges_.above() - kMovedBytes;
+  words_ = new (reinterpret_cast<void*>(moved_base_ + kWordsBehind)) Words;
   words_->control.limit = ranges_.client() + kMappedBytes - kRangeBytes + range_bytes;
   Make(ptx::Fence(source_, range_bytes), change, kFencedAt, fenced_);
   Make(ptx::Contain(source_, range_bytes), change, kContainedAt, contained_);
@@ -157,8 +161,8 @@ executor::Launch FenceBench::Prepare(Form form, const FenceLaunch& launch) {
   if (IsContained(form)) {
     run.memory = {.base = ranges_.client(), .mapped_bytes = &mapped_bytes_};
   }
-  run.memory.variables_base = reinterpret_cast<std::uint64_t>(words_.get());
-  run.memory.variables_bytes = sizeof(Words);
+  run.memory.variables_base = moved_base_;
+  run.memory.variables_bytes = kWordsBehind + sizeof(Words);
   words_->fault = {};
   return run;
 }

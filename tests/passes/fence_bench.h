@@ -119,7 +119,7 @@ class FenceBench {
     std::string Reason(std::string_view kernel) const;
     const ptx::ClaimedKernel* Claim(std::string_view kernel) const;
   };
-  // What the server shares with kernels, beside the client's range.
+  // What the server shares with kernels.
   struct Words {
     ptx::ContainControl control;
     ptx::FaultRecord fault;
@@ -138,7 +138,7 @@ class FenceBench {
   ptx::Module source_;
   Image plain_;
   Passed fenced_, contained_;
-  std::unique_ptr<Words> words_ = std::make_unique<Words>();
+  Words* words_ = nullptr;  // Behind the variables.
   std::atomic<std::uint64_t> mapped_bytes_ =
       kMappedBytes - kRangeBytes + ranges_.range_bytes() + ptx::kContainTailBytes;
   std::uint64_t moved_base_ = 0;
