@@ -3,8 +3,9 @@
 // kernels are stopped at random, how soon does a launch stop, what do the passes cost. The driver
 // compiles what the passes made, so no compiler is needed.
 //
-// gpu_claims [--rows FILE] [--ms N] [--programs N] [--seconds N]
-//   N: time per measurement (200); programs (all), as far as they are reached in so many s (3600)
+// gpu_claims [--rows FILE] [--ms N] [--programs N] [--seconds N] [--blocks N]
+//   N: time per measurement (200); programs (all), as far as they are reached in so many s (3600);
+//   blocks in the large groups of a launch (1048576)
 
 #include <algorithm>
 #include <array>
@@ -163,20 +164,22 @@ class GpuBackend : public corpus::Backend {
 
 class Claims {
  public:
-  Claims(const std::string& rows, long ms, std::size_t programs, long seconds)
+  Claims(const std::string& rows, long ms, std::size_t programs, long seconds, long blocks)
       : limit_(std::chrono::milliseconds(ms)),
         programs_(programs),
+        large_group_blocks_(static_cast<std::uint64_t>(blocks)),
         end_(Clock::now() + std::chrono::seconds(seconds)) {
     if (!rows.empty()) rows_.open(rows, std::ios::app);
   }
 
   void Run() {
     const double small = StopLatency(0);
-    const std::uint64_t blocks = std::uint64_t{1} << 20;
-    const double large = StopLatency(blocks);
+    const double large = StopLatency(large_group_blocks_);
     Row("ending a block that had not begun",
-        std::max(0.0, large - small) / (2.0 * static_cast<double>(blocks)), "ns", "fact", "-",
-        "from stops of launches in groups of 16 thousand and of a million blocks");
+        std::max(0.0, large - small) / (2.0 * static_cast<double>(large_group_blocks_)), "ns",
+        "fact", "-",
+        "from stops of launches in groups of 16 thousand and of " +
+            std::to_string(large_group_blocks_) + " blocks");
     for (const char* kernel : {"busy", "stream"}) Costs(kernel);
     Corpus();
   }
@@ -337,6 +340,7 @@ class Claims {
 
   const Clock::duration limit_;
   const std::size_t programs_;
+  const std::uint64_t large_group_blocks_;
   const Clock::time_point end_;  // Of the corpus.
   std::ofstream rows_;
 };
@@ -349,22 +353,23 @@ int main(int argc, char** argv) {
   long ms = 200;
   long programs = 1000;
   long seconds = 3600;
+  long blocks = 1L << 20;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--rows") == 0) rows = argv[i + 1];
     if (std::strcmp(argv[i], "--ms") == 0) ms = std::strtol(argv[i + 1], nullptr, 10);
     if (std::strcmp(argv[i], "--programs") == 0) programs = std::strtol(argv[i + 1], nullptr, 10);
     if (std::strcmp(argv[i], "--seconds") == 0) seconds = std::strtol(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], "--blocks") == 0) blocks = std::strtol(argv[i + 1], nullptr, 10);
   }
-  if (argc % 2 == 0 || ms < 1 || programs < 1 || seconds < 1) {
-    std::fprintf(
-        stderr,
-        "usage: gpu_claims [--rows FILE] [--ms N] [--programs N] [--seconds N], N at least "
-        "1\n");
+  if (argc % 2 == 0 || ms < 1 || programs < 1 || seconds < 1 || blocks < 1) {
+    std::fprintf(stderr,
+                 "usage: gpu_claims [--rows FILE] [--ms N] [--programs N] [--seconds N] "
+                 "[--blocks N], N at least 1\n");
     return 2;
   }
   try {
     gpushared::device::cuda::PrepareEnvironment();
-    gpushared::testing::Claims(rows, ms, static_cast<std::size_t>(programs), seconds).Run();
+    gpushared::testing::Claims(rows, ms, static_cast<std::size_t>(programs), seconds, blocks).Run();
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_claims: %s\n", error.what());

@@ -124,6 +124,8 @@ sum_least() {  # parts ...
 part_limit() {  # part seconds_left seconds_of_those_behind
   local least limit=${1##*:} spare=$(($2 - $3))
   least=$(sum_least "$1")
+  # A fake GPU is a processor that others may be busy with.
+  [[ $short -eq 1 ]] && limit=$((2 * limit))
   [[ $spare -lt $least ]] && spare=$least
   [[ $limit -gt $spare ]] && limit=$spare
   [[ $limit -gt $2 ]] && limit=$2
@@ -174,6 +176,7 @@ choose_device() {
       $2 == "kind" { kind = $4 }
       $2 == "state" { state = $4 }
       $2 == "uuid" && kind == "cuda" && state == "ready" { print $4; exit }' >"$scratch/device"
+    [[ -s $scratch/device ]] || grep -m 1 'cpu:0' "$logs/$part.gpushared.log" >"$scratch/no_gpu"
     stop_server
   fi
   [[ -s $scratch/device ]] || return 0
@@ -183,6 +186,7 @@ choose_device() {
 
 server=""
 try_server() {  # policy [options]
+  [[ -e $scratch/no_gpu ]] && { why="no GPU is served: $(<"$scratch/no_gpu")"; return 1; }
   export GPUSHARED_SOCKET=$scratch/gpushared.sock
   local try compiler=()
   [[ -n $ptxas ]] && compiler=(--ptx-compiler "$ptxas")
@@ -194,13 +198,14 @@ try_server() {  # policy [options]
     kill -0 "$server" 2>/dev/null || break
     sleep 0.1
   done
-  why="the server did not start ($try): $(tail -n 1 "$logs/$part.gpushared.log")"
+  # The first of its last complaints: the others follow from it.
+  why=$(grep -E ' (critical|error) ' "$logs/$part.gpushared.log" | tail -n 3 | head -n 1)
+  why="the server did not start ($try): ${why:-$(tail -n 1 "$logs/$part.gpushared.log")}"
   stop_server
   return 1
 }
 start_server() {  # policy [options]
   try_server "$@" || fail "$why"
-  [[ $(device_field kind) == cuda ]] || fail "no GPU is served: $(grep -m 1 cpu:0 "$logs/$part.gpushared.log")"
 }
 # By force where it hangs: with a GPU that no longer answers, say.
 stop_server() {
@@ -366,7 +371,7 @@ part_hostile() {
 
 part_claims() {
   "$bin/gpu_claims" --rows "$rows" --ms "$(either 10 400)" --programs "$(either 6 1000)" \
-    --seconds "$((GPUSHARED_GPU_LIMIT - 10))" ||
+    --seconds "$((GPUSHARED_GPU_LIMIT - 10))" --blocks "$(either 65536 1048576)" ||
     fail "gpu_claims: $(tail -n 1 "$logs/claims.log")"
 }
 

@@ -306,11 +306,15 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "sanitizer"), 1)
 
     def test_without_a_driver_nothing_is_proven(self):
-        result = self.finish("none", self.start("none", "--only", "conformance", "--only", "facts", driver=False))
+        result = self.finish("none", self.start(
+            "none", "--only", "conformance", "--only", "facts", "--only", "limits", driver=False))
         self.assertEqual(result["status"], 1, result["text"])
         self.assertEqual(self.value(result, "conformance", "rules passed"), 0)
         self.assertGreater(self.value(result, "conformance", "rules beyond the device, skipped"), 0)
         self.assertEqual(self.ended(result, "facts"), 0)
+        # Its refusal by the cpu device, which the server has then, would say nothing about GPUs.
+        self.assertEqual(self.ended(result, "limits"), 0)
+        self.assertIsNone(self.value(result, "limits", "--sm-limit"))
 
     def test_what_is_not_understood_is_refused(self):
         for arguments in (["--frobnicate"], ["--bin", "/nowhere"], ["--only", "nonsense"]):
