@@ -34,6 +34,21 @@ constexpr std::uint32_t kPortableClusterBlocks = 8;
 constexpr std::string_view kTrialText =
     ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry gpushared_trial() { ret; }\n";
 
+// Read by the driver when it is initialised; without it there are 8.
+constexpr const char* kConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+// What is to be said of the number of connections that the driver was told to make; empty: nothing.
+std::string FewConnections() {
+  const char* const given = std::getenv(kConnectionsVariable);
+  const unsigned long count = given == nullptr ? 8 : std::strtoul(given, nullptr, 10);
+  if (count >= StreamTable::kConnections) return {};
+  return std::string(kConnectionsVariable) + (given == nullptr ? " is not set" : " is ") +
+         (given == nullptr ? "" : given) + ", " + std::to_string(StreamTable::kConnections) +
+         " is what every stream needs to have a queue of its own: urgent work may wait behind "
+         "other "
+         "work";
+}
+
 class CudaDevice : public Device {
  public:
   CudaDevice(std::shared_ptr<CudaContext> context, CudaDeviceOptions options, WakeFunction wake)
@@ -146,6 +161,9 @@ Status CudaDevice::Start() {
   if (options_.warn) {
     for (const MissingFeature& missing : context_->driver().missing_features()) {
       options_.warn(options_.id + ": " + missing.why);
+    }
+    if (const std::string few = FewConnections(); !few.empty()) {
+      options_.warn(options_.id + ": " + few);
     }
   }
   Result<std::shared_ptr<UrgentWrites>> writes = UrgentWrites::Create(context_);
@@ -506,7 +524,7 @@ Result<std::unique_ptr<Device>> CreateCudaDevice(std::shared_ptr<const Driver> d
 
 void PrepareEnvironment() {
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  ::setenv(kConnectionsVariable, std::to_string(StreamTable::kConnections).c_str(), 0);
 }
 
 }  // namespace gpushared::device::cuda

@@ -20,11 +20,17 @@ namespace gpushared::device::cuda {
 // Confined to the device thread.
 class StreamTable {
  public:
-  // How many channels each priority has, lowest first. The highest has its own, so that nothing
-  // of the others ever stands before its work.
-  static constexpr std::array<std::size_t, 3> kChannels = {12, 12, 8};
+  // How many channels each priority has, lowest first. The highest has its own, so its work waits
+  // in no queue behind that of the others; on the GPU it may still wait for what runs there.
+  static constexpr std::array<std::size_t, 3> kChannels = {10, 10, 8};
   static constexpr std::size_t kChannelsTotal = kChannels[0] + kChannels[1] + kChannels[2];
-  static_assert(kChannelsTotal <= 32);  // CUDA_DEVICE_MAX_CONNECTIONS at most.
+  // The driver puts streams that are more than its connections to the GPU into the queues of
+  // others, whatever their priority: a word that is to stop a kernel would come behind that kernel.
+  // CUDA_DEVICE_MAX_CONNECTIONS is at most 32. There are streams for zeroing and for urgent writes,
+  // too, and the driver's own are not known.
+  static constexpr std::size_t kConnections = 32;
+  static constexpr std::size_t kOtherStreams = 4;
+  static_assert(kChannelsTotal + kOtherStreams <= kConnections);
 
   // Which of kChannels a channel belongs to.
   static std::size_t LevelOf(std::size_t channel) {

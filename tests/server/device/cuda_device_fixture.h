@@ -57,7 +57,10 @@ struct Tenant {
 
 class CudaDeviceTest : public ::testing::Test {
  protected:
-  void SetUp() override { fake_cuda_reset(); }
+  void SetUp() override {
+    PrepareEnvironment();
+    fake_cuda_reset();
+  }
   void TearDown() override {
     device_.reset();
     EXPECT_STREQ(fake_cuda_take_mistakes(), "");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA device beyond the rules of every device: order, bounds, groups, memory, missing parts.
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -97,6 +99,34 @@ TEST(CudaStreamTable, StreamsSpreadOverTheChannelsOfTheirPriority) {
       table.Leave(priority * 1000 + i);
     }
   }
+}
+
+// More would share queues, and urgent words could come behind what they are to stop.
+TEST_F(CudaDeviceTest, EveryStreamHasAConnectionToTheGpu) {
+  Start();
+  EXPECT_GT(fake_cuda_live("stream"), StreamTable::kChannelsTotal);
+  EXPECT_LE(fake_cuda_live("stream"), StreamTable::kChannelsTotal + StreamTable::kOtherStreams);
+  EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
+}
+
+TEST_F(CudaDeviceTest, FewerConnectionsThanStreamsAreToldToTheOperator) {
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+  PrepareEnvironment();
+  Start({.warn = warn});
+  EXPECT_THAT(warnings, ::testing::ElementsAre(
+                            HasSubstr("cuda:0: CUDA_DEVICE_MAX_CONNECTIONS is 8, 32 is what")));
+  warnings.clear();
+  ::unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  device_.reset();
+  Start({.warn = warn});
+  EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr("is not set, 32 is what")));
+  warnings.clear();
+  PrepareEnvironment();
+  device_.reset();
+  Start({.warn = warn});
+  EXPECT_THAT(warnings, ::testing::IsEmpty());
 }
 
 TEST_F(CudaDeviceTest, MoreUrgentWorkGoesFirstWhereTheGpuHasTheChoice) {
