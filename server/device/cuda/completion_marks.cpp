@@ -32,104 +32,46 @@ class StreamTimes {
 
 // ---- events
 
-// Times of the GPU's clock on the host's. The driver tells the distance of two events in
-// milliseconds as a float, which is good to a microsecond for some ten seconds only: so the event
-// that all others are compared with is renewed every second.
-class GpuClock {
- public:
-  explicit GpuClock(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
-  GpuClock(const GpuClock&) = delete;
-  GpuClock& operator=(const GpuClock&) = delete;
-  ~GpuClock() {
-    if (context_->is_dead() || !context_->Bind().ok()) return;
-    const Driver& driver = context_->driver();
-    if (stream_ != nullptr) (void)context_->Call(driver.StreamDestroy, stream_);
-    for (const Event event : {base_, next_}) {
-      if (event != nullptr) (void)context_->Call(driver.EventDestroy, event);
-    }
-  }
-
-  Status Start() {
-    const Driver& driver = context_->driver();
-    Status status = context_->Try("making a stream", driver.StreamCreateWithPriority, &stream_,
-                                  kStreamNonBlocking, 0);
-    for (Event* const event : {&base_, &next_}) {
-      if (status.ok()) status = context_->Try("making an event", driver.EventCreate, event, 0U);
-    }
-    // It passes at once, and when we hear of that is up to the machine. A base that was placed too
-    // late would put what ran into the future, where it is cut down to nothing.
-    base_time_ = DeviceClock::now();
-    if (status.ok())
-      status = context_->Try("starting the clock", driver.EventRecord, base_, stream_);
-    if (status.ok()) status = context_->Try("starting the clock", driver.EventSynchronize, base_);
-    return status;
-  }
-
-  // Of an event that has passed.
-  Status TimeOf(Event event, TimePoint& time) const {
-    float milliseconds = 0;
-    Status status = context_->Try("reading the time of work", context_->driver().EventElapsedTime,
-                                  &milliseconds, base_, event);
-    time = base_time_ + nanoseconds(static_cast<std::int64_t>(double{milliseconds} * 1e6));
-    return status;
-  }
-
-  // Renews the base when it is old; never waits.
-  Status Refresh(TimePoint now) {
-    const Driver& driver = context_->driver();
-    if (!is_renewing_) {
-      if (now - base_time_ < kBaseLife) return {};
-      is_renewing_ = true;
-      recorded_ = now;
-      return context_->Try("renewing the clock", driver.EventRecord, next_, stream_);
-    }
-    const Code code = context_->Call(driver.EventQuery, next_);
-    if (code == Code::kNotReady) return {};
-    if (code != Code::kSuccess) {
-      return context_->Explain("renewing the clock", driver.EventQuery.name(), code);
-    }
-    TimePoint time;
-    if (Status status = TimeOf(next_, time); !status.ok()) return status;
-    // The event passed between its recording and now. When that is well known it is the truth,
-    // and puts right what the clocks drifted apart; else the GPU's own count goes on.
-    const bool is_known = now - recorded_ < kSharp;
-    base_time_ = is_known ? std::clamp(time, recorded_, now) : std::min(time, now);
-    std::swap(base_, next_);
-    is_renewing_ = false;
-    return {};
-  }
-
- private:
-  static constexpr nanoseconds kBaseLife = std::chrono::seconds(1);
-  static constexpr nanoseconds kSharp = std::chrono::microseconds(100);
-
-  const std::shared_ptr<CudaContext> context_;
-  Stream stream_ = nullptr;  // Always empty, so that its events pass at once.
-  Event base_ = nullptr;
-  Event next_ = nullptr;
-  TimePoint base_time_;
-  TimePoint recorded_;
-  bool is_renewing_ = false;
-};
-
+// How long a batch took is the distance of two events on the GPU's own clock. Where it lies on the
+// host's follows from the distance to the event that opened a batch last, and from what the host
+// has seen: a batch began after it was submitted to an idle stream, and ended after it was seen
+// running and before it was seen ended. What contradicts that puts the relation of the clocks
+// right. So batches of different streams are in their true order; and after an idle time, when the
+// distance, a float of milliseconds, is known to no better than the length of a short kernel, and
+// the clocks have come apart by more than that, it is the first batch that tells.
 class EventMarks : public CompletionMarks {
  public:
   EventMarks(std::shared_ptr<CudaContext> context, std::size_t streams)
-      : context_(std::move(context)), clock_(context_), streams_(streams) {}
+      : context_(std::move(context)), streams_(streams) {}
   EventMarks(const EventMarks&) = delete;
   EventMarks& operator=(const EventMarks&) = delete;
   ~EventMarks() override {
     if (context_->is_dead() || !context_->Bind().ok()) return;
-    for (const Event event : all_) (void)context_->Call(context_->driver().EventDestroy, event);
+    const Driver& driver = context_->driver();
+    if (stream_ != nullptr) (void)context_->Call(driver.StreamDestroy, stream_);
+    for (const Event event : all_) (void)context_->Call(driver.EventDestroy, event);
   }
 
-  Status Start() { return clock_.Start(); }
+  // Looks at both clocks at once, as well as that can be done.
+  Status Start() {
+    const Driver& driver = context_->driver();
+    Status status = context_->Try("making a stream", driver.StreamCreateWithPriority, &stream_,
+                                  kStreamNonBlocking, 0);
+    // The event passes at once, and when we hear of that is up to the machine: a time that is told
+    // is rather too early than later than it was.
+    ahead_ = DeviceClock::now().time_since_epoch();
+    if (status.ok()) status = Record(stream_, base_);
+    if (status.ok()) status = context_->Try("starting the clock", driver.EventSynchronize, base_);
+    return status;
+  }
 
   Status Open(std::size_t number, Stream stream, bool is_idle) override {
     StreamState& state = streams_[number];
     if (!is_idle) return {};
     // What was to follow the last one was refused by the driver, and nothing came.
-    if (state.opened != nullptr) free_.push_back(std::exchange(state.opened, nullptr));
+    Free(state.opened);
+    Free(state.last_end);
+    state.opened_at = DeviceClock::now();
     return Record(stream, state.opened);
   }
 
@@ -137,62 +79,115 @@ class EventMarks : public CompletionMarks {
     StreamState& state = streams_[number];
     Event end = nullptr;
     if (Status status = Record(stream, end); !status.ok()) return status;
-    state.batches.push_back({.start = std::exchange(state.opened, nullptr), .end = end});
+    state.batches.push_back(
+        {.start = std::exchange(state.opened, nullptr), .end = end, .opened_at = state.opened_at});
     return {};
   }
 
   Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream /*stream*/) override {
     StreamState& state = streams_[number];
     if (state.batches.empty()) return std::optional<BatchTimes>();
-    const Batch batch = state.batches.front();
-    const Code code = context_->Call(context_->driver().EventQuery, batch.end);
-    if (code == Code::kNotReady) return std::optional<BatchTimes>();
+    const Batch& batch = state.batches.front();
+    const TimePoint asked = DeviceClock::now();
+    const Driver& driver = context_->driver();
+    const Code code = context_->Call(driver.EventQuery, batch.end);
+    if (code == Code::kNotReady) {
+      state.seen_running = asked;
+      return std::optional<BatchTimes>();
+    }
     if (code != Code::kSuccess) {
-      return context_->Explain("following work", context_->driver().EventQuery.name(), code);
+      return context_->Explain("following work", driver.EventQuery.name(), code);
     }
     const TimePoint now = DeviceClock::now();
-    TimePoint ended;
-    TimePoint started;  // The end of the batch ahead, when it has no event.
-    Status status = clock_.TimeOf(batch.end, ended);
-    if (status.ok() && batch.start != nullptr) status = clock_.TimeOf(batch.start, started);
-    if (status.ok()) status = clock_.Refresh(now);
+    const bool was_idle = batch.start != nullptr;
+    nanoseconds length{};
+    Status status = Distance(was_idle ? batch.start : state.last_end, batch.end, length);
+    if (status.ok() && was_idle) status = MoveBase(batch.start);
     if (!status.ok()) return status;
+    state.last_end_at = (was_idle ? base_at_ : state.last_end_at) + length;
+    Free(state.last_end);
+    state.last_end = batch.end;
+    TimePoint least = std::exchange(state.seen_running, {});
+    if (was_idle) least = std::max(least, batch.opened_at + length);
+    const TimePoint ended = OnHost(state.last_end_at, std::min(least, now), now, !was_idle);
     state.batches.pop_front();
-    free_.push_back(batch.end);
-    if (batch.start != nullptr) free_.push_back(batch.start);
-    return std::optional(state.times.Bounded(started, ended, now));
+    return std::optional(state.times.Bounded(ended - length, ended, now));
   }
 
  private:
   struct Batch {
-    Event start = nullptr;
+    Event start = nullptr;  // Null: it follows the one ahead.
     Event end = nullptr;
+    TimePoint opened_at;  // Just before `start` was submitted.
   };
   struct StreamState {
     Event opened = nullptr;  // Ahead of the batch that is open.
+    TimePoint opened_at;
     std::deque<Batch> batches;
+    Event last_end = nullptr;  // Of the batch that ended last, for the one behind it.
+    nanoseconds last_end_at{};
+    TimePoint seen_running;  // The oldest batch, last.
     StreamTimes times;
   };
 
+  Status Distance(Event from, Event to, nanoseconds& distance) {
+    float milliseconds = 0;
+    Status status = context_->Try("reading the time of work", context_->driver().EventElapsedTime,
+                                  &milliseconds, from, to);
+    distance = nanoseconds(static_cast<std::int64_t>(double{milliseconds} * 1e6));
+    return status;
+  }
+
+  // Takes the event, which has passed.
+  Status MoveBase(Event next) {
+    nanoseconds distance{};
+    const Status status = Distance(base_, next, distance);
+    Free(base_);
+    base_ = next;
+    base_at_ += distance;
+    return status;
+  }
+
+  // The end of a batch on the host's clock; of one that follows another its beginning is known.
+  TimePoint OnHost(nanoseconds at, TimePoint least, TimePoint most, bool follows) {
+    TimePoint time(at + ahead_);
+    // As little as possible, where going back would cut it short.
+    if (time > most) time = follows ? most : least;
+    time = std::max(time, least);
+    ahead_ = time.time_since_epoch() - at;
+    return time;
+  }
+
+  Status Make() {
+    Event made = nullptr;
+    Status status = context_->Try("making an event", context_->driver().EventCreate, &made, 0U);
+    if (!status.ok()) return status;
+    all_.push_back(made);
+    free_.push_back(made);
+    return {};
+  }
+  void Free(Event& event) {
+    if (event != nullptr) free_.push_back(std::exchange(event, nullptr));
+  }
   Status Record(Stream stream, Event& event) {
-    const Driver& driver = context_->driver();
     if (free_.empty()) {
-      Event made = nullptr;
-      Status status = context_->Try("making an event", driver.EventCreate, &made, 0U);
-      if (!status.ok()) return status;
-      all_.push_back(made);
-      free_.push_back(made);
+      if (Status status = Make(); !status.ok()) return status;
     }
     event = free_.back();
     free_.pop_back();
-    return context_->Try("marking work", driver.EventRecord, event, stream);
+    return context_->Try("marking work", context_->driver().EventRecord, event, stream);
   }
 
   const std::shared_ptr<CudaContext> context_;
-  GpuClock clock_;
+  Stream stream_ = nullptr;  // Empty, so that its events pass at once.
   std::vector<Event> all_;
   std::vector<Event> free_;
   std::vector<StreamState> streams_;
+  // That opened the batch which was found ended last, of those that had one. Times on the GPU's
+  // clock are counted from the one of the start.
+  Event base_ = nullptr;
+  nanoseconds base_at_{};
+  nanoseconds ahead_{};  // The host's clock, of that.
 };
 
 // ---- writes

@@ -39,8 +39,10 @@ class CompletionMarks {
   // The oldest closed batch of the stream, when it has ended; each once.
   virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
 
-  // kEvents: an event behind each batch, one ahead where the stream was idle. Device time, exact
-  // to 1 µs, placed on the host's clock to about 10 µs.
+  // kEvents: an event behind each batch, one ahead where the stream was idle. How long a batch took
+  // is the GPU's own measure, which the driver tells to about 0.5 µs. On the host's clock it lies
+  // between the looks that saw it running and ended, and never later than it ran, but for what the
+  // two clocks differ in speed.
   // kWrites: the stream writes a number to host memory. Cheaper to look at, but the times are the
   // host's: submission, and when it looked.
   static Result<std::unique_ptr<CompletionMarks>> Create(CompletionKind kind,

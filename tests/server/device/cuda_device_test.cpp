@@ -177,51 +177,6 @@ TEST_F(CudaDeviceTest, IdleDeviceNeedNotBePolled) {
   EXPECT_EQ(wakes_, 0);
 }
 
-// ---- times
-
-class CudaTimes : public CudaDeviceTest, public ::testing::WithParamInterface<CompletionKind> {};
-
-TEST_P(CudaTimes, WorkAloneIsTimedExactlyWorksOfABatchShareTheirTime) {
-  Start({.completion = GetParam()});
-  const Tenant tenant = NewTenant();
-  const Completion alone = Await(Store(tenant, tenant.At(0), 1));
-  EXPECT_TRUE(alone.times_are_exact);
-  EXPECT_LT(alone.started, alone.ended);
-  std::vector<WorkId> batch;
-  for (int i = 0; i < 10; ++i) batch.push_back(Store(tenant, tenant.At(0), 1));
-  auto before = alone.ended;
-  for (const WorkId id : batch) {
-    const Completion completion = Await(id);
-    EXPECT_FALSE(completion.times_are_exact);
-    EXPECT_GE(completion.started, before);
-    EXPECT_GE(completion.ended, completion.started);
-    before = completion.ended;
-  }
-  EXPECT_LE(before, DeviceClock::now());
-  // One mark for all ten.
-  const char* const mark =
-      GetParam() == CompletionKind::kEvents ? "cuEventRecord" : "cuStreamWriteValue64";
-  EXPECT_LE(fake_cuda_calls(mark), 6U);
-}
-
-TEST_P(CudaTimes, TimesStayTrueWhenTheClockIsRenewed) {
-  Start({.completion = GetParam()});
-  const Tenant tenant = NewTenant();
-  for (int i = 0; i < 5; ++i) {
-    const auto before = DeviceClock::now();
-    const Completion completion = Await(Store(tenant, tenant.At(0), 1));
-    EXPECT_GE(completion.started, before - std::chrono::milliseconds(1));
-    EXPECT_LE(completion.ended, DeviceClock::now());
-    std::this_thread::sleep_for(std::chrono::milliseconds(450));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Kinds, CudaTimes,
-                         ::testing::Values(CompletionKind::kEvents, CompletionKind::kWrites),
-                         [](const auto& any) {
-                           return any.param == CompletionKind::kEvents ? "events" : "writes";
-                         });
-
 // ---- copies
 
 TEST(CudaGroups, TileEveryRectangleInOrder) {

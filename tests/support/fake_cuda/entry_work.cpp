@@ -13,7 +13,6 @@
 namespace gpushared::device::cuda {
 
 using testing::fake_cuda::Call;
-using testing::fake_cuda::Clock;
 using testing::fake_cuda::FakeEvent;
 using testing::fake_cuda::FakeStream;
 using testing::fake_cuda::Lock;
@@ -266,9 +265,9 @@ Code cuEventRecord(Event handle, Stream on) {
     event->mark = std::make_shared<Mark>();
     Work work;
     work.call = kName;
-    work.ended = [mark = event->mark] {
+    work.ended = [&world, mark = event->mark] {
       mark->done = true;
-      mark->at = Clock::now();
+      mark->at = world.GpuNow();
     };
     world.Submit(stream, std::move(work));
     return Code::kSuccess;

@@ -12,6 +12,8 @@
 //   memory 2G             of each GPU (suffix K, M, G)
 //   sms 132               multiprocessors of each GPU
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS)
+//   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster
+//   kernels 3             each kernel takes 3 ms at least
 //   missing cuMemMap      the driver has no such call
 //   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*` for `3`: all
 //   fail_late ...         the same, but the call does its work first

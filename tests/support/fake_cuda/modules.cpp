@@ -2,9 +2,11 @@
 #include "tests/support/fake_cuda/modules.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "server/device/cpu/executor/block_executor.h"
@@ -115,8 +117,10 @@ Code Execute(World& world, const Running& running) {
   std::atomic<std::uint64_t> mapped{0};
   std::vector<executor::MemoryPiece> pieces;
   executor::Launch launch;
+  std::chrono::milliseconds least{};
   {
     const Lock lock(world.mutex);
+    least = std::chrono::milliseconds(world.settings.kernel_ms);
     if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
     const Memory::Piece window = WindowOf(world.memory, running.parameters);
     mapped = window.bytes;
@@ -142,6 +146,7 @@ Code Execute(World& world, const Running& running) {
     std::fwrite(text.data(), 1, text.size(), stdout);
   };
   launch.print = &print;
+  std::this_thread::sleep_for(least);
   executor::BlockExecutor blocks;
   const executor::RunOutcome outcome =
       blocks.Run(launch, 0, launch.grid.Count(), never, world.kill_kernels);

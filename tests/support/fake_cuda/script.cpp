@@ -105,6 +105,11 @@ bool Settings::ApplyOne(std::string_view statement) {
     Set(*this, DeviceAttribute::kMultiprocessors, static_cast<int>(*number(1)));
   } else if (words.size() == 3 && verb == "attribute" && number(1) && number(2)) {
     attributes[static_cast<int>(*number(1))] = static_cast<int>(*number(2));
+  } else if (words.size() == 3 && verb == "clock" && number(1) && number(2)) {
+    clock_ahead_ms = *number(1);
+    clock_faster_ppm = *number(2);
+  } else if (words.size() == 2 && verb == "kernels" && number(1)) {
+    kernel_ms = *number(1);
   } else if (words.size() == 2 && verb == "missing") {
     missing.insert(words[1]);
   } else if (words.size() == 4 && (verb == "fail" || verb == "fail_late") && number(3) &&

@@ -35,6 +35,9 @@ struct Settings {
   std::list<FailRule> faults;  // `call` is empty.
   std::optional<device::cuda::Code> sticky;
   bool held = false;
+  long long clock_ahead_ms = 0;  // Of the GPUs' clock.
+  long long clock_faster_ppm = 0;
+  long long kernel_ms = 0;  // That each takes at least.
   std::string log_path;
   std::string control_path;
   bool leaks_ignored = false;

@@ -186,6 +186,12 @@ void World::Submit(FakeStream& stream, Work work) {
   changed.notify_all();
 }
 
+Clock::time_point World::GpuNow() const {
+  const Clock::time_point now = Clock::now();
+  return now + std::chrono::milliseconds(settings.clock_ahead_ms) +
+         (now - made_) * settings.clock_faster_ppm / 1'000'000;
+}
+
 std::shared_ptr<FakeStream> World::NextStream(Gpu& gpu, Engine engine, bool& polls) {
   std::shared_ptr<FakeStream> best;
   for (const auto& stream : gpu.streams) {

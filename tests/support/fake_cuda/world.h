@@ -75,7 +75,7 @@ struct FakeStream {
 // One cuEventRecord; a later one does not change what earlier waits wait for.
 struct Mark {
   bool done = false;
-  Clock::time_point at;
+  Clock::time_point at;  // On the GPU's clock.
 };
 struct FakeEvent {
   std::uintptr_t context = 0;
@@ -157,6 +157,8 @@ class World {
   // Of the calling thread; null when none is current.
   std::shared_ptr<FakeContext> CurrentContext() { return contexts.Find(current); }
   void Submit(FakeStream& stream, Work work);
+  // The time of the GPUs, which is not the host's.
+  Clock::time_point GpuNow() const;
   // The pending work that uses the range, or null.
   const Work* PendingUse(std::uint64_t address, std::uint64_t bytes);
   const Work* PendingModule(std::uintptr_t module);
@@ -196,6 +198,7 @@ class World {
   bool stopping_ = false;
   std::uint64_t obeyed_bytes_ = 0;  // Of the control file.
   std::uint64_t last_order_ = 0;
+  const Clock::time_point made_ = Clock::now();
   std::vector<std::string> mistakes_;
 };
 

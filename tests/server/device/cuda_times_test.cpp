@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// When work on a GPU ran, and how long.
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tests/server/device/cuda_device_fixture.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using std::chrono::milliseconds;
+
+class CudaTimes : public CudaDeviceTest, public ::testing::WithParamInterface<CompletionKind> {};
+
+TEST_P(CudaTimes, WorkAloneIsTimedExactlyWorksOfABatchShareTheirTime) {
+  Start({.completion = GetParam()});
+  const Tenant tenant = NewTenant();
+  const Completion alone = Await(Store(tenant, tenant.At(0), 1));
+  EXPECT_TRUE(alone.times_are_exact);
+  EXPECT_LT(alone.started, alone.ended);
+  std::vector<WorkId> batch;
+  for (int i = 0; i < 10; ++i) batch.push_back(Store(tenant, tenant.At(0), 1));
+  auto before = alone.ended;
+  for (const WorkId id : batch) {
+    const Completion completion = Await(id);
+    EXPECT_FALSE(completion.times_are_exact);
+    EXPECT_GE(completion.started, before);
+    EXPECT_GE(completion.ended, completion.started);
+    before = completion.ended;
+  }
+  EXPECT_LE(before, DeviceClock::now());
+  // One mark for all ten.
+  const char* const mark =
+      GetParam() == CompletionKind::kEvents ? "cuEventRecord" : "cuStreamWriteValue64";
+  EXPECT_LE(fake_cuda_calls(mark), 6U);
+}
+
+TEST_P(CudaTimes, LieBetweenSubmissionAndTheLookThatSawTheEnd) {
+  Start({.completion = GetParam()});
+  const Tenant tenant = NewTenant();
+  for (int i = 0; i < 5; ++i) {
+    const auto before = DeviceClock::now();
+    const Completion completion = Await(Store(tenant, tenant.At(0), 1));
+    EXPECT_GE(completion.started, before);
+    EXPECT_LE(completion.ended, DeviceClock::now());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaTimes,
+                         ::testing::Values(CompletionKind::kEvents, CompletionKind::kWrites),
+                         [](const auto& any) {
+                           return any.param == CompletionKind::kEvents ? "events" : "writes";
+                         });
+
+// However far the GPU's clock has gone from the host's while there was no work.
+TEST_F(CudaDeviceTest, KernelAfterAnIdleTimeTookAsLongAsTheGpuSays) {
+  Start();
+  const Tenant tenant = NewTenant();
+  Await(Store(tenant, tenant.At(0), 1));
+  for (const char* clock : {"clock 1 10", "clock 600000 10", "clock -600000 -10"}) {
+    Say(std::string(clock) + "; kernels 3");
+    const auto before = DeviceClock::now();
+    const Completion completion = Await(Store(tenant, tenant.At(0), 1));
+    EXPECT_TRUE(completion.times_are_exact);
+    EXPECT_GE(completion.ended - completion.started, milliseconds(3)) << clock;
+    EXPECT_GE(completion.started, before) << clock;
+    EXPECT_LE(completion.ended, DeviceClock::now()) << clock;
+  }
+}
+
+TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
+  Start();
+  const Tenant tenant = NewTenant();
+  Say("clock 600000 10; kernels 3; hold");
+  std::vector<WorkId> works;
+  for (int i = 0; i < 4; ++i) {
+    works.push_back(Store(tenant, tenant.At(0), 1));
+    // A batch each.
+    EXPECT_FALSE(IsDone(works.back()));
+  }
+  Say("go");
+  DeviceClock::time_point last;
+  for (const WorkId id : works) {
+    const Completion completion = Await(id);
+    EXPECT_TRUE(completion.times_are_exact);
+    EXPECT_GE(completion.ended - completion.started, milliseconds(3));
+    EXPECT_GE(completion.started, last);
+    last = completion.ended;
+  }
+  EXPECT_LE(last, DeviceClock::now());
+}
+
+TEST_F(CudaDeviceTest, WorkDidNotEndBeforeItWasSeenRunning) {
+  Start();
+  const Tenant tenant = NewTenant();
+  Say("hold");
+  const WorkId work = Store(tenant, tenant.At(0), 1);
+  std::this_thread::sleep_for(milliseconds(20));
+  const auto seen = DeviceClock::now();
+  EXPECT_FALSE(IsDone(work));
+  Say("go");
+  const Completion completion = Await(work);
+  EXPECT_GE(completion.ended, seen);
+  EXPECT_LE(completion.ended, DeviceClock::now());
+}
+
+// What is kept for the work behind it is not kept for ever.
+TEST_F(CudaDeviceTest, EventsAreUsedAgain) {
+  Start();
+  const Tenant tenant = NewTenant();
+  for (int i = 0; i < 50; ++i) Await(Store(tenant, tenant.At(0), 1));
+  EXPECT_LE(fake_cuda_live("event"), 6U);
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda
