@@ -10,6 +10,25 @@
 #include "server/ptx/fence.h"
 
 namespace gpushared::device::cuda {
+namespace {
+
+// How much is zeroed at a time. The scheduler does not know of it and it cannot be taken off the
+// GPU, so it is what the GPU writes in 100 µs: at three quarters of its memory's bandwidth, data
+// going with both edges of the clock. 256 MiB on an H200 (4.9 TB/s), 16 MiB on an L4 (0.3 TB/s).
+std::uint64_t BytesZeroedAtATime(const CudaContext& context) {
+  constexpr std::uint64_t kLeast = std::uint64_t{1} << 20;
+  constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
+  // Where the driver does not tell. Slower memory is rare.
+  constexpr std::uint64_t kOtherwise = std::uint64_t{16} << 20;
+  const int kilohertz = context.Attribute(DeviceAttribute::kMemoryClockKilohertz, 0);
+  const int bits = context.Attribute(DeviceAttribute::kMemoryBusBits, 0);
+  if (kilohertz <= 0 || bits <= 0) return kOtherwise;
+  const std::uint64_t bytes_per_millisecond =
+      static_cast<std::uint64_t>(kilohertz) * 2 * static_cast<std::uint64_t>(bits) / 8;
+  return std::clamp(std::bit_floor(bytes_per_millisecond / 10 * 3 / 4), kLeast, kMost);
+}
+
+}  // namespace
 
 Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaContext> context,
                                                        std::uint64_t budget_bytes) {
@@ -31,8 +50,9 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaConte
   status = context->Try("asking for free memory", driver.MemGetInfo, &free, &total);
   if (!status.ok()) return status;
   const std::uint64_t budget = budget_bytes == 0 ? free : std::min(budget_bytes, free);
+  const std::uint64_t zero_bytes = BytesZeroedAtATime(*context);
   std::shared_ptr<CudaMemory> memory(new CudaMemory(
-      std::move(context), std::max<std::uint64_t>(kMapStepBytes, granularity), budget));
+      std::move(context), std::max<std::uint64_t>(kMapStepBytes, granularity), zero_bytes, budget));
   status = memory->context().Try("making a stream", driver.StreamCreateWithPriority,
                                  &memory->stream_, kStreamNonBlocking, 0);
   if (!status.ok()) return status;
@@ -93,9 +113,15 @@ Status CudaMemory::MovePiece(DeviceAddress from, DeviceAddress to, std::uint64_t
 }
 
 Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
-  const std::lock_guard lock(using_stream_);
-  return Wait(context_->Try("zeroing device memory", context_->driver().MemsetD8Async, address,
-                            static_cast<unsigned char>(0), bytes, stream_));
+  Status status;
+  // Each waits for the one before, so that no more than one stands before anybody's work.
+  for (std::uint64_t at = 0; status.ok() && at < bytes; at += zero_bytes_) {
+    const std::lock_guard lock(using_stream_);
+    const std::size_t count = std::min(zero_bytes_, bytes - at);
+    status = Wait(context_->Try("zeroing device memory", context_->driver().MemsetD8Async,
+                                address + at, static_cast<unsigned char>(0), count, stream_));
+  }
+  return status;
 }
 
 Status CudaMemory::Write(DeviceAddress address, std::span<const std::byte> bytes) {

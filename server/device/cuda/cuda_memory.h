@@ -53,9 +53,10 @@ class CudaMemory {
 
  private:
   CudaMemory(std::shared_ptr<CudaContext> context, std::uint64_t step_bytes,
-             std::uint64_t budget_bytes)
+             std::uint64_t zero_bytes, std::uint64_t budget_bytes)
       : context_(std::move(context)),
         step_bytes_(step_bytes),
+        zero_bytes_(zero_bytes),
         budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
   AllocationProperties Properties() const;
   Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
@@ -64,6 +65,7 @@ class CudaMemory {
 
   const std::shared_ptr<CudaContext> context_;
   const std::uint64_t step_bytes_;
+  const std::uint64_t zero_bytes_;  // At a time.
   const std::shared_ptr<MemoryBudget> budget_;
   std::mutex using_stream_;
   Stream stream_ = nullptr;

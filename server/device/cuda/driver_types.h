@@ -102,6 +102,8 @@ enum class DeviceAttribute : int {
   kMultiprocessors = 16,
   kComputeMode = 20,
   kConcurrentKernels = 31,
+  kMemoryClockKilohertz = 36,
+  kMemoryBusBits = 37,
   kThreadsPerMultiprocessorMax = 39,
   kCopyEngines = 40,
   kUnifiedAddressing = 41,

@@ -53,6 +53,8 @@ Settings::Settings() {
   Set(*this, DeviceAttribute::kThreadsPerMultiprocessorMax, 2048);
   Set(*this, DeviceAttribute::kComputeMode, 0);
   Set(*this, DeviceAttribute::kConcurrentKernels, 1);
+  Set(*this, DeviceAttribute::kMemoryClockKilohertz, 3201000);
+  Set(*this, DeviceAttribute::kMemoryBusBits, 6144);
   Set(*this, DeviceAttribute::kCopyEngines, 3);
   Set(*this, DeviceAttribute::kUnifiedAddressing, 1);
   Set(*this, DeviceAttribute::kComputeCapabilityMajor, 9);
