@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cuda/cuda_context.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace gpushared::device::cuda {
@@ -9,6 +11,12 @@ namespace {
 // The thread that waits for the GPU (a helper, at zeroing) sleeps; the one that polls never waits.
 // Local memory keeps the largest size that a kernel ever needed: changing it stops the whole GPU.
 constexpr unsigned kContextFlags = kContextBlockingSync | kContextKeepLocalMemory;
+
+// Local memory of a thread. A 64th of the GPU's memory, for all threads that it can have at once:
+// 8 KiB on an H200 and on its smallest instance. Compilers keep most kernels below 1 KiB.
+constexpr std::uint64_t kLocalPart = 64;
+constexpr std::uint64_t kLocalBytesLeast = 4096;
+constexpr std::uint64_t kLocalBytesMost = 16384;
 
 }  // namespace
 
@@ -77,6 +85,25 @@ void CudaContext::GiveUp(const Status& why) {
 Status CudaContext::death() const {
   const std::lock_guard lock(mutex_);
   return death_;
+}
+
+Status CudaContext::TakeLocalMemory() {
+  std::size_t total = 0;
+  Status status = Try("asking for its memory", driver_->DeviceTotalMem, &total, number_);
+  if (!status.ok()) return status;
+  const int threads = std::max(Attribute(DeviceAttribute::kMultiprocessors, 1), 1) *
+                      std::max(Attribute(DeviceAttribute::kThreadsPerMultiprocessorMax, 2048), 1);
+  const std::uint64_t asked =
+      std::clamp(std::bit_floor(total / kLocalPart / static_cast<std::uint64_t>(threads)),
+                 kLocalBytesLeast, kLocalBytesMost);
+  std::size_t given = 0;
+  status = Try("taking local memory", driver_->CtxSetLimit, Limit::kStackBytes, asked);
+  // Drivers round.
+  if (status.ok()) {
+    status = Try("taking local memory", driver_->CtxGetLimit, &given, Limit::kStackBytes);
+  }
+  local_bytes_max_ = given;
+  return status;
 }
 
 int CudaContext::Attribute(DeviceAttribute which, int otherwise) const {

@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_CONTEXT_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -67,6 +68,13 @@ class CudaContext {
 
   int Attribute(DeviceAttribute which, int otherwise) const;
 
+  // Takes local memory for every thread that the GPU can have, once and for all: a launch that
+  // needed more would make the driver wait for all that runs, on the thread that launches. Before
+  // other threads use the context, and before anybody asks what memory is free.
+  Status TakeLocalMemory();
+  // Per thread; kernels that need more are not to be launched.
+  std::uint64_t local_bytes_max() const { return local_bytes_max_; }
+
  private:
   CudaContext(std::shared_ptr<const Driver> driver, WakeFunction died)
       : driver_(std::move(driver)), died_(std::move(died)) {}
@@ -77,6 +85,7 @@ class CudaContext {
   const WakeFunction died_;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;  // Null until retained.
+  std::uint64_t local_bytes_max_ = 0;
   std::atomic<bool> is_dead_{false};
   mutable std::mutex mutex_;
   Status death_;  // Protected by mutex_.

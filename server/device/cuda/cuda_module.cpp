@@ -339,10 +339,14 @@ Status CudaModule::TakeClaims(const Claims& claims, cuda::Module module) {
       continue;
     ClaimedKernel form{.parameter_offset = passed.claim_offset};
     Status status = FindFunction(module, passed.claimed, &form.function);
-    std::uint32_t shared = 0;
-    if (status.ok()) status = FindLimits(form.function, form.threads_per_block_max, shared);
     if (!status.ok()) return status;
-    const Result<std::uint32_t> dynamic = OptIntoSharedMemory(form.function, shared);
+    const Result<Limits> limits = FindLimits(form.function);
+    if (!limits.ok()) return limits.status();
+    // It runs as it was written, then.
+    if (limits->local_bytes > context_.local_bytes_max()) continue;
+    form.threads_per_block_max = limits->threads_per_block;
+    const Result<std::uint32_t> dynamic =
+        OptIntoSharedMemory(form.function, limits->static_shared_bytes);
     if (!dynamic.ok()) return dynamic.status();
     form.dynamic_shared_bytes_max = *dynamic;
     forms[static_cast<std::size_t>(kernel - kernels_.begin())] = form;
@@ -470,29 +474,39 @@ Status CudaModule::FindKernels(const Image& image) {
 }
 
 Status CudaModule::Describe(const Image& image, Function function, KernelInfo& info) {
-  Status status = FindLimits(function, info.threads_per_block_max, info.static_shared_bytes);
-  if (!status.ok()) return status;
+  const Result<Limits> limits = FindLimits(function);
+  if (!limits.ok()) return limits.status();
+  info.threads_per_block_max = limits->threads_per_block;
+  info.static_shared_bytes = limits->static_shared_bytes;
+  if (limits->local_bytes > context_.local_bytes_max()) {
+    info.unsupported = std::to_string(limits->local_bytes) +
+                       " bytes of local memory for each thread, " +
+                       std::to_string(context_.local_bytes_max()) + " are there";
+  }
   const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, info.static_shared_bytes);
   return dynamic.ok() ? FindParameters(image, function, info) : dynamic.status();
 }
 
-Status CudaModule::FindLimits(Function function, std::uint32_t& threads, std::uint32_t& shared) {
+Result<CudaModule::Limits> CudaModule::FindLimits(Function function) {
   const Driver& driver = context_.driver();
   if (driver.Has(Feature::kEagerLoading)) {
     Status status = context_.Try("loading it", driver.FuncLoad, function);
     if (!status.ok()) return status;
   }
-  int most = 0;
-  int fixed = 0;
-  Status status = context_.Try("asking for its threads", driver.FuncGetAttribute, &most,
-                               FunctionAttribute::kThreadsPerBlockMax, function);
-  if (status.ok()) {
-    status = context_.Try("asking for its shared memory", driver.FuncGetAttribute, &fixed,
-                          FunctionAttribute::kSharedBytes, function);
+  std::array<int, 3> found{};
+  constexpr std::array kAsked = {
+      std::pair("asking for its threads", FunctionAttribute::kThreadsPerBlockMax),
+      std::pair("asking for its shared memory", FunctionAttribute::kSharedBytes),
+      std::pair("asking for its local memory", FunctionAttribute::kLocalBytes)};
+  for (std::size_t i = 0; i < kAsked.size(); ++i) {
+    const auto& [doing, attribute] = kAsked[i];
+    Status status = context_.Try(doing, driver.FuncGetAttribute, &found[i], attribute, function);
+    if (!status.ok()) return status;
+    found[i] = std::max(found[i], 0);
   }
-  threads = static_cast<std::uint32_t>(std::max(most, 0));
-  shared = static_cast<std::uint32_t>(std::max(fixed, 0));
-  return status;
+  return Limits{.threads_per_block = static_cast<std::uint32_t>(found[0]),
+                .static_shared_bytes = static_cast<std::uint32_t>(found[1]),
+                .local_bytes = static_cast<std::uint64_t>(found[2])};
 }
 
 // Returns how much dynamic shared memory a launch may then ask for.

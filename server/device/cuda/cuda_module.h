@@ -97,7 +97,12 @@ class CudaModule : public device::Module {
   Status FindFunction(cuda::Module module, const std::string& name, Function* function);
   Status NamesFromDriver(std::vector<std::string>& names);
   Status Describe(const Image& image, Function function, KernelInfo& info);
-  Status FindLimits(Function function, std::uint32_t& threads, std::uint32_t& shared);
+  struct Limits {
+    std::uint32_t threads_per_block = 0;
+    std::uint32_t static_shared_bytes = 0;
+    std::uint64_t local_bytes = 0;  // Per thread.
+  };
+  Result<Limits> FindLimits(Function function);
   Status FindParameters(const Image& image, Function function, KernelInfo& info);
   Result<std::uint32_t> OptIntoSharedMemory(Function function, std::uint32_t static_bytes);
 

@@ -132,7 +132,7 @@ TEST_F(CudaDeviceTest, FewerConnectionsThanStreamsAreToldToTheOperator) {
 TEST_F(CudaDeviceTest, MoreUrgentWorkGoesFirstWhereTheGpuHasTheChoice) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("hold");
+  Say("kernels 5; hold");
   std::vector<WorkId> expected(3);
   expected[2] = Store(tenant, tenant.At(0), 1, 0);
   expected[1] = Store(tenant, tenant.At(0), 2, 1);
@@ -337,28 +337,28 @@ TEST_F(CudaDeviceTest, LargeMemoryIsFewPiecesAndAShrinkKeepsLittleTooMuch) {
 
 // What the GPU does in 100 µs: more would hold up work that is more urgent.
 TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
-  // 64 MiB are made of 32 pieces of memory.
+  // 8 MiB are made of 4 pieces of memory.
   struct Case {
     const char* gpu;
     std::size_t fills;
   };
   for (const auto& [memory, fills] :
-       {Case{"attribute 36 3201000", 32}, Case{"attribute 36 50000; attribute 37 64", 64},
-        Case{"attribute 36 0", 32}, Case{"attribute 37 -1", 32}}) {
+       {Case{"attribute 36 3201000", 4}, Case{"attribute 36 50000; attribute 37 64", 8},
+        Case{"attribute 36 0", 4}, Case{"attribute 37 -1", 4}}) {
     SCOPED_TRACE(memory);
     device_.reset();
     fake_cuda_reset();
     Say(memory);
     Start();
-    auto space = gpu().CreateSpace({.quota_bytes = 64 * kMebibyte});
+    auto space = gpu().CreateSpace({.quota_bytes = 8 * kMebibyte});
     ASSERT_TRUE(space.ok()) << space.status().ToString();
     fake_cuda_forget_calls();
-    ASSERT_EQ((*space)->Resize(64 * kMebibyte).value(), 64 * kMebibyte);
+    ASSERT_EQ((*space)->Resize(8 * kMebibyte).value(), 8 * kMebibyte);
     EXPECT_EQ(fake_cuda_calls("cuMemsetD8Async"), fills);
-    std::vector<std::byte> host(64 * kMebibyte, std::byte{1});
+    std::vector<std::byte> host(8 * kMebibyte, std::byte{1});
     const Tenant tenant{.space = *std::move(space), .module = nullptr};
     EXPECT_TRUE(Await(Copy(tenant, Direction::kDeviceToHost, host, 0)).status.ok());
-    EXPECT_EQ(std::ranges::count(host, std::byte{0}), std::ssize(host));
+    EXPECT_TRUE(host == std::vector<std::byte>(host.size()));
   }
 }
 
@@ -448,6 +448,57 @@ TEST_F(CudaDeviceTest, SharedMemoryBeyondTheStaticLimitCanBeUsed) {
   work.dynamic_shared_bytes = gpu().info().shared_bytes_per_block_max;
   gpu().Submit(work);
   EXPECT_TRUE(Await(work.id).status.ok());
+}
+
+std::string PtxWithLocalBytes(std::uint32_t bytes) {
+  return ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry small() { ret; }\n"
+         ".visible .entry frame()\n{\n  .local .align 8 .b8 own[" +
+         std::to_string(bytes) + "];\n  ret;\n}\n";
+}
+
+// The driver would stop the GPU for it at the launch, on the thread that all launches come from.
+TEST_F(CudaDeviceTest, KernelWithALargerFrameThanThereIsLocalMemoryForIsRefusedByName) {
+  Start();
+  const Tenant tenant = NewTenant();
+  const auto launch = [&](const device::Module& module, std::string_view kernel) {
+    LaunchWork work;
+    work.id = ++last_id_;
+    work.space = tenant.space.get();
+    work.stream = 1;
+    work.module = &module;
+    work.kernel = KernelNamed(module, kernel);
+    gpu().Submit(work);
+    return Await(work.id).status;
+  };
+  const auto fits = Load(*tenant.space, PtxWithLocalBytes(4096));
+  ASSERT_TRUE(fits.ok()) << fits.status().ToString();
+  EXPECT_TRUE(launch(**fits, "frame").ok());
+  const auto module = Load(*tenant.space, PtxWithLocalBytes(4112));
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  const Status status = launch(**module, "frame");
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(status.message(),
+            "launch refused: kernel 'frame' needs 4112 bytes of local memory for each thread, 4096 "
+            "are there");
+  EXPECT_TRUE(launch(**module, "small").ok());
+}
+
+TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBounds) {
+  for (const auto& [gpu_is, bytes] :
+       {std::pair("memory 8G; sms 16", 4096), std::pair("memory 16G; sms 16", 8192),
+        std::pair("memory 140G; sms 132", 8192), std::pair("memory 140G; sms 16", 16384)}) {
+    SCOPED_TRACE(gpu_is);
+    device_.reset();
+    fake_cuda_reset();
+    Say(gpu_is);
+    Start();
+    auto space = gpu().CreateSpace({.quota_bytes = kMebibyte});
+    ASSERT_TRUE(space.ok());
+    const auto module = Load(**space, PtxWithLocalBytes(20000));
+    ASSERT_TRUE(module.ok()) << module.status().ToString();
+    EXPECT_THAT((*module)->kernels()[KernelNamed(**module, "frame")].unsupported,
+                HasSubstr(", " + std::to_string(bytes) + " are there"));
+  }
 }
 
 TEST_F(CudaDeviceTest, LaunchAttributesReachTheDriver) {

@@ -259,16 +259,18 @@ Code cuCtxSynchronize() {
   });
 }
 
-Code cuCtxSetLimit(Limit limit, std::size_t) {
-  return Call("cuCtxSetLimit", Needs::kContext, 0, [&](World&, Lock&) {
-    return limit <= Limit::kHeapBytes ? Code::kSuccess : Code::kUnsupportedLimit;
+Code cuCtxSetLimit(Limit limit, std::size_t value) {
+  return Call("cuCtxSetLimit", Needs::kContext, 0, [&](World& world, Lock&) {
+    if (limit > Limit::kHeapBytes) return Code::kUnsupportedLimit;
+    world.limits.at(static_cast<std::size_t>(limit)) = value;
+    return Code::kSuccess;
   });
 }
 
 Code cuCtxGetLimit(std::size_t* value, Limit limit) {
-  return Call("cuCtxGetLimit", Needs::kContext, 0, [&](World&, Lock&) {
+  return Call("cuCtxGetLimit", Needs::kContext, 0, [&](World& world, Lock&) {
     if (limit > Limit::kHeapBytes) return Code::kUnsupportedLimit;
-    *value = 1024;
+    *value = world.limits.at(static_cast<std::size_t>(limit));
     return Code::kSuccess;
   });
 }

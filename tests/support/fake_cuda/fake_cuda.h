@@ -26,8 +26,9 @@
 //                         the next call
 //   leaks ignored         objects left at the end are no mistake
 // Calls that the driver's user must not make (a destroyed handle, no current context, memory taken
-// away under pending work, objects left over at the end) are *mistakes*. They are collected, and a
-// process that ends with mistakes nobody took prints them and exits with code 86.
+// away under pending work, a launch that makes local memory grow, objects left over at the end) are
+// *mistakes*. They are collected, and a process that ends with mistakes nobody took prints them and
+// exits with code 86.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_

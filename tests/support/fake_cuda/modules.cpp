@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -235,6 +236,11 @@ Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
   if (!ShapeFits(world, shape, *function)) return Code::kInvalidValue;
   // What the executor lacks is no mistake of the caller.
   if (!function->info().unsupported.empty()) return Code::kNotSupported;
+  // A real driver would make room first, and wait for all that runs to do it.
+  const auto stack = static_cast<std::size_t>(device::cuda::Limit::kStackBytes);
+  if (function->program->local_bytes_per_thread() > world.limits.at(stack)) {
+    world.Mistake(std::string(call) + ": the kernel needs more local memory than there is");
+  }
   auto running = std::make_shared<Running>();
   running->function = function;
   running->shape = shape;

@@ -75,6 +75,7 @@ void World::Reset(Lock& lock) {
   call_counts.clear();
   mistakes_.clear();
   pageable_copies = 0;
+  limits = kLimits;
   last_attributes.clear();
   current = 0;
   if (const char* statements = std::getenv("FAKE_CUDA"); statements != nullptr) {

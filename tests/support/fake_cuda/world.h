@@ -127,6 +127,9 @@ struct LoggedCall {
   std::uintptr_t handle = 0;
 };
 
+// What a context begins with.
+inline constexpr std::array<std::size_t, 3> kLimits = {1024, 1 << 20, 8 << 20};
+
 // Everything. One mutex guards it all; the engines run kernels and copies without it.
 class World {
  public:
@@ -184,8 +187,9 @@ class World {
   std::vector<LoggedCall> log;
   std::map<std::string, std::size_t, std::less<>> call_counts;
   std::size_t pageable_copies = 0;
-  std::string last_attributes;            // Of the latest launch.
-  std::atomic<bool> kill_kernels{false};  // The process ends: no kernel runs on.
+  std::array<std::size_t, 3> limits = kLimits;  // By Limit.
+  std::string last_attributes;                  // Of the latest launch.
+  std::atomic<bool> kill_kernels{false};        // The process ends: no kernel runs on.
   static thread_local std::uintptr_t current;
 
  private:
