@@ -6,7 +6,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
+#include <iterator>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -31,6 +34,7 @@ namespace {
 constexpr std::uint32_t kPortableClusterBlocks = 8;
 
 // Whether a compiler and a driver understand each other is seen with this.
+constexpr const char* kTrialKernel = "gpushared_trial";
 constexpr std::string_view kTrialText =
     ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry gpushared_trial() { ret; }\n";
 
@@ -47,6 +51,13 @@ std::string FewConnections() {
          " is what every stream needs to have a queue of its own: urgent work may wait behind "
          "other "
          "work";
+}
+
+Status LoadTrial(CudaContext& context, const char* doing, std::span<const std::byte> image,
+                 Module* module) {
+  return context.Try(doing, context.driver().ModuleLoadDataEx, module,
+                     static_cast<const void*>(image.data()), 0U, static_cast<JitOption*>(nullptr),
+                     static_cast<void**>(nullptr));
 }
 
 class CudaDevice : public Device {
@@ -96,7 +107,13 @@ class CudaDevice : public Device {
   Status TryCode(const Result<std::vector<std::byte>>& code);
   Status MakeChannels();
   Result<Stream> MakeStream(std::size_t level, int priority);
-  Status TryMark(std::size_t number, Stream stream);
+  // A channel's stream on a part of the multiprocessors.
+  struct PartStream {
+    std::size_t number = 0;
+    Stream stream = nullptr;
+  };
+  Status TryParts(std::span<const PartStream> streams);
+  Status TryPart(const PartStream& part, Function trial);
   // Which channels the work may use.
   std::uint8_t LevelOf(const WorkHeader& header) const;
   Status CheckLaunchHere(const LaunchWork& work) const;
@@ -122,6 +139,8 @@ class CudaDevice : public Device {
   std::shared_ptr<PinnedRegions> pinned_;
   std::unique_ptr<BounceBuffers> bounces_;
   std::unique_ptr<CompletionMarks> marks_;
+  // Compiled, where there is a compiler that the driver understands; else its text.
+  std::vector<std::byte> trial_image_;
   std::shared_ptr<CodeMaker> maker_;  // Null where nothing is compiled outside; as the next.
   std::unique_ptr<ClaimWords> claims_;
   std::shared_ptr<UrgentWrites> writes_;
@@ -209,11 +228,9 @@ Status CudaDevice::TryCode(const Result<std::vector<std::byte>>& code) {
   std::vector<std::byte> image = *code;
   image.push_back(std::byte{0});  // Where it is text, that ends it.
   Module module = nullptr;
-  Status status =
-      context_->Try("loading what the compiler made", context_->driver().ModuleLoadDataEx, &module,
-                    static_cast<const void*>(image.data()), 0U, static_cast<JitOption*>(nullptr),
-                    static_cast<void**>(nullptr));
+  Status status = LoadTrial(*context_, "loading what the compiler made", image, &module);
   if (!status.ok()) return status;
+  trial_image_ = std::move(image);
   return context_->Try("unloading it", context_->driver().ModuleUnload, module);
 }
 
@@ -283,24 +300,51 @@ std::uint8_t CudaDevice::LevelOf(const WorkHeader& header) const {
   return static_cast<std::uint8_t>(kDeviceClasses - 1 - of_class);
 }
 
-// That marks of the whole GPU's context work on a partition's stream is seen here: later it would
-// look like the death of the context.
-Status CudaDevice::TryMark(std::size_t number, Stream stream) {
-  Status status = marks_->Open(number, stream, true);
-  if (status.ok()) status = marks_->Close(number, stream);
-  if (status.ok()) {
-    status = context_->Try("waiting for a part of the multiprocessors",
-                           context_->driver().StreamSynchronize, stream);
+// That marks and kernels of the whole GPU's context work on a part's streams is seen here: later a
+// mark that fails would look like the death of the context, and a launch like a client's mistake.
+Status CudaDevice::TryParts(std::span<const PartStream> streams) {
+  if (trial_image_.empty()) {
+    std::ranges::copy(std::as_bytes(std::span(kTrialText)), std::back_inserter(trial_image_));
+    trial_image_.push_back(std::byte{0});
   }
+  const Driver& driver = context_->driver();
+  Module module = nullptr;
+  Function trial = nullptr;
+  Status status = LoadTrial(*context_, "loading a trial kernel", trial_image_, &module);
   if (status.ok()) {
-    const Result<std::optional<BatchTimes>> ended = marks_->Poll(number, stream);
-    status = ended.status();
-    if (status.ok() && !ended->has_value()) {
-      status = {StatusCode::kUnsupported, "a mark on a stream that is idle was not reached"};
-    }
+    status = context_->Try("finding a trial kernel", driver.ModuleGetFunction, &trial, module,
+                           kTrialKernel);
+  }
+  for (const PartStream& part : streams) {
+    if (status.ok()) status = TryPart(part, trial);
+  }
+  if (module != nullptr && !context_->is_dead()) {
+    // What was launched ends before its code goes; nothing else runs yet.
+    if (!status.ok()) (void)context_->Call(driver.CtxSynchronize);
+    Status unloaded = context_->Try("unloading a trial kernel", driver.ModuleUnload, module);
+    if (status.ok()) status = std::move(unloaded);
   }
   if (status.ok()) return status;
   return {status.code(), "option sm-limit refused: " + status.message()};
+}
+
+Status CudaDevice::TryPart(const PartStream& part, Function trial) {
+  const Driver& driver = context_->driver();
+  Status status = marks_->Open(part.number, part.stream, true);
+  if (status.ok()) {
+    status = context_->Try("a launch on a part of the multiprocessors", driver.LaunchKernel, trial,
+                           1U, 1U, 1U, 1U, 1U, 1U, 0U, part.stream, static_cast<void**>(nullptr),
+                           static_cast<void**>(nullptr));
+  }
+  if (status.ok()) status = marks_->Close(part.number, part.stream);
+  if (status.ok()) {
+    status = context_->Try("waiting for a part of the multiprocessors", driver.StreamSynchronize,
+                           part.stream);
+  }
+  if (!status.ok()) return status;
+  const Result<std::optional<BatchTimes>> ended = marks_->Poll(part.number, part.stream);
+  if (!ended.ok() || ended->has_value()) return ended.status();
+  return {StatusCode::kUnsupported, "a mark on a stream that is idle was not reached"};
 }
 
 Status CudaDevice::MakeChannels() {
@@ -318,6 +362,7 @@ Status CudaDevice::MakeChannels() {
                                           .claims = claims_.get(),
                                           .contain = *contain_,
                                           .limits = options_.limits});
+  std::vector<PartStream> of_parts;
   for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {
     const std::size_t level = StreamTable::LevelOf(i);
     const Result<Stream> stream = MakeStream(level, priorities.at(level));
@@ -326,10 +371,9 @@ Status CudaDevice::MakeChannels() {
     const std::uint32_t multiprocessors =
         partition != nullptr ? partition->multiprocessors() : info_.multiprocessors;
     channels_.push_back(std::make_unique<Channel>(*environment_, i, *stream, multiprocessors));
-    if (partition == nullptr) continue;
-    if (status = TryMark(i, *stream); !status.ok()) return status;
+    if (partition != nullptr) of_parts.push_back({.number = i, .stream = *stream});
   }
-  return {};
+  return of_parts.empty() ? Status() : TryParts(of_parts);
 }
 
 Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& options) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "server/device/cuda/stream_table.h"
 #include "tests/server/device/cuda_device_fixture.h"
 
 namespace gpushared::device::cuda {
@@ -112,10 +113,31 @@ TEST_F(CudaSmLimit, IsRefusedByNameWhereTheDriverLacksWhatItNeeds) {
   }
 }
 
+// Whether a function of the whole GPU's context may be launched on a part of it is the driver's
+// affair. It is asked once, before any client is there to hear of it.
+TEST_F(CudaSmLimit, LaunchThatThePartsDoNotTakeRefusesTheOptionByName) {
+  Say("fail cuLaunchKernel 1 400");
+  const auto device = Create(Limited(kLow, {.fraction = 0.5}));
+  ASSERT_FALSE(device.ok());
+  EXPECT_THAT(
+      device.status().message(),
+      HasSubstr("option sm-limit refused: a launch on a part of the multiprocessors failed: "
+                "cuLaunchKernel: "));
+  Say("fail cuLaunchKernel 1 400");
+  EXPECT_TRUE(Create().ok()) << "who does not ask for it is not troubled";
+}
+
+TEST_F(CudaSmLimit, EveryStreamOfAPartIsTriedWithAKernel) {
+  Start(Limited(kLow, {.fraction = 0.5}));
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), StreamTable::kChannels[0]);
+  EXPECT_EQ(fake_cuda_live("module"), 0U);
+}
+
 TEST_F(CudaSmLimit, EveryCallThatFailsIsNamedAndLeavesNothingBehind) {
   for (const char* call :
        {"cuDeviceGetDevResource", "cuDevSmResourceSplitByCount", "cuDevResourceGenerateDesc",
-        "cuGreenCtxCreate", "cuGreenCtxStreamCreate"}) {
+        "cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuModuleLoadDataEx", "cuModuleGetFunction",
+        "cuLaunchKernel", "cuEventRecord", "cuStreamSynchronize", "cuEventElapsedTime"}) {
     SCOPED_TRACE(call);
     fake_cuda_reset();
     Say("fail " + std::string(call) + " 1 2");
@@ -124,7 +146,7 @@ TEST_F(CudaSmLimit, EveryCallThatFailsIsNamedAndLeavesNothingBehind) {
     EXPECT_THAT(device.status().message(),
                 HasSubstr(std::string(call) + ": CUDA_ERROR_OUT_OF_MEMORY"));
     EXPECT_STREQ(fake_cuda_take_mistakes(), "");
-    for (const char* kind : {"context", "green context", "stream", "event"}) {
+    for (const char* kind : {"context", "green context", "stream", "event", "module"}) {
       EXPECT_EQ(fake_cuda_live(kind), 0U) << kind;
     }
   }
