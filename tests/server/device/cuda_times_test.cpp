@@ -96,7 +96,7 @@ TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
 TEST_F(CudaDeviceTest, WorkDidNotEndBeforeItWasSeenRunning) {
   Start();
   const Tenant tenant = NewTenant();
-  Say("hold");
+  Say("hold; clock -600000 0");
   const WorkId work = Store(tenant, tenant.At(0), 1);
   std::this_thread::sleep_for(milliseconds(20));
   const auto seen = DeviceClock::now();
@@ -107,12 +107,52 @@ TEST_F(CudaDeviceTest, WorkDidNotEndBeforeItWasSeenRunning) {
   EXPECT_LE(completion.ended, DeviceClock::now());
 }
 
+TEST_F(CudaDeviceTest, WorkThatWasNeverSeenRunningDidNotBeginBeforeItWasSubmitted) {
+  Start();
+  const Tenant tenant = NewTenant();
+  std::vector<std::byte> host(4096);
+  for (const char* clock : {"clock 0 0", "clock 600000 0", "clock -600000 0"}) {
+    Say(clock);
+    const auto before = DeviceClock::now();
+    const WorkId copy = Copy(tenant, CopyWork::Direction::kHostToDevice, host, 0);
+    std::this_thread::sleep_for(milliseconds(5));
+    const Completion completion = Await(copy);
+    EXPECT_GE(completion.started, before) << clock;
+    EXPECT_LE(completion.ended, DeviceClock::now()) << clock;
+  }
+}
+
+TEST_F(CudaDeviceTest, WorkThatTheGpuBeganLateIsTimedWhereItRan) {
+  Start();
+  const Tenant tenant = NewTenant();
+  std::vector<std::byte> host(4096);
+  Await(Copy(tenant, CopyWork::Direction::kHostToDevice, host, 0));
+  Say("hold");
+  const auto before = DeviceClock::now();
+  const WorkId copy = Copy(tenant, CopyWork::Direction::kHostToDevice, host, 0);
+  std::this_thread::sleep_for(milliseconds(100));
+  Say("go");
+  std::this_thread::sleep_for(milliseconds(5));
+  // The relation of the clocks is known as well as a busy machine lets it be.
+  EXPECT_GE(Await(copy).ended, before + milliseconds(50));
+}
+
 // What is kept for the work behind it is not kept for ever.
 TEST_F(CudaDeviceTest, EventsAreUsedAgain) {
   Start();
   const Tenant tenant = NewTenant();
-  for (int i = 0; i < 50; ++i) Await(Store(tenant, tenant.At(0), 1));
-  EXPECT_LE(fake_cuda_live("event"), 6U);
+  std::size_t events = 0;
+  for (int i = 0; i < 20; ++i) {
+    Say("hold");
+    const WorkId first = Store(tenant, tenant.At(0), 1);
+    EXPECT_FALSE(IsDone(first));
+    const WorkId second = Store(tenant, tenant.At(0), 1);
+    EXPECT_FALSE(IsDone(second));
+    Say("go");
+    Await(second);
+    if (i == 1) events = fake_cuda_live("event");
+  }
+  EXPECT_EQ(fake_cuda_live("event"), events);
 }
 
 }  // namespace
