@@ -12,6 +12,10 @@ namespace {
 constexpr Duration kStopTimeFirst = std::chrono::microseconds(100);
 // What had not begun yet stops at once; if that counted, work would come and go for nothing.
 constexpr Duration kStopTimeMin = std::chrono::microseconds(20);
+// Work that is kept waiting for what stops once took is tried again after this time, and up to the
+// other when each trial says the same: one request in a minute may have to wait for a stop.
+constexpr Duration kStopTrialGapMin = std::chrono::seconds(1);
+constexpr Duration kStopTrialGapMax = std::chrono::seconds(64);
 // Stoppable work is not started for less than this many stops.
 constexpr int kStopsPerTurn = 4;
 // This part of a promise is kept in hand for what predictions get wrong.
@@ -26,8 +30,10 @@ DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
     : hold_off_(options.hold_off),
       patience_(options.patience),
       shares_(options.slice),
-      stop_time_(kStopTimeFirst) {
+      stop_time_(kStopTimeFirst),
+      stop_trial_gap_(kStopTrialGapMin) {
   promised_.reserve(kClientsMax);
+  stop_times_.Add(kStopTimeFirst);
 }
 
 // ---- what happens
@@ -112,10 +118,8 @@ void DeadlinePolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
     others_unstoppable_ -= unstoppable;
   }
   if (ended.stop_asked && state.stop_asked) {
-    stop_times_.Add(now - *state.stop_asked);
-    stop_time_ = std::max(stop_times_.Quantile(90), kStopTimeMin);
+    LearnStopTime(now - *state.stop_asked);
     state.stop_asked.reset();
-    pause_is_dirty_ = true;
   }
   state.account.OnEnded(ended.predicted, now);
   if (state.is_promised) plan_is_dirty_ = true;
@@ -154,6 +158,33 @@ void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint 
   const Duration overdue = state.account.promise / kOverdueDivisor;
   state.account.arrivals.OnHint(at, std::max(overdue, kOverdueMin));
   pause_is_dirty_ = true;
+}
+
+// ---- how long a stop takes
+
+void DeadlinePolicy::LearnStopTime(Duration took) {
+  if (is_stop_tried_) {
+    const bool is_news = took <= stop_times_.LargestButOne() / 2;
+    if (is_news) stop_times_.Clear();
+    stop_trial_gap_ = is_news ? kStopTrialGapMin : std::min(2 * stop_trial_gap_, kStopTrialGapMax);
+    is_stop_tried_ = false;
+  }
+  stop_trial_at_.reset();
+  stop_times_.Add(took);
+  stop_time_ = std::max(stop_times_.LargestButOne(), kStopTimeMin);
+  pause_is_dirty_ = true;
+}
+
+void DeadlinePolicy::BeginStopTrial() {
+  is_stop_tried_ = true;
+  stop_time_ = kStopTimeMin;
+  pause_is_dirty_ = true;
+}
+
+void DeadlinePolicy::WantStopTrial(TimePoint now) {
+  if (stop_trial_at_) return;
+  const bool is_too_long = is_waiting_ && fresh_slack_ < stop_time_;
+  if (is_too_long || stop_time_ > kStopTimeFirst) stop_trial_at_ = now + stop_trial_gap_;
 }
 
 // ---- where clients belong
@@ -260,8 +291,10 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
       is_waiting_ = true;
       const Duration fresh = account.FreshSlack();
       fresh_slack_ = std::min(fresh_slack_, fresh);
-      // What cannot be stopped and takes no longer than a stop costs a request no more than that.
-      const Duration spare = std::max(account.Headroom().value_or(fresh), stop_time_);
+      // What cannot be stopped and takes no longer than a stop costs a request no more than that;
+      // where a stop would be too long, so would this be.
+      const Duration like_a_stop = fresh >= stop_time_ ? stop_time_ : Duration::zero();
+      const Duration spare = std::max(account.Headroom().value_or(fresh), like_a_stop);
       tolerance_ = std::min({tolerance_, fresh, spare});
       if (fresh >= stop_time_ && !is_hinted) continue;
     }
@@ -275,6 +308,7 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
 
 Decision DeadlinePolicy::Pick(TimePoint now) {
   AdvanceTo(now);
+  if (stop_trial_at_ && now >= *stop_trial_at_ && !is_stop_tried_) BeginStopTrial();
   if (plan_is_dirty_ || now > plan_holds_until_) Replan(now);
   if (pause_is_dirty_ || (pause_holds_until_ && now >= *pause_holds_until_)) ReviewPause(now);
 
@@ -311,6 +345,8 @@ TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
 
 bool DeadlinePolicy::MustStopOthers(TimePoint now) {
   if (!HasStoppableOther()) return false;
+  // How long it takes is what is to be seen, and not at the cost of who is here.
+  if (is_stop_tried_ && !promised_.empty()) return true;
   // The plan knows nothing of what has run since it was made.
   if (!promised_.empty() && now + stop_time_ >= latest_start_) Replan(now);
   if (!promised_.empty() && now + stop_time_ >= BesideUntil(now)) return true;
@@ -350,7 +386,9 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
   const Duration hold = others_unstoppable_ + turn;
   // More of what is there already adds nothing that a stop would not end.
   const bool goes_on = head.stoppable && HasStoppableOther();
-  if (!promised_.empty() && !goes_on && now + hold > BesideUntil(now)) return Decision::Wait();
+  if (!promised_.empty() && !goes_on && (is_stop_tried_ || now + hold > BesideUntil(now))) {
+    return Decision::Wait();
+  }
   // What may come is no reason to hold back the high class.
   if (state.spec.scheduling_class == SchedulingClass::kHigh) return {};
   if (promised_.empty() && last_end_ && *last_end_ + hold_off_ > now) {
@@ -360,10 +398,13 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
 }
 
 std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Duration hold,
-                                                        TimePoint now) const {
+                                                        TimePoint now) {
   if (quiet_ && now < quiet_->until) {
     const Duration late = head.stoppable ? Duration::zero() : tolerance_;
-    if (now + hold > quiet_->from + late) return Decision::Wait(quiet_->until);
+    if (now + hold > quiet_->from + late) {
+      if (head.stoppable) WantStopTrial(now);
+      return Decision::Wait(quiet_->until);
+    }
     if (head.stoppable) return {};
   }
   if (!is_waiting_ || !last_end_) return {};
@@ -371,6 +412,7 @@ std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Durati
   if (now >= patient_until) return {};
   if (head.stoppable) {
     if (fresh_slack_ >= stop_time_) return {};
+    WantStopTrial(now);
     return Decision::Wait(patient_until);
   }
   if (hold <= tolerance_) return {};
@@ -400,6 +442,7 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
     consider(quiet_->from - stop_time_);
     consider(quiet_->until);
   }
+  if (stop_trial_at_ && !is_stop_tried_) consider(*stop_trial_at_);
   return next;
 }
 

@@ -114,7 +114,11 @@ class DeadlinePolicy final : public Policy {
   TimePoint BesideUntil(TimePoint now) const;
   // Empty when the head of an unpromised client may start.
   std::optional<Decision> HoldBack(const State& state, TimePoint now);
-  std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now) const;
+  std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now);
+  void LearnStopTime(Duration took);
+  void BeginStopTrial();
+  // What can be stopped waits, and maybe for no other reason than how long that takes.
+  void WantStopTrial(TimePoint now);
   std::optional<TimePoint> NextChange(TimePoint now) const;
 
   const Duration hold_off_;
@@ -146,8 +150,14 @@ class DeadlinePolicy final : public Policy {
   std::optional<ArrivalPredictor::Span> quiet_;  // The device is to be free of others then.
   std::optional<TimePoint> last_end_;            // Of a promised request.
 
-  RecentSamples<19> stop_times_;
-  Duration stop_time_;  // From asking to the end, seldom longer.
+  RecentSamples<19> stop_times_;  // The first one is a guess.
+  Duration stop_time_;            // From asking to the end, seldom longer.
+  // While stops are taken to last for too long none is made, and nobody would ever know better.
+  // So when work was kept from starting for a while, it may, until a stop of it is seen.
+  std::optional<TimePoint> stop_trial_at_;
+  Duration stop_trial_gap_;  // Longer after each trial that has shown nothing new.
+  bool is_stop_tried_ = false;
+
   PromiseReport report_;
 };
 

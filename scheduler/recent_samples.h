@@ -51,6 +51,16 @@ class RecentSamples {
     return empty() ? Duration{} : *std::max_element(samples_.begin(), end());
   }
 
+  // One outlier does not show in it, however few the samples are. The sample when there is one.
+  Duration LargestButOne() const {
+    Duration largest{}, second{};
+    for (const Duration sample : *this) {
+      second = std::max(second, std::min(largest, sample));
+      largest = std::max(largest, sample);
+    }
+    return size_ == 1 ? largest : second;
+  }
+
   auto begin() const { return samples_.begin(); }
   auto end() const { return samples_.begin() + static_cast<std::ptrdiff_t>(size_); }
 
