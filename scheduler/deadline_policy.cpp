@@ -32,7 +32,7 @@ DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
       shares_(options.slice),
       stop_time_(kStopTimeFirst),
       stop_trial_gap_(kStopTrialGapMin) {
-  promised_.reserve(kClientsMax);
+  due_.reserve(kClientsMax * kOpenRequestsMax);
   stop_times_.Add(kStopTimeFirst);
 }
 
@@ -55,8 +55,11 @@ void DeadlinePolicy::OnClientAdded(ClientId client, const ClientSpec& spec, Time
 void DeadlinePolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.At(client);
+  const bool is_same_promise = state.spec.latency_promise == spec.latency_promise;
   state.spec = spec;
   state.account.promise = spec.latency_promise.value_or(Duration::zero());
+  // What could not be kept of the former one says nothing of this.
+  if (!is_same_promise) given_up_now_ -= state.account.TakeBack();
   Place(state, now);
 }
 
@@ -68,7 +71,7 @@ void DeadlinePolicy::OnClientRemoved(ClientId client, TimePoint now) {
   } else {
     CountOthers(state, -1);
   }
-  if (state.is_given_up) --given_up_now_;
+  given_up_now_ -= state.account.given_up_count();
   clients_.Remove(client);
   shares_.Remove(client, now);
   Reindex();
@@ -142,10 +145,7 @@ void DeadlinePolicy::OnRequestEnded(ClientId client, std::uint64_t number, TimeP
     if (ending.was_kept) ++report_.kept;
     last_end_ = now;
   }
-  if (state.is_given_up) {
-    state.is_given_up = false;
-    --given_up_now_;
-  }
+  if (ending.was_given_up) --given_up_now_;
   Place(state, now);
 }
 
@@ -196,14 +196,15 @@ void DeadlinePolicy::CountOthers(const State& state, int sign) {
 
 void DeadlinePolicy::Place(State& state, TimePoint now) {
   plan_is_dirty_ = pause_is_dirty_ = true;
-  const bool belongs = state.account.has_promise() && state.account.is_open() && !state.is_given_up;
+  const PromiseAccount& account = state.account;
+  const bool belongs = account.has_promise() && account.open_count() > account.given_up_count();
   if (state.is_promised) {
     Delist(state);
   } else if (belongs) {
     CountOthers(state, -1);
   }
   if (belongs) {
-    if (promised_.empty()) disturbed_before_ = disturbed_;
+    if (due_.empty()) disturbed_before_ = disturbed_;
     Enlist(state);
   } else if (state.is_promised) {
     CountOthers(state, 1);
@@ -213,17 +214,31 @@ void DeadlinePolicy::Place(State& state, TimePoint now) {
 }
 
 void DeadlinePolicy::Enlist(State& state) {
-  const auto place = std::find_if(promised_.begin(), promised_.end(), [&](const State* each) {
-    const TimePoint theirs = each->account.deadline(), ours = state.account.deadline();
-    return theirs > ours || (theirs == ours && each->client > state.client);
-  });
-  promised_.insert(place, &state);
+  const PromiseAccount& account = state.account;
+  std::size_t counted = 0;
+  for (std::size_t open = 0; open < account.open_count(); ++open) {
+    if (account.IsGivenUp(open)) continue;
+    const Due due{.deadline = account.deadline(open),
+                  .state = &state,
+                  .open = static_cast<std::uint8_t>(open),
+                  .requests = static_cast<std::uint8_t>(open + 1 - counted),
+                  .is_first = counted == 0};
+    counted = open + 1;
+    // Behind what is due at the same time, but for clients that came later.
+    const auto place = std::find_if(due_.begin(), due_.end(), [&](const Due& each) {
+      return each.deadline > due.deadline ||
+             (each.deadline == due.deadline && each.state->client > state.client);
+    });
+    due_.insert(place, due);
+  }
 }
 
-void DeadlinePolicy::Delist(State& state) { std::erase(promised_, &state); }
+void DeadlinePolicy::Delist(const State& state) {
+  std::erase_if(due_, [&](const Due& each) { return each.state == &state; });
+}
 
 void DeadlinePolicy::Reindex() {
-  promised_.clear();
+  due_.clear();
   for (auto& item : clients_) {
     if (item.value.is_promised) Enlist(item.value);
   }
@@ -233,43 +248,57 @@ void DeadlinePolicy::Reindex() {
 // ---- plans
 
 void DeadlinePolicy::Replan(TimePoint now) {
-  while (State* const victim = Plan(now)) GiveUp(*victim, now);
+  while (const Due* const victim = Plan(now)) GiveUp(*victim, now);
   plan_is_dirty_ = false;
 }
 
 // One pass over all open requests, as it is made for most decisions.
-DeadlinePolicy::State* DeadlinePolicy::Plan(TimePoint now) {
+const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
   plan_holds_until_ = latest_start_ = TimePoint::max();
   headroom_ = kCommandTimeMax;
   Duration likely{}, safe{};
-  for (State* const each : promised_) {
-    const PromiseAccount& account = each->account;
-    const TimePoint deadline = account.deadline();
-    const Duration need = account.NeedLikely(now);
-    if (now + need > deadline) return each;  // Lost anyway.
-    likely += need;
-    safe += account.NeedSafe(now);
-    if (now + likely > deadline) return FindVictim(each, now);
-    plan_holds_until_ = std::min(plan_holds_until_, deadline - likely);
-    latest_start_ = std::min(latest_start_, deadline - account.promise / kReserveDivisor - safe);
+  for (const Due& due : due_) {
+    const PromiseAccount& account = due.state->account;
+    const Duration alone = account.NeedLikely(due.open + std::size_t{1}, now);
+    if (now + alone > due.deadline) return &due;  // Lost anyway.
+    if (due.is_first) {
+      likely += alone;
+      safe += account.NeedSafe(due.requests, now);
+    } else {
+      likely += due.requests * account.EachLikely();
+      safe += due.requests * account.EachSafe();
+    }
+    if (now + likely > due.deadline) return FindVictim(due, now);
+    plan_holds_until_ = std::min(plan_holds_until_, due.deadline - likely);
+    latest_start_ =
+        std::min(latest_start_, due.deadline - account.promise / kReserveDivisor - safe);
     headroom_ = std::min(headroom_, account.Headroom().value_or(Duration::zero()));
   }
   return nullptr;
 }
 
-DeadlinePolicy::State* DeadlinePolicy::FindVictim(const State* last, TimePoint now) const {
-  State* victim = promised_[0];
-  for (State* const each : promised_) {
-    const auto ours = each->spec.scheduling_class, theirs = victim->spec.scheduling_class;
-    const bool needs_more = each->account.NeedLikely(now) >= victim->account.NeedLikely(now);
-    if (ours > theirs || (ours == theirs && needs_more)) victim = each;
-    if (each == last) break;
+const DeadlinePolicy::Due* DeadlinePolicy::FindVictim(const Due& last, TimePoint now) const {
+  const auto need_of = [&](const Due& due) {
+    const PromiseAccount& account = due.state->account;
+    return due.is_first ? account.NeedLikely(due.requests, now)
+                        : due.requests * account.EachLikely();
+  };
+  const Due* victim = &due_.front();
+  for (const Due& each : due_) {
+    const auto ours = each.state->spec.scheduling_class;
+    const auto theirs = victim->state->spec.scheduling_class;
+    // Without the last of its client's requests those before it need no less.
+    const bool is_worse = each.state == victim->state || ours > theirs ||
+                          (ours == theirs && need_of(each) >= need_of(*victim));
+    if (is_worse) victim = &each;
+    if (&each == &last) break;
   }
   return victim;
 }
 
-void DeadlinePolicy::GiveUp(State& state, TimePoint now) {
-  state.is_given_up = true;
+void DeadlinePolicy::GiveUp(const Due& due, TimePoint now) {
+  State& state = *due.state;
+  state.account.GiveUp(due.open, now);
   ++given_up_now_;
   ++report_.given_up[static_cast<std::size_t>(state.spec.scheduling_class)];
   Place(state, now);
@@ -346,10 +375,10 @@ TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
 bool DeadlinePolicy::MustStopOthers(TimePoint now) {
   if (!HasStoppableOther()) return false;
   // How long it takes is what is to be seen, and not at the cost of who is here.
-  if (is_stop_tried_ && !promised_.empty()) return true;
+  if (is_stop_tried_ && !due_.empty()) return true;
   // The plan knows nothing of what has run since it was made.
-  if (!promised_.empty() && now + stop_time_ >= latest_start_) Replan(now);
-  if (!promised_.empty() && now + stop_time_ >= BesideUntil(now)) return true;
+  if (!due_.empty() && now + stop_time_ >= latest_start_) Replan(now);
+  if (!due_.empty() && now + stop_time_ >= BesideUntil(now)) return true;
   const bool is_quiet = quiet_ && now + stop_time_ >= quiet_->from && now < quiet_->until;
   return is_quiet && HasStoppableOther(kHighest + 1);
 }
@@ -364,20 +393,24 @@ Decision DeadlinePolicy::StopOther() {
 }
 
 std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
-  const auto first = std::find_if(promised_.begin(), promised_.end(),
-                                  [](const State* each) { return each->ready; });
-  if (first == promised_.end()) return {};
+  const auto first =
+      std::find_if(due_.begin(), due_.end(), [](const Due& each) { return each.state->ready; });
+  if (first == due_.end()) return {};
   // What is due later gives way when the first one would be late otherwise.
-  const PromiseAccount& account = (*first)->account;
-  const TimePoint due = account.deadline() - account.promise / kReserveDivisor;
+  const PromiseAccount& account = first->state->account;
+  const TimePoint latest_end = first->deadline - account.promise / kReserveDivisor;
   Duration in_the_way{};
-  for (auto later = promised_.end(); later != first; --later) {
-    State& each = **(later - 1);
-    if (&each == *first || each.running == 0 || !shares_.HasStoppable(each.client)) continue;
-    in_the_way += each.account.Running();
-    if (now + in_the_way + account.NeedSafe(now) > due) return shares_.Stop(each.client);
+  for (auto later = due_.end(); later != first; --later) {
+    const Due& each = *(later - 1);
+    const State& state = *each.state;
+    if (&state == first->state || !each.is_first || state.running == 0) continue;
+    if (!shares_.HasStoppable(state.client)) continue;
+    in_the_way += state.account.Running();
+    if (now + in_the_way + account.NeedSafe(first->requests, now) > latest_end) {
+      return shares_.Stop(state.client);
+    }
   }
-  return Decision::Run((*first)->client);
+  return Decision::Run(first->state->client);
 }
 
 std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint now) {
@@ -386,12 +419,12 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
   const Duration hold = others_unstoppable_ + turn;
   // More of what is there already adds nothing that a stop would not end.
   const bool goes_on = head.stoppable && HasStoppableOther();
-  if (!promised_.empty() && !goes_on && (is_stop_tried_ || now + hold > BesideUntil(now))) {
+  if (!due_.empty() && !goes_on && (is_stop_tried_ || now + hold > BesideUntil(now))) {
     return Decision::Wait();
   }
   // What may come is no reason to hold back the high class.
   if (state.spec.scheduling_class == SchedulingClass::kHigh) return {};
-  if (promised_.empty() && last_end_ && *last_end_ + hold_off_ > now) {
+  if (due_.empty() && last_end_ && *last_end_ + hold_off_ > now) {
     return Decision::Wait(*last_end_ + hold_off_);
   }
   return HoldBackInPause(head, hold, now);
@@ -433,7 +466,7 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
   const auto consider = [&](TimePoint at) {
     if (at > now) next = Earlier(next, at);
   };
-  if (!promised_.empty()) {
+  if (!due_.empty()) {
     consider(plan_holds_until_ + Duration(1));
     // What headroom is left shrinks only while others are in the way.
     consider((IsDisturbed() ? BesideUntil(now) : latest_start_) - stop_time_);
@@ -448,7 +481,11 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
 
 PromiseReport DeadlinePolicy::promises() const {
   PromiseReport report = report_;
-  report.is_overloaded = given_up_now_ > 0;
+  // One that is open for ever, of a client that does not say when it ends, is no news.
+  report.is_overloaded =
+      given_up_now_ > 0 && std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
+        return item.value.account.IsOverloaded(counted_until_);
+      });
   return report;
 }
 

@@ -19,7 +19,7 @@ namespace gpushared::scheduler {
 // Keeps latency promises, and gives the device to others as far as that allows.
 //
 // A client with a promise is above all classes while it has a request open; of those, the
-// one whose request is due first runs first (earliest deadline first: Liu and Layland,
+// one that has the request that is due first runs first (earliest deadline first: Liu and Layland,
 // Journal of the ACM 20(1), 1973). All else is shared as under `priority`, by class and
 // weight, and may start only
 //   * beside promised work: while it can be off the device again before any promised request
@@ -32,8 +32,8 @@ namespace gpushared::scheduler {
 //
 // When not all promises can be kept, those that are lost anyway are given up, and then as many
 // as it takes: lowest class first, and inside a class the one that needs most (Moore,
-// Management Science 15(1), 1968: that gives up the fewest). A request given up is served by
-// its class.
+// Management Science 15(1), 1968: that gives up the fewest); of one client's the last. A client
+// all of whose open requests are given up is served by its class.
 class DeadlinePolicy final : public Policy {
  public:
   explicit DeadlinePolicy(const PolicyOptions& options);
@@ -69,8 +69,7 @@ class DeadlinePolicy final : public Policy {
     PromiseAccount account;
     Head head;
     bool ready = false;
-    bool is_promised = false;  // Is in promised_.
-    bool is_given_up = false;  // Until a request of it ends.
+    bool is_promised = false;  // Is in due_.
     std::uint32_t running = 0;
     Duration unstoppable{};  // Predicted time of what it has on the device and cannot stop.
     std::optional<TimePoint> stop_asked;
@@ -79,6 +78,15 @@ class DeadlinePolicy final : public Policy {
     bool is_waited_for() const {
       return account.has_promise() && account.knows() && !account.is_open();
     }
+  };
+
+  // An open request whose promise is to be kept.
+  struct Due {
+    TimePoint deadline{};
+    State* state = nullptr;
+    std::uint8_t open = 0;      // Its number among its client's.
+    std::uint8_t requests = 0;  // It and those before it that are of no other entry.
+    bool is_first = false;      // Of its client's.
   };
 
   Level LevelFor(const State& state) const {
@@ -91,17 +99,17 @@ class DeadlinePolicy final : public Policy {
   // After a change of what decides where a client belongs.
   void Place(State& state, TimePoint now);
   void Enlist(State& state);
-  void Delist(State& state);
+  void Delist(const State& state);
   void Reindex();
   // What a client has on the device moves from one side to the other with it.
   void CountOthers(const State& state, int sign);
 
   void Replan(TimePoint now);
   // Null when all open requests can be kept, and then the plan for them; else one to give up.
-  State* Plan(TimePoint now);
+  const Due* Plan(TimePoint now);
   // Of the requests up to that one, which cannot all be kept.
-  State* FindVictim(const State* last, TimePoint now) const;
-  void GiveUp(State& state, TimePoint now);
+  const Due* FindVictim(const Due& last, TimePoint now) const;
+  void GiveUp(const Due& due, TimePoint now);
   void ReviewPause(TimePoint now);
 
   std::optional<Decision> PickPromised(TimePoint now);
@@ -125,8 +133,9 @@ class DeadlinePolicy final : public Policy {
   const Duration patience_;
   FairShares shares_;
   ClientTable<State> clients_;
-  std::vector<State*> promised_;  // Whose request is due first, first.
-  std::uint32_t given_up_now_ = 0;
+  std::vector<Due> due_;  // By deadline.
+  // Open requests that are given up.
+  std::size_t given_up_now_ = 0;
 
   // Of what is not promised and on the device.
   std::uint32_t others_running_ = 0;

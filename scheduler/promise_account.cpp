@@ -2,6 +2,7 @@
 #include "scheduler/promise_account.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "scheduler/check.h"
 
@@ -16,13 +17,13 @@ constexpr std::size_t kLatenciesMin = 16;
 
 void PromiseAccount::Begin(const RequestMark& request, Duration disturbed, TimePoint now) {
   Check(open_count_ < kOpenRequestsMax, "a client has more requests open than there may be");
-  if (open_count_ == 0) {
-    done_ = Duration::zero();
-    first_arrival_ = request.arrived;
-  }
+  if (open_count_ == 0) done_ = Duration::zero();
   was_alone_ = open_count_ == 0;
-  first_arrival_ = std::min(first_arrival_, request.arrived);
-  open_[open_count_++] = {request.number, request.arrived, now, disturbed};
+  const auto last = open_.begin() + static_cast<std::ptrdiff_t>(open_count_++);
+  const auto place = std::find_if(open_.begin(), last,
+                                  [&](const Open& each) { return each.arrived > request.arrived; });
+  std::move_backward(place, last, last + 1);
+  *place = {request.number, request.arrived, now, disturbed, {}};
   arrivals.OnArrival(request.arrived);
 }
 
@@ -33,16 +34,32 @@ PromiseAccount::Ending PromiseAccount::End(std::uint64_t number, Duration distur
       std::find_if(open_.begin(), last, [&](const Open& each) { return each.number == number; });
   Check(found != last, "a request ended that had not begun");
   const Open ended = *found;
-  *found = open_[--open_count_];
+  std::move(found + 1, last, found);
+  --open_count_;
+  if (ended.given_up_at) --given_up_count_;
   Learn(ended, disturbed, now);
-  if (open_count_ > 0) {
-    first_arrival_ = open_[0].arrived;
-    for (std::size_t i = 1; i < open_count_; ++i) {
-      first_arrival_ = std::min(first_arrival_, open_[i].arrived);
-    }
-    done_ = std::max<Duration>(done_ - need_likely_, Duration::zero());
-  }
-  return {.was_kept = now - ended.arrived <= promise};
+  // What is left of it was done for those behind it, and cannot be more than all of these need.
+  done_ = std::clamp<Duration>(done_ - need_likely_, Duration::zero(),
+                               static_cast<int>(open_count_) * need_likely_);
+  return {.was_kept = now - ended.arrived <= promise,
+          .was_given_up = ended.given_up_at.has_value()};
+}
+
+void PromiseAccount::GiveUp(std::size_t open, TimePoint now) {
+  open_[open].given_up_at = now;
+  ++given_up_count_;
+}
+
+std::size_t PromiseAccount::TakeBack() {
+  for (Open& each : open_) each.given_up_at.reset();
+  return std::exchange(given_up_count_, 0);
+}
+
+bool PromiseAccount::IsOverloaded(TimePoint now) const {
+  const auto last = open_.begin() + static_cast<std::ptrdiff_t>(open_count_);
+  return std::any_of(open_.begin(), last, [&](const Open& each) {
+    return each.given_up_at && now <= *each.given_up_at + promise;
+  });
 }
 
 void PromiseAccount::Learn(const Open& request, Duration disturbed, TimePoint now) {

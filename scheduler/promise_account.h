@@ -16,7 +16,9 @@
 
 namespace gpushared::scheduler {
 
-// What is known of one client's requests.
+// What is known of one client's requests. Of several that are open, each is due by itself; they
+// are taken to be served in the order in which they arrived, and a promise that is given up is one
+// request's.
 //
 // A request's need is counted in predicted device time of its commands, which does not
 // depend on who else was on the device; what the host adds between them is learnt from
@@ -36,23 +38,38 @@ class PromiseAccount {
   void Begin(const RequestMark& request, Duration disturbed, TimePoint now);
   struct Ending {
     bool was_kept = false;
+    bool was_given_up = false;
   };
   Ending End(std::uint64_t number, Duration disturbed, TimePoint now);
+
+  // Open requests, numbered from the one that arrived first.
+  std::size_t open_count() const { return open_count_; }
+  TimePoint deadline(std::size_t open) const { return open_[open].arrived + promise; }
+  bool IsGivenUp(std::size_t open) const { return open_[open].given_up_at.has_value(); }
+  void GiveUp(std::size_t open, TimePoint now);
+  // All of them are promised again; returns how many were not.
+  std::size_t TakeBack();
+  std::size_t given_up_count() const { return given_up_count_; }
+  // One was given up no longer ago than a promise takes.
+  bool IsOverloaded(TimePoint now) const;
 
   void OnStarted(Duration predicted, TimePoint now);
   void OnEnded(Duration predicted, TimePoint now);
   // Of its commands: the head's predicted time, zero when there is none.
   void SetHead(Duration predicted) { head_ = predicted; }
 
-  // When the first of its open requests is due.
-  TimePoint deadline() const { return first_arrival_ + promise; }
-  // Time that its open requests need from now: as likely more as less, and no less than what
-  // it has brought.
-  Duration NeedLikely(TimePoint now) const { return Left(need_likely_, now); }
-  // ... and seldom more. The whole promise while nothing is known.
-  Duration NeedSafe(TimePoint now) const {
-    return knows_ ? Left(need_safe_, now) : std::max<Duration>(running_ + head_, promise);
+  // Time that its first `requests` open ones need from now: as likely more as less, and no less
+  // than what it has brought.
+  Duration NeedLikely(std::size_t requests, TimePoint now) const {
+    return Left(requests, need_likely_, now);
   }
+  // ... and seldom more. The whole promise while nothing is known.
+  Duration NeedSafe(std::size_t requests, TimePoint now) const {
+    return knows_ ? Left(requests, need_safe_, now) : std::max<Duration>(running_ + head_, promise);
+  }
+  // What each further one adds to that.
+  Duration EachLikely() const { return need_likely_; }
+  Duration EachSafe() const { return knows_ ? need_safe_ : promise; }
 
   // Predicted time of what it has on the device.
   Duration Running() const { return running_; }
@@ -74,10 +91,11 @@ class PromiseAccount {
     TimePoint arrived{};
     TimePoint began{};
     Duration disturbed_before{};
+    std::optional<TimePoint> given_up_at;
   };
 
-  Duration Left(Duration need, TimePoint now) const {
-    const Duration whole = static_cast<int>(open_count_) * need - done_;
+  Duration Left(std::size_t requests, Duration need, TimePoint now) const {
+    const Duration whole = static_cast<int>(requests) * need - done_;
     return std::max<Duration>(running_ + head_, whole) - Progress(now);
   }
   // What is on the device is taken to get on as predicted.
@@ -88,8 +106,8 @@ class PromiseAccount {
 
   // What every plan reads lies together, and next to the promise.
   std::size_t open_count_ = 0;
-  TimePoint first_arrival_{};
-  Duration done_{};  // Predicted time of what has ended since.
+  std::size_t given_up_count_ = 0;
+  Duration done_{};  // Predicted time of what has ended for the open ones.
   Duration running_{};
   TimePoint running_since_{};  // Or when the last command before ended.
   Duration head_{};
@@ -99,7 +117,7 @@ class PromiseAccount {
   bool knows_slow_ = false;  // Whether latencies_ has enough.
   bool was_alone_ = false;   // The open request had no other beside it.
 
-  std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, in no order.
+  std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, as they arrived.
   RecentSamples<19> needs_;
   RecentSamples<19> host_times_;
   RecentSamples<64> latencies_;  // Less what others added.

@@ -79,7 +79,8 @@ struct PromiseReport {
   std::array<std::uint64_t, kSchedulingClasses> given_up{};
   // Times something was started that cannot be stopped in time for the next request.
   std::uint64_t risked = 0;
-  bool is_overloaded = false;  // A promise is given up at this moment.
+  // A request that was given up is open, since no longer than its promise.
+  bool is_overloaded = false;
 };
 
 // A client's next command, as far as a policy may know it.

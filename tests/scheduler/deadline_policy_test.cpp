@@ -408,6 +408,124 @@ TEST(DeadlinePolicy, LowWorkResumesAfterTheHoldOff) {
   EXPECT_EQ(timeline.LastSubmit(low), TimePoint(1ms + 200us));
 }
 
+// ---- several open requests of a client
+
+// Requests of 4 ms that may take 10, of a normal client beside a high one that is never idle.
+class Overlapping : public ::testing::Test {
+ protected:
+  Overlapping() {
+    Teach(timeline_, client_, {.time = 4ms}, 50ms);
+    timeline_.AddBusyClient(kHigh, {.time = 1ms, .unit = 10us});
+    timeline_.RunFor(100us);
+  }
+  std::uint64_t Post() { return timeline_.PostRequest(client_, {.time = 1ms}, 4); }
+  std::uint64_t GivenUp() { return timeline_.lane().promises().given_up[1]; }
+
+  PolicyTimeline timeline_{Deadline()};
+  const ClientId client_ = timeline_.AddClient(Promised(10ms, SchedulingClass::kNormal));
+};
+
+TEST_F(Overlapping, EachRequestIsDueByItself) {
+  std::vector<std::uint64_t> requests;
+  for (int i = 0; i < 3; ++i) {
+    requests.push_back(Post());
+    timeline_.RunFor(1050us);
+  }
+  timeline_.RunFor(50ms);
+  for (const auto each : requests) EXPECT_LE(timeline_.Latency(each), 10ms);
+  EXPECT_EQ(GivenUp(), 0u);
+}
+
+TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
+  std::vector<std::uint64_t> requests;
+  for (int i = 0; i < 3; ++i) requests.push_back(Post());
+  timeline_.RunFor(5ms);
+  EXPECT_EQ(GivenUp(), 1u);
+  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
+  timeline_.RunFor(4ms);
+  EXPECT_LE(timeline_.Latency(requests[0]), 10ms);
+  EXPECT_LE(timeline_.Latency(requests[1]), 10ms);
+
+  // The next one has a promise again, and those before it are in its way.
+  const auto next = timeline_.PostRequest(client_, {.time = 1ms}, 1);
+  timeline_.RunFor(20ms);
+  EXPECT_LE(timeline_.Latency(next), 10ms);
+  EXPECT_EQ(GivenUp(), 1u);
+  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+}
+
+TEST_F(Overlapping, EachRequestThatIsGivenUpCounts) {
+  for (int i = 0; i < 6; ++i) Post();
+  timeline_.RunFor(1ms);
+  EXPECT_EQ(GivenUp(), 4u);
+  Post();
+  timeline_.RunFor(1ms);
+  EXPECT_EQ(GivenUp(), 5u);
+}
+
+TEST_F(Overlapping, OneThatNeverEndsLeavesTheNextOnesTheirPromise) {
+  timeline_.lane().BeginRequest(client_, {999, timeline_.now()}, timeline_.now());
+  timeline_.Post(client_, {.time = 4ms});
+  timeline_.RunFor(15ms);
+  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
+  timeline_.RunFor(10ms);
+  EXPECT_FALSE(timeline_.lane().promises().is_overloaded) << "it is late by more than a promise";
+  for (int i = 0; i < 20; ++i) {
+    const auto request = Post();
+    timeline_.RunFor(30ms);
+    EXPECT_LE(timeline_.Latency(request), 10ms) << i;
+  }
+}
+
+TEST_F(Overlapping, AnotherPromiseIsNoneThatWasGivenUp) {
+  const auto request = timeline_.PostRequest(client_, {.time = 1ms}, 20);
+  timeline_.RunFor(15ms);
+  EXPECT_EQ(GivenUp(), 1u);
+  EXPECT_EQ(timeline_.Latency(request), std::nullopt);
+  timeline_.lane().ChangeClient(client_, Promised(100ms, SchedulingClass::kNormal),
+                                timeline_.now());
+  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+  timeline_.RunFor(50ms);
+  EXPECT_LE(timeline_.Latency(request), 50ms);
+}
+
+TEST_F(Overlapping, WhoIsGoneIsNoOverload) {
+  timeline_.PostRequest(client_, {.time = 1ms}, 20);
+  timeline_.RunFor(12ms);
+  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
+  timeline_.Remove(client_);
+  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+  timeline_.PostRequest(timeline_.AddClient(Promised(50ms)), {.time = 1ms});
+  timeline_.RunFor(5ms);
+  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
+}
+
+TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId client = timeline.AddClient(Promised(20ms));
+  const ClientId rival = timeline.AddClient(Promised(15ms));
+  const auto first = timeline.PostRequest(client, {.time = 1ms}, 4, 10ms);
+  const auto last = timeline.PostRequest(client, {.time = 1ms}, 4);
+  const auto between = timeline.PostRequest(rival, {.time = 1ms}, 4);
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.Latency(first), 4ms);
+  EXPECT_EQ(timeline.Latency(between), 8ms);
+  EXPECT_EQ(timeline.Latency(last), 12ms);
+}
+
+TEST(DeadlinePolicy, OfTwoThatAreDueAtOneTimeTheFirstClientIsServedFirst) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId first = timeline.AddClient(Promised(20ms));
+  const ClientId second = timeline.AddClient(Promised(20ms));
+  const auto later = timeline.PostRequest(second, {.time = 1ms}, 4);
+  const auto sooner = timeline.PostRequest(first, {.time = 1ms}, 4);
+  timeline.RunFor(50ms);
+
+  EXPECT_EQ(timeline.Latency(sooner), 4ms);
+  EXPECT_EQ(timeline.Latency(later), 8ms);
+}
+
 // ---- how long a stop takes
 
 // Requests of 1 ms that may take 10, one each 15 ms, and low work beside them whose blocks are
