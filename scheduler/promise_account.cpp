@@ -12,6 +12,10 @@ namespace {
 
 // Below this many requests nothing is said of the slow ones.
 constexpr std::size_t kLatenciesMin = 16;
+// As many overlapping requests are one sample of what a request needs. What one of them did for
+// the next is within it; what they did for those that are open still is made up for by what was
+// done for them before.
+constexpr int kOverlapping = 4;
 
 }  // namespace
 
@@ -23,7 +27,7 @@ void PromiseAccount::Begin(const RequestMark& request, Duration disturbed, TimeP
   const auto place = std::find_if(open_.begin(), last,
                                   [&](const Open& each) { return each.arrived > request.arrived; });
   std::move_backward(place, last, last + 1);
-  *place = {request.number, request.arrived, now, disturbed, {}};
+  *place = {request.number, request.arrived, now, disturbed, done_ever_, {}};
   arrivals.OnArrival(request.arrived);
 }
 
@@ -68,11 +72,19 @@ void PromiseAccount::Learn(const Open& request, Duration disturbed, TimePoint no
   latencies_.Add(latency - std::min(added, latency));
   slowest_ = latencies_.Largest();
   knows_slow_ = latencies_.size() >= kLatenciesMin;
-  if (!was_alone_ || open_count_ > 0) return;  // What was done was not for it alone.
-  needs_.Add(done_);
-  knows_ = true;
+  if (was_alone_ && open_count_ == 0) {
+    needs_.Add(done_);
+    overlapping_done_ -= done_;
+  } else if (++overlapping_ended_ == kOverlapping) {
+    needs_.Add(overlapping_done_ / kOverlapping);
+    overlapping_done_ = Duration::zero();
+    overlapping_ended_ = 0;
+  }
+  knows_ = !needs_.empty();
   if (added == Duration::zero()) {
-    host_times_.Add(std::max<Duration>(now - request.began - done_, Duration::zero()));
+    // Nothing of it was on the device, nor of those that overlap it.
+    const Duration on_device = done_ever_ - request.done_before;
+    host_times_.Add(std::max<Duration>(now - request.began - on_device, Duration::zero()));
   }
   need_likely_ = needs_.Quantile(50);
   need_safe_ = needs_.Quantile(90) + host_times_.Quantile(50);
@@ -86,7 +98,10 @@ void PromiseAccount::OnStarted(Duration predicted, TimePoint now) {
 void PromiseAccount::OnEnded(Duration predicted, TimePoint now) {
   running_ -= predicted;
   running_since_ = now;
-  if (open_count_ > 0) done_ += predicted;
+  if (open_count_ == 0) return;
+  done_ += predicted;
+  done_ever_ += predicted;
+  overlapping_done_ += predicted;
 }
 
 Duration PromiseAccount::FreshSlack() const {

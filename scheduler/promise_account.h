@@ -22,7 +22,8 @@ namespace gpushared::scheduler {
 //
 // A request's need is counted in predicted device time of its commands, which does not
 // depend on who else was on the device; what the host adds between them is learnt from
-// requests that nobody disturbed.
+// requests that nobody disturbed. Whose commands are whose is not known: of requests that
+// overlap, a few in a row are taken to have needed the same each.
 //
 // Thread-compatible value; allocates nothing.
 class PromiseAccount {
@@ -91,6 +92,7 @@ class PromiseAccount {
     TimePoint arrived{};
     TimePoint began{};
     Duration disturbed_before{};
+    Duration done_before{};  // Of done_ever_.
     std::optional<TimePoint> given_up_at;
   };
 
@@ -116,6 +118,10 @@ class PromiseAccount {
   bool knows_ = false;       // Whether needs_ has any.
   bool knows_slow_ = false;  // Whether latencies_ has enough.
   bool was_alone_ = false;   // The open request had no other beside it.
+  Duration done_ever_{};
+  // Of the overlapping requests that are not in needs_ yet.
+  Duration overlapping_done_{};
+  int overlapping_ended_ = 0;
 
   std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, as they arrived.
   RecentSamples<19> needs_;
