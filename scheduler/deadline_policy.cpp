@@ -20,6 +20,8 @@ constexpr Duration kStopTrialGapMax = std::chrono::seconds(64);
 constexpr int kStopsPerTurn = 4;
 // This part of a promise is kept in hand for what predictions get wrong.
 constexpr int kReserveDivisor = 16;
+// No plan is made anew sooner than this because time passes.
+constexpr Duration kPlanMin = std::chrono::microseconds(20);
 // A hint is believed for this part of the promise after its time, and no shorter than that.
 constexpr int kOverdueDivisor = 4;
 constexpr Duration kOverdueMin = std::chrono::microseconds(500);
@@ -82,7 +84,11 @@ void DeadlinePolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
   State& state = clients_.At(client);
   state.ready = true;
   state.head = head;
-  state.account.SetHead(head.predicted);
+  state.account.SetHead(head.predicted, now);
+  if (state.is_set_aside) {
+    state.is_set_aside = false;
+    Place(state, now);
+  }
   if (state.is_promised) plan_is_dirty_ = true;
   shares_.OnReady(client);
 }
@@ -91,7 +97,7 @@ void DeadlinePolicy::OnIdle(ClientId client, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.At(client);
   state.ready = false;
-  state.account.SetHead(Duration::zero());
+  state.account.SetHead({}, now);
   if (state.is_promised) plan_is_dirty_ = true;
   shares_.OnIdle(client, now);
 }
@@ -146,6 +152,7 @@ void DeadlinePolicy::OnRequestEnded(ClientId client, std::uint64_t number, TimeP
     last_end_ = now;
   }
   if (ending.was_given_up) --given_up_now_;
+  if (!state.account.is_open()) state.is_set_aside = false;
   Place(state, now);
 }
 
@@ -197,7 +204,8 @@ void DeadlinePolicy::CountOthers(const State& state, int sign) {
 void DeadlinePolicy::Place(State& state, TimePoint now) {
   plan_is_dirty_ = pause_is_dirty_ = true;
   const PromiseAccount& account = state.account;
-  const bool belongs = account.has_promise() && account.open_count() > account.given_up_count();
+  const bool belongs = account.has_promise() && !state.is_set_aside &&
+                       account.open_count() > account.given_up_count();
   if (state.is_promised) {
     Delist(state);
   } else if (belongs) {
@@ -248,40 +256,80 @@ void DeadlinePolicy::Reindex() {
 // ---- plans
 
 void DeadlinePolicy::Replan(TimePoint now) {
-  while (const Due* const victim = Plan(now)) GiveUp(*victim, now);
+  for (;;) {
+    if (const Due* const victim = Plan(now)) {
+      GiveUp(*victim, now);
+    } else if (now >= idle_until_) {
+      SetAsideIdle(now);
+    } else {
+      break;
+    }
+  }
   plan_is_dirty_ = false;
+}
+
+void DeadlinePolicy::SetAsideIdle(TimePoint now) {
+  for (auto& item : clients_) {
+    State& state = item.value;
+    if (!state.is_promised || !state.account.IsIdle()) continue;
+    if (now < WaitedForUntil(state.account)) continue;
+    state.is_set_aside = true;
+    Place(state, now);
+  }
+}
+
+bool DeadlinePolicy::IsOverdrawn(const State& state) const {
+  if (state.account.Begun() <= patience_) return false;
+  const Level level = kHighest + static_cast<Level>(state.spec.scheduling_class);
+  for (Level higher = kHighest; higher < level; ++higher) {
+    if (shares_.IsActive(higher)) return true;
+  }
+  return false;
 }
 
 // One pass over all open requests, as it is made for most decisions.
 const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
-  plan_holds_until_ = latest_start_ = TimePoint::max();
+  plan_holds_until_ = idle_until_ = latest_start_ = TimePoint::max();
   headroom_ = kCommandTimeMax;
+  unknown_from_ = kSchedulingClasses;
   Duration likely{}, safe{};
   for (const Due& due : due_) {
     const PromiseAccount& account = due.state->account;
     const Duration alone = account.NeedLikely(due.open + std::size_t{1}, now);
     if (now + alone > due.deadline) return &due;  // Lost anyway.
-    if (due.is_first) {
-      likely += alone;
-      safe += account.NeedSafe(due.requests, now);
-    } else {
-      likely += due.requests * account.EachLikely();
-      safe += due.requests * account.EachSafe();
+    likely += alone;
+    safe += account.NeedSafe(due.open + std::size_t{1}, now);
+    if (!due.is_first) {
+      likely -= account.NeedLikely(due.counted_before(), now);
+      safe -= account.NeedSafe(due.counted_before(), now);
     }
     if (now + likely > due.deadline) return FindVictim(due, now);
     plan_holds_until_ = std::min(plan_holds_until_, due.deadline - likely);
-    latest_start_ =
-        std::min(latest_start_, due.deadline - account.promise / kReserveDivisor - safe);
-    headroom_ = std::min(headroom_, account.Headroom().value_or(Duration::zero()));
+    if (account.IsIdle()) idle_until_ = std::min(idle_until_, WaitedForUntil(account));
+    if (account.knows()) {
+      const Duration reserve = account.promise / kReserveDivisor;
+      latest_start_ = std::min(latest_start_, due.deadline - reserve - safe);
+    } else if (IsOverdrawn(*due.state)) {
+      return &due;
+    }
+    if (const std::optional<Duration> headroom = account.Headroom()) {
+      headroom_ = std::min(headroom_, *headroom);
+    } else {
+      const auto of_class = static_cast<std::size_t>(due.state->spec.scheduling_class);
+      unknown_from_ = std::min(unknown_from_, of_class);
+    }
   }
+  plan_holds_until_ = std::min(plan_holds_until_, idle_until_ - Duration(1));
+  // A request that gets on just as it must leaves a plan that ends now at any time.
+  plan_holds_until_ = std::max(plan_holds_until_, now + kPlanMin);
   return nullptr;
 }
 
 const DeadlinePolicy::Due* DeadlinePolicy::FindVictim(const Due& last, TimePoint now) const {
   const auto need_of = [&](const Due& due) {
     const PromiseAccount& account = due.state->account;
-    return due.is_first ? account.NeedLikely(due.requests, now)
-                        : due.requests * account.EachLikely();
+    const Duration all = account.NeedLikely(due.open + std::size_t{1}, now);
+    return due.is_first ? all : all - account.NeedLikely(due.counted_before(), now);
   };
   const Due* victim = &due_.front();
   for (const Due& each : due_) {
@@ -360,11 +408,10 @@ Decision DeadlinePolicy::Pick(TimePoint now) {
   return *decision;
 }
 
-bool DeadlinePolicy::HasStoppableOther(Level from) const {
-  for (Level level = from; level <= kLowest; ++level) {
-    if (shares_.HasStoppable(level)) return true;
-  }
-  return false;
+DeadlinePolicy::Level DeadlinePolicy::LowestStoppable() const {
+  Level level = kLowest;
+  while (level > kPromised && !shares_.HasStoppable(level)) --level;
+  return level;
 }
 
 TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
@@ -373,20 +420,21 @@ TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
 }
 
 bool DeadlinePolicy::MustStopOthers(TimePoint now) {
-  if (!HasStoppableOther()) return false;
-  // How long it takes is what is to be seen, and not at the cost of who is here.
-  if (is_stop_tried_ && !due_.empty()) return true;
-  // The plan knows nothing of what has run since it was made.
-  if (!due_.empty() && now + stop_time_ >= latest_start_) Replan(now);
-  if (!due_.empty() && now + stop_time_ >= BesideUntil(now)) return true;
+  const Level lowest = LowestStoppable();
+  if (lowest == kPromised) return false;
+  if (!due_.empty()) {
+    // How long it takes is what is to be seen, and not at the cost of who is here.
+    if (is_stop_tried_) return true;
+    // The plan knows nothing of what has run since it was made.
+    if (now + stop_time_ >= latest_start_) Replan(now);
+  }
+  if (!due_.empty() && (IsKeptOut(lowest) || now + stop_time_ >= BesideUntil(now))) return true;
   const bool is_quiet = quiet_ && now + stop_time_ >= quiet_->from && now < quiet_->until;
-  return is_quiet && HasStoppableOther(kHighest + 1);
+  return is_quiet && lowest > kHighest;
 }
 
 Decision DeadlinePolicy::StopOther() {
-  Level level = kLowest;
-  while (!shares_.HasStoppable(level)) --level;
-  const Decision decision = shares_.StopOne(level);
+  const Decision decision = shares_.StopOne(LowestStoppable());
   State& state = clients_.At(decision.client);
   if (!state.stop_asked) state.stop_asked = counted_until_;
   return decision;
@@ -406,7 +454,7 @@ std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
     if (&state == first->state || !each.is_first || state.running == 0) continue;
     if (!shares_.HasStoppable(state.client)) continue;
     in_the_way += state.account.Running();
-    if (now + in_the_way + account.NeedSafe(first->requests, now) > latest_end) {
+    if (now + in_the_way + account.NeedSafe(first->open + std::size_t{1}, now) > latest_end) {
       return shares_.Stop(state.client);
     }
   }
@@ -418,9 +466,10 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
   const Duration turn = head.stoppable ? kStopsPerTurn * stop_time_ : head.predicted;
   const Duration hold = others_unstoppable_ + turn;
   // More of what is there already adds nothing that a stop would not end.
-  const bool goes_on = head.stoppable && HasStoppableOther();
-  if (!due_.empty() && !goes_on && (is_stop_tried_ || now + hold > BesideUntil(now))) {
-    return Decision::Wait();
+  const bool goes_on = head.stoppable && LowestStoppable() != kPromised;
+  if (!due_.empty() && !goes_on) {
+    const bool is_kept_out = is_stop_tried_ || IsKeptOut(LevelFor(state));
+    if (is_kept_out || now + hold > BesideUntil(now)) return Decision::Wait();
   }
   // What may come is no reason to hold back the high class.
   if (state.spec.scheduling_class == SchedulingClass::kHigh) return {};

@@ -34,6 +34,11 @@ namespace gpushared::scheduler {
 // as it takes: lowest class first, and inside a class the one that needs most (Moore,
 // Management Science 15(1), 1968: that gives up the fewest); of one client's the last. A client
 // all of whose open requests are given up is served by its class.
+//
+// Nobody is kept waiting for a request that brings nothing for longer than `patience` or than
+// such a request takes altogether; when it does bring something its promise holds again. And a
+// client whose requests are not known yet holds back none of a higher class by what they might
+// need, and by what they do need for no longer than `patience`.
 class DeadlinePolicy final : public Policy {
  public:
   explicit DeadlinePolicy(const PolicyOptions& options);
@@ -69,7 +74,8 @@ class DeadlinePolicy final : public Policy {
     PromiseAccount account;
     Head head;
     bool ready = false;
-    bool is_promised = false;  // Is in due_.
+    bool is_promised = false;   // Is in due_.
+    bool is_set_aside = false;  // Its requests have brought nothing for too long.
     std::uint32_t running = 0;
     Duration unstoppable{};  // Predicted time of what it has on the device and cannot stop.
     std::optional<TimePoint> stop_asked;
@@ -87,6 +93,8 @@ class DeadlinePolicy final : public Policy {
     std::uint8_t open = 0;      // Its number among its client's.
     std::uint8_t requests = 0;  // It and those before it that are of no other entry.
     bool is_first = false;      // Of its client's.
+
+    std::size_t counted_before() const { return open + std::size_t{1} - requests; }
   };
 
   Level LevelFor(const State& state) const {
@@ -105,6 +113,13 @@ class DeadlinePolicy final : public Policy {
   void CountOthers(const State& state, int sign);
 
   void Replan(TimePoint now);
+  void SetAsideIdle(TimePoint now);
+  // Until when an idle client's requests are waited for.
+  TimePoint WaitedForUntil(const PromiseAccount& account) const {
+    return account.idle_since() + std::max(patience_, account.Whole());
+  }
+  // Nothing is known of its requests, and they have held up a higher class for long enough.
+  bool IsOverdrawn(const State& state) const;
   // Null when all open requests can be kept, and then the plan for them; else one to give up.
   const Due* Plan(TimePoint now);
   // Of the requests up to that one, which cannot all be kept.
@@ -115,10 +130,12 @@ class DeadlinePolicy final : public Policy {
   std::optional<Decision> PickPromised(TimePoint now);
   bool MustStopOthers(TimePoint now);
   Decision StopOther();
-  // Of that level or below.
-  bool HasStoppableOther(Level from = kHighest) const;
+  // The lowest level that has anything of what is not promised; kPromised if none.
+  Level LowestStoppable() const;
+  // Nobody of that level may be beside promised work, of which too little is known.
+  bool IsKeptOut(Level level) const { return level >= kHighest + unknown_from_; }
   bool IsDisturbed() const { return others_running_ > 0 && shares_.IsActive(kPromised); }
-  // Until when others may be beside promised work.
+  // Until when others, if they are not kept out, may be beside promised work.
   TimePoint BesideUntil(TimePoint now) const;
   // Empty when the head of an unpromised client may start.
   std::optional<Decision> HoldBack(const State& state, TimePoint now);
@@ -147,8 +164,11 @@ class DeadlinePolicy final : public Policy {
   // The plan for open requests; made anew when dirty, or when it no longer holds.
   bool plan_is_dirty_ = false;
   TimePoint plan_holds_until_ = TimePoint::max();
+  TimePoint idle_until_ = TimePoint::max();    // Then the first idle client is set aside.
   TimePoint latest_start_ = TimePoint::max();  // Promised work needs the device from here on.
   Duration headroom_{};
+  // The highest class of which there is a request whose need or whose slow ones are not known.
+  std::size_t unknown_from_ = kSchedulingClasses;
 
   // The same for the pause until the next request.
   bool pause_is_dirty_ = false;

@@ -21,7 +21,10 @@ constexpr int kOverlapping = 4;
 
 void PromiseAccount::Begin(const RequestMark& request, Duration disturbed, TimePoint now) {
   Check(open_count_ < kOpenRequestsMax, "a client has more requests open than there may be");
-  if (open_count_ == 0) done_ = Duration::zero();
+  if (open_count_ == 0) {
+    done_ = Duration::zero();
+    idle_since_ = now;
+  }
   was_alone_ = open_count_ == 0;
   const auto last = open_.begin() + static_cast<std::ptrdiff_t>(open_count_++);
   const auto place = std::find_if(open_.begin(), last,
@@ -90,18 +93,24 @@ void PromiseAccount::Learn(const Open& request, Duration disturbed, TimePoint no
   need_safe_ = needs_.Quantile(90) + host_times_.Quantile(50);
 }
 
+void PromiseAccount::SetHead(std::optional<Duration> predicted, TimePoint now) {
+  if (!predicted && head_ > Duration::zero()) idle_since_ = now;
+  head_ = predicted ? Counted(*predicted) : Duration::zero();
+}
+
 void PromiseAccount::OnStarted(Duration predicted, TimePoint now) {
   if (running_ == Duration::zero()) running_since_ = now;
-  running_ += predicted;
+  running_ += Counted(predicted);
 }
 
 void PromiseAccount::OnEnded(Duration predicted, TimePoint now) {
-  running_ -= predicted;
-  running_since_ = now;
+  const Duration counted = Counted(predicted);
+  running_ -= counted;
+  running_since_ = idle_since_ = now;
   if (open_count_ == 0) return;
-  done_ += predicted;
-  done_ever_ += predicted;
-  overlapping_done_ += predicted;
+  done_ += counted;
+  done_ever_ += counted;
+  overlapping_done_ += counted;
 }
 
 Duration PromiseAccount::FreshSlack() const {

@@ -56,8 +56,8 @@ class PromiseAccount {
 
   void OnStarted(Duration predicted, TimePoint now);
   void OnEnded(Duration predicted, TimePoint now);
-  // Of its commands: the head's predicted time, zero when there is none.
-  void SetHead(Duration predicted) { head_ = predicted; }
+  // Of its commands: the head's predicted time, empty when there is none.
+  void SetHead(std::optional<Duration> predicted, TimePoint now);
 
   // Time that its first `requests` open ones need from now: as likely more as less, and no less
   // than what it has brought.
@@ -68,9 +68,13 @@ class PromiseAccount {
   Duration NeedSafe(std::size_t requests, TimePoint now) const {
     return knows_ ? Left(requests, need_safe_, now) : std::max<Duration>(running_ + head_, promise);
   }
-  // What each further one adds to that.
-  Duration EachLikely() const { return need_likely_; }
-  Duration EachSafe() const { return knows_ ? need_safe_ : promise; }
+  // It has requests open and nothing that could run for them.
+  bool IsIdle() const { return running_ + head_ == Duration::zero(); }
+  TimePoint idle_since() const { return idle_since_; }
+  // What it has on the device and what has ended, for the open requests.
+  Duration Begun() const { return running_ + done_; }
+  // Time that one request seldom needs more than. Zero while nothing is known.
+  Duration Whole() const { return need_safe_; }
 
   // Predicted time of what it has on the device.
   Duration Running() const { return running_; }
@@ -100,6 +104,8 @@ class PromiseAccount {
     const Duration whole = static_cast<int>(requests) * need - done_;
     return std::max<Duration>(running_ + head_, whole) - Progress(now);
   }
+  // What is there is something, however short.
+  static Duration Counted(Duration predicted) { return std::max(predicted, Duration(1)); }
   // What is on the device is taken to get on as predicted.
   Duration Progress(TimePoint now) const {
     return std::clamp<Duration>(now - running_since_, Duration::zero(), running_);
@@ -113,6 +119,7 @@ class PromiseAccount {
   Duration running_{};
   TimePoint running_since_{};  // Or when the last command before ended.
   Duration head_{};
+  TimePoint idle_since_{};
   Duration need_likely_{}, need_safe_{};
   Duration slowest_{};       // Of latencies_.
   bool knows_ = false;       // Whether needs_ has any.

@@ -257,10 +257,89 @@ TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsOthersNoLongerThanItsPro
   const ClientId low = timeline.AddClient(kLow);
   timeline.lane().BeginRequest(high, {.number = 1, .arrived = timeline.now()}, timeline.now());
   timeline.Post(low, {.time = 1ms});
-  timeline.RunFor(50ms);
+  timeline.RunFor(6ms);
+  EXPECT_TRUE(timeline.lane().promises().is_overloaded);
+  timeline.RunFor(44ms);
 
   EXPECT_EQ(timeline.LastSubmit(low), TimePoint(5ms + 1ns));
-  EXPECT_TRUE(timeline.lane().promises().is_overloaded);
+}
+
+TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsUpNoHigherClass) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId low = timeline.AddClient(Promised(1h, SchedulingClass::kLow));
+  const ClientId high = timeline.AddBusyClient(kHigh, {.time = 1ms, .unit = 20us});
+  timeline.lane().BeginRequest(low, {1, timeline.now()}, timeline.now());
+  timeline.RunFor(1s);
+
+  EXPECT_EQ(timeline.Held(high), 1s);
+  EXPECT_EQ(timeline.CountStops(high), 0u);
+}
+
+TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingIsWaitedForAsLongAsPatienceLasts) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId idle = timeline.AddClient(Promised(1h, SchedulingClass::kLow));
+  const ClientId other = timeline.AddBusyClient(kLow, {.time = 5s, .unit = 20us});
+  timeline.RunFor(1ms);
+  const TimePoint began = timeline.now();
+  timeline.lane().BeginRequest(idle, {1, timeline.now()}, timeline.now());
+  timeline.RunFor(100ms);
+  EXPECT_EQ(timeline.LastSubmit(other), began + 20ms);
+
+  // Its promise holds as soon as it has something to run.
+  const auto first = timeline.Post(idle, {.time = 1ms});
+  timeline.RunFor(2ms);
+  EXPECT_LE(timeline.Latency(first).value_or(1h), 1ms + 20us);
+  timeline.RunFor(10ms);
+  EXPECT_EQ(timeline.LastSubmit(other), began + 20ms) << "and it is waited for again";
+  timeline.RunFor(20ms);
+  EXPECT_EQ(timeline.LastSubmit(other), began + 101ms + 20ms);
+}
+
+TEST(DeadlinePolicy, AKnownRequestIsWaitedForAsLongAsItMayTake) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId idle = timeline.AddClient(Promised(1s, SchedulingClass::kLow));
+  const auto begin = [&](std::uint64_t number) {
+    timeline.lane().BeginRequest(idle, {number, timeline.now()}, timeline.now());
+    timeline.Post(idle, {.time = 1ms});
+  };
+  // Their host takes its time.
+  for (std::uint64_t number = 1; number <= 20; ++number) {
+    begin(number);
+    timeline.RunFor(60ms);
+    timeline.lane().EndRequest(idle, number, timeline.now());
+    timeline.RunFor(50ms);
+  }
+  const ClientId other = timeline.AddClient(kLow);
+  const TimePoint began = timeline.now();
+  begin(100);
+  timeline.Post(other, {.time = 5s});
+  timeline.RunFor(200ms);
+
+  // From the end of its command.
+  EXPECT_EQ(timeline.LastSubmit(other), began + 1ms + 60ms);
+}
+
+TEST(DeadlinePolicy, WhatIsNotKnownOfARequestHoldsUpAHigherClassForNoLongerThanPatience) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId low = timeline.AddBusyClient(Promised(1h, SchedulingClass::kLow), 1ms);
+  timeline.lane().BeginRequest(low, {1, timeline.now()}, timeline.now());
+  timeline.RunFor(50ms);
+  EXPECT_EQ(timeline.Held(low), 50ms) << "nobody else is here";
+  const ClientId high = timeline.AddBusyClient(kHigh, 1ms);
+  timeline.RunFor(1s);
+  EXPECT_GE(timeline.Held(high), 998ms);
+  EXPECT_EQ(timeline.lane().promises().given_up[2], 1u);
+}
+
+TEST(DeadlinePolicy, TheFirstRequestOfALowClientIsKeptBesideTheHighClassWhereItIsShort) {
+  PolicyTimeline timeline(Deadline());
+  timeline.AddBusyClient(kHigh, 1ms);
+  const ClientId low = timeline.AddClient(Promised(100ms, SchedulingClass::kLow));
+  timeline.RunFor(5ms);
+  const auto request = timeline.PostRequest(low, {.time = 1ms}, 20);
+  timeline.RunFor(200ms);
+
+  EXPECT_LE(timeline.Latency(request).value_or(1h), 20ms + 1ms);
 }
 
 // ---- in pauses
@@ -395,6 +474,37 @@ TEST(DeadlinePolicy, WhoHasNoPromiseAndIsNotOfTheHighClassAnnouncesInVain) {
   timeline.RunFor(20ms);
 
   EXPECT_EQ(timeline.CountStops(low), 0u);
+}
+
+TEST(DeadlinePolicy, AHighClientWithoutAPromiseAnnouncesToo) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(kHigh);
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 90us});
+  timeline.RunFor(1ms);
+  timeline.lane().ExpectRequest(high, timeline.now() + 2ms, timeline.now());
+  timeline.RunFor(2ms);
+
+  EXPECT_EQ(timeline.CountStops(low), 1u);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
+}
+
+TEST(DeadlinePolicy, WhatARemovedClientHadOnTheDeviceIsInNobodysWay) {
+  PolicyTimeline timeline(Deadline({.patience = 1s}));
+  const ClientId high = timeline.AddClient(Promised(4ms));
+  const ClientId gone = timeline.AddClient(kLow);
+  const ClientId low = timeline.AddClient(kLow);
+  Teach(timeline, high, {.time = 1ms}, 10ms);
+  timeline.RunFor(10ms);
+  timeline.Post(gone, {.time = 1ms});
+  timeline.RunFor(100us);
+  timeline.Remove(gone);
+  timeline.RunFor(2ms);
+  // With 1 ms of another's it would be too much.
+  timeline.Post(low, {.time = 1ms});
+  timeline.RunFor(2ms);
+
+  EXPECT_EQ(timeline.Completed(gone), 1u);
+  EXPECT_EQ(timeline.Completed(low), 1u);
 }
 
 TEST(DeadlinePolicy, LowWorkResumesAfterTheHoldOff) {

@@ -88,9 +88,9 @@ TEST_F(Account, RequestsThatAlwaysOverlapAreKnownToo) {
     End(next - 1);
   }
   ASSERT_TRUE(account_.knows());
-  EXPECT_EQ(account_.EachLikely(), 4ms);
-  // While one was in its first half the other was in its second, and the host took 1 ms.
-  EXPECT_EQ(account_.EachSafe(), 4ms + 1ms);
+  EXPECT_EQ(account_.NeedLikely(2, now_) - account_.NeedLikely(1, now_), 4ms);
+  // Twice 1 ms in which nothing of either ran.
+  EXPECT_EQ(account_.NeedSafe(2, now_) - account_.NeedSafe(1, now_), 4ms + 2ms);
 }
 
 TEST_F(Account, WhatOverlapsDoesNotHideWhatWasAlone) {
