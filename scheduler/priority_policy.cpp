@@ -58,13 +58,17 @@ void PriorityPolicy::OnClientRemoved(ClientId client, TimePoint now) {
 
 void PriorityPolicy::OnReady(ClientId client, const Head& head, TimePoint now) {
   EarnUpTo(now);
-  clients_.At(client).head = head;
-  ForgetExpected(client);
+  State& state = clients_.At(client);
+  state.head = head;
+  // The next one of those that it has queued is nothing that it could have expected.
+  if (!state.ready) ForgetExpected(client);
+  state.ready = true;
   shares_.OnReady(client);
 }
 
 void PriorityPolicy::OnIdle(ClientId client, TimePoint now) {
   EarnUpTo(now);
+  clients_.At(client).ready = false;
   shares_.OnIdle(client, now);
 }
 

@@ -85,6 +85,7 @@ class PriorityPolicy final : public Policy {
   };
   struct State {
     Head head;
+    bool ready = false;
     std::optional<Expected> expected;
   };
   ClientTable<State> clients_;

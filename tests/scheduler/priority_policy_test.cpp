@@ -86,6 +86,37 @@ TEST(PriorityPolicy, AnExpectedRequestThatComesEarlyIsNotExpectedAgain) {
   }
 }
 
+TEST(PriorityPolicy, WhatWasQueuedBeforeTheHintIsNotWhatIsExpected) {
+  PolicyTimeline timeline(Priority());
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 90us});
+  const ClientId high = timeline.AddClient(kHigh);
+  for (int i = 0; i < 10; ++i) timeline.Post(high, {.time = 100us});
+  timeline.lane().ExpectRequest(high, timeline.now() + 5ms, timeline.now());
+  timeline.RunFor(4800us);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 1u) << "low fills the gap";
+  const std::size_t stops = timeline.CountStops(low);
+  timeline.RunFor(200us);
+  EXPECT_EQ(timeline.CountStops(low), stops + 1);
+  EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
+}
+
+// A wait of seconds behind what cannot be stopped must not become seconds for the low class.
+TEST(PriorityPolicy, NoMoreIsOwedToTheFloorThanAFewSlices) {
+  PolicyTimeline timeline(Priority({.slice = 1ms, .low_floor = 0.5}));
+  const ClientId high = timeline.AddClient(kHigh);
+  const ClientId low = timeline.AddClient(kLow);
+  timeline.Post(high, {.time = 2s});
+  timeline.RunFor(1ms);
+  for (int i = 0; i < 100; ++i) timeline.Post(low, {.time = 1ms});
+  timeline.RunFor(2s);
+  for (int i = 0; i < 200; ++i) timeline.Post(high, {.time = 1ms});
+  const Duration before = timeline.Held(low);
+  timeline.RunFor(40ms);
+
+  // Half of the time and four slices.
+  EXPECT_LE(timeline.Held(low) - before, 20ms + 4ms + 2ms);
+}
+
 TEST(PriorityPolicy, AnExpectedRequestThatDoesNotComeIsSoonForgotten) {
   PolicyTimeline timeline(Priority());
   const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 80us});
