@@ -6,9 +6,18 @@
 namespace gpushared::scheduler {
 
 void ArrivalPredictor::OnArrival(TimePoint at) {
-  if (last_) gaps_.Add(std::clamp<Duration>(at - *last_, Duration(1), kCommandTimeMax));
-  last_ = std::max(last_.value_or(at), at);
   hint_.reset();
+  if (last_ && at < *last_) {
+    // It divides the last gap; one that came even earlier says nothing of the gaps since.
+    if (before_last_ && at <= *before_last_) return;
+    if (before_last_) gaps_.ReplaceLast(Bounded(at - *before_last_));
+    gaps_.Add(Bounded(*last_ - at));
+    before_last_ = at;
+    return;
+  }
+  if (last_) gaps_.Add(Bounded(at - *last_));
+  before_last_ = last_;
+  last_ = at;
 }
 
 void ArrivalPredictor::OnHint(TimePoint at, Duration overdue) {

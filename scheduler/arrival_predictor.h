@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_SCHEDULER_ARRIVAL_PREDICTOR_H_
 #define GPUSHARED_SCHEDULER_ARRIVAL_PREDICTOR_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -33,6 +34,7 @@ class ArrivalPredictor {
     std::optional<TimePoint> changes_at;
   };
 
+  // Told out of order, `at` is before one that was told already.
   void OnArrival(TimePoint at);
   // The client expects its next request at `at`. Believed until `overdue` after that.
   void OnHint(TimePoint at, Duration overdue);
@@ -50,8 +52,12 @@ class ArrivalPredictor {
 
  private:
   static Duration JitterOf(Duration gap) { return gap / kJitterDivisor; }
+  static Duration Bounded(Duration gap) {
+    return std::clamp<Duration>(gap, Duration(1), kCommandTimeMax);
+  }
 
   std::optional<TimePoint> last_;
+  std::optional<TimePoint> before_last_;
   RecentSamples<16> gaps_;
   std::optional<Span> hint_;
 };

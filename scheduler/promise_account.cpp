@@ -12,6 +12,9 @@ namespace {
 
 // Below this many requests nothing is said of the slow ones.
 constexpr std::size_t kLatenciesMin = 16;
+// One that took this many times as long as the next slowest (its host was stopped, by a debugger or
+// another host) is no request like the others.
+constexpr int kOutlier = 2;
 // As many overlapping requests are one sample of what a request needs. What one of them did for
 // the next is within it; what they did for those that are open still is made up for by what was
 // done for them before.
@@ -73,7 +76,10 @@ void PromiseAccount::Learn(const Open& request, Duration disturbed, TimePoint no
   const Duration added = disturbed - request.disturbed_before;
   const Duration latency = now - request.arrived;
   latencies_.Add(latency - std::min(added, latency));
-  slowest_ = latencies_.Largest();
+  slowest_ = latencies_.LargestButOne();
+  if (const Duration largest = latencies_.Largest(); largest <= kOutlier * slowest_) {
+    slowest_ = largest;
+  }
   knows_slow_ = latencies_.size() >= kLatenciesMin;
   if (was_alone_ && open_count_ == 0) {
     needs_.Add(done_);

@@ -84,7 +84,8 @@ class PromiseAccount {
   // How much later a request may start that comes to an idle device.
   Duration FreshSlack() const;
   // How much others may add to its requests without making the slow ones late: half of what
-  // the slowest of the last ones, undisturbed, left of the promise. Unknown at first.
+  // the slowest of the last ones, undisturbed, left of the promise, but for a single one that is
+  // not like the others. Unknown at first.
   std::optional<Duration> Headroom() const {
     if (!knows_slow_) return {};
     return std::max<Duration>(promise - slowest_, Duration::zero()) / 2;
@@ -121,7 +122,7 @@ class PromiseAccount {
   Duration head_{};
   TimePoint idle_since_{};
   Duration need_likely_{}, need_safe_{};
-  Duration slowest_{};       // Of latencies_.
+  Duration slowest_{};       // Of latencies_, but for an outlier.
   bool knows_ = false;       // Whether needs_ has any.
   bool knows_slow_ = false;  // Whether latencies_ has enough.
   bool was_alone_ = false;   // The open request had no other beside it.

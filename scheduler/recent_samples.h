@@ -28,6 +28,8 @@ class RecentSamples {
     next_ = (next_ + 1) % kCapacity;
     size_ = std::min(size_ + 1, kCapacity);
   }
+  // In place of the one that was added last; there must be one.
+  void ReplaceLast(Duration sample) { samples_[(next_ + kCapacity - 1) % kCapacity] = sample; }
   void Clear() { size_ = next_ = 0; }
 
   bool empty() const { return size_ == 0; }

@@ -96,6 +96,28 @@ TEST(ArrivalPredictor, AHintTakesThePlaceOfThePredictionUntilItIsOverdueOrMet) {
   EXPECT_FALSE(predictor.HasHint(last + 19ms));
 }
 
+TEST(ArrivalPredictor, ArrivalsToldInAnotherOrderKeepTheirRhythm) {
+  ArrivalPredictor predictor;
+  const TimePoint first(1s);
+  // 1 0 3 2 5 4 ...
+  for (int i = 0; i < 24; ++i) predictor.OnArrival(first + (i ^ 1) * 16ms);
+  const TimePoint last = first + 23 * 16ms;
+
+  const auto span = predictor.NextSpan(last + 2ms);
+  ASSERT_TRUE(span);
+  EXPECT_EQ(span->from, last + 15ms);
+  EXPECT_EQ(span->until, last + 17ms);
+}
+
+TEST(ArrivalPredictor, OneArrivalToldMuchTooLateChangesNothing) {
+  ArrivalPredictor predictor;
+  const TimePoint last = Arrive(predictor, 20, [](int) { return 16ms; });
+  predictor.OnArrival(last - 100ms);
+  const auto span = predictor.NextSpan(last + 2ms);
+  ASSERT_TRUE(span);
+  EXPECT_EQ(span->from, last + 15ms);
+}
+
 TEST(ArrivalPredictor, AFormerRhythmIsForgotten) {
   ArrivalPredictor predictor;
   Arrive(predictor, 20, [](int) { return 1ms; });

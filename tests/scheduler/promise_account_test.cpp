@@ -106,6 +106,27 @@ TEST_F(Account, WhatOverlapsDoesNotHideWhatWasAlone) {
   EXPECT_EQ(account_.NeedLikely(1, now_), 4ms);
 }
 
+TEST_F(Account, TheHeadroomIsHalfOfWhatTheSlowestLeaves) {
+  for (int i = 0; i < 15; ++i) Request(10ms);
+  EXPECT_FALSE(account_.Headroom());
+  Request(18ms);
+  EXPECT_EQ(account_.Headroom(), 41ms);
+}
+
+TEST_F(Account, WhatOthersAddedIsNoneOfItsOwnSlowness) {
+  for (int i = 0; i < 15; ++i) Request(10ms);
+  Request(10ms, 8ms, 8ms);
+  EXPECT_EQ(account_.Headroom(), 45ms);
+}
+
+TEST_F(Account, OneRequestUnlikeAllOthersLeavesTheHeadroomAsItIs) {
+  for (int i = 0; i < 20; ++i) Request(10ms);
+  Request(10ms, 5s);
+  EXPECT_EQ(account_.Headroom(), 45ms);
+  Request(10ms, 5s);
+  EXPECT_EQ(account_.Headroom(), 0ms) << "two are no accident";
+}
+
 TEST_F(Account, RequestsAreInTheOrderInWhichTheyArrived) {
   Begin(1);
   account_.Begin({2, now_ - 10ms}, {}, now_);

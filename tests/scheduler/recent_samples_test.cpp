@@ -37,6 +37,28 @@ TEST(RecentSamples, OneOutlierOfAFullWindowDoesNotShowInItsNinetiethPercentile) 
   EXPECT_EQ(samples.Quantile(90), 1s);
 }
 
+TEST(RecentSamples, TheLargestButOneIgnoresOneOutlierFromTheFirstOn) {
+  RecentSamples<3> samples;
+  EXPECT_EQ(samples.LargestButOne(), 0us);
+  samples.Add(5us);
+  EXPECT_EQ(samples.LargestButOne(), 5us);
+  samples.Add(1s);
+  EXPECT_EQ(samples.LargestButOne(), 5us);
+  samples.Add(1s);
+  EXPECT_EQ(samples.LargestButOne(), 1s);
+}
+
+TEST(RecentSamples, TheLastIsReplacedAlsoWhereItClosedTheWindow) {
+  RecentSamples<3> samples;
+  for (const Duration each : {1us, 2us, 9us}) samples.Add(each);
+  samples.ReplaceLast(3us);
+  EXPECT_EQ(samples.Largest(), 3us);
+  samples.Add(8us);
+  samples.ReplaceLast(4us);
+  EXPECT_EQ(samples.Smallest(), 2us);
+  EXPECT_EQ(samples.Largest(), 4us);
+}
+
 TEST(RecentSamples, AWindowFullOfNewSamplesKnowsNothingOfTheOld) {
   RecentSamples<19> samples;
   for (int i = 0; i < 50; ++i) samples.Add(1ms);
