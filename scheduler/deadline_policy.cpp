@@ -31,7 +31,8 @@ constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
     : hold_off_(options.hold_off),
       patience_(options.patience),
-      shares_(options.slice),
+      // As under `priority`, nothing holds back the high class.
+      shares_(options.slice, options.hold_off, kHighest + 1),
       stop_time_(kStopTimeFirst),
       stop_trial_gap_(kStopTrialGapMin) {
   due_.reserve(kClientsMax * kOpenRequestsMax);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,45 +20,104 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr std::uint64_t kClients = 64;
+
+// 64 clients that always have something queued, and a device that ends what began first.
+class Load {
+ public:
+  Load(const PolicyEntry& policy, std::optional<Duration> promise)
+      : lane_(policy.make({.slice = 100us, .low_floor = 0.1}), LaneOptions{}) {
+    in_flight_.reserve(256);
+    for (std::uint64_t id = 1; id <= kClients; ++id) {
+      const auto of_class = static_cast<SchedulingClass>(id % 3);
+      // Every fourth one promises nothing: it is what the others' requests are held against.
+      lane_.AddClient(
+          ClientId{id},
+          {.scheduling_class = of_class, .latency_promise = id % 4 == 0 ? std::nullopt : promise},
+          now_);
+      for (int i = 0; i < 100; ++i) Enqueue(ClientId{id});
+    }
+  }
+
+  void Turn() {
+    now_ += 5us;
+    if (!in_flight_.empty()) {
+      lane_.OnCompleted(in_flight_.front(), now_);
+      in_flight_.erase(in_flight_.begin());
+    }
+    while (const auto action = lane_.Next(now_)) {
+      if (action->kind != Action::Kind::kSubmit) {
+        ++stops_;
+        continue;
+      }
+      ++submits_;
+      in_flight_.push_back(action->command);
+      Enqueue(action->client);
+    }
+  }
+
+  // A few requests of each client are open at all times.
+  void GoOnWithRequests() {
+    const ClientId client{1 + requests_ % kClients};
+    const std::uint64_t round = requests_++ / kClients;
+    constexpr std::uint64_t kOpen = 3;
+    if (round >= kOpen) lane_.EndRequest(client, round - kOpen, now_);
+    lane_.BeginRequest(client, {round, now_ - 50us}, now_);
+    if (requests_ % 7 == 0) lane_.ExpectRequest(client, now_ + 100us, now_);
+    if (requests_ % 11 == 0) lane_.SetTurnaround(Duration(1000 + requests_ % 50'000));
+  }
+
+  std::uint64_t submits() const { return submits_; }
+  std::uint64_t stops() const { return stops_; }
+  PromiseReport promises() const { return lane_.promises(); }
+
+ private:
+  void Enqueue(ClientId client) {
+    ++last_command_;
+    lane_.Enqueue(client, {last_command_, 7us, last_command_ % 2 == 0}, now_);
+  }
+
+  DeviceLane lane_;
+  std::vector<std::uint64_t> in_flight_;
+  TimePoint now_{};
+  std::uint64_t last_command_ = 0;
+  std::uint64_t submits_ = 0, stops_ = 0;
+  std::uint64_t requests_ = 0;
+};
+
 class Allocation : public ::testing::TestWithParam<PolicyEntry> {};
 
 TEST_P(Allocation, DecisionsStopsAndCompletionsAllocateNothing) {
-  constexpr std::uint64_t kClients = 64;
-  DeviceLane lane(GetParam().make({.slice = 100us, .low_floor = 0.1}), LaneOptions{});
-  TimePoint now{};
-  std::uint64_t last_command = 0;
-  const auto enqueue = [&](ClientId client) {
-    ++last_command;
-    lane.Enqueue(client, {last_command, 7us, last_command % 2 == 0}, now);
-  };
-  for (std::uint64_t id = 1; id <= kClients; ++id) {
-    lane.AddClient(ClientId{id}, {.scheduling_class = static_cast<SchedulingClass>(id % 3)}, now);
-    for (int i = 0; i < 100; ++i) enqueue(ClientId{id});
-  }
-
-  std::vector<std::uint64_t> in_flight;
-  in_flight.reserve(256);
-  std::uint64_t submits = 0;
-  const auto turn = [&] {
-    now += 5us;
-    if (!in_flight.empty()) {
-      lane.OnCompleted(in_flight.front(), now);
-      in_flight.erase(in_flight.begin());
-    }
-    while (const auto action = lane.Next(now)) {
-      if (action->kind != Action::Kind::kSubmit) continue;
-      ++submits;
-      in_flight.push_back(action->command);
-      enqueue(action->client);
-    }
-  };
-  for (int i = 0; i < 1000; ++i) turn();
+  Load load(GetParam(), {});
+  for (int i = 0; i < 1000; ++i) load.Turn();
 
   const std::uint64_t before = testing::AllocationCount();
-  for (int i = 0; i < 10'000; ++i) turn();
+  for (int i = 0; i < 10'000; ++i) load.Turn();
 
   EXPECT_EQ(testing::AllocationCount(), before);
-  EXPECT_GT(submits, 5000u);
+  EXPECT_GT(load.submits(), 5000u);
+}
+
+// With promises that are kept, with some of each, and with none that could be.
+TEST_P(Allocation, RequestsHintsAndPlansAllocateNothing) {
+  for (const Duration promise : {Duration(1s), Duration(5ms), Duration(10us)}) {
+    Load load(GetParam(), promise);
+    const std::uint64_t before = testing::AllocationCount();
+    for (int i = 0; i < 10'000; ++i) {
+      load.Turn();
+      load.GoOnWithRequests();
+    }
+
+    EXPECT_EQ(testing::AllocationCount(), before);
+    EXPECT_GT(load.submits(), 5000u);
+    if (GetParam().name != "deadline") continue;
+    const PromiseReport promises = load.promises();
+    EXPECT_GT(promises.requests, 5000u);
+    const std::uint64_t given_up =
+        promises.given_up[0] + promises.given_up[1] + promises.given_up[2];
+    EXPECT_GE(given_up, promise == 10us ? 5000u : 0u);
+    EXPECT_LE(given_up, promise == 1s ? 0u : promises.requests + 3 * kClients);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Catalog, Allocation,

@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr ClientId kA{1}, kB{2};
+constexpr ClientId kA{1}, kB{2}, kC{3};
 constexpr TimePoint kStart{};
 
 // Says what a test tells it to say.
@@ -224,6 +224,14 @@ TEST_F(Lookahead, StreamsRunSideBySideAndEachIsKeptBusy) {
     Enqueue(1, 10us, 1);
     Enqueue(1, 10us, 2);
   }
+  EXPECT_EQ(SubmitAll(lane_), 2u * 5u);
+}
+
+TEST_F(Lookahead, EachClientsStreamsAreItsOwn) {
+  lane_.SetTurnaround(20us);
+  lane_.AddClient(kC, kLowSpec, kStart);
+  Enqueue(10);
+  for (std::uint64_t i = 101; i <= 110; ++i) lane_.Enqueue(kC, {i, 10us, false, 0}, kStart);
   EXPECT_EQ(SubmitAll(lane_), 2u * 5u);
 }
 

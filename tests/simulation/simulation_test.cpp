@@ -50,15 +50,17 @@ TEST_P(Simulation, InvariantsHoldAfterEachStep) {
     sum.stops += outcome.stops;
     sum.deaths += outcome.deaths;
     sum.completed += outcome.completed;
+    sum.looked_ahead += outcome.looked_ahead;
   }
-  std::printf("%llu seeds: %llu submits, %llu stops, %llu deaths, %llu completed\n",
-              static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(sum.submits),
-              static_cast<unsigned long long>(sum.stops),
-              static_cast<unsigned long long>(sum.deaths),
-              static_cast<unsigned long long>(sum.completed));
+  std::printf(
+      "%llu seeds: %llu submits (%llu looked ahead), %llu stops, %llu deaths, %llu completed\n",
+      static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(sum.submits),
+      static_cast<unsigned long long>(sum.looked_ahead), static_cast<unsigned long long>(sum.stops),
+      static_cast<unsigned long long>(sum.deaths), static_cast<unsigned long long>(sum.completed));
   // A world in which nothing happens would pass too.
   EXPECT_GT(sum.completed, 1000 * seeds);
   EXPECT_GT(sum.deaths, 10 * seeds);
+  EXPECT_GT(sum.looked_ahead, seeds) << "the lookahead was never asked for";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Simulation, ::testing::Range(std::uint64_t{0}, kCases));
