@@ -27,9 +27,10 @@ struct KnownCost {
   std::uint64_t last_sample = 0;  // Ascending over all keys, among those of one predictor.
 };
 
-// The 0.9 quantile of the last 19 measured times per key: what few commands exceed, which
-// matters because one that takes longer than predicted is what a high-class client waits for,
-// and what a single slow run long ago does not decide for ever (see RecentSamples).
+// The 0.9 quantile of the last 19 measured times per key, and the largest while there are fewer:
+// what few commands exceed, which matters because one that takes longer than predicted is what a
+// high-class client waits for, and what a single slow run long ago does not decide for ever (see
+// RecentSamples).
 //
 // The caller makes the key from all that decides the duration (module, kernel, grid,
 // block) and brings only samples of commands that ran whole and alone. A key without a sample
