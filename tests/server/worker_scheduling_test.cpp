@@ -314,6 +314,28 @@ TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
   EXPECT_TRUE(low.NextCompletion());
 }
 
+// Copies and fills can be stopped whoever is here.
+TEST(WorkerScheduling, AFillThatHeldBackItsStreamIsOfferedAnewWithWhatIsBeforeIt) {
+  WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
+  low.Launch(0, 0, 0, {.x = 1});
+  low.Launch(0, 0, 0, {.x = 2});
+  low.Fill(0, low.base(), 3 << 20, 1);
+  const Sequence last = low.Launch(0, 0, 0, {.x = 4});
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+
+  const std::vector<std::uint64_t> order = {1, 2, (3 << 20) / device::kCopyPieceBytes, 4};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto seen = worker.device().WaitForSubmissions(i + 1);
+    ASSERT_EQ(seen.size(), i + 1);
+    EXPECT_EQ(seen[i].units, order[i]);
+    EndLate(worker.device());
+  }
+  EXPECT_TRUE(low.AwaitFinished(0, last));
+}
+
 nlohmann::json DeviceStatus(WorkerHarness& worker) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }
@@ -585,14 +607,14 @@ TEST(KernelLimit, AKernelThatDoesNotLeaveWhenToldIsEndedWithTheDeviceAndNamed) {
 // One that has left is not waited for, however many follow it.
 TEST(KernelLimit, TheTimeToLeaveIsThatOfTheKernelThatWasTold) {
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(10));
-  options.leaves_within = std::chrono::seconds(1);
+  options.leaves_within = std::chrono::seconds(2);
   WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   for (std::uint32_t stream = 1; stream <= 5; ++stream) {
     low.CreateStream(stream);
     low.Launch(stream, 0, 0, {.x = 100});
     ASSERT_TRUE(Eventually([&] { return worker.device().kills_asked() == stream; }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    std::this_thread::sleep_for(std::chrono::milliseconds(450));
     worker.device().FinishOldest(Status(StatusCode::kCancelled, "left"));
     ASSERT_TRUE(low.NextCompletion());
   }
@@ -608,11 +630,14 @@ TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnde
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const std::size_t before = worker.device().times_asked();
+  const auto since = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  // However seldom a busy machine lets the thread run.
+  EXPECT_TRUE(Eventually([&] { return worker.device().times_asked() >= before + 20; }));
   const std::size_t asked = worker.device().times_asked() - before;
-  EXPECT_GE(asked, 20u);
+  const auto passed = std::chrono::steady_clock::now() - since;
   // Twice a turn, and no turn without a nap of 5 µs at least: a spin would ask some ten times more.
-  EXPECT_LE(asked, 80'000u);
+  EXPECT_LE(asked, static_cast<std::size_t>(passed / std::chrono::nanoseconds(2500)));
 
   worker.device().FinishOldest();
   ASSERT_TRUE(client.AwaitFinished(0, launch));

@@ -281,6 +281,16 @@ bool StepDevice::FinishOldest(Status status) {
   return true;
 }
 
+bool StepDevice::FinishLatest() {
+  const std::lock_guard lock(mutex_);
+  if (running_.empty()) return false;
+  Work work = std::move(running_.back());
+  running_.pop_back();
+  work.units_done = work.units;
+  End(std::move(work), Status::Ok(), false);
+  return true;
+}
+
 void StepDevice::FinishAll() {
   while (FinishOldest()) {
   }

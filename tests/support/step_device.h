@@ -76,6 +76,7 @@ class StepDevice : public device::Device {
 
   // Ends the oldest work that is still here, with `status`; false when there is none.
   bool FinishOldest(Status status = {});
+  bool FinishLatest();  // Likewise, the work that came last.
   void FinishAll();
   // Runs this many units of the oldest work, and ends it when those were its last.
   void RunUnits(std::uint64_t units);
