@@ -290,9 +290,10 @@ bool DeadlinePolicy::IsOverdrawn(const State& state) const {
 
 // One pass over all open requests, as it is made for most decisions.
 const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
-  plan_holds_until_ = idle_until_ = latest_start_ = TimePoint::max();
-  headroom_ = kCommandTimeMax;
-  unknown_from_ = kSchedulingClasses;
+  // In variables of its own, which no account can be, so that nothing is read twice.
+  TimePoint holds_until = TimePoint::max(), idle_until = holds_until, latest_start = holds_until;
+  Duration headroom = kCommandTimeMax;
+  std::size_t unknown_from = kSchedulingClasses;
   Duration likely{}, safe{};
   for (const Due& due : due_) {
     const PromiseAccount& account = due.state->account;
@@ -305,24 +306,27 @@ const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
       safe -= account.NeedSafe(due.counted_before(), now);
     }
     if (now + likely > due.deadline) return FindVictim(due, now);
-    plan_holds_until_ = std::min(plan_holds_until_, due.deadline - likely);
-    if (account.IsIdle()) idle_until_ = std::min(idle_until_, WaitedForUntil(account));
+    holds_until = std::min(holds_until, due.deadline - likely);
+    if (account.IsIdle()) idle_until = std::min(idle_until, WaitedForUntil(account));
     if (account.knows()) {
       const Duration reserve = account.promise / kReserveDivisor;
-      latest_start_ = std::min(latest_start_, due.deadline - reserve - safe);
+      latest_start = std::min(latest_start, due.deadline - reserve - safe);
     } else if (IsOverdrawn(*due.state)) {
       return &due;
     }
-    if (const std::optional<Duration> headroom = account.Headroom()) {
-      headroom_ = std::min(headroom_, *headroom);
+    if (const std::optional<Duration> own = account.Headroom()) {
+      headroom = std::min(headroom, *own);
     } else {
       const auto of_class = static_cast<std::size_t>(due.state->spec.scheduling_class);
-      unknown_from_ = std::min(unknown_from_, of_class);
+      unknown_from = std::min(unknown_from, of_class);
     }
   }
-  plan_holds_until_ = std::min(plan_holds_until_, idle_until_ - Duration(1));
+  idle_until_ = idle_until;
+  latest_start_ = latest_start;
+  headroom_ = headroom;
+  unknown_from_ = unknown_from;
   // A request that gets on just as it must leaves a plan that ends now at any time.
-  plan_holds_until_ = std::max(plan_holds_until_, now + kPlanMin);
+  plan_holds_until_ = std::max(std::min(holds_until, idle_until - Duration(1)), now + kPlanMin);
   return nullptr;
 }
 

@@ -114,23 +114,24 @@ class PromiseAccount {
   void Learn(const Open& request, Duration disturbed, TimePoint now);
 
   // What every plan reads lies together, and next to the promise.
-  std::size_t open_count_ = 0;
-  std::size_t given_up_count_ = 0;
   Duration done_{};  // Predicted time of what has ended for the open ones.
   Duration running_{};
   TimePoint running_since_{};  // Or when the last command before ended.
   Duration head_{};
-  TimePoint idle_since_{};
   Duration need_likely_{}, need_safe_{};
   Duration slowest_{};       // Of latencies_, but for an outlier.
   bool knows_ = false;       // Whether needs_ has any.
   bool knows_slow_ = false;  // Whether latencies_ has enough.
-  bool was_alone_ = false;   // The open request had no other beside it.
+
+  bool was_alone_ = false;  // The open request had no other beside it.
+  TimePoint idle_since_{};
   Duration done_ever_{};
   // Of the overlapping requests that are not in needs_ yet.
   Duration overlapping_done_{};
   int overlapping_ended_ = 0;
 
+  std::size_t open_count_ = 0;
+  std::size_t given_up_count_ = 0;
   std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, as they arrived.
   RecentSamples<19> needs_;
   RecentSamples<19> host_times_;

@@ -2,39 +2,17 @@
 #include "scheduler/deadline_policy.h"
 
 #include <chrono>
-#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/support/policy_timeline.h"
+#include "tests/scheduler/deadline_cases.h"
 
 namespace gpushared::scheduler {
 namespace {
 
 using namespace std::chrono_literals;
 using testing::PolicyTimeline;
-
-constexpr ClientSpec kHigh{.scheduling_class = SchedulingClass::kHigh};
-constexpr ClientSpec kLow{.scheduling_class = SchedulingClass::kLow};
-
-ClientSpec Promised(Duration promise, SchedulingClass of_class = SchedulingClass::kHigh) {
-  return {.scheduling_class = of_class, .latency_promise = promise};
-}
-
-std::unique_ptr<Policy> Deadline(PolicyOptions options = {}) {
-  return std::make_unique<DeadlinePolicy>(options);
-}
-
-// Requests at equal distances, until their needs and their headroom are known. What is posted
-// meanwhile by others runs too.
-void Teach(PolicyTimeline& timeline, ClientId client, const PolicyTimeline::Command& command,
-           Duration gap = 20ms, int count = 20) {
-  for (int i = 0; i < count; ++i) {
-    timeline.PostRequest(client, command);
-    timeline.RunFor(gap);
-  }
-}
 
 TEST(DeadlinePolicy, TheRequestThatIsDueFirstRunsFirst) {
   PolicyTimeline timeline(Deadline());
@@ -533,200 +511,6 @@ TEST(DeadlinePolicy, LowWorkResumesAfterTheHoldOff) {
   timeline.RunFor(10ms);
 
   EXPECT_EQ(timeline.LastSubmit(low), TimePoint(1ms + 200us));
-}
-
-// ---- several open requests of a client
-
-// Requests of 4 ms that may take 10, of a normal client, and a high one that is never idle.
-class Overlapping : public ::testing::Test {
- protected:
-  Overlapping() { Teach(timeline_, client_, {.time = 4ms}, 50ms); }
-  void AddHigh() {
-    timeline_.AddBusyClient(kHigh, {.time = 1ms, .unit = 10us});
-    timeline_.RunFor(100us);
-  }
-  Duration LatencyOf(std::uint64_t request) { return timeline_.Latency(request).value_or(1h); }
-  std::uint64_t Post() { return timeline_.PostRequest(client_, {.time = 1ms}, 4); }
-  std::uint64_t GivenUp() { return timeline_.lane().promises().given_up[1]; }
-
-  PolicyTimeline timeline_{Deadline()};
-  const ClientId client_ = timeline_.AddClient(Promised(10ms, SchedulingClass::kNormal));
-};
-
-TEST_F(Overlapping, EachRequestIsDueByItself) {
-  std::vector<std::uint64_t> requests;
-  for (int i = 0; i < 3; ++i) {
-    requests.push_back(Post());
-    timeline_.RunFor(1ms);
-  }
-  AddHigh();
-  timeline_.RunFor(50ms);
-  for (const auto each : requests) EXPECT_LE(LatencyOf(each), 10ms);
-  EXPECT_EQ(GivenUp(), 0u);
-}
-
-TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
-  AddHigh();
-  std::vector<std::uint64_t> requests;
-  for (int i = 0; i < 3; ++i) requests.push_back(Post());
-  timeline_.RunFor(5ms);
-  EXPECT_EQ(GivenUp(), 1u);
-  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
-  timeline_.RunFor(4ms);
-  EXPECT_LE(LatencyOf(requests[0]), 10ms);
-  EXPECT_LE(LatencyOf(requests[1]), 10ms);
-
-  // The next one has a promise again, and those before it are in its way.
-  const auto next = timeline_.PostRequest(client_, {.time = 1ms}, 1);
-  timeline_.RunFor(20ms);
-  EXPECT_LE(LatencyOf(next), 10ms);
-  EXPECT_EQ(GivenUp(), 1u);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
-}
-
-TEST_F(Overlapping, EachRequestThatIsGivenUpCounts) {
-  AddHigh();
-  for (int i = 0; i < 6; ++i) Post();
-  timeline_.RunFor(1ms);
-  EXPECT_EQ(GivenUp(), 4u);
-  Post();
-  timeline_.RunFor(1ms);
-  EXPECT_EQ(GivenUp(), 5u);
-}
-
-TEST_F(Overlapping, OneThatNeverEndsLeavesTheNextOnesTheirPromise) {
-  AddHigh();
-  timeline_.lane().BeginRequest(client_, {999, timeline_.now()}, timeline_.now());
-  timeline_.Post(client_, {.time = 4ms});
-  timeline_.RunFor(15ms);
-  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
-  timeline_.RunFor(10ms);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded) << "it is late by more than a promise";
-  for (int i = 0; i < 20; ++i) {
-    const auto request = Post();
-    timeline_.RunFor(30ms);
-    EXPECT_LE(LatencyOf(request), 10ms) << i;
-  }
-}
-
-TEST_F(Overlapping, AnotherPromiseIsNoneThatWasGivenUp) {
-  AddHigh();
-  const auto request = timeline_.PostRequest(client_, {.time = 1ms}, 20);
-  timeline_.RunFor(15ms);
-  EXPECT_EQ(GivenUp(), 1u);
-  EXPECT_EQ(timeline_.Latency(request), std::nullopt);
-  timeline_.lane().ChangeClient(client_, Promised(100ms, SchedulingClass::kNormal),
-                                timeline_.now());
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
-  timeline_.RunFor(50ms);
-  EXPECT_LE(LatencyOf(request), 50ms);
-}
-
-TEST_F(Overlapping, WhoIsGoneIsNoOverload) {
-  timeline_.PostRequest(client_, {.time = 1ms}, 20);
-  timeline_.RunFor(12ms);
-  EXPECT_TRUE(timeline_.lane().promises().is_overloaded);
-  timeline_.Remove(client_);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
-  timeline_.PostRequest(timeline_.AddClient(Promised(50ms)), {.time = 1ms});
-  timeline_.RunFor(5ms);
-  EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
-}
-
-TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
-  PolicyTimeline timeline(Deadline());
-  const ClientId client = timeline.AddClient(Promised(20ms));
-  const ClientId rival = timeline.AddClient(Promised(15ms));
-  const auto first = timeline.PostRequest(client, {.time = 1ms}, 4, 10ms);
-  const auto last = timeline.PostRequest(client, {.time = 1ms}, 4);
-  const auto between = timeline.PostRequest(rival, {.time = 1ms}, 4);
-  timeline.RunFor(50ms);
-
-  EXPECT_EQ(timeline.Latency(first), 4ms);
-  EXPECT_EQ(timeline.Latency(between), 8ms);
-  EXPECT_EQ(timeline.Latency(last), 12ms);
-}
-
-TEST(DeadlinePolicy, OfTwoThatAreDueAtOneTimeTheFirstClientIsServedFirst) {
-  PolicyTimeline timeline(Deadline());
-  const ClientId first = timeline.AddClient(Promised(20ms));
-  const ClientId second = timeline.AddClient(Promised(20ms));
-  const auto later = timeline.PostRequest(second, {.time = 1ms}, 4);
-  const auto sooner = timeline.PostRequest(first, {.time = 1ms}, 4);
-  timeline.RunFor(50ms);
-
-  EXPECT_EQ(timeline.Latency(sooner), 4ms);
-  EXPECT_EQ(timeline.Latency(later), 8ms);
-}
-
-// ---- how long a stop takes
-
-// Requests of 1 ms that may take 10, one each 15 ms, and low work beside them whose blocks are
-// short.
-class StopTimes : public ::testing::Test {
- protected:
-  StopTimes() { Teach(timeline_, high_, kRequest, 15ms); }
-  // The low client's time while that many requests come.
-  Duration LowTime(int requests) {
-    const Duration before = timeline_.Held(low_);
-    Teach(timeline_, high_, kRequest, 15ms, requests);
-    return timeline_.Held(low_) - before;
-  }
-  // Beside a client whose stops take up to 11 ms, which is gone then.
-  void SeeSlowStops(int requests) {
-    const ClientId slow = timeline_.AddBusyClient(kLow, {.time = 33ms, .unit = 11ms});
-    Teach(timeline_, high_, kRequest, 15ms, requests);
-    ASSERT_GT(timeline_.CountStops(slow), 0u);
-    timeline_.Remove(slow);
-    timeline_.RunFor(12ms);
-  }
-
-  static constexpr PolicyTimeline::Command kRequest{.time = 1ms};
-  PolicyTimeline timeline_{Deadline()};
-  const ClientId high_ = timeline_.AddClient(Promised(10ms));
-  const ClientId low_ = timeline_.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
-};
-
-TEST_F(StopTimes, OneSlowStopSaysNothingOfTheNext) {
-  SeeSlowStops(1);
-  EXPECT_GE(LowTime(40), 40 * 10ms);
-}
-
-TEST_F(StopTimes, WhoMadeSlowStopsIsForgotten) {
-  SeeSlowStops(60);
-  EXPECT_LE(LowTime(20), 20 * 3ms) << "nobody knows that it has gone";
-  LowTime(60);
-  EXPECT_GE(LowTime(40), 40 * 10ms);
-}
-
-TEST_F(StopTimes, WhereStopsStaySlowTheyAreTriedEverMoreSeldom) {
-  const ClientId slow = timeline_.AddBusyClient(kLow, {.time = 75ms, .unit = 25ms});
-  timeline_.Remove(low_);
-  Teach(timeline_, high_, kRequest, 15ms, 60);
-  const std::size_t stops = timeline_.CountStops(slow);
-  Teach(timeline_, high_, kRequest, 15ms, 4000);
-  // 60 s: after 1, 2, 4 ... 32.
-  EXPECT_GE(timeline_.CountStops(slow), stops + 3);
-  EXPECT_LE(timeline_.CountStops(slow), stops + 8);
-}
-
-TEST_F(StopTimes, WhereAStopWouldBeTooLongWhatCannotBeStoppedMayNotLastAsLong) {
-  const ClientId slow = timeline_.AddBusyClient(kLow, {.time = 75ms, .unit = 25ms});
-  timeline_.Remove(low_);
-  // Slow requests leave nothing of the promise.
-  for (int i = 0; i < 40; ++i) {
-    timeline_.PostRequest(high_, {.time = i % 20 == 19 ? 12ms : 1ms});
-    timeline_.RunFor(15ms);
-  }
-  timeline_.Sleep(slow);
-  timeline_.RunFor(30ms);
-  timeline_.PostRequest(high_, kRequest);
-  timeline_.RunFor(8ms);
-  const ClientId other = timeline_.AddClient(kLow);
-  timeline_.Post(other, {.time = 8ms});
-  timeline_.RunFor(6ms);
-
-  EXPECT_EQ(timeline_.LastSubmit(other), std::nullopt);
 }
 
 // ---- overload
