@@ -59,11 +59,13 @@ std::vector<const Function*> CallGraph::Reachable(const Function& function) cons
   const auto reach = [&](const Function* next) {
     if (known.insert(next).second) reached.push_back(next);
   };
+  bool reaches_all = false;
   for (std::size_t i = 0; i < reached.size(); ++i) {
     for (const Call& call : CallsOf(*reached[i])) {
       if (call.kind == Call::Kind::kBody) reach(declared_.at(call.name));
-      if (call.kind != Call::Kind::kIndirect) continue;
+      if (call.kind != Call::Kind::kIndirect || reaches_all) continue;
       for (const Function* any : functions_) reach(any);
+      reaches_all = true;
     }
   }
   return reached;

@@ -274,10 +274,10 @@ class KernelClaim {
 };
 
 // Why the kernel cannot be claimed; empty when it can. Fills `reads` in.
-std::string FindReason(const Module& module, const CallGraph& calls, const Function& kernel,
-                       Reads& reads) {
+std::string FindReason(const Module& module, const CallGraph& calls, KernelScanner& scanner,
+                       const Function& kernel, Reads& reads) {
   if (module.address_bits != 64) return "the module has addresses of 32 bits";
-  const Result<std::vector<Finding>> findings = ScanKernel(module, calls, kernel);
+  const Result<std::vector<Finding>> findings = scanner.Scan(kernel);
   if (!findings) return std::string(findings.status().message());
   for (const Finding& finding : *findings) {
     if (std::ranges::find(kNotClaimed, finding.feature) != kNotClaimed.end()) {
@@ -310,6 +310,7 @@ Claims Claim(const Module& module) {
   Claims claims{.module = module, .kernels = {}};
   ModuleEditor editor(claims.module);
   const CallGraph calls(module);
+  KernelScanner scanner(module, calls);
   const std::string shared = editor.HiddenName("shared");
   std::vector<Item> items;
   for (const Item& item : module.items) {
@@ -319,7 +320,7 @@ Claims Claim(const Module& module) {
     ClaimedKernel& claimed = claims.kernels.emplace_back();
     claimed.kernel = kernel->name;
     Reads reads;
-    claimed.reason = FindReason(module, calls, *kernel, reads);
+    claimed.reason = FindReason(module, calls, scanner, *kernel, reads);
     if (!claimed.reason.empty()) continue;
     Function form = *kernel;
     const Result<ModuleEditor::Parameter> parameter =

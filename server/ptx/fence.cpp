@@ -157,6 +157,7 @@ class ModuleFence {
       if (variable == nullptr) continue;
       if (IsMemory(*variable)) memory.insert(variable->name);
       if (variable->space == StateSpace::kConstant) constants.insert(variable->name);
+      if (variable->space == StateSpace::kShared) shared_[variable->name] = variable;
       if (variable->space == StateSpace::kShared && variable->linkage != ".extern") {
         facts_.shared[variable->name] = {.bytes = variable->Bytes(),
                                          .alignment = variable->NaturalAlignment()};
@@ -204,7 +205,7 @@ class ModuleFence {
 
   // Why it cannot be fenced, or "".
   std::string FenceKernel(const Function& kernel) {
-    const Result<std::vector<Finding>> findings = ScanKernel(source_, calls_, kernel);
+    const Result<std::vector<Finding>> findings = scanner_.Scan(kernel);
     if (!findings) return std::string(findings.status().message());
     for (const Finding& finding : *findings) {
       if (std::ranges::find(kNotFenced, finding.feature) != kNotFenced.end()) {
@@ -274,11 +275,15 @@ class ModuleFence {
       if (zeroed) shared.push_back(variable.name);
       if (zeroed) bytes += variable.Bytes();
     };
-    for (const Item& item : source_.items) {
-      const auto* variable = std::get_if<Variable>(&item);
-      if (variable == nullptr || !named.contains(variable->name)) continue;
+    std::vector<const Variable*> of_module;
+    for (const std::string_view name : named) {
+      const auto found = shared_.find(name);
+      if (found != shared_.end()) of_module.push_back(found->second);
+    }
+    std::ranges::sort(of_module);  // In source order.
+    for (const Variable* variable : of_module) {
       add(*variable);
-      names_dynamic |= variable->space == StateSpace::kShared && variable->linkage == ".extern";
+      names_dynamic |= variable->linkage == ".extern";
     }
     for (const Statement& statement : *form.function.body) {
       if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
@@ -349,10 +354,12 @@ class ModuleFence {
   ModuleEditor names_;
   const CallGraph calls_;
   const PlainNames plain_names_;
+  KernelScanner scanner_{source_, calls_};
   FunctionWork work_{calls_};
   FenceFacts facts_;
   std::unordered_map<const Function*, Made> forms_;
   std::unordered_set<const Function*> kept_;
+  std::unordered_map<std::string_view, const Variable*> shared_;  // Of the module.
   bool needs_dynamic_ = false;
   bool needs_room_ = false;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <compare>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -62,6 +63,7 @@ class FunctionFence {
     has_scopes_ = std::ranges::any_of(flow_->flow.registers, [](const Register& known) {
       return known.name.find('@') != std::string::npos;
     });
+    NoteVariables();
     MergeLocals();
     if (depot_) code_.SetLocal(&*depot_);
     flow_->VisitBlocks([this](std::uint32_t block) { EnterBlock(block); },
@@ -94,6 +96,22 @@ class FunctionFence {
       if (shared && (depth > 0 || !function_.is_entry)) {
         Refuse(variable->position, "declares shared memory elsewhere than in the kernel's body");
       }
+    }
+  }
+
+  void NoteVariables() {
+    const auto note = [this](const std::vector<Variable>& variables) {
+      for (const Variable& variable : variables) {
+        if (variable.space == StateSpace::kParameter) {
+          parameters_.emplace(variable.name, &variable);
+        }
+      }
+    };
+    note(flow_->flow.variables);
+    note(function_.parameters);
+    note(function_.returns);
+    for (const Variable& variable : flow_->flow.variables) {
+      declared_.emplace(variable.name, &variable);
     }
   }
 
@@ -139,10 +157,18 @@ class FunctionFence {
     for (std::uint32_t k = block.first; k < block.first + block.count; ++k) {
       if (!reason_.empty()) return;
       Rewrite(k);
-      for (const std::uint32_t r : flow_->written[k]) {
-        std::erase_if(in_block_, [r](const auto& entry) { return entry.first.base == r; });
-      }
+      for (const std::uint32_t r : flow_->written[k]) Forget(r);
     }
+  }
+
+  // Keys are in the order of their registers, so this takes no longer than making them did.
+  void Forget(std::uint32_t r) {
+    Key first;
+    first.base = r;
+    first.space = AccessSpace::kGeneric;
+    first.immediate = std::numeric_limits<std::int64_t>::min();
+    auto at = in_block_.lower_bound(first);
+    while (at != in_block_.end() && at->first.base == r) at = in_block_.erase(at);
   }
 
   void LeaveBlock(std::uint32_t) {
@@ -228,17 +254,8 @@ class FunctionFence {
   // Parameters of calls lie on the stack, beside what must not be overwritten.
   void CheckParameter(std::uint32_t k, const MemoryAccess& access) {
     const Operand& address = flow_->flow.instructions[k].operands[access.operand];
-    const Variable* found = nullptr;
-    const auto look = [&](const std::vector<Variable>& variables) {
-      for (const Variable& variable : variables) {
-        const bool is_it =
-            variable.space == StateSpace::kParameter && variable.name == address.text;
-        if (is_it && found == nullptr) found = &variable;
-      }
-    };
-    look(flow_->flow.variables);
-    look(function_.parameters);
-    look(function_.returns);
+    const auto known = parameters_.find(address.text);
+    const Variable* found = known == parameters_.end() ? nullptr : known->second;
     const bool loads_of_launch = function_.is_entry && At(k).opcode == "ld";
     const std::uint32_t r = flow_->flow.FindRegister(address.text);
     if (found == nullptr && loads_of_launch && r != kNoRegister) {
@@ -526,8 +543,8 @@ class FunctionFence {
   }
 
   std::optional<SharedVariable> FindShared(const std::string& name) const {
-    for (const Variable& variable : flow_->flow.variables) {
-      if (variable.name != name) continue;
+    if (const auto own = declared_.find(name); own != declared_.end()) {
+      const Variable& variable = *own->second;
       if (variable.space != StateSpace::kShared || variable.linkage == ".extern") return {};
       return SharedVariable{.bytes = variable.Bytes(), .alignment = variable.NaturalAlignment()};
     }
@@ -673,6 +690,9 @@ class FunctionFence {
   bool has_scopes_ = false;  // Names of registers mean different ones in different places.
   std::string reason_;
   std::vector<std::size_t> statements_;  // Of each instruction of the flow.
+
+  std::unordered_map<std::string_view, const Variable*> declared_;    // In the body, by name.
+  std::unordered_map<std::string_view, const Variable*> parameters_;  // Also of calls.
 
   std::optional<Variable> depot_;  // All local memory of the function.
   bool merges_ = false;            // It is an array that the client has not declared.

@@ -20,17 +20,15 @@ constexpr std::array<std::string_view, 4> kBuiltIns = {"vprintf", "__assertfail"
 
 class KernelScan {
  public:
-  KernelScan(const Module& module, const CallGraph& calls, const Function& kernel)
-      : calls_(calls), kernel_(kernel), reachable_(calls.Reachable(kernel)) {
-    for (const Item& item : module.items) {
-      const auto* variable = std::get_if<Variable>(&item);
-      if (variable == nullptr) continue;
-      const bool in_memory =
-          variable->space == StateSpace::kGlobal || variable->space == StateSpace::kConstant;
-      if (in_memory) variables_.insert(variable->name);
-    }
+  // `reachable`: from the kernel, itself first.
+  KernelScan(const CallGraph& calls, const std::unordered_set<std::string_view>& variables,
+             const std::vector<const Function*>& reachable)
+      : calls_(calls), variables_(variables), kernel_(*reachable[0]), reachable_(reachable) {
     for (const Function* function : reachable_) {
       if (Polls(*function)) polling_.insert(function->name);
+      for (const Call& call : calls_.CallsOf(*function)) {
+        if (call.kind == Call::Kind::kIndirect) indirect_.insert(call.name);
+      }
     }
     SpreadToCallers();
   }
@@ -108,12 +106,7 @@ class KernelScan {
   }
 
   bool IsIndirectPoll(const Instruction& call) const {
-    const auto of = [&](const Call& known) { return known.name == CalleeName(call); };
-    return !polling_.empty() && std::ranges::any_of(reachable_, [&](const Function* function) {
-      const std::vector<Call>& calls = calls_.CallsOf(*function);
-      const auto found = std::ranges::find_if(calls, of);
-      return found != calls.end() && found->kind == Call::Kind::kIndirect;
-    });
+    return !polling_.empty() && indirect_.contains(CalleeName(call));
   }
 
   // Who calls what polls may return what it read.
@@ -139,10 +132,11 @@ class KernelScan {
   }
 
   const CallGraph& calls_;
+  const std::unordered_set<std::string_view>& variables_;
   const Function& kernel_;
-  const std::vector<const Function*> reachable_;
-  std::unordered_set<std::string> variables_;
-  std::unordered_set<std::string> polling_;  // Functions that see what other blocks write.
+  const std::vector<const Function*>& reachable_;
+  std::unordered_set<std::string_view> indirect_;  // What indirect calls name.
+  std::unordered_set<std::string> polling_;        // Functions that see what other blocks write.
   std::vector<Finding> found_;
 };
 
@@ -155,9 +149,33 @@ std::string Describe(const Finding& finding) {
   return text;
 }
 
+KernelScanner::KernelScanner(const Module& module, const CallGraph& calls) : calls_(calls) {
+  for (const Item& item : module.items) {
+    const auto* variable = std::get_if<Variable>(&item);
+    if (variable == nullptr) continue;
+    const bool in_memory =
+        variable->space == StateSpace::kGlobal || variable->space == StateSpace::kConstant;
+    if (in_memory) variables_.insert(variable->name);
+  }
+}
+
+Result<std::vector<Finding>> KernelScanner::Scan(const Function& kernel) {
+  std::vector<const Function*> reachable;
+  if (statements_ <= kScannedStatementsMax) reachable = calls_.Reachable(kernel);
+  for (const Function* function : reachable) statements_ += 1 + function->body->size();
+  if (statements_ > kScannedStatementsMax) {
+    return Status(StatusCode::kLimitExceeded,
+                  "ptx: line " + std::to_string(kernel.position.line) +
+                      ": the module's kernels have more than " +
+                      std::to_string(kScannedStatementsMax) +
+                      " statements up to this one, those of functions counted for each");
+  }
+  return KernelScan(calls_, variables_, reachable).Run();
+}
+
 Result<std::vector<Finding>> ScanKernel(const Module& module, const CallGraph& calls,
                                         const Function& kernel) {
-  return KernelScan(module, calls, kernel).Run();
+  return KernelScanner(module, calls).Scan(kernel);
 }
 
 }  // namespace gpushared::ptx

@@ -4,8 +4,11 @@
 #ifndef GPUSHARED_SERVER_PTX_KERNEL_SCAN_H_
 #define GPUSHARED_SERVER_PTX_KERNEL_SCAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "gpushared/result.h"
@@ -25,9 +28,27 @@ struct Finding {
 // "line 12: waits for other blocks" with the detail behind it.
 std::string Describe(const Finding& finding);
 
-// Each feature that the kernel uses, or a function with a body that it may call, once: where it
-// comes first, the kernel's own body before those of functions. Fails as AnalyseControlFlow does,
-// for code that is malformed.
+// Statements that the kernels of one module may have, those of functions counted for each kernel
+// that may call them; beyond that kLimitExceeded. Large libraries have a few hundred thousand.
+inline constexpr std::size_t kScannedStatementsMax = std::size_t{1} << 24;
+
+// Scans the kernels of one module. Thread-compatible; borrows the module and the call graph.
+class KernelScanner {
+ public:
+  KernelScanner(const Module& module, const CallGraph& calls);
+
+  // Each feature that the kernel uses, or a function with a body that it may call, once: where it
+  // comes first, the kernel's own body before those of functions. Fails as AnalyseControlFlow does,
+  // for code that is malformed.
+  Result<std::vector<Finding>> Scan(const Function& kernel);
+
+ private:
+  const CallGraph& calls_;
+  std::unordered_set<std::string_view> variables_;  // .global and .const ones of the module.
+  std::size_t statements_ = 0;                      // Scanned so far.
+};
+
+// Of one kernel.
 Result<std::vector<Finding>> ScanKernel(const Module& module, const CallGraph& calls,
                                         const Function& kernel);
 

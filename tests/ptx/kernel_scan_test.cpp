@@ -279,5 +279,30 @@ TEST(LookBack, AnExchangeIsNotALook) {
                     "@%p0 bra M;"));
 }
 
+// Each kernel is scanned with the functions it calls, so text of any length would be scanned as
+// often as it has kernels.
+TEST(KernelScan, WhatAllKernelsReachHasALimit) {
+  constexpr std::size_t kKernels = 1024, kStatements = kScannedStatementsMax / kKernels;
+  Result<Module> module = Parse(
+      ".version 8.1\n.target sm_75\n.address_size 64\n.func f() { ret; }\n"
+      ".entry k() { call f, (); ret; }\n");
+  ASSERT_TRUE(module) << module.status().message();
+  for (Item& item : module->items) {
+    auto* function = std::get_if<Function>(&item);
+    if (function != nullptr && !function->is_entry) {
+      function->body->insert(function->body->begin(), kStatements, Directive{{}, ".pragma \"\";"});
+    }
+  }
+  const CallGraph calls(*module);
+  KernelScanner scanner(*module, calls);
+  const Function& kernel = *module->FindFunction("k");
+  for (std::size_t i = 0; i + 1 < kKernels; ++i) ASSERT_TRUE(scanner.Scan(kernel)) << i;
+  const auto refused = scanner.Scan(kernel);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("line 5"));
+  EXPECT_FALSE(scanner.Scan(kernel));
+}
+
 }  // namespace
 }  // namespace gpushared::ptx
