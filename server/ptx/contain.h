@@ -52,7 +52,7 @@ struct FaultRecord {
 static_assert(sizeof(FaultRecord) == 32);
 inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;
 
-// Fence, and nothing that the fenced kernels do ends the context:
+// Fence, and against all by which the fenced kernels are known to end the context:
 // - addresses of global memory are aligned to what is accessed, and end at the limit;
 // - those of shared memory are aligned and end with what the block has, those of local memory and
 //   parameters with the function's own;

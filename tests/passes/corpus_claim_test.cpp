@@ -104,6 +104,7 @@ TEST_P(ClaimedCorpus, ComputesTheSameUnderEverySchedule) {
   corpus::Runtime::Instance().SetBackend(nullptr);
   for (const auto& [kernel, count] : backend.schedules()) {
     std::printf("%6llu schedules: %s\n", static_cast<unsigned long long>(count), kernel.c_str());
+    EXPECT_GE(count, kLeastSchedules) << kernel;
   }
   for (const std::string& kernel : backend.not_claimed()) {
     std::printf("   not claimed: %s\n", kernel.c_str());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What passes add to kernels: pass_costs ARCHITECTURE FILE ... prints a table in Markdown, with
-// --each one line per kernel. Files are PTX, fatbins, or what nvcc makes of a source file.
+// --each one line per kernel. Files are PTX, fatbins, or what nvcc makes of a source file. With
+// --bounds it also fails where all kernels together are above what we promise; these are counts of
+// the compiler's, which are the same every time.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -43,14 +45,27 @@ Added Compare(const std::string& kernel, const MachineCode& before, const Machin
           .spilled_bytes = Difference(after.spilled_bytes, before.spilled_bytes)};
 }
 
+// Promised of all kernels together, in a range of 4 GiB.
+constexpr double kFenceInstructionsMax = 0.08;
+constexpr double kClaimRegistersMax = 1.0;
+
 struct Measured {
   std::vector<Added> claim, fence, fence_large, contain;
 };
 
-Status MeasureClaim(const ptx::Module& module, const std::string& architecture, Measured* added) {
+using Before = std::map<std::string, MachineCode>;
+
+Status MeasureClaim(const ptx::Module& module, const Before& before,
+                    const std::string& architecture, Measured* added) {
   const ptx::Claims claims = ptx::Claim(module);
   const auto code = Assemble(ptx::Print(claims.module), architecture);
   if (!code) return code.status();
+  for (const auto& [kernel, own] : before) {
+    const MachineCode& beside = code->at(kernel);
+    if (beside.registers != own.registers || beside.instructions != own.instructions) {
+      return {StatusCode::kInternal, "kernel '" + kernel + "' is another one beside claimed ones"};
+    }
+  }
   for (const ptx::ClaimedKernel& kernel : claims.kernels) {
     if (kernel.claimed.empty()) continue;
     added->claim.push_back(
@@ -58,8 +73,6 @@ Status MeasureClaim(const ptx::Module& module, const std::string& architecture, 
   }
   return {};
 }
-
-using Before = std::map<std::string, MachineCode>;
 
 Status MeasureFence(const Result<ptx::Fenced>& fenced, const Before& before,
                     const std::string& architecture, std::vector<Added>* added) {
@@ -79,9 +92,11 @@ Status MeasureFence(const Result<ptx::Fenced>& fenced, const Before& before,
 Status MeasureModule(const std::string& text, const std::string& architecture, Measured* added) {
   const Result<ptx::Module> module = ptx::Parse(text);
   if (!module) return module.status();
-  if (Status status = MeasureClaim(*module, architecture, added); !status.ok()) return status;
   const auto before = Assemble(ptx::Print(*module), architecture);
   if (!before) return before.status();
+  if (Status status = MeasureClaim(*module, *before, architecture, added); !status.ok()) {
+    return status;
+  }
   const auto measure = [&](const Result<ptx::Fenced>& fenced, std::vector<Added>* column) {
     return MeasureFence(fenced, *before, architecture, column);
   };
@@ -102,6 +117,20 @@ bool Measure(const std::string& file, const std::string& architecture, Measured*
   }
   if (!status.ok()) std::fprintf(stderr, "%s: %s\n", file.c_str(), status.ToString().c_str());
   return status.ok();
+}
+
+bool HoldsBounds(const Measured& added) {
+  double registers = 0, instructions = 0, before = 0;
+  for (const Added& one : added.claim) registers += one.registers;
+  for (const Added& one : added.fence) {
+    instructions += one.instructions;
+    before += one.instructions_before;
+  }
+  const bool claims = registers <= kClaimRegistersMax * static_cast<double>(added.claim.size());
+  const bool fences = instructions <= kFenceInstructionsMax * before;
+  if (!claims) std::fprintf(stderr, "claimed kernels have more registers than promised\n");
+  if (!fences) std::fprintf(stderr, "fenced kernels have more instructions than promised\n");
+  return claims && fences && !added.claim.empty() && !added.fence.empty();
 }
 
 // The element below which `part` of all lie.
@@ -141,12 +170,15 @@ void Print(const char* pass, const std::string& architecture, const std::vector<
 
 int main(int count, char** arguments) {
   using namespace gpushared::testing;
-  const bool each = count > 1 && std::string_view(arguments[1]) == "--each";
-  const int first = each ? 2 : 1;
+  const std::string_view option = count > 1 ? arguments[1] : "";
+  const bool each = option == "--each", bounds = option == "--bounds";
+  const int first = each || bounds ? 2 : 1;
   if (count < first + 2) {
-    std::fprintf(stderr, "usage: pass_costs [--each] ARCHITECTURE FILE ...\n");
+    std::fprintf(stderr, "usage: pass_costs [--each | --bounds] ARCHITECTURE FILE ...\n");
     return 2;
   }
+  constexpr int kSkipped = 77;
+  if (bounds && !HasPtxas()) return kSkipped;
   Measured added;
   bool all = true;
   for (int i = first + 1; i < count; ++i) all &= Measure(arguments[i], arguments[first], &added);
@@ -154,5 +186,6 @@ int main(int count, char** arguments) {
   Print("fence", arguments[first], added.fence, each);
   Print("fence, range of 128 GiB", arguments[first], added.fence_large, each);
   Print("contain", arguments[first], added.contain, each);
+  if (bounds) all &= HoldsBounds(added);
   return all ? 0 : 1;
 }
