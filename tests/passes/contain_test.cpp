@@ -360,24 +360,26 @@ std::string CallsOfTwo(int depth) {
 const std::string kCallF0 = "{ .param .b64 a; st.param.b64 [a], %rd1; call f0, (a); }";
 
 std::vector<Turns> AllTurns() {
-  // Each part goes to the next one over what stands between, where the looks could be.
-  std::string forward = "bra B0;\n";
-  for (int i = 0; i < 1000; ++i) {
+  // Each part goes to the next one over what stands between, where the looks would be.
+  constexpr int kParts = 60;
+  std::string forward = "setp.ge.u32 %p7, %r30, 0;\nAGAIN: @%p7 bra B0;\n";
+  for (int i = 0; i < kParts; ++i) {
     forward += "A" + std::to_string(i) + ": " + Repeat(200, "red.global.add.u32 [%rd1+64], 1;\n") +
                "B" + std::to_string(i) + ": nanosleep.u32 20000;\n" + kCount +
-               (i < 999 ? "bra B" + std::to_string(i + 1) + ";\n" : "");
+               (i + 1 < kParts ? "@%p7 bra B" + std::to_string(i + 1) : "bra AGAIN") + ";\n";
   }
+  const std::string sleeps = Repeat(600, "nanosleep.u32 100000;\n" + std::string(kCount));
   return {
       {"sleeping", "L: nanosleep.u32 1000000;\n" + std::string(kCount) + "bra L;", "", 128},
       {"sleeping_as_told",
        "mov.u32 %r4, -1; L: nanosleep.u32 %r4;\n" + std::string(kCount) + "bra L;", "", 128},
       {"atomics", "L: " + Repeat(100, "red.global.add.u32 [%rd1+64], 1;\n") + kCount + "bra L;", "",
        11},
-      {"loops_in_functions", kCallF0, LoopsInLoops(2, 4000), 1100},
+      {"loops_in_functions", "L: " + kCallF0 + " bra L;", LoopsInLoops(2, 4000), 1100},
       {"loops_in_functions_in_functions", kCallF0, LoopsInLoops(4, 200), 1100},
-      {"calls_without_loops", kCallF0, CallsOfTwo(22), 64},
-      {"straight_on", Repeat(3000, "nanosleep.u32 100000;\n" + std::string(kCount)), "", 128},
-      {"over_the_looks", forward, "", 128},
+      {"calls_without_loops", "L: " + kCallF0 + " bra L;", CallsOfTwo(22), 64},
+      {"straight_on", "AGAIN: " + sleeps + "bra AGAIN;", "", 128},
+      {"over_the_looks", forward, "", 12},
   };
 }
 
