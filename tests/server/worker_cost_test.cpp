@@ -291,6 +291,7 @@ TEST_F(Learning, ShortLaunchesThatNeverHaveTheDeviceAloneAreKnownToBeShort) {
     RawClient client = worker.Client({.client_class = ipc::ClientClass::kHigh});
     client.CreateStream(1);
     client.Launch(1, 0, 0, {.x = 5});
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
     for (std::size_t launches = 2; launches < 42; ++launches) {
       const Sequence launch = client.Launch(0, 0, 0, {.x = 3});
       ASSERT_EQ(worker.device().WaitForSubmissions(launches).size(), launches);
