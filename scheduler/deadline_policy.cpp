@@ -315,7 +315,8 @@ const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
       return &due;
     }
     if (const std::optional<Duration> own = account.Headroom()) {
-      headroom = std::min(headroom, *own);
+      // What is added to a request that others wait behind is added to each of them.
+      headroom = std::min(headroom, due.open > 0 ? Duration::zero() : *own);
     } else {
       const auto of_class = static_cast<std::size_t>(due.state->spec.scheduling_class);
       unknown_from = std::min(unknown_from, of_class);
