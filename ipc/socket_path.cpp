@@ -2,6 +2,7 @@
 #include "ipc/socket_path.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -20,11 +21,11 @@ Result<std::string> Fitting(std::string path) {
   return path;
 }
 
-Result<std::string> Choose(const std::string& asked, bool system_wide,
+Result<std::string> Choose(const std::string& asked, const std::function<bool()>& system_wide,
                            const SocketSurroundings& around) {
   if (!asked.empty()) return Fitting(asked);
   if (std::string path = around.environment(kSocketVariable); !path.empty()) return Fitting(path);
-  if (system_wide) return std::string(kSystemSocketFolder) + "/" + kSocketFile;
+  if (system_wide()) return std::string(kSystemSocketFolder) + "/" + kSocketFile;
   if (std::string folder = around.environment("XDG_RUNTIME_DIR"); !folder.empty()) {
     return Fitting(folder + "/" + kSocketFile);
   }
@@ -42,22 +43,30 @@ SocketSurroundings SocketSurroundings::Real() {
             const char* value = std::getenv(variable);
             return std::string(value == nullptr ? "" : value);
           },
-      .folder_writable =
-          [](const std::string& folder) { return ::access(folder.c_str(), W_OK | X_OK) == 0; },
+      .make_folder =
+          [](const std::string& folder) {
+            // All users' clients pass through it, whatever the umask is.
+            if (::mkdir(folder.c_str(), 0755) == 0) ::chmod(folder.c_str(), 0755);
+            return ::access(folder.c_str(), W_OK | X_OK) == 0;
+          },
       .exists = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; },
   };
 }
 
 Result<std::string> ServerSocketPath(const std::string& asked, const SocketSurroundings& around) {
-  Result<std::string> path = Choose(asked, around.folder_writable(kSystemSocketFolder), around);
+  Result<std::string> path = Choose(
+      asked, [&] { return around.make_folder(kSystemSocketFolder); }, around);
   if (path.ok() || !path.status().message().empty()) return path;
-  return Status(StatusCode::kInvalidArgument,
-                "no place for the socket: /run/gpushared is not writable and XDG_RUNTIME_DIR is "
-                "not set; give one with --socket or GPUSHARED_SOCKET");
+  return Status(
+      StatusCode::kInvalidArgument,
+      "no place for the socket: /run/gpushared is not ours to write and XDG_RUNTIME_DIR is "
+      "not set; give one with --socket or GPUSHARED_SOCKET");
 }
 
 Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurroundings& around) {
-  const bool system_wide = around.exists(std::string(kSystemSocketFolder) + "/" + kSocketFile);
+  const auto system_wide = [&] {
+    return around.exists(std::string(kSystemSocketFolder) + "/" + kSocketFile);
+  };
   Result<std::string> path = Choose(asked, system_wide, around);
   if (path.ok() || !path.status().message().empty()) return path;
   return Status(StatusCode::kUnavailable,

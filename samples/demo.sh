@@ -23,7 +23,9 @@ while [[ $# -gt 0 ]]; do
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly rounds=3 load=0.45 promise_ms=25 model_steps=150
+readonly rounds=3 load=0.45 promise_ms=25 model_steps=120
+# On a virtual machine: a phase in which the host took more of the processors than this measured the host.
+readonly taken_permille_max=10 run_s_max=118
 readonly preset=${GPUSHARED_DEMO_PRESET:-release}
 bin=$PWD/build/$preset/bin
 
@@ -74,8 +76,9 @@ run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 echo "training a model on LICENSE ..." >&2
 run priority "$bin/train" --text LICENSE --model "$work/model" --steps "$model_steps" --json "$work/model.json" >&2 ||
   fail "training the model failed"
-service_ms=$(run priority "$bin/serve" --model "$work/model" --requests 1 |
-  sed -n 's/.*service \([0-9.]*\) ms.*/\1/p')
+# Of three, since the host may disturb one for all of its second.
+service_ms=$(for _ in 1 2 3; do run priority "$bin/serve" --model "$work/model" --requests 1; done |
+  sed -n 's/.*service \([0-9.]*\) ms.*/\1/p' | sort -n | sed -n 2p)
 [[ -n $service_ms ]] || fail "serve could not measure its service time"
 
 # Requests per round, and how long they take to arrive.
@@ -90,33 +93,60 @@ PY
 )
 echo "serve takes $service_ms ms per request; $rounds rounds of $requests requests in $phase_s s per phase ..." >&2
 
-phase() {  # name policy round who...
-  local name=$1 policy=$2 round=$3 pids=() pid
-  local start
-  start=$(python3 -c 'import time; print(f"{time.time() + 1.5:.3f}")')
+taken_ticks() { awk '$1 == "cpu" { print $9 }' /proc/stat; }  # Of all processors, by the host.
+
+# One phase, its results in $work/try; `taken` is the part of the processors that the host took, in thousandths.
+try_phase() {  # round name policy who...
+  local round=$1 name=$2 policy=$3 pids=() pid start ticks begin_us
+  rm -rf "$work/try" && mkdir "$work/try"
+  start=$(python3 -c 'import time; print(f"{time.time() + 1:.3f}")')
   for who in "${@:4}"; do
     case $who in
       serve) run "$policy" "$bin/serve" --model "$work/model" --requests "$requests" --service-ms "$service_ms" \
         --load "$load" --promise-ms "$promise_ms" --trace "$trace" --seed "$round" --start-at "$start" \
-        --json "$work/serve.$name.$round.json" >"$work/serve.$name.$round.log" 2>&1 & ;;
+        --json "$work/try/serve.$name.$round.json" >"$work/try/serve.log" 2>&1 & ;;
       train) run "$policy" "$bin/train" --text LICENSE --steps 0 --seconds "$phase_s" --start-at "$start" \
-        --json "$work/train.$name.$round.json" >"$work/train.$name.$round.log" 2>&1 & ;;
+        --json "$work/try/train.$name.$round.json" >"$work/try/train.log" 2>&1 & ;;
     esac
     pids+=($!)
   done
+  sleep 1
+  ticks=$(taken_ticks) begin_us=${EPOCHREALTIME/[.,]/}
   for pid in "${pids[@]}"; do
-    wait "$pid" || fail "phase $name: $(cat "$work"/*."$name.$round.log")"
+    wait "$pid" || fail "phase $name: $(cat "$work"/try/*.log)"
   done
+  taken=$((($(taken_ticks) - ticks) * 1000000000 / $(getconf CLK_TCK) / $(nproc) / (${EPOCHREALTIME/[.,]/} - begin_us)))
+}
+
+declare -A taken_in=()
+repeats=0
+phase() {  # as try_phase. Of several tries, that counts which the host disturbed least.
+  local taken
+  try_phase "$@"
+  if [[ -z ${taken_in[$*]:-} ]] || ((taken < taken_in[$*])); then
+    taken_in[$*]=$taken
+    mv "$work"/try/*.json "$work"
+  fi
 }
 
 # Interleaved, so that a slow moment of the machine meets all phases alike.
 for ((round = 1; round <= rounds; ++round)); do
-  phase alone priority "$round" serve
-  phase alone priority "$round" train
-  phase fifo fifo "$round" serve train
-  phase priority priority "$round" serve train
-  phase alone_again priority "$round" serve
+  phase "$round" alone priority serve
+  phase "$round" alone priority train
+  phase "$round" fifo fifo serve train
+  phase "$round" priority priority serve train
+  phase "$round" alone_again priority serve
 done
 
-echo "set up and built in $set_up_s s, ran for $((SECONDS - set_up_s)) s" >&2
+# What the host disturbed most once more, while there is time.
+most_disturbed() { for key in "${!taken_in[@]}"; do echo "${taken_in[$key]} $key"; done | sort -rn | head -n 1; }
+while read -r taken disturbed < <(most_disturbed) && ((taken > taken_permille_max)) &&
+  ((SECONDS - set_up_s + ${phase_s%.*} + 3 <= run_s_max)); do
+  # shellcheck disable=SC2086
+  phase $disturbed  # Its words are the arguments.
+  repeats=$((repeats + 1))
+done
+printf '%s\n' "${taken_in[@]}" >"$work/taken_permille"
+
+echo "set up and built in $set_up_s s, ran for $((SECONDS - set_up_s)) s; phases repeated: $repeats" >&2
 python3 samples/demo_report.py "$work" --promise-ms "$promise_ms" ${seconds:+--requests-min 1} ${json:+--json "$json"}

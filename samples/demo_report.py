@@ -52,7 +52,9 @@ def summarise(work, promise_ms):
     train["gap_used"] = relative / (1 - serve["load"])
     train["longest_kernel_ms"] = longest_kernel_ms
     train["loss_first"], train["loss_last"] = model["loss_first"], model["loss_last"]
+    taken = [int(line) / 1000 for line in (work / "taken_permille").read_text(encoding="ascii").split()]
     return {"device": model["device"], "serve": serve, "train": train,
+            "taken_by_host": {"mean": sum(taken) / len(taken), "most": max(taken)},
             "results_checked": all(run["results_checked"] for run in every_run)}
 
 
@@ -74,7 +76,9 @@ def print_table(result):
           f"{train['loss_first']:.3f} to {train['loss_last']:.3f}; "
           f"results {'agree with' if result['results_checked'] else 'DIFFER from'} plain C++")
 
-
+    taken = result["taken_by_host"]
+    if taken["most"] > 0:
+        print(f"the host of this virtual machine took {taken['mean']:.1%} of its processors, up to {taken['most']:.1%} in a phase")
     noise = serve["alone_again"]["p99_ms"] / serve["alone"]["p99_ms"]
     if noise > P99_TO_ALONE_MAX:
         print(f"this machine's noise exceeds what is allowed: alone against alone is {noise:.2f}")

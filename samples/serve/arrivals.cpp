@@ -16,7 +16,7 @@ constexpr double kSecondsPerDay = 86400;
 // Sums the gaps, stretched so that their mean is exact.
 std::vector<double> FromGaps(std::vector<double> gaps, double mean_gap_s) {
   const double total = std::accumulate(gaps.begin(), gaps.end(), 0.0);
-  const double scale = total > 0 ? mean_gap_s * static_cast<double>(gaps.size()) / total : 0;
+  const double scale = mean_gap_s * static_cast<double>(gaps.size()) / total;
   double at = 0;
   for (double& gap : gaps) {
     at += gap * scale;
@@ -46,7 +46,10 @@ std::vector<double> TraceArrivals(const std::string& path, std::size_t count, do
   for (std::size_t number = 2; std::getline(file, line); ++number) {
     int hours = 0, minutes = 0;
     double seconds = 0;
-    if (std::sscanf(line.c_str(), "%*d-%*d-%*d %d:%d:%lf", &hours, &minutes, &seconds) != 3) {
+    const bool is_time =
+        std::sscanf(line.c_str(), "%*d-%*d-%*d %d:%d:%lf", &hours, &minutes, &seconds) == 3 &&
+        hours >= 0 && hours < 24 && minutes >= 0 && minutes < 60 && seconds >= 0 && seconds < 61;
+    if (!is_time) {
       throw std::runtime_error("trace '" + path + "' line " + std::to_string(number) +
                                " does not begin with YYYY-MM-DD hh:mm:ss");
     }
@@ -57,6 +60,10 @@ std::vector<double> TraceArrivals(const std::string& path, std::size_t count, do
   if (gaps.empty()) throw std::runtime_error("trace '" + path + "' has fewer than two requests");
   std::vector<double> chosen(count);
   for (std::size_t i = 0; i < count; ++i) chosen[i] = gaps[(seed * 997ull + i) % gaps.size()];
+  if (count > 0 && std::accumulate(chosen.begin(), chosen.end(), 0.0) <= 0) {
+    throw std::runtime_error("trace '" + path + "' has " + std::to_string(count) +
+                             " requests at the same time, which no scale parts");
+  }
   return FromGaps(std::move(chosen), mean_gap_s);
 }
 

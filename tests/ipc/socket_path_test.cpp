@@ -2,9 +2,13 @@
 #include "ipc/socket_path.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +20,7 @@ struct Machine {
   std::map<std::string, std::string> variables;
   bool run_writable = false;
   bool run_socket_exists = false;
+  mutable std::vector<std::string> folders_made = {};
 
   SocketSurroundings Surroundings() const {
     return {
@@ -24,8 +29,9 @@ struct Machine {
               const auto found = variables.find(variable);
               return found == variables.end() ? std::string() : found->second;
             },
-        .folder_writable =
+        .make_folder =
             [this](const std::string& folder) {
+              folders_made.push_back(folder);
               return folder == "/run/gpushared" && run_writable;
             },
         .exists =
@@ -56,6 +62,31 @@ TEST(SocketPath, ServerAsksWhetherItMayWriteAndClientWhetherASocketIsThere) {
   machine.run_socket_exists = true;
   EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/run/user/7/gpushared.sock");
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+}
+
+TEST(SocketPath, OnlyAServerThatWasToldNoPlaceMakesTheSystemsFolder) {
+  Machine machine{{{"GPUSHARED_SOCKET", "/a/env.sock"}}, true, false};
+  EXPECT_TRUE(ServerSocketPath("/x/asked.sock", machine.Surroundings()).ok());
+  EXPECT_TRUE(ServerSocketPath("", machine.Surroundings()).ok());
+  machine.variables.clear();
+  EXPECT_FALSE(ClientSocketPath("", machine.Surroundings()).ok());
+  EXPECT_THAT(machine.folders_made, ::testing::IsEmpty());
+  EXPECT_TRUE(ServerSocketPath("", machine.Surroundings()).ok());
+  EXPECT_THAT(machine.folders_made, ::testing::ElementsAre("/run/gpushared"));
+}
+
+TEST(SocketPath, AFolderThatIsMadeLetsAllUsersThrough) {
+  const std::string folder = ::testing::TempDir() + "made_" + std::to_string(::getpid());
+  const mode_t before = ::umask(077);
+  EXPECT_TRUE(SocketSurroundings::Real().make_folder(folder));
+  ::umask(before);
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms{0755});
+  std::filesystem::permissions(folder, std::filesystem::perms{0700});
+  EXPECT_TRUE(SocketSurroundings::Real().make_folder(folder));
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms{0700})
+      << "what was there stays as it is";
+  std::filesystem::remove(folder);
+  EXPECT_FALSE(SocketSurroundings::Real().make_folder(folder + "/deeper"));
 }
 
 TEST(SocketPath, NoPlaceIsSaidInASentence) {

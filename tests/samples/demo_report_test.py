@@ -22,7 +22,7 @@ PROMISED_KEYS = {
     *(f"train.{phase}.steps_per_s" for phase in ("alone", "fifo", "priority")),
     "train.gap_used", "train.loss_first", "train.loss_last"}
 FURTHER_KEYS = {
-    "serve.promise_ms", "train.longest_kernel_ms",
+    "serve.promise_ms", "train.longest_kernel_ms", "taken_by_host.mean", "taken_by_host.most",
     *(f"serve.alone_again.{key}" for key in ("p50_ms", "p99_ms", "promise_met")),
     *(f"serve.{phase}.requests" for phase in ("alone", "alone_again", "fifo", "priority"))}
 
@@ -46,6 +46,7 @@ class Report(unittest.TestCase):
         self.model = {"device": "cpu:0", "loss_first": 4.5, "loss_last": 2.25, "results_checked": True, "steps": 150,
                       "seconds": 9.0, "longest_kernel_ms": 99}
         self.wrong_round = None
+        self.taken_permille = [0, 0, 0]  # Of the processors, by the host, in each phase.
 
     def report(self, *options):
         """Exit code, what was printed, and the JSON."""
@@ -57,6 +58,7 @@ class Report(unittest.TestCase):
                 (work / f"{name}.json").write_text(json.dumps(run), encoding="utf-8")
 
             write("model", self.model)
+            (work / "taken_permille").write_text("".join(f"{taken}\n" for taken in self.taken_permille), encoding="ascii")
             for number in range(1, ROUNDS + 1):
                 for phase, slow in self.slow_ms.items():
                     # The slow ones all in the first round: pooled they are 2 %, in the others none.
@@ -146,6 +148,13 @@ class Report(unittest.TestCase):
         self.assertIn("noise exceeds what is allowed: alone against alone is 2.00", self.assert_passes())
         self.slow_ms["priority"] = 41
         self.assert_fails("p99 under priority is 2.05 of that alone, promised 2.00")
+
+    def test_what_the_host_took_is_shown_where_it_took_anything(self):
+        self.assertNotIn("the host", self.assert_passes())
+        self.taken_permille = [0, 0, 45]
+        self.assertIn("the host of this virtual machine took 1.5% of its processors, up to 4.5% in a phase",
+                      self.assert_passes())
+        self.assertAlmostEqual(leaves(self.report()[2])["taken_by_host.most"], 0.045)
 
     def test_a_long_kernel_of_train_fails(self):
         self.kernel_ms = [20.5, 21, 30]

@@ -116,8 +116,11 @@ TEST(Arrivals, OfATraceKeepItsProportions) {
   ASSERT_EQ(arrivals.size(), 2u);
   EXPECT_NEAR(arrivals[0], 0.25, 1e-9);
   EXPECT_NEAR(arrivals[1], 1.0, 1e-9);
-  std::ofstream(path) << "TIMESTAMP\n2023-11-16 18:17:03.0\nnonsense\n";
-  EXPECT_THROW((void)samples::TraceArrivals(path, 2, 0.5, 0), std::runtime_error);
+  for (const char* line : {"nonsense", "2023-11-16 18:17:nan", "2023-11-16 18:17:-4",
+                           "2023-11-16 24:17:04", "2023-11-16 18:60:04", "2023-11-16 18:17:03.0"}) {
+    std::ofstream(path) << "TIMESTAMP\n2023-11-16 18:17:03.0\n" << line << "\n";
+    EXPECT_THROW((void)samples::TraceArrivals(path, 2, 0.5, 0), std::runtime_error) << line;
+  }
   std::filesystem::remove(path);
 }
 
