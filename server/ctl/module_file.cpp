@@ -23,7 +23,11 @@ using Bytes = std::span<const std::byte>;
 constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr std::size_t kFatbinHeaderBytes = 16;
 constexpr std::size_t kFatbinAlignment = 8;
+// Of what is linked already, and of relocatable device code (nvcc -rdc=true).
 constexpr std::string_view kSectionName = ".nv_fatbin";
+constexpr std::string_view kRelocatableSectionName = "__nv_relfatbin";
+constexpr std::uint16_t kCudaMachine = 190;  // EM_CUDA, of cubins.
+constexpr std::string_view kArchiveMagic = "!<arch>\n";
 
 template <typename T>
 T Load(Bytes bytes, std::size_t offset) {
@@ -49,8 +53,24 @@ bool Contains(Bytes file, std::uint64_t offset, std::uint64_t bytes) {
   return offset <= file.size() && bytes <= file.size() - offset;
 }
 
-// The section of fatbins; empty when there is none.
-Result<Bytes> FatbinSection(Bytes file) {
+bool IsArchive(Bytes file) {
+  return file.size() >= kArchiveMagic.size() &&
+         std::memcmp(file.data(), kArchiveMagic.data(), kArchiveMagic.size()) == 0;
+}
+
+bool IsCubin(Bytes file) {
+  return file.size() >= sizeof(Elf64_Ehdr) && Load<Elf64_Ehdr>(file, 0).e_machine == kCudaMachine;
+}
+
+// Whether a section's name begins at `offset` of all names.
+bool IsNamed(Bytes names, std::uint64_t offset, std::string_view name) {
+  return offset < names.size() && names.size() - offset > name.size() &&
+         std::memcmp(names.data() + offset, name.data(), name.size()) == 0 &&
+         names[offset + name.size()] == std::byte{0};
+}
+
+// The section of this name; empty when there is none.
+Result<Bytes> FindSection(Bytes file, std::string_view wanted) {
   if (file.size() < sizeof(Elf64_Ehdr)) return Broken("header is cut off");
   const auto header = Load<Elf64_Ehdr>(file, 0);
   if (header.e_ident[EI_CLASS] != ELFCLASS64) return Broken("not a 64-bit file");
@@ -68,15 +88,9 @@ Result<Bytes> FatbinSection(Bytes file) {
   const Bytes text = file.subspan(names.sh_offset, names.sh_size);
   for (std::size_t i = 0; i < header.e_shnum; ++i) {
     const Elf64_Shdr candidate = section(i);
-    if (candidate.sh_name >= text.size() ||
-        text.size() - candidate.sh_name <= kSectionName.size() ||
-        std::memcmp(text.data() + candidate.sh_name, kSectionName.data(), kSectionName.size()) !=
-            0 ||
-        text[candidate.sh_name + kSectionName.size()] != std::byte{0}) {
-      continue;
-    }
+    if (!IsNamed(text, candidate.sh_name, wanted)) continue;
     if (!Contains(file, candidate.sh_offset, candidate.sh_size)) {
-      return Broken("section .nv_fatbin is cut off");
+      return Broken("section " + std::string(wanted) + " is cut off");
     }
     return file.subspan(candidate.sh_offset, candidate.sh_size);
   }
@@ -109,15 +123,23 @@ Result<std::vector<FoundModule>> ModulesOfSection(Bytes file, Bytes section) {
   return modules;
 }
 
+std::vector<FoundModule> Without(const std::string& why) {
+  return {{"file", Status(StatusCode::kUnsupported, why)}};
+}
+
 }  // namespace
 
 Result<std::vector<FoundModule>> FindModules(Bytes file) {
   if (IsElf(file)) {
-    const Result<Bytes> section = FatbinSection(file);
-    if (!section) return section.status();
-    if (!section->empty()) return ModulesOfSection(file, *section);
-    // A cubin is an ELF file, too: then the reason says how to build one that has PTX.
+    for (const std::string_view name : {kSectionName, kRelocatableSectionName}) {
+      const Result<Bytes> section = FindSection(file, name);
+      if (!section) return section.status();
+      if (!section->empty()) return ModulesOfSection(file, *section);
+    }
+    if (!IsCubin(file)) return Without("elf: nvcc left no kernels here (no section .nv_fatbin)");
+    // Then the reason says how to build one that has PTX.
   }
+  if (IsArchive(file)) return Without("archive: its members can be checked, once 'ar x' took them");
   Result<std::string> text = ptx::ExtractPtx(file);
   if (!text && text.status().code() != StatusCode::kUnsupported) return text.status();
   std::vector<FoundModule> modules;
@@ -128,16 +150,15 @@ Result<std::vector<FoundModule>> FindModules(Bytes file) {
 Result<std::vector<std::byte>> ReadWholeFile(const std::string& path) {
   std::error_code error;
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error) return Status(StatusCode::kNotFound, path + ": " + error.message());
+  if (error) return Status(StatusCode::kNotFound, error.message());
   if (bytes > kModuleFileBytesMax) {
-    return Status(StatusCode::kLimitExceeded, path + ": " + std::to_string(bytes) +
-                                                  " bytes, allowed are " +
+    return Status(StatusCode::kLimitExceeded, std::to_string(bytes) + " bytes, allowed are " +
                                                   std::to_string(kModuleFileBytesMax));
   }
   std::vector<std::byte> content(static_cast<std::size_t>(bytes));
   std::ifstream file(path, std::ios::binary);
   if (!file.read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(bytes))) {
-    return Status(StatusCode::kInvalidArgument, path + ": cannot be read");
+    return Status(StatusCode::kInvalidArgument, "cannot be read");
   }
   return content;
 }

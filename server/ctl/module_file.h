@@ -25,11 +25,11 @@ struct FoundModule {
 };
 
 // PTX text, a fatbin, or an ELF file (executable, shared object, object) with fatbins in its
-// section .nv_fatbin; of each fatbin the PTX of its newest architecture. kInvalidArgument,
-// with the offset, when the file is none of these or broken.
+// section .nv_fatbin, or __nv_relfatbin where there is none; of each fatbin the PTX of its newest
+// architecture. kInvalidArgument, with the offset, when the file is none of these or broken.
 Result<std::vector<FoundModule>> FindModules(std::span<const std::byte> file);
 
-// kNotFound, kInvalidArgument or kLimitExceeded when it cannot be read.
+// kNotFound, kInvalidArgument or kLimitExceeded, without the path, when it cannot be read.
 Result<std::vector<std::byte>> ReadWholeFile(const std::string& path);
 
 }  // namespace gpushared::server

@@ -140,7 +140,9 @@ std::string PtxReport(const json& checked) {
       text += "    " + reason.get<std::string>() + '\n';
     }
   }
+  if (kernels.empty()) text = "no kernels\n";
   for (const json& problem : checked["problems"]) text += problem.get<std::string>() + '\n';
+  if (kernels.empty()) return text;
   for (const Check& check : kChecks) {
     const auto passing = std::count_if(kernels.begin(), kernels.end(), [&](const json& kernel) {
       return kernel[check.name].get<bool>();

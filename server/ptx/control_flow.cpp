@@ -177,7 +177,13 @@ class Analysis {
     if (variable.space != StateSpace::kRegister) return;
     const auto index = static_cast<std::uint32_t>(flow_.registers.size());
     if (flow_.register_index.emplace(name, index).second) {
-      flow_.registers.push_back({name, variable.type, variable.vector_size, 1, 0});
+      flow_.registers.push_back({.name = name,
+                                 .type = variable.type,
+                                 .vector_size = variable.vector_size,
+                                 .live_begin = 1,
+                                 .live_end = 0,
+                                 .variable = found.variable,
+                                 .is_read_unwritten = false});
     }
   }
 

@@ -57,6 +57,9 @@ struct Register {
   // threads that are switched off are not written. begin > end: never needed.
   std::uint32_t live_begin = 0;
   std::uint32_t live_end = 0;
+  std::uint32_t variable = 0;  // Its declaration, in ControlFlow::variables.
+  // Some way leads from the start to a read of it and passes no write of all of it.
+  bool is_read_unwritten = false;
 };
 
 // What the directive behind a label says: .branchtargets, .calltargets, .callprototype.
@@ -70,7 +73,7 @@ struct NamedDirective {
 // of the outermost scope stay as they are. '@' is in no PTX name, so nothing can clash.
 struct ControlFlow {
   std::vector<Instruction> instructions;
-  std::vector<Variable> variables;  // All declarations of the body, names as above.
+  std::vector<Variable> variables;  // All declarations of the body in order, names as above.
   std::vector<NamedDirective> directives;
   std::vector<BasicBlock> blocks;       // In source order; empty when there is no instruction.
   std::vector<std::uint32_t> block_of;  // Block of each instruction.

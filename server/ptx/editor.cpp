@@ -130,7 +130,9 @@ std::string ModuleEditor::HiddenName(std::string_view stem) const {
 }
 
 std::string ModuleEditor::UniqueName(std::string_view stem) {
-  return HiddenName(std::to_string(names_given_++) + "_" + std::string(stem));
+  std::string name = HiddenName(std::to_string(names_given_++) + "_" + std::string(stem));
+  std::ranges::replace(name, '%', '_');  // Which only begins a name.
+  return name;
 }
 
 void ModuleEditor::AddVariable(Variable variable) {

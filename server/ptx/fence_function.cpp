@@ -14,7 +14,9 @@
 #include "server/ptx/fence.h"
 #include "server/ptx/fence_code.h"
 #include "server/ptx/fence_flow.h"
+#include "server/ptx/fence_locals.h"
 #include "server/ptx/fence_residue.h"
+#include "server/ptx/fence_unwritten.h"
 #include "server/ptx/memory_access.h"
 
 namespace gpushared::ptx {
@@ -25,6 +27,8 @@ constexpr std::int64_t kImmediateMax = static_cast<std::int64_t>(kFenceMarginByt
 constexpr std::uint32_t kWidestAccess = 32;
 // Of rows of matrix fragments, in bytes.
 constexpr std::uint32_t kStrideAlignment = 16;
+// Steps back from an address to the register that it is a sum with.
+constexpr int kChainMax = 8;
 
 std::string LineOf(const SourcePosition& position) {
   return "line " + std::to_string(position.line) + ": ";
@@ -64,12 +68,18 @@ class FunctionFence {
       return known.name.find('@') != std::string::npos;
     });
     NoteVariables();
-    MergeLocals();
-    if (depot_) code_.SetLocal(&*depot_);
+    locals_.emplace(*flow_);
+    locals_->Merge(names_, editor_, facts_.contains ? kWidestAccess : 1);
+    code_.SetLocal(locals_->array());
+    reason_ = ZeroUnwritten(editor_, function_, *flow_, statements_);
+    if (!reason_.empty()) return std::move(reason_);
     flow_->VisitBlocks([this](std::uint32_t block) { EnterBlock(block); },
                        [this](std::uint32_t block) { LeaveBlock(block); });
     if (!reason_.empty()) return std::move(reason_);
-    if (depot_ && (zero_depot_ || code_.has_clamped_local())) ZeroLocal(editor_, *depot_);
+    const Variable* locals = locals_->array();
+    if (locals != nullptr && (reads_locals_ || code_.has_clamped_local())) {
+      ZeroLocal(editor_, *locals);
+    }
     code_.Finish();
     editor_.Apply();
     return {};
@@ -113,39 +123,6 @@ class FunctionFence {
     for (const Variable& variable : flow_->flow.variables) {
       declared_.emplace(variable.name, &variable);
     }
-  }
-
-  // One array with all local variables, so that one bound holds for whatever points into them.
-  void MergeLocals() {
-    std::uint64_t bytes = 0;
-    std::uint32_t alignment = facts_.contains ? kWidestAccess : 1;
-    std::vector<const Variable*> locals;
-    for (const Variable& variable : flow_->flow.variables) {
-      if (variable.space != StateSpace::kLocal || variable.linkage == ".extern") continue;
-      const std::uint32_t own = std::max<std::uint32_t>(variable.NaturalAlignment(), 1);
-      bytes = (bytes + own - 1) / own * own;
-      local_offsets_[variable.name] = static_cast<std::int64_t>(bytes);
-      local_bytes_[variable.name] = variable.Bytes();
-      bytes += variable.Bytes();
-      alignment = std::max(alignment, own);
-      locals.push_back(&variable);
-    }
-    if (locals.empty() || bytes == 0) return;
-    const bool serves = locals.size() == 1 && locals[0]->name.find('@') == std::string::npos &&
-                        locals[0]->NaturalAlignment() >= alignment;
-    if (serves) {
-      depot_ = *locals[0];
-      return;
-    }
-    Variable merged;
-    merged.space = StateSpace::kLocal;
-    merged.alignment = alignment;
-    merged.type = "b8";
-    merged.name = names_.UniqueName("local");
-    merged.extents = {(bytes + alignment - 1) / alignment * alignment};
-    depot_ = merged;
-    merges_ = true;
-    editor_.InsertAtEntry(std::move(merged));
   }
 
   // --- Walk ---------------------------------------------------------------------------------
@@ -571,57 +548,28 @@ class FunctionFence {
   void FenceLocal(std::uint32_t k, const MemoryAccess& access) {
     Operand& operand = At(k).operands[access.operand];
     const Operand& named = flow_->flow.instructions[k].operands[access.operand];
-    if (At(k).opcode != "st") zero_depot_ = true;
-    if (const auto bytes = local_bytes_.find(named.text); bytes != local_bytes_.end()) {
-      const std::int64_t place = local_offsets_.at(named.text) + operand.offset;
-      if (!IsInside(operand.offset, access.bytes, bytes->second) || !IsAligned(place, access)) {
+    if (At(k).opcode != "st") reads_locals_ = true;
+    const Variable* array = locals_->array();
+    if (const FenceLocals::Place* own = locals_->Find(named.text); own != nullptr) {
+      const std::int64_t place = own->offset + operand.offset;
+      if (!IsInside(operand.offset, access.bytes, own->bytes) || !IsAligned(place, access)) {
         return Refuse(At(k).position, "access outside of '" + operand.text + "'");
       }
-      if (!merges_) return;
-      operand = Address(depot_->name, place);
+      if (locals_->merges()) operand = Address(array->name, place);
       return;
     }
     const std::uint32_t r = flow_->flow.FindRegister(named.text);
-    if (r == kNoRegister || !depot_ || access.bytes > depot_->Bytes()) {
+    if (r == kNoRegister || array == nullptr || access.bytes > array->Bytes()) {
       return Refuse(At(k).position, "local memory that the function does not declare");
     }
-    const std::optional<std::int64_t> known = LocalOffset(r, k, kChainMax);
-    const bool stays = known && IsInside(*known + operand.offset, access.bytes, depot_->Bytes()) &&
+    const std::optional<std::int64_t> known = locals_->OffsetIn(r, k);
+    const bool stays = known && IsInside(*known + operand.offset, access.bytes, array->Bytes()) &&
                        IsAligned(*known + operand.offset, access);
     if (stays) return;
     const bool is_wide = TypeBytes(flow_->flow.registers[r].type) == 8;
     const std::string word = is_wide ? code_.Narrow(statements_[k], operand.text) : operand.text;
     operand = Address(
         code_.ClampLocal(statements_[k], word, operand.offset, access.bytes, AlignmentOf(access)));
-  }
-
-  // What register `r` holds at instruction `k`, counted from the array's start; nothing when
-  // that is not the same for every way to get there.
-  static constexpr int kChainMax = 8;
-  std::optional<std::int64_t> LocalOffset(std::uint32_t r, std::uint32_t k, int chain) const {
-    if (chain == 0 || !flow_->IsStable(r, k)) return std::nullopt;
-    const std::uint32_t at = flow_->written_at[r];
-    const Instruction& from = flow_->flow.instructions[at];
-    const bool moves = from.opcode == "mov" && from.operands.size() == 2;
-    const bool adds = from.opcode == "add" && from.operands.size() == 3 &&
-                      from.operands[2].kind == Operand::Kind::kInteger;
-    const bool is_64 = !from.modifiers.empty() && TypeBytes(from.modifiers.back()) == 8;
-    if ((!moves && !adds) || from.guard || !is_64 ||
-        from.operands[1].kind != Operand::Kind::kName) {
-      return std::nullopt;
-    }
-    const Operand& source = from.operands[1];
-    std::optional<std::int64_t> start;
-    if (const auto local = local_offsets_.find(source.text); local != local_offsets_.end()) {
-      start = local->second + source.offset;
-    } else if (const std::uint32_t other = flow_->flow.FindRegister(source.text);
-               other != kNoRegister && source.offset == 0) {
-      start = LocalOffset(other, at, chain - 1);
-    }
-    if (!start) return std::nullopt;
-    const std::int64_t sum = *start + (adds ? from.operands[2].integer : 0);
-    constexpr std::int64_t kFarthest = std::int64_t{1} << 31;
-    return sum > -kFarthest && sum < kFarthest ? std::optional(sum) : std::nullopt;
   }
 
   // --- Names outside of addresses -------------------------------------------------------------
@@ -673,10 +621,10 @@ class FunctionFence {
     if (facts_.foreign.contains(operand.text)) {
       Refuse(At(k).position, "variable '" + operand.text + "' of another module");
     }
-    const auto local = local_offsets_.find(named.text);
-    if (merges_ && local != local_offsets_.end()) {
-      operand.text = depot_->name;
-      operand.offset += local->second;
+    const FenceLocals::Place* local = locals_->Find(named.text);
+    if (locals_->merges() && local != nullptr) {
+      operand.text = locals_->array()->name;
+      operand.offset += local->offset;
     }
     return replaced;
   }
@@ -694,11 +642,8 @@ class FunctionFence {
   std::unordered_map<std::string_view, const Variable*> declared_;    // In the body, by name.
   std::unordered_map<std::string_view, const Variable*> parameters_;  // Also of calls.
 
-  std::optional<Variable> depot_;  // All local memory of the function.
-  bool merges_ = false;            // It is an array that the client has not declared.
-  bool zero_depot_ = false;
-  std::unordered_map<std::string, std::int64_t> local_offsets_;  // In it.
-  std::unordered_map<std::string, std::uint64_t> local_bytes_;
+  std::optional<FenceLocals> locals_;
+  bool reads_locals_ = false;
 
   // Fenced addresses by what they were made of: within the block at hand, and those that hold in
   // all blocks that the block dominates which made them.

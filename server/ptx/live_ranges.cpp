@@ -100,12 +100,14 @@ class LiveRanges {
       const std::uint32_t b = open.back();
       open.pop_back();
       Extend(r, flow_.blocks[b].first);
+      flow_.registers[r].is_read_unwritten |= b == 0;
       for (const std::uint32_t p : predecessors_[b]) {
         if (visited_by[p] == r) continue;
         visited_by[p] = r;
         if (++visits_ > kLivenessVisitsMax) {
           Extend(r, 0);
           Extend(r, static_cast<std::uint32_t>(flow_.instructions.size() - 1));
+          flow_.registers[r].is_read_unwritten = true;
           return;
         }
         Extend(r, flow_.blocks[p].first + flow_.blocks[p].count - 1);

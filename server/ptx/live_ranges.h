@@ -6,7 +6,7 @@
 
 namespace gpushared::ptx {
 
-// Fills in live_begin and live_end of flow.registers.
+// Fills in live_begin, live_end and is_read_unwritten of flow.registers.
 void FindLiveRanges(ControlFlow& flow);
 
 }  // namespace gpushared::ptx

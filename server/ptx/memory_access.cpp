@@ -94,6 +94,8 @@ class Reader {
                        ReadMatrix() || ReadCopy();
     if (!known) Refuse();
     CheckOperands();
+    // Its operands may be others than those, or missing.
+    if (!found_.refusal.empty()) found_.list.clear();
     return std::move(found_);
   }
 

@@ -34,8 +34,8 @@ struct MemoryAccess {
 };
 
 struct MemoryAccesses {
-  std::vector<MemoryAccess> list;
-  std::string refusal;  // What is not understood about the instruction; else empty.
+  std::vector<MemoryAccess> list;  // Of operands that are there; none where it is refused.
+  std::string refusal;             // What is not understood about the instruction; else empty.
 };
 
 // Knows instructions by a list of those that are safe to know: whatever is not on it is refused,

@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <sys/wait.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,9 +50,10 @@ std::vector<std::byte> Fatbin() {
   return *content;
 }
 
-// An ELF file whose section .nv_fatbin holds `content`.
-std::vector<std::byte> ElfWith(const std::vector<std::byte>& content, std::uint64_t section_bytes) {
-  const std::string names("\0.nv_fatbin\0.names\0", 19);
+// An ELF file with a section of this name that holds `content`.
+std::vector<std::byte> ElfWith(const std::vector<std::byte>& content, std::uint64_t section_bytes,
+                               const std::string& section = ".nv_fatbin") {
+  const std::string names = '\0' + section + '\0' + ".names" + '\0';
   Elf64_Ehdr header = {};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
   header.e_ident[EI_CLASS] = ELFCLASS64;
@@ -64,7 +66,7 @@ std::vector<std::byte> ElfWith(const std::vector<std::byte>& content, std::uint6
   sections[1].sh_name = 1;
   sections[1].sh_offset = content_at;
   sections[1].sh_size = section_bytes;
-  sections[2].sh_name = 12;
+  sections[2].sh_name = static_cast<std::uint32_t>(section.size()) + 2;
   sections[2].sh_offset = content_at + content.size();
   sections[2].sh_size = names.size();
   std::vector<std::byte> file(content_at);
@@ -114,6 +116,28 @@ TEST(PtxCheck, ReadsEveryFatbinOfAnElfFile) {
   ASSERT_EQ(checked["kernels"].size(), 2u);
   EXPECT_EQ(checked["kernels"][1]["name"], "scale");
   EXPECT_NE(checked["kernels"][0]["module"], checked["kernels"][1]["module"]);
+}
+
+TEST(PtxCheck, ReadsRelocatableDeviceCode) {
+  const std::vector<std::byte> fatbin = Fatbin();
+  const json checked = Checked(ElfWith(fatbin, fatbin.size(), "__nv_relfatbin"));
+  ASSERT_EQ(checked["kernels"].size(), 1u);
+  EXPECT_EQ(checked["kernels"][0]["name"], "scale");
+}
+
+TEST(PtxCheck, FilesWithoutKernelsSayWhatTheyAre) {
+  const auto why = [](const std::vector<std::byte>& file) {
+    const json checked = Checked(file);
+    EXPECT_EQ(checked["kernels"].size(), 0u);
+    EXPECT_THAT(PtxReport(checked), ::testing::StartsWith("no kernels\nfile: "));
+    return checked["problems"].at(0).get<std::string>();
+  };
+  std::vector<std::byte> elf = ElfWith(Fatbin(), 0, ".text");
+  EXPECT_THAT(why(elf), HasSubstr("nvcc left no kernels here"));
+  constexpr std::uint16_t kCudaMachine = 190;
+  std::memcpy(elf.data() + offsetof(Elf64_Ehdr, e_machine), &kCudaMachine, sizeof kCudaMachine);
+  EXPECT_THAT(why(elf), HasSubstr("machine code (a cubin) without PTX"));
+  EXPECT_THAT(why(BytesOf("!<arch>\nfile.o/  0")), HasSubstr("'ar x'"));
 }
 
 TEST(PtxCheck, BrokenContainersAreRefusedWithTheOffset) {

@@ -160,6 +160,27 @@ TEST(Refusals, OperandsThatMeanNothingHere) {
 }
 
 // The list is whole, however long, and says each thing once.
+TEST(Refusals, InstructionsWithoutTheirTypes) {
+  const struct {
+    const char* code;
+    const char* named;
+  } kCases[] = {
+      {"vote %p0, %p1;", "vote"},
+      {"shfl %r0, %r1, %r2, %r3;", "shfl"},
+      {"slct %r0, %r1, %r2, %r3;", "slct"},
+      {"slct.b32 %r0, %r1, %r2, %r3;", "slct.b32"},
+      {"setp.lt %p0, %r1, %r2;", "setp.lt"},
+      {"set.lt.u32 %r0, %r1, %r2;", "set.lt.u32"},
+      {"mov %r0, %r1;", "mov"},
+      {"atom %r0, [%d0], %r1;", "atom"},
+      {"ld %r0, [%d0];", "ld"},
+      {"cvt %r0, %r1;", "cvt"},
+  };
+  for (const auto& [code, named] : kCases) {
+    EXPECT_THAT(Unsupported(code), HasSubstr(std::string("line 6: ") + named)) << code;
+  }
+}
+
 TEST(Refusals, TheListIsComplete) {
   std::string body;
   for (int i = 0; i < 60; ++i) body += "  wild" + std::to_string(i) + ".u32 %r0, %r1;\n";

@@ -3,9 +3,11 @@
 #include "server/ptx/claim.h"
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -120,6 +122,40 @@ INSTANTIATE_TEST_SUITE_P(All, ClaimedKernels, ::testing::Range<std::size_t>(0, C
                            return std::string(what.file) + "_" + what.kernel + "_" +
                                   std::to_string(any.param);
                          });
+
+// Memory that the original leaves alone is compared once, behind all schedules.
+TEST(Schedules, WhatIsWrittenOtherwiseOrElsewhereIsNoticed) {
+  const auto made = [](const std::string& body) {
+    const Result<ptx::Module> module = ptx::Parse(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.entry k(.param .u64 out) {\n"
+        ".reg .b64 %rd<4>; .reg .b32 %r<4>; ld.param.u64 %rd1, [out];\n"
+        "mov.u32 %r1, %ctaid.x; mad.wide.u32 %rd2, %r1, 4, %rd1;\n" +
+        body + "\nret; }\n");
+    return *ClaimedModule::Make(*module, *executor::LayOutModule(*module), 0);
+  };
+  const auto original = made("st.global.u32 [%rd2], 7;");
+  std::vector<std::uint64_t> memory(2048);
+  const std::atomic<std::uint64_t> mapped_bytes{memory.size() * 8};
+  const auto base = reinterpret_cast<std::uint64_t>(memory.data());
+  const auto run = [&](const ClaimedModule& other) {
+    std::ranges::fill(memory, 0);
+    ClaimedLaunch launch;
+    launch.original = &original->Original(*original->Find("k"));
+    launch.claimed = &other.Claimed(*other.Find("k"));
+    launch.parameter_offset = other.Find("k")->parameter_offset;
+    launch.grid = {5, 1, 1};
+    launch.block = {1, 1, 1};
+    launch.parameters.resize(sizeof base);
+    std::memcpy(launch.parameters.data(), &base, sizeof base);
+    launch.memory = {.base = base, .mapped_bytes = &mapped_bytes};
+    launch.bytes = std::as_writable_bytes(std::span(memory));
+    return ScheduleRunner(1).Run(launch, 10, 1);
+  };
+  EXPECT_EQ(run(*original), "");
+  EXPECT_THAT(run(*made("st.global.u32 [%rd2], 8;")), ::testing::StartsWith("schedule 1: byte"));
+  EXPECT_EQ(run(*made("st.global.u32 [%rd2], 7; st.global.u32 [%rd1+8192], 9;")),
+            "one of 10 schedules: byte 8192 is 9 instead of 0");
+}
 
 TEST(Claimed, KernelsThatWaitForAllBlocksAreNotAndTheReasonSaysSo) {
   Bench bench("claims");

@@ -8,13 +8,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/ptx/contain_work.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
 #include "tests/passes/fence_bench.h"
@@ -405,6 +408,27 @@ TEST_P(TurnsOfLoops, AreFewOnceTheyAreToStop) {
 
 INSTANTIATE_TEST_SUITE_P(All, TurnsOfLoops, ::testing::Range<std::size_t>(0, AllTurns().size()),
                          [](const auto& any) { return std::string(AllTurns()[any.param].name); });
+
+// Threads look between two sleeps, never in one.
+TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
+  FenceBench bench(
+      KernelText("mov.u32 %r4, -1; nanosleep.u32 %r4; nanosleep.u32 1000000; nanosleep.u32 20;"));
+  const ptx::Function* kernel = bench.contained().module.FindFunction("k");
+  ASSERT_NE(kernel, nullptr);
+  std::map<std::string, std::int64_t> bounds;  // Of registers.
+  std::vector<std::int64_t> longest;
+  for (const ptx::Statement& statement : *kernel->body) {
+    const auto* instruction = std::get_if<ptx::Instruction>(&statement);
+    if (instruction == nullptr) continue;
+    const std::vector<ptx::Operand>& operands = instruction->operands;
+    if (instruction->opcode == "min") bounds[operands[0].text] = operands[2].integer;
+    if (instruction->opcode != "nanosleep") continue;
+    const bool is_constant = operands[0].kind == ptx::Operand::Kind::kInteger;
+    longest.push_back(is_constant ? operands[0].integer : bounds[operands[0].text]);
+  }
+  const auto most = static_cast<std::int64_t>(ptx::kSleepNsMax);
+  EXPECT_THAT(longest, ::testing::ElementsAre(most, most, 20));
+}
 
 TEST(Contained, KernelsThatAreToStopDoNotBegin) {
   FenceBench bench(KernelText("st.global.u32 [%rd1], 1;"));

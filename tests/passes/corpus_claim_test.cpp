@@ -3,6 +3,7 @@
 // schedule, it leaves the memory that the original does.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -19,15 +20,50 @@ namespace gpushared::testing {
 namespace {
 
 constexpr std::uint32_t kThreads = 2;
-// Of one launch, where memory or grid are large. kSchedules is for all launches of a kernel
-// together.
-constexpr std::uint64_t kBytesCompared = std::uint64_t{256} << 20;
-constexpr std::uint64_t kBlocksRun = 20000;
+// Of each launch; kSchedules is for all launches of a kernel together.
 constexpr std::uint32_t kLeastSchedules = 4;
+
+// Runs a launch as it is.
+Status RunPlain(const corpus::KernelLaunch& launch) {
+  corpus::Runtime& runtime = corpus::Runtime::Instance();
+  executor::Launch plain;
+  plain.program = launch.program;
+  plain.grid = launch.grid;
+  plain.block = launch.block;
+  plain.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+  plain.parameters = launch.parameters;
+  plain.memory = runtime.window();
+  const std::atomic<bool> never{false};
+  const executor::RunOutcome outcome =
+      runtime.block_executor().Run(plain, 0, launch.grid.Count(), never, never);
+  if (outcome.end == executor::RunOutcome::End::kFinished) return Status::Ok();
+  return {StatusCode::kKernelFault, outcome.fault ? outcome.fault->message : "it stopped"};
+}
+
+// Notes which kernels are launched, and how large.
+class ListingBackend : public corpus::Backend {
+ public:
+  Status Run(const corpus::KernelLaunch& launch) override {
+    per_block_[launch.program->info().name] += 1.0 / static_cast<double>(launch.grid.Count());
+    return RunPlain(launch);
+  }
+
+  // Of a launch of the kernel, of so many blocks: launches of few blocks get more than others.
+  std::uint32_t Share(const std::string& kernel, std::uint64_t blocks) const {
+    const double part = 1.0 / static_cast<double>(blocks) / per_block_.at(kernel);
+    const auto share = static_cast<std::uint32_t>(std::ceil(part * kSchedules));
+    return std::max(kLeastSchedules, share);
+  }
+
+ private:
+  std::map<std::string, double> per_block_;
+};
 
 // Runs each launch as it is, then under schedules.
 class ClaimingBackend : public corpus::Backend {
  public:
+  explicit ClaimingBackend(const ListingBackend& list) : list_(list) {}
+
   Status Run(const corpus::KernelLaunch& launch) override {
     corpus::Runtime& runtime = corpus::Runtime::Instance();
     const std::string& name = launch.program->info().name;
@@ -48,11 +84,7 @@ class ClaimingBackend : public corpus::Backend {
     claimed.memory = runtime.window();
     claimed.bytes = runtime.used_memory();
     std::uint64_t& so_far = schedules_[name];
-    const std::uint64_t affordable = std::max<std::uint64_t>(
-        kLeastSchedules,
-        std::min(kBytesCompared / claimed.bytes.size(), kBlocksRun / launch.grid.Count()));
-    const std::uint64_t wanted = kSchedules - std::min<std::uint64_t>(kSchedules, so_far) + 1;
-    const auto count = static_cast<std::uint32_t>(std::min(affordable, wanted));
+    const std::uint32_t count = list_.Share(name, launch.grid.Count());
     const std::string wrong = runner_.Run(claimed, count, so_far);
     so_far += count;
     if (wrong.empty()) return Status::Ok();
@@ -63,22 +95,6 @@ class ClaimingBackend : public corpus::Backend {
   const std::set<std::string>& not_claimed() const { return not_claimed_; }
 
  private:
-  static Status RunPlain(const corpus::KernelLaunch& launch) {
-    corpus::Runtime& runtime = corpus::Runtime::Instance();
-    executor::Launch plain;
-    plain.program = launch.program;
-    plain.grid = launch.grid;
-    plain.block = launch.block;
-    plain.dynamic_shared_bytes = launch.dynamic_shared_bytes;
-    plain.parameters = launch.parameters;
-    plain.memory = runtime.window();
-    const std::atomic<bool> never{false};
-    const executor::RunOutcome outcome =
-        runtime.block_executor().Run(plain, 0, launch.grid.Count(), never, never);
-    if (outcome.end == executor::RunOutcome::End::kFinished) return Status::Ok();
-    return Status(StatusCode::kKernelFault, outcome.fault ? outcome.fault->message : "it stopped");
-  }
-
   const ClaimedModule* ModuleOf(const corpus::LoadedModule& loaded) {
     std::unique_ptr<ClaimedModule>& module = modules_[&loaded];
     if (module == nullptr) {
@@ -89,6 +105,7 @@ class ClaimingBackend : public corpus::Backend {
     return module.get();
   }
 
+  const ListingBackend& list_;
   std::map<const corpus::LoadedModule*, std::unique_ptr<ClaimedModule>> modules_;
   std::map<std::string, std::uint64_t> schedules_;
   std::set<std::string> not_claimed_;
@@ -98,13 +115,16 @@ class ClaimingBackend : public corpus::Backend {
 class ClaimedCorpus : public ::testing::TestWithParam<corpus::Program> {};
 
 TEST_P(ClaimedCorpus, ComputesTheSameUnderEverySchedule) {
-  ClaimingBackend backend;
+  ListingBackend list;
+  corpus::Runtime::Instance().SetBackend(&list);
+  ASSERT_EQ(corpus::RunProgram(GetParam()), "");
+  ClaimingBackend backend(list);
   corpus::Runtime::Instance().SetBackend(&backend);
   EXPECT_EQ(corpus::RunProgram(GetParam()), "");
   corpus::Runtime::Instance().SetBackend(nullptr);
   for (const auto& [kernel, count] : backend.schedules()) {
     std::printf("%6llu schedules: %s\n", static_cast<unsigned long long>(count), kernel.c_str());
-    EXPECT_GE(count, kLeastSchedules) << kernel;
+    EXPECT_GE(count, kSchedules) << kernel;
   }
   for (const std::string& kernel : backend.not_claimed()) {
     std::printf("   not claimed: %s\n", kernel.c_str());

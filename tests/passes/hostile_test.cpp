@@ -343,7 +343,7 @@ TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
 
 // What the fence cannot bound is refused, and the line and the reason are named.
 TEST(Refused, WhatCannotBeFencedIsNamed) {
-  constexpr std::array<std::array<const char*, 3>, 22> kCases = {{
+  constexpr std::array<std::array<const char*, 3>, 23> kCases = {{
       {"call through an argument", "call %rd2, P;\nP: .callprototype _ ();", "indirect calls"},
       {"overwritten function pointer",
        "mov.u64 %rd4, t; st.global.u64 [%rd4], %rd2; ld.global.u64 %rd5, [t];\ncall %rd5, P;\n"
@@ -360,6 +360,7 @@ TEST(Refused, WhatCannotBeFencedIsNamed) {
        "'prefetch.tensormap' is not known"},
       {"tensor map", "fence.proxy.tensormap::generic.acquire.gpu [%rd2], 128;", "is not known"},
       {"unknown", "frobnicate.b32 %r1, [%rd2];", "'frobnicate.b32' is not known"},
+      {"nothing to access", "ld.const.u32 ;", "'ld.const.u32' is not known"},
       {"stack", "stackrestore.u64 %rd2;", "'stackrestore.u64' is not known"},
       {"parameter of a call", "{ .param .b64 a; st.param.b64 [a+4096], %rd2; call f, (a); }",
        "outside of a parameter"},

@@ -171,9 +171,10 @@ TEST(Claim, WhatDoesNotChangeItsPlaceIsClaimed) {
 TEST(Claim, LoopsOfContainedKernelsAreNoWaitsAndTheClientsOwnStillAre) {
   const Result<Module> module = Parse(
       ".version 8.1\n.target sm_75\n.address_size 64\n"
-      ".func (.reg .b32 %r) f() { .reg .pred %p; A: setp.ne.u32 %p, %r, 0; @%p bra A; ret; }\n"
-      ".entry loops() { .reg .b32 %r; .reg .pred %p; A: call (%r), f; setp.ne.u32 %p, %r, 1;\n"
-      "@%p bra A; ret; }\n"
+      ".func (.param .b32 q) f() { .reg .b32 %r; .reg .pred %p; A: setp.ne.u32 %p, %r, 0;\n"
+      "@%p bra A; st.param.b32 [q], %r; ret; }\n"
+      ".entry loops() { .reg .b32 %r; .reg .pred %p; A: { .param .b32 q; call (q), f;\n"
+      "ld.param.b32 %r, [q]; } setp.ne.u32 %p, %r, 1; @%p bra A; ret; }\n"
       ".entry waits(.param .u64 a) { .reg .b32 %r; .reg .b64 %rd; .reg .pred %p;\n"
       "ld.param.u64 %rd, [a]; A: ld.volatile.global.u32 %r, [%rd]; setp.ne.u32 %p, %r, 1;\n"
       "@%p bra A; ret; }\n");
@@ -183,7 +184,7 @@ TEST(Claim, LoopsOfContainedKernelsAreNoWaitsAndTheClientsOwnStillAre) {
   const Claims claims = Claim(contained->module);
   ASSERT_EQ(claims.kernels.size(), 2u);
   EXPECT_EQ(claims.kernels[0].reason, "");
-  EXPECT_THAT(claims.kernels[1].reason, HasSubstr("line 8: waiting for other blocks"));
+  EXPECT_THAT(claims.kernels[1].reason, HasSubstr("line 9: waiting for other blocks"));
 }
 
 TEST(Claim, FunctionsThatReadTheLaunchKeepTheirKernelsFromBeingClaimed) {

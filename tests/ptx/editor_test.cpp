@@ -64,6 +64,16 @@ TEST(Editor, UniqueNamesDifferAndHiddenOnesDoNot) {
   EXPECT_EQ(editor.HiddenName("x"), editor.HiddenName("x"));
 }
 
+TEST(Editor, AUniqueNameOfANameWithItsPercentSignIsAName) {
+  Module module = Parsed(".entry %k() {\nret;\n}\n");
+  Function& kernel = FirstFunction(module);
+  ModuleEditor editor(module);
+  kernel.name = editor.UniqueName("claimed_" + kernel.name);
+  const Result<Module> again = Parse(Print(module));
+  ASSERT_TRUE(again) << again.status().message();
+  EXPECT_EQ(Print(*again), Print(module));
+}
+
 TEST(Editor, InsertsStandInOrderBehindLabelsAndAroundTheirInstruction) {
   Module module = Parsed(".entry k() {\n.reg .b32 %r<2>;\nL:\nadd.u32 %r0, %r0, 1;\nret;\n}\n");
   ModuleEditor names(module);

@@ -102,6 +102,26 @@ TEST(Fence, OneMaskServesSumsOfItsRegister) {
             2u);
 }
 
+TEST(Fence, OnlyWhatMayBeReadUnwrittenIsZeroed) {
+  EXPECT_THAT(FenceBody("mov.b32 %r1, 1; add.u32 %r2, %r1, %r1; setp.eq.u32 %p1, %r2, 7;\n"
+                        "@%p1 bra L; mov.b32 %r3, %r2;\nL:"),
+              Not(HasSubstr(", 0;")));
+  const std::string text = FenceBody(
+      "add.u32 %r2, %r1, %r1;\n{ .param .align 8 .b8 a[24]; st.param.b32 [a], %r2;\n"
+      "st.param.b16 [a+16], 1; call f, (a); }",
+      ".func f(.param .align 8 .b8 p[24]) { ret; }\n");
+  EXPECT_THAT(text, HasSubstr("mov.b32 %r1, 0;"));
+  EXPECT_EQ(Count(text, "mov.b32 %r"), 1u);
+  // Each as wide as its place is aligned.
+  for (const char* zero :
+       {".b32 [a+4], 0;", ".b64 [a+8], 0;", ".b16 [a+18], 0;", ".b32 [a+20], 0;"}) {
+    EXPECT_THAT(text, HasSubstr("st.param" + std::string(zero)));
+  }
+  EXPECT_EQ(Count(text, "st.param"), 6u);
+  EXPECT_THAT(FenceBody(".reg .v2 .b32 %v; mov.b32 %v.x, 1; mov.b32 %r1, %v.y;"),
+              HasSubstr("mov.b32 %v.y, 0;"));
+}
+
 // An address that was masked is none in the window of constants.
 TEST(Fence, ConstantsThatAreReadByAddressMove) {
   const std::string text =

@@ -80,6 +80,24 @@ TEST(LiveRanges, AValueReadBeforeAnyWriteIsNeededFromTheStart) {
   EXPECT_EQ(RangeOf(flow, "%p1"), Range(0, 1));
 }
 
+TEST(LiveRanges, RegistersThatMayBeReadUnwrittenAreTold) {
+  const auto unwritten = [](const std::string& body, const std::string& name) {
+    const ControlFlow flow = Analyse(body);
+    return flow.registers[flow.FindRegister(name)].is_read_unwritten;
+  };
+  EXPECT_TRUE(unwritten("mov.b32 %r2, %r1; ret;", "%r1"));
+  EXPECT_FALSE(unwritten("mov.b32 %r1, 1; mov.b32 %r2, %r1; ret;", "%r1"));
+  EXPECT_FALSE(unwritten("mov.b32 %r1, 1; ret;", "%r1"));
+  EXPECT_TRUE(unwritten("@%p1 bra L; mov.b32 %r1, 1;\nL: mov.b32 %r2, %r1; ret;", "%r1"));
+  EXPECT_TRUE(unwritten("@%p1 mov.b32 %r1, 1; mov.b32 %r2, %r1; ret;", "%r1"));
+  EXPECT_TRUE(unwritten("mov.f32 %v.x, 0f00000000; mov.f32 %r2, %v.y; ret;", "%v"));
+  // The first block is part of a loop.
+  EXPECT_FALSE(unwritten("L: mov.b32 %r1, 1; mov.b32 %r2, %r1; @%p1 bra L; ret;", "%r1"));
+  EXPECT_TRUE(unwritten("L: mov.b32 %r2, %r1; mov.b32 %r1, 1; @%p1 bra L; ret;", "%r1"));
+  // Nothing leads there.
+  EXPECT_FALSE(unwritten("ret; mov.b32 %r2, %r1;", "%r1"));
+}
+
 TEST(LiveRanges, AnUnusedResultOccupiesItsInstruction) {
   const ControlFlow flow = Analyse("mov.b32 %r2, 1;\nmov.b32 %r1, 1;\nret;");
   EXPECT_EQ(RangeOf(flow, "%r1"), Range(1, 1));
@@ -140,6 +158,10 @@ TEST(LiveRanges, BeyondTheLimitEverythingIsLiveEverywhere) {
   const auto last = static_cast<std::uint32_t>(flow.instructions.size() - 1);
   EXPECT_EQ(RangeOf(flow, "a" + std::to_string(kBlocks - 1)), Range(0, last));
   EXPECT_EQ(RangeOf(flow, "a0"), Range(90, 90 + 2 * kBlocks));
+  // Which is safe to take for read unwritten.
+  EXPECT_TRUE(
+      flow.registers[flow.FindRegister("a" + std::to_string(kBlocks - 1))].is_read_unwritten);
+  EXPECT_FALSE(flow.registers[flow.FindRegister("a0")].is_read_unwritten);
 }
 
 }  // namespace

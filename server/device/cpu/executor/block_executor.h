@@ -112,6 +112,9 @@ struct Launch {
   const std::function<bool()>* more_blocks = nullptr;
   // A launch whose blocks only poll, without a change to any register, for so long faults.
   std::chrono::nanoseconds stall_limit = kStallLimit;
+  // Every byte of shared and local memory when a block begins. On a GPU that is what other kernels
+  // left there; tests of what hides it set it.
+  std::uint8_t leftover = 0;
 };
 
 inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;

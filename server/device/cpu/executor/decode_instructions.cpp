@@ -380,6 +380,7 @@ bool FunctionDecoder::DecodeSelect() {
     return true;
   }
   if ((opcode != "selp" && opcode != "slct") || operands.size() != 4) return false;
+  if (opcode == "slct" && instruction_->modifiers.size() < 2) return false;
   std::uint32_t choice = 0;
   OperandType type = last;
   if (opcode == "selp") {
@@ -414,6 +415,7 @@ bool FunctionDecoder::DecodeWarpWide() {
     return true;
   }
   if (!shuffles && !votes && !elects && !matches && !reduces) return false;
+  if (instruction_->modifiers.empty()) return false;
   const bool sync = instruction_->Has("sync");
   if (operands.size() < 2 || operands.size() != (shuffles ? 4u
                                                  : elects ? 1u

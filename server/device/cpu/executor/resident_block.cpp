@@ -81,9 +81,12 @@ void ResidentBlock::Begin(std::uint64_t number) {
                             : launch.memory.mapped_bytes->load(std::memory_order_acquire);
   block_.live_threads = static_cast<std::uint32_t>(launch.block.Count());
   block_.barriers = {};
-  if (block_.shared_bytes != 0) std::memset(block_.shared, 0, block_.shared_bytes);
+  if (block_.shared_bytes != 0) {
+    std::memset(block_.shared, launch.leftover, block_.shared_bytes);
+  }
   if (block_.local_bytes_per_thread != 0) {
-    std::memset(local_.data(), 0, block_.local_bytes_per_thread * kLanes * warp_count_);
+    std::memset(local_.data(), launch.leftover,
+                block_.local_bytes_per_thread * kLanes * warp_count_);
   }
   const FunctionCode& kernel = block_.code->functions.front();
   for (std::uint32_t i = 0; i < warp_count_; ++i) {
