@@ -49,7 +49,7 @@ void DeadlinePolicy::AdvanceTo(TimePoint now) {
 
 void DeadlinePolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
   AdvanceTo(now);
-  State& state = clients_.Add(client, State{.client = client, .spec = spec, .account = {}});
+  State& state = clients_.Add(client, State{.client = client, .spec = spec});
   state.account.promise = spec.latency_promise.value_or(Duration::zero());
   shares_.Add(client, LevelFor(state), spec.weight);
   Reindex();
@@ -75,6 +75,7 @@ void DeadlinePolicy::OnClientRemoved(ClientId client, TimePoint now) {
     CountOthers(state, -1);
   }
   given_up_now_ -= state.account.given_up_count();
+  on_device_ -= state.account.Running();
   clients_.Remove(client);
   shares_.Remove(client, now);
   Reindex();
@@ -113,7 +114,9 @@ void DeadlinePolicy::OnStarted(ClientId client, const Head& head, TimePoint now)
     if (!head.stoppable) others_unstoppable_ += head.predicted;
     if (is_waiting_ && !head.stoppable && head.predicted > tolerance_) ++report_.risked;
   }
+  on_device_ -= state.account.Running();
   state.account.OnStarted(head.predicted, now);
+  on_device_ += state.account.Running();
   shares_.OnStarted(client, head, now);
 }
 
@@ -131,7 +134,9 @@ void DeadlinePolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
     LearnStopTime(now - *state.stop_asked);
     state.stop_asked.reset();
   }
+  on_device_ -= state.account.Running();
   state.account.OnEnded(ended.predicted, now);
+  on_device_ += state.account.Running();
   if (state.is_promised) plan_is_dirty_ = true;
   shares_.OnEnded(client, ended, now);
 }
@@ -164,7 +169,7 @@ void DeadlinePolicy::OnRequestExpected(ClientId client, TimePoint at, TimePoint 
       state.account.has_promise() || state.spec.scheduling_class == SchedulingClass::kHigh;
   if (!may_hint) return;  // Others would wait for it as often as it likes.
   const Duration overdue = state.account.promise / kOverdueDivisor;
-  state.account.arrivals.OnHint(at, std::max(overdue, kOverdueMin));
+  state.account.OnHint(at, std::max(overdue, kOverdueMin));
   pause_is_dirty_ = true;
 }
 
@@ -219,19 +224,31 @@ void DeadlinePolicy::Place(State& state, TimePoint now) {
     CountOthers(state, 1);
   }
   state.is_promised = belongs;
+  SumUp();
   shares_.Change(state.client, LevelFor(state), state.spec.weight, now);
 }
 
 void DeadlinePolicy::Enlist(State& state) {
   const PromiseAccount& account = state.account;
+  const std::optional<Duration> own = account.Headroom();
+  const std::size_t unknown_from =
+      own ? kSchedulingClasses : static_cast<std::size_t>(state.spec.scheduling_class);
+  // What is added to a request that others wait behind is added to each of them, and is no less if
+  // theirs is given up.
+  const bool is_waited_behind = account.open_count() > 1;
+  const Duration headroom =
+      own && is_waited_behind ? Duration::zero() : own.value_or(kCommandTimeMax);
   std::size_t counted = 0;
   for (std::size_t open = 0; open < account.open_count(); ++open) {
     if (account.IsGivenUp(open)) continue;
     const Due due{.deadline = account.deadline(open),
+                  .latest_end = account.deadline(open) - account.promise / kReserveDivisor,
+                  .headroom = headroom,
                   .state = &state,
                   .open = static_cast<std::uint8_t>(open),
                   .requests = static_cast<std::uint8_t>(open + 1 - counted),
-                  .is_first = counted == 0};
+                  .is_first = counted == 0,
+                  .unknown_from = static_cast<std::uint8_t>(unknown_from)};
     counted = open + 1;
     // Behind what is due at the same time, but for clients that came later.
     const auto place = std::find_if(due_.begin(), due_.end(), [&](const Due& each) {
@@ -246,11 +263,21 @@ void DeadlinePolicy::Delist(const State& state) {
   std::erase_if(due_, [&](const Due& each) { return each.state == &state; });
 }
 
+void DeadlinePolicy::SumUp() {
+  headroom_ = kCommandTimeMax;
+  unknown_from_ = kSchedulingClasses;
+  for (const Due& due : due_) {
+    headroom_ = std::min(headroom_, due.headroom);
+    unknown_from_ = std::min(unknown_from_, due.unknown_from);
+  }
+}
+
 void DeadlinePolicy::Reindex() {
   due_.clear();
   for (auto& item : clients_) {
     if (item.value.is_promised) Enlist(item.value);
   }
+  SumUp();
   plan_is_dirty_ = pause_is_dirty_ = true;
 }
 
@@ -292,40 +319,32 @@ bool DeadlinePolicy::IsOverdrawn(const State& state) const {
 const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
   // In variables of its own, which no account can be, so that nothing is read twice.
   TimePoint holds_until = TimePoint::max(), idle_until = holds_until, latest_start = holds_until;
-  Duration headroom = kCommandTimeMax;
-  std::size_t unknown_from = kSchedulingClasses;
   Duration likely{}, safe{};
   for (const Due& due : due_) {
     const PromiseAccount& account = due.state->account;
-    const Duration alone = account.NeedLikely(due.open + std::size_t{1}, now);
-    if (now + alone > due.deadline) return &due;  // Lost anyway.
-    likely += alone;
-    safe += account.NeedSafe(due.open + std::size_t{1}, now);
+    const PromiseAccount::Needs alone = account.Need(due.open + std::size_t{1}, now);
+    likely += alone.likely;
+    safe += alone.safe;
     if (!due.is_first) {
-      likely -= account.NeedLikely(due.counted_before(), now);
-      safe -= account.NeedSafe(due.counted_before(), now);
+      const PromiseAccount::Needs before = account.Need(due.counted_before(), now);
+      likely -= before.likely;
+      safe -= before.safe;
     }
-    if (now + likely > due.deadline) return FindVictim(due, now);
-    holds_until = std::min(holds_until, due.deadline - likely);
+    const TimePoint begin = due.deadline - likely;
+    if (begin < now) {
+      const bool is_lost_anyway = now + alone.likely > due.deadline;
+      return is_lost_anyway ? &due : FindVictim(due, now);
+    }
+    holds_until = std::min(holds_until, begin);
     if (account.IsIdle()) idle_until = std::min(idle_until, WaitedForUntil(account));
     if (account.knows()) {
-      const Duration reserve = account.promise / kReserveDivisor;
-      latest_start = std::min(latest_start, due.deadline - reserve - safe);
+      latest_start = std::min(latest_start, due.latest_end - safe);
     } else if (IsOverdrawn(*due.state)) {
       return &due;
-    }
-    if (const std::optional<Duration> own = account.Headroom()) {
-      // What is added to a request that others wait behind is added to each of them.
-      headroom = std::min(headroom, due.open > 0 ? Duration::zero() : *own);
-    } else {
-      const auto of_class = static_cast<std::size_t>(due.state->spec.scheduling_class);
-      unknown_from = std::min(unknown_from, of_class);
     }
   }
   idle_until_ = idle_until;
   latest_start_ = latest_start;
-  headroom_ = headroom;
-  unknown_from_ = unknown_from;
   // A request that gets on just as it must leaves a plan that ends now at any time.
   plan_holds_until_ = std::max(std::min(holds_until, idle_until - Duration(1)), now + kPlanMin);
   return nullptr;
@@ -334,16 +353,15 @@ const DeadlinePolicy::Due* DeadlinePolicy::Plan(TimePoint now) {
 const DeadlinePolicy::Due* DeadlinePolicy::FindVictim(const Due& last, TimePoint now) const {
   const auto need_of = [&](const Due& due) {
     const PromiseAccount& account = due.state->account;
-    const Duration all = account.NeedLikely(due.open + std::size_t{1}, now);
-    return due.is_first ? all : all - account.NeedLikely(due.counted_before(), now);
+    const Duration all = account.Need(due.open + std::size_t{1}, now).likely;
+    return due.is_first ? all : all - account.Need(due.counted_before(), now).likely;
   };
   const Due* victim = &due_.front();
   for (const Due& each : due_) {
     const auto ours = each.state->spec.scheduling_class;
     const auto theirs = victim->state->spec.scheduling_class;
-    // Without the last of its client's requests those before it need no less.
-    const bool is_worse = each.state == victim->state || ours > theirs ||
-                          (ours == theirs && need_of(each) >= need_of(*victim));
+    // Of one client's requests the last one needs no less than those before it.
+    const bool is_worse = ours > theirs || (ours == theirs && need_of(each) >= need_of(*victim));
     if (is_worse) victim = &each;
     if (&each == &last) break;
   }
@@ -368,7 +386,7 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
     const State& state = item.value;
     const PromiseAccount& account = state.account;
     if (account.is_open()) continue;
-    const bool is_hinted = account.arrivals.HasHint(now);
+    const bool is_hinted = account.arrivals().HasHint(now);
     if (!state.is_waited_for() && !is_hinted) continue;
     if (state.is_waited_for()) {
       is_waiting_ = true;
@@ -381,7 +399,7 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
       tolerance_ = std::min({tolerance_, fresh, spare});
       if (fresh >= stop_time_ && !is_hinted) continue;
     }
-    const std::optional<ArrivalPredictor::Span> span = account.arrivals.NextSpan(now);
+    const std::optional<ArrivalPredictor::Span> span = account.arrivals().NextSpan(now);
     if (span && (!quiet_ || span->from < quiet_->from)) quiet_ = span;
   }
   if (quiet_) pause_holds_until_ = quiet_->until;
@@ -452,7 +470,9 @@ std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
   if (first == due_.end()) return {};
   // What is due later gives way when the first one would be late otherwise.
   const PromiseAccount& account = first->state->account;
-  const TimePoint latest_end = first->deadline - account.promise / kReserveDivisor;
+  const TimePoint end = now + account.Need(first->open + std::size_t{1}, now).safe;
+  // Mostly all that is on the device together does not matter, and need not be looked at.
+  if (end + on_device_ <= first->latest_end) return Decision::Run(first->state->client);
   Duration in_the_way{};
   for (auto later = due_.end(); later != first; --later) {
     const Due& each = *(later - 1);
@@ -460,9 +480,7 @@ std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
     if (&state == first->state || !each.is_first || state.running == 0) continue;
     if (!shares_.HasStoppable(state.client)) continue;
     in_the_way += state.account.Running();
-    if (now + in_the_way + account.NeedSafe(first->open + std::size_t{1}, now) > latest_end) {
-      return shares_.Stop(state.client);
-    }
+    if (end + in_the_way > first->latest_end) return shares_.Stop(state.client);
   }
   return Decision::Run(first->state->client);
 }
@@ -507,7 +525,7 @@ std::optional<Decision> DeadlinePolicy::HoldBackInPause(const Head& head, Durati
   std::optional<TimePoint> changes_at;
   for (const auto& item : clients_) {
     if (!item.value.is_waited_for()) continue;
-    const auto prediction = item.value.account.arrivals.Predict(now);
+    const auto prediction = item.value.account.arrivals().Predict(now);
     if (now + hold <= prediction.earliest + tolerance_) continue;
     changes_at = Earlier(changes_at.value_or(patient_until), prediction.changes_at);
   }

@@ -71,16 +71,16 @@ class DeadlinePolicy final : public Policy {
   struct State {
     ClientId client;
     ClientSpec spec;
-    PromiseAccount account;
-    Head head;
+    Head head{};
     bool ready = false;
     bool is_promised = false;   // Is in due_.
     bool is_set_aside = false;  // Its requests have brought nothing for too long.
     std::uint32_t running = 0;
     Duration unstoppable{};  // Predicted time of what it has on the device and cannot stop.
-    std::optional<TimePoint> stop_asked;
+    std::optional<TimePoint> stop_asked{};
+    // Behind the others: what decisions read of it lies at its start.
+    PromiseAccount account{};
 
-    bool is_busy() const { return ready || running > 0; }
     bool is_waited_for() const {
       return account.has_promise() && account.knows() && !account.is_open();
     }
@@ -89,10 +89,13 @@ class DeadlinePolicy final : public Policy {
   // An open request whose promise is to be kept.
   struct Due {
     TimePoint deadline{};
+    TimePoint latest_end{};  // What predictions get wrong is kept in hand.
+    Duration headroom{};     // That it leaves to others.
     State* state = nullptr;
     std::uint8_t open = 0;      // Its number among its client's.
     std::uint8_t requests = 0;  // It and those before it that are of no other entry.
     bool is_first = false;      // Of its client's.
+    std::uint8_t unknown_from = kSchedulingClasses;  // Its class while too little is known of it.
 
     std::size_t counted_before() const { return open + std::size_t{1} - requests; }
   };
@@ -109,6 +112,8 @@ class DeadlinePolicy final : public Policy {
   void Enlist(State& state);
   void Delist(const State& state);
   void Reindex();
+  // What of the plan no command changes.
+  void SumUp();
   // What a client has on the device moves from one side to the other with it.
   void CountOthers(const State& state, int sign);
 
@@ -160,6 +165,7 @@ class DeadlinePolicy final : public Policy {
   // Time in which it was beside promised work, over all and before this busy time.
   Duration disturbed_{}, disturbed_before_{};
   TimePoint counted_until_{};
+  Duration on_device_{};  // Predicted time of all that is there.
 
   // The plan for open requests; made anew when dirty, or when it no longer holds.
   bool plan_is_dirty_ = false;
@@ -168,7 +174,7 @@ class DeadlinePolicy final : public Policy {
   TimePoint latest_start_ = TimePoint::max();  // Promised work needs the device from here on.
   Duration headroom_{};
   // The highest class of which there is a request whose need or whose slow ones are not known.
-  std::size_t unknown_from_ = kSchedulingClasses;
+  std::uint8_t unknown_from_ = kSchedulingClasses;
 
   // The same for the pause until the next request.
   bool pause_is_dirty_ = false;

@@ -38,7 +38,7 @@ DeviceLane::DeviceLane(std::unique_ptr<Policy> policy, const LaneOptions& option
 void DeviceLane::AddClient(ClientId client, const ClientSpec& spec, TimePoint now) {
   CheckSpec(spec);
   clients_.Add(client, Client{.spec = spec, .queue = {}});
-  if (IsUrgent(spec)) ++urgent_count_;
+  if (rules_.IsUrgent(spec)) ++urgent_count_;
   policy_->OnClientAdded(client, spec, now);
   settled_ = false;
 }
@@ -46,15 +46,15 @@ void DeviceLane::AddClient(ClientId client, const ClientSpec& spec, TimePoint no
 void DeviceLane::ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now) {
   CheckSpec(spec);
   ClientSpec& known = clients_.At(client).spec;
-  if (IsUrgent(known)) --urgent_count_;
-  if (IsUrgent(spec)) ++urgent_count_;
+  if (rules_.IsUrgent(known)) --urgent_count_;
+  if (rules_.IsUrgent(spec)) ++urgent_count_;
   known = spec;
   policy_->OnClientChanged(client, spec, now);
   settled_ = false;
 }
 
 std::span<const std::uint64_t> DeviceLane::RemoveClient(ClientId client, TimePoint now) {
-  if (IsUrgent(clients_.At(client).spec)) --urgent_count_;
+  if (rules_.IsUrgent(clients_.At(client).spec)) --urgent_count_;
   clients_.Remove(client);
   removed_in_flight_.clear();
   for (InFlight& command : in_flight_) {
@@ -194,11 +194,6 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
 
 bool DeviceLane::IsWindowed(const Client& state) const {
   return !rules_.classes_matter || state.spec.scheduling_class != SchedulingClass::kHigh;
-}
-
-bool DeviceLane::IsUrgent(const ClientSpec& spec) const {
-  return rules_.classes_matter &&
-         (spec.scheduling_class == SchedulingClass::kHigh || spec.latency_promise.has_value());
 }
 
 bool DeviceLane::Admits(ClientId client, const Client& state) const {

@@ -147,7 +147,6 @@ class DeviceLane {
   CommandQueue& Queue(ClientId client);
   void OnQueueChanged(ClientId client, TimePoint now);
   void TellHead(ClientId client, Client& state, TimePoint now);
-  bool IsUrgent(const ClientSpec& spec) const;
   bool Admits(ClientId client, const Client& state) const;
   // What the client has on the device behind the oldest windowed command of that stream.
   Duration BehindOldest(ClientId client, std::uint32_t stream) const;

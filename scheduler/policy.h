@@ -15,6 +15,12 @@ struct LaneRules {
   // High-class commands are not held back by the window, and the device is told
   // the class of each command as its priority.
   bool classes_matter = false;
+
+  // Whether others keep out of this client's way for the sake of its latency.
+  bool IsUrgent(const ClientSpec& spec) const {
+    return classes_matter &&
+           (spec.scheduling_class == SchedulingClass::kHigh || spec.latency_promise.has_value());
+  }
 };
 
 // Decides whose command a device lane submits next, and whose it stops.

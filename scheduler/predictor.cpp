@@ -58,8 +58,10 @@ void Predictor::AddSample(std::uint64_t key, Duration measured, const KernelGrid
   }
   found->used = samples_;
   found->grid = grid;
-  found->samples.Add(std::clamp(measured, Duration(1), Duration(kCommandTimeMax)));
-  found->predicted = found->samples.Quantile(90);
+  const Duration sample = std::clamp(measured, Duration(1), Duration(kCommandTimeMax));
+  const bool is_known = found->samples.KeepsQuantile(found->predicted, sample);
+  found->samples.Add(sample);
+  if (!is_known) found->predicted = found->samples.Quantile(90);
   if (grid.blocks > 0) relatives_[PlaceOfKin(grid.kernel)] = {grid, found->predicted};
 }
 

@@ -34,7 +34,7 @@ void PromiseAccount::Begin(const RequestMark& request, Duration disturbed, TimeP
                                   [&](const Open& each) { return each.arrived > request.arrived; });
   std::move_backward(place, last, last + 1);
   *place = {request.number, request.arrived, now, disturbed, done_ever_, {}};
-  arrivals.OnArrival(request.arrived);
+  arrivals_.OnArrival(request.arrived);
 }
 
 PromiseAccount::Ending PromiseAccount::End(std::uint64_t number, Duration disturbed,

@@ -28,7 +28,6 @@ namespace gpushared::scheduler {
 // Thread-compatible value; allocates nothing.
 class PromiseAccount {
  public:
-  ArrivalPredictor arrivals;
   // Zero where the client promised nothing.
   Duration promise{};
 
@@ -59,14 +58,19 @@ class PromiseAccount {
   // Of its commands: the head's predicted time, empty when there is none.
   void SetHead(std::optional<Duration> predicted, TimePoint now);
 
-  // Time that its first `requests` open ones need from now: as likely more as less, and no less
-  // than what it has brought.
-  Duration NeedLikely(std::size_t requests, TimePoint now) const {
-    return Left(requests, need_likely_, now);
-  }
-  // ... and seldom more. The whole promise while nothing is known.
-  Duration NeedSafe(std::size_t requests, TimePoint now) const {
-    return knows_ ? Left(requests, need_safe_, now) : std::max<Duration>(running_ + head_, promise);
+  // Time that its first `requests` open ones need from now.
+  struct Needs {
+    Duration likely{};  // As likely more as less; all together no less than was brought.
+    Duration safe{};    // Seldom more. The whole promise while nothing is known.
+  };
+  Needs Need(std::size_t requests, TimePoint now) const {
+    const Duration progress = Progress(now);
+    // With others behind them, what is brought may be theirs.
+    const Duration brought = requests < open_count_ ? progress : running_ + head_;
+    const auto count = static_cast<Duration::rep>(requests);
+    const Duration safe = std::max<Duration>(brought, count * need_safe_ - done_) - progress;
+    return {.likely = std::max<Duration>(brought, count * need_likely_ - done_) - progress,
+            .safe = knows_ ? safe : std::max<Duration>(brought, promise)};
   }
   // It has requests open and nothing that could run for them.
   bool IsIdle() const { return running_ + head_ == Duration::zero(); }
@@ -78,6 +82,10 @@ class PromiseAccount {
 
   // Predicted time of what it has on the device.
   Duration Running() const { return running_; }
+
+  const ArrivalPredictor& arrivals() const { return arrivals_; }
+  // The client expects its next request; see ArrivalPredictor.
+  void OnHint(TimePoint at, Duration overdue) { arrivals_.OnHint(at, overdue); }
 
   // A request has ended, so that something is known.
   bool knows() const { return knows_; }
@@ -101,10 +109,6 @@ class PromiseAccount {
     std::optional<TimePoint> given_up_at;
   };
 
-  Duration Left(std::size_t requests, Duration need, TimePoint now) const {
-    const Duration whole = static_cast<int>(requests) * need - done_;
-    return std::max<Duration>(running_ + head_, whole) - Progress(now);
-  }
   // What is there is something, however short.
   static Duration Counted(Duration predicted) { return std::max(predicted, Duration(1)); }
   // What is on the device is taken to get on as predicted.
@@ -124,18 +128,19 @@ class PromiseAccount {
   bool knows_slow_ = false;  // Whether latencies_ has enough.
 
   bool was_alone_ = false;  // The open request had no other beside it.
+  std::size_t open_count_ = 0;
+  std::size_t given_up_count_ = 0;
   TimePoint idle_since_{};
   Duration done_ever_{};
   // Of the overlapping requests that are not in needs_ yet.
   Duration overlapping_done_{};
   int overlapping_ended_ = 0;
 
-  std::size_t open_count_ = 0;
-  std::size_t given_up_count_ = 0;
   std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_, as they arrived.
   RecentSamples<19> needs_;
   RecentSamples<19> host_times_;
   RecentSamples<64> latencies_;  // Less what others added.
+  ArrivalPredictor arrivals_;
 };
 
 }  // namespace gpushared::scheduler

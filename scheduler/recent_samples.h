@@ -46,6 +46,15 @@ class RecentSamples {
     return *place;
   }
 
+  // Whether a quantile of these samples stays what it is when `next` is added: the one that `next`
+  // replaces is on the same side of it. Costs less than to find it again; false when in doubt.
+  bool KeepsQuantile(Duration quantile, Duration next) const {
+    if (size_ < kCapacity) return false;
+    const Duration replaced = samples_[next_];
+    return replaced == next || (replaced < quantile && next <= quantile) ||
+           (replaced > quantile && next >= quantile);
+  }
+
   Duration Smallest() const {
     return empty() ? Duration{} : *std::min_element(samples_.begin(), end());
   }

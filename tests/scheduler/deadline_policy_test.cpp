@@ -263,8 +263,11 @@ TEST(DeadlinePolicy, AnOpenRequestThatBringsNothingHoldsUpNoHigherClass) {
   PolicyTimeline timeline(Deadline());
   const ClientId low = timeline.AddClient(Promised(1h, SchedulingClass::kLow));
   const ClientId high = timeline.AddBusyClient(kHigh, {.time = 1ms, .unit = 20us});
-  timeline.lane().BeginRequest(low, {1, timeline.now()}, timeline.now());
-  timeline.RunFor(1s);
+  for (const std::uint64_t request : {1, 2}) {
+    timeline.lane().BeginRequest(low, {request, timeline.now()}, timeline.now());
+    timeline.RunFor(1ms);
+  }
+  timeline.RunFor(998ms);
 
   EXPECT_EQ(timeline.Held(high), 1s);
   EXPECT_EQ(timeline.CountStops(high), 0u);

@@ -66,6 +66,20 @@ TEST_F(Overlapping, TheLastOfAClientIsGivenUpAndThoseBeforeItAreKept) {
   EXPECT_FALSE(timeline_.lane().promises().is_overloaded);
 }
 
+TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
+  const ClientId rival = timeline_.AddClient(Promised(9ms, SchedulingClass::kNormal));
+  Teach(timeline_, rival, {.time = 4ms}, 50ms);
+  const auto rivals = timeline_.PostRequest(rival, {.time = 4ms});
+  const auto first = timeline_.PostRequest(client_, {.time = 4ms});
+  timeline_.PostRequest(client_, {.time = 4ms});
+  timeline_.RunFor(20ms);
+
+  // Of equal ones the last.
+  EXPECT_LE(LatencyOf(rivals), 9ms);
+  EXPECT_LE(LatencyOf(first), 10ms);
+  EXPECT_EQ(GivenUp(), 1u);
+}
+
 TEST_F(Overlapping, EachRequestThatIsGivenUpCounts) {
   AddHigh();
   for (int i = 0; i < 6; ++i) Post();
@@ -127,6 +141,54 @@ TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
   EXPECT_EQ(timeline.Latency(first), 4ms);
   EXPECT_EQ(timeline.Latency(between), 8ms);
   EXPECT_EQ(timeline.Latency(last), 12ms);
+}
+
+// What is added to the first one delays the other one too, which is late as it is.
+TEST(DeadlinePolicy, NobodyRunsBesideARequestWithOneBehindItThatIsGivenUp) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId client = timeline.AddClient(Promised(7ms));
+  timeline.AddBusyClient(kLow, {.time = 500ms, .unit = 20us});
+  Teach(timeline, client, {.time = 4ms}, 50ms);
+  const auto alone = timeline.PostRequest(client, {.time = 4ms});
+  timeline.RunFor(50ms);
+  EXPECT_GE(timeline.Latency(alone), 5ms) << "it has some time for others";
+  const auto given_up = timeline.lane().promises().given_up[0];
+
+  const auto first = timeline.PostRequest(client, {.time = 4ms});
+  const auto second = timeline.PostRequest(client, {.time = 4ms});
+  timeline.RunFor(50ms);
+  EXPECT_EQ(timeline.lane().promises().given_up[0], given_up + 1);
+  EXPECT_LE(timeline.Latency(first).value_or(1h), 4ms + 20us);
+  EXPECT_LE(timeline.Latency(second).value_or(1h), 8ms + 20us);
+}
+
+TEST(DeadlinePolicy, PartOfAPromiseIsKeptInHandForWhatPredictionsGetWrong) {
+  PolicyTimeline timeline(Deadline(), {.in_flight_max = 1, .high_in_flight_max = 2});
+  const ClientId hurried = timeline.AddClient(Promised(6ms));
+  const ClientId relaxed = timeline.AddClient(Promised(500ms));
+  Teach(timeline, hurried, {.time = 4ms}, 50ms);
+  // A sixteenth of 6 ms.
+  for (const Duration in_the_way : {1600us, 1700us}) {
+    timeline.PostRequest(relaxed, {.time = in_the_way, .unit = 20us});
+    timeline.RunFor(10us);
+    timeline.PostRequest(hurried, {.time = 4ms});
+    timeline.RunFor(50ms);
+    EXPECT_EQ(timeline.CountStops(relaxed), in_the_way > 1625us ? 1u : 0u);
+  }
+}
+
+TEST(DeadlinePolicy, WhoIsGoneKeepsNobodyFromRunningBesideARequest) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(Promised(10ms));
+  timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
+  Teach(timeline, high, {.time = 1ms});
+  const ClientId unknown = timeline.AddClient(Promised(10ms));
+  timeline.lane().BeginRequest(unknown, {1, timeline.now()}, timeline.now());
+  const auto request = timeline.PostRequest(high, {.time = 1ms});
+  timeline.Remove(unknown);
+  timeline.RunFor(20ms);
+
+  EXPECT_GT(timeline.Latency(request), 2ms) << "low work could have stayed for some of the slack";
 }
 
 TEST(DeadlinePolicy, OfTwoThatAreDueAtOneTimeTheFirstClientIsServedFirst) {

@@ -102,7 +102,7 @@ TEST(PriorityPolicy, WhatWasQueuedBeforeTheHintIsNotWhatIsExpected) {
 
 // A wait of seconds behind what cannot be stopped must not become seconds for the low class.
 TEST(PriorityPolicy, NoMoreIsOwedToTheFloorThanAFewSlices) {
-  PolicyTimeline timeline(Priority({.slice = 1ms, .low_floor = 0.5}));
+  PolicyTimeline timeline(Priority({.slice = 1ms, .low_floor = 0.25}));
   const ClientId high = timeline.AddClient(kHigh);
   const ClientId low = timeline.AddClient(kLow);
   timeline.Post(high, {.time = 2s});
@@ -111,9 +111,9 @@ TEST(PriorityPolicy, NoMoreIsOwedToTheFloorThanAFewSlices) {
   timeline.RunFor(2s);
   for (int i = 0; i < 200; ++i) timeline.Post(high, {.time = 1ms});
   const Duration before = timeline.Held(low);
-  timeline.RunFor(40ms);
+  timeline.RunFor(80ms);
 
-  // Half of the time and four slices.
+  // A quarter of the time and four slices; turns of a slice each would make it half.
   EXPECT_LE(timeline.Held(low) - before, 20ms + 4ms + 2ms);
 }
 

@@ -41,21 +41,21 @@ class Account : public ::testing::Test {
 TEST_F(Account, ARequestNeedsWhatItsCommandsTakeAndTheHostBetweenThem) {
   for (int i = 0; i < 5; ++i) Request(4ms, 3ms);
   Begin(1);
-  EXPECT_EQ(account_.NeedLikely(1, now_), 4ms);
-  EXPECT_EQ(account_.NeedSafe(1, now_), 7ms);
+  EXPECT_EQ(account_.Need(1, now_).likely, 4ms);
+  EXPECT_EQ(account_.Need(1, now_).safe, 7ms);
 }
 
 TEST_F(Account, WhatIsDoneIsNoLongerNeeded) {
   for (int i = 0; i < 5; ++i) Request(4ms);
   Begin(1);
   Run(1ms);
-  EXPECT_EQ(account_.NeedLikely(1, now_), 3ms);
+  EXPECT_EQ(account_.Need(1, now_).likely, 3ms);
   Begin(2);
-  EXPECT_EQ(account_.NeedLikely(1, now_), 3ms);
-  EXPECT_EQ(account_.NeedLikely(2, now_), 7ms);
+  EXPECT_EQ(account_.Need(1, now_).likely, 3ms);
+  EXPECT_EQ(account_.Need(2, now_).likely, 7ms);
   Run(3ms);
   End(1);
-  EXPECT_EQ(account_.NeedLikely(1, now_), 4ms);
+  EXPECT_EQ(account_.Need(1, now_).likely, 4ms);
 }
 
 // What it did before counts for nobody; else it would leave nothing for the next ones to do.
@@ -65,16 +65,16 @@ TEST_F(Account, ALongRequestDoesNotMakeThoseBehindItShort) {
   Begin(2);
   Run(40ms);
   End(1);
-  EXPECT_EQ(account_.NeedLikely(1, now_), 0ms);
+  EXPECT_EQ(account_.Need(1, now_).likely, 0ms);
   Begin(3);
-  EXPECT_EQ(account_.NeedLikely(2, now_), 4ms);
+  EXPECT_EQ(account_.Need(2, now_).likely, 4ms);
 }
 
 TEST_F(Account, TheHostsTimeIsLearntFromThoseWhomNobodyDisturbed) {
   for (int i = 0; i < 5; ++i) Request(4ms, 3ms);
   for (int i = 0; i < 9; ++i) Request(4ms, 50ms, Duration(i + 1));
   Begin(1);
-  EXPECT_EQ(account_.NeedSafe(1, now_), 7ms);
+  EXPECT_EQ(account_.Need(1, now_).safe, 7ms);
 }
 
 // Two workers that take turns: one request is always open.
@@ -88,9 +88,9 @@ TEST_F(Account, RequestsThatAlwaysOverlapAreKnownToo) {
     End(next - 1);
   }
   ASSERT_TRUE(account_.knows());
-  EXPECT_EQ(account_.NeedLikely(2, now_) - account_.NeedLikely(1, now_), 4ms);
+  EXPECT_EQ(account_.Need(2, now_).likely - account_.Need(1, now_).likely, 4ms);
   // Twice 1 ms in which nothing of either ran.
-  EXPECT_EQ(account_.NeedSafe(2, now_) - account_.NeedSafe(1, now_), 4ms + 2ms);
+  EXPECT_EQ(account_.Need(2, now_).safe - account_.Need(1, now_).safe, 4ms + 2ms);
 }
 
 TEST_F(Account, WhatOverlapsDoesNotHideWhatWasAlone) {
@@ -103,7 +103,21 @@ TEST_F(Account, WhatOverlapsDoesNotHideWhatWasAlone) {
     Request(4ms);
   }
   Begin(3);
-  EXPECT_EQ(account_.NeedLikely(1, now_), 4ms);
+  EXPECT_EQ(account_.Need(1, now_).likely, 4ms);
+}
+
+TEST_F(Account, WhatWasAloneIsNoneOfWhatOverlaps) {
+  for (int i = 0; i < 3; ++i) Request(4ms);
+  Begin(1);
+  for (std::uint64_t next = 2; next <= 5; ++next) {
+    Run(2ms);
+    Begin(next);
+    Run(2ms);
+    End(next - 1);
+  }
+  End(5);
+  Begin(6);
+  EXPECT_EQ(account_.Need(1, now_).safe, 4ms);
 }
 
 TEST_F(Account, TheHeadroomIsHalfOfWhatTheSlowestLeaves) {

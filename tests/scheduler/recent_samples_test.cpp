@@ -59,6 +59,25 @@ TEST(RecentSamples, TheLastIsReplacedAlsoWhereItClosedTheWindow) {
   EXPECT_EQ(samples.Largest(), 4us);
 }
 
+TEST(RecentSamples, AQuantileThatIsSaidToStayStays) {
+  RecentSamples<19> samples;
+  std::mt19937_64 random(5);
+  int stayed = 0;
+  for (int i = 0; i < 50'000; ++i) {
+    const Duration next(static_cast<Duration::rep>(random() % 40));  // With many that are equal.
+    for (const unsigned percent : {10u, 50u, 90u}) {
+      const Duration before = samples.Quantile(percent);
+      if (!samples.KeepsQuantile(before, next)) continue;
+      RecentSamples<19> after = samples;
+      after.Add(next);
+      ASSERT_EQ(after.Quantile(percent), before) << percent;
+      if (percent == 90) ++stayed;
+    }
+    samples.Add(next);
+  }
+  EXPECT_GT(stayed, 35'000);
+}
+
 TEST(RecentSamples, AWindowFullOfNewSamplesKnowsNothingOfTheOld) {
   RecentSamples<19> samples;
   for (int i = 0; i < 50; ++i) samples.Add(1ms);

@@ -98,7 +98,7 @@ void GateFront::Submit(std::size_t number, TimePoint now) {
             .kernel = item.launch.kernel,
             .first_block = item.blocks_done,
             .priority = static_cast<std::uint8_t>(client.is_high ? 1 : 0)};
-  if (!client.is_high && rules_.stops_blocks) {
+  if (!client.is_high && rules_.stops_blocks && !IsCopy(work.kernel)) {
     work.stoppable = true;
     const double block_ns = static_cast<double>(work.kernel.block_time.count()) * rules_.low_cost;
     work.kernel.block_time = Duration(static_cast<Duration::rep>(block_ns));
@@ -123,7 +123,7 @@ bool OrionFront::OnFinished(const Finished& finished, TimePoint) {
   const auto found = client_of_.find(finished.id);
   Client& client = clients_[found->second];
   const Launch& ended = client.in_flight.front();
-  if (!client.is_high) {
+  if (!client.is_high && !IsCopy(ended.kernel)) {
     low_blocks_ -= ended.kernel.blocks;
     low_time_ -= SoloTime(ended.kernel, options_.multiprocessors);
   }
@@ -133,6 +133,7 @@ bool OrionFront::OnFinished(const Finished& finished, TimePoint) {
 }
 
 bool OrionFront::Admits(const Launch& low) const {
+  if (IsCopy(low.kernel)) return true;
   for (const Client& client : clients_) {
     if (!client.is_high || client.in_flight.empty()) continue;
     const Kernel::Kind high = client.in_flight.front().kernel.kind;
@@ -156,7 +157,7 @@ void OrionFront::Submit(Client& client, TimePoint now) {
   const Launch launch = client.waiting.front();
   client.waiting.pop_front();
   client.in_flight.push_back(launch);
-  if (!client.is_high) {
+  if (!client.is_high && !IsCopy(launch.kernel)) {
     low_blocks_ += launch.kernel.blocks;
     low_time_ += SoloTime(launch.kernel, options_.multiprocessors);
   }

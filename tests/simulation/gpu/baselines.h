@@ -39,7 +39,7 @@ class NativeFront final : public Front {
 
 struct GateRules {
   std::size_t low_in_flight_max = 1;  // Launches of one low client with the GPU.
-  bool stops_blocks = false;          // What is in flight ends at its next block.
+  bool stops_blocks = false;          // Kernels in flight end at their next block.
   double low_cost = 1;                // Low blocks take this many times as long.
   scheduler::Duration idle_least{};   // High has to be idle for this long before low starts.
 };
@@ -83,7 +83,7 @@ class GateFront final : public Front {
 };
 
 // Low kernels run beside high ones that are bound by something else, if they need few enough
-// multiprocessors and not too much of them is under way: Orion.
+// multiprocessors and not too much of them is under way: Orion. Copies are let through.
 class OrionFront final : public Front {
  public:
   OrionFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}

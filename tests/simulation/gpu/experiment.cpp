@@ -49,12 +49,13 @@ Result<Scenario> HighAlone(const CellOptions& options) {
   Scenario scenario;
   for (std::size_t i = 0; i < options.high_clients; ++i) {
     const auto seed = static_cast<std::uint32_t>(options.seed + i * 1'000'003);
-    ClientPlan plan{.name = options.high.name,
-                    .spec = {.scheduling_class = SchedulingClass::kHigh},
-                    .job = options.high,
-                    .pace = ClientPlan::Pace::kOpen,
-                    .times_s = {},
-                    .awake = {}};
+    ClientPlan plan{
+        .name = options.high.name,
+        .spec = {.scheduling_class = SchedulingClass::kHigh},
+        .job = options.high,
+        .pace = options.one_by_one ? ClientPlan::Pace::kOneByOne : ClientPlan::Pace::kOpen,
+        .times_s = {},
+        .awake = {}};
     if (options.arrivals == "closed") {
       plan.pace = ClientPlan::Pace::kClosed;
       plan.times_s = ClosedPauses(requests, service_s, load, seed);

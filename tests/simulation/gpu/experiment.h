@@ -54,6 +54,8 @@ struct CellOptions {
   // Of MakeArrivals, or "closed": each request some time after the one before has ended,
   // exponentially distributed so that alone the load comes out.
   std::string arrivals = "poisson";
+  // A client takes up its next request when the one before has ended, and times it from there.
+  bool one_by_one = false;
   std::size_t requests = 10'000;
   std::uint32_t seed = 1;
   // What a request is to take at most; 5 % above the p99 alone when empty.

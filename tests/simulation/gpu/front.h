@@ -53,9 +53,9 @@ struct FrontOptions {
   GpuCosts costs;
   scheduler::PolicyOptions policy;
   scheduler::LaneOptions lane;
-  // Kernels shorter than this are never cut, as in the worker.
-  scheduler::Duration claim_least = std::chrono::microseconds(100);
-  bool claims = true;
+  // Kernels and copies shorter than this are never cut, as in the worker.
+  scheduler::Duration stop_least = std::chrono::microseconds(100);
+  bool claims = true;  // Without them kernels are not cut, and copies are.
   // What the lane is told; as long as the costs say when empty.
   std::optional<scheduler::Duration> turnaround;
 };
@@ -64,7 +64,8 @@ struct FrontOptions {
 struct SetupEntry {
   std::string_view name;         // As in `--policy`.
   std::string_view description;  // One line, with the source of the rule.
-  std::function<std::unique_ptr<GpuDevice>(const FrontOptions& options)> make_device;
+  std::function<std::unique_ptr<GpuDevice>(const FrontOptions& options, std::size_t clients)>
+      make_device;
   // The device outlives the front.
   std::function<std::unique_ptr<Front>(GpuDevice& device, const FrontOptions& options)> make_front;
 };

@@ -150,6 +150,55 @@ TEST_F(Fronts, WithoutClaimsNothingIsCut) {
   EXPECT_FALSE(gpu_.submitted.at(0).stoppable);
 }
 
+constexpr Kernel kCopy{10, 40us, Kernel::Kind::kCopyToDevice};
+
+// As in the worker: what cuts a copy is not a claim.
+TEST_F(Fronts, CopiesOfLowerClassesAreCutWithClaimsAndWithout) {
+  for (const bool claims : {true, false}) {
+    gpu_ = {};
+    Start("priority", {.claims = claims});
+    Launch(1, 1, kCopy);
+    EXPECT_TRUE(gpu_.submitted.at(0).stoppable);
+    Launch(2, 0, kShort);
+    EXPECT_EQ(gpu_.stopped, Ids({1}));
+    EXPECT_FALSE(Finish(1, 4));
+    EXPECT_TRUE(Finish(2, 80));
+    EXPECT_EQ(gpu_.submitted.back().first_block, 4U);
+    EXPECT_TRUE(Finish(1, 10));
+    Launch(3, 0, kCopy);
+    EXPECT_FALSE(gpu_.submitted.back().stoppable) << "of the high class";
+    EXPECT_TRUE(Finish(3, 10));
+    Launch(4, 1, {2, 40us, Kernel::Kind::kCopyToHost});
+    EXPECT_FALSE(gpu_.submitted.back().stoppable) << "shorter than is worth it";
+  }
+}
+
+TEST_F(Fronts, APredictedCopyHasNoClaims) {
+  Start("priority");
+  Launch(1, 1, kCopy);
+  Launch(2, 0, {800, 10us});
+  front_->OnFinished({1, 10}, now_ + 1ms);
+  EXPECT_NEAR(static_cast<double>(front_->charged(1)->count()), 1e6 * 401 / (401 + 101), 10);
+}
+
+TEST_F(Fronts, RulesForKernelsSpareCopies) {
+  Start("tally");
+  Launch(1, 1, kCopy);
+  EXPECT_FALSE(gpu_.submitted.at(0).stoppable);
+  EXPECT_EQ(gpu_.submitted.at(0).kernel.block_time, 40us);
+  gpu_ = {};
+  Start("orion");
+  Launch(1, 0, {10, 100us, Kernel::Kind::kCompute});
+  for (std::uint64_t id = 2; id <= 9; ++id) Launch(id, 1, {100, 40us, kCopy.kind});
+  EXPECT_EQ(gpu_.submitted.size(), 9U);
+  Launch(10, 1, {10, 100us, Kernel::Kind::kMemory});
+  EXPECT_EQ(gpu_.submitted.size(), 10U) << "copies take none of the multiprocessors";
+  gpu_ = {};
+  Start("tgs");
+  for (std::uint64_t id = 1; id <= 40; ++id) Launch(id, 1, {1000, 40us, kCopy.kind});
+  EXPECT_EQ(gpu_.submitted.size(), 40U);
+}
+
 TEST_F(Fronts, LowWorkWaitsForHighWork) {
   for (const std::string_view name : {"priority", "tally", "xsched-1"}) {
     gpu_ = {};

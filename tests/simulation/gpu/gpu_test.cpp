@@ -122,6 +122,77 @@ TEST(SharedGpu, ClaimsCostPerBlock) {
   EXPECT_EQ(Drain(gpu).at(1).at, 306us);
 }
 
+TEST(SharedGpu, AMultiprocessorHasRoomForSoManyBlocksOfAKernel) {
+  for (const std::uint32_t each : {1U, 2U, 3U, 7U, 32U}) {
+    SharedGpu gpu(10, kFree);
+    gpu.Submit({.id = 1, .kernel = {10 * each, 100us, {}, each}}, At(0us));
+    gpu.Submit({.id = 2, .kernel = {10 * each + 1, 100us, {}, each}}, At(0us));
+    const auto ends = Drain(gpu);
+    EXPECT_EQ(ends.at(1).at, 100us) << each;
+    EXPECT_EQ(ends.at(2).at, 300us) << each;
+    EXPECT_EQ(SoloTime({10 * each + 1, 100us, {}, each}, 10), 200us) << each;
+  }
+}
+
+TEST(SharedGpu, OthersGetTheRoomThatAKernelLeaves) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 100us, {}, 2}}, At(0us));  // Half of the room.
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {20, 50us, {}, 4}}, At(0us));   // The other half.
+  gpu.Submit({.id = 3, .stream = 2, .kernel = {20, 10us, {}, 4}}, At(0us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(2).at, 50us);
+  EXPECT_EQ(ends.at(3).at, 60us);
+  EXPECT_EQ(ends.at(1).at, 100us);
+}
+
+TEST(SharedGpu, WhoIsFirstInLineWaitsForRoomAndOthersBehindIt) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {15, 100us, {}, 2}}, At(0us));
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));        // Room for 2.
+  gpu.Submit({.id = 3, .stream = 2, .kernel = {2, 10us, {}, 4}}, At(0us));  // There would be room.
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(2).at, 150us);
+  EXPECT_EQ(ends.at(3).at, 110us) << "when all blocks of the one before have begun";
+}
+
+Kernel CopyOf(std::uint32_t pieces, Kernel::Kind direction = Kernel::Kind::kCopyToDevice) {
+  return {pieces, 40us, direction};
+}
+
+TEST(SharedGpu, CopiesRunBesideKernelsAndOneEachWay) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 400us}}, At(0us));
+  gpu.Submit({.id = 2, .stream = 1, .kernel = CopyOf(5)}, At(0us));
+  gpu.Submit({.id = 3, .stream = 2, .kernel = CopyOf(3, Kernel::Kind::kCopyToHost)}, At(0us));
+  gpu.Submit({.id = 4, .stream = 3, .kernel = CopyOf(1)}, At(0us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(1).at, 400us);
+  EXPECT_EQ(ends.at(2).at, 200us);
+  EXPECT_EQ(ends.at(3).at, 120us);
+  EXPECT_EQ(ends.at(4).at, 240us);
+  EXPECT_EQ(SoloTime(CopyOf(5), 10), 200us);
+}
+
+TEST(SharedGpu, PriorityHasNoEffectOnCopies) {
+  SharedGpu gpu(10, kFree);
+  gpu.Submit({.id = 1, .stream = 0, .kernel = CopyOf(5)}, At(0us));
+  std::vector<Finished> finished;
+  gpu.Advance(At(20us), finished);
+  gpu.Submit({.id = 2, .stream = 1, .kernel = CopyOf(1), .priority = 1}, At(20us));
+  EXPECT_EQ(Drain(gpu).at(2).at, 240us);
+}
+
+TEST(SharedGpu, ACopyIsStoppedBetweenItsPiecesAndPaysForNoClaims) {
+  SharedGpu gpu(10, {.launch_delay = {}, .notice = {}, .stop_flag = {}});
+  gpu.Submit({.id = 1, .kernel = CopyOf(5), .stoppable = true}, At(0us));
+  std::vector<Finished> finished;
+  gpu.Advance(At(50us), finished);
+  gpu.RequestStop(1, At(50us));
+  const auto ends = Drain(gpu);
+  EXPECT_EQ(ends.at(1).at, 80us);
+  EXPECT_EQ(ends.at(1).blocks_done, 2U);
+}
+
 TEST(TimeSlicedGpu, OneContextAtATimeInSlices) {
   GpuCosts costs = kFree;
   costs.context_switch = 10us;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string_view>
 
 namespace gpushared::simulation {
@@ -14,7 +15,11 @@ namespace {
 using scheduler::Duration;
 
 constexpr std::uint64_t kBlocksMax = 1'000'000;
+constexpr std::uint64_t kKernelsMax = 10'000;
 constexpr std::uint64_t kDurationMaxNs = 10'000'000'000;
+constexpr std::uint64_t kDurationMaxUs = kDurationMaxNs / 1000;
+// The CUDA device's copies of normal and low clients: groups of 2 MiB, over PCIe 5.
+constexpr Duration kCopyPiece = std::chrono::microseconds(40);
 
 struct Row {
   Kernel::Kind kind = Kernel::Kind::kUnknown;
@@ -57,18 +62,96 @@ Kernel KernelOf(const Row& row, const ProfileOptions& options) {
           Duration(static_cast<Duration::rep>(row.duration_ns / fewer_waves)), row.kind};
 }
 
+// Whole numbers joined with ':', exactly as many; empty when there is anything else.
+template <std::size_t kCount>
+std::optional<std::array<std::uint64_t, kCount>> ParseFigures(std::string_view text) {
+  std::array<std::uint64_t, kCount> figures{};
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), figures[i]);
+    if (error != std::errc()) return {};
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (i + 1 == kCount) break;
+    if (!text.starts_with(':')) return {};
+    text.remove_prefix(1);
+  }
+  if (!text.empty()) return {};
+  return figures;
+}
+
+bool IsWithin(std::uint64_t value, std::uint64_t most) { return value > 0 && value <= most; }
+
+Status Refuse(const std::string& text, const std::string& form) {
+  return {StatusCode::kInvalidArgument, "'" + text + "' is not " + form};
+}
+
+Result<Job> ReadEven(const std::string& text, std::string_view figures_text,
+                     const ProfileOptions& options) {
+  const auto figures = ParseFigures<3>(figures_text);
+  const auto [kernels, kernel_us, block_us] = figures.value_or(std::array<std::uint64_t, 3>{});
+  if (!IsWithin(kernels, kKernelsMax) || !IsWithin(kernel_us, kDurationMaxUs) || block_us == 0 ||
+      kernel_us % block_us != 0 || kernel_us / block_us * options.multiprocessors > kBlocksMax) {
+    return Refuse(text, "even:KERNELS:KERNEL_US:BLOCK_US with at most " +
+                            std::to_string(kKernelsMax) + " kernels of whole blocks, of which " +
+                            std::to_string(kBlocksMax) + " and 10 s at most");
+  }
+  const auto blocks = static_cast<std::uint32_t>(kernel_us / block_us * options.multiprocessors);
+  const Kernel kernel{blocks, std::chrono::microseconds(block_us)};
+  return Job{text, std::vector<Kernel>(kernels, kernel)};
+}
+
+Result<Job> ReadGrid(const std::string& text, std::string_view figures_text) {
+  const auto figures = ParseFigures<4>(figures_text);
+  const auto [kernels, blocks, block_us, per] = figures.value_or(std::array<std::uint64_t, 4>{});
+  if (!IsWithin(kernels, kKernelsMax) || !IsWithin(blocks, kBlocksMax) ||
+      !IsWithin(block_us, kDurationMaxUs) || !IsWithin(per, kBlocksPerMultiprocessorMax)) {
+    return Refuse(text, "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR with at most " +
+                            std::to_string(kKernelsMax) + ", " + std::to_string(kBlocksMax) +
+                            ", 10 s and " + std::to_string(kBlocksPerMultiprocessorMax));
+  }
+  const Kernel kernel{.blocks = static_cast<std::uint32_t>(blocks),
+                      .block_time = std::chrono::microseconds(block_us),
+                      .blocks_per_multiprocessor = static_cast<std::uint32_t>(per)};
+  return Job{text, std::vector<Kernel>(kernels, kernel)};
+}
+
+Result<Job> ReadCopy(const std::string& text, std::string_view figures_text, Kernel::Kind kind) {
+  const auto figures = ParseFigures<1>(figures_text);
+  const std::uint64_t us = figures ? figures->front() : 0;
+  if (!IsWithin(us, kDurationMaxUs)) return Refuse(text, "in:US or out:US with at most 10 s");
+  const Duration time = std::chrono::microseconds(us);
+  const Duration::rep pieces = (time + kCopyPiece - Duration(1)) / kCopyPiece;
+  const Kernel copy{static_cast<std::uint32_t>(pieces), time / pieces, kind};
+  return Job{text, std::vector<Kernel>(1, copy)};
+}
+
+Result<Job> ReadPart(const std::string& text, const ProfileOptions& options) {
+  const std::string_view form = std::string_view(text).substr(0, text.find(':') + 1);
+  const std::string_view figures = std::string_view(text).substr(form.size());
+  if (form == "even:") return ReadEven(text, figures, options);
+  if (form == "grid:") return ReadGrid(text, figures);
+  if (form == "in:") return ReadCopy(text, figures, Kernel::Kind::kCopyToDevice);
+  if (form == "out:") return ReadCopy(text, figures, Kernel::Kind::kCopyToHost);
+  return ReadOrionProfile(text, options);
+}
+
 }  // namespace
 
+bool IsCopy(const Kernel& kernel) {
+  return kernel.kind == Kernel::Kind::kCopyToDevice || kernel.kind == Kernel::Kind::kCopyToHost;
+}
+
 Duration SoloTime(const Kernel& kernel, std::uint32_t multiprocessors) {
-  const std::uint32_t waves = (kernel.blocks + multiprocessors - 1) / multiprocessors;
+  const std::uint32_t at_once =
+      IsCopy(kernel) ? 1 : multiprocessors * kernel.blocks_per_multiprocessor;
+  const std::uint32_t waves = (kernel.blocks + at_once - 1) / at_once;
   return kernel.block_time * waves;
 }
 
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options) {
   std::ifstream file(path);
+  if (!file) return Status(StatusCode::kInvalidArgument, "cannot read profile '" + path + "'");
   std::string line;
-  if (!std::getline(file, line))
-    return Status(StatusCode::kInvalidArgument, "cannot read profile '" + path + "'");
+  std::getline(file, line);  // The header.
   Job job{std::filesystem::path(path).stem().string(), {}};
   for (std::size_t number = 2; std::getline(file, line); ++number) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -89,32 +172,16 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
 }
 
 Result<Job> ReadJob(const std::string& text, const ProfileOptions& options) {
-  constexpr std::string_view kPrefix = "even:";
-  if (!text.starts_with(kPrefix)) return ReadOrionProfile(text, options);
-  constexpr std::uint64_t kKernelsMax = 10'000;
-  std::array<std::uint64_t, 3> figures{};  // Kernels, us of each, us of a block.
-  std::string_view left = std::string_view(text).substr(kPrefix.size());
-  for (std::size_t i = 0; i < figures.size(); ++i) {
-    const auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), figures[i]);
-    left.remove_prefix(static_cast<std::size_t>(end - left.data()));
-    const bool is_last = i + 1 == figures.size();
-    if (error != std::errc() || (is_last ? !left.empty() : !left.starts_with(':'))) {
-      figures = {};
-      break;
-    }
-    if (!is_last) left.remove_prefix(1);
+  Job job{{}, {}};
+  for (std::string_view left = text;;) {
+    const std::size_t end = left.find('+');
+    const Result<Job> part = ReadPart(std::string(left.substr(0, end)), options);
+    if (!part.ok()) return part.status();
+    job.name += (job.name.empty() ? "" : "+") + part->name;
+    job.kernels.insert(job.kernels.end(), part->kernels.begin(), part->kernels.end());
+    if (end == std::string_view::npos) return job;
+    left.remove_prefix(end + 1);
   }
-  const auto [kernels, kernel_us, block_us] = figures;
-  if (kernels == 0 || kernels > kKernelsMax || block_us == 0 || kernel_us % block_us != 0 ||
-      kernel_us == 0 || kernel_us * 1000 > kDurationMaxNs ||
-      kernel_us / block_us * options.multiprocessors > kBlocksMax) {
-    return Status(StatusCode::kInvalidArgument,
-                  "'" + text + "' is not even:KERNELS:KERNEL_US:BLOCK_US with at most " +
-                      std::to_string(kKernelsMax) + " kernels of whole blocks");
-  }
-  const auto blocks = static_cast<std::uint32_t>(kernel_us / block_us * options.multiprocessors);
-  const Kernel kernel{blocks, std::chrono::microseconds(block_us)};
-  return Job{text, std::vector<Kernel>(kernels, kernel)};
 }
 
 }  // namespace gpushared::simulation

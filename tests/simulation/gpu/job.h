@@ -14,14 +14,23 @@
 
 namespace gpushared::simulation {
 
-// A launch, seen as blocks that each fill one multiprocessor for block_time.
+// A launch, seen as blocks of equal time; or a copy, seen as pieces, of which its engine moves one
+// after the other.
 struct Kernel {
-  // What it is bound by, as far as its profile tells.
-  enum class Kind : std::uint8_t { kUnknown, kCompute, kMemory };
+  // Of a launch: what it is bound by, as far as its profile tells.
+  enum class Kind : std::uint8_t { kUnknown, kCompute, kMemory, kCopyToDevice, kCopyToHost };
   std::uint32_t blocks = 1;
   scheduler::Duration block_time{};
   Kind kind = Kind::kUnknown;
+  // A multiprocessor has room for as many of its blocks at a time: what registers and shared memory
+  // leave. Profiles do not tell, and count multiprocessors that are full as one block.
+  std::uint32_t blocks_per_multiprocessor = 1;
 };
+
+// Of one kernel, as many as hardware holds (compute capability 9.0).
+inline constexpr std::uint32_t kBlocksPerMultiprocessorMax = 32;
+
+bool IsCopy(const Kernel& kernel);
 
 // One request of an inference server, or one step of a training job.
 struct Job {
@@ -29,7 +38,8 @@ struct Job {
   std::vector<Kernel> kernels;
 };
 
-// The kernel alone on a device of that many multiprocessors, without the cost of launching it.
+// The kernel or copy alone on a device of that many multiprocessors, without the cost of launching
+// it.
 scheduler::Duration SoloTime(const Kernel& kernel, std::uint32_t multiprocessors);
 
 struct ProfileOptions {
@@ -45,8 +55,11 @@ struct ProfileOptions {
 // its blocks take duration ÷ ceil(needed ÷ multiprocessors). Refuses with path and line.
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
-// "even:KERNELS:KERNEL_US:BLOCK_US": that many equal kernels, whole waves of blocks of that time.
-// Anything else is the path of a profile.
+// One part or several, joined with '+', which run one after the other:
+//   even:KERNELS:KERNEL_US:BLOCK_US          equal kernels, whole waves of blocks of that time
+//   grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR
+//   in:US, out:US                            a copy to the device or from it that takes as long
+//   anything else                            the path of a profile
 Result<Job> ReadJob(const std::string& text, const ProfileOptions& options);
 
 }  // namespace gpushared::simulation

@@ -25,14 +25,15 @@ void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
 }
 
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
-  return options_.claims && client.scheduling_class != scheduler::SchedulingClass::kHigh &&
-         SoloTime(kernel, options_.multiprocessors) >= options_.claim_least;
+  return (options_.claims || IsCopy(kernel)) &&
+         client.scheduling_class != scheduler::SchedulingClass::kHigh &&
+         SoloTime(kernel, options_.multiprocessors) >= options_.stop_least;
 }
 
 scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
   Kernel left = known.launch.kernel;
   left.blocks -= known.blocks_done;
-  if (known.stoppable) left.block_time += options_.costs.claim;
+  if (known.stoppable && !IsCopy(left)) left.block_time += options_.costs.claim;
   return {.command = known.launch.id,
           .predicted = SoloTime(left, options_.multiprocessors) + options_.costs.kernel_gap,
           .stoppable = known.stoppable};

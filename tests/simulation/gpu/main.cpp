@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpushared-sim: what a mix of jobs would do to each other, before a GPU is at hand.
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -17,13 +19,10 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+namespace gpushared::simulation {
 namespace {
 
-using gpushared::Result;
-using gpushared::Status;
-using gpushared::StatusCode;
-using gpushared::scheduler::Duration;
-using namespace gpushared::simulation;
+using scheduler::Duration;
 using Document = nlohmann::ordered_json;
 
 // Of all subcommands together.
@@ -34,6 +33,7 @@ struct Arguments {
   bool no_claims = false;
 
   std::vector<std::string> high, low;
+  bool one_by_one = false;
   std::vector<std::string> arrivals = {"poisson"};
   std::vector<double> loads = {0.5};
   std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
@@ -50,6 +50,26 @@ struct Arguments {
 };
 
 Duration Nanoseconds(double count) { return Duration(static_cast<Duration::rep>(count)); }
+
+// What --json names, before a run that may take hours.
+Status CheckWritable(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::app)) return {};
+  return Status(StatusCode::kInvalidArgument, "cannot write '" + path + "'");
+}
+
+// CLI::Range takes what is no number for one within.
+CLI::Validator Within(double least, double most) {
+  char range[64];
+  std::snprintf(range, sizeof range, "%g to %g", least, most);
+  const auto check = [least, most, range = std::string(range)](const std::string& text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_within =
+        error == std::errc() && end == text.data() + text.size() && value >= least && value <= most;
+    return is_within ? std::string() : "Value " + text + " not in range " + range;
+  };
+  return {check, std::string("FLOAT in ") + range};
+}
 
 Status Save(const Document& document, const std::string& path) {
   if (path.empty()) return {};
@@ -115,6 +135,7 @@ CellOptions CellOf(const Arguments& arguments, const Job& high, const Job& low, 
                    .low_clients = arguments.low_clients,
                    .load = load,
                    .arrivals = arrivals,
+                   .one_by_one = arguments.one_by_one,
                    .requests = arguments.requests,
                    .seed = arguments.seed,
                    .promise = {},
@@ -135,6 +156,11 @@ Status Compare(const Arguments& arguments) {
   if (!high.ok()) return high.status();
   const Result<std::vector<Job>> low = ReadJobs(arguments.low, arguments.stretch);
   if (!low.ok()) return low.status();
+  for (const std::string& arrivals : arguments.arrivals) {
+    if (arrivals == "closed") continue;
+    const auto made = MakeArrivals(arrivals, arguments.requests, 1.0, arguments.seed);
+    if (!made.ok()) return made.status();
+  }
 
   auto document = Document::array();
   std::uint64_t launches = 0;
@@ -172,7 +198,7 @@ Status Mix(const Arguments& arguments) {
   for (const std::string& profile : arguments.profiles) {
     const std::size_t equals = profile.find('=');
     if (equals == std::string::npos)
-      return Status(StatusCode::kInvalidArgument, "'" + profile + "' is not MODEL=FILE");
+      return Status(StatusCode::kInvalidArgument, "'" + profile + "' is not MODEL=JOB");
     Result<Job> job = ReadJob(profile.substr(equals + 1), {.block_stretch = arguments.stretch});
     if (!job.ok()) return job.status();
     profiles[profile.substr(0, equals)] = std::move(*job);
@@ -224,6 +250,12 @@ std::vector<std::uint32_t> SpreadWeights(std::size_t clients, std::uint32_t spre
 }
 
 Status Shares(Arguments arguments) {
+  constexpr std::size_t kWeightsMax = 64;
+  if (arguments.weights.size() > kWeightsMax) {
+    return Status(StatusCode::kInvalidArgument, std::to_string(arguments.weights.size()) +
+                                                    " weights, of at most " +
+                                                    std::to_string(kWeightsMax) + " clients");
+  }
   if (arguments.policies.empty()) arguments.policies = {"fair"};
   const Result<std::vector<SetupEntry>> contestants = ChosenSetups(arguments.policies);
   if (!contestants.ok()) return contestants.status();
@@ -285,17 +317,21 @@ void AddCompare(CLI::App& app, Arguments& arguments) {
   CLI::App& command = *app.add_subcommand(
       "compare", "high clients with requests beside low ones without end, each combination");
   command
-      .add_option("--high", arguments.high,
-                  "kernel profiles of requests (CSV), or even:KERNELS:KERNEL_US:BLOCK_US")
+      .add_option(
+          "--high", arguments.high,
+          "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
+          "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR, copies in:US and out:US, "
+          "or several joined with +")
       ->required();
-  command
-      .add_option("--low", arguments.low, "kernel profiles of training steps (CSV), or as above")
-      ->required();
+  command.add_option("--low", arguments.low, "jobs of training steps, as above")->required();
   command.add_option("--load", arguments.loads, "arrival rate x time of a request alone (0.5)")
-      ->check(CLI::Range(0.01, 0.95));
+      ->check(Within(0.01, 0.95));
   command.add_option("--arrivals", arguments.arrivals,
                      "poisson, bursty, periodic, closed (loop), or traces whose distances are "
                      "scaled to the load (poisson)");
+  command.add_flag("--one-by-one", arguments.one_by_one,
+                   "a client takes up a request when the one before has ended, and times it from "
+                   "there, not from its arrival");
   command.add_option("--requests", arguments.requests, "per combination (10000)")
       ->check(CLI::Range(100, 10'000'000));
   command.add_option("--high-clients", arguments.high_clients, "that share load and requests (1)")
@@ -304,15 +340,15 @@ void AddCompare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(1, 64));
   command
       .add_option("--promise", arguments.promise_ms, "latency of a request, ms (1.05 x p99 alone)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(Within(0.001, 1e6));
   command
       .add_option("--window", arguments.window_us,
                   "predicted time that normal and low work may have on the device, us (500)")
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(Within(1, 1e6));
   command
       .add_option("--turnaround", arguments.turnaround_us,
                   "what the lane is told of the device's, us (as the costs say: 9.1)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(Within(0.001, 1e6));
   AddKernelOptions(command, arguments, "low");
   AddCommon(command, arguments, "all");
 }
@@ -321,7 +357,8 @@ void AddMix(CLI::App& app, Arguments& arguments) {
   CLI::App& command = *app.add_subcommand("mix", "any clients, from a DISB file");
   command.add_option("file", arguments.mix, "DISB client list (JSON)")->required();
   command
-      .add_option("--profile", arguments.profiles, "MODEL=FILE: kernel profile of a model (CSV)")
+      .add_option("--profile", arguments.profiles,
+                  "MODEL=JOB: what a model runs, as under compare --high")
       ->required();
   AddKernelOptions(command, arguments, "all");
   AddCommon(command, arguments, "all");
@@ -330,26 +367,24 @@ void AddMix(CLI::App& app, Arguments& arguments) {
 void AddShares(CLI::App& app, Arguments& arguments) {
   CLI::App& command = *app.add_subcommand("shares", "device time against weights");
   command.add_option("--weights", arguments.weights, "one per client")
-      ->check(CLI::Range(1u, gpushared::scheduler::kWeightMax));
+      ->check(CLI::Range(1u, scheduler::kWeightMax));
   command.add_option("--clients", arguments.clients, "where no weights are given (2)")
       ->check(CLI::Range(2, 64));
   command.add_option("--spread", arguments.spread, "their weights go from 1 to this (1)")
-      ->check(CLI::Range(1u, gpushared::scheduler::kWeightMax));
+      ->check(CLI::Range(1u, scheduler::kWeightMax));
   command
       .add_option("--sleep", arguments.sleep_s,
                   "seconds that every second client is busy, and sleeps, in turn (never)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(Within(0.001, 1e6));
   command
       .add_option("--seconds", arguments.seconds, "simulated (100 slices of the smallest share)")
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(Within(1, 1e6));
   command.add_flag("--synchronous", arguments.synchronous,
                    "clients wait for each of their kernels");
   AddCommon(command, arguments, "fair");
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int RunTool(int argc, char** argv) {
   CLI::App app("what jobs that share a GPU do to each other, simulated");
   app.require_subcommand(1);
   Arguments arguments;
@@ -360,10 +395,25 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const std::string command = app.get_subcommands().front()->get_name();
   if (command == "policies") return ListPolicies();
-  const Status status = command == "compare" ? Compare(arguments)
-                        : command == "mix"   ? Mix(arguments)
-                                             : Shares(arguments);
+  Status status = CheckWritable(arguments.json);
+  if (status.ok()) {
+    status = command == "compare" ? Compare(arguments)
+             : command == "mix"   ? Mix(arguments)
+                                  : Shares(arguments);
+  }
   if (status.ok()) return 0;
   std::fprintf(stderr, "gpushared-sim: %s\n", status.message().c_str());
   return 1;
+}
+
+}  // namespace
+}  // namespace gpushared::simulation
+
+int main(int argc, char** argv) {
+  try {
+    return gpushared::simulation::RunTool(argc, argv);
+  } catch (const std::exception& error) {  // Out of memory, say.
+    std::fprintf(stderr, "gpushared-sim: %s\n", error.what());
+    return 1;
+  }
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -149,7 +150,10 @@ Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Jo
                          std::uint32_t seed) {
   std::ifstream file(path);
   if (!file) return Status(StatusCode::kInvalidArgument, "cannot read '" + path + "'");
-  const Json document = Json::parse(file, nullptr, false);
+  std::ostringstream
+      text;  // A folder can be opened; reading it throws in the parser, and not here.
+  text << file.rdbuf();
+  const Json document = Json::parse(text.str(), nullptr, false);
   if (!document.is_object())
     return Status(StatusCode::kInvalidArgument, "'" + path + "' is not a JSON object");
   Scenario scenario;

@@ -78,7 +78,8 @@ TEST(Mixes, WhatIsWrongIsRefusedWithItsTask) {
   for (const char* text : {"", "[]", "{", R"({"time": 1})", R"({"time": 0, "tasks": [{}]})",
                            R"({"time": 1, "tasks": []})", R"({"time": 1, "tasks": {}})"})
     EXPECT_FALSE(Read(text).ok()) << text;
-  EXPECT_FALSE(ReadMix("/no/mix.json", kProfiles, 1).ok());
+  for (const char* path : {"/no/mix.json", "/tmp"})
+    EXPECT_FALSE(ReadMix(path, kProfiles, 1).ok()) << path;
 }
 
 TEST(Mixes, EveryClientOfAMixIsReported) {

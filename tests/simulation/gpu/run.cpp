@@ -28,7 +28,7 @@ class Run {
   Run(const SetupEntry& setup, const FrontOptions& options, const Scenario& scenario)
       : scenario_(scenario),
         multiprocessors_(options.multiprocessors),
-        device_(setup.make_device(options)),
+        device_(setup.make_device(options, scenario.clients.size())),
         front_(setup.make_front(*device_, options)) {
     for (const ClientPlan& plan : scenario.clients) clients_.push_back({.plan = &plan});
     outcome_.clients.resize(clients_.size());
@@ -108,7 +108,8 @@ class Run {
       if (plan.pace == Pace::kOpen) {
         client.next = At(time_s);
       } else if (client.open.empty()) {
-        client.next = now_ + At(time_s).time_since_epoch();
+        client.next = plan.pace == Pace::kClosed ? now_ + At(time_s).time_since_epoch()
+                                                 : std::max(At(time_s), now_);
       }
     }
     next_arrival_.reset();
@@ -173,7 +174,7 @@ class Run {
       times.push_back(now_ - request.arrival);
       if (times.size() == client.plan->times_s.size()) --unfinished_;
       front_->OnRequestEnded(number, request.number, now_);
-      if (client.plan->pace == Pace::kClosed) ScheduleNext(client);
+      if (client.plan->pace != Pace::kOpen) ScheduleNext(client);
     }
     if (client.open.empty()) SetActive(number, false);
   }

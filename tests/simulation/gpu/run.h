@@ -19,6 +19,8 @@ struct ClientPlan {
     kEndless,  // The next step as soon as one has ended.
     kOpen,     // Requests arrive, whatever became of those before.
     kClosed,   // The next request some time after the one before has ended.
+    // Requests arrive, wait in the client until the one before has ended, and are timed from there.
+    kOneByOne,
   };
   struct Span {
     double from_s = 0, until_s = 0;
@@ -28,7 +30,8 @@ struct ClientPlan {
   scheduler::ClientSpec spec;
   Job job;
   Pace pace = Pace::kEndless;
-  // kOpen: arrivals, seconds from the start, ascending. kClosed: the pause before each request.
+  // kOpen, kOneByOne: arrivals, seconds from the start, ascending. kClosed: the pause before each
+  // request.
   std::vector<double> times_s;
   // kEndless: steps enqueued ahead, at least one, and when it is awake, ascending; empty: always.
   // A step that has begun is brought to its end.
@@ -51,7 +54,8 @@ struct ShareSample {
 };
 
 struct ClientOutcome {
-  // From its arrival to the client knowing its end, per request in order of arrival.
+  // From its arrival, or as its pace says, to the client knowing its end, per request in order of
+  // arrival.
   std::vector<scheduler::Duration> request_times;
   double jobs = 0;  // Requests or steps, whole and broken.
 };

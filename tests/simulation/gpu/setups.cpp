@@ -15,7 +15,6 @@ namespace {
 constexpr auto kDriverSlice = std::chrono::milliseconds(2);
 // Of vGPU schedulers, up to 8 virtual GPUs: 480 Hz.
 constexpr auto kVgpuSlice = std::chrono::microseconds(2083);
-constexpr std::size_t kVgpus = 2;
 // Tally, ASPLOS'25, and its code: one low kernel in flight, 0.1 ms of idleness before it starts.
 // Its transformed kernels take about 25 % longer; that is all their cost.
 constexpr GateRules kTally{.low_in_flight_max = 1,
@@ -25,22 +24,24 @@ constexpr GateRules kTally{.low_in_flight_max = 1,
 // XSched, OSDI'25: level 1, threshold 8.
 constexpr GateRules kXSched{.low_in_flight_max = 8};
 
-std::unique_ptr<GpuDevice> NewSharedGpu(const FrontOptions& options) {
+std::unique_ptr<GpuDevice> NewSharedGpu(const FrontOptions& options, std::size_t /*clients*/) {
   return std::make_unique<SharedGpu>(options.multiprocessors, options.costs);
 }
 
-std::unique_ptr<GpuDevice> NewTallyGpu(const FrontOptions& options) {
+std::unique_ptr<GpuDevice> NewTallyGpu(const FrontOptions& options, std::size_t /*clients*/) {
   GpuCosts costs = options.costs;
   costs.claim = {};
   return std::make_unique<SharedGpu>(options.multiprocessors, costs);
 }
 
-std::unique_ptr<GpuDevice> NewTimeSlicedGpu(const FrontOptions& options) {
+std::unique_ptr<GpuDevice> NewTimeSlicedGpu(const FrontOptions& options, std::size_t /*clients*/) {
   return std::make_unique<TimeSlicedGpu>(options.multiprocessors, options.costs, kDriverSlice);
 }
 
-std::unique_ptr<GpuDevice> NewVgpu(std::size_t fixed, const FrontOptions& options) {
-  return std::make_unique<TimeSlicedGpu>(options.multiprocessors, options.costs, kVgpuSlice, fixed);
+std::unique_ptr<GpuDevice> NewVgpu(bool is_fixed, const FrontOptions& options,
+                                   std::size_t clients) {
+  return std::make_unique<TimeSlicedGpu>(options.multiprocessors, options.costs, kVgpuSlice,
+                                         is_fixed ? clients : 0);
 }
 
 std::unique_ptr<Front> NewOrion(GpuDevice& device, const FrontOptions& options) {
@@ -79,9 +80,9 @@ std::vector<SetupEntry> SetupCatalog() {
   entries.push_back({"time-slicing", "one process at a time, 2 ms slices, saved in the middle",
                      NewTimeSlicedGpu, std::bind_front(NewNative, false)});
   entries.push_back({"vgpu-equal", "time slices of 1/480 s, lent to the other when idle",
-                     std::bind_front(NewVgpu, 0), std::bind_front(NewNative, false)});
-  entries.push_back({"vgpu-fixed", "time slices of 1/480 s for each of two, used or not",
-                     std::bind_front(NewVgpu, kVgpus), std::bind_front(NewNative, false)});
+                     std::bind_front(NewVgpu, false), std::bind_front(NewNative, false)});
+  entries.push_back({"vgpu-fixed", "time slices of 1/480 s for each process, used or not",
+                     std::bind_front(NewVgpu, true), std::bind_front(NewNative, false)});
   entries.push_back({"orion",
                      "low beside high where profiles differ, on as many multiprocessors as there "
                      "are (Orion, EuroSys'24)",

@@ -47,7 +47,6 @@ void SharedGpu::Advance(TimePoint now, std::vector<Finished>& finished) {
     const Event event = events_.top();
     events_.pop();
     OnEvent(event, finished);
-    Dispatch(event.at);
   }
 }
 
@@ -57,25 +56,25 @@ void SharedGpu::OnEvent(const Event& event, std::vector<Finished>& finished) {
     return;
   }
   Stream& stream = streams_[event.stream];
-  switch (event.kind) {
-    case Event::Kind::kEligible:
-      stream.is_eligible = true;
-      stream.turn = turns_++;
-      break;
-    case Event::Kind::kBlocksEnd:
-      free_ += event.blocks;
-      stream.running -= event.blocks;
-      break;
-    case Event::Kind::kStop:
-      // Only its front can be stoppable and known to the server as running; one that has ended
-      // meanwhile is not there any more.
-      if (stream.items.empty() || stream.items.front().work.id != event.id) return;
-      stream.is_stopped = true;
-      break;
-    case Event::Kind::kNotice:
-      break;
+  if (event.kind == Event::Kind::kStop) {
+    // Only its front can be stoppable and known to the server as running; one that has ended
+    // meanwhile is not there any more.
+    if (stream.items.empty() || stream.items.front().work.id != event.id) return;
+    stream.is_stopped = true;
+    EndFrontIfDone(event.stream, event.at);
+    return;
+  }
+  const Kernel kernel = stream.items.front().work.kernel;
+  const Engine engine = EngineOf(kernel);
+  if (event.kind == Event::Kind::kEligible) {
+    stream.is_eligible = true;
+    stream.turn = turns_++;
+  } else {
+    room_[engine] += event.blocks * RoomOfBlock(kernel);
+    stream.running -= event.blocks;
   }
   EndFrontIfDone(event.stream, event.at);
+  Dispatch(engine, event.at);
 }
 
 void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
@@ -84,7 +83,8 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
   const Work& work = stream.items.front().work;
   const bool has_more = stream.next_block < work.kernel.blocks;
   if (has_more && !stream.is_stopped) return;
-  const TimePoint end = has_more ? now + costs_.drain : now;
+  // The server issues no further piece of a copy; blocks have to begin to see that they must not.
+  const TimePoint end = has_more && !IsCopy(work.kernel) ? now + costs_.drain : now;
   Add({.at = end + costs_.notice,
        .kind = Event::Kind::kNotice,
        .blocks = stream.next_block,
@@ -94,27 +94,49 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
   if (!stream.items.empty()) PrepareFront(number, end + costs_.kernel_gap);
 }
 
-void SharedGpu::Dispatch(TimePoint now) {
-  while (free_ > 0) {
+SharedGpu::Engine SharedGpu::EngineOf(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case Kernel::Kind::kCopyToDevice:
+      return kToDevice;
+    case Kernel::Kind::kCopyToHost:
+      return kToHost;
+    default:
+      return kMultiprocessors;
+  }
+}
+
+bool SharedGpu::IsWaiting(const Stream& stream, Engine engine) {
+  if (!stream.is_eligible || stream.is_stopped) return false;
+  const Kernel& kernel = stream.items.front().work.kernel;
+  return stream.next_block < kernel.blocks && EngineOf(kernel) == engine;
+}
+
+bool SharedGpu::GoesBefore(const Stream& stream, const Stream& other) {
+  const Work& work = stream.items.front().work;
+  const Work& others = other.items.front().work;
+  if (work.priority != others.priority && !IsCopy(work.kernel))
+    return work.priority > others.priority;
+  return stream.turn < other.turn;
+}
+
+void SharedGpu::Dispatch(Engine engine, TimePoint now) {
+  while (room_[engine] > 0) {
     Stream* best = nullptr;
     for (Stream& stream : streams_) {
-      if (!stream.is_eligible || stream.is_stopped ||
-          stream.next_block == stream.items.front().work.kernel.blocks)
-        continue;
-      if (best == nullptr ||
-          stream.items.front().work.priority > best->items.front().work.priority ||
-          (stream.items.front().work.priority == best->items.front().work.priority &&
-           stream.turn < best->turn))
+      if (IsWaiting(stream, engine) && (best == nullptr || GoesBefore(stream, *best)))
         best = &stream;
     }
     if (best == nullptr) return;
     const Work& work = best->items.front().work;
-    const std::uint32_t blocks = std::min(free_, work.kernel.blocks - best->next_block);
+    const std::uint64_t each = RoomOfBlock(work.kernel);
+    const auto blocks = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(room_[engine] / each, work.kernel.blocks - best->next_block));
+    if (blocks == 0) return;
     best->next_block += blocks;
     best->running += blocks;
-    free_ -= blocks;
-    const Duration each = work.kernel.block_time + (work.stoppable ? costs_.claim : Duration());
-    Add({.at = now + each,
+    room_[engine] -= blocks * each;
+    const bool is_claimed = work.stoppable && !IsCopy(work.kernel);
+    Add({.at = now + work.kernel.block_time + (is_claimed ? costs_.claim : Duration()),
          .kind = Event::Kind::kBlocksEnd,
          .stream = static_cast<std::size_t>(best - streams_.data()),
          .blocks = blocks});

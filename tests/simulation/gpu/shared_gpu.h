@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_TESTS_SIMULATION_GPU_SHARED_GPU_H_
 #define GPUSHARED_TESTS_SIMULATION_GPU_SHARED_GPU_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -13,14 +14,17 @@
 
 namespace gpushared::simulation {
 
-// One context, or several under MPS: blocks of all streams share the multiprocessors. A free one
-// goes to the kernel of the highest priority, among equals to the one that came first; a block
-// that has begun is never interrupted. What streams cost each other besides (caches, memory
-// bandwidth) is not modelled.
+// One context, or several under MPS: blocks of all streams share the multiprocessors. Room goes to
+// the kernel of the highest priority, among equals to the one that came first, and to others when
+// all its blocks have begun (Amert et al., RTSS 2017); a block that has begun is never interrupted.
+// Room is what all multiprocessors have together: none is wasted between them. Copies run beside
+// kernels, one at a time in each direction and in the order in which they came: the priority of a
+// stream has no effect on them (CUDA driver API, cuStreamCreateWithPriority). What streams cost
+// each other besides (caches, memory bandwidth) is not modelled.
 class SharedGpu final : public GpuDevice {
  public:
   SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs)
-      : costs_(costs), free_(multiprocessors) {}
+      : costs_(costs), room_{multiprocessors * kWhole, kWhole, kWhole} {}
 
   void Submit(const Work& work, TimePoint called) override;
   void RequestStop(std::uint64_t id, TimePoint now) override;
@@ -28,12 +32,18 @@ class SharedGpu final : public GpuDevice {
   void Advance(TimePoint now, std::vector<Finished>& finished) override;
 
  private:
+  // What runs independently of the rest: all multiprocessors, and what copies in each direction.
+  enum Engine : std::uint8_t { kMultiprocessors, kToDevice, kToHost, kEngines };
+  // Of a multiprocessor, or of what copies. What is left over where the blocks of a kernel do not
+  // divide it is less than a block of any kernel, of all multiprocessors together.
+  static constexpr std::uint64_t kWhole = std::uint64_t{1} << 20;
+
   struct Item {
     Work work;
     TimePoint ready;  // Not before, whatever is ahead of it.
   };
   struct Stream {
-    std::deque<Item> items;  // The front may be on the multiprocessors.
+    std::deque<Item> items;  // The front may be on its engine.
     bool is_eligible = false;
     std::uint64_t turn = 0;  // Of the front among all, by the time it became eligible.
     std::uint32_t next_block = 0;
@@ -53,14 +63,22 @@ class SharedGpu final : public GpuDevice {
     }
   };
 
+  static Engine EngineOf(const Kernel& kernel);
+  static std::uint64_t RoomOfBlock(const Kernel& kernel) {
+    return kWhole / kernel.blocks_per_multiprocessor;
+  }
+  // Whether blocks of its front may begin there, and whether they go before those of the other.
+  static bool IsWaiting(const Stream& stream, Engine engine);
+  static bool GoesBefore(const Stream& stream, const Stream& other);
+
   void Add(Event event);
   void PrepareFront(std::size_t stream, TimePoint earliest);
   void OnEvent(const Event& event, std::vector<Finished>& finished);
   void EndFrontIfDone(std::size_t stream, TimePoint now);
-  void Dispatch(TimePoint now);
+  void Dispatch(Engine engine, TimePoint now);
 
   const GpuCosts costs_;
-  std::uint32_t free_;
+  std::array<std::uint64_t, kEngines> room_;
   std::vector<Stream> streams_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t orders_ = 0;

@@ -36,10 +36,11 @@ void TgsFront::Act(TimePoint now) {
     while (!client.waiting.empty() && (client.is_high || low_blocks_ <= bound_)) {
       const Launch launch = client.waiting.front();
       client.waiting.pop_front();
+      const std::uint32_t blocks = IsCopy(launch.kernel) ? 0 : launch.kernel.blocks;
       if (client.is_high) {
-        high_blocks_ += launch.kernel.blocks;
+        high_blocks_ += blocks;
       } else {
-        low_blocks_ += launch.kernel.blocks;
+        low_blocks_ += blocks;
       }
       Submit(client, launch, now);
     }

@@ -16,7 +16,8 @@ namespace gpushared::simulation {
 // Everything is launched at once, but the low class only so many blocks per period. The bound
 // rises while the high class launches at the rate it has alone and falls when it does not: TGS,
 // NSDI'23, with the constants of its code (3 %, 9 % and 12 % of deviation; a report per 5 ms).
-// It counts the blocks of grids; here several of them are one block, which fills a multiprocessor.
+// It counts the blocks of grids; in a profile several of them are one block, which fills a
+// multiprocessor. Copies do not count.
 class TgsFront final : public Front {
  public:
   TgsFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}

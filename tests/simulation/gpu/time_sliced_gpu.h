@@ -13,7 +13,8 @@ namespace gpushared::simulation {
 
 // A context per stream, which is what a driver makes of several processes without MPS: one at a
 // time has the whole GPU, and keeps it for a slice while another waits; what it runs is saved and
-// goes on in its next slice. With fixed shares each of `fixed_contexts` has its slices whether it
+// goes on in its next slice. Copies wait for their context's slice as kernels do, which is simpler
+// than hardware is. With fixed shares each of `fixed_contexts` has its slices whether it
 // uses them or not, from time 0 on.
 class TimeSlicedGpu final : public GpuDevice {
  public:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpushared-sim refuses what it cannot run in one sentence, and nothing that it is given ends it otherwise.
+
+Usage: bad_input_test.py GPUSHARED_SIM
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SIM = sys.argv.pop(1)
+JOBS = ["--high", "even:2:100:10", "--low", "even:1:100:10", "--requests", "100", "--policy", "priority"]
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def refused(self, arguments, said):
+        with self.subTest(arguments):
+            ran = subprocess.run([SIM, *arguments], capture_output=True, text=True, timeout=60)
+            self.assertGreater(ran.returncode, 0, "ended by a signal, or not at all")
+            self.assertIn(said, ran.stdout + ran.stderr)
+            self.assertNotIn("invariant", ran.stderr)
+
+    def test_numbers_out_of_range(self):
+        for option in ("--load", "--promise", "--window", "--turnaround"):
+            for value in ("-1", "nan", "inf", "1e300", "x", "1x", ""):
+                self.refused(["compare", *JOBS, option, value], option)
+        for option, value in (("--requests", "99"), ("--requests", "99999999999999999999"),
+                              ("--high-clients", "0"), ("--low-clients", "65"), ("--block-stretch", "0"),
+                              ("--seed", "-1")):
+            self.refused(["compare", *JOBS, option, value], option)
+        for option in ("--sleep", "--seconds"):
+            self.refused(["shares", option, "nan"], option)
+        self.refused(["shares", "--weights", *["1"] * 300], "300 weights")
+        self.refused(["shares", "--weights", "1", "0"], "--weights")
+
+    def test_files(self):
+        header = "Name,Profile,Memory_footprint,SM_usage,Duration\n"
+        folder = str(self.folder)
+        for job, said in (("/no/file", "cannot read"), (folder, "no kernels"), (self.file("a", ""), "no kernels"),
+                          (self.file("b", header), "no kernels"), (self.file("c", header + "k,1,0,80,nan\n"), "line 2"),
+                          (self.file("d", header + "k,1,0,80,-5\n"), "line 2"), ("even:1:1e3:1", "even:"),
+                          ("in:nan", "in:US")):
+            self.refused(["compare", *JOBS, "--low", job], said)
+            self.refused(["mix", "/no/file", "--profile", f"a={job}"], said)
+        first = "TIMESTAMP\n2023-11-16 18:17:03.0\n"
+        for trace, said in (("/no/file", "cannot read"), (folder, "cannot read"), (self.file("e", ""), "cannot read"),
+                            (self.file("f", first), "fewer than two"), (self.file("g", first * 2), "line 3"),
+                            (self.file("h", first + "2023-11-16 18:17:nan\n"), "line 3"),
+                            (self.file("i", first + "2023-11-16 18:17:03.0\n"), "same time")):
+            self.refused(["compare", *JOBS, "--arrivals", "poisson", trace], said)
+        self.refused(["compare", *JOBS, "--json", "/no/folder/rows.json"], "cannot write")
+        self.refused(["compare", *JOBS, "--policy", "best"], "gpushared-sim policies")
+        for mix, said in (("/no/file", "cannot read"), (folder, "not a JSON object"), (self.file("j", "{"), "not a JSON"),
+                          (self.file("k", '{"time": 1e400, "tasks": []}'), "not a JSON"),
+                          (self.file("l", '{"time": 1, "tasks": [7]}'), "task 1")):
+            self.refused(["mix", mix, "--profile", "a=even:1:100:10"], said)
+        self.refused(["mix", self.file("m", "{}"), "--profile", "nonsense"], "MODEL=JOB")
+
+    def test_no_such_command(self):
+        for arguments in ([], ["nonsense"], ["compare"], ["mix"], ["policies", "--x"]):
+            self.refused(arguments, "--help")
+
+
+if __name__ == "__main__":
+    unittest.main()
