@@ -43,7 +43,7 @@ std::string CacheFolder(const Config& config) {
 
 device::MakeCodeCompiler CompilerOf(const Config& config,
                                     std::function<void(const std::string&)> warn) {
-  if (config.ptx_compiler == Config::kNone) return {};
+  if (config.ptx_compiler == Config::kNone || config.ptx_compiler == Config::kDriver) return {};
   compile::PtxCompilerOptions options = {.program = config.ptx_compiler,
                                          .limits = {},
                                          .cache_folder = CacheFolder(config),
@@ -51,8 +51,7 @@ device::MakeCodeCompiler CompilerOf(const Config& config,
   return [options, warn]() -> std::unique_ptr<device::CodeCompiler> {
     Result<std::unique_ptr<compile::PtxCompiler>> compiler = compile::PtxCompiler::Create(options);
     if (compiler.ok()) return std::make_unique<OutsideCompiler>(*std::move(compiler));
-    warn("PTX is compiled by the driver and no kernel of a GPU can be stopped: " +
-         compiler.status().message());
+    warn(std::string(device::kWithoutCompiler) + ": " + compiler.status().message());
     return nullptr;
   };
 }

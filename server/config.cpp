@@ -278,7 +278,9 @@ Status SetPath(const char* option, std::string_view value, std::string& path) {
 }
 
 Status SetPtxCompiler(std::string_view value, Config& config) {
-  return SetPath("ptx-compiler", value, config.ptx_compiler);
+  if (value != Config::kDriver) return SetPath("ptx-compiler", value, config.ptx_compiler);
+  config.ptx_compiler = value;
+  return Status::Ok();
 }
 
 Status SetCodeCache(std::string_view value, Config& config) {
@@ -351,11 +353,14 @@ constexpr std::array kOptions = {
            "how the end of work on a GPU becomes known: events, or writes to host memory "
            "(default events)",
            SetCudaCompletion},
-    Option{"ptx-compiler", "PATH",
-           "the ptxas that compiles, in a process of its own, kernels of GPUs which were rewritten "
-           "so that they can be stopped or are kept in their client's memory; none: no kernel can "
-           "be stopped, and the driver compiles (default: where CUDA is usually installed)",
-           SetPtxCompiler},
+    Option{
+        "ptx-compiler", "PATH",
+        "the ptxas that compiles, in a process of its own, kernels of GPUs which were rewritten "
+        "so that they can be stopped or are kept in their client's memory (default: where CUDA is "
+        "usually installed); where there is none, as with none: no kernel can be stopped, and "
+        "rewritten kernels of other users are refused; driver: no compiler either, but the GPU's "
+        "driver compiles them, inside the server",
+        SetPtxCompiler},
     Option{"code-cache", "FOLDER",
            "where its results are kept, or none (default: $CACHE_DIRECTORY, else "
            "$XDG_CACHE_HOME/gpushared, else $HOME/.cache/gpushared)",
@@ -535,7 +540,8 @@ std::vector<std::string> Describe(const Config& config) {
     lines.push_back(
         "access: " + rule.label + ": highest class " +
         std::string(SchedulingClassName(rule.highest_class)) + ", weight up to " +
-        std::to_string(rule.max_weight) + ", memory " + rule.memory.ToString() +
+        std::to_string(rule.max_weight) + (rule.AllowsPromises() ? ", promises" : ", no promises") +
+        ", memory " + rule.memory.ToString() +
         (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +
         ", clients " + std::to_string(rule.clients_max) +
         (rule.isolation ? ", kernels " + std::string(IsolationName(*rule.isolation)) : ""));

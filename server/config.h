@@ -46,6 +46,11 @@ struct AccessRule {
   std::string label;     // For people: "user 'alice' (uid 1000)".
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = scheduler::kWeightMax;
+  // Under `deadline` what is promised goes before all classes. Unset: who may be of class high.
+  std::optional<bool> promises;
+  bool AllowsPromises() const {
+    return promises.value_or(highest_class == scheduler::SchedulingClass::kHigh);
+  }
   // Of each device: what all live sessions of one uid may hold together, and one of them alone.
   MemoryQuota memory;
   std::optional<MemoryQuota> client_memory;       // Unset: as much as `memory` leaves.
@@ -86,9 +91,10 @@ struct Config {
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
   device::SmLimits sm_limits;  // By class; none: all multiprocessors.
   // What compiles rewritten kernels of GPUs, and where its results are kept; empty: the usual
-  // places (code_compiler.h), kNone: nothing.
+  // places (code_compiler.h), kNone: nothing. kDriver: the GPU's driver compiles, inside the
+  // worker, whoever wrote them.
   std::string ptx_compiler, code_cache;
-  static constexpr std::string_view kNone = "none";
+  static constexpr std::string_view kNone = "none", kDriver = "driver";
   LogLevel log_level = LogLevel::kInfo;
   std::string config_file;           // Empty: none was given.
   std::vector<AccessRule> access;    // In order; the built-in rules come after these.

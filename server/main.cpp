@@ -84,10 +84,12 @@ int ServeDevice(const Config& config) {
       .warn = warn,
       .note = [](const std::string& text) { spdlog::info("{}", text); }};
   options.make_device = [id = config.worker->device, device_options](
-                            device::WakeFunction wake, device::OutputFunction output) {
-    device::DeviceOptions with_output = device_options;
-    with_output.output = std::move(output);
-    return device::CreateDevice(id, with_output, std::move(wake));
+                            device::WakeFunction wake, device::OutputFunction output,
+                            std::function<void()> await_quiet) {
+    device::DeviceOptions with_functions = device_options;
+    with_functions.output = std::move(output);
+    with_functions.await_quiet = std::move(await_quiet);
+    return device::CreateDevice(id, with_functions, std::move(wake));
   };
   options.policy = config.policy;
   options.policy_options.slice = config.slice;
@@ -97,6 +99,7 @@ int ServeDevice(const Config& config) {
   if (!config.cost_folder.empty()) {
     options.cost_file = config.cost_folder + "/" + CostFileName(config.worker->device);
   }
+  options.driver_compiles_for_all = config.ptx_compiler == Config::kDriver;
   options.generation = config.worker->generation;
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }

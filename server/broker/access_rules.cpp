@@ -89,6 +89,11 @@ Status AccessRules::CheckShare(const AccessRule& rule, const AccessRequest& aske
                       std::to_string(rule.max_weight),
                   who);
   }
+  if (asked.latency_promise > std::chrono::nanoseconds::zero() && !rule.AllowsPromises()) {
+    return Denied("latency promise refused: asked for " + FormatDuration(asked.latency_promise) +
+                      ", the access rule for " + rule.label + " allows none",
+                  who);
+  }
   return Status::Ok();
 }
 

@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_SERVER_BROKER_ACCESS_RULES_H_
 #define GPUSHARED_SERVER_BROKER_ACCESS_RULES_H_
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -34,6 +35,7 @@ struct Holdings {
 struct AccessRequest {
   scheduler::SchedulingClass scheduling_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t weight = 1;
+  std::chrono::nanoseconds latency_promise{};  // Zero: none.
 };
 
 // Decides who may have what: the operator's rules in their order, then the built-in ones (the
@@ -55,7 +57,7 @@ class AccessRules {
   Result<std::uint64_t> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
                               std::uint64_t device_bytes) const;
 
-  // Whether class and weight are within the rule; also asked before a live change.
+  // Whether class, weight and promise are within the rule.
   static Status CheckShare(const AccessRule& rule, const AccessRequest& asked,
                            const std::string& who);
 

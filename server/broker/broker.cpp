@@ -56,8 +56,7 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
       log_(std::move(log)),
       rules_(options_.access, options_.own_uid, options_.isolation),
       devices_(context, options_.devices),
-      drain_report_(context),
-      stop_timer_(context) {}
+      drain_report_(context) {}
 
 Broker::~Broker() = default;
 
@@ -368,7 +367,8 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   }
   const AccessRequest asked = {
       .scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class),
-      .weight = hello.weight};
+      .weight = hello.weight,
+      .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
   if (!device.TakesClients()) {
     // What is refused in any case is refused at once.
     const Status share =
@@ -516,8 +516,12 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
   } else {
     log_->warn("{} ended: {}", session->Who(), Escaped(why.ToString(), 1024));
   }
+  const std::string device = session->device;
   ledger_.End(id, why);
   desk_->OnSessionEnded(id);
+  if (phase_ == Phase::kDraining && ledger_.On(device).empty()) {
+    ExpectEnd(*devices_.Find(device), options_.drain_grace);
+  }
   for (auto at = parked_whys_.begin(); at != parked_whys_.end();) {
     ParkedWhy& parked = *at->second;
     const bool answered = parked.session == id && AnswerWhy(parked.arrival, id);
@@ -544,6 +548,7 @@ void Broker::BeginDrain() {
     device.GiveUpWaiting();
     // A worker that is still opening its device is told when it is ready.
     if (device.state == DeviceEntry::State::kReady) (void)device.worker->Send(0, ipc::Drain{});
+    if (ledger_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
   }
   RetryParked();
   ReportDrain();
@@ -580,19 +585,20 @@ void Broker::StopNow() {
       (void)device.worker->Send(0, ipc::TerminateSession{id});
     }
     (void)device.worker->Send(0, ipc::Drain{});
+    ExpectEnd(device, options_.stop_grace);
   }
   RetryParked();
-  stop_timer_.expires_after(options_.stop_grace);
-  stop_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
-    for (DeviceEntry& device : devices_.entries()) {
-      if (!device.worker) continue;
-      log_->warn("device {}: worker pid {} did not end within {} and is killed", device.id,
-                 device.worker->pid(), FormatDuration(options_.stop_grace));
-      device.worker->Kill();
-    }
-  });
   FinishWhenDone();
+}
+
+void Broker::ExpectEnd(DeviceEntry& device, milliseconds grace) {
+  device.end_timer.expires_after(grace);
+  device.end_timer.async_wait([this, &device, grace](const boost::system::error_code& error) {
+    if (error || !device.worker) return;
+    log_->warn("device {}: worker pid {} did not end within {} and is killed", device.id,
+               device.worker->pid(), FormatDuration(grace));
+    device.worker->Kill();
+  });
 }
 
 void Broker::FinishWhenDone() {

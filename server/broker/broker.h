@@ -49,7 +49,8 @@ struct BrokerOptions {
   // whose worker is just dying.
   std::chrono::milliseconds patience{5000};
   std::chrono::milliseconds admin_wait_max{1000};  // For all workers' answers together.
-  std::chrono::milliseconds stop_grace{2000};      // From the second signal to SIGKILL.
+  std::chrono::milliseconds stop_grace{2000};      // From the second signal to SIGKILL,
+  std::chrono::milliseconds drain_grace{5000};  // and from a worker's last session, or the first.
 };
 
 // Listens, admits, hands connections over to workers, watches the workers, and answers
@@ -113,6 +114,8 @@ class Broker {
   void BeginDrain();
   void StopNow();
   void ReportDrain();
+  // The worker ends by itself within this time, or is killed.
+  void ExpectEnd(DeviceEntry& device, std::chrono::milliseconds grace);
   void FinishWhenDone();
 
   boost::asio::io_context& context_;
@@ -128,7 +131,6 @@ class Broker {
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
   std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;
   boost::asio::steady_timer drain_report_;
-  boost::asio::steady_timer stop_timer_;
   enum class Phase : std::uint8_t {
     kServing,
     kDraining,

@@ -34,7 +34,7 @@ struct DeviceEntry {
     kGone,        // The worker ended after a drain, or no further one is wanted.
   };
   DeviceEntry(boost::asio::io_context& context, const device::SelectedDevice& device)
-      : selected(device), id(device.id), restart_timer(context) {}
+      : selected(device), id(device.id), restart_timer(context), end_timer(context) {}
 
   bool TakesClients() const {
     return state == State::kReady && worker != nullptr && worker->usable();
@@ -61,6 +61,7 @@ struct DeviceEntry {
   std::string last_words;        // Of the present worker: why it is about to end.
   std::string last_death;        // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
   boost::asio::steady_timer restart_timer;
+  boost::asio::steady_timer end_timer;  // When its worker is killed, where no other will be.
 };
 std::string_view StateName(DeviceEntry::State state);
 

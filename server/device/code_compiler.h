@@ -29,6 +29,11 @@ class CodeCompiler {
   virtual void Abandon() = 0;
 };
 
+// What becomes of a GPU then.
+inline constexpr std::string_view kWithoutCompiler =
+    "no kernel of a GPU can be stopped, and modules of other users whose kernels are isolated are "
+    "refused";
+
 // Null where there is no compiler; who made the function has said why.
 using MakeCodeCompiler = std::function<std::unique_ptr<CodeCompiler>()>;
 

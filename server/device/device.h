@@ -207,6 +207,10 @@ class PinnedMemory {
 struct SpaceOptions {
   std::uint64_t quota_bytes = 0;  // What the client may map.
   Isolation isolation = Isolation::kOff;
+  // Where no compiler stands outside of this process: whether the device's driver may compile what
+  // the client wrote inside it. Matters where kernels are isolated; others the driver compiles
+  // anyway.
+  bool driver_may_compile = true;
 };
 
 // One device and its context.

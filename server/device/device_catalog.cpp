@@ -44,6 +44,7 @@ Result<std::unique_ptr<Device>> CreateCuda(std::string_view id, std::uint32_t nu
                                  .limits = {},
                                  .sm_limits = options.sm_limits,
                                  .make_compiler = options.make_compiler,
+                                 .await_quiet = options.await_quiet,
                                  .warn = options.warn,
                                  .note = options.note},
                                 std::move(wake));

@@ -28,8 +28,9 @@ struct DeviceOptions {
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
   ModulePasses cpu_passes = {};        // cpu: what all kernels go through before they run.
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
-  SmLimits sm_limits = {};              // cuda; a cpu device refuses them.
-  MakeCodeCompiler make_compiler = {};  // cuda; without one no launch of it can be stopped.
+  SmLimits sm_limits = {};                 // cuda; a cpu device refuses them.
+  MakeCodeCompiler make_compiler = {};     // cuda; without one no launch of it can be stopped.
+  std::function<void()> await_quiet = {};  // cuda; see CudaDeviceOptions.
   // For operators; may be empty. `note`: of modules, from any thread.
   std::function<void(const std::string&)> warn = {};
   std::function<void(const std::string&)> note = {};

@@ -179,7 +179,8 @@ struct ClientState {
   std::size_t to_publish_count = 0;
 
   OpenRequests requests;
-  std::uint64_t last_request = 0;  // The number of the one begun last.
+  std::uint64_t last_request = 0;   // The number of the one begun last.
+  bool has_urgent_request = false;  // Open, and the client is urgent.
   // It has marked a request: from then on all that it asks for are marked.
   bool marks_requests = false;
   RequestHistory history;

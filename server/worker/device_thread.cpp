@@ -42,6 +42,7 @@ constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
 
 // An overload that goes on is a line in the log now and then.
 constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
+constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
 
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
@@ -176,6 +177,11 @@ bool DeviceThread::Turn() {
   }
   if (barriers_ > 0) FinishBarriers();
   if (was_busy) ReportOverload(now);
+  const bool is_urgent = dispatcher_.has_urgent_request();
+  if (std::exchange(urgent_requests_told_, is_urgent) != is_urgent) {
+    options_.on_urgent_requests(is_urgent);
+  }
+  if (dispatcher_.has_ended_kernels()) ReportKernelsEnded(now);
   Report();
   return was_busy;
 }
@@ -438,6 +444,13 @@ void DeviceThread::ReportOverload(scheduler::TimePoint now) {
   control_.Post(Overloaded{promises.given_up});
 }
 
+// What clients do with their kernels fills no log.
+void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
+  if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
+  kernels_ended_told_ = now;
+  control_.Post(dispatcher_.TakeKernelsEnded());
+}
+
 void DeviceThread::ReportReleased() {
   for (const Dispatcher::Released& released : dispatcher_.released()) {
     control_.Post(ModuleReleased{released.session, released.module});
@@ -461,7 +474,12 @@ bool DeviceThread::HasWork() {
 void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
-  if (const auto at = dispatcher_.wake_at()) {
+  std::optional<scheduler::TimePoint> at = dispatcher_.wake_at();
+  if (dispatcher_.has_ended_kernels()) {
+    const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
+    at = std::min(at.value_or(tells), tells);
+  }
+  if (at) {
     timeout = *at - Now();
     if (timeout->count() <= 0) return;
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -34,6 +35,8 @@ struct DeviceThreadOptions {
   // the cores that execute.
   std::chrono::nanoseconds spin_budget{0};
   std::vector<scheduler::KnownCost> known_costs;  // What another worker has learnt.
+  // Called on the thread when urgent clients have a request open, and when they have none.
+  std::function<void(bool are_open)> on_urgent_requests = [](bool) {};
 };
 
 // Spin budget for this machine: about what a wake-up costs, nothing where spinning takes the
@@ -86,6 +89,7 @@ class DeviceThread {
   void Report();
   void ReportReleased();
   void ReportOverload(scheduler::TimePoint now);
+  void ReportKernelsEnded(scheduler::TimePoint now);
   // One part of them.
   void TellCosts();
   void Sleep();
@@ -129,8 +133,9 @@ class DeviceThread {
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
   std::chrono::nanoseconds quiet_for_{0};  // As SpinsOn saw it last.
   bool has_reported_loss_ = false;
+  bool urgent_requests_told_ = false;
   std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up_told_{};
-  std::optional<scheduler::TimePoint> overload_told_;
+  std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
   bool is_stopping_ = false;
   ThreadCounters counters_;
   std::thread thread_;

@@ -62,6 +62,7 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
   client.spec = spec;
   lane_.ChangeClient(client.id(), spec, now);
   meter_.OnChanged(client.activity, spec, now);
+  NoteRequests(client);
   ReviewGivingWay(now);
   OfferAnew(client, now);  // One that leaves the high class may be stopped from now on.
 }
@@ -83,6 +84,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
     device_.RequestStop(command);
   }
   client.kill_at = now + options_.kill_after;
+  NoteRequests(client);
   ReviewGivingWay(now);
   if (client.in_flight == 0) Depart(client);
 }
@@ -138,6 +140,7 @@ void Dispatcher::Append(ClientState& client, std::uint32_t slot, scheduler::Time
     OpenRequest& request = client.requests.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
     request.is_told = client.spec.latency_promise.has_value();
     if (request.is_told) lane_.BeginRequest(client.id(), request.mark, now);
+    NoteRequests(client);
   }
   StreamQueue(client, stream).Append(slot);
   client.MarkToSettle(stream);

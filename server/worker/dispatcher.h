@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpushared/status.h"
@@ -104,6 +105,9 @@ class Dispatcher {
   // Ends kernels that are beyond the limit of their class: alone where the device can do that and
   // does, else with the device, which is lost then.
   void EnforceKernelLimits(scheduler::TimePoint now);
+  // Those that were told to end since the last call.
+  KernelsEnded TakeKernelsEnded() { return std::exchange(kernels_ended_, {}); }
+  bool has_ended_kernels() const { return kernels_ended_.count > 0; }
   void Publish();
 
   // When one of the three above has something to do even if nothing happens.
@@ -114,6 +118,7 @@ class Dispatcher {
   ClientState* Find(std::uint64_t session) const;
   // Why the device is lost, once it is, and who may have done it.
   const std::optional<Status>& loss() const { return loss_; }
+  bool has_urgent_request() const { return clients_with_urgent_request_ > 0; }
   bool has_high_class_in_flight() const { return high_in_flight_ > 0; }
   std::uint64_t commands() const { return commands_; }
   std::uint64_t wakes() const { return wakes_; }
@@ -155,6 +160,8 @@ class Dispatcher {
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   const Status& why, scheduler::TimePoint now);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  // After every change of the client's open requests, or of the client.
+  void NoteRequests(ClientState& client);
   // The oldest of that stream, when there is one.
   void EndRequest(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   OpenRequest OpenNow(ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
@@ -210,6 +217,7 @@ class Dispatcher {
   const bool has_kernel_limits_;
   KernelWatch watch_;
   std::vector<Told> told_;  // Oldest first; of those that may not do it.
+  KernelsEnded kernels_ended_;
   CostModel costs_;
   ActivityMeter meter_;
   StayLog stays_;
@@ -226,6 +234,7 @@ class Dispatcher {
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
   std::uint32_t streams_in_flight_ = 0;  // With work on the device.
   std::uint32_t high_in_flight_ = 0;
+  std::uint32_t clients_with_urgent_request_ = 0;
   std::uint32_t leaving_ = 0;
   std::uint64_t commands_ = 0;
   std::uint64_t wakes_ = 0;

@@ -58,6 +58,8 @@ void Dispatcher::EndKernel(const KernelWatch::Overdue& overdue, scheduler::TimeP
   command.failure = std::make_unique<Status>(
       StatusCode::kLimitExceeded,
       fmt::format("{} {}", sentence, client->Who(command.stream, command.sequence)));
+  ++kernels_ended_.count;
+  kernels_ended_.latest = command.failure->message();
   if (!device_.info().can_kill) {
     told_.push_back(
         {.id = overdue.id, .until = now + options_.leaves_within, .sentence = sentence});

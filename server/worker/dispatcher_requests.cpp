@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "server/worker/dispatcher.h"
 
@@ -126,6 +127,17 @@ OpenRequest Dispatcher::OpenNow(ClientState& client, std::uint32_t stream,
           .blocker = {}};
 }
 
+void Dispatcher::NoteRequests(ClientState& client) {
+  const bool has_urgent =
+      !client.is_leaving && !client.requests.empty() && lane_.rules().IsUrgent(client.spec);
+  if (std::exchange(client.has_urgent_request, has_urgent) == has_urgent) return;
+  if (has_urgent) {
+    ++clients_with_urgent_request_;
+  } else {
+    --clients_with_urgent_request_;
+  }
+}
+
 void Dispatcher::BeginRequest(ClientState& client, std::uint32_t stream, scheduler::Duration age,
                               scheduler::TimePoint now) {
   client.marks_requests = true;
@@ -144,6 +156,7 @@ void Dispatcher::BeginRequest(ClientState& client, std::uint32_t stream, schedul
   OpenRequest& request = client.requests.Add(OpenNow(client, stream, now - age, now));
   request.is_told = true;
   lane_.BeginRequest(client.id(), request.mark, now);
+  NoteRequests(client);
 }
 
 void Dispatcher::ExpectRequest(ClientState& client, scheduler::Duration in,
@@ -159,6 +172,7 @@ void Dispatcher::EndRequest(ClientState& client, std::uint32_t stream, scheduler
   CountRequest(client, *request, has_failed, now);
   Report(client, *request, has_failed, now);
   client.requests.Remove(request);
+  NoteRequests(client);
 }
 
 void Dispatcher::Report(ClientState& client, const OpenRequest& request, bool has_failed,

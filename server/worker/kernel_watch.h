@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "scheduler/types.h"
@@ -14,6 +15,13 @@ namespace gpushared::server {
 
 // By class; none: as long as it takes.
 using KernelLimits = std::array<std::optional<scheduler::Duration>, scheduler::kSchedulingClasses>;
+
+// What an operator is told of them now and then: how many were ended since the last time, and what
+// the client of the latest was told.
+struct KernelsEnded {
+  std::uint64_t count = 0;
+  std::string latest;
+};
 
 // How long the work on a device has had it, against the limits of the kernels among it.
 //

@@ -20,6 +20,7 @@
 #include "server/device/device.h"
 #include "server/worker/client_state.h"
 #include "server/worker/explain.h"
+#include "server/worker/kernel_watch.h"
 #include "server/worker/stats.h"
 
 namespace gpushared::server {
@@ -135,7 +136,7 @@ struct DeviceLost {
 
 using ControlMessage =
     std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased, StreamError, StatsTaken,
-                 RequestTold, CostsTaken, Overloaded, DeviceLost>;
+                 RequestTold, CostsTaken, Overloaded, KernelsEnded, DeviceLost>;
 
 }  // namespace gpushared::server
 

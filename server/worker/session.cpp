@@ -3,6 +3,7 @@
 #include "server/worker/session.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -28,6 +29,9 @@ scheduler::ClientSpec SpecOf(const ipc::Hello& hello) {
   }
   return spec;
 }
+
+// Who could do anything to this process anyway.
+bool IsTrusted(std::uint32_t uid) { return uid == 0 || uid == ::geteuid(); }
 
 }  // namespace
 
@@ -62,9 +66,8 @@ SessionMemory::~SessionMemory() {
 }
 
 Session::~Session() {
-  // Returning memory may take milliseconds. The helper works in order, so whatever it was given
-  // before on behalf of this session is done by then.
-  boost::asio::post(environment_.helper, [memory = std::move(memory_), &environment = environment_,
+  // Whatever was posted before on behalf of this session is done by then.
+  environment_.slow_calls.Post(caller(), [memory = std::move(memory_), &environment = environment_,
                                           id = id(), why = std::move(why_ended_),
                                           arena_bytes = arena_bytes_]() mutable {
     memory.reset();
@@ -84,11 +87,12 @@ void Session::Start() {
   WatchDeath();
   const device::SpaceOptions space = {
       .quota_bytes = attach_.quota_bytes,
-      .isolation = static_cast<device::Isolation>(attach_.isolation)};
-  OnHelper([device = &environment_.device, space] { return MakeMemory(*device, space); },
-           [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
-             self.OnMemoryMade(std::move(memory));
-           });
+      .isolation = static_cast<device::Isolation>(attach_.isolation),
+      .driver_may_compile = environment_.driver_compiles_for_all || IsTrusted(attach_.peer.uid)};
+  MakeSlowCall([device = &environment_.device, space] { return MakeMemory(*device, space); },
+               [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
+                 self.OnMemoryMade(std::move(memory));
+               });
 }
 
 Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
@@ -253,7 +257,7 @@ void Session::OnDetached(std::unique_ptr<ClientState> client) {
 }
 
 void Session::CheckOver() {
-  if (!has_ended_ || is_attached_ || is_helper_busy_) return;
+  if (!has_ended_ || is_attached_ || has_slow_call_) return;
   // Not from within: the caller may be one of our own functions.
   boost::asio::post(environment_.context,
                     [&environment = environment_, id = id()] { environment.on_over(id); });
@@ -261,6 +265,7 @@ void Session::CheckOver() {
 
 void Session::ChangeSpec(const scheduler::ClientSpec& spec) {
   spec_ = spec;
+  environment_.slow_calls.SetUrgent(id(), caller().is_urgent);
   if (is_attached_ && !has_ended_) environment_.device_thread.Post(ChangeClient{id(), spec});
 }
 

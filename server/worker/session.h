@@ -13,7 +13,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/thread_pool.hpp>
 
 #include "gpushared/result.h"
 #include "gpushared/status.h"
@@ -23,6 +22,7 @@
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
 #include "ipc/wire/control.h"
+#include "scheduler/policy.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/worker/device_signal.h"
@@ -30,6 +30,7 @@
 #include "server/worker/mailbox.h"
 #include "server/worker/messages.h"
 #include "server/worker/session_limits.h"
+#include "server/worker/slow_calls.h"
 #include "server/worker/staging_budget.h"
 #include "server/worker/stats.h"
 
@@ -61,15 +62,17 @@ struct SessionMemory {
 // What a session uses of its worker; outlives all sessions.
 struct SessionEnvironment {
   boost::asio::io_context& context;  // Of the control thread.
-  boost::asio::thread_pool& helper;  // One thread, for calls that may take milliseconds.
+  SlowCalls& slow_calls;
   Mailbox<DeviceMessage>& device_thread;
   device::Device& device;
   const DeviceSignal& signal;
+  scheduler::LaneRules lane_rules;
   SessionLimits limits;
   StagingBudget& staging;
   std::uint32_t generation = 1;
   std::chrono::nanoseconds client_spin{0};
-  HashSeed cost_seed{};  // See CostModel.
+  HashSeed cost_seed{};                  // See CostModel.
+  bool driver_compiles_for_all = false;  // See WorkerOptions.
   std::function<void(std::uint64_t session)> on_started;
   // It has ended and nothing of it is left on any other thread: destroy it.
   std::function<void(std::uint64_t session)> on_over;
@@ -88,8 +91,8 @@ struct SessionEnvironment {
 // Never waits for the client: requests are handled one at a time, the next is read when the
 // answer to the last one has left, and a client that does not read holds up nobody else.
 //
-// Confined to the control thread. What the helper thread does for it works on values of its own
-// and on the space, one call at a time.
+// Confined to the control thread. Its slow calls work on values of their own and on the space,
+// one at a time.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(SessionEnvironment& environment, ipc::Attach attach, ipc::UniqueFd socket,
@@ -111,6 +114,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnStreamError(const StreamError& error);
 
   std::uint64_t id() const { return attach_.session; }
+  bool has_ended() const { return has_ended_; }
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
   const scheduler::ClientSpec& spec() const { return spec_; }
   SessionFacts Facts() const;
@@ -163,9 +167,10 @@ class Session : public std::enable_shared_from_this<Session> {
   Status CheckNewModule(const ipc::LoadModule& request) const;
   Status CheckNewArena(const ipc::AddArena& request) const;
 
-  // Runs `work()` on the helper thread and then `done(*this, its result)` here.
+  SlowCalls::Caller caller() const { return {id(), environment_.lane_rules.IsUrgent(spec_)}; }
+  // Runs `work()` as a slow call and then `done(*this, its result)` here.
   template <typename Work, typename Done>
-  void OnHelper(Work work, Done done);
+  void MakeSlowCall(Work work, Done done);
   // Tells the device thread and runs `then` when it has done it.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
@@ -187,7 +192,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool is_flushing_ = false;  // A wait for writability is pending.
   bool is_attached_ = false;  // The device thread has its state.
   bool is_welcomed_ = false;
-  bool is_helper_busy_ = false;
+  bool has_slow_call_ = false;
   bool has_ended_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;

@@ -36,16 +36,16 @@ auto CallGuarded(Work& work) -> decltype(work()) {
 }
 
 template <typename Work, typename Done>
-void Session::OnHelper(Work work, Done done) {
-  is_helper_busy_ = true;
-  // Moved on, never dropped on the helper: the last reference goes on the control thread.
-  boost::asio::post(environment_.helper, [self = shared_from_this(), work = std::move(work),
+void Session::MakeSlowCall(Work work, Done done) {
+  has_slow_call_ = true;
+  // Moved on, never dropped on that thread: the last reference goes on the control thread.
+  environment_.slow_calls.Post(caller(), [self = shared_from_this(), work = std::move(work),
                                           done = std::move(done)]() mutable {
     auto result = CallGuarded(work);
     boost::asio::io_context& context = self->environment_.context;
     boost::asio::post(context, [self = std::move(self), result = std::move(result),
                                 done = std::move(done)]() mutable {
-      self->is_helper_busy_ = false;
+      self->has_slow_call_ = false;
       done(*self, std::move(result));
     });
   });

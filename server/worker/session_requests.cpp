@@ -22,7 +22,7 @@ namespace gpushared::server {
 namespace {
 
 Status CheckSealed(int fd, std::uint64_t bytes) {
-  // Only memory files have seals. A file of any other kind could make the helper thread wait
+  // Only memory files have seals. A file of any other kind could make the thread of slow calls wait
   // for ever in read().
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
   const int seals = ::fcntl(fd, F_GET_SEALS);
@@ -205,7 +205,7 @@ void Session::Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>&
   }
   if (const Status status = CheckNewModule(request); !status.ok()) return Refuse(status);
   using Loaded = Result<IdentifiedModule>;
-  OnHelper(
+  MakeSlowCall(
       [space = memory_->space.get(), fd = std::move(image), bytes = request.bytes,
        owner = CostModel::Owner{.uid = attach_.peer.uid,
                                 .isolation = static_cast<device::Isolation>(attach_.isolation)},
@@ -252,8 +252,8 @@ void Session::OnModuleReleased(std::uint32_t number) {
   const auto there = memory_->modules.find(number);
   if (there == memory_->modules.end()) return;
   module_bytes_ -= there->second.bytes;
-  // The helper works in order: the module is gone before the space can be.
-  boost::asio::post(environment_.helper, [module = std::move(there->second.module)] {});
+  // A session's calls keep their order: the module is gone before the space can be.
+  environment_.slow_calls.Post(caller(), [module = std::move(there->second.module)] {});
   memory_->modules.erase(there);
 }
 
@@ -266,10 +266,10 @@ void Session::Handle(const ipc::ResizeMemory& request, std::vector<ipc::UniqueFd
 }
 
 void Session::ResizeSpace(std::uint64_t bytes) {
-  OnHelper([space = memory_->space.get(), bytes] { return space->Resize(bytes); },
-           [bytes](Session& self, const Result<std::uint64_t>& mapped) {
-             self.OnResized(bytes, mapped);
-           });
+  MakeSlowCall([space = memory_->space.get(), bytes] { return space->Resize(bytes); },
+               [bytes](Session& self, const Result<std::uint64_t>& mapped) {
+                 self.OnResized(bytes, mapped);
+               });
 }
 
 void Session::OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped) {
@@ -314,7 +314,7 @@ void Session::Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>&) 
                                request.bytes, environment_.staging.LeftFor(arena_bytes_))});
   }
   arena_bytes_ += request.bytes;
-  OnHelper(
+  MakeSlowCall(
       [device = &environment_.device, bytes = request.bytes] { return MakeArena(*device, bytes); },
       [bytes = request.bytes](Session& self, Result<Arena> arena) {
         self.OnArenaMade(bytes, std::move(arena));

@@ -13,9 +13,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <spdlog/spdlog.h>
 
 #include "gpushared/check.h"
@@ -42,8 +40,6 @@ namespace {
 // The device thread answers within a turn; an operator is told when it does not.
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
 
-// What a worker that is killed has learnt and not kept.
-
 }  // namespace
 
 // Runs the control thread and owns the two others. Members are destroyed last to first: the
@@ -57,7 +53,8 @@ class Worker::Impl {
         control_([this] { WakeControl(); }),
         channel_(context_, channel.Release()),
         mail_(context_),
-        cost_timer_(context_) {}
+        cost_timer_(context_),
+        drain_timer_(context_) {}
   ~Impl();
 
   int Run();
@@ -85,6 +82,7 @@ class Worker::Impl {
   void Handle(const RequestTold& message);
   void Handle(CostsTaken message);
   void Handle(const Overloaded& message);
+  void Handle(const KernelsEnded& message);
   void Handle(const DeviceLost& message);
 
   // The broker.
@@ -116,8 +114,11 @@ class Worker::Impl {
 
   Session* Find(std::uint64_t session) const;
   void BeginDrain();
+  // Ends the worker when clients that have gone leave something behind that does not end.
+  void WatchDrain(bool was_deserted);
   void CheckDone();
   bool is_lost() const { return exit_code_ == kWorkerLostDevice; }
+  bool ends_at_once() const { return is_lost() || exit_code_ == kWorkerStuck; }
 
   const WorkerOptions options_;
   StagingBudget staging_{options_.limits.staging_bytes, options_.limits.sessions_max};
@@ -126,11 +127,11 @@ class Worker::Impl {
   ipc::UniqueFd mail_eventfd_;
   Mailbox<ControlMessage> control_;
   std::unique_ptr<DeviceSignal> signal_;
+  std::unique_ptr<SlowCalls> slow_calls_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<DeviceThread> device_thread_;
-  boost::asio::io_context context_{1};
-  std::unique_ptr<boost::asio::thread_pool> helper_;
   std::unique_ptr<SessionEnvironment> environment_;
+  boost::asio::io_context context_{1};  // Its handlers may hold sessions.
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
   std::size_t memories_leaving_ = 0;  // Sessions destroyed whose memory is not back yet.
 
@@ -144,6 +145,7 @@ class Worker::Impl {
   std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
   Descriptor mail_;
   boost::asio::steady_timer cost_timer_;
+  boost::asio::steady_timer drain_timer_;
   HashSeed cost_seed_{};
   std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
   std::vector<ControlMessage> taken_;
@@ -156,7 +158,7 @@ Worker::Impl::~Impl() {
   // the device was lost, the device thread still knows the sessions: it ends before them.
   device_thread_.reset();
   sessions_.clear();
-  if (helper_ != nullptr) helper_->join();
+  if (slow_calls_ != nullptr) slow_calls_->Finish();
 }
 
 // ---- start and end
@@ -196,7 +198,8 @@ Status Worker::Impl::Open() {
   }
   Result<std::unique_ptr<device::Device>> device = options_.make_device(
       [this] { signal_->NoteCompletions(); },
-      [this](const device::KernelOutput& output) { kernel_output_.Write(output); });
+      [this](const device::KernelOutput& output) { kernel_output_.Write(output); },
+      [this] { slow_calls_->AwaitQuiet(); });
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
 
@@ -209,23 +212,29 @@ Status Worker::Impl::Open() {
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
   thread_options.known_costs = std::move(kept.costs);
+  slow_calls_ = std::make_unique<SlowCalls>(options_.slow_calls);
+  thread_options.on_urgent_requests = [this](bool are_open) {
+    slow_calls_->NoteUrgentRequests(are_open);
+  };
+  const scheduler::LaneRules lane_rules = (*policy)->rules();
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);
   if (!thread.ok()) return thread.status();
   device_thread_ = *std::move(thread);
-  helper_ = std::make_unique<boost::asio::thread_pool>(1);
   environment_ = std::make_unique<SessionEnvironment>(SessionEnvironment{
       .context = context_,
-      .helper = *helper_,
+      .slow_calls = *slow_calls_,
       .device_thread = device_thread_->mailbox(),
       .device = *device_,
       .signal = *signal_,
+      .lane_rules = lane_rules,
       .limits = options_.limits,
       .staging = staging_,
       .generation = options_.generation,
       .client_spin = DefaultSpinBudget(device_->info()),
       .cost_seed = cost_seed_,
+      .driver_compiles_for_all = options_.driver_compiles_for_all,
       .on_started =
           [this](std::uint64_t session) { Tell(0, ipc::SessionStarted{.session = session}); },
       .on_over = [this](std::uint64_t session) { memories_leaving_ += sessions_.erase(session); },
@@ -256,10 +265,10 @@ int Worker::Impl::Run() {
   }
   WatchCosts();
   context_.run();
-  // A lost device's threads may never come back, see RunWorker.
-  if (!is_lost()) {
+  // Threads may never come back then, see RunWorker.
+  if (!ends_at_once()) {
     device_thread_->Stop();
-    helper_->join();
+    slow_calls_->Finish();
     KeepCosts(device_thread_->TakeCosts());
   }
   return exit_code_;
@@ -300,7 +309,7 @@ void Worker::Impl::WatchCosts() {
 void Worker::Impl::Handle(CostsTaken message) {
   costs_taken_.insert(costs_taken_.end(), message.costs.begin(), message.costs.end());
   if (!message.is_last) return;
-  boost::asio::post(*helper_, [this, costs = std::exchange(costs_taken_, {})]() mutable {
+  slow_calls_->Post({}, [this, costs = std::exchange(costs_taken_, {})]() mutable {
     KeepCosts(std::move(costs));
   });
 }
@@ -316,12 +325,32 @@ void Worker::Impl::KeepCosts(std::vector<scheduler::KnownCost> costs) const {
 void Worker::Impl::BeginDrain() {
   if (std::exchange(is_draining_, true)) return;
   spdlog::info("draining: no new clients, {} to go", sessions_.size());
+  WatchDrain(false);
   CheckDone();
+}
+
+void Worker::Impl::WatchDrain(bool was_deserted) {
+  drain_timer_.expires_after(options_.left_behind_max / 2);
+  drain_timer_.async_wait([this, was_deserted](const boost::system::error_code& error) {
+    if (error) return;
+    const bool is_deserted =
+        std::ranges::all_of(sessions_, [](const auto& each) { return each.second->has_ended(); });
+    if (!is_deserted || !was_deserted) return WatchDrain(is_deserted);
+    const std::string why = fmt::format(
+        "device {} ends with what {} clients left on it: a kernel of theirs, or the driver, does "
+        "not "
+        "come to an end",
+        device_->info().id, sessions_.size() + memories_leaving_);
+    spdlog::error("{}", why);
+    exit_code_ = kWorkerStuck;
+    Tell(0, ipc::ChannelReply{.code = StatusCode::kTimedOut, .text = why});
+    CheckDone();
+  });
 }
 
 void Worker::Impl::CheckDone() {
   const bool is_over = is_draining_ && sessions_.empty() && memories_leaving_ == 0;
-  if (!is_over && !is_lost()) return;
+  if (!is_over && !ends_at_once()) return;
   // The last words (sessions that ended) are worth waiting for, as long as somebody listens.
   if (has_broker_ && !channel_outbox_.empty()) return;
   context_.stop();
@@ -415,6 +444,12 @@ void Worker::Impl::Handle(const Overloaded& message) {
       "{}: overloaded: not all latency promises can be kept; given up so far: {} of class high, "
       "{} of class normal, {} of class low",
       device_->info().id, message.given_up[0], message.given_up[1], message.given_up[2]);
+}
+
+void Worker::Impl::Handle(const KernelsEnded& message) {
+  const std::string others =
+      message.count > 1 ? fmt::format(" (and {} before it)", message.count - 1) : "";
+  spdlog::warn("{}: {}{}", device_->info().id, message.latest, others);
 }
 
 void Worker::Impl::Answer(const Question& question, const std::string& text) {
@@ -637,8 +672,8 @@ int RunWorker(WorkerOptions options, ipc::UniqueFd channel) {
   options.takes_stdout = true;
   Worker worker(std::move(options), std::move(channel));
   const int code = worker.Run();
-  if (code == kWorkerLostDevice) {
-    // Nothing of a dead device is put in order: its driver, and threads that are inside it, may
+  if (code == kWorkerLostDevice || code == kWorkerStuck) {
+    // Nothing of such a device is put in order: its driver, and threads that are inside it, may
     // wait for a kernel that never ends.
     std::fflush(nullptr);
     ::_exit(code);

@@ -20,20 +20,23 @@
 #include "server/device/device.h"
 #include "server/worker/kernel_watch.h"
 #include "server/worker/session_limits.h"
+#include "server/worker/slow_calls.h"
 
 namespace gpushared::server {
 
 struct WorkerOptions {
   // Makes the device; called once, on the thread that calls Run. The functions handed in
-  // may be called by any thread until the device is destroyed.
-  std::function<Result<std::unique_ptr<device::Device>>(device::WakeFunction wake,
-                                                        device::OutputFunction output)>
+  // may be called by any thread until the device is destroyed; `await_quiet`, which waits for a
+  // moment without urgent requests (SlowCallRules), once there is a session.
+  std::function<Result<std::unique_ptr<device::Device>>(
+      device::WakeFunction wake, device::OutputFunction output, std::function<void()> await_quiet)>
       make_device;
   std::string policy = "priority";  // A name of scheduler::PolicyCatalog.
   scheduler::PolicyOptions policy_options;
   scheduler::LaneOptions lane_options;
   std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
   SessionLimits limits;
+  SlowCallRules slow_calls;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
@@ -43,6 +46,9 @@ struct WorkerOptions {
   // How long it may take to end by itself where the device can only tell it to; then the worker
   // ends all the same. It looks once in thousands of turns of its loops.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
+  // Where there is no compiler of its own, the device's driver compiles what any client wrote; else
+  // only what its own user and root did, who could do anything to this process anyway.
+  bool driver_compiles_for_all = false;
   // stdout of this process is a GPU driver's alone: what comes there is what kernels print.
   bool takes_stdout = false;
   // How long the device thread looks at its rings before it sleeps. Unset: 0 where
@@ -51,9 +57,13 @@ struct WorkerOptions {
   // Running work of a session that ended is asked to stop at once, and killed when it
   // has not ended by then.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
+  // In a drain, the worker ends within this time after its last client has gone, whatever that
+  // one's kernels and the driver do.
+  std::chrono::nanoseconds left_behind_max = std::chrono::seconds(5);
 };
 
 inline constexpr int kWorkerLostDevice = 3;
+inline constexpr int kWorkerStuck = 4;
 
 // Runs until it was told to drain and the last session has ended, or the channel's other
 // end is closed (no further sessions then; those there finish first).
@@ -68,7 +78,7 @@ class Worker {
 
   // The process's exit code: 0 after a drain, 1 when the device or the policy could not
   // be made (the reason is logged, and told to the broker where it listens),
-  // kWorkerLostDevice when the device died.
+  // kWorkerLostDevice when the device died, kWorkerStuck when a drain would never have ended.
   int Run();
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/broker/access_rules.h"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -70,6 +71,28 @@ TEST(AccessRules, WeightAboveTheRuleIsRefusedNotLowered) {
               AllOf(HasSubstr("6"), HasSubstr("at most 5")));
   EXPECT_EQ(rules.Admit(User(1), {.weight = 0}, {}, kGiB).status().code(),
             StatusCode::kInvalidArgument);
+}
+
+// A promised request goes before the high class, whatever its own.
+TEST(AccessRules, PromisesAreForThoseWhoMayBeOfTheHighClassUnlessARuleSaysOtherwise) {
+  AccessRule trusted = Rule(AccessRule::Subject::kUser, 1000);
+  trusted.promises = true;
+  AccessRule high = Rule(AccessRule::Subject::kUser, 2000);
+  high.highest_class = SchedulingClass::kHigh;
+  AccessRule mute = high;
+  mute.id = 3000;
+  mute.promises = false;
+  const AccessRules rules({trusted, high, mute}, kOwn);
+  const AccessRequest promised = {.latency_promise = std::chrono::milliseconds(10)};
+  for (const std::uint32_t uid : {kOwn, 0U, 1000U, 2000U}) {
+    EXPECT_TRUE(rules.Admit(User(uid), promised, {}, kGiB).ok()) << uid;
+  }
+  for (const std::uint32_t uid : {3000U, 4000U}) {
+    EXPECT_TRUE(rules.Admit(User(uid), {}, {}, kGiB).ok()) << uid;
+    const Status refused = rules.Admit(User(uid), promised, {}, kGiB).status();
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied) << uid;
+    EXPECT_THAT(refused.message(), AllOf(HasSubstr("promise"), HasSubstr("10 ms")));
+  }
 }
 
 TEST(AccessRules, ClientsOfOneUidAreCounted) {

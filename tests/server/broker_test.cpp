@@ -71,6 +71,7 @@ class BrokerTest : public ::testing::Test {
     options_.policy = "priority";
     options_.version = "test";
     options_.stop_grace = 200ms;
+    options_.drain_grace = 200ms;
     options_.launch = [this](const device::SelectedDevice& device, std::uint32_t generation) {
       return WorkerProcess::Launch{
           .program = GPUSHARED_FAKE_WORKER,
@@ -208,6 +209,18 @@ TEST_F(BrokerTest, ClassAboveTheRuleIsRefusedWithTheReason) {
   EXPECT_EQ(refused.status().code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(refused.status().message(), HasSubstr("at most low"));
   EXPECT_TRUE(Join(Hello("modest", "", ipc::ClientClass::kLow)).ok());
+}
+
+TEST_F(BrokerTest, APromiseThatTheRuleDoesNotAllowIsRefusedWithTheReason) {
+  AccessRule rule;
+  rule.label = "everyone";
+  options_.access = {rule};
+  StartBroker();
+  ipc::Hello hello = Hello("pushy");
+  hello.latency_promise_ns = 5'000'000;
+  const auto refused = Join(hello);
+  EXPECT_EQ(refused.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.status().message(), HasSubstr("asked for 5 ms"));
 }
 
 TEST_F(BrokerTest, ClientsOfOneUidAreBoundedUntilOneLeaves) {
@@ -468,6 +481,40 @@ TEST_F(BrokerTest, StubbornWorkerIsKilledAfterTheGrace) {
   Stop();
   WaitForEnd();
   EXPECT_THAT(log_text_.str(), HasSubstr("is killed"));
+}
+
+// A driver may never answer the worker that asks it for its GPU.
+TEST_F(BrokerTest, AWorkerThatHangsInItsStartDoesNotHoldUpTheEnd) {
+  behaviour_ = [](const std::string&, std::uint32_t) { return "slow"; };
+  StartBroker();
+  Stop();
+  WaitForEnd();
+  EXPECT_EQ(broker_->exit_code(), 0);
+  EXPECT_THAT(log_text_.str(), HasSubstr("did not end within 200 ms and is killed"));
+}
+
+TEST_F(BrokerTest, AWorkerThatDoesNotEndWithItsLastSessionIsKilled) {
+  behaviour_ = [](const std::string& device, std::uint32_t) {
+    return device == "fake:0" ? "stubborn" : "normal";
+  };
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
+  StartBroker();
+  auto first = Join(Hello("one", "fake:0"));
+  const auto second = Join(Hello("two", "fake:1"));
+  auto third = Join(Hello("three", "fake:1"));
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  Stop();
+  third->Reset();
+  // The workers of clients that are still here are left alone.
+  std::this_thread::sleep_for(3 * options_.drain_grace);
+  EXPECT_EQ(Sessions(0), 1U);
+  EXPECT_EQ(Sessions(1), 1U);
+  first->Reset();
+  EXPECT_TRUE(Eventually([&] { return Device(0).at("state") == "gone"; }));
+  EXPECT_EQ(Sessions(1), 1U);
+  Stop();
+  WaitForEnd();
+  EXPECT_THAT(log_text_.str(), HasSubstr("did not end within 200 ms and is killed"));
 }
 
 // Otherwise EOF of a client reaches nobody, and every session costs the broker two descriptors.

@@ -270,6 +270,8 @@ TEST(Config, CompilerAndItsCacheAreWholePathsOrNoneAndReachTheWorker) {
   EXPECT_EQ(worker.ptx_compiler, "/opt/cuda/bin/ptxas");
   EXPECT_EQ(worker.code_cache, Config::kNone);
   EXPECT_EQ(Accepted({}).ptx_compiler, "");
+  EXPECT_EQ(Accepted({"--ptx-compiler", "driver"}).ptx_compiler, Config::kDriver);
+  EXPECT_THAT(RefusalOf({"--code-cache", "driver"}), HasSubstr("begins with '/'"));
   for (const char* option : {"--ptx-compiler", "--code-cache"}) {
     EXPECT_THAT(RefusalOf({option, "bin/ptxas"}), HasSubstr("begins with '/'"));
   }
@@ -291,6 +293,7 @@ highest_class = "high"
 gid = 4242
 highest_class = "low"
 max_weight = 10
+promises = true
 memory = ["50%", "off"]
 client_memory = "256MiB"
 clients_max = 3
@@ -313,6 +316,9 @@ memory = "fence"
   EXPECT_EQ(group.id, 4242U);
   EXPECT_EQ(group.highest_class, scheduler::SchedulingClass::kLow);
   EXPECT_EQ(group.max_weight, 10U);
+  EXPECT_TRUE(group.AllowsPromises());
+  EXPECT_TRUE(config.access[0].AllowsPromises());
+  EXPECT_FALSE(config.access[2].AllowsPromises());
   EXPECT_EQ(group.memory.Of(1000), 500U);
   EXPECT_EQ(group.client_memory->Of(std::uint64_t{1} << 40), std::uint64_t{256} << 20);
   EXPECT_EQ(group.clients_max, 3U);
@@ -365,6 +371,8 @@ TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
   EXPECT_THAT(FileRefusalOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
+  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\npromises = \"10ms\""),
+              AllOf(HasSubstr("line 3"), HasSubstr("10ms"), HasSubstr("true or false")));
   for (const std::string value : {"\"\"", "\"fences\"", "[\"50%\", \"on\"]", "\"off,\""}) {
     EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemory = " + value),
                 AllOf(HasSubstr("line 3"), HasSubstr("or off, fence or contain")));

@@ -18,6 +18,8 @@ if(TARGET gpushared::worker)
     LINK gpushared_worker_harness gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_scheduling_test SOURCES worker_scheduling_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
+  gpushared_test(worker_slow_calls_test SOURCES worker_slow_calls_test.cpp
+    LINK gpushared_worker_harness LABELS unit concurrency)
   gpushared_test(worker_parts_test SOURCES worker_parts_test.cpp
     LINK gpushared::worker nlohmann_json::nlohmann_json LABELS unit concurrency)
 endif()

@@ -28,9 +28,11 @@ WorkerHarness::WorkerHarness(StepDeviceOptions device, server::WorkerOptions opt
   channel_ = std::move(pair->first);
   std::promise<StepDevice*> made;
   auto device_made = made.get_future();
-  options.make_device = [&made, device](
-                            device::WakeFunction wake,
-                            device::OutputFunction) -> Result<std::unique_ptr<device::Device>> {
+  options.make_device =
+      [this, &made, device](
+          device::WakeFunction wake, device::OutputFunction,
+          std::function<void()> await_quiet) -> Result<std::unique_ptr<device::Device>> {
+    await_quiet_ = std::move(await_quiet);
     auto step = std::make_unique<StepDevice>(device, std::move(wake));
     made.set_value(step.get());
     return std::unique_ptr<device::Device>(std::move(step));

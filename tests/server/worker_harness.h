@@ -49,6 +49,8 @@ class WorkerHarness {
   WorkerHarness& operator=(const WorkerHarness&) = delete;
 
   StepDevice& device() { return *device_; }
+  // As the device would, before calls of its own.
+  void AwaitQuiet() { await_quiet_(); }
 
   // Hands a new connection to the worker without waiting for its welcome.
   RawClient Connect(const ClientOptions& options);
@@ -84,6 +86,7 @@ class WorkerHarness {
   std::optional<ipc::Frame> AwaitFrame(std::uint16_t type);
 
   StepDevice* device_ = nullptr;  // Owned by the worker.
+  std::function<void()> await_quiet_;
   ipc::UniqueFd channel_;
   ipc::Outbox outbox_{ipc::Outbox::Kind::kSeqpacket};
   std::deque<ipc::Frame> kept_;

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -398,6 +400,38 @@ TEST(WorkerSession, TheOperatorEndsASession) {
   EXPECT_EQ(unknown->code, StatusCode::kNotFound);
 }
 
+TEST(WorkerSession, ADrainDoesNotWaitForWhatClientsThatAreGoneLeftBehind) {
+  server::WorkerOptions options;
+  options.left_behind_max = std::chrono::milliseconds(400);
+  WorkerHarness worker({.ignores_stop = true, .can_kill = false}, options);
+  RawClient client = worker.Client();
+  client.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.Send(ipc::Drain{});
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  const auto left = std::chrono::steady_clock::now();
+  client.CloseSocket();
+  const auto last_words = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(last_words);
+  EXPECT_GE(std::chrono::steady_clock::now() - left, options.left_behind_max / 2);
+  EXPECT_THAT(last_words->text, HasSubstr("ends with what 1 clients left on it"));
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerStuck);
+}
+
+TEST(WorkerSession, ADrainWaitsForClientsThatAreHere) {
+  server::WorkerOptions options;
+  options.left_behind_max = std::chrono::milliseconds(20);
+  WorkerHarness worker({.ignores_stop = true, .can_kill = false}, options);
+  RawClient client = worker.Client();
+  const Sequence launch = client.Launch(0, 0, 0);
+  worker.Send(ipc::Drain{});
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  worker.device().RunAtOnce();
+  EXPECT_TRUE(client.AwaitFinished(0, launch));
+  client.CloseSocket();
+  EXPECT_EQ(worker.AwaitExit(), 0);
+}
+
 TEST(WorkerSession, DrainRefusesNewcomersAndEndsWithTheLastSession) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -504,8 +538,8 @@ TEST(Worker, ExitsWhenThePolicyOrTheDeviceCannotBeMade) {
     auto pair = ipc::MakeChannelPair();
     server::WorkerOptions options;
     options.policy = policy;
-    options.make_device = [](device::WakeFunction,
-                             device::OutputFunction) -> Result<std::unique_ptr<device::Device>> {
+    options.make_device = [](device::WakeFunction, device::OutputFunction,
+                             std::function<void()>) -> Result<std::unique_ptr<device::Device>> {
       return Status(StatusCode::kNotFound, "there is no such device");
     };
     return server::Worker(std::move(options), std::move(pair->second)).Run();

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -27,9 +28,11 @@ GpuServer::GpuServer(const GpuServerOptions& options) {
                         folder_ / "calls" + "; " + options.statements},
       {"CUDA_MPS_PIPE_DIRECTORY", folder_.path()}};
   for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
-  std::vector<std::string> arguments = {
-      "--device", "cuda:0",         "--code-cache",
-      "none",     "--ptx-compiler", options.has_compiler ? GPUSHARED_PLAIN_PTXAS : "none"};
+  std::vector<std::string> arguments = {"--device", "cuda:0", "--code-cache", "none"};
+  if (std::ranges::find(options.arguments, "--ptx-compiler") == options.arguments.end()) {
+    arguments.insert(arguments.end(),
+                     {"--ptx-compiler", options.has_compiler ? GPUSHARED_PLAIN_PTXAS : "none"});
+  }
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   server_ = std::make_unique<ServerProcess>(std::move(arguments));
   // The server and its workers have them; the test itself is none of theirs.

@@ -10,8 +10,15 @@
 
 namespace gpushared::testing {
 
+// What keeps a kernel from others, and how far it goes.
+enum class HostilePlace : std::uint8_t {
+  kFenced,       // By the fence, on a device that ends a kernel alone.
+  kFencedOnGpu,  // By the fence; a kernel that faults or is ended takes the context with it.
+  kContained,
+};
+
 // A kernel that means harm, and how it ends as the passes make it. No byte of anybody else's has
-// changed then.
+// changed then, and none was seen.
 struct HostileKernel {
   enum class End : std::uint8_t { kRuns, kFaults, kIsEnded, kIsRefused };
   const char* name;
@@ -24,10 +31,21 @@ struct HostileKernel {
 // kIsEnded: by a limit of the time that kernels of the client's class may run.
 std::span<const HostileKernel> HostileKernels();
 
-// How it has ended, on a stream of its own; `target` is memory of somebody else.
-Status RunHostile(const Client& client, const HostileKernel& kernel, DeviceAddress target);
-// What is wrong about that, or "".
-std::string WhyNotItsEnd(const HostileKernel& kernel, bool is_contained, const Status& status);
+// Set in every byte of others, and in none that a hostile kernel writes.
+inline constexpr std::uint8_t kOthersBit = 0x80;
+
+struct HostileOutcome {
+  Status status;              // How it has ended, on a stream of its own.
+  bool found_others = false;  // A byte of others is in the memory that it could write.
+};
+// `target`: memory of somebody else.
+HostileOutcome RunHostile(const Client& client, const HostileKernel& kernel, DeviceAddress target);
+// What is wrong about how it has ended, or "".
+std::string WhyNotItsEnd(const HostileKernel& kernel, HostilePlace place, const Status& status);
+// One that harms nobody, on a stream of its own.
+Status RunHarmless(const Client& client);
+// Bytes with kOthersBit in the shared and local memory of a GPU, for others to find there.
+Status LeaveResidue(const Client& client);
 
 }  // namespace gpushared::testing
 

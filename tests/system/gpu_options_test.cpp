@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients and operators ask of a GPU: real processes on the fake driver.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +16,9 @@
 
 #include "gpushared/client.h"
 
+#include "tests/server/other_user.h"
 #include "tests/support/gpu_server.h"
+#include "tests/support/read_file.h"
 
 namespace gpushared::testing {
 namespace {
@@ -89,6 +95,42 @@ TEST(GpuOptions, AGpuThatVanishesEndsItsSessionsAndServesAgainWhenItIsBack) {
   gpu.SetMachine(R"({"gpus": [{"board": "H200"}]})");
   EXPECT_TRUE(devices_say("ready"));
   EXPECT_TRUE(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ok());
+}
+
+// 0: the module is loaded. 1: it is refused, and the operator is told what to do.
+int LoadAsNobody(const GpuServer& gpu, const std::string& image) {
+  // Made for its owner only.
+  std::filesystem::permissions(std::filesystem::path(gpu.socket()).parent_path(),
+                               std::filesystem::perms::all);
+  return AsNobody([&] {
+    const Result<Client> client = Client::Connect({.socket = gpu.socket()});
+    if (!client.ok()) return 2;
+    const Status status = client->LoadModule(std::as_bytes(std::span(image))).status();
+    if (status.ok()) return 0;
+    const bool says_what_to_do = status.message().find("install ptxas") != std::string::npos;
+    return status.code() == StatusCode::kUnsupported && says_what_to_do ? 1 : 3;
+  });
+}
+
+TEST(GpuOptions, NoDriverCompilesThePtxOfOtherUsersUnlessTheOperatorSaysSo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  const std::string image = ReadFile(GPUSHARED_SYSTEM_KERNELS);
+  const GpuServer gpu;
+  EXPECT_EQ(LoadAsNobody(gpu, image), 1);
+  EXPECT_EQ(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ToString(), "Ok");
+  const GpuServer with_compiler({.statements = "", .arguments = {}, .has_compiler = true});
+  EXPECT_EQ(LoadAsNobody(with_compiler, image), 0);
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--ptx-compiler", "driver"}, {"--memory", "off"}}) {
+    const GpuServer trusting({.statements = "", .arguments = arguments});
+    EXPECT_EQ(LoadAsNobody(trusting, image), 0) << arguments[1];
+  }
+  // That one cannot be had is no reason to let the driver do it.
+  GpuServer without({.statements = "", .arguments = {"--ptx-compiler", "/nowhere/ptxas"}});
+  EXPECT_EQ(LoadAsNobody(without, image), 1);
+  EXPECT_THAT(without.server().Log(),
+              AllOf(HasSubstr("modules of other users whose kernels are isolated are refused"),
+                    HasSubstr("there is no PTX compiler '/nowhere/ptxas'")));
 }
 
 TEST(GpuOptions, WhatKernelsPrintIsInTheLogLineByLine) {

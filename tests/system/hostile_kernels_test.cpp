@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that mean harm, on real servers: a neighbour's memory keeps every byte, the worker goes
-// on, and who did it is told. The cpu device runs them as the passes make them for a GPU; a GPU of
-// the fake driver runs those of contained clients.
+// Kernels that mean harm, on real servers, each in a process of another user: a neighbour's memory
+// keeps every byte and shows none, the worker goes on where kernels are contained, and who did it
+// is told. The cpu device runs them as the passes make them for a GPU; on a GPU of the fake driver
+// other kernels have left something in all shared and local memory.
 
 #include "tests/support/hostile_kernels.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,20 +25,26 @@
 
 #include "gpushared/client.h"
 
+#include "ipc/unique_fd.h"
+#include "tests/server/other_user.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/server_process.h"
 
 namespace gpushared::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 constexpr std::size_t kNeighbourBytes = std::size_t{1} << 20;
 constexpr const char* kLimit = "low=200ms";
 
 struct Place {
   const char* name;
+  HostilePlace place;
   const char* passes = nullptr;  // Of the cpu device; null: a GPU.
-  bool is_contained = false;
-  bool has_compiler = false;
+  bool has_compiler = false;     // Else the driver compiles, for everybody.
 };
 
 std::ostream& operator<<(std::ostream& out, const Place& place) { return out << place.name; }
@@ -43,61 +56,180 @@ Client Connect(const ServerProcess& server, const char* name, SchedulingClass it
   return client.ok() ? *std::move(client) : Client();
 }
 
+// One that does no harm, with memory that hostile kernels are after.
+class Neighbour {
+ public:
+  explicit Neighbour(const ServerProcess& server)
+      : client_(Connect(server, "neighbour", SchedulingClass::kNormal)),
+        memory_(*client_.AllocateDevice(kNeighbourBytes)),
+        bytes_(kNeighbourBytes) {
+    for (std::size_t i = 0; i < bytes_.size(); ++i) {
+      bytes_[i] = static_cast<std::uint8_t>(kOthersBit | (i * 2654435761U >> 13));
+    }
+    const Status written = stream().CopyToDevice(memory_.address(), bytes_.data(), bytes_.size());
+    EXPECT_TRUE(written.ok()) << written.ToString();
+  }
+
+  const Client& client() const { return client_; }
+  DeviceAddress target() const { return memory_.address() + kNeighbourBytes / 2; }
+  void ExpectEveryByteAsItWas() const {
+    std::vector<std::uint8_t> now(kNeighbourBytes);
+    const Status read = stream().CopyToHost(now.data(), memory_.address(), now.size());
+    ASSERT_TRUE(read.ok()) << read.ToString();
+    EXPECT_EQ(bytes_, now);
+  }
+
+ private:
+  Stream stream() const { return client_.default_stream(); }
+
+  Client client_;
+  DeviceBuffer memory_;
+  std::vector<std::uint8_t> bytes_;
+};
+
+// What a process said of the kernel that it ran, and of what it could do afterwards.
+struct Told {
+  pid_t pid = 0;
+  HostileOutcome outcome;
+  int harmless_code = -1;
+};
+
 class HostileClient : public ::testing::TestWithParam<Place> {
  protected:
-  void SetUp() override {
-    if (GetParam().passes != nullptr) {
+  void Start() {
+    const Place& place = GetParam();
+    if (place.passes != nullptr) {
       cpu_ = std::make_unique<ServerProcess>(std::vector<std::string>{
-          "--device", "cpu:0", "--cpu-run-passes", GetParam().passes, "--kernel-limit", kLimit});
+          "--device", "cpu:0", "--cpu-run-passes", place.passes, "--kernel-limit", kLimit});
     } else {
-      gpu_ = std::make_unique<GpuServer>(
-          GpuServerOptions{.statements = "",
-                           .arguments = {"--memory", "contain", "--kernel-limit", kLimit},
-                           .has_compiler = GetParam().has_compiler});
+      std::vector<std::string> arguments = {
+          "--memory", place.place == HostilePlace::kContained ? "contain" : "fence",
+          "--kernel-limit", kLimit};
+      if (!place.has_compiler) arguments.insert(arguments.end(), {"--ptx-compiler", "driver"});
+      gpu_ = std::make_unique<GpuServer>(GpuServerOptions{.statements = "leftover 222",
+                                                          .arguments = std::move(arguments),
+                                                          .has_compiler = place.has_compiler});
     }
+    // Made for its owner only.
+    std::filesystem::permissions(std::filesystem::path(server().socket()).parent_path(),
+                                 std::filesystem::perms::all);
+    neighbour_ = std::make_unique<Neighbour>(server());
+    EXPECT_EQ(LeaveResidue(neighbour_->client()).ToString(), "Ok");
+    workers_ = server().workers();
+  }
+  void Stop() {
+    neighbour_.reset();
+    gpu_.reset();
+    cpu_.reset();
   }
   ServerProcess& server() { return gpu_ != nullptr ? gpu_->server() : *cpu_; }
+
+  // In a process of its own, of another user where this one may become that.
+  Told RunInAProcess(const HostileKernel& hostile) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    ipc::UniqueFd from(ends[0]), to(ends[1]);
+    const auto body = [&] {
+      const Client client = Connect(server(), "hostile", SchedulingClass::kLow);
+      const HostileOutcome outcome = RunHostile(client, hostile, neighbour_->target());
+      const Status harmless = RunHarmless(client);
+      std::ostringstream said;
+      said << ::getpid() << ' ' << static_cast<int>(outcome.status.code()) << ' '
+           << outcome.found_others << ' ' << static_cast<int>(harmless.code()) << ' '
+           << outcome.status.message();
+      const std::string text = said.str();
+      return ::write(to.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0
+                                                                                              : 1;
+    };
+    EXPECT_EQ(::geteuid() == 0 ? AsNobody(body) : InAProcess(body), 0);
+    to.Reset();
+    std::string text(std::size_t{1} << 16, '\0');
+    const ssize_t got = ::read(from.get(), text.data(), text.size());
+    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    Told told;
+    int code = -1;
+    std::istringstream words(text);
+    words >> told.pid >> code >> told.outcome.found_others >> told.harmless_code;
+    EXPECT_TRUE(words) << "it said: " << text;
+    std::string message;
+    std::getline(words >> std::ws, message, '\0');
+    told.outcome.status = Status(static_cast<StatusCode>(code), message);
+    return told;
+  }
+
+  // The worker has ended with the kernel; who did it is told to the neighbour and the operator.
+  void ExpectCulpritNamedToAll(pid_t pid) {
+    const std::string who = " 'hostile' pid " + std::to_string(pid) + " stream";
+    const Status lost = RunHarmless(neighbour_->client());
+    EXPECT_EQ(lost.code(), StatusCode::kDeviceLost) << lost.ToString();
+    EXPECT_THAT(std::string(lost.message()),
+                AllOf(HasSubstr("caused by kernel 'k' [client "), HasSubstr(who)));
+    EXPECT_TRUE(Eventually([&] { return LogSays("caused by kernel 'k'", who); }));
+  }
+  // Nobody but the one it was done to has noticed.
+  void ExpectNobodyHurt(const HostileKernel& hostile, const Told& told) {
+    neighbour_->ExpectEveryByteAsItWas();
+    EXPECT_EQ(told.harmless_code, static_cast<int>(StatusCode::kOk)) << "its next kernel";
+    EXPECT_EQ(server().workers(), workers_);
+    const auto end =
+        GetParam().place == HostilePlace::kContained ? hostile.contained : hostile.fenced;
+    if (end != HostileKernel::End::kIsEnded) return;
+    const std::string who = " 'hostile' pid " + std::to_string(told.pid) + " stream";
+    EXPECT_TRUE(Eventually([&] {
+      return LogSays("kernel 'k' ended by force: it has run 0.", who);
+    })) << "the operator is told who ran longer than its class may";
+  }
+  // In one line.
+  bool LogSays(const std::string& what, const std::string& who) {
+    std::istringstream log(server().Log());
+    for (std::string line; std::getline(log, line);) {
+      const std::size_t at = line.find(what);
+      if (at != std::string::npos && line.find(who, at) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  std::unique_ptr<Neighbour> neighbour_;
+  std::vector<pid_t> workers_;
 
  private:
   std::unique_ptr<ServerProcess> cpu_;
   std::unique_ptr<GpuServer> gpu_;
 };
 
-TEST_P(HostileClient, ChangesNoByteOfANeighboursAndEndsNobody) {
-  const Client neighbour = Connect(server(), "neighbour", SchedulingClass::kNormal);
-  const std::vector<pid_t> workers = server().workers();
-  std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::uint8_t>(0x5e ^ i * 2654435761U >> 13);
-  }
-  const DeviceBuffer memory = *neighbour.AllocateDevice(bytes.size());
-  const Stream& stream = neighbour.default_stream();
-  ASSERT_TRUE(stream.CopyToDevice(memory.address(), bytes.data(), bytes.size()).ok());
-  const Client client = Connect(server(), "hostile", SchedulingClass::kLow);
+TEST_P(HostileClient, NeitherChangesNorSeesAByteOfOthersAndItIsToldWhoDidWhat) {
+  Start();
   for (const HostileKernel& hostile : HostileKernels()) {
     SCOPED_TRACE(hostile.name);
-    const Status status = RunHostile(client, hostile, memory.address() + kNeighbourBytes / 2);
-    EXPECT_EQ(WhyNotItsEnd(hostile, GetParam().is_contained, status), "");
-    ASSERT_TRUE(stream.CopyToHost(now.data(), memory.address(), now.size()).ok());
-    EXPECT_EQ(bytes, now);
+    const Told told = RunInAProcess(hostile);
+    EXPECT_EQ(WhyNotItsEnd(hostile, GetParam().place, told.outcome.status), "");
+    EXPECT_FALSE(told.outcome.found_others);
+    if (told.outcome.status.code() == StatusCode::kDeviceLost) {
+      ExpectCulpritNamedToAll(told.pid);
+      Stop();
+      Start();
+    } else {
+      ExpectNobodyHurt(hostile, told);
+    }
+    if (HasFatalFailure()) return;
   }
-  // The neighbour's own kernels still run, and so do those of the client.
-  const HostileKernel harmless = {.name = "", .body = "st.global.u32 [%rd1], 1;"};
-  EXPECT_TRUE(RunHostile(neighbour, harmless, 0).ok());
-  EXPECT_TRUE(RunHostile(client, harmless, 0).ok());
-  EXPECT_EQ(server().workers(), workers);
-  EXPECT_THAT(server().Log(), ::testing::Not(::testing::HasSubstr("generation 2")));
+  EXPECT_EQ(RunHarmless(neighbour_->client()).ToString(), "Ok");
+  EXPECT_THAT(server().Log(), Not(HasSubstr("generation 2")));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, HostileClient,
     ::testing::Values(
-        Place{.name = "fence", .passes = "fence"},
-        Place{.name = "contain", .passes = "contain", .is_contained = true},
-        Place{.name = "claim_fence", .passes = "claim,fence"},
-        Place{.name = "claim_contain", .passes = "claim,contain", .is_contained = true},
-        Place{.name = "gpu_contain", .is_contained = true},
-        Place{.name = "gpu_claim_contain", .is_contained = true, .has_compiler = true}),
+        Place{.name = "fence", .place = HostilePlace::kFenced, .passes = "fence"},
+        Place{.name = "contain", .place = HostilePlace::kContained, .passes = "contain"},
+        Place{.name = "claim_fence", .place = HostilePlace::kFenced, .passes = "claim,fence"},
+        Place{
+            .name = "claim_contain", .place = HostilePlace::kContained, .passes = "claim,contain"},
+        Place{.name = "gpu_fence", .place = HostilePlace::kFencedOnGpu},
+        Place{.name = "gpu_claim_fence", .place = HostilePlace::kFencedOnGpu, .has_compiler = true},
+        Place{.name = "gpu_contain", .place = HostilePlace::kContained},
+        Place{
+            .name = "gpu_claim_contain", .place = HostilePlace::kContained, .has_compiler = true}),
     [](const auto& any) { return std::string(any.param.name); });
 
 }  // namespace

@@ -6,10 +6,12 @@
 namespace gpushared::device::cuda {
 
 CodeMaker::CodeMaker(std::unique_ptr<CodeCompiler> compiler, std::string architecture,
-                     std::function<void(const std::string&)> note)
+                     std::function<void(const std::string&)> note,
+                     std::function<void()> await_quiet)
     : compiler_(std::move(compiler)),
       architecture_(std::move(architecture)),
       note_(std::move(note)),
+      await_quiet_(std::move(await_quiet)),
       thread_([this] { Run(); }) {}
 
 CodeMaker::~CodeMaker() {
@@ -53,7 +55,11 @@ void CodeMaker::Run() {
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    if (job.wanted()) job.done(Compile(job.ptx, job.target));
+    if (job.wanted()) {
+      Result<std::vector<std::byte>> code = Compile(job.ptx, job.target);
+      if (code.ok() && await_quiet_) await_quiet_();
+      job.done(std::move(code));
+    }
     lock.lock();
   }
 }

@@ -27,8 +27,9 @@ namespace gpushared::device::cuda {
 class CodeMaker {
  public:
   // `note`: what an operator may want to know, from any thread. `architecture`: "sm_90".
+  // `await_quiet`: called before a job's `done`. Both may be empty.
   CodeMaker(std::unique_ptr<CodeCompiler> compiler, std::string architecture,
-            std::function<void(const std::string&)> note);
+            std::function<void(const std::string&)> note, std::function<void()> await_quiet);
   CodeMaker(const CodeMaker&) = delete;
   CodeMaker& operator=(const CodeMaker&) = delete;
   // Drops what waits and ends what is being compiled.
@@ -62,6 +63,7 @@ class CodeMaker {
   const std::unique_ptr<CodeCompiler> compiler_;
   const std::string architecture_;
   const std::function<void(const std::string&)> note_;
+  const std::function<void()> await_quiet_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;  // Protected by mutex_, as the next.

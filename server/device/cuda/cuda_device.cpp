@@ -209,11 +209,11 @@ Status CudaDevice::MakeCompiler() {
   if (context_->is_dead()) return tried;
   if (!tried.ok()) {
     if (!options_.warn) return {};
-    options_.warn(options_.id + ": PTX is compiled by the driver and no kernel can be stopped: " +
-                  tried.message());
+    options_.warn(options_.id + ": " + std::string(kWithoutCompiler) + ": " + tried.message());
     return {};
   }
-  maker_ = std::make_shared<CodeMaker>(std::move(compiler), architecture, options_.note);
+  maker_ = std::make_shared<CodeMaker>(std::move(compiler), architecture, options_.note,
+                                       options_.await_quiet);
   Result<std::unique_ptr<ClaimWords>> claims =
       ClaimWords::Create(context_, writes_, StreamTable::kChannelsTotal);
   if (!claims.ok()) return claims.status();
@@ -382,9 +382,12 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
   Result<std::unique_ptr<CudaRange>> range =
       CudaRange::Reserve(memory_, options.quota_bytes, options.isolation == Isolation::kContain);
   if (!range.ok()) return range.status();
-  return std::unique_ptr<Space>(std::make_unique<CudaSpace>(
-      context_, *std::move(range),
-      ModuleLoading{.isolation = options.isolation, .maker = maker_, .words = contain_}));
+  return std::unique_ptr<Space>(
+      std::make_unique<CudaSpace>(context_, *std::move(range),
+                                  ModuleLoading{.isolation = options.isolation,
+                                                .maker = maker_,
+                                                .driver_may_compile = options.driver_may_compile,
+                                                .words = contain_}));
 }
 
 // ---- work

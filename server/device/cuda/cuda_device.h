@@ -26,6 +26,9 @@ struct CudaDeviceOptions {
   SmLimits sm_limits;
   // Null, or gives null: the driver compiles, and no launch can be stopped.
   MakeCodeCompiler make_compiler;
+  // Called before code that was compiled in the background is loaded; returns when the moment is
+  // good for a call that may hold up launches. May be empty.
+  std::function<void()> await_quiet;
   // What an operator should know and nobody else is told; may be empty. `note` is of modules, from
   // any thread.
   std::function<void(const std::string&)> warn;

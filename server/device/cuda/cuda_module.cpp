@@ -73,6 +73,15 @@ std::uint64_t VariableBytes(const ptx::Module& module, std::string_view ours) {
   return RoundUp(bytes, kPage);
 }
 
+Status NobodyCompiles() {
+  return {StatusCode::kUnsupported,
+          "module refused: kernels of this client are rewritten to keep them in its memory, what "
+          "other users than the server's own wrote is compiled outside of the server, and there "
+          "is no compiler; the operator can install ptxas (of the CUDA toolkit), name it with "
+          "ptx-compiler, or let the GPU's driver compile inside the server with ptx-compiler = "
+          "\"driver\""};
+}
+
 bool HasGlobalVariables(const ptx::Module& module) {
   return std::ranges::any_of(module.items, [](const ptx::Item& item) {
     const auto* variable = std::get_if<ptx::Variable>(&item);
@@ -199,6 +208,7 @@ CudaModule::~CudaModule() {
 Status CudaModule::Prepare(Image& image, const ModuleLoading& loading) {
   const bool is_isolated = loading.isolation != Isolation::kOff;
   if (is_isolated) {
+    if (maker_ == nullptr && !loading.driver_may_compile) return NobodyCompiles();
     if (Status status = Fence(image, loading); !status.ok()) return status;
   }
   if (maker_ == nullptr) return {};

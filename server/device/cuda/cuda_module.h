@@ -32,6 +32,7 @@ struct ModuleLoading {
   Isolation isolation = Isolation::kOff;
   // Makes claimed forms, and compiles what is isolated. Null: there are none, and the driver does.
   std::shared_ptr<CodeMaker> maker;
+  bool driver_may_compile = true;  // What is isolated; else such a module is refused.
   // For what is contained.
   std::shared_ptr<ContainWords> words;
 };

@@ -390,6 +390,24 @@ TEST_F(Claims, FormsComeInTheBackgroundAndTheOriginalRunsMeanwhile) {
   EXPECT_EQ(Await(work.id).units_done, 3U);
 }
 
+// Loading can hold up everybody's launches.
+TEST_F(Claims, FormsAreLoadedWhenTheMomentIsGood) {
+  shop_.keeps_all = false;
+  CudaDeviceOptions options = WithCompiler();
+  bool is_asked = false, is_good = false;
+  options.await_quiet = [&] {
+    shop_.Change([&] { is_asked = true; });
+    shop_.WaitUntil([&] { return is_good; });
+  };
+  Start(std::move(options));
+  const Tenant tenant = NewTenantWith(kGatedPtx);
+  shop_.WaitUntil([&] { return is_asked; });
+  const LaunchWork work = Gated(tenant, 10, 99);
+  EXPECT_FALSE(CanStop(work));
+  shop_.Change([&] { is_good = true; });
+  while (!CanStop(work)) std::this_thread::sleep_for(microseconds(100));
+}
+
 TEST_F(Claims, FormThatCannotBeCompiledIsNotedAndTheOriginalGoesOn) {
   shop_.keeps_all = false;
   shop_.failure = Status(StatusCode::kLimitExceeded, "compiler ended: it ran 30 s");
@@ -563,8 +581,8 @@ TEST_F(Claims, CompilerWhoseCodeTheDriverRefusesIsNotUsed) {
   Say("fail cuModuleLoadDataEx 1 209");
   Start(WithCompiler());
   ASSERT_EQ(shop_.warnings.size(), 1U);
-  EXPECT_THAT(shop_.warnings[0],
-              AllOf(HasSubstr("no kernel can be stopped"), HasSubstr("loading what the compiler")));
+  EXPECT_THAT(shop_.warnings[0], AllOf(HasSubstr("no kernel of a GPU can be stopped"),
+                                       HasSubstr("loading what the compiler")));
   EXPECT_EQ(gpu().info().preemption, Preemption::kBetweenCommands);
   const Tenant tenant = NewTenantWith(kGatedPtx);
   EXPECT_FALSE(CanStop(Gated(tenant, 10, 99)));

@@ -3,10 +3,12 @@
 // compute the same, and reach nobody else, is for tests/conformance.
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/server/device/cuda_device_fixture.h"
+#include "tests/support/plain_compiler.h"
 
 namespace gpushared::device::cuda {
 namespace {
@@ -96,6 +98,38 @@ TEST_F(FencedClient, ModuleThatCannotBeFencedIsRefusedWithTheReason) {
           .status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("kept in its client's memory"));
+}
+
+// A compiler inside the process that has everybody's memory is nothing to show a stranger's PTX.
+TEST_F(FencedClient, ModuleThatOnlyTheDriverCouldCompileIsRefusedUnlessItMay) {
+  const auto load = [&](const SpaceOptions& options) {
+    const auto space = gpu().CreateSpace(options);
+    return space.ok() ? Load(**space, kStorePtx).status() : space.status();
+  };
+  SpaceOptions stranger = {.quota_bytes = 64 * kMebibyte, .driver_may_compile = false};
+  for (const Isolation isolation : {Isolation::kFence, Isolation::kContain}) {
+    stranger.isolation = isolation;
+    const std::size_t loaded = fake_cuda_calls("cuModuleLoadDataEx");
+    const Status refused = load(stranger);
+    EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
+    EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("ptxas"), HasSubstr("driver")));
+    EXPECT_EQ(fake_cuda_calls("cuModuleLoadDataEx"), loaded);
+    SpaceOptions trusted = stranger;
+    trusted.driver_may_compile = true;
+    EXPECT_EQ(load(trusted).ToString(), "Ok");
+  }
+  stranger.isolation = Isolation::kOff;
+  EXPECT_EQ(load(stranger).ToString(), "Ok") << "whom the operator trusts with all memory";
+}
+
+TEST_F(FencedClient, ACompilerOutsideCompilesWhatTheDriverMayNot) {
+  space_.reset();
+  device_.reset();
+  Start({.make_compiler = [] { return std::make_unique<gpushared::testing::PlainCompiler>(); }});
+  const auto space = gpu().CreateSpace(
+      {.quota_bytes = 64 * kMebibyte, .isolation = Isolation::kFence, .driver_may_compile = false});
+  ASSERT_TRUE(space.ok());
+  EXPECT_EQ(Load(**space, kStorePtx).status().ToString(), "Ok");
 }
 
 TEST_F(FencedClient, FailureWhileAModuleIsPreparedLeavesNothingBehind) {

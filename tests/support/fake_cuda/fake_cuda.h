@@ -14,9 +14,11 @@
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS)
 //   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster
 //   kernels 3             each kernel takes 3 ms at least
+//   leftover 222          what other kernels left in every byte of shared and local memory
 //   missing cuMemMap      the driver has no such call
 //   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*` for `3`: all
 //   fail_late ...         the same, but the call does its work first
+//   slow cuInit 20        each of these calls takes 20 ms more, and all other calls wait for it
 //   fault 2 716           the second kernel from now to start dies with that code
 //   sticky 700            the context is dead from now on
 //   hold / go             GPUs take up no further work / go on

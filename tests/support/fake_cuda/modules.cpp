@@ -122,6 +122,7 @@ Code Execute(World& world, const Running& running) {
   {
     const Lock lock(world.mutex);
     least = std::chrono::milliseconds(world.settings.kernel_ms);
+    launch.leftover = world.settings.leftover;
     if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
     const Memory::Piece window = WindowOf(world.memory, running.parameters);
     mapped = window.bytes;

@@ -112,6 +112,8 @@ bool Settings::ApplyOne(std::string_view statement) {
     clock_faster_ppm = *number(2);
   } else if (words.size() == 2 && verb == "kernels" && number(1)) {
     kernel_ms = *number(1);
+  } else if (words.size() == 2 && verb == "leftover" && number(1)) {
+    leftover = static_cast<std::uint8_t>(*number(1));
   } else if (words.size() == 2 && verb == "missing") {
     missing.insert(words[1]);
   } else if (words.size() == 4 && (verb == "fail" || verb == "fail_late") && number(3) &&
@@ -121,6 +123,8 @@ bool Settings::ApplyOne(std::string_view statement) {
     fails.push_back(rule);
   } else if (words.size() == 3 && verb == "fault" && number(1) && number(2)) {
     faults.push_back({.call = "", .after = static_cast<std::size_t>(*number(1)), .code = code(2)});
+  } else if (words.size() == 3 && verb == "slow" && number(2)) {
+    slow_ms[words[1]] = *number(2);
   } else if (words.size() == 2 && verb == "sticky" && number(1)) {
     sticky = code(1);
   } else if (words.size() == 2 && verb == "log") {

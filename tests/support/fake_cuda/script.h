@@ -32,12 +32,14 @@ struct Settings {
   std::map<int, int> attributes;
   std::set<std::string, std::less<>> missing;
   std::list<FailRule> fails;
-  std::list<FailRule> faults;  // `call` is empty.
+  std::list<FailRule> faults;                             // `call` is empty.
+  std::map<std::string, long long, std::less<>> slow_ms;  // By call.
   std::optional<device::cuda::Code> sticky;
   bool held = false;
   long long clock_ahead_ms = 0;  // Of the GPUs' clock.
   long long clock_faster_ppm = 0;
   long long kernel_ms = 0;  // That each takes at least.
+  std::uint8_t leftover = 0;
   std::string log_path;
   std::string control_path;
   bool leaks_ignored = false;

@@ -337,6 +337,9 @@ void World::ReportLeaks(const char* when) {
 CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
     : lock(World::Get().mutex), world(World::Get()), name_(name), handle_(handle) {
   world.ObeyControl();
+  if (const auto slow = world.settings.slow_ms.find(name); slow != world.settings.slow_ms.end()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(slow->second));
+  }
   std::optional<FailRule> rule = Strike(world.settings.fails, name);
   if (needs != Needs::kNothing && !world.initialized) {
     world.Mistake(std::string(name) + ": before cuInit");

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/slow_calls.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+namespace gpushared::server {
+
+SlowCalls::SlowCalls(const SlowCallRules& rules) : rules_(rules) {
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "gpushared-slow");
+    Run();
+  });
+}
+
+SlowCalls::~SlowCalls() { Finish(); }
+
+void SlowCalls::Add(Waiting waiting) {
+  const std::lock_guard lock(mutex_);
+  if (is_finishing_) return;
+  waiting_.push_back(std::move(waiting));
+  changed_.notify_all();
+}
+
+void SlowCalls::AwaitQuiet() {
+  const Clock::time_point came = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!MayBegin(lock, came)) {
+  }
+}
+
+void SlowCalls::SetUrgent(std::uint64_t session, bool is_urgent) {
+  const std::lock_guard lock(mutex_);
+  for (Waiting& each : waiting_) {
+    if (each.caller.session == session) each.caller.is_urgent = is_urgent;
+  }
+  changed_.notify_all();
+}
+
+void SlowCalls::NoteUrgentRequests(bool are_open) {
+  // Sequentially consistent, as in MayBegin: either we see that somebody is held there, or he sees
+  // what we have stored before he waits.
+  quiet_since_.store(are_open ? kNever : Clock::now().time_since_epoch().count());
+  if (are_open || held_.load() == 0) return;
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void SlowCalls::Finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_finishing_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void SlowCalls::Run() {
+  while (std::optional<Waiting> next = Next()) {
+    const Clock::time_point began = Clock::now();
+    next->call();
+    next->call = nullptr;
+    if (!next->caller.is_urgent) PauseIfMet(began);
+  }
+}
+
+void SlowCalls::PauseIfMet(Clock::time_point began) {
+  const Clock::rep since = quiet_since_.load();
+  if (since != kNever && since <= began.time_since_epoch().count()) return;
+  const Clock::time_point ended = Clock::now();
+  const std::lock_guard lock(mutex_);
+  pause_until_ = ended + rules_.pause_factor * (ended - began);
+}
+
+std::optional<SlowCalls::Waiting> SlowCalls::Next() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (waiting_.empty()) {
+      if (is_finishing_) return {};
+      changed_.wait(lock);
+      continue;
+    }
+    auto next =
+        std::ranges::find_if(waiting_, [](const auto& each) { return each.caller.is_urgent; });
+    if (next == waiting_.end()) next = waiting_.begin();
+    // Somebody else may be next after the wait.
+    if (!next->caller.is_urgent && !MayBegin(lock, next->posted)) continue;
+    Waiting taken = std::move(*next);
+    waiting_.erase(next);
+    return taken;
+  }
+}
+
+bool SlowCalls::MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point came) {
+  if (is_finishing_) return true;
+  ++held_;
+  const Clock::time_point until = HeldUntil(came);
+  const bool may = Clock::now() >= until;
+  if (!may) changed_.wait_until(lock, until);
+  --held_;
+  return may;
+}
+
+SlowCalls::Clock::time_point SlowCalls::HeldUntil(Clock::time_point came) const {
+  const Clock::time_point latest = came + rules_.held_max;
+  const Clock::rep since = quiet_since_.load();
+  if (since == kNever) return latest;
+  const Clock::time_point quiet = Clock::time_point(Clock::duration(since)) + rules_.quiet;
+  return std::min(latest, std::max(quiet, pause_until_));
+}
+
+}  // namespace gpushared::server

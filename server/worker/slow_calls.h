@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_SLOW_CALLS_H_
+#define GPUSHARED_SERVER_WORKER_SLOW_CALLS_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace gpushared::server {
+
+// A driver can hold up launches while it loads, maps or registers something, or wait for what
+// runs, on whatever thread it is asked to.
+struct SlowCallRules {
+  // A call that is not urgent begins when no urgent request has been open for `quiet`, longer
+  // than the pauses within a request and between one and the next of a client in a loop,
+  std::chrono::nanoseconds quiet = std::chrono::microseconds(200);
+  // and, after one that an urgent request met, in so many times of what that took: that one in a
+  // hundred requests meets one is what the 99th percentile bears;
+  int pause_factor = 100;
+  // and at the latest this long after it was posted.
+  std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
+};
+
+// Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go
+// first; the others keep out of the way of urgent requests for a while, see SlowCallRules.
+//
+// Thread-safe.
+class SlowCalls {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Whose calls: they begin in the order in which they were posted.
+  struct Caller {
+    std::uint64_t session = 0;  // 0: the worker.
+    bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
+  };
+
+  explicit SlowCalls(const SlowCallRules& rules = {});
+  ~SlowCalls();  // Finishes.
+  SlowCalls(const SlowCalls&) = delete;
+  SlowCalls& operator=(const SlowCalls&) = delete;
+
+  // `call` is destroyed on the thread, too. Not made after Finish.
+  template <typename Call>
+  void Post(const Caller& caller, Call call) {
+    // A std::function must be copyable.
+    auto shared = std::make_shared<Call>(std::move(call));
+    Add({caller, Clock::now(), [shared = std::move(shared)] { (*shared)(); }});
+  }
+  // Also of the calls that wait.
+  void SetUrgent(std::uint64_t session, bool is_urgent);
+  // Until a call that is not urgent and came now might begin, for threads that make their own.
+  void AwaitQuiet();
+  // Whether an urgent request is open from now on. Of one thread; takes a lock only while a call
+  // waits for it.
+  void NoteUrgentRequests(bool are_open);
+  // Makes all calls that were posted, without holding any back, and ends the thread. Idempotent;
+  // of one thread.
+  void Finish();
+
+ private:
+  struct Waiting {
+    Caller caller;
+    Clock::time_point posted;
+    std::function<void()> call;
+  };
+
+  void Add(Waiting waiting);
+  void Run();
+  std::optional<Waiting> Next();  // Empty at the end.
+  void PauseIfMet(Clock::time_point began);
+  // Whether what came at that time may begin; waits for a change where it may not.
+  bool MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point came);
+  Clock::time_point HeldUntil(Clock::time_point came) const;
+
+  const SlowCallRules rules_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Waiting> waiting_;  // Guarded by mutex_.
+  bool is_finishing_ = false;    // Guarded by mutex_, as the next.
+  Clock::time_point pause_until_;
+  // Since when no urgent request has been open; kNever while one is.
+  static constexpr Clock::rep kNever = Clock::duration::max().count();
+  std::atomic<Clock::rep> quiet_since_{Clock::duration::min().count()};
+  std::atomic<int> held_{0};  // Threads that wait for that.
+  std::thread thread_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_SLOW_CALLS_H_
