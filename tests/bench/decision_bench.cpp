@@ -153,19 +153,19 @@ Samples ClockCost() {
   return samples;
 }
 
+void MeasurePolicies(Report& report) {
+  report.Add("reading the clock", ClockCost());
+  for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
+    Measure(entry, false, report);
+    if (entry.name == "deadline") Measure(entry, true, report);
+  }
+}
+
 }  // namespace
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
-  using namespace gpushared;
-  testing::Report report("decision_bench: 64 clients, 10000 commands queued each");
-  report.Add("reading the clock", testing::ClockCost());
-  for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
-    testing::Measure(entry, false, report);
-    if (entry.name == "deadline") testing::Measure(entry, true, report);
-  }
-  report.Print();
-  if (report.WriteJson(testing::JsonArgument(argc, argv))) return 0;
-  std::fprintf(stderr, "the file of --json cannot be written\n");
-  return 1;
+  using namespace gpushared::testing;
+  return RunReport(argc, argv, "decision_bench: 64 clients, 10000 commands queued each",
+                   MeasurePolicies);
 }

@@ -173,13 +173,14 @@ void Measure(const Workload& workload, Report& report) {
   }
 }
 
+void MeasureWorkloads(Report& report) {
+  for (const Workload& workload : Workloads()) Measure(workload, report);
+}
+
 }  // namespace
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
-  using namespace gpushared;
-  testing::Report report("executor_bench: one thread, CPU time");
-  for (const testing::Workload& workload : testing::Workloads()) testing::Measure(workload, report);
-  report.Print();
-  return report.WriteJson(testing::JsonArgument(argc, argv)) ? 0 : 1;
+  using namespace gpushared::testing;
+  return RunReport(argc, argv, "executor_bench: one thread, CPU time", MeasureWorkloads);
 }

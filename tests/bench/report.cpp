@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <fstream>
 #include <thread>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 namespace gpushared::testing {
@@ -116,11 +116,23 @@ int RunProgram(int (*run)(int argc, char** argv), int argc, char** argv) {
   }
 }
 
-std::string JsonArgument(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], "--json") == 0) return argv[i + 1];
+int RunReport(int argc, char** argv, const std::string& title,
+              const std::function<void(Report&)>& measure, std::vector<std::string>* files) {
+  CLI::App app(title);
+  std::string json;
+  app.add_option("--json", json, "write the report to this file, too");
+  if (files != nullptr) app.add_option("FILE", *files);
+  CLI11_PARSE(app, argc, argv);
+  Report report(title);
+  if (!report.WriteJson(json)) return 1;
+  try {
+    measure(report);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
   }
-  return {};
+  report.Print();
+  return report.WriteJson(json) ? 0 : 1;
 }
 
 }  // namespace gpushared::testing

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -57,8 +58,12 @@ std::vector<std::string> Environment();
 // What `run` returns; 1 for an exception, whose words go to stderr.
 int RunProgram(int (*run)(int argc, char** argv), int argc, char** argv);
 
-// The FILE of `--json FILE`; empty when it is not given.
-std::string JsonArgument(int argc, char** argv);
+// The main of a program that takes nothing but `--json FILE`, and other files where `files` is
+// given: what else it is called with is refused, and so is a FILE that cannot be written, before
+// `measure` begins. Prints the report that it fills.
+int RunReport(int argc, char** argv, const std::string& title,
+              const std::function<void(Report&)>& measure,
+              std::vector<std::string>* files = nullptr);
 
 }  // namespace gpushared::testing
 

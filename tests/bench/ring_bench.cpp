@@ -408,11 +408,10 @@ void MeasureInTurns(std::vector<Contestant>& contestants) {
   }
 }
 
-int Main(int argc, char** argv) {
+void MeasureRings(Report& report) {
   PinTo(0);
   std::vector<Contestant> contestants;
   MeasureInTurns(contestants);
-  Report report("ring");
   for (const Contestant& contestant : contestants) {
     report.Add(contestant.name + ": round trip of 64 bytes", contestant.round_trips);
     report.AddValue(contestant.name + ": one way, 64 bytes", Median(contestant.millions_per_second),
@@ -425,11 +424,12 @@ int Main(int argc, char** argv) {
   }
   report.Add("submit a launch with 40 bytes of parameters, per call", SubmitCost());
   report.Add("validate that launch", ValidateCost());
-  report.Print();
-  return report.WriteJson(JsonArgument(argc, argv)) ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace gpushared::testing
 
-int main(int argc, char** argv) { return gpushared::testing::Main(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace gpushared::testing;
+  return RunReport(argc, argv, "ring_bench: the ring beside others", MeasureRings);
+}

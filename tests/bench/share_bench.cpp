@@ -40,8 +40,9 @@ struct Arguments {
   bool sleeps = false;
 };
 
-// A window in which the machine kept the worker from its cores for longer says little of shares.
-constexpr nanoseconds kDisturbedMax = 20ms;  // The 2 points that are promised, of a second.
+// A window in which the machine kept the worker from its cores for longer says little of shares:
+// these are the 2 points that are promised.
+constexpr double kDisturbedMax = 0.02;
 
 // Of work, half of what is ahead: a process that is kept from its core for that long is not idle.
 constexpr nanoseconds kBatchTime = 200ms;
@@ -82,8 +83,16 @@ void Collect(const nlohmann::json& value, std::map<std::string, nanoseconds>& ti
   }
 }
 
-struct Windows {
-  std::vector<ShareSample> all, undisturbed;
+// At least one second of device time, and parts of it.
+struct Window {
+  double error = 0;   // Largest difference, over all clients, of what one got and what was due.
+  double unmade = 0;  // The same, but what makes up for an earlier difference is none.
+  double kept = 0;    // Time for which the machine kept the worker from its cores.
+};
+
+struct Outcome {
+  std::vector<Window> windows;
+  std::vector<ShareSample> samples;  // Cumulative, one per window.
 };
 
 class Measurement {
@@ -113,34 +122,32 @@ class Measurement {
     }
   }
 
-  // Of windows of at least one second of device time.
-  Windows Run() {
+  Outcome Run() {
     std::vector<nanoseconds> before = Held();
     while (std::find(before.begin(), before.end(), 0ns) != before.end()) {
       processes_.CheckAlive();
       std::this_thread::sleep_for(50ms);
       before = Held();
     }
-    Windows windows;
-    nanoseconds missing = 1s, whole{};
+    const std::vector<nanoseconds> start = before;
+    Outcome outcome;
+    nanoseconds missing = 1s;
     nanoseconds kept_before = KeptFromCores(worker_);
-    while (whole < std::chrono::duration<double>(arguments_.seconds)) {
+    while (Total(before) - Total(start) < std::chrono::duration<double>(arguments_.seconds)) {
       // Each look costs the server time, and device time does not pass quicker than ours.
       std::this_thread::sleep_for(std::max<nanoseconds>(missing, 5ms));
       processes_.CheckAlive();
       const std::vector<nanoseconds> now = Held();
-      const nanoseconds length = Total(now) - Total(before);
-      missing = 1s - length;
+      missing = 1s - (Total(now) - Total(before));
       if (missing > 0ns) continue;
       const nanoseconds kept = KeptFromCores(worker_);
-      Append(windows.all, before, now);
-      if (kept - kept_before <= kDisturbedMax) Append(windows.undisturbed, before, now);
+      outcome.windows.push_back(Judge(start, before, now, kept - kept_before));
+      outcome.samples.push_back(Since(start, now));
       before = now;
       kept_before = kept;
-      whole += length;
       missing = 1s;
     }
-    return windows;
+    return outcome;
   }
 
  private:
@@ -150,19 +157,33 @@ class Measurement {
     return std::accumulate(times.begin(), times.end(), nanoseconds());
   }
 
-  // One more window, as if it had followed the others at once.
-  void Append(std::vector<ShareSample>& samples, const std::vector<nanoseconds>& from,
-              const std::vector<nanoseconds>& to) const {
-    const std::size_t clients = weights_.size();
-    ShareSample sample{std::vector<nanoseconds>(clients), std::vector<nanoseconds>(clients)};
-    if (!samples.empty()) sample = samples.back();
+  ShareSample Since(const std::vector<nanoseconds>& start,
+                    const std::vector<nanoseconds>& now) const {
     const auto sum = std::accumulate(weights_.begin(), weights_.end(), std::uint32_t{0});
-    const nanoseconds length = Total(to) - Total(from);
-    for (std::size_t i = 0; i < clients; ++i) {
-      sample.held[i] += to[i] - from[i];
-      sample.due[i] += length * weights_[i] / sum;
+    const nanoseconds length = Total(now) - Total(start);
+    ShareSample sample;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      sample.held.push_back(now[i] - start[i]);
+      sample.due.push_back(length * weights_[i] / sum);
     }
-    samples.push_back(std::move(sample));
+    return sample;
+  }
+
+  Window Judge(const std::vector<nanoseconds>& start, const std::vector<nanoseconds>& before,
+               const std::vector<nanoseconds>& now, nanoseconds kept) const {
+    const ShareSample at_begin = Since(start, before), at_end = Since(start, now);
+    nanoseconds error{}, unmade{};
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      const nanoseconds ahead_before = at_begin.held[i] - at_begin.due[i];
+      const nanoseconds ahead = at_end.held[i] - at_end.due[i];
+      error = std::max(error, std::chrono::abs(ahead - ahead_before));
+      // Somewhere between where it was and where it should be it may well be.
+      const auto [least, most] = std::minmax({ahead_before, nanoseconds()});
+      unmade = std::max({unmade, ahead - most, least - ahead});
+    }
+    const auto length = static_cast<double>((Total(now) - Total(before)).count());
+    const auto part = [&](nanoseconds time) { return static_cast<double>(time.count()) / length; };
+    return {.error = part(error), .unmade = part(unmade), .kept = part(kept)};
   }
 
   std::vector<nanoseconds> Held() const {
@@ -180,21 +201,30 @@ class Measurement {
   ClientProcesses processes_;
 };
 
-void Print(const Windows& windows) {
-  const auto print_error = [](const char* which, const std::vector<ShareSample>& samples) {
-    const double error = simulation::ReportShares(samples).error_max;
-    if (samples.empty()) {
-      std::printf("%-13s no window\n", which);
-    } else {
-      std::printf("%-13s error of 1 s %.2f points in the worst of %zu windows\n", which,
-                  100 * error, samples.size());
+void Print(const Outcome& outcome) {
+  const auto print_worst = [&](const char* which, auto value, auto is_counted) {
+    double worst = 0;
+    std::size_t count = 0;
+    for (const Window& window : outcome.windows) {
+      if (!is_counted(window)) continue;
+      worst = std::max(worst, value(window));
+      ++count;
     }
+    std::printf("%-40s %6.2f points in the worst of %zu windows\n", which, 100 * worst, count);
   };
-  print_error("all:", windows.all);
-  // What clients get in these makes up for others: only the error says something.
-  print_error("undisturbed:", windows.undisturbed);
-  const simulation::ShareReport report = simulation::ReportShares(windows.all);
-  std::printf("over all:     Jain's index %.4f, received / due %.3f to %.3f\n", report.jain,
+  const auto error = [](const Window& each) { return each.error; };
+  const auto is_any = [](const Window&) { return true; };
+  const auto is_undisturbed = [](const Window& each) { return each.kept <= kDisturbedMax; };
+  const auto unmade = [](const Window& each) { return each.unmade; };
+  print_worst("error of 1 s", error, is_any);
+  print_worst("... that makes up for no earlier one", unmade, is_any);
+  print_worst("... where the machine took < 2 points", unmade, is_undisturbed);
+  double kept = 0;
+  for (const Window& window : outcome.windows) kept += window.kept;
+  std::printf("%-40s %6.2f points of a window\n", "the machine took",
+              100 * kept / static_cast<double>(outcome.windows.size()));
+  const simulation::ShareReport report = simulation::ReportShares(outcome.samples);
+  std::printf("over all: Jain's index %.4f, received / due %.3f to %.3f\n", report.jain,
               report.least_ratio, report.greatest_ratio);
 }
 
@@ -213,10 +243,10 @@ int Run(int argc, char** argv) {
   app.add_flag("--sleep", arguments.sleeps, "kernels sleep, for machines with other work");
   CLI11_PARSE(app, argc, argv);
   for (const std::string& line : Environment()) std::printf("%s\n", line.c_str());
-  const Windows windows = Measurement(arguments).Run();
+  const Outcome outcome = Measurement(arguments).Run();
   std::printf("policy %s, %zu clients, weights 1 to %u\n", arguments.policy.c_str(),
               arguments.clients, arguments.spread);
-  Print(windows);
+  Print(outcome);
   return 0;
 }
 

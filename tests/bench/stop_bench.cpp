@@ -175,18 +175,18 @@ void MeasureCost(Report& report, std::uint32_t blocks, std::uint32_t rounds) {
                   "x");
 }
 
-int Run(int argc, char** argv) {
-  Report report("stop_bench");
+void MeasureAll(Report& report) {
   MeasureStops(report, 100, "short blocks");
   MeasureStops(report, 2000, "long blocks");
   MeasureCost(report, 2000, 20);
   MeasureCost(report, 400, 100);
   MeasureCost(report, 100, 1000);
-  report.Print();
-  return report.WriteJson(JsonArgument(argc, argv)) ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace gpushared::testing
 
-int main(int argc, char** argv) { return gpushared::testing::Run(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace gpushared::testing;
+  return RunReport(argc, argv, "stop_bench: claimed launches on the cpu device", MeasureAll);
+}

@@ -214,21 +214,20 @@ void CleanUp(Report& report, const std::string& socket) {
   report.Add("kill -9 of a busy client until its session is gone", gone);
 }
 
-int Run(int argc, char** argv) {
-  Report report("system_bench");
-  {
-    const ServerProcess server({"--log-level", "warn"});
-    SubmitCost(report, server.socket());
-    NullLaunch(report, server.socket());
-    for (const int count : {1, 8, 64}) ManyClients(report, server.socket(), count);
-    IdleCpu(report, server);
-    CleanUp(report, server.socket());
-  }
-  report.Print();
-  return report.WriteJson(JsonArgument(argc, argv)) ? 0 : 1;
+void MeasureSystem(Report& report) {
+  const ServerProcess server({"--log-level", "warn"});
+  SubmitCost(report, server.socket());
+  NullLaunch(report, server.socket());
+  for (const int count : {1, 8, 64}) ManyClients(report, server.socket(), count);
+  IdleCpu(report, server);
+  CleanUp(report, server.socket());
 }
 
 }  // namespace
 }  // namespace gpushared::testing
 
-int main(int argc, char** argv) { return gpushared::testing::Run(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace gpushared::testing;
+  return RunReport(argc, argv, "system_bench: clients and a server on the cpu device",
+                   MeasureSystem);
+}

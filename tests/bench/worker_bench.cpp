@@ -262,21 +262,21 @@ double RingAlone() {
   return kRecords / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+void MeasureAll(Report& report) {
+  report.AddValue("baseline: the ring alone", RingAlone() / 1e6, "M records/s");
+  Measure("priority", 1, 0, report);
+  Measure("priority", 1, 56, report);
+  Measure("priority", 8, 0, report);
+  Measure("priority", 64, 0, report);
+  Measure("fifo", 1, 0, report);
+  Measure("fair", 8, 0, report);
+}
+
 }  // namespace
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
-  using namespace gpushared;
-  testing::Report report("worker_bench: launches through a device thread, null device");
-  report.AddValue("baseline: the ring alone", testing::RingAlone() / 1e6, "M records/s");
-  testing::Measure("priority", 1, 0, report);
-  testing::Measure("priority", 1, 56, report);
-  testing::Measure("priority", 8, 0, report);
-  testing::Measure("priority", 64, 0, report);
-  testing::Measure("fifo", 1, 0, report);
-  testing::Measure("fair", 8, 0, report);
-  report.Print();
-  if (report.WriteJson(testing::JsonArgument(argc, argv))) return 0;
-  std::fprintf(stderr, "the file of --json cannot be written\n");
-  return 1;
+  using namespace gpushared::testing;
+  return RunReport(argc, argv, "worker_bench: launches through a device thread, null device",
+                   MeasureAll);
 }

@@ -33,8 +33,10 @@ T Must(Result<T> result) {
 struct Findings {
   std::string ends;
   std::string changes;
+  std::string finds;
   int wrong_ends = 0;
   int changed = 0;
+  int found = 0;
 };
 
 // Each kernel's row is written when it has ended.
@@ -47,13 +49,21 @@ Findings RunAll(std::ostream& rows) {
   const DeviceBuffer memory = Must(neighbour.AllocateDevice(kNeighbourBytes));
   const Stream& stream = neighbour.default_stream();
   std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + 1);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(kOthersBit | i * 7);
+  }
   const Status written = stream.CopyToDevice(memory.address(), bytes.data(), bytes.size());
   if (!written.ok()) throw std::runtime_error(written.ToString());
   for (const HostileKernel& hostile : HostileKernels()) {
-    const Status status = RunHostile(client, hostile, memory.address() + kNeighbourBytes / 2);
+    const Status left = LeaveResidue(neighbour);
+    if (!left.ok()) throw std::runtime_error("the neighbour's kernel: " + left.ToString());
+    const HostileOutcome outcome =
+        RunHostile(client, hostile, memory.address() + kNeighbourBytes / 2);
+    const Status& status = outcome.status;
     std::printf("%s: %s\n", hostile.name, status.ToString().c_str());
-    const std::string why = WhyNotItsEnd(hostile, true, status);
+    if (outcome.found_others) found.finds += std::string(hostile.name) + " ";
+    found.found += outcome.found_others ? 1 : 0;
+    const std::string why = WhyNotItsEnd(hostile, HostilePlace::kContained, status);
     if (!why.empty()) {
       ++found.wrong_ends;
       found.ends += std::string(hostile.name) + ": " + why + "; ";
@@ -87,7 +97,9 @@ int main(int argc, char** argv) {
          << "hostile\tof these, ended otherwise than they should\t" << found.wrong_ends
          << "\t-\trule\t== 0\t" << found.ends << "\n"
          << "hostile\tof these, changed a neighbour's memory\t" << found.changed
-         << "\t-\trule\t== 0\t" << found.changes << "\n";
+         << "\t-\trule\t== 0\t" << found.changes << "\n"
+         << "hostile\tof these, saw what others left or have\t" << found.found
+         << "\t-\trule\t== 0\t" << found.finds << "\n";
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_hostile: %s\n", error.what());

@@ -376,10 +376,14 @@ part_claims() {
 }
 
 part_bench() {
-  completions writes
+  if completions writes; then
+    row "completions by writes: measured" 1 - rule "== 1"
+  else
+    row "completions by writes: measured" 0 - rule "== 1" "$why"
+  fi
   stop_server
-  completions events
-  row "completions by writes / by events, round trip p50" \
+  completions events || fail "$why"
+  [[ -s $scratch/completions.writes ]] && row "completions by writes / by events, round trip p50" \
     "$(calculate "$(p50_of "$scratch/completions.writes") / $(p50_of "$scratch/completions.events")")" - fact -
   local worker
   worker=$(worker_pid)
@@ -389,8 +393,9 @@ part_bench() {
 }
 # What a server whose ends of work become known one way or the other does with null launches.
 completions() {  # writes or events
-  start_server priority --cuda-completion "$1"
-  "$bin/gpu_bench" --only-shared "completions by $1" --rows "$scratch/completions.$1" --ms "$(either 5 300)"
+  try_server priority --cuda-completion "$1" || return 1
+  "$bin/gpu_bench" --only-shared "completions by $1" --rows "$scratch/completions.$1" --ms "$(either 5 300)" ||
+    { why="gpu_bench: $(tail -n 1 "$logs/bench.log")"; rm -f "$scratch/completions.$1"; return 1; }
   cat "$scratch/completions.$1" >>"$rows"
 }
 p50_of() { awk -F'\t' '$2 ~ /round trip, p50/ { print $3 }' "$1"; }

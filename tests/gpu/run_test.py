@@ -292,14 +292,18 @@ class Run(unittest.TestCase):
     def test_a_part_that_fails_or_hangs_does_not_stop_the_others(self):
         # Side by side: the one that hangs is left alone until its limit.
         hangs = self.start("hangs", "--only", "facts", "--only", "sanitizer", script="hold")
-        fails = self.start("fails", "--only", "facts", "--only", "environment",
-                           script="fail cuMemHostRegister_v2 * 2; fail cuMemHostRegister * 2")
+        fails = self.start("fails", "--only", "facts", "--only", "environment", "--only", "bench",
+                           script="fail cuMemHostRegister_v2 * 2; fail cuMemHostRegister * 2; attribute 122 0")
         result = self.finish("fails", fails)
         self.assertEqual(result["status"], 1, result["text"])
         self.assertEqual(self.ended(result, "facts"), 0)
         self.assertEqual(self.value(result, "facts", "sealed shared memory: answered"), 0)
         self.assertEqual(self.value(result, "facts", "stream priority: answered"), 1)
         self.assertEqual(self.ended(result, "environment"), 1)
+        # One of two ways to hear of ends of work is not there: the other is measured, and all else.
+        self.assertEqual(self.value(result, "bench", "completions by writes: measured"), 0)
+        self.assertGreater(self.value(result, "bench", "null launch: submit, of the caller's time"), 0)
+        self.assertEqual(self.ended(result, "bench"), 1)
         result = self.finish("hangs", hangs)
         self.assertEqual(result["status"], 1, result["text"])
         self.assertEqual(self.ended(result, "facts"), 0)
