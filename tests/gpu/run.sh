@@ -627,8 +627,9 @@ if [[ -n ${GPUSHARED_GPU_PART:-} ]]; then
   part=$GPUSHARED_GPU_PART
   at_end=:  # What is said of the part however it ends.
   trap '"$at_end"; stop_mps; stop_server' EXIT
-  # Once: timeout signals us and then our group, and what is left to say would be cut off.
-  trap 'trap : TERM INT; exit 124' TERM INT
+  # Once: timeout signals us and then our group, and what is left to say would be cut off. Not
+  # caught from then on but ignored, and so by the programs that say it, too.
+  trap 'trap "" TERM INT; exit 124' TERM INT
   choose_device
   "part_$part"
   # What a part found stands in its rows; it failed only when it could not find out.
