@@ -81,8 +81,11 @@ service_ms=$(for _ in 1 2 3; do run priority "$bin/serve" --model "$work/model" 
   sed -n 's/.*service \([0-9.]*\) ms.*/\1/p' | sort -n | sed -n 2p)
 [[ -n $service_ms ]] || fail "serve could not measure its service time"
 
-# Requests per round, and how long they take to arrive.
-read -r requests phase_s < <(python3 - "$service_ms" "$load" "$rounds" "$seconds" <<'PY'
+# What a round's phases are given, all the same: requests, and how long they take to arrive.
+service_in=() requests_in=() phase_s_in=()
+plan() {  # round service_ms
+  service_in[$1]=$2
+  read -r "requests_in[$1]" "phase_s_in[$1]" < <(python3 - "$2" "$load" "$rounds" "$seconds" <<'PY'
 import math, sys
 service_ms, load, rounds, seconds = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 gap_s = service_ms / load / 1000
@@ -91,7 +94,16 @@ requests = max(1, math.floor(total / rounds) if seconds else math.ceil(total / r
 print(requests, f"{requests * gap_s:.3f}")
 PY
 )
-echo "serve takes $service_ms ms per request; $rounds rounds of $requests requests in $phase_s s per phase ..." >&2
+  echo "round $1: serve takes ${service_in[$1]} ms per request; ${requests_in[$1]} requests in ${phase_s_in[$1]} s per phase ..." >&2
+}
+# A machine that others share may get slower or faster by half: what the next round's load is made of.
+service_found() {  # round
+  python3 - "${service_in[$1]}" "$load" "$work"/serve.alone{,_again}."$1".json <<'PY'
+import json, sys
+busy = [json.load(open(name, encoding="utf-8"))["busy"] for name in sys.argv[3:]]
+print(f"{float(sys.argv[1]) * sum(busy) / len(busy) / float(sys.argv[2]):.3f}")
+PY
+}
 
 taken_ticks() { awk '$1 == "cpu" { print $9 }' /proc/stat; }  # Of all processors, by the host.
 
@@ -102,10 +114,10 @@ try_phase() {  # round name policy who...
   start=$(python3 -c 'import time; print(f"{time.time() + 1:.3f}")')
   for who in "${@:4}"; do
     case $who in
-      serve) run "$policy" "$bin/serve" --model "$work/model" --requests "$requests" --service-ms "$service_ms" \
+      serve) run "$policy" "$bin/serve" --model "$work/model" --requests "${requests_in[round]}" --service-ms "${service_in[round]}" \
         --load "$load" --promise-ms "$promise_ms" --trace "$trace" --seed "$round" --start-at "$start" \
         --json "$work/try/serve.$name.$round.json" >"$work/try/serve.log" 2>&1 & ;;
-      train) run "$policy" "$bin/train" --text LICENSE --steps 0 --seconds "$phase_s" --start-at "$start" \
+      train) run "$policy" "$bin/train" --text LICENSE --steps 0 --seconds "${phase_s_in[round]}" --start-at "$start" \
         --json "$work/try/train.$name.$round.json" >"$work/try/train.log" 2>&1 & ;;
     esac
     pids+=($!)
@@ -130,18 +142,20 @@ phase() {  # as try_phase. Of several tries, that counts which the host disturbe
 }
 
 # Interleaved, so that a slow moment of the machine meets all phases alike.
+plan 1 "$service_ms"
 for ((round = 1; round <= rounds; ++round)); do
   phase "$round" alone priority serve
   phase "$round" alone priority train
   phase "$round" fifo fifo serve train
   phase "$round" priority priority serve train
   phase "$round" alone_again priority serve
+  ((round == rounds)) || plan "$((round + 1))" "$(service_found "$round")"
 done
 
 # What the host disturbed most once more, while there is time.
 most_disturbed() { for key in "${!taken_in[@]}"; do echo "${taken_in[$key]} $key"; done | sort -rn | head -n 1; }
 while read -r taken disturbed < <(most_disturbed) && ((taken > taken_permille_max)) &&
-  ((SECONDS - set_up_s + ${phase_s%.*} + 3 <= run_s_max)); do
+  ((SECONDS - set_up_s + ${phase_s_in[${disturbed%% *}]%.*} + 3 <= run_s_max)); do
   # shellcheck disable=SC2086
   phase $disturbed  # Its words are the arguments.
   repeats=$((repeats + 1))
