@@ -6,6 +6,11 @@
 #include <algorithm>
 
 namespace gpushared::server {
+namespace {
+
+constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(100);
+
+}  // namespace
 
 SlowCalls::SlowCalls(const SlowCallRules& rules) : rules_(rules) {
   thread_ = std::thread([this] {
@@ -39,12 +44,8 @@ void SlowCalls::SetUrgent(std::uint64_t session, bool is_urgent) {
 }
 
 void SlowCalls::NoteUrgentRequests(bool are_open) {
-  // Sequentially consistent, as in MayBegin: either we see that somebody is held there, or he sees
-  // what we have stored before he waits.
-  quiet_since_.store(are_open ? kNever : Clock::now().time_since_epoch().count());
-  if (are_open || held_.load() == 0) return;
-  const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  quiet_since_.store(are_open ? kNever : Clock::now().time_since_epoch().count(),
+                     std::memory_order_relaxed);
 }
 
 void SlowCalls::Finish() {
@@ -66,7 +67,7 @@ void SlowCalls::Run() {
 }
 
 void SlowCalls::PauseIfMet(Clock::time_point began) {
-  const Clock::rep since = quiet_since_.load();
+  const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
   if (since != kNever && since <= began.time_since_epoch().count()) return;
   const Clock::time_point ended = Clock::now();
   const std::lock_guard lock(mutex_);
@@ -83,9 +84,11 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
     }
     auto next =
         std::ranges::find_if(waiting_, [](const auto& each) { return each.caller.is_urgent; });
-    if (next == waiting_.end()) next = waiting_.begin();
+    const bool is_due = Clock::now() >= waiting_.front().posted + rules_.held_max;
+    if (next == waiting_.end() || (is_due && urgent_went_last_)) next = waiting_.begin();
     // Somebody else may be next after the wait.
     if (!next->caller.is_urgent && !MayBegin(lock, next->posted)) continue;
+    urgent_went_last_ = next->caller.is_urgent;
     Waiting taken = std::move(*next);
     waiting_.erase(next);
     return taken;
@@ -94,20 +97,20 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
 
 bool SlowCalls::MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point came) {
   if (is_finishing_) return true;
-  ++held_;
-  const Clock::time_point until = HeldUntil(came);
-  const bool may = Clock::now() >= until;
-  if (!may) changed_.wait_until(lock, until);
-  --held_;
-  return may;
-}
-
-SlowCalls::Clock::time_point SlowCalls::HeldUntil(Clock::time_point came) const {
+  const Clock::time_point now = Clock::now();
   const Clock::time_point latest = came + rules_.held_max;
-  const Clock::rep since = quiet_since_.load();
-  if (since == kNever) return latest;
+  const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
+  if (since == kNever) {
+    if (now >= latest) return true;
+    // Whose end we wait for does not stop to tell us.
+    changed_.wait_until(lock, std::min(latest, now + std::max(rules_.quiet, kLookMin)));
+    return false;
+  }
   const Clock::time_point quiet = Clock::time_point(Clock::duration(since)) + rules_.quiet;
-  return std::min(latest, std::max(quiet, pause_until_));
+  const Clock::time_point until = std::min(latest, std::max(quiet, pause_until_));
+  if (now >= until) return true;
+  changed_.wait_until(lock, until);
+  return false;
 }
 
 }  // namespace gpushared::server

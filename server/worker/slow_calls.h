@@ -25,12 +25,12 @@ struct SlowCallRules {
   // and, after one that an urgent request met, in so many times of what that took: that one in a
   // hundred requests meets one is what the 99th percentile bears;
   int pause_factor = 100;
-  // and at the latest this long after it was posted.
+  // and at the latest this long after it was posted: from then on it takes turns with urgent ones.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
 };
 
-// Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go
-// first; the others keep out of the way of urgent requests for a while, see SlowCallRules.
+// Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first;
+// the others keep out of the way of them and of urgent requests for a while, see SlowCallRules.
 //
 // Thread-safe.
 class SlowCalls {
@@ -58,8 +58,8 @@ class SlowCalls {
   void SetUrgent(std::uint64_t session, bool is_urgent);
   // Until a call that is not urgent and came now might begin, for threads that make their own.
   void AwaitQuiet();
-  // Whether an urgent request is open from now on. Of one thread; takes a lock only while a call
-  // waits for it.
+  // Whether an urgent request is open from now on. Of one thread; never waits and wakes nobody:
+  // who is held looks again by himself.
   void NoteUrgentRequests(bool are_open);
   // Makes all calls that were posted, without holding any back, and ends the thread. Idempotent;
   // of one thread.
@@ -76,20 +76,20 @@ class SlowCalls {
   void Run();
   std::optional<Waiting> Next();  // Empty at the end.
   void PauseIfMet(Clock::time_point began);
-  // Whether what came at that time may begin; waits for a change where it may not.
+  // Whether what came at that time may begin; waits for a while where it may not.
   bool MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point came);
-  Clock::time_point HeldUntil(Clock::time_point came) const;
 
   const SlowCallRules rules_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;  // Guarded by mutex_.
-  bool is_finishing_ = false;    // Guarded by mutex_, as the next.
+  bool is_finishing_ = false;    // Guarded by mutex_, as the next two.
+  bool urgent_went_last_ = false;
   Clock::time_point pause_until_;
   // Since when no urgent request has been open; kNever while one is.
   static constexpr Clock::rep kNever = Clock::duration::max().count();
+  // Relaxed: nothing else is read because of it.
   std::atomic<Clock::rep> quiet_since_{Clock::duration::min().count()};
-  std::atomic<int> held_{0};  // Threads that wait for that.
   std::thread thread_;
 };
 

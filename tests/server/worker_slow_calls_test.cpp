@@ -68,6 +68,24 @@ TEST_F(SlowCallsTest, OfASessionKeepTheirOrderWhenItBecomesUrgent) {
   EXPECT_EQ(Finish(), (Names{"unload of 2", "end of 2", "unload of 1"}));
 }
 
+TEST(SlowCallsHeld, TakeTurnsWithUrgentOnesAfterTheBound) {
+  std::promise<void> gate;
+  Names made;
+  SlowCalls calls({.held_max = 0ns});
+  calls.NoteUrgentRequests(true);
+  calls.Post({.is_urgent = true}, [opened = gate.get_future().share()] { opened.wait(); });
+  for (const char* name : {"a low one", "a further low one"}) {
+    calls.Post({.session = 1}, [&made, name] { made.emplace_back(name); });
+  }
+  for (const char* name : {"an urgent one", "a further urgent one"}) {
+    calls.Post({.session = 2, .is_urgent = true}, [&made, name] { made.emplace_back(name); });
+  }
+  gate.set_value();
+  calls.Finish();
+  EXPECT_EQ(made,
+            (Names{"a low one", "an urgent one", "a further low one", "a further urgent one"}));
+}
+
 TEST_F(SlowCallsTest, AreAllMadeAtTheEnd) {
   calls_.NoteUrgentRequests(true);
   Post({.session = 1}, "load of 1");
@@ -105,11 +123,11 @@ TEST(SlowCallsQuiet, MustLastBeforeACallBegins) {
 }
 
 TEST(SlowCallsPause, FollowsACallThatAnUrgentRequestMet) {
-  SlowCalls calls({.quiet = 0ns, .pause_factor = 100, .held_max = kForGood});
+  SlowCalls calls({.quiet = 0ns, .pause_factor = 2, .held_max = kForGood});
   SlowCalls::Clock::time_point ended;
   calls.Post({.session = 1}, [&] {
     calls.NoteUrgentRequests(true);
-    std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(50ms);
     calls.NoteUrgentRequests(false);
     ended = SlowCalls::Clock::now();
   });
