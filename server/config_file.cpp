@@ -31,7 +31,6 @@ Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std:
 // What would have been typed on the command line; nothing for kinds that have no such form.
 std::optional<std::string> AsText(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
-  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
   if (const auto* number = node.as_floating_point()) {
     std::string text = std::to_string(number->get());
@@ -131,12 +130,6 @@ Status SetAllowance(std::string_view key, const std::string& value, AccessRule& 
     (is_weight ? rule.max_weight : rule.clients_max) = static_cast<std::uint32_t>(*count);
     return Status::Ok();
   }
-  if (key == "promises") {
-    if (value != "true" && value != "false")
-      return Invalid("asked for '" + Escaped(value) + "', allowed is true or false");
-    rule.promises = value == "true";
-    return Status::Ok();
-  }
   if (key == "memory") return SetMemory(value, rule);
   const Result<MemoryQuota> quota = ParseMemoryQuota(value);
   if (!quota.ok()) return quota.status();
@@ -162,9 +155,16 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
       ++subjects;
       continue;
     }
+    if (name == "promises") {
+      rule.promises = node.value_exact<bool>();
+      if (!rule.promises) {
+        return Invalid(where + "access key promises refused: allowed is true or false");
+      }
+      continue;
+    }
     const bool is_subject = IsOneOf(name, {"uid", "gid", "user", "group"});
-    if (!is_subject && !IsOneOf(name, {"highest_class", "max_weight", "promises", "memory",
-                                       "client_memory", "clients_max"})) {
+    if (!is_subject &&
+        !IsOneOf(name, {"highest_class", "max_weight", "memory", "client_memory", "clients_max"})) {
       return Invalid(where + "access key '" + Escaped(name) +
                      "' is unknown, allowed are uid, user, gid, group, everyone, highest_class, "
                      "max_weight, promises, memory, client_memory and clients_max");

@@ -371,8 +371,11 @@ TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmax_weight = 100000"), HasSubstr("100000"));
   EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemroy = \"1GiB\""), HasSubstr("memroy"));
   EXPECT_THAT(FileRefusalOf("[[access]]\neveryone = false"), HasSubstr("everyone"));
-  EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\npromises = \"10ms\""),
-              AllOf(HasSubstr("line 3"), HasSubstr("10ms"), HasSubstr("true or false")));
+  for (const std::string value : {"\"10ms\"", "\"true\"", "1"}) {
+    EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\npromises = " + value),
+                AllOf(HasSubstr("line 3"), HasSubstr("promises"), HasSubstr("true or false")));
+  }
+  EXPECT_THAT(FileRefusalOf("socket = true"), AllOf(HasSubstr("line 1"), HasSubstr("socket")));
   for (const std::string value : {"\"\"", "\"fences\"", "[\"50%\", \"on\"]", "\"off,\""}) {
     EXPECT_THAT(FileRefusalOf("[[access]]\nuid = 1\nmemory = " + value),
                 AllOf(HasSubstr("line 3"), HasSubstr("or off, fence or contain")));
