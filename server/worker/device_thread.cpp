@@ -133,6 +133,7 @@ void DeviceThread::Run() {
       if (!device_.must_be_polled()) quiet_since_.reset();
     }
   }
+  if (dispatcher_.has_ended_kernels()) control_.Post(dispatcher_.TakeKernelsEnded());
 }
 
 bool DeviceThread::SpinsOn() {

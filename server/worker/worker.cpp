@@ -268,6 +268,7 @@ int Worker::Impl::Run() {
   // Threads may never come back then, see RunWorker.
   if (!ends_at_once()) {
     device_thread_->Stop();
+    TakeMail();  // Its last words.
     slow_calls_->Finish();
     KeepCosts(device_thread_->TakeCosts());
   }
@@ -309,7 +310,8 @@ void Worker::Impl::WatchCosts() {
 void Worker::Impl::Handle(CostsTaken message) {
   costs_taken_.insert(costs_taken_.end(), message.costs.begin(), message.costs.end());
   if (!message.is_last) return;
-  slow_calls_->Post({}, [this, costs = std::exchange(costs_taken_, {})]() mutable {
+  // No call of the driver: no request meets it.
+  slow_calls_->Post({.is_urgent = true}, [this, costs = std::exchange(costs_taken_, {})]() mutable {
     KeepCosts(std::move(costs));
   });
 }
