@@ -30,10 +30,6 @@ constexpr std::array<Feature, 5> kNotClaimed = {
 
 std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
 
-std::string LineOf(const Instruction& instruction) {
-  return "line " + std::to_string(instruction.position.line) + ": ";
-}
-
 // Reads of the registers above are replaced by a 32-bit register, so the instruction has to
 // take one.
 bool Takes32Bits(const Instruction& instruction, const Operand& operand) {
@@ -63,10 +59,10 @@ void NoteRead(const Function& function, const Instruction& instruction, const Op
       IsOneOf(text, kBlockIndex) || IsOneOf(text, kGridSize) || text == kDynamicShared;
   if (replaced) {
     if (!function.is_entry) {
-      reads.reason = LineOf(instruction) + "reads " + std::string(text) + " in function '" +
-                     function.name + "'";
+      reads.reason = LineOf(instruction.position) + "reads " + std::string(text) +
+                     " in function '" + function.name + "'";
     } else if (!Takes32Bits(instruction, operand) || operand.kind != Operand::Kind::kName) {
-      reads.reason = LineOf(instruction) + "reads " + std::string(text) +
+      reads.reason = LineOf(instruction.position) + "reads " + std::string(text) +
                      " otherwise than as a register of 32 bits";
     }
     for (std::size_t d = 0; d < 3; ++d) reads.index[d] |= text == kBlockIndex[d];
@@ -80,8 +76,8 @@ void NoteRead(const Function& function, const Instruction& instruction, const Op
                            return name.starts_with(special);
                          });
   if (place || of_launch) {
-    reads.reason =
-        LineOf(instruction) + "reads " + std::string(text) + ", which claiming would change";
+    reads.reason = LineOf(instruction.position) + "reads " + std::string(text) +
+                   ", which claiming would change";
   }
 }
 

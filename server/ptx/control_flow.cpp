@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::uint32_t kRootScope = 0;
 
-std::string LineOf(const SourcePosition& position) {
-  return "ptx: line " + std::to_string(position.line) + ": ";
-}
-
 Status Invalid(const SourcePosition& position, const std::string& what) {
   return {StatusCode::kInvalidArgument, LineOf(position) + what};
 }

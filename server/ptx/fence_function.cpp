@@ -30,10 +30,6 @@ constexpr std::uint32_t kStrideAlignment = 16;
 // Steps back from an address to the register that it is a sum with.
 constexpr int kChainMax = 8;
 
-std::string LineOf(const SourcePosition& position) {
-  return "line " + std::to_string(position.line) + ": ";
-}
-
 bool IsInteger(std::string_view text) {
   return !text.empty() && text.front() >= '0' && text.front() <= '9';
 }

@@ -21,10 +21,6 @@ constexpr std::uint64_t kWidestStore = 8;
 constexpr std::size_t kZeroStoresMin = 32;
 constexpr std::uint64_t kResultBytesMax = 4096;
 
-std::string LineOf(const SourcePosition& position) {
-  return "line " + std::to_string(position.line) + ": ";
-}
-
 // Of a name that ControlFlow has made unique.
 std::string InText(const std::string& name) { return name.substr(0, name.find('@')); }
 

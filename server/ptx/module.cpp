@@ -32,6 +32,10 @@ constexpr std::array<std::pair<std::string_view, std::uint32_t>, 17> kIrregularT
 
 }  // namespace
 
+std::string LineOf(const SourcePosition& position) {
+  return "line " + std::to_string(position.line) + ": ";
+}
+
 std::uint32_t TypeBytes(std::string_view type) {
   for (const auto& [name, bytes] : kIrregularTypes) {
     if (type == name) return bytes;

@@ -19,6 +19,8 @@ struct SourcePosition {
   std::uint32_t line = 0;    // 1-based line of the PTX text; 0 for what a pass made.
   std::uint32_t column = 0;  // 1-based.
 };
+// "line 12: ", before what is said of it.
+std::string LineOf(const SourcePosition& position);
 
 struct Operand {
   enum class Kind : std::uint8_t {
