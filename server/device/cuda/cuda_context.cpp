@@ -8,8 +8,9 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// The thread that waits for the GPU (a helper, at zeroing) sleeps; the one that polls never waits.
-// Local memory keeps the largest size that a kernel ever needed: changing it stops the whole GPU.
+// The thread that waits for the GPU (that of slow calls, at zeroing) sleeps; the one that polls
+// never waits. Local memory keeps the largest size that a kernel ever needed: changing it stops the
+// whole GPU.
 constexpr unsigned kContextFlags = kContextBlockingSync | kContextKeepLocalMemory;
 
 // Local memory of a thread. A 64th of the GPU's memory, for all threads that it can have at once:

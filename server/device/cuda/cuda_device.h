@@ -24,7 +24,8 @@ struct CudaDeviceOptions {
   CompletionKind completion = CompletionKind::kEvents;
   ChannelLimits limits;
   SmLimits sm_limits;
-  // Null, or gives null: the driver compiles, and no launch can be stopped.
+  // Null, or gives null: no launch can be stopped, the driver compiles, and isolated modules are
+  // loaded only for those who may have it do so (SpaceOptions::driver_may_compile).
   MakeCodeCompiler make_compiler;
   // Called before code that was compiled in the background is loaded; returns when the moment is
   // good for a call that may hold up launches. May be empty.
