@@ -110,8 +110,12 @@ std::optional<ipc::Frame> WorkerHarness::AwaitFrame(std::uint16_t type) {
 }
 
 std::string WorkerHarness::AskAdmin(const ipc::Admin& asked) {
-  Send(ipc::AdminRequest{.admin = asked}, 77);
-  const auto reply = Await<ipc::ChannelReply>();
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  std::optional<ipc::ChannelReply> reply;
+  do {  // Where threads of the worker are kept from the cores, it says that they did not answer.
+    Send(ipc::AdminRequest{.admin = asked}, 77);
+    reply = Await<ipc::ChannelReply>();
+  } while (reply && reply->code == StatusCode::kTimedOut && std::chrono::steady_clock::now() < end);
   return reply ? reply->text : "";
 }
 

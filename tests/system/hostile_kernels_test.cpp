@@ -38,7 +38,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::size_t kNeighbourBytes = std::size_t{1} << 20;
-constexpr const char* kLimit = "low=200ms";
+// Long against the time for which a busy machine keeps harmless kernels from its cores.
+constexpr const char* kLimit = "low=2s";
 
 struct Place {
   const char* name;
@@ -175,9 +176,8 @@ class HostileClient : public ::testing::TestWithParam<Place> {
         GetParam().place == HostilePlace::kContained ? hostile.contained : hostile.fenced;
     if (end != HostileKernel::End::kIsEnded) return;
     const std::string who = " 'hostile' pid " + std::to_string(told.pid) + " stream";
-    EXPECT_TRUE(Eventually([&] {
-      return LogSays("kernel 'k' ended by force: it has run 0.", who);
-    })) << "the operator is told who ran longer than its class may";
+    EXPECT_TRUE(Eventually([&] { return LogSays("kernel 'k' ended by force: it has run ", who); }))
+        << "the operator is told who ran longer than its class may";
   }
   // In one line.
   bool LogSays(const std::string& what, const std::string& who) {
