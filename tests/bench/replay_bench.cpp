@@ -301,5 +301,5 @@ int Run(int argc, char** argv) {
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
-  return gpushared::testing::RunProgram(&gpushared::testing::Run, argc, argv);
+  return gpushared::testing::RunProgram([&] { return gpushared::testing::Run(argc, argv); });
 }

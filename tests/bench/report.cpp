@@ -107,9 +107,9 @@ std::vector<std::string> Environment() {
   };
 }
 
-int RunProgram(int (*run)(int argc, char** argv), int argc, char** argv) {
+int RunProgram(const std::function<int()>& run) {
   try {
-    return run(argc, argv);
+    return run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
@@ -123,16 +123,13 @@ int RunReport(int argc, char** argv, const std::string& title,
   app.add_option("--json", json, "write the report to this file, too");
   if (files != nullptr) app.add_option("FILE", *files);
   CLI11_PARSE(app, argc, argv);
-  Report report(title);
-  if (!report.WriteJson(json)) return 1;
-  try {
+  return RunProgram([&] {
+    Report report(title);
+    if (!report.WriteJson(json)) return 1;
     measure(report);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  report.Print();
-  return report.WriteJson(json) ? 0 : 1;
+    report.Print();
+    return report.WriteJson(json) ? 0 : 1;
+  });
 }
 
 }  // namespace gpushared::testing

@@ -56,7 +56,7 @@ class Report {
 std::vector<std::string> Environment();
 
 // What `run` returns; 1 for an exception, whose words go to stderr.
-int RunProgram(int (*run)(int argc, char** argv), int argc, char** argv);
+int RunProgram(const std::function<int()>& run);
 
 // The main of a program that takes nothing but `--json FILE`, and other files where `files` is
 // given: what else it is called with is refused, and so is a FILE that cannot be written, before

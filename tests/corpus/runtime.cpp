@@ -133,8 +133,8 @@ Status Runtime::RunPlain(const KernelLaunch& launch) {
   work.memory = window();
   const std::atomic<bool> never{false};
   const auto outcome = executor_.Run(work, 0, launch.grid.Count(), never, never);
-  if (outcome.fault) return {StatusCode::kKernelFault, outcome.fault->message};
-  return {};
+  if (outcome.end == executor::RunOutcome::End::kFinished) return {};
+  return {StatusCode::kKernelFault, outcome.fault ? outcome.fault->message : "it stopped"};
 }
 
 bool Runtime::Launch(const void* host_function, device::Dim3 grid, device::Dim3 block,

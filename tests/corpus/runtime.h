@@ -85,6 +85,8 @@ class Runtime {
   std::span<std::byte> used_memory() { return {memory_, static_cast<std::size_t>(used_)}; }
   executor::MemoryWindow window() const { return {Base(), &mapped_bytes_, 0, 0}; }
   executor::BlockExecutor& block_executor() { return executor_; }
+  // Runs a launch as it is.
+  Status RunPlain(const KernelLaunch& launch);
 
   // For runtime_calls.cpp. Null, or an error noted, where something is unknown.
   LoadedModule* Register(const void* fatbin_wrapper);
@@ -102,7 +104,6 @@ class Runtime {
   Runtime();
   ~Runtime();
   std::uint64_t Base() const { return reinterpret_cast<std::uint64_t>(memory_); }
-  Status RunPlain(const KernelLaunch& launch);
 
   struct Function {
     LoadedModule* module = nullptr;

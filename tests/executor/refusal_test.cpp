@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the executor lacks is refused by name before it runs, every entry with its PTX
 // line; a kernel beside it in the same module still runs.
+#include <initializer_list>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -40,12 +41,19 @@ TEST(Refusals, EachMissingInstructionIsNamedWithItsLine) {
   EXPECT_THAT(text, Not(HasSubstr("add.u32")));
 }
 
+struct Refused {
+  const char* code;
+  const char* named;
+};
+void ExpectRefused(std::initializer_list<Refused> cases) {
+  for (const auto& [code, named] : cases) {
+    EXPECT_THAT(Unsupported(code), HasSubstr(std::string("line 6: ") + named)) << code;
+  }
+}
+
 // A modifier that is not understood must not be dropped: the result would be wrong.
 TEST(Refusals, UnknownModifiersAreNotIgnored) {
-  const struct {
-    const char* code;
-    const char* named;
-  } kCases[] = {
+  ExpectRefused({
       {"add.rn.wild.f32 %r0, %r1, %r2;", "add.rn.wild.f32"},
       {"min.xorsign.abs.f32 %r0, %r1, %r2;", "min.xorsign.abs.f32"},
       {"min.f32 %r0, %r1, %r2, %r3;", "min.f32"},
@@ -103,10 +111,7 @@ TEST(Refusals, UnknownModifiersAreNotIgnored) {
        "wmma.mma.sync.aligned.row.col.m16n16k8.f32.f32"},
       {"wmma.store.d.sync.aligned.row.m8n8k16.global.f32 [%d0], {%r1}, %r2;",
        "wmma.store.d.sync.aligned.row.m8n8k16.global.f32"},
-  };
-  for (const auto& c : kCases) {
-    EXPECT_THAT(Unsupported(c.code), HasSubstr(std::string("line 6: ") + c.named)) << c.code;
-  }
+  });
 }
 
 // Modifiers and types that PTX has, but not together: ptxas refuses them too.
@@ -159,12 +164,8 @@ TEST(Refusals, OperandsThatMeanNothingHere) {
   EXPECT_THAT(Unsupported("add.u32 %r0, %r1;"), HasSubstr("add.u32"));
 }
 
-// The list is whole, however long, and says each thing once.
 TEST(Refusals, InstructionsWithoutTheirTypes) {
-  const struct {
-    const char* code;
-    const char* named;
-  } kCases[] = {
+  ExpectRefused({
       {"vote %p0, %p1;", "vote"},
       {"shfl %r0, %r1, %r2, %r3;", "shfl"},
       {"slct %r0, %r1, %r2, %r3;", "slct"},
@@ -175,12 +176,10 @@ TEST(Refusals, InstructionsWithoutTheirTypes) {
       {"atom %r0, [%d0], %r1;", "atom"},
       {"ld %r0, [%d0];", "ld"},
       {"cvt %r0, %r1;", "cvt"},
-  };
-  for (const auto& [code, named] : kCases) {
-    EXPECT_THAT(Unsupported(code), HasSubstr(std::string("line 6: ") + named)) << code;
-  }
+  });
 }
 
+// However long; and it says each thing once.
 TEST(Refusals, TheListIsComplete) {
   std::string body;
   for (int i = 0; i < 60; ++i) body += "  wild" + std::to_string(i) + ".u32 %r0, %r1;\n";

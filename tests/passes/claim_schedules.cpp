@@ -28,10 +28,12 @@ executor::Launch LaunchOf(const ClaimedLaunch& from, const executor::Program& pr
   return launch;
 }
 
-std::string Difference(std::span<const std::byte> got, std::span<const std::byte> want) {
+// `begin`: where both begin in the launch's memory.
+std::string Difference(std::span<const std::byte> got, std::span<const std::byte> want,
+                       std::size_t begin = 0) {
   const auto [a, b] = std::ranges::mismatch(got, want);
   if (a == got.end()) return {};
-  return "byte " + std::to_string(a - got.begin()) + " is " +
+  return "byte " + std::to_string(begin + static_cast<std::size_t>(a - got.begin())) + " is " +
          std::to_string(std::to_integer<int>(*a)) + " instead of " +
          std::to_string(std::to_integer<int>(*b));
 }
@@ -155,7 +157,7 @@ std::string ScheduleRunner::Run(const ClaimedLaunch& launch, std::uint32_t count
     }
     std::string wrong = RunSchedule(launch, seed + i);
     for (const Piece& piece : changed) {
-      if (wrong.empty()) wrong = Difference(piece.Of(launch.bytes), piece.Of(after));
+      if (wrong.empty()) wrong = Difference(piece.Of(launch.bytes), piece.Of(after), piece.begin);
     }
     if (!wrong.empty()) return "schedule " + std::to_string(seed + i) + ": " + wrong;
   }

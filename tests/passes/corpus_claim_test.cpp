@@ -23,29 +23,12 @@ constexpr std::uint32_t kThreads = 2;
 // Of each launch; kSchedules is for all launches of a kernel together.
 constexpr std::uint32_t kLeastSchedules = 4;
 
-// Runs a launch as it is.
-Status RunPlain(const corpus::KernelLaunch& launch) {
-  corpus::Runtime& runtime = corpus::Runtime::Instance();
-  executor::Launch plain;
-  plain.program = launch.program;
-  plain.grid = launch.grid;
-  plain.block = launch.block;
-  plain.dynamic_shared_bytes = launch.dynamic_shared_bytes;
-  plain.parameters = launch.parameters;
-  plain.memory = runtime.window();
-  const std::atomic<bool> never{false};
-  const executor::RunOutcome outcome =
-      runtime.block_executor().Run(plain, 0, launch.grid.Count(), never, never);
-  if (outcome.end == executor::RunOutcome::End::kFinished) return Status::Ok();
-  return {StatusCode::kKernelFault, outcome.fault ? outcome.fault->message : "it stopped"};
-}
-
 // Notes which kernels are launched, and how large.
 class ListingBackend : public corpus::Backend {
  public:
   Status Run(const corpus::KernelLaunch& launch) override {
     per_block_[launch.program->info().name] += 1.0 / static_cast<double>(launch.grid.Count());
-    return RunPlain(launch);
+    return corpus::Runtime::Instance().RunPlain(launch);
   }
 
   // Of a launch of the kernel, of so many blocks: launches of few blocks get more than others.
@@ -71,7 +54,7 @@ class ClaimingBackend : public corpus::Backend {
     const ptx::ClaimedKernel* kernel = module == nullptr ? nullptr : module->Find(name);
     if (kernel == nullptr) {
       not_claimed_.insert(name);
-      return RunPlain(launch);
+      return corpus::Runtime::Instance().RunPlain(launch);
     }
     ClaimedLaunch claimed;
     claimed.original = launch.program;
