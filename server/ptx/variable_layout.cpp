@@ -100,11 +100,14 @@ class InitializerReader {
   }
 
   bool ReadAddress(Element* element, std::string_view word) {
-    if (word == "generic") {
-      if (!Take('(') || !ReadAddress(element, Word()) || !Take(')')) return false;
-    } else {
-      element->symbol = word;
-    }
+    const bool is_generic = word == "generic";
+    if (is_generic && !Take('(')) return false;
+    element->symbol = is_generic ? Word() : word;
+    if (!ReadOffset(element)) return false;
+    return !is_generic || (Take(')') && ReadOffset(element));
+  }
+
+  bool ReadOffset(Element* element) {
     const bool minus = Take('-');
     if (!minus && !Take('+')) return !element->symbol.empty();
     const auto offset = ParseLiteral(Word());

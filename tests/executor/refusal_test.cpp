@@ -212,5 +212,26 @@ TEST(Refusals, TwoVariablesOfOneName) {
   EXPECT_THAT(status.message(), HasSubstr("'x': the name is declared twice"));
 }
 
+Status LayOut(const std::string& variables) {
+  const auto module = ptx::Parse(std::string(kHeader) + variables);
+  return module ? ptx::LayOutModule(*module).status() : module.status();
+}
+
+TEST(Refusals, AddressesInInitialisersAreNotNested) {
+  EXPECT_TRUE(LayOut(".global .b64 x;\n.global .b64 y[3] = {generic(x), generic(x+4)+4, x};").ok());
+  std::string nested = "x";
+  for (int i = 0; i < 200'000; ++i) nested = "generic(" + std::move(nested);
+  const Status status = LayOut(".global .b64 x;\n.global .b64 y = " + nested + ";");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("line 5"));
+}
+
+TEST(Refusals, VariablesThatNoDeviceHasRoomFor) {
+  EXPECT_TRUE(LayOut(".global .b8 x[1000];").ok());
+  const Status status = LayOut(".global .b8 x[268435456];\n.global .b8 y;");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("'y': variables of the module exceed 268435456 bytes"));
+}
+
 }  // namespace
 }  // namespace gpushared::testing

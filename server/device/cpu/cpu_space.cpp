@@ -40,6 +40,7 @@ Result<std::shared_ptr<const Module>> CpuModule::Load(std::span<const std::byte>
   if (!parsed) return parsed.status();
   Result<PassedModule> passed = ApplyPasses(*std::move(parsed), passes, range.bytes());
   if (!passed) return passed.status();
+  static_assert(executor::kModuleVariableBytesMax <= kModuleAreaBytes);
   Result<executor::ModuleLayout> layout = executor::LayOutModule(passed->module);
   if (!layout) return layout.status();
   for (const executor::ModuleLayout* part : {&*layout, &passed->variables}) {
