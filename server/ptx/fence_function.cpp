@@ -154,7 +154,16 @@ class FunctionFence {
     code_.Add(statements_[k], spelling, std::move(operands));
   }
 
+  // Of what was discarded, memory may bring back what another client left there: the zeroes that
+  // came after it may have been in the cache only. A hint all the same, and one without harm.
+  void KeepContents(Instruction& instruction) {
+    if (instruction.opcode != "discard") return;
+    instruction.opcode = "prefetch";
+    if (instruction.operands.size() > 1) instruction.operands.resize(1);
+  }
+
   void Rewrite(std::uint32_t k) {
+    KeepContents(At(k));
     const MemoryAccesses accesses = FindMemoryAccesses(At(k));
     if (!accesses.refusal.empty()) return Refuse(At(k).position, accesses.refusal);
     const std::string& opcode = At(k).opcode;

@@ -106,25 +106,45 @@ class UnwrittenZeroes {
 
   // --- Registers ----------------------------------------------------------------------------
 
+  struct Declaration {
+    std::size_t statement = 0;
+    bool in_scope = false;  // In a { } of the body.
+    bool is_first = false;  // No way through its scope leads around it.
+  };
+  std::vector<Declaration> FindDeclarations() {
+    std::vector<Declaration> declarations;
+    std::vector<bool> begins = {true};  // Each open scope: nothing was in it but declarations.
+    for (std::size_t i = 0; i < editor_.size(); ++i) {
+      const Statement& statement = editor_.At(i);
+      if (std::holds_alternative<Variable>(statement)) {
+        declarations.push_back({i, begins.size() > 1, begins.back()});
+      } else if (std::holds_alternative<ScopeEnd>(statement)) {
+        begins.pop_back();
+      } else if (!std::holds_alternative<Directive>(statement)) {
+        begins.back() = false;
+        if (std::holds_alternative<ScopeBegin>(statement)) begins.push_back(true);
+      }
+    }
+    return declarations;
+  }
+
   // Where they are declared: at the function's start, or whenever a { } is entered that has some of
   // its own.
   void ZeroRegisters() {
-    std::vector<std::size_t> declarations;
-    std::size_t entry = editor_.size();
-    for (std::size_t i = 0; i < editor_.size(); ++i) {
-      const bool declares = std::holds_alternative<Variable>(editor_.At(i));
-      if (declares) declarations.push_back(i);
-      if (!declares && !std::holds_alternative<Directive>(editor_.At(i)))
-        entry = std::min(entry, i);
-    }
+    const std::vector<Declaration> declarations = FindDeclarations();
     for (const Register& reg : flow_.flow.registers) {
       if (!reg.is_read_unwritten) continue;
-      const std::size_t declaration = declarations[reg.variable];
+      const Declaration& declaration = declarations[reg.variable];
+      if (!declaration.is_first) {
+        Refuse(flow_.flow.variables[reg.variable].position,
+               "register '" + InText(reg.name) +
+                   "', declared behind an instruction, is read where nothing wrote it");
+      }
       for (Instruction& zero : Zeroes(reg)) {
-        if (declaration < entry) {
-          editor_.InsertAtEntry(std::move(zero));
+        if (declaration.in_scope) {
+          editor_.InsertAfter(declaration.statement, std::move(zero));
         } else {
-          editor_.InsertAfter(declaration, std::move(zero));
+          editor_.InsertAtEntry(std::move(zero));
         }
       }
     }

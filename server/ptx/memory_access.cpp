@@ -45,7 +45,6 @@ static_assert(std::ranges::is_sorted(kWithoutMemory));
 
 // Wider loads and stores are of global memory only.
 constexpr std::uint32_t kWidestOutsideGlobal = 16;
-constexpr std::uint32_t kLineBytes = 128;  // What discard touches.
 // Of ldmatrix and stmatrix: each thread has the address of one row, or of half a one.
 constexpr std::uint32_t kMatrixRowBytes = 16;
 // Of wmma: 32 by the book, but kernels step through rows of bytes in 16, which the hardware takes.
@@ -126,8 +125,7 @@ class Reader {
     if (hints) {
       // What a map of a tensor says is an address, too.
       if (instruction_.Has("tensormap")) return false;
-      const std::uint32_t bytes = opcode == "discard" ? kLineBytes : 0;
-      Add(0, *space, bytes, std::max(bytes, 1U));
+      Add(0, *space, 0, 1);
       return true;
     }
     const std::uint32_t bytes = TypeBytes(instruction_.modifiers.back()) * VectorSize(instruction_);

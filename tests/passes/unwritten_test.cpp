@@ -102,7 +102,6 @@ constexpr Reading kReadings[] = {
     {"in_a_scope_of_a_loop",
      "mov.u32 %r1, 0;\nAGAIN: { .reg .b32 %t<3>; st.global.u32 [%rd1], %t2; mov.u32 %t2, 0; }\n"
      "add.u32 %r1, %r1, 1; add.s64 %rd1, %rd1, 4; setp.lt.u32 %p1, %r1, 2;\n@%p1 bra AGAIN;"},
-    {"declared_late", "mov.u32 %r1, 0; .reg .b32 late; st.global.u32 [%rd1], late;"},
     {"carry", "addc.u32 %r1, 0, 0; st.global.u32 [%rd1], %r1;"},
     {"carry_that_other_threads_set",
      "setp.eq.u64 %p1, %rd1, 0; @%p1 add.cc.u32 %r1, 0, 0; addc.u32 %r1, 0, 0;\n"
@@ -207,6 +206,15 @@ TEST(Written, IsAsItWasWritten) {
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 10204u) << static_cast<int>(form);
 }
 
+// Only the reading of what nothing wrote needs a zero that no branch leads around.
+TEST(Written, MayBeDeclaredLate) {
+  FenceBench bench(KernelText("bra L; .reg .b32 late;\n"
+                              "L: mov.u32 late, 7; st.global.u32 [%rd1], late;"),
+                   LeaveResidue);
+  ASSERT_EQ(bench.Reason("k"), "");
+  for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 7u) << static_cast<int>(form);
+}
+
 TEST(UnwrittenRefused, WhatCannotBeZeroedIsNamed) {
   constexpr const char* kFunction =
       ".func (.param .b32 r) f(.param .b32 p) { .reg .b32 %u; st.param.b32 [r], 0; ret; }\n";
@@ -228,6 +236,12 @@ TEST(UnwrittenRefused, WhatCannotBeZeroedIsNamed) {
        "call (c), f, (a); ld.param.b32 %r1, [b]; }"},
       {"register 'n' of type b8 is read where nothing wrote it",
        ".reg .b8 n; st.global.b8 [%rd1], n;"},
+      {"register 'late', declared behind an instruction, is read where nothing wrote it",
+       "bra L; .reg .b32 late;\nL: st.global.u32 [%rd1], late;"},
+      {"register 'late', declared behind an instruction, is read where nothing wrote it",
+       "{ bra L; .reg .b32 late;\nL: st.global.u32 [%rd1], late; }"},
+      {"register 'late', declared behind an instruction, is read where nothing wrote it",
+       "{ .reg .b32 t;\nL: { } .reg .b32 late; mov.u32 t, late; st.global.u32 [%rd1], t; }"},
       {"'s' is read where no call has set it", "{ .param .b32 b; call (b), g; }",
        ".func (.param .b32 s) g() { .reg .b32 %u; ld.param.b32 %u, [s]; ret; }\n"},
       {"result 's' is passed on", "{ .param .b32 b; call (b), g; }",

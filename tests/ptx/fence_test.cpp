@@ -208,6 +208,15 @@ TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
       HasSubstr("ld.global.u64 %rd1"));
 }
 
+// What it had before it was zeroed may come back.
+TEST(Fence, NothingIsDiscarded) {
+  const std::string text = FenceBody(
+      "discard.global.L2 [%rd1], 128; @%p1 discard.L2 [%rd1+128], 128; ld.global.u32 %r1, [%rd1];");
+  EXPECT_THAT(text, Not(HasSubstr("discard")));
+  EXPECT_THAT(text, HasSubstr("prefetch.global.L2 ["));
+  EXPECT_THAT(text, HasSubstr("prefetch.L2 ["));
+}
+
 TEST(Fence, SharedMemoryIsZeroedByKernelsThatReachIt) {
   const std::string shared = ".shared .align 4 .b8 s[64];\n";
   EXPECT_THAT(FenceBody("ld.shared.u32 %r1, [s];", shared), HasSubstr("st.shared.v4.b32"));
