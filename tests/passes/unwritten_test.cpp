@@ -209,7 +209,8 @@ TEST(Written, IsAsItWasWritten) {
 // Only the reading of what nothing wrote needs a zero that no branch leads around.
 TEST(Written, MayBeDeclaredLate) {
   FenceBench bench(KernelText("bra L; .reg .b32 late;\n"
-                              "L: mov.u32 late, 7; st.global.u32 [%rd1], late;"),
+                              "L: mov.u32 late, 7; st.global.u32 [%rd1], late;",
+                              ""),
                    LeaveResidue);
   ASSERT_EQ(bench.Reason("k"), "");
   for (const Form form : kForms) EXPECT_EQ(Seen(bench, form), 7u) << static_cast<int>(form);
