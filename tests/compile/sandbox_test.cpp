@@ -16,6 +16,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_folder.h"
+
 namespace gpushared::compile {
 namespace {
 
@@ -82,25 +84,63 @@ TEST(Sandbox, OnlyTheBeginningOfWhatIsPrintedIsKept) {
   EXPECT_THAT(run->text, HasSubstr("all work"));
 }
 
+// The exit code 2 says that there is no such deed.
+void ExpectInVain(const std::vector<std::string>& deed) {
+  const auto run = Perform(deed);
+  ASSERT_TRUE(run.ok()) << deed[0] << ": " << run.status().ToString();
+  EXPECT_EQ(run->exit_code, 3) << deed[0];
+}
+
 TEST(Sandbox, ReachesNothingBesideItsFiles) {
   ::setenv("GPUSHARED_SECRET", "1", 1);
   const int open_fd = ::open("/dev/null", O_RDONLY);  // Without close-on-exec.
-  const auto folder = std::filesystem::temp_directory_path();
-  const std::string file = folder / "gpushared-sandbox-victim";
-  const std::string fresh = folder / "gpushared-sandbox-fresh";
-  std::ofstream(file) << "mine";
-  std::filesystem::remove(fresh);  // Of a run that failed.
-  const std::vector<std::vector<std::string>> deeds = {
-      {"write", file}, {"write", fresh}, {"remove", file}, {"socket"},
-      {"trace"},       {"kill"},         {"environment"},  {"descriptors"}};
-  for (const std::vector<std::string>& deed : deeds) {
-    const auto run = Perform(deed);
-    ASSERT_TRUE(run.ok()) << deed[0] << ": " << run.status().ToString();
-    EXPECT_EQ(run->exit_code, 3) << deed[0];
+  for (const char* deed : {"socket", "sockets", "memory", "memory file", "messages", "semaphores",
+                           "control", "environment", "descriptors"}) {
+    ExpectInVain({deed});
   }
-  EXPECT_FALSE(std::filesystem::exists(fresh));
-  EXPECT_TRUE(std::filesystem::remove(file));
   ::close(open_fd);
+}
+
+TEST(Sandbox, ChangesNoFileButItsOutput) {
+  namespace fs = std::filesystem;
+  const testing::ScratchFolder scratch;
+  const fs::path file = scratch / "victim";
+  const fs::path fresh = scratch / "fresh";
+  std::ofstream(file) << "mine";
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  const fs::file_time_type written = fs::last_write_time(file);
+  for (const char* deed : {"write", "remove"}) {
+    ExpectInVain({deed, file});
+  }
+  ExpectInVain({"write", fresh});
+  EXPECT_FALSE(fs::exists(fresh));
+  ASSERT_TRUE(fs::exists(file));
+  EXPECT_EQ(fs::file_size(file), 4U);
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(fs::last_write_time(file), written);
+}
+
+TEST(Sandbox, SignalsAndGovernsNobody) {
+  for (const char* deed :
+       {"trace", "kill", "tkill", "tgkill", "queue", "queue to thread", "signal by descriptor",
+        "find", "owner of pipe", "any owner of pipe", "limits", "processors", "scheduler",
+        "parameters", "attributes", "priority", "priority of files"}) {
+    ExpectInVain({deed});
+  }
+}
+
+TEST(Sandbox, HasThreadsAndKnowsItsLimits) {
+  for (const char* deed : {"thread", "limits of its own"}) {
+    const auto run = Perform({deed});
+    ASSERT_TRUE(run.ok()) << deed << ": " << run.status().ToString();
+    EXPECT_EQ(run->exit_code, 0) << deed << ": " << run->text;
+  }
+}
+
+TEST(Sandbox, WhatAbortsIsSaidToHaveDoneThat) {
+  const auto run = Perform({"abort"});
+  EXPECT_EQ(run.status().code(), StatusCode::kInternal);
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("signal 6"));
 }
 
 TEST(Sandbox, ProgramThatIsNotThereIsSaidToBe) {
