@@ -141,6 +141,9 @@ constexpr unsigned kForbidden[] = {
     SYS_migrate_pages, SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
     SYS_sched_setaffinity, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr,
     SYS_setpriority, SYS_ioprio_set,
+    // Children, which have time limits of their own, and ways out of the group that is ended and
+    // of dying with the parent.
+    SYS_fork, SYS_vfork, SYS_setsid, SYS_setpgid, SYS_prctl,
     // What others could hear from it or share with it.
     SYS_socket, SYS_socketpair, SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget,
     SYS_semop, SYS_semtimedop, SYS_semctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl,
@@ -159,6 +162,8 @@ void ForbidCalls() {
   filter.DenyFrom(kFirstNew, ENOSYS);
   for (const unsigned call : kForbidden) filter.Deny(call);
   constexpr std::uint32_t kAll = ~std::uint32_t{0};
+  // Threads only. Libraries take clone where there is no clone3, whose flags no filter can read.
+  filter.AllowWhere(SYS_clone, 0, CLONE_THREAD, CLONE_THREAD);
   // abort() signals its own process.
   filter.AllowWhere(SYS_tgkill, 0, kAll, static_cast<std::uint32_t>(::getpid()));
   filter.AllowWhere(SYS_prlimit64, 0, kAll, 0);

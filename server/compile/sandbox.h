@@ -32,8 +32,8 @@ inline constexpr const char* kSandboxOutput = "/proc/self/fd/4";
 
 // Runs a program that reads what a client wrote, until it ends or goes beyond a limit. It has no
 // environment and no descriptors but those two, stdin from /dev/null and its printed text; may
-// gain no privileges, open no sockets, trace nobody, and write no file but its output. Where the
-// kernel allows it has namespaces of its own, without a network.
+// gain no privileges, start no processes, open no sockets, trace and signal nobody, and write no
+// file but its output. Where the kernel allows it has namespaces of its own, without a network.
 //
 // `arguments[0]` is the program's path. kLimitExceeded for what went beyond a limit, kInternal for
 // what died otherwise or could not be started; kCancelled once the descriptor `abandoned` can be

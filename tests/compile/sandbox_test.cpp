@@ -129,6 +129,13 @@ TEST(Sandbox, SignalsAndGovernsNobody) {
   }
 }
 
+// Else it would outlive its time.
+TEST(Sandbox, StartsNoProcessAndStaysWhereItIsEnded) {
+  for (const char* deed : {"fork", "vfork", "clone", "clone3", "group", "orphan"}) {
+    ExpectInVain({deed});
+  }
+}
+
 TEST(Sandbox, HasThreadsAndKnowsItsLimits) {
   for (const char* deed : {"thread", "limits of its own"}) {
     const auto run = Perform({deed});
