@@ -59,12 +59,17 @@ void Limit(__rlimit_resource resource, std::uint64_t value, std::uint64_t most) 
 
 // Nothing may be written, made or removed that has a path. A memory file has none.
 void ForbidWriting() {
-  const landlock_ruleset_attr rules = {
-      .handled_access_fs = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
-                           LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
-                           LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-                           LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-                           LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM};
+  landlock_ruleset_attr rules = {.handled_access_fs =
+                                     LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+                                     LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
+                                     LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
+                                     LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+                                     LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM};
+  // Its third version, of Linux 6.2; ForbidCalls denies the same to those before.
+  constexpr std::uint64_t kTruncate = std::uint64_t{1} << 14;
+  if (::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) >= 3) {
+    rules.handled_access_fs |= kTruncate;
+  }
   const long ruleset = ::syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
   // Kernels before 5.13 do not know it.
   if (ruleset < 0) return;
@@ -151,6 +156,11 @@ constexpr unsigned kForbidden[] = {
     // The system, and devices whose files it may read.
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_setns, SYS_unshare, SYS_bpf, SYS_perf_event_open,
     SYS_userfaultfd, SYS_add_key, SYS_request_key, SYS_keyctl, SYS_ioctl,
+    // What Landlock does not know of files: their times, owners, modes, attributes and locks; and,
+    // before its third version, their length.
+    SYS_truncate, SYS_chmod, SYS_fchmod, SYS_fchmodat, SYS_chown, SYS_fchown, SYS_lchown,
+    SYS_fchownat, SYS_utime, SYS_utimes, SYS_futimesat, SYS_utimensat, SYS_setxattr, SYS_lsetxattr,
+    SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, SYS_flock,
     // Memory that its limit does not count.
     SYS_memfd_create};
 
@@ -170,6 +180,11 @@ void ForbidCalls() {
   // Whom the kernel signals when a pipe can be read.
   filter.DenyWhere(SYS_fcntl, 1, kAll, F_SETOWN);
   filter.DenyWhere(SYS_fcntl, 1, kAll, F_SETOWN_EX);
+  // Without Landlock's third version, what is not opened for writing may be truncated as it opens.
+  for (const std::uint32_t access : {std::uint32_t{O_RDONLY}, std::uint32_t{O_ACCMODE}}) {
+    filter.DenyWhere(SYS_open, 1, O_ACCMODE | O_TRUNC, access | O_TRUNC);
+    filter.DenyWhere(SYS_openat, 2, O_ACCMODE | O_TRUNC, access | O_TRUNC);
+  }
   if (!filter.Enter()) ::_exit(kNotStarted);
 }
 

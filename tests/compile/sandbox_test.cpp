@@ -109,7 +109,26 @@ TEST(Sandbox, ChangesNoFileButItsOutput) {
   std::ofstream(file) << "mine";
   fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
   const fs::file_time_type written = fs::last_write_time(file);
-  for (const char* deed : {"write", "remove"}) {
+  for (const char* deed : {"write",
+                           "remove",
+                           "truncate",
+                           "open to truncate",
+                           "old open to truncate",
+                           "open for control to truncate",
+                           "old open for control to truncate",
+                           "new open to truncate",
+                           "mode",
+                           "mode at",
+                           "mode of open",
+                           "owner",
+                           "owner of link",
+                           "owner at",
+                           "owner of open",
+                           "time",
+                           "times",
+                           "times at",
+                           "nanoseconds at",
+                           "lock"}) {
     ExpectInVain({deed, file});
   }
   ExpectInVain({"write", fresh});
