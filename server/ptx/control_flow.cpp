@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kRootScope = 0;
 
 Status Invalid(const SourcePosition& position, const std::string& what) {
-  return {StatusCode::kInvalidArgument, LineOf(position) + what};
+  return {StatusCode::kInvalidArgument, "ptx: " + LineOf(position) + what};
 }
 
 bool IsLeave(const Instruction& instruction) {
@@ -45,7 +45,7 @@ class Analysis {
     if (Status s = FindBlocks(); !s.ok()) return s;
     if (!FindPostDominators(flow_.blocks)) {
       return Status(StatusCode::kLimitExceeded,
-                    LineOf(function_.position) + "the branches of '" + function_.name +
+                    "ptx: " + LineOf(function_.position) + "the branches of '" + function_.name +
                         "' are too entangled: finding where threads meet again takes more than " +
                         std::to_string(kDominatorStepsMax) + " steps");
     }
@@ -94,7 +94,7 @@ class Analysis {
 
   Status TooLarge(const SourcePosition& position) const {
     return {StatusCode::kLimitExceeded,
-            LineOf(position) + "'" + function_.name + "' has more than " +
+            "ptx: " + LineOf(position) + "'" + function_.name + "' has more than " +
                 std::to_string(kFunctionInstructionsMax) + " instructions"};
   }
 
@@ -203,7 +203,7 @@ class Analysis {
   }
 
   Status TooManyTargets(const SourcePosition& position) const {
-    return {StatusCode::kLimitExceeded, LineOf(position) + "'" + function_.name +
+    return {StatusCode::kLimitExceeded, "ptx: " + LineOf(position) + "'" + function_.name +
                                             "' has more than " + std::to_string(kBranchTargetsMax) +
                                             " branch targets"};
   }

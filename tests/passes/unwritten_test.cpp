@@ -236,7 +236,7 @@ TEST(UnwrittenRefused, WhatCannotBeZeroedIsNamed) {
        "{ .param .b32 a, b, c; st.param.b32 [a], 0; call (b), f, (a); st.param.b32 [a], 0;\n"
        "call (c), f, (a); ld.param.b32 %r1, [b]; }"},
       {"register 'n' of type b8 is read where nothing wrote it",
-       ".reg .b8 n; st.global.b8 [%rd1], n;"},
+       "{ .reg .b8 n; st.global.b8 [%rd1], n; }"},
       {"register 'late', declared behind an instruction, is read where nothing wrote it",
        "bra L; .reg .b32 late;\nL: st.global.u32 [%rd1], late;"},
       {"register 'late', declared behind an instruction, is read where nothing wrote it",
