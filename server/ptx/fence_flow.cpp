@@ -13,7 +13,14 @@ namespace {
 void Collect(const ControlFlow& flow, const Operand& operand, std::vector<std::uint32_t>* found) {
   for (const Operand& element : operand.elements) Collect(flow, element, found);
   const std::uint32_t r = flow.FindRegister(operand.text);
-  if (r != kNoRegister && std::ranges::find(*found, r) == found->end()) found->push_back(r);
+  if (r != kNoRegister) found->push_back(r);
+}
+
+// A client's instruction may name millions, some of them twice.
+void SortOnce(std::vector<std::uint32_t>* registers) {
+  std::ranges::sort(*registers);
+  const auto doubles = std::ranges::unique(*registers);
+  registers->erase(doubles.begin(), doubles.end());
 }
 
 }  // namespace
@@ -28,6 +35,7 @@ FenceFlow::FenceFlow(ControlFlow analysed)
     const Instruction& instruction = flow.instructions[k];
     if (!WritesFirstOperand(instruction)) continue;
     Collect(flow, instruction.operands[0], &written[k]);
+    SortOnce(&written[k]);
     for (const std::uint32_t r : written[k]) {
       ++writes[r];
       written_at[r] = k;

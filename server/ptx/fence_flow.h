@@ -28,7 +28,7 @@ struct FenceFlow {
 
   ControlFlow flow;
   std::vector<std::uint32_t> dominators;            // FindDominators; empty when it failed.
-  std::vector<std::vector<std::uint32_t>> written;  // Registers that each instruction writes.
+  std::vector<std::vector<std::uint32_t>> written;  // By instruction: what it writes, ascending.
   std::vector<std::uint32_t> writes;                // Of each register: instructions that do.
   std::vector<std::uint32_t> written_at;            // Of each register: the last such instruction.
 

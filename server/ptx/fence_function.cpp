@@ -401,9 +401,7 @@ class FunctionFence {
     constexpr std::uint32_t kDistanceMax = 256;
     if (flow_->flow.block_of[at] != flow_->flow.block_of[k] || k - at > kDistanceMax) return false;
     for (std::uint32_t between = at; between < k; ++between) {
-      if (std::ranges::find(flow_->written[between], r) != flow_->written[between].end()) {
-        return false;
-      }
+      if (std::ranges::binary_search(flow_->written[between], r)) return false;
     }
     return true;
   }

@@ -2,8 +2,10 @@
 // What the fence writes, and what it leaves alone. That it holds is for tests/passes.
 #include "server/ptx/fence.h"
 
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,6 +14,7 @@
 #include "server/ptx/contain.h"
 #include "server/ptx/control_flow.h"
 #include "server/ptx/dominators.h"
+#include "server/ptx/fence_flow.h"
 #include "server/ptx/parser.h"
 #include "server/ptx/printer.h"
 
@@ -335,6 +338,20 @@ TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
     ASSERT_EQ(found.size(), 9u);
     EXPECT_EQ(found.back(), 0u);
   }
+}
+
+// Sorted, not looked for one among the others: an instruction may write millions.
+TEST(FenceFlow, WhatAnInstructionWritesIsThereOnceAscending) {
+  const Module module = ParseText(
+      ".entry k() {\n.reg .b32 %r<4>; .reg .b64 %d;\n"
+      "mov.b32 %r1, 0;\nmov.b64 {%r3, %r1, %r3}, %d;\nret;\n}\n");
+  Result<ControlFlow> flow = AnalyseControlFlow(*module.FindFunction("k"));
+  ASSERT_TRUE(flow);
+  const std::uint32_t first = flow->FindRegister("%r1"), other = flow->FindRegister("%r3");
+  ASSERT_LT(first, other);
+  const FenceFlow fence(*std::move(flow));
+  EXPECT_THAT(fence.written.at(1), ElementsAre(first, other));
+  EXPECT_EQ(fence.writes.at(other), 1u);
 }
 
 }  // namespace
