@@ -121,6 +121,7 @@ class WaitFinder {
       const auto index = static_cast<std::uint32_t>(effects_.size() - 1);
       for (const std::uint32_t name : effects_.back().reads) readers_[name].push_back(index);
     }
+    NoteZeros();
   }
 
   std::vector<BlockWait> Run() {
@@ -143,6 +144,7 @@ class WaitFinder {
   struct Effects {
     std::vector<std::uint32_t> reads, writes;  // Names, by number.
   };
+  enum class Holds : std::uint8_t { kNothing, kZero, kAnything };  // What was written to a name.
 
   std::uint32_t Number(const std::string& name) {
     const auto next = static_cast<std::uint32_t>(readers_.size());
@@ -184,6 +186,19 @@ class WaitFinder {
     return effects;
   }
 
+  void NoteZeros() {
+    holds_.assign(readers_.size(), Holds::kNothing);
+    for (std::size_t i = 0; i < effects_.size(); ++i) {
+      const Instruction& writer = flow_.instructions[i];
+      if (effects_[i].writes.empty()) continue;
+      const bool zero = writer.opcode == "mov" && IsZero(writer.operands.back());
+      for (const std::uint32_t name : effects_[i].writes) {
+        if (!zero) holds_[name] = Holds::kAnything;
+        if (holds_[name] == Holds::kNothing) holds_[name] = Holds::kZero;
+      }
+    }
+  }
+
   // MayPoll, and an addition whose operand is a register that only ever holds 0.
   bool MayPollHere(const Instruction& instruction) {
     if (MayPoll(instruction)) return true;
@@ -193,15 +208,7 @@ class WaitFinder {
     }
     const std::uint32_t addend = flow_.FindRegister(instruction.operands[2].text);
     if (addend == kNoRegister) return false;
-    const std::uint32_t number = Number(flow_.registers[addend].name);
-    bool is_written = false;
-    for (std::size_t i = 0; i < effects_.size(); ++i) {
-      if (std::ranges::find(effects_[i].writes, number) == effects_[i].writes.end()) continue;
-      const Instruction& writer = flow_.instructions[i];
-      if (writer.opcode != "mov" || !IsZero(writer.operands.back())) return false;
-      is_written = true;
-    }
-    return is_written;
+    return holds_[Number(flow_.registers[addend].name)] == Holds::kZero;
   }
 
   // The blocks that run or not by what the branch at the end of `block` decides.
@@ -293,6 +300,7 @@ class WaitFinder {
   std::unordered_map<std::string, std::uint32_t> numbers_;
   std::vector<std::vector<std::uint32_t>> readers_;  // Instructions, by number of the name.
   std::vector<Effects> effects_;                     // By instruction.
+  std::vector<Holds> holds_;                         // By number of the name.
   std::size_t steps_ = 0;
 };
 

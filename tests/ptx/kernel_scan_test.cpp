@@ -157,6 +157,21 @@ TEST(BlockWaits, AnAdditionOfARegisterThatIsAlwaysZeroIsOne) {
             "@%p0 bra L;"));
 }
 
+TEST(BlockWaits, AnAdditionOfARegisterThatIsSometimesZeroIsNone) {
+  const std::string loop =
+      "L: atom.global.add.u32 %r0, [%rd0], %r7; setp.lt.u32 %p0, %r0, 9; @%p0 bra L;";
+  EXPECT_FALSE(Waits("mov.u32 %r7, 0; mov.u32 %r7, 1;" + loop));
+  EXPECT_FALSE(Waits("mov.u32 %r7, 1; mov.u32 %r7, 0;" + loop));
+  EXPECT_FALSE(Waits("mov.u32 %r7, 0; mov.b64 {%r6, %r7}, %rd1;" + loop));
+}
+
+// Were the writes of the register looked for at each addition, this would take a minute.
+TEST(BlockWaits, ManyAdditionsOfARegisterTakeOneLook) {
+  std::string additions = "mov.u32 %r7, 0;\n";
+  for (int i = 0; i < 100'000; ++i) additions += "atom.global.add.u32 %r0, [%rd0], %r7;\n";
+  EXPECT_FALSE(Waits(additions));
+}
+
 TEST(BlockWaits, ARetriedCompareAndSwapIsNone) {
   EXPECT_FALSE(
       Waits("ld.global.u32 %r1, [%rd0]; L: mov.u32 %r2, %r1; add.u32 %r3, %r2, 5;"
