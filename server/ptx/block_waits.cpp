@@ -112,8 +112,9 @@ class Loops {
 // Follows values of one function from what is written to what is read.
 class WaitFinder {
  public:
-  WaitFinder(const ControlFlow& flow, const std::function<bool(const Instruction&)>& callee_polls)
-      : flow_(flow), callee_polls_(callee_polls), loops_(flow.blocks) {
+  WaitFinder(const ControlFlow& flow, const std::function<bool(const Instruction&)>& callee_polls,
+             std::size_t& steps)
+      : flow_(flow), callee_polls_(callee_polls), steps_(steps), loops_(flow.blocks) {
     Number(std::string(kMemory));
     effects_.reserve(flow.instructions.size());
     for (const Instruction& instruction : flow.instructions) {
@@ -250,6 +251,7 @@ class WaitFinder {
     const std::uint32_t loop = loops_[flow_.block_of[source]];
     std::vector<std::uint32_t> open;
     const auto spread = [&](std::uint32_t instruction, bool also_memory) {
+      steps_ += 1 + effects_[instruction].writes.size();
       for (const std::uint32_t name : effects_[instruction].writes) {
         if (found.names[name] || (name == memory && !also_memory)) continue;
         found.names[name] = true;
@@ -278,6 +280,7 @@ class WaitFinder {
 
   bool IsRepeatedByItsValue(std::uint32_t source) {
     if (loops_[flow_.block_of[source]] == kNoLoop) return false;
+    if (steps_ > kBlockWaitStepsMax) return true;
     const bool repeats = DependentsOf(source, true).blocks[flow_.block_of[source]];
     if (steps_ > kBlockWaitStepsMax) return true;
     return repeats && !IsRetry(source);
@@ -296,12 +299,12 @@ class WaitFinder {
 
   const ControlFlow& flow_;
   const std::function<bool(const Instruction&)>& callee_polls_;
+  std::size_t& steps_;
   const Loops loops_;
   std::unordered_map<std::string, std::uint32_t> numbers_;
   std::vector<std::vector<std::uint32_t>> readers_;  // Instructions, by number of the name.
   std::vector<Effects> effects_;                     // By instruction.
   std::vector<Holds> holds_;                         // By number of the name.
-  std::size_t steps_ = 0;
 };
 
 }  // namespace
@@ -318,8 +321,9 @@ bool MayPoll(const Instruction& instruction) {
 }
 
 std::vector<BlockWait> FindBlockWaits(const ControlFlow& flow,
-                                      const std::function<bool(const Instruction&)>& callee_polls) {
-  return WaitFinder(flow, callee_polls).Run();
+                                      const std::function<bool(const Instruction&)>& callee_polls,
+                                      std::size_t& steps) {
+  return WaitFinder(flow, callee_polls, steps).Run();
 }
 
 }  // namespace gpushared::ptx

@@ -23,8 +23,9 @@ struct BlockWait {
   bool is_for_earlier_blocks = false;
 };
 
-// Registers followed and branches visited for one function; where that does not suffice, what
-// has not been looked at counts as waiting.
+// Registers followed, instructions and branches visited in all functions of one module; where that
+// does not suffice, what has not been looked at counts as waiting. The programs of the CUDA
+// toolkit's own libraries take up to ten thousand.
 inline constexpr std::size_t kBlockWaitStepsMax = std::size_t{1} << 26;
 
 // True for an access to global or generic memory that sees what other blocks write meanwhile:
@@ -35,9 +36,10 @@ bool MayPoll(const Instruction& instruction);
 // Waits of one function, in source order. Found when the value read decides, through registers,
 // parameters or memory, whether the access is repeated. A compare-and-swap that expects what it
 // read itself before is a retry and no wait. `callee_polls` says whether a call may return what
-// another block wrote.
+// another block wrote. `steps`: taken so far of kBlockWaitStepsMax.
 std::vector<BlockWait> FindBlockWaits(const ControlFlow& flow,
-                                      const std::function<bool(const Instruction&)>& callee_polls);
+                                      const std::function<bool(const Instruction&)>& callee_polls,
+                                      std::size_t& steps);
 
 }  // namespace gpushared::ptx
 

@@ -22,8 +22,12 @@ class KernelScan {
  public:
   // `reachable`: from the kernel, itself first.
   KernelScan(const CallGraph& calls, const std::unordered_set<std::string_view>& variables,
-             const std::vector<const Function*>& reachable)
-      : calls_(calls), variables_(variables), kernel_(*reachable[0]), reachable_(reachable) {
+             const std::vector<const Function*>& reachable, std::size_t& wait_steps)
+      : calls_(calls),
+        variables_(variables),
+        kernel_(*reachable[0]),
+        reachable_(reachable),
+        wait_steps_(wait_steps) {
     for (const Function* function : reachable_) {
       if (Polls(*function)) polling_.insert(function->name);
       for (const Call& call : calls_.CallsOf(*function)) {
@@ -90,7 +94,7 @@ class KernelScan {
     const auto polls = [&](const Instruction& call) {
       return polling_.contains(std::string(CalleeName(call))) || IsIndirectPoll(call);
     };
-    for (const BlockWait& wait : FindBlockWaits(*flow, polls)) {
+    for (const BlockWait& wait : FindBlockWaits(*flow, polls, wait_steps_)) {
       const bool earlier = wait.is_for_earlier_blocks && function.is_entry;
       Note(function, earlier ? Feature::kWaitsForEarlierBlocks : Feature::kWaitsForBlocks,
            wait.line, "");
@@ -135,6 +139,7 @@ class KernelScan {
   const std::unordered_set<std::string_view>& variables_;
   const Function& kernel_;
   const std::vector<const Function*>& reachable_;
+  std::size_t& wait_steps_;
   std::unordered_set<std::string_view> indirect_;  // What indirect calls name.
   std::unordered_set<std::string> polling_;        // Functions that see what other blocks write.
   std::vector<Finding> found_;
@@ -170,7 +175,7 @@ Result<std::vector<Finding>> KernelScanner::Scan(const Function& kernel) {
                       std::to_string(kScannedStatementsMax) +
                       " statements up to this one, those of functions counted for each");
   }
-  return KernelScan(calls_, variables_, reachable).Run();
+  return KernelScan(calls_, variables_, reachable, wait_steps_).Run();
 }
 
 Result<std::vector<Finding>> ScanKernel(const Module& module, const CallGraph& calls,

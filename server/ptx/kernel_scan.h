@@ -46,6 +46,7 @@ class KernelScanner {
   const CallGraph& calls_;
   std::unordered_set<std::string_view> variables_;  // .global and .const ones of the module.
   std::size_t statements_ = 0;                      // Scanned so far.
+  std::size_t wait_steps_ = 0;                      // Of kBlockWaitStepsMax.
 };
 
 // Of one kernel.

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/ptx/kernel_scan.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/ptx/block_waits.h"
+#include "server/ptx/control_flow.h"
 #include "server/ptx/parser.h"
 #include "tests/support/read_file.h"
 
@@ -223,6 +228,48 @@ TEST(BlockWaits, AWaitInsideAFunctionCountsForItsKernels) {
                        "L: ld.volatile.global.u32 %r, [%a]; setp.eq.u32 %p, %r, 0; @%p bra L;\n"
                        "ret;\n}\n.entry k() {\n.reg .b64 %rd;\ncall f, (%rd);\nret;\n}\n")
                   .contains(Feature::kWaitsForBlocks));
+}
+
+// Lines of the waits, from `*steps` on.
+std::vector<std::uint32_t> WaitLines(const std::string& body, std::size_t* steps) {
+  const Result<Module> module = Parse(
+      ".version 8.1\n.target sm_75\n.entry k() {\n"
+      ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" +
+      body + "\nret;\n}\n");
+  EXPECT_TRUE(module) << module.status().message();
+  const Result<ControlFlow> flow = AnalyseControlFlow(*module->FindFunction("k"));
+  EXPECT_TRUE(flow) << flow.status().message();
+  std::vector<std::uint32_t> lines;
+  for (const BlockWait& wait : FindBlockWaits(
+           *flow, [](const Instruction&) { return false; }, *steps)) {
+    lines.push_back(wait.line);
+  }
+  return lines;
+}
+
+// Each of the loads repeats the whole block, so text of any length takes the square of it.
+TEST(BlockWaits, EachInstructionThatABranchRepeatsIsAStep) {
+  constexpr std::size_t kLoads = 1000;
+  std::string body = "L:\n";
+  for (std::size_t i = 0; i < kLoads; ++i) body += "ld.volatile.global.u32 %r1, [%rd1];\n";
+  std::size_t steps = 0;
+  EXPECT_EQ(WaitLines(body + "setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", &steps).size(), kLoads);
+  EXPECT_GE(steps, kLoads * kLoads);
+}
+
+TEST(BlockWaits, StepsAreThoseOfTheModule) {
+  const std::string body =
+      "L: ld.volatile.global.u32 %r0, [%rd0]; setp.lt.u32 %p0, %r2, 9; @%p0 bra L;";
+  std::size_t steps = 0;
+  EXPECT_THAT(WaitLines(body, &steps), IsEmpty());
+  const std::size_t once = steps;
+  EXPECT_GT(once, 0u);
+  EXPECT_THAT(WaitLines(body, &steps), IsEmpty());
+  EXPECT_EQ(steps, 2 * once);
+  // What cannot be looked at any more counts as waiting.
+  steps = kBlockWaitStepsMax + 1;
+  EXPECT_THAT(WaitLines(body, &steps), ElementsAre(5));
+  EXPECT_EQ(steps, kBlockWaitStepsMax + 1);
 }
 
 // --- decoupled look-back -----------------------------------------------------------------------
