@@ -113,8 +113,12 @@ class Loops {
 class WaitFinder {
  public:
   WaitFinder(const ControlFlow& flow, const std::function<bool(const Instruction&)>& callee_polls,
-             std::size_t& steps)
-      : flow_(flow), callee_polls_(callee_polls), steps_(steps), loops_(flow.blocks) {
+             WaitSteps& steps)
+      : flow_(flow),
+        callee_polls_(callee_polls),
+        steps_(steps.followed),
+        look_back_steps_(steps.look_back),
+        loops_(flow.blocks) {
     Number(std::string(kMemory));
     effects_.reserve(flow.instructions.size());
     for (const Instruction& instruction : flow.instructions) {
@@ -132,7 +136,7 @@ class WaitFinder {
       const bool calls = instruction.opcode == "call" && callee_polls_(instruction);
       if ((calls || MayPollHere(instruction)) && IsRepeatedByItsValue(i)) waiting.push_back(i);
     }
-    const std::vector<bool> earlier = ReadEarlierBlocks(flow_, waiting);
+    const std::vector<bool> earlier = ReadEarlierBlocks(flow_, waiting, look_back_steps_);
     std::vector<BlockWait> waits;
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       waits.push_back({.line = flow_.instructions[waiting[i]].position.line,
@@ -299,7 +303,7 @@ class WaitFinder {
 
   const ControlFlow& flow_;
   const std::function<bool(const Instruction&)>& callee_polls_;
-  std::size_t& steps_;
+  std::size_t &steps_, &look_back_steps_;
   const Loops loops_;
   std::unordered_map<std::string, std::uint32_t> numbers_;
   std::vector<std::vector<std::uint32_t>> readers_;  // Instructions, by number of the name.
@@ -322,7 +326,7 @@ bool MayPoll(const Instruction& instruction) {
 
 std::vector<BlockWait> FindBlockWaits(const ControlFlow& flow,
                                       const std::function<bool(const Instruction&)>& callee_polls,
-                                      std::size_t& steps) {
+                                      WaitSteps& steps) {
   return WaitFinder(flow, callee_polls, steps).Run();
 }
 

@@ -28,6 +28,12 @@ struct BlockWait {
 // toolkit's own libraries take up to ten thousand.
 inline constexpr std::size_t kBlockWaitStepsMax = std::size_t{1} << 26;
 
+// Taken so far in functions of one module.
+struct WaitSteps {
+  std::size_t followed = 0;   // Of kBlockWaitStepsMax.
+  std::size_t look_back = 0;  // Of kLookBackStepsMax.
+};
+
 // True for an access to global or generic memory that sees what other blocks write meanwhile:
 // volatile, relaxed, acquire, .cv and .cg loads, and atomics that may be repeated without doing
 // anything (exch, cas, and, or, min, max, add of 0). Those of the client only, not of passes.
@@ -36,10 +42,10 @@ bool MayPoll(const Instruction& instruction);
 // Waits of one function, in source order. Found when the value read decides, through registers,
 // parameters or memory, whether the access is repeated. A compare-and-swap that expects what it
 // read itself before is a retry and no wait. `callee_polls` says whether a call may return what
-// another block wrote. `steps`: taken so far of kBlockWaitStepsMax.
+// another block wrote.
 std::vector<BlockWait> FindBlockWaits(const ControlFlow& flow,
                                       const std::function<bool(const Instruction&)>& callee_polls,
-                                      std::size_t& steps);
+                                      WaitSteps& steps);
 
 }  // namespace gpushared::ptx
 

@@ -22,7 +22,7 @@ class KernelScan {
  public:
   // `reachable`: from the kernel, itself first.
   KernelScan(const CallGraph& calls, const std::unordered_set<std::string_view>& variables,
-             const std::vector<const Function*>& reachable, std::size_t& wait_steps)
+             const std::vector<const Function*>& reachable, WaitSteps& wait_steps)
       : calls_(calls),
         variables_(variables),
         kernel_(*reachable[0]),
@@ -139,7 +139,7 @@ class KernelScan {
   const std::unordered_set<std::string_view>& variables_;
   const Function& kernel_;
   const std::vector<const Function*>& reachable_;
-  std::size_t& wait_steps_;
+  WaitSteps& wait_steps_;
   std::unordered_set<std::string_view> indirect_;  // What indirect calls name.
   std::unordered_set<std::string> polling_;        // Functions that see what other blocks write.
   std::vector<Finding> found_;

@@ -13,6 +13,7 @@
 
 #include "gpushared/result.h"
 
+#include "server/ptx/block_waits.h"
 #include "server/ptx/call_graph.h"
 #include "server/ptx/features.h"
 #include "server/ptx/module.h"
@@ -46,7 +47,7 @@ class KernelScanner {
   const CallGraph& calls_;
   std::unordered_set<std::string_view> variables_;  // .global and .const ones of the module.
   std::size_t statements_ = 0;                      // Scanned so far.
-  std::size_t wait_steps_ = 0;                      // Of kBlockWaitStepsMax.
+  WaitSteps wait_steps_;
 };
 
 // Of one kernel.

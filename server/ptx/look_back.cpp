@@ -36,10 +36,18 @@ void AddTimes(Sum& to, const Sum& from, std::uint64_t factor) {
   to.sinks |= from.sinks;
 }
 
+// Names are as long as the client likes, and are compared and copied again and again.
+std::size_t StepsOf(const std::string& name) { return 1 + name.size() / 64; }
+std::size_t StepsOf(const Sum& sum) {
+  std::size_t steps = 1;
+  for (const auto& [name, times] : sum.factors) steps += StepsOf(name);
+  return steps;
+}
+
 // Writes registers of a function as sums of what is known when it starts.
 class Evaluator {
  public:
-  explicit Evaluator(const ControlFlow& flow) : flow_(flow) {
+  Evaluator(const ControlFlow& flow, std::size_t& steps) : flow_(flow), steps_(steps) {
     for (std::uint32_t i = 0; i < flow.instructions.size(); ++i) {
       const Instruction& instruction = flow.instructions[i];
       if (WritesFirstOperand(instruction)) NoteWrites(instruction.operands[0], i);
@@ -79,13 +87,19 @@ class Evaluator {
   }
 
   std::optional<Sum> Value(const std::string& name, std::uint32_t depth) {
+    steps_ += StepsOf(name);
+    if (steps_ > kLookBackStepsMax) return std::nullopt;
+    std::optional<Sum> value = Evaluate(name, depth);
+    if (value) steps_ += StepsOf(*value);
+    return value;
+  }
+
+  std::optional<Sum> Evaluate(const std::string& name, std::uint32_t depth) {
     if (flow_.FindRegister(name) == kNoRegister) return Named(name);
     // Its value of the round before.
     if (open_.contains(name)) return Named(name);
     const auto writers = writers_.find(name);
-    if (depth > kDepthMax || writers == writers_.end() || ++evaluations_ > kLookBackStepsMax) {
-      return std::nullopt;
-    }
+    if (depth > kDepthMax || writers == writers_.end()) return std::nullopt;
     // A register of one writer is no more than another name of what that writes.
     if (writers->second.size() == 1)
       return Result(flow_.instructions[writers->second[0]], depth + 1);
@@ -127,6 +141,7 @@ class Evaluator {
     if (instruction.guard || operands.size() < 2) return std::nullopt;
     if (opcode == "mov" || opcode == "cvt" || opcode == "cvta") return Value(operands[1], depth);
     if (opcode == "ld" && instruction.Has("param")) {
+      steps_ += StepsOf(operands[1].text);
       return Named("param " + operands[1].text + "+" + std::to_string(operands[1].offset));
     }
     if (opcode == "not") return Combined(operands[1], ~std::uint64_t{0}, nullptr, 0, ~0ull, depth);
@@ -174,7 +189,7 @@ class Evaluator {
   const ControlFlow& flow_;
   std::unordered_map<std::string, std::vector<std::uint32_t>> writers_;
   std::unordered_set<std::string> open_;
-  std::size_t evaluations_ = 0;
+  std::size_t& steps_;
 };
 
 // Special registers that count something.
@@ -208,24 +223,24 @@ bool StoresForOthers(const Instruction& instruction) {
 }  // namespace
 
 std::vector<bool> ReadEarlierBlocks(const ControlFlow& flow,
-                                    const std::vector<std::uint32_t>& accesses) {
+                                    const std::vector<std::uint32_t>& accesses,
+                                    std::size_t& steps) {
   std::vector<bool> earlier(accesses.size(), false);
-  if (accesses.empty()) return earlier;
-  Evaluator evaluator(flow);
+  if (accesses.empty() || steps > kLookBackStepsMax) return earlier;
+  Evaluator evaluator(flow, steps);
   std::vector<Sum> own;
   for (const Instruction& instruction : flow.instructions) {
     if (!StoresForOthers(instruction)) continue;
     if (std::optional<Sum> sum = evaluator.AddressOf(instruction)) own.push_back(std::move(*sum));
   }
-  std::size_t steps = 0;
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const Instruction& load = flow.instructions[accesses[i]];
     if (load.opcode != "ld") continue;
-    steps += own.size();
-    if (steps > kLookBackStepsMax) break;
     const std::optional<Sum> read = evaluator.AddressOf(load);
-    earlier[i] = read && std::ranges::any_of(
-                             own, [&](const Sum& address) { return IsBelow(*read, address); });
+    earlier[i] = read && std::ranges::any_of(own, [&](const Sum& address) {
+                   steps += StepsOf(*read) + StepsOf(address);
+                   return steps <= kLookBackStepsMax && IsBelow(*read, address);
+                 });
   }
   return earlier;
 }

@@ -12,6 +12,7 @@
 
 #include "server/ptx/block_waits.h"
 #include "server/ptx/control_flow.h"
+#include "server/ptx/look_back.h"
 #include "server/ptx/parser.h"
 #include "tests/support/read_file.h"
 
@@ -231,10 +232,10 @@ TEST(BlockWaits, AWaitInsideAFunctionCountsForItsKernels) {
 }
 
 // Lines of the waits, from `*steps` on.
-std::vector<std::uint32_t> WaitLines(const std::string& body, std::size_t* steps) {
+std::vector<std::uint32_t> WaitLines(const std::string& body, WaitSteps* steps) {
   const Result<Module> module = Parse(
       ".version 8.1\n.target sm_75\n.entry k() {\n"
-      ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\n" +
+      ".reg .b32 %r<9>; .reg .b64 %rd<99>; .reg .pred %p<9>;\n" +
       body + "\nret;\n}\n");
   EXPECT_TRUE(module) << module.status().message();
   const Result<ControlFlow> flow = AnalyseControlFlow(*module->FindFunction("k"));
@@ -252,24 +253,24 @@ TEST(BlockWaits, EachInstructionThatABranchRepeatsIsAStep) {
   constexpr std::size_t kLoads = 1000;
   std::string body = "L:\n";
   for (std::size_t i = 0; i < kLoads; ++i) body += "ld.volatile.global.u32 %r1, [%rd1];\n";
-  std::size_t steps = 0;
+  WaitSteps steps;
   EXPECT_EQ(WaitLines(body + "setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", &steps).size(), kLoads);
-  EXPECT_GE(steps, kLoads * kLoads);
+  EXPECT_GE(steps.followed, kLoads * kLoads);
 }
 
 TEST(BlockWaits, StepsAreThoseOfTheModule) {
   const std::string body =
       "L: ld.volatile.global.u32 %r0, [%rd0]; setp.lt.u32 %p0, %r2, 9; @%p0 bra L;";
-  std::size_t steps = 0;
+  WaitSteps steps;
   EXPECT_THAT(WaitLines(body, &steps), IsEmpty());
-  const std::size_t once = steps;
+  const std::size_t once = steps.followed;
   EXPECT_GT(once, 0u);
   EXPECT_THAT(WaitLines(body, &steps), IsEmpty());
-  EXPECT_EQ(steps, 2 * once);
+  EXPECT_EQ(steps.followed, 2 * once);
   // What cannot be looked at any more counts as waiting.
-  steps = kBlockWaitStepsMax + 1;
+  steps.followed = kBlockWaitStepsMax + 1;
   EXPECT_THAT(WaitLines(body, &steps), ElementsAre(5));
-  EXPECT_EQ(steps, kBlockWaitStepsMax + 1);
+  EXPECT_EQ(steps.followed, kBlockWaitStepsMax + 1);
 }
 
 // --- decoupled look-back -----------------------------------------------------------------------
@@ -339,6 +340,52 @@ TEST(LookBack, AnExchangeIsNotALook) {
   EXPECT_TRUE(Waits(StoresAndWaits("add.s64 %rd9, %rd2, -8;") +
                     "M: atom.global.exch.b32 %r9, [%rd9], 0; setp.eq.u32 %p0, %r9, 0;"
                     "@%p0 bra M;"));
+}
+
+// A sum of 2^16 terms in 16 lines.
+TEST(LookBack, StepsAreThoseOfTheModule) {
+  std::string body = "ld.param.u64 %rd0, [a];\n";
+  for (int i = 1; i <= 16; ++i) {
+    const std::string before = ", %rd" + std::to_string(i - 1);
+    body += "add.s64 %rd" + std::to_string(i) + before + before + ";\n";
+  }
+  body += "st.global.u32 [%rd16], %r1;";
+  body += "L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;";
+  WaitSteps steps;
+  EXPECT_EQ(WaitLines(body, &steps).size(), 1u);
+  EXPECT_GE(steps.look_back, std::size_t{1} << 16);
+  EXPECT_LT(steps.look_back, kLookBackStepsMax / 4);
+  steps.look_back = kLookBackStepsMax - 1;
+  EXPECT_EQ(WaitLines(body, &steps).size(), 1u);
+  EXPECT_GT(steps.look_back, kLookBackStepsMax);
+  EXPECT_LT(steps.look_back, kLookBackStepsMax + 64);
+}
+
+TEST(LookBack, EachTermThatIsComparedIsAStep) {
+  constexpr std::size_t kTerms = 60, kLoads = 500;
+  std::string body = "mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd0, %r1, 8;\n";
+  for (std::size_t i = 0; i < kTerms; ++i) {
+    body += "add.s64 %rd" + std::to_string(i + 1) + ", %rd" + std::to_string(i) + ", a" +
+            std::to_string(i) + ";\n";
+  }
+  body += "st.global.u32 [%rd" + std::to_string(kTerms) + "], %r1;\nL:\n";
+  for (std::size_t i = 0; i < kLoads; ++i) body += "ld.volatile.global.u32 %r0, [%rd0];\n";
+  WaitSteps steps;
+  EXPECT_EQ(WaitLines(body + "setp.ne.u32 %p0, %r0, 0; @%p0 bra L;", &steps).size(), kLoads);
+  EXPECT_GE(steps.look_back, kLoads * kTerms);
+}
+
+// Where nothing but the length of the names is different.
+TEST(LookBack, LongNamesAreManySteps) {
+  const auto steps_with = [](const std::string& name) {
+    WaitSteps steps;
+    const std::string body = "ld.param.u64 %rd0, [" + name + "]; st.global.u32 [%rd0], %r1;" +
+                             "L: ld.volatile.global.u32 %r0, [%rd0]; setp.ne.u32 %p0, %r0, 0;" +
+                             "@%p0 bra L;";
+    EXPECT_EQ(WaitLines(body, &steps).size(), 1u);
+    return steps.look_back;
+  };
+  EXPECT_GE(steps_with(std::string(6400, 'a')), 100 + steps_with("a"));
 }
 
 // Each kernel is scanned with the functions it calls, so text of any length would be scanned as
