@@ -18,132 +18,121 @@ namespace {
 // Declared in modules and provided by every device.
 constexpr std::array<std::string_view, 4> kBuiltIns = {"vprintf", "__assertfail", "malloc", "free"};
 
-class KernelScan {
- public:
-  // `reachable`: from the kernel, itself first.
-  KernelScan(const CallGraph& calls, const std::unordered_set<std::string_view>& variables,
-             const std::vector<const Function*>& reachable, WaitSteps& wait_steps)
-      : calls_(calls),
-        variables_(variables),
-        kernel_(*reachable[0]),
-        reachable_(reachable),
-        wait_steps_(wait_steps) {
-    for (const Function* function : reachable_) {
-      if (Polls(*function)) polling_.insert(function->name);
-      for (const Call& call : calls_.CallsOf(*function)) {
-        if (call.kind == Call::Kind::kIndirect) indirect_.insert(call.name);
-      }
-    }
-    SpreadToCallers();
-  }
+bool Polls(const Function& function) {
+  return std::ranges::any_of(*function.body, [](const Statement& statement) {
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    return instruction != nullptr && MayPoll(*instruction);
+  });
+}
 
-  Result<std::vector<Finding>> Run() {
-    for (const Function* function : reachable_) {
-      for (const FeatureUse& use : FindFeatures(*function)) {
-        Note(*function, use.feature, use.line, "");
-      }
-      NoteCalls(*function);
-      NoteNames(*function);
-      if (Status status = NoteWaits(*function); !status.ok()) return status;
-    }
+// One function by itself: its findings name no function.
+class FunctionScan {
+ public:
+  FunctionScan(const Function& function, const std::vector<Call>& calls,
+               const std::unordered_set<std::string_view>& variables, const Polling& polling)
+      : function_(function), calls_(calls), variables_(variables), polling_(polling) {}
+
+  Result<std::vector<Finding>> Run(WaitSteps& steps) {
+    for (const FeatureUse& use : FindFeatures(function_)) Note(use.feature, use.line, "");
+    NoteCalls();
+    NoteNames();
+    if (Status status = NoteWaits(steps); !status.ok()) return status;
     return std::move(found_);
   }
 
  private:
-  void Note(const Function& function, Feature feature, std::uint32_t line, std::string detail) {
+  void Note(Feature feature, std::uint32_t line, std::string detail) {
     const bool known = std::ranges::any_of(
         found_, [&](const Finding& finding) { return finding.feature == feature; });
     if (known) return;
-    if (&function != &kernel_) {
-      detail += (detail.empty() ? "in function '" : " in function '") + function.name + "'";
-    }
     found_.push_back({.feature = feature, .line = line, .detail = std::move(detail)});
   }
 
-  void NoteCalls(const Function& function) {
-    for (const Call& call : calls_.CallsOf(function)) {
+  void NoteCalls() {
+    for (const Call& call : calls_) {
       const bool built_in = std::ranges::find(kBuiltIns, call.name) != kBuiltIns.end();
       if (call.kind == Call::Kind::kIndirect) {
-        Note(function, Feature::kIndirectCall, call.line, "");
+        Note(Feature::kIndirectCall, call.line, "");
       } else if (call.kind == Call::Kind::kMissing && !built_in) {
-        Note(function, Feature::kMissingFunction, call.line, "'" + call.name + "'");
+        Note(Feature::kMissingFunction, call.line, "'" + call.name + "'");
       }
     }
   }
 
-  void NoteNames(const Function& function) {
-    for (const Statement& statement : *function.body) {
+  void NoteNames() {
+    for (const Statement& statement : *function_.body) {
       const auto* instruction = std::get_if<Instruction>(&statement);
       if (instruction == nullptr) continue;
       ForEachOperand(*instruction, [&](const Operand& operand) {
         if (variables_.contains(operand.text)) {
-          Note(function, Feature::kModuleVariables, instruction->position.line,
-               "'" + operand.text + "'");
+          Note(Feature::kModuleVariables, instruction->position.line, "'" + operand.text + "'");
         }
         const bool index = operand.text.find("ctaid") != std::string::npos;
-        if (index && !function.is_entry && operand.text.find('%') != std::string::npos) {
-          Note(function, Feature::kBlockIndexInFunction, instruction->position.line, operand.text);
+        if (index && !function_.is_entry && operand.text.find('%') != std::string::npos) {
+          Note(Feature::kBlockIndexInFunction, instruction->position.line, operand.text);
         }
       });
     }
   }
 
-  Status NoteWaits(const Function& function) {
-    const Result<ControlFlow> flow = AnalyseControlFlow(function);
+  Status NoteWaits(WaitSteps& steps) {
+    const Result<ControlFlow> flow = AnalyseControlFlow(function_);
     if (!flow) return flow.status();
+    std::unordered_set<std::string_view> indirect;
+    for (const Call& call : calls_) {
+      if (call.kind == Call::Kind::kIndirect) indirect.insert(call.name);
+    }
     const auto polls = [&](const Instruction& call) {
-      return polling_.contains(std::string(CalleeName(call))) || IsIndirectPoll(call);
+      const std::string_view callee = CalleeName(call);
+      return polling_.functions.contains(callee) || (polling_.is_any && indirect.contains(callee));
     };
-    for (const BlockWait& wait : FindBlockWaits(*flow, polls, wait_steps_)) {
-      const bool earlier = wait.is_for_earlier_blocks && function.is_entry;
-      Note(function, earlier ? Feature::kWaitsForEarlierBlocks : Feature::kWaitsForBlocks,
-           wait.line, "");
+    for (const BlockWait& wait : FindBlockWaits(*flow, polls, steps)) {
+      const bool earlier = wait.is_for_earlier_blocks && function_.is_entry;
+      Note(earlier ? Feature::kWaitsForEarlierBlocks : Feature::kWaitsForBlocks, wait.line, "");
     }
     return {};
   }
 
-  static bool Polls(const Function& function) {
-    return std::ranges::any_of(*function.body, [](const Statement& statement) {
-      const auto* instruction = std::get_if<Instruction>(&statement);
-      return instruction != nullptr && MayPoll(*instruction);
-    });
-  }
-
-  bool IsIndirectPoll(const Instruction& call) const {
-    return !polling_.empty() && indirect_.contains(CalleeName(call));
-  }
-
-  // Who calls what polls may return what it read.
-  void SpreadToCallers() {
-    std::unordered_map<std::string_view, std::vector<const Function*>> callers;
-    std::vector<const Function*> open;
-    for (const Function* function : reachable_) {
-      bool polls = polling_.contains(function->name);
-      for (const Call& call : calls_.CallsOf(*function)) {
-        callers[call.name].push_back(function);
-        polls |= call.kind == Call::Kind::kIndirect && !polling_.empty();
-      }
-      if (polls) open.push_back(function);
-    }
-    while (!open.empty()) {
-      const Function* function = open.back();
-      open.pop_back();
-      polling_.insert(function->name);
-      for (const Function* caller : callers[function->name]) {
-        if (!polling_.contains(caller->name)) open.push_back(caller);
-      }
-    }
-  }
-
-  const CallGraph& calls_;
+  const Function& function_;
+  const std::vector<Call>& calls_;
   const std::unordered_set<std::string_view>& variables_;
-  const Function& kernel_;
-  const std::vector<const Function*>& reachable_;
-  WaitSteps& wait_steps_;
-  std::unordered_set<std::string_view> indirect_;  // What indirect calls name.
-  std::unordered_set<std::string> polling_;        // Functions that see what other blocks write.
+  const Polling& polling_;
   std::vector<Finding> found_;
 };
+
+// Who calls what polls may return what it read.
+Polling FindPolling(const Module& module, const CallGraph& calls) {
+  Polling polling;
+  std::vector<const Function*> functions;
+  std::unordered_map<std::string_view, std::vector<const Function*>> callers;
+  for (const Item& item : module.items) {
+    const auto* function = std::get_if<Function>(&item);
+    if (function == nullptr || !function->body) continue;
+    functions.push_back(function);
+    for (const Call& call : calls.CallsOf(*function)) callers[call.name].push_back(function);
+  }
+  std::vector<const Function*> open;
+  const auto add = [&](const Function* function) {
+    if (polling.functions.insert(function->name).second) open.push_back(function);
+  };
+  for (const Function* function : functions) {
+    if (!Polls(*function)) continue;
+    add(function);
+    polling.is_any |= !function->is_entry;
+  }
+  for (const Function* function : functions) {
+    const bool calls_any = std::ranges::any_of(calls.CallsOf(*function), [](const Call& call) {
+      return call.kind == Call::Kind::kIndirect;
+    });
+    if (calls_any && polling.is_any) add(function);
+  }
+  while (!open.empty()) {
+    const Function* function = open.back();
+    open.pop_back();
+    for (const Function* caller : callers[function->name]) add(caller);
+  }
+  return polling;
+}
 
 }  // namespace
 
@@ -154,7 +143,8 @@ std::string Describe(const Finding& finding) {
   return text;
 }
 
-KernelScanner::KernelScanner(const Module& module, const CallGraph& calls) : calls_(calls) {
+KernelScanner::KernelScanner(const Module& module, const CallGraph& calls)
+    : calls_(calls), polling_(FindPolling(module, calls)) {
   for (const Item& item : module.items) {
     const auto* variable = std::get_if<Variable>(&item);
     if (variable == nullptr) continue;
@@ -175,7 +165,27 @@ Result<std::vector<Finding>> KernelScanner::Scan(const Function& kernel) {
                       std::to_string(kScannedStatementsMax) +
                       " statements up to this one, those of functions counted for each");
   }
-  return KernelScan(calls_, variables_, reachable, wait_steps_).Run();
+  std::vector<Finding> found;
+  for (const Function* function : reachable) {
+    const Result<std::vector<Finding>>& own = ScanFunction(*function);
+    if (!own) return own.status();
+    for (const Finding& finding : *own) {
+      const bool known = std::ranges::any_of(
+          found, [&](const Finding& other) { return other.feature == finding.feature; });
+      if (known) continue;
+      std::string& detail = found.emplace_back(finding).detail;
+      if (function == &kernel) continue;
+      detail += (detail.empty() ? "in function '" : " in function '") + function->name + "'";
+    }
+  }
+  return found;
+}
+
+const Result<std::vector<Finding>>& KernelScanner::ScanFunction(const Function& function) {
+  const auto known = functions_.find(&function);
+  if (known != functions_.end()) return known->second;
+  FunctionScan scan(function, calls_.CallsOf(function), variables_, polling_);
+  return functions_.emplace(&function, scan.Run(wait_steps_)).first->second;
 }
 
 Result<std::vector<Finding>> ScanKernel(const Module& module, const CallGraph& calls,

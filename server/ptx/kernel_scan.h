@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -33,6 +34,12 @@ std::string Describe(const Finding& finding);
 // that may call them; beyond that kLimitExceeded. Large libraries have a few hundred thousand.
 inline constexpr std::size_t kScannedStatementsMax = std::size_t{1} << 24;
 
+// Functions, by name, that see what other blocks write, themselves or in what they call.
+struct Polling {
+  std::unordered_set<std::string_view> functions;
+  bool is_any = false;  // One that indirect calls can reach.
+};
+
 // Scans the kernels of one module. Thread-compatible; borrows the module and the call graph.
 class KernelScanner {
  public:
@@ -44,9 +51,14 @@ class KernelScanner {
   Result<std::vector<Finding>> Scan(const Function& kernel);
 
  private:
+  // Once each, whichever kernels reach it.
+  const Result<std::vector<Finding>>& ScanFunction(const Function& function);
+
   const CallGraph& calls_;
+  const Polling polling_;
   std::unordered_set<std::string_view> variables_;  // .global and .const ones of the module.
-  std::size_t statements_ = 0;                      // Scanned so far.
+  std::unordered_map<const Function*, Result<std::vector<Finding>>> functions_;  // Scanned.
+  std::size_t statements_ = 0;                                                   // Scanned so far.
   WaitSteps wait_steps_;
 };
 

@@ -388,6 +388,31 @@ TEST(LookBack, LongNamesAreManySteps) {
   EXPECT_GE(steps_with(std::string(6400, 'a')), 100 + steps_with("a"));
 }
 
+// The waits of the function take so many steps that those of the module would not do for all
+// kernels, were they looked for in each.
+TEST(KernelScan, AFunctionIsScannedOnceForAllKernels) {
+  constexpr std::size_t kKernels = 1000, kLoads = 300;
+  std::string text =
+      ".version 8.1\n.target sm_75\n.address_size 64\n.func f() {\n"
+      ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>;\nL:\n";
+  for (std::size_t i = 0; i < kLoads; ++i) text += "ld.volatile.global.u32 %r0, [%rd0];\n";
+  text += "setp.eq.u32 %p0, %r0, 0; @%p0 bra M;\n";
+  for (std::size_t i = 0; i < kLoads; ++i) text += "add.u32 %r1, %r1, 1;\n";
+  text += "M: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 9; @%p1 bra L;\nret;\n}\n";
+  for (std::size_t i = 0; i < kKernels; ++i) {
+    text += ".entry k" + std::to_string(i) + "() { call f; ret; }\n";
+  }
+  const Result<Module> module = Parse(text);
+  ASSERT_TRUE(module) << module.status().message();
+  const CallGraph calls(*module);
+  KernelScanner scanner(*module, calls);
+  for (std::size_t i = 0; i < kKernels; ++i) {
+    const auto findings = scanner.Scan(*module->FindFunction("k" + std::to_string(i)));
+    ASSERT_TRUE(findings) << findings.status().message();
+    EXPECT_THAT(*findings, IsEmpty()) << i << ": " << Describe(findings->front());
+  }
+}
+
 // Each kernel is scanned with the functions it calls, so text of any length would be scanned as
 // often as it has kernels.
 TEST(KernelScan, WhatAllKernelsReachHasALimit) {
