@@ -3,6 +3,7 @@
 // line; a kernel beside it in the same module still runs.
 #include <initializer_list>
 #include <string>
+#include <variant>
 
 #include <gmock/gmock.h>
 
@@ -231,6 +232,35 @@ TEST(Refusals, VariablesThatNoDeviceHasRoomFor) {
   const Status status = LayOut(".global .b8 x[268435456];\n.global .b8 y;");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("'y': variables of the module exceed 268435456 bytes"));
+}
+
+// Every kernel has code of its own for all that it calls: text of any length would be decoded as
+// often as it has kernels.
+TEST(Refusals, WhatAllKernelsReachHasALimit) {
+  constexpr std::size_t kKernels = 64;
+  std::string text = std::string(kHeader) + ".func f() { ret; }\n";
+  for (std::size_t k = 0; k < kKernels; ++k) {
+    text += ".visible .entry k" + std::to_string(k) + "() { call f; ret; }\n";
+  }
+  Result<ptx::Module> module = ptx::Parse(text);
+  ASSERT_TRUE(module) << module.status().message();
+  auto& f = std::get<ptx::Function>(module->items.front());
+  const auto decode = [&] {
+    return device::executor::DecodeModule(*module, {}, 0, device::executor::Flavour::kBaseline);
+  };
+  const auto fill = [&](std::size_t statements) {
+    f.body->insert(f.body->begin(), statements, ptx::Directive{{}, ".pragma \"\";"});
+  };
+  // Of a kernel: itself, its two statements, and the function with its own.
+  const std::size_t each = device::executor::kDecodedStatementsMax / kKernels;
+  fill(each - 5);
+  EXPECT_TRUE(decode());
+  fill(1);
+  const auto refused = decode();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("'k63'"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("4194304"));
 }
 
 }  // namespace

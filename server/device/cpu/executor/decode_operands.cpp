@@ -108,8 +108,10 @@ const FunctionDecoder::Operand* FunctionDecoder::OperandAt(std::size_t index) {
 std::optional<Symbol> FunctionDecoder::FindSymbol(const std::string& name) const {
   const auto own = function_.symbols.find(name);
   if (own != function_.symbols.end()) return own->second;
-  const auto of_module = plan_.symbols.find(name);
-  if (of_module != plan_.symbols.end()) return of_module->second;
+  for (const SymbolTable* symbols : {&plan_.symbols, &plan_.module->symbols}) {
+    const auto of_module = symbols->find(name);
+    if (of_module != symbols->end()) return of_module->second;
+  }
   return std::nullopt;
 }
 

@@ -63,14 +63,28 @@ std::string CalleeOf(const ptx::Instruction& instruction) {
   return "";
 }
 
+// As Module::FindFunction, the first that has a body, be it a kernel, which cannot be called.
+ModuleIndex IndexOf(const ptx::Module& module) {
+  ModuleIndex index;
+  for (const ptx::Item& item : module.items) {
+    if (const auto* function = std::get_if<ptx::Function>(&item)) {
+      if (function->body) index.functions.emplace(function->name, function);
+    } else if (const auto* variable = std::get_if<ptx::Variable>(&item)) {
+      if (variable->space == ptx::StateSpace::kShared) {
+        index.shared[variable->name].push_back(variable);
+      }
+    }
+  }
+  std::erase_if(index.functions, [](const auto& entry) { return entry.second->is_entry; });
+  return index;
+}
+
 // Builds the Program of one kernel.
 class ProgramBuilder {
  public:
-  ProgramBuilder(const ptx::Module& module, const SymbolTable& module_symbols, Flavour flavour)
-      : code_(std::make_unique<Code>()) {
+  ProgramBuilder(ModuleIndex& module, Flavour flavour) : code_(std::make_unique<Code>()) {
     plan_.module = &module;
     plan_.flavour = flavour;
-    plan_.symbols = module_symbols;
     plan_.code = code_.get();
   }
 
@@ -95,25 +109,37 @@ class ProgramBuilder {
     plan_.functions.back().function = &kernel;
     plan_.function_index[kernel.name] = 0;
     for (std::size_t i = 0; i < plan_.functions.size(); ++i) {
-      auto flow = ptx::AnalyseControlFlow(*plan_.functions[i].function);
+      const ptx::Function& function = *plan_.functions[i].function;
+      if (Status counted = Count(kernel, function); !counted.ok()) return counted;
+      auto flow = ptx::AnalyseControlFlow(function);
       if (!flow.ok()) return flow.status();
       plan_.functions[i].flow = std::move(flow).value();
       std::vector<std::uint32_t> calls;
       for (const ptx::Instruction& instruction : plan_.functions[i].flow.instructions) {
         const std::string name = CalleeOf(instruction);
-        const ptx::Function* callee = name.empty() ? nullptr : plan_.module->FindFunction(name);
-        if (callee == nullptr || callee->is_entry) continue;
+        const auto callee = plan_.module->functions.find(name);
+        if (callee == plan_.module->functions.end()) continue;
         const auto [found, is_new] = plan_.function_index.try_emplace(
             name, static_cast<std::uint32_t>(plan_.functions.size()));
         if (is_new) {
           plan_.functions.push_back({});
-          plan_.functions.back().function = callee;
+          plan_.functions.back().function = callee->second;
         }
         calls.push_back(found->second);
       }
       plan_.functions[i].calls = std::move(calls);
     }
     return {};
+  }
+
+  Status Count(const ptx::Function& kernel, const ptx::Function& function) {
+    plan_.module->statements += 1 + function.body->size();
+    if (plan_.module->statements <= kDecodedStatementsMax) return {};
+    return {StatusCode::kLimitExceeded,
+            "ptx: " + ptx::LineOf(kernel.position) + "with kernel '" + kernel.name +
+                "' the module has " + std::to_string(plan_.module->statements) +
+                " statements to decode, those of functions counted for each kernel; " +
+                std::to_string(kDecodedStatementsMax) + " are decoded"};
   }
 
   // Static shared variables first, then dynamic arrays, which all begin at one place.
@@ -143,10 +169,14 @@ class ProgramBuilder {
       }
       (*table)[variable.name] = {Symbol::Kind::kShared, *offset, variable.Bytes()};
     };
-    for (const ptx::Item& item : plan_.module->items) {
-      const auto* variable = std::get_if<ptx::Variable>(&item);
-      if (variable != nullptr && used.contains(variable->name)) place(*variable, &plan_.symbols);
+    std::vector<const ptx::Variable*> of_module;
+    for (const std::string& name : used) {
+      const auto found = plan_.module->shared.find(name);
+      if (found == plan_.module->shared.end()) continue;
+      of_module.insert(of_module.end(), found->second.begin(), found->second.end());
     }
+    std::ranges::sort(of_module);  // In source order.
+    for (const ptx::Variable* variable : of_module) place(*variable, &plan_.symbols);
     for (FunctionPlan& function : plan_.functions) {
       for (const ptx::Variable& variable : function.flow.variables) {
         place(variable, &function.symbols);
@@ -296,12 +326,12 @@ std::uint64_t Program::register_bytes_per_warp() const {
 std::uint64_t Program::local_bytes_per_thread() const { return code_->local_bytes_per_thread; }
 
 ModuleImage::ModuleImage(std::vector<std::unique_ptr<const Program>> programs)
-    : programs_(std::move(programs)) {}
+    : programs_(std::move(programs)) {
+  for (const auto& program : programs_) by_name_.emplace(program->info().name, program.get());
+}
 const Program* ModuleImage::Find(std::string_view name) const {
-  for (const auto& program : programs_) {
-    if (program->info().name == name) return program.get();
-  }
-  return nullptr;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 Flavour BestFlavour() {
@@ -321,16 +351,16 @@ std::string_view FlavourName(Flavour flavour) {
 Result<std::unique_ptr<ModuleImage>> DecodeModule(const ptx::Module& module,
                                                   const ModuleLayout& layout,
                                                   std::uint64_t variables_base, Flavour flavour) {
-  SymbolTable symbols;
+  ModuleIndex index = IndexOf(module);
   for (const VariablePlacement& variable : layout.variables) {
-    symbols[variable.name] = {Symbol::Kind::kGlobal, variables_base + variable.offset,
-                              variable.bytes};
+    index.symbols[variable.name] = {Symbol::Kind::kGlobal, variables_base + variable.offset,
+                                    variable.bytes};
   }
   std::vector<std::unique_ptr<const Program>> programs;
   for (const ptx::Item& item : module.items) {
     const auto* function = std::get_if<ptx::Function>(&item);
     if (function == nullptr || !function->is_entry || !function->body) continue;
-    auto program = ProgramBuilder(module, symbols, flavour).Build(*function);
+    auto program = ProgramBuilder(index, flavour).Build(*function);
     if (!program.ok()) return program.status();
     programs.push_back(std::move(program).value());
   }

@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_DEVICE_CPU_EXECUTOR_DECODER_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -61,13 +62,22 @@ struct FunctionPlan {
   std::vector<std::uint32_t> calls;  // Indices of functions it calls.
 };
 
+// What all programs of a module share while they are decoded, by name. Borrows the module.
+struct ModuleIndex {
+  std::unordered_map<std::string_view, const ptx::Function*> functions;  // .func with a body.
+  // Declared outside of functions; in source order.
+  std::unordered_map<std::string_view, std::vector<const ptx::Variable*>> shared;
+  SymbolTable symbols;         // In device memory.
+  std::size_t statements = 0;  // Decoded so far, of kDecodedStatementsMax.
+};
+
 // Everything the functions of one program share while they are decoded.
 struct ProgramPlan {
-  const ptx::Module* module = nullptr;
+  ModuleIndex* module = nullptr;
   Flavour flavour = Flavour::kBaseline;
   std::vector<FunctionPlan> functions;
   std::unordered_map<std::string, std::uint32_t> function_index;
-  SymbolTable symbols;  // Of the module.
+  SymbolTable symbols;  // Of the module's shared variables that the program names.
   MissingList missing;
   Code* code = nullptr;
 };

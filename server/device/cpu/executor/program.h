@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "gpushared/result.h"
@@ -72,13 +73,19 @@ class ModuleImage {
 
  private:
   std::vector<std::unique_ptr<const Program>> programs_;
+  std::unordered_map<std::string_view, const Program*> by_name_;  // The first of each name.
 };
+
+// Statements that are decoded for the kernels of one module, those of functions for each kernel
+// that may call them; beyond that kLimitExceeded. A decoded one takes about 130 bytes. Four times
+// what a text can have.
+inline constexpr std::size_t kDecodedStatementsMax = std::size_t{1} << 22;
 
 // Decodes every kernel. `variables_base` is the device address at which the caller
 // placed layout.InitialBytes(variables_base). Kernels that use instructions or symbols
 // the executor lacks still decode, with KernelInfo::unsupported set. Fails with
 // kInvalidArgument (line named) for malformed code: undefined labels, names declared
-// twice.
+// twice; and with kLimitExceeded.
 Result<std::unique_ptr<ModuleImage>> DecodeModule(const ptx::Module& module,
                                                   const ModuleLayout& layout,
                                                   std::uint64_t variables_base,
