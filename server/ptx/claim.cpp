@@ -308,6 +308,7 @@ Claims Claim(const Module& module) {
   const CallGraph calls(module);
   KernelScanner scanner(module, calls);
   const std::string shared = editor.HiddenName("shared");
+  std::size_t reason_bytes_left = kReasonBytesMax;
   std::vector<Item> items;
   for (const Item& item : module.items) {
     items.push_back(item);
@@ -316,7 +317,8 @@ Claims Claim(const Module& module) {
     ClaimedKernel& claimed = claims.kernels.emplace_back();
     claimed.kernel = kernel->name;
     Reads reads;
-    claimed.reason = FindReason(module, calls, scanner, *kernel, reads);
+    claimed.reason =
+        KeptReason(FindReason(module, calls, scanner, *kernel, reads), reason_bytes_left);
     if (!claimed.reason.empty()) continue;
     Function form = *kernel;
     const Result<ModuleEditor::Parameter> parameter =

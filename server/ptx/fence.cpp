@@ -120,10 +120,12 @@ class ModuleFence {
   Result<Fenced> Run() {
     if (Status checked = Check(); !checked.ok()) return checked;
     if (Status moved = MoveVariables(); !moved.ok()) return moved;
+    std::size_t reason_bytes_left = kReasonBytesMax;
     for (const Item& item : source_.items) {
       const auto* kernel = std::get_if<Function>(&item);
       if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;
-      result_.kernels.push_back({.kernel = kernel->name, .reason = FenceKernel(*kernel)});
+      result_.kernels.push_back(
+          {.kernel = kernel->name, .reason = KeptReason(FenceKernel(*kernel), reason_bytes_left)});
     }
     Assemble();
     return std::move(result_);

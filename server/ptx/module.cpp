@@ -32,6 +32,12 @@ constexpr std::array<std::pair<std::string_view, std::uint32_t>, 17> kIrregularT
 
 }  // namespace
 
+std::string KeptReason(std::string reason, std::size_t& bytes_left) {
+  if (reason.size() > bytes_left) return "more is to be said of this module's kernels than is kept";
+  bytes_left -= reason.size();
+  return reason;
+}
+
 std::string LineOf(const SourcePosition& position) {
   return "line " + std::to_string(position.line) + ": ";
 }

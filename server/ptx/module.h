@@ -6,6 +6,7 @@
 #ifndef GPUSHARED_SERVER_PTX_MODULE_H_
 #define GPUSHARED_SERVER_PTX_MODULE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,11 @@ struct SourcePosition {
 };
 // "line 12: ", before what is said of it.
 std::string LineOf(const SourcePosition& position);
+
+// Of what is said of all kernels of a module: each may be told a name of megabytes.
+inline constexpr std::size_t kReasonBytesMax = std::size_t{64} << 20;
+// `reason`, and its size taken from `bytes_left`; a sentence instead where it does not fit.
+std::string KeptReason(std::string reason, std::size_t& bytes_left);
 
 struct Operand {
   enum class Kind : std::uint8_t {

@@ -211,6 +211,19 @@ TEST(Fence, ConstantsThatHaveGenericAddressesMove) {
       HasSubstr("ld.global.u64 %rd1"));
 }
 
+// A short text must not become gigabytes of reasons.
+TEST(Fence, ReasonsOfAllKernelsTogetherAreBounded) {
+  const std::string name(std::size_t{4} << 20, 'n');
+  std::string text = ".func f() { .reg .b32 %a; ld.global.b32 %a, [" + name + "]; ret; }\n";
+  for (int i = 0; i < 40; ++i) text += ".entry k" + std::to_string(i) + "() { call f; ret; }\n";
+  std::size_t bytes = 0;
+  for (const FencedKernel& kernel : FenceText(text).kernels) {
+    EXPECT_NE(kernel.reason, "");
+    bytes += kernel.reason.size();
+  }
+  EXPECT_LE(bytes, kReasonBytesMax + 40 * 100);
+}
+
 // What it had before it was zeroed may come back.
 TEST(Fence, NothingIsDiscarded) {
   const std::string text = FenceBody(

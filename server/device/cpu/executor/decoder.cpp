@@ -98,7 +98,7 @@ class ProgramBuilder {
     for (std::uint32_t i = 0; i < plan_.functions.size(); ++i) FunctionDecoder(plan_, i).Decode();
     code_->local_bytes_per_thread = LocalBytes();
     info_.static_shared_bytes = code_->static_shared_bytes;
-    info_.unsupported = plan_.missing.Text();
+    info_.unsupported = ptx::KeptReason(plan_.missing.Text(), plan_.module->reason_bytes_left);
     return std::make_unique<const Program>(std::move(info_), std::move(code_));
   }
 

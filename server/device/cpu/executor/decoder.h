@@ -69,6 +69,7 @@ struct ModuleIndex {
   std::unordered_map<std::string_view, std::vector<const ptx::Variable*>> shared;
   SymbolTable symbols;         // In device memory.
   std::size_t statements = 0;  // Decoded so far, of kDecodedStatementsMax.
+  std::size_t reason_bytes_left = ptx::kReasonBytesMax;
 };
 
 // Everything the functions of one program share while they are decoded.
