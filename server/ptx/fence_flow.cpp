@@ -19,8 +19,7 @@ void Collect(const ControlFlow& flow, const Operand& operand, std::vector<std::u
 // A client's instruction may name millions, some of them twice.
 void SortOnce(std::vector<std::uint32_t>* registers) {
   std::ranges::sort(*registers);
-  const auto doubles = std::ranges::unique(*registers);
-  registers->erase(doubles.begin(), doubles.end());
+  registers->erase(std::unique(registers->begin(), registers->end()), registers->end());
 }
 
 }  // namespace
