@@ -45,9 +45,10 @@ Duration ChargeMeter::End(const Entry& entry, TimePoint now) {
 }
 
 void ChargeMeter::Advance(TimePoint now) {
-  if (now <= last_) return;
-  Duration left = now - last_;
-  last_ = now;
+  const TimePoint counted = now - excluded_;
+  if (counted <= last_) return;
+  Duration left = counted - last_;
+  last_ = counted;
   if (in_flight_ == 0) return;
   busy_total_ += left;
   while (left > Duration::zero()) {

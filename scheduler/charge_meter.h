@@ -18,6 +18,8 @@ namespace gpushared::scheduler {
 // the time in which anything was in flight, exactly, once all have ended: nobody is
 // billed for waiting on a neighbour, and no time goes unbilled.
 //
+// Time that is excluded, in which the device could not run because of its host, is nobody's.
+//
 // A start or an end costs the same however many commands are in flight: time per
 // predicted nanosecond is accumulated once for all.
 //
@@ -30,12 +32,16 @@ class ChargeMeter {
     std::uint64_t level_at_start = 0;
   };
 
+  // So much in all is excluded up to the next start or end: not less than before. What is more than
+  // the time since the last one, because it was noticed late, comes off the time after it.
+  void Exclude(Duration total) { excluded_ = total; }
+
   Entry Start(Duration predicted, TimePoint now);
   // Returns the command's charge.
   Duration End(const Entry& entry, TimePoint now);
 
   Duration charged_total() const { return charged_total_; }
-  // Time with at least one command in flight, up to the last start or end.
+  // Time with at least one command in flight, less what was excluded, up to the last start or end.
   Duration busy_total() const { return busy_total_; }
 
  private:
@@ -49,7 +55,8 @@ class ChargeMeter {
   std::uint64_t carry_ = 0;  // What the division left over, brought into the next interval.
   std::uint64_t predicted_sum_ns_ = 0;
   std::size_t in_flight_ = 0;
-  TimePoint last_{};
+  Duration excluded_{};
+  TimePoint last_{};  // On a clock that stands still while time is excluded.
   Duration busy_total_{};
   Duration charged_total_{};
 };

@@ -154,6 +154,7 @@ bool DeviceThread::MayHaveEnded() {
 
 bool DeviceThread::Turn() {
   scheduler::TimePoint now = Now();
+  dispatcher_.NoteHostDelay(now);
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
@@ -161,6 +162,7 @@ bool DeviceThread::Turn() {
   // What ended at once, or meanwhile, is part of this turn's publication.
   if (MayHaveEnded()) {
     now = Now();  // Or what began in this turn would be charged for no time.
+    dispatcher_.NoteHostDelay(now);
     if (dispatcher_.TakeCompletions(now) > 0) {
       was_busy = true;
       dispatcher_.Dispatch(now);

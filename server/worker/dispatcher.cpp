@@ -440,6 +440,12 @@ void Dispatcher::OfferAnew(ClientState& client, scheduler::TimePoint now) {
 
 // ---- the device
 
+void Dispatcher::NoteHostDelay(scheduler::TimePoint now) {
+  using Clock = device::DeviceClock;
+  const Clock::time_point at(std::chrono::duration_cast<Clock::duration>(now.time_since_epoch()));
+  lane_.SetHostDelay(device_.HostDelayUntil(at));
+}
+
 void Dispatcher::Dispatch(scheduler::TimePoint now) {
   while (const std::optional<scheduler::Action> action = lane_.Next(now)) {
     if (action->kind == scheduler::Action::Kind::kStop) {

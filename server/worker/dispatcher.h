@@ -96,6 +96,8 @@ class Dispatcher {
     dirty_.push_back(&client);
   }
 
+  // So that nobody is charged for what the device's host did until now.
+  void NoteHostDelay(scheduler::TimePoint now);
   // Carries out what the lane decides.
   void Dispatch(scheduler::TimePoint now);
   // Returns how many commands left the device.

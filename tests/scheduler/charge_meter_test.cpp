@@ -77,6 +77,31 @@ TEST(ChargeMeter, ChargesAddUpToTheBusyTimeExactly) {
   EXPECT_EQ(meter.charged_total(), meter.busy_total());
 }
 
+TEST(ChargeMeter, ExcludedTimeIsChargedToNobody) {
+  ChargeMeter meter;
+  const auto first = meter.Start(1ms, At(0ms));
+  const auto second = meter.Start(3ms, At(0ms));
+  meter.Exclude(80ms);
+
+  EXPECT_EQ(meter.End(first, At(84ms)), 1ms);
+  EXPECT_EQ(meter.End(second, At(90ms)), 3ms + 6ms);
+  EXPECT_EQ(meter.busy_total(), 10ms);
+}
+
+// The clock of what is excluded is looked at now and then.
+TEST(ChargeMeter, WhatIsExcludedLateComesOffTheTimeAfterIt) {
+  ChargeMeter meter;
+  const auto first = meter.Start(1ms, At(0ms));
+  EXPECT_EQ(meter.End(first, At(5ms)), 5ms);
+  const auto second = meter.Start(1ms, At(5ms));
+  meter.Exclude(2ms);
+
+  EXPECT_EQ(meter.End(second, At(6ms)), 0ms);
+  const auto third = meter.Start(1ms, At(6ms));
+  EXPECT_EQ(meter.End(third, At(10ms)), 3ms);
+  EXPECT_EQ(meter.charged_total(), 8ms);
+}
+
 // A command that hangs for a weekend must not overflow the sums.
 TEST(ChargeMeter, HoursInFlightAreCountedWhole) {
   ChargeMeter meter;

@@ -481,6 +481,15 @@ TEST(DeviceLane, ChargesOfAllClientsAddUpToTheBusyTime) {
   EXPECT_EQ(lane->charged_total(), 450us);
 }
 
+TEST(DeviceLane, NobodyIsChargedForWhatTheHostDid) {
+  const auto lane = FifoLane({});
+  lane->Enqueue(kA, {1, 100us, false}, kStart);
+  SubmitAll(*lane);
+  lane->SetHostDelay(80ms);
+
+  EXPECT_EQ(lane->OnCompleted(1, kStart + 80ms + 120us).held, 120us);
+}
+
 TEST(DeviceLaneDeathTest, OurOwnMistakesEndTheProcess) {
   ScriptedLane lane;
   lane.policy->decisions = {Decision::Run(kA)};

@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -129,6 +131,23 @@ TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
   shares = NextShares();
   EXPECT_NEAR(shares["one"], 0.125, 0.02);
   EXPECT_NEAR(shares["newcomer"], 0.5, 0.02);
+}
+
+// The same to the server as a virtual machine whose host gives its cores to another.
+TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
+  Start("stopped", 1);
+  const pid_t worker = server_.workers().at(0);
+  const double before = DeviceTimes()["stopped"];
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 5; ++i) {
+    kill(worker, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    kill(worker, SIGCONT);
+    ASSERT_TRUE(Eventually([&] { return DeviceTimes().contains("stopped"); }));
+  }
+  const double charged = DeviceTimes()["stopped"] - before;
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+  EXPECT_LE(charged, passed.count() - 0.95);
 }
 
 }  // namespace

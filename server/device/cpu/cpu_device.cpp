@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -22,6 +24,7 @@
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/host_delay.h"
 #include "server/device/cpu/work_queue.h"
 #include "server/device/work_checks.h"
 #include "server/ptx/contain.h"
@@ -30,6 +33,9 @@ namespace gpushared::device {
 namespace {
 
 const std::atomic<bool> kNever{false};
+
+// How often a thread's clock is read, by another thread: 0.2 % of that one's time.
+constexpr std::chrono::microseconds kLookEvery{250};
 
 // What this process may use: the machine's memory, or less inside a container.
 std::uint64_t MachineMemoryBytes() {
@@ -81,6 +87,7 @@ class CpuDevice : public Device {
         output_(std::move(options.output)),
         passes_(options.passes),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
+        clocks_(options.executor_threads),
         queue_(options.executor_threads, std::move(wake)) {}
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
@@ -102,6 +109,7 @@ class CpuDevice : public Device {
   std::size_t TakeCompletions(std::span<Completion> out) override {
     return queue_.TakeCompletions(out);
   }
+  std::chrono::nanoseconds HostDelayUntil(DeviceClock::time_point now) override;
 
  private:
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
@@ -124,6 +132,9 @@ class CpuDevice : public Device {
   const OutputFunction output_;
   const ModulePasses passes_;
   const std::shared_ptr<MemoryBudget> budget_;
+  std::vector<ExecutorClock> clocks_;  // One per thread.
+  HostDelay host_delay_;
+  std::vector<ExecutorTimes::Totals> totals_;  // Kept for its memory.
   WorkQueue queue_;
   std::vector<std::thread> threads_;
 };
@@ -193,16 +204,29 @@ void CpuDevice::Submit(const FillWork& work) {
 
 void CpuDevice::Execute(std::uint32_t multiprocessor) {
   executor::BlockExecutor blocks;
-  while (const std::optional<Claim> claim = queue_.Next()) {
+  ExecutorClock& clock = clocks_[multiprocessor];
+  clock.Begin();
+  const std::function<void(std::chrono::nanoseconds)> sleep = [&](auto time) { clock.Sleep(time); };
+  while (const std::optional<Claim> claim = queue_.Next(&clock)) {
     const auto& what = claim->work->what;
-    if (const auto* launch = std::get_if<LaunchWork>(&what)) {
-      RunLaunch(*claim, LaunchOf(*launch, multiprocessor), blocks);
+    if (const auto* work = std::get_if<LaunchWork>(&what)) {
+      executor::Launch launch = LaunchOf(*work, multiprocessor);
+      launch.sleep = &sleep;
+      RunLaunch(*claim, launch, blocks);
     } else if (const auto* copy = std::get_if<CopyWork>(&what)) {
       RunPieces(*claim, *copy, &RunCopyUnit);
     } else {
       RunPieces(*claim, std::get<FillWork>(what), &RunFillUnit);
     }
   }
+}
+
+std::chrono::nanoseconds CpuDevice::HostDelayUntil(DeviceClock::time_point now) {
+  if (now - host_delay_.looked() < kLookEvery * clocks_.size()) return host_delay_.total();
+  totals_.clear();
+  for (ExecutorClock& clock : clocks_) totals_.push_back(clock.Totals());
+  host_delay_.Look(totals_, queue_.untaken_since(), now);
+  return host_delay_.total();
 }
 
 executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const {

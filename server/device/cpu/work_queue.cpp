@@ -79,8 +79,16 @@ std::size_t WorkQueue::TakeCompletions(std::span<Completion> out) {
   return count;
 }
 
-std::optional<Claim> WorkQueue::Next() {
+std::optional<DeviceClock::time_point> WorkQueue::untaken_since() {
+  const std::lock_guard lock(mutex_);
+  if (!works_.empty() || completions_.empty()) return std::nullopt;
+  return completions_.back().ended;
+}
+
+std::optional<Claim> WorkQueue::Next(ExecutorClock* clock) {
   std::unique_lock lock(mutex_);
+  const bool waits = claimable_.empty() && !is_closed_;
+  if (waits && clock != nullptr) clock->Wait();
   while (claimable_.empty() && !is_closed_) {
     ++threads_idle_;
     work_arrived_.wait(lock);
@@ -88,6 +96,7 @@ std::optional<Claim> WorkQueue::Next() {
   }
   if (is_closed_) return std::nullopt;
   QueuedWork& work = *claimable_.begin()->second;
+  if (waits && clock != nullptr) clock->Run(work.became_claimable);
   const std::uint64_t left = work.units_total - work.units_claimed;
   std::uint64_t units = std::min(work.claim_units, left);
   // Near its end the rest is shared, so that all threads finish at about the same time.
@@ -165,6 +174,7 @@ void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   QueuedWork& head = *stream.front();
   claimable_.emplace(OrderOf(head), &head);
   head.is_claimable = true;
+  head.became_claimable = DeviceClock::now();
   const std::uint64_t units = head.units_total - head.units_claimed;
   const auto wake = std::min<std::uint64_t>({units, threads_wanted, threads_idle_});
   for (std::uint64_t woken = 0; woken < wake; ++woken) work_arrived_.notify_one();

@@ -22,6 +22,7 @@
 #include "server/device/cpu/claimed_launch.h"
 #include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/executor/block_executor.h"
+#include "server/device/cpu/host_delay.h"
 #include "server/device/device.h"
 
 namespace gpushared::device {
@@ -62,6 +63,7 @@ struct QueuedWork {
   std::uint64_t units_claimed = 0;  // Counted from unit 0.
   std::uint32_t claims_running = 0;
   std::uint64_t claim_units = 1;  // How many units the next claim takes.
+  DeviceClock::time_point became_claimable;
   DeviceClock::time_point started;
 };
 
@@ -98,8 +100,12 @@ class WorkQueue {
   void RequestKill(WorkId id);
   std::size_t TakeCompletions(std::span<Completion> out);
 
-  // Sleeps until there is something to run. Empty after Close().
-  std::optional<Claim> Next();
+  // When the last work ended, where there is none but completions that nobody has taken.
+  std::optional<DeviceClock::time_point> untaken_since();
+
+  // Sleeps until there is something to run. Empty after Close(). `clock`, the calling thread's, is
+  // told.
+  std::optional<Claim> Next(ExecutorClock* clock = nullptr);
   // Adds one unit to a claim whose units wait for later ones; false when none can be had:
   // the next one is dealt already, an idle thread is to take it, or there is none.
   bool Extend(Claim* claim);

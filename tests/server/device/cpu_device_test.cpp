@@ -3,6 +3,8 @@
 #include "server/device/cpu/cpu_device.h"
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -10,6 +12,7 @@
 #include <span>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,6 +21,8 @@
 
 namespace gpushared::device {
 namespace {
+
+using namespace std::chrono_literals;
 
 constexpr std::string_view kText = R"(.version 8.0
 .target sm_75
@@ -162,6 +167,35 @@ TEST_F(CpuDeviceTest, EndlessWorkLeavesTheOtherThreadToOthers) {
   }
   device_->RequestKill(endless.id);
   EXPECT_EQ(Await().status.code(), StatusCode::kCancelled);
+}
+
+// More busy threads than cores: each is kept from one for a part of the time.
+TEST_F(CpuDeviceTest, TheHostsDelayGrowsAndIsNeverMoreThanTheTime) {
+  const DeviceClock::time_point start = DeviceClock::now();
+  std::atomic<bool> is_over = false;
+  std::vector<std::thread> others;
+  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i) {
+    others.emplace_back([&] {
+      while (!is_over.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  LaunchWork work = Work(kEndless);
+  work.grid = {2, 1, 1};
+  device_->Submit(work);
+  std::chrono::nanoseconds delay{};
+  while (delay < 20ms && DeviceClock::now() - start < 60s) {
+    std::this_thread::sleep_for(1ms);
+    const std::chrono::nanoseconds before =
+        std::exchange(delay, device_->HostDelayUntil(DeviceClock::now()));
+    EXPECT_GE(delay, before);
+    EXPECT_LE(delay, DeviceClock::now() - start);
+  }
+  EXPECT_GE(delay, 20ms);
+  is_over = true;
+  for (std::thread& other : others) other.join();
+  device_->RequestKill(work.id);
+  Await();
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ struct BlockExecutor::State {
     std::uint64_t end = 0;   // Behind the last block that may begin.
   };
 
+  static void SleepFor(const Task& task, std::chrono::nanoseconds time);
   bool Admit(Task& task);
   bool AdmitMore(Task& task);
   template <bool Counted>
@@ -88,6 +89,11 @@ struct BlockExecutor::State {
                  const std::atomic<bool>& stop, const std::atomic<bool>& kill,
                  ExecutionCounts* counts);
 };
+
+void BlockExecutor::State::SleepFor(const Task& task, std::chrono::nanoseconds time) {
+  if (task.launch.sleep != nullptr) return (*task.launch.sleep)(time);
+  std::this_thread::sleep_for(time);
+}
 
 // Begins the next block beside those that run. False when there is none, or no room.
 bool BlockExecutor::State::Admit(Task& task) {
@@ -130,7 +136,7 @@ Round BlockExecutor::State::RunAlone(Task& task) {
     ++spinning;
     if (block.wanted_sleep() < kSleepMin) continue;
     const auto sleep = std::min<std::chrono::nanoseconds>(block.wanted_sleep(), kSleepMax);
-    std::this_thread::sleep_for(sleep);
+    SleepFor(task, sleep);
     slept += sleep;
   }
   return Round::kSpinning;
@@ -166,7 +172,7 @@ Round BlockExecutor::State::RunTogether(Task& task) {
         return Round::kFaulted;
       }
     }
-    if (++idle > kIdleRounds) std::this_thread::sleep_for(kIdleSleep);
+    if (++idle > kIdleRounds) SleepFor(task, kIdleSleep);
   }
 }
 

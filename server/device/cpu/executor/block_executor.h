@@ -110,6 +110,8 @@ struct Launch {
   // Called when all blocks that have begun wait for others and the run has no more: true
   // hands over the block behind its last. Null: never any.
   const std::function<bool()>* more_blocks = nullptr;
+  // Sleeps so long, on the calling thread. Null: std::this_thread::sleep_for.
+  const std::function<void(std::chrono::nanoseconds)>* sleep = nullptr;
   // A launch whose blocks only poll, without a change to any register, for so long faults.
   std::chrono::nanoseconds stall_limit = kStallLimit;
   // Every byte of shared and local memory when a block begins. On a GPU that is what other kernels
