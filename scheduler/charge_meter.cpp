@@ -46,10 +46,14 @@ Duration ChargeMeter::End(const Entry& entry, TimePoint now) {
 
 void ChargeMeter::Advance(TimePoint now) {
   const TimePoint counted = now - excluded_;
+  if (in_flight_ == 0) {
+    // Also back: what was excluded while nothing was in flight is nobody's advantage.
+    last_ = counted;
+    return;
+  }
   if (counted <= last_) return;
   Duration left = counted - last_;
   last_ = counted;
-  if (in_flight_ == 0) return;
   busy_total_ += left;
   while (left > Duration::zero()) {
     // In parts, so that the shifted length stays within 64 bits.

@@ -16,9 +16,8 @@ namespace gpushared::scheduler {
 // Every start and end bounds an interval; its length is split over the commands in
 // flight in proportion to their predicted times. So the sum of all charges equals
 // the time in which anything was in flight, exactly, once all have ended: nobody is
-// billed for waiting on a neighbour, and no time goes unbilled.
-//
-// Time that is excluded, in which the device could not run because of its host, is nobody's.
+// billed for waiting on a neighbour, and no time goes unbilled but what is excluded, in which
+// the device could not run because of its host.
 //
 // A start or an end costs the same however many commands are in flight: time per
 // predicted nanosecond is accumulated once for all.
@@ -32,8 +31,9 @@ class ChargeMeter {
     std::uint64_t level_at_start = 0;
   };
 
-  // So much in all is excluded up to the next start or end: not less than before. What is more than
-  // the time since the last one, because it was noticed late, comes off the time after it.
+  // So much in all, not less than before, is excluded up to the next start or end. What is more
+  // than the time since the last one, because it was noticed late, comes off the time after it,
+  // until nothing is in flight.
   void Exclude(Duration total) { excluded_ = total; }
 
   Entry Start(Duration predicted, TimePoint now);

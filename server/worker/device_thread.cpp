@@ -162,7 +162,6 @@ bool DeviceThread::Turn() {
   // What ended at once, or meanwhile, is part of this turn's publication.
   if (MayHaveEnded()) {
     now = Now();  // Or what began in this turn would be charged for no time.
-    dispatcher_.NoteHostDelay(now);
     if (dispatcher_.TakeCompletions(now) > 0) {
       was_busy = true;
       dispatcher_.Dispatch(now);

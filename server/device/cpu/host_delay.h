@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -17,7 +18,8 @@
 
 namespace gpushared::device {
 
-// What comes later than it should by less than this is the usual way of a machine.
+// What comes later than it should is late by what is more than this: so far it is the way of a
+// machine that has a core for everybody.
 inline constexpr std::chrono::microseconds kUsuallyLate{200};
 
 // What an executor thread did with the time for which it had work. Is told the time.
@@ -30,30 +32,29 @@ class ExecutorTimes {
     std::chrono::nanoseconds ran{};  // Processor time of the thread until then.
   };
   struct Totals {
-    std::chrono::nanoseconds busy{};     // With work: running, asleep by its wish, or delayed.
+    std::chrono::nanoseconds busy{};     // With work: running, waiting by its wish, or delayed.
     std::chrono::nanoseconds delayed{};  // Of that, without a core.
   };
 
-  // Of a thread that begins to run.
+  // Of a thread that has work.
   explicit ExecutorTimes(const Reading& now) : last_(now) {}
 
-  // It has work, and should have had it since `due`, or since it waits if that is later.
-  void Run(DeviceClock::time_point due, const Reading& now);
-  // Its work sleeps until `due`.
-  void Sleep(DeviceClock::time_point due, const Reading& now);
-  // Its work goes on.
-  void Wake(const Reading& now);
-  void Wait(const Reading& now);
+  // It has work, which goes on.
+  void Run(const Reading& now);
+  // It has none.
+  void Idle(const Reading& now);
+  // Its work waits for something until `until`.
+  void Wait(DeviceClock::time_point until, const Reading& now);
 
   const Totals& UpTo(const Reading& now);
 
  private:
-  enum class State : std::uint8_t { kWaiting, kRunning, kSleeping };
+  enum class State : std::uint8_t { kRunning, kIdle, kWaiting };
 
   void Enter(State state, const Reading& now);
 
   State state_ = State::kRunning;
-  DeviceClock::time_point due_;  // While it sleeps.
+  DeviceClock::time_point late_from_;  // While it waits.
   Reading last_;
   // What processor time is behind, as far as it is not in the totals. Negative after a clock that
   // counts in ticks was behind for a while.
@@ -67,18 +68,24 @@ class ExecutorClock {
   // First, and before all else.
   void Begin();
 
-  void Run(DeviceClock::time_point due);
-  void Wait();
+  // Each costs two readings, and nothing where it is so already.
+  void Run();
+  void Idle();
+
   // Sleeps for the running work.
   void Sleep(std::chrono::nanoseconds time);
+  // Runs what may wait for as long as it likes: the doing of the running work, not of the machine.
+  void Block(const std::function<void()>& what);
 
   // Any thread.
   ExecutorTimes::Totals Totals();
 
  private:
+  void Wait(DeviceClock::duration at_most, const std::function<void()>& what);
   ExecutorTimes::Reading Read() const;
 
-  std::mutex mutex_;  // Protects everything below.
+  bool is_idle_ = false;  // Of the thread alone.
+  std::mutex mutex_;      // Protects everything below.
   clockid_t clock_{};
   std::optional<ExecutorTimes> times_;
 };
@@ -89,17 +96,13 @@ class ExecutorClock {
 // Thread-compatible.
 class HostDelay {
  public:
-  // `threads`: all totals so far, always of the same threads. Everything that the device had has
-  // ended at `ended`, if that is set, and nobody has taken note.
-  void Look(std::span<const ExecutorTimes::Totals> threads,
-            std::optional<DeviceClock::time_point> ended, DeviceClock::time_point now);
+  // All totals so far, always of the same threads.
+  void Look(std::span<const ExecutorTimes::Totals> threads);
 
-  DeviceClock::time_point looked() const { return looked_; }
   std::chrono::nanoseconds total() const { return total_; }
 
  private:
   std::vector<ExecutorTimes::Totals> before_;
-  DeviceClock::time_point looked_;
   std::chrono::nanoseconds total_{};
 };
 

@@ -70,6 +70,8 @@ void WorkQueue::RequestKill(WorkId id) {
 
 std::size_t WorkQueue::TakeCompletions(std::span<Completion> out) {
   const std::lock_guard lock(mutex_);
+  if (last_ended_ && works_.empty()) CountStandstill(*last_ended_);
+  last_ended_.reset();
   const std::size_t count = std::min(out.size(), completions_.size());
   std::move(completions_.begin(), completions_.begin() + static_cast<std::ptrdiff_t>(count),
             out.begin());
@@ -79,30 +81,36 @@ std::size_t WorkQueue::TakeCompletions(std::span<Completion> out) {
   return count;
 }
 
-std::optional<DeviceClock::time_point> WorkQueue::untaken_since() {
+std::chrono::nanoseconds WorkQueue::stood_still() {
   const std::lock_guard lock(mutex_);
-  if (!works_.empty() || completions_.empty()) return std::nullopt;
-  return completions_.back().ended;
+  return stood_still_;
+}
+
+void WorkQueue::CountStandstill(DeviceClock::time_point since) {
+  const std::chrono::nanoseconds late = DeviceClock::now() - since - kUsuallyLate;
+  stood_still_ += std::max(late, std::chrono::nanoseconds());
 }
 
 std::optional<Claim> WorkQueue::Next(ExecutorClock* clock) {
   std::unique_lock lock(mutex_);
-  const bool waits = claimable_.empty() && !is_closed_;
-  if (waits && clock != nullptr) clock->Wait();
   while (claimable_.empty() && !is_closed_) {
+    if (clock != nullptr) clock->Idle();
     ++threads_idle_;
     work_arrived_.wait(lock);
-    --threads_idle_;
+    // The first to come; while any thread runs the device does not stand still.
+    if (threads_idle_-- == threads_ && !claimable_.empty()) CountStandstill(claimable_since_);
   }
   if (is_closed_) return std::nullopt;
   QueuedWork& work = *claimable_.begin()->second;
-  if (waits && clock != nullptr) clock->Run(work.became_claimable);
   const std::uint64_t left = work.units_total - work.units_claimed;
   std::uint64_t units = std::min(work.claim_units, left);
   // Near its end the rest is shared, so that all threads finish at about the same time.
   if (threads_ > 1) units = std::min(units, std::max<std::uint64_t>(1, left / (2 * threads_)));
-  const Claim claim{
-      .work = &work, .first_unit = work.units_claimed, .units = units, .taken = DeviceClock::now()};
+  const Claim claim{.work = &work,
+                    .first_unit = work.units_claimed,
+                    .units = units,
+                    .taken = DeviceClock::now(),
+                    .clock = clock};
   if (!work.has_started) {
     work.has_started = true;
     work.started = claim.taken;
@@ -110,6 +118,8 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock) {
   work.units_claimed += units;
   ++work.claims_running;
   if (work.units_claimed == work.units_total) MakeUnclaimable(work);
+  lock.unlock();
+  if (clock != nullptr) clock->Run();
   return claim;
 }
 
@@ -144,6 +154,8 @@ bool WorkQueue::Finish(const Claim& claim, std::uint64_t end_unit, Status status
   --work.claims_running;
   AdaptClaim(work, claim);
   EndIfDone(work);
+  // What is woken now may take this core.
+  if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
   return true;
 }
@@ -172,9 +184,9 @@ void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   }
   if (stream.empty()) return;
   QueuedWork& head = *stream.front();
+  if (claimable_.empty()) claimable_since_ = DeviceClock::now();
   claimable_.emplace(OrderOf(head), &head);
   head.is_claimable = true;
-  head.became_claimable = DeviceClock::now();
   const std::uint64_t units = head.units_total - head.units_claimed;
   const auto wake = std::min<std::uint64_t>({units, threads_wanted, threads_idle_});
   for (std::uint64_t woken = 0; woken < wake; ++woken) work_arrived_.notify_one();
@@ -207,6 +219,7 @@ void WorkQueue::Report(QueuedWork& work) {
     completion.status = std::move(work.status);
   }
   works_.erase(completion.id);
+  last_ended_ = completion.ended;
   completions_.push_back(std::move(completion));
   if (is_wake_asked_) {
     is_wake_asked_ = false;

@@ -63,7 +63,6 @@ struct QueuedWork {
   std::uint64_t units_claimed = 0;  // Counted from unit 0.
   std::uint32_t claims_running = 0;
   std::uint64_t claim_units = 1;  // How many units the next claim takes.
-  DeviceClock::time_point became_claimable;
   DeviceClock::time_point started;
 };
 
@@ -73,6 +72,7 @@ struct Claim {
   std::uint64_t first_unit = 0;
   std::uint64_t units = 0;
   DeviceClock::time_point taken;
+  ExecutorClock* clock = nullptr;  // Of the thread that has it; null where nobody counts.
 };
 
 // Aimed at by the number of units in a claim: long against the cost of claiming, short
@@ -100,11 +100,11 @@ class WorkQueue {
   void RequestKill(WorkId id);
   std::size_t TakeCompletions(std::span<Completion> out);
 
-  // When the last work ended, where there is none but completions that nobody has taken.
-  std::optional<DeviceClock::time_point> untaken_since();
+  // The time, over all, for which there was work and no thread had come to take it, or completions
+  // alone and nobody had, beyond what is usual (kUsuallyLate).
+  std::chrono::nanoseconds stood_still();
 
-  // Sleeps until there is something to run. Empty after Close(). `clock`, the calling thread's, is
-  // told.
+  // Sleeps until there is something to run. Empty after Close(). `clock`: of the calling thread.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr);
   // Adds one unit to a claim whose units wait for later ones; false when none can be had:
   // the next one is dealt already, an idle thread is to take it, or there is none.
@@ -130,6 +130,8 @@ class WorkQueue {
   void Report(QueuedWork& work);
   void MakeUnclaimable(QueuedWork& work);
   static void AdaptClaim(QueuedWork& work, const Claim& claim);
+  // Ends a time in which nothing happened although something could have, since then.
+  void CountStandstill(DeviceClock::time_point since);
   // Last act of a call: unlocks, and calls the wake function if it is due.
   void WakeIfAsked(std::unique_lock<std::mutex>& lock);
 
@@ -140,6 +142,9 @@ class WorkQueue {
   std::condition_variable work_arrived_;
   bool is_closed_ = false;
   std::uint32_t threads_idle_ = 0;
+  DeviceClock::time_point claimable_since_;  // While claimable_ has any.
+  std::optional<DeviceClock::time_point> last_ended_;  // Of what has not been taken.
+  std::chrono::nanoseconds stood_still_{};
   std::uint64_t sequence_ = 0;
   std::unordered_map<StreamKey, Stream> streams_;
   std::unordered_map<WorkId, QueuedWork*> works_;

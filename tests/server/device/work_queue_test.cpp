@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cpu/work_queue.h"
 
+#include <sched.h>
+
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -297,6 +300,47 @@ TEST(WorkQueue, AKilledClaimDoesNotGrow) {
   queue.RequestKill(1);
   EXPECT_FALSE(queue.Extend(&claim));
   FinishAll(queue, claim);
+}
+
+TEST(WorkQueue, StandsStillWhileNobodyTakesWhatHasEnded) {
+  WorkQueue queue(1, {});
+  std::thread late([&] { FinishAll(queue, *queue.Next()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(queue.stood_still().count(), 0) << "there was nothing to do";
+  queue.Submit(Work({}));
+  late.join();
+  const std::chrono::nanoseconds before = queue.stood_still();
+
+  // It has ended, and nobody takes it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  TakeOne(queue);
+  const std::chrono::nanoseconds after = queue.stood_still();
+  EXPECT_GE(after - before, std::chrono::milliseconds(29));
+  EXPECT_FALSE(HasCompletion(queue));
+  EXPECT_EQ(queue.stood_still(), after) << "each moment counts once";
+}
+
+TEST(WorkQueue, StandsStillUntilTheFirstThreadComes) {
+  // On one core with this thread, and behind it.
+  cpu_set_t usual, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof usual, &usual), 0);
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  WorkQueue queue(1, {});
+  std::thread late([&] {
+    const sched_param none{};
+    EXPECT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
+    FinishAll(queue, *queue.Next());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  queue.Submit(Work({}));
+  const auto end = DeviceClock::now() + std::chrono::milliseconds(50);
+  while (DeviceClock::now() < end) {
+  }
+  EXPECT_EQ(sched_setaffinity(0, sizeof usual, &usual), 0);
+  late.join();
+  EXPECT_GE(queue.stood_still(), std::chrono::microseconds(500));
 }
 
 }  // namespace
