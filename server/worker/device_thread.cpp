@@ -158,6 +158,7 @@ bool DeviceThread::Turn() {
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
+  if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
   dispatcher_.Dispatch(now);
   // What ended at once, or meanwhile, is part of this turn's publication.
   if (MayHaveEnded()) {

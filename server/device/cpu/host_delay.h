@@ -71,6 +71,7 @@ class ExecutorClock {
   // Each costs two readings, and nothing where it is so already.
   void Run();
   void Idle();
+  bool is_idle() const { return is_idle_; }
 
   // Sleeps for the running work.
   void Sleep(std::chrono::nanoseconds time);

@@ -86,6 +86,10 @@ std::chrono::nanoseconds WorkQueue::stood_still() {
   return stood_still_;
 }
 
+void WorkQueue::EndStandstill() {
+  if (claims_running_ == 0) CountStandstill(std::max(claimable_since_, free_since_));
+}
+
 void WorkQueue::CountStandstill(DeviceClock::time_point since) {
   const std::chrono::nanoseconds late = DeviceClock::now() - since - kUsuallyLate;
   stood_still_ += std::max(late, std::chrono::nanoseconds());
@@ -97,10 +101,11 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock) {
     if (clock != nullptr) clock->Idle();
     ++threads_idle_;
     work_arrived_.wait(lock);
-    // The first to come; while any thread runs the device does not stand still.
-    if (threads_idle_-- == threads_ && !claimable_.empty()) CountStandstill(claimable_since_);
+    --threads_idle_;
   }
   if (is_closed_) return std::nullopt;
+  // By its own clock a thread that went from work to work was not idle.
+  if (clock == nullptr || clock->is_idle()) EndStandstill();
   QueuedWork& work = *claimable_.begin()->second;
   const std::uint64_t left = work.units_total - work.units_claimed;
   std::uint64_t units = std::min(work.claim_units, left);
@@ -117,6 +122,7 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock) {
   }
   work.units_claimed += units;
   ++work.claims_running;
+  ++claims_running_;
   if (work.units_claimed == work.units_total) MakeUnclaimable(work);
   lock.unlock();
   if (clock != nullptr) clock->Run();
@@ -152,7 +158,9 @@ bool WorkQueue::Finish(const Claim& claim, std::uint64_t end_unit, Status status
     work.abandon.store(true, std::memory_order_relaxed);
   }
   --work.claims_running;
-  AdaptClaim(work, claim);
+  const auto now = DeviceClock::now();
+  if (--claims_running_ == 0) free_since_ = now;
+  AdaptClaim(work, claim, now);
   EndIfDone(work);
   // What is woken now may take this core.
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
@@ -231,10 +239,11 @@ void WorkQueue::MakeUnclaimable(QueuedWork& work) {
   if (!work.is_claimable) return;
   work.is_claimable = false;
   claimable_.erase(OrderOf(work));
+  if (claimable_.empty()) EndStandstill();
 }
 
-void WorkQueue::AdaptClaim(QueuedWork& work, const Claim& claim) {
-  const auto took = std::max(DeviceClock::now() - claim.taken, DeviceClock::duration(1));
+void WorkQueue::AdaptClaim(QueuedWork& work, const Claim& claim, DeviceClock::time_point now) {
+  const auto took = std::max(now - claim.taken, DeviceClock::duration(1));
   // In floating point: neither a long unit nor many short ones can overflow it.
   const double per_unit =
       std::chrono::duration<double>(took).count() / static_cast<double>(claim.units);

@@ -129,8 +129,10 @@ class WorkQueue {
   void EndIfDone(QueuedWork& work);
   void Report(QueuedWork& work);
   void MakeUnclaimable(QueuedWork& work);
-  static void AdaptClaim(QueuedWork& work, const Claim& claim);
-  // Ends a time in which nothing happened although something could have, since then.
+  static void AdaptClaim(QueuedWork& work, const Claim& claim, DeviceClock::time_point now);
+  // Ends a time in which something was claimable and no thread had anything.
+  void EndStandstill();
+  // What is beyond the usual of the time since then.
   void CountStandstill(DeviceClock::time_point since);
   // Last act of a call: unlocks, and calls the wake function if it is due.
   void WakeIfAsked(std::unique_lock<std::mutex>& lock);
@@ -142,7 +144,9 @@ class WorkQueue {
   std::condition_variable work_arrived_;
   bool is_closed_ = false;
   std::uint32_t threads_idle_ = 0;
-  DeviceClock::time_point claimable_since_;  // While claimable_ has any.
+  std::uint32_t claims_running_ = 0;                   // Of all works.
+  DeviceClock::time_point free_since_;                 // While there are none.
+  DeviceClock::time_point claimable_since_;            // While claimable_ has any.
   std::optional<DeviceClock::time_point> last_ended_;  // Of what has not been taken.
   std::chrono::nanoseconds stood_still_{};
   std::uint64_t sequence_ = 0;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cpu/work_queue.h"
 
-#include <sched.h>
-
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -321,26 +319,34 @@ TEST(WorkQueue, StandsStillWhileNobodyTakesWhatHasEnded) {
 }
 
 TEST(WorkQueue, StandsStillUntilTheFirstThreadComes) {
-  // On one core with this thread, and behind it.
-  cpu_set_t usual, one;
-  ASSERT_EQ(sched_getaffinity(0, sizeof usual, &usual), 0);
-  CPU_ZERO(&one);
-  CPU_SET(static_cast<unsigned>(sched_getcpu()), &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  WorkQueue queue(1, {});
-  std::thread late([&] {
-    const sched_param none{};
-    EXPECT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
-    FinishAll(queue, *queue.Next());
-  });
+  WorkQueue queue(2, {});
+  queue.Submit(Work({.units = 4}));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const Claim first = *queue.Next();
+  const std::chrono::nanoseconds before = queue.stood_still();
+  EXPECT_GE(before, std::chrono::milliseconds(19));
+
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const Claim second = *queue.Next();
+  EXPECT_EQ(queue.stood_still(), before) << "one thread ran";
+  const DeviceClock::time_point start = DeviceClock::now();
+  FinishAll(queue, first);
+  FinishAll(queue, second);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const Claim third = *queue.Next();
+  const std::chrono::nanoseconds after = queue.stood_still();
+  EXPECT_GE(after - before, std::chrono::milliseconds(19));
+  EXPECT_LE(after - before, DeviceClock::now() - start) << "before that, threads ran";
+  FinishAll(queue, third);
+}
+
+TEST(WorkQueue, StoodStillForWhatIsStoppedBeforeAnyThreadCame) {
+  WorkQueue queue(1, {});
   queue.Submit(Work({}));
-  const auto end = DeviceClock::now() + std::chrono::milliseconds(50);
-  while (DeviceClock::now() < end) {
-  }
-  EXPECT_EQ(sched_setaffinity(0, sizeof usual, &usual), 0);
-  late.join();
-  EXPECT_GE(queue.stood_still(), std::chrono::microseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  queue.RequestStop(1);
+  EXPECT_GE(queue.stood_still(), std::chrono::milliseconds(19));
+  EXPECT_TRUE(TakeOne(queue).stopped);
 }
 
 }  // namespace
