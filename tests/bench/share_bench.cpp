@@ -100,10 +100,10 @@ class Measurement {
       : arguments_(arguments),
         weights_(SpreadWeights(arguments)),
         server_({"--log-level", "warn", "--device", "cpu:0", "--cpu-threads", "1", "--policy",
-                 arguments.policy}),
-        worker_(server_.workers().at(0)) {
+                 arguments.policy}) {
     // The device is there before all come at once.
     Must(Client::Connect({.name = "first", .socket = server_.socket()})).Close();
+    worker_ = server_.workers().at(0);
     while (server_.Ctl({"ps", "--json"}).output.find("\"first\"") != std::string::npos)
       std::this_thread::sleep_for(5ms);
     simulation::Scenario scenario = simulation::MakeShareScenario(
@@ -196,7 +196,7 @@ class Measurement {
   const Arguments arguments_;
   const std::vector<std::uint32_t> weights_;
   const ServerProcess server_;
-  const pid_t worker_;
+  pid_t worker_ = -1;
   ClientProcesses processes_;
 };
 
