@@ -40,6 +40,7 @@ class ChargeMeter {
   // Returns the command's charge.
   Duration End(const Entry& entry, TimePoint now);
 
+  Duration excluded() const { return excluded_; }
   Duration charged_total() const { return charged_total_; }
   // Time with at least one command in flight, less what was excluded, up to the last start or end.
   Duration busy_total() const { return busy_total_; }

@@ -100,6 +100,7 @@ class DeviceLane {
   // For so long in all, never less than before, the device's host kept it from running what it
   // had: nobody is charged for that.
   void SetHostDelay(Duration total) { meter_.Exclude(total); }
+  Duration host_delay() const { return meter_.excluded(); }
 
   // A submitted command left the device, by itself or stopped.
   Charge OnCompleted(std::uint64_t command, TimePoint now);

@@ -378,6 +378,7 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
   snapshot.thread.commands = dispatcher_.commands();
   snapshot.thread.wakes_of_clients = dispatcher_.wakes();
   snapshot.thread.busy_time = dispatcher_.busy_time();
+  snapshot.thread.host_delay = dispatcher_.host_delay();
   snapshot.thread.promises = dispatcher_.promises();
   snapshot.thread.predictions = dispatcher_.costs().accuracy();
   snapshot.thread.turnaround = dispatcher_.costs().Turnaround();

@@ -125,6 +125,7 @@ class Dispatcher {
   std::uint64_t commands() const { return commands_; }
   std::uint64_t wakes() const { return wakes_; }
   scheduler::Duration busy_time() const { return lane_.charged_total(); }
+  scheduler::Duration host_delay() const { return lane_.host_delay(); }
   scheduler::Duration lookahead() const { return lane_.lookahead(); }
   scheduler::PromiseReport promises() const { return lane_.promises(); }
   const ActivityMeter::Gaps& gaps() const { return meter_.gaps(); }

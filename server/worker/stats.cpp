@@ -132,6 +132,7 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["memory_bytes"] = info.memory_bytes;
   document["mapped_bytes"] = mapped_bytes;
   document["device_time_s"] = Seconds(snapshot.thread.busy_time);
+  document["host_delay_s"] = Seconds(snapshot.thread.host_delay);
   document["commands"] = snapshot.thread.commands;
   const scheduler::PromiseReport& promises = snapshot.thread.promises;
   document["promises_given_up"] = {{"high", promises.given_up[0]},

@@ -63,7 +63,8 @@ struct ThreadCounters {
   std::uint64_t sleeps = 0;
   std::uint64_t wakes_of_clients = 0;  // Futex calls.
   std::uint64_t commands = 0;
-  scheduler::Duration busy_time{};  // Device time charged to anybody.
+  scheduler::Duration busy_time{};   // Device time charged to anybody.
+  scheduler::Duration host_delay{};  // See Device::HostDelayUntil.
   scheduler::PromiseReport promises;
   CostModel::Accuracy predictions;
   std::optional<scheduler::Duration> turnaround;  // See CostModel.

@@ -317,7 +317,7 @@ TEST(KeyedHash, IsSipHash) {
   EXPECT_NE(MakeHashSeed(), MakeHashSeed());
 }
 
-TEST(StatusJson, SaysHowGoodPredictionsWere) {
+TEST(StatusJson, SaysHowGoodPredictionsWereAndWhatTheHostDid) {
   ThreadSnapshot snapshot;
   CostModel::Accuracy& predictions = snapshot.thread.predictions;
   EXPECT_EQ(nlohmann::json::parse(StatusJson({}, {}, {}, snapshot))["predictions_exceeded_percent"],
@@ -329,6 +329,7 @@ TEST(StatusJson, SaysHowGoodPredictionsWere) {
   predictions.error_permille.Add(1000);
   snapshot.thread.turnaround = 12'500ns;
   snapshot.thread.lookahead = 25us;
+  snapshot.thread.host_delay = 1500ms;
   const auto status = nlohmann::json::parse(StatusJson({}, {}, {}, snapshot));
   EXPECT_EQ(status["predictions"], 40);
   EXPECT_EQ(status["predictions_exceeded_percent"], 25.0);
@@ -336,6 +337,7 @@ TEST(StatusJson, SaysHowGoodPredictionsWere) {
   EXPECT_EQ(status["prediction_error_p90_percent"], 0.7);
   EXPECT_EQ(status["turnaround_us"], 12.5);
   EXPECT_EQ(status["window_us"], 25.0);
+  EXPECT_EQ(status["host_delay_s"], 1.5);
 }
 
 TEST(CostModel, AModuleIsWhatItContainsWhoseItIsAndHowThatOneIsIsolated) {
