@@ -60,7 +60,8 @@ std::uint32_t DefaultThreads() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   // Without a limit the first word is "max", which is no number.
   if (file >> quota >> period && period > 0) {
-    cores = std::min(cores, static_cast<unsigned>(std::max(1.0, quota / period)));
+    const double most = std::max<double>(cores, 1);
+    cores = static_cast<unsigned>(std::clamp(quota / period, 1.0, most));
   }
   return std::clamp<std::uint32_t>(cores, 2, kExecutorThreadsMax + 1) - 1;
 }
@@ -277,7 +278,10 @@ void CpuDevice::RunLaunch(Claim claim, executor::Launch launch, executor::BlockE
   QueuedWork& work = *claim.work;
   executor::PrintFunction print;
   if (output_) {
-    print = [&](std::string_view text) { claim.clock->Block([&] { Print(work, text); }); };
+    // Two words, which a function holds without allocating.
+    print = [this, &claim](std::string_view text) {
+      claim.clock->Block([&] { Print(*claim.work, text); });
+    };
     launch.print = &print;
   }
   const std::function<void(std::chrono::nanoseconds)> sleep = [&](auto time) {

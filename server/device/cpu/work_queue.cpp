@@ -81,18 +81,13 @@ std::size_t WorkQueue::TakeCompletions(std::span<Completion> out) {
   return count;
 }
 
-std::chrono::nanoseconds WorkQueue::stood_still() {
-  const std::lock_guard lock(mutex_);
-  return stood_still_;
-}
-
 void WorkQueue::EndStandstill() {
   if (claims_running_ == 0) CountStandstill(std::max(claimable_since_, free_since_));
 }
 
 void WorkQueue::CountStandstill(DeviceClock::time_point since) {
   const std::chrono::nanoseconds late = DeviceClock::now() - since - kUsuallyLate;
-  stood_still_ += std::max(late, std::chrono::nanoseconds());
+  if (late.count() > 0) stood_still_ns_.fetch_add(late.count(), std::memory_order_relaxed);
 }
 
 std::optional<Claim> WorkQueue::Next(ExecutorClock* clock) {

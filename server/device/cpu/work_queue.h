@@ -102,7 +102,10 @@ class WorkQueue {
 
   // The time, over all, for which there was work and no thread had come to take it, or completions
   // alone and nobody had, beyond what is usual (kUsuallyLate).
-  std::chrono::nanoseconds stood_still();
+  std::chrono::nanoseconds stood_still() const {
+    // Relaxed: a sum. Who has taken the completions has its part of them by the mutex.
+    return std::chrono::nanoseconds(stood_still_ns_.load(std::memory_order_relaxed));
+  }
 
   // Sleeps until there is something to run. Empty after Close(). `clock`: of the calling thread.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr);
@@ -148,7 +151,7 @@ class WorkQueue {
   DeviceClock::time_point free_since_;                 // While there are none.
   DeviceClock::time_point claimable_since_;            // While claimable_ has any.
   std::optional<DeviceClock::time_point> last_ended_;  // Of what has not been taken.
-  std::chrono::nanoseconds stood_still_{};
+  std::atomic<std::int64_t> stood_still_ns_ = 0;       // Written under mutex_, read without it.
   std::uint64_t sequence_ = 0;
   std::unordered_map<StreamKey, Stream> streams_;
   std::unordered_map<WorkId, QueuedWork*> works_;
