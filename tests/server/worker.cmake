@@ -20,6 +20,8 @@ if(TARGET gpushared::worker)
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_slow_calls_test SOURCES worker_slow_calls_test.cpp
     LINK gpushared_worker_harness LABELS unit concurrency)
+  gpushared_test(kernel_output_test SOURCES kernel_output_test.cpp
+    LINK gpushared::worker gpushared::logging LABELS unit)
   gpushared_test(worker_parts_test SOURCES worker_parts_test.cpp
     LINK gpushared::worker nlohmann_json::nlohmann_json LABELS unit concurrency)
 endif()
