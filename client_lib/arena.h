@@ -18,7 +18,7 @@ namespace gpushared::client {
 class Arena {
  public:
   static constexpr std::size_t kAlignmentBytes = 256;
-  // What the allocator keeps for itself of a fresh arena, at most.
+  // The allocator keeps at most so much of a fresh arena for itself.
   static constexpr std::size_t kOverheadBytes = 4096;
 
   Arena(std::uint32_t number, ipc::SharedSegment segment);
@@ -34,7 +34,7 @@ class Arena {
   void Free(std::byte* block);
 
   bool Contains(const void* first, std::size_t bytes) const;
-  // Of a byte inside the arena.
+  // The offset of a byte inside the arena.
   std::uint32_t OffsetOf(const void* byte) const;
 
  private:

@@ -47,8 +47,8 @@ class ArenaSet {
   // For long: rather adds an arena than waits for retired bytes.
   Result<ArenaBlock> Allocate(std::size_t bytes);
 
-  // For a copy in between: takes what is free now; else, when blocks are retired, is empty and
-  // the caller calls WaitForOldest; adds an arena only when nothing will become free by itself.
+  // Memory for a copy in between. Takes what is free now. If blocks are retired, it is empty, and
+  // the caller calls WaitForOldest. Adds an arena only when nothing will become free by itself.
   Result<std::optional<ArenaBlock>> TryAllocateStaging(std::size_t bytes);
   Status WaitForOldest();
 

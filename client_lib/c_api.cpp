@@ -101,7 +101,7 @@ gpushared::CopyShape ShapeOf(const gpushared_copy_shape& shape) {
           .source_pitch_bytes = shape.source_pitch_bytes};
 }
 
-// What is beyond the range is beyond what is allowed, too.
+// Values beyond the range are beyond every limit, too.
 std::chrono::nanoseconds TimeOf(std::uint64_t ns) {
   return std::chrono::nanoseconds(std::min<std::uint64_t>(ns, INT64_MAX));
 }

@@ -117,13 +117,46 @@ Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::by
                              std::to_string(request) + " was open"));
 }
 
-void Connection::PostFrame(std::uint16_t type, std::vector<std::byte> payload) {
-  const std::lock_guard lock(round_trip_);
-  if (ended()) return;
+bool Connection::TryPostFrame(std::uint16_t type, std::vector<std::byte> payload) {
+  const std::unique_lock lock(round_trip_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  // Nobody is there to hear it.
+  if (ended() || !ReadArrived()) return true;
+  if (posted_.size() >= kPostedMax) return false;
   const std::uint32_t request = next_request_++;
   const Status sent = ipc::SendFrame(socket_.get(), type, request, payload, {}, NewDeadline());
   // A dead socket is found by the next caller that waits.
   if (sent.ok()) posted_.insert(request);
+  return true;
+}
+
+Status Connection::AwaitPosted() {
+  const std::lock_guard lock(round_trip_);
+  const ipc::Deadline deadline = NewDeadline();
+  while (posted_.size() >= kPostedMax) {
+    if (Status status = ReadPosted(deadline); !status.ok()) return status;
+  }
+  return ended() ? end_status() : Status::Ok();
+}
+
+Status Connection::ReadPosted(ipc::Deadline deadline) {
+  Result<ipc::Frame> frame = ipc::ReceiveFrame(socket_.get(), ipc::ServerFrameRules, deadline);
+  if (!frame.ok()) return EndAfter(frame.status());
+  if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
+    End(ipc::UnexpectedReply(*frame, ipc::MessageType::kDone));
+    return end_status();
+  }
+  if (posted_.erase(frame->request) > 0) return Status::Ok();
+  return EndAfter(Status(StatusCode::kProtocolViolation,
+                         "session ended: the server sent a message that was not asked for"));
+}
+
+bool Connection::ReadArrived() {
+  for (;;) {
+    pollfd readable = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&readable, 1, 0) <= 0) return !ended();
+    if (!ReadPosted(NewDeadline()).ok()) return false;
+  }
 }
 
 Result<ipc::Frame> Connection::ReceiveUnlessPosted(ipc::Deadline deadline) {
@@ -139,26 +172,7 @@ bool Connection::CheckAlive() {
   const std::unique_lock lock(round_trip_, std::try_to_lock);
   // Whoever is in a round trip sees the end first.
   if (!lock.owns_lock()) return !ended();
-  for (;;) {
-    pollfd readable = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&readable, 1, 0) <= 0) return !ended();
-    Result<ipc::Frame> frame =
-        ipc::ReceiveFrame(socket_.get(), ipc::ServerFrameRules, NewDeadline());
-    if (!frame.ok()) {
-      static_cast<void>(EndAfter(frame.status()));
-      return false;
-    }
-    if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kEnded)) {
-      End(ipc::UnexpectedReply(*frame, ipc::MessageType::kDone));
-      return false;
-    }
-    if (posted_.erase(frame->request) == 0) {
-      static_cast<void>(EndAfter(Status(StatusCode::kProtocolViolation,
-                                        "session ended: the server sent a message that was not "
-                                        "asked for")));
-      return false;
-    }
-  }
+  return ReadArrived();
 }
 
 Status Connection::end_status() const {
@@ -174,8 +188,8 @@ void Connection::End(Status reason) {
   }
   // Release, pairs with ended().
   ended_.store(true, std::memory_order_release);
-  // The socket's number must stay ours until no thread can be in a call on it, so it is shut
-  // down here and closed by the destructor.
+  // The socket's number must stay ours until no thread can be in a call on it. So it is shut down
+  // here, and the destructor closes it.
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
 

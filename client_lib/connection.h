@@ -53,11 +53,14 @@ class Connection {
     return reply;
   }
 
-  // Sends `request` and does not wait; its answer will be dropped, whatever it says.
+  // Sends `request` and does not wait; its answer will be dropped, whatever it says. False, and
+  // nothing is sent, while kPostedMax answers are still to come or somebody is in a round trip.
   template <typename Request>
-  void Post(const Request& request) {
-    PostFrame(static_cast<std::uint16_t>(Request::kType), ipc::Encode(request));
+  bool TryPost(const Request& request) {
+    return TryPostFrame(static_cast<std::uint16_t>(Request::kType), ipc::Encode(request));
   }
+  // Waits until fewer answers are to come, for as long as for an answer.
+  Status AwaitPosted();
 
   // Looks, without waiting, whether the server has ended the session. False when it has ended.
   // Asks the broker for the reason if there was only an EOF: at most kWhyTimeout, once.
@@ -71,13 +74,21 @@ class Connection {
 
  private:
   static constexpr auto kWhyTimeout = std::chrono::seconds(2);
+  // So many frames, in each direction, that any socket's buffers hold them: a server that cannot
+  // send an answer does not read the next request either.
+  static constexpr std::size_t kPostedMax = 32;
 
   Connection(ipc::UniqueFd socket, std::string path, std::chrono::nanoseconds timeout);
 
   Result<ipc::Frame> RoundTrip(std::uint16_t type, std::vector<std::byte> payload,
                                std::span<const int> fds);
-  void PostFrame(std::uint16_t type, std::vector<std::byte> payload);
-  // The next frame that is not the answer to a Post. Called under round_trip_.
+  bool TryPostFrame(std::uint16_t type, std::vector<std::byte> payload);
+  // Reads what has arrived, without waiting. False: the session has ended. Called under
+  // round_trip_, as the next two.
+  bool ReadArrived();
+  // One frame that is the answer to a posted request.
+  Status ReadPosted(ipc::Deadline deadline);
+  // The next frame that is not the answer to a posted request.
   Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline);
   // Ends the session after a failed send or receive; returns the reason.
   Status EndAfter(const Status& failure);

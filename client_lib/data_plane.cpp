@@ -161,8 +161,7 @@ void DataPlane::Note(const ipc::CompletionNotice& notice) {
 }
 
 void DataPlane::WakeWaiters() {
-  // Waking needs no right to write; the reference is to memory we cannot store to.
-  ipc::FutexWakeAll(const_cast<std::atomic<std::uint32_t>&>(completions_.event));
+  ipc::FutexWake(&completions_.event, std::numeric_limits<std::int32_t>::max());
 }
 
 }  // namespace gpushared::client

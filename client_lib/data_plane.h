@@ -149,7 +149,7 @@ class DataPlane {
   // With more marks than this open, waiting threads take completions while they wait, so that
   // the worker does not run out of room for them.
   static constexpr std::uint32_t kOpenMarksRelaxed = 128;
-  // Beyond this a further mark first waits for earlier ones.
+  // Open marks; a further one first waits for earlier ones.
   static constexpr std::uint32_t kOpenMarksMax = 512;
 
   DataPlane(Segments segments, std::chrono::nanoseconds spin, Connection& connection);

@@ -121,9 +121,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
   Status WhyRefused(StreamRecord& stream);
   Result<std::unique_ptr<Arena>> AddArena(std::uint64_t bytes);
-  // Unloads retired modules whose commands have ended. Never waits for an answer.
-  void ReapModules();
+  // Unloads retired modules whose commands have ended, without waiting for an answer. False: some
+  // are left, since the server has not answered yet for those before.
+  bool ReapModules();
   Result<std::uint32_t> TakeModuleNumber();
+  Result<ipc::ModuleLoaded> AskToLoad(std::uint32_t number, std::span<const std::byte> image);
   // A stream number whose previous use has ended for good.
   Result<std::uint32_t> TakeStreamNumber();
   std::vector<std::shared_ptr<StreamRecord>> LiveStreams() const;
@@ -145,6 +147,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::mutex requests_mutex_;
   RequestList requests_;  // Guarded by requests_mutex_.
 
+  std::mutex image_mutex_;    // Held while an image goes to the server.
   std::mutex modules_mutex_;  // Guards the next two.
   std::vector<bool> module_used_;
   std::deque<RetiredModule> retired_modules_;

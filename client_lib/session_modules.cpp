@@ -57,6 +57,21 @@ Result<std::uint32_t> Session::TakeModuleNumber() {
                     " modules are loaded, more are not allowed");
 }
 
+Result<ipc::ModuleLoaded> Session::AskToLoad(std::uint32_t number,
+                                             std::span<const std::byte> image) {
+  // The server has memory for one image of ours at a time.
+  const std::lock_guard lock(image_mutex_);
+  std::vector<ipc::UniqueFd> fds;
+  const Result<ipc::ImageMade> made =
+      data_->connection->Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = image.size()}, {}, &fds);
+  if (!made.ok()) return made.status();
+  // Written, not mapped: a memory that fails to come is an error here and not a SIGBUS.
+  if (Status written = ipc::WriteMemory(fds.front().get(), image); !written.ok()) return written;
+  fds.clear();
+  return data_->connection->Ask<ipc::ModuleLoaded>(
+      ipc::LoadModule{.module = number, .bytes = image.size()});
+}
+
 Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const std::byte> image) {
   if (Status status = Usable(); !status.ok()) return status;
   if (image.empty() || image.size() > ipc::kModuleImageBytesMax) {
@@ -64,15 +79,13 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
                   "module load refused: the image has " + std::to_string(image.size()) +
                       " bytes, allowed 1 to " + std::to_string(ipc::kModuleImageBytesMax));
   }
-  ReapModules();
-  const Result<ipc::UniqueFd> memory = ipc::MakeImmutableMemory("gpushared-module", image);
-  if (!memory.ok()) return memory.status();
+  // The server counts what is not unloaded yet.
+  while (!ReapModules()) {
+    if (Status status = data_->connection->AwaitPosted(); !status.ok()) return status;
+  }
   const Result<std::uint32_t> number = TakeModuleNumber();
   if (!number.ok()) return number.status();
-
-  const int fd = memory->get();
-  Result<ipc::ModuleLoaded> loaded = data_->connection->Ask<ipc::ModuleLoaded>(
-      ipc::LoadModule{.module = *number, .bytes = image.size()}, {&fd, 1});
+  Result<ipc::ModuleLoaded> loaded = AskToLoad(*number, image);
   Status status = loaded.status();
   if (loaded.ok() && (loaded->module != *number || !LayoutMakesSense(*loaded))) {
     status = Status(StatusCode::kProtocolViolation, "session ended: the server described module " +
@@ -102,16 +115,18 @@ void Session::UnloadModule(std::uint32_t number) {
   ReapModules();
 }
 
-void Session::ReapModules() {
+bool Session::ReapModules() {
   const std::lock_guard lock(modules_mutex_);
+  bool may_post = true;
   std::erase_if(retired_modules_, [&](const RetiredModule& retired) {
-    if (!progress().HasEnded(retired.fence)) return false;
-    data_->connection->Post(ipc::UnloadModule{.module = retired.number});
+    if (!may_post || !progress().HasEnded(retired.fence)) return false;
+    may_post = data_->connection->TryPost(ipc::UnloadModule{.module = retired.number});
     // Free at once: the socket keeps the order of unload and the next load.
-    module_used_[retired.number] = false;
-    return true;
+    if (may_post) module_used_[retired.number] = false;
+    return may_post;
   });
   has_retired_modules_.store(!retired_modules_.empty(), std::memory_order_relaxed);
+  return may_post;
 }
 
 }  // namespace gpushared::client

@@ -219,7 +219,7 @@ CopyShape OneRow(std::size_t bytes) {
 
 std::uint64_t AddressOf(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
-// What every call answers first, also when there is nothing to do.
+// The first answer of every call, also when there is nothing to do.
 Status CheckStream(client::StreamState& state) {
   Session& session = state.session();
   if (Status status = session.Usable(); !status.ok()) return status;

@@ -2,11 +2,10 @@
 # Compiles CUDA C++ files to PTX with nvcc. Nothing here needs a driver or a GPU.
 find_program(GPUSHARED_NVCC nvcc
   HINTS "$ENV{CUDA_HOME}/bin" "${PROJECT_SOURCE_DIR}/.cache/cuda/nvidia/cu13/bin" /usr/local/cuda/bin
-  DOC "CUDA compiler for the kernels of samples and tests")
+  DOC "CUDA compiler for the kernels of the tests")
 if(NOT GPUSHARED_NVCC)
-  message(FATAL_ERROR "nvcc was not found, and samples and tests need it: run tests/run.sh or samples/demo.sh, "
-    "which fetch it, or set GPUSHARED_NVCC, or build without them "
-    "(-DGPUSHARED_BUILD_SAMPLES=OFF -DGPUSHARED_BUILD_TESTS=OFF)")
+  message(FATAL_ERROR "nvcc was not found, and the tests need it: run tests/run.sh, which fetches it, "
+    "or set GPUSHARED_NVCC, or build without tests (-DGPUSHARED_BUILD_TESTS=OFF)")
 endif()
 
 # gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN])

@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <climits>
 #include <system_error>
 
 namespace gpushared::ipc {
@@ -25,8 +24,9 @@ FutexResult FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expe
   return result == -1 && errno == ETIMEDOUT ? FutexResult::kTimedOut : FutexResult::kWokenOrChanged;
 }
 
-void FutexWakeAll(std::atomic<std::uint32_t>& word) {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+std::uint32_t FutexWake(const std::atomic<std::uint32_t>* word, std::uint32_t count) {
+  const long woken = ::syscall(SYS_futex, word, FUTEX_WAKE, count, nullptr, nullptr, 0);
+  return woken > 0 ? static_cast<std::uint32_t>(woken) : 0;
 }
 
 Result<UniqueFd> MakeDoorbell() {

@@ -26,9 +26,9 @@
 
 namespace gpushared::ipc {
 
-// A sequentially consistent fence. tsan does not understand fences (it needs none to follow
-// the rings, whose tags carry acquire and release), so there it is a read-modify-write, which
-// is a full fence on every machine we build for.
+// A sequentially consistent fence. tsan does not understand fences. It needs none to follow the
+// rings, whose tags carry acquire and release. So under tsan it is a read-modify-write, a full
+// fence on every machine that we build for.
 inline void FullFence() {
 #if defined(__SANITIZE_THREAD__)
   std::atomic<int> line{0};
@@ -53,8 +53,9 @@ enum class FutexResult { kWokenOrChanged, kTimedOut };
 // Works on read-only mappings and between processes.
 FutexResult FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                       std::chrono::nanoseconds timeout);
-// Wakes all sleepers on `word`, in any process.
-void FutexWakeAll(std::atomic<std::uint32_t>& word);
+// Wakes at most `count` sleepers on `word`, in any process, those that sleep longest first; returns
+// how many. 0 for an address that is not mapped any more.
+std::uint32_t FutexWake(const std::atomic<std::uint32_t>* word, std::uint32_t count);
 
 // Eventfd by which one client wakes its worker: non-blocking, closed on exec.
 Result<UniqueFd> MakeDoorbell();
@@ -133,22 +134,39 @@ class ClientDoorbell {
 // Confined to the worker's device thread.
 class CompletionDoorbell {
  public:
+  // Threads that one Ring wakes. A thread costs it about a microsecond, and a client can have
+  // 100,000 asleep.
+  static constexpr std::uint32_t kWakesPerRing = 4;
+  // Waiting threads of one client that are believed; no machine has more threads.
+  static constexpr std::uint32_t kWaitersMax = std::uint32_t{1} << 22;
+
+  struct Rung {
+    bool has_woken = false;  // A system call was made.
+    // Threads that may still sleep. The caller has as many woken, on another thread.
+    std::uint32_t left_asleep = 0;
+  };
+
   CompletionDoorbell(std::atomic<std::uint32_t>& event, const std::atomic<std::uint32_t>& waiting)
       : event_(event), waiting_(waiting) {}
 
-  // Call once after a batch of publications: timelines, completion records, credit. True when
-  // a thread had to be woken. The client writes `waiting`; a lie costs it a wake-up of its own
-  // or costs us one system call per batch.
-  bool Ring() {
+  // Call once after a batch of publications: timelines, completion records, credit. The client
+  // writes `waiting`; a lie costs it wake-ups of its own or costs us one system call per batch.
+  Rung Ring() {
     // Release: a waiter that reads the new count also sees what was published before it.
     // A plain increment, not a read-modify-write: the worker is the only writer.
     event_.store(event_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     FullFence();
-    if (waiting_.load(std::memory_order_relaxed) == 0) [[likely]]
-      return false;
-    FutexWakeAll(event_);
-    return true;
+    const std::uint32_t waiting = waiting_.load(std::memory_order_relaxed);
+    if (waiting == 0) [[likely]]
+      return {};
+    const std::uint32_t woken = FutexWake(&event_, kWakesPerRing);
+    // Who announces itself later sees the new count and does not sleep on the old one.
+    const bool may_be_more = woken == kWakesPerRing && waiting > woken;
+    return {.has_woken = true,
+            .left_asleep = may_be_more ? std::min(waiting, kWaitersMax) - woken : 0};
   }
+  // On which the client's threads sleep.
+  const std::atomic<std::uint32_t>* futex() const { return &event_; }
 
  private:
   std::atomic<std::uint32_t>& event_;

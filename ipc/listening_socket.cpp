@@ -16,6 +16,13 @@
 namespace gpushared::ipc {
 namespace {
 
+// Linux 6.16; the C library may be older than the kernel.
+#ifndef SO_PASSRIGHTS
+constexpr int kPassRightsOption = 83;
+#else
+constexpr int kPassRightsOption = SO_PASSRIGHTS;
+#endif
+
 Status Failed(const std::string& what, const std::string& path) {
   const int error = errno;
   const bool denied = error == EACCES || error == EPERM || error == EROFS;
@@ -65,6 +72,10 @@ Result<ListeningSocket> ListeningSocket::Open(const Options& options) {
   if (!socket.valid()) return Failed("making socket", options.path);
   if (Status status = Bind(socket.get(), options.path, options.mode); !status.ok()) return status;
   opened.path_ = options.path;  // From here on the destructor removes the file.
+  // From Linux 6.16 on the kernel keeps descriptors out by itself: sending one is EPERM. Accepted
+  // sockets inherit this. Where the kernel cannot, readers refuse them (Descriptors::kRefused).
+  const int no = 0;
+  (void)::setsockopt(socket.get(), SOL_SOCKET, kPassRightsOption, &no, sizeof no);
   if (::listen(socket.get(), options.backlog) != 0) return Failed("listening on", options.path);
   opened.socket_ = std::move(socket);
   return opened;

@@ -25,7 +25,7 @@ class ListeningSocket {
  public:
   struct Options {
     std::string path;
-    mode_t mode = 0660;  // Of the socket file.
+    mode_t mode = 0660;  // The socket file's mode.
     int backlog = 128;
   };
   // Non-blocking, close-on-exec. kUnavailable when another server has the lock.

@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
@@ -25,6 +27,7 @@ namespace {
 namespace interprocess = boost::interprocess;
 
 constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr std::size_t kCopyBytes = 1u << 20;  // In one step, by way of a buffer.
 
 // What mapped_region wants to map: a descriptor and how.
 class MappableFd {
@@ -52,6 +55,20 @@ Result<UniqueFd> MakeMemfd(const char* name, std::size_t bytes) {
     return MachineFailed("sizing shared memory of " + std::to_string(bytes) + " bytes");
   }
   return fd;
+}
+
+Status WriteAt(int fd, std::span<const std::byte> bytes, std::size_t offset) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written =
+        ::pwrite(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      return MachineFailed("writing " + std::to_string(bytes.size()) + " bytes of shared memory");
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -166,18 +183,33 @@ void SharedSegment::Discard() const {
   if (valid()) (void)::madvise(address_, size_, MADV_REMOVE);
 }
 
-Result<UniqueFd> MakeImmutableMemory(const char* name, std::span<const std::byte> bytes) {
-  Result<UniqueFd> fd = MakeMemfd(name, bytes.size());
+Result<UniqueFd> MakeFixedMemory(const char* name, std::size_t bytes) {
+  Result<UniqueFd> fd = MakeMemfd(name, bytes);
   if (!fd.ok()) return fd;
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t written =
-        ::pwrite(fd->get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      return MachineFailed("writing " + std::to_string(bytes.size()) + " bytes of shared memory");
+  if (::fcntl(fd->get(), F_ADD_SEALS, kFixedSize | F_SEAL_SEAL) != 0) {
+    return MachineFailed("sealing shared memory");
+  }
+  return fd;
+}
+
+Status WriteMemory(int fd, std::span<const std::byte> bytes) { return WriteAt(fd, bytes, 0); }
+
+Result<UniqueFd> CopyImmutable(const char* name, int from, std::size_t bytes) {
+  Result<UniqueFd> fd = MakeMemfd(name, bytes);
+  if (!fd.ok()) return fd;
+  std::vector<std::byte> buffer(std::min(bytes, kCopyBytes));
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t count = ::pread(from, buffer.data(), std::min(buffer.size(), bytes - done),
+                                  static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return MachineFailed("reading shared memory");
+    if (count == 0) {
+      return Status(StatusCode::kInternal, "shared memory has " + std::to_string(done) +
+                                               " bytes, read are " + std::to_string(bytes));
     }
-    done += static_cast<std::size_t>(written);
+    const std::span<const std::byte> part(buffer.data(), static_cast<std::size_t>(count));
+    if (Status status = WriteAt(fd->get(), part, done); !status.ok()) return status;
+    done += part.size();
   }
   if (::fcntl(fd->get(), F_ADD_SEALS, kFixedSize | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
     return MachineFailed("sealing shared memory");

@@ -28,17 +28,17 @@ namespace gpushared::ipc {
 class SharedSegment {
  public:
   enum class Access { kReadOnly, kReadWrite };
-  static constexpr std::size_t kBytesMax = kArenaBytesMax;  // Of a segment we create.
+  static constexpr std::size_t kBytesMax = kArenaBytesMax;  // Largest segment that we create.
 
   struct CreateOptions {
     const char* name = "gpushared";      // Shown in /proc/<pid>/maps, nothing else.
     std::size_t bytes = 0;               // Whole pages.
-    Access access = Access::kReadWrite;  // Of our own mapping.
+    Access access = Access::kReadWrite;  // Our own mapping's access.
     // After this call nobody can make a further writable mapping; ours stays writable.
     bool peers_read_only = false;
-    // Take the memory now, so that no SIGBUS comes later. For what we size ourselves; memory
-    // whose size a client chose is bounded by its quota first, since a machine without free
-    // memory does not refuse here but ends processes.
+    // Take the memory now, so that no SIGBUS comes later. Use it for sizes that we choose. A size
+    // that a client chose is bounded by its quota first. A machine without free memory does not
+    // refuse here, it ends processes.
     bool reserve = true;
   };
   // Fixed size for ever: sealed against shrinking, growing and further seals.
@@ -91,8 +91,19 @@ class SharedSegment {
   std::size_t size_ = 0;
 };
 
-// A sealed memfd with a copy of `bytes`, for handing a module image to the worker.
-Result<UniqueFd> MakeImmutableMemory(const char* name, std::span<const std::byte> bytes);
+// A memfd of a size that is fixed for ever, to be written by a peer. Takes no page of memory: they
+// come as somebody writes, and count as the writer's.
+Result<UniqueFd> MakeFixedMemory(const char* name, std::size_t bytes);
+
+// Writes from the beginning of a memfd, without a mapping of it.
+Status WriteMemory(int fd, std::span<const std::byte> bytes);
+
+// A memfd of our own with what the first `bytes` of `from` hold now; nobody can change it. For
+// memory that a peer may still write.
+//
+// The peer's own memory is never sealed against writing: the kernel takes the file's lock for that,
+// which a write of the peer holds for as long as the peer likes. Reading takes no such lock.
+Result<UniqueFd> CopyImmutable(const char* name, int from, std::size_t bytes);
 
 }  // namespace gpushared::ipc
 

@@ -3,10 +3,10 @@
 // in memory shared by one client process and the worker.
 //
 // There is no shared tail. The granule at absolute position p is announced by its own tag,
-// (p + 1) << 1 | is_continuation, so one cache line moves per record instead of two, and the
+// (p + 1) << 1 | is_continuation. So one cache line moves per record instead of two, and the
 // producer shares no index that could lie. A record is a header granule and `continuations`
-// further ones; the header's tag is stored last. The consumer publishes the position up to
-// which it has taken granules: the producer's credit.
+// further ones. The header's tag is stored last. The consumer publishes the position up to which
+// it has taken granules; that is the producer's credit.
 //
 // Trust: the two ends do not trust each other. Each keeps its own position in private memory
 // and only publishes it. A peer that scribbles over tags, lengths or credit stalls or ends its
@@ -40,8 +40,8 @@ constexpr std::uint32_t RingTag(std::uint64_t position, bool is_continuation) {
          static_cast<std::uint32_t>(is_continuation);
 }
 
-// Copies granule data. tsan watches calls of memcpy, but not the instructions that gcc makes of
-// one whose size it knows; without this it would miss a weakened order of the tags.
+// Copies granule data. tsan watches calls of memcpy, but not the instructions that gcc makes of a
+// memcpy of known size. Without this function it would miss a weakened order of the tags.
 #if defined(__SANITIZE_THREAD__)
 [[gnu::noipa]] inline void CopyGranuleBytes(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
@@ -123,9 +123,9 @@ class TagRingWriter {
     // (2) Acquire, pairs with (3): once we see that the consumer has left a granule, its copy
     // out of that granule has finished and we may overwrite it.
     const std::uint64_t taken = taken_.load(std::memory_order_acquire);
-    // Written by the peer, so it is input. It lies between what it said last and what we have
-    // written; one unsigned comparison refuses both a position that ran ahead and, by
-    // wrap-around, one that moved backwards.
+    // The peer writes it, so it is input. It must lie between its last value and our position. One
+    // unsigned comparison refuses a position that ran ahead and, by wrap-around, one that moved
+    // backwards.
     if (taken - known_taken_ > position_ - known_taken_) return WriteResult::kPeerBroken;
     known_taken_ = taken;
     return position_ + granules - taken <= granules_.size() ? WriteResult::kWritten
@@ -155,9 +155,9 @@ class TagRingReader {
     return At(position_).tag.load(std::memory_order_acquire) == RingTag(position_, false);
   }
 
-  // Copies the next record to private memory and gives its granules back. Credit is published
-  // in steps of an eighth of the ring and when the ring is found empty; the caller then wakes
-  // a producer that may wait for it. kPeerBroken: no honest producer wrote this; end the session.
+  // Copies the next record to private memory and gives its granules back. Credit is published in
+  // steps of an eighth of the ring, and when the ring is found empty. The caller then wakes a
+  // producer that may wait for it. kPeerBroken: no honest producer wrote this; end the session.
   ReadResult TryRead(RecordCopy& out) {
     const Granule& header = At(position_);
     // Acquire, pairs with (1): the whole record is visible.

@@ -85,6 +85,30 @@ Received ReceiveBytes(int socket, std::span<std::byte> into) {
   return result;
 }
 
+// One receive that never blocks and takes no descriptor: what carries one stays where it is. The
+// kernel is asked first, since a receive without room for descriptors drops them, which takes as
+// long as the end of their files.
+Received ReceiveOnlyBytes(int socket, std::span<std::byte> into) {
+  Received result;
+  iovec part{into.data(), into.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  do {
+    result.bytes = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT);
+  } while (result.bytes == -1 && errno == EINTR);
+  result.error = errno;
+  result.fds_cut = result.bytes > 0 && (message.msg_flags & MSG_CTRUNC) != 0;
+  if (result.bytes <= 0 || result.fds_cut) return result;
+  // Nobody else reads here, so these are the bytes that were looked at.
+  const std::size_t there = static_cast<std::size_t>(result.bytes);
+  do {
+    result.bytes = ::recv(socket, into.data(), there, MSG_DONTWAIT);
+  } while (result.bytes == -1 && errno == EINTR);
+  result.error = errno;
+  return result;
+}
+
 // One sendmsg that never blocks; descriptors go with the first byte. -1 with errno set.
 ssize_t SendBytes(int socket, std::span<const iovec> parts, std::span<const int> fds) {
   Check(fds.size() <= kFrameFdsMax, "a frame carries at most kFrameFdsMax descriptors");
@@ -273,7 +297,8 @@ Status FrameReader::TakeFds(std::vector<UniqueFd> fds) {
 }
 
 Status FrameReader::CheckHeader() {
-  if (Status status = CheckFrameHeader(header_, magic_, rules_, rule_); !status.ok()) return status;
+  if (Status status = CheckFrameHeader(header_, kFrameMagic, rules_, rule_); !status.ok())
+    return status;
   frame_.type = header_.type;
   frame_.request = header_.request;
   frame_.payload.resize(header_.payload_bytes);
@@ -297,10 +322,15 @@ Result<FrameReader::Progress> FrameReader::Read(int socket, Frame& frame) {
     const std::span<std::byte> whole =
         header_done_ ? std::span(frame_.payload)
                      : std::as_writable_bytes(std::span<FrameHeader, 1>(&header_, 1));
-    Received received = ReceiveBytes(socket, whole.subspan(have_));
+    const bool takes = descriptors_ == Descriptors::kTaken;
+    const std::span<std::byte> rest = whole.subspan(have_);
+    Received received = takes ? ReceiveBytes(socket, rest) : ReceiveOnlyBytes(socket, rest);
     if (received.bytes < 0) {
       if (received.error == EAGAIN || received.error == EWOULDBLOCK) return Progress::kWouldBlock;
       return PeerGone(received.error);
+    }
+    if (received.fds_cut && !takes) {
+      return Violates("frame refused: it carries descriptors, which nobody takes");
     }
     if (received.fds_cut) return Violates("frame refused: it carries too many descriptors");
     if (received.bytes == 0) {
@@ -313,6 +343,15 @@ Result<FrameReader::Progress> FrameReader::Read(int socket, Frame& frame) {
     if (!header_done_ && have_ == sizeof header_) {
       if (Status status = CheckHeader(); !status.ok()) return status;
     }
+  }
+}
+
+bool DropBytes(int socket) {
+  std::array<std::byte, 4096> bytes;
+  for (;;) {
+    const Received received = ReceiveOnlyBytes(socket, bytes);
+    if (received.fds_cut) return false;
+    if (received.bytes <= 0) return true;
   }
 }
 
@@ -378,8 +417,8 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   const auto message_bytes = static_cast<std::size_t>(size);
   const bool fits = message_bytes >= sizeof(FrameHeader) &&
                     message_bytes <= sizeof(FrameHeader) + kChannelMessageBytesMax;
-  // One that does not fit is taken all the same, so that it does not lie there for ever; the
-  // kernel drops what the smaller buffer does not hold.
+  // A message that does not fit is taken all the same, so that it does not lie there for ever. The
+  // kernel drops the part that the smaller buffer does not hold.
   std::vector<std::byte> bytes(fits ? message_bytes : sizeof(FrameHeader));
   Received received = ReceiveBytes(channel, bytes);
   if (received.bytes < 0) return PeerGone(received.error);

@@ -3,7 +3,7 @@
 //
 // Two manners of use: the client library blocks, with a deadline (SendFrame, ReceiveFrame);
 // broker and worker never block (FrameReader, Outbox). Received descriptors are always
-// close-on-exec and never outlive a refused frame.
+// close-on-exec and never outlive a refused frame. Nobody takes descriptors of a client.
 
 #ifndef GPUSHARED_IPC_UNIX_SOCKET_H_
 #define GPUSHARED_IPC_UNIX_SOCKET_H_
@@ -61,14 +61,23 @@ Result<Frame> ReceiveFrame(int socket, FrameRules rules, Deadline deadline);
 
 // ---- non-blocking, for broker and worker
 
+// What a reader does with descriptors.
+enum class Descriptors : std::uint8_t {
+  kTaken,  // As many as the frame's rule says.
+  // For sockets of clients: a frame with any is refused, and they stay unreceived, since whoever
+  // drops the last reference to a file waits for whatever its end takes. The socket must then be
+  // closed by UnboundedCalls.
+  kRefused,
+};
+
 // Assembles frames from a non-blocking stream socket. Never takes a byte beyond the frame it
 // is assembling, so that the socket can be handed to another process between frames.
 //
 // Confined to the thread that watches the socket.
 class FrameReader {
  public:
-  explicit FrameReader(FrameRules rules, std::uint32_t magic = kFrameMagic)
-      : rules_(rules), magic_(magic) {}
+  explicit FrameReader(FrameRules rules, Descriptors descriptors = Descriptors::kTaken)
+      : rules_(rules), descriptors_(descriptors) {}
 
   enum class Progress { kFrame, kWouldBlock, kClosed };
   // Reads on until a frame is whole (then in `frame`), the socket has no more, or EOF between
@@ -81,13 +90,16 @@ class FrameReader {
   Status TakeFds(std::vector<UniqueFd> fds);
 
   FrameRules rules_;
-  std::uint32_t magic_;
+  Descriptors descriptors_;
   FrameHeader header_;
   std::size_t have_ = 0;  // Bytes of header, then of payload, that are here.
   bool header_done_ = false;
   FrameRule rule_;
   Frame frame_;
 };
+
+// Takes all bytes out of a non-blocking socket, up to the first descriptor. False: there is one.
+bool DropBytes(int socket);
 
 // Frames waiting to be sent on a non-blocking socket, in order, with their descriptors.
 //

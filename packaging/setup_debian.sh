@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a Debian 12 machine able to build gpushared: distribution packages, and nvcc
-# from PyPI where no CUDA toolkit is installed, or only one that is too old. Needs root or sudo only when
-# something is missing; with everything in place it touches no network.
+# Makes a Debian 12 machine able to build gpushared. Usage: packaging/setup_debian.sh [part ...]
 #
-# Sourced by tests/run.sh and samples/demo.sh, which then have CUDA_HOME set; may be
-# run by itself.
+# Parts; none named means tests:
+#   product  compiler, build tools and libraries of the server and the samples
+#   tests    product, gtest, and nvcc: from PyPI where there is no CUDA toolkit, or only one that is too old
+#   fuzz     tests, and clang with libFuzzer
+#
+# Needs root or sudo only when something is missing; with everything in place it touches no network.
+# tests/run.sh and samples/demo.sh source it; after `tests` they have CUDA_HOME set.
 set -euo pipefail
 
 gpushared_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-gpushared_packages=(g++ cmake ninja-build pkg-config python3 libboost-dev libspdlog-dev libfmt-dev
-  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev liblz4-dev
-  libgtest-dev libgmock-dev)
+gpushared_packages=(g++ cmake ninja-build python3 libboost-dev libspdlog-dev libfmt-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev liblz4-dev)
+gpushared_test_packages=(libgtest-dev libgmock-dev pkg-config)
 # The compiler for the fuzz targets, which need libFuzzer.
 gpushared_fuzz_packages=(clang libclang-rt-14-dev)
 
@@ -89,6 +92,20 @@ gpushared_setup_nvcc() {
   gpushared_find_nvcc
 }
 
-gpushared_install "${gpushared_packages[@]}"
-gpushared_setup_nvcc
-export PATH="$CUDA_HOME/bin:$PATH"
+gpushared_setup() {  # part ...
+  local part packages=("${gpushared_packages[@]}") nvcc=""
+  for part in "$@"; do
+    case $part in
+      product) ;;
+      tests) packages+=("${gpushared_test_packages[@]}") nvcc=yes ;;
+      fuzz) packages+=("${gpushared_test_packages[@]}" "${gpushared_fuzz_packages[@]}") nvcc=yes ;;
+      *) echo "setup: unknown part '$part': product, tests, fuzz" >&2; return 2 ;;
+    esac
+  done
+  gpushared_install "${packages[@]}"
+  [[ -n $nvcc ]] || return 0
+  gpushared_setup_nvcc
+  export PATH="$CUDA_HOME/bin:$PATH"
+}
+
+gpushared_setup "${@:-tests}"

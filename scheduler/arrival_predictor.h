@@ -14,9 +14,9 @@
 namespace gpushared::scheduler {
 
 // Predicts the earliest next arrival: the last one plus the shortest recent gap that is not
-// over yet. Of a periodic client that is its period. Of a bursty one it is the short gap of
-// its bursts while one may go on, and the pause between bursts once it is longer than that.
-// Of a client without memory it is about now at all times, that is, no prediction.
+// over yet. For a periodic client the gap is its period. For a bursty one it is the short gap
+// inside a burst, and after that the pause between bursts. For a client without memory the
+// prediction is about now at all times, that is, no prediction.
 //
 // A hint by the client itself takes the place of the prediction, until it is overdue.
 //

@@ -33,7 +33,7 @@ Duration ChargeMeter::End(const Entry& entry, TimePoint now) {
   --in_flight_;
   Duration charge;
   if (in_flight_ == 0) {
-    // What rounding has left over so far, less than a nanosecond per command.
+    // The last command takes the rounding error, less than a nanosecond per command.
     charge = busy_total_ - charged_total_;
     carry_ = 0;
   } else {

@@ -14,10 +14,9 @@ namespace gpushared::scheduler {
 // Charges each command for its part of the time it was in flight.
 //
 // Every start and end bounds an interval; its length is split over the commands in
-// flight in proportion to their predicted times. So the sum of all charges equals
-// the time in which anything was in flight, exactly, once all have ended: nobody is
-// billed for waiting on a neighbour, and no time goes unbilled but what is excluded, in which
-// the device could not run because of its host.
+// flight in proportion to their predicted times. Once all have ended, the sum of all
+// charges equals the time in which anything was in flight, exactly. Nobody pays for waiting
+// on a neighbour. Only excluded time goes unbilled: its host kept the device from running.
 //
 // A start or an end costs the same however many commands are in flight: time per
 // predicted nanosecond is accumulated once for all.
@@ -25,15 +24,15 @@ namespace gpushared::scheduler {
 // Thread-compatible.
 class ChargeMeter {
  public:
-  // What the owner keeps for each command in flight.
+  // The owner keeps one for each command in flight.
   struct Entry {
     std::uint64_t predicted_ns = 0;
     std::uint64_t level_at_start = 0;
   };
 
-  // So much in all, not less than before, is excluded up to the next start or end. What is more
-  // than the time since the last one, because it was noticed late, comes off the time after it,
-  // until nothing is in flight.
+  // Excludes `total` in all, never less than before, up to the next start or end. Time noticed late
+  // may exceed the interval since the last start or end. The rest comes off later intervals, until
+  // nothing is in flight.
   void Exclude(Duration total) { excluded_ = total; }
 
   Entry Start(Duration predicted, TimePoint now);
@@ -53,7 +52,7 @@ class ChargeMeter {
   // Time per predicted nanosecond, in 2^-kFractionBits. Wraps around after months of
   // never being idle, so only differences mean something.
   std::uint64_t level_ = 0;
-  std::uint64_t carry_ = 0;  // What the division left over, brought into the next interval.
+  std::uint64_t carry_ = 0;  // Remainder of the division, carried into the next interval.
   std::uint64_t predicted_sum_ns_ = 0;
   std::size_t in_flight_ = 0;
   Duration excluded_{};

@@ -14,7 +14,7 @@ namespace gpushared::scheduler {
 // A ready command: the caller could submit it now as far as its own order goes.
 struct LaneCommand {
   std::uint64_t command = 0;  // Names it in actions; unique among what is queued or in flight.
-  Duration predicted{};       // Of what is left to run; see Predictor.
+  Duration predicted{};       // For the remaining units; see Predictor.
   bool stoppable = false;     // It, and the device, can stop within the command.
   std::uint32_t stream = 0;   // Those of one stream of its client run one after the other.
 };

@@ -10,15 +10,15 @@ namespace {
 
 // Before a stop was seen: what a device with all multiprocessors busy takes to drain.
 constexpr Duration kStopTimeFirst = std::chrono::microseconds(100);
-// What had not begun yet stops at once; if that counted, work would come and go for nothing.
+// Commands that had not begun stop at once. If that counted, work would come and go for nothing.
 constexpr Duration kStopTimeMin = std::chrono::microseconds(20);
-// Work that is kept waiting for what stops once took is tried again after this time, and up to the
-// other when each trial says the same: one request in a minute may have to wait for a stop.
+// Long stops keep work waiting. After this time it is tried again, and after longer times, up to
+// the second one, while each trial is as slow. So one request in a minute may wait for a stop.
 constexpr Duration kStopTrialGapMin = std::chrono::seconds(1);
 constexpr Duration kStopTrialGapMax = std::chrono::seconds(64);
 // Stoppable work is not started for less than this many stops.
 constexpr int kStopsPerTurn = 4;
-// This part of a promise is kept in hand for what predictions get wrong.
+// This part of a promise is kept in hand for errors of predictions.
 constexpr int kReserveDivisor = 16;
 // No plan is made anew sooner than this because time passes.
 constexpr Duration kPlanMin = std::chrono::microseconds(20);
@@ -31,7 +31,7 @@ constexpr Duration kOverdueMin = std::chrono::microseconds(500);
 DeadlinePolicy::DeadlinePolicy(const PolicyOptions& options)
     : hold_off_(options.hold_off),
       patience_(options.patience),
-      // As under `priority`, nothing holds back the high class.
+      // Nothing holds back the high class, as under `priority`.
       shares_(options.slice, options.hold_off, kHighest + 1),
       stop_time_(kStopTimeFirst),
       stop_trial_gap_(kStopTrialGapMin) {
@@ -51,7 +51,7 @@ void DeadlinePolicy::OnClientAdded(ClientId client, const ClientSpec& spec, Time
   AdvanceTo(now);
   State& state = clients_.Add(client, State{.client = client, .spec = spec});
   state.account.promise = spec.latency_promise.value_or(Duration::zero());
-  shares_.Add(client, LevelFor(state), spec.weight);
+  shares_.Add(client, LevelFor(state), spec.weight, spec.group);
   Reindex();
 }
 
@@ -61,7 +61,7 @@ void DeadlinePolicy::OnClientChanged(ClientId client, const ClientSpec& spec, Ti
   const bool is_same_promise = state.spec.latency_promise == spec.latency_promise;
   state.spec = spec;
   state.account.promise = spec.latency_promise.value_or(Duration::zero());
-  // What could not be kept of the former one says nothing of this.
+  // Requests given up under the former promise may be kept under the new one.
   if (!is_same_promise) given_up_now_ -= state.account.TakeBack();
   Place(state, now);
 }
@@ -233,8 +233,7 @@ void DeadlinePolicy::Enlist(State& state) {
   const std::optional<Duration> own = account.Headroom();
   const std::size_t unknown_from =
       own ? kSchedulingClasses : static_cast<std::size_t>(state.spec.scheduling_class);
-  // What is added to a request that others wait behind is added to each of them, and is no less if
-  // theirs is given up.
+  // A delay of a request also delays each request behind it, whether or not theirs is given up.
   const bool is_waited_behind = account.open_count() > 1;
   const Duration headroom =
       own && is_waited_behind ? Duration::zero() : own.value_or(kCommandTimeMax);
@@ -360,7 +359,7 @@ const DeadlinePolicy::Due* DeadlinePolicy::FindVictim(const Due& last, TimePoint
   for (const Due& each : due_) {
     const auto ours = each.state->spec.scheduling_class;
     const auto theirs = victim->state->spec.scheduling_class;
-    // Of one client's requests the last one needs no less than those before it.
+    // A client's last request needs no less than its earlier ones.
     const bool is_worse = ours > theirs || (ours == theirs && need_of(each) >= need_of(*victim));
     if (is_worse) victim = &each;
     if (&each == &last) break;
@@ -392,8 +391,8 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
       is_waiting_ = true;
       const Duration fresh = account.FreshSlack();
       fresh_slack_ = std::min(fresh_slack_, fresh);
-      // What cannot be stopped and takes no longer than a stop costs a request no more than that;
-      // where a stop would be too long, so would this be.
+      // An unstoppable command no longer than a stop costs a request no more than the stop. It is
+      // too long where a stop would be.
       const Duration like_a_stop = fresh >= stop_time_ ? stop_time_ : Duration::zero();
       const Duration spare = std::max(account.Headroom().value_or(fresh), like_a_stop);
       tolerance_ = std::min({tolerance_, fresh, spare});
@@ -468,7 +467,7 @@ std::optional<Decision> DeadlinePolicy::PickPromised(TimePoint now) {
   const auto first =
       std::find_if(due_.begin(), due_.end(), [](const Due& each) { return each.state->ready; });
   if (first == due_.end()) return {};
-  // What is due later gives way when the first one would be late otherwise.
+  // Later requests give way when the first one would be late otherwise.
   const PromiseAccount& account = first->state->account;
   const TimePoint end = now + account.Need(first->open + std::size_t{1}, now).safe;
   // Mostly all that is on the device together does not matter, and need not be looked at.
@@ -495,7 +494,7 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
     const bool is_kept_out = is_stop_tried_ || IsKeptOut(LevelFor(state));
     if (is_kept_out || now + hold > BesideUntil(now)) return Decision::Wait();
   }
-  // What may come is no reason to hold back the high class.
+  // A request that may come is no reason to hold back the high class.
   if (state.spec.scheduling_class == SchedulingClass::kHigh) return {};
   if (due_.empty() && last_end_ && *last_end_ + hold_off_ > now) {
     return Decision::Wait(*last_end_ + hold_off_);
@@ -541,7 +540,7 @@ std::optional<TimePoint> DeadlinePolicy::NextChange(TimePoint now) const {
   };
   if (!due_.empty()) {
     consider(plan_holds_until_ + Duration(1));
-    // What headroom is left shrinks only while others are in the way.
+    // The headroom shrinks only while others are in the way.
     consider((IsDisturbed() ? BesideUntil(now) : latest_start_) - stop_time_);
   }
   if (quiet_) {

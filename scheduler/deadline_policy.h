@@ -18,27 +18,25 @@ namespace gpushared::scheduler {
 
 // Keeps latency promises, and gives the device to others as far as that allows.
 //
-// A client with a promise is above all classes while it has a request open; of those, the
-// one that has the request that is due first runs first (earliest deadline first: Liu and Layland,
-// Journal of the ACM 20(1), 1973). All else is shared as under `priority`, by class and
-// weight, and may start only
-//   * beside promised work: while it can be off the device again before any promised request
-//     has to have the device, and has not added more to this busy time than the slow requests
-//     of the last ones left of the promise. The first alone would spend slack that the next
-//     requests, not here yet, will need;
-//   * in a pause: when a request that comes in the middle would still be kept and the slow ones
-//     have that much left, or as much as a stop takes; or none is to be expected so soon; or
-//     none has been open for `patience`.
+// A client with a promise stands above all classes while it has a request open. Among such
+// clients the earliest deadline runs first (Liu and Layland, Journal of the ACM 20(1), 1973).
+// All other work is shared as under `priority`, by class and weight. It may start in two cases:
+//   * Beside promised work, if two things hold. It can leave the device before any promised
+//     request needs it. And it adds no more to this busy time than the recent slow requests left
+//     of the promise. The first rule alone would spend slack that later requests will need.
+//   * In a pause, if one of three things holds. A request that comes in the middle would still be
+//     kept, with as much left for the slow ones, or with the time of a stop. Or none is expected so
+//     soon. Or none has been open for `patience`.
 //
-// When not all promises can be kept, those that are lost anyway are given up, and then as many
-// as it takes: lowest class first, and inside a class the one that needs most (Moore,
-// Management Science 15(1), 1968: that gives up the fewest); of one client's the last. A client
-// all of whose open requests are given up is served by its class.
+// When not all promises can be kept, the policy gives up those that are lost anyway. Then it gives
+// up as many as it takes: lowest class first, and inside a class the one that needs most, which
+// gives up the fewest (Moore, Management Science 15(1), 1968). Among one client's requests it gives
+// up the last. A client whose open requests are all given up is served by its class.
 //
-// Nobody is kept waiting for a request that brings nothing for longer than `patience` or than
-// such a request takes altogether; when it does bring something its promise holds again. And a
-// client whose requests are not known yet holds back none of a higher class by what they might
-// need, and by what they do need for no longer than `patience`.
+// A request that brings nothing keeps nobody waiting for longer than `patience`, or than such a
+// request takes altogether. Its promise holds again when it brings something. A client whose
+// requests are not known yet holds back no higher class by what they might need. By what they do
+// need it does so for `patience` at most.
 class DeadlinePolicy final : public Policy {
  public:
   explicit DeadlinePolicy(const PolicyOptions& options);
@@ -65,7 +63,7 @@ class DeadlinePolicy final : public Policy {
  private:
   using Level = FairShares::Level;
   static constexpr Level kPromised = 0;
-  static constexpr Level kHighest = 1;  // Of the classes.
+  static constexpr Level kHighest = 1;  // The high class.
   static constexpr Level kLowest = kSchedulingClasses;
 
   struct State {
@@ -89,12 +87,12 @@ class DeadlinePolicy final : public Policy {
   // An open request whose promise is to be kept.
   struct Due {
     TimePoint deadline{};
-    TimePoint latest_end{};  // What predictions get wrong is kept in hand.
-    Duration headroom{};     // That it leaves to others.
+    TimePoint latest_end{};  // Leaves a reserve for errors of predictions.
+    Duration headroom{};     // Time that it leaves to others.
     State* state = nullptr;
     std::uint8_t open = 0;      // Its number among its client's.
     std::uint8_t requests = 0;  // It and those before it that are of no other entry.
-    bool is_first = false;      // Of its client's.
+    bool is_first = false;      // Among its client's requests.
     std::uint8_t unknown_from = kSchedulingClasses;  // Its class while too little is known of it.
 
     std::size_t counted_before() const { return open + std::size_t{1} - requests; }
@@ -112,9 +110,9 @@ class DeadlinePolicy final : public Policy {
   void Enlist(State& state);
   void Delist(const State& state);
   void Reindex();
-  // What of the plan no command changes.
+  // Sums up the part of the plan that no command changes.
   void SumUp();
-  // What a client has on the device moves from one side to the other with it.
+  // A client's commands on the device change sides together with it.
   void CountOthers(const State& state, int sign);
 
   void Replan(TimePoint now);
@@ -127,7 +125,7 @@ class DeadlinePolicy final : public Policy {
   bool IsOverdrawn(const State& state) const;
   // Null when all open requests can be kept, and then the plan for them; else one to give up.
   const Due* Plan(TimePoint now);
-  // Of the requests up to that one, which cannot all be kept.
+  // Looks among the requests up to `last`, which cannot all be kept.
   const Due* FindVictim(const Due& last, TimePoint now) const;
   void GiveUp(const Due& due, TimePoint now);
   void ReviewPause(TimePoint now);
@@ -147,7 +145,7 @@ class DeadlinePolicy final : public Policy {
   std::optional<Decision> HoldBackInPause(const Head& head, Duration hold, TimePoint now);
   void LearnStopTime(Duration took);
   void BeginStopTrial();
-  // What can be stopped waits, and maybe for no other reason than how long that takes.
+  // Stoppable work waits, maybe only because a stop is taken to be long.
   void WantStopTrial(TimePoint now);
   std::optional<TimePoint> NextChange(TimePoint now) const;
 
@@ -159,7 +157,7 @@ class DeadlinePolicy final : public Policy {
   // Open requests that are given up.
   std::size_t given_up_now_ = 0;
 
-  // Of what is not promised and on the device.
+  // Commands on the device that are not promised.
   std::uint32_t others_running_ = 0;
   Duration others_unstoppable_{};
   // Time in which it was beside promised work, over all and before this busy time.
@@ -180,10 +178,10 @@ class DeadlinePolicy final : public Policy {
   bool pause_is_dirty_ = false;
   std::optional<TimePoint> pause_holds_until_;
   bool is_waiting_ = false;  // Clients are idle whose next request must be kept.
-  Duration fresh_slack_{};   // Of the one with the least.
-  Duration tolerance_{};     // That, and no more than the least headroom or what a stop takes.
+  Duration fresh_slack_{};   // The least of all clients'.
+  Duration tolerance_{};     // fresh_slack_, bounded by the least headroom or the time of a stop.
   std::optional<ArrivalPredictor::Span> quiet_;  // The device is to be free of others then.
-  std::optional<TimePoint> last_end_;            // Of a promised request.
+  std::optional<TimePoint> last_end_;            // When a promised request ended.
 
   RecentSamples<19> stop_times_;  // The first one is a guess.
   Duration stop_time_;            // From asking to the end, seldom longer.

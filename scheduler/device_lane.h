@@ -68,9 +68,9 @@ class DeviceLane {
   // comes here.
   void AddClient(ClientId client, const ClientSpec& spec, TimePoint now);
   void ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now);
-  // Drops what the client has queued and returns what it has in flight, which the
-  // caller asks the device to stop and reports to OnCompleted like any other command.
-  // The span is good until the next call.
+  // Drops the client's queued commands and returns those in flight. The caller asks the
+  // device to stop these, and reports them to OnCompleted like any other command. The span is
+  // good until the next call.
   std::span<const std::uint64_t> RemoveClient(ClientId client, TimePoint now);
 
   void Enqueue(ClientId client, const LaneCommand& command, TimePoint now);
@@ -92,20 +92,19 @@ class DeviceLane {
   // The client expects its next request at that time.
   void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
 
-  // The device stands idle for about this long from the end of a command to the start of the
-  // next one, where that is submitted in answer to the end. Before anything is said: as long as
-  // the window.
+  // Sets the turnaround: the idle time between the end of a command and the start of one that is
+  // submitted in answer to it. Until the first call it is as long as the window.
   void SetTurnaround(Duration turnaround);
 
-  // For so long in all, never less than before, the device's host kept it from running what it
-  // had: nobody is charged for that.
+  // Sets host delay in all, never less than before. The host kept the device from running during
+  // that time, and nobody is charged for it.
   void SetHostDelay(Duration total) { meter_.Exclude(total); }
   Duration host_delay() const { return meter_.excluded(); }
 
   // A submitted command left the device, by itself or stopped.
   Charge OnCompleted(std::uint64_t command, TimePoint now);
 
-  // What to do now; empty when nothing before the next event or wake_at().
+  // The next action; empty when there is none before the next event or wake_at().
   std::optional<Action> Next(TimePoint now);
   // When to call Next again if nothing happens. Current after Next returned nothing.
   std::optional<TimePoint> wake_at() const { return wake_at_; }
@@ -116,9 +115,9 @@ class DeviceLane {
   Duration charged_total() const { return meter_.charged_total(); }
   // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
-  // Predicted time that a stream whose commands count against the window may have on the device
-  // behind the oldest of them. While somebody is here who is not to wait for others, that is
-  // what keeps the device busy until it can be given more; else only the window bounds it.
+  // Predicted time that a windowed stream may have on the device behind its oldest command. While
+  // an urgent client is here, it is just enough to keep the device busy until more can come.
+  // Otherwise only the window bounds it.
   Duration lookahead() const { return urgent_count_ > 0 ? lookahead_ : options_.window; }
   const LaneOptions& options() const { return options_; }
   const LaneRules& rules() const { return rules_; }
@@ -138,7 +137,7 @@ class DeviceLane {
     ClientId client;
     Duration predicted{};
     std::uint32_t stream = 0;
-    std::uint8_t account = 0;  // As the policy said.
+    std::uint8_t account = 0;  // Chosen by the policy.
     ChargeMeter::Entry charge;
     bool stoppable = false;
     bool stop_asked = false;
@@ -153,7 +152,7 @@ class DeviceLane {
   void OnQueueChanged(ClientId client, TimePoint now);
   void TellHead(ClientId client, Client& state, TimePoint now);
   bool Admits(ClientId client, const Client& state) const;
-  // What the client has on the device behind the oldest windowed command of that stream.
+  // Predicted time on the device behind the oldest windowed command of that stream.
   Duration BehindOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
   Action Submit(const Decision& decision, Client& state, TimePoint now);

@@ -4,7 +4,7 @@
 namespace gpushared::scheduler {
 
 void FairPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint) {
-  shares_.Add(client, kOnlyLevel, spec.weight);
+  shares_.Add(client, kOnlyLevel, spec.weight, spec.group);
 }
 
 void FairPolicy::OnClientChanged(ClientId client, const ClientSpec& spec, TimePoint now) {

@@ -7,10 +7,15 @@
 
 namespace gpushared::scheduler {
 
-void FairShares::Add(ClientId client, Level level, std::uint32_t weight) {
-  accounts_.Add(
-      client,
-      Account{.level = static_cast<std::uint8_t>(level), .weight = weight, .paused_since = {}});
+void FairShares::Add(ClientId client, Level level, std::uint32_t weight,
+                     std::optional<std::uint64_t> group) {
+  const std::size_t slot = GroupFor(group);
+  accounts_.Add(client, Account{.group = slot,
+                                .level = static_cast<std::uint8_t>(level),
+                                .weight = weight,
+                                .paused_since = {}});
+  ++groups_[slot].clients;
+  Reweigh(slot);
   RefreshAll();
 }
 
@@ -28,15 +33,59 @@ void FairShares::Change(ClientId client, Level level, std::uint32_t weight, Time
     Enter(account);
     if (paused_since) Pause(account, *paused_since);
   }
+  Reweigh(account.group);
   Refresh(account);
 }
 
 void FairShares::Remove(ClientId client, TimePoint now) {
-  Withdraw(accounts_.At(client), now);
-  // All behind it move up by one place, and the last place becomes free.
-  for (LevelState& level : levels_) level.Forget(accounts_.size() - 1);
+  Account& account = accounts_.At(client);
+  // Nobody will say how long the device goes on with what it leaves there.
+  Charge(ShareOf(account).charged, ShareOf(account).weight, Duration(account.pending_ns));
+  Withdraw(account, now);
+  const std::size_t slot = account.group;
+  // All behind it move up by one place, and the last places become free.
+  for (LevelState& level : levels_) {
+    level.ForgetAccount(accounts_.size() - 1);
+    level.ForgetGroup(groups_here_ - 1);
+  }
   accounts_.Remove(client);
+  --groups_[slot].clients;
+  if (groups_[slot].clients > 0) Reweigh(slot);
   RefreshAll();
+}
+
+std::size_t FairShares::GroupFor(std::optional<std::uint64_t> number) {
+  std::size_t free = kNoPlace, left = kNoPlace;
+  for (std::size_t slot = 0; slot < groups_.size(); ++slot) {
+    const Group& group = groups_[slot];
+    if (number && group.number == number) return slot;
+    if (group.clients == 0) (group.number ? left : free) = slot;
+  }
+  // One that all its clients have left keeps its debt for as long as there is room.
+  if (free == kNoPlace && groups_.size() < kClientsMax) {
+    free = groups_.size();
+    groups_.emplace_back();
+  }
+  if (free == kNoPlace) free = left;
+  Check(free != kNoPlace, "there are as many groups as clients at most");
+  groups_[free] = Group();
+  groups_[free].number = number;
+  return free;
+}
+
+void FairShares::Reweigh(std::size_t group) {
+  std::array<std::uint32_t, kLevelsMax> heaviest{};
+  for (const Item& item : accounts_) {
+    const Account& account = item.value;
+    if (account.group != group) continue;
+    heaviest[account.level] = std::max(heaviest[account.level], account.weight);
+  }
+  for (Level level = 0; level < kLevelsMax; ++level) {
+    Share& share = groups_[group].shares[level];
+    if (heaviest[level] == 0 || heaviest[level] == share.weight) continue;
+    share.weight = heaviest[level];
+    share.charged.remainder = 0;
+  }
 }
 
 void FairShares::OnReady(ClientId client) {
@@ -51,6 +100,7 @@ void FairShares::OnReady(ClientId client) {
   }
   account.ready = true;
   ++level.ready;
+  ++ShareOf(account).ready;
   Refresh(account);
 }
 
@@ -59,6 +109,7 @@ void FairShares::OnIdle(ClientId client, TimePoint now) {
   LevelState& level = levels_[account.level];
   account.ready = false;
   --level.ready;
+  --ShareOf(account).ready;
   NoteLess(level, now);
   if (account.running == 0) Pause(account, now);
   Refresh(account);
@@ -74,7 +125,9 @@ void FairShares::OnStarted(ClientId client, const Head& head, TimePoint now) {
     ++account.stoppable;
     ++level.stoppable;
   }
-  account.pending_ns += PendingOf(head.predicted, head.stoppable);
+  const std::int64_t pending_ns = PendingOf(head.predicted, head.stoppable);
+  account.pending_ns += pending_ns;
+  ShareOf(account).pending_ns += pending_ns;
   Refresh(account);
 }
 
@@ -89,12 +142,14 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
     --level.stoppable;
   }
   account.uncharged_since = now;
-  account.pending_ns -= PendingOf(ended.predicted, ended.stoppable);
+  const std::int64_t pending_ns = PendingOf(ended.predicted, ended.stoppable);
+  account.pending_ns -= pending_ns;
+  ShareOf(account).pending_ns -= pending_ns;
   // Its client may be in another level by now, and would leave the charge behind.
-  Charged& charged = account.charged[ended.account];
-  const std::int64_t scaled = ended.held.count() * kVirtualScale + charged.remainder;
-  charged.used += scaled / account.weight;
-  charged.remainder = scaled % account.weight;
+  Group& group = groups_[account.group];
+  Charge(account.charged[ended.account], account.weight, ended.held);
+  Charge(group.shares[ended.account].charged, group.shares[ended.account].weight, ended.held);
+  if (ended.account != account.level) RefreshGroup(group, ended.account);
   account.last_held = ended.held;
   if (!account.ready && account.running == 0) Pause(account, now);
   Refresh(account);
@@ -103,13 +158,15 @@ void FairShares::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
 Decision FairShares::Pick(Level level, TimePoint now) {
   LevelState& state = levels_[level];
   ExpirePauses(state, now);
-  const SmallestKey::Found best = state.ready_keys.Find();
-  if (best.key == SmallestKey::kNone) return Decision::Wait();
-  const ClientId client = accounts_.begin()[static_cast<std::ptrdiff_t>(best.place)].client;
-  const std::optional<TimePoint> held_until = HeldUntil(level, best.key, now);
+  const SmallestKey::Found furthest = state.ready_keys.Find();
+  if (furthest.key == SmallestKey::kNone) return Decision::Wait();
+  const Group& group = groups_[group_at_[furthest.place]];
+  const Item* const best = BestOf(group, level);
+  Check(best != nullptr, "a group that is ready has a client that is");
+  const std::optional<TimePoint> held_until = HeldUntil(best->value, group, now);
   const auto run = [&](std::optional<TimePoint> reconsider_at) {
     if (!held_until) {
-      Decision decision = Decision::Run(client, reconsider_at);
+      Decision decision = Decision::Run(best->client, reconsider_at);
       decision.account = static_cast<std::uint8_t>(level);
       return decision;
     }
@@ -124,14 +181,51 @@ Decision FairShares::Pick(Level level, TimePoint now) {
   for (Item& item : accounts_) {
     const Account& account = item.value;
     if (account.level != level || account.stoppable == 0) continue;
-    const std::int64_t rival_key =
-        account.place == best.place ? SmallestBut(best.place, state) : best.key;
-    if (rival_key == SmallestKey::kNone) continue;
-    const TimePoint due = OvertakenAt(account, rival_key);
-    if (due <= now) return Stop(item.client);
-    if (!reconsider_at || due < *reconsider_at) reconsider_at = due;
+    const std::optional<TimePoint> due = DueAt(account, group);
+    if (!due) continue;
+    if (*due <= now) return Stop(item.client);
+    reconsider_at = Earlier(reconsider_at, due);
   }
   return run(reconsider_at);
+}
+
+std::optional<TimePoint> FairShares::DueAt(const Account& account, const Group& best) const {
+  const Group& group = groups_[account.group];
+  const Share& share = group.shares[account.level];
+  const SmallestKey& keys = levels_[account.level].ready_keys;
+  std::optional<TimePoint> due;
+  const std::int64_t other_group =
+      &group == &best ? SmallestBut(group.place, keys, groups_here_) : keys.at(best.place);
+  if (other_group != SmallestKey::kNone) {
+    due = account.uncharged_since +
+          std::max<Duration>(slice_, Lead(share.charged.used, share.weight, other_group));
+  }
+  if (&group != &best) return due;
+  if (const Item* const sibling = BestOf(group, account.level, account.place)) {
+    due = Earlier(due, account.uncharged_since +
+                           std::max<Duration>(
+                               slice_, Lead(account.used(), account.weight, sibling->value.key())));
+  }
+  return due;
+}
+
+const FairShares::Item* FairShares::BestOf(const Group& group, Level level,
+                                           std::size_t except) const {
+  const Item* const items = &*accounts_.begin();
+  if (group.clients == 1) {
+    const Item& only = items[group.first];
+    return only.value.ready && only.value.level == level && group.first != except ? &only : nullptr;
+  }
+  const Item* best = nullptr;
+  std::int64_t best_key = SmallestKey::kNone;
+  for (std::size_t place = group.first; place < accounts_.size(); ++place) {
+    const Account& account = items[place].value;
+    if (&groups_[account.group] != &group || account.level != level) continue;
+    if (!account.ready || place == except || account.key() >= best_key) continue;
+    best = &items[place];
+    best_key = account.key();
+  }
+  return best;
 }
 
 Decision FairShares::PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now) {
@@ -154,16 +248,30 @@ Decision FairShares::PickByLevel(Level highest, Level lowest, Duration hold_off,
   return Decision::Wait();
 }
 
-std::optional<TimePoint> FairShares::HeldUntil(Level level, std::int64_t best_key, TimePoint now) {
+std::optional<TimePoint> FairShares::HeldUntil(const Account& best, const Group& group,
+                                               TimePoint now) {
+  const Level level = best.level;
   LevelState& state = levels_[level];
   std::optional<TimePoint> latest;
-  if (level < held_from_ || state.absent_keys.Find().key >= best_key) return latest;
+  if (level < held_from_) return latest;
+  const Share& share = group.shares[level];
+  const std::int64_t group_key = share.key(), client_key = best.key();
+  const bool has_absent_siblings = share.active > share.ready;
+  if (state.absent_keys.Find().key >= group_key && !has_absent_siblings) return latest;
   for (const Item& item : accounts_) {
     const Account& account = item.value;
-    if (account.level != level || state.absent_keys.at(account.place) >= best_key) continue;
+    if (account.level != level || account.ready || !account.is_active()) continue;
+    const Group& other = groups_[account.group];
+    const bool is_sibling = &other == &group;
+    // Groups that are ready compete by themselves.
+    if (!is_sibling && state.absent_keys.at(other.place) >= group_key) continue;
+    if (is_sibling && account.key() >= client_key) continue;
+    const Share& others = other.shares[level];
     TimePoint until = now;
     if (account.running > 0) {
-      until = account.uncharged_since + Lead(account, best_key);
+      until = account.uncharged_since + (is_sibling
+                                             ? Lead(account.used(), account.weight, client_key)
+                                             : Lead(others.charged.used, others.weight, group_key));
     } else if (account.returns_soon && account.last_held >= hold_off_) {
       until = *account.paused_since + hold_off_;
     }
@@ -172,10 +280,11 @@ std::optional<TimePoint> FairShares::HeldUntil(Level level, std::int64_t best_ke
   return latest;
 }
 
-std::int64_t FairShares::SmallestBut(std::size_t place, const LevelState& level) const {
+std::int64_t FairShares::SmallestBut(std::size_t place, const SmallestKey& keys,
+                                     std::size_t places) {
   std::int64_t smallest = SmallestKey::kNone;
-  for (std::size_t i = 0; i < accounts_.size(); ++i) {
-    if (i != place) smallest = std::min(smallest, level.ready_keys.at(i));
+  for (std::size_t i = 0; i < places; ++i) {
+    if (i != place) smallest = std::min(smallest, keys.at(i));
   }
   return smallest;
 }
@@ -201,29 +310,58 @@ std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
   return (stoppable ? std::min(predicted, slice_) : predicted).count();
 }
 
-void FairShares::Refresh(const Account& account) {
-  const std::int64_t key = account.used() + account.pending_ns * kVirtualScale / account.weight;
+void FairShares::Charge(Charged& charged, std::uint32_t weight, Duration held) {
+  const std::int64_t scaled = held.count() * kVirtualScale + charged.remainder;
+  charged.used += scaled / weight;
+  charged.remainder = scaled % weight;
+}
+
+void FairShares::Refresh(Account& account) {
   const bool active = account.is_active();
-  const bool absent = active && !account.ready;
+  Share& share = ShareOf(account);
+  if (active != account.counted) {
+    account.counted = active;
+    if (active) {
+      ++share.active;
+    } else {
+      --share.active;
+    }
+  }
   LevelState& level = levels_[account.level];
-  level.ready_keys.Set(account.place, account.ready ? key : SmallestKey::kNone);
-  level.absent_keys.Set(account.place, absent ? key : SmallestKey::kNone);
   level.pauses.Set(account.place, account.paused_since
                                       ? account.paused_since->time_since_epoch().count()
                                       : SmallestKey::kNone);
-  level.active_used.Set(account.place, active ? account.used() : SmallestKey::kNone);
   level.uncharged.Set(account.place, account.stoppable > 0
                                          ? account.uncharged_since.time_since_epoch().count()
                                          : SmallestKey::kNone);
+  RefreshGroup(groups_[account.group], account.level);
+}
+
+void FairShares::RefreshGroup(const Group& group, Level level) {
+  const Share& share = group.shares[level];
+  LevelState& state = levels_[level];
+  const bool is_absent = share.active > 0 && share.ready == 0;
+  state.ready_keys.Set(group.place, share.ready > 0 ? share.key() : SmallestKey::kNone);
+  state.absent_keys.Set(group.place, is_absent ? share.key() : SmallestKey::kNone);
+  state.active_used.Set(group.place, share.active > 0 ? share.charged.used : SmallestKey::kNone);
 }
 
 void FairShares::RefreshAll() {
+  for (Group& group : groups_) group.place = kNoPlace;
+  groups_here_ = 0;
   std::size_t place = 0;
   for (Item& item : accounts_) {
-    item.value.place = place++;
-    for (LevelState& level : levels_) level.Forget(item.value.place);
-    Refresh(item.value);
+    item.value.place = place;
+    for (LevelState& level : levels_) level.ForgetAccount(place);
+    if (Group& group = groups_[item.value.group]; group.place == kNoPlace) {
+      group.place = groups_here_++;
+      group.first = place;
+      group_at_[group.place] = static_cast<std::uint16_t>(item.value.group);
+      for (LevelState& level : levels_) level.ForgetGroup(group.place);
+    }
+    ++place;
   }
+  for (Item& item : accounts_) Refresh(item.value);
 }
 
 std::int64_t FairShares::ClockOf(LevelState& level) {
@@ -232,6 +370,21 @@ std::int64_t FairShares::ClockOf(LevelState& level) {
     level.clock = std::max(level.clock, furthest_behind.key);
   }
   return level.clock;
+}
+
+std::int64_t FairShares::ClockInside(const Account& account) {
+  const Group& group = groups_[account.group];
+  Share& share = ShareOf(account);
+  std::int64_t furthest_behind = SmallestKey::kNone;
+  if (group.clients > 1) {
+    for (const Item& item : accounts_) {
+      const Account& other = item.value;
+      if (other.group != account.group || other.level != account.level || !other.counted) continue;
+      furthest_behind = std::min(furthest_behind, other.used());
+    }
+  }
+  if (furthest_behind != SmallestKey::kNone) share.clock = std::max(share.clock, furthest_behind);
+  return share.clock;
 }
 
 void FairShares::Pause(Account& account, TimePoint now) {
@@ -258,16 +411,27 @@ void FairShares::ExpirePauses(LevelState& level, TimePoint now) {
 
 void FairShares::OnAsleep(const Account& account) {
   LevelState& level = levels_[account.level];
+  Share& share = ShareOf(account);
+  if (share.active > 0) {
+    ClockInside(account);
+    return;
+  }
+  share.clock = std::max(share.clock, account.used());
   if (level.ready > 0 || level.running > 0 || level.paused > 0) {
     ClockOf(level);
   } else {
     // The last to leave takes the clock along: what it used while alone is no debt.
-    level.clock = std::max(level.clock, account.used());
+    level.clock = std::max(level.clock, share.charged.used);
   }
 }
 
 void FairShares::MoveForward(Account& account) {
-  const std::int64_t clock = ClockOf(levels_[account.level]);
+  Share& share = ShareOf(account);
+  if (share.active == 0) {
+    const std::int64_t clock = ClockOf(levels_[account.level]);
+    if (share.charged.used < clock) share.charged = {.used = clock, .remainder = 0};
+  }
+  const std::int64_t clock = ClockInside(account);
   Charged& charged = account.charged[account.level];
   if (charged.used < clock) charged = {.used = clock, .remainder = 0};
 }
@@ -275,23 +439,36 @@ void FairShares::MoveForward(Account& account) {
 void FairShares::Withdraw(Account& account, TimePoint now) {
   const bool was_active = account.is_active();
   Leave(account, now);
-  levels_[account.level].Forget(account.place);
+  levels_[account.level].ForgetAccount(account.place);
+  RefreshGroup(groups_[account.group], account.level);
   // What one that slept owes is no time of the level.
   if (was_active) OnAsleep(account);
 }
 
 void FairShares::Enter(Account& account) {
   LevelState& level = levels_[account.level];
-  if (account.ready) ++level.ready;
+  Share& share = ShareOf(account);
+  if (account.ready) {
+    ++level.ready;
+    ++share.ready;
+  }
+  share.pending_ns += account.pending_ns;
   level.running += account.running;
   level.stoppable += account.stoppable;
 }
 
 void FairShares::Leave(Account& account, TimePoint now) {
   if (account.paused_since) EndPause(account);
+  Share& share = ShareOf(account);
+  if (account.counted) --share.active;
+  account.counted = false;
+  share.pending_ns -= account.pending_ns;
   if (!account.ready && account.running == 0) return;
   LevelState& level = levels_[account.level];
-  if (account.ready) --level.ready;
+  if (account.ready) {
+    --level.ready;
+    --share.ready;
+  }
   level.running -= account.running;
   level.stoppable -= account.stoppable;
   NoteLess(level, now);
@@ -301,16 +478,12 @@ void FairShares::NoteLess(LevelState& level, TimePoint now) {
   if (level.ready == 0 && level.running == 0) level.inactive_since = now;
 }
 
-Duration FairShares::Lead(const Account& account, std::int64_t rival_key) {
-  if (rival_key <= account.used()) return Duration::zero();
+Duration FairShares::Lead(std::int64_t used, std::uint32_t weight, std::int64_t rival_key) {
+  if (rival_key <= used) return Duration::zero();
   // Rounded up, and bounded so that the product stays within 64 bits.
   constexpr std::int64_t kAheadMax = std::numeric_limits<std::int64_t>::max() / kWeightMax;
-  const std::int64_t ahead = std::min(rival_key - account.used(), kAheadMax);
-  return Duration((ahead * account.weight) / kVirtualScale + 1);
-}
-
-TimePoint FairShares::OvertakenAt(const Account& account, std::int64_t rival_key) const {
-  return account.uncharged_since + std::max<Duration>(slice_, Lead(account, rival_key));
+  const std::int64_t ahead = std::min(rival_key - used, kAheadMax);
+  return Duration((ahead * weight) / kVirtualScale + 1);
 }
 
 }  // namespace gpushared::scheduler

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "scheduler/client_table.h"
 #include "scheduler/policy.h"
@@ -23,6 +24,12 @@ namespace gpushared::scheduler {
 // back, so nobody is paid for time they did not ask for; one that is ahead stays
 // ahead, so nobody sheds a debt by sleeping. In a level that it left, for another one, a client
 // is asleep: what it owes there it finds again when it comes back.
+//
+// Clients of one group share in two steps. The group has a virtual time of its own, of all that its
+// clients were charged for, and the weight of the heaviest of them; it competes with the
+// other groups of the level by the rules above, and its clients among themselves. So who opens more
+// clients has more clients to share with, and nobody else has less. A client without a group is
+// one by itself.
 //
 // A client that queues one command at a time is not ready while that command runs, nor
 // in the moment before the next one, which is up to `hold_off` long. It keeps its place
@@ -42,7 +49,8 @@ class FairShares {
   explicit FairShares(Duration slice, Duration hold_off = {}, Level held_from = kNoLevel)
       : slice_(slice), hold_off_(hold_off), held_from_(held_from) {}
 
-  void Add(ClientId client, Level level, std::uint32_t weight);
+  // Clients with the same `group` share what one has; none: the client is alone in its group.
+  void Add(ClientId client, Level level, std::uint32_t weight, std::optional<std::uint64_t> group);
   void Change(ClientId client, Level level, std::uint32_t weight, TimePoint now);
   void Remove(ClientId client, TimePoint now);
   void OnReady(ClientId client);
@@ -82,8 +90,10 @@ class FairShares {
   };
   struct Account {
     std::size_t place = 0;  // In accounts_.
+    std::size_t group = 0;  // In groups_.
     std::uint8_t level = 0;
     bool ready = false;
+    bool counted = false;  // Among its group's active ones.
     std::uint32_t running = 0;
     std::uint32_t stoppable = 0;
     std::uint32_t weight = 1;
@@ -96,36 +106,70 @@ class FairShares {
     Duration last_held{};       // By its last command.
 
     std::int64_t used() const { return charged[level].used; }
+    std::int64_t key() const { return used() + pending_ns * kVirtualScale / weight; }
     bool is_active() const { return ready || running > 0 || paused_since.has_value(); }
+  };
+  // What the clients of one group have together in one level.
+  struct Share {
+    std::uint32_t weight = 1;  // Of the heaviest; the last one's when there is none any more.
+    std::uint32_t ready = 0, active = 0;  // Of clients.
+    Charged charged;
+    std::int64_t pending_ns = 0;
+    std::int64_t clock = 0;  // Virtual time inside: of its client furthest behind.
+
+    std::int64_t key() const { return charged.used + pending_ns * kVirtualScale / weight; }
+  };
+  struct Group {
+    std::optional<std::uint64_t> number;  // None: for one client alone.
+    std::size_t clients = 0;              // 0: all have left, and this slot can be taken.
+    std::size_t place = 0;                // Ascending with its first client's.
+    std::size_t first = 0;                // Place of that client.
+    std::array<Share, kLevelsMax> shares{};
   };
   struct LevelState {
     std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
     std::size_t paused = 0;                             // Of clients.
-    std::int64_t clock = 0;  // Virtual time of the level: of its client furthest behind.
+    std::int64_t clock = 0;  // Virtual time of the level: of its group furthest behind.
     std::optional<TimePoint> inactive_since;  // Came to have nothing ready or running.
+    // Of its groups, by place.
+    SmallestKey ready_keys;   // Virtual time used plus what is on the device, if a client is ready.
+    SmallestKey absent_keys;  // The same if none is ready, but one runs or pauses.
+    SmallestKey active_used;  // Virtual time used, if one is ready, running or pausing.
     // Of its accounts, by place.
-    SmallestKey ready_keys;   // Virtual time used plus what is on the device, if ready.
-    SmallestKey absent_keys;  // The same if it is not ready, but runs or pauses.
-    SmallestKey active_used;  // Virtual time used, if ready, running or pausing.
-    SmallestKey pauses;       // paused_since in ns.
-    SmallestKey uncharged;    // uncharged_since in ns, if it can be stopped.
+    SmallestKey pauses;     // paused_since in ns.
+    SmallestKey uncharged;  // uncharged_since in ns, if it can be stopped.
 
-    void Forget(std::size_t place) {
-      for (SmallestKey* keys : {&ready_keys, &absent_keys, &active_used, &pauses, &uncharged}) {
+    void ForgetGroup(std::size_t place) {
+      for (SmallestKey* keys : {&ready_keys, &absent_keys, &active_used}) {
         keys->Set(place, SmallestKey::kNone);
       }
+    }
+    void ForgetAccount(std::size_t place) {
+      for (SmallestKey* keys : {&pauses, &uncharged}) keys->Set(place, SmallestKey::kNone);
     }
   };
   using Item = ClientTable<Account>::Item;
 
+  Share& ShareOf(const Account& account) { return groups_[account.group].shares[account.level]; }
+  std::size_t GroupFor(std::optional<std::uint64_t> number);
+  // After a client came, left or changed.
+  void Reweigh(std::size_t group);
   // After every change of an account.
-  void Refresh(const Account& account);
+  void Refresh(Account& account);
+  void RefreshGroup(const Group& group, Level level);
   // After accounts were added or removed.
   void RefreshAll();
+  static void Charge(Charged& charged, std::uint32_t weight, Duration held);
   std::int64_t PendingOf(Duration predicted, bool stoppable) const;
-  // The level's clock, moved to its active client furthest behind.
+  // The level's clock, moved to its active group furthest behind.
   static std::int64_t ClockOf(LevelState& level);
-  std::int64_t SmallestBut(std::size_t place, const LevelState& level) const;
+  // The same inside a group.
+  std::int64_t ClockInside(const Account& account);
+  // The ready client of the group that is furthest behind, but `except` (a place).
+  const Item* BestOf(const Group& group, Level level, std::size_t except = kNoPlace) const;
+  static std::int64_t SmallestBut(std::size_t place, const SmallestKey& keys, std::size_t places);
+  // When `account`, of a command that can be stopped, is to give way; none: nobody waits.
+  std::optional<TimePoint> DueAt(const Account& account, const Group& best) const;
   void Pause(Account& account, TimePoint now);
   void EndPause(Account& account);
   // Those who pause for longer than a moment are asleep.
@@ -139,17 +183,20 @@ class FairShares {
   void Leave(Account& account, TimePoint now);
   // After one of the level's counts went down.
   static void NoteLess(LevelState& level, TimePoint now);
-  // Until when those who are behind `best_key` without being ready are waited for.
-  std::optional<TimePoint> HeldUntil(Level level, std::int64_t best_key, TimePoint now);
-  // How long `account` has to go on until a rival of that key is behind it.
-  static Duration Lead(const Account& account, std::int64_t rival_key);
-  // When a rival of that key gets ahead of what `account` will have used if it goes on.
-  TimePoint OvertakenAt(const Account& account, std::int64_t rival_key) const;
+  // Until when those who are behind `best`, of group `group`, without being ready are waited for.
+  std::optional<TimePoint> HeldUntil(const Account& best, const Group& group, TimePoint now);
+  // How long a client or group has to go on until a rival of that key is behind it.
+  static Duration Lead(std::int64_t used, std::uint32_t weight, std::int64_t rival_key);
+
+  static constexpr std::size_t kNoPlace = kClientsMax;
 
   const Duration slice_;
   const Duration hold_off_;
   const Level held_from_;
   ClientTable<Account> accounts_;
+  std::vector<Group> groups_;                          // Grows with Add, and never shrinks.
+  std::array<std::uint16_t, kClientsMax> group_at_{};  // By place.
+  std::size_t groups_here_ = 0;
   std::array<LevelState, kLevelsMax> levels_{};
 };
 

@@ -11,8 +11,8 @@ namespace gpushared::scheduler {
 
 // Runs commands in the order of their arrival, whoever they belong to.
 //
-// That is what a plain shared context does, and what the other policies are compared
-// with. Never stops anything.
+// A plain shared context does the same, so it is the baseline of the other policies. It never
+// stops anything.
 class FifoPolicy final : public Policy {
  public:
   void OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) override;
@@ -28,7 +28,7 @@ class FifoPolicy final : public Policy {
  private:
   static constexpr std::uint64_t kNotReady = UINT64_MAX;
 
-  ClientTable<std::uint64_t> arrivals_;  // Of each client's head.
+  ClientTable<std::uint64_t> arrivals_;  // When each client's head arrived.
 };
 
 }  // namespace gpushared::scheduler

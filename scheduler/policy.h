@@ -8,7 +8,7 @@
 
 namespace gpushared::scheduler {
 
-// What a policy asks of the lane for all of its life.
+// Rules that a policy sets for its lane, constant for its life.
 struct LaneRules {
   // Commands of two clients are never on the device together.
   bool one_client_at_a_time = false;
@@ -32,25 +32,25 @@ struct LaneRules {
 //
 // The caller keeps these promises (tests/conformance/policy_conformance_test.cpp
 // runs every policy under all legal call orders up to a fixed length):
-//   * `now` never decreases from one call to the next;
-//   * OnClientAdded comes first and OnClientRemoved last for each client, whose
-//     number is not used again; at most kClientsMax clients are present;
-//   * a client is ready from OnReady to OnIdle; OnReady is called again whenever its
-//     head changes, so after each OnStarted comes OnReady or OnIdle;
-//   * OnStarted follows a Decision that said kRun, for that client and head;
-//   * OnEnded is called once per OnStarted, unless the client was removed before;
+//   * `now` never decreases from one call to the next.
+//   * OnClientAdded comes first and OnClientRemoved last for each client. Its number is
+//     not used again. At most kClientsMax clients are present.
+//   * A client is ready from OnReady to OnIdle. OnReady is called again whenever its
+//     head changes, so OnReady or OnIdle follows each OnStarted.
+//   * OnStarted follows a Decision that said kRun, for that client and head.
+//   * OnEnded is called once per OnStarted, unless the client was removed before.
 //   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed
-//     before; at most kOpenRequestsMax requests of a client are open, with unlike numbers,
-//     and none arrived later than `now`.
+//     before. At most kOpenRequestsMax requests of a client are open, with different
+//     numbers, and none arrived later than `now`.
 // A client may be removed with commands ready or on the device; the policy must
 // forget it, and is not told of its commands again.
 //
 // The policy keeps these:
-//   * kRun names a ready client, kStop a client with a command on the device that is
-//     stoppable and was not asked to stop; the lane ends the process otherwise;
-//   * a decision changes only by an event or by reaching its reconsider_at. The lane
-//     may be unable to submit what kRun names (its bounds); it then asks again after
-//     the next event, or at reconsider_at.
+//   * kRun names a ready client. kStop names a client with a stoppable command on the
+//     device that was not asked to stop. The lane ends the process otherwise.
+//   * A decision changes only by an event or by reaching its reconsider_at. The lane's
+//     bounds may forbid what kRun names. It then asks again after the next event, or at
+//     reconsider_at.
 //
 // Thread-compatible: the device lane that owns the policy makes all calls.
 class Policy {
@@ -76,10 +76,10 @@ class Policy {
 
   virtual Decision Pick(TimePoint now) = 0;
 
-  // Whether work of `running` is to leave the device before its end because of `waiting`: what no
-  // present client is waiting for so is better started as work that cannot be stopped, where
-  // stopping has a price. The end of a slice inside a class is no reason under policies that look
-  // at classes: their shares come out right without it, only later.
+  // Whether `waiting` makes work of `running` leave the device before its end. If no present client
+  // does, work is better started unstoppable where stopping has a price. The end of a slice
+  // inside a class is no reason under policies that look at classes. Their shares come out right
+  // without it, only later.
   virtual bool GivesWay(const ClientSpec& /*running*/, const ClientSpec& /*waiting*/) const {
     return true;
   }

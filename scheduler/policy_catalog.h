@@ -13,7 +13,7 @@
 namespace gpushared::scheduler {
 
 struct PolicyEntry {
-  std::string_view name;         // As in `--policy`.
+  std::string_view name;         // The value of `--policy`.
   std::string_view description;  // One line for people.
   std::unique_ptr<Policy> (*make)(const PolicyOptions& options);
 };

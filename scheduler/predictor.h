@@ -19,7 +19,7 @@ struct KernelGrid {
   std::uint64_t blocks = 0;  // 0: nothing is known of either.
 };
 
-// What a predictor knows of one key, to be kept for another one.
+// Knowledge about one key, to be handed to another predictor.
 struct KnownCost {
   std::uint64_t key = 0;
   KernelGrid grid;
@@ -27,19 +27,17 @@ struct KnownCost {
   std::uint64_t last_sample = 0;  // Ascending over all keys, among those of one predictor.
 };
 
-// The 0.9 quantile of the last 19 measured times per key, and the largest while there are fewer:
-// what few commands exceed, which matters because one that takes longer than predicted is what a
-// high-class client waits for, and what a single slow run long ago does not decide for ever (see
-// RecentSamples).
+// The prediction is the 0.9 quantile of the last 19 measured times per key, or the largest while
+// there are fewer. Few commands exceed it, which matters: a high-class client waits for those that
+// do. And a single slow run long ago does not decide it for ever (see RecentSamples).
 //
-// The caller makes the key from all that decides the duration (module, kernel, grid,
-// block) and brings only samples of commands that ran whole and alone. A key without a sample
-// is predicted from the latest sample of its kin, the same kernel in another grid: as if the
-// larger grid ran in as many waves of the smaller one, and no shorter for fewer blocks.
+// The caller makes the key from everything that decides the duration: module, kernel, grid and
+// block. It adds only samples of commands that ran whole and alone. A key without a sample is
+// predicted from the latest sample of its kin, the same kernel in another grid. The larger grid
+// is taken to run in waves of the smaller one, and fewer blocks are taken to run no shorter.
 //
-// The tables have a fixed size: when one is full, a new key takes the place of one that was
-// there, so that clients cannot grow it; the one replaced falls back to the first guess. No
-// call but Known and KnownPart allocates.
+// The tables have a fixed size, so that clients cannot grow them. In a full table a new key
+// replaces an old one, which falls back to the first guess. Only Known and KnownPart allocate.
 //
 // Confined to the thread that drives it.
 class Predictor {
@@ -56,8 +54,8 @@ class Predictor {
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
   void AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 
-  // Of all keys that have samples, the one whose last sample is oldest first. Brought to another
-  // predictor in this order as one sample each, they make it predict the same.
+  // All keys with samples, the one with the oldest last sample first. Another predictor that gets
+  // them in this order, as one sample each, predicts the same.
   std::vector<KnownCost> Known() const;
   // The same in kKnownParts parts, each in no order, for a thread that may not be away for long.
   // A key that keeps its place is in one of them, also where samples are added in between.
@@ -65,7 +63,7 @@ class Predictor {
   static void SortByAge(std::vector<KnownCost>& costs);
   std::uint64_t samples() const { return samples_; }  // Added so far.
 
-  // What is left of a command that takes `whole` for `units`, after `units_done`.
+  // The rest of a command that takes `whole` for `units`, after `units_done`.
   static Duration Remaining(Duration whole, std::uint64_t units_done, std::uint64_t units);
 
  private:

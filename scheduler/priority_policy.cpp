@@ -10,8 +10,8 @@ namespace gpushared::scheduler {
 namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
-// What the low class was kept from for longer than this many slices is forgiven, so that
-// it cannot own the device after a long wait behind commands that cannot be stopped.
+// The floor's debt to the low class is cut off at this many slices. Otherwise the class could own
+// the device after a long wait behind commands that cannot be stopped.
 constexpr std::int64_t kOwedSlicesMax = 4;
 // Before an expected request: what a device with all multiprocessors busy takes to drain.
 constexpr Duration kStopTime = std::chrono::microseconds(100);
@@ -19,8 +19,8 @@ constexpr Duration kStopTime = std::chrono::microseconds(100);
 // classes what is between them.
 constexpr Duration kOverdue = std::chrono::microseconds(500);
 
-// Between two turns of the low class the others get the device for a slice at least, or
-// for half of what a large floor leaves them: what is owed says when the turn comes.
+// Time between two turns of the low class: at least a slice, or half of what a large floor leaves
+// to the others. The debt decides when the turn comes.
 Duration FloorGap(Duration slice, std::int64_t floor_ppm) {
   if (floor_ppm * 3 <= kMillion) return slice;
   return slice * (kMillion - floor_ppm) / floor_ppm / 2;
@@ -39,7 +39,7 @@ PriorityPolicy::PriorityPolicy(const PolicyOptions& options)
 
 void PriorityPolicy::OnClientAdded(ClientId client, const ClientSpec& spec, TimePoint now) {
   EarnUpTo(now);
-  shares_.Add(client, LevelFor(spec), spec.weight);
+  shares_.Add(client, LevelFor(spec), spec.weight, spec.group);
   clients_.Add(client, State{.head = {}, .expected = {}});
 }
 

@@ -14,16 +14,15 @@ namespace gpushared::scheduler {
 // Serves the high class before the normal one and that before the low one; inside a
 // class, device time is shared by weight.
 //
-// A lower class fills gaps: it starts work only while no higher class has anything
-// ready or on the device, and not before the hold-off has passed, so that the short
-// pauses inside one request do not let it in. When higher work becomes ready, lower
-// work that can be stopped is stopped at once. With a floor, the low class earns that
-// part of all time in which it has work; whenever it is owed a slice it gets one, for
-// which the device is emptied of higher work first.
+// A lower class fills gaps. It starts work only while no higher class has anything ready or on
+// the device. It waits for the hold-off, too, so that short pauses inside one request do not
+// let it in. When higher work becomes ready, stoppable lower work is stopped at once. With a
+// floor, the low class earns that part of the time in which it has work. Whenever it is owed a
+// slice it gets one, and the device is first emptied of higher work.
 //
-// When a client of the high class says that it expects a request, lower work that can be
-// stopped is stopped in time for it, and what cannot is not started where it would last
-// longer; until the client's next command or request, or shortly after the time it named.
+// A client of the high class may say that it expects a request. Then stoppable lower work is
+// stopped in time for it, and unstoppable work that would last longer does not start. That ends
+// with the client's next command or request, or shortly after the time it named.
 class PriorityPolicy final : public Policy {
  public:
   explicit PriorityPolicy(const PolicyOptions& options);
@@ -63,7 +62,7 @@ class PriorityPolicy final : public Policy {
   void Earn(TimePoint now);
   // Empty when the low class is not to have the device against higher work now.
   std::optional<Decision> PickFloorTurn(TimePoint now);
-  // What is left of that decision while a high-class request is expected.
+  // Narrows the decision while a high-class request is expected.
   Decision KeepFree(Decision decision, TimePoint now);
   // It has come, or it will not.
   void ForgetExpected(ClientId client);

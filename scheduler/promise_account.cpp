@@ -12,12 +12,11 @@ namespace {
 
 // Below this many requests nothing is said of the slow ones.
 constexpr std::size_t kLatenciesMin = 16;
-// One that took this many times as long as the next slowest (its host was stopped, by a debugger or
-// another host) is no request like the others.
+// A request this many times slower than the next slowest is an outlier: its host was stopped, by a
+// debugger or another host.
 constexpr int kOutlier = 2;
-// As many overlapping requests are one sample of what a request needs. What one of them did for
-// the next is within it; what they did for those that are open still is made up for by what was
-// done for them before.
+// So many overlapping requests make one sample of a request's need. Work of one for the next stays
+// inside the sample. Their work for open requests evens out with earlier work for them.
 constexpr int kOverlapping = 4;
 
 }  // namespace
@@ -48,7 +47,7 @@ PromiseAccount::Ending PromiseAccount::End(std::uint64_t number, Duration distur
   --open_count_;
   if (ended.given_up_at) --given_up_count_;
   Learn(ended, disturbed, now);
-  // What is left of it was done for those behind it, and cannot be more than all of these need.
+  // The rest was done for the requests behind it, and cannot exceed their need.
   done_ = std::clamp<Duration>(done_ - need_likely_, Duration::zero(),
                                static_cast<int>(open_count_) * need_likely_);
   return {.was_kept = now - ended.arrived <= promise,

@@ -16,14 +16,13 @@
 
 namespace gpushared::scheduler {
 
-// What is known of one client's requests. Of several that are open, each is due by itself; they
-// are taken to be served in the order in which they arrived, and a promise that is given up is one
-// request's.
+// Keeps what is known about one client's requests. Each open request has its own deadline. They are
+// taken to be served in the order of their arrival. Promises are given up request by request.
 //
-// A request's need is counted in predicted device time of its commands, which does not
-// depend on who else was on the device; what the host adds between them is learnt from
-// requests that nobody disturbed. Whose commands are whose is not known: of requests that
-// overlap, a few in a row are taken to have needed the same each.
+// A request's need is counted in predicted device time of its commands, which does not depend on
+// who else was on the device. The host's time between them is learnt from undisturbed requests.
+// Nobody knows which command belongs to which request. So overlapping requests are taken, a few
+// in a row, to have needed the same.
 //
 // Thread-compatible value; allocates nothing.
 class PromiseAccount {
@@ -55,12 +54,12 @@ class PromiseAccount {
 
   void OnStarted(Duration predicted, TimePoint now);
   void OnEnded(Duration predicted, TimePoint now);
-  // Of its commands: the head's predicted time, empty when there is none.
+  // Predicted time of the client's head command, empty when there is none.
   void SetHead(std::optional<Duration> predicted, TimePoint now);
 
   // Time that its first `requests` open ones need from now.
   struct Needs {
-    Duration likely{};  // As likely more as less; all together no less than was brought.
+    Duration likely{};  // The median; in all no less than was brought.
     Duration safe{};    // Seldom more. The whole promise while nothing is known.
   };
   Needs Need(std::size_t requests, TimePoint now) const {
@@ -75,7 +74,7 @@ class PromiseAccount {
   // It has requests open and nothing that could run for them.
   bool IsIdle() const { return running_ + head_ == Duration::zero(); }
   TimePoint idle_since() const { return idle_since_; }
-  // What it has on the device and what has ended, for the open requests.
+  // Work for the open requests that is on the device or has ended.
   Duration Begun() const { return running_ + done_; }
   // Time that one request seldom needs more than. Zero while nothing is known.
   Duration Whole() const { return need_safe_; }
@@ -105,25 +104,25 @@ class PromiseAccount {
     TimePoint arrived{};
     TimePoint began{};
     Duration disturbed_before{};
-    Duration done_before{};  // Of done_ever_.
+    Duration done_before{};  // done_ever_ at its begin.
     std::optional<TimePoint> given_up_at;
   };
 
-  // What is there is something, however short.
+  // A command counts as something, however short.
   static Duration Counted(Duration predicted) { return std::max(predicted, Duration(1)); }
-  // What is on the device is taken to get on as predicted.
+  // Work on the device is taken to proceed as predicted.
   Duration Progress(TimePoint now) const {
     return std::clamp<Duration>(now - running_since_, Duration::zero(), running_);
   }
   void Learn(const Open& request, Duration disturbed, TimePoint now);
 
-  // What every plan reads lies together, and next to the promise.
+  // Every plan reads these, so they lie together and next to the promise.
   Duration done_{};  // Predicted time of what has ended for the open ones.
   Duration running_{};
   TimePoint running_since_{};  // Or when the last command before ended.
   Duration head_{};
   Duration need_likely_{}, need_safe_{};
-  Duration slowest_{};       // Of latencies_, but for an outlier.
+  Duration slowest_{};       // The largest of latencies_ without an outlier.
   bool knows_ = false;       // Whether needs_ has any.
   bool knows_slow_ = false;  // Whether latencies_ has enough.
 
@@ -132,7 +131,7 @@ class PromiseAccount {
   std::size_t given_up_count_ = 0;
   TimePoint idle_since_{};
   Duration done_ever_{};
-  // Of the overlapping requests that are not in needs_ yet.
+  // Overlapping requests that are not in needs_ yet.
   Duration overlapping_done_{};
   int overlapping_ended_ = 0;
 

@@ -13,9 +13,9 @@ namespace gpushared::scheduler {
 
 // The last kCapacity samples of a duration, and their quantiles.
 //
-// The k-th smallest of n samples estimates the k/(n + 1) quantile without bias, whatever
-// the distribution (Hyndman and Fan, Sample Quantiles in Statistical Packages, The American
-// Statistician 50(4), 1996, definition 6). A window forgets by count: after kCapacity more
+// The k-th smallest of n samples estimates the k/(n + 1) quantile without bias, whatever the
+// distribution. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages, The
+// American Statistician 50(4), 1996, definition 6. A window forgets by count: after kCapacity more
 // samples nothing is left of a former behaviour, and one outlier of 19 does not show in
 // their 0.9 quantile at all. Both can be said of no estimator of constant size that decays.
 //

@@ -13,11 +13,10 @@ namespace gpushared::scheduler {
 
 // Gives the device to one client after the other, for equal slices of time.
 //
-// The holder keeps the device until its slice has passed or it has nothing left to
-// run, whichever is first; a command that can be stopped is stopped when the slice
-// ends. One that cannot be stopped overruns, and the overrun is paid back: following
-// slices are shorter by it, or left out. Nothing is owed for time in which nobody else
-// wanted the device. Classes and weights play no part.
+// The holder keeps the device until its slice has passed or it has nothing left to run. At
+// the end of the slice its stoppable command is stopped. An unstoppable command overruns, and
+// the client pays the overrun back: its following slices are shorter or left out. Nothing is
+// owed for time in which nobody else wanted the device. Classes and weights play no part.
 class RoundRobinPolicy final : public Policy {
  public:
   explicit RoundRobinPolicy(const PolicyOptions& options);
@@ -53,7 +52,7 @@ class RoundRobinPolicy final : public Policy {
   ClientTable<Account> accounts_;
   std::size_t ready_count_ = 0;
   std::uint64_t last_place_ = 0;    // Handed out.
-  std::uint64_t cursor_place_ = 0;  // Of the latest holder.
+  std::uint64_t cursor_place_ = 0;  // The latest holder's place.
 
   std::optional<ClientId> holder_;
   Duration turn_budget_{};

@@ -15,8 +15,8 @@ namespace gpushared::scheduler {
 
 // Finds the first of the smallest among up to kClientsMax keys, one per place.
 //
-// Keys lie in groups. Setting one marks its group; finding looks again through the marked
-// groups only, which after one event is one, and then at one key per group.
+// Keys lie in groups. Setting a key marks its group. Finding looks through the marked groups (one
+// after one event), and then at one key per group.
 //
 // Thread-compatible value; allocates nothing.
 class SmallestKey {
@@ -69,7 +69,7 @@ class SmallestKey {
   std::array<std::int64_t, kClientsMax> keys_;
   std::array<Found, kGroups> found_{};
   std::uint32_t marked_ = 0;  // One bit per group.
-  std::size_t groups_ = 0;    // Beyond these no key was ever set.
+  std::size_t groups_ = 0;    // Groups with a key that was ever set.
 };
 
 }  // namespace gpushared::scheduler

@@ -38,7 +38,7 @@ struct ClientId {
 enum class SchedulingClass : std::uint8_t { kHigh, kNormal, kLow };
 inline constexpr std::size_t kSchedulingClasses = 3;
 
-inline constexpr std::size_t kClientsMax = 256;  // Of one lane at one time.
+inline constexpr std::size_t kClientsMax = 256;  // Present in one lane.
 inline constexpr std::uint32_t kWeightMax = 1000;
 // Predicted and measured times are cut off here, which keeps all sums in 64 bits.
 inline constexpr Duration kCommandTimeMax = std::chrono::hours(1);
@@ -47,6 +47,9 @@ struct ClientSpec {
   SchedulingClass scheduling_class = SchedulingClass::kNormal;
   std::uint32_t weight = 1;                 // Relative share of device time, 1..kWeightMax.
   std::optional<Duration> latency_promise;  // Per request, as told by the client.
+  // Clients with the same number share what one of them would have: policies that share by weight
+  // give each group the weight of its heaviest client. Constant. None: a group of its own.
+  std::optional<std::uint64_t> group = std::nullopt;
 };
 
 // A request as its client marked it: what its latency promise is about.
@@ -71,10 +74,10 @@ struct PolicyOptions {
   Duration patience = std::chrono::milliseconds(20);
 };
 
-// What a policy has to say about promises. Counts since it was made.
+// A policy's report about promises. Counts run from its creation.
 struct PromiseReport {
   std::uint64_t requests = 0;  // Ended, of clients with a promise.
-  std::uint64_t kept = 0;      // Of those, within it.
+  std::uint64_t kept = 0;      // Ended within their promise.
   // Requests whose promise was given up, by class: they could not all be kept.
   std::array<std::uint64_t, kSchedulingClasses> given_up{};
   // Times something was started that cannot be stopped in time for the next request.
@@ -93,10 +96,10 @@ struct Head {
 // A command that left the device.
 struct Ended {
   Duration held{};           // Device time charged to it.
-  Duration predicted{};      // As in its Head.
-  bool stoppable = false;    // As in its Head.
+  Duration predicted{};      // Head::predicted.
+  bool stoppable = false;    // Head::stoppable.
   bool stop_asked = false;   // It had been asked to stop (and may have ended by itself).
-  std::uint8_t account = 0;  // As in the Decision that started it.
+  std::uint8_t account = 0;  // Decision::account of its start.
 };
 
 struct Decision {
@@ -121,7 +124,7 @@ struct Decision {
   }
 };
 
-// Of two moments at which something may happen, where empty is never.
+// The earlier of two moments; empty means never.
 inline std::optional<TimePoint> Earlier(std::optional<TimePoint> left,
                                         std::optional<TimePoint> right) {
   if (!left || !right) return left ? left : right;

@@ -30,7 +30,7 @@ class OutsideCompiler : public device::CodeCompiler {
 std::string CacheFolder(const Config& config) {
   if (config.code_cache == Config::kNone) return "";
   if (!config.code_cache.empty()) return config.code_cache;
-  // What systemd made for the service.
+  // The folder that systemd made for the service.
   if (const char* folder = std::getenv("CACHE_DIRECTORY"); folder != nullptr) return folder;
   const char* const cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/gpushared";

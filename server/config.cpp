@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/config.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -21,6 +23,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::uint32_t kCpuThreadsMost = 1024;
+constexpr std::uint32_t kCpuThreadsUnset = 0;
 constexpr std::uint32_t kMultiprocessorsMost = 4096;
 constexpr const char* kPassesAllowed = "none, or a list of claim and one of fence and contain";
 constexpr double kSmFractionLeast = 0.001;  // The worker is told six decimals of a percentage.
@@ -77,7 +80,7 @@ Status SetCpuRunPasses(std::string_view value, Config& config) {
   return Status::Ok();
 }
 
-// As SetCpuRunPasses reads it.
+// The text that SetCpuRunPasses reads.
 std::string PassesText(const device::ModulePasses& passes) {
   std::string text;
   if (passes.isolation != device::Isolation::kOff) text = IsolationName(passes.isolation);
@@ -113,6 +116,22 @@ Status SetStagingMemory(std::string_view value, Config& config) {
   return SetBytes("staging-memory", value, kStagingLeast, config.staging_bytes,
                   config.staging_given);
 }
+
+Status SetMemoryReserve(std::string_view value, Config& config) {
+  const Result<double> part = ParseFraction(value);
+  if (!part.ok()) return Refused("memory-reserve", part.status().message());
+  if (*part > kMemoryReserveMost) return Refused("memory-reserve", value, "0 to 0.9");
+  config.memory_reserve = *part;
+  return Status::Ok();
+}
+
+Status SetShareBy(std::string_view value, Config& config) {
+  if (value != "uid" && value != "client") return Refused("share-by", value, "uid or client");
+  config.shares_by_uid = value == "uid";
+  return Status::Ok();
+}
+
+std::string ShareByText(const Config& config) { return config.shares_by_uid ? "uid" : "client"; }
 
 Status SetSocket(std::string_view value, Config& config) {
   // sun_path holds 108 bytes with its terminating zero.
@@ -188,33 +207,78 @@ Status ForEachClass(std::string_view option, std::string_view value, std::string
   return Status::Ok();
 }
 
-Status SetKernelLimit(std::string_view value, Config& config) {
-  decltype(config.kernel_limits) limits;
-  const Status status = ForEachClass(
-      "kernel-limit", value, "low=2s,normal=10s", [&](std::size_t of_class, std::string_view text) {
-        const Result<nanoseconds> limit = ParseDuration(text);
-        if (!limit.ok()) return limit.status();
-        if (*limit < kKernelLimitLeast || *limit > kKernelLimitMost) {
-          return Status(StatusCode::kInvalidArgument,
-                        "asked for '" + Escaped(text) + "', allowed is 1ms to 86400s");
-        }
-        limits.at(of_class) = *limit;
-        return Status::Ok();
-      });
-  if (status.ok()) config.kernel_limits = limits;
-  return status;
+Status ReadKernelLimit(std::string_view text, std::optional<nanoseconds>& limit) {
+  if (text == Config::kNone) {
+    limit.reset();
+    return Status::Ok();
+  }
+  const Result<nanoseconds> asked = ParseDuration(text);
+  if (!asked.ok()) return asked.status();
+  if (*asked < kKernelLimitLeast || *asked > kKernelLimitMost) {
+    return {StatusCode::kInvalidArgument,
+            "asked for '" + Escaped(text) + "', allowed is 1ms to 86400s, or none"};
+  }
+  limit = *asked;
+  return Status::Ok();
 }
 
-// As SetKernelLimit reads it; empty when there is none.
+Status SetKernelLimit(std::string_view value, Config& config) {
+  decltype(config.kernel_limits) limits = kKernelLimitsBuiltIn;
+  decltype(config.kernel_limits_given) given = {};
+  if (value == Config::kNone) {
+    limits = {};
+    given.fill(true);
+  } else {
+    const Status status = ForEachClass("kernel-limit", value, "low=2s,normal=none",
+                                       [&](std::size_t of_class, std::string_view text) {
+                                         given.at(of_class) = true;
+                                         return ReadKernelLimit(text, limits.at(of_class));
+                                       });
+    if (!status.ok()) return status;
+  }
+  config.kernel_limits = limits;
+  config.kernel_limits_given = given;
+  return Status::Ok();
+}
+
+// As SetKernelLimit reads it, those that were given alone; empty when none was.
 std::string KernelLimitText(const Config& config) {
   std::string text;
   for (std::size_t i = 0; i < config.kernel_limits.size(); ++i) {
-    if (!config.kernel_limits.at(i)) continue;
+    if (!config.kernel_limits_given.at(i)) continue;
+    const std::optional<nanoseconds>& limit = config.kernel_limits.at(i);
     text += (text.empty() ? "" : ",") +
             std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
-            std::to_string(config.kernel_limits.at(i)->count()) + "ns";
+            (limit ? std::to_string(limit->count()) + "ns" : std::string(Config::kNone));
   }
   return text;
+}
+
+// "0-3,6": numbers and ranges of processors.
+Status SetCpuAffinity(std::string_view value, Config& config) {
+  constexpr std::size_t kRangesMax = 128;
+  std::set<std::uint32_t> processors;
+  std::size_t ranges = 0;
+  for (std::string_view rest = value; !rest.empty() || ranges == 0;) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const std::size_t dash = item.find('-');
+    const Result<std::uint64_t> first = ParseCount(item.substr(0, dash), 0, CPU_SETSIZE - 1);
+    if (!first.ok()) return Refused("cpu-affinity", first.status().message());
+    const Result<std::uint64_t> last =
+        dash == std::string_view::npos ? first
+                                       : ParseCount(item.substr(dash + 1), *first, CPU_SETSIZE - 1);
+    if (!last.ok()) return Refused("cpu-affinity", last.status().message());
+    if (++ranges > kRangesMax) {
+      return Refused("cpu-affinity",
+                     "more than " + std::to_string(kRangesMax) + " numbers and ranges");
+    }
+    for (std::uint64_t each = *first; each <= *last; ++each) {
+      processors.insert(static_cast<std::uint32_t>(each));
+    }
+  }
+  config.cpu_affinity.assign(processors.begin(), processors.end());
+  return Status::Ok();
 }
 
 Status SetSmLimit(std::string_view value, Config& config) {
@@ -332,6 +396,14 @@ constexpr std::array kOptions = {
            "/run/gpushared/gpushared.sock, else $XDG_RUNTIME_DIR/gpushared.sock)",
            SetSocket},
     Option{"slice", "DURATION", "time slice, for example 500us (default 2ms)", SetSlice},
+    Option{"share-by", "WHOM",
+           "who shares device time by weight: uid (first the users, then the clients of each) or "
+           "client (default uid)",
+           SetShareBy},
+    Option{"memory-reserve", "FRACTION",
+           "part of each device's memory that clients must leave to those who may be of class high "
+           "(default 0.1)",
+           SetMemoryReserve},
     Option{"low-floor", "FRACTION",
            "part of device time that class low gets in any case, under policy priority "
            "(default 0)",
@@ -341,10 +413,15 @@ constexpr std::array kOptions = {
            "(default: nothing is kept)",
            SetCostFolder},
     Option{"kernel-limit", "LIST",
-           "how long one kernel of a class may run, for example low=2s,normal=10s; on a GPU the "
-           "device's worker and all its sessions end with a longer one, unless its client is "
-           "contained (default: no limit)",
+           "how long one kernel of a class may run, for example low=2s,normal=none, or none "
+           "(default: low=10s,normal=60s); on a GPU, where a kernel cannot be ended alone unless "
+           "its client is contained, a limit that is given ends the device's worker and all its "
+           "sessions, a built-in one is said in the log",
            SetKernelLimit},
+    Option{"cpu-affinity", "LIST",
+           "the only processors that the server uses, for example 0-3,6 (default: all that it "
+           "may)",
+           SetCpuAffinity},
     Option{"sm-limit", "LIST",
            "how many multiprocessors of each GPU a class may use, for example low=50% or low=32 "
            "(default: all)",
@@ -410,6 +487,14 @@ void Declare(CLI::App& app, Given& given) {
 
 }  // namespace
 
+std::string CpuListText(const std::vector<std::uint32_t>& processors) {
+  std::string text;
+  for (const std::uint32_t each : processors) {
+    text += (text.empty() ? "" : ",") + std::to_string(each);
+  }
+  return text;
+}
+
 std::string_view LogLevelName(LogLevel level) {
   return kLogLevelNames.at(static_cast<std::size_t>(level));
 }
@@ -452,7 +537,7 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
   }
 
   Config config;
-  config.cpu_threads = std::max(1U, machine.cores - 1);
+  config.cpu_threads = kCpuThreadsUnset;
   config.config_file = given.file;
   if (!given.file.empty()) {
     if (const Status status = ApplyFile(given.file, config); !status.ok()) {
@@ -465,6 +550,10 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
     if (!status.ok()) return Usage(status.message());
   }
   if (const Status status = CheckFloor(config); !status.ok()) return Usage(status.message());
+  if (config.cpu_threads == kCpuThreadsUnset) {
+    const auto chosen = static_cast<std::uint32_t>(config.cpu_affinity.size());
+    config.cpu_threads = std::max(2U, chosen == 0 ? machine.cores : chosen) - 1;
+  }
   if (config.memory_bytes == 0)
     config.memory_bytes = std::max(kMemoryLeast, machine.memory_bytes / 2);
   if (config.staging_bytes == 0)
@@ -492,6 +581,10 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         std::to_string(config.staging_bytes) + "B",
                                         "--slice",
                                         std::to_string(config.slice.count()) + "ns",
+                                        "--share-by",
+                                        ShareByText(config),
+                                        "--memory-reserve",
+                                        std::to_string(config.memory_reserve),
                                         "--low-floor",
                                         std::to_string(config.low_floor),
                                         "--cuda-completion",
@@ -527,9 +620,14 @@ std::vector<std::string> Describe(const Config& config) {
       "staging-memory = " + FormatBytes(config.staging_bytes),
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
+      "share-by = " + ShareByText(config),
+      "memory-reserve = " + std::to_string(config.memory_reserve),
       "low-floor = " + std::to_string(config.low_floor),
       "cost-folder = " + (config.cost_folder.empty() ? "(none)" : config.cost_folder),
-      "kernel-limit = " + (KernelLimitText(config).empty() ? "(none)" : KernelLimitText(config)),
+      "kernel-limit = " +
+          (KernelLimitText(config).empty() ? "(built in)" : KernelLimitText(config)),
+      "cpu-affinity = " +
+          (config.cpu_affinity.empty() ? "(all)" : CpuListText(config.cpu_affinity)),
       "sm-limit = " + (SmLimitText(config).empty() ? "(none)" : SmLimitText(config)),
       "cuda-completion = " + CudaCompletionName(config),
       "ptx-compiler = " + (config.ptx_compiler.empty() ? "(usual places)" : config.ptx_compiler),

@@ -29,11 +29,21 @@ namespace gpushared::server {
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError };
 std::string_view LogLevelName(LogLevel level);
 
+// "0,1,2,6"
+std::string CpuListText(const std::vector<std::uint32_t>& processors);
+
 inline constexpr std::uint64_t kMemoryLeast = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kStagingLeast = std::uint64_t{64} << 20;
 inline constexpr std::chrono::milliseconds kKernelLimitLeast{1};
 inline constexpr std::chrono::hours kKernelLimitMost{24};
+// Where no limit is given, for the classes high, normal and low.
+inline constexpr std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses>
+    kKernelLimitsBuiltIn = {std::nullopt, std::chrono::seconds(60), std::chrono::seconds(10)};
 inline constexpr std::uint32_t kClientsPerUidMax = 64;
+// Where no rule says it: a quarter of a device's places, and no more of its time than others have.
+inline constexpr std::uint32_t kClientsPerUidUsual = 32;
+inline constexpr std::uint32_t kWeightUsual = 1;
+inline constexpr double kMemoryReserveMost = 0.9;
 inline constexpr std::size_t kAccessRulesMax = 256;
 
 // What one user or group may ask for. The first rule that matches a client counts.
@@ -45,16 +55,18 @@ struct AccessRule {
   std::uint32_t id = 0;  // uid or gid; unused for kEveryone.
   std::string label;     // For people: "user 'alice' (uid 1000)".
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
-  std::uint32_t max_weight = scheduler::kWeightMax;
+  std::uint32_t max_weight = kWeightUsual;
   // Under `deadline` what is promised goes before all classes. Unset: who may be of class high.
   std::optional<bool> promises;
   bool AllowsPromises() const {
     return promises.value_or(highest_class == scheduler::SchedulingClass::kHigh);
   }
+  // Who may be of the high class may use the places and the memory that ordinary users must leave.
+  bool MayUseReserve() const { return highest_class == scheduler::SchedulingClass::kHigh; }
   // Of each device: what all live sessions of one uid may hold together, and one of them alone.
   MemoryQuota memory;
-  std::optional<MemoryQuota> client_memory;       // Unset: as much as `memory` leaves.
-  std::uint32_t clients_max = kClientsPerUidMax;  // Live sessions of one uid, over all devices.
+  std::optional<MemoryQuota> client_memory;         // Unset: as much as `memory` leaves.
+  std::uint32_t clients_max = kClientsPerUidUsual;  // Live sessions of one uid, over all devices.
   // Unset: as Config::isolation says.
   std::optional<device::Isolation> isolation;
 };
@@ -70,9 +82,11 @@ struct WorkerRole {
 // Thread-compatible value; constant after parsing.
 struct Config {
   std::string policy = "priority";
-  std::string device = "auto";      // As device::SelectDevices reads it.
-  std::uint32_t cpu_threads = 1;    // Executor threads of each cpu device.
-  device::ModulePasses cpu_passes;  // What the cpu device does with kernels before they run.
+  std::string device = "auto";    // As device::SelectDevices reads it.
+  std::uint32_t cpu_threads = 1;  // Executor threads of each cpu device.
+  // The only processors that broker and workers use, ascending; empty: all that they may.
+  std::vector<std::uint32_t> cpu_affinity;
+  device::ModulePasses cpu_passes;  // Passes that the cpu device runs over kernels.
   bool memory_given = false;        // Else memory_bytes is for all cpu devices together.
   std::uint64_t memory_bytes = 0;   // Device memory of each cpu device.
   // How kernels are kept in their client's memory, where no access rule says it. Unset: those of
@@ -81,12 +95,20 @@ struct Config {
   bool staging_given = false;  // Else staging_bytes is for all devices together.
   // Host memory through which clients of one device copy, all of them together.
   std::uint64_t staging_bytes = 0;
+  // Part of each device's memory, and of the shared half of its staging memory, that ordinary users
+  // must leave to those who may be of the high class.
+  double memory_reserve = 0.1;
   std::string socket;  // Empty: the usual places (ipc/socket_path.h).
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
-  // By class: how long one kernel may run; none: as long as it takes.
-  std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits;
+  // By class: how long one kernel may run; none: as long as it takes. Only a limit that was given
+  // ends a device, where one kernel cannot be ended alone.
+  std::array<std::optional<std::chrono::nanoseconds>, scheduler::kSchedulingClasses> kernel_limits =
+      kKernelLimitsBuiltIn;
+  std::array<bool, scheduler::kSchedulingClasses> kernel_limits_given = {};
   // Folder in which each device's worker keeps what it learns of kernels; empty: nowhere.
   std::string cost_folder;
+  // Clients of one uid share what one client would have, under policies that share by weight.
+  bool shares_by_uid = true;
   double low_floor = 0;  // Part of device time that class low gets in any case.
   device::cuda::CompletionKind cuda_completion = device::cuda::CompletionKind::kEvents;
   device::SmLimits sm_limits;  // By class; none: all multiprocessors.
@@ -107,7 +129,7 @@ struct ExitNow {
   std::string text;  // For stdout when code is 0, else for stderr.
 };
 
-// What the machine has, handed in so that tests choose it.
+// The machine's resources, handed in so that tests choose them.
 struct Machine {
   std::uint32_t cores = 1;
   std::uint64_t memory_bytes = 0;

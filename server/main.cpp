@@ -3,6 +3,7 @@
 // part of the program is made here.
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -31,11 +33,16 @@
 #include "server/device/device_catalog.h"
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/read_inventory.h"
+#include "server/loader/child.h"
+#include "server/thread_priority.h"
 #include "server/worker/cost_file.h"
 #include "server/worker/worker.h"
 
 namespace gpushared::server {
 namespace {
+
+// Hidden: what a worker starts to have modules read (server/loader).
+constexpr const char* kLoaderOption = "--loader";
 
 std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
   std::string who = "gpushared";
@@ -70,6 +77,29 @@ void OpenMissingStandardDescriptors() {
   }
 }
 
+// Of this process, and so of the workers that it starts.
+Status UseOnlyProcessors(const std::vector<std::uint32_t>& processors) {
+  if (processors.empty()) return Status::Ok();
+  cpu_set_t allowed, asked;
+  CPU_ZERO(&allowed);
+  CPU_ZERO(&asked);
+  for (const std::uint32_t each : processors) CPU_SET(each, &asked);
+  // The kernel would take what it can have of them, and say nothing.
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
+  cpu_set_t both;
+  CPU_AND(&both, &allowed, &asked);
+  if (CPU_EQUAL(&both, &asked) && ::sched_setaffinity(0, sizeof asked, &asked) == 0) {
+    return Status::Ok();
+  }
+  std::vector<std::uint32_t> usable;
+  for (std::uint32_t each = 0; each < CPU_SETSIZE; ++each) {
+    if (CPU_ISSET(each, &allowed)) usable.push_back(each);
+  }
+  return {StatusCode::kInvalidArgument, "option cpu-affinity refused: asked for processors " +
+                                            CpuListText(processors) + ", this process may use " +
+                                            CpuListText(usable)};
+}
+
 int ServeDevice(const Config& config) {
   WorkerOptions options;
   const auto warn = [](const std::string& text) { spdlog::warn("{}", text); };
@@ -78,6 +108,7 @@ int ServeDevice(const Config& config) {
       .memory_bytes = config.memory_bytes,
       .output = {},
       .cpu_passes = config.cpu_passes,
+      .on_executor_thread = [] { PreferThisThread(); },
       .cuda_completion = config.cuda_completion,
       .sm_limits = config.sm_limits,
       .make_compiler = CompilerOf(config, warn),
@@ -95,12 +126,17 @@ int ServeDevice(const Config& config) {
   options.policy_options.slice = config.slice;
   options.policy_options.low_floor = config.low_floor;
   options.limits.staging_bytes = config.staging_bytes;
+  options.limits.memory_kept = config.memory_reserve;
+  options.shares_by_uid = config.shares_by_uid;
   options.kernel_limits = config.kernel_limits;
+  options.limit_ends_device = config.kernel_limits_given;
+  options.prefers_threads = true;
   if (!config.cost_folder.empty()) {
     options.cost_file = config.cost_folder + "/" + CostFileName(config.worker->device);
   }
   options.driver_compiles_for_all = config.ptx_compiler == Config::kDriver;
   options.generation = config.worker->generation;
+  options.loader_command = {"/proc/self/exe", kLoaderOption};
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }
 
@@ -110,6 +146,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   options.socket_path = std::move(socket_path);
   options.access = config.access;
   options.isolation = config.isolation;
+  options.memory_reserve = config.memory_reserve;
   options.own_uid = ::geteuid();
   options.policy = config.policy;
   options.version = GPUSHARED_VERSION;
@@ -183,6 +220,9 @@ int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
 }
 
 int Main(std::span<const char* const> arguments) {
+  if (arguments.size() == 2 && std::string_view(arguments[1]) == kLoaderOption) {
+    return loader::RunLoader();
+  }
   OpenMissingStandardDescriptors();
   ::signal(SIGPIPE, SIG_IGN);
   const auto parsed = ParseCommandLine(arguments, Machine::Local(), GPUSHARED_VERSION);
@@ -191,6 +231,10 @@ int Main(std::span<const char* const> arguments) {
     return stop->code;
   }
   const Config& config = std::get<Config>(parsed);
+  if (const Status status = UseOnlyProcessors(config.cpu_affinity); !status.ok()) {
+    std::fprintf(stderr, "gpushared: %s\n", status.message().c_str());
+    return 2;
+  }
   const auto log = MakeLog(config);
   RaiseDescriptorLimit();
   return config.worker ? ServeDevice(config) : Serve(config, log);

@@ -1,45 +1,129 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up this machine and runs the tests. Usage: tests/run.sh [stage ...]
+# Sets up this machine, builds and tests. Usage: tests/run.sh [stage ...]
 #
-# Stages, in this order when none is named, cheap ones first:
-#   dev    g++ build with warnings as errors, all tests
-#   asan   all tests again under address and undefined-behaviour sanitizers
-#   tsan   the tests with threads again under the thread sanitizer
-#   fuzz   every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
-# And, when named:
-#   asan:LABEL  of asan only the tests with this label, such as process
+# Without a stage it runs `dev`. Stages:
+#   dev     g++ build with warnings as errors; every test once, those labelled `long` apart
+#   long    benchmarks and tools too; the tests labelled `long`, and 1,000 kills
+#   asan    all tests again under address and undefined-behaviour sanitizers
+#   tsan    the tests with threads again under the thread sanitizer
+#   fuzz    every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
+#   demo    the programs of samples/demo.sh as it builds them: files in groups, for this machine only
+#   all     the six above, in this order
+#   quick FOLDER [CASE]     builds and runs the tests of tests/FOLDER, or its cases that match CASE
+#   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
+#   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
+#           for users of their own
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source packaging/setup_debian.sh
 
 jobs=$(nproc)
-stages=("$@")
-[[ ${#stages[@]} -eq 0 ]] && stages=(dev asan tsan fuzz)
+# A real client is killed so many times; 1,000 in the stage `long`.
+kills=${GPUSHARED_CRASH_KILLS:-200}
 
 configure() {  # preset [further cmake arguments]
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # What ccache asks for to keep files with precompiled headers.
+  mkdir -p build
   cmake --preset "$1" -DGPUSHARED_NVCC="$CUDA_HOME/bin/nvcc" "${launcher[@]}" "${@:2}" >"build/$1.configure.log" 2>&1 ||
     { cat "build/$1.configure.log"; return 1; }
 }
 
-run_preset() {  # preset target [ctest arguments]
-  configure "$1"
-  cmake --build --preset "$1" -j "$jobs" --target "$2"
-  # A case that fails is shown, and tried once more: many start processes that share the
-  # machine's few cores with the others. One that fails twice is red; one that needed its
-  # second try is named at the end.
+# How many cases the programs of the last ctest ran: an entry of ctest is a program of many.
+count_cases() {  # build folder
+  local log=$1/Testing/Temporary/LastTest.log
+  awk '/^\[  (PASSED|SKIPPED|FAILED)  ?\] [0-9]+ tests?[.,]/ { for (i = 1; i <= NF; ++i) if ($i ~ /^[0-9]+$/) { n[$2] += $i; break } }
+    END { printf "cases: %d passed, %d skipped, %d failed\n", n["PASSED"], n["SKIPPED"], n["FAILED"] }' "$log"
+}
+
+run_ctest() {  # name, folder of the build, ctest arguments
+  # What fails is shown, and tried once more: many tests start processes that share the machine's few
+  # cores with the others. What fails twice is red; what needed its second try is named at the end.
   local log="build/$1.ctest.log" status=0 again
-  ctest --preset "$1" -j "$jobs" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
+  ctest --test-dir "$2" --output-on-failure -j "$jobs" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
   again=$(grep -E '\*\*\*(Failed|Timeout|Exception)' "$log" | grep -oE 'Test +#[0-9]+: [^ ]+' | sort -u || true)
   [[ -z $again ]] || printf '%s: not passed at the first try: %s\n' "$1" "${again//$'\n'/, }"
+  printf '%s: ' "$1"
+  count_cases "$2"
+  return "$status"
+}
+
+# The folders with tests of the stage `dev`; `bench` and `gpu` hold programs that are started by hand.
+test_folders() {
+  local file folder
+  for file in tests/*/CMakeLists.txt; do
+    folder=$(basename "$(dirname "$file")")
+    [[ $folder == bench || $folder == gpu ]] || echo "$folder"
+  done
+}
+
+build() {  # preset target ...
+  cmake --build --preset "$1" -j "$jobs" --target "${@:2}"
+}
+
+run_dev() {
+  local targets=(server/all client_lib/all samples/all) folder
+  for folder in $(test_folders); do targets+=("tests/$folder/all"); done
+  configure dev
+  build dev "${targets[@]}"
+  GPUSHARED_CRASH_KILLS=$kills run_ctest dev build/dev -LE long
+}
+
+run_long() {
+  configure dev
+  build dev all
+  run_ctest long build/dev -L long
+  GPUSHARED_CRASH_KILLS=1000 run_ctest crash build/dev/tests/crash
+}
+
+check_folders() {  # folder ...
+  local folder
+  for folder in "$@"; do
+    [[ -f tests/$folder/CMakeLists.txt ]] ||
+      { echo "tests/run.sh: tests/$folder has no tests; there are: $(test_folders | tr '\n' ' ')" >&2; return 2; }
+  done
+}
+
+run_folders() {  # preset folder,folder
+  local folder folders targets=()
+  IFS=, read -ra folders <<<"$2"
+  check_folders "${folders[@]}"
+  for folder in "${folders[@]}"; do targets+=("tests/$folder/all"); done
+  configure "$1"
+  build "$1" "${targets[@]}"
+  for folder in "${folders[@]}"; do
+    run_ctest "$1-$folder" "build/$1/tests/$folder" -LE long
+  done
+}
+
+run_storms() {
+  configure dev
+  build dev storms
+  build/dev/bin/storms --json build/storms.json
+}
+
+run_quick() {  # folder [case]
+  check_folders "$1"
+  [[ -f build/dev/build.ninja ]] || configure dev
+  build dev "tests/$1/all"
+  [[ -n ${2:-} ]] || { GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$1" "build/dev/tests/$1"; return; }
+  local program ran="" status=0
+  while read -r program; do
+    [[ -n $("$program" --gtest_list_tests --gtest_filter="*$2*") ]] || continue
+    ran=yes
+    "$program" --gtest_filter="*$2*" || status=$?
+  done < <(ctest --test-dir "build/dev/tests/$1" --show-only=json-v1 | python3 -c '
+import json, sys
+programs = {test["command"][0] for test in json.load(sys.stdin)["tests"] if "command" in test}
+print(*sorted(program for program in programs if program.endswith("_test")), sep="\n")')
+  [[ -n $ran ]] || { echo "tests/run.sh: tests/$1 has no case that matches '$2'" >&2; return 2; }
   return "$status"
 }
 
 run_fuzz() {
-  gpushared_install "${gpushared_fuzz_packages[@]}"
+  gpushared_setup fuzz
   cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGPUSHARED_FUZZ=ON \
     -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DGPUSHARED_NVCC="$CUDA_HOME/bin/nvcc" \
     >build/fuzz.configure.log 2>&1 || { cat build/fuzz.configure.log; return 1; }
@@ -68,18 +152,31 @@ run_fuzz() {
   [[ $failed -eq 0 && $passed -gt 0 ]]
 }
 
+stages=("$@")
+[[ ${#stages[@]} -eq 0 ]] && stages=(dev)
+[[ ${stages[*]} == all ]] && stages=(dev long asan tsan fuzz demo)
+
+source packaging/setup_debian.sh tests
 mkdir -p build
+if [[ ${stages[0]} == quick ]]; then
+  [[ $# -ge 2 ]] || { echo "tests/run.sh quick FOLDER [CASE]: there are $(test_folders | tr '\n' ' ')" >&2; exit 2; }
+  run_quick "${@:2}"
+  exit
+fi
 for stage in "${stages[@]}"; do
   echo "== $stage"
   SECONDS=0
   case $stage in
-    dev) run_preset dev all ;;
-    asan) run_preset asan all ;;
-    asan:*) run_preset asan "tests_${stage#*:}" -L "${stage#*:}" ;;
-    tsan) run_preset tsan tests_concurrency -L concurrency ;;
+    dev) run_dev ;;
+    long) run_long ;;
+    asan) configure asan; build asan all; run_ctest asan build/asan ;;
+    asan:* | tsan:*) run_folders "${stage%%:*}" "${stage#*:}" ;;
+    tsan) configure tsan; build tsan tests_concurrency; run_ctest tsan build/tsan -L concurrency ;;
     fuzz) run_fuzz ;;
-    portable) run_preset portable all -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, asan, asan:LABEL, tsan, fuzz, portable" >&2; exit 2 ;;
+    demo) cmake --preset demo >build/demo.configure.log; cmake --build --preset demo -j "$jobs" ;;
+    storms) run_storms ;;
+    portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, all, quick, storms, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

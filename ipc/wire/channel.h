@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the broker and its workers, over a SOCK_SEQPACKET pair. Both ends run the
-// same binary; the checks guard against our own mistakes and a worker gone mad, so a refused
-// message costs the worker, never the broker.
+// Messages between the broker and its workers, over a SOCK_SEQPACKET pair. Both ends run the same
+// binary. The checks guard against our own mistakes and a worker gone mad. So a refused message
+// costs the worker, never the broker.
 
 #ifndef GPUSHARED_IPC_WIRE_CHANNEL_H_
 #define GPUSHARED_IPC_WIRE_CHANNEL_H_
@@ -64,7 +64,7 @@ struct AttachWire {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
-  std::uint32_t request = 0;       // Of the hello frame, repeated in the welcome.
+  std::uint32_t request = 0;       // The hello frame's, repeated in the welcome.
   std::uint64_t quota_bytes = 0;   // Device memory this client may hold.
   std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
   std::uint8_t isolation = 0;      // device::Isolation.

@@ -40,9 +40,9 @@ inline constexpr std::uint8_t kFlagCooperative = 2;        // All blocks run at 
 // Every record of either ring is one header granule of this shape plus `continuations`
 // granules of 60 data bytes. The writer's ring sets `tag` and `continuations`.
 //
-// `sequence` counts the commands of a stream number from 1, each exactly one more than the
-// last, and never restarts within a session, also not when the stream number is destroyed and
-// created again. So (stream, sequence) names one command for ever.
+// `sequence` counts the commands of a stream number from 1, each exactly one more than the last.
+// It never restarts within a session, not even when the stream number is destroyed and created
+// again. So (stream, sequence) names one command for ever.
 struct RecordHeader {
   std::uint32_t tag = 0;
   std::uint8_t op = 0;

@@ -36,7 +36,7 @@ enum class MessageType : std::uint16_t {
   kEnded = 18,    // Unsolicited, then the socket closes; and the answer to kWhy.
   kAdminReply = 19,
   // Client to worker, and its answer.
-  kLoadModule = 32,  // Carries one memfd, sealed against shrinking, growing and writing.
+  kLoadModule = 32,  // Of the bytes that the client wrote into the memory made for its image.
   kModuleLoaded = 33,
   kUnloadModule = 34,  // Answered by kDone. Takes effect after commands submitted before.
   kDone = 35,
@@ -46,6 +46,8 @@ enum class MessageType : std::uint16_t {
   kArenaAdded = 39,  // Carries the arena's memfd.
   kDescribeError = 40,
   kErrorText = 41,
+  kMakeImage = 42,
+  kImageMade = 43,  // Carries a memfd: the client writes a module's image into it.
 };
 
 inline constexpr std::uint32_t kWelcomeFds = 4;
@@ -159,12 +161,12 @@ struct DeviceDescription {
 
 struct WelcomeWire {
   std::uint32_t version = kProtocolVersion;
-  std::uint32_t generation = 0;  // Of the worker.
+  std::uint32_t generation = 0;  // The worker's.
   std::uint64_t session = 0;
   std::uint64_t spin_ns = 0;  // How long a waiting client should spin before it sleeps.
   std::uint64_t quota_bytes = 0;
   std::uint64_t space_base = 0;   // Device address of the client's first byte.
-  std::uint64_t space_bytes = 0;  // Of the address range, mapped or not.
+  std::uint64_t space_bytes = 0;  // Size of the address range, mapped or not.
   std::uint32_t command_granules = kCommandGranules;
   std::uint32_t completion_granules = kCompletionGranules;
   std::uint32_t streams_max = kStreamsMax;
@@ -209,10 +211,27 @@ struct AdminReply {
 
 // ---- modules
 
+// Memory for one image, until a load takes it or the next request replaces it.
+struct MakeImageWire {
+  std::uint64_t bytes = 0;  // 1 to kModuleImageBytesMax.
+};
+struct MakeImage {
+  static constexpr MessageType kType = MessageType::kMakeImage;
+  std::uint64_t bytes = 0;
+};
+
+struct ImageMadeWire {
+  std::uint64_t bytes = 0;  // As asked.
+};
+struct ImageMade {
+  static constexpr MessageType kType = MessageType::kImageMade;
+  std::uint64_t bytes = 0;
+};
+
 struct LoadModuleWire {
   std::uint32_t module = 0;  // Chosen by the client, below kModulesMax, not in use.
   std::uint32_t reserved = 0;
-  std::uint64_t bytes = 0;  // Of the memfd: 1 to kModuleImageBytesMax.
+  std::uint64_t bytes = 0;  // Of the memory made for the image, all of it.
 };
 struct LoadModule {
   static constexpr MessageType kType = MessageType::kLoadModule;
@@ -330,6 +349,8 @@ std::vector<std::byte> Encode(const Welcome&);
 std::vector<std::byte> Encode(const Refused&);
 std::vector<std::byte> Encode(const Ended&);
 std::vector<std::byte> Encode(const AdminReply&);
+std::vector<std::byte> Encode(const MakeImage&);
+std::vector<std::byte> Encode(const ImageMade&);
 std::vector<std::byte> Encode(const LoadModule&);
 // The one message whose size a client's module decides: kLimitExceeded when it has more than
 // layout.h allows, or the answer would not fit.
@@ -362,6 +383,10 @@ Result<Ended> Decode(std::span<const std::byte>);
 template <>
 Result<AdminReply> Decode(std::span<const std::byte>);
 template <>
+Result<MakeImage> Decode(std::span<const std::byte>);
+template <>
+Result<ImageMade> Decode(std::span<const std::byte>);
+template <>
 Result<LoadModule> Decode(std::span<const std::byte>);
 template <>
 Result<ModuleLoaded> Decode(std::span<const std::byte>);
@@ -387,7 +412,7 @@ Result<ErrorText> Decode(std::span<const std::byte>);
 template <typename T>
 Result<T> DecodeReply(const Frame& frame);
 
-// What each receiver allows.
+// The rules of each receiver.
 std::optional<FrameRule> FirstFrameRules(std::uint16_t type);   // Broker, new connection.
 std::optional<FrameRule> ClientFrameRules(std::uint16_t type);  // Worker, from a client.
 std::optional<FrameRule> ServerFrameRules(std::uint16_t type);  // Client, from broker or worker.

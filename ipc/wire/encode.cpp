@@ -102,6 +102,9 @@ Bytes Encode(const Ended& ended) {
 }
 Bytes Encode(const AdminReply& reply) { return Text(reply.code, reply.text, kAdminTextBytesMax); }
 
+Bytes Encode(const MakeImage& make) { return Fixed(MakeImageWire{make.bytes}); }
+Bytes Encode(const ImageMade& made) { return Fixed(ImageMadeWire{made.bytes}); }
+
 Bytes Encode(const LoadModule& load) {
   LoadModuleWire wire;
   wire.module = load.module;

@@ -272,6 +272,22 @@ struct WireFields<TextWire> {
 static_assert(FieldsTile<TextWire>());
 
 template <>
+struct WireFields<MakeImageWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(MakeImageWire, bytes),
+  };
+};
+static_assert(FieldsTile<MakeImageWire>());
+
+template <>
+struct WireFields<ImageMadeWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(ImageMadeWire, bytes),
+  };
+};
+static_assert(FieldsTile<ImageMadeWire>());
+
+template <>
 struct WireFields<LoadModuleWire> {
   static constexpr Field kAll[] = {
       GPUSHARED_FIELD(LoadModuleWire, module),

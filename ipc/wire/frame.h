@@ -36,7 +36,7 @@ struct Frame {
   std::vector<UniqueFd> fds;
 };
 
-// What a receiver allows one message type to carry.
+// The contents that a receiver allows for one message type.
 struct FrameRule {
   std::uint32_t payload_bytes_min = 0;
   std::uint32_t payload_bytes_max = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which message types each receiver allows, with how many bytes and descriptors.
+// The message types that each receiver allows, with their bytes and descriptors.
 #include "ipc/wire/channel.h"
 #include "ipc/wire/control.h"
 
@@ -34,7 +34,9 @@ std::optional<FrameRule> FirstFrameRules(std::uint16_t type) {
 std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {
   switch (static_cast<MessageType>(type)) {
     case MessageType::kLoadModule:
-      return Exactly<LoadModuleWire>(1);
+      return Exactly<LoadModuleWire>();
+    case MessageType::kMakeImage:
+      return Exactly<MakeImageWire>();
     case MessageType::kUnloadModule:
       return Exactly<UnloadModuleWire>();
     case MessageType::kResizeMemory:
@@ -65,6 +67,8 @@ std::optional<FrameRule> ServerFrameRules(std::uint16_t type) {
       return Exactly<MemoryResizedWire>();
     case MessageType::kArenaAdded:
       return Exactly<ArenaAddedWire>(1);
+    case MessageType::kImageMade:
+      return Exactly<ImageMadeWire>(1);
     case MessageType::kErrorText:
       return WithTail<ErrorTextWire>(kTextBytesMax);
     default:
@@ -140,6 +144,10 @@ std::string_view MessageTypeName(std::uint16_t type) {
       return "DescribeError";
     case MessageType::kErrorText:
       return "ErrorText";
+    case MessageType::kMakeImage:
+      return "MakeImage";
+    case MessageType::kImageMade:
+      return "ImageMade";
   }
   return "unknown";
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 2; ipc/README.md lists each shared byte with its one writer and its check.
+// version 3; ipc/README.md lists each shared byte with its one writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;
@@ -25,14 +25,14 @@ inline constexpr std::uint32_t kParameterBytesMax = 32764;
 inline constexpr std::uint32_t kContinuationsMax =
     (kInlineParameterBytesMax + kContinuationDataBytes - 1) / kContinuationDataBytes;
 
-// What a client may name.
+// Numbers that a client may name.
 inline constexpr std::uint32_t kStreamsMax = 256;  // Numbers 0..255; stream 0 always exists.
 inline constexpr std::uint32_t kModulesMax = 1024;
 inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
 inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
 inline constexpr std::uint32_t kArenasMax = 64;
 inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
-inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Of one arena.
+inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Largest arena.
 inline constexpr std::uint32_t kArenaBytesStep = 64u << 10;  // Arena sizes are multiples.
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
 
@@ -57,9 +57,8 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
                   std::atomic<std::uint64_t>::is_always_lock_free,
               "a lock inside shared memory would die with the process that holds it");
 
-// One cache line of a ring. The tag says which position of the ring's endless sequence of
-// granules the bytes belong to, so that old bytes and continuation bytes never look like a
-// fresh header; see tag_ring.h.
+// One cache line of a ring. The tag tells the position of the bytes in the ring's endless sequence
+// of granules. So old bytes and continuation bytes never look like a fresh header; see tag_ring.h.
 struct alignas(kGranuleBytes) Granule {
   std::atomic<std::uint32_t> tag;
   std::byte data[kContinuationDataBytes];

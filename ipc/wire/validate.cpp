@@ -37,8 +37,8 @@ struct RectangleFields {
   const char* pitch;
 };
 
-// Rows of `width` bytes in [0, end). Width and height are checked already. Returns the bytes
-// from the first to the last one touched; does not overflow when nothing is wrong, because the
+// Checks rows of `width` bytes in [0, end). Width and height are checked already. Returns the bytes
+// from the first to the last one touched. It cannot overflow if nothing is wrong, because the
 // largest allowed pitch is computed by division.
 std::uint64_t Rectangle(Checks& checks, const RectangleFields& fields, std::uint64_t start,
                         std::uint64_t pitch, std::uint64_t width, std::uint64_t height,

@@ -27,7 +27,7 @@ constexpr bool RangeInside(std::uint64_t offset, std::uint64_t bytes, std::uint6
 struct [[nodiscard]] Violation {
   const char* field = nullptr;  // Null: nothing is wrong. Else a literal: "launch grid x".
   std::uint64_t value = 0;
-  std::uint64_t minimum = 0, maximum = 0;  // What was allowed.
+  std::uint64_t minimum = 0, maximum = 0;  // The allowed range.
 
   bool ok() const { return field == nullptr; }
 };

@@ -279,6 +279,24 @@ Result<AdminReply> Decode(std::span<const std::byte> payload) {
 }
 
 template <>
+Result<MakeImage> Decode(std::span<const std::byte> payload) {
+  return DecodeFixed<MakeImage, MakeImageWire>(
+      "image request", payload, [](const MakeImageWire& wire, MessageChecks& checks) {
+        checks.Range("bytes", wire.bytes, 1, kModuleImageBytesMax);
+        return MakeImage{wire.bytes};
+      });
+}
+
+template <>
+Result<ImageMade> Decode(std::span<const std::byte> payload) {
+  return DecodeFixed<ImageMade, ImageMadeWire>(
+      "image", payload, [](const ImageMadeWire& wire, MessageChecks& checks) {
+        checks.Range("bytes", wire.bytes, 1, kModuleImageBytesMax);
+        return ImageMade{wire.bytes};
+      });
+}
+
+template <>
 Result<LoadModule> Decode(std::span<const std::byte> payload) {
   return DecodeFixed<LoadModule, LoadModuleWire>(
       "module load", payload, [](const LoadModuleWire& wire, MessageChecks& checks) {

@@ -27,10 +27,10 @@ std::vector<double> FromGaps(std::vector<double> gaps, double mean_gap_s) {
 
 }  // namespace
 
-std::vector<double> BurstyArrivals(std::size_t count, double mean_gap_s, std::uint32_t seed) {
-  constexpr double kVariation = 1.5;
+std::vector<double> BurstyArrivals(std::size_t count, double mean_gap_s, std::uint32_t seed,
+                                   double variation) {
   std::mt19937_64 random(seed);
-  std::gamma_distribution<double> gap(1 / (kVariation * kVariation), 1.0);
+  std::gamma_distribution<double> gap(1 / (variation * variation), 1.0);
   std::vector<double> gaps(count);
   std::generate(gaps.begin(), gaps.end(), [&] { return gap(random); });
   return FromGaps(std::move(gaps), mean_gap_s);

@@ -12,9 +12,10 @@ namespace samples {
 // When requests arrive: seconds from the start, ascending. Both make `count` arrivals
 // whose mean distance is `mean_gap_s`.
 
-// Gamma-distributed distances with a coefficient of variation of 1.5: burstier than a
-// Poisson process (1), like traffic of many users.
-std::vector<double> BurstyArrivals(std::size_t count, double mean_gap_s, std::uint32_t seed);
+// Gamma-distributed distances with this coefficient of variation: 1 makes a Poisson process,
+// 1.5 is burstier, like traffic of many users.
+std::vector<double> BurstyArrivals(std::size_t count, double mean_gap_s, std::uint32_t seed,
+                                   double variation = 1.5);
 
 // Distances of a trace: a CSV file with a header line whose first column is a time of
 // day "YYYY-MM-DD hh:mm:ss.fraction", scaled to the asked mean. Starts at a place

@@ -156,6 +156,8 @@ int Run(int argc, char** argv) {
       {"--service-ms", "0", "time of one request when alone; 0 measures it first"},
       {"--trace", "",
        "take the distances of arrivals from this CSV file instead of a generated process"},
+      {"--variation", "1.5",
+       "of the distances of generated arrivals: 1 is a Poisson process, more is burstier"},
       {"--seed", "1", "of the arrivals"},
       {"--promise-ms", "25", "latency promise per request"},
       {"--class", "high", "scheduling class: high, normal or low"},
@@ -188,9 +190,10 @@ int Run(int argc, char** argv) {
   if (requests == 0)
     throw std::runtime_error("no request fits: give --requests, or more --seconds");
   const std::string& trace = options.Text("--trace");
-  const std::vector<double> arrivals = trace.empty()
-                                           ? samples::BurstyArrivals(requests, gap_s, seed)
-                                           : samples::TraceArrivals(trace, requests, gap_s, seed);
+  const double variation = options.Number("--variation", 0.1, 10);
+  const std::vector<double> arrivals =
+      trace.empty() ? samples::BurstyArrivals(requests, gap_s, seed, variation)
+                    : samples::TraceArrivals(trace, requests, gap_s, seed);
 
   const double late_s = samples::SleepUntilUnixTime(options.Number("--start-at", 0, 1e11));
   const Outcome outcome = server.Serve(arrivals);

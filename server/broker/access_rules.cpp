@@ -9,7 +9,6 @@
 namespace gpushared::server {
 namespace {
 
-constexpr std::uint32_t kRoot = 0;
 // A session that could map nothing would be accepted and then fail at its first allocation; this
 // is the device's mapping step.
 constexpr std::uint64_t kQuotaLeast = std::uint64_t{2} << 20;
@@ -20,6 +19,8 @@ AccessRule Everything(std::uint32_t uid, std::string label) {
   rule.id = uid;
   rule.label = std::move(label);
   rule.highest_class = scheduler::SchedulingClass::kHigh;
+  rule.max_weight = scheduler::kWeightMax;
+  rule.clients_max = kClientsPerUidMax;
   return rule;
 }
 
@@ -47,10 +48,13 @@ std::string Peer::Who() const {
 }
 
 AccessRules::AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid,
-                         std::optional<device::Isolation> isolation)
-    : rules_(std::move(rules)), own_uid_(own_uid), isolation_(isolation) {
+                         std::optional<device::Isolation> isolation, double memory_reserve)
+    : rules_(std::move(rules)),
+      own_uid_(own_uid),
+      isolation_(isolation),
+      memory_reserve_(memory_reserve) {
   rules_.push_back(Everything(own_uid, "the server's own uid " + std::to_string(own_uid)));
-  if (own_uid != kRoot) rules_.push_back(Everything(kRoot, "root"));
+  if (own_uid != kRootUid) rules_.push_back(Everything(kRootUid, "root"));
   AccessRule others;
   others.label = "everyone else";
   rules_.push_back(std::move(others));
@@ -111,10 +115,14 @@ Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& 
   }
   const std::uint64_t all = rule.memory.Of(device_bytes);
   std::uint64_t quota = rule.client_memory ? rule.client_memory->Of(device_bytes) : all;
-  // Who may have the whole device is bounded by the device alone; a smaller allowance is a
-  // promise to the others, so the quotas handed out never add up to more.
+  // Only the device bounds a user who may have all of it. A smaller allowance is a promise to
+  // others, so the quotas handed out never add up to more.
   if (all < device_bytes) {
     quota = std::min(quota, all - std::min(all, held.granted_bytes));
+  }
+  if (!rule.MayUseReserve() && !IsTrusted(peer.uid, own_uid_)) {
+    quota =
+        std::min(quota, MemoryQuota{.bytes = 0, .fraction = 1 - memory_reserve_}.Of(device_bytes));
   }
   if (quota < kQuotaLeast) {
     return Status(StatusCode::kOutOfMemory,
@@ -126,8 +134,6 @@ Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& 
   return quota;
 }
 
-bool AccessRules::MayAdminister(const Peer& peer) const {
-  return peer.uid == kRoot || peer.uid == own_uid_;
-}
+bool AccessRules::MayAdminister(const Peer& peer) const { return IsTrusted(peer.uid, own_uid_); }
 
 }  // namespace gpushared::server

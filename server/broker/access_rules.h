@@ -26,7 +26,14 @@ struct Peer {
   std::string Who() const;  // "uid 1000 pid 4121"
 };
 
-// What one uid holds at this moment.
+inline constexpr std::uint32_t kRootUid = 0;
+
+// Root and the uid that runs the server: for them places are kept free.
+inline bool IsTrusted(std::uint32_t uid, std::uint32_t own_uid) {
+  return uid == kRootUid || uid == own_uid;
+}
+
+// The holdings of one uid at this moment.
 struct Holdings {
   std::uint32_t clients = 0;        // Live sessions on all devices.
   std::uint64_t granted_bytes = 0;  // Sum of their quotas on the asked device.
@@ -45,9 +52,10 @@ struct AccessRequest {
 class AccessRules {
  public:
   // `isolation`: of whom no rule says otherwise; unset: off for the own uid, else
-  // device::kIsolationOfStrangers.
+  // device::kIsolationOfStrangers. `memory_reserve`: part of each device that ordinary users must
+  // leave; the worker sees to that, and nobody is promised it.
   AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid,
-              std::optional<device::Isolation> isolation = std::nullopt);
+              std::optional<device::Isolation> isolation = std::nullopt, double memory_reserve = 0);
 
   const AccessRule& RuleFor(const Peer& peer) const;
   // How the kernels of a client of theirs are kept in its memory.
@@ -68,6 +76,7 @@ class AccessRules {
   std::vector<AccessRule> rules_;
   std::uint32_t own_uid_;
   std::optional<device::Isolation> isolation_;
+  double memory_reserve_;
 };
 
 }  // namespace gpushared::server

@@ -298,7 +298,7 @@ json AdminDesk::Devices(const Round& round) const {
         {"name", known ? device.description.name : selected.name},
         {"memory_bytes", known ? device.description.memory_bytes : selected.memory_bytes},
         {"multiprocessors", known ? device.description.multiprocessors : selected.multiprocessors},
-        {"state", StateName(device.state)},
+        {"state", device.is_silent ? "silent" : StateName(device.state)},
         {"generation", device.generation},
         {"worker_pid", device.worker ? device.worker->pid() : 0},
         {"sessions", around_.ledger.On(device.id).size()},
@@ -347,7 +347,7 @@ json AdminDesk::Clients(const Round& round) const {
 
 void AdminDesk::Answer(Arrival arrival, Status refusal, std::string text) {
   const std::uint32_t number = ++last_number_;
-  auto sending = std::make_unique<Sending>(context_, std::move(arrival.socket));
+  auto sending = std::make_unique<Sending>(context_, arrival.socket.Release());
   const ipc::AdminReply reply = {.code = refusal.code(),
                                  .text = refusal.ok() ? std::move(text) : refusal.message()};
   if (!sending->outbox.Add(arrival.frame.request, reply).ok()) return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/broker/broker.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,6 +19,7 @@ using std::chrono::steady_clock;
 // A worker that lived this long was not killed by what killed its predecessor.
 constexpr std::chrono::seconds kDrainReportInterval{10};
 constexpr std::size_t kParkedMax = 256;
+constexpr std::size_t kClosingsMax = 64;  // At one time.
 constexpr std::size_t kNamedInReportMax = 8;
 // A worker that works is ended when the driver has said so often in a row that its GPU is gone.
 constexpr std::uint32_t kTimesGoneMax = 2;
@@ -54,7 +57,9 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
     : context_(context),
       options_(std::move(options)),
       log_(std::move(log)),
-      rules_(options_.access, options_.own_uid, options_.isolation),
+      rated_log_(context, log_, LogRate(options_.own_uid, options_.log_limits)),
+      rules_(options_.access, options_.own_uid, options_.isolation, options_.memory_reserve),
+      closing_(kClosingsMax),
       devices_(context, options_.devices),
       drain_report_(context) {}
 
@@ -70,9 +75,12 @@ Status Broker::Start() {
     log_->warn("socket {}: replaced the one that a dead server had left", options_.socket_path);
   }
   listener_ = std::make_unique<Listener>(
-      context_, std::move(*socket), options_.limits,
+      context_, closing_, std::move(*socket), options_.limits, options_.own_uid,
       [this](Arrival arrival) { OnArrival(std::move(arrival)); },
-      [this](const Status& why) { log_->warn("{}", why.message()); });
+      [this](const Peer* who, const Status& why) {
+        rated_log_.Write(spdlog::level::warn, who != nullptr ? *who : Peer{.uid = options_.own_uid},
+                         why.message());
+      });
   desk_ = std::make_unique<AdminDesk>(
       context_, AdminDesk::Surroundings{
                     .devices = devices_,
@@ -87,6 +95,7 @@ Status Broker::Start() {
                     .wait_max = options_.admin_wait_max});
   if (const Status listening = listener_->Start(); !listening.ok()) return listening;
   for (DeviceEntry& device : devices_.entries()) StartWorker(device);
+  worker_watch_ = std::make_unique<WorkerWatch>(context_, devices_, options_.watch, log_);
   if (options_.read_inventory) {
     watch_ = std::make_unique<InventoryWatch>(
         context_, options_.read_inventory, options_.inventory_interval,
@@ -102,6 +111,8 @@ void Broker::StartWorker(DeviceEntry& device) {
   ++device.generation;
   device.missing.clear();
   device.times_gone = 0;
+  device.is_asked = device.is_silent = false;
+  device.unanswered = 0;
   device.state = DeviceEntry::State::kStarting;
   device.started = steady_clock::now();
   Result<std::shared_ptr<WorkerProcess>> worker = WorkerProcess::Start(
@@ -133,7 +144,8 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       if (!started.ok()) break;
       if (LiveSession* session = ledger_.Find(started->session); session != nullptr) {
         session->started = true;
-        log_->debug("{} started on {}", session->Who(), device.id);
+        rated_log_.Write(spdlog::level::debug, session->peer,
+                         session->Who() + " started on " + device.id);
       }
       return;
     }
@@ -153,6 +165,7 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
         device.state = DeviceEntry::State::kRestarting;
         return;
       }
+      if (frame.request == WorkerWatch::kRequest) return worker_watch_->OnAnswer(device);
       return desk_->OnReply(device.id, frame.request, std::move(*reply));
     }
     default:
@@ -340,7 +353,7 @@ void Broker::RefuseArrival(Arrival arrival, const Status& why) {
   const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
   const Status full(why.code(),
                     has_who ? why.message() : why.message() + " [" + arrival.peer.Who() + "]");
-  log_->warn("{}", full.message());
+  rated_log_.Write(spdlog::level::warn, arrival.peer, full.message());
   Refuse(std::move(arrival.socket), arrival.frame.request, full);
 }
 
@@ -370,20 +383,23 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
       .weight = hello.weight,
       .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
   if (!device.TakesClients()) {
-    // What is refused in any case is refused at once.
+    // A request that no worker would change is refused at once.
     const Status share =
         AccessRules::CheckShare(rules_.RuleFor(arrival.peer), asked, arrival.peer.Who());
     if (!share.ok()) return RefuseArrival(std::move(arrival), share);
     const auto of_uid = std::count_if(
         parked_hellos_.begin(), parked_hellos_.end(),
         [&](const auto& parked) { return parked.second->arrival.peer.uid == arrival.peer.uid; });
-    if (may_wait && parked_hellos_.size() < kParkedMax &&
+    const bool has_place =
+        parked_hellos_.size() < kParkedMax || IsTrusted(arrival.peer.uid, options_.own_uid);
+    if (may_wait && has_place &&
         static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max) {
       return Park(std::move(arrival), hello);
     }
-    const Status why(StatusCode::kUnavailable, "client refused: device " + device.id + " is " +
-                                                   std::string(StateName(device.state)) +
-                                                   ", try again later");
+    const Status why(StatusCode::kUnavailable,
+                     "client refused: device " + device.id + " is " +
+                         (device.is_silent ? "silent" : std::string(StateName(device.state))) +
+                         ", try again later");
     return RefuseArrival(std::move(arrival), why);
   }
   const Result<std::uint64_t> quota =
@@ -417,11 +433,12 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .weight_max = rule.max_weight,
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;
-  fds.push_back(std::move(arrival.socket));
+  fds.push_back(arrival.socket.Release());
   fds.push_back(std::move(arrival.pidfd));
-  log_->info("{} goes to {}: class {}, weight {}, quota {}, memory {}", session.Who(), device.id,
-             ClassText(session.client_class), session.weight, FormatBytes(quota_bytes),
-             IsolationName(isolation));
+  rated_log_.Write(spdlog::level::info, session.peer,
+                   fmt::format("{} goes to {}: class {}, weight {}, quota {}, memory {}",
+                               session.Who(), device.id, ClassText(session.client_class),
+                               session.weight, FormatBytes(quota_bytes), IsolationName(isolation)));
   const std::uint64_t id = session.id;
   ledger_.Add(std::move(session));
   // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and
@@ -436,7 +453,8 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
 }
 
 void Broker::Park(Arrival arrival, const ipc::Hello& hello) {
-  log_->debug("hello of {} waits for its device", arrival.peer.Who());
+  rated_log_.Write(spdlog::level::debug, arrival.peer,
+                   "hello of " + arrival.peer.Who() + " waits for its device");
   const std::uint64_t number = ++last_parked_;
   auto parked = std::make_unique<ParkedHello>(context_, std::move(arrival), hello);
   parked->timer.expires_after(options_.patience);
@@ -473,7 +491,14 @@ void Broker::OnWhy(Arrival arrival) {
   const Result<ipc::Why> why = ipc::Decode<ipc::Why>(arrival.frame.payload);
   if (!why.ok()) return RefuseArrival(std::move(arrival), why.status());
   if (AnswerWhy(arrival, why->session)) return;
-  if (ledger_.Find(why->session) == nullptr || parked_whys_.size() >= kParkedMax) {
+  const auto of_uid = std::ranges::count_if(parked_whys_, [&](const auto& parked) {
+    return parked.second->arrival.peer.uid == arrival.peer.uid;
+  });
+  const LiveSession* const session = ledger_.Find(why->session);
+  // Nobody waits for the end of a session of others.
+  if (session == nullptr || session->peer.uid != arrival.peer.uid ||
+      parked_whys_.size() >= kParkedMax ||
+      static_cast<std::size_t>(of_uid) >= options_.limits.waiting_per_uid_max) {
     return RefuseArrival(
         std::move(arrival),
         {StatusCode::kNotFound, "question refused: session " + std::to_string(why->session) +
@@ -502,7 +527,7 @@ bool Broker::AnswerWhy(Arrival& arrival, std::uint64_t session) {
   if (outbox.Add(arrival.frame.request, ipc::Ended{*why}).ok()) {
     (void)outbox.Flush(arrival.socket.get());
   }
-  arrival.socket.Reset();
+  arrival.socket.Close();
   return true;
 }
 
@@ -512,9 +537,10 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
   const LiveSession* session = ledger_.Find(id);
   if (session == nullptr) return;
   if (why.ok()) {
-    log_->info("{} left", session->Who());
+    rated_log_.Write(spdlog::level::info, session->peer, session->Who() + " left");
   } else {
-    log_->warn("{} ended: {}", session->Who(), Escaped(why.ToString(), 1024));
+    rated_log_.Write(spdlog::level::warn, session->peer,
+                     session->Who() + " ended: " + Escaped(why.ToString(), 1024));
   }
   const std::string device = session->device;
   ledger_.End(id, why);
@@ -605,6 +631,7 @@ void Broker::FinishWhenDone() {
   if (phase_ == Phase::kServing || phase_ == Phase::kOver || !devices_.AllGone()) return;
   phase_ = Phase::kOver;
   listener_->Stop();
+  rated_log_.Stop();
   log_->info("all workers have ended; bye");
   context_.stop();
 }

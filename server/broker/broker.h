@@ -22,7 +22,10 @@
 #include "server/broker/device_table.h"
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
+#include "server/broker/rated_log.h"
 #include "server/broker/session_ledger.h"
+#include "server/broker/worker_watch.h"
+#include "server/log_rate.h"
 
 namespace gpushared::server {
 
@@ -32,7 +35,8 @@ struct BrokerOptions {
   std::vector<device::UnusedDevice> unused_devices;  // For people.
   std::vector<AccessRule> access;
   std::uint32_t own_uid = 0;
-  std::optional<device::Isolation> isolation;  // As AccessRules takes it.
+  std::optional<device::Isolation> isolation;  // As AccessRules takes it, and
+  double memory_reserve = 0;                   // likewise.
   std::string policy;                          // For people.
   std::string version;                         // For people.
   // What GPUs the machine has now; empty: nobody looks, as where no device is a GPU. Called on
@@ -40,11 +44,13 @@ struct BrokerOptions {
   InventoryWatch::Read read_inventory;
   std::chrono::milliseconds inventory_interval{5000};
   bool takes_newcomers = false;  // GPUs and instances that appear become devices.
-  // What is executed as the worker of a device.
+  // The program to execute as the worker of a device.
   std::function<WorkerProcess::Launch(const device::SelectedDevice& device,
                                       std::uint32_t generation)>
       launch;
   Listener::Limits limits;
+  WorkerWatch::Limits watch;
+  LogRate::Limits log_limits;
   // How long a hello waits for a device that is starting, and a client's question for a session
   // whose worker is just dying.
   std::chrono::milliseconds patience{5000};
@@ -121,12 +127,15 @@ class Broker {
   boost::asio::io_context& context_;
   BrokerOptions options_;
   std::shared_ptr<spdlog::logger> log_;
+  RatedLog rated_log_;  // For lines that clients cause.
   AccessRules rules_;
+  ipc::UnboundedCalls closing_;  // Of clients' sockets; outlives what holds one.
   SessionLedger ledger_;
   DeviceTable devices_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<AdminDesk> desk_;
   std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
+  std::unique_ptr<WorkerWatch> worker_watch_;
   std::uint64_t last_parked_ = 0;
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
   std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;

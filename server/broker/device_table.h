@@ -37,7 +37,7 @@ struct DeviceEntry {
       : selected(device), id(device.id), restart_timer(context), end_timer(context) {}
 
   bool TakesClients() const {
-    return state == State::kReady && worker != nullptr && worker->usable();
+    return state == State::kReady && worker != nullptr && worker->usable() && !is_silent;
   }
 
   // The server ends: no further worker is wanted.
@@ -58,6 +58,10 @@ struct DeviceEntry {
   std::string missing;           // Why it is kMissing, or is about to be.
   bool comes_back = true;        // From kMissing as soon as it is there.
   std::uint32_t times_gone = 0;  // In a row, as the inventory has it.
+  // Of the present worker; see WorkerWatch.
+  bool is_asked = false;         // Whether it is there, and has not answered yet.
+  bool is_silent = false;        // For long.
+  std::uint32_t unanswered = 0;  // Looks since it was asked.
   std::string last_words;        // Of the present worker: why it is about to end.
   std::string last_death;        // "worker generation 1 (pid 77) was killed by signal 9 (Killed)".
   boost::asio::steady_timer restart_timer;
@@ -73,10 +77,10 @@ class DeviceTable {
  public:
   DeviceTable(boost::asio::io_context& context, const std::vector<device::SelectedDevice>& devices);
 
-  // The device a client gets: the named one (by id, UUID, or the beginning of a UUID that only one
-  // has), else the one with the fewest live sessions, a ready one before all others. kNotFound,
-  // with the names there are. The device may be not ready; the caller decides how long it waits
-  // for that.
+  // The device a client gets. A name is an id, a UUID, or the beginning of a UUID that only one
+  // device has. Without a name it is the one with the fewest live sessions, a ready one before all
+  // others. kNotFound, with the names there are. The device may be not ready; the caller decides
+  // how long to wait.
   Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger);
 
   // A device that appeared. Its id is the next free number of its kind where another device has
@@ -87,7 +91,7 @@ class DeviceTable {
   DeviceEntry* Find(std::string_view id);
   std::deque<DeviceEntry>& entries() { return entries_; }
   const std::deque<DeviceEntry>& entries() const { return entries_; }
-  // Of GPUs and instances.
+  // The UUIDs of GPUs and instances.
   std::vector<std::string> Uuids() const;
   bool AllGone() const;
 

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <utility>
@@ -37,28 +38,41 @@ std::vector<std::uint32_t> GroupsOf(int socket) {
 
 }  // namespace
 
-void Refuse(ipc::UniqueFd socket, std::uint32_t request, const Status& why) {
+void Refuse(ipc::ClientSocket socket, std::uint32_t request, const Status& why) {
   ipc::Outbox outbox;
   if (!outbox.Add(request, ipc::Refused{why}).ok()) return;
   (void)outbox.Flush(socket.get());
 }
 
 struct Listener::Waiting {
-  Waiting(boost::asio::io_context& context, ipc::UniqueFd connection)
-      : socket(context, connection.Release()), timer(context) {}
+  Waiting(boost::asio::io_context& context, ipc::UnboundedCalls& calls,
+          ipc::ClientSocket connection)
+      : closing(calls), socket(context, connection.Release().Release()), timer(context) {}
+  ~Waiting() { TakeSocket(); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  ipc::ClientSocket TakeSocket() {
+    return {ipc::UniqueFd(socket.is_open() ? socket.release() : -1), closing};
+  }
+
+  ipc::UnboundedCalls& closing;
 
   boost::asio::posix::stream_descriptor socket;
   boost::asio::steady_timer timer;
   ipc::UniqueFd pidfd;
   Peer peer;
-  ipc::FrameReader reader{ipc::FirstFrameRules};
+  ipc::FrameReader reader{ipc::FirstFrameRules, ipc::Descriptors::kRefused};
 };
 
-Listener::Listener(boost::asio::io_context& context, ipc::ListeningSocket socket, Limits limits,
+Listener::Listener(boost::asio::io_context& context, ipc::UnboundedCalls& closing,
+                   ipc::ListeningSocket socket, Limits limits, std::uint32_t own_uid,
                    ArrivalFunction on_arrival, RefusalFunction on_refusal)
     : context_(context),
+      closing_(closing),
       socket_(std::move(socket)),
       limits_(limits),
+      own_uid_(own_uid),
       on_arrival_(std::move(on_arrival)),
       on_refusal_(std::move(on_refusal)),
       readable_(context),
@@ -95,7 +109,7 @@ void Listener::AcceptSome() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     Result<std::optional<ipc::UniqueFd>> accepted = socket_.Accept();
     if (!accepted.ok()) {
-      on_refusal_(accepted.status());
+      on_refusal_(nullptr, accepted.status());
       retry_.expires_after(kAcceptRetry);
       retry_.async_wait([this](const boost::system::error_code& error) {
         if (!error) WaitForConnection();
@@ -103,18 +117,18 @@ void Listener::AcceptSome() {
       return;
     }
     if (!accepted->has_value()) break;
-    Admit(std::move(**accepted));
+    Admit({std::move(**accepted), closing_});
   }
   WaitForConnection();
 }
 
-void Listener::Admit(ipc::UniqueFd socket) {
+void Listener::Admit(ipc::ClientSocket socket) {
   const Result<ipc::PeerIdentity> identity = ipc::PeerOf(socket.get());
   // At once: until the pidfd is open, the process number could come to mean another process.
   Result<ipc::UniqueFd> pidfd = ipc::OpenPeerPidfd(socket.get());
   if (!identity.ok() || !pidfd.ok()) {
     const Status why = identity.ok() ? pidfd.status() : identity.status();
-    on_refusal_(why);
+    on_refusal_(nullptr, why);
     Refuse(std::move(socket), 0, why);
     return;
   }
@@ -122,21 +136,9 @@ void Listener::Admit(ipc::UniqueFd socket) {
                .gid = identity->gid,
                .groups = GroupsOf(socket.get()),
                .pid = identity->pid};
-  const auto of_uid = waiting_of_uid_.find(peer.uid);
-  const std::size_t uid_waits = of_uid == waiting_of_uid_.end() ? 0 : of_uid->second;
-  if (waiting_.size() >= limits_.waiting_max || uid_waits >= limits_.waiting_per_uid_max) {
-    const Status why(StatusCode::kLimitExceeded,
-                     "connection refused: " + std::to_string(uid_waits) +
-                         " connections of this uid and " + std::to_string(waiting_.size()) +
-                         " in all have not said yet what they want, allowed are " +
-                         std::to_string(limits_.waiting_per_uid_max) + " and " +
-                         std::to_string(limits_.waiting_max) + " [" + peer.Who() + "]");
-    on_refusal_(why);
-    Refuse(std::move(socket), 0, why);
-    return;
-  }
+  MakeRoomFor(peer.uid);
   const std::uint64_t number = ++last_number_;
-  auto waiting = std::make_unique<Waiting>(context_, std::move(socket));
+  auto waiting = std::make_unique<Waiting>(context_, closing_, std::move(socket));
   waiting->pidfd = std::move(*pidfd);
   waiting->peer = std::move(peer);
   ++waiting_of_uid_[waiting->peer.uid];
@@ -148,6 +150,40 @@ void Listener::Admit(ipc::UniqueFd socket) {
   });
   waiting_.emplace(number, std::move(waiting));
   ReadFrame(number);
+}
+
+void Listener::MakeRoomFor(std::uint32_t uid) {
+  const auto of_uid = waiting_of_uid_.find(uid);
+  if (of_uid != waiting_of_uid_.end() && of_uid->second >= limits_.waiting_per_uid_max) {
+    return GiveWay(uid);
+  }
+  if (IsTrusted(uid, own_uid_) || WaitingStrangers() < limits_.waiting_max) return;
+  std::optional<std::pair<std::uint32_t, std::size_t>> most;
+  for (const auto& each : waiting_of_uid_) {
+    if (!IsTrusted(each.first, own_uid_) && (!most || each.second > most->second)) most = each;
+  }
+  if (most) GiveWay(most->first);
+}
+
+std::size_t Listener::WaitingStrangers() const {
+  std::size_t strangers = 0;
+  for (const auto& [uid, count] : waiting_of_uid_) {
+    if (!IsTrusted(uid, own_uid_)) strangers += count;
+  }
+  return strangers;
+}
+
+void Listener::GiveWay(std::uint32_t uid) {
+  const auto oldest = std::ranges::find_if(
+      waiting_, [uid](const auto& entry) { return entry.second->peer.uid == uid; });
+  GiveUp(oldest->first,
+         {StatusCode::kLimitExceeded,
+          "connection refused: it gave way to a newer one; " +
+              std::to_string(waiting_of_uid_.at(uid)) + " connections of this uid and " +
+              std::to_string(WaitingStrangers()) +
+              " of all ordinary users have not said yet what they want, allowed are " +
+              std::to_string(limits_.waiting_per_uid_max) + " and " +
+              std::to_string(limits_.waiting_max)});
 }
 
 void Listener::WaitForFrame(std::uint64_t number) {
@@ -168,7 +204,7 @@ void Listener::ReadFrame(std::uint64_t number) {
   if (!progress.ok()) return GiveUp(number, progress.status());
   if (*progress == ipc::FrameReader::Progress::kWouldBlock) return WaitForFrame(number);
   if (*progress == ipc::FrameReader::Progress::kClosed) return GiveUp(number, Status::Ok());
-  Arrival arrival = {.socket = ipc::UniqueFd(waiting.socket.release()),
+  Arrival arrival = {.socket = waiting.TakeSocket(),
                      .pidfd = std::move(waiting.pidfd),
                      .peer = waiting.peer,
                      .frame = std::move(frame)};
@@ -182,8 +218,8 @@ void Listener::GiveUp(std::uint64_t number, const Status& why) {
   if (found == waiting_.end()) return;
   Waiting& waiting = *found->second;
   if (!why.ok()) {
-    on_refusal_({why.code(), why.message() + " [" + waiting.peer.Who() + "]"});
-    Refuse(ipc::UniqueFd(waiting.socket.release()), 0, why);
+    on_refusal_(&waiting.peer, {why.code(), why.message() + " [" + waiting.peer.Who() + "]"});
+    Refuse(waiting.TakeSocket(), 0, why);
   }
   const auto of_uid = waiting_of_uid_.find(waiting.peer.uid);
   if (--of_uid->second == 0) waiting_of_uid_.erase(of_uid);

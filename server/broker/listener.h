@@ -17,6 +17,7 @@
 #include "gpushared/status.h"
 
 #include "ipc/listening_socket.h"
+#include "ipc/unbounded_calls.h"
 #include "ipc/unique_fd.h"
 #include "ipc/unix_socket.h"
 #include "server/broker/access_rules.h"
@@ -26,7 +27,7 @@ namespace gpushared::server {
 // A connection whose first frame is here: who it is, and what it says. Nothing beyond that frame
 // has been read from the socket.
 struct Arrival {
-  ipc::UniqueFd socket;  // Non-blocking.
+  ipc::ClientSocket socket;  // Non-blocking.
   ipc::UniqueFd pidfd;
   Peer peer;
   ipc::Frame frame;  // Of a type that FirstFrameRules allows; not decoded yet.
@@ -34,24 +35,31 @@ struct Arrival {
 
 // Sends a last frame as far as the socket takes it at once, and closes. For short answers: a new
 // connection's send buffer is empty.
-void Refuse(ipc::UniqueFd socket, std::uint32_t request, const Status& why);
+void Refuse(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
 
 // Accepts connections and waits for the first frame of each, with bounds on their number and on
 // their time, so that peers who connect and say nothing cost little and soon nothing.
+//
+// A newcomer is never refused for want of a place. Where its uid has too many silent connections,
+// the oldest of them gives way; where all strangers together have, the oldest of the uid that has
+// the most. Places of root and of the server's own uid are theirs alone.
 //
 // Confined to the broker's thread.
 class Listener {
  public:
   struct Limits {
-    std::size_t waiting_max = 128;         // Connections without their first frame.
-    std::size_t waiting_per_uid_max = 32;  // Of one uid.
+    // Connections without their first frame: of all uids but root and the own one, and of one uid.
+    std::size_t waiting_max = 128;
+    std::size_t waiting_per_uid_max = 32;
     std::chrono::milliseconds first_frame_max{5000};
   };
   using ArrivalFunction = std::function<void(Arrival arrival)>;
-  // Says why a connection was closed before it arrived, for the log.
-  using RefusalFunction = std::function<void(const Status& why)>;
+  // Says why a connection was closed before it arrived, for the log. `who`: null if not known.
+  using RefusalFunction = std::function<void(const Peer* who, const Status& why)>;
 
-  Listener(boost::asio::io_context& context, ipc::ListeningSocket socket, Limits limits,
+  // `closing` outlives this and all arrivals.
+  Listener(boost::asio::io_context& context, ipc::UnboundedCalls& closing,
+           ipc::ListeningSocket socket, Limits limits, std::uint32_t own_uid,
            ArrivalFunction on_arrival, RefusalFunction on_refusal);
   ~Listener();
   Listener(const Listener&) = delete;
@@ -69,20 +77,25 @@ class Listener {
 
   void WaitForConnection();
   void AcceptSome();
-  void Admit(ipc::UniqueFd socket);
+  void Admit(ipc::ClientSocket socket);
+  void MakeRoomFor(std::uint32_t uid);
+  void GiveWay(std::uint32_t uid);
+  std::size_t WaitingStrangers() const;
   void WaitForFrame(std::uint64_t number);
   void ReadFrame(std::uint64_t number);
   void GiveUp(std::uint64_t number, const Status& why);
 
   boost::asio::io_context& context_;
+  ipc::UnboundedCalls& closing_;
   ipc::ListeningSocket socket_;
   Limits limits_;
+  const std::uint32_t own_uid_;
   ArrivalFunction on_arrival_;
   RefusalFunction on_refusal_;
   boost::asio::posix::stream_descriptor readable_;  // Duplicate of the listening socket.
   boost::asio::steady_timer retry_;
   std::uint64_t last_number_ = 0;
-  std::map<std::uint64_t, std::unique_ptr<Waiting>> waiting_;
+  std::map<std::uint64_t, std::unique_ptr<Waiting>> waiting_;  // Oldest first.
   std::map<std::uint32_t, std::size_t> waiting_of_uid_;
 };
 

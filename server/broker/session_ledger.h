@@ -26,7 +26,7 @@ struct LiveSession {
   ipc::ClientClass client_class = ipc::ClientClass::kNormal;
   std::uint32_t weight = 1;
   std::string device;
-  std::uint32_t generation = 0;  // Of the worker.
+  std::uint32_t generation = 0;  // The worker's.
   std::uint64_t quota_bytes = 0;
   device::Isolation isolation = device::Isolation::kOff;
   std::chrono::steady_clock::time_point since;

@@ -29,7 +29,7 @@ Status Failed(const std::string& what, int error) {
   return {StatusCode::kInternal, what + " failed: " + ErrorText(error)};
 }
 
-// What posix_spawn is told, released in any case.
+// The arguments of posix_spawn, released in any case.
 struct SpawnPlan {
   posix_spawn_file_actions_t actions{};
   posix_spawnattr_t attributes{};

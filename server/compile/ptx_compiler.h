@@ -41,7 +41,7 @@ class PtxCompiler {
   // `architecture`: "sm_90". kInvalidArgument, with the compiler's words, for PTX that it refuses;
   // kLimitExceeded for what took too long or too much; kCancelled after Abandon.
   Result<std::vector<std::byte>> Compile(std::string_view ptx, std::string_view architecture);
-  // What has been compiled before and is still kept.
+  // An earlier result that is still kept.
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view architecture);
   // Ends what is being compiled; nothing is compiled any more.
   void Abandon();

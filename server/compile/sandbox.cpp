@@ -2,8 +2,6 @@
 #include "server/compile/sandbox.h"
 
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -24,6 +22,7 @@
 #include <utility>
 
 #include "ipc/unique_fd.h"
+#include "server/compile/call_filter.h"
 
 namespace gpushared::compile {
 namespace {
@@ -77,67 +76,6 @@ void ForbidWriting() {
   ::close(static_cast<int>(ruleset));
 }
 
-// The rules of seccomp in the order in which they are asked; what none of them denies is allowed.
-class CallFilter {
- public:
-  CallFilter() {
-    Load(offsetof(seccomp_data, arch));
-    // Another instruction set has other numbers.
-    Test(BPF_JEQ, AUDIT_ARCH_X86_64, 1, 0);
-    Return(SECCOMP_RET_ERRNO | EPERM);
-    Load(offsetof(seccomp_data, nr));
-  }
-
-  void Deny(std::uint32_t call) {
-    Test(BPF_JEQ, call, 0, 1);
-    Return(SECCOMP_RET_ERRNO | EPERM);
-  }
-  void DenyFrom(std::uint32_t call, std::uint32_t error) {
-    Test(BPF_JGE, call, 0, 1);
-    Return(SECCOMP_RET_ERRNO | error);
-  }
-  // By these bits of an argument of which the kernel reads the lower half only.
-  void DenyWhere(std::uint32_t call, unsigned argument, std::uint32_t bits, std::uint32_t value) {
-    AskArgument(call, argument, bits, value, true);
-  }
-  void AllowWhere(std::uint32_t call, unsigned argument, std::uint32_t bits, std::uint32_t value) {
-    AskArgument(call, argument, bits, value, false);
-  }
-
-  bool Enter() {
-    Return(SECCOMP_RET_ALLOW);
-    const sock_fprog filter = {.len = static_cast<unsigned short>(size_),
-                               .filter = program_.data()};
-    return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-  }
-
- private:
-  void Put(unsigned code, std::uint32_t k, unsigned yes, unsigned no) {
-    program_.at(size_++) = {static_cast<std::uint16_t>(code), static_cast<std::uint8_t>(yes),
-                            static_cast<std::uint8_t>(no), k};
-  }
-  void Load(std::size_t offset) {
-    Put(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset), 0, 0);
-  }
-  // `yes` and `no`: how many instructions are passed over.
-  void Test(unsigned how, std::uint32_t value, unsigned yes, unsigned no) {
-    Put(BPF_JMP | how | BPF_K, value, yes, no);
-  }
-  void Return(std::uint32_t what) { Put(BPF_RET | BPF_K, what, 0, 0); }
-  void AskArgument(std::uint32_t call, unsigned argument, std::uint32_t bits, std::uint32_t value,
-                   bool deny) {
-    Test(BPF_JEQ, call, 0, 5);
-    Load(offsetof(seccomp_data, args) + argument * sizeof(std::uint64_t));
-    Put(BPF_ALU | BPF_AND | BPF_K, bits, 0, 0);
-    Test(BPF_JEQ, value, deny ? 0 : 1, deny ? 1 : 0);
-    Return(SECCOMP_RET_ERRNO | EPERM);
-    Load(offsetof(seccomp_data, nr));
-  }
-
-  std::array<sock_filter, 256> program_ = {};
-  std::size_t size_ = 0;
-};
-
 // What no compiler needs, beside what namespaces and limits take away. Those are not everywhere,
 // and where they are, who has the same user ID may still signal and govern others.
 constexpr unsigned kForbidden[] = {
@@ -149,7 +87,7 @@ constexpr unsigned kForbidden[] = {
     // Children, which have time limits of their own, and ways out of the group that is ended and
     // of dying with the parent.
     SYS_fork, SYS_vfork, SYS_setsid, SYS_setpgid, SYS_prctl,
-    // What others could hear from it or share with it.
+    // Ways to talk to others or to share with them.
     SYS_socket, SYS_socketpair, SYS_connect, SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget,
     SYS_semop, SYS_semtimedop, SYS_semctl, SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl,
     SYS_mq_open, SYS_mq_unlink,

@@ -38,7 +38,7 @@ struct Request {
   ipc::Admin admin;
   std::string socket;
   bool as_json = false;
-  std::string module_file;  // Of `ptx check`, which asks no server.
+  std::string module_file;  // For `ptx check`, which asks no server.
 };
 
 std::optional<ipc::ClientClass> ClassFrom(const std::string& text) {
@@ -54,7 +54,7 @@ struct Parsed {
   int exit_code = kDone;
 };
 
-// What CLI11 fills in.
+// Texts that CLI11 fills in.
 struct Texts {
   std::string socket, scheduling_class, module_file;
   std::uint64_t id = 0, request = 0;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "server/ptx/fatbin.h"
+#include "server/ptx/text/fatbin.h"
 
 namespace gpushared::server {
 namespace {
@@ -23,7 +23,7 @@ using Bytes = std::span<const std::byte>;
 constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr std::size_t kFatbinHeaderBytes = 16;
 constexpr std::size_t kFatbinAlignment = 8;
-// Of what is linked already, and of relocatable device code (nvcc -rdc=true).
+// Sections of linked programs, and of relocatable device code (nvcc -rdc=true).
 constexpr std::string_view kSectionName = ".nv_fatbin";
 constexpr std::string_view kRelocatableSectionName = "__nv_relfatbin";
 constexpr std::uint16_t kCudaMachine = 190;  // EM_CUDA, of cubins.

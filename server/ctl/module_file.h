@@ -24,9 +24,9 @@ struct FoundModule {
   Result<std::string> ptx;
 };
 
-// PTX text, a fatbin, or an ELF file (executable, shared object, object) with fatbins in its
-// section .nv_fatbin, or __nv_relfatbin where there is none; of each fatbin the PTX of its newest
-// architecture. kInvalidArgument, with the offset, when the file is none of these or broken.
+// Finds modules in PTX text, a fatbin, or an ELF file (executable, shared object, object). An ELF
+// file has fatbins in its section .nv_fatbin, or else in __nv_relfatbin. Each fatbin gives the PTX
+// of its newest architecture. kInvalidArgument, with the offset, for other or broken files.
 Result<std::vector<FoundModule>> FindModules(std::span<const std::byte> file);
 
 // kNotFound, kInvalidArgument or kLimitExceeded, without the path, when it cannot be read.

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "server/ctl/module_file.h"
-#include "server/device/cpu/executor/program.h"
-#include "server/ptx/claim.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/fence.h"
-#include "server/ptx/module.h"
-#include "server/ptx/parser.h"
+#include "server/executor/program.h"
+#include "server/ptx/passes/claim.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
+#include "server/ptx/text/module.h"
+#include "server/ptx/text/parser.h"
 
 #include <nlohmann/json.hpp>
 

@@ -148,7 +148,7 @@ std::string TextOf(const json& object, std::string_view name) {
   return Cell(object, Column{.heading = name, .field = name});
 }
 
-// What the reader must know about a reply that is not whole.
+// Warnings about a reply that is not whole.
 std::string Caveats(const json& reply) {
   std::string text;
   for (const json& device : Part(reply, "silent_devices")) {

@@ -29,7 +29,7 @@ class CodeCompiler {
   virtual void Abandon() = 0;
 };
 
-// What becomes of a GPU then.
+// The consequence for a GPU.
 inline constexpr std::string_view kWithoutCompiler =
     "no kernel of a GPU can be stopped, and modules of other users whose kernels are isolated are "
     "refused";

@@ -37,7 +37,7 @@ struct ParameterLayout {
 struct KernelInfo {
   std::string name;
   std::vector<ParameterLayout> parameters;
-  std::uint32_t parameter_bytes = 0;      // Of the whole argument buffer, without tail padding.
+  std::uint32_t parameter_bytes = 0;      // Size of the argument buffer, without tail padding.
   std::uint32_t static_shared_bytes = 0;  // Per block.
   std::uint32_t threads_per_block_max = 0;
   // Why a launch of this kernel would be refused on this device (the full list of
@@ -65,7 +65,7 @@ struct DeviceInfo {
   Preemption preemption = Preemption::kBetweenCommands;
   // Launches that may be stopped run slower than others: worth it only where somebody could ask.
   bool stopping_costs = false;
-  Preemption copy_preemption = Preemption::kBetweenCommands;  // Of copies and fills.
+  Preemption copy_preemption = Preemption::kBetweenCommands;  // For copies and fills.
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
   bool can_kill = false;  // RequestKill ends any kernel that runs.
@@ -86,6 +86,22 @@ class Module {
   virtual std::span<const KernelInfo> kernels() const = 0;
 };
 
+// What preparing a module depends on, beside its image: modules prepared alike may be placed in all
+// spaces of the same recipe.
+struct ModuleRecipe {
+  ModulePasses passes;
+  std::uint64_t range_bytes = 0;  // Of the spaces.
+};
+
+// A module that has been read, checked and made ready, and is in no client's memory yet.
+// Immutable; any thread.
+class PreparedModule {
+ public:
+  virtual ~PreparedModule() = default;
+  virtual std::span<const KernelInfo> kernel_infos() const = 0;
+  virtual std::uint64_t bytes() const = 0;  // Of host memory.
+};
+
 // One client's virtual address range, memory and module state on one device.
 //
 // The range is a power of two of at least 4 GiB, aligned to itself; memory is
@@ -103,24 +119,33 @@ class Space {
   virtual std::uint64_t range_bytes() const = 0;  // Power of two.
   // Grows or shrinks the mapped part [base, base + mapped_bytes), rounded up to the
   // mapping step (2 MiB); returns the new size in bytes. Fails with kOutOfMemory,
-  // changing nothing, when quota or device memory does not suffice. Shrinking
-  // requires that no submitted work touches the part given back; it may give back less
-  // than was asked: at most 1/16 of what stays is kept too many, or all of it where kernels
-  // of the client run that the device does not trust with that.
+  // changing nothing, when quota or device memory does not suffice. Shrinking requires that
+  // no submitted work touches the part given back. It may keep up to 1/16 of the new size
+  // too many. It may keep all if the device does not trust running kernels of the client.
   virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
   // Loads PTX text or a fatbin, where the device can also machine code. The bytes are hostile until
   // parsed and are not referenced after return. kInvalidArgument with line and column when they do
   // not parse; kernels that this device cannot run load, and say so in KernelInfo.
   virtual Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) = 0;
+
+  // Loading in two steps, where the device has them: what a client wrote is read elsewhere, by
+  // PrepareModule (prepare.h), and what came of it is placed here. Null: LoadModule does it all.
+  virtual const ModuleRecipe* recipe() const { return nullptr; }
+  // As LoadModule, of a module that TakePrepared (prepare.h) made for a space of the same recipe.
+  // Its bytes count against the client's quota.
+  virtual Result<std::shared_ptr<const Module>> PlaceModule(
+      std::shared_ptr<const PreparedModule> /*module*/) {
+    return Status(StatusCode::kUnsupported, "module refused: this device does not place modules");
+  }
 };
 
 // Everything below is named by the caller and opaque to the device.
 using WorkId = std::uint64_t;
 using StreamKey = std::uint64_t;  // Unique over all clients of the device.
 
-// What all work has in common. Work on one stream starts and ends in submission
-// order; work on different streams is unordered. Work consists of `units` (thread
-// blocks; pieces of kCopyPieceBytes of a copy or fill) which start in ascending
+// Common to all work. Work on one stream starts and ends in submission
+// order; work on different streams is unordered. Work consists of `units`: thread
+// blocks, or pieces of kCopyPieceBytes of a copy or fill. They start in ascending
 // order, so that a stopped command has run exactly a prefix of them.
 struct WorkHeader {
   WorkId id = 0;
@@ -146,11 +171,13 @@ struct LaunchWork : WorkHeader {
   std::span<const std::byte> parameters;
 };
 
-inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{64} << 10;
+// One page of host memory: a client may take the pages of its arena away while they are copied,
+// and where pages come back one by one, each can take milliseconds.
+inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{4} << 10;
 
-// A rectangle of bytes; height 1 is a plain range. The caller has checked that
-// device addresses lie in mapped memory of `space` and host pointers in a staging
-// arena that stays mapped until the completion.
+// A rectangle of bytes; height 1 is a plain range. The caller has checked the addresses.
+// Device addresses lie in mapped memory of `space`. Host pointers lie in a staging arena
+// that stays mapped until the completion.
 struct CopyWork : WorkHeader {
   enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
   Direction direction = Direction::kHostToDevice;
@@ -205,7 +232,8 @@ class PinnedMemory {
 };
 
 struct SpaceOptions {
-  std::uint64_t quota_bytes = 0;  // What the client may map.
+  std::uint64_t quota_bytes = 0;      // Most that the client may map.
+  std::uint64_t left_free_bytes = 0;  // Free device memory below which it maps no more.
   Isolation isolation = Isolation::kOff;
   // Where no compiler stands outside of this process: whether the device's driver may compile what
   // the client wrote inside it. Matters where kernels are isolated; others the driver compiles
@@ -230,9 +258,9 @@ class Device {
   virtual void Submit(const CopyWork& work) = 0;
   virtual void Submit(const FillWork& work) = 0;
 
-  // Whether RequestStop would end this launch between two of its blocks, and the launch, expected
-  // to run so long, has blocks long enough for what that costs. Any launch of a device with
-  // Preemption::kWithinCommand, where the device does not know better.
+  // Whether RequestStop would end this launch between two of its blocks, at a price that suits its
+  // blocks. `expected` is the launch's expected duration. By default true for every launch of a
+  // device with Preemption::kWithinCommand.
   virtual bool CanStop(const LaunchWork& /*work*/, std::chrono::nanoseconds /*expected*/) {
     return info().preemption == Preemption::kWithinCommand;
   }
@@ -250,10 +278,10 @@ class Device {
   // treats it as RequestStop. Ignored for unknown ids.
   virtual void RequestKill(WorkId id) = 0;
 
-  // Moves finished work into `out`, oldest first; returns how many. After a call
-  // that returned less than out.size(), the next completion calls the wake
-  // function handed to the device's constructor, from any thread; except those that
-  // must_be_polled() announces.
+  // Moves finished work into `out`, oldest first; returns how many. After a call that
+  // returned less than out.size(), the next completion calls the wake function handed to
+  // the device's constructor, from any thread. Work that must_be_polled() announces is
+  // the exception.
   virtual std::size_t TakeCompletions(std::span<Completion> out) = 0;
 
   // True while there is work on the device whose end nobody tells this process of: it is

@@ -27,6 +27,8 @@ struct DeviceOptions {
   std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
   ModulePasses cpu_passes = {};        // cpu: what all kernels go through before they run.
+  // cpu: called first on each thread that executes; may be empty.
+  std::function<void()> on_executor_thread = {};
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;
   SmLimits sm_limits = {};                 // cuda; a cpu device refuses them.
   MakeCodeCompiler make_compiler = {};     // cuda; without one no launch of it can be stopped.

@@ -14,14 +14,14 @@ namespace gpushared::device {
 // themselves (DeviceInfo::isolates_clients). What an operator writes as "memory = fence".
 enum class Isolation : std::uint8_t {
   kOff,    // As the client wrote them: they may reach the memory of every client.
-  kFence,  // They reach their client's memory only (server/ptx/fence.h).
-  // And do nothing that would end the context they share with others (server/ptx/contain.h).
+  kFence,  // They reach their client's memory only (server/ptx/passes/fence.h).
+  // And do nothing that would end the context they share with others (server/ptx/passes/contain.h).
   kContain,
 };
 
 inline constexpr std::array<std::string_view, 3> kIsolationNames = {"off", "fence", "contain"};
 inline constexpr std::size_t kIsolations = kIsolationNames.size();
-// Of who is not the server's own user.
+// The default for users other than the server's own.
 inline constexpr Isolation kIsolationOfStrangers = Isolation::kFence;
 
 constexpr std::string_view IsolationName(Isolation isolation) {
@@ -35,10 +35,11 @@ constexpr std::optional<Isolation> ParseIsolation(std::string_view name) {
   return std::nullopt;
 }
 
-// What a module goes through before it runs.
+// The passes that a module goes through before it runs.
 struct ModulePasses {
   Isolation isolation = Isolation::kOff;
-  bool claims = false;  // Kernels that can be stopped between two blocks: server/ptx/claim.h.
+  bool claims =
+      false;  // Kernels that can be stopped between two blocks: server/ptx/passes/claim.h.
 };
 
 }  // namespace gpushared::device

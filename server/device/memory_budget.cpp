@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/memory_budget.h"
 
+#include <utility>
+
 #include "gpushared/check.h"
 
 namespace gpushared::device {
@@ -10,10 +12,11 @@ std::string Mebibytes(std::uint64_t bytes) {
   return std::to_string(bytes >> 20) + " MiB";
 }
 
-bool MemoryBudget::TryTake(std::uint64_t bytes) {
+bool MemoryBudget::TryTake(std::uint64_t bytes, std::uint64_t left_free_bytes) {
   std::uint64_t used = used_bytes_.load(std::memory_order_relaxed);
   do {
-    if (bytes > total_bytes_ - used) return false;
+    const std::uint64_t free = total_bytes_ - used;
+    if (bytes > free || free - bytes < left_free_bytes) return false;
   } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   return true;
 }
@@ -34,11 +37,16 @@ Status MemoryAccount::Take(std::uint64_t bytes, const char* purpose) {
                                           " of the quota of " + Mebibytes(quota_bytes_) +
                                           " are free"};
   }
-  if (!budget_->TryTake(bytes)) {
-    return {StatusCode::kOutOfMemory, std::string(purpose) + " refused: " + Mebibytes(bytes) +
-                                          " asked, " + Mebibytes(budget_->free_bytes()) +
-                                          " of the device's " + Mebibytes(budget_->total_bytes()) +
-                                          " are free"};
+  // Returning nothing and taking nothing is always possible.
+  if (bytes > 0 && !budget_->TryTake(bytes, left_free_bytes_)) {
+    std::string text = std::string(purpose) + " refused: " + Mebibytes(bytes) + " asked, " +
+                       Mebibytes(budget_->free_bytes()) + " of the device's " +
+                       Mebibytes(budget_->total_bytes()) + " are free";
+    if (left_free_bytes_ > 0) {
+      text += ", and " + Mebibytes(left_free_bytes_) +
+              " are to stay free for clients that may be of class high";
+    }
+    return {StatusCode::kOutOfMemory, std::move(text)};
   }
   used_bytes_ += bytes;
   return {};

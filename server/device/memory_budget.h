@@ -18,9 +18,9 @@ inline constexpr std::uint64_t kMapStepBytes = std::uint64_t{2} << 20;
 inline constexpr std::uint64_t kRangeBytesMin = std::uint64_t{4} << 30;
 // Module variables are placed and counted in pages.
 inline constexpr std::uint64_t kPageBytes = 4096;
-// Top part of every range, for the variables of the client's modules. They lie inside
-// the range, so one mask fences them together with the client's own memory, and
-// outside the mapped part, so that an allocation never meets them.
+// Top part of every range, for the variables of the client's modules. They lie inside the
+// range, so one mask fences them together with the client's memory. They lie outside the
+// mapped part, so an allocation never meets them.
 inline constexpr std::uint64_t kModuleAreaBytes = std::uint64_t{256} << 20;
 
 constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
@@ -37,7 +37,8 @@ class MemoryBudget {
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  bool TryTake(std::uint64_t bytes);
+  // Only if so many bytes stay free.
+  bool TryTake(std::uint64_t bytes, std::uint64_t left_free_bytes = 0);
   void Return(std::uint64_t bytes);
   std::uint64_t total_bytes() const { return total_bytes_; }
   std::uint64_t free_bytes() const;
@@ -48,13 +49,15 @@ class MemoryBudget {
   std::atomic<std::uint64_t> used_bytes_{0};
 };
 
-// What one client holds of a budget, up to its quota. Returns it all when destroyed.
+// What one client holds of a budget, up to its quota. Returns it all when destroyed. A client may
+// have to leave a part of the budget free, for others.
 //
 // Thread-compatible.
 class MemoryAccount {
  public:
-  MemoryAccount(std::uint64_t quota_bytes, std::shared_ptr<MemoryBudget> budget)
-      : quota_bytes_(quota_bytes), budget_(std::move(budget)) {}
+  MemoryAccount(std::uint64_t quota_bytes, std::shared_ptr<MemoryBudget> budget,
+                std::uint64_t left_free_bytes = 0)
+      : quota_bytes_(quota_bytes), left_free_bytes_(left_free_bytes), budget_(std::move(budget)) {}
   MemoryAccount(const MemoryAccount&) = delete;
   MemoryAccount& operator=(const MemoryAccount&) = delete;
   ~MemoryAccount() { budget_->Return(used_bytes_); }
@@ -67,6 +70,7 @@ class MemoryAccount {
 
  private:
   const std::uint64_t quota_bytes_;
+  const std::uint64_t left_free_bytes_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::uint64_t used_bytes_ = 0;
 };

@@ -9,9 +9,9 @@
 #include <variant>
 
 #include "server/device/memory_budget.h"
-#include "server/ptx/claim.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/fence.h"
+#include "server/ptx/passes/claim.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 
 namespace gpushared::device {
 namespace {

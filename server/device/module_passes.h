@@ -14,9 +14,9 @@
 
 #include "server/device/device.h"
 #include "server/device/isolation.h"
-#include "server/ptx/fence.h"
-#include "server/ptx/module.h"
-#include "server/ptx/variable_layout.h"
+#include "server/ptx/analysis/variable_layout.h"
+#include "server/ptx/passes/fence.h"
+#include "server/ptx/text/module.h"
 
 namespace gpushared::device {
 

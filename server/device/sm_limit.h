@@ -29,7 +29,7 @@ struct SmLimit {
 inline constexpr std::size_t kDeviceClasses = 3;
 using SmLimits = std::array<std::optional<SmLimit>, kDeviceClasses>;
 
-// What came of a limit.
+// The result of a limit.
 struct SmGrant {
   std::size_t of_class = 0;
   std::uint32_t asked = 0;

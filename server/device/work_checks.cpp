@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <string>
 
+#include "server/device/shown_name.h"
+
 namespace gpushared::device {
 namespace {
 
 Status Refused(const KernelInfo& kernel, const std::string& why) {
-  return {StatusCode::kInvalidArgument, "launch refused: kernel '" + kernel.name + "' " + why};
+  return {StatusCode::kInvalidArgument,
+          "launch refused: kernel '" + ShownName(kernel.name) + "' " + why};
 }
 
 // A rectangle of device memory.
@@ -47,7 +50,7 @@ Status CheckLaunchAttributes(const LaunchWork& work, const DeviceInfo& device) {
   const KernelInfo& kernel = work.module->kernels()[work.kernel];
   const auto unsupported = [&](const std::string& why) {
     return Status(StatusCode::kUnsupported,
-                  "launch refused: kernel '" + kernel.name + "' " + why + device.id);
+                  "launch refused: kernel '" + ShownName(kernel.name) + "' " + why + device.id);
   };
   if (work.is_cooperative && !device.can_launch_cooperatively) {
     return unsupported("is launched cooperatively, which is not possible on device ");
@@ -82,7 +85,7 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
   const KernelInfo& kernel = work.module->kernels()[work.kernel];
   if (!kernel.unsupported.empty()) {
     return {StatusCode::kUnsupported,
-            "launch refused: kernel '" + kernel.name + "' needs " + kernel.unsupported};
+            "launch refused: kernel '" + ShownName(kernel.name) + "' needs " + kernel.unsupported};
   }
   const std::uint64_t threads = work.block.Count();
   // Bounds each extent first: the product of three large ones could wrap.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker/activity_meter.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -20,6 +21,18 @@ void ActivityMeter::Begin(ClientActivity& client, const scheduler::ClientSpec& s
   client.of_class = spec.scheduling_class;
   client.weight = spec.weight;
   client.since = client.window_begin = now;
+  client.group = GroupFor(spec.group);
+  Group& group = groups_[client.group];
+  if (group.clients++ == 0) group = {.number = spec.group, .clients = 1};
+  *std::ranges::find(clients_, nullptr) = &client;
+  Reweigh(client.group);
+}
+
+void ActivityMeter::End(ClientActivity& client, scheduler::TimePoint now) {
+  Set(client, Phase::kAway, now);
+  --groups_[client.group].clients;
+  *std::ranges::find(clients_, &client) = nullptr;
+  Reweigh(client.group);
 }
 
 void ActivityMeter::OnChanged(ClientActivity& client, const scheduler::ClientSpec& spec,
@@ -28,10 +41,47 @@ void ActivityMeter::OnChanged(ClientActivity& client, const scheduler::ClientSpe
   Set(client, Phase::kAway, now);
   client.of_class = spec.scheduling_class;
   client.weight = spec.weight;
-  // What was due before says nothing of what is due now.
+  Reweigh(client.group);
+  // Earlier dues say nothing of present ones.
   client.window_begin = now;
   client.received_ns = client.due_ns = client.class_ns = 0;
   Set(client, phase, now);
+}
+
+std::size_t ActivityMeter::GroupFor(std::optional<std::uint64_t> number) const {
+  const auto same = [&](const Group& group) {
+    return number && group.clients > 0 && group.number == number;
+  };
+  auto found = std::ranges::find_if(groups_, same);
+  if (found == groups_.end()) found = std::ranges::find(groups_, std::size_t{0}, &Group::clients);
+  return static_cast<std::size_t>(found - groups_.begin());
+}
+
+void ActivityMeter::Reweigh(std::size_t group) {
+  std::array<std::uint32_t, scheduler::kSchedulingClasses> heaviest{};
+  for (const ClientActivity* const client : clients_) {
+    if (client == nullptr || client->group != group) continue;
+    std::uint32_t& weight = heaviest[IndexOf(*client)];
+    weight = std::max(weight, client->weight);
+  }
+  for (std::size_t i = 0; i < levels_.size(); ++i) {
+    Share& share = groups_[group].shares[i];
+    if (heaviest[i] == 0 || heaviest[i] == share.weight) continue;
+    Settle(share, levels_[i]);
+    if (share.active_weight > 0) {
+      levels_[i].active_weight -= share.weight;
+      levels_[i].active_weight += heaviest[i];
+    }
+    share.weight = heaviest[i];
+  }
+}
+
+void ActivityMeter::Settle(Share& share, const Level& level) {
+  if (share.active_weight > 0) {
+    share.virtual_ns += (level.virtual_ns - share.settled_at) * share.weight /
+                        static_cast<double>(share.active_weight);
+  }
+  share.settled_at = level.virtual_ns;
 }
 
 void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoint now) {
@@ -48,7 +98,7 @@ void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoin
   client.since = now;
   Count(client, 1);
   if (!was_active && is_active) {
-    client.virtual_since = level.virtual_ns;
+    client.virtual_since = ShareOf(client).virtual_ns;
     client.charged_since = level.charged_ns;
   }
 }
@@ -56,7 +106,12 @@ void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoin
 void ActivityMeter::Count(const ClientActivity& client, int sign) {
   if (!IsActive(client.phase)) return;
   const auto add = [&](std::uint32_t& count) { count += static_cast<std::uint32_t>(sign); };
-  LevelOf(client).active_weight += static_cast<std::uint64_t>(std::int64_t{sign} * client.weight);
+  Level& level = LevelOf(client);
+  Share& share = ShareOf(client);
+  Settle(share, level);
+  if (share.active_weight > 0) level.active_weight -= share.weight;
+  share.active_weight += static_cast<std::uint64_t>(std::int64_t{sign} * client.weight);
+  if (share.active_weight > 0) level.active_weight += share.weight;
   if (client.of_class == SchedulingClass::kHigh) return add(high_active_);
   add(others_active_);
   if (client.phase == Phase::kOnDevice) add(others_on_device_);
@@ -82,9 +137,11 @@ void ActivityMeter::OnCharged(ClientActivity& client, scheduler::Duration charge
 
 void ActivityMeter::Earn(ClientActivity& client) {
   const Level& level = LevelOf(client);
-  client.due_ns += (level.virtual_ns - client.virtual_since) * client.weight;
+  Share& share = ShareOf(client);
+  Settle(share, level);
+  client.due_ns += (share.virtual_ns - client.virtual_since) * client.weight;
   client.class_ns += level.charged_ns - client.charged_since;
-  client.virtual_since = level.virtual_ns;
+  client.virtual_since = share.virtual_ns;
   client.charged_since = level.charged_ns;
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "scheduler/types.h"
 
@@ -44,8 +45,10 @@ struct ClientActivity {
   friend class ActivityMeter;
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t weight = 1;
+  std::size_t group = 0;  // In the meter.
   scheduler::TimePoint window_begin{};
-  double virtual_since = 0, charged_since = 0;  // Of its class, when last looked at.
+  // Of its group and of its class, when last looked at.
+  double virtual_since = 0, charged_since = 0;
   double received_ns = 0, due_ns = 0, class_ns = 0;
 };
 
@@ -53,11 +56,13 @@ struct ClientActivity {
 // device and another client has.
 //
 // What is due to a client: while it is active, its weight's part, among the active clients of
-// its class, of what its class is charged. A window is at least a second, in which at least a
-// quarter of a second was charged to its class while it was active; the error is in parts of
-// that time.
+// its group and class, of what is due to these; to them, the part of the heaviest one's weight
+// among the active groups, of what the class is charged. A client without a group is one. A window
+// is at least a second, in which at least a quarter of a second was charged to its class while it
+// was active; the error is in parts of that time.
 //
-// Each call is of constant cost and allocates nothing. Confined to the device thread.
+// Each call is of constant cost, but Begin, End and OnChanged, and allocates nothing. Confined to
+// the device thread.
 class ActivityMeter {
  public:
   using Phase = ClientActivity::Phase;
@@ -65,7 +70,9 @@ class ActivityMeter {
   // Without classes all clients share as one class.
   explicit ActivityMeter(bool classes_matter) : classes_matter_(classes_matter) {}
 
+  // `client` stays where it is until End, or for as long as the meter is used.
   void Begin(ClientActivity& client, const scheduler::ClientSpec& spec, scheduler::TimePoint now);
+  void End(ClientActivity& client, scheduler::TimePoint now);
   void OnChanged(ClientActivity& client, const scheduler::ClientSpec& spec,
                  scheduler::TimePoint now);
   // The client is in this phase from now on.
@@ -77,7 +84,7 @@ class ActivityMeter {
 
   struct Gaps {
     scheduler::Duration wanted{};  // All gaps.
-    scheduler::Duration used{};    // Of those, with commands on the device.
+    scheduler::Duration used{};    // Gap time with commands on the device.
   };
   const Gaps& gaps() const { return gaps_; }
 
@@ -85,13 +92,33 @@ class ActivityMeter {
   struct Level {
     double virtual_ns = 0;  // Charged time per active weight, summed up.
     double charged_ns = 0;
-    std::uint64_t active_weight = 0;
+    std::uint64_t active_weight = 0;  // Of groups.
+  };
+  // What the clients of a group have together in a level.
+  struct Share {
+    std::uint32_t weight = 1;         // Of the heaviest, active or not.
+    std::uint64_t active_weight = 0;  // Of clients.
+    double virtual_ns = 0;            // What is due to them per active weight, summed up until
+    double settled_at = 0;            // this virtual time of the level.
+  };
+  struct Group {
+    std::optional<std::uint64_t> number;
+    std::size_t clients = 0;  // 0: free.
+    std::array<Share, scheduler::kSchedulingClasses> shares{};
   };
 
   static bool IsActive(Phase phase) { return phase != Phase::kAway; }
-  Level& LevelOf(const ClientActivity& client) {
-    return levels_[classes_matter_ ? static_cast<std::size_t>(client.of_class) : 0];
+  std::size_t IndexOf(const ClientActivity& client) const {
+    return classes_matter_ ? static_cast<std::size_t>(client.of_class) : 0;
   }
+  Level& LevelOf(const ClientActivity& client) { return levels_[IndexOf(client)]; }
+  Share& ShareOf(const ClientActivity& client) {
+    return groups_[client.group].shares[IndexOf(client)];
+  }
+  static void Settle(Share& share, const Level& level);
+  std::size_t GroupFor(std::optional<std::uint64_t> number) const;
+  // After a client of the group came, left or changed.
+  void Reweigh(std::size_t group);
   // `sign` is 1 for a client that comes to be in its phase, -1 for one that leaves it.
   void Count(const ClientActivity& client, int sign);
   void CountGap(scheduler::TimePoint now);
@@ -99,6 +126,8 @@ class ActivityMeter {
 
   const bool classes_matter_;
   std::array<Level, scheduler::kSchedulingClasses> levels_{};
+  std::array<Group, scheduler::kClientsMax> groups_{};
+  std::array<const ClientActivity*, scheduler::kClientsMax> clients_{};  // Null where none is.
   std::uint32_t high_active_ = 0;
   std::uint32_t others_active_ = 0;
   std::uint32_t others_on_device_ = 0;

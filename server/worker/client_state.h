@@ -26,6 +26,7 @@
 #include "server/worker/activity_meter.h"
 #include "server/worker/command_slab.h"
 #include "server/worker/open_requests.h"
+#include "server/worker/refusal.h"
 #include "server/worker/request_history.h"
 #include "server/worker/session_limits.h"
 #include "server/worker/stats.h"
@@ -53,16 +54,16 @@ struct StreamState {
   // it has ended, or it would run between the two halves.
   std::uint32_t holding = kNoSlot;
   std::uint32_t in_flight = 0;
-  std::uint64_t finished = 0;      // As the timeline says it, or is about to.
+  std::uint64_t finished = 0;      // The timeline's value, now or soon.
   std::uint64_t last_time_ns = 0;  // When the last finished command ended.
   // Set while the stream skips everything because a command failed.
   bool has_failed = false;
   bool is_to_settle = false;
   bool is_to_publish = false;
   FailedRange failed;         // Of the present incarnation; `last` counts as endless.
-  FailedRange failed_before;  // Of the latest earlier incarnation that failed.
+  FailedRange failed_before;  // The latest earlier incarnation's.
   std::uint64_t error_sequence = 0;
-  std::unique_ptr<Status> error;  // Until the stream number is created again.
+  std::unique_ptr<CommandFailure> error;  // Until the stream number is created again.
   // Streams whose next command waits for one of this stream, linked by next_waiter.
   std::uint32_t first_waiter = kNoStream;
   std::uint32_t next_waiter = kNoStream;
@@ -152,7 +153,7 @@ struct ClientState {
   std::vector<StreamState> streams;
   std::vector<ModuleEntry> modules;  // By the client's number.
   std::array<std::span<std::byte>, ipc::kArenasMax> arenas = {};
-  std::uint64_t mapped_bytes = 0;  // What commands may touch, from the base of the space.
+  std::uint64_t mapped_bytes = 0;  // Commands may touch this, from the space's base.
 
   std::optional<Barrier> barrier;
   // Commands taken before the barrier was reached and not finished; told by their epoch.

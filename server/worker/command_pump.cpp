@@ -19,33 +19,34 @@ namespace {
 // that was in the ring at that moment. A client that keeps its ring full can't put it off.
 constexpr std::uint64_t kBarrierGranules = ipc::kCommandGranules;
 
-Status Refuse(StatusCode code, std::string message) { return Status(code, std::move(message)); }
+using Reason = Refusal::Reason;
 
 // Whether [address, address + bytes) is memory that the client has mapped.
-Status CheckMapped(const ClientState& client, const char* what, std::uint64_t address,
-                   std::uint64_t bytes) {
+Refusal CheckMapped(const ClientState& client, const char* what, std::uint64_t address,
+                    std::uint64_t bytes) {
   const std::uint64_t base = client.setup.space->base();
   if (address >= base && ipc::RangeInside(address - base, bytes, client.mapped_bytes)) [[likely]] {
-    return Status::Ok();
+    return {};
   }
-  return Refuse(StatusCode::kInvalidArgument,
-                fmt::format("{} refused: {} bytes at {:#x} are not inside the {} mapped bytes at "
-                            "{:#x}",
-                            what, bytes, address, client.mapped_bytes, base));
+  return {.reason = Reason::kNotMapped,
+          .what = what,
+          .asked = bytes,
+          .allowed = client.mapped_bytes,
+          .at = address,
+          .base = base};
 }
 
-Status CheckArena(const ClientState& client, const char* what, const ipc::ArenaRange& range) {
+Refusal CheckArena(const ClientState& client, const char* what, const ipc::ArenaRange& range) {
   const std::span<std::byte> arena = client.arenas[range.arena];
-  if (arena.empty()) {
-    return Refuse(StatusCode::kNotFound,
-                  fmt::format("{} refused: there is no arena {}", what, range.arena));
-  }
+  if (arena.empty()) return {.reason = Reason::kNoArena, .what = what, .number = range.arena};
   if (ipc::RangeInside(range.offset, range.bytes, arena.size())) [[likely]]
-    return Status::Ok();
-  return Refuse(StatusCode::kInvalidArgument,
-                fmt::format("{} refused: {} bytes at offset {} are not inside the {} bytes of "
-                            "arena {}",
-                            what, range.bytes, range.offset, arena.size(), range.arena));
+    return {};
+  return {.reason = Reason::kOutsideArena,
+          .what = what,
+          .number = range.arena,
+          .asked = range.bytes,
+          .allowed = arena.size(),
+          .at = range.offset};
 }
 
 }  // namespace
@@ -108,13 +109,11 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   slot.taken = now;
   slot.epoch = client.epoch;
   slot.ends_request = in_request;
-  const Status status =
+  const Refusal refusal =
       std::visit([&](const auto& body) { return Prepare(client, body, slot); }, command_.body);
-  if (!status.ok()) [[unlikely]] {
+  if (!refusal.ok()) [[unlikely]] {
     ++client.counters.commands_refused;
-    slot.failure = std::make_unique<Status>(
-        status.code(),
-        fmt::format("{} {}", status.message(), client.Who(slot.stream, slot.sequence)));
+    slot.failure = std::make_unique<CommandFailure>(refusal);
   }
   dispatcher_.Append(client, index, now);
 }
@@ -129,25 +128,25 @@ void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& comman
 
 // ---- launches
 
-Status CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
-                            CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
+                             CommandSlot& slot) {
   slot.kind = CommandKind::kLaunch;
   ModuleEntry& module = client.modules[launch.module];
   if (module.module == nullptr || module.is_leaving) {
-    return Refuse(StatusCode::kNotFound,
-                  fmt::format("launch refused: there is no module {}", launch.module));
+    return {.reason = Reason::kNoModule, .number = launch.module};
   }
+  Refusal refusal{.number = launch.module, .kernel = launch.kernel, .serial = module.serial};
   const std::span<const device::KernelInfo> kernels = module.module->kernels();
   if (launch.kernel >= kernels.size()) {
-    return Refuse(StatusCode::kNotFound,
-                  fmt::format("launch refused: module {} has {} kernels, asked for number {}",
-                              launch.module, kernels.size(), launch.kernel));
+    refusal.reason = Reason::kNoKernel;
+    refusal.allowed = kernels.size();
+    return refusal;
   }
   const device::KernelInfo& kernel = kernels[launch.kernel];
-  if (Status status = CheckGeometry(kernel, launch); !status.ok()) return status;
+  if (!CheckGeometry(kernel, launch, refusal)) return refusal;
   device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
-  if (Status status = TakeParameters(client, kernel, launch, slot, work); !status.ok()) {
-    return status;
+  if (Refusal why = TakeParameters(client, kernel, launch, slot, work, refusal); !why.ok()) {
+    return why;
   }
   work.module = module.module;
   work.kernel = launch.kernel;
@@ -163,11 +162,11 @@ Status CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launc
   slot.units = work.grid.Count();
   slot.cost_key = CostModel::LaunchKey(module.identity, work);
   slot.cost_kernel = CostModel::KernelKey(module.identity, work);
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::CheckGeometry(const device::KernelInfo& kernel,
-                                  const ipc::LaunchCommand& launch) const {
+bool CommandPump::CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                                Refusal& refusal) const {
   const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
   const std::uint64_t shared =
       std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes;
@@ -178,8 +177,9 @@ Status CommandPump::CheckGeometry(const device::KernelInfo& kernel,
                     launch.block[2] <= info_.block_max[2] && threads <= ThreadsMax(kernel) &&
                     shared <= info_.shared_bytes_per_block_max;
   if (fits) [[likely]]
-    return Status::Ok();
-  return RefuseGeometry(kernel, launch, threads, shared);
+    return true;
+  RefuseGeometry(kernel, launch, refusal);
+  return false;
 }
 
 std::uint64_t CommandPump::ThreadsMax(const device::KernelInfo& kernel) const {
@@ -187,56 +187,46 @@ std::uint64_t CommandPump::ThreadsMax(const device::KernelInfo& kernel) const {
   return std::min(kernel.threads_per_block_max, info_.threads_per_block_max);
 }
 
-// The slow half of CheckGeometry: finds the sentence for what is known to be wrong.
-Status CommandPump::RefuseGeometry(const device::KernelInfo& kernel,
-                                   const ipc::LaunchCommand& launch, std::uint64_t threads,
-                                   std::uint64_t shared) const {
-  if (!kernel.unsupported.empty()) {
-    return Refuse(StatusCode::kUnsupported,
-                  fmt::format("launch refused: device {} can't run kernel '{}': {}", info_.id,
-                              kernel.name, kernel.unsupported));
-  }
-  constexpr char kAxis[] = {'x', 'y', 'z'};
-  for (std::size_t i = 0; i < 3; ++i) {
+// The slow half of CheckGeometry: finds what it is that is known to be wrong.
+void CommandPump::RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                                 Refusal& refusal) const {
+  const auto refuse = [&refusal](Reason reason, std::uint64_t asked, std::uint64_t allowed) {
+    refusal.reason = reason;
+    refusal.asked = asked;
+    refusal.allowed = allowed;
+  };
+  if (!kernel.unsupported.empty()) return refuse(Reason::kUnsupported, 0, 0);
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    refusal.axis = i;
     if (launch.grid[i] > info_.grid_max[i]) {
-      return Refuse(
-          StatusCode::kInvalidArgument,
-          fmt::format("launch refused: kernel '{}' asks for {} blocks in {}, device {} "
-                      "allows {}",
-                      kernel.name, launch.grid[i], kAxis[i], info_.id, info_.grid_max[i]));
+      return refuse(Reason::kGridTooLarge, launch.grid[i], info_.grid_max[i]);
     }
     if (launch.block[i] > info_.block_max[i]) {
-      return Refuse(
-          StatusCode::kInvalidArgument,
-          fmt::format("launch refused: kernel '{}' asks for {} threads per block in {}, "
-                      "device {} allows {}",
-                      kernel.name, launch.block[i], kAxis[i], info_.id, info_.block_max[i]));
+      return refuse(Reason::kBlockTooLarge, launch.block[i], info_.block_max[i]);
     }
   }
+  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
   if (threads > ThreadsMax(kernel)) {
-    return Refuse(StatusCode::kInvalidArgument,
-                  fmt::format("launch refused: kernel '{}' asks for {} threads per block, at most "
-                              "{} are allowed on device {}",
-                              kernel.name, threads, ThreadsMax(kernel), info_.id));
+    return refuse(Reason::kTooManyThreads, threads, ThreadsMax(kernel));
   }
-  return Refuse(StatusCode::kInvalidArgument,
-                fmt::format("launch refused: kernel '{}' asks for {} bytes of shared memory per "
-                            "block, device {} allows {}",
-                            kernel.name, shared, info_.id, info_.shared_bytes_per_block_max));
+  refuse(Reason::kTooMuchShared,
+         std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes,
+         info_.shared_bytes_per_block_max);
 }
 
-Status CommandPump::TakeParameters(ClientState& client, const device::KernelInfo& kernel,
-                                   const ipc::LaunchCommand& launch, CommandSlot& slot,
-                                   device::LaunchWork& work) {
+Refusal CommandPump::TakeParameters(ClientState& client, const device::KernelInfo& kernel,
+                                    const ipc::LaunchCommand& launch, CommandSlot& slot,
+                                    device::LaunchWork& work, Refusal refusal) {
   if (launch.parameter_bytes != kernel.parameter_bytes) {
-    return Refuse(StatusCode::kInvalidArgument,
-                  fmt::format("launch refused: kernel '{}' takes {} bytes of parameters, got {}",
-                              kernel.name, kernel.parameter_bytes, launch.parameter_bytes));
+    refusal.reason = Reason::kParameterBytes;
+    refusal.asked = launch.parameter_bytes;
+    refusal.allowed = kernel.parameter_bytes;
+    return refusal;
   }
   const std::byte* source = launch.inline_parameters.data();
   if (launch.parameters_in_arena) {
-    if (Status status = CheckArena(client, "launch", launch.arena_parameters); !status.ok()) {
-      return status;
+    if (Refusal why = CheckArena(client, "launch", launch.arena_parameters); !why.ok()) {
+      return why;
     }
     source = client.arenas[launch.arena_parameters.arena].data() + launch.arena_parameters.offset;
   }
@@ -244,19 +234,19 @@ Status CommandPump::TakeParameters(ClientState& client, const device::KernelInfo
   const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
   if (!room.empty()) std::memcpy(room.data(), source, room.size());
   work.parameters = room;
-  return Status::Ok();
+  return {};
 }
 
 // ---- copies and fills
 
-Status CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
-                                    CommandSlot& slot, device::CopyWork::Direction direction) {
+Refusal CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
+                                     CommandSlot& slot, device::CopyWork::Direction direction) {
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
-  if (Status status = CheckArena(client, "copy", copy.arena); !status.ok()) return status;
-  if (Status status = CheckMapped(client, "copy", copy.device_address, copy.device_bytes);
-      !status.ok()) {
-    return status;
+  if (Refusal why = CheckArena(client, "copy", copy.arena); !why.ok()) return why;
+  if (Refusal why = CheckMapped(client, "copy", copy.device_address, copy.device_bytes);
+      !why.ok()) {
+    return why;
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
   work.direction = direction;
@@ -272,32 +262,32 @@ Status CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand&
     work.source_pitch_bytes = copy.device_pitch_bytes;
     work.destination_pitch_bytes = copy.arena_pitch_bytes;
   }
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
-                            CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
+                             CommandSlot& slot) {
   slot.kind = CommandKind::kCopyToDevice;
   return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kHostToDevice);
 }
 
-Status CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
-                            CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
+                             CommandSlot& slot) {
   slot.kind = CommandKind::kCopyToHost;
   return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kDeviceToHost);
 }
 
-Status CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
-                            CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
+                             CommandSlot& slot) {
   slot.kind = CommandKind::kCopyOnDevice;
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
-  if (Status status = CheckMapped(client, "copy", copy.destination, copy.destination_bytes);
-      !status.ok()) {
-    return status;
+  if (Refusal why = CheckMapped(client, "copy", copy.destination, copy.destination_bytes);
+      !why.ok()) {
+    return why;
   }
-  if (Status status = CheckMapped(client, "copy", copy.source, copy.source_bytes); !status.ok()) {
-    return status;
+  if (Refusal why = CheckMapped(client, "copy", copy.source, copy.source_bytes); !why.ok()) {
+    return why;
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
   work.direction = device::CopyWork::Direction::kDeviceToDevice;
@@ -307,16 +297,16 @@ Status CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand&
   work.height = copy.height;
   work.destination_pitch_bytes = copy.destination_pitch_bytes;
   work.source_pitch_bytes = copy.source_pitch_bytes;
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot) {
   slot.kind = CommandKind::kFill;
   slot.bytes = fill.width_bytes * fill.height;
   slot.units = device::CopyUnits(fill.width_bytes, fill.height);
-  if (Status status = CheckMapped(client, "fill", fill.destination, fill.destination_bytes);
-      !status.ok()) {
-    return status;
+  if (Refusal why = CheckMapped(client, "fill", fill.destination, fill.destination_bytes);
+      !why.ok()) {
+    return why;
   }
   device::FillWork& work = slot.work.emplace<device::FillWork>();
   work.destination = fill.destination;
@@ -325,49 +315,49 @@ Status CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, C
   work.width_bytes = fill.width_bytes;
   work.height = fill.height;
   work.pitch_bytes = fill.pitch_bytes;
-  return Status::Ok();
+  return {};
 }
 
 // ---- commands that the device never sees
 
-Status CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait, CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait, CommandSlot& slot) {
   slot.kind = CommandKind::kWaitFor;
   slot.target = wait.target;
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kMark;
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&, CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kCreateStream;
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&, CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kDestroyStream;
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
-                            CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
+                             CommandSlot& slot) {
   slot.kind = CommandKind::kBeginRequest;
   dispatcher_.BeginRequest(client, slot.stream, scheduler::Duration(begin.age_ns), slot.taken);
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
   slot.kind = CommandKind::kEndRequest;
-  return Status::Ok();
+  return {};
 }
 
-Status CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
-                            CommandSlot& slot) {
+Refusal CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
+                             CommandSlot& slot) {
   slot.kind = CommandKind::kExpectRequest;
   dispatcher_.ExpectRequest(client, scheduler::Duration(expect.in_ns), slot.taken);
-  return Status::Ok();
+  return {};
 }
 
 }  // namespace gpushared::server

@@ -15,12 +15,13 @@
 #include "server/device/device.h"
 #include "server/worker/client_state.h"
 #include "server/worker/dispatcher.h"
+#include "server/worker/refusal.h"
 
 namespace gpushared::server {
 
 // Takes records: copies, validates the copy, and checks what depends on the session. A record
-// that no honest client writes breaks the session; one that is well-formed but impossible
-// becomes a command that fails its stream when its turn comes.
+// that no honest client writes breaks the session. A well-formed but impossible record becomes
+// a command that fails its stream when its turn comes.
 //
 // Confined to the device thread.
 class CommandPump {
@@ -40,28 +41,31 @@ class CommandPump {
   void ReserveAnswers(ClientState& client, const ipc::Command& command);
 
   // These fill `slot` or return why the command can't run.
-  Status Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::CreateStreamCommand& create, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::BeginRequestCommand& begin, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
-  Status Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CreateStreamCommand& create, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::BeginRequestCommand& begin, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect, CommandSlot& slot);
 
-  Status PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
-                         device::CopyWork::Direction direction);
-  Status CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch) const;
-  Status RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
-                        std::uint64_t threads, std::uint64_t shared) const;
+  Refusal PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
+                          device::CopyWork::Direction direction);
+  // These two say in `refusal` what is wrong.
+  bool CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                     Refusal& refusal) const;
+  void RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                      Refusal& refusal) const;
   std::uint64_t ThreadsMax(const device::KernelInfo& kernel) const;
-  Status TakeParameters(ClientState& client, const device::KernelInfo& kernel,
-                        const ipc::LaunchCommand& launch, CommandSlot& slot,
-                        device::LaunchWork& work);
+  // `refusal`: with the kernel in it.
+  Refusal TakeParameters(ClientState& client, const device::KernelInfo& kernel,
+                         const ipc::LaunchCommand& launch, CommandSlot& slot,
+                         device::LaunchWork& work, Refusal refusal);
 
   const device::DeviceInfo& info_;
   Dispatcher& dispatcher_;

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "gpushared/check.h"
-#include "gpushared/status.h"
 
 #include "ipc/wire/command.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/refusal.h"
 #include "server/worker/session_limits.h"
 
 namespace gpushared::server {
@@ -105,7 +105,7 @@ struct CommandSlot {
   std::uint64_t ended_ns = 0;
   ipc::CommandId target;  // kWaitFor.
   // Why it can't run or how it failed; null when neither.
-  std::unique_ptr<Status> failure;
+  std::unique_ptr<CommandFailure> failure;
   std::variant<device::LaunchWork, device::CopyWork, device::FillWork> work;
 
   bool is_device_work() const { return kind <= CommandKind::kFill; }

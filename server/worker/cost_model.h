@@ -27,13 +27,12 @@ namespace gpushared::server {
 // Confined to the device thread.
 class CostModel {
  public:
-  // What stands for a module in keys: its content, whose it is and how its client is isolated,
-  // which decides what its code becomes. So what one program of a user brings says something of
-  // the next one's, also of the next worker's with this seed, and nobody who does not know the
-  // seed can bring what has a key of another user.
+  // A module's identity in keys: its content, its owner and its isolation, which decides about its
+  // code. So one program of a user teaches the next one, also in the next worker with this seed.
+  // Nobody who does not know the seed can bring a module with another user's key.
   //
-  // The tables are shared all the same: a user with thousands of kernels makes those of others
-  // forgotten, which are then at the first guess again, and copies are those of all.
+  // The tables are shared all the same. A user with thousands of kernels makes those of others
+  // forgotten; they are at the first guess again. Copies are those of all users.
   struct Owner {
     std::uint32_t uid = 0;
     device::Isolation isolation = device::Isolation::kOff;
@@ -46,7 +45,7 @@ class CostModel {
   // The same for all grids of the kernel with blocks of one size.
   static std::uint64_t KernelKey(std::uint64_t module, const device::LaunchWork& work);
 
-  // Of what is left of the command.
+  // Predicts the rest of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
 
   // Only for commands that ran to their end, and next to nothing else.

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -31,10 +33,9 @@ constexpr std::uint32_t kPlentyOffered = 32;
 // again after this time.
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
-// A device that has to be asked is asked without pause for this many spin budgets (1 ms where
-// that is 50 µs), as a program of its own would, and then after naps of a 128th of the time that
-// it has been quiet: so its answer comes less than 1 % late. Naps below the shortest cost more
-// than they save.
+// A device that must be polled is asked without pause for this many spin budgets (1 ms for a budget
+// of 50 µs). Then naps follow, each 1/128 of the quiet time so far. So its answer comes less than
+// 1 % late. Naps below the shortest cost more than they save.
 constexpr int kPolledSpinFactor = 20;
 constexpr int kNapDivisor = 128;
 constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
@@ -103,13 +104,19 @@ void DeviceThread::Stop() {
   thread_.join();
 }
 
-void DeviceThread::Start() {
-  thread_ = std::thread([this] {
+ThreadPriority DeviceThread::Start() {
+  std::promise<ThreadPriority> begun;
+  std::future<ThreadPriority> priority = begun.get_future();
+  thread_ = std::thread([this, begun = std::move(begun)]() mutable {
     ::pthread_setname_np(::pthread_self(), "gpushared-dev");
     // Naps are shorter than the 50 µs by which the kernel may prolong them.
     ::prctl(PR_SET_TIMERSLACK, 1UL);
+    const ThreadPriority got = options_.is_realtime ? MakeThisThreadRealtime() : ThreadPriority{};
+    is_realtime_ = got.is_realtime;
+    begun.set_value(got);
     Run();
   });
+  return priority.get();
 }
 
 scheduler::TimePoint DeviceThread::Now() {
@@ -121,6 +128,7 @@ scheduler::TimePoint DeviceThread::Now() {
 void DeviceThread::Run() {
   dispatcher_.TakeCompletions(Now());  // From now on the device wakes us for the next one.
   while (!is_stopping_) {
+    if (is_realtime_) KeepWithinBudget();
     if (Turn()) {
       ++counters_.turns;
       quiet_since_.reset();
@@ -134,6 +142,22 @@ void DeviceThread::Run() {
     }
   }
   if (dispatcher_.has_ended_kernels()) control_.Post(dispatcher_.TakeKernelsEnded());
+}
+
+void DeviceThread::KeepWithinBudget() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!realtime_budget_.IsDue(now)) [[likely]]
+    return;
+  switch (realtime_budget_.Look(now, TimesThisThreadBlocked())) {
+    case RealtimeBudget::Change::kNone:
+      return;
+    case RealtimeBudget::Change::kOrdinary:
+      PreferThisThread();
+      return;
+    case RealtimeBudget::Change::kRealtime:
+      MakeThisThreadRealtime();
+      return;
+  }
 }
 
 bool DeviceThread::SpinsOn() {
@@ -160,7 +184,7 @@ bool DeviceThread::Turn() {
   was_busy |= VisitRings(now);
   if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
   dispatcher_.Dispatch(now);
-  // What ended at once, or meanwhile, is part of this turn's publication.
+  // Commands that ended at once, or meanwhile, are part of this turn's publication.
   if (MayHaveEnded()) {
     now = Now();  // Or what began in this turn would be charged for no time.
     if (dispatcher_.TakeCompletions(now) > 0) {
@@ -174,6 +198,12 @@ bool DeviceThread::Turn() {
     control_.Post(DeviceLost{*dispatcher_.loss()});
   }
   dispatcher_.Publish();
+  for (const Dispatcher::Asleep& asleep : dispatcher_.asleep()) {
+    waiter_wakes_.Wake(asleep.futex, asleep.count);
+  }
+  dispatcher_.asleep().clear();
+  for (KernelNoted& note : dispatcher_.noted()) control_.Post(std::move(note));
+  dispatcher_.noted().clear();
   if (costs_told_) {
     TellCosts();
     was_busy = true;
@@ -190,34 +220,31 @@ bool DeviceThread::Turn() {
 }
 
 bool DeviceThread::VisitRings(scheduler::TimePoint now) {
-  bool took = false;
   const bool visits_all = turns_to_cold_visit_ == 0;
   if (visits_all) {
     turns_to_cold_visit_ = kColdVisitTurns;
     for (ClientState* const client : dispatcher_.clients()) {
-      if (client->is_hot || !VisitIfReady(*client, now)) continue;
-      took = true;
-      MakeHot(*client);
+      if (!client->is_hot && HasSomething(*client)) MakeHot(*client);
     }
   }
   --turns_to_cold_visit_;
-  if (hot_.empty()) return took;
-  if (++first_visited_ >= hot_.size()) first_visited_ = 0;
-  for (std::size_t i = 0; i < hot_.size(); ++i) {
-    ClientState& client = *hot_[(first_visited_ + i) % hot_.size()];
-    if (client.offered >= kPlentyOffered && !client.barrier && !visits_all) continue;
-    if (VisitIfReady(client, now)) {
-      took = true;
-      client.quiet_visits = 0;
-    } else {
-      ++client.quiet_visits;
-    }
-  }
+  if (hot_.empty()) return false;
+  const bool took = visits_.Turn(
+      std::span<ClientState* const>(hot_),
+      [this](const ClientState& client) { return dispatcher_.IsUrgent(client); },
+      [&](ClientState& client) { return VisitHot(client, visits_all, now); }, Now);
   std::erase_if(hot_, [](ClientState* client) {
     if (client->quiet_visits <= kQuietVisitsMax || client->barrier) return false;
     client->is_hot = false;
     return true;
   });
+  return took;
+}
+
+bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now) {
+  if (client.offered >= kPlentyOffered && !client.barrier && !visits_all) return false;
+  const bool took = HasSomething(client) && pump_.Visit(client, now) > 0;
+  client.quiet_visits = took ? 0 : client.quiet_visits + 1;
   return took;
 }
 
@@ -227,10 +254,9 @@ void DeviceThread::MakeHot(ClientState& client) {
   hot_.push_back(&client);
 }
 
-bool DeviceThread::VisitIfReady(ClientState& client, scheduler::TimePoint now) {
+bool DeviceThread::HasSomething(ClientState& client) {
   const bool has_barrier = client.barrier && !client.barrier->is_reached;
-  if (!has_barrier && !client.commands.HasRecord()) return false;
-  return pump_.Visit(client, now) > 0;
+  return has_barrier || client.commands.HasRecord();
 }
 
 // ---- mail
@@ -325,7 +351,8 @@ void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
   answer.stream = message.stream;
   if (stream.error != nullptr) {
     answer.sequence = stream.error_sequence;
-    answer.status = *stream.error;
+    answer.status =
+        Describe(*stream.error, *client, message.stream, stream.error_sequence, device_.info());
   }
   control_.Post(std::move(answer));
 }
@@ -448,7 +475,7 @@ void DeviceThread::ReportOverload(scheduler::TimePoint now) {
   control_.Post(Overloaded{promises.given_up});
 }
 
-// What clients do with their kernels fills no log.
+// Clients' kernels must not fill the log.
 void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
   if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
   kernels_ended_told_ = now;

@@ -20,12 +20,15 @@
 #include "scheduler/policy.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/thread_priority.h"
 #include "server/worker/client_state.h"
 #include "server/worker/command_pump.h"
 #include "server/worker/device_signal.h"
 #include "server/worker/dispatcher.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/messages.h"
+#include "server/worker/ring_visits.h"
+#include "server/worker/waiter_wakes.h"
 
 namespace gpushared::server {
 
@@ -34,7 +37,9 @@ struct DeviceThreadOptions {
   // How long it looks at quiet rings before it sleeps; 0 where the cores that would spin are
   // the cores that execute.
   std::chrono::nanoseconds spin_budget{0};
-  std::vector<scheduler::KnownCost> known_costs;  // What another worker has learnt.
+  // Whether it is a real-time thread where the machine allows that, see RealtimeBudget.
+  bool is_realtime = false;
+  std::vector<scheduler::KnownCost> known_costs;  // Learnt by another worker.
   // Called on the thread when urgent clients have a request open, and when they have none.
   std::function<void(bool are_open)> on_urgent_requests = [](bool) {};
 };
@@ -43,11 +48,11 @@ struct DeviceThreadOptions {
 // core that the device needs.
 std::chrono::nanoseconds DefaultSpinBudget(const device::DeviceInfo& info);
 
-// Runs in turns: mail, completions, a bounded batch of records from each ring, what the lane
-// decides, and at the end one publication per client. A turn takes microseconds whatever the
-// clients do, so nothing here waits for anybody. With nothing to do it spins for its budget and
-// then sleeps, announced on the worker page, until a client's eventfd, the device, mail, or the
-// time that the lane asked for.
+// Runs in turns: mail, completions, a bounded batch of records from each ring, the lane's
+// decisions, and at the end one publication per client. A turn takes microseconds whatever the
+// clients do, and waits for nobody. With nothing to do the thread spins for its budget and then
+// sleeps, announced on the worker page. A client's eventfd, the device, mail, or the lane's time
+// wakes it.
 //
 // All but the constructor, Start, Join and mailbox() is confined to the thread itself.
 class DeviceThread {
@@ -63,7 +68,8 @@ class DeviceThread {
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  void Start();
+  // Returns what the thread has of the machine's cores.
+  ThreadPriority Start();
   // Idempotent; the destructor does it too.
   void Stop();
   // Once it is stopped: what was learnt since it last told that; empty when nothing.
@@ -77,13 +83,15 @@ class DeviceThread {
                const DeviceThreadOptions& options, ipc::UniqueFd epoll);
 
   void Run();
+  void KeepWithinBudget();
   bool Turn();
   bool TakeMail(scheduler::TimePoint now);
   // Something on the device; the device says so once.
   bool MayHaveEnded();
   bool VisitRings(scheduler::TimePoint now);
   void MakeHot(ClientState& client);
-  bool VisitIfReady(ClientState& client, scheduler::TimePoint now);
+  static bool HasSomething(ClientState& client);
+  bool VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now);
   void FinishBarriers();
   void FinishBarrier(ClientState& client);
   void Report();
@@ -120,23 +128,26 @@ class DeviceThread {
   ipc::WorkerSleep sleep_;
   Dispatcher dispatcher_;
   CommandPump pump_;
+  WaiterWakes waiter_wakes_;
 
   std::vector<DeviceMessage> mail_;
   std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
-  std::size_t first_visited_ = 0;  // Rotates, so that nobody is always first.
+  RingVisits visits_;
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients that have one.
   std::uint64_t next_module_serial_ = 1;
-  std::uint64_t samples_told_ = 0;         // Of the cost model, in what was told last.
+  std::uint64_t samples_told_ = 0;         // The cost model's count at the last telling.
   std::optional<std::size_t> costs_told_;  // Parts of them, while they are told.
-  std::uint64_t samples_telling_ = 0;      // Of the cost model, when that began.
+  std::uint64_t samples_telling_ = 0;      // The cost model's count when that began.
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
-  std::chrono::nanoseconds quiet_for_{0};  // As SpinsOn saw it last.
+  std::chrono::nanoseconds quiet_for_{0};  // Set by SpinsOn.
   bool has_reported_loss_ = false;
   bool urgent_requests_told_ = false;
   std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up_told_{};
   std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
   bool is_stopping_ = false;
+  bool is_realtime_ = false;
+  RealtimeBudget realtime_budget_;
   ThreadCounters counters_;
   std::thread thread_;
 };

@@ -40,6 +40,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
   present_.reserve(kSessionsLimit);
   dirty_.reserve(kSessionsLimit);
   unsettled_.reserve(kSessionsLimit);
+  asleep_.reserve(kSessionsLimit);
 }
 
 // ---- clients
@@ -78,7 +79,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
   if (client.is_leaving) return;
   client.is_leaving = true;
   ++leaving_;
-  meter_.Set(client.activity, ClientActivity::Phase::kAway, now);
+  meter_.End(client.activity, now);
   client.barrier.reset();
   for (const std::uint64_t command : lane_.RemoveClient(client.id(), now)) {
     device_.RequestStop(command);
@@ -168,7 +169,7 @@ Dispatcher::FrontOutcome Dispatcher::SettleFront(ClientState& client, std::uint3
   if (state.has_failed) {
     ++client.counters.commands_skipped;
   } else if (command.failure != nullptr) {
-    FailStream(client, stream, command, *command.failure, now);
+    FailStream(client, stream, command, std::move(*command.failure), now);
   } else if (command.state == CommandState::kEnded) {
     CountRetired(client, command);
     state.last_time_ns = std::max(state.last_time_ns, command.ended_ns);
@@ -232,11 +233,10 @@ bool Dispatcher::SettleWait(ClientState& client, std::uint32_t stream, const Com
     return false;
   }
   if (target.HasFailed(command.target.sequence)) {
-    const Status why(StatusCode::kCancelled,
-                     fmt::format("not run: it waits for command {} of stream {}, which failed {}",
-                                 command.target.sequence, command.target.stream,
-                                 client.Who(stream, command.sequence)));
-    FailStream(client, stream, command, why, now);
+    const Refusal why{.reason = Refusal::Reason::kWaitFailed,
+                      .number = command.target.stream,
+                      .at = command.target.sequence};
+    FailStream(client, stream, command, CommandFailure(why), now);
   } else {
     state.last_time_ns = std::max(state.last_time_ns, target.last_time_ns);
   }
@@ -257,17 +257,30 @@ void Dispatcher::DestroyStream(ClientState& client, std::uint32_t stream,
 }
 
 void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
-                            const Status& why, scheduler::TimePoint now) {
+                            CommandFailure why, scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
   state.has_failed = true;
   state.failed = {command.sequence, std::numeric_limits<std::uint64_t>::max()};
-  state.error = std::make_unique<Status>(why);
+  const StatusCode code = why.code;
+  state.error = std::make_unique<CommandFailure>(std::move(why));
   state.error_sequence = command.sequence;
   --client.completions_reserved;
-  WriteRecord(client, ipc::CompletionKind::kError, command, why.code(), command.started_ns,
+  WriteRecord(client, ipc::CompletionKind::kError, command, code, command.started_ns,
               command.ended_ns);
 
-  // What was offered already must not run any more.
+  // Commands offered already must not run any more.
+  bool has_offered = false;
+  for (std::uint32_t slot = state.front; slot != state.next; slot = client.slab[slot].next) {
+    const CommandSlot& queued = client.slab[slot];
+    has_offered |= queued.state == CommandState::kOffered;
+    if (queued.state == CommandState::kInFlight) device_.RequestStop(queued.work_id);
+  }
+  // Looks at all that the client has queued, on all its streams.
+  if (has_offered) DropOffered(client, stream, now);
+  NotePhase(client, now);
+}
+
+void Dispatcher::DropOffered(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   lane_.Drop(
       client.id(),
       [&](std::uint64_t name) {
@@ -278,12 +291,6 @@ void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const Com
         return true;
       },
       now);
-  NotePhase(client, now);
-  for (std::uint32_t slot = state.front; slot != state.next; slot = client.slab[slot].next) {
-    if (client.slab[slot].state == CommandState::kInFlight) {
-      device_.RequestStop(client.slab[slot].work_id);
-    }
-  }
 }
 
 void Dispatcher::WriteRecord(ClientState& client, ipc::CompletionKind kind,
@@ -370,7 +377,7 @@ void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler
       }
       if (target.HasFailed(command.target.sequence)) return;
     } else if (command.kind == CommandKind::kDestroyStream) {
-      return;  // What follows belongs to another incarnation, which an error must not reach.
+      return;  // The rest belongs to another incarnation, which an error must not reach.
     }
     queue.PassNext();
   }
@@ -546,6 +553,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   const bool is_part = completion.stopped && completion.status.ok() &&
                        completion.units_done < command.units && !is_forced;
   NoteStay(*client, command, charge.held, is_part, now);
+  if (command.stop_asked) NoteSlowStop(*client, command, now);
   if ((is_part && completion.units_done <= command.units_done) || !completion.status.ok()) {
     client->counters.wasted += charge.held;
   }
@@ -575,9 +583,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
     ++client->counters.commands_failed;
     const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
     const Status& why = is_lost ? *loss_ : completion.status;
-    command.failure = std::make_unique<Status>(
-        why.code(),
-        fmt::format("{} {}", why.message(), client->Who(command.stream, command.sequence)));
+    command.failure = std::make_unique<CommandFailure>(why.code(), why.message());
   } else if (command.is_timed) {
     Learn(command, now);
   }
@@ -647,6 +653,7 @@ void Dispatcher::OnStopped(ClientState& client, std::uint32_t slot, scheduler::T
 // ---- what clients see
 
 void Dispatcher::Publish() {
+  std::ranges::partition(dirty_, [this](const ClientState* client) { return IsUrgent(*client); });
   for (ClientState* const client : dirty_) {
     client->is_dirty = false;
     for (std::size_t i = 0; i < client->to_publish_count; ++i) {
@@ -658,7 +665,11 @@ void Dispatcher::Publish() {
                                                                        std::memory_order_release);
     }
     client->to_publish_count = 0;
-    if (client->doorbell.Ring()) ++wakes_;
+    const ipc::CompletionDoorbell::Rung rung = client->doorbell.Ring();
+    if (rung.has_woken) ++wakes_;
+    if (rung.left_asleep > 0) [[unlikely]] {
+      asleep_.push_back({.futex = client->doorbell.futex(), .count = rung.left_asleep});
+    }
   }
   dirty_.clear();
 }

@@ -5,11 +5,13 @@
 #define GPUSHARED_SERVER_WORKER_DISPATCHER_H_
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "server/worker/client_state.h"
 #include "server/worker/cost_model.h"
 #include "server/worker/kernel_watch.h"
+#include "server/worker/messages.h"
 #include "server/worker/stats.h"
 #include "server/worker/stay_log.h"
 #include "server/worker/stream_queue.h"
@@ -33,19 +36,20 @@ struct DispatcherOptions {
   scheduler::Duration slice = std::chrono::milliseconds(2);
   scheduler::Duration kill_after = std::chrono::milliseconds(100);
   KernelLimits kernel_limits;
-  scheduler::Duration leaves_within = std::chrono::seconds(2);  // As WorkerOptions has it.
+  LimitEndsDevice limit_ends_device = {true, true, true};
+  scheduler::Duration leaves_within = std::chrono::seconds(2);  // See WorkerOptions.
 };
 
 // Decides which commands are ready, lets the lane decide which of them run, and turns their
 // ends into timelines and completion records.
 //
-// A command is ready when all before it in its stream were submitted, none of those can be
-// stopped half way, and what it waits for has finished. A command that fails fails its stream:
-// what follows is skipped, counted as finished and recognisable as failed by waits of other
-// streams, until the stream is destroyed.
+// A command is ready when three things hold. All before it in its stream were submitted, none of
+// those can be stopped half way, and its waits have finished. A command that fails fails its
+// stream. Later commands are skipped and counted as finished. Waits of other streams recognise them
+// as failed, until the stream is destroyed.
 //
-// All that the clients can see is written by Publish, once per batch; completion records
-// before, so that a client that sees a timeline advance finds the record that belongs to it.
+// Publish writes everything that clients can see, once per batch. It writes completion records
+// first. So a client that sees a timeline advance finds the record that belongs to it.
 //
 // Confined to the device thread.
 class Dispatcher {
@@ -110,7 +114,17 @@ class Dispatcher {
   // Those that were told to end since the last call.
   KernelsEnded TakeKernelsEnded() { return std::exchange(kernels_ended_, {}); }
   bool has_ended_kernels() const { return kernels_ended_.count > 0; }
+  // What the log is to say of kernels, of each kernel once.
+  std::vector<KernelNoted>& noted() { return noted_; }
+
+  // What is left to be done by threads that sleep on a publication: wake them, on another thread.
+  struct Asleep {
+    const std::atomic<std::uint32_t>* futex = nullptr;
+    std::uint32_t count = 0;
+  };
+  // Clients that are not to wait for others are published first. Fills asleep().
   void Publish();
+  std::vector<Asleep>& asleep() { return asleep_; }
 
   // When one of the three above has something to do even if nothing happens.
   std::optional<scheduler::TimePoint> wake_at() const;
@@ -120,6 +134,8 @@ class Dispatcher {
   ClientState* Find(std::uint64_t session) const;
   // Why the device is lost, once it is, and who may have done it.
   const std::optional<Status>& loss() const { return loss_; }
+  // Whether the policy lets nobody else go before the client without need.
+  bool IsUrgent(const ClientState& client) const { return lane_.rules().IsUrgent(client.spec); }
   bool has_urgent_request() const { return clients_with_urgent_request_ > 0; }
   bool has_high_class_in_flight() const { return high_in_flight_ > 0; }
   std::uint64_t commands() const { return commands_; }
@@ -140,8 +156,11 @@ class Dispatcher {
   // Shorter commands go to the device back to back, also those that could be stopped: waiting
   // for each to end would cost more than what stopping it could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
+  // A kernel that others waited for so long after it was asked to stop is worth a line in the log.
+  static constexpr scheduler::Duration kSlowStop = std::chrono::milliseconds(50);
+  static constexpr std::size_t kKernelsNotedMax = 1024;
 
-  // What the front of a stream does next.
+  // The next step of a stream's front.
   enum class FrontOutcome { kRetired, kStays };
 
   FrontOutcome SettleFront(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
@@ -157,11 +176,12 @@ class Dispatcher {
   bool MustGiveWay(const ClientState& client) const;
   // After a change of who is here, or what they are.
   void ReviewGivingWay(scheduler::TimePoint now);
-  // Takes back from the lane what was offered as unstoppable and is worth stopping now, with all
-  // that follows it in its stream, and offers that anew.
+  // Takes back commands that were offered as unstoppable and are worth stopping now, with
+  // everything behind them in their streams. Offers them anew.
   void OfferAnew(ClientState& client, scheduler::TimePoint now);
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
-                  const Status& why, scheduler::TimePoint now);
+                  CommandFailure why, scheduler::TimePoint now);
+  void DropOffered(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
   // After every change of the client's open requests, or of the client.
   void NoteRequests(ClientState& client);
@@ -181,7 +201,7 @@ class Dispatcher {
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   // Leaves the client in unsettled_ if its stream may move on.
   void OnCompleted(const device::Completion& completion, scheduler::TimePoint now);
-  // What the submission that ended says of the command's cost, and what all of them say.
+  // Measures the ended submission's cost; Learn takes all of a command's submissions together.
   void Measure(CommandSlot& command, const device::Completion& completion) const;
   void Learn(const CommandSlot& command, scheduler::TimePoint now);
   bool watches() const { return has_kernel_limits_; }
@@ -195,10 +215,14 @@ class Dispatcher {
   struct Told {
     device::WorkId id = 0;
     scheduler::TimePoint until;
-    std::string sentence;  // Of its limit.
+    std::string sentence;  // Names its limit.
   };
   void EndKernel(const KernelWatch::Overdue& overdue, scheduler::TimePoint now);
   void EndWithDevice(device::WorkId id, const std::string& why);
+  // Unless it was said of this kernel before.
+  void NoteKernel(const ClientState& client, const CommandSlot& command, const std::string& what);
+  void NoteSlowStop(const ClientState& client, const CommandSlot& command,
+                    scheduler::TimePoint now);
   // After every change of what the client has ready or on the device.
   void NotePhase(ClientState& client, scheduler::TimePoint now);
   void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
@@ -230,6 +254,9 @@ class Dispatcher {
   std::vector<std::unique_ptr<ClientState>> departed_;
   std::vector<Broken> broken_;
   std::vector<Released> released_;
+  std::vector<Asleep> asleep_;
+  std::vector<KernelNoted> noted_;
+  std::set<std::uint64_t> kernels_noted_;  // By CommandSlot::cost_kernel.
   std::vector<device::Completion> completions_;
   std::vector<ClientState*> unsettled_;  // Have streams to settle, within TakeCompletions.
   std::optional<Status> loss_;

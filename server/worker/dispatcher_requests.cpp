@@ -141,7 +141,7 @@ void Dispatcher::NoteRequests(ClientState& client) {
 void Dispatcher::BeginRequest(ClientState& client, std::uint32_t stream, scheduler::Duration age,
                               scheduler::TimePoint now) {
   client.marks_requests = true;
-  // What it has done so far, which is seldom a request, counts as none.
+  // Its work so far is seldom a request, and counts as none.
   if (OpenRequest* const guess = client.requests.Find(OpenRequest::kAllStreams)) {
     if (guess->is_told) lane_.EndRequest(client.id(), guess->mark.number, now);
     client.requests.Remove(guess);

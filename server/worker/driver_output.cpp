@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -49,7 +50,7 @@ void DriverOutput::Read() {
   const std::size_t end = line_.rfind('\n');
   std::size_t whole = end == std::string::npos ? 0 : end + 1;
   if (line_.size() - whole >= KernelOutputLog::kLineBytesMax) whole = line_.size();
-  log_.Write("a kernel", line_.substr(0, whole));
+  log_.Write(std::string_view(line_).substr(0, whole));
   line_.erase(0, whole);
 }
 

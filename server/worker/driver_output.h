@@ -15,11 +15,10 @@
 
 namespace gpushared::server {
 
-// What kernels on a GPU print. Their driver writes it to the process's stdout, whenever it looks at
-// what they left (at a launch, a wait, the unloading of a module), and does not say whose it is.
-// Here stdout is a pipe whose lines go to the log as all that kernels print does, bounded and
-// without control characters. The driver's writes never wait: what the pipe (64 KiB) cannot take
-// is lost.
+// Output of kernels on a GPU. The driver writes it to the process's stdout, at a launch, a wait or
+// the unloading of a module, and does not say whose it is. Here stdout is a pipe. Its lines go to
+// the log like other output of kernels, bounded and without control characters. The driver's writes
+// never wait: bytes that the pipe (64 KiB) cannot take are lost.
 //
 // Confined to the thread that runs `context`.
 class DriverOutput {

@@ -11,7 +11,7 @@
 
 namespace gpushared::server {
 
-// What the device thread knows of the requests of a client.
+// The device thread's knowledge of a client's requests.
 struct RequestsTold {
   RequestReport report;  // Of the one that was asked about; number 0: it is not known.
   // Of those known, in the order of their ends; 0: none.

@@ -5,17 +5,21 @@
 #include <string>
 #include <string_view>
 
-#include <spdlog/spdlog.h>
-
 #include "server/worker/client_state.h"
 
 namespace gpushared::server {
 
 void KernelOutputLog::Write(const device::KernelOutput& output) {
-  Write("client " + std::to_string(ClientState::SessionOf(output.stream)), output.text);
+  const std::uint64_t session = ClientState::SessionOf(output.stream);
+  Write(session, "client " + std::to_string(session), output.text);
 }
 
-void KernelOutputLog::Write(const std::string& who, std::string_view text) {
+void KernelOutputLog::Write(std::string_view text) {
+  constexpr std::uint64_t kNoSession = 0;
+  Write(kNoSession, "a kernel", text);
+}
+
+void KernelOutputLog::Write(std::uint64_t session, std::string_view who, std::string_view text) {
   std::string_view rest = text;
   while (!rest.empty()) {
     const std::size_t end = std::min({rest.find('\n'), rest.size(), kLineBytesMax});
@@ -30,30 +34,9 @@ void KernelOutputLog::Write(const std::string& who, std::string_view text) {
           return byte < 0x20 || byte >= 0x7f;
         },
         '?');
-    const std::string told = who + " prints: " + line;
-    if (!Admit(told.size())) return;
-    spdlog::info("{}", told);
+    const std::string told = std::string(who) + " prints: " + line;
+    if (!log_.WriteOf(spdlog::level::info, session, told)) return;
   }
-}
-
-bool KernelOutputLog::Admit(std::size_t bytes) {
-  const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard lock(mutex_);
-  if (now - second_began_ >= std::chrono::seconds(1)) {
-    second_began_ = now;
-    bytes_this_second_ = 0;
-    said_so_ = false;
-  }
-  if (bytes_this_second_ + bytes <= kBytesPerSecond) {
-    bytes_this_second_ += bytes;
-    return true;
-  }
-  if (!said_so_) {
-    said_so_ = true;
-    spdlog::warn("kernels print more than {} bytes per second; the rest is dropped",
-                 kBytesPerSecond);
-  }
-  return false;
 }
 
 }  // namespace gpushared::server

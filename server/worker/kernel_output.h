@@ -2,36 +2,35 @@
 #ifndef GPUSHARED_SERVER_WORKER_KERNEL_OUTPUT_H_
 #define GPUSHARED_SERVER_WORKER_KERNEL_OUTPUT_H_
 
-#include <chrono>
 #include <cstddef>
-#include <mutex>
-#include <string>
+#include <cstdint>
 #include <string_view>
 
 #include "server/device/device.h"
+#include "server/worker/client_log.h"
 
 namespace gpushared::server {
 
 // What kernels print, in the server's log: line by line, with the client's number, without
-// control characters, and bounded per second over all clients, so that no kernel fills a disk.
+// control characters, and within the bounds of ClientLog, so that no kernel fills a disk.
 //
 // Thread-safe: executor threads call it.
 class KernelOutputLog {
  public:
-  static constexpr std::size_t kBytesPerSecond = 256 * 1024;
   static constexpr std::size_t kLineBytesMax = 1024;  // Longer lines are cut in pieces.
 
+  // `log` outlives it.
+  explicit KernelOutputLog(ClientLog& log) : log_(log) {}
+
   void Write(const device::KernelOutput& output);
-  // `who`: "client 7".
-  void Write(const std::string& who, std::string_view text);
+  // Of a kernel of nobody knows whom.
+  void Write(std::string_view text);
 
  private:
-  bool Admit(std::size_t bytes);
+  // What follows a line that is held back is dropped with it.
+  void Write(std::uint64_t session, std::string_view who, std::string_view text);
 
-  std::mutex mutex_;
-  std::chrono::steady_clock::time_point second_began_{};
-  std::size_t bytes_this_second_ = 0;
-  bool said_so_ = false;
+  ClientLog& log_;
 };
 
 }  // namespace gpushared::server

@@ -15,6 +15,9 @@ namespace gpushared::server {
 
 // By class; none: as long as it takes.
 using KernelLimits = std::array<std::optional<scheduler::Duration>, scheduler::kSchedulingClasses>;
+// By class: whether a kernel beyond its limit that cannot be ended alone is ended with its device,
+// and so with every session on it. Else it goes on, and the log says so.
+using LimitEndsDevice = std::array<bool, scheduler::kSchedulingClasses>;
 
 // What an operator is told of them now and then: how many were ended since the last time, and what
 // the client of the latest was told.

@@ -9,8 +9,8 @@
 
 namespace gpushared::server {
 
-// Counts of durations in buckets that are an eighth of a power of two wide, so a quantile is
-// at most 12.5 % above the truth and never below it. Fixed size, no allocation.
+// Counts durations in buckets an eighth of a power of two wide. So a quantile is at most 12.5 %
+// above the truth and never below it. Fixed size, no allocation.
 //
 // Thread-compatible value.
 class LogHistogram {

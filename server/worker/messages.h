@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -129,6 +130,12 @@ struct Overloaded {
   std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};  // Over all, by class.
 };
 
+// What an operator is to know of a kernel of that session, as a sentence; of each kernel once.
+struct KernelNoted {
+  std::uint64_t session = 0;
+  std::string text;
+};
+
 // The device's context is dead: nothing will run any more, for anybody.
 struct DeviceLost {
   Status status;
@@ -136,7 +143,7 @@ struct DeviceLost {
 
 using ControlMessage =
     std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased, StreamError, StatsTaken,
-                 RequestTold, CostsTaken, Overloaded, KernelsEnded, DeviceLost>;
+                 RequestTold, CostsTaken, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server
 

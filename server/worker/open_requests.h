@@ -18,7 +18,7 @@ namespace gpushared::server {
 
 static_assert(ipc::kOpenRequestsMax == scheduler::kOpenRequestsMax);
 
-// What a client asked and waits for.
+// A request that the client waits for.
 struct OpenRequest {
   // Of requests that the client did not mark: from the first command after everything was
   // finished to when everything is again.
@@ -28,10 +28,10 @@ struct OpenRequest {
   std::uint32_t stream = kAllStreams;
   bool is_told = false;  // The policy knows of it.
   scheduler::TimePoint begun{};
-  // What its client had come to when it began.
+  // Its client's sums when it began.
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{};
   scheduler::Duration longest_wait{};
-  Blocker blocker;  // Of that wait.
+  Blocker blocker;  // Who caused that wait.
 };
 
 // A client's open requests, the one begun first first. Of a stream they end in the order in

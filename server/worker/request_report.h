@@ -37,7 +37,7 @@ struct Blocker {
     kDeviceCannot,  // The device stops between commands only.
     kTooShort,      // Predicted to be too short to be worth stopping.
     kRanAsItIs,     // This launch could not be stopped; others of the device can.
-    kHighClass,     // What is of the high class is not stopped.
+    kHighClass,     // Nothing of the high class is stopped.
   };
 
   std::uint64_t session = 0;  // 0: nobody was on the device.
@@ -65,10 +65,10 @@ struct RequestReport {
   scheduler::Duration waited{};     // Its client had commands ready, and none on the device.
   scheduler::Duration on_device{};  // Its client had commands on the device.
   scheduler::Duration charged{};    // Device time of its client.
-  std::uint64_t commands = 0;       // Of its client, off the device meanwhile.
-  std::uint64_t stops = 0;          // Of those, taken off unfinished.
+  std::uint64_t commands = 0;       // Its client's, ended meanwhile.
+  std::uint64_t stops = 0;          // Commands taken off unfinished.
 
-  scheduler::Duration longest_wait{};  // Of those in `waited`.
+  scheduler::Duration longest_wait{};  // The longest part of `waited`.
   Blocker blocker;                     // Who was on the device for most of it.
   scheduler::Duration longest_command{};
   ShortText longest_what;

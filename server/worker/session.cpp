@@ -3,6 +3,7 @@
 #include "server/worker/session.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,8 +21,10 @@ namespace {
 
 static_assert(ipc::kIsolationMax + 1 == device::kIsolations);
 
-scheduler::ClientSpec SpecOf(const ipc::Hello& hello) {
+scheduler::ClientSpec SpecOf(const ipc::Attach& attach, bool shares_by_uid) {
+  const ipc::Hello& hello = attach.hello;
   scheduler::ClientSpec spec;
+  if (shares_by_uid) spec.group = attach.peer.uid;
   spec.scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class);
   spec.weight = hello.weight;
   if (hello.latency_promise_ns > 0) {
@@ -55,44 +58,91 @@ Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::Uniqu
       attach_(std::move(attach)),
       who_(fmt::format("client {} '{}' pid {}", attach_.session, attach_.hello.name,
                        attach_.peer.pid)),
-      spec_(SpecOf(attach_.hello)),
+      spec_(SpecOf(attach_, environment.shares_by_uid)),
       socket_(environment.context, socket.Release()),
       pidfd_(environment.context, pidfd.Release()),
-      reader_(ipc::ClientFrameRules) {}
+      reader_(ipc::ClientFrameRules, ipc::Descriptors::kRefused) {}
 
-SessionMemory::~SessionMemory() {
-  pinned_arenas.clear();
-  for (const ipc::SharedSegment& arena : arenas) arena.Discard();
+bool SessionMemory::ReturnPart() {
+  if (!modules.empty()) {
+    modules.erase(modules.begin());
+    return true;
+  }
+  if (space == nullptr || mapped_bytes == 0) return false;
+  const Result<std::uint64_t> left = space->Resize(LessMapped(mapped_bytes, 0));
+  if (!left.ok() || *left >= mapped_bytes) return false;
+  mapped_bytes = *left;
+  return true;
+}
+
+std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes) {
+  const std::uint64_t step = std::max(kReturnStepBytes, mapped_bytes / kReturnStepsMax);
+  return std::max(wanted_bytes, mapped_bytes - std::min(mapped_bytes, step));
 }
 
 Session::~Session() {
   // Whatever was posted before on behalf of this session is done by then.
-  environment_.slow_calls.Post(caller(), [memory = std::move(memory_), &environment = environment_,
-                                          id = id(), why = std::move(why_ended_),
-                                          arena_bytes = arena_bytes_]() mutable {
+  environment_.slow_calls.Post(caller(), [memory = std::move(memory_), image = std::move(image_),
+                                          socket = std::move(closing_),
+                                          &endings = environment_.endings, home = environment_.home,
+                                          returned = Returned()]() mutable {
+    if (memory != nullptr && memory->ReturnPart()) return true;
+    std::vector<ipc::SharedSegment> arenas;
+    if (memory != nullptr) {
+      memory->pinned_arenas.clear();
+      arenas = std::move(memory->arenas);
+    }
     memory.reset();
-    boost::asio::post(environment.context, [&environment, id, arena_bytes, why = std::move(why)] {
-      environment.staging.GiveBack(arena_bytes, arena_bytes);
-      environment.on_memory_returned(id, why);
+    // The kernel empties memory under a lock that its client holds while it writes there.
+    endings.Post([arenas = std::move(arenas), image = std::move(image), socket = std::move(socket),
+                  home = std::move(home), returned = std::move(returned)]() mutable {
+      // A client that keeps its mappings must not keep our pages with them.
+      for (const ipc::SharedSegment& arena : arenas) arena.Discard();
+      arenas.clear();
+      image.Reset();
+      socket.Reset();
+      home.Post(std::move(returned));
     });
+    return false;
   });
+}
+
+std::function<void()> Session::Returned() {
+  return [&environment = environment_, id = id(), why = std::move(why_ended_),
+          arena_bytes = arena_bytes_, image_bytes = image_bytes_] {
+    environment.staging.GiveBack(arena_bytes, arena_bytes);
+    environment.images.GiveBack(image_bytes, image_bytes);
+    environment.on_memory_returned(id, why);
+  };
 }
 
 // ---- handshake
 
+bool Session::MayUseReserve() const {
+  return attach_.allowed_class == ipc::ClientClass::kHigh || IsTrusted(attach_.peer.uid);
+}
+
 void Session::Start() {
+  has_place_ = true;
   if (Status status = ipc::SetNonBlocking(socket_.native_handle(), true); !status.ok()) {
     return End(std::move(status));
   }
   WatchDeath();
   const device::SpaceOptions space = {
       .quota_bytes = attach_.quota_bytes,
+      .left_free_bytes = LeftFree(),
       .isolation = static_cast<device::Isolation>(attach_.isolation),
       .driver_may_compile = environment_.driver_compiles_for_all || IsTrusted(attach_.peer.uid)};
   MakeSlowCall([device = &environment_.device, space] { return MakeMemory(*device, space); },
                [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
                  self.OnMemoryMade(std::move(memory));
                });
+}
+
+std::uint64_t Session::LeftFree() const {
+  if (MayUseReserve()) return 0;
+  const auto bytes = static_cast<double>(environment_.device.info().memory_bytes);
+  return static_cast<std::uint64_t>(bytes * environment_.limits.memory_kept);
 }
 
 Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
@@ -163,8 +213,9 @@ void Session::Welcome() {
                      .quota_bytes = attach_.quota_bytes,
                      .space_base = memory_->space->base(),
                      .space_bytes = memory_->space->range_bytes(),
-                     .arena_bytes_total_max = std::min(environment_.limits.arenas_bytes_max,
-                                                       environment_.staging.session_max()),
+                     .arena_bytes_total_max =
+                         std::min(environment_.limits.arenas_bytes_max,
+                                  environment_.staging.session_max(MayUseReserve())),
                      .device = DescribeDevice(environment_.device.info())},
         std::move(fds));
 }
@@ -231,10 +282,12 @@ void Session::EndFor(const Status& violation) {
 void Session::End(Status why) {
   if (std::exchange(has_ended_, true)) return;
   why_ended_ = std::move(why);
+  const LogRate::Cause cause{.uid = attach_.peer.uid, .pid = attach_.peer.pid};
   if (why_ended_.ok()) {
-    spdlog::info("session ended: the client left [{}]", who_);
+    environment_.log.Write(spdlog::level::info, cause,
+                           fmt::format("session ended: the client left [{}]", who_));
   } else {
-    spdlog::warn("{}", why_ended_.message());
+    environment_.log.Write(spdlog::level::warn, cause, why_ended_.message());
     // Told if the socket takes it at once; a client that does not read learns it from EOF, and
     // may ask the broker why.
     const Status queued = is_welcomed_
@@ -242,11 +295,15 @@ void Session::End(Status why) {
                               : outbox_.Add(attach_.request, ipc::Refused{.status = why_ended_});
     if (queued.ok()) (void)outbox_.Flush(socket_.native_handle());
   }
+  // The client sees the end now. A close can take as long as the client likes, so it comes with the
+  // return of the memory: until then the session counts as the client's.
+  closing_ = ipc::UniqueFd(socket_.release());
+  ::shutdown(closing_.get(), SHUT_RDWR);
   boost::system::error_code ignored;
-  socket_.close(ignored);
   pidfd_.close(ignored);
   on_applied_ = nullptr;
   if (is_attached_) environment_.device_thread.Post(DetachClient{id()});
+  if (environment_.loader != nullptr) environment_.loader->Cancel(id());
   CheckOver();
 }
 
@@ -266,6 +323,9 @@ void Session::CheckOver() {
 void Session::ChangeSpec(const scheduler::ClientSpec& spec) {
   spec_ = spec;
   environment_.slow_calls.SetUrgent(id(), caller().is_urgent);
+  if (environment_.loader != nullptr) {
+    environment_.loader->SetRank(id(), static_cast<std::uint8_t>(spec_.scheduling_class));
+  }
   if (is_attached_ && !has_ended_) environment_.device_thread.Post(ChangeClient{id(), spec});
 }
 

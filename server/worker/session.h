@@ -18,6 +18,7 @@
 #include "gpushared/status.h"
 
 #include "ipc/shared_segment.h"
+#include "ipc/unbounded_calls.h"
 #include "ipc/unique_fd.h"
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
@@ -25,7 +26,11 @@
 #include "scheduler/policy.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/loader/module_loader.h"
+#include "server/worker/client_log.h"
+#include "server/worker/cost_model.h"
 #include "server/worker/device_signal.h"
+#include "server/worker/home_post.h"
 #include "server/worker/keyed_hash.h"
 #include "server/worker/mailbox.h"
 #include "server/worker/messages.h"
@@ -42,8 +47,10 @@ struct SessionMemory {
   SessionMemory() = default;
   SessionMemory(const SessionMemory&) = delete;
   SessionMemory& operator=(const SessionMemory&) = delete;
-  // Arenas are emptied: a client that keeps its mappings must not keep our pages with them.
-  ~SessionMemory();
+  ~SessionMemory() = default;
+  // Gives back a module or a part of the device memory, in about a millisecond; false when little
+  // is left, for the destructor.
+  bool ReturnPart();
 
   ipc::SharedSegment commands;
   ipc::SharedSegment completions;
@@ -51,9 +58,10 @@ struct SessionMemory {
   std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
   std::vector<std::unique_ptr<device::PinnedMemory>> pinned_arenas;
   std::unique_ptr<device::Space> space;
+  std::uint64_t mapped_bytes = 0;  // Of the space.
   struct LoadedModule {
     std::shared_ptr<const device::Module> module;
-    std::uint64_t bytes = 0;  // Of its image.
+    std::uint64_t bytes = 0;  // Size of its image.
     bool is_leaving = false;  // Unloaded; commands may still use it.
   };
   std::map<std::uint32_t, LoadedModule> modules;  // By the client's number.
@@ -61,14 +69,22 @@ struct SessionMemory {
 
 // What a session uses of its worker; outlives all sessions.
 struct SessionEnvironment {
-  boost::asio::io_context& context;  // Of the control thread.
+  boost::asio::io_context& context;  // The control thread's.
   SlowCalls& slow_calls;
+  // Reads modules for devices that place them (device::Space::recipe). Null: the thread of slow
+  // calls does it all.
+  loader::ModuleLoader* loader = nullptr;
   Mailbox<DeviceMessage>& device_thread;
   device::Device& device;
   const DeviceSignal& signal;
   scheduler::LaneRules lane_rules;
   SessionLimits limits;
+  bool shares_by_uid = true;  // See WorkerOptions.
   StagingBudget& staging;
+  StagingBudget& images;         // Of memory that clients write module images into.
+  HomePost home;                 // For `endings`.
+  ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
+  ClientLog& log;
   std::uint32_t generation = 1;
   std::chrono::nanoseconds client_spin{0};
   HashSeed cost_seed{};                  // See CostModel.
@@ -82,14 +98,13 @@ struct SessionEnvironment {
 
 // One client, from its handshake until the last byte it owned is freed.
 //
-// It owns everything the client can name. It ends when the socket closes, when the process
-// dies (a forked child may hold the socket), when the client breaks the protocol, or when the
-// broker says so; all of these go through End, which takes the client away from the device
-// thread, and when that has nothing of it left, through the destructor, which is the only place
-// where anything is freed.
+// It owns everything that the client can name. It ends for one of four reasons: the socket closes,
+// the process dies (a forked child may hold the socket), the client breaks the protocol, or the
+// broker says so. All of them go through End, which takes the client away from the device thread.
+// When that has nothing of it left, the destructor runs, the only place where anything is freed.
 //
-// Never waits for the client: requests are handled one at a time, the next is read when the
-// answer to the last one has left, and a client that does not read holds up nobody else.
+// It never waits for the client. Requests are handled one at a time. The next one is read when the
+// answer to the last one has left. A client that does not read holds up nobody else.
 //
 // Confined to the control thread. Its slow calls work on values of their own and on the space,
 // one at a time.
@@ -115,6 +130,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
+  // It was started, and has one of the device's places until it is destroyed.
+  bool has_place() const { return has_place_; }
+  // It may use places and memory that others must leave.
+  bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
   const scheduler::ClientSpec& spec() const { return spec_; }
   SessionFacts Facts() const;
@@ -123,6 +142,7 @@ class Session : public std::enable_shared_from_this<Session> {
   using Descriptor = boost::asio::posix::stream_descriptor;
 
   // Handshake.
+  std::uint64_t LeftFree() const;
   static Result<std::unique_ptr<SessionMemory>> MakeMemory(device::Device& device,
                                                            const device::SpaceOptions& options);
   void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
@@ -144,16 +164,25 @@ class Session : public std::enable_shared_from_this<Session> {
   void Handle(ipc::Frame frame);
   template <typename T>
   void HandleAs(ipc::Frame& frame);
-  void Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>& fds);
-  void Handle(const ipc::UnloadModule& request, std::vector<ipc::UniqueFd>& fds);
-  void Handle(const ipc::ResizeMemory& request, std::vector<ipc::UniqueFd>& fds);
-  void Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>& fds);
-  void Handle(const ipc::DescribeError& request, std::vector<ipc::UniqueFd>& fds);
+  void Handle(const ipc::MakeImage& request);
+  void Handle(const ipc::LoadModule& request);
+  void Handle(const ipc::UnloadModule& request);
+  void Handle(const ipc::ResizeMemory& request);
+  void Handle(const ipc::AddArena& request);
+  void Handle(const ipc::DescribeError& request);
   struct IdentifiedModule {
     std::shared_ptr<const device::Module> module;
     std::uint64_t identity = 0;  // See CostModel.
   };
+  void GiveBackImage();
+  CostModel::Owner owner() const;
+  void LoadHere(const ipc::LoadModule& request, ipc::UniqueFd memory);
+  // In two steps: read by the loader, then placed as a slow call.
+  void LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory,
+                     const device::ModuleRecipe& recipe);
+  void OnModuleRead(const ipc::LoadModule& request, Result<loader::ModuleLoader::Loaded> loaded);
   void OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module);
+  // Gives memory back in several slow calls, so that others have their turn in between.
   void ResizeSpace(std::uint64_t bytes);
   void OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped);
   // An arena, and what keeps it ready for copies; the latter may be missing.
@@ -164,16 +193,23 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   static Result<Arena> MakeArena(device::Device& device, std::uint64_t bytes);
   void OnArenaMade(std::uint64_t bytes, Result<Arena> arena);
+  Status CheckImage(std::uint64_t bytes) const;
   Status CheckNewModule(const ipc::LoadModule& request) const;
   Status CheckNewArena(const ipc::AddArena& request) const;
 
-  SlowCalls::Caller caller() const { return {id(), environment_.lane_rules.IsUrgent(spec_)}; }
+  SlowCalls::Caller caller() const {
+    return {.session = id(),
+            .is_urgent = environment_.lane_rules.IsUrgent(spec_),
+            .is_newcomer = !is_welcomed_ && !has_ended_};
+  }
   // Runs `work()` as a slow call and then `done(*this, its result)` here.
   template <typename Work, typename Done>
   void MakeSlowCall(Work work, Done done);
   // Tells the device thread and runs `then` when it has done it.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
+  // What follows on this thread when all memory is back.
+  std::function<void()> Returned();
 
   SessionEnvironment& environment_;
   const ipc::Attach attach_;
@@ -182,6 +218,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   Descriptor socket_;
   Descriptor pidfd_;
+  ipc::UniqueFd closing_;  // The socket of a session that has ended.
   ipc::FrameReader reader_;
   ipc::Outbox outbox_;
   std::unique_ptr<SessionMemory> memory_;
@@ -194,11 +231,13 @@ class Session : public std::enable_shared_from_this<Session> {
   bool is_welcomed_ = false;
   bool has_slow_call_ = false;
   bool has_ended_ = false;
+  bool has_place_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;
-  std::uint64_t mapped_bytes_ = 0;
   std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
   std::uint64_t arena_bytes_ = 0;   // Taken from the staging budget, also for one being made.
+  ipc::UniqueFd image_;             // Made for the client to write; the next load takes it.
+  std::uint64_t image_bytes_ = 0;   // Taken from the images' budget, until it is read.
 };
 
 }  // namespace gpushared::server

@@ -20,8 +20,13 @@
 
 namespace gpushared::server {
 
-// As the handshake and the worker's ready message tell it.
+// The description in the handshake and in the worker's ready message.
 ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info);
+
+// What a mapped part of so many bytes shrinks to in one slow call on its way to `wanted_bytes`.
+inline constexpr std::uint64_t kReturnStepBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kReturnStepsMax = 64;
+std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes);
 
 // What `work` returns, a Result; exceptions of the libraries below become its Status.
 template <typename Work>

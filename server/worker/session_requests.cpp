@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session does when its client asks over the socket.
+// A session's answers to requests over the socket.
 #include <errno.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "ipc/shared_segment.h"
 #include "ipc/wire/layout.h"
 #include "server/worker/cost_model.h"
 #include "server/worker/session.h"
@@ -20,25 +19,6 @@
 namespace gpushared::server {
 
 namespace {
-
-Status CheckSealed(int fd, std::uint64_t bytes) {
-  // Only memory files have seals. A file of any other kind could make the thread of slow calls wait
-  // for ever in read().
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) {
-    return {StatusCode::kProtocolViolation,
-            "the memory of a module is not a memfd sealed against shrinking, growing and writing"};
-  }
-  struct stat about {};
-  if (::fstat(fd, &about) != 0 || about.st_size < 0 ||
-      static_cast<std::uint64_t>(about.st_size) != bytes) {
-    return {StatusCode::kProtocolViolation,
-            fmt::format("the memory of a module has {} bytes, announced were {}", about.st_size,
-                        bytes)};
-  }
-  return Status::Ok();
-}
 
 // Read, not mapped: a hole in a huge-page file can fail to fault in, and that would be SIGBUS.
 Result<std::vector<std::byte>> ReadImage(int fd, std::uint64_t bytes) {
@@ -59,9 +39,9 @@ Result<std::vector<std::byte>> ReadImage(int fd, std::uint64_t bytes) {
 }
 
 // Upper bound of what ModuleLoaded takes on the wire.
-std::uint64_t ReplyBytes(const device::Module& module) {
+std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels) {
   std::uint64_t bytes = sizeof(ipc::ModuleLoadedWire);
-  for (const device::KernelInfo& kernel : module.kernels()) {
+  for (const device::KernelInfo& kernel : kernels) {
     bytes += 6 * sizeof(std::uint32_t) + kernel.name.size() +
              std::min<std::size_t>(kernel.unsupported.size(), ipc::kTextBytesMax) +
              kernel.parameters.size() * 2 * sizeof(std::uint32_t);
@@ -69,13 +49,13 @@ std::uint64_t ReplyBytes(const device::Module& module) {
   return bytes;
 }
 
-Status CheckDescribable(const device::Module& module) {
-  if (module.kernels().size() > ipc::kKernelsPerModuleMax) {
+Status CheckDescribable(std::span<const device::KernelInfo> kernels) {
+  if (kernels.size() > ipc::kKernelsPerModuleMax) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: it has {} kernels, allowed are {}",
-                        module.kernels().size(), ipc::kKernelsPerModuleMax)};
+            fmt::format("module refused: it has {} kernels, allowed are {}", kernels.size(),
+                        ipc::kKernelsPerModuleMax)};
   }
-  for (const device::KernelInfo& kernel : module.kernels()) {
+  for (const device::KernelInfo& kernel : kernels) {
     if (kernel.name.size() > ipc::kKernelNameBytesMax ||
         kernel.parameters.size() > ipc::kParametersPerKernelMax ||
         kernel.parameter_bytes > ipc::kParameterBytesMax) {
@@ -87,7 +67,7 @@ Status CheckDescribable(const device::Module& module) {
                           ipc::kParametersPerKernelMax, ipc::kParameterBytesMax)};
     }
   }
-  if (const std::uint64_t bytes = ReplyBytes(module); bytes > ipc::kModuleReplyBytesMax) {
+  if (const std::uint64_t bytes = ReplyBytes(kernels); bytes > ipc::kModuleReplyBytesMax) {
     return {StatusCode::kLimitExceeded,
             fmt::format("module refused: the description of its kernels takes {} bytes, allowed "
                         "are {}",
@@ -119,13 +99,15 @@ template <typename T>
 void Session::HandleAs(ipc::Frame& frame) {
   const Result<T> message = ipc::Decode<T>(frame.payload);
   if (!message.ok()) return EndFor(message.status());
-  Handle(*message, frame.fds);
+  Handle(*message);
 }
 
 void Session::Handle(ipc::Frame frame) {
   is_request_open_ = true;
   request_ = frame.request;
   switch (static_cast<ipc::MessageType>(frame.type)) {
+    case ipc::MessageType::kMakeImage:
+      return HandleAs<ipc::MakeImage>(frame);
     case ipc::MessageType::kLoadModule:
       return HandleAs<ipc::LoadModule>(frame);
     case ipc::MessageType::kUnloadModule:
@@ -158,7 +140,7 @@ void Session::OnApplied() {
   std::exchange(on_applied_, nullptr)();
 }
 
-void Session::Handle(const ipc::DescribeError& request, std::vector<ipc::UniqueFd>&) {
+void Session::Handle(const ipc::DescribeError& request) {
   environment_.device_thread.Post(AskStreamError{id(), request.stream});
 }
 
@@ -170,7 +152,6 @@ void Session::OnStreamError(const StreamError& error) {
 // ---- modules
 
 Status Session::CheckNewModule(const ipc::LoadModule& request) const {
-  const SessionLimits& limits = environment_.limits;
   const auto there = memory_->modules.find(request.module);
   if (there != memory_->modules.end()) {
     return {StatusCode::kInvalidArgument,
@@ -179,48 +160,153 @@ Status Session::CheckNewModule(const ipc::LoadModule& request) const {
                             ? "still used by commands of the module that was unloaded"
                             : "in use")};
   }
+  return CheckImage(request.bytes);
+}
+
+Status Session::CheckImage(std::uint64_t bytes) const {
+  const SessionLimits& limits = environment_.limits;
   if (memory_->modules.size() >= limits.modules_max) {
     return {StatusCode::kLimitExceeded,
             fmt::format("module refused: {} modules are loaded, allowed are {}",
                         memory_->modules.size(), limits.modules_max)};
   }
-  if (request.bytes > limits.module_bytes_max) {
+  if (bytes > limits.module_bytes_max) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: its image has {} bytes, allowed are {}", request.bytes,
+            fmt::format("module refused: its image has {} bytes, allowed are {}", bytes,
                         limits.module_bytes_max)};
   }
-  if (request.bytes > limits.modules_bytes_max - module_bytes_) {
+  if (bytes > limits.modules_bytes_max - module_bytes_) {
     return {StatusCode::kLimitExceeded,
             fmt::format("module refused: its image has {} bytes and {} are loaded, allowed are {} "
                         "together",
-                        request.bytes, module_bytes_, limits.modules_bytes_max)};
+                        bytes, module_bytes_, limits.modules_bytes_max)};
   }
   return Status::Ok();
 }
 
-void Session::Handle(const ipc::LoadModule& request, std::vector<ipc::UniqueFd>& fds) {
-  ipc::UniqueFd image = std::move(fds.front());  // The frame rules say exactly one.
-  if (Status status = CheckSealed(image.get(), request.bytes); !status.ok()) {
-    return EndFor(status);
+void Session::Handle(const ipc::MakeImage& request) {
+  if (image_.valid()) {
+    // Freeing what the client wrote takes time.
+    return MakeSlowCall(
+        [old = std::move(image_)]() mutable -> Result<std::uint64_t> {
+          old.Reset();
+          return std::uint64_t{0};
+        },
+        [request](Session& self, const Result<std::uint64_t>&) {
+          self.GiveBackImage();
+          if (self.has_ended_) return self.CheckOver();
+          self.Handle(request);
+        });
+  }
+  if (const Status status = CheckImage(request.bytes); !status.ok()) return Refuse(status);
+  if (!environment_.images.TryTake(0, request.bytes, MayUseReserve())) {
+    return Refuse({StatusCode::kOutOfMemory,
+                   fmt::format("module refused: its image has {} bytes, the memory for images of "
+                               "all clients has {} left for this one",
+                               request.bytes, environment_.images.LeftFor(0, MayUseReserve()))});
+  }
+  image_bytes_ = request.bytes;
+  Result<ipc::UniqueFd> memory = ipc::MakeFixedMemory("gpushared image", request.bytes);
+  Result<ipc::UniqueFd> copy = memory.ok() ? ipc::DuplicateFd(memory->get()) : memory.status();
+  if (!copy.ok()) {
+    GiveBackImage();
+    return Refuse(copy.status());
+  }
+  image_ = *std::move(memory);
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(*std::move(copy));
+  Reply(ipc::ImageMade{.bytes = request.bytes}, std::move(fds));
+}
+
+void Session::GiveBackImage() {
+  environment_.images.GiveBack(image_bytes_, image_bytes_);
+  image_bytes_ = 0;
+}
+
+void Session::Handle(const ipc::LoadModule& request) {
+  if (!image_.valid() || request.bytes != image_bytes_) {
+    return EndFor({StatusCode::kProtocolViolation,
+                   fmt::format("a module of {} bytes is to be loaded, the memory made for its "
+                               "image has {}",
+                               request.bytes, image_bytes_)});
   }
   if (const Status status = CheckNewModule(request); !status.ok()) return Refuse(status);
+  const device::ModuleRecipe* const recipe = memory_->space->recipe();
+  if (recipe == nullptr || environment_.loader == nullptr) {
+    return LoadHere(request, std::move(image_));
+  }
+  LoadElsewhere(request, std::move(image_), *recipe);
+}
+
+CostModel::Owner Session::owner() const {
+  return {.uid = attach_.peer.uid, .isolation = static_cast<device::Isolation>(attach_.isolation)};
+}
+
+// The client may still write to `memory`, so nothing but a copy of it is looked at.
+void Session::LoadHere(const ipc::LoadModule& request, ipc::UniqueFd memory) {
   using Loaded = Result<IdentifiedModule>;
   MakeSlowCall(
-      [space = memory_->space.get(), fd = std::move(image), bytes = request.bytes,
-       owner = CostModel::Owner{.uid = attach_.peer.uid,
-                                .isolation = static_cast<device::Isolation>(attach_.isolation)},
-       seed = environment_.cost_seed]() -> Loaded {
-        Result<std::vector<std::byte>> copy = ReadImage(fd.get(), bytes);
+      [space = memory_->space.get(), memory = std::move(memory), bytes = request.bytes,
+       owner = owner(), seed = environment_.cost_seed]() mutable -> Loaded {
+        Result<ipc::UniqueFd> image = ipc::CopyImmutable("gpushared module", memory.get(), bytes);
+        memory.Reset();
+        if (!image.ok()) return image.status();
+        Result<std::vector<std::byte>> copy = ReadImage(image->get(), bytes);
         if (!copy.ok()) return copy.status();
         Result<std::shared_ptr<const device::Module>> module = space->LoadModule(*copy);
         if (!module.ok()) return module.status();
-        if (Status status = CheckDescribable(**module); !status.ok()) return status;
+        if (Status status = CheckDescribable((*module)->kernels()); !status.ok()) return status;
         return IdentifiedModule{*std::move(module), CostModel::ModuleIdentity(*copy, owner, seed)};
       },
       [request](Session& self, Loaded module) { self.OnModuleParsed(request, std::move(module)); });
 }
 
+void Session::LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory,
+                            const device::ModuleRecipe& recipe) {
+  const loader::ModuleLoader::Owner whose = {
+      .session = id(),
+      .uid = attach_.peer.uid,
+      .isolation = static_cast<device::Isolation>(attach_.isolation),
+      .rank = static_cast<std::uint8_t>(spec_.scheduling_class),
+      .who = who_};
+  using Loaded = Result<loader::ModuleLoader::Loaded>;
+  has_slow_call_ = true;
+  // Moved on, never dropped on the loader's thread: the last reference goes on the control thread.
+  environment_.loader->Load(whose, recipe, std::move(memory), request.bytes,
+                            [self = shared_from_this(), request](Loaded loaded) mutable {
+                              boost::asio::io_context& context = self->environment_.context;
+                              boost::asio::post(context, [self = std::move(self), request,
+                                                          loaded = std::move(loaded)]() mutable {
+                                self->has_slow_call_ = false;
+                                self->OnModuleRead(request, std::move(loaded));
+                              });
+                            });
+}
+
+void Session::OnModuleRead(const ipc::LoadModule& request,
+                           Result<loader::ModuleLoader::Loaded> loaded) {
+  Status status = loaded.status();
+  if (status.ok()) status = CheckDescribable(loaded->module->kernel_infos());
+  if (has_ended_ || !status.ok()) {
+    GiveBackImage();
+    return has_ended_ ? CheckOver() : Refuse(status);
+  }
+  const std::uint64_t identity =
+      CostModel::ModuleIdentity(loaded->content, owner(), environment_.cost_seed);
+  using Placed = Result<IdentifiedModule>;
+  MakeSlowCall(
+      [space = memory_->space.get(), module = std::move(loaded->module),
+       identity]() mutable -> Placed {
+        Result<std::shared_ptr<const device::Module>> placed =
+            space->PlaceModule(std::move(module));
+        if (!placed.ok()) return placed.status();
+        return IdentifiedModule{*std::move(placed), identity};
+      },
+      [request](Session& self, Placed module) { self.OnModuleParsed(request, std::move(module)); });
+}
+
 void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module) {
+  GiveBackImage();
   if (has_ended_) {
     // Modules die before their space: this one goes with the rest of the memory.
     if (module.ok()) memory_->modules[request.module].module = std::move(module->module);
@@ -238,7 +324,7 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
         });
 }
 
-void Session::Handle(const ipc::UnloadModule& request, std::vector<ipc::UniqueFd>&) {
+void Session::Handle(const ipc::UnloadModule& request) {
   const auto there = memory_->modules.find(request.module);
   if (there == memory_->modules.end() || there->second.is_leaving) {
     return Refuse({StatusCode::kNotFound,
@@ -259,25 +345,29 @@ void Session::OnModuleReleased(std::uint32_t number) {
 
 // ---- device memory
 
-void Session::Handle(const ipc::ResizeMemory& request, std::vector<ipc::UniqueFd>&) {
-  if (request.bytes >= mapped_bytes_) return ResizeSpace(request.bytes);
+void Session::Handle(const ipc::ResizeMemory& request) {
+  if (request.bytes >= memory_->mapped_bytes) return ResizeSpace(request.bytes);
   // First nothing may touch what is given back.
   Apply(SetMapped{id(), request.bytes}, [this, bytes = request.bytes] { ResizeSpace(bytes); });
 }
 
 void Session::ResizeSpace(std::uint64_t bytes) {
-  MakeSlowCall([space = memory_->space.get(), bytes] { return space->Resize(bytes); },
-               [bytes](Session& self, const Result<std::uint64_t>& mapped) {
+  const std::uint64_t next =
+      bytes < memory_->mapped_bytes ? LessMapped(memory_->mapped_bytes, bytes) : bytes;
+  MakeSlowCall([space = memory_->space.get(), next] { return space->Resize(next); },
+               [bytes, next](Session& self, const Result<std::uint64_t>& mapped) {
+                 const bool is_less = mapped.ok() && *mapped < self.memory_->mapped_bytes;
+                 if (mapped.ok()) self.memory_->mapped_bytes = *mapped;
+                 if (next != bytes && is_less && !self.has_ended_) return self.ResizeSpace(bytes);
                  self.OnResized(bytes, mapped);
                });
 }
 
 void Session::OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped) {
   if (has_ended_) return CheckOver();
-  if (mapped.ok()) mapped_bytes_ = *mapped;
   // Also after a failure: a refused shrink leaves all of the memory mapped.
-  Apply(SetMapped{id(), mapped_bytes_}, [this, asked, status = mapped.status()] {
-    if (status.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = mapped_bytes_});
+  Apply(SetMapped{id(), memory_->mapped_bytes}, [this, asked, status = mapped.status()] {
+    if (status.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
     Refuse({status.code(), fmt::format("memory of {} bytes refused: {}", asked, status.message())});
   });
 }
@@ -305,13 +395,14 @@ Status Session::CheckNewArena(const ipc::AddArena& request) const {
   return Status::Ok();
 }
 
-void Session::Handle(const ipc::AddArena& request, std::vector<ipc::UniqueFd>&) {
+void Session::Handle(const ipc::AddArena& request) {
   if (const Status status = CheckNewArena(request); !status.ok()) return Refuse(status);
-  if (!environment_.staging.TryTake(arena_bytes_, request.bytes)) {
-    return Refuse({StatusCode::kOutOfMemory,
-                   fmt::format("arena refused: asked for {} bytes, the staging memory of all "
-                               "clients has {} left for this one",
-                               request.bytes, environment_.staging.LeftFor(arena_bytes_))});
+  if (!environment_.staging.TryTake(arena_bytes_, request.bytes, MayUseReserve())) {
+    return Refuse(
+        {StatusCode::kOutOfMemory,
+         fmt::format("arena refused: asked for {} bytes, the staging memory of all "
+                     "clients has {} left for this one",
+                     request.bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))});
   }
   arena_bytes_ += request.bytes;
   MakeSlowCall(

@@ -29,9 +29,9 @@ void SlowCalls::Add(Waiting waiting) {
 }
 
 void SlowCalls::AwaitQuiet() {
-  const Clock::time_point came = Clock::now();
+  const Clock::time_point latest = Clock::now() + rules_.held_max;
   std::unique_lock lock(mutex_);
-  while (!MayBegin(lock, came)) {
+  while (!MayBegin(lock, latest)) {
   }
 }
 
@@ -60,9 +60,14 @@ void SlowCalls::Finish() {
 void SlowCalls::Run() {
   while (std::optional<Waiting> next = Next()) {
     const Clock::time_point began = Clock::now();
-    next->call();
-    next->call = nullptr;
+    const bool is_unfinished = next->call();
+    if (!is_unfinished) next->call = nullptr;
     if (!next->caller.is_urgent) PauseIfMet(began);
+    if (!is_unfinished) continue;
+    const std::lock_guard lock(mutex_);
+    next->posted = Clock::now();
+    next->has_begun = true;
+    waiting_.push_back(*std::move(next));
   }
 }
 
@@ -74,6 +79,32 @@ void SlowCalls::PauseIfMet(Clock::time_point began) {
   pause_until_ = ended + rules_.pause_factor * (ended - began);
 }
 
+bool SlowCalls::IsBlocked(const Waiting& waiting) const {
+  const std::uint64_t session = waiting.caller.session;
+  return session != 0 && !waiting.has_begun &&
+         std::ranges::any_of(waiting_, [&](const Waiting& each) {
+           return each.has_begun && each.caller.session == session;
+         });
+}
+
+SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
+  return waiting.posted + (waiting.caller.is_newcomer ? rules_.newcomer_held_max : rules_.held_max);
+}
+
+std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
+  const auto rank = [](const Waiting& each) {
+    return each.caller.is_urgent ? 0 : each.caller.is_newcomer ? 1 : 2;
+  };
+  auto oldest = waiting_.end(), first = waiting_.end();
+  for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
+    if (IsBlocked(*each)) continue;
+    if (oldest == waiting_.end()) oldest = each;
+    if (first == waiting_.end() || rank(*each) < rank(*first)) first = each;
+  }
+  const bool is_due = Clock::now() >= oldest->posted + rules_.held_max;
+  return is_due && urgent_went_last_ ? oldest : first;
+}
+
 std::optional<SlowCalls::Waiting> SlowCalls::Next() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -82,12 +113,9 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
       changed_.wait(lock);
       continue;
     }
-    auto next =
-        std::ranges::find_if(waiting_, [](const auto& each) { return each.caller.is_urgent; });
-    const bool is_due = Clock::now() >= waiting_.front().posted + rules_.held_max;
-    if (next == waiting_.end() || (is_due && urgent_went_last_)) next = waiting_.begin();
+    const auto next = Choose();
     // Somebody else may be next after the wait.
-    if (!next->caller.is_urgent && !MayBegin(lock, next->posted)) continue;
+    if (!next->caller.is_urgent && !MayBegin(lock, LatestOf(*next))) continue;
     urgent_went_last_ = next->caller.is_urgent;
     Waiting taken = std::move(*next);
     waiting_.erase(next);
@@ -95,14 +123,13 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
   }
 }
 
-bool SlowCalls::MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point came) {
+bool SlowCalls::MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point latest) {
   if (is_finishing_) return true;
   const Clock::time_point now = Clock::now();
-  const Clock::time_point latest = came + rules_.held_max;
   const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
   if (since == kNever) {
     if (now >= latest) return true;
-    // Whose end we wait for does not stop to tell us.
+    // The request whose end we wait for does not stop to tell us.
     changed_.wait_until(lock, std::min(latest, now + std::max(rules_.quiet, kLookMin)));
     return false;
   }

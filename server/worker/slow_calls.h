@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 namespace gpushared::server {
@@ -19,18 +20,22 @@ namespace gpushared::server {
 // A driver can hold up launches while it loads, maps or registers something, or wait for what
 // runs, on whatever thread it is asked to.
 struct SlowCallRules {
-  // A call that is not urgent begins when no urgent request has been open for `quiet`, longer
-  // than the pauses within a request and between one and the next of a client in a loop,
+  // A call that is not urgent begins when no urgent request has been open for `quiet`. That is
+  // longer than the pauses within a request, and between requests of a client in a loop.
   std::chrono::nanoseconds quiet = std::chrono::microseconds(200);
-  // and, after one that an urgent request met, in so many times of what that took: that one in a
-  // hundred requests meets one is what the 99th percentile bears;
+  // After a slow call of duration T delayed an urgent request, the next one waits this factor · T.
+  // So one request in a hundred meets a slow call, as the 99th percentile bears.
   int pause_factor = 100;
-  // and at the latest this long after it was posted: from then on it takes turns with urgent ones.
+  // This long after it was posted, a call takes turns with urgent ones in any case.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
+  // Newcomers wait for one short call, and are not held for longer.
+  std::chrono::nanoseconds newcomer_held_max = std::chrono::milliseconds(20);
 };
 
-// Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first;
-// the others keep out of the way of them and of urgent requests for a while, see SlowCallRules.
+// Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first,
+// then those of newcomers; the others keep out of the way of them and of urgent requests for a
+// while, see SlowCallRules. A call that would take long is made in steps: between two of them
+// others have their turn, but for later ones of its session.
 //
 // Thread-safe.
 class SlowCalls {
@@ -40,6 +45,7 @@ class SlowCalls {
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
     bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
+    bool is_newcomer = false;   // It waits for its welcome; of a call that takes no steps.
   };
 
   explicit SlowCalls(const SlowCallRules& rules = {});
@@ -47,12 +53,20 @@ class SlowCalls {
   SlowCalls(const SlowCalls&) = delete;
   SlowCalls& operator=(const SlowCalls&) = delete;
 
-  // `call` is destroyed on the thread, too. Not made after Finish.
+  // `call` is destroyed on the thread, too. Not made after Finish. One that returns a bool is
+  // called again while that is true: there are further steps.
   template <typename Call>
   void Post(const Caller& caller, Call call) {
     // A std::function must be copyable.
     auto shared = std::make_shared<Call>(std::move(call));
-    Add({caller, Clock::now(), [shared = std::move(shared)] { (*shared)(); }});
+    Add({caller, Clock::now(), [shared = std::move(shared)]() -> bool {
+           if constexpr (std::is_same_v<std::invoke_result_t<Call&>, bool>) {
+             return (*shared)();
+           } else {
+             (*shared)();
+             return false;
+           }
+         }});
   }
   // Also of the calls that wait.
   void SetUrgent(std::uint64_t session, bool is_urgent);
@@ -68,16 +82,21 @@ class SlowCalls {
  private:
   struct Waiting {
     Caller caller;
-    Clock::time_point posted;
-    std::function<void()> call;
+    Clock::time_point posted;  // Or when its last step ended.
+    std::function<bool()> call;
+    bool has_begun = false;  // Further steps are to come.
   };
 
   void Add(Waiting waiting);
   void Run();
+  // Who is next, of those that wait: the oldest of the most urgent ones.
+  std::deque<Waiting>::iterator Choose();
+  bool IsBlocked(const Waiting& waiting) const;
+  Clock::time_point LatestOf(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty at the end.
   void PauseIfMet(Clock::time_point began);
-  // Whether what came at that time may begin; waits for a while where it may not.
-  bool MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point came);
+  // Whether what is held until `latest` may begin; waits for a while where it may not.
+  bool MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point latest);
 
   const SlowCallRules rules_;
   std::mutex mutex_;

@@ -16,15 +16,15 @@ double Seconds(scheduler::Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// Of nothing all is well.
+// 100 % of nothing.
 double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 100.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
 double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
-// Names come from clients; they were checked for UTF-8 at the handshake, and `replace` keeps
-// the rest of the document if that check is ever wrong.
+// Names come from clients. The handshake checked them for UTF-8. `replace` keeps the rest of the
+// document if that check is ever wrong.
 std::string Dump(const ordered_json& document) {
   return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -162,6 +162,15 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["spins"] = snapshot.thread.spins;
   document["sleeps"] = snapshot.thread.sleeps;
   document["wakes"] = snapshot.thread.wakes_of_clients;
+  if (const auto& loader = worker.loader) {
+    document["loader"] = {{"running", loader->running},
+                          {"waiting", loader->waiting},
+                          {"read", loader->read},
+                          {"refused", loader->refused},
+                          {"crashed", loader->crashed},
+                          {"cache_bytes", loader->cache_bytes},
+                          {"cache_hits", loader->cache_hits}};
+  }
   return Dump(document);
 }
 
@@ -179,6 +188,8 @@ std::string DeviceJson(const device::DeviceInfo& info, const WorkerFacts& worker
                                ? "within commands"
                                : "between commands";
   document["spinning_pays"] = info.spinning_pays;
+  document["device_thread"] = worker.device_thread;
+  document["control_thread"] = worker.control_thread;
   for (const device::SmGrant& grant : info.sm_grants) {
     const auto of_class = static_cast<scheduler::SchedulingClass>(grant.of_class);
     document["sm_limits"].push_back(

@@ -11,6 +11,7 @@
 
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/loader/module_loader.h"
 #include "server/worker/activity_meter.h"
 #include "server/worker/cost_model.h"
 #include "server/worker/log_histogram.h"
@@ -77,7 +78,7 @@ struct ThreadSnapshot {
   std::vector<ClientSnapshot> clients;
 };
 
-// What the control thread knows of a session.
+// The control thread's knowledge of a session.
 struct SessionFacts {
   std::uint64_t session = 0;
   std::string name;
@@ -100,6 +101,9 @@ struct WorkerFacts {
   double slice_ms = 0;
   double age_s = 0;
   bool is_draining = false;
+  // What they have of the machine's cores, see ThreadPriority.
+  std::string device_thread, control_thread;
+  std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
 };
 
 // {"device":"cpu:0","clients":[{"client":7,"name":"train","pid":..,"uid":..,"class":"low",

@@ -16,7 +16,7 @@ namespace gpushared::server {
 // per submission.
 struct Stay {
   std::uint64_t session = 0;
-  std::uint64_t module_serial = 0;  // Of launches, as the next two.
+  std::uint64_t module_serial = 0;  // Launches only; so are the next two.
   std::uint32_t kernel = 0;
   std::uint16_t module = 0;
   CommandKind kind = CommandKind::kLaunch;

@@ -18,6 +18,7 @@
 
 #include "gpushared/check.h"
 
+#include "ipc/unbounded_calls.h"
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
 #include "scheduler/policy_catalog.h"
@@ -39,6 +40,8 @@ namespace {
 
 // The device thread answers within a turn; an operator is told when it does not.
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
+// One for the socket and one for the memory of each session.
+constexpr std::size_t kEndingsMax = 2 * kSessionsLimit;
 
 }  // namespace
 
@@ -54,7 +57,8 @@ class Worker::Impl {
         channel_(context_, channel.Release()),
         mail_(context_),
         cost_timer_(context_),
-        drain_timer_(context_) {}
+        drain_timer_(context_),
+        report_timer_(context_) {}
   ~Impl();
 
   int Run();
@@ -63,11 +67,13 @@ class Worker::Impl {
   using Descriptor = boost::asio::posix::stream_descriptor;
 
   Status Open();
+  Status StartLoader();
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
   // Where none are kept that can be used: nothing, and a seed of its own.
   KeptCosts ReadKeptCosts() const;
   void WatchCosts();
+  void WatchLog();
   void KeepCosts(std::vector<scheduler::KnownCost> costs) const;
 
   // Mail of the device thread.
@@ -83,6 +89,7 @@ class Worker::Impl {
   void Handle(CostsTaken message);
   void Handle(const Overloaded& message);
   void Handle(const KernelsEnded& message);
+  void Handle(const KernelNoted& message);
   void Handle(const DeviceLost& message);
 
   // The broker.
@@ -92,6 +99,7 @@ class Worker::Impl {
   template <typename T>
   void HandleAs(ipc::Frame& frame);
   void Handle(ipc::Attach attach, ipc::Frame& frame);
+  Status CheckPlace(const Session& newcomer) const;
   void Handle(const ipc::AdminRequest& request, ipc::Frame& frame);
   void Handle(const ipc::SetSession& change, ipc::Frame& frame);
   void Handle(const ipc::TerminateSession& session, ipc::Frame& frame);
@@ -121,17 +129,25 @@ class Worker::Impl {
   bool ends_at_once() const { return is_lost() || exit_code_ == kWorkerStuck; }
 
   const WorkerOptions options_;
-  StagingBudget staging_{options_.limits.staging_bytes, options_.limits.sessions_max};
+  ipc::UnboundedCalls endings_{kEndingsMax};
+  StagingBudget staging_{options_.limits.staging_bytes, options_.limits.sessions_max,
+                         options_.limits.memory_kept};
+  StagingBudget images_{options_.limits.images_bytes, options_.limits.sessions_max,
+                        options_.limits.memory_kept};
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
-  KernelOutputLog kernel_output_;
+  ClientLog client_log_{::geteuid()};
+  KernelOutputLog kernel_output_{client_log_};
   ipc::UniqueFd mail_eventfd_;
   Mailbox<ControlMessage> control_;
   std::unique_ptr<DeviceSignal> signal_;
   std::unique_ptr<SlowCalls> slow_calls_;
+  std::unique_ptr<loader::ModuleLoader> loader_;  // Null: see WorkerOptions::loader_command.
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<DeviceThread> device_thread_;
+  ThreadPriority control_priority_, device_priority_;
   std::unique_ptr<SessionEnvironment> environment_;
   boost::asio::io_context context_{1};  // Its handlers may hold sessions.
+  HomePost home_{context_};
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
   std::size_t memories_leaving_ = 0;  // Sessions destroyed whose memory is not back yet.
 
@@ -146,6 +162,7 @@ class Worker::Impl {
   Descriptor mail_;
   boost::asio::steady_timer cost_timer_;
   boost::asio::steady_timer drain_timer_;
+  boost::asio::steady_timer report_timer_;  // Of client_log_.
   HashSeed cost_seed_{};
   std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
   std::vector<ControlMessage> taken_;
@@ -158,10 +175,22 @@ Worker::Impl::~Impl() {
   // the device was lost, the device thread still knows the sessions: it ends before them.
   device_thread_.reset();
   sessions_.clear();
+  loader_.reset();  // What it still had to say is dropped with context_.
   if (slow_calls_ != nullptr) slow_calls_->Finish();
+  home_.Close();
 }
 
 // ---- start and end
+
+Status Worker::Impl::StartLoader() {
+  if (options_.loader_command.empty()) return {};
+  Result<std::unique_ptr<loader::ModuleLoader>> loader = loader::ModuleLoader::Create(
+      {.command = options_.loader_command,
+       .warn = [](const std::string& what) { spdlog::warn("{}", what); }});
+  if (!loader.ok()) return loader.status();
+  loader_ = *std::move(loader);
+  return {};
+}
 
 Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
   const scheduler::PolicyEntry* const entry = scheduler::FindPolicy(options_.policy);
@@ -181,6 +210,8 @@ Status Worker::Impl::Open() {
   Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
   Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
   if (!policy.ok()) return policy.status();
+  // Before there is a client, and before there are other threads.
+  if (Status started = StartLoader(); !started.ok()) return started;
   Result<ipc::UniqueFd> mail = ipc::MakeDoorbell();
   if (!mail.ok()) return mail.status();
   mail_eventfd_ = *std::move(mail);
@@ -208,6 +239,7 @@ Status Worker::Impl::Open() {
   thread_options.dispatcher.slice = options_.policy_options.slice;
   thread_options.dispatcher.kill_after = options_.kill_after;
   thread_options.dispatcher.kernel_limits = options_.kernel_limits;
+  thread_options.dispatcher.limit_ends_device = options_.limit_ends_device;
   thread_options.dispatcher.leaves_within = options_.leaves_within;
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
@@ -216,6 +248,7 @@ Status Worker::Impl::Open() {
   thread_options.on_urgent_requests = [this](bool are_open) {
     slow_calls_->NoteUrgentRequests(are_open);
   };
+  thread_options.is_realtime = options_.prefers_threads;
   const scheduler::LaneRules lane_rules = (*policy)->rules();
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
   Result<std::unique_ptr<DeviceThread>> thread =
@@ -225,19 +258,29 @@ Status Worker::Impl::Open() {
   environment_ = std::make_unique<SessionEnvironment>(SessionEnvironment{
       .context = context_,
       .slow_calls = *slow_calls_,
+      .loader = loader_.get(),
       .device_thread = device_thread_->mailbox(),
       .device = *device_,
       .signal = *signal_,
       .lane_rules = lane_rules,
       .limits = options_.limits,
+      .shares_by_uid = options_.shares_by_uid,
       .staging = staging_,
+      .images = images_,
+      .home = home_,
+      .endings = endings_,
+      .log = client_log_,
       .generation = options_.generation,
       .client_spin = DefaultSpinBudget(device_->info()),
       .cost_seed = cost_seed_,
       .driver_compiles_for_all = options_.driver_compiles_for_all,
       .on_started =
           [this](std::uint64_t session) { Tell(0, ipc::SessionStarted{.session = session}); },
-      .on_over = [this](std::uint64_t session) { memories_leaving_ += sessions_.erase(session); },
+      .on_over =
+          [this](std::uint64_t session) {
+            memories_leaving_ += sessions_.erase(session);
+            client_log_.Forget(session);
+          },
       .on_memory_returned =
           [this](std::uint64_t session, const Status& why) {
             --memories_leaving_;
@@ -252,18 +295,26 @@ int Worker::Impl::Run() {
     spdlog::critical("the worker can't start: {}", status.message());
     return 1;
   }
-  device_thread_->Start();
+  if (options_.prefers_threads) control_priority_ = PreferThisThread();
+  device_priority_ = device_thread_->Start();
   WatchMail();
   WatchChannel();
   Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
   const device::DeviceInfo& info = device_->info();
   spdlog::info("{}: {}, policy {}", info.id, info.name, options_.policy);
+  if (options_.prefers_threads) {
+    spdlog::info(
+        "{}: beside other threads of this machine the device thread is {}, the control "
+        "thread {}",
+        info.id, device_priority_.ToString(), control_priority_.ToString());
+  }
   for (const device::SmGrant& grant : info.sm_grants) {
     spdlog::info("{}: class {} has {} of {} multiprocessors, asked for {}", info.id,
                  ClassName(static_cast<scheduler::SchedulingClass>(grant.of_class)), grant.granted,
                  info.multiprocessors, grant.asked);
   }
   WatchCosts();
+  WatchLog();
   context_.run();
   // Threads may never come back then, see RunWorker.
   if (!ends_at_once()) {
@@ -304,6 +355,15 @@ void Worker::Impl::WatchCosts() {
     if (error) return;
     device_thread_->mailbox().Post(AskCosts{});
     WatchCosts();
+  });
+}
+
+void Worker::Impl::WatchLog() {
+  report_timer_.expires_after(LogRate::Limits().report_interval);
+  report_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    client_log_.Report();
+    WatchLog();
   });
 }
 
@@ -454,6 +514,11 @@ void Worker::Impl::Handle(const KernelsEnded& message) {
   spdlog::warn("{}: {}{}", device_->info().id, message.latest, others);
 }
 
+void Worker::Impl::Handle(const KernelNoted& message) {
+  client_log_.WriteOf(spdlog::level::warn, message.session,
+                      fmt::format("{}: {}", device_->info().id, message.text));
+}
+
 void Worker::Impl::Answer(const Question& question, const std::string& text) {
   if (text.size() > ipc::kAdminTextBytesMax) {
     return Tell(question.request,
@@ -552,7 +617,7 @@ void Worker::Impl::FlushChannel() {
 
 void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
   const std::uint64_t id = attach.session;
-  const bool is_full = sessions_.size() >= options_.limits.sessions_max;
+  client_log_.Know(id, {.uid = attach.peer.uid, .pid = attach.peer.pid});
   auto session = std::make_shared<Session>(*environment_, std::move(attach),
                                            std::move(frame.fds[0]), std::move(frame.fds[1]));
   // A number that comes twice is the broker's mistake; ours would be to mix up two clients.
@@ -568,14 +633,26 @@ void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
         {StatusCode::kUnavailable, fmt::format("connection refused: device {} is draining [{}]",
                                                device_->info().id, session->who())});
   }
-  if (is_full) {
-    return session->End(
-        {StatusCode::kLimitExceeded,
-         fmt::format("connection refused: device {} has {} clients, allowed are {} [{}]",
-                     device_->info().id, sessions_.size() - 1, options_.limits.sessions_max,
-                     session->who())});
-  }
+  if (const Status place = CheckPlace(*session); !place.ok()) return session->End(place);
   session->Start();
+}
+
+Status Worker::Impl::CheckPlace(const Session& newcomer) const {
+  const SessionLimits& limits = options_.limits;
+  const auto all =
+      std::ranges::count_if(sessions_, [](const auto& each) { return each.second->has_place(); });
+  const auto ordinary = std::ranges::count_if(sessions_, [](const auto& each) {
+    return each.second->has_place() && !each.second->MayUseReserve();
+  });
+  const std::uint32_t kept = std::min(limits.sessions_kept, limits.sessions_max / 2);
+  if (all < limits.sessions_max &&
+      (newcomer.MayUseReserve() || ordinary < limits.sessions_max - kept)) {
+    return Status::Ok();
+  }
+  return {StatusCode::kLimitExceeded,
+          fmt::format("connection refused: device {} has {} clients, allowed are {}, {} of these "
+                      "for clients that may be of class high [{}]",
+                      device_->info().id, all, limits.sessions_max, kept, newcomer.who())};
 }
 
 void Worker::Impl::Handle(const ipc::TerminateSession& session, ipc::Frame& frame) {
@@ -620,6 +697,9 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.slice_ms = std::chrono::duration<double, std::milli>(options_.policy_options.slice).count();
   facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
   facts.is_draining = is_draining_;
+  facts.device_thread = device_priority_.ToString();
+  facts.control_thread = control_priority_.ToString();
+  if (loader_ != nullptr) facts.loader = loader_->Facts();
   return facts;
 }
 

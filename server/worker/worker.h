@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gpushared/result.h"
 
@@ -25,9 +26,9 @@
 namespace gpushared::server {
 
 struct WorkerOptions {
-  // Makes the device; called once, on the thread that calls Run. The functions handed in
-  // may be called by any thread until the device is destroyed; `await_quiet`, which waits for a
-  // moment without urgent requests (SlowCallRules), once there is a session.
+  // Makes the device; called once, on the thread that calls Run. Any thread may call the functions
+  // handed in until the device is destroyed. `await_quiet` waits for a moment without urgent
+  // requests (SlowCallRules); it may be called once there is a session.
   std::function<Result<std::unique_ptr<device::Device>>(
       device::WakeFunction wake, device::OutputFunction output, std::function<void()> await_quiet)>
       make_device;
@@ -36,24 +37,33 @@ struct WorkerOptions {
   scheduler::LaneOptions lane_options;
   std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
   SessionLimits limits;
+  // Clients of one uid are one group for the policy.
+  bool shares_by_uid = true;
   SlowCallRules slow_calls;
+  // How a process that reads modules is started (server/loader): a program and its arguments.
+  // Empty: modules are read in this process.
+  std::vector<std::string> loader_command;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
   // A kernel that has had the device for longer is ended: alone where Device::CanKill, else the
   // worker ends as for a lost device.
   KernelLimits kernel_limits;
+  LimitEndsDevice limit_ends_device = {true, true, true};
   // How long it may take to end by itself where the device can only tell it to; then the worker
   // ends all the same. It looks once in thousands of turns of its loops.
   std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
-  // Where there is no compiler of its own, the device's driver compiles what any client wrote; else
-  // only what its own user and root did, who could do anything to this process anyway.
+  // Without an own compiler: whether the device's driver compiles for every client. Otherwise it
+  // compiles only for root and the server's own user, who could harm this process anyway.
   bool driver_compiles_for_all = false;
   // stdout of this process is a GPU driver's alone: what comes there is what kernels print.
   bool takes_stdout = false;
   // How long the device thread looks at its rings before it sleeps. Unset: 0 where
   // DeviceInfo::spinning_pays is false, else 20 µs, or 50 µs with 4 and more CPUs.
   std::optional<std::chrono::nanoseconds> spin_budget;
+  // Whether the threads on which requests wait go before other threads of the machine, as far as it
+  // allows that (server/thread_priority.h).
+  bool prefers_threads = false;
   // Running work of a session that ended is asked to stop at once, and killed when it
   // has not ended by then.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
@@ -65,8 +75,8 @@ struct WorkerOptions {
 inline constexpr int kWorkerLostDevice = 3;
 inline constexpr int kWorkerStuck = 4;
 
-// Runs until it was told to drain and the last session has ended, or the channel's other
-// end is closed (no further sessions then; those there finish first).
+// Runs until it was told to drain and the last session has ended. It also ends when the channel's
+// other end is closed, after its present sessions have finished.
 //
 // Run is called once. The channel speaks ipc/wire/channel.h with the broker.
 class Worker {
@@ -76,9 +86,9 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // The process's exit code: 0 after a drain, 1 when the device or the policy could not
-  // be made (the reason is logged, and told to the broker where it listens),
-  // kWorkerLostDevice when the device died, kWorkerStuck when a drain would never have ended.
+  // The process's exit code. 0 after a drain. 1 if the device or the policy could not be made; the
+  // reason is logged, and told to the broker if it listens. kWorkerLostDevice when the device died,
+  // kWorkerStuck when a drain would never have ended.
   int Run();
 
  private:

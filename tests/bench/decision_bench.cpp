@@ -31,6 +31,7 @@ using scheduler::TimePoint;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kClients = 64;
+constexpr std::uint64_t kGroups = 4;
 constexpr std::uint64_t kQueuedPerClient = 10'000;
 constexpr int kWarmUpTurns = 20'000;
 constexpr int kTurns = 200'000;
@@ -57,7 +58,7 @@ struct Timings {
 
 class Load {
  public:
-  Load(const scheduler::PolicyEntry& entry, bool has_promises)
+  Load(const scheduler::PolicyEntry& entry, bool has_promises, bool has_groups)
       : lane_(entry.make({.low_floor = 0.1}), scheduler::LaneOptions{}),
         has_promises_(has_promises) {
     lane_.SetTurnaround(kTurnaround);
@@ -66,6 +67,7 @@ class Load {
       const auto weight = static_cast<std::uint32_t>(1 + client * 13 % 1000);
       scheduler::ClientSpec spec{.scheduling_class = kind, .weight = weight};
       if (has_promises_) spec.latency_promise = kPromise;
+      if (has_groups) spec.group = client % kGroups;
       lane_.AddClient(ClientId{client}, spec, now_);
       for (std::uint64_t i = 0; i < kQueuedPerClient; ++i) Enqueue(ClientId{client});
     }
@@ -123,8 +125,9 @@ class Load {
   std::uint64_t last_command_ = 0;
 };
 
-void Measure(const scheduler::PolicyEntry& entry, bool has_promises, Report& report) {
-  Load load(entry, has_promises);
+void Measure(const scheduler::PolicyEntry& entry, bool has_promises, bool has_groups,
+             Report& report) {
+  Load load(entry, has_promises, has_groups);
   load.Fill();
   for (int turn = 0; turn < kWarmUpTurns; ++turn) load.Turn(nullptr);
 
@@ -136,7 +139,8 @@ void Measure(const scheduler::PolicyEntry& entry, bool has_promises, Report& rep
 
   Timings timings;
   for (int turn = 0; turn < kTurns; ++turn) load.Turn(&timings);
-  const std::string name = std::string(entry.name) + (has_promises ? " promised" : "");
+  const std::string name =
+      std::string(entry.name) + (has_promises ? " promised" : "") + (has_groups ? " grouped" : "");
   report.Add(name + " decision", timings.rows[1]);
   report.Add(name + " completion", timings.rows[0]);
   report.Add(name + " enqueue", timings.rows[2]);
@@ -156,8 +160,9 @@ Samples ClockCost() {
 void MeasurePolicies(Report& report) {
   report.Add("reading the clock", ClockCost());
   for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
-    Measure(entry, false, report);
-    if (entry.name == "deadline") Measure(entry, true, report);
+    Measure(entry, false, false, report);
+    if (entry.name == "deadline") Measure(entry, true, false, report);
+    if (entry.name == "fair" || entry.name == "priority") Measure(entry, false, true, report);
   }
 }
 

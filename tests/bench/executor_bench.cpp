@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lane-instructions per second of the cpu device's executor on one thread, for kernels
-// as nvcc writes them, in both compilations of its operations; beside each the same
+// Lane-instructions per second of the cpu device's executor on one thread, for kernels as
+// nvcc writes them, in both compilations of its operations. Beside each stands the same
 // computation as a g++ -O2 loop. The three take turns, and CPU time is measured, so that a
-// noisy machine is noisy to all of them.
+// noisy machine disturbs all of them alike.
 #include "tests/bench/executor_bench.h"
 
 #include <time.h>

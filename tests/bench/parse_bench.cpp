@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "server/ctl/module_file.h"
-#include "server/ptx/control_flow.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 #include "tests/bench/report.h"
 
 namespace gpushared::testing {

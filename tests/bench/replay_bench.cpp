@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/sim/arrivals.h"
+#include "scheduler/sim/experiment.h"
 #include "tests/bench/replay_clients.h"
 #include "tests/bench/report.h"
-#include "tests/simulation/gpu/experiment.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -60,7 +61,7 @@ nanoseconds TimeOf(const Job& job) {
   return time;
 }
 
-// What one side, real or simulated, comes to.
+// The result of one side, real or simulated.
 struct Side {
   nanoseconds p50{}, p99{};
   double low_jobs_per_s = 0;

@@ -63,7 +63,7 @@ constexpr std::size_t kRequestsMax = 1 << 16;
 
 // What the processes tell each other. Lies in memory that all of them share.
 struct Board {
-  std::atomic<std::int64_t> start_ns{0};  // Of the steady clock, once known.
+  std::atomic<std::int64_t> start_ns{0};  // On the steady clock; 0 until known.
   std::atomic<int> ready{0};
   std::atomic<std::uint64_t> low_kernels{0};
   std::atomic<std::size_t> answered{0};

@@ -16,7 +16,7 @@
 
 #include "gpushared/client.h"
 
-#include "tests/simulation/gpu/job.h"
+#include "scheduler/sim/job.h"
 
 namespace gpushared::testing {
 
@@ -94,9 +94,9 @@ struct ReplayOutcome {
 // their own; returns when all requests have been answered.
 ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan);
 
-// What the server and the cpu device cost where nothing else disturbs them.
+// Costs of the server and the cpu device when nothing disturbs them.
 struct ReplayCosts {
-  std::chrono::nanoseconds round_trip{};  // Of one launch beyond its block, between idle ends.
+  std::chrono::nanoseconds round_trip{};  // A launch between idle ends, without its block.
   std::chrono::nanoseconds kernel_gap{};  // From one kernel of a stream to the next.
   std::chrono::nanoseconds block{};       // Each block beyond the time for which it is to hold.
 };

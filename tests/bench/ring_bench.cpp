@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane alone: round trips and one-way rate of our ring between two processes, beside
-// what else could carry 64-byte messages, in the same run and in turns, because machines drift.
-// Also what submission costs the client and validation the worker.
+// The data plane alone: round trips and one-way rate of our ring between two processes. Beside it
+// stand other carriers of 64-byte messages, in the same run and in turns, because machines drift.
+// It also measures the client's cost of submission and the worker's cost of validation.
 //
 //   ring_bench [--json FILE]
 //

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/sim/shares.h"
 #include "tests/bench/machine_noise.h"
 #include "tests/bench/replay_clients.h"
 #include "tests/bench/report.h"
-#include "tests/simulation/gpu/shares.h"
 #include "tests/support/server_process.h"
 
 #include <CLI/CLI.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How soon high work gets the cpu device while a low kernel of a million blocks runs, and what
-// being stoppable costs that kernel: its claimed form against its plain one.
+// How soon high work gets the cpu device while a low kernel of a million blocks runs. And what that
+// kernel pays for being stoppable: its claimed form against its plain one.
 //
-// High work arrives at random times. What is timed is from there to the start of its block, and to
-// the end of the low launch that was asked to stop; beside both stands the time of one block of the
-// low kernel in the same run.
+// High work arrives at random times. Two times are measured from there: to the start of its block,
+// and to the end of the stopped low launch. Beside both stands the time of one block of the low
+// kernel in the same run.
 
 #include <time.h>
 

@@ -406,6 +406,35 @@ TEST(Modules, NumbersAreUsedAgain) {
   EXPECT_TRUE(client.status().ok());
 }
 
+// Answers that nobody reads fill the socket, then the server stops reading, then the client sends
+// for as long as it waits for an answer: 30 s per module.
+TEST(Modules, AThousandAreUnloadedAtOnceWithoutAStall) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  std::vector<Module> modules;
+  for (int i = 0; i < 1000; ++i) modules.push_back(*client.LoadModule("any PTX"));
+  const auto began = std::chrono::steady_clock::now();
+  modules.clear();
+  for (int i = 0; i < 1000; ++i) modules.push_back(*client.LoadModule("any PTX"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  EXPECT_EQ(worker.unloaded_modules().size(), 1000u);
+  EXPECT_TRUE(client.status().ok());
+}
+
+TEST(Modules, UnloadingWaitsForNoServerThatIsSilent) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  std::vector<Module> modules;
+  for (int i = 0; i < 1000; ++i) modules.push_back(*client.LoadModule("any PTX"));
+  worker.set_answering(false);
+  const auto began = std::chrono::steady_clock::now();
+  modules.clear();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  worker.set_answering(true);
+  EXPECT_TRUE(client.LoadModule("any PTX").ok());
+  EXPECT_EQ(worker.unloaded_modules().size(), 1000u) << "before the next is loaded";
+}
+
 // ---- memory, seen through the public interface
 
 TEST(Memory, BuffersOfOneMappingStepNeedOneRoundTrip) {

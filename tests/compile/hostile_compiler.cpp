@@ -130,7 +130,7 @@ constexpr Attempt kOnProcesses[] = {
      }},
     {"attributes",
      [](const char*) {
-       // Of the size 48, all zero.
+       // A struct of 48 bytes, all zero.
        std::uint32_t attributes[12] = {sizeof attributes};
        return ::syscall(SYS_sched_setattr, ::getppid(), attributes, 0) == 0;
      }},
@@ -145,7 +145,7 @@ constexpr Attempt kOnProcesses[] = {
     {"orphan", [](const char*) { return ::prctl(PR_SET_PDEATHSIG, 0) == 0; }},
 };
 
-// What a new process does is over at once.
+// A new process ends at once.
 bool IsMade(long process) {
   if (process == 0) ::_exit(0);
   return process > 0;
@@ -187,7 +187,7 @@ constexpr Attempt kOnTheRest[] = {
        }
        return false;
      }},
-    // What it does need.
+    // Deeds that a compiler needs.
     {"thread",
      [](const char*) {
        bool ran = false;

@@ -32,7 +32,7 @@ class KeptContext : public ::testing::EmptyTestEventListener {
     if (!driver.ok()) return;
     driver_ = *driver;
     device::cuda::Context context = nullptr;
-    // As a device makes it.
+    // The flags that a device uses.
     const unsigned flags =
         device::cuda::kContextBlockingSync | device::cuda::kContextKeepLocalMemory;
     Status status = driver_->Try(driver_->DeviceGet, &number_, 0);

@@ -26,9 +26,9 @@ ConformanceDevice Row(const std::string& name, device::cuda::CompletionKind comp
             device::cuda::CudaDeviceOptions cuda = {
                 .memory_bytes = options.memory_bytes,
                 .completion = completion,
-                // Groups of one piece, so that stops fall between them.
-                .limits = {.host_group_bytes = device::kCopyPieceBytes,
-                           .device_group_bytes = device::kCopyPieceBytes}};
+                // Small groups, so that stops fall between them.
+                .limits = {.host_group_bytes = 16 * device::kCopyPieceBytes,
+                           .device_group_bytes = 16 * device::kCopyPieceBytes}};
             if (claims) {
               cuda.limits.claim_group_blocks = 300;
               cuda.make_compiler = [] { return std::make_unique<PlainCompiler>(); };

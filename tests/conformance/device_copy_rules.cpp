@@ -31,7 +31,7 @@ struct Shape {
   std::uint64_t NarrowBytes() const { return narrow_pitch * height; }
 };
 
-// What a 2-D copy must make of `to`.
+// Does to `to` what a 2-D copy must do.
 void CopyRows(std::vector<std::byte>& to, std::uint64_t to_pitch,
               const std::vector<std::byte>& from, std::uint64_t from_pitch, const Shape& shape) {
   for (std::uint64_t row = 0; row < shape.height; ++row) {

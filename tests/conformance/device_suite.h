@@ -29,7 +29,7 @@
 namespace gpushared::testing {
 
 inline constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
-// What every device of the suite is created with.
+// Sizes with which every device of the suite is created.
 inline constexpr std::uint64_t kDeviceBytes = 64 * kMebibyte;
 
 struct ConformanceDevice {
@@ -37,8 +37,8 @@ struct ConformanceDevice {
   std::uint32_t multiprocessors = 1;
   // It interprets PTX itself: knows which instructions it lacks, and gets at printed text.
   bool interprets_ptx = true;
-  bool is_polled = false;  // As must_be_polled() says while it has work.
-  device::Isolation isolation = device::Isolation::kOff;  // Of every space.
+  bool is_polled = false;                                 // must_be_polled() while it has work.
+  device::Isolation isolation = device::Isolation::kOff;  // For every space.
   // Kernels run as their claimed forms: the block that a fault names is not the kernel's.
   bool claims = false;
   std::function<Result<std::unique_ptr<device::Device>>(const device::DeviceOptions&,
@@ -167,7 +167,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   std::unique_ptr<device::Device> device_;
 };
 
-// What kernel `mix` computes for thread `index`.
+// The result of kernel `mix` for thread `index`.
 std::uint32_t Mixed(std::uint32_t value, std::uint32_t rounds);
 
 }  // namespace gpushared::testing

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every policy of the catalog must do, whatever it is for.
+// Rules for every policy of the catalog, whatever its purpose.
 //
 // Method: all legal call orders up to a fixed length on two clients, and long random
-// ones on many, each checked after every decision against a model of who is ready and
-// what runs.
+// ones on many. A model of ready clients and running commands checks every decision.
 
 #include <algorithm>
 #include <chrono>
@@ -172,7 +171,8 @@ class Driver {
     const std::uint64_t kind = client.value + changes_;
     return {.scheduling_class = static_cast<SchedulingClass>(kind % 3),
             .weight = static_cast<std::uint32_t>(1 + kind % 7 * 100),
-            .latency_promise = kind % 2 == 0 ? std::optional<Duration>() : 3ms};
+            .latency_promise = kind % 2 == 0 ? std::optional<Duration>() : 3ms,
+            .group = client.value % 3 == 0 ? std::nullopt : std::optional<std::uint64_t>(7)};
   }
 
   void TellHead(ClientId client) {

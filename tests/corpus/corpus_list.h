@@ -60,6 +60,7 @@
   X(GroupTiles)                       \
   X(GroupsOfCoalescedThreads)         \
   X(GroupCopies)                      \
+  X(GroupsOfLabels)                   \
   X(GridBarrier)                      \
   X(GridBarrierByHand)                \
   X(HalfArithmetic)                   \

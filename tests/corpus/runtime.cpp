@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "server/ptx/fatbin.h"
-#include "server/ptx/parser.h"
+#include "server/ptx/text/fatbin.h"
+#include "server/ptx/text/parser.h"
 
 namespace gpushared::corpus {
 namespace {

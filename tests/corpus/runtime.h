@@ -21,9 +21,9 @@
 
 #include "gpushared/result.h"
 
-#include "server/device/cpu/executor/block_executor.h"
-#include "server/device/cpu/executor/program.h"
-#include "server/ptx/module.h"
+#include "server/executor/block_executor.h"
+#include "server/executor/program.h"
+#include "server/ptx/text/module.h"
 
 namespace gpushared::corpus {
 

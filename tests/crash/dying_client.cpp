@@ -70,10 +70,9 @@ class DyingClient {
     ::raise(SIGKILL);
   }
   template <typename Request>
-  void DieAwaitingAnswer(std::string_view step, const Request& request,
-                         std::span<const int> fds = {}) {
+  void DieAwaitingAnswer(std::string_view step, const Request& request) {
     if (step != death_) return;
-    Must(client_.Send(request, fds), "send");
+    Must(client_.Send(request), "send");
     ::raise(SIGKILL);
   }
 
@@ -88,16 +87,14 @@ class DyingClient {
       DieAt("welcomed");
     }
     Must(client_.Join(hello), "join");
-    DieAt("segments mapped");
   }
 
   void LoadModule(const std::string& image) {
-    const auto memory = ipc::MakeImmutableMemory("module", std::as_bytes(std::span(image)));
-    Must(memory.status(), "make module");
-    DieAtHalf("module header half sent", ipc::MessageType::kLoadModule);
-    const int fd = memory->get();
-    DieAwaitingAnswer("module sent", ipc::LoadModule{.module = kModule, .bytes = image.size()},
-                      {&fd, 1});
+    DieAtHalf("image header half sent", ipc::MessageType::kMakeImage);
+    const auto memory = client_.MakeImage(image);
+    Must(memory.status(), "make image");
+    DieAt("image written");
+    DieAwaitingAnswer("module sent", ipc::LoadModule{.module = kModule, .bytes = image.size()});
     Result<ipc::ModuleLoaded> loaded = client_.LoadModule(kModule, image);
     Must(loaded.status(), "load module");
     module_ = *std::move(loaded);

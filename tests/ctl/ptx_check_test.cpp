@@ -164,7 +164,7 @@ TEST(PtxCheck, ModulesThatCannotBeParsedAreProblemsNotFailures) {
   EXPECT_THAT(checked["problems"][0].get<std::string>(), HasSubstr("line 3"));
 }
 
-// What the program printed and returned.
+// The program's output and exit code.
 struct Ended {
   std::string output;
   int code = -1;

@@ -4,7 +4,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "server/ptx/parser.h"
+#include "server/device/flat.h"
+#include "server/executor/flat_code.h"
+#include "server/ptx/text/parser.h"
 
 namespace gpushared::testing {
 namespace {
@@ -20,6 +22,21 @@ T Need(Result<T> result) {
 std::set<executor::Handler>& Noted() {
   static std::set<executor::Handler> noted;
   return noted;
+}
+
+// What was decoded elsewhere arrives as bytes; so all that these tests run is what does.
+std::unique_ptr<executor::ModuleImage> ThroughBytes(const executor::ModuleImage& image,
+                                                    executor::Flavour flavour) {
+  std::vector<std::byte> bytes;
+  std::vector<std::unique_ptr<const executor::Program>> programs;
+  device::FlatWriter to([&](auto piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
+  for (std::size_t i = 0; i < image.size(); ++i) PutProgram(image.program(i), flavour, to);
+  to.Flush();
+  device::FlatReader from(bytes);
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    programs.push_back(Need(executor::TakeProgram(from, flavour)));
+  }
+  return std::make_unique<executor::ModuleImage>(std::move(programs));
 }
 
 }  // namespace
@@ -41,7 +58,8 @@ void Launcher::Load(std::string_view ptx_text) {
   const auto variables_base = reinterpret_cast<std::uint64_t>(variables);
   const std::vector<std::byte> initial = layout.InitialBytes(variables_base);
   if (!initial.empty()) std::memcpy(variables, initial.data(), initial.size());
-  image_ = Need(executor::DecodeModule(module, layout, variables_base, flavour_));
+  image_ = ThroughBytes(*Need(executor::DecodeModule(module, layout, 0, flavour_)), flavour_);
+  variables_at_ = variables_base;
 }
 
 void Launcher::LoadFile(const std::string& path) {
@@ -59,6 +77,14 @@ void* Launcher::AllocateBytes(std::size_t bytes) {
   return at;
 }
 
+executor::DeviceHeap& Launcher::MakeHeap(std::uint64_t bytes) {
+  heap_storage_ = std::make_unique<std::byte[]>(bytes + kPage);
+  const auto at = reinterpret_cast<std::uint64_t>(heap_storage_.get());
+  heap_piece_ = {.base = at + (kPage - at % kPage), .bytes = bytes};
+  heap_ = std::make_unique<executor::DeviceHeap>(heap_piece_.base, bytes);
+  return *heap_;
+}
+
 const executor::Program& Launcher::Kernel(std::string_view name) const {
   const executor::Program* program = image_ == nullptr ? nullptr : image_->Find(name);
   if (program == nullptr) throw std::runtime_error("no kernel " + std::string(name));
@@ -73,7 +99,10 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   }
   for (const executor::MicroOp& op : program.code().ops) Noted().insert(op.handler);
   parameters.resize(program.info().parameter_bytes);
-  const executor::PrintFunction print = [this](std::string_view text) { printed += text; };
+  const executor::PrintFunction print = [this](std::string_view text) {
+    printed += text;
+    if (on_print) on_print();
+  };
   executor::Launch launch;
   launch.program = &program;
   launch.grid = grid;
@@ -81,14 +110,19 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   launch.dynamic_shared_bytes = dynamic_shared_bytes;
   launch.parameters = parameters;
   launch.memory = {base(), &mapped_bytes_};
+  if (heap_) launch.memory.further = {&heap_piece_, 1};
+  launch.heap = heap_.get();
+  launch.variables_at = variables_at_;
   launch.print = &print;
   launch.more_blocks = more_blocks ? &more_blocks : nullptr;
   launch.state = state;
   launch.stall_limit = stall_limit;
   const std::uint64_t count = block_count == 0 ? grid.Count() - first_block : block_count;
   counts_ = {};
-  return count_instructions ? executor_.RunCounted(launch, first_block, count, stop, kill, &counts_)
-                            : executor_.Run(launch, first_block, count, stop, kill);
+  const std::atomic<bool>& killed = kill_word == nullptr ? kill : *kill_word;
+  return count_instructions
+             ? executor_.RunCounted(launch, first_block, count, stop, killed, &counts_)
+             : executor_.Run(launch, first_block, count, stop, killed);
 }
 
 }  // namespace gpushared::testing

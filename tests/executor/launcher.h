@@ -19,9 +19,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "server/device/cpu/executor/block_executor.h"
-#include "server/device/cpu/executor/code.h"
-#include "server/device/cpu/executor/program.h"
+#include "server/executor/block_executor.h"
+#include "server/executor/code.h"
+#include "server/executor/device_heap.h"
+#include "server/executor/program.h"
 
 namespace gpushared::testing {
 
@@ -45,6 +46,8 @@ class Launcher {
     return static_cast<T*>(AllocateBytes(count * sizeof(T)));
   }
   void* AllocateBytes(std::size_t bytes);
+  // What kernels allocate from in the next runs, outside of the client's other memory.
+  executor::DeviceHeap& MakeHeap(std::uint64_t bytes);
   std::uint64_t base() const { return reinterpret_cast<std::uint64_t>(memory_); }
   std::uint64_t mapped_bytes() const { return mapped_bytes_.load(); }
 
@@ -61,6 +64,7 @@ class Launcher {
   executor::RunOutcome RunPacked(std::string_view kernel, device::Dim3 grid, device::Dim3 block,
                                  std::vector<std::byte> parameters);
 
+  executor::BlockExecutor& executor() { return executor_; }
   // Of the last run.
   const executor::ExecutionCounts& counts() const { return counts_; }
   std::string printed;  // Everything kernels printed so far.
@@ -70,11 +74,14 @@ class Launcher {
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint64_t first_block = 0;
   std::uint64_t block_count = 0;  // 0: to the end.
-  std::function<bool()> more_blocks;
+  std::function<std::optional<std::uint64_t>(bool beside_waiting)> more_blocks;
+  std::function<void()> on_print;
   executor::LaunchState* state = nullptr;
   std::chrono::nanoseconds stall_limit = executor::kStallLimit;
   std::atomic<bool> stop = false;
   std::atomic<bool> kill = false;
+  // In place of `kill`, where a kernel raises it itself.
+  const std::atomic<bool>* kill_word = nullptr;
 
  private:
   template <typename T>
@@ -90,7 +97,11 @@ class Launcher {
   std::byte* memory_ = nullptr;
   std::atomic<std::uint64_t> mapped_bytes_;
   std::uint64_t used_ = 0;
+  std::unique_ptr<std::byte[]> heap_storage_;
+  executor::MemoryPiece heap_piece_;
+  std::unique_ptr<executor::DeviceHeap> heap_;
   std::unique_ptr<executor::ModuleImage> image_;
+  std::uint64_t variables_at_ = 0;
   executor::BlockExecutor executor_;
   executor::ExecutionCounts counts_;
 };

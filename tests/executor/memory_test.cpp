@@ -75,6 +75,8 @@ constexpr SpaceCase kSpaces[] = {
     {"generic shared", "", "  cvta.shared.u64 %base, area;\n", false},
     {"local", ".local", "  mov.u64 %base, own;\n", false},
     {"local, 32-bit address", ".local", "  mov.u32 %base32, own;\n", true},
+    {"local volatile", ".volatile.local", "  mov.u64 %base, own;\n", false},
+    {"local volatile, 32-bit address", ".volatile.local", "  mov.u32 %base32, own;\n", true},
     {"generic local", "", "  cvta.local.u64 %base, own;\n", false},
 };
 
@@ -500,6 +502,37 @@ TEST_P(Memory, SharedAndLocalMemoryBeginZeroInEveryBlock) {
   const auto outcome = launcher.Run("check", {3, 1, 1}, {1, 1, 1}, out);
   ASSERT_FALSE(outcome.fault) << outcome.fault->message;
   for (u32 i = 0; i < 12; ++i) EXPECT_EQ(out[i], i % 4 == 3 ? 16u : 0u);
+}
+
+TEST_P(Memory, WhatABlockTookIsGivenBackWhenAsked) {
+  Launcher launcher(65536, GetParam());
+  launcher.Load(R"(
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry use(.param .u64 out)
+{
+  .local .align 8 .b8 own[65536];
+  .reg .b64 %o, %w; .reg .b32 %r, %t;
+  ld.param.u64 %o, [out];
+  mov.u32 %t, %tid.x;
+  mul.wide.u32 %w, %t, 4;
+  add.u64 %o, %o, %w;
+  ld.local.u32 %r, [own+60000];
+  add.u32 %r, %r, %t;
+  st.local.u32 [own+60000], %r;
+  st.global.u32 [%o], %r;
+  ret;
+}
+)");
+  auto* out = launcher.Allocate<u32>(256);
+  for (u32 run = 0; run < 2; ++run) {
+    EXPECT_FALSE(launcher.Run("use", {2, 1, 1}, {256, 1, 1}, out).fault);
+    for (u32 i = 0; i < 256; ++i) ASSERT_EQ(out[i], i);
+    EXPECT_GE(launcher.executor().memory_bytes(), 256u * 65536);
+    launcher.executor().ReleaseMemory();
+    EXPECT_LE(launcher.executor().memory_bytes(), executor::kKeptBytesMax);
+  }
 }
 
 TEST_P(Memory, AddressesKnowTheirSpace) {

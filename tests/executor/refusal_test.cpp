@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 
-#include "server/ptx/parser.h"
-#include "server/ptx/variable_layout.h"
+#include "server/ptx/analysis/variable_layout.h"
+#include "server/ptx/text/parser.h"
 #include "tests/executor/launcher.h"
 #include "tests/executor/op_harness.h"
 
@@ -139,7 +139,7 @@ TEST(Refusals, FormsThatPtxLacks) {
       {"st.local.v4.u64 [%r0], {%d0, %d1, %d2, %d3};", "st.local.v4.u64"},
       {"ld.volatile.shared.v4.u64 {%d0, %d1, %d2, %d3}, [%r0];", "ld.volatile.shared.v4.u64"},
       {"ld.param.v4.u64 {%d0, %d1, %d2, %d3}, [%d4];", "ld.param.v4.u64"},
-      {"ld.volatile.local.u32 %r0, [%r1];", "ld.volatile.local.u32"},
+      {"ld.relaxed.gpu.local.u32 %r0, [%r1];", "ld.relaxed.gpu.local.u32"},
       {"st.release.gpu.local.u32 [%r1], %r0;", "st.release.gpu.local.u32"},
       {"ld.relaxed.gpu.const.u32 %r0, [%d1];", "ld.relaxed.gpu.const.u32"},
       {"ld.volatile.param.u64 %d0, [a];", "ld.volatile.param.u64"},
@@ -159,7 +159,15 @@ TEST(Refusals, OperandsThatMeanNothingHere) {
   EXPECT_THAT(Unsupported("add.u32 %q, %r1, 1;"), HasSubstr("unknown register '%q'"));
   EXPECT_THAT(Unsupported("@%q add.u32 %r0, %r1, 1;"), HasSubstr("unknown predicate '%q'"));
   EXPECT_THAT(Unsupported("call nobody, ();"), HasSubstr("call of 'nobody'"));
-  EXPECT_THAT(Unsupported("call %d0, ();"), HasSubstr("indirect call"));
+  EXPECT_THAT(Unsupported("call %d0, ();"), HasSubstr("indirect call without a prototype"));
+  const std::string parameters = ".param .b64 x; .param .b32 y; .param .b8 z; ";
+  EXPECT_THAT(Unsupported(parameters + "call (z), vprintf, (x, x);"),
+              HasSubstr("call with argument 'z'"));
+  EXPECT_THAT(Unsupported(parameters + "call (y), vprintf, (x, y);"),
+              HasSubstr("call with argument 'y'"));
+  EXPECT_THAT(Unsupported(parameters + "call malloc, (x);"), HasSubstr("call of 'malloc'"));
+  EXPECT_THAT(Unsupported(parameters + "call (x), malloc, (y);"),
+              HasSubstr("call with argument 'y'"));
   EXPECT_THAT(Unsupported("ld.param.u64 %d0, [a+4];"), HasSubstr("ld.param.u64 outside 'a'"));
   EXPECT_THAT(Unsupported("lop3.b32 %r0, %r1, %r2, %r3, %r4;"), HasSubstr("lop3.b32"));
   EXPECT_THAT(Unsupported("add.u32 %r0, %r1;"), HasSubstr("add.u32"));

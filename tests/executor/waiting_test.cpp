@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that wait for others get on, and a launch in which nobody can is ended by name.
+#include <algorithm>
 #include <chrono>
 #include <functional>
 
@@ -26,6 +27,53 @@ TEST_P(Waiting, BlocksMayWaitForLaterOnes) {
   for (unsigned i = 0; i + 1 < kBlocks; ++i) ASSERT_EQ(out[i * 64 + 63], i + 101) << i;
 }
 
+TEST_P(Waiting, BlocksMayWaitForLaterOnesWithABarrierInEachRound) {
+  constexpr unsigned kBlocks = 20;
+  auto *done = launcher.Allocate<unsigned>(kBlocks),
+       *out = launcher.Allocate<unsigned>(kBlocks * 64);
+  Run("wait_between_barriers", {kBlocks, 1, 1}, {64, 1, 1}, done, out);
+  for (unsigned i = 0; i + 1 < kBlocks; ++i) ASSERT_EQ(out[i * 64 + 63], i + 101) << i;
+}
+
+TEST_P(Waiting, BlocksMayCountTheRoundsForWhichTheyWait) {
+  auto *done = launcher.Allocate<unsigned>(3), *rounds = launcher.Allocate<unsigned>(3 * 64);
+  Run("count_between_barriers", {3, 1, 1}, {64, 1, 1}, done, rounds);
+  EXPECT_GT(rounds[0], 0u);
+  EXPECT_EQ(rounds[2 * 64], 0u);
+}
+
+TEST_P(Waiting, NodesOfATreeWaitForTheirParents) {
+  constexpr int kCount = 5000;
+  int* start = launcher.Allocate<int>(kCount);
+  std::fill(start + 1, start + kCount, -1);
+  Run("sort_down_a_tree", {7, 1, 1}, {96, 1, 1}, start, kCount);
+  for (int i = 1; i < kCount; ++i) {
+    ASSERT_EQ(start[i], start[(i - 1) / 2] + (i % 2 == 1 ? 1 : 2)) << i;
+  }
+}
+
+// Only what waits is run beside others, since it cannot be stopped then.
+TEST_P(Waiting, ABlockThatWorksInRoundsRunsAlone) {
+  auto* sum = launcher.Allocate<unsigned>(1);
+  unsigned asked = 0;
+  launcher.more_blocks = [&](bool beside_waiting) {
+    if (beside_waiting) ++asked;
+    return std::nullopt;
+  };
+  Run("add_in_rounds", {2, 1, 1}, {64, 1, 1}, sum, 2000u);
+  EXPECT_EQ(*sum, 2u * 64 * 2000);
+  EXPECT_EQ(asked, 0u);
+}
+
+TEST_P(Waiting, AStuckLaunchWithBarriersFaults) {
+  auto* flag = launcher.Allocate<unsigned>(1);
+  launcher.stall_limit = 30ms;
+  const executor::Fault fault =
+      Faulting("wait_for_nobody_between_barriers", {3, 1, 1}, {64, 1, 1}, flag);
+  EXPECT_EQ(fault.kind, executor::Fault::Kind::kStalled);
+  EXPECT_THAT(fault.message, HasSubstr("made no progress for 30 ms"));
+}
+
 TEST_P(Waiting, ABlockThatSleepsLeavesItsCoreToOthers) {
   auto* looks = launcher.Allocate<unsigned long long>(1);
   Run("sleep_for", {1, 1, 1}, {64, 1, 1}, 10'000'000ULL, looks);
@@ -46,7 +94,10 @@ TEST_P(Waiting, BlocksBehindTheRangeAreAskedFor) {
   auto *done = launcher.Allocate<unsigned>(10), *out = launcher.Allocate<unsigned>(10 * 32);
   launcher.block_count = 4;
   unsigned given = 0;
-  launcher.more_blocks = [&] { return given < 6 && ++given > 0; };
+  launcher.more_blocks = [&](bool) -> std::optional<std::uint64_t> {
+    if (given == 6) return std::nullopt;
+    return launcher.block_count + given++;
+  };
   const auto outcome = launcher.Run("wait_for_the_next", {10, 1, 1}, {32, 1, 1}, done, out);
   EXPECT_EQ(outcome.end, executor::RunOutcome::End::kFinished);
   EXPECT_EQ(outcome.blocks_done, 10u);
@@ -78,10 +129,10 @@ TEST_P(Waiting, ALaunchThatGetsOnElsewhereIsNotStuck) {
   executor::LaunchState state;
   launcher.state = &state;
   unsigned asked = 0;
-  launcher.more_blocks = [&] {
+  launcher.more_blocks = [&](bool) {
     state.progress.fetch_add(1);
     if (++asked == 2000) __atomic_store_n(flag, 1u, __ATOMIC_RELEASE);
-    return false;
+    return std::nullopt;
   };
   Run("wait_for_nobody", {1, 1, 1}, {32, 1, 1}, flag);
   EXPECT_GE(asked, 2000u);
@@ -89,9 +140,9 @@ TEST_P(Waiting, ALaunchThatGetsOnElsewhereIsNotStuck) {
 
 TEST_P(Waiting, BlocksThatWaitForEachOtherCanBeKilled) {
   auto* flag = launcher.Allocate<unsigned>(1);
-  launcher.more_blocks = [&] {
+  launcher.more_blocks = [&](bool) {
     launcher.kill = true;
-    return false;
+    return std::nullopt;
   };
   const auto outcome = launcher.Run("wait_for_nobody", {3, 1, 1}, {64, 1, 1}, flag);
   EXPECT_EQ(outcome.end, executor::RunOutcome::End::kKilled);

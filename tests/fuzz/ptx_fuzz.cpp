@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Module images are hostile until parsed: any bytes are a module or an error, and what
-// parses prints to something that parses to the same. Every pass that a server runs over a
-// client's module, and the executor's decoder, gives a result or a reason for it, and what a pass
-// made is a module again.
+// Module images are hostile until parsed. Any bytes are a module or an error. A parsed module
+// prints to a text that parses to the same. Every pass that a server runs over a client's
+// module, and the executor's decoder, give a result or a reason. The result of a pass is a
+// module again.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,17 +12,17 @@
 #include "gpushared/check.h"
 #include "gpushared/result.h"
 
-#include "server/device/cpu/executor/program.h"
-#include "server/ptx/call_graph.h"
-#include "server/ptx/claim.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/control_flow.h"
-#include "server/ptx/fatbin.h"
-#include "server/ptx/fence.h"
-#include "server/ptx/kernel_scan.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
-#include "server/ptx/variable_layout.h"
+#include "server/executor/program.h"
+#include "server/ptx/analysis/call_graph.h"
+#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/analysis/kernel_scan.h"
+#include "server/ptx/analysis/variable_layout.h"
+#include "server/ptx/passes/claim.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
+#include "server/ptx/text/fatbin.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::testing {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seeds of wire_fuzz, made by the encoders. A seed that its target refuses leads a fuzzer to
-// the first check and no further, so that is a failure, and so is a target without a seed or a
+// the first check and no further, so that is a failure. So is a target without a seed, or a
 // message without a target.
 //
 // Usage: wire_seeds check FOLDER    look at the seeds that are there
@@ -188,6 +188,8 @@ Seeds AllSeeds() {
       {"refused", Message(ipc::Refused{status})},
       {"ended", Message(ipc::Ended{status})},
       {"admin_reply", Message(ipc::AdminReply{StatusCode::kOk, "{}"})},
+      {"make_image", Message(ipc::MakeImage{100})},
+      {"image_made", Message(ipc::ImageMade{100})},
       {"load_module", Message(ipc::LoadModule{1, 100})},
       {"module_loaded", Message(ipc::ModuleLoaded{1, {kernel, kernel}})},
       {"unload_module", Message(ipc::UnloadModule{1})},

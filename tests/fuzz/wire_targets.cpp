@@ -137,7 +137,7 @@ bool FuzzMessage(Input input) {
     Check(!value.status().message().empty(), "a refusal has a sentence");
     return false;
   }
-  // What was accepted has one encoding, the one that came.
+  // An accepted value has one encoding, the one that came.
   const Result<std::vector<std::byte>> again = ipc::Encode(*value);
   Check(again.ok() && std::equal(again->begin(), again->end(), input.begin(), input.end()),
         "decoding loses nothing");
@@ -187,6 +187,8 @@ constexpr WireTarget kTargets[] = {
     Message<ipc::Refused>("Refused"),
     Message<ipc::Ended>("Ended"),
     Message<ipc::AdminReply>("AdminReply"),
+    Message<ipc::MakeImage>("MakeImage"),
+    Message<ipc::ImageMade>("ImageMade"),
     Message<ipc::LoadModule>("LoadModule"),
     Message<ipc::ModuleLoaded>("ModuleLoaded"),
     Message<ipc::UnloadModule>("UnloadModule"),

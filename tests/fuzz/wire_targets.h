@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every place where bytes of a peer become values: ring memory, control messages, frames on a
-// socket. What is accepted must keep the promises of the validated types; everything else must be
-// refused, and nothing may read or write outside its bounds (run under asan and ubsan).
+// socket. Accepted values must keep the promises of the validated types. Everything else must be
+// refused. Nothing may read or write outside its bounds (run under asan and ubsan).
 
 #ifndef GPUSHARED_TESTS_FUZZ_WIRE_TARGETS_H_
 #define GPUSHARED_TESTS_FUZZ_WIRE_TARGETS_H_

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sharing costs on a GPU: each operation through the client library and by the driver's own
+// The cost of sharing on a GPU: each operation through the client library and by the driver's own
 // calls, in turns, in two processes of the same run. The server is the one that the client library
 // finds.
 //
 // gpu_bench [--rows FILE] [--json FILE] [--ms N] [--bytes-max N] [--worker PID]
-//   --rows FILE     appends what is judged; run.sh says what a row is
-//   --json FILE     all percentiles
-//   --ms N          time per operation, side and round (80)
-//   --bytes-max N   of the copies (1 GiB)
-//   --worker PID    measures a restart too, by killing this worker of the server
-//   --only-shared LABEL  null launches through the server alone, in rows that begin with the label
+//   --rows FILE     appends what is judged; run.sh says what a row is.
+//   --json FILE     all percentiles.
+//   --ms N          time per operation, side and round (80).
+//   --bytes-max N   largest copy (1 GiB).
+//   --worker PID    measures a restart too, by killing this worker of the server.
+//   --only-shared LABEL  null launches through the server alone, in rows that begin with the label.
 
 #include <algorithm>
 #include <cstdio>
@@ -83,7 +83,7 @@ class Bench {
     Copies(4096, kSmallCopyBytesMax);
     CopiesOfLesserClasses();
     if (!options_.worker.empty()) Restart();
-    // What takes longest, and runs into a time limit first, is last.
+    // The longest comes last, since it runs into a time limit first.
     Copies(kSmallCopyBytesMax * 16, std::size_t{256} << 20);
     Copies(std::size_t{1} << 30, std::size_t{1} << 30);
     report_.Print();
@@ -220,7 +220,7 @@ class Bench {
     }
   }
 
-  // What a low client's kernels do to a high client's launch.
+  // The effect of a low client's kernels on a high client's launch.
   void BesideLowKernels(double per_us) {
     for (const int us : {20, 100, 1000}) {
       const std::string what =

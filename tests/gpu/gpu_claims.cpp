@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What claims and fences are on this GPU: do the programs of the corpus compute the same when their
-// kernels are stopped at random, how soon does a launch stop, what do the passes cost. The driver
-// compiles what the passes made, so no compiler is needed.
+// Claims and fences on this GPU. Do the programs of the corpus compute the same when their kernels
+// are stopped at random? How soon does a launch stop? What do the passes cost? The driver compiles
+// the passes' results, so no compiler is needed.
 //
 // gpu_claims [--rows FILE] [--ms N] [--programs N] [--seconds N] [--blocks N]
-//   N: time per measurement (200); programs (all), as far as they are reached in so many s (3600);
-//   blocks in the large groups of a launch (1048576)
+//   --ms N          time per measurement (200).
+//   --programs N    programs to run (all).
+//   --seconds N     time for all programs (3600).
+//   --blocks N      blocks in the large groups of a launch (1048576).
 
 #include <algorithm>
 #include <array>
@@ -341,7 +343,7 @@ class Claims {
   const Clock::duration limit_;
   const std::size_t programs_;
   const std::uint64_t large_group_blocks_;
-  const Clock::time_point end_;  // Of the corpus.
+  const Clock::time_point end_;  // When the corpus' time is over.
   std::ofstream rows_;
 };
 

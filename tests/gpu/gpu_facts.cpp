@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the design assumes of a GPU and its driver, asked of the driver itself: sealed shared memory
-// that the GPU reads, how soon the end of work is seen, where a word that stops kernels belongs,
-// what slow calls do to the launches of another thread, what stream priority gives beside a long
-// low kernel, how many multiprocessors green contexts hand out.
+// The assumptions of the design about a GPU and its driver, asked of the driver itself:
+//   * Can the GPU read sealed shared memory?
+//   * How soon is the end of work seen?
+//   * Where does a word that stops kernels belong?
+//   * What do slow calls do to the launches of another thread?
+//   * What does stream priority give beside a long low kernel?
+//   * How many multiprocessors do green contexts hand out?
 //
 // gpu_facts [--rows FILE] [--ms N]     N: time per measurement (200)
 
@@ -309,7 +312,7 @@ class Facts {
   Clock::duration Wanted() const {
     return std::min<Clock::duration>(limit_ / 10, std::chrono::milliseconds(10));
   }
-  // Of a kernel of LongBlocks() that takes as long as is Wanted(), or a little longer.
+  // Iterations of a kernel of LongBlocks() that takes as long as is Wanted(), or a little longer.
   unsigned LongIterations() {
     if (long_iterations_ > 0) return long_iterations_;
     unsigned iterations = 100;
@@ -352,8 +355,8 @@ class Facts {
     return samples;
   }
 
-  // A kernel whose blocks each look at a word first: what that costs, and how soon it ends once the
-  // word is set, for a word in device memory and for one in pinned memory of the host.
+  // A kernel whose blocks each look at a word first. Measures the cost of the look, and how soon
+  // the kernel ends once the word is set, in device memory and in pinned host memory.
   void StopWord() {
     void* host = nullptr;
     DeviceAddress host_word = 0, device_word = 0;

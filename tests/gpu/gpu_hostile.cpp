@@ -29,7 +29,7 @@ T Must(Result<T> result) {
   return std::move(result).value();
 }
 
-// What went wrong, by kernel.
+// Failures, by kernel.
 struct Findings {
   std::string ends;
   std::string changes;

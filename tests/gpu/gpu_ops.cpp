@@ -3,18 +3,17 @@
 // client library (gpu_ops_shared) and once with the driver itself (gpu_ops_native).
 //
 // Reads lines, answers each with one: "ok" and numbers, or "refused" and why. Times are in ns.
-//   device                               -> ok <multiprocessors> <name>, <id>
-//   calibrate                            -> ok <iterations of kernel step per us>
-//   submit <ms>                          -> a launch, the caller's side: means of bursts of 64
-//   round_trip <iterations> <ms>         -> launch and wait
-//   rate <iterations> <ms>               -> per launch, back to back: means of batches
-//   copy to_device|to_host pinned|pageable sync|async <bytes> <ms>
-//   connect                              -> a session with a module and its first launch
-//   restart <pid>                        -> the same after SIGKILL to that worker
-//   keep_occupied <iterations>           -> all multiprocessors, until the input ends; answers
-//   first
-// Numbers are samples unless said otherwise. What was computed or copied is compared before an
-// answer of "ok".
+//   device                               -> ok <multiprocessors> <name>, <id>.
+//   calibrate                            -> ok <iterations of kernel step per us>.
+//   submit <ms>                          -> a launch, the caller's side: means of bursts of 64.
+//   round_trip <iterations> <ms>         -> launch and wait.
+//   rate <iterations> <ms>               -> per launch, back to back: means of batches.
+//   copy to_device|to_host pinned|pageable sync|async <bytes> <ms>.
+//   connect                              -> a session with a module and its first launch.
+//   restart <pid>                        -> the same after SIGKILL to that worker.
+//   keep_occupied <iterations>           -> answers first, then holds all multiprocessors until
+//                                           the input ends.
+// Numbers are samples unless said otherwise. Results are compared before an answer of "ok".
 
 #include <signal.h>
 
@@ -46,7 +45,7 @@ using Clock = std::chrono::steady_clock;
 using Samples = std::vector<double>;
 
 constexpr unsigned kBurst = 64;
-constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;  // What one HostBuffer surely holds.
+constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;  // One HostBuffer surely holds this.
 constexpr std::size_t kCheckedStep = 4093;                   // Words: prime, so all offsets occur.
 
 template <typename T>
@@ -62,7 +61,7 @@ double Ns(Clock::duration duration) {
   return static_cast<double>(std::chrono::nanoseconds(duration).count());
 }
 
-// What kernel `step` computes.
+// The result of kernel `step`.
 unsigned Stepped(unsigned iterations) {
   unsigned value = 1;
   for (unsigned i = 0; i < iterations; ++i) value = value * 1664525u + 1013904223u;

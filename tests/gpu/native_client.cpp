@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared/client.h made of the driver's own calls on GPU 0, without a server: what the same
-// program costs natively. Linked in place of the client library. It has the part of the interface
-// that the samples and gpu_ops use, adds no check that the driver makes itself, and is for one
+// gpushared/client.h made of the driver's own calls on GPU 0, without a server: the native cost of
+// the same program. Linked in place of the client library. It has the part of the interface that
+// the samples and gpu_ops use. It adds no check that the driver makes itself, and is for one
 // thread. Scheduling class, weight and socket mean nothing here. Device memory comes from blocks of
 // 64 MiB and more, as programs that allocate often have it.
 

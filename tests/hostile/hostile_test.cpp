@@ -107,6 +107,11 @@ using Lies = std::map<std::string_view, std::vector<Lie>>;
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 constexpr Lie kNotZero[] = {{1}, {kAllBits}};
 
+const Lies kMakeImageLies = {{"bytes",
+                              {{0},
+                               {ipc::kModuleImageBytesMax, Verdict::kRefused},
+                               {ipc::kModuleImageBytesMax + 1},
+                               {kAllBits}}}};
 Lies LoadModuleLies(std::uint64_t image_bytes) {
   return {
       {"module", {{kModule, Verdict::kRefused}, {ipc::kModulesMax}, {kAllBits}}},
@@ -309,11 +314,11 @@ class Hostile : public ::testing::Test {
   // Bytes on the socket of a session that runs.
   static Verdict TryInSession(ipc::MessageType type, std::span<const std::byte> payload) {
     RawClient client = Join();
-    const auto image = ipc::MakeImmutableMemory("module", std::as_bytes(std::span(image_)));
-    const int fd = image->get();
-    const std::size_t fds = type == ipc::MessageType::kLoadModule ? 1 : 0;
-    EXPECT_TRUE(ipc::SendFrame(client.socket(), static_cast<std::uint16_t>(type), 9, payload,
-                               std::span(&fd, fds), std::chrono::steady_clock::now() + 5s)
+    if (type == ipc::MessageType::kLoadModule) {
+      EXPECT_TRUE(client.MakeImage(image_).ok());
+    }
+    EXPECT_TRUE(ipc::SendFrame(client.socket(), static_cast<std::uint16_t>(type), 9, payload, {},
+                               std::chrono::steady_clock::now() + 5s)
                     .ok());
     return AnswerToSession(client);
   }
@@ -469,6 +474,7 @@ TEST_F(Hostile, FieldsOfFirstMessages) {
 }
 
 TEST_F(Hostile, ControlFieldsOfARunningSession) {
+  LieInSession<ipc::MakeImageWire>(ipc::MakeImage{4096}, kMakeImageLies);
   LieInSession<ipc::LoadModuleWire>(ipc::LoadModule{.module = kModule + 1, .bytes = image_.size()},
                                     LoadModuleLies(image_.size()));
   LieInSession<ipc::UnloadModuleWire>(ipc::UnloadModule{kModule}, kUnloadModuleLies);
@@ -564,19 +570,29 @@ TEST_F(Hostile, HolesInSharedMemory) {
   }
 }
 
-TEST_F(Hostile, ModulesThatAreNotSealedMemory) {
+// What is parsed is a copy: whatever the client does to its own memory meanwhile.
+TEST_F(Hostile, ImagesThatChangeWhileTheyAreRead) {
   RawClient client = Join(false);
-  const int unsealed = ::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(::ftruncate(unsealed, 4096), 0);
-  const int file = ::open(GPUSHARED_SYSTEM_KERNELS, O_RDONLY | O_CLOEXEC);
-  int pipe_ends[2];
-  ASSERT_EQ(::pipe(pipe_ends), 0);
-  for (const int fd : {unsealed, file, pipe_ends[0], client.doorbell()}) {
-    RawClient victim = Join(false);
-    ASSERT_TRUE(victim.Send(ipc::LoadModule{.module = 1, .bytes = 4096}, {&fd, 1}).ok());
-    EXPECT_NE(Ending(victim, 20s), "");
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    const Result<ipc::UniqueFd> memory = client.MakeImage(image_);
+    ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+    EXPECT_NE(::ftruncate(memory->get(), 0), 0);
+    EXPECT_NE(::fcntl(memory->get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
+    std::jthread scribbler([&](const std::stop_token& stop) {
+      std::mt19937_64 random(i);
+      while (!stop.stop_requested()) {
+        const std::uint64_t noise = random();
+        (void)!::pwrite(memory->get(), &noise, sizeof noise,
+                        static_cast<off_t>(random() % image_.size()));
+        (void)::fallocate(memory->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                          static_cast<off_t>(random() % image_.size()), 4096);
+      }
+    });
+    const Status status =
+        client.Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = i, .bytes = image_.size()})
+            .status();
+    EXPECT_TRUE(status.ok() || !status.message().empty());
   }
-  for (const int fd : {unsealed, file, pipe_ends[0], pipe_ends[1]}) ::close(fd);
 }
 
 TEST_F(Hostile, ModulesThatDoNotParse) {

@@ -123,8 +123,8 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 0, "protocol version 0, this side speaks version 2"},
-      {"version", 3, "protocol version 3, this side speaks version 2"},
+      {"version", 2, "protocol version 2, this side speaks version 3"},
+      {"version", 4, "protocol version 4, this side speaks version 3"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, "class is 255, allowed 0 to 2"},
       {"weight", 0, "weight is 0, allowed 1 to 1000"},
@@ -162,7 +162,7 @@ TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 2"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 3"));
   }
 }
 
@@ -208,7 +208,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 3, "protocol version 3"},
+          {"version", 4, "protocol version 4"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -289,8 +289,11 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 3, "protocol version 3"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 4, "protocol version 4"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
+  ExpectCases<MakeImage, MakeImageWire>(
+      Encode(MakeImage{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
+                               {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
   ExpectCases<LoadModule, LoadModuleWire>(
       Encode(LoadModule{3, 100}),
       {{"module", 1024, "module is 1024, allowed 0 to 1023"},
@@ -329,6 +332,9 @@ TEST(ServerMessages, EveryFieldIsBounded) {
                                           {{"arena", 64, "number is 64, allowed 0 to 63"},
                                            {"bytes", 0, "bytes is 0"},
                                            {"bytes", 65537, "bytes modulo the arena step is 1"}});
+  ExpectCases<ImageMade, ImageMadeWire>(
+      Encode(ImageMade{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
+                               {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
   ExpectCases<ErrorText, ErrorTextWire>(
       Encode(ErrorText{3, 7, status}),
       {{"stream", 256, "stream is 256"},
@@ -404,7 +410,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 3, "protocol version 3"}, AnyValue("generation")},
+                                {{"version", 4, "protocol version 4"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());
@@ -461,6 +467,8 @@ TEST(FrameRules, EveryMessageFitsTheRuleOfItsReceiver) {
   EXPECT_TRUE(fits(ServerFrameRules(type(MessageType::kWelcome)), sizeof(WelcomeWire)));
   EXPECT_TRUE(
       fits(ServerFrameRules(type(MessageType::kModuleLoaded)), Encode(GoodModule())->size()));
+  EXPECT_TRUE(fits(ClientFrameRules(type(MessageType::kMakeImage)), sizeof(MakeImageWire)));
+  EXPECT_TRUE(fits(ServerFrameRules(type(MessageType::kImageMade)), sizeof(ImageMadeWire)));
   EXPECT_TRUE(fits(ClientFrameRules(type(MessageType::kLoadModule)), sizeof(LoadModuleWire)));
   EXPECT_TRUE(fits(ChannelToWorkerRules(type(ChannelType::kAttach)), sizeof(AttachWire)));
   EXPECT_TRUE(fits(ChannelToBrokerRules(type(ChannelType::kReady)), sizeof(ReadyWire)));

@@ -182,9 +182,13 @@ TEST(SharedSegment, DescriptorsThatAreNotMemoryAreRefused) {
   EXPECT_FALSE(MapStatus(UniqueFd()).ok());
 }
 
-TEST(SharedSegment, ImmutableMemoryHoldsItsBytesForEver) {
-  const std::vector<std::byte> image(100'001, std::byte{9});
-  Result<UniqueFd> fd = MakeImmutableMemory("module", image);
+TEST(SharedSegment, ACopyOfWritableMemoryHoldsItsBytesForEver) {
+  const std::vector<std::byte> image((1u << 20) + 100'001, std::byte{9});
+  const Result<UniqueFd> writable = MakeFixedMemory("image", image.size());
+  ASSERT_TRUE(writable.ok()) << writable.status().ToString();
+  ASSERT_TRUE(WriteMemory(writable->get(), image).ok());
+  Result<UniqueFd> fd = CopyImmutable("module", writable->get(), image.size());
+  ASSERT_TRUE(WriteMemory(writable->get(), std::vector<std::byte>(image.size())).ok());
   ASSERT_TRUE(fd.ok()) << fd.status().ToString();
   EXPECT_EQ(::pwrite(fd->get(), "x", 1, 0), -1);
   EXPECT_EQ(::ftruncate(fd->get(), 1), -1);
@@ -192,6 +196,20 @@ TEST(SharedSegment, ImmutableMemoryHoldsItsBytesForEver) {
       SharedSegment::Map(std::move(*fd), {.bytes = image.size(), .must_be_immutable = true});
   ASSERT_TRUE(mapped.ok()) << mapped.status().ToString();
   EXPECT_EQ(std::memcmp(mapped->bytes().data(), image.data(), image.size()), 0);
+}
+
+// A peer that could seal its memory, or change its size, could make us fail where we count on it.
+TEST(SharedSegment, FixedMemoryCanBeWrittenAndNothingElse) {
+  const Result<UniqueFd> fd = MakeFixedMemory("image", kBytes);
+  ASSERT_TRUE(fd.ok()) << fd.status().ToString();
+  struct stat about {};
+  ASSERT_EQ(::fstat(fd->get(), &about), 0);
+  EXPECT_EQ(about.st_blocks, 0) << "pages come as somebody writes";
+  EXPECT_TRUE(WriteMemory(fd->get(), std::vector<std::byte>(kBytes)).ok());
+  EXPECT_FALSE(WriteMemory(fd->get(), std::vector<std::byte>(kBytes + 1)).ok());
+  EXPECT_EQ(::ftruncate(fd->get(), 1), -1);
+  EXPECT_EQ(::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_FALSE(CopyImmutable("module", fd->get(), kBytes + 1).ok());
 }
 
 TEST(SharedSegment, DescriptorIsClosedOnExec) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -197,6 +199,39 @@ TEST_F(SleepWake, PublicationBetweenLookAndSleepIsNotMissed) {
   };
   EXPECT_EQ(waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::seconds(2)),
             WaitOutcome::kDone);
+}
+
+// How many threads a client has asleep is its own choice, and no reason for others to wait.
+TEST_F(SleepWake, OneRingWakesABoundedNumberAndSaysHowManyAreLeft) {
+  constexpr std::uint32_t kThreads = 20;
+  std::atomic<std::uint32_t> event{0}, waiting{0}, awake{0};
+  CompletionDoorbell doorbell(event, waiting);
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      waiting.fetch_add(1);
+      while (FutexWait(event, 0, std::chrono::milliseconds(kSliceMs)) != FutexResult::kTimedOut &&
+             event.load() == 0) {
+      }
+      awake.fetch_add(1);
+    });
+  }
+  // All asleep: nobody else changes the word, and it is woken only when the count has changed.
+  while (waiting.load() < kThreads) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const CompletionDoorbell::Rung rung = doorbell.Ring();
+  EXPECT_TRUE(rung.has_woken);
+  EXPECT_EQ(rung.left_asleep, kThreads - CompletionDoorbell::kWakesPerRing);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LE(awake.load(), CompletionDoorbell::kWakesPerRing);
+  EXPECT_EQ(FutexWake(doorbell.futex(), rung.left_asleep), rung.left_asleep);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(SleepWake, ALieAboutWaitingThreadsIsBelievedUpToABound) {
+  std::atomic<std::uint32_t> event{0}, waiting{0xffffffff};
+  CompletionDoorbell doorbell(event, waiting);
+  EXPECT_EQ(doorbell.Ring().left_asleep, 0U) << "fewer were woken than may be in one call";
 }
 
 TEST_F(SleepWake, WaitEndsAfterItsSliceWhenNothingComes) {

@@ -181,7 +181,7 @@ TEST(SleepHandshake, ClientSeesTheTimelineOrTheWorkerSeesTheWaiter) {
   Rounds::Run(
       [&] {
         completion->timeline[0].store(++published, std::memory_order_release);
-        const bool woke = doorbell.Ring();
+        const bool woke = doorbell.Ring().has_woken;
         rung.store(published, std::memory_order_release);
         return woke;
       },

@@ -166,9 +166,9 @@ TEST(FrameReader, EndBetweenFramesIsCloseAndInsideOneIsDisconnect) {
 TEST(Descriptors, ArriveCloseOnExecWithTheirFrame) {
   const Pair pair = MakePair();
   UniqueFd event(::eventfd(5, 0));
-  SendRaw(pair.theirs.get(), RawFrame(MessageType::kLoadModule, 1, Encode(LoadModule{1, 10})),
+  SendRaw(pair.theirs.get(), RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10})),
           {event.get()});
-  FrameReader reader(ClientFrameRules);
+  FrameReader reader(ServerFrameRules);
   Frame frame;
   ASSERT_EQ(*reader.Read(pair.ours.get(), frame), Progress::kFrame);
   ASSERT_EQ(frame.fds.size(), 1u);
@@ -181,30 +181,30 @@ TEST(Descriptors, ArriveCloseOnExecWithTheirFrame) {
 // Each refused descriptor would be one that a hostile client parked in the worker.
 TEST(Descriptors, OfARefusedFrameAreClosed) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-  const Bytes load = RawFrame(MessageType::kLoadModule, 1, Encode(LoadModule{1, 10}));
-  const Bytes unload = RawFrame(MessageType::kUnloadModule, 1, Encode(UnloadModule{1}));
-  const Bytes unknown = RawFrame(MessageType::kEnded, 1, {});
+  const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
+  const Bytes resized = RawFrame(MessageType::kMemoryResized, 1, Encode(MemoryResized{1}));
+  const Bytes unknown = RawFrame(MessageType::kHello, 1, {});
   struct Case {
     const Bytes& frame;
     std::size_t fds;
     const char* refusal;
   };
   const std::vector<Case> cases = {
-      {load, 0, "it carries 0 descriptors, required 1"},
-      {load, 2, "more than 1 descriptors"},
-      {load, 4, "more than 1 descriptors"},
-      {load, 5, "more than 4 descriptors"},
-      {load, 7, "too many descriptors"},
-      {load, 253, "too many descriptors"},
-      {unload, 1, "more than 0 descriptors"},
-      {unload, 253, "too many descriptors"},
+      {image, 0, "it carries 0 descriptors, required 1"},
+      {image, 2, "more than 1 descriptors"},
+      {image, 4, "more than 1 descriptors"},
+      {image, 5, "more than 4 descriptors"},
+      {image, 7, "too many descriptors"},
+      {image, 253, "too many descriptors"},
+      {resized, 1, "more than 0 descriptors"},
+      {resized, 253, "too many descriptors"},
       {unknown, 3, "not allowed here"},
   };
   const std::size_t before = OpenFds();
   for (const Case& c : cases) {
     const Pair pair = MakePair();
     SendRaw(pair.theirs.get(), c.frame, std::vector<int>(c.fds, event.get()));
-    FrameReader reader(ClientFrameRules);
+    FrameReader reader(ServerFrameRules);
     const Status status = ReadStatus(reader, pair.ours.get());
     EXPECT_EQ(status.code(), StatusCode::kProtocolViolation) << c.fds;
     EXPECT_THAT(status.message(), HasSubstr(c.refusal)) << c.fds;
@@ -217,12 +217,12 @@ TEST(Descriptors, TrickledInWithSinglePayloadBytesAreBounded) {
   const std::size_t before = OpenFds();
   {
     const Pair pair = MakePair();
-    const Bytes load = RawFrame(MessageType::kLoadModule, 1, Encode(LoadModule{1, 10}));
-    SendRaw(pair.theirs.get(), std::span(load).first(16), {event.get()});
-    FrameReader reader(ClientFrameRules);
+    const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
+    SendRaw(pair.theirs.get(), std::span(image).first(16), {event.get()});
+    FrameReader reader(ServerFrameRules);
     Frame frame;
     EXPECT_EQ(*reader.Read(pair.ours.get(), frame), Progress::kWouldBlock);
-    SendRaw(pair.theirs.get(), std::span(load).subspan(16, 1), {event.get()});
+    SendRaw(pair.theirs.get(), std::span(image).subspan(16, 1), {event.get()});
     EXPECT_THAT(ReadStatus(reader, pair.ours.get()).message(),
                 HasSubstr("more than 1 descriptors"));
   }
@@ -234,14 +234,54 @@ TEST(Descriptors, OfAHalfReadFrameDieWithItsReader) {
   const std::size_t before = OpenFds();
   {
     const Pair pair = MakePair();
-    const Bytes load = RawFrame(MessageType::kLoadModule, 1, Encode(LoadModule{1, 10}));
-    SendRaw(pair.theirs.get(), std::span(load).first(10), {event.get()});
-    FrameReader reader(ClientFrameRules);
+    const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
+    SendRaw(pair.theirs.get(), std::span(image).first(10), {event.get()});
+    FrameReader reader(ServerFrameRules);
     Frame frame;
     EXPECT_EQ(*reader.Read(pair.ours.get(), frame), Progress::kWouldBlock);
     EXPECT_EQ(OpenFds(), before + 3);
   }
   EXPECT_EQ(OpenFds(), before);
+}
+
+// ---- descriptors that nobody takes
+
+TEST(RefusedDescriptors, AreNeverReceivedAndEndTheReading) {
+  UniqueFd event(::eventfd(0, EFD_CLOEXEC));
+  const Bytes unload = RawFrame(MessageType::kUnloadModule, 1, Encode(UnloadModule{1}));
+  for (const std::size_t fds : {1, 4, 253}) {
+    for (const std::size_t at : {std::size_t{0}, std::size_t{7}, unload.size() - 1}) {
+      SCOPED_TRACE(std::to_string(fds) + " at byte " + std::to_string(at));
+      const Pair pair = MakePair();
+      SendRaw(pair.theirs.get(), unload);
+      if (at > 0) SendRaw(pair.theirs.get(), std::span(unload).first(at));
+      SendRaw(pair.theirs.get(), std::span(unload).subspan(at), std::vector<int>(fds, event.get()));
+      const std::size_t before = OpenFds();
+      FrameReader reader(ClientFrameRules, Descriptors::kRefused);
+      Frame frame;
+      // The kernel may tell of them with the last bytes before, so the frame before may be lost.
+      Result<Progress> progress = reader.Read(pair.ours.get(), frame);
+      if (progress.ok()) progress = reader.Read(pair.ours.get(), frame);
+      EXPECT_EQ(progress.status().message(),
+                "frame refused: it carries descriptors, which nobody takes");
+      EXPECT_EQ(OpenFds(), before);
+      EXPECT_FALSE(DropBytes(pair.ours.get())) << "they are where they were";
+    }
+  }
+}
+
+TEST(RefusedDescriptors, FramesWithoutAnyArriveByteByByte) {
+  const Pair pair = MakePair();
+  const Bytes unload = RawFrame(MessageType::kUnloadModule, 9, Encode(UnloadModule{3}));
+  FrameReader reader(ClientFrameRules, Descriptors::kRefused);
+  Frame frame;
+  for (const std::byte& byte : unload) {
+    EXPECT_EQ(*reader.Read(pair.ours.get(), frame), Progress::kWouldBlock);
+    SendRaw(pair.theirs.get(), {&byte, 1});
+  }
+  ASSERT_EQ(*reader.Read(pair.ours.get(), frame), Progress::kFrame);
+  EXPECT_EQ(Decode<UnloadModule>(frame.payload)->module, 3u);
+  EXPECT_TRUE(DropBytes(pair.ours.get()));
 }
 
 // ---- client side, with a deadline

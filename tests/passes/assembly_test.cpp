@@ -8,12 +8,12 @@
 
 #include <gtest/gtest.h>
 
-#include "server/ptx/claim.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/editor.h"
-#include "server/ptx/fence.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/passes/claim.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
+#include "server/ptx/text/editor.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 #include "tests/passes/ptxas.h"
 #include "tests/support/read_file.h"
 

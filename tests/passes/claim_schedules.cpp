@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::testing {
 namespace {
@@ -68,7 +68,7 @@ Result<std::unique_ptr<ClaimedModule>> ClaimedModule::Make(const ptx::Module& mo
                                                            executor::Flavour flavour) {
   auto made = std::make_unique<ClaimedModule>();
   ptx::Claims claims = ptx::Claim(module);
-  // What a device gets is text.
+  // A device gets text.
   const Result<ptx::Module> parsed = ptx::Parse(ptx::Print(claims.module));
   if (!parsed) return parsed.status();
   auto image = executor::DecodeModule(*parsed, layout, variables_base, flavour);
@@ -161,7 +161,7 @@ std::string ScheduleRunner::Run(const ClaimedLaunch& launch, std::uint32_t count
     }
     if (!wrong.empty()) return "schedule " + std::to_string(seed + i) + ": " + wrong;
   }
-  // What some schedule wrote elsewhere is still there.
+  // A write by some schedule elsewhere is still there.
   const std::string wrong = Difference(launch.bytes, after);
   return wrong.empty() ? wrong : "one of " + std::to_string(count) + " schedules: " + wrong;
 }

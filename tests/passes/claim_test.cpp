@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Claimed kernels compute what their originals do, whenever they are stopped.
-#include "server/ptx/claim.h"
+#include "server/ptx/passes/claim.h"
 
 #include <array>
 #include <atomic>
@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/parser.h"
+#include "server/ptx/text/parser.h"
 #include "tests/passes/claim_schedules.h"
 #include "tests/passes/kernel_cases.h"
 #include "tests/support/read_file.h"

@@ -2,7 +2,7 @@
 // Contained kernels end nobody: whatever they do, no access of theirs faults, and what would have
 // ended the context is in the FaultRecord. The bench gives them only what is mapped, so that any
 // other access shows.
-#include "server/ptx/contain.h"
+#include "server/ptx/passes/contain.h"
 
 #include <array>
 #include <atomic>
@@ -17,9 +17,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/contain_work.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/passes/contain_work.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 #include "tests/passes/fence_bench.h"
 
 namespace gpushared::testing {
@@ -188,7 +188,7 @@ TEST(Contained, AtomicOperationsLeaveOtherMemoryAlone) {
   EXPECT_THAT(ptx::Print(contained->module), Not(HasSubstr("isspacep")));
 }
 
-// What lies right at the ends of memory is the client's, and stays so.
+// The bytes right at the ends of memory are the client's, and stay so.
 TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
   FenceBench bench(KernelText(
       "mov.u32 %r1, 0x11223344; st.global.u8 [%rd2+-1], %r1; ld.global.u32 %r2, [%rd2+-4];\n"
@@ -415,7 +415,7 @@ TEST(Contained, NoSleepIsLongWhoeverSaysHowLong) {
       KernelText("mov.u32 %r4, -1; nanosleep.u32 %r4; nanosleep.u32 1000000; nanosleep.u32 20;"));
   const ptx::Function* kernel = bench.contained().module.FindFunction("k");
   ASSERT_NE(kernel, nullptr);
-  std::map<std::string, std::int64_t> bounds;  // Of registers.
+  std::map<std::string, std::int64_t> bounds;  // By register.
   std::vector<std::int64_t> longest;
   for (const ptx::Statement& statement : *kernel->body) {
     const auto* instruction = std::get_if<ptx::Instruction>(&statement);
@@ -443,6 +443,11 @@ TEST(Contained, KernelsThatAreToStopDoNotBegin) {
 
 TEST(Contained, ARecordOfNoPlaceIsSaidToBeThat) {
   EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}), HasSubstr("does not have: 7"));
+}
+
+TEST(Contained, ALongNameIsCutInWhatIsSaidOfAFault) {
+  const std::array<ptx::FaultPlace, 1> places = {{{.function = std::string(100'000, 'f')}}};
+  EXPECT_LT(ptx::DescribeFault(places, {.place = 1}).size(), 1000u);
 }
 
 TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {

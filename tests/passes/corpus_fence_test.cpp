@@ -16,9 +16,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/contain.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 #include "tests/corpus/corpus.h"
 #include "tests/corpus/runtime.h"
 
@@ -32,13 +32,13 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
 
-// What the server shares with kernels.
+// Words that the server shares with kernels.
 struct Words {
   ptx::ContainControl control;
   ptx::FaultRecord fault;
 };
 
-// What a pass made of a module, its own variables in memory of the runtime's.
+// The result of a pass, with its variables in the runtime's memory.
 struct Passed {
   ptx::Fenced fenced;
   executor::ModuleLayout layout;
@@ -151,7 +151,7 @@ class FencingBackend : public corpus::Backend {
   void Make(Result<ptx::Fenced> fenced, Passed& passed) const {
     ASSERT_TRUE(fenced) << fenced.status().message();
     passed.fenced = *std::move(fenced);
-    // What a device gets is text.
+    // A device gets text.
     Result<ptx::Module> module = ptx::Parse(ptx::Print(passed.fenced.module));
     ASSERT_TRUE(module) << module.status().message();
     auto layout = executor::LayOutModule(*module);

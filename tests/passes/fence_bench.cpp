@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::testing {
 namespace {
@@ -43,7 +43,7 @@ std::string Text(const executor::RunOutcome& outcome) {
   return outcome.fault ? outcome.fault->message : "it did not run to its end";
 }
 
-// What a device gets is text.
+// A device gets text.
 ptx::Module ByWayOfText(const ptx::Module& module) {
   Result<ptx::Module> again = ptx::Parse(ptx::Print(module));
   EXPECT_TRUE(again) << again.status().message();

@@ -18,17 +18,17 @@
 
 #include "gpushared/result.h"
 
-#include "server/device/cpu/executor/block_executor.h"
-#include "server/device/cpu/executor/program.h"
-#include "server/ptx/claim.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/fence.h"
+#include "server/executor/block_executor.h"
+#include "server/executor/program.h"
+#include "server/ptx/passes/claim.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 #include "tests/passes/kernel_cases.h"
 
 namespace gpushared::testing {
 
 inline constexpr std::uint64_t kRangeBytes = std::uint64_t{1} << 32;
-// Of the client's range, as contained kernels are told.
+// Mapped part of the client's range, as contained kernels are told.
 inline constexpr std::uint64_t kMappedBytes = kRangeBytes - (std::uint64_t{64} << 20);
 
 // Three ranges of one size, one behind the other: a neighbour's, the client's, a neighbour's.
@@ -107,10 +107,10 @@ class FenceBench {
  private:
   struct Image {
     device::executor::ModuleLayout layout;
-    std::uint64_t base = 0;  // Of its own variables.
+    std::uint64_t base = 0;  // Where its own variables lie.
     std::unique_ptr<device::executor::ModuleImage> code;
   };
-  // What a pass made of the module, alone and claimed.
+  // The result of a pass, alone and claimed.
   struct Passed {
     ptx::Fenced fenced;
     ptx::Claims claims;
@@ -119,7 +119,7 @@ class FenceBench {
     std::string Reason(std::string_view kernel) const;
     const ptx::ClaimedKernel* Claim(std::string_view kernel) const;
   };
-  // What the server shares with kernels.
+  // Words that the server shares with kernels.
   struct Words {
     ptx::ContainControl control;
     ptx::FaultRecord fault;

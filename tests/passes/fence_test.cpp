@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fenced and contained kernels compute what their originals do, bit for bit, and touch nobody's
 // memory while they do; so do those that are claimed.
-#include "server/ptx/fence.h"
+#include "server/ptx/passes/fence.h"
 
 #include <algorithm>
 #include <array>

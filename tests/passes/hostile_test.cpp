@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/editor.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/text/editor.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 #include "tests/passes/fence_bench.h"
 
 namespace gpushared::testing {
@@ -30,7 +30,7 @@ struct Attack {
   // Of a kernel in which %rd1 is memory of the client's, %rd2 a neighbour's behind the client's
   // range, and %rd3 one's before it.
   const char* body;
-  const char* module = "";  // What stands before the kernel.
+  const char* module = "";  // Text before the kernel.
 };
 
 std::string KernelText(const Attack& attack, const char* target = "sm_80") {
@@ -341,7 +341,7 @@ TEST_F(Bounded, NothingThatOthersLeftInSharedOrLocalMemoryCanBeRead) {
   EXPECT_EQ(*Out(bench), 0u);
 }
 
-// What the fence cannot bound is refused, and the line and the reason are named.
+// The fence refuses whatever it cannot bound, and names line and reason.
 TEST(Refused, WhatCannotBeFencedIsNamed) {
   constexpr std::array<std::array<const char*, 3>, 23> kCases = {{
       {"call through an argument", "call %rd2, P;\nP: .callprototype _ ();", "indirect calls"},

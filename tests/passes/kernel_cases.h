@@ -20,7 +20,7 @@ struct Argument {
   Kind kind = Kind::kValue;
   std::uint32_t count = 0;              // Elements of a buffer.
   std::uint32_t below = 256;            // Words and floats are whole numbers below this.
-  std::array<std::byte, 4> value = {};  // Of a value.
+  std::array<std::byte, 4> value = {};  // Bytes of a value.
 };
 
 struct Case {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes add to kernels: pass_costs ARCHITECTURE FILE ... prints a table in Markdown, with
-// --each one line per kernel. Files are PTX, fatbins, or what nvcc makes of a source file. With
-// --bounds it also fails where all kernels together are above what we promise; these are counts of
-// the compiler's, which are the same every time. Modules of newer architectures are left out.
+// The costs that passes add to kernels. pass_costs ARCHITECTURE FILE ... prints a table in
+// Markdown, with --each one line per kernel. Files are PTX, fatbins, or objects made by nvcc. With
+// --bounds it also fails if all kernels together exceed our promise. The compiler's counts are the
+// same every time. Modules of newer architectures are left out.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,18 +12,18 @@
 #include <vector>
 
 #include "server/ctl/module_file.h"
-#include "server/ptx/claim.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/editor.h"
-#include "server/ptx/fence.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/passes/claim.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
+#include "server/ptx/text/editor.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 #include "tests/passes/ptxas.h"
 
 namespace gpushared::testing {
 namespace {
 
-constexpr std::string_view kPrefix = "sm_";  // Of architectures.
+constexpr std::string_view kPrefix = "sm_";  // Architectures begin with it.
 constexpr std::uint64_t kSmallRange = ptx::kFenceRangeBytesMin;
 constexpr std::uint64_t kLargeRange = std::uint64_t{128} << 30;
 
@@ -64,7 +64,7 @@ bool IsSame(const Before& one, const Before& other) {
   });
 }
 
-// What ptxas makes of the module as we print it, which is what it makes of the text.
+// The result of ptxas for the module as we print it; it must equal that for the text.
 Result<Before> AssemblePrinted(const std::string& text, const ptx::Module& module,
                                const std::string& architecture) {
   const std::string printed = ptx::Print(module);

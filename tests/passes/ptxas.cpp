@@ -32,7 +32,7 @@ std::uint32_t NumberBefore(const std::string& line, std::string_view unit) {
   return static_cast<std::uint32_t>(std::strtoul(line.c_str() + begin, nullptr, 10));
 }
 
-// What `ptxas -v` says of each kernel.
+// The words of `ptxas -v` about each kernel.
 std::map<std::string, MachineCode> ReadReport(const std::string& report) {
   std::map<std::string, MachineCode> kernels;
   std::istringstream lines(report);

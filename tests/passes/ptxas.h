@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ptxas makes of a text, where there is a ptxas.
+// The machine code that ptxas makes of a text, where there is a ptxas.
 
 #ifndef GPUSHARED_TESTS_PASSES_PTXAS_H_
 #define GPUSHARED_TESTS_PASSES_PTXAS_H_
@@ -13,7 +13,7 @@
 namespace gpushared::testing {
 
 struct MachineCode {
-  std::uint32_t registers = 0;     // Of a thread.
+  std::uint32_t registers = 0;     // Per thread.
   std::uint32_t instructions = 0;  // Without those that only fill up the section.
   std::uint32_t spilled_bytes = 0;
 };

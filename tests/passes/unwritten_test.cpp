@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/editor.h"
-#include "server/ptx/parser.h"
+#include "server/ptx/text/editor.h"
+#include "server/ptx/text/parser.h"
 #include "tests/passes/fence_bench.h"
 
 namespace gpushared::testing {
@@ -160,7 +160,7 @@ constexpr Reading kReadings[] = {
 constexpr Form kForms[] = {Form::kFenced, Form::kFencedAndClaimed, Form::kContained,
                            Form::kContainedAndClaimed};
 
-// What the kernel leaves in this form.
+// The value that the kernel leaves in this form.
 std::uint64_t Seen(FenceBench& bench, Form form) {
   const std::uint64_t address = bench.ranges().client() + kOut;
   auto* out = reinterpret_cast<std::uint64_t*>(address);

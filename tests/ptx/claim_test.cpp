@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernels are claimed, why others are not, and what the text becomes. That the result
 // computes the same is for tests/passes.
-#include "server/ptx/claim.h"
+#include "server/ptx/passes/claim.h"
 
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/contain.h"
-#include "server/ptx/editor.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/text/editor.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -138,7 +138,7 @@ TEST(Claim, RefusalsNameLineAndReason) {
       {"mov.u32 %r0, %envreg2;", "line 6: grid-wide synchronisation"},
       {"barrier.cluster.arrive;", "line 6: clusters of blocks"},
       {"L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;",
-       "line 6: waiting for other blocks"},
+       "line 6: waiting for other blocks (the loop of line 6 waits for memory at '%rd0')"},
       {"mov.u64 %rd0, %gridid;", "line 6: reads %gridid, which claiming would change"},
       {"mov.u32 %r0, %total_smem_size;",
        "line 6: reads %total_smem_size, which claiming would change"},

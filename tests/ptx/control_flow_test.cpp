@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/control_flow.h"
+#include "server/ptx/analysis/control_flow.h"
 
 #include <cstdint>
 #include <random>
@@ -9,9 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/dominators.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/analysis/dominators.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/editor.h"
+#include "server/ptx/text/editor.h"
 
 #include <string>
 #include <variant>
@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 namespace {

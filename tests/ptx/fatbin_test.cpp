@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/fatbin.h"
+#include "server/ptx/text/fatbin.h"
 
 #include <lz4.h>
 #include <zstd.h>
@@ -166,7 +166,7 @@ TEST(Fatbin, SizesAreBoundedBeforeMemoryIsTaken) {
   EXPECT_FALSE(Extract(FatbinOf(EntryOf(liar))));
   for (EntrySpec reader : {Lz4Spec(kText), ZstdSpec(kText)}) {
     reader.compressed_bytes += 1;
-    // What follows it is not its own.
+    // The bytes behind it are not its own.
     const auto text = Extract(FatbinOf(EntryOf(reader) + EntryOf({.kind = 2, .payload = "a"})));
     EXPECT_THAT(text.status().message(), HasSubstr("compressed bytes in a payload of"));
   }

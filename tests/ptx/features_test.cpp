@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/features.h"
+#include "server/ptx/analysis/features.h"
 
 #include <filesystem>
 #include <fstream>
@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/parser.h"
+#include "server/ptx/text/parser.h"
 
 namespace gpushared::ptx {
 namespace {

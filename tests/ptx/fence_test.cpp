@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the fence writes, and what it leaves alone. That it holds is for tests/passes.
-#include "server/ptx/fence.h"
+#include "server/ptx/passes/fence.h"
 
 #include <cstdint>
 #include <cstring>
@@ -11,12 +11,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/contain.h"
-#include "server/ptx/control_flow.h"
-#include "server/ptx/dominators.h"
-#include "server/ptx/fence_flow.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/analysis/dominators.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence_flow.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -72,7 +72,7 @@ TEST(Fence, OneMaskServesAllAccessesToABaseThatStaysTheSame) {
             2u);
 }
 
-// As compilers write a[i], a[i + 512], a[i + 1024].
+// Compilers write a[i], a[i + 512], a[i + 1024] like this.
 TEST(Fence, OneMaskServesSumsOfItsRegister) {
   const std::string text =
       "ld.global.u32 %r1, [%rd1]; add.s64 %rd2, %rd1, 2048; ld.global.u32 %r2, [%rd2];\n"
@@ -219,12 +219,13 @@ TEST(Fence, ReasonsOfAllKernelsTogetherAreBounded) {
   std::size_t bytes = 0;
   for (const FencedKernel& kernel : FenceText(text).kernels) {
     EXPECT_NE(kernel.reason, "");
+    EXPECT_LE(kernel.reason.size(), std::size_t{8} << 10);
     bytes += kernel.reason.size();
   }
   EXPECT_LE(bytes, kReasonBytesMax + 40 * 100);
 }
 
-// What it had before it was zeroed may come back.
+// Contents from before the zeroing may come back.
 TEST(Fence, NothingIsDiscarded) {
   const std::string text = FenceBody(
       "discard.global.L2 [%rd1], 128; @%p1 discard.L2 [%rd1+128], 128; ld.global.u32 %r1, [%rd1];");

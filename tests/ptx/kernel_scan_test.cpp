@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/kernel_scan.h"
+#include "server/ptx/analysis/kernel_scan.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +10,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/block_waits.h"
-#include "server/ptx/control_flow.h"
-#include "server/ptx/look_back.h"
-#include "server/ptx/parser.h"
+#include "server/ptx/analysis/block_waits.h"
+#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/analysis/look_back.h"
+#include "server/ptx/text/parser.h"
 #include "tests/support/read_file.h"
 
 namespace gpushared::ptx {
@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Of kernel `k` of a module text behind its head, which has three lines.
+// Scans kernel `k` of a module text; the head before it has three lines.
 std::map<Feature, std::string> ScanText(const std::string& text) {
   const Result<Module> module = Parse(".version 8.1\n.target sm_75\n.address_size 64\n" + text);
   EXPECT_TRUE(module) << module.status().message();
@@ -66,14 +66,20 @@ TEST(CallGraph, ReachesEachFunctionOnceAlsoAroundACircle) {
   EXPECT_THAT(names, ElementsAre("k", "a", "b"));
 }
 
-TEST(CallGraph, AnIndirectCallReachesEveryFunction) {
+TEST(CallGraph, AnIndirectCallReachesEveryFunctionWhoseAddressIsTaken) {
   const Result<Module> module = Parse(
-      ".version 8.1\n.target sm_75\n.func a() { ret; }\n.func c() { ret; }\n"
-      ".entry other() { ret; }\n"
+      ".version 8.1\n.target sm_75\n.func a() { ret; }\n.func c() { call d; ret; }\n"
+      ".func d() { ret; }\n.func called() { ret; }\n.func masked() { ret; }\n"
+      ".global .b64 table[3] = {0, c, other};\n.global .b8 low = 0xFF(generic(masked));\n"
+      ".entry other() { .reg .b64 %rd<2>; mov.u64 %rd1, a; call called; ret; }\n"
       ".entry k() { .reg .b64 %rd<2>; p: .callprototype _ (); call %rd1, p; ret; }\n");
   ASSERT_TRUE(module) << module.status().message();
   const CallGraph graph(*module);
-  EXPECT_EQ(graph.Reachable(*module->FindFunction("k")).size(), 3u);
+  std::vector<std::string> names;
+  for (const Function* function : graph.Reachable(*module->FindFunction("k"))) {
+    names.push_back(function->name);
+  }
+  EXPECT_THAT(names, ElementsAre("k", "a", "c", "masked", "d"));
   ASSERT_EQ(graph.CallsOf(*module->FindFunction("k")).size(), 1u);
   EXPECT_EQ(graph.CallsOf(*module->FindFunction("k"))[0].kind, Call::Kind::kIndirect);
 }
@@ -231,6 +237,64 @@ TEST(BlockWaits, AWaitInsideAFunctionCountsForItsKernels) {
                   .contains(Feature::kWaitsForBlocks));
 }
 
+TEST(BlockWaits, SaysWhichLoopWaitsForWhat) {
+  const auto said = [](const std::string& body) {
+    return ScanText(
+               ".global .u32 flag;\n.func (.reg .b32 %v) f(.reg .b64 %a) {\n"
+               "ld.volatile.global.u32 %v, [%a];\nret;\n}\n"
+               ".entry k(.param .u64 a, .param .u32 n) {\n"
+               ".reg .b32 %r<40>; .reg .b64 %rd<40>; .reg .pred %p<10>;\n" +
+               body + "\nret;\n}\n")
+        .at(Feature::kWaitsForBlocks);
+  };
+  const std::string again = "setp.eq.u32 %p0, %r0, 0;\n@%p0 bra L;";
+  // From line 11 on.
+  EXPECT_EQ(
+      said("ld.param.u64 %rd0, [a];\nld.param.u32 %r4, [n];\nmul.wide.u32 %rd2, %r4, 4;\n"
+           "cvta.to.global.u64 %rd1, %rd0;\nadd.s64 %rd3, %rd2, %rd1;\nL:\n"
+           "ld.volatile.global.u32 %r0, [%rd3];\n" +
+           again),
+      "line 17: waiting for other blocks (the loop of lines 17 to 19 waits for what parameter "
+      "'a' points to)");
+  EXPECT_EQ(said("L: ld.volatile.global.u32 %r0, [flag+4]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;"),
+            "line 11: waiting for other blocks (the loop of line 11 waits for variable 'flag')");
+  EXPECT_EQ(said("mov.u64 %rd1, flag;\nL:\natom.global.exch.b32 %r0, [%rd1], 1;\n" + again),
+            "line 13: waiting for other blocks (the loop of lines 13 to 15 waits for variable "
+            "'flag')");
+  EXPECT_EQ(said("L:\ncall (%r0), f, (%rd0);\n" + again),
+            "line 12: waiting for other blocks (the loop of lines 12 to 14 waits for what 'f' "
+            "returns)");
+  EXPECT_EQ(said("L:\nld.acquire.gpu.u32 %r0, [%rd0];\n" + again),
+            "line 12: waiting for other blocks (the loop of lines 12 to 14 waits for memory at "
+            "'%rd0')");
+  // Of two loops the inner one.
+  EXPECT_EQ(said("M:\nadd.u32 %r1, %r1, 1;\nL:\nld.volatile.global.u32 %r0, [flag];\n" + again +
+                 "\nsetp.lt.u32 %p1, %r1, 9;\n@%p1 bra M;"),
+            "line 14: waiting for other blocks (the loop of lines 14 to 16 waits for variable "
+            "'flag')");
+}
+
+// Names and ways of any length: what is said stays short, and is said soon.
+TEST(BlockWaits, WhatIsSaidOfAWaitIsBounded) {
+  const std::string name(1'000'000, 'x');
+  const auto found =
+      ScanText(".global .u32 " + name + ";\n.entry k() {\n.reg .b32 %r0; .reg .pred %p0;\nL: " +
+               "ld.volatile.global.u32 %r0, [" + name +
+               "]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;\nret;\n}\n");
+  EXPECT_LT(found.at(Feature::kWaitsForBlocks).size(), 300u);
+  std::string chain = "ld.param.u64 %rd0, [a];\n";
+  for (int i = 0; i < 2000; ++i) {
+    chain += "add.u64 %q" + std::to_string(i + 1) + ", %q" + std::to_string(i) + ", 1;\n";
+  }
+  const std::string body =
+      chain + "L: ld.volatile.global.u32 %r0, [%q2000]; setp.eq.u32 %p0, %r0, 0; @%p0 bra L;";
+  EXPECT_THAT(ScanText(".entry k(.param .u64 a) {\n.reg .b32 %r0; .reg .b64 %rd0, %q<2001>; "
+                       ".reg .pred %p0;\n" +
+                       body + "\nret;\n}\n")
+                  .at(Feature::kWaitsForBlocks),
+              HasSubstr("waits for memory at '%q2000'"));
+}
+
 // Lines of the waits, from `*steps` on.
 std::vector<std::uint32_t> WaitLines(const std::string& body, WaitSteps* steps) {
   const Result<Module> module = Parse(
@@ -267,7 +331,7 @@ TEST(BlockWaits, StepsAreThoseOfTheModule) {
   EXPECT_GT(once, 0u);
   EXPECT_THAT(WaitLines(body, &steps), IsEmpty());
   EXPECT_EQ(steps.followed, 2 * once);
-  // What cannot be looked at any more counts as waiting.
+  // Loops beyond the bound count as waiting.
   steps.followed = kBlockWaitStepsMax + 1;
   EXPECT_THAT(WaitLines(body, &steps), ElementsAre(5));
   EXPECT_EQ(steps.followed, kBlockWaitStepsMax + 1);
@@ -388,8 +452,8 @@ TEST(LookBack, LongNamesAreManySteps) {
   EXPECT_GE(steps_with(std::string(6400, 'a')), 100 + steps_with("a"));
 }
 
-// The waits of the function take so many steps that those of the module would not do for all
-// kernels, were they looked for in each.
+// The function's waits take many steps. If each kernel looked for them anew, the module's steps
+// would not suffice.
 TEST(KernelScan, AFunctionIsScannedOnceForAllKernels) {
   constexpr std::size_t kKernels = 1000, kLoads = 300;
   std::string text =

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "server/ptx/control_flow.h"
-#include "server/ptx/parser.h"
+#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/text/parser.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -158,7 +158,7 @@ TEST(LiveRanges, BeyondTheLimitEverythingIsLiveEverywhere) {
   const auto last = static_cast<std::uint32_t>(flow.instructions.size() - 1);
   EXPECT_EQ(RangeOf(flow, "a" + std::to_string(kBlocks - 1)), Range(0, last));
   EXPECT_EQ(RangeOf(flow, "a0"), Range(90, 90 + 2 * kBlocks));
-  // Which is safe to take for read unwritten.
+  // Taken for read unwritten, which is safe.
   EXPECT_TRUE(
       flow.registers[flow.FindRegister("a" + std::to_string(kBlocks - 1))].is_read_unwritten);
   EXPECT_FALSE(flow.registers[flow.FindRegister("a0")].is_read_unwritten);

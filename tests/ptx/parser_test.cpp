@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/parser.h"
+#include "server/ptx/text/parser.h"
 
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/printer.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -169,6 +169,23 @@ TEST(Parser, KeepsListsBehindLabels) {
   const auto& body = *module.FindFunction("k")->body;
   EXPECT_EQ(std::get<Label>(body[0]).name, "list");
   EXPECT_EQ(std::get<Directive>(body[1]).text, ".branchtargets A, B;");
+}
+
+TEST(Parser, ReadsPrototypes) {
+  const Result<Function> prototype = ParsePrototype(
+      ".callprototype (.param .b32 _) _ (.param .b64 _, .param .align 8 .b8 _[24]);");
+  ASSERT_TRUE(prototype) << prototype.status().message();
+  ASSERT_EQ(prototype->returns.size(), 1u);
+  EXPECT_EQ(prototype->returns[0].Bytes(), 4u);
+  ASSERT_EQ(prototype->parameters.size(), 2u);
+  EXPECT_EQ(prototype->parameters[0].Bytes(), 8u);
+  EXPECT_EQ(prototype->parameters[1].Bytes(), 24u);
+  EXPECT_TRUE(ParsePrototype(".callprototype () _ () .noreturn;"));
+  EXPECT_TRUE(ParsePrototype(".callprototype _ ();"));
+  for (const char* wrong : {"", ".callprototype", ".callprototype wild", ".callprototype _ () {}",
+                            ".func _ ();", ".callprototype _ (); ret;"}) {
+    EXPECT_FALSE(ParsePrototype(wrong)) << wrong;
+  }
 }
 
 TEST(Parser, StopsAtTheFirstNul) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text in which a name could be read in two ways, and the text of compilers in which none can.
-#include "server/ptx/plain_names.h"
+#include "server/ptx/analysis/plain_names.h"
 
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/ptx/fence.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/passes/fence.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::ptx {
 namespace {

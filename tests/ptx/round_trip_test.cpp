@@ -15,9 +15,9 @@
 
 #include <gtest/gtest.h>
 
-#include "server/ptx/control_flow.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 #include "tests/support/read_file.h"
 #include "tests/support/scratch_folder.h"
 
@@ -26,7 +26,7 @@ namespace {
 
 using gpushared::testing::ReadFile;
 
-// What the parser does not keep, taken out by other means than the parser.
+// Takes out what the parser does not keep, by other means than the parser.
 std::string WithoutDebugInformation(const std::string& source) {
   std::istringstream lines(source);
   std::string text;

@@ -31,10 +31,11 @@ class Load {
     for (std::uint64_t id = 1; id <= kClients; ++id) {
       const auto of_class = static_cast<SchedulingClass>(id % 3);
       // Every fourth one promises nothing: it is what the others' requests are held against.
-      lane_.AddClient(
-          ClientId{id},
-          {.scheduling_class = of_class, .latency_promise = id % 4 == 0 ? std::nullopt : promise},
-          now_);
+      lane_.AddClient(ClientId{id},
+                      {.scheduling_class = of_class,
+                       .latency_promise = id % 4 == 0 ? std::nullopt : promise,
+                       .group = id % 5 == 0 ? std::nullopt : std::optional(id % 7)},
+                      now_);
       for (int i = 0; i < 100; ++i) Enqueue(ClientId{id});
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the deadline policy have in common.
+// Common parts of the deadline policy's tests.
 
 #ifndef GPUSHARED_TESTS_SCHEDULER_DEADLINE_CASES_H_
 #define GPUSHARED_TESTS_SCHEDULER_DEADLINE_CASES_H_

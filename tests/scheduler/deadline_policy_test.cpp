@@ -62,7 +62,7 @@ TEST(DeadlinePolicy, APromisedRequestOfALowClientGoesBeforeTheHighClass) {
   const auto request = timeline.PostRequest(low, {.time = 1ms}, 3);
   timeline.RunFor(20ms);
 
-  EXPECT_EQ(timeline.Latency(request), 3ms + 1ms);  // What ran when it came cannot be stopped.
+  EXPECT_EQ(timeline.Latency(request), 3ms + 1ms);  // The running command cannot be stopped.
 }
 
 TEST(DeadlinePolicy, WorkOutsideOfRequestsHasNoPromise) {

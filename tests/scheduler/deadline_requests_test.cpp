@@ -74,7 +74,7 @@ TEST_F(Overlapping, WhatTheNextRequestHasBroughtIsNoNeedOfTheFirst) {
   timeline_.PostRequest(client_, {.time = 4ms});
   timeline_.RunFor(20ms);
 
-  // Of equal ones the last.
+  // The last of equal ones is given up.
   EXPECT_LE(LatencyOf(rivals), 9ms);
   EXPECT_LE(LatencyOf(first), 10ms);
   EXPECT_EQ(GivenUp(), 1u);
@@ -143,7 +143,7 @@ TEST(DeadlinePolicy, BetweenTwoRequestsOfAClientARivalHasItsTurn) {
   EXPECT_EQ(timeline.Latency(last), 12ms);
 }
 
-// What is added to the first one delays the other one too, which is late as it is.
+// A delay of the first request delays the other one too, which is late already.
 TEST(DeadlinePolicy, NobodyRunsBesideARequestWithOneBehindItThatIsGivenUp) {
   PolicyTimeline timeline(Deadline());
   const ClientId client = timeline.AddClient(Promised(7ms));

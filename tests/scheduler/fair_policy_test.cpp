@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -27,6 +28,84 @@ TEST(FairPolicy, SharesFollowWeightsWhenBothAreBusy) {
 
   EXPECT_EQ(timeline.Held(heavy), 300ms);
   EXPECT_EQ(timeline.Held(light), 100ms);
+}
+
+// Who opens more clients has more clients to share with.
+TEST(FairPolicy, ClientsOfOneGroupShareWhatOneClientHas) {
+  PolicyTimeline timeline(Fair());
+  const ClientId alone = timeline.AddBusyClient({.group = 1000}, 1ms);
+  std::vector<ClientId> crowd;
+  for (int i = 0; i < 4; ++i) crowd.push_back(timeline.AddBusyClient({.group = 1001}, 1ms));
+  const ClientId no_group = timeline.AddBusyClient({}, 1ms);
+
+  timeline.RunFor(1200ms);
+
+  EXPECT_EQ(timeline.Held(alone), 400ms);
+  EXPECT_EQ(timeline.Held(no_group), 400ms);
+  for (const ClientId client : crowd) EXPECT_EQ(timeline.Held(client), 100ms);
+}
+
+TEST(FairPolicy, AGroupHasTheWeightOfItsHeaviestClientAndSharesItByWeight) {
+  PolicyTimeline timeline(Fair());
+  const ClientId alone = timeline.AddBusyClient({.weight = 2, .group = 1000}, 1ms);
+  const ClientId heavy = timeline.AddBusyClient({.weight = 4, .group = 1001}, 1ms);
+  const ClientId light = timeline.AddBusyClient({.weight = 1, .group = 1001}, 1ms);
+
+  timeline.RunFor(1500ms);
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(alone).count()), 500e6, 2e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(heavy).count()), 800e6, 2e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(light).count()), 200e6, 2e6);
+
+  timeline.Remove(heavy);
+  const Duration before = timeline.Held(light);
+  timeline.RunFor(900ms);
+  EXPECT_NEAR(static_cast<double>((timeline.Held(light) - before).count()), 300e6, 2e6);
+}
+
+// Each of them is moved forward when it wakes, and alone they would never be behind.
+TEST(FairPolicy, ClientsOfAGroupThatTakeTurnsInSleepingGetNoMoreThanOne) {
+  PolicyTimeline timeline(Fair());
+  const ClientId honest = timeline.AddBusyClient({.group = 1000}, 1ms);
+  std::vector<ClientId> crowd;
+  for (int i = 0; i < 8; ++i) {
+    crowd.push_back(timeline.AddBusyClient({.group = 1001}, 1ms));
+    timeline.Sleep(crowd.back());
+  }
+  for (int i = 0; i < 1000; ++i) {
+    const ClientId turn = crowd[static_cast<std::size_t>(i) % crowd.size()];
+    timeline.Wake(turn);
+    timeline.RunFor(2ms);
+    timeline.Sleep(turn);
+  }
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(honest).count()), 1000e6, 10e6);
+}
+
+TEST(FairPolicy, AGroupThatComesAgainStillOwesWhatItOwed) {
+  PolicyTimeline timeline(Fair());
+  const ClientId honest = timeline.AddBusyClient({.group = 1000}, 1ms);
+  for (int i = 0; i < 100; ++i) {
+    const ClientId visitor = timeline.AddClient({.group = 1001});
+    timeline.Post(visitor, {.time = 8ms});
+    timeline.RunFor(10ms);
+    timeline.Remove(visitor);
+  }
+
+  EXPECT_GE(timeline.Held(honest), 490ms);
+}
+
+TEST(FairPolicy, LongWorkOfAGroupIsStoppedForAnotherOneAndForItsOwnClients) {
+  PolicyTimeline timeline(Fair({.slice = 2ms}));
+  const ClientId endless = timeline.AddBusyClient({.group = 1000}, {.time = 1s, .unit = 100us});
+  const ClientId sibling = timeline.AddBusyClient({.group = 1000}, {.time = 1s, .unit = 100us});
+  const ClientId other = timeline.AddBusyClient({.group = 1001}, {.time = 1s, .unit = 100us});
+
+  timeline.RunFor(400ms);
+
+  EXPECT_NEAR(static_cast<double>(timeline.Held(endless).count()), 100e6, 5e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(sibling).count()), 100e6, 5e6);
+  EXPECT_NEAR(static_cast<double>(timeline.Held(other).count()), 200e6, 5e6);
 }
 
 TEST(FairPolicy, ShareIsByTimeNotByCommandCount) {

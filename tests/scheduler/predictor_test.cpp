@@ -84,7 +84,7 @@ TEST(Predictor, KinOfTheLargestGridsStaysWithinBounds) {
   EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = blocks}), Duration(kCommandTimeMax));
 }
 
-// Whose place is taken starts afresh, with nothing of the samples that were there.
+// A key that takes another one's place has none of its samples.
 TEST(Predictor, ANewKeyKnowsNothingOfTheOneItReplaced) {
   Predictor predictor;
   for (std::uint64_t key = 0; key < 8 * Predictor::kKeysMax; ++key) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,32 @@ TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
   EXPECT_THAT(refused.message(),
               AllOf(HasSubstr("high"), HasSubstr("normal"), HasSubstr("uid 1000")));
   EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB).value(), kGiB);
+}
+
+TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
+  AccessRule heavy = Rule(AccessRule::Subject::kUser, 2000);
+  heavy.max_weight = 8;
+  const AccessRules rules({heavy}, kOwn);
+  EXPECT_TRUE(rules.Admit(User(1000), {.weight = 1}, {.clients = 31}, kGiB).ok());
+  EXPECT_THAT(rules.Admit(User(1000), {.weight = 2}, {}, kGiB).status().message(),
+              AllOf(HasSubstr("weight refused: asked for 2"), HasSubstr("everyone else"),
+                    HasSubstr("at most 1 [uid 1000")));
+  EXPECT_EQ(rules.Admit(User(1000), {}, {.clients = 32}, kGiB).status().code(),
+            StatusCode::kLimitExceeded);
+  EXPECT_TRUE(rules.Admit(User(2000), {.weight = 8}, {}, kGiB).ok());
+  for (const std::uint32_t uid : {kOwn, 0U}) {
+    EXPECT_TRUE(rules.Admit(User(uid), {.weight = 1000}, {.clients = 63}, kGiB).ok()) << uid;
+  }
+}
+
+TEST(AccessRules, NoOrdinaryUserIsPromisedMemoryThatIsKeptForOthers) {
+  AccessRule high = Rule(AccessRule::Subject::kUser, 2000);
+  high.highest_class = SchedulingClass::kHigh;
+  const AccessRules rules({high}, kOwn, std::nullopt, 0.25);
+  EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB).value(), kGiB / 4 * 3);
+  for (const std::uint32_t uid : {kOwn, 0U, 2000U}) {
+    EXPECT_EQ(rules.Admit(User(uid), {}, {}, kGiB).value(), kGiB) << uid;
+  }
 }
 
 TEST(AccessRules, FirstMatchingRuleCountsEvenAgainstTheOwner) {

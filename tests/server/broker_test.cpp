@@ -3,10 +3,13 @@
 #include "server/broker/broker.h"
 
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -24,6 +27,7 @@
 
 #include "ipc/unix_socket.h"
 #include "tests/server/other_user.h"
+#include "tests/support/passed_descriptor.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
@@ -34,7 +38,10 @@ namespace {
 
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""us;
+using gpushared::testing::ActingAs;
 using gpushared::testing::AsNobody;
+using gpushared::testing::AsUser;
 using gpushared::testing::Eventually;
 using gpushared::testing::OpenFileDescriptors;
 using gpushared::testing::ProgramOutcome;
@@ -108,6 +115,12 @@ class BrokerTest : public ::testing::Test {
     Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
     EXPECT_TRUE(socket.ok()) << socket.status().message();
     return socket.ok() ? std::move(*socket) : ipc::UniqueFd();
+  }
+
+  ipc::UniqueFd ConnectAs(uid_t uid) {
+    const ActingAs user(uid);
+    EXPECT_TRUE(user.is_acting());
+    return ConnectOnly();
   }
 
   template <typename T>
@@ -414,14 +427,145 @@ TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
   EXPECT_EQ(set->code, StatusCode::kTimedOut);
 }
 
+TEST_F(BrokerTest, AWorkerThatDoesNotAnswerGetsNoClientsAndIsKilledInTheEnd) {
+  options_.watch = {.interval = 20ms, .silent_after = 50, .killed_after = 150};
+  options_.patience = 100ms;
+  behaviour_ = [](const std::string&, std::uint32_t generation) {
+    return generation == 1 ? "silent" : "normal";
+  };
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "silent"; }));
+  const Result<ipc::UniqueFd> refused = Join(Hello("newcomer"));
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.status().message(), HasSubstr("is silent, try again later"));
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("generation") == 2; }));
+  EXPECT_THAT(Device(0).at("last_death").get<std::string>(), HasSubstr("it did not answer"));
+  EXPECT_TRUE(Join(Hello("newcomer")).ok());
+  Stop();
+  WaitForEnd();
+  EXPECT_THAT(log_text_.str(), ContainsRegex("has not answered for .*: it gets no clients"));
+}
+
+// A debugger that looks at a worker must not lose it.
+TEST_F(BrokerTest, AWorkerThatSomebodyHasStoppedIsNotSilent) {
+  options_.watch = {.interval = 20ms, .silent_after = 50, .killed_after = 100};
+  StartBroker();
+  ASSERT_TRUE(Join(Hello("first")).ok());
+  const pid_t worker = WorkerPid();
+  ASSERT_EQ(::kill(worker, SIGSTOP), 0);
+  std::this_thread::sleep_for(3s);
+  EXPECT_EQ(Device(0).at("state"), "ready");
+  ASSERT_EQ(::kill(worker, SIGCONT), 0);
+  EXPECT_TRUE(Join(Hello("second")).ok());
+  EXPECT_EQ(WorkerPid(), worker);
+}
+
 TEST_F(BrokerTest, ConnectionsThatSayNothingAreBoundedInNumberAndTime) {
   options_.limits = {.waiting_max = 8, .waiting_per_uid_max = 4, .first_frame_max = 300ms};
   StartBroker();
   std::vector<ipc::UniqueFd> silent;
-  for (int i = 0; i < 4; ++i) silent.push_back(ConnectOnly());
-  EXPECT_EQ(RefusalOn(ConnectOnly()), StatusCode::kLimitExceeded);
-  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kTimedOut);
+  for (int i = 0; i < 5; ++i) silent.push_back(ConnectOnly());
+  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kLimitExceeded);
+  EXPECT_EQ(RefusalOn(silent[1]), StatusCode::kTimedOut);
   EXPECT_TRUE(Eventually([&] { return Join(Hello("welcome again")).ok(); }));
+}
+
+// Each user's own bound let four of them take all places, root's included.
+TEST_F(BrokerTest, SilentConnectionsOfManyUsersShutOutNobody) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
+  options_.limits.first_frame_max = 60s;  // None of them leaves by itself.
+  StartBroker();
+  std::vector<ipc::UniqueFd> silent;
+  for (uid_t uid = 60001; uid <= 60006; ++uid) {
+    for (int i = 0; i < 40; ++i) silent.push_back(ConnectAs(uid));
+  }
+  EXPECT_TRUE(Admin(Verb(ipc::AdminVerb::kStatus)).ok());
+  EXPECT_EQ(Ctl({"ps"}).exit_code, 0);
+  EXPECT_TRUE(Join(Hello("of root")).ok());
+  EXPECT_EQ(AsNobody([&] { return Join(Hello("of another user")).ok() ? 0 : 1; }), 0);
+  EXPECT_EQ(AsUser(60001, [&] { return Join(Hello("of one of them")).ok() ? 0 : 1; }), 0);
+}
+
+TEST_F(BrokerTest, SilentConnectionsOfTheUserWithTheMostGiveWayOldestFirst) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
+  options_.limits = {.waiting_max = 8, .waiting_per_uid_max = 6, .first_frame_max = 60s};
+  StartBroker();
+  const ipc::UniqueFd patient = ConnectAs(60001);
+  std::vector<ipc::UniqueFd> silent;
+  for (int i = 0; i < 6; ++i) silent.push_back(ConnectAs(60002));
+  for (int i = 0; i < 3; ++i) silent.push_back(ConnectAs(60003));
+  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kLimitExceeded);
+  EXPECT_EQ(RefusalOn(silent[1]), StatusCode::kLimitExceeded);
+  const Result<ipc::Frame> welcome = Ask(patient, Hello("patient"));
+  ASSERT_TRUE(welcome.ok()) << welcome.status().message();
+  EXPECT_TRUE(ipc::DecodeReply<ipc::Done>(*welcome).ok());
+}
+
+// Root may be slow to speak, too.
+TEST_F(BrokerTest, SilentConnectionsOfStrangersLeaveThoseOfRootAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
+  options_.limits = {.waiting_max = 4, .waiting_per_uid_max = 4, .first_frame_max = 60s};
+  StartBroker();
+  std::vector<ipc::UniqueFd> of_root, silent;
+  for (int i = 0; i < 4; ++i) of_root.push_back(ConnectOnly());
+  for (uid_t uid = 60001; uid <= 60008; ++uid) silent.push_back(ConnectAs(uid));
+  EXPECT_EQ(RefusalOn(silent[0]), StatusCode::kLimitExceeded);
+  for (const ipc::UniqueFd& each : of_root) EXPECT_TRUE(Ask(each, Hello("of root")).ok());
+}
+
+TEST_F(BrokerTest, OperatorsAreAnsweredInAStormOfConnectionsAndHellos) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become other users";
+  StartBroker();
+  ASSERT_TRUE(Join(Hello("before")).ok());
+  std::atomic<bool> is_over = false;
+  std::atomic<std::size_t> connected = 0;
+  std::vector<std::thread> storm;
+  for (uid_t uid = 60001; uid <= 60004; ++uid) {
+    storm.emplace_back([&, uid] {
+      const ActingAs user(uid);
+      while (!is_over && user.is_acting()) {
+        const auto socket = ipc::ConnectUnix(options_.socket_path, Soon());
+        if (!socket.ok()) continue;
+        const ipc::Hello refused = Hello("flood", "", ipc::ClientClass::kHigh);
+        if (++connected % 2 == 0) (void)ipc::SendMessage(socket->get(), 5, refused, Soon());
+      }
+    });
+  }
+  auto worst = std::chrono::steady_clock::duration::zero();
+  std::size_t answered = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto asked_at = std::chrono::steady_clock::now();
+    answered += Admin(Verb(ipc::AdminVerb::kStatus)).ok() ? 1 : 0;
+    worst = std::max(worst, std::chrono::steady_clock::now() - asked_at);
+  }
+  is_over = true;
+  for (std::thread& each : storm) each.join();
+  EXPECT_EQ(answered, 50U);
+  EXPECT_LT(worst, 5s);  // It takes hold at all; this is no measurement.
+  RecordProperty("connected", std::to_string(connected));
+  RecordProperty("worst_us", std::to_string(worst / 1us));
+}
+
+// 55 MB of such lines were seen.
+TEST_F(BrokerTest, AStormOfRefusedHellosIsHeldBackInTheLogAndCounted) {
+  AccessRule rule;
+  rule.label = "everyone";
+  rule.highest_class = scheduler::SchedulingClass::kLow;
+  options_.access = {rule};
+  options_.log_limits.report_interval = 1s;
+  StartBroker();
+  const auto until = std::chrono::steady_clock::now() + 3s;
+  std::size_t refused = 0;
+  for (; refused < 1000 || std::chrono::steady_clock::now() < until; ++refused) {
+    ASSERT_FALSE(Join(Hello("flood", "", ipc::ClientClass::kHigh)).ok());
+  }
+  Stop();
+  WaitForEnd();
+  const std::string log = log_text_.str();
+  EXPECT_LT(log.size(), 64U << 10) << refused << " refusals";
+  const bool is_counted = log.find("lines about uid " + std::to_string(::geteuid()) + " in 1 s") !=
+                          std::string::npos;  // Matchers would print the whole log.
+  EXPECT_TRUE(is_counted);
 }
 
 TEST_F(BrokerTest, GarbageAsFirstFrameIsRefusedAndTheServerGoesOn) {
@@ -432,6 +576,29 @@ TEST_F(BrokerTest, GarbageAsFirstFrameIsRefusedAndTheServerGoesOn) {
     EXPECT_EQ(RefusalOn(socket), StatusCode::kProtocolViolation);
   }
   EXPECT_TRUE(Join(Hello("one")).ok());
+}
+
+// From Linux 6.16 on the kernel refuses to send it, before that the broker refuses the frame.
+TEST_F(BrokerTest, ADescriptorThatAClientSendsReachesNobody) {
+  StartBroker();
+  const auto first = Join(Hello("first"));
+  ASSERT_TRUE(first.ok());
+  const std::size_t before = OpenFileDescriptors(::getpid());
+  {
+    const ipc::UniqueFd socket = ConnectOnly();
+    const std::vector<std::byte> bytes(16);
+    if (gpushared::testing::SendWithDescriptor(socket.get(), bytes,
+                                               ipc::UniqueFd(::eventfd(0, EFD_CLOEXEC)))) {
+      const auto frame = ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
+      ASSERT_TRUE(frame.ok()) << frame.status().message();
+      EXPECT_THAT(ipc::DecodeReply<ipc::Welcome>(*frame).status().message(),
+                  HasSubstr("descriptors, which nobody takes"));
+    } else {
+      EXPECT_EQ(errno, EPERM);
+    }
+  }
+  EXPECT_TRUE(Join(Hello("second")).ok());
+  EXPECT_TRUE(Eventually([&] { return OpenFileDescriptors(::getpid()) <= before; }));
 }
 
 TEST_F(BrokerTest, SecondServerOnTheSocketIsRefused) {

@@ -91,6 +91,26 @@ TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
   }
 }
 
+TEST(Config, TheMemoryReserveReachesTheWorker) {
+  EXPECT_DOUBLE_EQ(Accepted({}).memory_reserve, 0.1);
+  const std::vector<std::string> texts = WorkerArguments(
+      Accepted({"--memory-reserve", "25%"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
+  std::vector<const char*> arguments;
+  for (const std::string& text : texts) arguments.push_back(text.c_str());
+  EXPECT_DOUBLE_EQ(Accepted(arguments).memory_reserve, 0.25);
+  EXPECT_THAT(RefusalOf({"--memory-reserve", "0.95"}), AllOf(HasSubstr("0.95"), HasSubstr("0.9")));
+}
+
+TEST(Config, WhoSharesReachesTheWorker) {
+  EXPECT_TRUE(Accepted({}).shares_by_uid);
+  const std::vector<std::string> texts = WorkerArguments(
+      Accepted({"--share-by", "client"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
+  std::vector<const char*> arguments;
+  for (const std::string& text : texts) arguments.push_back(text.c_str());
+  EXPECT_FALSE(Accepted(arguments).shares_by_uid);
+  EXPECT_THAT(RefusalOf({"--share-by", "group"}), AllOf(HasSubstr("group"), HasSubstr("uid or")));
+}
+
 TEST(Config, CommandLineWinsOverTheFile) {
   const std::string path =
       testing::TempDir() + "config_test_" + std::to_string(::getpid()) + ".toml";
@@ -174,7 +194,7 @@ TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
   std::vector<const char*> options;
   for (const std::string& argument : arguments) options.push_back(argument.c_str());
   EXPECT_EQ(Accepted(options).kernel_limits, config.kernel_limits);
-  EXPECT_EQ(Accepted({}).kernel_limits, decltype(config.kernel_limits){});
+  EXPECT_EQ(Accepted(options).kernel_limits_given, config.kernel_limits_given);
 
   for (const char* bad : {"", "2s", "low", "low=", "low=2", "low=2s,", "low=2s,low=3s", "lowest=2s",
                           "low=0ms", "low=999us", "low=86401s", "low=2s normal=3s"}) {
@@ -185,6 +205,49 @@ TEST(Config, KernelLimitsAreGivenByClassAndReachTheWorker) {
   ASSERT_TRUE(ApplyConfigText("kernel_limit = [\"low=2s\", \"high=1s\"]", "f", of_file).ok());
   EXPECT_EQ(of_file.kernel_limits[0], 1000ms);
   EXPECT_EQ(of_file.kernel_limits[2], 2000ms);
+}
+
+TEST(Config, KernelLimitsAreBuiltInForAllButTheHighClassUntilTheyAreGiven) {
+  using Given = decltype(Config::kernel_limits_given);
+  EXPECT_EQ(Accepted({}).kernel_limits, kKernelLimitsBuiltIn);
+  EXPECT_FALSE(kKernelLimitsBuiltIn[0]);
+  EXPECT_EQ(kKernelLimitsBuiltIn[1], 60000ms);
+  EXPECT_EQ(kKernelLimitsBuiltIn[2], 10000ms);
+  EXPECT_EQ(Accepted({}).kernel_limits_given, Given{});
+
+  const Config low = Accepted({"--kernel-limit", "low=none"});
+  EXPECT_EQ(low.kernel_limits[1], 60000ms) << "what is not named stays";
+  EXPECT_FALSE(low.kernel_limits[2]);
+  EXPECT_EQ(low.kernel_limits_given, (Given{false, false, true}));
+  const Config none = Accepted({"--kernel-limit", "none"});
+  EXPECT_EQ(none.kernel_limits, decltype(none.kernel_limits){});
+  EXPECT_EQ(none.kernel_limits_given, (Given{true, true, true}));
+
+  for (const Config& config : {Accepted({}), low, none}) {
+    const std::vector<std::string> arguments =
+        WorkerArguments(config, {.channel_fd = 3, .device = "cpu:0", .generation = 2});
+    const std::vector<const char*> options = [&] {
+      std::vector<const char*> each;
+      for (const std::string& argument : arguments) each.push_back(argument.c_str());
+      return each;
+    }();
+    EXPECT_EQ(Accepted(options).kernel_limits, config.kernel_limits);
+    EXPECT_EQ(Accepted(options).kernel_limits_given, config.kernel_limits_given);
+  }
+}
+
+TEST(Config, CpuAffinityIsAListOfProcessorsAndBoundsTheExecutorThreads) {
+  const Config config = Accepted({"--cpu-affinity", "4-6,0,5"});
+  EXPECT_EQ(config.cpu_affinity, (std::vector<std::uint32_t>{0, 4, 5, 6}));
+  EXPECT_EQ(config.cpu_threads, 3U);
+  EXPECT_EQ(Accepted({"--cpu-affinity", "1"}).cpu_threads, 1U);
+  EXPECT_EQ(Accepted({"--cpu-affinity", "1", "--cpu-threads", "7"}).cpu_threads, 7U);
+  EXPECT_TRUE(Accepted({}).cpu_affinity.empty());
+  EXPECT_EQ(CpuListText(config.cpu_affinity), "0,4,5,6");
+  for (const char* bad : {"", ",", "a", "-", "3-1", "1024", "0-1024", "1,,2", "-1", "1-", "0 1"}) {
+    EXPECT_THAT(RefusalOf({"--cpu-affinity", bad}), HasSubstr("option cpu-affinity refused"))
+        << bad;
+  }
 }
 
 TEST(Config, MemoryIsASizeOrALevelOrBoth) {
@@ -311,6 +374,8 @@ memory = "fence"
   ASSERT_EQ(config.access.size(), 3U);
   EXPECT_EQ(config.access[0].subject, AccessRule::Subject::kUser);
   EXPECT_EQ(config.access[0].id, 0U);
+  EXPECT_EQ(config.access[0].max_weight, 1U);
+  EXPECT_EQ(config.access[0].clients_max, 32U);
   const AccessRule& group = config.access[1];
   EXPECT_EQ(group.subject, AccessRule::Subject::kGroup);
   EXPECT_EQ(group.id, 4242U);

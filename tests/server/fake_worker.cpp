@@ -2,9 +2,9 @@
 // A worker without a device, for tests of the broker: it keeps the sockets it is handed, tells
 // the broker what a worker tells, and misbehaves on request.
 //
-// Usage: fake_worker GENERATION BEHAVIOUR, behaviours: normal, silent (never answers operators),
-// mad (sends garbage when a session is attached), unable (exits at once), slow (is never ready),
-// stubborn (ignores drain and the end of sessions asked for).
+// Usage: fake_worker GENERATION BEHAVIOUR. The behaviours: normal. silent: never answers operators.
+// mad: sends garbage when a session is attached. unable: exits at once. slow: is never ready.
+// stubborn: ignores drain and the end of sessions asked for.
 
 #include <poll.h>
 #include <unistd.h>

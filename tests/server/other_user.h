@@ -3,6 +3,7 @@
 #define GPUSHARED_TESTS_SERVER_OTHER_USER_H_
 
 #include <grp.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,15 +21,35 @@ inline int InAProcess(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// As user nobody. Needs root.
-inline int AsNobody(const std::function<int()>& body) {
-  constexpr uid_t kNobody = 65534;
-  return InAProcess([&body] {
-    const bool changed =
-        ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
-    return changed ? body() : 99;
-  });
+// Leaves the present user for good; false if that is not allowed. For forked children.
+inline bool BecomeUser(uid_t uid) {
+  return ::setgroups(0, nullptr) == 0 && ::setgid(uid) == 0 && ::setuid(uid) == 0;
 }
+
+// As that user. Needs root.
+inline int AsUser(uid_t uid, const std::function<int()>& body) {
+  return InAProcess([&] { return BecomeUser(uid) ? body() : 99; });
+}
+
+inline constexpr uid_t kNobody = 65534;
+inline int AsNobody(const std::function<int()>& body) { return AsUser(kNobody, body); }
+
+// Makes the calling thread alone act as that user, for as long as this is alive. Needs root.
+class ActingAs {
+ public:
+  explicit ActingAs(uid_t uid) : is_acting_(Set(uid)) {}
+  ~ActingAs() { Set(0); }
+  ActingAs(const ActingAs&) = delete;
+  ActingAs& operator=(const ActingAs&) = delete;
+
+  bool is_acting() const { return is_acting_; }
+
+ private:
+  // The C library's function would change all threads.
+  static bool Set(uid_t uid) { return ::syscall(SYS_setresuid, -1, uid, -1) == 0; }
+
+  const bool is_acting_;
+};
 
 }  // namespace gpushared::testing
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is learnt of kernels, kept on disk.
+// Learnt costs of kernels, kept on disk.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class CostFile : public ::testing::Test {
   [[nodiscard]] bool Keep(std::string_view conditions, std::span<const KnownCost> costs) const {
     return WriteCosts(path_, conditions, kSeed, costs).ok();
   }
-  // What a worker of the stepped device has left there.
+  // The costs that a worker of the stepped device left there.
   std::vector<KnownCost> Kept() const {
     const auto kept = ReadCosts(path_, server::CostConditions(SteppedDevice()));
     EXPECT_TRUE(kept.ok()) << kept.status().ToString();

@@ -203,6 +203,30 @@ TEST_F(Activity, WhoGetsMoreThanItsWeightSaysTakesItFromItsClassOnly) {
   EXPECT_NEAR(other.share_error, 0.0, 0.1);
 }
 
+TEST_F(Activity, ClientsOfOneGroupAreDueWhatOneClientIs) {
+  ClientActivity alone, first, second;
+  scheduler::ClientSpec spec = Spec(SchedulingClass::kLow);
+  meter_.Begin(alone, spec, now_);
+  spec.group = 1000;
+  meter_.Begin(first, spec, now_);
+  meter_.Begin(second, spec, now_);
+  for (ClientActivity* each : {&alone, &first, &second}) meter_.Set(*each, Phase::kWaiting, now_);
+  for (int i = 0; i < 600; ++i) {
+    Run(alone, 2ms);
+    Run(first, 1ms);
+    Run(second, 1ms);
+  }
+  EXPECT_NEAR(alone.share_error, 0.0, 0.5);
+  EXPECT_NEAR(first.share_error, 0.0, 0.5);
+  meter_.End(second, now_);
+  for (int i = 0; i < 600; ++i) {
+    Run(alone, 3ms);
+    Run(first, 1ms);
+  }
+  EXPECT_NEAR(alone.share_error, 25.0, 0.5);
+  EXPECT_NEAR(first.share_error, -25.0, 0.5);
+}
+
 TEST_F(Activity, NothingIsDueToWhoAsksForNothing) {
   ClientActivity busy, asleep, late;
   meter_.Begin(busy, Spec(SchedulingClass::kLow), now_);
@@ -214,7 +238,7 @@ TEST_F(Activity, NothingIsDueToWhoAsksForNothing) {
   EXPECT_NEAR(busy.share_error, 0.0, 0.01);
   meter_.Refresh(asleep, now_);
   EXPECT_EQ(asleep.windows, 0u);
-  // What went before it came is not due to a newcomer.
+  // A newcomer has no claim to the time before it came.
   meter_.Set(late, Phase::kWaiting, now_);
   for (int i = 0; i < 600; ++i) {
     Run(busy, 1ms);

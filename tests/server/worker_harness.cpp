@@ -67,7 +67,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.peer.uid = options.uid;
   attach.request = 1;
   attach.quota_bytes = options.quota_bytes;
-  attach.allowed_class = ipc::ClientClass::kHigh;
+  attach.allowed_class = options.allowed_class;
   attach.isolation = options.isolation;
   attach.weight_max = ipc::kWeightMax;
   attach.hello.client_class = options.client_class;

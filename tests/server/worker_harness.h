@@ -39,6 +39,7 @@ class WorkerHarness {
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
     std::uint32_t uid = ::geteuid();
     std::uint8_t isolation = 0;
+    ipc::ClientClass allowed_class = ipc::ClientClass::kHigh;
     int process = -1;  // Whose death ends the session; this process when negative.
   };
 
@@ -49,7 +50,7 @@ class WorkerHarness {
   WorkerHarness& operator=(const WorkerHarness&) = delete;
 
   StepDevice& device() { return *device_; }
-  // As the device would, before calls of its own.
+  // Waits as the device would before calls of its own.
   void AwaitQuiet() { await_quiet_(); }
 
   // Hands a new connection to the worker without waiting for its welcome.
@@ -74,7 +75,7 @@ class WorkerHarness {
     if (!message.ok()) return {};
     return *message;
   }
-  // What the worker answers to an admin request, as text.
+  // The worker's answer to an admin request, as text.
   std::string AskAdmin(const ipc::Admin& asked);
   std::string AskAdmin(ipc::AdminVerb verb) { return AskAdmin(ipc::Admin{.verb = verb}); }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small parts of a worker, one at a time.
+#include <sched.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,14 +17,18 @@
 
 #include <gtest/gtest.h>
 
+#include "ipc/doorbell.h"
+#include "server/thread_priority.h"
 #include "server/worker/command_slab.h"
 #include "server/worker/cost_model.h"
 #include "server/worker/kernel_watch.h"
 #include "server/worker/keyed_hash.h"
 #include "server/worker/log_histogram.h"
 #include "server/worker/mailbox.h"
+#include "server/worker/ring_visits.h"
 #include "server/worker/staging_budget.h"
 #include "server/worker/stats.h"
+#include "server/worker/waiter_wakes.h"
 
 #include <nlohmann/json.hpp>
 
@@ -29,6 +36,143 @@ namespace gpushared::server {
 namespace {
 
 using namespace std::chrono_literals;
+
+// Clients with full rings, whose visits take as long as the test says.
+struct Visited {
+  bool is_urgent = false;
+  scheduler::Duration takes{};
+  bool has_something = true;
+  int visits = 0;
+};
+
+class RingVisitsTest : public ::testing::Test {
+ protected:
+  void Add(const Visited& client) { clients_.push_back(client); }
+  // Returns how long it took.
+  scheduler::Duration Turn() {
+    std::vector<Visited*> all;
+    for (Visited& client : clients_) all.push_back(&client);
+    const scheduler::TimePoint before = now_;
+    visits_.Turn(
+        std::span<Visited* const>(all), [](const Visited& client) { return client.is_urgent; },
+        [this](Visited& client) {
+          if (!client.has_something) return false;
+          ++client.visits;
+          now_ += client.takes;
+          return true;
+        },
+        [this] { return now_; });
+    return now_ - before;
+  }
+
+  std::vector<Visited> clients_;
+  RingVisits visits_;
+  scheduler::TimePoint now_{1s};
+};
+
+TEST_F(RingVisitsTest, FloodsOfOthersCostAnUrgentClientABoundedTimeInEachTurn) {
+  for (int i = 0; i < 60; ++i) Add({.takes = 40us});
+  Add({.is_urgent = true, .takes = 10us});
+  for (int turn = 1; turn <= 200; ++turn) {
+    EXPECT_LE(Turn(), 10us + RingVisits::kOthersPerTurn + 40us);
+    EXPECT_EQ(clients_.back().visits, turn) << "each turn begins with it";
+  }
+}
+
+TEST_F(RingVisitsTest, EveryoneGetsTheSameTurnsInALongRun) {
+  for (int i = 0; i < 7; ++i) Add({.takes = 60us});
+  for (int turn = 0; turn < 700; ++turn) Turn();
+  for (const Visited& client : clients_) EXPECT_NEAR(client.visits, 200, 2);
+}
+
+TEST_F(RingVisitsTest, WhoHasNothingCostsNothing) {
+  Add({.takes = 10us});
+  for (int i = 0; i < 63; ++i) Add({.takes = 10us, .has_something = false});
+  for (int turn = 1; turn <= 100; ++turn) {
+    EXPECT_EQ(Turn(), 10us);
+    EXPECT_EQ(clients_.front().visits, turn);
+  }
+}
+
+TEST(WaiterWakes, WakesAllThatAreAsleepInTurnsOverClients) {
+  constexpr std::uint32_t kThreads = 100;
+  std::array<std::atomic<std::uint32_t>, 2> futexes = {0, 0};
+  std::atomic<std::uint32_t> begun{0}, awake{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < 2 * kThreads; ++i) {
+    threads.emplace_back([&, &futex = futexes.at(i % 2)] {
+      begun.fetch_add(1);
+      while (futex.load() == 0) {
+        if (ipc::FutexWait(futex, 0, 20s) == ipc::FutexResult::kTimedOut) return;
+      }
+      awake.fetch_add(1);
+    });
+  }
+  while (begun.load() < 2 * kThreads) std::this_thread::yield();
+  std::this_thread::sleep_for(100ms);
+  WaiterWakes wakes;
+  for (std::atomic<std::uint32_t>& futex : futexes) {
+    futex.store(1);
+    wakes.Wake(&futex, kThreads);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(awake.load(), 2 * kThreads) << "who is forgotten sleeps for 20 s";
+}
+
+// A client may lie about how many wait, and unmap what they wait on.
+TEST(WaiterWakes, ACrowdThatIsNotThereKeepsNobodyElseWaiting) {
+  WaiterWakes wakes;
+  std::atomic<std::uint32_t> empty{0}, futex{0};
+  const auto* const nowhere =
+      reinterpret_cast<const std::atomic<std::uint32_t>*>(std::uintptr_t{4096});
+  wakes.Wake(nowhere, 0xffffffff);
+  wakes.Wake(&empty, 0xffffffff);
+  std::thread sleeper([&] {
+    while (futex.load() == 0) {
+      if (ipc::FutexWait(futex, 0, 20s) == ipc::FutexResult::kTimedOut) return;
+    }
+  });
+  std::this_thread::sleep_for(20ms);
+  const auto start = std::chrono::steady_clock::now();
+  futex.store(1);
+  wakes.Wake(&futex, 1);
+  sleeper.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+TEST(RealtimeBudget, AThreadThatNeverWaitsIsOrdinaryUntilItHas) {
+  using Change = RealtimeBudget::Change;
+  const auto at = [](auto time) { return RealtimeBudget::TimePoint(time); };
+  RealtimeBudget budget;
+  EXPECT_TRUE(budget.IsDue(at(1s)));
+  EXPECT_EQ(budget.Look(at(1s), 0), Change::kNone) << "nothing is known of the time before";
+  EXPECT_FALSE(budget.IsDue(at(1s + RealtimeBudget::kStint - 1ns)));
+  EXPECT_TRUE(budget.IsDue(at(1s + RealtimeBudget::kStint)));
+  EXPECT_EQ(budget.Look(at(2s), 6), Change::kNone) << "it has waited";
+  EXPECT_EQ(budget.Look(at(3s), 6), Change::kOrdinary);
+  EXPECT_EQ(budget.Look(at(4s), 6), Change::kNone) << "told once";
+  EXPECT_EQ(budget.Look(at(5s), 7), Change::kRealtime);
+  EXPECT_LT(2 * RealtimeBudget::kStint, kRealtimeMost);
+}
+
+// Whatever this machine allows.
+TEST(ThreadPriority, SaysWhatTheThreadHas) {
+  std::thread([] {
+    const ThreadPriority got = MakeThisThreadRealtime();
+    EXPECT_EQ(got.is_realtime, (::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR);
+    EXPECT_EQ(got.is_realtime, got.ToString() == "real-time");
+    EXPECT_EQ(got.is_realtime, got.why_not_more.empty());
+    std::thread([] {
+      EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER) << "what it starts is normal";
+      EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), 0);
+    }).join();
+    const ThreadPriority preferred = PreferThisThread();
+    EXPECT_FALSE(preferred.is_realtime);
+    EXPECT_EQ(::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK, SCHED_OTHER);
+    EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), preferred.nice);
+    EXPECT_EQ(preferred.nice == kPreferredNice, preferred.why_not_more.empty());
+  }).join();
+}
 
 class KernelWatchTest : public ::testing::Test {
  protected:
@@ -230,7 +374,7 @@ TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
   EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
 }
 
-// What runs beside others takes longer than it would alone, never shorter.
+// A launch beside others takes longer than it would alone, never shorter.
 TEST(CostModel, WhatRanBesideOthersMakesPredictionsShorterAndNeverLonger) {
   CostModel costs;
   const CommandSlot slot = LaunchSlot(42);
@@ -404,33 +548,46 @@ TEST(CostModel, CopiesArePredictedBySizeAndKind) {
 }
 
 TEST(StagingBudget, HalfIsAssuredToEverySessionAndHalfGoesToWhoeverAsksFirst) {
-  StagingBudget budget(800, 4);  // 100 assured to each, 400 shared.
-  EXPECT_EQ(budget.session_max(), 500u);
-  EXPECT_EQ(budget.LeftFor(0), 500u);
-  EXPECT_FALSE(budget.TryTake(0, 501));
-  EXPECT_TRUE(budget.TryTake(0, 500));
-  EXPECT_EQ(budget.LeftFor(500), 0u);
-  EXPECT_FALSE(budget.TryTake(500, 1));
+  StagingBudget budget(800, 4, 0.0);  // 100 assured to each, 400 shared.
+  EXPECT_EQ(budget.session_max(true), 500u);
+  EXPECT_EQ(budget.LeftFor(0, true), 500u);
+  EXPECT_FALSE(budget.TryTake(0, 501, true));
+  EXPECT_TRUE(budget.TryTake(0, 500, true));
+  EXPECT_EQ(budget.LeftFor(500, true), 0u);
+  EXPECT_FALSE(budget.TryTake(500, 1, true));
   for (int other = 0; other < 3; ++other) {
-    EXPECT_EQ(budget.LeftFor(60), 40u);
-    EXPECT_FALSE(budget.TryTake(60, 41));
-    EXPECT_TRUE(budget.TryTake(0, 60));
-    EXPECT_TRUE(budget.TryTake(60, 40));
+    EXPECT_EQ(budget.LeftFor(60, true), 40u);
+    EXPECT_FALSE(budget.TryTake(60, 41, true));
+    EXPECT_TRUE(budget.TryTake(0, 60, true));
+    EXPECT_TRUE(budget.TryTake(60, 40, true));
   }
 }
 
+TEST(StagingBudget, OrdinarySessionsLeaveAPartOfTheSharedHalf) {
+  StagingBudget budget(800, 4, 0.25);  // 100 assured to each, 400 shared, 100 of these kept.
+  EXPECT_EQ(budget.session_max(false), 400U);
+  EXPECT_EQ(budget.session_max(true), 500U);
+  EXPECT_FALSE(budget.TryTake(0, 401, false));
+  EXPECT_TRUE(budget.TryTake(0, 400, false));
+  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // Of its own.
+  EXPECT_TRUE(budget.TryTake(0, 200, true));
+  EXPECT_EQ(budget.LeftFor(200, true), 0U);
+  EXPECT_EQ(budget.LeftFor(0, false), 100U);
+}
+
 TEST(StagingBudget, WhatIsGivenBackInAnyPartsCanBeTakenAgain) {
-  StagingBudget budget(800, 4);
+  StagingBudget budget(800, 4, 0.0);
   std::mt19937_64 random(3);
   for (int round = 0; round < 1000; ++round) {
     std::uint64_t held = 0;
-    for (std::uint64_t part = 1; budget.TryTake(held, part); part = 1 + random() % 90) held += part;
+    for (std::uint64_t part = 1; budget.TryTake(held, part, true); part = 1 + random() % 90)
+      held += part;
     while (held > 0) {
       const std::uint64_t part = std::min<std::uint64_t>(held, 1 + random() % 90);
       budget.GiveBack(held, part);
       held -= part;
     }
-    ASSERT_EQ(budget.LeftFor(0), 500u);
+    ASSERT_EQ(budget.LeftFor(0, true), 500u);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client says about its requests, and what the worker makes of it.
+// A client's words about its requests, and the worker's use of them.
 #include <chrono>
 #include <memory>
 #include <sstream>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kHourNs = 3'600'000'000'000;
 
-// What ps says of the `index`-th client.
+// The row of ps for the `index`-th client.
 nlohmann::json RowOf(WorkerHarness& worker, std::size_t index = 0) {
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][index];
 }

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the worker gives to the device, and when, with several clients.
+// The worker's submissions to the device, and their times, with several clients.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include "scheduler/policy_catalog.h"
 #include "tests/server/worker_harness.h"
@@ -119,7 +127,7 @@ TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   WorkerHarness worker({}, {.policy = "fifo", .lane_options = {.beyond_window_max = 8}});
   RawClient client = worker.Client({.client_class = ClientClass::kLow});
   client.CreateStream(1);
-  // Of unknown length, so worth stopping.
+  // Its length is unknown, so it is worth stopping.
   client.Launch(0, 0, 0, {.x = 10});
   client.Launch(0, 0, 0, {.x = 11});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -131,13 +139,13 @@ TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(worker.device().submissions()[1].units, 11u);
 }
 
-// What was short is not worth stopping the next time.
+// A short launch is not worth stopping the next time.
 void EndLate(StepDevice& device) {
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   device.FinishOldest();
 }
 
-// What may be stopped waits for its turn alone and, on such devices, runs slower.
+// A stoppable launch waits for its turn alone and, on such devices, runs slower.
 TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
   WorkerHarness worker({.stopping_costs = true},
                        {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
@@ -170,7 +178,7 @@ TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
     high.Launch(0, 0, 0, {.x = 1000});
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   }
-  // What it has on the device is asked to stop, and does not.
+  // Its work on the device is asked to stop, and does not.
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
   low.Launch(0, 0, 0, {.x = 10});
   const auto seen = worker.device().WaitForSubmissions(2);
@@ -246,7 +254,7 @@ TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt)
   EndLate(worker.device());
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   worker.device().RunUnits(1);
-  // Of another kernel, or the low ones would be known to be as short.
+  // Another kernel, or the low ones would be known to be as short.
   const Sequence request = high.Launch(0, 0, 1, {.x = 1000}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
   EXPECT_EQ(worker.device().stops_asked(), 1u);
@@ -254,7 +262,7 @@ TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt)
   worker.device().FinishOldest();
   ASSERT_TRUE(high.AwaitFinished(0, request));
 
-  // What was stopped goes on, and nothing is lost, doubled or out of its order.
+  // The stopped launch goes on, and nothing is lost, doubled or out of its order.
   for (std::uint32_t i = 2; i <= kLaunches; ++i) {
     const auto seen = worker.device().WaitForSubmissions(i + 2);
     ASSERT_EQ(seen.size(), i + 2);
@@ -517,7 +525,7 @@ TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
   EXPECT_THAT(error->status.message(),
               ::testing::MatchesRegex(".*kernel 'null' ended by force: it has run [0-9.e-]+ s, "
                                       "kernels of class low may run 0.03 s .client 1 'slow'.*"));
-  // What it has run is not held against the next one in its place.
+  // Its past runs do not count against the next stream in its place.
   low.CreateStream(1);
   const Sequence next = low.Launch(1, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
@@ -579,6 +587,68 @@ TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
   EXPECT_EQ(worker.device().kills_asked(), 0u);
 }
 
+// What goes into the log while it is there.
+class LogText {
+ public:
+  LogText() {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~LogText() { spdlog::set_default_logger(usual_); }
+  LogText(const LogText&) = delete;
+  LogText& operator=(const LogText&) = delete;
+  std::size_t Count(std::string_view what) const {
+    const std::string text = text_.str();
+    std::size_t count = 0;
+    for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+    return count;
+  }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::logger> usual_ = spdlog::default_logger();
+};
+
+TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
+  const LogText log;
+  {
+    WorkerHarness worker({.ignores_stop = true}, {.policy = "priority"});
+    RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    for (std::size_t round = 1; round <= 2; ++round) {
+      const Sequence slow = low.Launch(0, 0, 0, {.x = 100});
+      ASSERT_EQ(worker.device().WaitForSubmissions(2 * round - 1).size(), 2 * round - 1);
+      const Sequence request = high.Launch(0, 0, 0);
+      ASSERT_EQ(worker.device().WaitForSubmissions(2 * round).size(), 2 * round);
+      ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() >= round; }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(80));
+      worker.device().FinishAll();
+      ASSERT_TRUE(low.AwaitFinished(0, slow));
+      ASSERT_TRUE(high.AwaitFinished(0, request));
+    }
+  }
+  EXPECT_EQ(log.Count("kernel 'null' held the device for "), 1U);
+}
+
+// Nobody chose it.
+TEST(KernelLimit, ABuiltInOneDoesNotEndADeviceAndTheLogSaysSo) {
+  const LogText log;
+  server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
+  options.limit_ends_device = {};
+  {
+    WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
+                         options);
+    RawClient low = worker.Client({.client_class = ClientClass::kLow});
+    const Sequence launch = low.Launch(0, 0, 0, {.x = 100});
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    worker.device().FinishOldest();
+    EXPECT_TRUE(low.AwaitFinished(0, launch));
+    EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
+  }
+  EXPECT_EQ(log.Count("it goes on: this device cannot end one kernel alone"), 1U);
+}
+
 TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
   WorkerHarness worker({.can_kill = false, .may_be_killed = true},
                        LimitedLow(std::chrono::milliseconds(30)));
@@ -624,8 +694,8 @@ TEST(KernelLimit, TheTimeToLeaveIsThatOfTheKernelThatWasTold) {
   EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
 }
 
-// A device that tells nobody of its completions is asked again and again while it has work, with
-// naps in between, and left alone when it has none.
+// A device that announces no completions is asked again and again while it has work, with naps in
+// between. Without work it is left alone.
 TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnded) {
   WorkerHarness worker({.must_be_polled = true});
   RawClient client = worker.Client();

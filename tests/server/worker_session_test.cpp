@@ -17,6 +17,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/server/worker_harness.h"
+#include "tests/support/passed_descriptor.h"
+#include "tests/support/stuck_page.h"
 
 #include <nlohmann/json.hpp>
 
@@ -26,6 +28,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
+constexpr std::uint64_t kMiB = 1 << 20;
 
 TEST(WorkerSession, TellsTheBrokerThatItIsReadyAndWhenSessionsStartAndEnd) {
   WorkerHarness worker(kAtOnce);
@@ -150,9 +153,50 @@ TEST(WorkerSession, EveryLimitRefusesWithItsName) {
   expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
 }
 
+// Two users with 64 clients each left no place for a client of root.
+TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
+  server::WorkerOptions options;
+  options.limits.sessions_max = 6;
+  options.limits.sessions_kept = 2;
+  WorkerHarness worker(kAtOnce, std::move(options));
+  constexpr std::uint32_t kStranger = 1000;
+  const WorkerHarness::ClientOptions ordinary = {.uid = kStranger,
+                                                 .allowed_class = ipc::ClientClass::kNormal};
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(worker.Connect(ordinary));
+    ASSERT_TRUE(clients.back().AwaitWelcome().ok());
+  }
+  const Status refused = worker.Connect(ordinary).AwaitWelcome();
+  EXPECT_EQ(refused.code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(refused.message(), HasSubstr("4 clients, allowed are 6, 2 of these for clients"));
+  RawClient of_root = worker.Connect({.uid = 0, .allowed_class = ipc::ClientClass::kNormal});
+  EXPECT_TRUE(of_root.AwaitWelcome().ok());
+  RawClient high = worker.Connect({.uid = kStranger + 1});
+  EXPECT_TRUE(high.AwaitWelcome().ok());
+  EXPECT_EQ(worker.Connect({}).AwaitWelcome().code(), StatusCode::kLimitExceeded)
+      << "all are taken";
+}
+
+// One low client with all memory left none for a client of root.
+TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
+  server::WorkerOptions options;
+  options.limits.memory_kept = 0.25;
+  WorkerHarness worker(kAtOnce, std::move(options));
+  constexpr auto kNormal = ipc::ClientClass::kNormal;
+  RawClient ordinary = worker.Connect({.uid = 1000, .allowed_class = kNormal});
+  ASSERT_TRUE(ordinary.AwaitWelcome().ok());
+  EXPECT_EQ(worker.device().left_free_bytes(), worker.device().info().memory_bytes / 4);
+  RawClient of_root = worker.Connect({.uid = 0, .allowed_class = kNormal});
+  ASSERT_TRUE(of_root.AwaitWelcome().ok());
+  EXPECT_EQ(worker.device().left_free_bytes(), 0U);
+  RawClient high = worker.Connect({.uid = 1000});
+  ASSERT_TRUE(high.AwaitWelcome().ok());
+  EXPECT_EQ(worker.device().left_free_bytes(), 0U);
+}
+
 // Arenas are host memory, and a machine without any does not refuse but ends processes.
 TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
-  constexpr std::uint64_t kMiB = 1 << 20;
   server::WorkerOptions options;
   options.limits.sessions_max = 4;
   options.limits.arenas_bytes_max = 16 * kMiB;
@@ -183,7 +227,7 @@ TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
   EXPECT_TRUE(join().AddArena(10 * kMiB).ok()) << "all of it is back";
 }
 
-// What the sessions that ended had is counted as free, so it must be free.
+// Memory of ended sessions is counted as free, so it must be free.
 TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -233,26 +277,125 @@ TEST(WorkerSession, AnUnloadedNumberIsFreeWithTheAnswer) {
   }
 }
 
-TEST(WorkerSession, AModuleThatIsNotSealedEndsTheSession) {
+TEST(WorkerSession, AModuleWhoseImageWasNotMadeEndsTheSession) {
   WorkerHarness worker(kAtOnce);
-  const auto with_fd = [&](int fd, std::uint64_t bytes) {
-    RawClient client = worker.Connect({});
-    EXPECT_TRUE(client.AwaitWelcome().ok());
-    return client
-        .Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = 0, .bytes = bytes}, std::span(&fd, 1))
-        .status();
+  const auto load = [](RawClient& client, std::uint64_t bytes) {
+    return client.Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = 1, .bytes = bytes}).status();
   };
-  const ipc::UniqueFd unsealed(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(::ftruncate(unsealed.get(), 4096), 0);
-  EXPECT_EQ(with_fd(unsealed.get(), 4096).code(), StatusCode::kProtocolViolation);
-  ASSERT_EQ(::fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
-  EXPECT_THAT(with_fd(unsealed.get(), 4000).message(),
-              HasSubstr("4096 bytes, announced were 4000"));
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const ipc::UniqueFd read_end(ends[0]), write_end(ends[1]);
-  // A pipe would make whoever reads it wait for ever.
-  EXPECT_EQ(with_fd(read_end.get(), 4096).code(), StatusCode::kProtocolViolation);
+  RawClient without = worker.Client();
+  EXPECT_EQ(load(without, 7).code(), StatusCode::kProtocolViolation);
+  RawClient other_size = worker.Client();
+  ASSERT_TRUE(other_size.MakeImage("null 0\n").ok());
+  EXPECT_THAT(load(other_size, 6).message(),
+              HasSubstr("of 6 bytes is to be loaded, the memory made for its image has 7"));
+  RawClient twice = worker.Client();
+  ASSERT_TRUE(twice.MakeImage("null 0\n").ok());
+  EXPECT_TRUE(load(twice, 7).ok());
+  EXPECT_EQ(load(twice, 7).code(), StatusCode::kProtocolViolation) << "each image loads once";
+}
+
+TEST(WorkerSession, AnImageThatIsMadeAgainTakesThePlaceOfTheOneBefore) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const Holdings before = Holdings::Now();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(client.MakeImage("three 24\n").ok());
+  const auto loaded = client.LoadModule(1, "null 0\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->kernels.at(0).name, "null");
+  EXPECT_EQ(Holdings::Now(), before);
+}
+
+TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
+  server::WorkerOptions options;
+  options.limits.sessions_max = 4;
+  options.limits.images_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  WorkerHarness worker(kAtOnce, std::move(options));
+  const auto make = [](RawClient& client, std::uint64_t bytes) {
+    return client.Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = bytes}).status();
+  };
+  RawClient greedy = worker.Client();
+  RawClient second = worker.Client();
+  EXPECT_TRUE(make(greedy, 10 * kMiB).ok());
+  EXPECT_THAT(make(second, 2 * kMiB + 1).message(),
+              HasSubstr("its image has 2097153 bytes, the memory for images of all clients has "
+                        "2097152 left for this one"));
+  EXPECT_TRUE(make(second, 2 * kMiB).ok()) << "its own part";
+  EXPECT_TRUE(make(greedy, kMiB).ok()) << "in place of the larger one";
+  EXPECT_TRUE(make(second, 10 * kMiB).ok()) << "which is given back";
+  greedy.CloseSocket();
+  second.CloseSocket();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  RawClient third = worker.Client();
+  EXPECT_TRUE(make(third, 10 * kMiB).ok()) << "a session's memory goes with it";
+  EXPECT_TRUE(make(third, 4096).ok());
+  EXPECT_FALSE(make(third, 65 * kMiB).ok());
+}
+
+// The last holder waits for the end of the file, 12 s in this case. Nobody else may wait with it.
+// The session keeps its place until then, so that a client can't hold more closings than sessions.
+TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) {
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client({.name = "good"});
+  const auto expect_prompt = [&worker, &good] {
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT_TRUE(good.Resize(2 * kMiB).ok());
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+    EXPECT_TRUE(worker.Await<ipc::SessionEnded>());
+    EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+  };
+  const std::vector<std::byte> bytes(16);
+  LingeringSocket first(std::chrono::seconds(12)), second(std::chrono::seconds(12));
+  ASSERT_TRUE(first.ready() && second.ready());
+
+  RawClient bad = worker.Client({.name = "bad"});
+  ASSERT_TRUE(SendWithDescriptor(bad.socket(), bytes, first.Take()));
+  expect_prompt();
+  const Status end = bad.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
+  EXPECT_THAT(end.message(), HasSubstr("it carries descriptors, which nobody takes"));
+
+  // Left unread behind a request, by a client that goes.
+  RawClient leaves = worker.Client({.name = "leaves"});
+  ASSERT_TRUE(leaves.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
+  ASSERT_TRUE(SendWithDescriptor(leaves.socket(), bytes, second.Take()));
+  leaves.CloseSocket();
+  expect_prompt();
+}
+
+// The kernel empties memory under the lock of its file, which a write holds until its source is
+// there.
+TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoOther) {
+  StuckPage page;
+  if (!page.ready()) GTEST_SKIP() << "no userfaultfd for us on this machine";
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client({.name = "good"});
+  RawClient bad = worker.Client({.name = "bad"});
+  const Result<std::uint32_t> arena = bad.AddArena(kMiB);
+  ASSERT_TRUE(arena.ok());
+  std::jthread writer(
+      [&] { (void)!::pwrite(bad.arena_fd(*arena), page.data(), StuckPage::kBytes, 0); });
+  struct AtTheEnd {
+    StuckPage& page;
+    ~AtTheEnd() { page.Release(); }
+  } const at_the_end{page};  // Or the writer would never end.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  bad.CloseSocket();
+
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 3; ++i) {
+    RawClient newcomer = worker.Client({.name = "newcomer"});
+    ASSERT_TRUE(newcomer.AddArena(kMiB).ok());
+    newcomer.CloseSocket();
+    const auto ended = worker.Await<ipc::SessionEnded>();
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(ended->session, worker.last_session()) << "the one before is not over";
+  }
+  EXPECT_TRUE(good.Resize(2 * kMiB).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  page.Release();
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->session, 2u);
 }
 
 TEST(WorkerSession, AMalformedRecordEndsThatSessionWithASentenceAndNoOther) {

@@ -57,6 +57,37 @@ TEST_F(SlowCallsTest, UrgentOnesGoFirst) {
   EXPECT_EQ(Finish(), (Names{"load of 2", "map of 2", "load of 1"}));
 }
 
+TEST_F(SlowCallsTest, NewcomersGoBeforeOthersThatAreNotUrgent) {
+  HoldThread();
+  Post({.session = 1}, "load of 1");
+  Post({.session = 2, .is_newcomer = true}, "welcome of 2");
+  Post({.session = 3, .is_urgent = true}, "load of 3");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"load of 3", "welcome of 2", "load of 1"}));
+}
+
+TEST_F(SlowCallsTest, OthersHaveTheirTurnBetweenTwoSteps) {
+  HoldThread();
+  calls_.Post({.session = 1}, [this, steps = 3]() mutable {
+    made_.push_back("step of 1");
+    return --steps > 0;
+  });
+  Post({.session = 1}, "next of 1");
+  Post({.session = 2}, "map of 2");
+  Post({.session = 3, .is_newcomer = true}, "welcome of 3");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"welcome of 3", "step of 1", "map of 2", "step of 1", "step of 1",
+                             "next of 1"}));
+}
+
+TEST(SlowCallsHeld, NewcomersAreNotHeldForLong) {
+  SlowCalls calls({.held_max = kForGood, .newcomer_held_max = 10ms});
+  calls.NoteUrgentRequests(true);
+  std::promise<void> began;
+  calls.Post({.session = 1, .is_newcomer = true}, [&] { began.set_value(); });
+  EXPECT_EQ(began.get_future().wait_for(20s), std::future_status::ready);
+}
+
 // A module must go before the memory that it lies in.
 TEST_F(SlowCallsTest, OfASessionKeepTheirOrderWhenItBecomesUrgent) {
   HoldThread();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to commands between a client's ring and its timelines.
+// The way of commands from a client's ring to its timelines.
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -44,6 +47,28 @@ TEST(WorkerStreams, LaunchesReachTheDeviceInOrderWithTheirParameters) {
     EXPECT_EQ(seen[i].units, 2u);
     EXPECT_EQ(seen[i].parameters, Parameters(i, i * i, 7));
   }
+}
+
+// More than the device thread wakes itself.
+TEST(WorkerStreams, AllThreadsThatWaitForACommandAreWoken) {
+  constexpr std::uint32_t kThreads = 60;
+  WorkerHarness worker;
+  const RawClient client = [&] {
+    RawClient made = worker.Client();
+    made.Launch(0, 0, 0);
+    return made;
+  }();
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1U);
+  std::atomic<std::uint32_t> seen{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] { seen += client.AwaitFinished(0, 1) ? 1 : 0; });
+  }
+  while (client.commands().waiting.load() < kThreads) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  worker.device().FinishAll();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(seen.load(), kThreads) << "who is forgotten waits for 30 s";
 }
 
 TEST(WorkerStreams, CopiesAndFillsMoveTheBytesTheyName) {
@@ -345,6 +370,43 @@ TEST(WorkerStreams, WhatCannotRunIsRefusedWithTheReason) {
     EXPECT_THAT(text->status.message(), HasSubstr(cases[i].says));
   }
   EXPECT_TRUE(worker.device().submissions().empty());
+}
+
+// With a sentence for each of them, this formats 400 GB.
+TEST(WorkerStreams, RefusedLaunchesCostNoSentenceBeforeSomebodyAsks) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const std::string name(4000, 'n');
+  const std::string reason(std::size_t{20} << 20, 'r');
+  ASSERT_TRUE(client.LoadModule(1, name + " 0 " + reason + "\n").ok());
+  Sequence last = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    Sequence sequence = 0;
+    while (sequence == 0) sequence = client.Launch(0, 1, 0);
+    last = sequence;
+  }
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_EQ(text->status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(text->sequence, 1u);
+  const std::string& message = text->status.message();
+  EXPECT_THAT(message, HasSubstr("kernel '" + std::string(100, 'n') + "...': rrr"));
+  EXPECT_THAT(message, HasSubstr("... [client 1 'client'"));
+  EXPECT_LE(message.size(), std::size_t{8} << 10);
+}
+
+TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.LoadModule(1, "first 0 no such instruction\n").ok());
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 1, 0)));
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 1}).ok());
+  ASSERT_TRUE(client.LoadModule(1, "second 0\n").ok());
+  const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_THAT(text->status.message(),
+              HasSubstr("launch refused: kernel 0 of module 1, which is unloaded by now"));
 }
 
 TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRefused) {

@@ -310,7 +310,7 @@ bool World::HasUrgentClient() const {
          });
 }
 
-// Of `next`, just before it goes to the device.
+// Checks the lookahead of `next`, just before it goes to the device.
 void World::CheckLookahead(const Command& next) {
   if (!next.is_windowed || !turnaround_ || !HasUrgentClient()) return;
   std::size_t windowed = 0;
@@ -330,8 +330,8 @@ void World::CheckLookahead(const Command& next) {
           "no more waits on the device behind its stream than keeps it busy");
 }
 
-// After all actions of this moment: what a high-class client still waits for is what was
-// on the device when it came, and of that, what can be stopped was told to.
+// Holds after all actions of a moment: a high-class client waits only for work that was on the
+// device when it came, and the stoppable part of that was told to stop.
 void World::CheckClasses() {
   if (!IsPriority() || policy_options_.low_floor > 0.0) return;
   std::size_t high_queued = 0, unwindowed = 0;
@@ -374,8 +374,8 @@ void World::CheckFloor() {
     low_since_ = now_;
     low_charged_ = Duration::zero();
   }
-  // A fresh stretch earns its first slice before it gets one; what is on the device is
-  // not charged yet; time that others overran is forgiven.
+  // A fresh stretch earns its first slice before it gets one. Work on the device is not
+  // charged yet. Time that others overran is forgiven.
   const double promised =
       policy_options_.low_floor * static_cast<double>((now_ - *low_since_).count());
   const auto slack = 6 * policy_options_.slice + lane_options_.window;

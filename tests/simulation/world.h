@@ -46,13 +46,13 @@ class World {
 
   // Random events first, then quiet until all work is done.
   Outcome Run(std::uint64_t steps);
-  // What the seed chose, in one line.
+  // The seed's choices, in one line.
   std::string Describe() const;
 
  private:
   struct Client {
     scheduler::ClientSpec spec;
-    // Of its commands.
+    // Times of its commands.
     Duration time_typical{};
     Duration unit{};  // Zero: not stoppable.
     std::size_t queued = 0;
@@ -71,7 +71,7 @@ class World {
     scheduler::SchedulingClass scheduling_class{};  // When submitted.
   };
 
-  // What may happen.
+  // Events that may happen.
   void RandomEvent();
   void AddClient();
   void Burst(ClientId client);
@@ -87,7 +87,7 @@ class World {
   void OnStop(const scheduler::Action& action);
   void OnFinished(const SerialDevice::Finished& finished);
 
-  // What must hold.
+  // Invariants that must hold.
   void CheckBounds();
   void CheckLookahead(const Command& next);
   void CheckClasses();
@@ -115,7 +115,7 @@ class World {
   std::map<ClientId, Client> clients_;
   std::set<ClientId> dead_;
   std::map<std::uint64_t, Command> commands_;  // Queued or in flight.
-  std::optional<Duration> turnaround_;         // As the lane was told.
+  std::optional<Duration> turnaround_;         // The lane's turnaround.
   TimePoint now_{};
   std::uint64_t last_client_ = 0;
   std::uint64_t last_command_ = 0;

@@ -36,7 +36,7 @@ constexpr DeviceClock::time_point kNeverEnds = DeviceClock::time_point::max();
 
 struct FakeWork {
   std::variant<LaunchWork, CopyWork, FillWork> what;
-  std::uint64_t sequence = 0;  // Of submission.
+  std::uint64_t sequence = 0;  // Order of submission.
   std::uint64_t units_total = 0;
   std::uint64_t next_unit = 0;
   std::uint32_t units_running = 0;
@@ -98,7 +98,7 @@ class FakeDeviceImplementation : public FakeDevice {
   const device::DeviceInfo& info() const override { return info_; }
 
   Result<std::unique_ptr<device::Space>> CreateSpace(const device::SpaceOptions& options) override {
-    return FakeSpace::Create(options.quota_bytes, budget_, options_.kernels);
+    return FakeSpace::Create(options, budget_, options_.kernels);
   }
 
   void Submit(const LaunchWork& work) override {

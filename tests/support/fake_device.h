@@ -19,7 +19,7 @@
 
 namespace gpushared::testing {
 
-// What a simulated kernel sees of its launch when one of its blocks runs.
+// A simulated kernel's view of its launch when one of its blocks runs.
 struct FakeBlock {
   device::Dim3 grid, block;
   std::uint64_t index = 0;  // 0 .. grid.Count() - 1; x runs fastest.
@@ -44,7 +44,7 @@ struct FakeKernel {
   std::chrono::nanoseconds block_time = std::chrono::microseconds(1);  // kForEver: until killed.
   // When set, the duration of this block instead of `block_time`.
   std::function<std::chrono::nanoseconds(const FakeBlock&)> block_time_of;
-  std::string unsupported;  // As in KernelInfo.
+  std::string unsupported;  // KernelInfo::unsupported.
 };
 
 struct FakeDeviceOptions {
@@ -64,9 +64,9 @@ struct FakeDeviceOptions {
   device::OutputFunction output;
 };
 
-// Implements all of device.h: real memory, real copies and fills, modules parsed from
-// real PTX (names, parameters, variables), kernels that are C++ functions, and time
-// that passes only as the clock says. Completions carry virtual times.
+// Implements all of device.h: real memory, real copies and fills, and modules parsed from
+// real PTX (names, parameters, variables). Kernels are C++ functions, and time passes only
+// as the clock says. Completions carry virtual times.
 //
 // Calls may come from any thread, also AdvanceBy.
 class FakeDevice : public device::Device {
@@ -93,7 +93,7 @@ T FakeBlock::Parameter(std::size_t offset) const {
   return value;
 }
 
-// What a kernel returns when `at` answered null.
+// A kernel's return value when `at` answered null.
 Status FakeFault(std::string_view kernel, const FakeBlock& block, std::uint64_t address);
 
 }  // namespace gpushared::testing

@@ -7,10 +7,10 @@
 #include <utility>
 #include <variant>
 
-#include "server/device/cpu/executor/program.h"
-#include "server/ptx/fatbin.h"
-#include "server/ptx/module.h"
-#include "server/ptx/parser.h"
+#include "server/executor/program.h"
+#include "server/ptx/text/fatbin.h"
+#include "server/ptx/text/module.h"
+#include "server/ptx/text/parser.h"
 
 namespace gpushared::testing {
 namespace {
@@ -76,10 +76,10 @@ std::byte* FakeModule::Variable(std::string_view name) const {
 }
 
 Result<std::unique_ptr<device::Space>> FakeSpace::Create(
-    std::uint64_t quota_bytes, std::shared_ptr<device::MemoryBudget> budget,
+    const device::SpaceOptions& options, std::shared_ptr<device::MemoryBudget> budget,
     const FakeKernels& kernels) {
-  Result<std::unique_ptr<device::AddressRange>> range =
-      device::AddressRange::Reserve(quota_bytes, std::move(budget));
+  Result<std::unique_ptr<device::AddressRange>> range = device::AddressRange::Reserve(
+      options.quota_bytes, std::move(budget), 0, options.left_free_bytes);
   if (!range) return range.status();
   return std::unique_ptr<device::Space>(std::make_unique<FakeSpace>(std::move(*range), kernels));
 }

@@ -50,7 +50,7 @@ class FakeModule : public device::Module {
 
 class FakeSpace : public device::Space {
  public:
-  static Result<std::unique_ptr<device::Space>> Create(std::uint64_t quota_bytes,
+  static Result<std::unique_ptr<device::Space>> Create(const device::SpaceOptions& options,
                                                        std::shared_ptr<device::MemoryBudget> budget,
                                                        const FakeKernels& kernels);
   FakeSpace(std::unique_ptr<device::AddressRange> range, const FakeKernels& kernels)

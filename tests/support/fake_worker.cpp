@@ -133,6 +133,8 @@ class FakeWorker::Session {
     if (lie == Lie::kOtherRequest) ++frame->request;
     if (lie == Lie::kOtherKind) return Reply(*frame, ipc::ErrorText{});
     switch (static_cast<ipc::MessageType>(frame->type)) {
+      case ipc::MessageType::kMakeImage:
+        return MakeImage(*frame);
       case ipc::MessageType::kLoadModule:
         return Load(*frame);
       case ipc::MessageType::kUnloadModule: {
@@ -165,12 +167,22 @@ class FakeWorker::Session {
     return Reply(frame, ipc::Refused{.status = Status(code, sentence)});
   }
 
-  bool Load(ipc::Frame& frame) {
+  bool MakeImage(const ipc::Frame& frame) {
+    const auto make = ipc::Decode<ipc::MakeImage>(frame.payload);
+    if (!make.ok()) return false;
+    Result<ipc::UniqueFd> memory = ipc::MakeFixedMemory("image", make->bytes);
+    if (!memory.ok()) return false;
+    image_ = *std::move(memory);
+    image_bytes_ = make->bytes;
+    const int fd = image_.get();
+    return Reply(frame, ipc::ImageMade{.bytes = make->bytes}, {&fd, 1});
+  }
+
+  bool Load(const ipc::Frame& frame) {
     const auto load = ipc::Decode<ipc::LoadModule>(frame.payload);
-    if (!load.ok()) return false;
-    const auto image = SharedSegment::Map(
-        std::move(frame.fds[0]),
-        {.bytes = load->bytes, .must_be_immutable = true, .what = "module image"});
+    if (!load.ok() || load->bytes != image_bytes_) return false;
+    image_bytes_ = 0;
+    const auto image = SharedSegment::Map(std::move(image_), {.bytes = load->bytes});
     if (!image.ok()) return Refuse(frame, StatusCode::kInternal, "image cannot be mapped");
     if (image->size() >= 3 && std::memcmp(image->bytes().data(), "bad", 3) == 0) {
       return Refuse(frame, StatusCode::kInvalidArgument, "line 1 column 1: unexpected 'bad'");
@@ -232,7 +244,7 @@ class FakeWorker::Session {
       queued_.pop_front();
       did_any = true;
     }
-    if (did_any) wake_.Ring();
+    if (did_any) ipc::FutexWake(wake_.futex(), wake_.Ring().left_asleep);
   }
 
   void Keep(TakenCommand taken) {
@@ -364,6 +376,8 @@ class FakeWorker::Session {
   std::vector<std::byte> memory_;
   std::vector<SharedSegment> arenas_;
   std::uint64_t arena_bytes_ = 0;
+  ipc::UniqueFd image_;
+  std::uint64_t image_bytes_ = 0;
   std::uint64_t executed_ = 0;
   bool over_ = false;
 };

@@ -64,7 +64,7 @@ class FakeWorker {
   void set_finishing(bool on) { finishing_ = on; }
   // While off, requests on the socket stay unanswered.
   void set_answering(bool on) { answering_ = on; }
-  // What a broken or hostile server would answer to the next request.
+  // The answer of a broken or hostile server to the next request.
   enum class Lie : std::uint8_t { kNone, kOtherRequest, kOtherKind };
   void set_lie(Lie lie) { lie_ = lie; }
   // Sends every session a message that it did not ask for.

@@ -10,7 +10,7 @@
 
 namespace gpushared::testing {
 
-// What keeps a kernel from others, and how far it goes.
+// The barrier between a kernel and others, and its strength.
 enum class HostilePlace : std::uint8_t {
   kFenced,       // By the fence, on a device that ends a kernel alone.
   kFencedOnGpu,  // By the fence; a kernel that faults or is ended takes the context with it.
@@ -40,7 +40,7 @@ struct HostileOutcome {
 };
 // `target`: memory of somebody else.
 HostileOutcome RunHostile(const Client& client, const HostileKernel& kernel, DeviceAddress target);
-// What is wrong about how it has ended, or "".
+// Why its end is wrong, or "".
 std::string WhyNotItsEnd(const HostileKernel& kernel, HostilePlace place, const Status& status);
 // One that harms nobody, on a stream of its own.
 Status RunHarmless(const Client& client);

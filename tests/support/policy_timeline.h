@@ -24,7 +24,7 @@ class PolicyTimeline {
   using Duration = scheduler::Duration;
   using TimePoint = scheduler::TimePoint;
 
-  // What one command of a client is like.
+  // One command of a client.
   struct Command {
     Duration time{};
     Duration unit{};                      // Zero: cannot be stopped.

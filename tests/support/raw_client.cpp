@@ -148,13 +148,21 @@ Status RawClient::AwaitWelcome() {
   return Status::Ok();
 }
 
+Result<ipc::UniqueFd> RawClient::MakeImage(std::string_view image) {
+  std::vector<ipc::UniqueFd> fds;
+  const Result<ipc::ImageMade> made =
+      Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = image.size()}, {}, &fds);
+  if (!made.ok()) return made.status();
+  const Status written =
+      ipc::WriteMemory(fds.front().get(), std::as_bytes(std::span(image.data(), image.size())));
+  if (!written.ok()) return written;
+  return std::move(fds.front());
+}
+
 Result<ipc::ModuleLoaded> RawClient::LoadModule(std::uint32_t number, std::string_view image) {
-  Result<ipc::UniqueFd> memory =
-      ipc::MakeImmutableMemory("module", std::as_bytes(std::span(image.data(), image.size())));
+  const Result<ipc::UniqueFd> memory = MakeImage(image);
   if (!memory.ok()) return memory.status();
-  const int fd = memory->get();
-  return Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = number, .bytes = image.size()},
-                                std::span(&fd, 1));
+  return Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = number, .bytes = image.size()});
 }
 
 Result<std::uint64_t> RawClient::Resize(std::uint64_t bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that speaks the protocol by hand, with the broker or straight with a worker, for
-// tests that must do what the client library never would: die between two bytes, or lie.
+// A client that speaks the protocol by hand, with the broker or straight with a worker. Tests need
+// it for deeds that the client library never does: die between two bytes, or lie.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
 #define GPUSHARED_TESTS_SUPPORT_RAW_CLIENT_H_
@@ -97,6 +97,8 @@ class RawClient {
     if (Status status = Send(request, fds); !status.ok()) return status;
     return Receive<Answer>(answer_fds);
   }
+  // The memory that the server made for an image, with the image in it.
+  Result<ipc::UniqueFd> MakeImage(std::string_view image);
   Result<ipc::ModuleLoaded> LoadModule(std::uint32_t number, std::string_view image);
   Result<std::uint64_t> Resize(std::uint64_t bytes);
   // Maps the arena; its number on success.
@@ -139,8 +141,7 @@ class RawClient {
 
   // ---- what came of them
   Sequence finished(std::uint32_t stream) const {
-    return completions_.As<ipc::CompletionSegment>().timeline[stream].load(
-        std::memory_order_acquire);
+    return completions().timeline[stream].load(std::memory_order_acquire);
   }
   bool AwaitFinished(std::uint32_t stream, Sequence sequence,
                      std::chrono::milliseconds limit = kPatience) const;
@@ -155,6 +156,9 @@ class RawClient {
   void CloseSocket() { socket_.Reset(); }
   ipc::CommandSegment& commands() const { return commands_.As<ipc::CommandSegment>(); }
   int commands_fd() const { return commands_.fd(); }
+  const ipc::CompletionSegment& completions() const {
+    return completions_.As<ipc::CompletionSegment>();
+  }
   int completions_fd() const { return completions_.fd(); }
   // Where the next record begins in the command ring.
   std::uint64_t ring_position() const { return ring_->position(); }

@@ -15,7 +15,7 @@
 
 namespace gpushared::testing {
 
-// What a finished program left behind.
+// Exit code and output of a finished program.
 struct ProgramOutcome {
   int exit_code = -1;  // 128 + signal when one ended it.
   std::string output;  // stdout and stderr together.

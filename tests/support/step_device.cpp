@@ -114,10 +114,16 @@ device::Isolation StepDevice::isolation() const {
   return isolation_;
 }
 
+std::uint64_t StepDevice::left_free_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return left_free_bytes_;
+}
+
 Result<std::unique_ptr<device::Space>> StepDevice::CreateSpace(
     const device::SpaceOptions& options) {
   const std::lock_guard lock(mutex_);
   isolation_ = options.isolation;
+  left_free_bytes_ = options.left_free_bytes;
   ++spaces_alive_;
   return std::unique_ptr<device::Space>(
       std::make_unique<StepSpace>(*this, ++spaces_made_ * kRangeBytes, options.quota_bytes));

@@ -24,8 +24,8 @@ namespace gpushared::testing {
 struct StepDeviceOptions {
   device::Preemption preemption = device::Preemption::kWithinCommand;
   bool runs_at_once = false;  // Work ends when it is submitted; false: when the test says so.
-  std::chrono::milliseconds submitting_takes{};  // Of launches.
-  std::chrono::seconds ends_later{};             // Than it does, as its completions say it.
+  std::chrono::milliseconds submitting_takes{};  // For each launch.
+  std::chrono::seconds ends_later{};             // Completions claim an end so much later.
   bool stopping_costs = false;
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
   bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
@@ -51,7 +51,7 @@ class StepDevice : public device::Device {
     std::uint64_t first_unit = 0;
     std::uint64_t units = 0;
     std::string kernel;           // Empty for copies and fills.
-    bool may_be_stopped = false;  // Of launches.
+    bool may_be_stopped = false;  // LaunchWork::may_be_stopped.
     std::vector<std::byte> parameters;
   };
 
@@ -76,7 +76,7 @@ class StepDevice : public device::Device {
 
   // Ends the oldest work that is still here, with `status`; false when there is none.
   bool FinishOldest(Status status = {});
-  bool FinishLatest();  // Likewise, the work that came last.
+  bool FinishLatest();  // The same for the work that came last.
   void FinishAll();
   // Runs this many units of the oldest work, and ends it when those were its last.
   void RunUnits(std::uint64_t units);
@@ -92,8 +92,10 @@ class StepDevice : public device::Device {
   std::size_t kills_asked() const;
   std::size_t times_asked() const;  // For completions.
   int spaces_alive() const;
-  // Of the space that was made last.
+  // The isolation of the space made last.
   device::Isolation isolation() const;
+  // What the client that came last has to leave free.
+  std::uint64_t left_free_bytes() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;
 
@@ -129,6 +131,7 @@ class StepDevice : public device::Device {
   std::size_t times_asked_ = 0;
   int spaces_alive_ = 0;
   device::Isolation isolation_ = device::Isolation::kOff;
+  std::uint64_t left_free_bytes_ = 0;
   int modules_alive_ = 0;
   std::uint64_t mapped_bytes_ = 0;
   std::uint64_t spaces_made_ = 0;

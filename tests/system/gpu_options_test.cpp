@@ -125,7 +125,7 @@ TEST(GpuOptions, NoDriverCompilesThePtxOfOtherUsersUnlessTheOperatorSaysSo) {
     const GpuServer trusting({.statements = "", .arguments = arguments});
     EXPECT_EQ(LoadAsNobody(trusting, image), 0) << arguments[1];
   }
-  // That one cannot be had is no reason to let the driver do it.
+  // A missing compiler is no reason to let the driver compile.
   GpuServer without({.statements = "", .arguments = {"--ptx-compiler", "/nowhere/ptxas"}});
   EXPECT_EQ(LoadAsNobody(without, image), 1);
   EXPECT_THAT(without.server().Log(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that mean harm, on real servers, each in a process of another user: a neighbour's memory
-// keeps every byte and shows none, the worker goes on where kernels are contained, and who did it
-// is told. The cpu device runs them as the passes make them for a GPU; on a GPU of the fake driver
+// Kernels that mean harm, on real servers, each in a process of another user. A neighbour's memory
+// keeps every byte and shows none. The worker goes on where kernels are contained, and the culprit
+// is told. The cpu device runs them as the passes make them for a GPU. On a GPU of the fake driver
 // other kernels have left something in all shared and local memory.
 
 #include "tests/support/hostile_kernels.h"
@@ -88,7 +88,7 @@ class Neighbour {
   std::vector<std::uint8_t> bytes_;
 };
 
-// What a process said of the kernel that it ran, and of what it could do afterwards.
+// A process's words about its kernel, and about what it could do afterwards.
 struct Told {
   pid_t pid = 0;
   HostileOutcome outcome;

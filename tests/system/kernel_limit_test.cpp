@@ -37,7 +37,7 @@ Status RunStep(const Client& client) {
   return status.ok() ? stream.Synchronize() : status;
 }
 
-// Of the default stream, after its endless kernel.
+// The default stream's status after its endless kernel.
 Status RunEndless(const Client& client) {
   const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
   if (!module.ok()) return module.status();

@@ -147,7 +147,7 @@ TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   }
   const double charged = DeviceTimes()["stopped"] - before;
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-  // What ran when this began is charged when it ends.
+  // Work that ran when this began is charged when it ends.
   EXPECT_LE(charged, passed.count() - 0.5);
   const auto status = nlohmann::json::parse(server_.Ctl({"status", "--json"}).output);
   EXPECT_GE(status["devices"][0]["host_delay_s"], 0.5);

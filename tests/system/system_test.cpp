@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -133,7 +134,7 @@ TEST_F(System, ADeviceRefusesLaunchAttributesThatItLacks) {
   EXPECT_EQ(cooperative.code(), StatusCode::kUnsupported) << cooperative.ToString();
   EXPECT_NE(cooperative.message().find("'step' is launched cooperatively"), std::string::npos)
       << cooperative.ToString();
-  // What no device could mean is refused on the spot.
+  // Sizes that no device could have are refused on the spot.
   for (const Dim3 bad : {Dim3{2, 0, 0}, Dim3{17, 1, 1}, Dim3{4, 5, 1}, Dim3{0, 0, 1}}) {
     EXPECT_EQ(client.default_stream().Launch(step, {.cluster = bad}, out, 1).code(),
               StatusCode::kInvalidArgument);
@@ -219,6 +220,25 @@ TEST_F(System, EveryClientHasItsOwnModuleVariables) {
   ASSERT_TRUE(b.default_stream().Launch(bump_b, {}, out_b).ok());
   EXPECT_EQ(ReadWord(a, out_a), 9u);
   EXPECT_EQ(ReadWord(b, out_b), 7u);
+}
+
+// A stall is 30 s per module.
+TEST_F(System, TwoThousandModulesComeAndGoWithoutAStall) {
+  const Client client = Connect();
+  const std::string_view text =
+      ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n";
+  const auto began = std::chrono::steady_clock::now();
+  for (int round = 0; round < 10; ++round) {
+    std::vector<Module> modules;
+    for (int i = 0; i < 200; ++i) {
+      Result<Module> module = client.LoadModule(text);
+      ASSERT_TRUE(module.ok()) << module.status().ToString();
+      modules.push_back(*std::move(module));
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 120s);
+  EXPECT_TRUE(Load(client, "step").valid());
+  EXPECT_TRUE(client.status().ok());
 }
 
 TEST_F(System, ParametersLargerThanARingRecordArrive) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nvcc packaging/setup_debian.sh takes, on a machine where nothing is missing.
+"""Which nvcc packaging/setup_debian.sh takes, and which packages it installs.
 
 Usage: setup_test.py SOURCE_DIR
 """
@@ -60,6 +60,41 @@ class Setup(unittest.TestCase):
         home, said = self.chosen("exit 1")
         self.assertEqual(home, str(self.fetched))
         self.assertIn("needed is 13.0 or newer", said)
+
+    def installed(self, *parts):
+        """What apt-get is asked to install for these parts, on a machine that has no package and runs as root."""
+        write_program(self.root / "bin/dpkg-query", "exit 1")
+        write_program(self.root / "bin/id", "echo 0")
+        write_program(self.root / "bin/apt-get", f'[ "$1" = install ] && echo "$@" >>{self.root}/asked; exit 0')
+        (self.root / "asked").unlink(missing_ok=True)
+        run = subprocess.run(["bash", "-c", 'source "$0" "$@" && echo "CUDA_HOME=${CUDA_HOME:-}"',
+                              self.root / "packaging/setup_debian.sh", *parts],
+                             env={"PATH": f"{self.root}/bin:/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+        asked = self.root / "asked"
+        return run, set(asked.read_text(encoding="utf-8").split()) if asked.exists() else set()
+
+    def test_the_product_needs_neither_gtest_nor_nvcc(self):
+        run, packages = self.installed("product")
+        self.assertLessEqual({"g++", "cmake", "libboost-dev"}, packages)
+        self.assertFalse({"libgtest-dev", "libgmock-dev", "clang", "python3-venv"} & packages)
+        self.assertEqual(run.stdout, "CUDA_HOME=\n")
+
+    def test_tests_add_gtest_and_nvcc_and_are_taken_when_nothing_is_named(self):
+        named, packages = self.installed("tests")
+        self.assertLessEqual({"g++", "libgtest-dev"}, packages)
+        self.assertNotIn("clang", packages)
+        self.assertEqual(named.stdout, f"CUDA_HOME={self.fetched}\n")
+        default, default_packages = self.installed()
+        self.assertEqual((default.stdout, default_packages), (named.stdout, packages))
+
+    def test_fuzz_adds_clang(self):
+        self.assertLessEqual({"g++", "libgtest-dev", "clang"}, self.installed("fuzz")[1])
+
+    def test_an_unknown_part_is_refused(self):
+        run, packages = self.installed("everything")
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("unknown part 'everything': product, tests, fuzz", run.stderr)
+        self.assertFalse(packages)
 
 
 unittest.main()

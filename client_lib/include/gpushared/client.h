@@ -5,21 +5,20 @@
 // Shape of a program: Client::Connect, LoadModule, Module::GetKernel, AllocateDevice,
 // then commands on streams, then Stream::Synchronize.
 //
-// What holds everywhere:
-// - Errors. Functions that can fail return Status or Result<T>; nothing here throws
-//   on purpose, prints, exits, starts a thread or installs a signal handler. An
-//   argument that is refused (kInvalidArgument, kOutOfMemory, ...) changes nothing.
-//   An error of the *device* is sticky: the first failed command of a stream is
-//   returned by every later call on that stream, and the stream's later commands are
-//   skipped. A session that has ended answers kDisconnected or kDeviceLost, with the
-//   reason in the message, and never hangs.
+// Rules for all of it:
+// - Errors. Functions that can fail return Status or Result<T>. Nothing here throws
+//   on purpose, prints, exits, starts a thread or installs a signal handler. A refused
+//   argument (kInvalidArgument, kOutOfMemory, ...) changes nothing. An error of the
+//   *device* is sticky. Every later call on the stream returns its first failed command,
+//   and the stream's later commands are skipped. A session that has ended answers
+//   kDisconnected or kDeviceLost, with the reason in the message, and never hangs.
 // - Ownership. Client, Module, Kernel, DeviceBuffer, HostBuffer, Stream and Event are
-//   movable handles; destroying one gives its resource back, once all commands
-//   submitted before are done (the destructor does not wait for that). Every handle
+//   movable handles. Destroying one gives its resource back, once all commands
+//   submitted before are done; the destructor does not wait for that. Every handle
 //   keeps the session alive: it ends with the last handle, or with Client::Close. A
 //   handle that was moved from, or default-constructed, may only be destroyed,
-//   assigned to or asked valid(); anything else returns kInvalidArgument where it
-//   returns a status.
+//   assigned to or asked valid(). Other calls return kInvalidArgument where they
+//   return a status.
 // - Threads. All handles of one session may be used from several threads at once.
 //   One handle *object* may be used from several threads except while it is moved
 //   from, assigned to or destroyed.
@@ -195,11 +194,10 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Host memory that the device reads and writes without a further copy (it lies in a
-// staging arena shared with the server), aligned to 256 bytes. Contents are
-// undefined at first. The caller must not touch bytes that an unfinished copy uses.
-// The destructor frees it; the bytes are reused only after every command submitted
-// before that has finished.
+// Host memory that the device reads and writes without a further copy, aligned to 256
+// bytes. It lies in a staging arena shared with the server. Contents are undefined at
+// first. The caller must not touch bytes that an unfinished copy uses. The destructor
+// frees it. The bytes are reused after every command submitted before has finished.
 //
 // Thread-compatible.
 class HostBuffer {
@@ -243,7 +241,7 @@ class Kernel {
   // The following require valid().
   const std::string& name() const noexcept;
   std::span<const KernelParameter> parameters() const noexcept;
-  std::uint32_t parameter_bytes() const noexcept;      // Of the whole argument buffer.
+  std::uint32_t parameter_bytes() const noexcept;      // Size of the argument buffer.
   std::uint32_t static_shared_bytes() const noexcept;  // Per block.
   std::uint32_t threads_per_block_max() const noexcept;
   // Why launches of this kernel are refused on this device (kUnsupported): all missing
@@ -289,8 +287,8 @@ class Event {
   Event() = default;
 
   bool valid() const noexcept { return state_ != nullptr; }
-  // Ok when everything before the recorded point has finished, or when the event was
-  // never recorded; kNotReady before; the stream's error if it failed before the point.
+  // Ok when everything before the recorded point has finished, or if the event was never
+  // recorded. kNotReady before that. The stream's error if it failed before the point.
   Status Query() const;
   // Blocks until Query would no longer say kNotReady, and returns what it says.
   Status Synchronize() const;
@@ -332,10 +330,9 @@ class Stream {
   bool valid() const noexcept { return state_ != nullptr; }
 
   // Launches `kernel` with these arguments, each trivially copyable, in the order of
-  // the kernel's parameters; a DeviceBuffer stands for its address. kInvalidArgument
-  // when their number or one of their sizes differs from the kernel's parameters, or
-  // when the shape exceeds the device's or kernel's limits; kUnsupported when the
-  // device cannot run this kernel.
+  // the kernel's parameters. A DeviceBuffer stands for its address. kInvalidArgument if
+  // number or sizes differ from the kernel's parameters, or if the shape exceeds the
+  // limits of device or kernel. kUnsupported if the device cannot run this kernel.
   template <typename... Arguments>
   Status Launch(const Kernel& kernel, const LaunchShape& shape,
                 const Arguments&... arguments) const {
@@ -387,13 +384,13 @@ class Stream {
   // event of another client.
   Status Wait(const Event& event) const;
 
-  // Marks a request of this program: what latency_promise is about, what gpusharedctl
-  // counts and explains. It arrived `age` ago (at most an hour) and ends when everything
-  // queued on this stream before EndRequest has finished; work on other streams belongs to
-  // it if this one waits for it. The requests of one stream do not nest, but the next may
-  // begin while earlier ones still run. At most 16 are open at one time: BeginRequest
-  // blocks while 16 are about to end, and says kLimitExceeded when 16 streams have begun
-  // one and not ended it. Destroying the stream ends its request.
+  // Marks a request of this program. latency_promise is about requests; gpusharedctl
+  // counts and explains them. The request arrived `age` ago (at most an hour). It ends when
+  // everything queued on this stream before EndRequest has finished. Work on other streams
+  // belongs to it if this stream waits for it. Requests of one stream do not nest, but the
+  // next may begin while earlier ones still run. At most 16 are open at one time.
+  // BeginRequest blocks while 16 are about to end. It says kLimitExceeded when 16 streams
+  // have begun one and not ended it. Destroying the stream ends its request.
   Status BeginRequest(std::chrono::nanoseconds age = std::chrono::nanoseconds(0)) const;
   // kInvalidArgument when none has begun; the stream's error if it failed.
   Status EndRequest() const;
@@ -441,7 +438,7 @@ class Client {
   bool valid() const noexcept { return session_ != nullptr; }
   // The following two require valid().
   const DeviceProperties& device() const noexcept;
-  std::uint64_t session_id() const noexcept;  // As gpusharedctl shows it.
+  std::uint64_t session_id() const noexcept;  // The number in gpusharedctl.
 
   // Loads PTX text or a fatbin; a control round trip with compilation on the server's
   // side, at worst seconds. `image` may be freed afterwards. kInvalidArgument, with
@@ -465,8 +462,8 @@ class Client {
   Result<Event> CreateEvent(EventTiming timing = EventTiming::kOff) const;
 
   // A hint: the next request will begin in about this time, at most an hour. Policies that
-  // look ahead keep the device free for it, where the client's class or promise entitles
-  // it to that; they stop believing it soon after its time.
+  // look ahead keep the device free for it, if the client's class or promise entitles it
+  // to that. They stop believing it soon after its time.
   Status ExpectRequestIn(std::chrono::nanoseconds in) const;
 
   // Blocks until everything queued so far, on all streams, has finished. Returns the

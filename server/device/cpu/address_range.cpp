@@ -36,7 +36,8 @@ Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
 
 Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
                                                             std::shared_ptr<MemoryBudget> budget,
-                                                            std::uint64_t tail_bytes) {
+                                                            std::uint64_t tail_bytes,
+                                                            std::uint64_t left_free_bytes) {
   const std::uint64_t quota = std::min(quota_bytes, budget->total_bytes());
   const std::uint64_t bytes = std::bit_ceil(
       std::max(kRangeBytesMin,
@@ -60,8 +61,8 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   // The mapping step is a huge page: 512 times fewer faults at the first use, and three
   // times the fill bandwidth after it. Module variables are counted in small pages.
   madvise(Pointer(base), bytes - kModuleAreaBytes, MADV_HUGEPAGE);
-  std::unique_ptr<AddressRange> range(
-      new AddressRange(base, bytes, quota, std::move(budget), RoundUp(tail_bytes, kPageBytes)));
+  std::unique_ptr<AddressRange> range(new AddressRange(
+      base, bytes, quota, std::move(budget), RoundUp(tail_bytes, kPageBytes), left_free_bytes));
   if (Status made = MakeAccessible(base, range->tail_bytes_); !made.ok()) return made;
   range->accessible_bytes_ = range->tail_bytes_;
   range->SetMapped(0);
@@ -69,11 +70,12 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
 }
 
 AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
-                           std::shared_ptr<MemoryBudget> budget, std::uint64_t tail_bytes)
+                           std::shared_ptr<MemoryBudget> budget, std::uint64_t tail_bytes,
+                           std::uint64_t left_free_bytes)
     : base_(base),
       bytes_(bytes),
       tail_bytes_(tail_bytes),
-      account_(quota_bytes, std::move(budget)) {}
+      account_(quota_bytes, std::move(budget), left_free_bytes) {}
 
 void AddressRange::SetMapped(std::uint64_t bytes) {
   mapped_bytes_.store(bytes, std::memory_order_release);
@@ -116,9 +118,16 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   return after;
 }
 
-Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes) {
-  if (bytes == 0) return Block{};
+Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes,
+                                                          std::uint64_t code_bytes) {
   const std::lock_guard lock(mutex_);
+  if (Status taken = account_.Take(code_bytes, "module"); !taken.ok()) return taken;
+  Result<Block> block = bytes == 0 ? Result<Block>(Block{}) : TakeBlock(bytes);
+  if (!block) account_.Return(code_bytes);
+  return block;
+}
+
+Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
   // First fit: a client has few modules, and freed blocks are found again.
   std::uint64_t address = module_base();
   const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
@@ -143,9 +152,10 @@ Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes) {
   return Block{.address = address, .bytes = rounded};
 }
 
-void AddressRange::ReturnModuleBlock(const Block& block) {
-  if (block.bytes == 0) return;
+void AddressRange::ReturnModuleBlock(const Block& block, std::uint64_t code_bytes) {
   const std::lock_guard lock(mutex_);
+  account_.Return(code_bytes);
+  if (block.bytes == 0) return;
   Check(module_blocks_.erase(block.address) == 1, "a module block is returned once");
   DropPages(block.address, block.bytes);
   account_.Return(block.bytes);

@@ -34,9 +34,11 @@ class AddressRange {
 
   // `quota_bytes` is cut to what the budget has in total. So many bytes behind the mapped part
   // are accessible, too, and nobody's: not counted, and zero when they become mapped.
+  // `left_free_bytes`: as MemoryAccount takes it.
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
                                                        std::shared_ptr<MemoryBudget> budget,
-                                                       std::uint64_t tail_bytes = 0);
+                                                       std::uint64_t tail_bytes = 0,
+                                                       std::uint64_t left_free_bytes = 0);
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
   ~AddressRange();
@@ -51,9 +53,11 @@ class AddressRange {
 
   // As Space::Resize.
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
-  // Zeroed, page aligned, counted against the quota. `bytes` may be 0.
-  Result<Block> TakeModuleBlock(std::uint64_t bytes);
-  void ReturnModuleBlock(const Block& block);
+  // Zeroed, page aligned. `bytes` may be 0. Counted against the quota, with `code_bytes` of host
+  // memory that the module takes beside it.
+  Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
+  // With what it was taken with.
+  void ReturnModuleBlock(const Block& block, std::uint64_t code_bytes = 0);
 
   // Whether [address, address + bytes) is part of the client's own mapped memory.
   bool IsMapped(std::uint64_t address, std::uint64_t bytes) const {
@@ -65,8 +69,11 @@ class AddressRange {
 
  private:
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
-               std::shared_ptr<MemoryBudget> budget, std::uint64_t tail_bytes);
+               std::shared_ptr<MemoryBudget> budget, std::uint64_t tail_bytes,
+               std::uint64_t left_free_bytes);
   void SetMapped(std::uint64_t bytes);
+  // With mutex_ held; `bytes` is not 0.
+  Result<Block> TakeBlock(std::uint64_t bytes);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "server/device/cpu/cpu_space.h"
-#include "server/ptx/claim.h"
+#include "server/ptx/passes/claim.h"
 
 namespace gpushared::device {
 namespace {
@@ -40,9 +40,9 @@ void ClaimSlots::Return(std::uint32_t slot) {
 
 std::unique_ptr<ClaimedLaunch> ClaimedLaunch::Make(const LaunchWork& work) {
   const auto& module = static_cast<const CpuModule&>(*work.module);
-  const CpuModule::ClaimedForm* form = module.claimed(work.kernel);
+  const executor::Program* const form = module.kernel(work.kernel).claimed;
   if (form == nullptr || work.grid.Count() >= ptx::kClaimBlocksMax) return nullptr;
-  const std::uint64_t shared = std::uint64_t{form->program->info().static_shared_bytes} +
+  const std::uint64_t shared = std::uint64_t{form->info().static_shared_bytes} +
                                work.dynamic_shared_bytes + ptx::kClaimSharedBytes;
   if (shared > executor::kSharedBytesMax || work.first_unit > work.grid.Count()) return nullptr;
   const std::optional<std::uint32_t> slot = module.slots()->Take();
@@ -65,7 +65,7 @@ ClaimedLaunch::ClaimedLaunch(const CpuModule& module, const LaunchWork& work, st
                                       .grid_x = work.grid.x,
                                       .grid_y = work.grid.y,
                                       .grid_z = work.grid.z};
-  const std::uint32_t offset = module_.claimed(kernel_)->parameter_offset;
+  const std::uint32_t offset = module_.kernel(kernel_).claim_offset;
   parameters_.resize(offset + sizeof parameter);
   std::memcpy(parameters_.data() + offset, &parameter, sizeof parameter);
   WordAt(parameter.counter)
@@ -76,7 +76,7 @@ ClaimedLaunch::ClaimedLaunch(const CpuModule& module, const LaunchWork& work, st
 ClaimedLaunch::~ClaimedLaunch() { module_.slots()->Return(slot_); }
 
 void ClaimedLaunch::Apply(executor::Launch& launch) const {
-  launch.program = module_.claimed(kernel_)->program;
+  launch.program = module_.kernel(kernel_).claimed;
   launch.parameters = parameters_;
   launch.dynamic_shared_bytes += ptx::kClaimSharedBytes;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of kernels that the claim pass has transformed: server/ptx/claim.h.
+// Launches of kernels that the claim pass has transformed: server/ptx/passes/claim.h.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_CLAIMED_LAUNCH_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_CLAIMED_LAUNCH_H_
@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "server/device/cpu/executor/block_executor.h"
 #include "server/device/device.h"
+#include "server/executor/block_executor.h"
 
 namespace gpushared::device {
 

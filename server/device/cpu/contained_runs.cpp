@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "server/ptx/contain.h"
+#include "server/ptx/passes/contain.h"
 
 namespace gpushared::device {
 namespace {
@@ -66,7 +66,7 @@ std::string ContainedRuns::Leave() {
     record.block[d] = Load(fault_address() + offsetof(ptx::FaultRecord, block) + 4 * d);
     record.thread[d] = Load(fault_address() + offsetof(ptx::FaultRecord, thread) + 4 * d);
   }
-  // What else runs of the module could not write down a fault of its own.
+  // Other running launches of the module could not record a fault of their own.
   if (running_ > 0) EndAll();
   return ptx::DescribeFault(places_, record);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of kernels that the contain pass has transformed: server/ptx/contain.h.
+// Runs of kernels that the contain pass has transformed: server/ptx/passes/contain.h.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_CONTAINED_RUNS_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_CONTAINED_RUNS_H_
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "server/device/cpu/address_range.h"
-#include "server/ptx/fence.h"
+#include "server/ptx/passes/fence.h"
 
 namespace gpushared::device {
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -23,15 +24,17 @@
 #include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
-#include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/host_delay.h"
 #include "server/device/cpu/work_queue.h"
+#include "server/device/shown_name.h"
 #include "server/device/work_checks.h"
-#include "server/ptx/contain.h"
+#include "server/executor/block_executor.h"
+#include "server/ptx/passes/contain.h"
 
 namespace gpushared::device {
 namespace {
 
+// Of single blocks, which are not stopped: see WorkQueue::Continue.
 const std::atomic<bool> kNever{false};
 
 // The clocks of so many executor threads are read every so many times 250 µs. That takes the
@@ -93,6 +96,7 @@ class CpuDevice : public Device {
  public:
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
       : info_(MakeInfo(options)),
+        on_thread_(std::move(options.on_thread)),
         output_(std::move(options.output)),
         passes_(options.passes),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
@@ -127,22 +131,21 @@ class CpuDevice : public Device {
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
   executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const;
-  // Runs blocks [first, end) of a launch; adds to `status` why it failed.
-  static executor::RunOutcome RunBlocks(const QueuedWork& work, const executor::Launch& launch,
-                                        std::uint64_t first, std::uint64_t end,
-                                        const std::atomic<bool>& stop,
-                                        executor::BlockExecutor& blocks, Status* status);
-  void RunLaunch(Claim claim, executor::Launch launch, executor::BlockExecutor& blocks);
+  // Runs block `first` of a launch and those that it gives; says why it failed.
+  static Status RunBlocks(const QueuedWork& work, const executor::Launch& launch,
+                          std::uint64_t first, executor::BlockExecutor& blocks);
+  void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks);
   template <typename Work>
   void RunPieces(const Claim& claim, const Work& work, void (*run)(const Work&, std::uint64_t));
   void Print(QueuedWork& work, std::string_view text) const;
 
   const DeviceInfo info_;
+  const std::function<void()> on_thread_;
   const OutputFunction output_;
   const ModulePasses passes_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<ExecutorClock> clocks_;  // One per thread.
-  // Of the device thread.
+  // The device thread's.
   DeviceClock::time_point looked_;
   HostDelay host_delay_;
   std::vector<ExecutorTimes::Totals> totals_;  // Kept for its memory.
@@ -175,8 +178,8 @@ Status CpuDevice::Start() {
 
 Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& options) {
   const bool contains = passes_.isolation == Isolation::kContain;
-  Result<std::unique_ptr<AddressRange>> range =
-      AddressRange::Reserve(options.quota_bytes, budget_, contains ? ptx::kContainTailBytes : 0);
+  Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(
+      options.quota_bytes, budget_, contains ? ptx::kContainTailBytes : 0, options.left_free_bytes);
   if (!range) return range.status();
   return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range), passes_));
 }
@@ -214,10 +217,12 @@ void CpuDevice::Submit(const FillWork& work) {
 }
 
 void CpuDevice::Execute(std::uint32_t multiprocessor) {
+  if (on_thread_) on_thread_();
   executor::BlockExecutor blocks;
   ExecutorClock& clock = clocks_[multiprocessor];
   clock.Begin();
-  while (const std::optional<Claim> claim = queue_.Next(&clock)) {
+  const std::function<void()> rest = [&] { blocks.ReleaseMemory(); };
+  while (const std::optional<Claim> claim = queue_.Next(&clock, &rest)) {
     const auto& what = claim->work->what;
     if (const auto* launch = std::get_if<LaunchWork>(&what)) {
       RunLaunch(*claim, LaunchOf(*launch, multiprocessor), blocks);
@@ -248,33 +253,35 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   launch.dynamic_shared_bytes = work.dynamic_shared_bytes;
   launch.parameters = work.parameters;
   launch.memory = module.window();
+  launch.heap = module.heap();
+  launch.variables_at = launch.memory.variables_base;
   launch.multiprocessor = multiprocessor;
   launch.multiprocessors = info_.multiprocessors;
   launch.grid_id = work.id;
   return launch;
 }
 
-executor::RunOutcome CpuDevice::RunBlocks(const QueuedWork& work, const executor::Launch& launch,
-                                          std::uint64_t first, std::uint64_t end,
-                                          const std::atomic<bool>& stop,
-                                          executor::BlockExecutor& blocks, Status* status) {
+Status CpuDevice::RunBlocks(const QueuedWork& work, const executor::Launch& launch,
+                            std::uint64_t first, executor::BlockExecutor& blocks) {
   executor::RunOutcome outcome;
   if (work.contained != nullptr) work.contained->Enter();
   // Behind Enter: see ContainedRuns::Stop.
   const bool leaves = work.contained != nullptr && work.is_killed.load(std::memory_order_relaxed);
-  if (!leaves) outcome = blocks.Run(launch, first, end - first, stop, work.abandon);
-  if (outcome.fault) *status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
+  if (!leaves) outcome = blocks.Run(launch, first, 1, kNever, work.abandon);
+  Status status;
+  if (outcome.fault) status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
   if (work.contained != nullptr) {
     const std::string fault = work.contained->Leave();
-    if (status->ok() && !fault.empty()) {
-      *status = Status(StatusCode::kKernelFault,
-                       "kernel '" + KernelName(work) + "' ended early: " + fault);
+    if (status.ok() && !fault.empty()) {
+      status = Status(StatusCode::kKernelFault,
+                      "kernel '" + ShownName(KernelName(work)) + "' ended early: " + fault);
     }
   }
-  return outcome;
+  return status;
 }
 
-void CpuDevice::RunLaunch(Claim claim, executor::Launch launch, executor::BlockExecutor& blocks) {
+void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
+                          executor::BlockExecutor& blocks) {
   QueuedWork& work = *claim.work;
   executor::PrintFunction print;
   if (output_) {
@@ -289,39 +296,21 @@ void CpuDevice::RunLaunch(Claim claim, executor::Launch launch, executor::BlockE
   };
   launch.sleep = &sleep;
   launch.state = &work.launch_state;
-  const std::function<bool()> more_blocks = [&] { return queue_.Extend(&claim); };
+  const std::function<std::optional<std::uint64_t>(bool)> more_blocks = [&](bool beside_waiting) {
+    return beside_waiting ? queue_.Extend(claim) : queue_.Continue(claim);
+  };
   launch.more_blocks = &more_blocks;
-  std::uint64_t next = claim.first_unit;
-  const std::atomic<bool>* stop = &work.stop;
-  if (work.claimed) {
-    work.claimed->Apply(launch);
-    // Its own stop word ends it; blocks that are launched meanwhile end at once.
-    stop = &kNever;
-  }
-  for (;;) {
-    const std::uint64_t end = claim.first_unit + claim.units;
-    Status status;
-    next += RunBlocks(work, launch, next, end, *stop, blocks, &status).blocks_done;
-    if (queue_.Finish(claim, next, std::move(status))) return;
-    // Later blocks are another thread's already: ours must fill the prefix.
-    stop = &kNever;
-  }
+  if (work.claimed) work.claimed->Apply(launch);
+  queue_.Finish(claim, RunBlocks(work, launch, claim.unit, blocks));
 }
 
 template <typename Work>
 void CpuDevice::RunPieces(const Claim& claim, const Work& work,
                           void (*run)(const Work&, std::uint64_t)) {
-  const QueuedWork& queued = *claim.work;
-  const std::uint64_t end = claim.first_unit + claim.units;
-  std::uint64_t next = claim.first_unit;
-  bool may_stop = true;
-  do {
-    while (next < end && !queued.abandon.load(std::memory_order_relaxed) &&
-           !(may_stop && queued.stop.load(std::memory_order_relaxed))) {
-      run(work, next++);
-    }
-    may_stop = false;
-  } while (!queue_.Finish(claim, next, Status()));
+  for (std::optional<std::uint64_t> unit = claim.unit; unit; unit = queue_.Continue(claim)) {
+    run(work, *unit);
+  }
+  queue_.Finish(claim, Status());
 }
 
 void CpuDevice::Print(QueuedWork& work, std::string_view text) const {

@@ -3,6 +3,7 @@
 #define GPUSHARED_SERVER_DEVICE_CPU_CPU_DEVICE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "gpushared/result.h"
@@ -13,10 +14,11 @@
 namespace gpushared::device {
 
 struct CpuDeviceOptions {
-  std::uint32_t number = 0;            // N of "cpu:N".
-  std::uint32_t executor_threads = 0;  // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
-  std::uint64_t memory_bytes = 0;      // Of all clients together; 0 = half of the machine's.
-  OutputFunction output = {};          // May be empty.
+  std::uint32_t number = 0;              // N of "cpu:N".
+  std::uint32_t executor_threads = 0;    // 0 = cores - 1, at least 1; at most kExecutorThreadsMax.
+  std::function<void()> on_thread = {};  // Called first on each of them; may be empty.
+  std::uint64_t memory_bytes = 0;        // Of all clients together; 0 = half of the machine's.
+  OutputFunction output = {};            // May be empty.
   // Kernels run as these passes make them, of all clients; those that can be claimed as their
   // claimed forms.
   ModulePasses passes = {};
@@ -24,12 +26,12 @@ struct CpuDeviceOptions {
 
 inline constexpr std::uint32_t kExecutorThreadsMax = 256;
 
-// The device of a machine without a GPU: PTX executed by `executor_threads` threads,
-// each standing for one multiprocessor, on memory of this process.
+// The device of a machine without a GPU. `executor_threads` threads execute PTX on memory of
+// this process; each stands for one multiprocessor.
 //
-// Work of the highest priority is served first and, inside one, the oldest; several
-// threads share one launch, and work of other streams fills the threads it leaves.
-// Threads without work sleep. Spaces must be destroyed before their device.
+// Work of the highest priority is served first and, inside one, the oldest. Several threads
+// share one launch, and work of other streams fills the threads that it leaves. Threads
+// without work sleep. Spaces must be destroyed before their device.
 Result<std::unique_ptr<Device>> CreateCpuDevice(CpuDeviceOptions options, WakeFunction wake);
 
 }  // namespace gpushared::device

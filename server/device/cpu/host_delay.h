@@ -33,10 +33,10 @@ class ExecutorTimes {
   };
   struct Totals {
     std::chrono::nanoseconds busy{};     // With work: running, waiting by its wish, or delayed.
-    std::chrono::nanoseconds delayed{};  // Of that, without a core.
+    std::chrono::nanoseconds delayed{};  // Time without a core.
   };
 
-  // Of a thread that has work.
+  // For a thread that has work.
   explicit ExecutorTimes(const Reading& now) : last_(now) {}
 
   // It has work, which goes on.
@@ -85,7 +85,7 @@ class ExecutorClock {
   void Wait(DeviceClock::duration at_most, const std::function<void()>& what);
   ExecutorTimes::Reading Read() const;
 
-  bool is_idle_ = false;  // Of the thread alone.
+  bool is_idle_ = false;  // The thread's own.
   std::mutex mutex_;      // Protects everything below.
   clockid_t clock_{};
   std::optional<ExecutorTimes> times_;

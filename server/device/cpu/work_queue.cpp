@@ -2,6 +2,7 @@
 #include "server/device/cpu/work_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "gpushared/check.h"
 
@@ -15,7 +16,16 @@ QueuedWork::QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, s
       claimed(std::move(claimed_launch)),
       contained(contained_runs),
       status(std::move(refused)) {
-  units_claimed = header().first_unit;
+  next_unit.store(header().first_unit, std::memory_order_relaxed);
+}
+
+std::optional<std::uint64_t> QueuedWork::Deal() {
+  const std::uint64_t unit = next_unit.fetch_add(1, std::memory_order_relaxed);
+  return unit < units_total ? std::optional(unit) : std::nullopt;
+}
+
+std::uint64_t QueuedWork::units_dealt() const {
+  return std::min(next_unit.load(std::memory_order_relaxed), units_total);
 }
 
 const WorkHeader& QueuedWork::header() const {
@@ -25,13 +35,15 @@ const WorkHeader& QueuedWork::header() const {
 WorkQueue::WorkQueue(std::uint32_t threads, WakeFunction wake)
     : threads_(threads), wake_(std::move(wake)) {}
 
-WorkQueue::ClaimOrder WorkQueue::OrderOf(const QueuedWork& work) {
-  return {-int{work.header().priority}, work.sequence};
+std::uint64_t WorkQueue::RankOf(std::uint8_t priority, std::uint64_t sequence) {
+  constexpr unsigned kSequenceBits = 56;  // At a work each nanosecond they last two years.
+  constexpr std::uint64_t kPriorityMax = std::numeric_limits<std::uint8_t>::max();
+  return (kPriorityMax - priority) << kSequenceBits | sequence;
 }
 
 void WorkQueue::Submit(std::unique_ptr<QueuedWork> work) {
   std::unique_lock lock(mutex_);
-  work->sequence = ++sequence_;
+  work->rank = RankOf(work->header().priority, ++sequence_);
   const StreamKey key = work->header().stream;  // Work without units ends here already.
   Check(works_.emplace(work->header().id, work.get()).second, "work on the device has a unique id");
   Stream& stream = streams_[key];
@@ -90,77 +102,86 @@ void WorkQueue::CountStandstill(DeviceClock::time_point since) {
   if (late.count() > 0) stood_still_ns_.fetch_add(late.count(), std::memory_order_relaxed);
 }
 
-std::optional<Claim> WorkQueue::Next(ExecutorClock* clock) {
-  std::unique_lock lock(mutex_);
-  while (claimable_.empty() && !is_closed_) {
-    if (clock != nullptr) clock->Idle();
-    ++threads_idle_;
+void WorkQueue::WaitForWork(std::unique_lock<std::mutex>& lock,
+                            const std::function<void()>** rest) {
+  ++threads_idle_;
+  bool rests = false;
+  if (*rest == nullptr) {
     work_arrived_.wait(lock);
-    --threads_idle_;
+  } else {
+    rests = work_arrived_.wait_for(lock, kRestAfter) == std::cv_status::timeout;
+  }
+  --threads_idle_;
+  if (!rests || !claimable_.empty() || is_closed_) return;
+  lock.unlock();
+  (**rest)();
+  lock.lock();
+  *rest = nullptr;
+}
+
+std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* rest) {
+  std::unique_lock lock(mutex_);
+  Claim claim;
+  while (!is_closed_ && (claim = TakeFirst(clock)).work == nullptr) {
+    if (clock != nullptr) clock->Idle();
+    WaitForWork(lock, &rest);
   }
   if (is_closed_) return std::nullopt;
-  // By its own clock a thread that went from work to work was not idle.
-  if (clock == nullptr || clock->is_idle()) EndStandstill();
-  QueuedWork& work = *claimable_.begin()->second;
-  const std::uint64_t left = work.units_total - work.units_claimed;
-  std::uint64_t units = std::min(work.claim_units, left);
-  // Near its end the rest is shared, so that all threads finish at about the same time.
-  if (threads_ > 1) units = std::min(units, std::max<std::uint64_t>(1, left / (2 * threads_)));
-  const Claim claim{.work = &work,
-                    .first_unit = work.units_claimed,
-                    .units = units,
-                    .taken = DeviceClock::now(),
-                    .clock = clock};
-  if (!work.has_started) {
-    work.has_started = true;
-    work.started = claim.taken;
-  }
-  work.units_claimed += units;
-  ++work.claims_running;
-  ++claims_running_;
-  if (work.units_claimed == work.units_total) MakeUnclaimable(work);
   lock.unlock();
   if (clock != nullptr) clock->Run();
   return claim;
 }
 
-bool WorkQueue::Extend(Claim* claim) {
-  const std::lock_guard lock(mutex_);
-  QueuedWork& work = *claim->work;
-  const bool is_last = work.units_claimed == claim->first_unit + claim->units;
-  // An idle thread runs the next unit sooner and beside this one.
-  if (threads_idle_ != 0 || !is_last || work.units_claimed == work.units_total || work.is_killed ||
-      !work.status.ok()) {
-    return false;
+Claim WorkQueue::TakeFirst(ExecutorClock* clock) {
+  while (!claimable_.empty()) {
+    QueuedWork& work = *claimable_.begin()->second;
+    const std::optional<std::uint64_t> unit = work.Deal();
+    if (!unit) {  // Its last ones run, dealt by Continue.
+      MakeUnclaimable(work);
+      continue;
+    }
+    // By its own clock a thread that went from work to work was not idle.
+    if (clock == nullptr || clock->is_idle()) EndStandstill();
+    if (!std::exchange(work.has_started, true)) work.started = DeviceClock::now();
+    ++work.claims_running;
+    ++claims_running_;
+    if (*unit + 1 == work.units_total) MakeUnclaimable(work);
+    return {.work = &work, .unit = *unit, .clock = clock};
   }
-  ++claim->units;
-  if (++work.units_claimed == work.units_total) MakeUnclaimable(work);
-  return true;
+  return {};
 }
 
-bool WorkQueue::Finish(const Claim& claim, std::uint64_t end_unit, Status status) {
+std::optional<std::uint64_t> WorkQueue::Continue(const Claim& claim) const {
+  QueuedWork& work = *claim.work;
+  const bool must_end = work.stop.load(std::memory_order_relaxed) ||
+                        work.abandon.load(std::memory_order_relaxed) ||
+                        work.is_killed.load(std::memory_order_relaxed);
+  if (must_end || first_rank_.load(std::memory_order_relaxed) < work.rank) return std::nullopt;
+  return work.Deal();
+}
+
+std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
+  const std::lock_guard lock(mutex_);
+  QueuedWork& work = *claim.work;
+  // An idle thread runs the next unit sooner and beside this one, where it may take it.
+  const bool is_for_others = work.is_claimable && threads_idle_ != 0;
+  if (is_for_others || work.is_killed || !work.status.ok()) return std::nullopt;
+  return work.Deal();
+}
+
+void WorkQueue::Finish(const Claim& claim, Status status) {
   std::unique_lock lock(mutex_);
   QueuedWork& work = *claim.work;
-  const std::uint64_t claim_end = claim.first_unit + claim.units;
-  if (status.ok() && end_unit < claim_end && !work.is_killed && work.status.ok()) {
-    // What was left undone may go back only from the end of what is dealt: a hole
-    // inside the prefix could never be named by one resume point.
-    if (work.units_claimed != claim_end) return false;
-    work.units_claimed = end_unit;
-  }
   if (!status.ok() && work.status.ok()) {
     work.status = std::move(status);
     work.abandon.store(true, std::memory_order_relaxed);
   }
   --work.claims_running;
-  const auto now = DeviceClock::now();
-  if (--claims_running_ == 0) free_since_ = now;
-  AdaptClaim(work, claim, now);
+  if (--claims_running_ == 0) free_since_ = DeviceClock::now();
   EndIfDone(work);
-  // What is woken now may take this core.
+  // A thread woken now may take this core.
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
-  return true;
 }
 
 void WorkQueue::Close() {
@@ -174,7 +195,7 @@ void WorkQueue::Close() {
 }
 
 bool WorkQueue::MustEnd(const QueuedWork& work) {
-  return work.units_claimed >= work.units_total || work.is_killed || !work.status.ok() ||
+  return work.units_dealt() == work.units_total || work.is_killed || !work.status.ok() ||
          work.stop.load(std::memory_order_relaxed);
 }
 
@@ -188,9 +209,10 @@ void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   if (stream.empty()) return;
   QueuedWork& head = *stream.front();
   if (claimable_.empty()) claimable_since_ = DeviceClock::now();
-  claimable_.emplace(OrderOf(head), &head);
+  claimable_.emplace(head.rank, &head);
   head.is_claimable = true;
-  const std::uint64_t units = head.units_total - head.units_claimed;
+  NoteFirstRank();
+  const std::uint64_t units = head.units_total - head.units_dealt();
   const auto wake = std::min<std::uint64_t>({units, threads_wanted, threads_idle_});
   for (std::uint64_t woken = 0; woken < wake; ++woken) work_arrived_.notify_one();
 }
@@ -213,7 +235,7 @@ void WorkQueue::Report(QueuedWork& work) {
   completion.id = work.header().id;
   completion.ended = DeviceClock::now();
   completion.started = work.has_started ? work.started : completion.ended;
-  completion.units_done = work.claimed ? work.claimed->units_done() : work.units_claimed;
+  completion.units_done = work.claimed ? work.claimed->units_done() : work.units_dealt();
   if (work.is_killed) {
     const std::string how = work.status.ok() ? "" : ": " + std::string(work.status.message());
     completion.status = Status(StatusCode::kCancelled, "killed on request" + how);
@@ -233,19 +255,14 @@ void WorkQueue::Report(QueuedWork& work) {
 void WorkQueue::MakeUnclaimable(QueuedWork& work) {
   if (!work.is_claimable) return;
   work.is_claimable = false;
-  claimable_.erase(OrderOf(work));
+  claimable_.erase(work.rank);
+  NoteFirstRank();
   if (claimable_.empty()) EndStandstill();
 }
 
-void WorkQueue::AdaptClaim(QueuedWork& work, const Claim& claim, DeviceClock::time_point now) {
-  const auto took = std::max(now - claim.taken, DeviceClock::duration(1));
-  // In floating point: neither a long unit nor many short ones can overflow it.
-  const double per_unit =
-      std::chrono::duration<double>(took).count() / static_cast<double>(claim.units);
-  const double fitting = std::chrono::duration<double>(kClaimTime).count() / per_unit;
-  // Doubling at most: the first units of a kernel may be shorter than the rest.
-  work.claim_units =
-      static_cast<std::uint64_t>(std::clamp(fitting, 1.0, 2.0 * static_cast<double>(claim.units)));
+void WorkQueue::NoteFirstRank() {
+  first_rank_.store(claimable_.empty() ? kNoRank : claimable_.begin()->first,
+                    std::memory_order_relaxed);
 }
 
 void WorkQueue::WakeIfAsked(std::unique_lock<std::mutex>& lock) {

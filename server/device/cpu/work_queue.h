@@ -8,22 +8,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <utility>
 #include <variant>
 
 #include "gpushared/status.h"
 
 #include "server/device/cpu/claimed_launch.h"
 #include "server/device/cpu/contained_runs.h"
-#include "server/device/cpu/executor/block_executor.h"
 #include "server/device/cpu/host_delay.h"
 #include "server/device/device.h"
+#include "server/executor/block_executor.h"
 
 namespace gpushared::device {
 
@@ -51,41 +52,47 @@ struct QueuedWork {
   std::atomic<std::uint64_t> output_bytes{0};
   // Written by the queue. Relaxed; for contained kernels see ContainedRuns::Stop.
   std::atomic<bool> is_killed{false};
-  // Of a launch.
+  // State of a launch.
   executor::LaunchState launch_state;
 
  private:
   friend class WorkQueue;
+  // The next unit, which the caller then runs; none when all are dealt. Thread-safe.
+  std::optional<std::uint64_t> Deal();
+  // The prefix that is dealt, counted from unit 0.
+  std::uint64_t units_dealt() const;
+
   Status status;  // The first failure.
   bool has_started = false;
-  bool is_claimable = false;        // Listed in WorkQueue::claimable_.
-  std::uint64_t sequence = 0;       // Of submission, over all streams.
-  std::uint64_t units_claimed = 0;  // Counted from unit 0.
+  bool is_claimable = false;  // Listed in WorkQueue::claimable_.
+  std::uint64_t rank = 0;     // Among all works; the lowest is served first.
   std::uint32_t claims_running = 0;
-  std::uint64_t claim_units = 1;  // How many units the next claim takes.
   DeviceClock::time_point started;
+  // Every thread that runs units changes it. Beyond units_total when threads found none left.
+  // Relaxed: what units have written is ordered by the mutex, in WorkQueue::Finish.
+  alignas(64) std::atomic<std::uint64_t> next_unit{0};
 };
 
-// A run of units of one work, taken by one executor thread.
+// One executor thread's part in one work: one unit, and further ones as WorkQueue::Continue
+// gives them.
 struct Claim {
   QueuedWork* work = nullptr;
-  std::uint64_t first_unit = 0;
-  std::uint64_t units = 0;
-  DeviceClock::time_point taken;
+  std::uint64_t unit = 0;
   ExecutorClock* clock = nullptr;  // Of the thread that has it; null where nobody counts.
 };
 
-// Aimed at by the number of units in a claim: long against the cost of claiming, short
-// against the time in which higher-priority work expects to be served.
-inline constexpr std::chrono::microseconds kClaimTime{100};
+// An executor thread without work for so long gives its memory back: short against what others may
+// wait for it, long against the gaps between the launches of a busy client.
+inline constexpr std::chrono::milliseconds kRestAfter{200};
 
 // Orders submitted work, deals its units to the executor threads, and collects
 // completions.
 //
 // Inside a stream work runs one after the other. Of the works at the head of their
 // streams the one with the highest priority, then the oldest, is dealt first. Units
-// are dealt in ascending order and what is dealt is run, so the count of dealt units
-// is the prefix that has run when the work ends.
+// are dealt one at a time, in ascending order, and what is dealt is run. So the count of
+// dealt units is the prefix that has run when the work ends, and a thread leaves a work
+// for what goes before it after one unit, however long the units before were.
 //
 // Thread-safe.
 class WorkQueue {
@@ -100,31 +107,34 @@ class WorkQueue {
   void RequestKill(WorkId id);
   std::size_t TakeCompletions(std::span<Completion> out);
 
-  // The time, over all, for which there was work and no thread had come to take it, or completions
-  // alone and nobody had, beyond what is usual (kUsuallyLate).
+  // Total time in which work waited and no thread came, or completions waited and nobody took them,
+  // beyond the usual (kUsuallyLate).
   std::chrono::nanoseconds stood_still() const {
     // Relaxed: a sum. Who has taken the completions has its part of them by the mutex.
     return std::chrono::nanoseconds(stood_still_ns_.load(std::memory_order_relaxed));
   }
 
   // Sleeps until there is something to run. Empty after Close(). `clock`: of the calling thread.
-  std::optional<Claim> Next(ExecutorClock* clock = nullptr);
-  // Adds one unit to a claim whose units wait for later ones; false when none can be had:
-  // the next one is dealt already, an idle thread is to take it, or there is none.
-  bool Extend(Claim* claim);
-  // Says that the units of `claim` before `end_unit` have run, or failed with `status`.
-  // Units from `end_unit` on were left because the work is to stop; refused with
-  // false when later units are dealt already, upon which they must run after all.
-  bool Finish(const Claim& claim, std::uint64_t end_unit, Status status);
+  // `rest`: called, without any lock, when there was nothing for kRestAfter; null: nobody is.
+  std::optional<Claim> Next(ExecutorClock* clock = nullptr,
+                            const std::function<void()>* rest = nullptr);
+  // Another unit of the same work, once all that the claim had has run. None when the thread is to
+  // leave the work: all units are dealt, the work is to end, or other work goes before it.
+  std::optional<std::uint64_t> Continue(const Claim& claim) const;
+  // Another unit for a claim whose units wait for later ones. None when an idle thread is to take
+  // it, all are dealt, or the work was killed or has failed.
+  std::optional<std::uint64_t> Extend(const Claim& claim);
+  // All units of the claim have run, or one failed with `status`.
+  void Finish(const Claim& claim, Status status);
   // Kills all work and ends every Next().
   void Close();
 
  private:
+  static constexpr std::uint64_t kNoRank = std::numeric_limits<std::uint64_t>::max();
+
   using Stream = std::deque<std::unique_ptr<QueuedWork>>;
   // Highest priority first, then oldest.
-  using ClaimOrder = std::pair<int, std::uint64_t>;
-
-  static ClaimOrder OrderOf(const QueuedWork& work);
+  static std::uint64_t RankOf(std::uint8_t priority, std::uint64_t sequence);
   // Nothing further of it is to be dealt.
   static bool MustEnd(const QueuedWork& work);
   // All need mutex_.
@@ -132,10 +142,14 @@ class WorkQueue {
   void EndIfDone(QueuedWork& work);
   void Report(QueuedWork& work);
   void MakeUnclaimable(QueuedWork& work);
-  static void AdaptClaim(QueuedWork& work, const Claim& claim, DeviceClock::time_point now);
+  void NoteFirstRank();
+  // Takes a unit of the first work that has one; null when none has.
+  Claim TakeFirst(ExecutorClock* clock);
   // Ends a time in which something was claimable and no thread had anything.
   void EndStandstill();
-  // What is beyond the usual of the time since then.
+  // Waits for work to arrive; calls `rest` once in between, and then forgets it.
+  void WaitForWork(std::unique_lock<std::mutex>& lock, const std::function<void()>** rest);
+  // Counts the time since then, beyond the usual.
   void CountStandstill(DeviceClock::time_point since);
   // Last act of a call: unlocks, and calls the wake function if it is due.
   void WakeIfAsked(std::unique_lock<std::mutex>& lock);
@@ -147,15 +161,18 @@ class WorkQueue {
   std::condition_variable work_arrived_;
   bool is_closed_ = false;
   std::uint32_t threads_idle_ = 0;
-  std::uint32_t claims_running_ = 0;                   // Of all works.
+  std::uint32_t claims_running_ = 0;                   // Over all works.
   DeviceClock::time_point free_since_;                 // While there are none.
   DeviceClock::time_point claimable_since_;            // While claimable_ has any.
-  std::optional<DeviceClock::time_point> last_ended_;  // Of what has not been taken.
+  std::optional<DeviceClock::time_point> last_ended_;  // The last end that was not taken.
   std::atomic<std::int64_t> stood_still_ns_ = 0;       // Written under mutex_, read without it.
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0;                         // Of the work submitted last.
   std::unordered_map<StreamKey, Stream> streams_;
   std::unordered_map<WorkId, QueuedWork*> works_;
-  std::map<ClaimOrder, QueuedWork*> claimable_;
+  std::map<std::uint64_t, QueuedWork*> claimable_;  // By rank; some may have no units left.
+  // Of the first in claimable_. Written under mutex_, read without it. Relaxed: it only says
+  // where a thread looks for its next unit.
+  std::atomic<std::uint64_t> first_rank_{kNoRank};
   std::deque<Completion> completions_;
   bool is_wake_asked_ = true;  // The last TakeCompletions found less than it had room for.
   bool is_wake_due_ = false;

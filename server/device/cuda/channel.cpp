@@ -9,6 +9,7 @@
 #include "gpushared/check.h"
 
 #include "server/device/cuda/cuda_module.h"
+#include "server/device/shown_name.h"
 
 namespace gpushared::device::cuda {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 constexpr std::size_t kBatchPartsMax = 64;
 // Groups of one work that are with the driver: while one ends and is noticed, the next runs.
 constexpr std::uint32_t kGroupsAhead = 2;
-// Of a launch that did not come to the driver.
+// The record of a launch that did not reach the driver.
 constexpr ptx::FaultRecord kNoFault;
 
 }  // namespace
@@ -278,7 +279,7 @@ void Channel::LeaveContained(const Part& part) {
   if (fault.empty() || !item.status.ok()) return;
   const auto& work = std::get<LaunchWork>(item.work);
   const std::string what =
-      "kernel '" + work.module->kernels()[work.kernel].name + "' ended early: " + fault;
+      "kernel '" + ShownName(work.module->kernels()[work.kernel].name) + "' ended early: " + fault;
   Fail(item, item.is_killed ? Status(StatusCode::kCancelled, "killed on request: " + what)
                             : Status(StatusCode::kKernelFault, what));
 }
@@ -294,12 +295,13 @@ void Channel::FinishClaims(Item& item) {
                   : std::clamp<std::uint64_t>(environment_.claims->Claimed(*item.slot),
                                               work.first_unit, item.issued);
   if (item.done == item.units || item.is_stopped) return;
-  item.status = item.is_killed
-                    ? Status(StatusCode::kCancelled, "ended before it was complete")
-                    : Status(StatusCode::kKernelFault,
-                             "kernel '" + work.module->kernels()[work.kernel].name + "' ran " +
-                                 std::to_string(item.done) + " of " + std::to_string(item.units) +
-                                 " blocks: something has written to the counter of its blocks");
+  item.status =
+      item.is_killed
+          ? Status(StatusCode::kCancelled, "ended before it was complete")
+          : Status(StatusCode::kKernelFault,
+                   "kernel '" + ShownName(work.module->kernels()[work.kernel].name) + "' ran " +
+                       std::to_string(item.done) + " of " + std::to_string(item.units) +
+                       " blocks: something has written to the counter of its blocks");
 }
 
 // ---- ends of other kinds
@@ -332,8 +334,9 @@ void Channel::AppendSuspects(std::vector<DeviceLoss::Suspect>& suspects) const {
   for (const Part& part : parts_) {
     const auto* launch = std::get_if<LaunchWork>(&part.item->work);
     if (launch == nullptr) continue;
-    suspects.push_back({.id = launch->id,
-                        .what = "kernel '" + launch->module->kernels()[launch->kernel].name + "'"});
+    suspects.push_back(
+        {.id = launch->id,
+         .what = "kernel '" + ShownName(launch->module->kernels()[launch->kernel].name) + "'"});
   }
 }
 

@@ -37,7 +37,7 @@ struct Item {
   bool is_closed = false;           // No further unit will be issued.
   bool is_stopped = false;
   bool is_killed = false;  // A launch that runs as its claimed form, or is contained.
-  // Of a launch of contained kernels, else null.
+  // Set for launches of contained kernels, else null.
   ContainedLaunches* contained = nullptr;
   // The form that a launch runs as; null: as the client wrote it. Its words, while it is with the
   // driver.
@@ -64,7 +64,8 @@ struct ChannelLimits {
   std::uint64_t host_group_bytes = std::uint64_t{2} << 20;     // 40 µs over PCIe 5.
   std::uint64_t device_group_bytes = std::uint64_t{64} << 20;  // 30 µs on HBM3.
   // Claimed launches go in groups of blocks in the same way: blocks that have not begun when the
-  // launch is stopped still begin, and end at once. At 1 ns each, taken to be, two groups take 33 µs.
+  // launch is stopped still begin, and end at once. At 1 ns each, taken to be, two groups take 33
+  // µs.
   std::uint64_t claim_group_blocks = 16384;
   // What claiming adds to a block: a load and an atomic operation in the L2 cache, one after the
   // other, and a barrier. Blocks shorter than kClaimWorth times that are not claimed.
@@ -74,7 +75,7 @@ struct ChannelLimits {
 inline constexpr std::uint8_t kHighestPriority = 2;
 inline constexpr int kClaimWorth = 20;
 
-// What the channels of a device share.
+// Shared by the channels of a device.
 struct ChannelEnvironment {
   CudaContext& context;
   CompletionMarks& marks;
@@ -86,9 +87,9 @@ struct ChannelEnvironment {
 };
 
 // A FIFO: work starts and ends in the order in which it was added. Some of it is with the driver,
-// in batches with one mark each; the rest waits here, because too much of it is there already,
-// because it is a copy, or a claimed launch, that goes in groups, or because contained kernels of
-// its module have to end first.
+// in batches with one mark each. The rest waits here for one of three reasons. The driver has
+// enough of it already. It is a copy or a claimed launch, which goes in groups. Or contained
+// kernels of its module have to end first.
 //
 // Confined to the device thread; the context is current on it.
 class Channel {
@@ -158,8 +159,8 @@ class Channel {
   std::size_t closed_ = 0;                   // How many at the front have is_closed set.
   std::deque<Part> parts_;                   // With the driver, as issued.
   std::deque<std::size_t> batches_;          // Parts of each closed batch, oldest first.
-  std::size_t open_parts_ = 0;               // Of the batch that is open.
-  std::size_t contained_parts_ = 0;          // Of those with the driver.
+  std::size_t open_parts_ = 0;               // In the open batch.
+  std::size_t contained_parts_ = 0;          // With the driver.
   std::size_t contained_parts_ever_ = 0;
 };
 

@@ -17,13 +17,12 @@
 
 namespace gpushared::device::cuda {
 
-// The words of claimed launches (server/ptx/claim.h): of each its counter and its stop word, in
-// device memory outside of every client's range, and a word of host memory to which the counter is
-// copied. Launches of one channel take turns in a few slots; what their stream does to the words is
-// ordered by it.
+// The words of claimed launches (server/ptx/passes/claim.h). Each launch has a counter and a stop
+// word in device memory outside of every client's range. A word of host memory takes a copy of the
+// counter. Launches of one channel take turns in a few slots; their stream orders its accesses.
 //
-// The stop word lies on the device because every block reads it, unstarted ones that are to end at
-// once included: over PCIe that would take longer than what it stops.
+// The stop word lies on the device because every block reads it, also unstarted ones that end at
+// once. Reads over PCIe would take longer than the rest of the launch.
 //
 // Confined to the device thread; the context is current on it.
 class ClaimWords {

@@ -6,7 +6,7 @@
 
 #include "server/device/cuda/driver_types.h"
 #include "server/device/device.h"
-#include "server/ptx/claim.h"
+#include "server/ptx/passes/claim.h"
 
 namespace gpushared::device::cuda {
 

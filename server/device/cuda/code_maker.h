@@ -42,8 +42,8 @@ class CodeMaker {
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view target) {
     return compiler_->Find(ptx, ArchitectureFor(target));
   }
-  // One job after the other, on a thread of its own, where `done` is called; not at all for what is
-  // no longer `wanted` when its turn comes. kLimitExceeded, at once, when kJobsMax wait.
+  // Jobs run one after the other on a thread of their own, which also calls `done`. A job that is
+  // no longer `wanted` at its turn is left out. kLimitExceeded, at once, when kJobsMax wait.
   struct Job {
     std::string ptx, target;
     std::function<bool()> wanted;

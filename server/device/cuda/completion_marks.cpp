@@ -32,13 +32,13 @@ class StreamTimes {
 
 // ---- events
 
-// How long a batch took is the distance of two events on the GPU's own clock. Where it lies on the
-// host's follows from the distance to the event that opened a batch last, and from what the host
-// has seen: a batch began after it was submitted to an idle stream, and ended after it was seen
-// running and before it was seen ended. What contradicts that puts the relation of the clocks
-// right. So batches of different streams are in their true order; and after an idle time, when the
-// distance, a float of milliseconds, is known to no better than the length of a short kernel, and
-// the clocks have come apart by more than that, it is the first batch that tells.
+// The duration of a batch is the distance of two events on the GPU's own clock. Its place on the
+// host's clock follows from the distance to the last event that opened a batch, and from what the
+// host saw. A batch began after its submission to an idle stream. It ended after it was seen
+// running and before it was seen ended. A contradiction corrects the relation of the clocks. So
+// batches of different streams are in their true order. The distance is a float of milliseconds.
+// After an idle time it is no finer than a short kernel, and the clocks differ by more than that.
+// Then the first batch sets the relation.
 class EventMarks : public CompletionMarks {
  public:
   EventMarks(std::shared_ptr<CudaContext> context, std::size_t streams)
@@ -68,7 +68,7 @@ class EventMarks : public CompletionMarks {
   Status Open(std::size_t number, Stream stream, bool is_idle) override {
     StreamState& state = streams_[number];
     if (!is_idle) return {};
-    // What was to follow the last one was refused by the driver, and nothing came.
+    // The driver refused the batch that was to follow the last one.
     Free(state.opened);
     Free(state.last_end);
     state.opened_at = DeviceClock::now();
@@ -124,7 +124,7 @@ class EventMarks : public CompletionMarks {
     Event opened = nullptr;  // Ahead of the batch that is open.
     TimePoint opened_at;
     std::deque<Batch> batches;
-    Event last_end = nullptr;  // Of the batch that ended last, for the one behind it.
+    Event last_end = nullptr;  // End of the last batch, for the next one.
     nanoseconds last_end_at{};
     TimePoint seen_running;  // The oldest batch, last.
     StreamTimes times;
@@ -151,7 +151,7 @@ class EventMarks : public CompletionMarks {
   // The end of a batch on the host's clock; of one that follows another its beginning is known.
   TimePoint OnHost(nanoseconds at, TimePoint least, TimePoint most, bool follows) {
     TimePoint time(at + ahead_);
-    // As little as possible, where going back would cut it short.
+    // Corrects as little as possible where going back would cut the batch short.
     if (time > most) time = follows ? most : least;
     time = std::max(time, least);
     ahead_ = time.time_since_epoch() - at;

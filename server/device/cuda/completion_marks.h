@@ -39,12 +39,11 @@ class CompletionMarks {
   // The oldest closed batch of the stream, when it has ended; each once.
   virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
 
-  // kEvents: an event behind each batch, one ahead where the stream was idle. How long a batch took
-  // is the GPU's own measure, which the driver tells to about 0.5 µs. On the host's clock it lies
-  // between the looks that saw it running and ended, and never later than it ran, but for what the
-  // two clocks differ in speed.
-  // kWrites: the stream writes a number to host memory. Cheaper to look at, but the times are the
-  // host's: submission, and when it looked.
+  // kEvents: an event behind each batch, and one ahead where the stream was idle. The GPU measures
+  // the duration, to about 0.5 µs. On the host's clock the batch lies between the looks that saw it
+  // running and ended. Its times are never later than the truth, except for drift of the clocks.
+  // kWrites: the stream writes a number to host memory. That is cheaper to look at, but the times
+  // are the host's: submission, and the look that saw the end.
   static Result<std::unique_ptr<CompletionMarks>> Create(CompletionKind kind,
                                                          std::shared_ptr<CudaContext> context,
                                                          std::size_t streams);

@@ -14,16 +14,16 @@
 
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/urgent_writes.h"
-#include "server/ptx/contain.h"
+#include "server/ptx/passes/contain.h"
 
 namespace gpushared::device::cuda {
 
-// Memory for what contained modules share with the device (server/ptx/contain.h): of each its
-// ContainControl and its FaultRecord, in device memory outside of every client's range, and of each
-// launch a place in host memory to which the record is copied behind it.
+// Memory that contained modules share with the device (server/ptx/passes/contain.h). Each module
+// has a ContainControl and a FaultRecord in device memory outside of every client's range. Each
+// launch has a place in host memory, to which the record is copied behind it.
 //
-// The control lies on the device because kernels look at it in their loops, and the record because
-// its copies then tell which launch of a stream was the first to find something in it.
+// The control lies on the device because kernels look at it in their loops. The record lies there
+// because its copies tell which launch of a stream was the first to find something in it.
 //
 // Thread-safe in what modules need; the rest is confined to the device thread. The context is
 // current on the calling thread.

@@ -4,7 +4,7 @@
 namespace gpushared::device::cuda {
 
 ContainedLaunches::~ContainedLaunches() {
-  // What is on its way to the words must not meet their next owner.
+  // A write on its way to the words must not meet their next owner.
   if (was_written_ && !words_->context().is_dead() && !words_->writes().Wait().ok()) return;
   words_->Return(slot_);
 }
@@ -29,7 +29,7 @@ std::string ContainedLaunches::Leave(const ptx::FaultRecord* record) {
   range_.NoteEnd();
   const bool is_clean = record != nullptr && record->place == 0;
   if (!is_clean && state_ == State::kClean) {
-    // What else runs could not write down a fault of its own.
+    // Other running launches could not record a fault of their own.
     if (launches_ > 0) EndAll();
     state_ = State::kMustEnd;
   }
@@ -45,7 +45,7 @@ void ContainedLaunches::Stop() {
 void ContainedLaunches::EndAll() {
   state_ = State::kMustEnd;
   was_written_ = true;
-  // What fails here stops nothing and breaks nothing.
+  // A failure here stops nothing and breaks nothing.
   (void)words_->writes().Write(control() + offsetof(ptx::ContainControl, stop), 1);
 }
 

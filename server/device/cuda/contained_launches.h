@@ -14,8 +14,8 @@
 
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/cuda_memory.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/fence.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 
 namespace gpushared::device::cuda {
 
@@ -63,7 +63,7 @@ class ContainedLaunches {
   const std::shared_ptr<ContainWords> words_;
   const DeviceAddress slot_;
   const std::vector<ptx::FaultPlace> places_;
-  std::size_t launches_ = 0;  // That have entered.
+  std::size_t launches_ = 0;  // Entered and not left.
   State state_ = State::kClean;
   bool was_written_ = false;  // By our own stream, ever.
 };

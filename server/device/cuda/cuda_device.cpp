@@ -30,7 +30,7 @@
 namespace gpushared::device::cuda {
 namespace {
 
-// What every GPU that has clusters allows every kernel.
+// Cluster size that every GPU with clusters allows every kernel.
 constexpr std::uint32_t kPortableClusterBlocks = 8;
 
 // Whether a compiler and a driver understand each other is seen with this.
@@ -114,7 +114,7 @@ class CudaDevice : public Device {
   };
   Status TryParts(std::span<const PartStream> streams);
   Status TryPart(const PartStream& part, Function trial);
-  // Which channels the work may use.
+  // The level of channels that the work may use.
   std::uint8_t LevelOf(const WorkHeader& header) const;
   Status CheckLaunchHere(const LaunchWork& work) const;
   // That it could run as; null when it runs as the client wrote it.
@@ -380,7 +380,8 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
   Result<std::unique_ptr<CudaRange>> range =
-      CudaRange::Reserve(memory_, options.quota_bytes, options.isolation == Isolation::kContain);
+      CudaRange::Reserve(memory_, options.quota_bytes, options.isolation == Isolation::kContain,
+                         options.left_free_bytes);
   if (!range.ok()) return range.status();
   return std::unique_ptr<Space>(
       std::make_unique<CudaSpace>(context_, *std::move(range),
@@ -404,7 +405,7 @@ Status CudaDevice::CheckLaunchHere(const LaunchWork& work) const {
 }
 
 const ClaimedKernel* CudaDevice::ClaimedFormOf(const LaunchWork& work) const {
-  // What was stopped once has no other form to go on in.
+  // A launch that was stopped once goes on in its claimed form.
   if (claims_ == nullptr || (!work.may_be_stopped && work.first_unit == 0)) return nullptr;
   const ClaimedKernel* const form =
       static_cast<const CudaModule*>(work.module)->claimed(work.kernel);

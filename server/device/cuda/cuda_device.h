@@ -38,13 +38,13 @@ struct CudaDeviceOptions {
 
 // A GPU or MIG instance.
 //
-// With a compiler, launches of kernels that have PTX run as their claimed forms where they may be
-// stopped (server/ptx/claim.h), as soon as those have been compiled; what CanStop does not say runs
-// to its end. Kernels are kept from other clients' memory only in spaces that are isolated, which
-// take modules that have PTX. Only contained ones can be ended inside a block (CanKill), and fail
-// alone; any other one that faults takes the context with it, and this device reports its loss()
-// then. Copies of lower priority stop between groups of
-// kCopyPieceBytes. What kernels print goes to the process's stdout.
+// With a compiler, launches that may be stopped run as their claimed forms
+// (server/ptx/passes/claim.h), as soon as these have been compiled. That needs PTX. Launches that
+// CanStop denies run to their end. Only isolated spaces keep kernels from other clients' memory;
+// their modules need PTX. Only contained kernels can be ended inside a block (CanKill), and fail
+// alone. A fault of any other kernel ends the context, and this device reports its loss(). Copies
+// of lower priority stop between groups of kCopyPieceBytes. Output of kernels goes to the process's
+// stdout.
 //
 // Loading the driver reads CUDA_MODULE_LOADING and CUDA_DEVICE_MAX_CONNECTIONS, which
 // PrepareEnvironment sets for this process before.

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "server/ptx/contain.h"
-#include "server/ptx/fence.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
 
 namespace gpushared::device::cuda {
 namespace {
@@ -145,13 +145,14 @@ Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, Memory
   if (context_->is_dead()) return context_->death();
   const Driver& driver = context_->driver();
   Status unmapped = context_->Try("unmapping device memory", driver.MemUnmap, address, bytes);
-  // What is still mapped stays alive after this, and goes when the range goes.
+  // Mapped memory stays alive after this, and goes with the range.
   Status released = context_->Try("returning device memory", driver.MemRelease, handle);
   return unmapped.ok() ? released : unmapped;
 }
 
 Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory> memory,
-                                                      std::uint64_t quota_bytes, bool has_tail) {
+                                                      std::uint64_t quota_bytes, bool has_tail,
+                                                      std::uint64_t left_free_bytes) {
   CudaContext& context = memory->context();
   const std::uint64_t quota = std::min(quota_bytes, memory->budget()->total_bytes());
   const std::uint64_t step = memory->step_bytes();
@@ -169,7 +170,8 @@ Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory
                   "address range of " + Mebibytes(bytes) + " refused: " + status.message());
   }
   const DeviceAddress base = RoundUp(reserved.address + step, bytes);
-  std::unique_ptr<CudaRange> range(new CudaRange(std::move(memory), reserved, base, bytes, quota));
+  std::unique_ptr<CudaRange> range(
+      new CudaRange(std::move(memory), reserved, base, bytes, quota, left_free_bytes));
   if (!has_tail) return range;
   const Result<MemoryHandle> handle = range->memory_->MapPiece(base, tail);
   if (!handle.ok()) {
@@ -344,7 +346,7 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
   // First the bound, then the memory: no new work may begin on what goes back.
   const DeviceAddress end = pieces_[kept].address;
   if (Status status = SetMapped(end - base_); !status.ok()) return status;
-  // What runs may know the old one, and stray to it.
+  // Running kernels may know the old limit, and stray to it.
   if (launches_.load(std::memory_order_seq_cst) > 0) return SetMapped(PiecesEnd());
   while (pieces_.size() > kept) {
     const Piece piece = pieces_.back();

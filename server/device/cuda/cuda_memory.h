@@ -71,31 +71,31 @@ class CudaMemory {
   Stream stream_ = nullptr;
 };
 
-// A power of two of device addresses, aligned to its size, with memory mapped from the bottom, and
-// at the top for the variables of fenced modules. On both sides lies as much as fenced kernels may
-// stray (ptx::kFenceMarginBytes) that is nobody's.
+// A power of two of device addresses, aligned to its size. Memory is mapped from the bottom, and at
+// the top for the variables of fenced modules. On both sides lies a margin that belongs to nobody,
+// as wide as fenced kernels may stray (ptx::kFenceMarginBytes).
 //
-// Memory comes in pieces that can only be given back whole. A piece is at most a 16th of what is
-// mapped below it, so a large client has few hundred pieces and a shrink keeps at most that part
-// too many; up to 64 MiB all pieces are one step.
+// Memory comes in pieces that can only be given back whole. A piece is at most 1/16 of the memory
+// mapped below it. So a large client has a few hundred pieces, and a shrink keeps at most that part
+// too many. Up to 64 MiB all pieces are one step.
 //
-// Contained kernels may stray behind what is mapped (ptx::kContainTailBytes), and must find memory
-// there: a range for them has a tail, one step that is nobody's, on top of quota and budget. It
-// moves with the end of what is mapped; a step that was the tail is zeroed before it is the
-// client's. The words from which the kernels know the end (ptx::ContainControl::limit) are kept up
-// to date. Since each looks once, as it begins, nothing is given back while one runs.
+// Contained kernels may stray behind the mapped memory (ptx::kContainTailBytes), and must find
+// memory there. A range for them has a tail, one step that belongs to nobody, on top of quota and
+// budget. It moves with the end of the mapped memory. A former tail is zeroed before it is the
+// client's. The words from which kernels know the end (ptx::ContainControl::limit) are kept up to
+// date. Each kernel looks once, as it begins, so nothing is given back while one runs.
 //
-// Memory is zeroed when it is mapped, not when it is released: what other processes and dead
-// workers left is covered, too, and nothing can come between. Unmapped memory is out of everyone's
-// reach, so its old contents are nobody's until then.
+// Memory is zeroed when it is mapped, not when it is released. That covers what other processes and
+// dead workers left, and nothing can come between. Nobody reaches unmapped memory until then.
 //
-// mapped() may be called by any thread, NoteLaunch and NoteEnd are the device thread's; the rest
-// may be called by one thread at a time, not the device thread.
+// Any thread may call mapped(). NoteLaunch and NoteEnd are the device thread's. One thread at a
+// time, not the device thread, may call the rest.
 class CudaRange {
  public:
   static Result<std::unique_ptr<CudaRange>> Reserve(std::shared_ptr<CudaMemory> memory,
                                                     std::uint64_t quota_bytes,
-                                                    bool has_tail = false);
+                                                    bool has_tail = false,
+                                                    std::uint64_t left_free_bytes = 0);
   CudaRange(const CudaRange&) = delete;
   CudaRange& operator=(const CudaRange&) = delete;
   ~CudaRange();
@@ -141,15 +141,15 @@ class CudaRange {
   // A step of the module area that is mapped.
   struct Step {
     MemoryHandle handle = 0;
-    std::uint32_t blocks = 0;  // That touch it.
+    std::uint32_t blocks = 0;  // Module blocks that touch it.
   };
   CudaRange(std::shared_ptr<CudaMemory> memory, const Block& reserved, DeviceAddress base,
-            std::uint64_t bytes, std::uint64_t quota_bytes)
+            std::uint64_t bytes, std::uint64_t quota_bytes, std::uint64_t left_free_bytes)
       : memory_(std::move(memory)),
         reserved_(reserved),
         base_(base),
         bytes_(bytes),
-        account_(quota_bytes, memory_->budget()) {}
+        account_(quota_bytes, memory_->budget(), left_free_bytes) {}
   DeviceAddress module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
   Status EnterStep(DeviceAddress step);
   void LeaveStep(DeviceAddress step);
@@ -161,7 +161,7 @@ class CudaRange {
   Status GrowTo(std::uint64_t mapped_bytes);
   Status AddPieces(std::uint64_t mapped_bytes);
   Status ShrinkTo(std::uint64_t mapped_bytes);
-  // What the client's copies and kernels may reach.
+  // Sets the memory that the client's copies and kernels may reach.
   Status SetMapped(std::uint64_t mapped_bytes);
   Status WriteLimit(DeviceAddress word, std::uint64_t mapped_bytes);
   std::uint64_t PieceBytes(std::uint64_t mapped, std::uint64_t missing) const;
@@ -178,7 +178,7 @@ class CudaRange {
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.
   std::map<DeviceAddress, Step> module_steps_;            // By address.
   std::atomic<std::uint64_t> mapped_bytes_{0};
-  std::atomic<std::uint64_t> launches_{0};  // That know the limit and have not ended.
+  std::atomic<std::uint64_t> launches_{0};  // Running launches, which know the limit.
 };
 
 }  // namespace gpushared::device::cuda

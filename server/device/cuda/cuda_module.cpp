@@ -10,11 +10,12 @@
 #include <variant>
 
 #include "server/device/module_passes.h"
-#include "server/ptx/contain.h"
-#include "server/ptx/fatbin.h"
-#include "server/ptx/module.h"
-#include "server/ptx/parser.h"
-#include "server/ptx/printer.h"
+#include "server/device/shown_name.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/text/fatbin.h"
+#include "server/ptx/text/module.h"
+#include "server/ptx/text/parser.h"
+#include "server/ptx/text/printer.h"
 
 namespace gpushared::device::cuda {
 namespace {
@@ -50,7 +51,7 @@ bool StartsWith(std::span<const std::byte> image, std::span<const std::byte> mag
   return image.size() >= magic.size() && std::equal(magic.begin(), magic.end(), image.begin());
 }
 
-// Of a compiler's log, without its trailing newline.
+// The text of a compiler's log, without its trailing newline.
 std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
   std::string text(log.data(), strnlen(log.data(), log.size()));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -107,7 +108,7 @@ std::string Unclaimed(const PassedModule& passed) {
 
 }  // namespace
 
-// What was handed in, and what its PTX says where it has some.
+// The client's image, and its PTX if it has some.
 struct CudaModule::Image {
   std::vector<char> bytes;  // With zeros behind it: text is read up to a zero.
   std::optional<ptx::Module> ptx;
@@ -150,7 +151,7 @@ Result<CudaModule::Image> CudaModule::Image::Read(std::span<const std::byte> ima
     Result<ptx::Module> parsed = text.ok() ? ptx::Parse(*text) : text.status();
     if (parsed.ok()) read.ptx = *std::move(parsed);
     read.why_no_ptx = parsed.status();
-    // What is neither container nor text is nothing to show a compiler.
+    // Bytes that are neither container nor text are nothing to show a compiler.
     if (!text.ok() && !is_fatbin) return text.status();
   }
   read.Assign(image);
@@ -204,7 +205,7 @@ CudaModule::~CudaModule() {
   range_->ReturnFromModule(variable_bytes_);
 }
 
-// What is to be handed to the driver.
+// Prepares the image for the driver.
 Status CudaModule::Prepare(Image& image, const ModuleLoading& loading) {
   const bool is_isolated = loading.isolation != Isolation::kOff;
   if (is_isolated) {
@@ -476,7 +477,8 @@ Status CudaModule::FindKernels(const Image& image) {
     info.name = std::move(names[i]);
     Status status = Describe(image, functions_[i], info);
     if (!status.ok()) {
-      return {status.code(), "module refused: kernel '" + info.name + "': " + status.message()};
+      return {status.code(),
+              "module refused: kernel '" + ShownName(info.name) + "': " + status.message()};
     }
     kernels_.push_back(std::move(info));
   }

@@ -37,16 +37,16 @@ struct ModuleLoading {
   std::shared_ptr<ContainWords> words;
 };
 
-// A client's instance of a module. Its variables lie where the driver puts them, outside of the
-// client's range, or, fenced, at the top of it; those that its PTX declares are counted against the
+// A client's instance of a module. The driver places its variables outside of the client's range;
+// those of a fenced module lie at the top of it. Variables that its PTX declares count against the
 // quota.
 //
-// Claimed forms of its kernels (server/ptx/claim.h) come later, when they have been compiled, as a
-// second module of the driver. Where two modules would have two instances of a variable they come
-// only with the module itself, once its code is kept from an earlier load.
+// Claimed forms of its kernels (server/ptx/passes/claim.h) come later, when they have been
+// compiled, as a second module of the driver. Two modules would have two instances of a variable.
+// In that case they come only with the module itself, if their code is kept from an earlier load.
 //
-// Thread-safe; but for the claimed forms that come, immutable. Destroyed off the device thread,
-// when no work uses it: unloading may wait.
+// Thread-safe; immutable, except for the claimed forms that come. Destroyed off the device thread,
+// when no work uses it, since unloading may wait.
 class CudaModule : public device::Module {
  public:
   // PTX text, a fatbin or a cubin; what needs to be compiled is, here and now, so that no launch
@@ -61,7 +61,7 @@ class CudaModule : public device::Module {
   ~CudaModule() override;
 
   std::span<const KernelInfo> kernels() const override { return kernels_; }
-  // Of a kernel that is supported.
+  // The driver's handle of a supported kernel.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
   // Null unless its kernels are contained. The device thread's.
   ContainedLaunches* contained() const { return contained_.get(); }

@@ -78,10 +78,10 @@ class Driver {
  public:
   static constexpr const char* kLibrary = "libcuda.so.1";
 
-  // Loads `library` (a name that the dynamic linker finds, or a path) and initialises it.
-  // kNotFound when there is no such library, kUnsupported when the driver is too old, with its
-  // version and the one needed, kUnavailable when it does not initialise (no device, a kernel
-  // module of another version, ...).
+  // Loads `library` (a name that the dynamic linker finds, or a path) and initialises it. Errors:
+  // kNotFound without such a library. kUnsupported for a driver that is too old, with its version
+  // and the one needed. kUnavailable if it does not initialise (no device, a kernel module of
+  // another version, ...).
   static Result<std::shared_ptr<const Driver>> Load(const std::string& library = kLibrary);
 
   // The driver's calls: driver.LaunchKernel(function, ...).
@@ -115,7 +115,7 @@ class Driver {
 
 std::string VersionText(int version);  // 12040: "12.4"
 
-// What kind of failure a code is to a client.
+// The kind of failure that a code is to a client.
 StatusCode StatusCodeOf(Code code);
 
 // Whether the context is dead after this code, with everything in it: from then on every call

@@ -2,10 +2,10 @@
 // The one list of the driver calls we use.
 //
 // A row: X(name, suffix, version, feature, signature). The driver's documentation calls it
-// cu<name>. `version` is the CUDA version whose form of the call we declare, times 1000 plus ten
-// times the minor part (12040 is 12.4); `suffix` is what that form's exported symbol is called by
-// in addition, which only drivers before CUDA 11.3 are asked for. `feature` is what is off when
-// the driver lacks the call (kBase: nothing works without it).
+// cu<name>. `version` is the CUDA version whose form of the call we declare: 1000 times the major
+// plus ten times the minor part (12040 is 12.4). `suffix` ends that form's exported symbol; only
+// drivers before CUDA 11.3 are asked for it. `feature` is off when the driver lacks the call
+// (kBase: nothing works without it).
 //
 // Streams are always named: of the two forms that calls on the default stream have, ours is the
 // one without per-thread default streams.

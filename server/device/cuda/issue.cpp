@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/device/cuda/cuda_module.h"
+#include "server/device/shown_name.h"
 
 namespace gpushared::device::cuda {
 namespace {
@@ -160,7 +161,7 @@ Status CheckFitsAtOnce(CudaContext& context, const LaunchWork& work,
   const std::uint64_t most = static_cast<std::uint64_t>(std::max(blocks, 0)) * multiprocessors;
   if (work.grid.Count() <= most) return {};
   return {StatusCode::kInvalidArgument,
-          "launch refused: kernel '" + module.kernels()[work.kernel].name +
+          "launch refused: kernel '" + ShownName(module.kernels()[work.kernel].name) +
               "' is launched cooperatively with " + std::to_string(work.grid.Count()) +
               " blocks, " + std::to_string(most) + " fit at once (" + std::to_string(blocks) +
               " on each of " + std::to_string(multiprocessors) + " multiprocessors)"};
@@ -218,7 +219,8 @@ Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t m
                          work.dynamic_shared_bytes, stream, static_cast<void**>(nullptr), given);
   if (code == Code::kSuccess) [[likely]]
     return {};
-  const std::string doing = "launch of kernel '" + module.kernels()[work.kernel].name + "'";
+  const std::string doing =
+      "launch of kernel '" + ShownName(module.kernels()[work.kernel].name) + "'";
   const std::string_view call = has_attributes ? context.driver().LaunchKernelEx.name()
                                                : context.driver().LaunchKernel.name();
   return context.Explain(doing.c_str(), call, code);
@@ -239,7 +241,8 @@ Status IssueClaimed(CudaContext& context, const LaunchWork& work, const ClaimedK
                    stream, static_cast<void**>(nullptr), extra.data());
   if (code == Code::kSuccess) [[likely]]
     return {};
-  const std::string doing = "launch of kernel '" + work.module->kernels()[work.kernel].name + "'";
+  const std::string doing =
+      "launch of kernel '" + ShownName(work.module->kernels()[work.kernel].name) + "'";
   return context.Explain(doing.c_str(), context.driver().LaunchKernel.name(), code);
 }
 

@@ -39,7 +39,7 @@ struct Detour {
 // refused here: kInvalidArgument.
 Status IssueLaunch(CudaContext& context, const LaunchWork& work, std::uint32_t multiprocessors,
                    Stream stream);
-// That many more blocks of the claimed form, whose words are named in `claim`.
+// Issues `blocks` more blocks of the claimed form. `claim` names its words.
 Status IssueClaimed(CudaContext& context, const LaunchWork& work, const ClaimedKernel& form,
                     const ptx::ClaimParameter& claim, std::uint32_t blocks, Stream stream);
 Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group, Detour detour,

@@ -20,8 +20,8 @@ namespace gpushared::device::cuda {
 // Confined to the device thread.
 class StreamTable {
  public:
-  // How many channels each priority has, lowest first. The highest has its own, so its work waits
-  // in no queue behind that of the others; on the GPU it may still wait for what runs there.
+  // Channels of each priority, lowest first. The highest has its own, so its work waits in no queue
+  // behind others. On the GPU it may still wait for running work.
   static constexpr std::array<std::size_t, 3> kChannels = {10, 10, 8};
   static constexpr std::size_t kChannelsTotal = kChannels[0] + kChannels[1] + kChannels[2];
   // The driver puts streams that are more than its connections to the GPU into the queues of
@@ -32,16 +32,16 @@ class StreamTable {
   static constexpr std::size_t kOtherStreams = 4;
   static_assert(kChannelsTotal + kOtherStreams <= kConnections);
 
-  // Which of kChannels a channel belongs to.
+  // The index into kChannels that a channel belongs to.
   static std::size_t LevelOf(std::size_t channel) {
     return channel < kChannels[0] ? 0 : channel < kChannels[0] + kChannels[1] ? 1 : 2;
   }
 
   // One more work of the stream; returns its channel.
   std::size_t Enter(StreamKey stream, std::uint8_t priority);
-  // That work has ended.
+  // One work of the stream has ended.
   void Leave(StreamKey stream);
-  // Of a stream that has work; kChannelsTotal for others.
+  // The channel of a stream that has work; kChannelsTotal for others.
   std::size_t ChannelOf(StreamKey stream) const;
 
  private:

@@ -33,7 +33,7 @@ struct GpuInstance {
 };
 
 struct Gpu {
-  std::uint32_t index = 0;  // As nvidia-smi numbers them.
+  std::uint32_t index = 0;  // The number that nvidia-smi shows.
   std::string uuid;         // "GPU-..."
   std::string name;
   std::string pci_bus;             // "00000000:17:00.0"
@@ -41,8 +41,8 @@ struct Gpu {
   std::uint32_t multiprocessors = 0;
   GpuMode mode = GpuMode::kShared;
   bool mig_enabled = false;
-  std::vector<GpuInstance> instances;    // Of MIG mode.
-  std::vector<std::uint32_t> processes;  // That hold a context on it.
+  std::vector<GpuInstance> instances;    // Under MIG mode.
+  std::vector<std::uint32_t> processes;  // Holders of a context on it.
   std::string trouble;                   // Why it could not be read: lost, no permission, ...
   bool is_lost = false;                  // The driver says so: it fell off its bus.
 };
@@ -50,7 +50,7 @@ struct Gpu {
 // The MPS control daemon that our workers would become clients of.
 struct MpsDaemon {
   std::uint32_t pid = 0;
-  std::string directory;  // Of its pipes.
+  std::string directory;  // Where its pipes lie.
 };
 
 struct Inventory {
@@ -68,9 +68,9 @@ std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu);
 // A device that a worker is to open.
 struct SelectedDevice {
   std::string id;       // "cpu:0", "cuda:1", "MIG-...": what it is called from then on.
-  std::string uuid;     // Of GPUs and instances.
+  std::string uuid;     // Empty for cpu devices.
   std::string name;     // For people, until the worker says more.
-  std::string pci_bus;  // Of GPUs and instances.
+  std::string pci_bus;  // Empty for cpu devices.
   std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;
   // The worker's CUDA_VISIBLE_DEVICES; empty for cpu devices.
@@ -99,16 +99,16 @@ struct UnusedDevice {
 struct Selection {
   std::vector<SelectedDevice> devices;  // At least one.
   std::vector<UnusedDevice> unused;
-  std::string why_cpu;  // Of `auto`, when it fell back to the cpu device.
+  std::string why_cpu;  // Why `auto` fell back to the cpu device.
 };
 
 // Devices of one selection; more is kInvalidArgument.
 inline constexpr std::size_t kDevicesMax = 64;
 
-// What the operator wrote: "auto" (every usable GPU and instance, else cpu:0), or a comma list of
-// cpu:I, cuda:I, GPU-<uuid> and MIG-<uuid>, where the beginning of a UUID suffices when only one
-// device has it. kInvalidArgument for empty items, duplicates and ambiguity, kNotFound for what is
-// not there, kUnavailable for what is there and cannot be used.
+// Selects the devices that the operator wants. `wanted` is "auto" (every usable GPU and instance,
+// else cpu:0), or a comma list of cpu:I, cuda:I, GPU-<uuid> and MIG-<uuid>. The beginning of a UUID
+// suffices if only one device has it. kInvalidArgument for empty items, duplicates and ambiguity;
+// kNotFound for a missing device; kUnavailable for one that cannot be used.
 Result<Selection> SelectDevices(std::string_view wanted, const Inventory& inventory);
 
 // Of a server that runs and has the devices of these UUIDs: what `auto` would take in addition.

@@ -20,11 +20,11 @@ enum class [[nodiscard]] Code : int{
     kNotSupported = 3,     kNoPermission = 4,    kNotFound = 6,
     kInsufficientSize = 7, kDriverNotLoaded = 9, kFunctionNotFound = 13,
     kGpuIsLost = 15,       kResetRequired = 16,
-    kVersionMismatch = 18,  // Of library and kernel module, after an update without a reboot.
+    kVersionMismatch = 18,  // Library and kernel module differ after an update.
     kInUse = 19,           kUnknown = 999,
 };
 
-using DeviceHandle = struct DeviceTarget*;  // Of a GPU or of a MIG instance.
+using DeviceHandle = struct DeviceTarget*;  // Names a GPU or a MIG instance.
 
 struct MemoryInfo {
   std::uint64_t total = 0, free = 0, used = 0;  // Bytes.
@@ -81,11 +81,10 @@ static_assert(sizeof(ProcessInfo) == 24);
   X(DeviceGetComputeInstanceId, , false, (DeviceHandle device, unsigned* id))
 // clang-format on
 
-// The library, initialised; shut down when the object goes, because an open one keeps operators
-// from changing MIG modes and resetting GPUs, and so that the next one asks the driver that is
-// there then, should it have been loaded anew. The library itself is loaded once and stays with the
-// process: of a driver that was updated meanwhile it says that it does not fit. Calls that it lacks
-// are null.
+// The library, initialised. The destructor shuts it down, because an open one keeps operators from
+// changing MIG modes and resetting GPUs. So the next object also meets a driver that was loaded
+// anew. The library itself is loaded once and stays with the process. After an update of the driver
+// it says that it does not fit. Calls that it lacks are null.
 //
 // Thread-safe as the library is.
 class Nvml {

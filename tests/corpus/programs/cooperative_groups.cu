@@ -31,6 +31,18 @@ __global__ void CountByCoalescing(const int* in, int* counts, int count) {
   }
 }
 
+// Groups of one warp reduce, scan and vote at the same time, each with lanes of its own.
+__global__ void ReduceByLabel(const int* in, const int* labels, int* sums, int* largest, int* ranks,
+                              int* ballots) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  const auto warp = cg::tiled_partition<32>(cg::this_thread_block());
+  const auto same = cg::labeled_partition(warp, labels[i]);
+  sums[i] = cg::reduce(same, in[i], cg::plus<int>());
+  largest[i] = cg::reduce(same, in[i], cg::greater<int>());
+  ranks[i] = cg::exclusive_scan(same, 1, cg::plus<int>());
+  ballots[i] = static_cast<int>(same.ballot(in[i] % 2 != 0));
+}
+
 __global__ void ReverseThroughShared(const int* in, int* out) {
   extern __shared__ int staged[];
   const auto block = cg::this_thread_block();
@@ -73,6 +85,33 @@ std::string GroupsOfCoalescedThreads() {
   std::vector<int> want(7);
   for (const int value : in) want[static_cast<std::size_t>(value % 7)] += value % 3 != 0;
   return Differs("counts", counts.Get(), want);
+}
+
+std::string GroupsOfLabels() {
+  constexpr std::size_t kCount = 2048;
+  const std::vector<int> in = RandomValues<int>(kCount, 5, 1000);
+  const std::vector<int> labels = RandomValues<int>(kCount, 6, 6);
+  const DeviceArray<int> d_in(in), d_labels(labels);
+  DeviceArray<int> sums(kCount), largest(kCount), ranks(kCount), ballots(kCount);
+  ReduceByLabel<<<16, 128>>>(d_in.data, d_labels.data, sums.data, largest.data, ranks.data,
+                             ballots.data);
+  std::vector<int> want_sums(kCount), want_largest(kCount), want_ranks(kCount),
+      want_ballots(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    want_largest[i] = in[i];
+    int rank = 0;
+    for (std::size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k) {
+      if (labels[k] != labels[i]) continue;
+      want_sums[i] += in[k];
+      want_largest[i] = in[k] > want_largest[i] ? in[k] : want_largest[i];
+      want_ranks[i] += k < i;
+      // Votes are numbered by rank.
+      if (in[k] % 2 != 0) want_ballots[i] |= 1 << rank;
+      ++rank;
+    }
+  }
+  return Differs("sums", sums.Get(), want_sums) + Differs("largest", largest.Get(), want_largest) +
+         Differs("ranks", ranks.Get(), want_ranks) + Differs("ballots", ballots.Get(), want_ballots);
 }
 
 std::string GroupCopies() {

@@ -13,9 +13,63 @@ extern "C" __global__ void wait_for_the_next(volatile unsigned* done, unsigned* 
   if (threadIdx.x == 0) done[blockIdx.x] = blockIdx.x + 100;
 }
 
+// As wait_for_the_next, with barriers of the block in each round.
+extern "C" __global__ void wait_between_barriers(volatile unsigned* done, unsigned* out) {
+  __shared__ unsigned ready;
+  do {
+    __syncthreads();
+    if (threadIdx.x == 0) ready = blockIdx.x + 1 == gridDim.x || done[blockIdx.x + 1] != 0;
+    __syncthreads();
+  } while (ready == 0);
+  out[blockIdx.x * blockDim.x + threadIdx.x] = done[blockIdx.x + 1 < gridDim.x ? blockIdx.x + 1 : 0];
+  if (threadIdx.x == 0) done[blockIdx.x] = blockIdx.x + 100;
+}
+
+// The same, and the rounds are counted: the state of the block never comes back.
+extern "C" __global__ void count_between_barriers(volatile unsigned* done, unsigned* rounds) {
+  unsigned round = 0;
+  while (__syncthreads_or(blockIdx.x + 1 == gridDim.x || done[blockIdx.x + 1] != 0) == 0) ++round;
+  rounds[blockIdx.x * blockDim.x + threadIdx.x] = round;
+  done[blockIdx.x] = 1;
+}
+
+// Barnes-Hut's sort: a binary tree of `count` nodes from its root on. Each thread has every
+// so-manieth node, which it can do once the node's parent is done, by whichever block.
+extern "C" __global__ void sort_down_a_tree(volatile int* start, int count) {
+  const int step = static_cast<int>(gridDim.x * blockDim.x);
+  int node = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  while (node < count) {
+    const int begin = start[node];
+    if (begin >= 0) {
+      if (2 * node + 1 < count) start[2 * node + 1] = begin + 1;
+      if (2 * node + 2 < count) start[2 * node + 2] = begin + 2;
+      node += step;
+    }
+    __syncthreads();
+  }
+}
+
+// Polls nobody: threads of many blocks take turns to add, with a barrier after each.
+extern "C" __global__ void add_in_rounds(unsigned* sum, unsigned rounds) {
+  for (unsigned round = 0; round < rounds; ++round) {
+    unsigned old = *sum, seen;
+    while ((seen = atomicCAS(sum, old, old + 1)) != old) old = seen;
+    __syncthreads();
+  }
+}
+
 extern "C" __global__ void wait_for_nobody(volatile unsigned* flag) {
   while (*flag == 0) {
   }
+}
+
+extern "C" __global__ void wait_for_nobody_between_barriers(volatile unsigned* flag) {
+  __shared__ unsigned ready;
+  do {
+    __syncthreads();
+    if (threadIdx.x == 0) ready = *flag;
+    __syncthreads();
+  } while (ready == 0);
 }
 
 // Sleeps until the clock has moved on by `ns`.

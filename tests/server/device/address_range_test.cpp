@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace gpushared::device {
@@ -36,6 +37,21 @@ TEST(MemoryBudget, GivesNoMoreThanItHas) {
   EXPECT_EQ(budget.free_bytes(), 0U);
   budget.Return(100);
   EXPECT_EQ(budget.free_bytes(), 100U);
+}
+
+TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const auto budget = std::make_shared<MemoryBudget>(64 * kMiB);
+  const auto ordinary = AddressRange::Reserve(64 * kMiB, budget, 0, 16 * kMiB).value();
+  const auto other = AddressRange::Reserve(64 * kMiB, budget).value();
+  const Status refused = ordinary->Resize(50 * kMiB).status();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("64 MiB are free, and 16 MiB are to stay free for"));
+  EXPECT_TRUE(ordinary->Resize(48 * kMiB).ok());
+  EXPECT_FALSE(ordinary->TakeModuleBlock(1).ok());
+  EXPECT_TRUE(other->Resize(16 * kMiB).ok());
+  EXPECT_TRUE(ordinary->Resize(2 * kMiB).ok()) << "less is always possible";
+  EXPECT_TRUE(ordinary->Resize(48 * kMiB - 16 * kMiB).ok());
 }
 
 TEST(AddressRange, RangeGrowsWithTheQuota) {

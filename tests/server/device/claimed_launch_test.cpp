@@ -130,8 +130,8 @@ TEST_F(ClaimedLaunches, KernelsShowTheClientNothingOfTheirForms) {
   EXPECT_EQ(module().kernels()[0].name, "quick");
   EXPECT_EQ(module().kernels()[1].name, "whole");
   EXPECT_EQ(module().kernels()[0].parameter_bytes, 8u);
-  EXPECT_NE(module().claimed(0), nullptr);
-  EXPECT_EQ(module().claimed(1), nullptr);
+  EXPECT_NE(module().kernel(0).claimed, nullptr);
+  EXPECT_EQ(module().kernel(1).claimed, nullptr);
   EXPECT_EQ(module().slots()->CounterAddress(0) % 64, 0u);
 }
 
@@ -170,7 +170,7 @@ TEST_F(ClaimedLaunches, ACounterThatTheKernelSpoiltIsNotBelieved) {
 TEST_F(ClaimedLaunches, ADeviceWithoutClaimsHasNone) {
   Start(false);
   EXPECT_EQ(module().slots(), nullptr);
-  EXPECT_EQ(module().claimed(0), nullptr);
+  EXPECT_EQ(module().kernel(0).claimed, nullptr);
   EXPECT_EQ(RunToEnd(Work(0, {20, 1, 1})).units_done, 20u);
 }
 

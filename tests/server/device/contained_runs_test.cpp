@@ -18,7 +18,7 @@
 
 #include "server/device/cpu/cpu_device.h"
 #include "server/device/cpu/cpu_space.h"
-#include "server/ptx/contain.h"
+#include "server/ptx/passes/contain.h"
 #include "tests/server/device/contained_kernels.h"
 
 namespace gpushared::device {

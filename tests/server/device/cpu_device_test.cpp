@@ -2,6 +2,13 @@
 // What only the cpu device promises; the rest is in the conformance suite.
 #include "server/device/cpu/cpu_device.h"
 
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -10,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -18,6 +26,7 @@
 #include <gtest/gtest.h>
 
 #include "server/device/cpu/address_range.h"
+#include "server/executor/device_heap.h"
 
 namespace gpushared::device {
 namespace {
@@ -30,8 +39,24 @@ constexpr std::string_view kText = R"(.version 8.0
 .visible .entry endless() { $L: bra.uni $L; }
 .visible .entry nothing(.param .u64 unused) { ret; }
 .visible .entry small() .maxntid 32, 1, 1 { ret; }
+.visible .entry late(.param .u64 begun, .param .u32 quick, .param .u32 turns) {
+.reg .pred %p<3>; .reg .b32 %r<6>; .reg .b64 %rd<2>;
+ld.param.u64 %rd0, [begun];
+ld.param.u32 %r0, [quick];
+ld.param.u32 %r1, [turns];
+atom.global.add.u32 %r2, [%rd0], 1;
+mov.u32 %r3, %ctaid.x;
+setp.lt.u32 %p0, %r3, %r0;
+@%p0 bra $END;
+mov.u32 %r4, 0;
+$LOOP:
+add.u32 %r4, %r4, 1;
+setp.lt.u32 %p1, %r4, %r1;
+@%p1 bra $LOOP;
+$END: ret;
+}
 )";
-enum Kernel : std::uint32_t { kEndless, kNothing, kSmall };
+enum Kernel : std::uint32_t { kEndless, kNothing, kSmall, kLate };
 
 class CpuDeviceTest : public ::testing::Test {
  protected:
@@ -141,6 +166,117 @@ TEST_F(CpuDeviceTest, FillThatBreaksItsRulesIsRefusedInItsCompletion) {
   EXPECT_TRUE(Await().status.ok());
 }
 
+// Blocks of a kernel may be as different as its author likes: what they took so far promises
+// nothing for the next one.
+TEST_F(CpuDeviceTest, UrgentWorkWaitsForTheBlocksThatRunOnly) {
+  constexpr std::uint32_t kQuick = 3000, kLong = 400, kThreads = 2;
+  ASSERT_TRUE(space_->Resize(kMapStepBytes).ok());
+  struct {
+    std::uint64_t begun;
+    std::uint32_t quick = kQuick, turns = 300'000;
+  } const parameters{.begun = space_->base()};
+  std::atomic_ref<std::uint32_t> begun(
+      *reinterpret_cast<std::uint32_t*>(static_cast<std::uintptr_t>(space_->base())));
+  LaunchWork late = Work(kLate);
+  late.grid = {kQuick + kLong, 1, 1};
+  late.parameters = std::as_bytes(std::span(&parameters, 1));
+  device_->Submit(late);
+  while (begun.load() < kQuick + 1) std::this_thread::yield();
+
+  const std::array<std::byte, 8> nothing{};
+  LaunchWork urgent = Work(kNothing);
+  urgent.stream = 2;
+  urgent.priority = 1;
+  urgent.parameters = nothing;
+  device_->Submit(urgent);
+  const std::uint32_t before = begun.load();
+  EXPECT_EQ(Await().id, urgent.id);
+  // The test itself may be late by a few blocks.
+  EXPECT_LE(begun.load() - before, 10 * kThreads);
+  device_->RequestStop(late.id);
+  const std::uint32_t at_stop = begun.load();
+  const Completion stopped = Await();
+  EXPECT_TRUE(stopped.stopped);
+  EXPECT_EQ(stopped.units_done, begun.load());
+  EXPECT_LE(begun.load() - at_stop, 10 * kThreads);
+}
+
+// Memory whose pages come one by one, as the test gives them: an arena that its client empties
+// while it is copied is no quicker.
+class SlowPages {
+ public:
+  static constexpr std::size_t kPageBytes = 4096;
+
+  explicit SlowPages(std::size_t pages)
+      : bytes_(pages * kPageBytes),
+        fault_fd_(static_cast<int>(
+            ::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY))) {
+    memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+    uffdio_register pages_of{.range = {.start = address(), .len = bytes_},
+                             .mode = UFFDIO_REGISTER_MODE_MISSING,
+                             .ioctls = 0};
+    is_there_ = fault_fd_ >= 0 && ::ioctl(fault_fd_, UFFDIO_API, &api) == 0 &&
+                ::ioctl(fault_fd_, UFFDIO_REGISTER, &pages_of) == 0;
+  }
+  SlowPages(const SlowPages&) = delete;
+  SlowPages& operator=(const SlowPages&) = delete;
+  ~SlowPages() {
+    ::munmap(memory_, bytes_);
+    if (fault_fd_ >= 0) ::close(fault_fd_);
+  }
+
+  bool is_there() const { return is_there_; }
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+  // Gives the page that somebody waits for. False when nobody waits.
+  bool GiveOne() const {
+    uffd_msg message{};
+    if (::read(fault_fd_, &message, sizeof message) != sizeof message) return false;
+    uffdio_zeropage zero{};
+    zero.range = {.start = message.arg.pagefault.address & ~std::uint64_t{kPageBytes - 1},
+                  .len = kPageBytes};
+    return ::ioctl(fault_fd_, UFFDIO_ZEROPAGE, &zero) == 0;
+  }
+
+ private:
+  std::uint64_t address() const {
+    return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(memory_));
+  }
+
+  const std::size_t bytes_;
+  const int fault_fd_;
+  void* memory_ = nullptr;
+  bool is_there_ = false;
+};
+
+TEST_F(CpuDeviceTest, AStoppedCopyWaitsForThePagesThatItTouchesOnly) {
+  constexpr std::size_t kPages = 64, kThreads = 2;
+  const SlowPages pages(kPages);
+  if (!pages.is_there()) GTEST_SKIP() << "this kernel lets no process answer its page faults";
+  ASSERT_TRUE(space_->Resize(kMapStepBytes).ok());
+  CopyWork copy;
+  copy.id = ++last_id_;
+  copy.space = space_.get();
+  copy.stream = 1;
+  copy.direction = CopyWork::Direction::kHostToDevice;
+  copy.host = pages.data();
+  copy.destination = space_->base();
+  copy.width_bytes = kPages * SlowPages::kPageBytes;
+  device_->Submit(copy);
+  while (!pages.GiveOne()) std::this_thread::yield();
+  device_->RequestStop(copy.id);
+
+  std::size_t given = 1;
+  std::array<Completion, 2> out;
+  while (device_->TakeCompletions(out) == 0) {
+    given += pages.GiveOne() ? 1 : 0;
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(out[0].stopped);
+  // A page for each thread, and what they took before the stop was asked for.
+  EXPECT_LE(given, 2 * kThreads);
+}
+
 // The worker is going down and waits for nothing.
 TEST_F(CpuDeviceTest, DestructionEndsRunningAndWaitingWork) {
   for (int i = 0; i < 4; ++i) {
@@ -197,6 +333,118 @@ TEST_F(CpuDeviceTest, TheHostsDelayGrowsAndIsNeverMoreThanTheTime) {
   for (std::thread& other : others) other.join();
   device_->RequestKill(work.id);
   Await();
+}
+
+constexpr std::string_view kTakes = R"(.version 8.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b64 r) malloc(.param .b64 bytes);
+.visible .entry take(.param .u64 out, .param .u64 bytes) {
+  .reg .b64 %o, %n, %p; .reg .b32 %v; .reg .pred %none;
+  ld.param.u64 %o, [out]; ld.param.u64 %n, [bytes];
+  { .param .b64 b; .param .b64 r; st.param.b64 [b], %n; call (r), malloc, (b);
+    ld.param.b64 %p, [r]; }
+  st.global.u64 [%o], %p;
+  setp.eq.u64 %none, %p, 0;
+  mov.u32 %v, 77;
+  @!%none st.u32 [%p], %v;
+  ret;
+}
+.visible .entry nothing() { ret; }
+)";
+constexpr std::string_view kReads = R"(.version 8.0
+.target sm_75
+.address_size 64
+.extern .func free(.param .b64 what);
+.visible .entry read(.param .u64 out, .param .u64 from) {
+  .reg .b64 %o, %p; .reg .b32 %v;
+  ld.param.u64 %o, [out]; ld.param.u64 %p, [from];
+  ld.u32 %v, [%p]; st.global.u32 [%o], %v; ret;
+}
+.visible .entry release(.param .u64 out, .param .u64 what) {
+  .reg .b64 %p; ld.param.u64 %p, [what];
+  { .param .b64 w; st.param.b64 [w], %p; call free, (w); }
+  ret;
+}
+)";
+
+std::span<const std::byte> BytesOf(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// Two clients whose kernels allocate.
+class DeviceHeapTest : public CpuDeviceTest {
+ protected:
+  struct Client {
+    std::unique_ptr<Space> space;
+    std::shared_ptr<const Module> reads, takes;  // Loaded in this order.
+    std::uint64_t* out = nullptr;
+  };
+  Client MakeClient(std::uint64_t quota_bytes) {
+    Client client;
+    client.space = std::move(*device_->CreateSpace({.quota_bytes = quota_bytes}));
+    EXPECT_TRUE(client.space->Resize(4096).ok());
+    client.reads = *client.space->LoadModule(BytesOf(kReads));
+    client.takes = *client.space->LoadModule(BytesOf(kTakes));
+    client.out = reinterpret_cast<std::uint64_t*>(client.space->base());
+    return client;
+  }
+  Status Run(const Client& client, const Module& module, std::uint32_t kernel,
+             std::uint64_t operand) {
+    LaunchWork work;
+    work.id = ++last_id_;
+    work.space = client.space.get();
+    work.stream = 1;
+    work.module = &module;
+    work.kernel = kernel;
+    const std::array<std::uint64_t, 2> parameters = {client.space->base(), operand};
+    work.parameters = std::as_bytes(std::span(parameters));
+    device_->Submit(work);
+    return Await().status;
+  }
+  std::uint64_t Take(const Client& client, std::uint64_t bytes) {
+    const Status status = Run(client, *client.takes, 0, bytes);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return *client.out;
+  }
+};
+
+TEST_F(DeviceHeapTest, AllModulesOfAClientShareItAndKernelsLeaveItToOthers) {
+  const Client client = MakeClient(1 << 24);
+  const std::uint64_t address = Take(client, 64);
+  ASSERT_NE(address, 0u);
+  EXPECT_TRUE(Run(client, *client.reads, 0, address).ok());
+  EXPECT_EQ(static_cast<std::uint32_t>(*client.out), 77u);
+  EXPECT_TRUE(Run(client, *client.reads, 1, address).ok());
+  EXPECT_EQ(Take(client, 64), address);
+  EXPECT_EQ(Take(client, executor::kDeviceHeapBytes), 0u);
+}
+
+TEST_F(DeviceHeapTest, OneClientsPiecesAreNobodyElses) {
+  const Client one = MakeClient(1 << 24), other = MakeClient(1 << 24);
+  const std::uint64_t address = Take(one, 64);
+  Take(other, 64);
+  for (const std::uint32_t kernel : {0u, 1u}) {
+    EXPECT_EQ(Run(other, *other.reads, kernel, address).code(), StatusCode::kKernelFault);
+  }
+  EXPECT_TRUE(Run(one, *one.reads, 0, address).ok());
+  EXPECT_EQ(static_cast<std::uint32_t>(*one.out), 77u);
+}
+
+TEST_F(DeviceHeapTest, ItCountsAgainstTheQuota) {
+  // One MiB is for the code.
+  const Client client = MakeClient(executor::kDeviceHeapBytes + (5 << 20));
+  EXPECT_NE(Take(client, 64), 0u);
+  EXPECT_TRUE(client.space->Resize(4 << 20).ok());
+  EXPECT_FALSE(client.space->Resize(6 << 20).ok());
+}
+
+TEST_F(DeviceHeapTest, WithoutRoomForItKernelsThatAllocateAreRefusedAndOthersRun) {
+  const Client client = MakeClient(4 << 20);
+  const std::string& why = client.takes->kernels()[0].unsupported;
+  EXPECT_NE(why.find("device heap of 8 MiB"), std::string::npos) << why;
+  EXPECT_EQ(client.takes->kernels()[1].unsupported, "");
+  EXPECT_EQ(client.reads->kernels()[1].unsupported, "");
 }
 
 }  // namespace

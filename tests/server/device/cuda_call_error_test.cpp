@@ -72,7 +72,7 @@ class CallOfWork : public CudaDeviceTest, public ::testing::WithParamInterface<W
   }
 
  protected:
-  // Of the work for which the call fails, on a device of its own.
+  // Checks the work for which the call fails, on a device of its own.
   template <typename Check>
   void Failing(int code, Check check) {
     SCOPED_TRACE(code);

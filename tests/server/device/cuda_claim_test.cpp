@@ -29,8 +29,8 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-// gated(runs, gate, closed): counts block i in runs[i]; block `closed` then adds ones to the gate
-// until its highest bit is set, which is no wait in the eyes of the pass.
+// gated(runs, gate, closed): counts block i in runs[i]. Block `closed` then adds ones to the gate
+// until its highest bit is set. The pass does not take that for a wait.
 constexpr std::string_view kGatedPtx = R"(
 .version 8.0
 .target sm_75
@@ -75,14 +75,14 @@ constexpr std::string_view kCountPtx = R"(
 }
 )";
 
-// What a compiler of the tests does, and has seen.
+// Orders for a compiler of the tests, and its observations.
 struct Workshop {
   std::mutex mutex;
   std::condition_variable changed;
   bool keeps_all = true;  // Find gives everything.
   bool is_shut = false;   // Compile waits while it is.
   bool is_abandoned = false;
-  Status failure;  // Of Compile, of anything but the trial of the start.
+  Status failure;  // Result of Compile, except for the trial at start.
   std::size_t compiled = 0, waiting = 0;
   std::vector<std::string> architectures;
   std::vector<std::string> warnings, notes;
@@ -288,7 +288,7 @@ TEST_F(Claims, StopOfOneLaunchLeavesTheNextOfItsStreamAlone) {
   EXPECT_TRUE(after.status.ok());
   EXPECT_FALSE(after.stopped);
   EXPECT_EQ(Runs(tenant, 2), 1U);
-  // Nor do later ones, of the same words, see it.
+  // Later launches with the same words do not see it either.
   for (int i = 0; i < 20; ++i) {
     const LaunchWork later = Gated(tenant, 3, 9);
     gpu().Submit(later);

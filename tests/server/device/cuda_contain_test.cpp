@@ -16,7 +16,7 @@
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_module.h"
-#include "server/ptx/contain.h"
+#include "server/ptx/passes/contain.h"
 #include "tests/server/device/contained_kernels.h"
 #include "tests/server/device/cuda_device_fixture.h"
 #include "tests/support/plain_compiler.h"
@@ -365,7 +365,7 @@ TEST_F(ContainedClient, ResizeThatFailsChangesNothingAndLeavesTheTailBehindTheEn
       ExpectOk(Run("fine", At(12 * kMebibyte)));
     }
   }
-  Say("fail cuMemsetD8Async 3 2");  // Of what was the tail.
+  Say("fail cuMemsetD8Async 3 2");  // The zeroing of the former tail.
   EXPECT_FALSE(tenant_.space->Resize(8 * kMebibyte).ok());
   EXPECT_EQ(fake_cuda_memory_used(), used);
   ExpectOk(Run("fine", At(12 * kMebibyte)));

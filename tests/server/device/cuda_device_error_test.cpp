@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA device makes of every call that may fail.
+// The CUDA device's answer to every call that may fail.
 
 #include <algorithm>
 #include <functional>
@@ -50,7 +50,7 @@ TEST_F(CudaDeviceTest, EveryCallThatFailsAtTheStartIsNamedAndLeavesNothingBehind
   fake_cuda_forget_calls();
   ASSERT_TRUE(CreateCudaDevice(*driver, {}, {}).ok());
   std::vector<CallAt> calls = CallsMade();
-  // What follows the last stream is the end.
+  // Calls behind the last stream belong to the end.
   while (calls.back().name != "cuStreamCreateWithPriority") calls.pop_back();
   ASSERT_GT(calls.size(), 40U);
   for (const CallAt& call : calls) {

@@ -152,7 +152,7 @@ TEST_F(CudaDeviceTest, WhatTheDriverHoldsOfAStreamIsBounded) {
   for (int i = 0; i < 600; ++i) works.push_back(Store(tenant, tenant.At(4 * (i % 64)), 1));
   EXPECT_FALSE(IsDone(works.front()));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), ChannelLimits{}.parts_max);
-  // What is not with the driver can still be taken back.
+  // Work that is not with the driver can still be taken back.
   gpu().RequestStop(works[550]);
   gpu().RequestKill(works[551]);
   gpu().RequestStop(works[0]);

@@ -496,7 +496,7 @@ TEST_F(FakeCuda, StickyFailuresStay) {
   std::size_t free = 0, total = 0;
   EXPECT_EQ(driver_->MemGetInfo(&free, &total), Code::kLaunchFailed);
   EXPECT_EQ(driver_->StreamQuery(stream_), Code::kLaunchFailed);
-  // What needs no context still works.
+  // Calls without a context still work.
   int count = 0;
   Ok(driver_->DeviceGetCount(&count));
 }

@@ -143,7 +143,7 @@ TEST_F(CudaDriver, OlderWaysOfFindingCallsWork) {
   EXPECT_FALSE((*by_name)->Has(Feature::kGreenContexts));
   int count = 0;
   EXPECT_EQ((*by_name)->DeviceGetCount(&count), Code::kSuccess);
-  // Neither was this process's own fake under another name.
+  // This process's own fake was not called under another name either.
   EXPECT_EQ(fake_cuda_calls(nullptr), 0U);
 }
 

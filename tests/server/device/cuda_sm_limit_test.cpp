@@ -21,7 +21,7 @@ class CudaSmLimit : public CudaDeviceTest {
     options.sm_limits.at(of_class) = limit;
     return options;
   }
-  // What a limit of the low class becomes on a GPU with so many multiprocessors.
+  // Grant for a limit of the low class, on a GPU with so many multiprocessors.
   std::uint32_t Granted(std::uint32_t all, SmLimit limit) {
     device_.reset();
     fake_cuda_reset();

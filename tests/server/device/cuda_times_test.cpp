@@ -137,7 +137,7 @@ TEST_F(CudaDeviceTest, WorkThatTheGpuBeganLateIsTimedWhereItRan) {
   EXPECT_GE(Await(copy).ended, before + milliseconds(50));
 }
 
-// What is kept for the work behind it is not kept for ever.
+// Events kept for the work behind them are not kept for ever.
 TEST_F(CudaDeviceTest, EventsAreUsedAgain) {
   Start();
   const Tenant tenant = NewTenant();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices an operator's words mean, and why a GPU is not to be had.
+// The devices that an operator's words mean, and why a GPU is not to be had.
 
 #include "server/device/inventory/inventory.h"
 
@@ -111,7 +111,7 @@ TEST(AutoSelection, UsesTheCpuWhereTheCudaDriverIsMissing) {
   const auto selection = SelectDevices("auto", inventory);
   EXPECT_THAT(Ids(selection), ElementsAre("cpu:0"));
   EXPECT_THAT(selection->why_cpu, HasSubstr("no GPU can be used: no CUDA driver on this machine"));
-  // What is asked for by name is left to the worker, which knows more.
+  // A device asked for by name is left to the worker, which knows more.
   EXPECT_THAT(Ids(SelectDevices("cuda:0", inventory)), ElementsAre("cuda:0"));
 }
 

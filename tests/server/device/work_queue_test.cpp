@@ -5,7 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -43,54 +45,53 @@ bool HasCompletion(WorkQueue& queue) {
   return queue.TakeCompletions(out) == 1;
 }
 
-void FinishAll(WorkQueue& queue, const Claim& claim) {
-  EXPECT_TRUE(queue.Finish(claim, claim.first_unit + claim.units, Status()));
-}
+void Finish(WorkQueue& queue, const Claim& claim) { queue.Finish(claim, Status()); }
 
-TEST(WorkQueue, FirstClaimIsOneUnitAndLaterOnesAtMostDouble) {
+TEST(WorkQueue, UnitsAreDealtInAscendingOrder) {
   WorkQueue queue(1, {});
-  queue.Submit(Work({.units = 1000}));
-  std::uint64_t expected_first = 0;
-  std::uint64_t last = 0;
-  while (expected_first < 1000) {
-    const Claim claim = *queue.Next();
-    EXPECT_EQ(claim.first_unit, expected_first);
-    if (last == 0) {
-      EXPECT_EQ(claim.units, 1U);
-    } else {
-      EXPECT_LE(claim.units, 2 * last);
-    }
-    expected_first += claim.units;
-    last = claim.units;
-    FinishAll(queue, claim);
-  }
+  queue.Submit(Work({.first_unit = 3, .units = 7}));
+  const Claim claim = *queue.Next();
+  EXPECT_EQ(claim.unit, 3U);
+  for (const std::uint64_t unit : {4U, 5U, 6U}) EXPECT_EQ(queue.Continue(claim), unit);
+  EXPECT_FALSE(queue.Continue(claim));
+  Finish(queue, claim);
   const Completion completion = TakeOne(queue);
-  EXPECT_EQ(completion.units_done, 1000U);
+  EXPECT_EQ(completion.units_done, 7U);
   EXPECT_FALSE(completion.stopped);
 }
 
-// A thread that took a long run of units must not hold up work of higher priority.
-TEST(WorkQueue, UnitsLongerThanTheClaimTimeAreDealtOneByOne) {
+// However short the units before were: the next one may be long.
+TEST(WorkQueue, AThreadLeavesForWhatGoesBeforeAfterOneUnit) {
   WorkQueue queue(1, {});
-  queue.Submit(Work({.units = 8}));
-  for (std::uint64_t unit = 0; unit < 8; ++unit) {
-    const Claim claim = *queue.Next();
-    EXPECT_EQ(claim.units, 1U);
-    std::this_thread::sleep_for(2 * kClaimTime);
-    FinishAll(queue, claim);
-  }
+  queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 1000}));
+  const Claim low = *queue.Next();
+  for (int i = 0; i < 500; ++i) EXPECT_TRUE(queue.Continue(low));
+  queue.Submit(Work({.id = 2, .stream = 2, .priority = 1, .units = 1}));
+  EXPECT_TRUE(queue.Continue(low)) << "what is younger waits";
+  queue.Submit(Work({.id = 3, .stream = 3, .priority = 2, .units = 2}));
+  EXPECT_FALSE(queue.Continue(low));
+  Finish(queue, low);
+  const Claim high = *queue.Next();
+  EXPECT_EQ(high.work->header().id, 3U);
+  EXPECT_TRUE(queue.Continue(high));
+  Finish(queue, high);
+  const Claim again = *queue.Next();
+  EXPECT_EQ(again.work->header().id, 1U);
+  EXPECT_EQ(again.unit, 502U);
+  Finish(queue, again);
 }
 
-TEST(WorkQueue, OneThreadOfSeveralLeavesSomethingForTheOthers) {
-  WorkQueue queue(4, {});
-  queue.Submit(Work({.units = 100}));
-  std::uint64_t dealt = 0;
-  while (dealt < 100) {
-    const Claim claim = *queue.Next();
-    EXPECT_LE(claim.units, std::max<std::uint64_t>(1, (100 - dealt) / 8));
-    dealt += claim.units;
-    FinishAll(queue, claim);
-  }
+TEST(WorkQueue, NobodyLeavesForWorkWhoseUnitsAreAllDealt) {
+  WorkQueue queue(2, {});
+  queue.Submit(Work({.id = 1, .stream = 1, .priority = 2, .units = 2}));
+  const Claim high = *queue.Next();
+  EXPECT_TRUE(queue.Continue(high));
+  queue.Submit(Work({.id = 2, .stream = 2, .units = 10}));
+  const Claim low = *queue.Next();
+  EXPECT_EQ(low.work->header().id, 2U);
+  EXPECT_TRUE(queue.Continue(low));
+  Finish(queue, high);
+  Finish(queue, low);
 }
 
 TEST(WorkQueue, SecondWorkOfAStreamWaitsForTheFirst) {
@@ -102,11 +103,11 @@ TEST(WorkQueue, SecondWorkOfAStreamWaitsForTheFirst) {
   EXPECT_EQ(first.work->header().id, 1U);
   const Claim other = *queue.Next();
   EXPECT_EQ(other.work->header().id, 3U);
-  FinishAll(queue, first);
+  Finish(queue, first);
   const Claim second = *queue.Next();
   EXPECT_EQ(second.work->header().id, 2U);
-  FinishAll(queue, second);
-  FinishAll(queue, other);
+  Finish(queue, second);
+  Finish(queue, other);
 }
 
 TEST(WorkQueue, HigherPriorityThenOlderWorkIsDealtFirst) {
@@ -117,25 +118,25 @@ TEST(WorkQueue, HigherPriorityThenOlderWorkIsDealtFirst) {
   for (const WorkId expected : {2U, 3U, 1U}) {
     const Claim claim = *queue.Next();
     EXPECT_EQ(claim.work->header().id, expected);
-    FinishAll(queue, claim);
+    Finish(queue, claim);
   }
 }
 
-TEST(WorkQueue, UnitsLeftBecauseOfAStopGoBackFromTheEndOnly) {
+TEST(WorkQueue, StoppedWorkEndsWithTheUnitsThatWereDealt) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 10}));
   const Claim first = *queue.Next();
   const Claim second = *queue.Next();
-  ASSERT_EQ(first.first_unit, 0U);
-  ASSERT_EQ(second.first_unit, 1U);
+  EXPECT_EQ(queue.Continue(first), 2U);
   queue.RequestStop(1);
-  // Unit 0 has not run, but unit 1 is another thread's already: 0 must run after all.
-  EXPECT_FALSE(queue.Finish(first, 0, Status()));
-  FinishAll(queue, first);
-  EXPECT_TRUE(queue.Finish(second, 1, Status()));
+  EXPECT_FALSE(queue.Continue(first));
+  EXPECT_FALSE(queue.Continue(second));
+  Finish(queue, first);
+  EXPECT_FALSE(HasCompletion(queue));
+  Finish(queue, second);
   const Completion completion = TakeOne(queue);
   EXPECT_TRUE(completion.stopped);
-  EXPECT_EQ(completion.units_done, 1U);
+  EXPECT_EQ(completion.units_done, 3U);
 }
 
 TEST(WorkQueue, WorkWhoseLastUnitIsDealtIsNotStopped) {
@@ -144,7 +145,7 @@ TEST(WorkQueue, WorkWhoseLastUnitIsDealtIsNotStopped) {
   const Claim claim = *queue.Next();
   queue.RequestStop(1);
   EXPECT_FALSE(HasCompletion(queue));
-  FinishAll(queue, claim);
+  Finish(queue, claim);
   const Completion completion = TakeOne(queue);
   EXPECT_FALSE(completion.stopped);
   EXPECT_EQ(completion.units_done, 1U);
@@ -160,7 +161,7 @@ TEST(WorkQueue, RequestForWaitingWorkDoesNotEndTheHeadOfItsStream) {
   queue.RequestStop(2);
   queue.RequestKill(3);
   EXPECT_FALSE(HasCompletion(queue));
-  FinishAll(queue, claim);
+  Finish(queue, claim);
   EXPECT_EQ(TakeOne(queue).id, 1U);
   EXPECT_TRUE(TakeOne(queue).stopped);
   EXPECT_EQ(TakeOne(queue).status.code(), StatusCode::kCancelled);
@@ -171,10 +172,11 @@ TEST(WorkQueue, FailedUnitEndsTheWorkAndTellsTheOthersToAbandonIt) {
   queue.Submit(Work({.id = 1, .units = 10}));
   const Claim first = *queue.Next();
   const Claim second = *queue.Next();
-  EXPECT_TRUE(queue.Finish(first, 0, Status(StatusCode::kKernelFault, "first")));
+  queue.Finish(first, Status(StatusCode::kKernelFault, "first"));
   EXPECT_TRUE(second.work->abandon.load());
+  EXPECT_FALSE(queue.Continue(second));
   EXPECT_FALSE(HasCompletion(queue));
-  EXPECT_TRUE(queue.Finish(second, 1, Status(StatusCode::kKernelFault, "second")));
+  queue.Finish(second, Status(StatusCode::kKernelFault, "second"));
   EXPECT_EQ(TakeOne(queue).status.message(), "first");
 }
 
@@ -184,7 +186,8 @@ TEST(WorkQueue, KilledWorkCompletesWhenItsLastClaimReturns) {
   const Claim claim = *queue.Next();
   queue.RequestKill(1);
   EXPECT_FALSE(HasCompletion(queue));
-  EXPECT_TRUE(queue.Finish(claim, 0, Status()));
+  EXPECT_FALSE(queue.Continue(claim));
+  Finish(queue, claim);
   EXPECT_EQ(TakeOne(queue).status.code(), StatusCode::kCancelled);
 }
 
@@ -196,7 +199,7 @@ TEST(WorkQueue, RefusedWorkCompletesInItsTurn) {
   refused.stream = 1;
   queue.Submit(std::make_unique<QueuedWork>(refused, 5, Status(StatusCode::kUnsupported, "no")));
   EXPECT_FALSE(HasCompletion(queue));
-  FinishAll(queue, *queue.Next());
+  Finish(queue, *queue.Next());
   EXPECT_EQ(TakeOne(queue).id, 1U);
   EXPECT_EQ(TakeOne(queue).status.code(), StatusCode::kUnsupported);
 }
@@ -213,6 +216,26 @@ TEST(WorkQueue, WakesOnceUntilItIsFoundEmpty) {
   EXPECT_EQ(queue.TakeCompletions(out), 3U);
   queue.Submit(Work({.id = 5, .units = 0}));
   EXPECT_EQ(wakes, 2);
+}
+
+TEST(WorkQueue, AThreadWithoutWorkRestsOnceUntilItHasSome) {
+  WorkQueue queue(1, {});
+  std::atomic<int> rests = 0;
+  std::thread thread([&] {
+    const std::function<void()> rest = [&] { ++rests; };
+    for (int i = 0; i < 2; ++i) {
+      const auto claim = queue.Next(nullptr, &rest);
+      ASSERT_TRUE(claim);
+      Finish(queue, *claim);
+    }
+  });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (rests == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  std::this_thread::sleep_for(2 * kRestAfter);
+  EXPECT_EQ(rests, 1);
+  queue.Submit(Work({.id = 1}));
+  queue.Submit(Work({.id = 2}));
+  thread.join();
 }
 
 TEST(WorkQueue, CloseEndsEveryWait) {
@@ -236,15 +259,9 @@ TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
   for (auto& units : runs) units = std::vector<std::atomic<int>>(kUnits);
   const auto run_threads = [&queue, &runs] {
     while (const auto claim = queue.Next()) {
-      const std::uint64_t end = claim->first_unit + claim->units;
-      std::uint64_t next = claim->first_unit;
-      bool may_stop = true;
-      do {
-        while (next < end && !(may_stop && claim->work->stop.load())) {
-          ++runs[claim->work->header().id][next++];
-        }
-        may_stop = false;
-      } while (!queue.Finish(*claim, next, Status()));
+      std::optional<std::uint64_t> unit = claim->unit;
+      for (; unit; unit = queue.Continue(*claim)) ++runs[claim->work->header().id][*unit];
+      Finish(queue, *claim);
     }
   };
   std::vector<std::thread> threads;
@@ -274,35 +291,47 @@ TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
 }
 
 // Units that wait for later ones must get them, or they would never end.
-TEST(WorkQueue, AClaimGrowsByTheUnitBehindItAndIsDoneWithIt) {
+TEST(WorkQueue, AClaimGrowsByUnitsThatNobodyElseTakes) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 4}));
-  Claim first = *queue.Next();
-  EXPECT_TRUE(queue.Extend(&first));
-  EXPECT_EQ(first.units, 2U);
+  const Claim first = *queue.Next();
+  EXPECT_EQ(queue.Extend(first), 1U);
   const Claim second = *queue.Next();
-  EXPECT_EQ(second.first_unit, 2U);
-  EXPECT_FALSE(queue.Extend(&first));  // Unit 2 is dealt.
-  Claim last = *queue.Next();
-  EXPECT_FALSE(queue.Extend(&last));  // There is no unit 4.
-  FinishAll(queue, first);
-  FinishAll(queue, second);
-  FinishAll(queue, last);
+  EXPECT_EQ(second.unit, 2U);
+  EXPECT_EQ(queue.Extend(first), 3U);
+  EXPECT_FALSE(queue.Extend(first));  // There is no unit 4.
+  Finish(queue, first);
+  Finish(queue, second);
   EXPECT_EQ(TakeOne(queue).units_done, 4U);
+}
+
+// What has begun must end, and nobody else takes units of it.
+TEST(WorkQueue, AStoppedClaimGrowsBesideAnIdleThread) {
+  WorkQueue queue(2, {});
+  queue.Submit(Work({.id = 1, .units = 4}));
+  const Claim claim = *queue.Next();
+  queue.RequestStop(1);
+  std::thread idle([&queue] { EXPECT_FALSE(queue.Next().has_value()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(queue.Extend(claim), 1U);
+  Finish(queue, claim);
+  EXPECT_EQ(TakeOne(queue).units_done, 2U);
+  queue.Close();
+  idle.join();
 }
 
 TEST(WorkQueue, AKilledClaimDoesNotGrow) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1, .units = 4}));
-  Claim claim = *queue.Next();
+  const Claim claim = *queue.Next();
   queue.RequestKill(1);
-  EXPECT_FALSE(queue.Extend(&claim));
-  FinishAll(queue, claim);
+  EXPECT_FALSE(queue.Extend(claim));
+  Finish(queue, claim);
 }
 
 TEST(WorkQueue, StandsStillWhileNobodyTakesWhatHasEnded) {
   WorkQueue queue(1, {});
-  std::thread late([&] { FinishAll(queue, *queue.Next()); });
+  std::thread late([&] { Finish(queue, *queue.Next()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(queue.stood_still().count(), 0) << "there was nothing to do";
   queue.Submit(Work({}));
@@ -330,14 +359,14 @@ TEST(WorkQueue, StandsStillUntilTheFirstThreadComes) {
   const Claim second = *queue.Next();
   EXPECT_EQ(queue.stood_still(), before) << "one thread ran";
   const DeviceClock::time_point start = DeviceClock::now();
-  FinishAll(queue, first);
-  FinishAll(queue, second);
+  Finish(queue, first);
+  Finish(queue, second);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const Claim third = *queue.Next();
   const std::chrono::nanoseconds after = queue.stood_still();
   EXPECT_GE(after - before, std::chrono::milliseconds(19));
   EXPECT_LE(after - before, DeviceClock::now() - start) << "before that, threads ran";
-  FinishAll(queue, third);
+  Finish(queue, third);
 }
 
 TEST(WorkQueue, StoodStillForWhatIsStoppedBeforeAnyThreadCame) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/simulation/gpu/experiment.h"
+#include "scheduler/sim/experiment.h"
 
 #include <chrono>
 #include <cmath>
@@ -11,6 +11,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "scheduler/sim/arrivals.h"
 
 namespace gpushared::simulation {
 namespace {
@@ -199,7 +201,7 @@ TEST(Experiment, EveryContestantServesEveryRequest) {
 }
 
 TEST(Experiment, LoadIsTheShareOfTimeThatRequestsTake) {
-  // What high leaves is what a policy that wastes nothing gives to low.
+  // A policy that wastes nothing gives low all that high leaves.
   EXPECT_NEAR(RowOf(Cell(), "priority").low_throughput, 0.5, 0.06);
 }
 
@@ -272,7 +274,7 @@ TEST(Experiment, CopiesDelayOnlyCopiesOfTheirDirection) {
   EXPECT_EQ(RowOf(cell, "mps").p99_added_ms, 0);
   cell.low = *ReadJob("in:4000", {});
   EXPECT_GT(RowOf(cell, "mps").p99_added_ms, 3);
-  // Of a low copy that is stopped, one piece of 40 us is still under way.
+  // One piece of 40 us of a stopped low copy is still under way.
   EXPECT_LT(RowOf(cell, "priority").p99_added_ms, 0.1);
 }
 

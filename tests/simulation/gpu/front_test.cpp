@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each front lets onto the GPU, and when.
-#include "tests/simulation/gpu/front.h"
+// The work that each front lets onto the GPU, and when.
+#include "scheduler/sim/front.h"
 
 #include <chrono>
 #include <map>

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/simulation/gpu/shared_gpu.h"
-#include "tests/simulation/gpu/time_sliced_gpu.h"
+#include "scheduler/sim/shared_gpu.h"
+#include "scheduler/sim/time_sliced_gpu.h"
 
 namespace gpushared::simulation {
 namespace {

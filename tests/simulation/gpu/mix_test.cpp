@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/simulation/gpu/mix.h"
+#include "scheduler/sim/mix.h"
 
 #include <chrono>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device time follows weights in the simulated worker.
-#include "tests/simulation/gpu/shares.h"
+#include "scheduler/sim/shares.h"
 
 #include <chrono>
 #include <vector>

@@ -74,7 +74,7 @@ std::string AttributesOf(const LaunchConfig& config) {
   return text;
 }
 
-// As cuOccupancyMaxActiveBlocksPerMultiprocessor has it, on what the stream may use.
+// The occupancy of cuOccupancyMaxActiveBlocksPerMultiprocessor, on the stream's multiprocessors.
 std::uint64_t BlocksAtOnce(World& world, std::uintptr_t of_context, const LaunchConfig& config) {
   const auto context = world.contexts.Find(of_context);
   const unsigned multiprocessors = context != nullptr && context->green

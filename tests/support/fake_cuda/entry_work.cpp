@@ -200,7 +200,7 @@ Code cuStreamDestroy_v2(Stream handle) {
   return OnStream("cuStreamDestroy", handle, [&](World& world, FakeStream& stream, Lock&) {
     stream.destroyed = true;
     world.streams.Remove(Number(handle));
-    // What was submitted still runs.
+    // Submitted work still runs.
     if (world.Idle(stream)) {
       std::erase_if(stream.gpu->streams, [&](const auto& one) { return one.get() == &stream; });
     }

@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The controls of the fake CUDA driver: a libcuda.so.1 whose GPUs are memory of this process and
-// the cpu executor, which records what it is asked, finds fault with it, and fails on demand.
+// The controls of the fake CUDA driver. The driver is a libcuda.so.1 whose GPUs are memory of this
+// process and the cpu executor. It records its calls, finds fault with them, and fails on demand.
 //
 // A test either links gpushared::fake_cuda and calls these functions, or starts a program with
 // LD_LIBRARY_PATH at the driver's folder and FAKE_CUDA set to statements.
 //
 // Statements are separated by ';':
-//   version 12040         the CUDA version it serves; newer calls are not found
-//   devices 2             GPUs (at most 8), numbered as CUDA_VISIBLE_DEVICES leaves them
-//   uuid 0 GPU-...        of one GPU; MIG-... makes it an instance
-//   memory 2G             of each GPU (suffix K, M, G)
-//   sms 132               multiprocessors of each GPU
-//   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS)
-//   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster
-//   kernels 3             each kernel takes 3 ms at least
-//   leftover 222          what other kernels left in every byte of shared and local memory
-//   missing cuMemMap      the driver has no such call
-//   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*` for `3`: all
-//   fail_late ...         the same, but the call does its work first
-//   slow cuInit 20        each of these calls takes 20 ms more, and all other calls wait for it
-//   fault 2 716           the second kernel from now to start dies with that code
-//   sticky 700            the context is dead from now on
-//   hold / go             GPUs take up no further work / go on
-//   log PATH              appends every call to a file, at once
-//   control PATH          statements that are appended to the file from now on, a line each, hold
-//   as of
-//                         the next call
-//   leaks ignored         objects left at the end are no mistake
-// Calls that the driver's user must not make (a destroyed handle, no current context, memory taken
-// away under pending work, a launch that makes local memory grow, objects left over at the end) are
-// *mistakes*. They are collected, and a process that ends with mistakes nobody took prints them and
-// exits with code 86.
+//   version 12040         the CUDA version it serves; newer calls are not found.
+//   devices 2             GPUs (at most 8), numbered as CUDA_VISIBLE_DEVICES leaves them.
+//   uuid 0 GPU-...        one GPU's UUID; MIG-... makes it an instance.
+//   memory 2G             memory of each GPU (suffix K, M, G).
+//   sms 132               multiprocessors of each GPU.
+//   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS).
+//   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster.
+//   kernels 3             each kernel takes 3 ms at least.
+//   leftover 222          byte that other kernels left everywhere in shared and local memory.
+//   missing cuMemMap      the driver has no such call.
+//   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*`: all calls.
+//   fail_late ...         the same, but the call does its work first.
+//   slow cuInit 20        each of these calls takes 20 ms more; all other calls wait for it.
+//   fault 2 716           the second kernel from now to start dies with that code.
+//   sticky 700            the context is dead from now on.
+//   hold / go             GPUs take up no further work / go on.
+//   log PATH              appends every call to a file, at once.
+//   control PATH          reads further statements from a file, a line each, before each call.
+//   leaks ignored         objects left at the end are no mistake.
+//
+// The driver's user must not make certain calls: with a destroyed handle or without a current
+// context, take memory away under pending work, launch what makes local memory grow, or leave
+// objects at the end. These are *mistakes*. They are collected. A process that ends with mistakes
+// that nobody took prints them and exits with code 86.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_
 #define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_FAKE_CUDA_H_

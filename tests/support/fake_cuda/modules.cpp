@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
-#include "server/device/cpu/executor/block_executor.h"
-#include "server/ptx/fatbin.h"
-#include "server/ptx/parser.h"
+#include "server/executor/block_executor.h"
+#include "server/ptx/text/fatbin.h"
+#include "server/ptx/text/parser.h"
 
 namespace gpushared::testing::fake_cuda {
 namespace {
@@ -60,12 +60,18 @@ Code CodeOf(const executor::Fault& fault) {
     case Kind::kCallDepth:
       return Code::kHardwareStackError;
     case Kind::kInvalidOperand:
+    case Kind::kNotAMember:
+    case Kind::kCallPrototype:
       return Code::kIllegalInstruction;
+    case Kind::kCallTarget:
+      return Code::kInvalidPc;
     case Kind::kDeadlock:
+    case Kind::kMissingLanes:
     case Kind::kStalled:
       return Code::kLaunchTimeout;
     case Kind::kTrap:
     case Kind::kResources:
+    case Kind::kFreedAddress:
       return Code::kLaunchFailed;
   }
   return Code::kLaunchFailed;
@@ -235,7 +241,7 @@ Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
                   const LaunchShape& shape, FakeStream& stream, void** parameters, void** extra,
                   const char* call) {
   if (!ShapeFits(world, shape, *function)) return Code::kInvalidValue;
-  // What the executor lacks is no mistake of the caller.
+  // A form that the executor lacks is no mistake of the caller.
   if (!function->info().unsupported.empty()) return Code::kNotSupported;
   // A real driver would make room first, and wait for all that runs to do it.
   const auto stack = static_cast<std::size_t>(device::cuda::Limit::kStackBytes);

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "server/device/cpu/executor/program.h"
 #include "server/device/device.h"
+#include "server/executor/program.h"
 #include "tests/support/fake_cuda/world.h"
 
 namespace gpushared::testing::fake_cuda {
@@ -30,7 +30,7 @@ struct FakeFunction {
   std::uintptr_t module_handle = 0;
   std::shared_ptr<FakeModule> module;  // Null when it was unloaded.
   const device::executor::Program* program = nullptr;
-  std::uint32_t dynamic_shared_max = 0;  // What the function attribute says.
+  std::uint32_t dynamic_shared_max = 0;  // The function attribute's value.
   const device::KernelInfo& info() const { return program->info(); }
 };
 

@@ -36,9 +36,9 @@ struct Settings {
   std::map<std::string, long long, std::less<>> slow_ms;  // By call.
   std::optional<device::cuda::Code> sticky;
   bool held = false;
-  long long clock_ahead_ms = 0;  // Of the GPUs' clock.
+  long long clock_ahead_ms = 0;  // The GPUs' clock against the host's.
   long long clock_faster_ppm = 0;
-  long long kernel_ms = 0;  // That each takes at least.
+  long long kernel_ms = 0;  // Least duration of a kernel.
   std::uint8_t leftover = 0;
   std::string log_path;
   std::string control_path;

@@ -384,7 +384,7 @@ using gpushared::testing::fake_cuda::Lock;
 using gpushared::testing::fake_cuda::World;
 
 namespace {
-// What the pointer-returning controls handed out last.
+// Text that the pointer-returning controls handed out last.
 std::string g_text;
 const char* Keep(std::string text) {
   g_text = std::move(text);

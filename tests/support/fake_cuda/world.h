@@ -37,7 +37,7 @@ struct Gpu;
 struct FakeContext {
   Gpu* gpu = nullptr;
   bool green = false;
-  unsigned multiprocessors = 0;  // Of a green context.
+  unsigned multiprocessors = 0;  // A green context's.
 };
 
 // A use of memory by work that has not ended; taking the memory away meanwhile is a mistake.
@@ -52,14 +52,14 @@ struct Range {
 enum class Engine : std::uint8_t { kCompute, kOther };
 
 struct Work {
-  const char* call = "";  // That submitted it.
+  const char* call = "";  // The call that submitted it.
   Engine engine = Engine::kOther;
   std::function<bool()> ready;              // Under the lock; empty: at once.
   bool polls = false;                       // `ready` watches memory that anybody may write.
   std::function<device::cuda::Code()> run;  // Without the lock.
   std::function<void()> ended;              // Under the lock.
   std::vector<Range> uses;
-  std::uintptr_t module = 0;  // Whose code it runs.
+  std::uintptr_t module = 0;  // The module whose code it runs.
   std::uint64_t order = 0;
 };
 
@@ -127,7 +127,7 @@ struct LoggedCall {
   std::uintptr_t handle = 0;
 };
 
-// What a context begins with.
+// Limits that a context begins with.
 inline constexpr std::array<std::size_t, 3> kLimits = {1024, 1 << 20, 8 << 20};
 
 // Everything. One mutex guards it all; the engines run kernels and copies without it.
@@ -188,7 +188,7 @@ class World {
   std::map<std::string, std::size_t, std::less<>> call_counts;
   std::size_t pageable_copies = 0;
   std::array<std::size_t, 3> limits = kLimits;  // By Limit.
-  std::string last_attributes;                  // Of the latest launch.
+  std::string last_attributes;                  // The latest launch's.
   std::atomic<bool> kill_kernels{false};        // The process ends: no kernel runs on.
   static thread_local std::uintptr_t current;
 
@@ -200,13 +200,13 @@ class World {
   std::shared_ptr<FakeStream> NextStream(Gpu& gpu, Engine engine, bool& polls);
 
   bool stopping_ = false;
-  std::uint64_t obeyed_bytes_ = 0;  // Of the control file.
+  std::uint64_t obeyed_bytes_ = 0;  // Read so far of the control file.
   std::uint64_t last_order_ = 0;
   const Clock::time_point made_ = Clock::now();
   std::vector<std::string> mistakes_;
 };
 
-// What a call presupposes.
+// The state that a call presupposes.
 enum class Needs : std::uint8_t { kNothing, kInit, kContext };
 
 // The frame around every call: what it presupposes, what it was told to fail with, the log.

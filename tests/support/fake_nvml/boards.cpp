@@ -14,8 +14,8 @@ constexpr unsigned kStart[] = {0};
 constexpr unsigned kAnyOfFour[] = {0, 1, 2, 3};
 constexpr unsigned kHalvesOfFour[] = {0, 2};
 
-// Name, id, MiB, most, multiprocessors, memory slices, starts. NVIDIA's MIG user guide and, for the
-// H100, what nvidia-smi prints; the H200's memory and two of its multiprocessor counts are
+// Name, id, MiB, most, multiprocessors, memory slices, starts. Sources: NVIDIA's MIG user guide,
+// and nvidia-smi's output for the H100. The H200's memory and two of its multiprocessor counts are
 // estimates after the H100's, for want of a source.
 constexpr Profile kA30[] = {
     {"1g.6gb", 14, 5949, 4, 14, 1, kAnyOfFour},

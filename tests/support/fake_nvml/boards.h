@@ -21,8 +21,8 @@ struct Profile {
 };
 
 struct Board {
-  std::string_view name;     // Of the table.
-  std::string_view product;  // As NVML says it.
+  std::string_view name;     // The board's name here.
+  std::string_view product;  // NVML's name.
   unsigned memory_mib = 0;
   unsigned multiprocessors = 0;
   unsigned cores = 0;

@@ -175,7 +175,7 @@ Code OfDevice(const char* name, DeviceHandle handle, Body&& body) {
   });
 }
 
-// Of whole GPUs only.
+// Runs `body` on a whole GPU; instances are refused.
 template <typename Body>
 Code OfGpu(const char* name, DeviceHandle handle, Body&& body) {
   return OfDevice(name, handle, [&](const Target& target) {

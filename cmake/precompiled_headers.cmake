@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# Headers of others that many files include, parsed once per kind of target. GPUSHARED_PRECOMPILE turns it on:
+# where it is off (asan, tsan, fuzz, release), a file that forgot an include does not compile.
+option(GPUSHARED_PRECOMPILE "Precompile headers of the standard library, Asio, spdlog, nlohmann-json and gtest" OFF)
+
+set(GPUSHARED_STD_HEADERS <algorithm> <array> <atomic> <bit> <chrono> <compare> <concepts> <condition_variable>
+  <cstddef> <cstdint> <cstdio> <cstring> <deque> <filesystem> <fstream> <functional> <limits> <map> <memory> <mutex>
+  <numeric> <optional> <set> <span> <sstream> <string> <string_view> <system_error> <thread> <tuple> <type_traits>
+  <unordered_map> <utility> <variant> <vector>)
+
+# gpushared_precompiled(<name> [PROGRAMS] HEADERS <h> ... [LINK targets ...] [OPTIONS ...]): an object library that
+# other targets take their precompiled headers from; PROGRAMS: those targets are executables. The compiler refuses
+# them when it is called with other options than they were made with.
+function(gpushared_precompiled name)
+  cmake_parse_arguments(arg "PROGRAMS" "" "HEADERS;LINK;OPTIONS" ${ARGN})
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp" CONTENT "")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp")
+  target_link_libraries(${name} PRIVATE ${arg_LINK})
+  gpushared_target_defaults(${name})
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  if(arg_PROGRAMS)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIE)
+  endif()
+  target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
+endfunction()
+
+# gpushared_use_precompiled(<target> <name>): the target's files begin with those headers.
+function(gpushared_use_precompiled target name)
+  if(TARGET ${name})
+    target_precompile_headers(${target} REUSE_FROM ${name})
+    # ccache keeps what was compiled with them only when the preprocessor names them. gcc 12 finds overflows in
+    # inlined copies of strings that are not there, and hides them in system headers unless they are precompiled.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess;-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow;-Wno-stringop-overread>)
+  endif()
+endfunction()
+
+# Asio's and the library's templates are then instantiated once per group: half the time from scratch, and more after
+# a change. Files of a group share their unnamed namespaces; where a name means two things, one file stands alone.
+option(GPUSHARED_JOIN_SOURCES "Compile files of the largest libraries in groups" OFF)
+
+# gpushared_join_sources(<target> [APART files ...])
+function(gpushared_join_sources target)
+  cmake_parse_arguments(arg "" "" "APART" ${ARGN})
+  if(GPUSHARED_JOIN_SOURCES)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
+if(GPUSHARED_PRECOMPILE)
+  gpushared_precompiled(gpushared_std_headers HEADERS ${GPUSHARED_STD_HEADERS})
+  gpushared_precompiled(gpushared_server_headers
+    HEADERS ${GPUSHARED_STD_HEADERS} <boost/asio/io_context.hpp> <boost/asio/posix/stream_descriptor.hpp>
+      <boost/asio/post.hpp> <boost/asio/steady_timer.hpp> <fmt/format.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
+    LINK Boost::headers gpushared::logging nlohmann_json::nlohmann_json)
+endif()

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The alternatives that users could pick, each reduced to its rule.
+
+#ifndef GPUSHARED_SCHEDULER_SIM_BASELINES_H_
+#define GPUSHARED_SCHEDULER_SIM_BASELINES_H_
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/sim/front.h"
+
+namespace gpushared::simulation {
+
+// Every process launches by itself: MPS, a shared context, time slicing. The device does the rest.
+class NativeFront final : public Front {
+ public:
+  // `high_first`: the high class on streams of higher priority.
+  NativeFront(GpuDevice& device, const FrontOptions& options, bool high_first)
+      : device_(device), options_(options), high_first_(high_first) {}
+
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished&, TimePoint) override { return true; }
+
+ private:
+  struct Client {
+    std::uint8_t priority = 0;
+    TimePoint thread_free{};
+  };
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  const bool high_first_;
+  std::vector<Client> clients_;
+};
+
+struct GateRules {
+  std::size_t low_in_flight_max = 1;  // Launches of one low client with the GPU.
+  bool stops_blocks = false;          // Kernels in flight end at their next block.
+  double low_cost = 1;                // Low blocks take this many times as long.
+  scheduler::Duration idle_least{};   // High has to be idle for this long before low starts.
+};
+
+// Low work starts only while the high class has nothing: Tally and XSched, which differ in what
+// they leave in flight and in how that ends.
+class GateFront final : public Front {
+ public:
+  GateFront(GpuDevice& device, const FrontOptions& options, const GateRules& rules)
+      : device_(device), options_(options), rules_(rules) {}
+
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished& finished, TimePoint now) override;
+  void Act(TimePoint now) override;
+  std::optional<TimePoint> wake_at() const override { return wake_at_; }
+
+ private:
+  struct Item {
+    Launch launch;
+    std::uint32_t blocks_done = 0;
+    bool stop_asked = false;
+  };
+  struct Client {
+    bool is_high = false;
+    std::deque<Item> waiting;
+    std::deque<Item> in_flight;  // In order of submission, which is the order of their ends.
+    TimePoint thread_free{};
+  };
+
+  bool IsHighBusy() const;
+  void Submit(std::size_t number, TimePoint now);
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  const GateRules rules_;
+  std::vector<Client> clients_;
+  std::unordered_map<std::uint64_t, std::size_t> client_of_;
+  std::optional<TimePoint> idle_since_ = TimePoint();  // Of the high class; empty: busy.
+  std::optional<TimePoint> wake_at_;
+};
+
+// Orion. A low kernel runs beside high ones that are bound by something else. It must need few
+// enough multiprocessors, and not too many low kernels may be under way. Copies are let through.
+class OrionFront final : public Front {
+ public:
+  OrionFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}
+
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished& finished, TimePoint now) override;
+  void Act(TimePoint now) override;
+
+ private:
+  struct Client {
+    bool is_high = false;
+    std::deque<Launch> waiting;
+    std::deque<Launch> in_flight;  // The front is what runs.
+    TimePoint thread_free{};
+  };
+
+  bool Admits(const Launch& low) const;
+  void Submit(Client& client, TimePoint now);
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  std::vector<Client> clients_;
+  std::unordered_map<std::uint64_t, std::size_t> client_of_;
+  // The low class's blocks that are with the GPU.
+  std::uint32_t low_blocks_ = 0;
+  Duration low_time_{};
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_BASELINES_H_

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_SIM_LANE_FRONT_H_
+#define GPUSHARED_SCHEDULER_SIM_LANE_FRONT_H_
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/device_lane.h"
+#include "scheduler/sim/front.h"
+
+namespace gpushared::simulation {
+
+// The worker: one thread that launches for all clients, and the production lane and policy.
+// Predictions are exact, and so is the turnaround: what a wrong one costs is a matter of the cost
+// model.
+class LaneFront final : public Front {
+ public:
+  LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
+            const FrontOptions& options);
+
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished& finished, TimePoint now) override;
+  // The lane is told of kOpenRequestsMax at a time; of later ones when those have ended.
+  void OnRequestBegan(std::size_t number, std::uint64_t request, TimePoint arrived,
+                      TimePoint now) override;
+  void OnRequestEnded(std::size_t number, std::uint64_t request, TimePoint now) override;
+  void Act(TimePoint now) override;
+  std::optional<TimePoint> wake_at() const override { return lane_.wake_at(); }
+  std::optional<Duration> charged(std::size_t client) const override {
+    return clients_[client].charged;
+  }
+
+ private:
+  struct Client {
+    scheduler::SchedulingClass scheduling_class{};
+    std::deque<Launch> waiting;  // Not yet the lane's.
+    bool is_blocked = false;     // The lane has one that can be stopped: nothing may follow it.
+    std::deque<scheduler::RequestMark> unmarked;  // Requests of which the lane does not know.
+    std::size_t marked = 0;
+    scheduler::Duration charged{};
+  };
+  struct Known {
+    Launch launch;
+    bool stoppable = false;
+    std::uint32_t blocks_done = 0;
+  };
+
+  bool IsStoppable(const Client& client, const Kernel& kernel) const;
+  scheduler::LaneCommand CommandFor(const Known& known) const;
+  void Feed(std::size_t number, TimePoint now);
+  void Mark(std::size_t number, TimePoint now);
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  scheduler::DeviceLane lane_;
+  std::vector<Client> clients_;
+  std::unordered_map<std::uint64_t, Known> known_;  // The lane's commands.
+  TimePoint thread_free_{};
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_LANE_FRONT_H_

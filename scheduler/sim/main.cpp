@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpushared-sim: what a mix of jobs would do to each other, before a GPU is at hand.
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/sim/arrivals.h"
+#include "scheduler/sim/experiment.h"
+#include "scheduler/sim/mix.h"
+#include "scheduler/sim/shares.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace gpushared::simulation {
+namespace {
+
+using scheduler::Duration;
+using Document = nlohmann::ordered_json;
+
+// The arguments of all subcommands.
+struct Arguments {
+  std::vector<std::string> policies;
+  std::string json;
+  std::uint32_t seed = 1, stretch = 1;
+  bool no_claims = false;
+
+  std::vector<std::string> high, low;
+  bool one_by_one = false;
+  std::vector<std::string> arrivals = {"poisson"};
+  std::vector<double> loads = {0.5};
+  std::size_t requests = 10'000, high_clients = 1, low_clients = 1;
+  double promise_ms = 0, window_us = 0, turnaround_us = 0;
+
+  std::string mix;
+  std::vector<std::string> profiles;
+
+  std::vector<std::uint32_t> weights;
+  std::size_t clients = 2;
+  std::uint32_t spread = 1;
+  double sleep_s = 0, seconds = 0;
+  bool synchronous = false;
+};
+
+Duration Nanoseconds(double count) { return Duration(static_cast<Duration::rep>(count)); }
+
+// Checks the file of --json before a run that may take hours.
+Status CheckWritable(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::app)) return {};
+  return Status(StatusCode::kInvalidArgument, "cannot write '" + path + "'");
+}
+
+// CLI::Range takes what is no number for one within.
+CLI::Validator Within(double least, double most) {
+  char range[64];
+  std::snprintf(range, sizeof range, "%g to %g", least, most);
+  const auto check = [least, most, range = std::string(range)](const std::string& text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_within =
+        error == std::errc() && end == text.data() + text.size() && value >= least && value <= most;
+    return is_within ? std::string() : "Value " + text + " not in range " + range;
+  };
+  return {check, std::string("FLOAT in ") + range};
+}
+
+Status Save(const Document& document, const std::string& path) {
+  if (path.empty()) return {};
+  std::ofstream file(path);
+  file << document.dump(1) << '\n';
+  if (!file.flush()) return Status(StatusCode::kInternal, "cannot write '" + path + "'");
+  return {};
+}
+
+Result<std::vector<SetupEntry>> ChosenSetups(const std::vector<std::string>& names) {
+  if (names.empty()) return SetupCatalog();
+  std::vector<SetupEntry> setups;
+  for (const std::string& name : names) {
+    const std::optional<SetupEntry> entry = FindSetup(name);
+    if (!entry) {
+      return Status(StatusCode::kInvalidArgument,
+                    "unknown policy '" + name + "': gpushared-sim policies lists them");
+    }
+    setups.push_back(*entry);
+  }
+  return setups;
+}
+
+Result<std::vector<Job>> ReadJobs(const std::vector<std::string>& paths, std::uint32_t stretch) {
+  std::vector<Job> jobs;
+  for (const std::string& path : paths) {
+    Result<Job> job = ReadJob(path, {.block_stretch = stretch});
+    if (!job.ok()) return job.status();
+    jobs.push_back(std::move(*job));
+  }
+  return jobs;
+}
+
+Document ToJson(const Row& row) {
+  return {{"policy", row.policy},
+          {"high", row.high},
+          {"low", row.low},
+          {"load", row.load},
+          {"arrivals", row.arrivals},
+          {"p99_alone_ms", row.p99_alone_ms},
+          {"p99_inflation", row.p99_inflation},
+          {"p99_added_ms", row.p99_added_ms},
+          {"promise_ms", row.promise_ms},
+          {"promise_kept", row.promise_kept},
+          {"gap_used", row.gap_used},
+          {"high_throughput", row.high_throughput},
+          {"low_throughput", row.low_throughput}};
+}
+
+void Print(const Row& row) {
+  const std::string arrivals = row.arrivals.substr(row.arrivals.find_last_of('/') + 1);
+  std::printf("%-13s %-18s %-20s %5.2f %-9.9s %10.2f %+8.1f%% %9.3f %6.1f%% %6.2f %6.2f\n",
+              row.policy.c_str(), row.high.c_str(), row.low.c_str(), row.load, arrivals.c_str(),
+              row.p99_alone_ms, 100 * row.p99_inflation, row.p99_added_ms, 100 * row.promise_kept,
+              row.gap_used, row.low_throughput);
+}
+
+CellOptions CellOf(const Arguments& arguments, const Job& high, const Job& low, double load,
+                   const std::string& arrivals) {
+  CellOptions cell{.high = high,
+                   .low = low,
+                   .high_clients = arguments.high_clients,
+                   .low_clients = arguments.low_clients,
+                   .load = load,
+                   .arrivals = arrivals,
+                   .one_by_one = arguments.one_by_one,
+                   .requests = arguments.requests,
+                   .seed = arguments.seed,
+                   .promise = {},
+                   .front = {}};
+  cell.front.claims = !arguments.no_claims;
+  if (arguments.window_us > 0) cell.front.lane.window = Nanoseconds(1e3 * arguments.window_us);
+  if (arguments.turnaround_us > 0) {
+    cell.front.turnaround = Nanoseconds(1e3 * arguments.turnaround_us);
+  }
+  if (arguments.promise_ms > 0) cell.promise = Nanoseconds(1e6 * arguments.promise_ms);
+  return cell;
+}
+
+Status Compare(const Arguments& arguments) {
+  const Result<std::vector<SetupEntry>> contestants = ChosenSetups(arguments.policies);
+  if (!contestants.ok()) return contestants.status();
+  const Result<std::vector<Job>> high = ReadJobs(arguments.high, 1);
+  if (!high.ok()) return high.status();
+  const Result<std::vector<Job>> low = ReadJobs(arguments.low, arguments.stretch);
+  if (!low.ok()) return low.status();
+  for (const std::string& arrivals : arguments.arrivals) {
+    if (arrivals == "closed") continue;
+    const auto made = MakeArrivals(arrivals, arguments.requests, 1.0, arguments.seed);
+    if (!made.ok()) return made.status();
+  }
+
+  auto document = Document::array();
+  std::uint64_t launches = 0;
+  const std::clock_t begun = std::clock();
+  std::printf("%-13s %-18s %-20s %5s %-9s %10s %9s %9s %7s %6s %6s\n", "POLICY", "HIGH", "LOW",
+              "LOAD", "ARRIVALS", "ALONE ms", "p99", "ADDED ms", "KEPT", "GAP", "LOW");
+  for (const Job& high_job : *high) {
+    for (const Job& low_job : *low) {
+      for (const double load : arguments.loads) {
+        for (const std::string& arrivals : arguments.arrivals) {
+          const Result<std::vector<Row>> rows =
+              RunCell(CellOf(arguments, high_job, low_job, load, arrivals), *contestants);
+          if (!rows.ok()) return rows.status();
+          for (const Row& row : *rows) {
+            Print(row);
+            document.push_back(ToJson(row));
+            launches += row.launches;
+          }
+          std::fflush(stdout);
+        }
+      }
+    }
+  }
+  const double took_s = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
+  const double millions = static_cast<double>(launches) / 1e6;
+  std::printf("%.1f M launches in %.1f s of processor time, %.1f M/s, seed %u\n", millions, took_s,
+              millions / took_s, arguments.seed);
+  return Save(document, arguments.json);
+}
+
+Status Mix(const Arguments& arguments) {
+  const Result<std::vector<SetupEntry>> contestants = ChosenSetups(arguments.policies);
+  if (!contestants.ok()) return contestants.status();
+  std::map<std::string, Job> profiles;
+  for (const std::string& profile : arguments.profiles) {
+    const std::size_t equals = profile.find('=');
+    if (equals == std::string::npos)
+      return Status(StatusCode::kInvalidArgument, "'" + profile + "' is not MODEL=JOB");
+    Result<Job> job = ReadJob(profile.substr(equals + 1), {.block_stretch = arguments.stretch});
+    if (!job.ok()) return job.status();
+    profiles[profile.substr(0, equals)] = std::move(*job);
+  }
+  const Result<Scenario> scenario = ReadMix(arguments.mix, profiles, arguments.seed);
+  if (!scenario.ok()) return scenario.status();
+
+  FrontOptions front;
+  front.claims = !arguments.no_claims;
+  auto document = Document::array();
+  std::printf("%-13s %-20s %-6s %9s %9s %9s %10s %7s %10s\n", "POLICY", "CLIENT", "CLASS",
+              "REQUESTS", "p50 ms", "p99 ms", "ALONE ms", "KEPT", "THROUGHPUT");
+  for (const ClientRow& row : RunMix(*scenario, front, *contestants)) {
+    std::printf("%-13s %-20s %-6s %9zu %9.3f %9.3f %10.3f %6.1f%% %10.3f\n", row.policy.c_str(),
+                row.client.c_str(), row.scheduling_class.c_str(), row.requests, row.p50_ms,
+                row.p99_ms, row.p99_alone_ms, 100 * row.promise_kept, row.throughput);
+    document.push_back({{"policy", row.policy},
+                        {"client", row.client},
+                        {"class", row.scheduling_class},
+                        {"requests", row.requests},
+                        {"p50_ms", row.p50_ms},
+                        {"p99_ms", row.p99_ms},
+                        {"p99_alone_ms", row.p99_alone_ms},
+                        {"promise_kept", row.promise_kept},
+                        {"throughput", row.throughput}});
+  }
+  return Save(document, arguments.json);
+}
+
+Document ToJson(const std::vector<ShareSample>& samples) {
+  auto rows = Document::array();
+  for (const ShareSample& sample : samples) {
+    Document held = Document::array(), due = Document::array();
+    for (const Duration each : sample.held) held.push_back(each.count());
+    for (const Duration each : sample.due) due.push_back(each.count());
+    rows.push_back({{"held_ns", held}, {"due_ns", due}});
+  }
+  return rows;
+}
+
+// From 1 to `spread`, evenly on a logarithmic scale.
+std::vector<std::uint32_t> SpreadWeights(std::size_t clients, std::uint32_t spread) {
+  std::vector<std::uint32_t> weights(clients, 1);
+  for (std::size_t i = 0; i < clients && clients > 1; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(clients - 1);
+    weights[i] = static_cast<std::uint32_t>(std::lround(std::pow(spread, part)));
+  }
+  return weights;
+}
+
+Status Shares(Arguments arguments) {
+  constexpr std::size_t kWeightsMax = 64;
+  if (arguments.weights.size() > kWeightsMax) {
+    return Status(StatusCode::kInvalidArgument, std::to_string(arguments.weights.size()) +
+                                                    " weights, of at most " +
+                                                    std::to_string(kWeightsMax) + " clients");
+  }
+  if (arguments.policies.empty()) arguments.policies = {"fair"};
+  const Result<std::vector<SetupEntry>> contestants = ChosenSetups(arguments.policies);
+  if (!contestants.ok()) return contestants.status();
+  const FrontOptions front;
+  ShareOptions options{.weights = arguments.weights,
+                       .seed = arguments.seed,
+                       .sleep_s = arguments.sleep_s,
+                       .length = Nanoseconds(1e9 * arguments.seconds)};
+  if (arguments.synchronous) options.depth = 1;
+  if (options.weights.empty()) options.weights = SpreadWeights(arguments.clients, arguments.spread);
+  const Scenario scenario = MakeShareScenario(options, front.policy.slice);
+
+  auto document = Document::array();
+  std::printf("%-13s %8s %10s %12s %8s %8s %8s\n", "POLICY", "CLIENTS", "SECONDS", "ERROR of 1 s",
+              "JAIN", "LEAST", "MOST");
+  for (const SetupEntry& contestant : *contestants) {
+    const Outcome outcome = RunScenario(contestant, front, scenario);
+    const ShareReport report = ReportShares(outcome.samples);
+    std::printf("%-13.*s %8zu %10.0f %9.2f pp %8.4f %8.3f %8.3f\n",
+                static_cast<int>(contestant.name.size()), contestant.name.data(),
+                scenario.clients.size(), outcome.seconds, 100 * report.error_max, report.jain,
+                report.least_ratio, report.greatest_ratio);
+    document.push_back({{"policy", contestant.name},
+                        {"weights", options.weights},
+                        {"seconds", outcome.seconds},
+                        {"error_max", report.error_max},
+                        {"jain", report.jain},
+                        {"least_ratio", report.least_ratio},
+                        {"greatest_ratio", report.greatest_ratio},
+                        {"samples", ToJson(outcome.samples)}});
+  }
+  return Save(document, arguments.json);
+}
+
+int ListPolicies() {
+  for (const SetupEntry& entry : SetupCatalog()) {
+    std::printf("%-13.*s %.*s\n", static_cast<int>(entry.name.size()), entry.name.data(),
+                static_cast<int>(entry.description.size()), entry.description.data());
+  }
+  return 0;
+}
+
+void AddCommon(CLI::App& command, Arguments& arguments, const char* default_policies) {
+  command.add_option("--policy", arguments.policies,
+                     std::string("of `gpushared-sim policies` (") + default_policies + ")");
+  command.add_option("--seed", arguments.seed, "of all that is random (1)");
+  command.add_option("--json", arguments.json, "write the rows to this file");
+}
+
+void AddKernelOptions(CLI::App& command, Arguments& arguments, const char* whose) {
+  command
+      .add_option("--block-stretch", arguments.stretch,
+                  std::string("blocks of ") + whose + " kernels this many times as long (1)")
+      ->check(CLI::Range(1, 1000));
+  command.add_flag("--no-claims", arguments.no_claims, "no kernel is cut at blocks");
+}
+
+void AddCompare(CLI::App& app, Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand(
+      "compare", "high clients with requests beside low ones without end, each combination");
+  command
+      .add_option(
+          "--high", arguments.high,
+          "jobs of requests: kernel profiles (CSV), even:KERNELS:KERNEL_US:BLOCK_US, "
+          "grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR, copies in:US and out:US, "
+          "or several joined with +")
+      ->required();
+  command.add_option("--low", arguments.low, "jobs of training steps, as above")->required();
+  command.add_option("--load", arguments.loads, "arrival rate x time of a request alone (0.5)")
+      ->check(Within(0.01, 0.95));
+  command.add_option("--arrivals", arguments.arrivals,
+                     "poisson, bursty, periodic, closed (loop), or traces whose distances are "
+                     "scaled to the load (poisson)");
+  command.add_flag("--one-by-one", arguments.one_by_one,
+                   "a client takes up a request when the one before has ended, and times it from "
+                   "there, not from its arrival");
+  command.add_option("--requests", arguments.requests, "per combination (10000)")
+      ->check(CLI::Range(100, 10'000'000));
+  command.add_option("--high-clients", arguments.high_clients, "that share load and requests (1)")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--low-clients", arguments.low_clients, "each trains without end (1)")
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--promise", arguments.promise_ms, "latency of a request, ms (1.05 x p99 alone)")
+      ->check(Within(0.001, 1e6));
+  command
+      .add_option("--window", arguments.window_us,
+                  "predicted time that normal and low work may have on the device, us (500)")
+      ->check(Within(1, 1e6));
+  command
+      .add_option("--turnaround", arguments.turnaround_us,
+                  "what the lane is told of the device's, us (as the costs say: 9.1)")
+      ->check(Within(0.001, 1e6));
+  AddKernelOptions(command, arguments, "low");
+  AddCommon(command, arguments, "all");
+}
+
+void AddMix(CLI::App& app, Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand("mix", "any clients, from a DISB file");
+  command.add_option("file", arguments.mix, "DISB client list (JSON)")->required();
+  command
+      .add_option("--profile", arguments.profiles,
+                  "MODEL=JOB: what a model runs, as under compare --high")
+      ->required();
+  AddKernelOptions(command, arguments, "all");
+  AddCommon(command, arguments, "all");
+}
+
+void AddShares(CLI::App& app, Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand("shares", "device time against weights");
+  command.add_option("--weights", arguments.weights, "one per client")
+      ->check(CLI::Range(1u, scheduler::kWeightMax));
+  command.add_option("--clients", arguments.clients, "where no weights are given (2)")
+      ->check(CLI::Range(2, 64));
+  command.add_option("--spread", arguments.spread, "their weights go from 1 to this (1)")
+      ->check(CLI::Range(1u, scheduler::kWeightMax));
+  command
+      .add_option("--sleep", arguments.sleep_s,
+                  "seconds that every second client is busy, and sleeps, in turn (never)")
+      ->check(Within(0.001, 1e6));
+  command
+      .add_option("--seconds", arguments.seconds, "simulated (100 slices of the smallest share)")
+      ->check(Within(1, 1e6));
+  command.add_flag("--synchronous", arguments.synchronous,
+                   "clients wait for each of their kernels");
+  AddCommon(command, arguments, "fair");
+}
+
+int RunTool(int argc, char** argv) {
+  CLI::App app("what jobs that share a GPU do to each other, simulated");
+  app.require_subcommand(1);
+  Arguments arguments;
+  AddCompare(app, arguments);
+  AddMix(app, arguments);
+  AddShares(app, arguments);
+  app.add_subcommand("policies", "what can be compared");
+  CLI11_PARSE(app, argc, argv);
+  const std::string command = app.get_subcommands().front()->get_name();
+  if (command == "policies") return ListPolicies();
+  Status status = CheckWritable(arguments.json);
+  if (status.ok()) {
+    status = command == "compare" ? Compare(arguments)
+             : command == "mix"   ? Mix(arguments)
+                                  : Shares(arguments);
+  }
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "gpushared-sim: %s\n", status.message().c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace gpushared::simulation
+
+int main(int argc, char** argv) {
+  try {
+    return gpushared::simulation::RunTool(argc, argv);
+  } catch (const std::exception& error) {  // Out of memory, say.
+    std::fprintf(stderr, "gpushared-sim: %s\n", error.what());
+    return 1;
+  }
+}

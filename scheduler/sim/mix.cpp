@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/sim/mix.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "scheduler/sim/arrivals.h"
+#include "scheduler/sim/experiment.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::simulation {
+namespace {
+
+using scheduler::Duration;
+using scheduler::SchedulingClass;
+using Json = nlohmann::json;
+
+constexpr std::array<std::string_view, scheduler::kSchedulingClasses> kClassNames = {
+    "high", "normal", "low"};
+constexpr double kSecondsMax = 86'400;
+constexpr double kFrequencyMax = 1e6;
+constexpr double kArrivalsMax = 1e7;
+constexpr std::size_t kClosedRequestsMax = 1'000'000;
+
+double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+// Of a text, or of what is missing; caught by ReadMix.
+[[noreturn]] void Refuse(const std::string& what) { throw std::invalid_argument(what); }
+
+double NumberOf(const Json& object, const char* name, double least, double most) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number()) Refuse(std::string("no number '") + name + "'");
+  const double value = found->get<double>();
+  if (!(value >= least && value <= most)) {
+    Refuse(std::string("'") + name + "' is " + std::to_string(value) + ", not " +
+           std::to_string(least) + " to " + std::to_string(most));
+  }
+  return value;
+}
+
+std::string TextOf(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_string()) Refuse(std::string("no text '") + name + "'");
+  return found->get<std::string>();
+}
+
+const Json& ObjectOf(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_object()) Refuse(std::string("no object '") + name + "'");
+  return *found;
+}
+
+scheduler::ClientSpec SpecOf(const Json& load) {
+  scheduler::ClientSpec spec{.scheduling_class = SchedulingClass::kLow};
+  if (load.contains("priority") && NumberOf(load, "priority", 0, 1000) == 0)
+    spec.scheduling_class = SchedulingClass::kHigh;
+  if (load.contains("class")) {
+    const std::string name = TextOf(load, "class");
+    const auto found = std::find(kClassNames.begin(), kClassNames.end(), name);
+    if (found == kClassNames.end()) Refuse("class '" + name + "', not high, normal or low");
+    spec.scheduling_class = static_cast<SchedulingClass>(found - kClassNames.begin());
+  }
+  if (load.contains("weight"))
+    spec.weight = static_cast<std::uint32_t>(NumberOf(load, "weight", 1, scheduler::kWeightMax));
+  if (load.contains("promise_ms")) {
+    spec.latency_promise = Duration(
+        static_cast<Duration::rep>(1e6 * NumberOf(load, "promise_ms", 0.001, 1e3 * kSecondsMax)));
+  }
+  return spec;
+}
+
+// Arrivals up to the end of the experiment.
+std::vector<double> ArrivalsOf(const Json& load, const std::string& type, double length_s,
+                               const std::filesystem::path& folder, std::uint32_t seed) {
+  const double frequency = NumberOf(load, "frequency", 1 / kSecondsMax, kFrequencyMax);
+  if (frequency * length_s > kArrivalsMax) {
+    Refuse(std::to_string(frequency * length_s) + " requests, at most " +
+           std::to_string(kArrivalsMax));
+  }
+  std::string kind = type == "uniform" ? "periodic" : type;
+  if (type == "trace") kind = (folder / TextOf(load, "file")).string();
+  const auto count = static_cast<std::size_t>(frequency * length_s * 1.5) + 16;
+  Result<std::vector<double>> arrivals = MakeArrivals(kind, count, 1 / frequency, seed);
+  if (!arrivals.ok()) Refuse(arrivals.status().message());
+  const auto end = std::lower_bound(arrivals->begin(), arrivals->end(), length_s);
+  return {arrivals->begin(), end};
+}
+
+ClientPlan PlanOf(const Json& task, const std::map<std::string, Job>& profiles, double length_s,
+                  const std::filesystem::path& folder, std::uint32_t seed) {
+  const Json& load = ObjectOf(task, "load");
+  const std::string model = TextOf(ObjectOf(task, "client"), "model_name");
+  const auto profile = profiles.find(model);
+  if (profile == profiles.end()) Refuse("no kernel profile for its model '" + model + "'");
+  ClientPlan plan{.name = TextOf(task, "id"),
+                  .spec = SpecOf(load),
+                  .job = profile->second,
+                  .times_s = {},
+                  .awake = {}};
+  const std::string type = TextOf(load, "type");
+  constexpr std::array<std::string_view, 5> kOpen = {"periodic", "uniform", "poisson", "bursty",
+                                                     "trace"};
+  if (type == "continuous") {
+    if (plan.spec.scheduling_class != SchedulingClass::kLow) {
+      plan.pace = ClientPlan::Pace::kClosed;
+      plan.times_s.assign(kClosedRequestsMax, 0.0);
+    }
+  } else if (std::find(kOpen.begin(), kOpen.end(), type) != kOpen.end()) {
+    plan.pace = ClientPlan::Pace::kOpen;
+    plan.times_s = ArrivalsOf(load, type, length_s, folder, seed);
+  } else {
+    Refuse("load of type '" + type +
+           "', not continuous, periodic, uniform, poisson, bursty or trace");
+  }
+  return plan;
+}
+
+ClientRow RowOf(const ClientPlan& plan, const ClientOutcome& shared, double shared_s,
+                const ClientOutcome& alone, double alone_s) {
+  ClientRow row;
+  row.client = plan.name;
+  row.scheduling_class = kClassNames[static_cast<std::size_t>(plan.spec.scheduling_class)];
+  row.throughput = alone.jobs > 0 ? shared.jobs / shared_s / (alone.jobs / alone_s) : 0;
+  row.promise_kept = 1;
+  const std::vector<Duration>& times = shared.request_times;
+  row.requests = times.size();
+  if (times.empty()) return row;
+  row.p50_ms = 1e3 * Seconds(Percentile(times, 0.5));
+  row.p99_ms = 1e3 * Seconds(Percentile(times, 0.99));
+  row.p99_alone_ms = 1e3 * Seconds(Percentile(alone.request_times, 0.99));
+  if (plan.spec.latency_promise) {
+    const auto kept = std::count_if(times.begin(), times.end(), [&](Duration time) {
+      return time <= *plan.spec.latency_promise;
+    });
+    row.promise_kept = static_cast<double>(kept) / static_cast<double>(times.size());
+  }
+  return row;
+}
+
+}  // namespace
+
+Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Job>& profiles,
+                         std::uint32_t seed) {
+  std::ifstream file(path);
+  if (!file) return Status(StatusCode::kInvalidArgument, "cannot read '" + path + "'");
+  std::ostringstream
+      text;  // A folder can be opened; reading it throws in the parser, and not here.
+  text << file.rdbuf();
+  const Json document = Json::parse(text.str(), nullptr, false);
+  if (!document.is_object())
+    return Status(StatusCode::kInvalidArgument, "'" + path + "' is not a JSON object");
+  Scenario scenario;
+  std::string where;
+  try {
+    const double length_s = NumberOf(document, "time", 1e-3, kSecondsMax);
+    scenario.length = Duration(static_cast<Duration::rep>(1e9 * length_s));
+    const auto tasks = document.find("tasks");
+    if (tasks == document.end() || !tasks->is_array() || tasks->empty() ||
+        tasks->size() > scheduler::kClientsMax)
+      Refuse("no list 'tasks' of 1 to " + std::to_string(scheduler::kClientsMax));
+    for (const Json& task : *tasks) {
+      const std::size_t number = scenario.clients.size() + 1;
+      where = " task " + std::to_string(number);
+      if (!task.is_object()) Refuse("not an object");
+      scenario.clients.push_back(PlanOf(task, profiles, length_s,
+                                        std::filesystem::path(path).parent_path(),
+                                        seed + static_cast<std::uint32_t>(number)));
+    }
+  } catch (const std::invalid_argument& refused) {
+    return Status(StatusCode::kInvalidArgument, "'" + path + "'" + where + ": " + refused.what());
+  }
+  return scenario;
+}
+
+std::vector<ClientRow> RunMix(const Scenario& scenario, const FrontOptions& options,
+                              const std::vector<SetupEntry>& contestants) {
+  std::vector<Outcome> alone;
+  for (const ClientPlan& plan : scenario.clients) {
+    alone.push_back(
+        RunScenario(*FindSetup("mps"), options, {.clients = {plan}, .length = scenario.length}));
+  }
+  std::vector<ClientRow> rows;
+  for (const SetupEntry& contestant : contestants) {
+    const Outcome shared = RunScenario(contestant, options, scenario);
+    for (std::size_t i = 0; i < scenario.clients.size(); ++i) {
+      rows.push_back(RowOf(scenario.clients[i], shared.clients[i], shared.seconds,
+                           alone[i].clients.front(), alone[i].seconds));
+      rows.back().policy = contestant.name;
+    }
+  }
+  return rows;
+}
+
+}  // namespace gpushared::simulation

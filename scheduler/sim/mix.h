@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any mix of clients, read from a file, and how each of them fares.
+
+#ifndef GPUSHARED_SCHEDULER_SIM_MIX_H_
+#define GPUSHARED_SCHEDULER_SIM_MIX_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "scheduler/sim/run.h"
+
+namespace gpushared::simulation {
+
+// A client list of the DISB benchmark (JSON; SJTU-IPADS/disb): `time` in seconds and `tasks`, each
+// with an `id`, `load` {`type`: continuous, periodic, uniform (the same), poisson, bursty, or
+// trace with a `file`; `frequency` in 1/s; `priority`} and `client` {`model_name`}. A task with
+// priority 0 is high class and its continuous load a closed loop; one without is low class and
+// trains. Ours besides, in `load`: `class` (high, normal, low), `weight`, `promise_ms`.
+//
+// `profiles` names the kernel profile of each model. Refuses with file and task.
+Result<Scenario> ReadMix(const std::string& path, const std::map<std::string, Job>& profiles,
+                         std::uint32_t seed);
+
+struct ClientRow {
+  std::string policy, client;
+  std::string scheduling_class;
+  std::size_t requests = 0;  // Ended; 0 for clients without requests.
+  double p50_ms = 0, p99_ms = 0, p99_alone_ms = 0;
+  double promise_kept = 0;  // Part of the requests; 1 without a promise.
+  double throughput = 0;    // Jobs/s ÷ jobs/s of the same client alone, natively.
+};
+
+std::vector<ClientRow> RunMix(const Scenario& scenario, const FrontOptions& options,
+                              const std::vector<SetupEntry>& contestants);
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_MIX_H_

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/sim/run.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+namespace gpushared::simulation {
+namespace {
+
+using scheduler::Duration;
+using scheduler::TimePoint;
+using Pace = ClientPlan::Pace;
+
+// A launch's number has its client in the low bits.
+constexpr std::uint64_t kClientBits = 8;
+static_assert(scheduler::kClientsMax <= std::uint64_t{1} << kClientBits);
+
+TimePoint At(double seconds) {
+  return TimePoint(Duration(static_cast<Duration::rep>(seconds * 1e9)));
+}
+
+class Run {
+ public:
+  Run(const SetupEntry& setup, const FrontOptions& options, const Scenario& scenario)
+      : scenario_(scenario),
+        multiprocessors_(options.multiprocessors),
+        device_(setup.make_device(options, scenario.clients.size())),
+        front_(setup.make_front(*device_, options)) {
+    for (const ClientPlan& plan : scenario.clients) clients_.push_back({.plan = &plan});
+    outcome_.clients.resize(clients_.size());
+    due_.resize(clients_.size());
+  }
+
+  Outcome Go() {
+    for (std::size_t number = 0; number < clients_.size(); ++number) {
+      Client& client = clients_[number];
+      front_->AddClient(client.plan->spec, now_);
+      outcome_.clients[number].request_times.reserve(client.plan->times_s.size());
+      if (!client.plan->times_s.empty()) ++unfinished_;
+      ScheduleNext(client);
+    }
+    do {
+      Arrive();
+      finished_.clear();
+      device_->Advance(now_, finished_);
+      for (const Finished& finished : finished_) OnFinished(finished);
+      front_->Act(now_);
+    } while (GoOn());
+    outcome_.seconds = std::chrono::duration<double>(now_.time_since_epoch()).count();
+    for (std::size_t number = 0; number < clients_.size(); ++number) {
+      const Client& client = clients_[number];
+      outcome_.clients[number].jobs = static_cast<double>(client.kernels_done) /
+                                      static_cast<double>(client.plan->job.kernels.size());
+    }
+    return std::move(outcome_);
+  }
+
+ private:
+  struct Request {
+    std::uint64_t number = 0;
+    TimePoint arrival;
+  };
+  struct Client {
+    const ClientPlan* plan = nullptr;
+    std::size_t begun = 0;            // Used up of times_s, or of its spans awake.
+    std::optional<TimePoint> next{};  // Arrival, or the end of sleep.
+    std::deque<Request> open{};       // Or steps.
+    std::uint64_t jobs = 0;
+    std::uint64_t kernels_done = 0;
+    std::uint64_t launches = 0;
+    Duration work{};
+    bool is_active = false;  // Has something open.
+  };
+
+  // Moves on to the time of the next event; false when all is over.
+  bool GoOn() {
+    if (scenario_.length == Duration() && unfinished_ == 0) return false;
+    std::optional<TimePoint> next = device_->next_event();
+    const auto consider = [&](std::optional<TimePoint> at) {
+      if (at) next = next ? std::min(*next, *at) : at;
+    };
+    consider(front_->wake_at());
+    consider(next_arrival_);
+    const TimePoint end(scenario_.length);
+    if (scenario_.length > Duration()) consider(end);
+    if (!next) throw std::logic_error("nothing will ever happen, and requests are open");
+    const TimePoint to = std::max(*next, now_);
+    if (scenario_.sample_every > Duration()) SampleUpTo(to);
+    now_ = to;
+    return scenario_.length == Duration() || now_ < end;
+  }
+
+  void ScheduleNext(Client& client) {
+    const ClientPlan& plan = *client.plan;
+    client.next.reset();
+    if (plan.pace == Pace::kEndless) {
+      if (plan.awake.empty()) {
+        if (client.jobs == 0) client.next = now_;
+      } else if (client.begun < plan.awake.size()) {
+        client.next = std::max(At(plan.awake[client.begun].from_s), now_);
+      }
+    } else if (client.begun < plan.times_s.size()) {
+      const double time_s = plan.times_s[client.begun];
+      if (plan.pace == Pace::kOpen) {
+        client.next = At(time_s);
+      } else if (client.open.empty()) {
+        client.next = plan.pace == Pace::kClosed ? now_ + At(time_s).time_since_epoch()
+                                                 : std::max(At(time_s), now_);
+      }
+    }
+    next_arrival_.reset();
+    for (const Client& each : clients_) {
+      if (each.next) next_arrival_ = std::min(next_arrival_.value_or(*each.next), *each.next);
+    }
+  }
+
+  void Arrive() {
+    while (next_arrival_ && *next_arrival_ <= now_) {
+      for (std::size_t number = 0; number < clients_.size(); ++number) {
+        Client& client = clients_[number];
+        if (!client.next || *client.next > now_) continue;
+        const TimePoint arrival = *client.next;
+        ++client.begun;
+        if (client.plan->pace == Pace::kEndless) {
+          Refill(number);
+        } else {
+          Begin(number, arrival);
+        }
+        ScheduleNext(client);
+      }
+    }
+  }
+
+  bool IsAwake(const Client& client) const {
+    const std::vector<ClientPlan::Span>& awake = client.plan->awake;
+    return awake.empty() || (client.begun > 0 && now_ < At(awake[client.begun - 1].until_s));
+  }
+
+  void Refill(std::size_t number) {
+    while (IsAwake(clients_[number]) && clients_[number].open.size() < clients_[number].plan->depth)
+      Begin(number, now_);
+  }
+
+  void Begin(std::size_t number, TimePoint arrival) {
+    Client& client = clients_[number];
+    if (!client.is_active) SetActive(number, true);
+    client.open.push_back({client.jobs++, arrival});
+    if (client.plan->pace != Pace::kEndless)
+      front_->OnRequestBegan(number, client.open.back().number, arrival, now_);
+    for (const Kernel& kernel : client.plan->job.kernels) {
+      const std::uint64_t id = (++client.launches << kClientBits) | number;
+      front_->Enqueue({.id = id, .client = number, .kernel = kernel}, now_);
+    }
+    outcome_.launches += client.plan->job.kernels.size();
+  }
+
+  void OnFinished(const Finished& finished) {
+    if (!front_->OnFinished(finished, now_)) return;
+    const std::size_t number = finished.id & ((std::uint64_t{1} << kClientBits) - 1);
+    Client& client = clients_[number];
+    const std::vector<Kernel>& kernels = client.plan->job.kernels;
+    client.work += SoloTime(kernels[client.kernels_done % kernels.size()], multiprocessors_);
+    if (++client.kernels_done % kernels.size() != 0) return;
+    const Request request = client.open.front();
+    client.open.pop_front();
+    if (client.plan->pace == Pace::kEndless) {
+      Refill(number);
+    } else {
+      std::vector<Duration>& times = outcome_.clients[number].request_times;
+      times.push_back(now_ - request.arrival);
+      if (times.size() == client.plan->times_s.size()) --unfinished_;
+      front_->OnRequestEnded(number, request.number, now_);
+      if (client.plan->pace != Pace::kOpen) ScheduleNext(client);
+    }
+    if (client.open.empty()) SetActive(number, false);
+  }
+
+  void SetActive(std::size_t number, bool is_active) {
+    AccrueDue(now_);
+    clients_[number].is_active = is_active;
+    const std::uint32_t weight = clients_[number].plan->spec.weight;
+    is_active ? active_weight_ += weight : active_weight_ -= weight;
+  }
+
+  void AccrueDue(TimePoint now) {
+    const Duration span = now - accrued_until_;
+    accrued_until_ = now;
+    if (span == Duration() || active_weight_ == 0 || scenario_.sample_every == Duration()) return;
+    const double per_weight =
+        static_cast<double>(span.count()) / static_cast<double>(active_weight_);
+    for (std::size_t number = 0; number < clients_.size(); ++number) {
+      if (clients_[number].is_active)
+        due_[number] += per_weight * clients_[number].plan->spec.weight;
+    }
+  }
+
+  void SampleUpTo(TimePoint to) {
+    for (; next_sample_ <= to; next_sample_ += scenario_.sample_every) {
+      if (next_sample_ == TimePoint()) continue;
+      AccrueDue(next_sample_);
+      ShareSample sample;
+      for (std::size_t number = 0; number < clients_.size(); ++number) {
+        sample.held.push_back(front_->charged(number).value_or(clients_[number].work));
+        sample.due.emplace_back(static_cast<Duration::rep>(due_[number]));
+      }
+      outcome_.samples.push_back(std::move(sample));
+    }
+  }
+
+  const Scenario& scenario_;
+  const std::uint32_t multiprocessors_;
+  const std::unique_ptr<GpuDevice> device_;
+  const std::unique_ptr<Front> front_;
+
+  TimePoint now_{};
+  std::vector<Client> clients_;
+  std::optional<TimePoint> next_arrival_;  // The first of all clients'.
+  std::size_t unfinished_ = 0;             // Clients with requests to come or open.
+  std::vector<Finished> finished_;
+  std::uint64_t active_weight_ = 0;  // Sum over clients with work.
+  TimePoint accrued_until_{}, next_sample_{};
+  std::vector<double> due_;  // In ns.
+  Outcome outcome_;
+};
+
+}  // namespace
+
+Outcome RunScenario(const SetupEntry& setup, const FrontOptions& options,
+                    const Scenario& scenario) {
+  return Run(setup, options, scenario).Go();
+}
+
+}  // namespace gpushared::simulation

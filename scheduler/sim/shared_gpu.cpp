@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/sim/shared_gpu.h"
+
+#include <algorithm>
+
+namespace gpushared::simulation {
+
+void SharedGpu::Add(Event event) {
+  event.order = orders_++;
+  events_.push(event);
+}
+
+void SharedGpu::Submit(const Work& work, TimePoint called) {
+  if (work.stream >= streams_.size()) streams_.resize(work.stream + 1);
+  Stream& stream = streams_[work.stream];
+  stream.items.push_back({work, called + costs_.launch_delay});
+  if (stream.items.size() == 1) PrepareFront(work.stream, called);
+}
+
+void SharedGpu::PrepareFront(std::size_t number, TimePoint earliest) {
+  Stream& stream = streams_[number];
+  const Item& front = stream.items.front();
+  stream.is_eligible = false;
+  stream.is_stopped = false;
+  stream.next_block = front.work.first_block;
+  stream.running = 0;
+  Add({.at = std::max(front.ready, earliest), .kind = Event::Kind::kEligible, .stream = number});
+}
+
+void SharedGpu::RequestStop(std::uint64_t id, TimePoint now) {
+  for (std::size_t number = 0; number < streams_.size(); ++number) {
+    for (const Item& item : streams_[number].items) {
+      if (item.work.id != id || !item.work.stoppable) continue;
+      Add({.at = now + costs_.stop_flag, .kind = Event::Kind::kStop, .stream = number, .id = id});
+      return;
+    }
+  }
+}
+
+std::optional<SharedGpu::TimePoint> SharedGpu::next_event() const {
+  if (events_.empty()) return {};
+  return events_.top().at;
+}
+
+void SharedGpu::Advance(TimePoint now, std::vector<Finished>& finished) {
+  while (!events_.empty() && events_.top().at <= now) {
+    const Event event = events_.top();
+    events_.pop();
+    OnEvent(event, finished);
+  }
+}
+
+void SharedGpu::OnEvent(const Event& event, std::vector<Finished>& finished) {
+  if (event.kind == Event::Kind::kNotice) {
+    finished.push_back({event.id, event.blocks});
+    return;
+  }
+  Stream& stream = streams_[event.stream];
+  if (event.kind == Event::Kind::kStop) {
+    // Only its front can be stoppable and known to the server as running; one that has ended
+    // meanwhile is not there any more.
+    if (stream.items.empty() || stream.items.front().work.id != event.id) return;
+    stream.is_stopped = true;
+    EndFrontIfDone(event.stream, event.at);
+    return;
+  }
+  const Kernel kernel = stream.items.front().work.kernel;
+  const Engine engine = EngineOf(kernel);
+  if (event.kind == Event::Kind::kEligible) {
+    stream.is_eligible = true;
+    stream.turn = turns_++;
+  } else {
+    room_[engine] += event.blocks * RoomOfBlock(kernel);
+    stream.running -= event.blocks;
+  }
+  EndFrontIfDone(event.stream, event.at);
+  Dispatch(engine, event.at);
+}
+
+void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
+  Stream& stream = streams_[number];
+  if (!stream.is_eligible || stream.running > 0) return;
+  const Work& work = stream.items.front().work;
+  const bool has_more = stream.next_block < work.kernel.blocks;
+  if (has_more && !stream.is_stopped) return;
+  // The server issues no further piece of a copy; blocks have to begin to see that they must not.
+  const TimePoint end = has_more && !IsCopy(work.kernel) ? now + costs_.drain : now;
+  Add({.at = end + costs_.notice,
+       .kind = Event::Kind::kNotice,
+       .blocks = stream.next_block,
+       .id = work.id});
+  stream.items.pop_front();
+  stream.is_eligible = false;
+  if (!stream.items.empty()) PrepareFront(number, end + costs_.kernel_gap);
+}
+
+SharedGpu::Engine SharedGpu::EngineOf(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case Kernel::Kind::kCopyToDevice:
+      return kToDevice;
+    case Kernel::Kind::kCopyToHost:
+      return kToHost;
+    default:
+      return kMultiprocessors;
+  }
+}
+
+bool SharedGpu::IsWaiting(const Stream& stream, Engine engine) {
+  if (!stream.is_eligible || stream.is_stopped) return false;
+  const Kernel& kernel = stream.items.front().work.kernel;
+  return stream.next_block < kernel.blocks && EngineOf(kernel) == engine;
+}
+
+bool SharedGpu::GoesBefore(const Stream& stream, const Stream& other) {
+  const Work& work = stream.items.front().work;
+  const Work& others = other.items.front().work;
+  if (work.priority != others.priority && !IsCopy(work.kernel))
+    return work.priority > others.priority;
+  return stream.turn < other.turn;
+}
+
+void SharedGpu::Dispatch(Engine engine, TimePoint now) {
+  while (room_[engine] > 0) {
+    Stream* best = nullptr;
+    for (Stream& stream : streams_) {
+      if (IsWaiting(stream, engine) && (best == nullptr || GoesBefore(stream, *best)))
+        best = &stream;
+    }
+    if (best == nullptr) return;
+    const Work& work = best->items.front().work;
+    const std::uint64_t each = RoomOfBlock(work.kernel);
+    const auto blocks = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(room_[engine] / each, work.kernel.blocks - best->next_block));
+    if (blocks == 0) return;
+    best->next_block += blocks;
+    best->running += blocks;
+    room_[engine] -= blocks * each;
+    const bool is_claimed = work.stoppable && !IsCopy(work.kernel);
+    Add({.at = now + work.kernel.block_time + (is_claimed ? costs_.claim : Duration()),
+         .kind = Event::Kind::kBlocksEnd,
+         .stream = static_cast<std::size_t>(best - streams_.data()),
+         .blocks = blocks});
+  }
+}
+
+}  // namespace gpushared::simulation

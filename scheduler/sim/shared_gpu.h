@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_SIM_SHARED_GPU_H_
+#define GPUSHARED_SCHEDULER_SIM_SHARED_GPU_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <vector>
+
+#include "scheduler/sim/gpu_device.h"
+
+namespace gpushared::simulation {
+
+// One context, or several under MPS: blocks of all streams share the multiprocessors. Room goes to
+// the kernel of the highest priority, among equals to the first. Others get room when all its
+// blocks have begun (Amert et al., RTSS 2017). A block that has begun is never interrupted. Room is
+// summed over all multiprocessors: none is wasted between them. Copies run beside kernels, one at a
+// time in each direction, in order of arrival. Stream priority has no effect on them (CUDA driver
+// API, cuStreamCreateWithPriority). Contention for caches and memory bandwidth is not modelled.
+class SharedGpu final : public GpuDevice {
+ public:
+  SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs)
+      : costs_(costs), room_{multiprocessors * kWhole, kWhole, kWhole} {}
+
+  void Submit(const Work& work, TimePoint called) override;
+  void RequestStop(std::uint64_t id, TimePoint now) override;
+  std::optional<TimePoint> next_event() const override;
+  void Advance(TimePoint now, std::vector<Finished>& finished) override;
+
+ private:
+  // What runs independently of the rest: all multiprocessors, and what copies in each direction.
+  enum Engine : std::uint8_t { kMultiprocessors, kToDevice, kToHost, kEngines };
+  // Room of one multiprocessor or copy engine. Blocks of a kernel may not divide it. The rest, over
+  // all multiprocessors, is less than one block of any kernel.
+  static constexpr std::uint64_t kWhole = std::uint64_t{1} << 20;
+
+  struct Item {
+    Work work;
+    TimePoint ready;  // Not before, whatever is ahead of it.
+  };
+  struct Stream {
+    std::deque<Item> items;  // The front may be on its engine.
+    bool is_eligible = false;
+    std::uint64_t turn = 0;  // The front's place, by the time it became eligible.
+    std::uint32_t next_block = 0;
+    std::uint32_t running = 0;
+    bool is_stopped = false;  // No further block starts.
+  };
+  struct Event {
+    enum class Kind : std::uint8_t { kEligible, kBlocksEnd, kStop, kNotice };
+    TimePoint at;
+    std::uint64_t order = 0;  // Among events of the same time.
+    Kind kind = Kind::kEligible;
+    std::size_t stream = 0;
+    std::uint32_t blocks = 0;  // kBlocksEnd: that end; kNotice: done.
+    std::uint64_t id = 0;      // kStop, kNotice.
+    bool operator>(const Event& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+
+  static Engine EngineOf(const Kernel& kernel);
+  static std::uint64_t RoomOfBlock(const Kernel& kernel) {
+    return kWhole / kernel.blocks_per_multiprocessor;
+  }
+  // Whether blocks of its front may begin there, and whether they go before those of the other.
+  static bool IsWaiting(const Stream& stream, Engine engine);
+  static bool GoesBefore(const Stream& stream, const Stream& other);
+
+  void Add(Event event);
+  void PrepareFront(std::size_t stream, TimePoint earliest);
+  void OnEvent(const Event& event, std::vector<Finished>& finished);
+  void EndFrontIfDone(std::size_t stream, TimePoint now);
+  void Dispatch(Engine engine, TimePoint now);
+
+  const GpuCosts costs_;
+  std::array<std::uint64_t, kEngines> room_;
+  std::vector<Stream> streams_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::uint64_t orders_ = 0;
+  std::uint64_t turns_ = 0;
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_SHARED_GPU_H_

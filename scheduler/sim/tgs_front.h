@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_SIM_TGS_FRONT_H_
+#define GPUSHARED_SCHEDULER_SIM_TGS_FRONT_H_
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/sim/front.h"
+
+namespace gpushared::simulation {
+
+// Everything is launched at once, but the low class only so many blocks per period. The bound
+// rises while the high class launches at the rate it has alone and falls when it does not: TGS,
+// NSDI'23, with the constants of its code (3 %, 9 % and 12 % of deviation; a report per 5 ms).
+// It counts the blocks of grids; in a profile several of them are one block, which fills a
+// multiprocessor. Copies do not count.
+class TgsFront final : public Front {
+ public:
+  TgsFront(GpuDevice& device, const FrontOptions& options) : device_(device), options_(options) {}
+
+  void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
+  void Enqueue(const Launch& launch, TimePoint now) override;
+  bool OnFinished(const Finished&, TimePoint) override { return true; }
+  void Act(TimePoint now) override;
+  std::optional<TimePoint> wake_at() const override { return next_report_; }
+
+ private:
+  struct Client {
+    bool is_high = false;
+    std::deque<Launch> waiting;
+    TimePoint thread_free{};
+  };
+
+  void Submit(Client& client, const Launch& launch, TimePoint now);
+  // One period is over: what the high class launched in it sets the bound of the next.
+  void Report();
+  void Adapt(double deviation);
+
+  GpuDevice& device_;
+  const FrontOptions options_;
+  std::vector<Client> clients_;
+  TimePoint next_report_{};
+  std::uint64_t high_blocks_ = 0;  // Launched in this period.
+  double low_blocks_ = 0;
+  std::array<double, 5> recent_{};  // Blocks of the high class in the last periods.
+  double rate_alone_ = 0;           // Believed launches per period, alone.
+  double bound_ = 0;                // Low blocks per period.
+  bool is_slow_start_ = true;
+  int far_periods_ = 0;  // In a row in which it was far from that.
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_TGS_FRONT_H_

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_SIM_TIME_SLICED_GPU_H_
+#define GPUSHARED_SCHEDULER_SIM_TIME_SLICED_GPU_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "scheduler/sim/gpu_device.h"
+
+namespace gpushared::simulation {
+
+// A context per stream, as a driver treats several processes without MPS. One context at a time has
+// the whole GPU, and keeps it for a slice while another waits. Its work is saved and goes on in its
+// next slice. Copies wait for their context's slice as kernels do; hardware is more complicated.
+// With fixed shares each of `fixed_contexts` has its slices from time 0 on, used or not.
+class TimeSlicedGpu final : public GpuDevice {
+ public:
+  TimeSlicedGpu(std::uint32_t multiprocessors, const GpuCosts& costs, Duration slice,
+                std::size_t fixed_contexts = 0)
+      : multiprocessors_(multiprocessors),
+        costs_(costs),
+        slice_(slice),
+        fixed_contexts_(fixed_contexts),
+        contexts_(fixed_contexts) {}
+
+  void Submit(const Work& work, TimePoint called) override;
+  void RequestStop(std::uint64_t, TimePoint) override {}  // Nothing is stoppable here.
+  std::optional<TimePoint> next_event() const override;
+  void Advance(TimePoint now, std::vector<Finished>& finished) override;
+
+ private:
+  struct Item {
+    Work work;
+    Duration left{};
+    TimePoint ready;
+  };
+  struct Context {
+    std::deque<Item> items;
+  };
+  struct Notice {
+    TimePoint at;
+    Finished finished;
+  };
+
+  bool HasReady(const Context& context, TimePoint now) const {
+    return !context.items.empty() && context.items.front().ready <= now;
+  }
+  // The next context after the active one that has work now; empty when there is none.
+  std::optional<std::size_t> NextReady(TimePoint now) const;
+  // When something happens to the contexts, notices aside.
+  std::optional<TimePoint> next_turn() const;
+  void Step(TimePoint now);
+  // Chooses the context that has the slice, and runs.
+  void Choose(TimePoint now);
+  void ChooseFixed(TimePoint now);
+  void Begin(std::size_t number, TimePoint now);
+
+  const std::uint32_t multiprocessors_;
+  const GpuCosts costs_;
+  const Duration slice_;
+  const std::size_t fixed_contexts_;  // 0: shares are lent.
+  std::vector<Context> contexts_;
+  std::deque<Notice> notices_;  // By time.
+  std::size_t active_ = 0;
+  TimePoint slice_end_{};
+  TimePoint running_since_{};  // Of the active context's front; later than now during a switch.
+  bool is_running_ = false;
+};
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_TIME_SLICED_GPU_H_

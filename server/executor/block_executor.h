@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs thread blocks of a decoded kernel on the calling thread.
+
+#ifndef GPUSHARED_SERVER_EXECUTOR_BLOCK_EXECUTOR_H_
+#define GPUSHARED_SERVER_EXECUTOR_BLOCK_EXECUTOR_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/device/device.h"
+#include "server/executor/program.h"
+
+namespace gpushared::device::executor {
+
+class DeviceHeap;  // device_heap.h
+
+struct MemoryPiece {
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+};
+
+// The client's memory. Device addresses are host addresses: every global or generic
+// access must lie wholly in [base, base + *mapped_bytes), wholly in
+// [variables_base, variables_base + variables_bytes), or wholly in one further piece. The
+// mapped size is read when a block begins; memory may grow while a kernel runs and must not
+// shrink.
+struct MemoryWindow {
+  std::uint64_t base = 0;
+  const std::atomic<std::uint64_t>* mapped_bytes = nullptr;
+  // The variables of the launched module, which lie outside the mapped part (above it);
+  // 0 bytes when it has none.
+  std::uint64_t variables_base = 0;
+  std::uint64_t variables_bytes = 0;
+  // Looked at last. Borrowed.
+  std::span<const MemoryPiece> further = {};
+  // Of those; null when none holds the address.
+  const MemoryPiece* FurtherAt(std::uint64_t address) const {
+    for (const MemoryPiece& piece : further) {
+      if (address - piece.base < piece.bytes) return &piece;
+    }
+    return nullptr;
+  }
+};
+
+// Why a kernel ended early. `message` is the whole sentence; the fields are its parts.
+struct Fault {
+  enum class Kind : std::uint8_t {
+    kGlobalAddress,  // Outside the client's memory.
+    kSharedAddress,  // Outside the block's shared memory.
+    kLocalAddress,   // Outside the thread's local memory.
+    kParameterAddress,
+    kMisaligned,
+    kTrap,
+    kAssert,
+    kCallDepth,       // More nested calls or more call stack than kCallDepthMax allows.
+    kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
+    kDeadlock,        // Every thread of the block waits at a barrier.
+    kNotAMember,      // A lane names lanes of its warp without itself.
+    kMissingLanes,    // Lanes wait for others of their warp, which can never come.
+    kStalled,         // All that can run polls memory that nobody changes.
+    kInvalidOperand,  // A barrier number above 15 and the like.
+    kCallTarget,      // An indirect call of what is no function that it may reach.
+    kCallPrototype,   // An indirect call of a function with other parameters or results.
+    kFreedAddress,    // Freed, and not the start of what the device heap holds.
+  };
+  Kind kind = Kind::kTrap;
+  Dim3 block{0, 0, 0};      // %ctaid of the thread.
+  Dim3 thread{0, 0, 0};     // %tid of the thread.
+  std::uint32_t line = 0;   // PTX line.
+  std::string instruction;  // "st.global.f32"
+  std::uint64_t address = 0;
+  std::uint32_t bytes = 0;
+  std::string message;
+};
+
+// Receives each formatted line (or part of one) of a kernel's printf, in the order in
+// which this executor ran it. Called on the executing thread.
+using PrintFunction = std::function<void(std::string_view text)>;
+
+inline constexpr std::chrono::seconds kStallLimit{10};
+
+// Shared by all executors that run blocks of one launch.
+struct LaunchState {
+  // Where %envreg1 and %envreg2 point: the driver's workspace for barriers of the grid.
+  alignas(64) std::array<std::byte, 64> grid_workspace = {};
+  // Grows while blocks get on.
+  std::atomic<std::uint64_t> progress = 0;
+
+  void Reset() {
+    grid_workspace = {};
+    progress = 0;
+  }
+};
+
+// Everything about a launch that its blocks share. Borrowed; must outlive Run.
+struct Launch {
+  const Program* program = nullptr;        // Its info().unsupported is empty.
+  Dim3 grid, block;                        // block.Count() <= kThreadsPerBlockMax.
+  std::uint32_t dynamic_shared_bytes = 0;  // With the static part <= kSharedBytesMax.
+  std::span<const std::byte> parameters;   // info().parameter_bytes bytes.
+  MemoryWindow memory;
+  // Added to the addresses of module variables: DecodeModule's `variables_base` and this together
+  // are where they lie.
+  std::uint64_t variables_at = 0;
+  std::uint32_t multiprocessor = 0;      // Value of %smid.
+  std::uint32_t multiprocessors = 1;     // Value of %nsmid.
+  std::uint64_t grid_id = 0;             // Value of %gridid.
+  const PrintFunction* print = nullptr;  // Null drops printed text.
+  // Null when one run executes the whole grid.
+  LaunchState* state = nullptr;
+  // Gives a run that has no more blocks the number of a further one: after its last has ended,
+  // and beside those that have begun when all of these wait for others. Null: never any.
+  const std::function<std::optional<std::uint64_t>(bool beside_waiting)>* more_blocks = nullptr;
+  // Sleeps so long, on the calling thread. Null: std::this_thread::sleep_for.
+  const std::function<void(std::chrono::nanoseconds)>* sleep = nullptr;
+  // What malloc and free of the kernel work on. Its memory is one of memory.further. Null: malloc
+  // gives nothing.
+  DeviceHeap* heap = nullptr;
+  // A launch whose blocks only poll, without a change to any register, for so long faults.
+  std::chrono::nanoseconds stall_limit = kStallLimit;
+  // Every byte of shared and local memory when a block begins. On a GPU that is what other kernels
+  // left there; tests of what hides it set it.
+  std::uint8_t leftover = 0;
+};
+
+inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
+inline constexpr std::uint32_t kSharedBytesMax = 227 * 1024;
+// Blocks that run at once because they wait for each other, and bytes of their memory.
+inline constexpr std::size_t kResidentBlocksMax = 1024;
+inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;
+// Limits: nested calls of one thread, bytes of registers of one warp (all its active calls), bytes
+// of local memory of one thread and of one block.
+inline constexpr std::uint32_t kCallDepthMax = 256;
+inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
+inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
+inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
+// Local memory of each thread for the calls of a kernel that recurses.
+inline constexpr std::uint64_t kRecursionLocalBytes = std::uint64_t{8} << 10;
+// Bytes that one printf call may produce; longer text is cut.
+inline constexpr std::size_t kPrintBytesMax = 4096;
+
+struct RunOutcome {
+  enum class End : std::uint8_t {
+    kFinished,  // All blocks asked for have run.
+    kStopped,   // `stop` was seen before a block.
+    kKilled,    // `kill` was seen, possibly inside a block.
+    kFaulted,
+  };
+  End end = End::kFinished;
+  // Blocks that ran to their end: from first_block on, then those that Launch::more_blocks gave.
+  std::uint64_t blocks_done = 0;
+  std::optional<Fault> fault;  // Set exactly when end is kFaulted.
+};
+
+// Work done by an executor since it was made.
+struct ExecutionCounts {
+  std::uint64_t warp_instructions = 0;
+  std::uint64_t lane_instructions = 0;
+};
+
+// Executes blocks one after the other. Blocks that wait for later ones, at a barrier of the grid
+// or by polling memory, run in turns with those. Keeps its buffers (registers, shared and local
+// memory) for the next run.
+//
+// Shared and local memory read as zero when a block begins, registers when a run begins. So
+// nothing of another tenant can be seen. There is one object per thread. Objects are independent,
+// and several may run blocks of the same launch at the same time.
+class BlockExecutor {
+ public:
+  BlockExecutor();
+  ~BlockExecutor();
+  BlockExecutor(const BlockExecutor&) = delete;
+  BlockExecutor& operator=(const BlockExecutor&) = delete;
+
+  // Runs blocks [first_block, first_block + count) of the launch, numbered with x
+  // fastest, and then those that Launch::more_blocks gives. `stop` is read before each block, and
+  // not while blocks wait for each other; `kill` also inside one: at every backward branch and
+  // call, after kOpsPerLook operations without one, and between the parts of what takes long.
+  RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
+                 const std::atomic<bool>& stop, const std::atomic<bool>& kill);
+
+  // As Run, and counts executed instructions (about 1.3 times slower).
+  RunOutcome RunCounted(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
+                        const std::atomic<bool>& stop, const std::atomic<bool>& kill,
+                        ExecutionCounts* counts);
+
+  // Bytes of registers, shared and local memory that are kept for the next run.
+  std::uint64_t memory_bytes() const;
+  // Gives them back to the system, down to kKeptBytesMax. To be called between runs.
+  void ReleaseMemory();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Backward branches (and calls) a warp takes before the next warp has its turn. Matrix
+// instructions and printing count as many.
+inline constexpr std::uint32_t kBranchesPerTurn = 4096;
+// Operations without a branch or call until a warp looks whether it was killed: 20 us of most
+// kinds, 1 ms of the slowest one.
+inline constexpr std::uint32_t kOpsPerLook = 1024;
+// An executor that has nothing to run keeps so much memory; a block of 1,024 threads that use
+// 256 bytes of local memory each needs half of it.
+inline constexpr std::uint64_t kKeptBytesMax = std::uint64_t{1} << 20;
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_EXECUTOR_BLOCK_EXECUTOR_H_

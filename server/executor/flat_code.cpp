@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/executor/flat_code.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/executor/code.h"
+#include "server/executor/op_table.h"
+#include "server/executor/verify.h"
+
+namespace gpushared::device::executor {
+namespace {
+
+Status Wrong(const std::string& what) {
+  return {StatusCode::kInvalidArgument, "decoded code is wrong: " + what};
+}
+
+// ---- rows: a bool and an enumeration have bits that mean nothing, so they go one by one.
+
+struct FlatRow {
+  std::uint64_t address = 0;
+  std::uint32_t offset = 0;
+  std::uint16_t what = 0;
+  std::uint16_t wide = 0;
+};
+static_assert(sizeof(FlatRow) == 16);
+
+void PutRows(const FunctionCode& function, FlatWriter& to) {
+  std::vector<FlatRow> rows;
+  for (const SpecialRow& row : function.special_rows) {
+    rows.push_back({0, row.offset, static_cast<std::uint16_t>(row.what), row.wide});
+  }
+  to.PutAll(std::exchange(rows, {}));
+  for (const AddressRow& row : function.address_rows) {
+    rows.push_back({row.address, row.offset, 0, row.wide});
+  }
+  to.PutAll(std::exchange(rows, {}));
+  for (const ScratchRow& row : function.scratch_rows) rows.push_back({0, row.offset, 0, row.wide});
+  to.PutAll(rows);
+}
+
+bool TakeRows(FlatReader& from, FunctionCode* function) {
+  for (const FlatRow& row : from.TakeAll<FlatRow>()) {
+    if (row.what > static_cast<std::uint16_t>(SpecialRegister::kOne)) return false;
+    function->special_rows.push_back(
+        {row.offset, static_cast<SpecialRegister>(row.what), row.wide != 0});
+  }
+  for (const FlatRow& row : from.TakeAll<FlatRow>()) {
+    function->address_rows.push_back({row.offset, row.wide != 0, row.address});
+  }
+  for (const FlatRow& row : from.TakeAll<FlatRow>()) {
+    function->scratch_rows.push_back({row.offset, row.wide != 0});
+  }
+  return true;
+}
+
+// ---- functions, calls and matrices
+
+struct FlatFunction {
+  std::uint64_t local_bytes = 0;
+  std::uint32_t entry = 0, frame_bytes = 0, narrow_begin = 0, wide_begin = 0;
+  std::uint32_t image_offset = 0, area_offset = 0, area_bytes = 0, zero = 0;
+};
+static_assert(sizeof(FlatFunction) == 40);
+
+void PutFunction(const FunctionCode& f, FlatWriter& to) {
+  to.PutText(f.name);
+  to.Put(FlatFunction{f.local_bytes, f.entry, f.frame_bytes, f.narrow_begin, f.wide_begin,
+                      f.image_offset, f.area_offset, f.area_bytes, 0});
+  to.PutAll(f.image);
+  to.PutAll(f.arguments);
+  to.PutAll(f.results);
+  PutRows(f, to);
+}
+
+bool TakeFunction(FlatReader& from, FunctionCode* function) {
+  function->name = from.TakeText();
+  const auto flat = from.Take<FlatFunction>();
+  function->local_bytes = flat.local_bytes;
+  function->entry = flat.entry;
+  function->frame_bytes = flat.frame_bytes;
+  function->narrow_begin = flat.narrow_begin;
+  function->wide_begin = flat.wide_begin;
+  function->image_offset = flat.image_offset;
+  function->area_offset = flat.area_offset;
+  function->area_bytes = flat.area_bytes;
+  function->image = from.TakeAll<std::byte>();
+  function->arguments = from.TakeAll<AreaSlot>();
+  function->results = from.TakeAll<AreaSlot>();
+  return TakeRows(from, function) && IsPlainText(function->name);
+}
+
+struct FlatMatrix {
+  std::uint32_t m = 0, n = 0, k = 0, columns = 0;
+};
+
+void PutTables(const Code& code, FlatWriter& to) {
+  to.PutCount(code.call_sites.size());
+  for (const CallSite& site : code.call_sites) {
+    to.Put(site.function);
+    to.Put(site.target_list);
+    to.PutAll(site.arguments);
+    to.PutAll(site.results);
+  }
+  to.PutCount(code.callable.size());
+  for (const CallableFunction& callable : code.callable) {
+    to.Put(callable.address);
+    to.Put(callable.function);
+  }
+  to.PutCount(code.target_lists.size());
+  for (const std::vector<std::uint64_t>& list : code.target_lists) to.PutAll(list);
+  to.PutCount(code.branch_tables.size());
+  for (const std::vector<std::uint32_t>& table : code.branch_tables) to.PutAll(table);
+  to.PutCount(code.matrix_calls.size());
+  for (const MatrixCall& call : code.matrix_calls) {
+    to.Put(FlatMatrix{call.m, call.n, call.k, call.columns});
+    for (const auto* rows : {&call.d, &call.a, &call.b, &call.c}) to.PutAll(*rows);
+  }
+}
+
+void TakeTables(FlatReader& from, Code* code) {
+  code->call_sites.resize(from.TakeCount(24, sizeof(CallSite)));
+  for (CallSite& site : code->call_sites) {
+    site.function = from.Take<std::uint32_t>();
+    site.target_list = from.Take<std::uint32_t>();
+    site.arguments = from.TakeAll<AreaSlot>();
+    site.results = from.TakeAll<AreaSlot>();
+  }
+  code->callable.resize(from.TakeCount(12, sizeof(CallableFunction)));
+  for (CallableFunction& callable : code->callable) {
+    callable.address = from.Take<std::uint64_t>();
+    callable.function = from.Take<std::uint32_t>();
+  }
+  code->target_lists.resize(from.TakeCount(8, sizeof code->target_lists[0]));
+  for (auto& list : code->target_lists) list = from.TakeAll<std::uint64_t>();
+  code->branch_tables.resize(from.TakeCount(8, sizeof code->branch_tables[0]));
+  for (auto& table : code->branch_tables) table = from.TakeAll<std::uint32_t>();
+  code->matrix_calls.resize(from.TakeCount(48, sizeof(MatrixCall)));
+  for (MatrixCall& call : code->matrix_calls) {
+    const auto flat = from.Take<FlatMatrix>();
+    call.m = flat.m, call.n = flat.n, call.k = flat.k, call.columns = flat.columns != 0;
+    for (auto* rows : {&call.d, &call.a, &call.b, &call.c}) *rows = from.TakeAll<std::uint32_t>();
+  }
+}
+
+// ---- ops: as they are in memory, with the number in the place of the handler.
+
+static_assert(offsetof(MicroOp, handler) == 0 && sizeof(Handler) == 8);
+
+struct FlatOp {
+  std::uint64_t number = 0;
+  std::array<std::byte, sizeof(MicroOp) - sizeof(Handler)> rest = {};
+};
+static_assert(sizeof(FlatOp) == sizeof(MicroOp));
+
+void PutOps(const Code& code, Flavour flavour, FlatWriter& to) {
+  to.PutCount(code.ops.size());
+  for (const MicroOp& op : code.ops) {
+    FlatOp flat;
+    flat.number = NumberOf(flavour, op.handler);
+    std::memcpy(flat.rest.data(), &op.destination, flat.rest.size());
+    to.Put(flat);
+  }
+  to.PutAll(code.sources);
+  to.PutCount(code.spellings.size());
+  for (const std::string& spelling : code.spellings) to.PutText(spelling);
+}
+
+bool TakeOps(FlatReader& from, Flavour flavour, Code* code, std::vector<std::uint16_t>* numbers) {
+  const std::size_t count = from.TakeCount(sizeof(FlatOp), sizeof(MicroOp));
+  code->ops.resize(count);
+  numbers->resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto flat = from.Take<FlatOp>();
+    const OpEntry* const entry = OpOfNumber(flavour, flat.number);
+    if (entry == nullptr) return false;
+    std::memcpy(&code->ops[i].destination, flat.rest.data(), flat.rest.size());
+    code->ops[i].handler = entry->handler;
+    (*numbers)[i] = static_cast<std::uint16_t>(flat.number);
+  }
+  code->sources = from.TakeAll<OpSource>();
+  code->spellings.resize(from.TakeCount(8, sizeof(std::string)));
+  for (std::string& spelling : code->spellings) spelling = from.TakeText();
+  return std::ranges::all_of(code->spellings, IsPlainText);
+}
+
+struct FlatCode {
+  std::uint64_t local_bytes_per_thread = 0;
+  std::uint32_t static_shared_bytes = 0;
+  std::uint16_t calls = 0;
+  std::uint16_t allocates = 0;
+};
+
+template <typename T>
+std::uint64_t BytesOf(const std::vector<T>& values) {
+  return values.capacity() * sizeof(T);
+}
+
+}  // namespace
+
+bool IsPlainText(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+std::uint64_t MemoryBytes(const Program& program) {
+  const Code& code = program.code();
+  std::uint64_t bytes = sizeof(Program) + sizeof(Code) + program.info().unsupported.size() +
+                        BytesOf(program.info().parameters) + BytesOf(code.ops) +
+                        BytesOf(code.sources) + BytesOf(code.spellings) + BytesOf(code.functions) +
+                        BytesOf(code.call_sites) + BytesOf(code.branch_tables) +
+                        BytesOf(code.matrix_calls) + BytesOf(code.callable) +
+                        BytesOf(code.target_lists);
+  for (const std::string& spelling : code.spellings) bytes += spelling.capacity();
+  for (const FunctionCode& f : code.functions) {
+    bytes += f.name.capacity() + BytesOf(f.image) + BytesOf(f.special_rows) +
+             BytesOf(f.address_rows) + BytesOf(f.scratch_rows) + BytesOf(f.arguments) +
+             BytesOf(f.results);
+  }
+  for (const CallSite& site : code.call_sites)
+    bytes += BytesOf(site.arguments) + BytesOf(site.results);
+  for (const auto& table : code.branch_tables) bytes += BytesOf(table);
+  for (const auto& list : code.target_lists) bytes += BytesOf(list);
+  for (const MatrixCall& call : code.matrix_calls) {
+    bytes += BytesOf(call.a) + BytesOf(call.b) + BytesOf(call.c) + BytesOf(call.d);
+  }
+  return bytes;
+}
+
+void PutKernelInfo(const KernelInfo& info, FlatWriter& to) {
+  to.PutText(info.name);
+  to.PutText(info.unsupported);
+  to.PutAll(info.parameters);
+  to.Put(info.parameter_bytes);
+  to.Put(info.static_shared_bytes);
+  to.Put(info.threads_per_block_max);
+}
+
+Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
+  KernelInfo info;
+  info.name = from.TakeText();
+  info.unsupported = from.TakeText();
+  info.parameters = from.TakeAll<ParameterLayout>();
+  info.parameter_bytes = from.Take<std::uint32_t>();
+  info.static_shared_bytes = from.Take<std::uint32_t>();
+  info.threads_per_block_max = from.Take<std::uint32_t>();
+  const bool fit = std::ranges::all_of(info.parameters, [&](const ParameterLayout& parameter) {
+    return parameter.bytes <= info.parameter_bytes &&
+           parameter.offset <= info.parameter_bytes - parameter.bytes;
+  });
+  if (!from.ok() || !fit || !IsPlainText(info.name) || !IsPlainText(info.unsupported)) {
+    return Wrong("what it says of a kernel");
+  }
+  return info;
+}
+
+void PutProgram(const Program& program, Flavour flavour, FlatWriter& to) {
+  PutKernelInfo(program.info(), to);
+  if (!program.info().unsupported.empty()) return;
+  const Code& code = program.code();
+  to.Put(
+      FlatCode{code.local_bytes_per_thread, code.static_shared_bytes, code.calls, code.allocates});
+  to.PutCount(code.functions.size());
+  for (const FunctionCode& function : code.functions) PutFunction(function, to);
+  PutTables(code, to);
+  PutOps(code, flavour, to);
+}
+
+Result<std::unique_ptr<const Program>> TakeProgram(FlatReader& from, Flavour flavour) {
+  from.Hold(sizeof(Program) + sizeof(Code) + sizeof(FunctionCode));
+  Result<KernelInfo> info = TakeKernelInfo(from);
+  if (!info) return info.status();
+  auto code = std::make_unique<Code>();
+  code->kernel = info->name;
+  if (!info->unsupported.empty()) {
+    code->functions.resize(1);
+    return std::make_unique<const Program>(*std::move(info), std::move(code));
+  }
+  const auto flat = from.Take<FlatCode>();
+  code->local_bytes_per_thread = flat.local_bytes_per_thread;
+  code->static_shared_bytes = flat.static_shared_bytes;
+  code->calls = flat.calls != 0;
+  code->allocates = flat.allocates != 0;
+  code->functions.resize(from.TakeCount(sizeof(FlatFunction), sizeof(FunctionCode)));
+  for (FunctionCode& function : code->functions) {
+    if (!TakeFunction(from, &function)) return Wrong("a function");
+  }
+  TakeTables(from, code.get());
+  std::vector<std::uint16_t> numbers;
+  if (!TakeOps(from, flavour, code.get(), &numbers)) return Wrong("an operation or its spelling");
+  if (!from.ok()) return Wrong("it is cut off");
+  if (Status verified = Verify(*info, *code, numbers, flavour); !verified.ok()) return verified;
+  return std::make_unique<const Program>(*std::move(info), std::move(code));
+}
+
+}  // namespace gpushared::device::executor

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// cvt between integer types, and from integers to f32 and f64.
+#include "server/executor/ops/lanes.h"
+
+namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
+namespace {
+
+template <typename D, typename A>
+D Truncate(A a) {
+  return static_cast<D>(a);
+}
+
+template <typename T>
+struct Range {
+  static constexpr T kMin =
+      std::is_signed_v<T> ? static_cast<T>(T{1} << (sizeof(T) * 8 - 1)) : T{0};
+  static constexpr T kMax = static_cast<T>(~kMin);
+};
+
+template <typename D, typename A>
+D Saturate(A a) {
+  if constexpr (std::is_signed_v<A>) {
+    const s64 value = a;
+    if constexpr (std::is_signed_v<D>) {
+      if (value < s64{Range<D>::kMin}) return Range<D>::kMin;
+      if (value > s64{Range<D>::kMax}) return Range<D>::kMax;
+    } else {
+      if (value < 0) return 0;
+      if (static_cast<u64>(value) > u64{Range<D>::kMax}) return Range<D>::kMax;
+    }
+  } else {
+    if (u64{a} > static_cast<u64>(Range<D>::kMax)) return Range<D>::kMax;
+  }
+  return static_cast<D>(a);
+}
+
+template <typename D, typename A, Rounding R, bool Sat>
+const MicroOp* ToFloat(Warp& w, const MicroOp* op) {
+  const std::byte* a = w.frame + op->a;
+  const RoundingScope<R> scope;
+  StoreLanes<D>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
+    D value = static_cast<D>(Get<A>(a, l));
+    if constexpr (Sat) {
+      value = value > D{0} ? value : D{0};
+      value = value < D{1} ? value : D{1};
+    }
+    return value;
+  });
+  return op + 1;
+}
+
+template <typename D, typename A>
+inline constexpr bool kHoldsAll = std::is_signed_v<D> == std::is_signed_v<A>
+                                      ? sizeof(D) >= sizeof(A)
+                                      : std::is_signed_v<D> && sizeof(D) > sizeof(A);
+
+template <typename D, typename A>
+void AddPair(const OpSink& sink, const char* to, const char* from) {
+  AddOp(sink, Unary<D, A, Truncate<D, A>>, "cvt", to, from);
+  if constexpr (!kHoldsAll<D, A>) AddOp(sink, Unary<D, A, Saturate<D, A>>, "cvt.sat", to, from);
+}
+
+template <typename D, typename A>
+void AddToFloat(const OpSink& sink, const char* to, const char* from) {
+  AddOp(sink, ToFloat<D, A, Rounding::kNearest, false>, "cvt.rn", to, from);
+  AddOp(sink, ToFloat<D, A, Rounding::kZero, false>, "cvt.rz", to, from);
+  AddOp(sink, ToFloat<D, A, Rounding::kDown, false>, "cvt.rm", to, from);
+  AddOp(sink, ToFloat<D, A, Rounding::kUp, false>, "cvt.rp", to, from);
+  AddOp(sink, ToFloat<D, A, Rounding::kNearest, true>, "cvt.rn.sat", to, from);
+}
+
+template <typename A>
+void AddFrom(const OpSink& sink, const char* from) {
+  AddPair<u8, A>(sink, "u8", from);
+  AddPair<s8, A>(sink, "s8", from);
+  AddPair<u16, A>(sink, "u16", from);
+  AddPair<s16, A>(sink, "s16", from);
+  AddPair<u32, A>(sink, "u32", from);
+  AddPair<s32, A>(sink, "s32", from);
+  AddPair<u64, A>(sink, "u64", from);
+  AddPair<s64, A>(sink, "s64", from);
+  AddToFloat<float, A>(sink, "f32", from);
+  AddToFloat<double, A>(sink, "f64", from);
+}
+
+}  // namespace
+
+void AddConvertOps(const OpSink& sink) {
+  AddFrom<u8>(sink, "u8");
+  AddFrom<s8>(sink, "s8");
+  AddFrom<u16>(sink, "u16");
+  AddFrom<s16>(sink, "s16");
+  AddFrom<u32>(sink, "u32");
+  AddFrom<s32>(sink, "s32");
+  AddFrom<u64>(sink, "u64");
+  AddFrom<s64>(sink, "s64");
+}
+
+}  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scalar f16 and bf16 arithmetic.
+#include "server/executor/ops/half_float.h"
+
+namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
+namespace {
+
+// Unused operands alias the first row, so that every form has one shape.
+template <HalfOp Op, typename H, bool Ftz, bool Sat, bool Relu>
+const MicroOp* HalfArithmetic(Warp& w, const MicroOp* op) {
+  const std::byte* a = w.frame + op->a;
+  const std::byte* b = w.frame + op->b;
+  const std::byte* c = w.frame + op->c;
+  StoreLanes<H>(w.frame + op->destination, Lanes(w, op), [&](u32 l) {
+    return Compute<Op, H, Ftz, Sat, Relu>(Get<H>(a, l), Get<H>(b, l), Get<H>(c, l));
+  });
+  return op + 1;
+}
+
+template <typename H, bool Ftz>
+void AddModes(const OpSink& sink, const char* ftz, const char* type) {
+  using enum HalfOp;
+  AddOp(sink, HalfArithmetic<kAdd, H, Ftz, false, false>, "add.rn", ftz, type);
+  AddOp(sink, HalfArithmetic<kSub, H, Ftz, false, false>, "sub.rn", ftz, type);
+  AddOp(sink, HalfArithmetic<kMul, H, Ftz, false, false>, "mul.rn", ftz, type);
+  AddOp(sink, HalfArithmetic<kFma, H, Ftz, false, false>, "fma.rn", ftz, type);
+  AddOp(sink, HalfArithmetic<kFma, H, Ftz, false, true>, "fma.rn", ftz, "relu", type);
+  AddOp(sink, HalfArithmetic<kMin, H, Ftz, false, false>, "min", ftz, type);
+  AddOp(sink, HalfArithmetic<kMax, H, Ftz, false, false>, "max", ftz, type);
+  AddOp(sink, HalfArithmetic<kMinNan, H, Ftz, false, false>, "min", ftz, "NaN", type);
+  AddOp(sink, HalfArithmetic<kMaxNan, H, Ftz, false, false>, "max", ftz, "NaN", type);
+  AddOp(sink, HalfArithmetic<kNeg, H, Ftz, false, false>, "neg", ftz, type);
+  AddOp(sink, HalfArithmetic<kAbs, H, Ftz, false, false>, "abs", ftz, type);
+}
+
+template <typename H, bool Ftz>
+void AddSaturated(const OpSink& sink, const char* ftz, const char* type) {
+  using enum HalfOp;
+  AddOp(sink, HalfArithmetic<kAdd, H, Ftz, true, false>, "add.rn", ftz, "sat", type);
+  AddOp(sink, HalfArithmetic<kSub, H, Ftz, true, false>, "sub.rn", ftz, "sat", type);
+  AddOp(sink, HalfArithmetic<kMul, H, Ftz, true, false>, "mul.rn", ftz, "sat", type);
+  AddOp(sink, HalfArithmetic<kFma, H, Ftz, true, false>, "fma.rn", ftz, "sat", type);
+}
+
+// .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
+template <typename H>
+void AddType(const OpSink& sink, const char* type) {
+  constexpr bool is_bf16 = std::is_same_v<H, bf16>;
+  AddModes<H, false>(sink, "", type);
+  if constexpr (!is_bf16) {
+    AddModes<H, true>(sink, "ftz", type);
+    AddSaturated<H, false>(sink, "", type);
+    AddSaturated<H, true>(sink, "ftz", type);
+  }
+  AddOp(sink, HalfArithmetic<HalfOp::kExp2, H, is_bf16, false, false>, "ex2.approx",
+        is_bf16 ? "ftz" : "", type);
+  AddOp(sink, HalfArithmetic<HalfOp::kTanh, H, false, false, false>, "tanh.approx", type);
+}
+
+}  // namespace
+
+void AddHalfOps(const OpSink& sink) {
+  AddType<_Float16>(sink, "f16");
+  AddType<bf16>(sink, "bf16");
+}
+
+}  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// st to global, generic, shared and local memory.
+#include "server/executor/ops/memory.h"
+
+namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
+namespace {
+
+// Lanes in ascending order, so that of several lanes that store to one place the
+// last one wins. No lane's store happens when any lane is at fault.
+template <typename T, Space S, typename Index, u32 N, bool Strong>
+__attribute__((noinline)) const MicroOp* StoreEach(Warp& w, const MicroOp* op, u32 lanes) {
+  const std::byte* addresses = w.frame + op->a;
+  alignas(64) u64 host[kLanes];
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    std::byte* to =
+        Checked<S>(w, op, l, AddressOf<Index>(addresses, op, l), static_cast<u32>(sizeof(T) * N));
+    if (to == nullptr) return nullptr;
+    host[l] = reinterpret_cast<u64>(to);
+  }
+  for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
+    const u32 l = static_cast<u32>(__builtin_ctz(rest));
+    alignas(32) std::byte value[sizeof(T) * N];
+    for (u32 i = 0; i < N; ++i) Write<T>(value + i * sizeof(T), Get<T>(w.frame + op->rows[i], l));
+    std::byte* const to = reinterpret_cast<std::byte*>(host[l]);
+    if constexpr (Strong) {
+      StoreWhole<sizeof(T) * N>(to, value);
+    } else {
+      __builtin_memcpy(to, value, sizeof(T) * N);
+    }
+  }
+  return op + 1;
+}
+
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* Store(Warp& w, const MicroOp* op) {
+  const u32 lanes = Lanes(w, op);
+  if (lanes == 0) return op + 1;
+  if (lanes != kAllLanes || S == Space::kLocal) {
+    return StoreEach<T, S, Index, N, false>(w, op, lanes);
+  }
+  constexpr u32 bytes = sizeof(T) * N;
+  const std::byte* addresses = w.frame + op->a;
+  const Index first_index = Get<Index>(addresses, 0);
+  Index difference = 0;
+  for (u32 l = 0; l < kLanes; ++l) {
+    difference |= Get<Index>(addresses, l) ^ (first_index + static_cast<Index>(l * bytes));
+  }
+  const u64 first = AddressOf<Index>(addresses, op, 0);
+  const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
+  if (difference != 0 || first > last || !Inside<S>(w, first, bytes) ||
+      !Inside<S>(w, last, bytes)) {
+    return StoreEach<T, S, Index, N, false>(w, op, lanes);
+  }
+  std::byte* to = HostAddress<S>(w, 0, first);
+  if constexpr (N == 1 && sizeof(T) >= 4) {
+    __builtin_memcpy(to, w.frame + op->rows[0], kLanes * sizeof(T));
+  } else {
+    for (u32 i = 0; i < N; ++i) {
+      const std::byte* row = w.frame + op->rows[i];
+      for (u32 l = 0; l < kLanes; ++l) Write<T>(to + (l * N + i) * sizeof(T), Get<T>(row, l));
+    }
+  }
+  return op + 1;
+}
+
+template <typename T, Space S, typename Index, u32 N>
+const MicroOp* StoreStrong(Warp& w, const MicroOp* op) {
+  const u32 lanes = Lanes(w, op);
+  return lanes == 0 ? op + 1 : StoreEach<T, S, Index, N, true>(w, op, lanes);
+}
+
+struct Stores {
+  template <typename T, Space S, typename Index, u32 N>
+  static void Add(const OpSink& sink, const char* space, const char* index, const char* vector,
+                  const char* type) {
+    AddOp(sink, Store<T, S, Index, N>, "st", space, index, vector, type);
+    if constexpr (S == Space::kGlobal || S == Space::kGeneric) {
+      AddOp(sink, StoreStrong<T, S, Index, N>, "st.strong", space, index, vector, type);
+    }
+  }
+};
+
+}  // namespace
+
+void AddStoreOps(const OpSink& sink) {
+  AddVectors<Stores, u8>(sink, "u8");
+  AddVectors<Stores, u16>(sink, "u16");
+  AddVectors<Stores, u32>(sink, "u32");
+  AddVectors<Stores, u64>(sink, "u64");
+}
+
+}  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code that another process decoded is input: whatever it says, running it must touch nothing but
+// the frames, the parameters and the memory that the launch gave to it.
+
+#ifndef GPUSHARED_SERVER_EXECUTOR_VERIFY_H_
+#define GPUSHARED_SERVER_EXECUTOR_VERIFY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "gpushared/status.h"
+
+#include "server/executor/code.h"
+#include "server/executor/program.h"
+
+namespace gpushared::device::executor {
+
+// Checks all of a program that may run. `numbers`, parallel to the ops, are those of their handlers
+// (OpOfNumber).
+//
+// Every offset of a row lies where a wide row fits into the frame and is aligned as rows are; every
+// other number is what the operation takes it for: targets lie in their function, which ends in an
+// op that nobody passes; tables, calls and matrices are those that the op can use; parameters are
+// inside their areas. No way forward runs for long without a look for a kill. What a wrong program
+// computes is its client's affair.
+//
+// kInvalidArgument with the number of the op that is wrong.
+Status Verify(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,
+              Flavour flavour);
+
+}  // namespace gpushared::device::executor
+
+#endif  // GPUSHARED_SERVER_EXECUTOR_VERIFY_H_

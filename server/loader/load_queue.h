@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_LOADER_LOAD_QUEUE_H_
+#define GPUSHARED_SERVER_LOADER_LOAD_QUEUE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace gpushared::loader {
+
+// Whose module is read next. Classes first, the most urgent one ahead; then the user who has had
+// the least of the readers' time, of his clients the one who has had the least, of images the
+// smallest. What somebody has had is forgotten by half every kForgetHalf.
+//
+// Pure, told the time; thread-compatible.
+class LoadQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kForgetHalf{10};
+
+  // Jobs that are quick, or might be, and those that have been seen to take long.
+  enum class Lane : std::uint8_t { kQuick, kLong };
+  struct Entry {
+    std::uint64_t number = 0;  // The caller's, ascending.
+    std::uint64_t session = 0;
+    std::uint32_t uid = 0;
+    std::uint8_t rank = 0;  // Class, 0 the most urgent.
+    std::uint64_t bytes = 0;
+    Lane lane = Lane::kQuick;
+  };
+
+  void Add(const Entry& entry) { waiting_.push_back(entry); }
+  std::optional<Entry> Take(Lane lane, Clock::time_point now);
+  // What waits of a session; its numbers.
+  std::vector<std::uint64_t> Remove(std::uint64_t session);
+  void SetRank(std::uint64_t session, std::uint8_t rank);
+  // A reader was at work for them so long.
+  void Charge(const Entry& entry, std::chrono::nanoseconds time, Clock::time_point now);
+
+  std::size_t size() const { return waiting_.size(); }
+  bool HasAny(Lane lane) const;
+
+ private:
+  struct Usage {
+    double seconds = 0;
+    Clock::time_point at;
+    double Now(Clock::time_point now) const;
+    void Add(double more, Clock::time_point now);
+  };
+  template <typename Key>
+  static double Of(const std::map<Key, Usage>& usages, Key key, Clock::time_point now);
+  template <typename Key>
+  static void Forget(std::map<Key, Usage>& usages, Clock::time_point now);
+
+  std::vector<Entry> waiting_;
+  std::map<std::uint32_t, Usage> by_uid_;
+  std::map<std::uint64_t, Usage> by_session_;
+};
+
+}  // namespace gpushared::loader
+
+#endif  // GPUSHARED_SERVER_LOADER_LOAD_QUEUE_H_

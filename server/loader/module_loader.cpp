@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/loader/module_loader.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "ipc/shared_segment.h"
+
+namespace gpushared::loader {
+namespace {
+
+using Lane = LoadQueue::Lane;
+using Clock = LoadQueue::Clock;
+using End = JobOutcome::End;
+
+// The threads copy and check what children made; the device's own go first.
+constexpr int kNiceness = 5;
+// Crashes are said in the log at most so often.
+constexpr std::chrono::seconds kWarnEvery{1};
+constexpr std::size_t kHashPieceBytes = std::size_t{256} << 10;
+
+// Read, not mapped: a hole in a huge-page file could fault.
+Result<compile::Digest> HashImage(int fd, std::uint64_t bytes) {
+  std::vector<std::byte> piece(kHashPieceBytes);
+  compile::Sha256 hash;
+  for (std::uint64_t at = 0; at < bytes;) {
+    const auto wanted = std::min<std::uint64_t>(piece.size(), bytes - at);
+    const ssize_t count = ::pread(fd, piece.data(), wanted, static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      return Status(StatusCode::kInternal, "module refused: its memory can't be read");
+    }
+    hash.Add(std::span(piece).first(static_cast<std::size_t>(count)));
+    at += static_cast<std::uint64_t>(count);
+  }
+  return hash.Finish();
+}
+
+Status Cancelled() { return {StatusCode::kCancelled, "module refused: its client has gone"}; }
+
+}  // namespace
+
+Result<std::unique_ptr<ModuleLoader>> ModuleLoader::Create(ModuleLoaderOptions options) {
+  std::unique_ptr<ModuleLoader> loader(new ModuleLoader(std::move(options)));
+  if (Status started = loader->Start(); !started.ok()) return started;
+  return loader;
+}
+
+Status ModuleLoader::Start() {
+  Result<std::unique_ptr<LoaderProcess>> process = LoaderProcess::Start(options_.command);
+  if (!process.ok()) return process.status();
+  process_ = *std::move(process);
+  for (std::uint32_t i = 0; i <= options_.quick_readers; ++i) {
+    threads_.emplace_back([this, i] {
+      ::pthread_setname_np(::pthread_self(), "gpushared-load");
+      const auto self = static_cast<id_t>(::syscall(SYS_gettid));
+      const sched_param none = {};
+      (void)::sched_setscheduler(0, SCHED_OTHER, &none);
+      const int before = std::max(::getpriority(PRIO_PROCESS, self), 0);
+      (void)::setpriority(PRIO_PROCESS, self, before + kNiceness);
+      Read(i == 0 ? Lane::kLong : Lane::kQuick);
+    });
+  }
+  return {};
+}
+
+ModuleLoader::~ModuleLoader() {
+  std::map<std::uint64_t, std::unique_ptr<Job>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    waiting.swap(waiting_);
+    for (const auto& [number, job] : running_) {
+      job->is_cancelled = true;
+      Abandon(*job);
+    }
+    changed_.notify_all();
+  }
+  for (const auto& [number, job] : waiting) job->done(Cancelled());
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
+                        std::uint64_t bytes, Done done) {
+  auto job = std::make_unique<Job>();
+  job->abandoned = ipc::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!job->abandoned.valid()) {
+    return done(Status(StatusCode::kInternal, "module refused: no descriptor is left"));
+  }
+  job->owner = std::move(owner);
+  job->recipe = recipe;
+  job->image = std::move(image);
+  job->bytes = bytes;
+  job->done = std::move(done);
+  const std::lock_guard lock(mutex_);
+  job->entry = {.number = next_number_++,
+                .session = job->owner.session,
+                .uid = job->owner.uid,
+                .rank = job->owner.rank,
+                .bytes = bytes,
+                .lane = bytes > options_.quick_image_bytes_max ? Lane::kLong : Lane::kQuick};
+  queue_.Add(job->entry);
+  MakeWayFor(*job);
+  waiting_.emplace(job->entry.number, std::move(job));
+  changed_.notify_all();
+}
+
+void ModuleLoader::MakeWayFor(const Job& job) {
+  if (job.entry.lane != Lane::kLong) return;
+  for (const auto& [number, running] : running_) {
+    if (running->entry.lane != Lane::kLong || running->entry.rank <= job.entry.rank) continue;
+    running->gives_way = true;
+    Abandon(*running);
+  }
+}
+
+void ModuleLoader::Abandon(const Job& job) { (void)::eventfd_write(job.abandoned.get(), 1); }
+
+void ModuleLoader::Cancel(std::uint64_t session) {
+  std::vector<std::unique_ptr<Job>> cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::uint64_t number : queue_.Remove(session)) {
+      cancelled.push_back(std::move(waiting_[number]));
+      left_behind_.push_back(std::move(cancelled.back()->image));
+      waiting_.erase(number);
+    }
+    changed_.notify_all();
+    for (const auto& [number, job] : running_) {
+      if (job->entry.session != session) continue;
+      job->is_cancelled = true;
+      Abandon(*job);
+    }
+  }
+  for (const auto& job : cancelled) job->done(Cancelled());
+}
+
+void ModuleLoader::SetRank(std::uint64_t session, std::uint8_t rank) {
+  const std::lock_guard lock(mutex_);
+  queue_.SetRank(session, rank);
+}
+
+LoaderFacts ModuleLoader::Facts() const {
+  const std::lock_guard lock(mutex_);
+  LoaderFacts facts = facts_;
+  facts.running = static_cast<std::uint32_t>(running_.size());
+  facts.waiting = static_cast<std::uint32_t>(queue_.size());
+  facts.cache_bytes = cache_.bytes();
+  facts.cache_hits = cache_.hits();
+  return facts;
+}
+
+void ModuleLoader::Read(Lane lane) {
+  std::unique_lock lock(mutex_);
+  while (!is_ending_) {
+    if (!left_behind_.empty()) {
+      std::vector<ipc::UniqueFd> freed = std::exchange(left_behind_, {});
+      lock.unlock();
+      freed.clear();
+      lock.lock();
+      continue;
+    }
+    const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now());
+    if (!next) {
+      changed_.wait(lock);
+      continue;
+    }
+    std::unique_ptr<Job> job = std::move(waiting_[next->number]);
+    waiting_.erase(next->number);
+    job->entry = *next;
+    RunOne(lock, std::move(job));
+  }
+}
+
+PreparedCache::Key ModuleLoader::KeyOf(const Job& job) {
+  const device::ModuleRecipe& recipe = job.recipe;
+  const std::uint64_t how[] = {static_cast<std::uint64_t>(recipe.passes.isolation),
+                               recipe.passes.claims, recipe.range_bytes};
+  compile::Sha256 hash;
+  hash.Add(std::as_bytes(std::span(how)));
+  hash.Add(job.content);
+  return {.content = hash.Finish(), .uid = job.owner.uid, .isolation = job.owner.isolation};
+}
+
+void ModuleLoader::RunOne(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job) {
+  const Lane lane = job->entry.lane;
+  running_.emplace(job->entry.number, job.get());
+  lock.unlock();
+  const Clock::time_point began = Clock::now();
+  JobOutcome outcome = Attempt(*job, lane);
+  const Clock::time_point ended = Clock::now();
+  lock.lock();
+  running_.erase(job->entry.number);
+  queue_.Charge(job->entry, ended - began, ended);
+  const bool has_limit = outcome.end == End::kTime || outcome.end == End::kMemory;
+  const bool tries_again =
+      (lane == Lane::kQuick && has_limit) || (outcome.end == End::kAbandoned && job->gives_way);
+  if (tries_again && !job->is_cancelled && !is_ending_) {
+    std::uint64_t count = 0;
+    (void)::eventfd_read(job->abandoned.get(), &count);
+    job->gives_way = false;
+    job->entry.lane = Lane::kLong;
+    queue_.Add(job->entry);
+    MakeWayFor(*job);
+    waiting_.emplace(job->entry.number, std::move(job));
+    changed_.notify_all();
+    return;
+  }
+  Finish(lock, std::move(job), std::move(outcome));
+}
+
+Status ModuleLoader::CopyImage(Job& job) {
+  if (job.is_copied) return {};
+  Result<ipc::UniqueFd> copy = ipc::CopyImmutable("gpushared module", job.image.get(), job.bytes);
+  job.image.Reset();
+  if (!copy.ok()) return copy.status();
+  job.image = *std::move(copy);
+  Result<compile::Digest> content = HashImage(job.image.get(), job.bytes);
+  if (!content.ok()) return content.status();
+  job.content = *content;
+  job.is_copied = true;
+  return {};
+}
+
+JobOutcome ModuleLoader::Attempt(Job& job, Lane lane) {
+  if (Status copied = CopyImage(job); !copied.ok()) return {End::kDone, copied};
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto found = cache_.Find(KeyOf(job))) return {End::kDone, std::move(found)};
+  }
+  const JobLimits& limits = lane == Lane::kQuick ? options_.quick : options_.costly;
+  JobOutcome outcome =
+      RunJob(*process_, job.recipe, job.image.get(), job.bytes, limits, job.abandoned.get());
+  const std::lock_guard lock(mutex_);
+  if (outcome.module.ok()) {
+    ++facts_.read;
+    cache_.Keep(KeyOf(job), *outcome.module);
+  }
+  return outcome;
+}
+
+std::string ModuleLoader::WarningOf(const Job& job, const Status& why) {
+  const Clock::time_point now = Clock::now();
+  if (now < warns_again_) {
+    ++not_warned_;
+    return "";
+  }
+  warns_again_ = now + kWarnEvery;
+  const std::uint64_t others = std::exchange(not_warned_, 0);
+  return why.message() + " [" + job.owner.who + "]" +
+         (others == 0 ? "" : " (and " + std::to_string(others) + " before it)");
+}
+
+void ModuleLoader::Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job,
+                          JobOutcome outcome) {
+  if (!outcome.module.ok() && !job->is_cancelled) ++facts_.refused;
+  const bool is_cancelled = job->is_cancelled;
+  std::string warning;
+  if (outcome.end == End::kCrashed) {
+    ++facts_.crashed;
+    warning = WarningOf(*job, outcome.module.status());
+  }
+  lock.unlock();
+  if (!warning.empty() && options_.warn) options_.warn(warning);
+  if (is_cancelled) {
+    job->done(Cancelled());
+  } else if (outcome.module.ok()) {
+    job->done(Loaded{*std::move(outcome.module), job->content});
+  } else {
+    job->done(outcome.module.status());
+  }
+  job.reset();
+  lock.lock();
+}
+
+}  // namespace gpushared::loader

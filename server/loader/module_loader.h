@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_LOADER_MODULE_LOADER_H_
+#define GPUSHARED_SERVER_LOADER_MODULE_LOADER_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/unique_fd.h"
+#include "server/compile/sha256.h"
+#include "server/device/device.h"
+#include "server/loader/child_job.h"
+#include "server/loader/load_queue.h"
+#include "server/loader/loader_process.h"
+#include "server/loader/prepared_cache.h"
+
+namespace gpushared::loader {
+
+struct ModuleLoaderOptions {
+  // What starts a loader process: a program and its arguments.
+  std::vector<std::string> command;
+  // A module is tried for a short time first, so that those who bring costly ones keep nobody who
+  // brings a small one waiting; what takes longer begins anew, behind others of its kind.
+  JobLimits quick{.time = std::chrono::milliseconds(100),
+                  .wall = std::chrono::milliseconds(500),
+                  .memory_bytes = std::uint64_t{192} << 20,
+                  .output_bytes = std::uint64_t{64} << 20,
+                  .niceness = 5};
+  JobLimits costly{.niceness = 15};
+  // Larger images are not tried.
+  std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;
+  // Children at one time: so many times the limits above is all the memory they take.
+  std::uint32_t quick_readers = 2;
+  std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
+  // For operators, from any thread; may be empty.
+  std::function<void(const std::string&)> warn = {};
+};
+
+// For `status`.
+struct LoaderFacts {
+  std::uint32_t running = 0, waiting = 0;
+  std::uint64_t read = 0;     // Modules that a child has read.
+  std::uint64_t refused = 0;  // Those that it could not, crashes and limits counted.
+  std::uint64_t crashed = 0;
+  std::uint64_t cache_bytes = 0, cache_hits = 0;
+};
+
+// Reads modules in children, several at a time, in the order of LoadQueue; a child that crashes is
+// its client's error. Keeps what was read for the next who brings the same (PreparedCache).
+//
+// Owns the loader process, a few threads and the cache. Thread-safe.
+class ModuleLoader {
+ public:
+  struct Owner {
+    std::uint64_t session = 0;
+    std::uint32_t uid = 0;
+    device::Isolation isolation = device::Isolation::kOff;
+    std::uint8_t rank = 0;  // Class, 0 the most urgent.
+    std::string who;        // For messages.
+  };
+  struct Loaded {
+    std::shared_ptr<const device::PreparedModule> module;
+    compile::Digest content = {};  // Of the image.
+  };
+  using Done = std::function<void(Result<Loaded>)>;
+
+  static Result<std::unique_ptr<ModuleLoader>> Create(ModuleLoaderOptions options);
+  ModuleLoader(const ModuleLoader&) = delete;
+  ModuleLoader& operator=(const ModuleLoader&) = delete;
+  ~ModuleLoader();  // Cancels all.
+
+  // Calls `done` once, from any thread, also from within. One job of a session at a time. `image`:
+  // a memory file of `bytes` bytes, which its client may still write: a copy of it is looked at.
+  void Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
+            std::uint64_t bytes, Done done);
+  // Ends the jobs of a session with kCancelled, if they have not ended before.
+  void Cancel(std::uint64_t session);
+  void SetRank(std::uint64_t session, std::uint8_t rank);
+  LoaderFacts Facts() const;
+
+ private:
+  struct Job {
+    LoadQueue::Entry entry;
+    Owner owner;
+    device::ModuleRecipe recipe;
+    ipc::UniqueFd image;  // The client's, until it has been copied.
+    std::uint64_t bytes = 0;
+    Done done;
+    compile::Digest content = {};
+    bool is_copied = false;  // And hashed.
+    // Of a running job; protected by mutex_.
+    bool is_cancelled = false;
+    bool gives_way = false;
+    ipc::UniqueFd abandoned;  // An eventfd.
+  };
+
+  explicit ModuleLoader(ModuleLoaderOptions options)
+      : options_(std::move(options)), cache_(options_.cache_bytes_max) {}
+  Status Start();
+  void Read(LoadQueue::Lane lane);  // Body of a thread.
+  void RunOne(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job);
+  // What the job comes to; without the lock.
+  JobOutcome Attempt(Job& job, LoadQueue::Lane lane);
+  void Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job, JobOutcome outcome);
+  static Status CopyImage(Job& job);
+  static PreparedCache::Key KeyOf(const Job& job);
+  // A costly job of a less urgent class steps aside.
+  void MakeWayFor(const Job& job);
+  static void Abandon(const Job& job);
+  // With the lock. Empty when one was said just before.
+  std::string WarningOf(const Job& job, const Status& why);
+
+  const ModuleLoaderOptions options_;
+  std::unique_ptr<LoaderProcess> process_;
+  mutable std::mutex mutex_;  // Protects what follows.
+  std::condition_variable changed_;
+  bool is_ending_ = false;
+  LoadQueue queue_;
+  PreparedCache cache_;
+  LoaderFacts facts_;
+  std::uint64_t next_number_ = 1;
+  LoadQueue::Clock::time_point warns_again_;
+  std::uint64_t not_warned_ = 0;
+  std::map<std::uint64_t, std::unique_ptr<Job>> waiting_;  // By number.
+  std::map<std::uint64_t, Job*> running_;                  // Likewise.
+  // Memory of jobs that nobody wants any more: freeing it takes time, which the threads have.
+  std::vector<ipc::UniqueFd> left_behind_;
+  std::vector<std::thread> threads_;  // Of Start and the destructor.
+};
+
+}  // namespace gpushared::loader
+
+#endif  // GPUSHARED_SERVER_LOADER_MODULE_LOADER_H_

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_PTX_ANALYSIS_DOMINATORS_H_
+#define GPUSHARED_SERVER_PTX_ANALYSIS_DOMINATORS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "server/ptx/analysis/control_flow.h"
+
+namespace gpushared::ptx {
+
+// The immediate dominator of each block: the last other block on every path from the first block to
+// it. kNoBlock for the first block, and for blocks that no path reaches. Empty if finding them
+// would take more than kDominatorStepsMax steps.
+std::vector<std::uint32_t> FindDominators(const std::vector<BasicBlock>& blocks);
+
+// Fills in immediate_post_dominator of blocks whose ends and successors are known. False
+// when that takes more than kDominatorStepsMax steps.
+[[nodiscard]] bool FindPostDominators(std::vector<BasicBlock>& blocks);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_ANALYSIS_DOMINATORS_H_

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pass that keeps what a client's kernels do from ending the context they share with others:
+// the fence, and whatever else makes a device fault.
+
+#ifndef GPUSHARED_SERVER_PTX_PASSES_CONTAIN_H_
+#define GPUSHARED_SERVER_PTX_PASSES_CONTAIN_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "gpushared/result.h"
+
+#include "server/ptx/passes/fence.h"
+#include "server/ptx/text/module.h"
+
+namespace gpushared::ptx {
+
+// What the server writes and contained kernels read, in device memory that no client reaches: one
+// for each module of a client, at FenceConstant::control.
+struct ContainControl {
+  // The end of the client's memory, an address. Kernels reach [start of the range, limit +
+  // kContainTailBytes) and, by addresses, their module's variables with as much behind them: all
+  // of it is mapped before a kernel starts and as long as one runs. What lies behind the limit is
+  // nobody's. Stray accesses end up there.
+  std::uint64_t limit = 0;
+  // When it is not 0, every thread of the client leaves its kernel: before it begins, or after at
+  // most 2 * kContainWork. The server sets it while kernels run.
+  std::uint32_t stop = 0;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(ContainControl) == 16);
+
+// The limit is a multiple of this, and as much behind it is mapped.
+inline constexpr std::uint64_t kContainTailBytes = std::uint64_t{64} << 10;
+// Of a thread before it looks whether it is to stop, half in turns of loops and half besides, as
+// contain_work.h counts.
+inline constexpr std::uint32_t kContainWork = 65536;
+
+// What contained kernels write when a thread ends otherwise than its code says: the first one of
+// the module since the server last zeroed it. One for each module of a client, at
+// FenceConstant::fault, in memory that no client reaches; the server reads it when kernels have
+// ended.
+struct FaultRecord {
+  std::uint32_t place = 0;  // 0: nothing happened. Else Fenced::places[place - 1].
+  // Of the thread; the block is all kNoBlockIndex in a .func, which may not ask for it.
+  std::array<std::uint32_t, 3> block = {};
+  std::array<std::uint32_t, 3> thread = {};
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(FaultRecord) == 32);
+inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;
+
+// Fences the module, and prevents every known way in which a fenced kernel ends the context:
+// - Global addresses are aligned to the access and end at the limit.
+// - Shared addresses are aligned and end with the block's memory.
+// - Local and parameter addresses are aligned and end with the function's own.
+// - trap, brkpt and __assertfail fill in the FaultRecord; their thread leaves the kernel.
+// - On every path a thread looks at ContainControl::stop within bounded work; sleeps are short.
+// A thread that leaves counts as having arrived at all barriers of its block.
+//
+// The pass refuses all that the fence refuses, and also recursion, mbarriers and cache policies. It
+// refuses barriers of a part of the block, and several barriers in one kernel: threads could wait
+// at them for ever.
+//
+// Fails as Fence does.
+Result<Fenced> Contain(const Module& module, std::uint64_t range_bytes);
+
+// "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]". A record of no place that the module
+// has, which no kernel of the module can write, is said to be that. `places`: Fenced::places.
+std::string DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_PASSES_CONTAIN_H_

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/passes/contain_function.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "server/ptx/analysis/control_flow.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/text/quoted_name.h"
+
+namespace gpushared::ptx {
+namespace {
+
+std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
+
+std::string Refusal(const SourcePosition& position, const std::string& why) {
+  return "line " + std::to_string(position.line) + ": " + why;
+}
+
+// Whether functions call each other in a circle, however long.
+class Recursion {
+ public:
+  Recursion(const CallGraph& calls, const std::vector<const Function*>& functions) : calls_(calls) {
+    for (const Function* function : functions) functions_[function->name] = function;
+  }
+
+  // The line of a call that closes a circle.
+  std::optional<std::uint32_t> Find(const Function& from) {
+    struct Step {
+      const Function* function;
+      std::size_t next = 0;
+    };
+    std::vector<Step> stack = {{&from}};
+    state_[&from] = State::kOpen;
+    while (!stack.empty()) {
+      Step& step = stack.back();
+      const std::vector<Call>& callees = calls_.CallsOf(*step.function);
+      if (step.next == callees.size()) {
+        state_[step.function] = State::kDone;
+        stack.pop_back();
+        continue;
+      }
+      const Call& call = callees[step.next++];
+      const auto found = functions_.find(call.name);
+      if (found == functions_.end()) continue;
+      State& state = state_[found->second];
+      if (state == State::kOpen) return call.line;
+      if (state == State::kNew) {
+        state = State::kOpen;
+        stack.push_back({found->second});
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  enum class State : std::uint8_t { kNew, kOpen, kDone };
+
+  const CallGraph& calls_;
+  std::unordered_map<std::string_view, const Function*> functions_;
+  std::unordered_map<const Function*, State> state_;
+};
+
+// With one barrier for all threads of the block, each of them arrives or leaves, once loops can be
+// ended. Where there are two, or some threads may pass one alone, others can wait forever, which
+// nothing in the kernel can end.
+class Barriers {
+ public:
+  // Why the instruction does not fit to those before; "" when it does.
+  std::string Add(const Instruction& instruction) {
+    const bool is_barrier = instruction.opcode == "bar" || instruction.opcode == "barrier";
+    if (!is_barrier || instruction.Has("warp")) return {};
+    const bool reduces = instruction.Has("red");
+    const std::size_t operands = reduces ? 3 : 1;
+    const std::size_t number = reduces ? 1 : 0;
+    if (instruction.Has("arrive") || instruction.operands.size() != operands) {
+      return "a barrier for a part of the block";
+    }
+    const Operand& which = instruction.operands[number];
+    if (which.kind != Operand::Kind::kInteger) return "a barrier of a number that is not constant";
+    constexpr std::int64_t kBarriers = 16;
+    if (which.integer < 0 || which.integer >= kBarriers) return "a barrier that there is not";
+    if (known_ && *known_ != which.integer) return "a second barrier";
+    known_ = which.integer;
+    return {};
+  }
+
+ private:
+  std::optional<std::int64_t> known_;
+};
+
+// Why an instruction may fault for reasons other than its addresses, or "".
+std::string WhyUnsafe(const Instruction& instruction) {
+  const bool has_policy = std::ranges::any_of(
+      instruction.modifiers, [](const std::string& one) { return one.ends_with("cache_hint"); });
+  if (has_policy) return "a cache policy";
+  if (instruction.opcode == "mbarrier") return "'" + instruction.Spelling() + "' is not known";
+  return {};
+}
+
+// Work as a height. A block's height is the most work from the function's start to the block,
+// backward branches aside. Each step climbs by no less than its work. A backward branch subtracts
+// its descent from the work left. Straight-line code looks wherever it passes a multiple of
+// kContainWork. So between two looks a thread does at most kContainWork in loops, and as much in
+// climbing.
+class WorkHeights {
+ public:
+  WorkHeights(const ControlFlow& flow, FunctionWork& work)
+      : flow_(flow),
+        of_(flow.instructions.size()),
+        starts_(flow.blocks.size()),
+        looks_first_(flow.blocks.size()) {
+    for (std::uint32_t k = 0; k < of_.size(); ++k) of_[k] = work.Of(flow.instructions[k]);
+    std::vector<std::uint64_t> ends(starts_.size());
+    for (std::uint32_t b = 0; b < starts_.size(); ++b) {
+      ends[b] = starts_[b];
+      const BasicBlock& block = flow.blocks[b];
+      for (std::uint32_t k = block.first; k < block.first + block.count; ++k) ends[b] += of_[k];
+      for (const std::uint32_t next : block.successors) {
+        if (next != kNoBlock && next > b) starts_[next] = std::max(starts_[next], ends[b]);
+      }
+    }
+    for (std::uint32_t b = 0; b < starts_.size(); ++b) {
+      for (const std::uint32_t next : flow.blocks[b].successors) {
+        if (next != kNoBlock && Passes(ends[b], starts_[next])) looks_first_[next] = true;
+      }
+    }
+  }
+
+  // Whether a thread is to look before instruction k.
+  bool LooksBefore(std::uint32_t k) {
+    const std::uint32_t b = flow_.block_of[k];
+    const bool is_first = flow_.blocks[b].first == k;
+    if (is_first) height_ = starts_[b];
+    const std::uint64_t before = height_;
+    height_ += of_[k];
+    return (is_first && looks_first_[b]) || Passes(before, height_);
+  }
+  // What the branch k takes off the work left, when it goes back; every loop has one that goes
+  // back in the text. LooksBefore(k) came just before.
+  std::optional<std::uint32_t> Descent(std::uint32_t k) const {
+    const std::string& opcode = flow_.instructions[k].opcode;
+    if (opcode != "bra" && opcode != "brx") return std::nullopt;
+    const std::uint32_t b = flow_.block_of[k];
+    std::optional<std::uint32_t> most;
+    for (const std::uint32_t next : flow_.blocks[b].successors) {
+      if (next > b) continue;
+      const std::uint64_t down = height_ > starts_[next] ? height_ - starts_[next] : 1;
+      const std::uint64_t bounded = std::clamp<std::uint64_t>(down, 1, kContainWork);
+      most = std::max(most.value_or(0), static_cast<std::uint32_t>(bounded));
+    }
+    return most;
+  }
+
+ private:
+  static bool Passes(std::uint64_t from, std::uint64_t to) {
+    return to / kContainWork > from / kContainWork;
+  }
+
+  const ControlFlow& flow_;
+  std::vector<std::uint32_t> of_;      // Work of each instruction.
+  std::vector<std::uint64_t> starts_;  // Heights of each block.
+  std::vector<bool> looks_first_;
+  std::uint64_t height_ = 0;
+};
+
+class FunctionContainment {
+ public:
+  FunctionContainment(ModuleEditor& names, Function& function, const std::string& constant,
+                      std::vector<FaultPlace>& places)
+      : editor_(names, function), function_(function), constant_(constant), places_(places) {}
+
+  std::string Run(FunctionWork& work, bool looks) {
+    const Result<ControlFlow> flow = AnalyseControlFlow(function_);
+    if (!flow) return std::string(flow.status().message());
+    WorkHeights heights(*flow, work);
+    std::uint32_t k = 0;
+    for (std::size_t i = 0; i < editor_.size(); ++i) {
+      const auto* instruction = std::get_if<Instruction>(&editor_.At(i));
+      if (instruction == nullptr) continue;
+      const std::uint32_t line = instruction->position.line;
+      const bool returns = looks && !function_.is_entry && instruction->opcode == "ret";
+      if (heights.LooksBefore(k) || returns) Look(i, line);
+      // Instructions made by passes have no line, and end.
+      if (line != 0) Rewrite(i, heights.Descent(k));
+      ++k;
+    }
+    if (looks && !function_.is_entry) Look(editor_.size(), function_.position.line);
+    if (looks || function_.is_entry) LookAtEntry();
+    if (!left_.empty()) WriteExit();
+    editor_.Apply();
+    return {};
+  }
+
+ private:
+  void Rewrite(std::size_t i, std::optional<std::uint32_t> descent) {
+    Instruction& instruction = std::get<Instruction>(editor_.At(i));
+    const std::uint32_t line = instruction.position.line;
+    const auto end = [&](FaultPlace::Kind kind) {
+      LeaveAt(i, kind, line);
+      Instruction leaves = Make("bra", {Name(left_)});
+      leaves.guard = instruction.guard;
+      editor_.At(i) = std::move(leaves);
+    };
+    if (instruction.opcode == "trap") {
+      end(FaultPlace::Kind::kTrap);
+    } else if (instruction.opcode == "brkpt") {
+      end(FaultPlace::Kind::kBreakpoint);
+    } else if (instruction.opcode == "call" && CalleeName(instruction) == "__assertfail") {
+      end(FaultPlace::Kind::kAssertion);
+    } else if (descent) {
+      Poll(i, line, *descent);
+    } else if (instruction.opcode == "nanosleep") {
+      BoundSleep(i, instruction);
+    }
+  }
+
+  void BoundSleep(std::size_t i, Instruction& sleep) {
+    if (sleep.operands.empty()) return;
+    Operand& time = sleep.operands[0];
+    if (time.kind == Operand::Kind::kInteger) {
+      const auto asked = static_cast<std::uint32_t>(time.integer);
+      if (asked > kSleepNsMax) time = Integer(kSleepNsMax);
+      return;
+    }
+    const std::string bounded = editor_.NewRegister("b32");
+    Before(i, Make("min.u32", {Name(bounded), time, Integer(kSleepNsMax)}));
+    time = Name(bounded);
+  }
+
+  void Before(std::size_t i, Instruction instruction) {
+    editor_.InsertBefore(i, std::move(instruction));
+  }
+
+  // Records the place of a thread that goes to `left_`.
+  void LeaveAt(std::size_t i, FaultPlace::Kind kind, std::uint32_t line) {
+    Before(i, SayPlace(kind, line));
+  }
+  Instruction SayPlace(FaultPlace::Kind kind, std::uint32_t line) {
+    if (left_.empty()) {
+      left_ = editor_.NewLabel();
+      place_ = editor_.NewRegister("b32");
+    }
+    places_.push_back({.kind = kind, .function = function_.name, .line = line});
+    return Make("mov.u32", {Name(place_), Integer(static_cast<std::int64_t>(places_.size()))});
+  }
+
+  // A branch back: the thread looks when it has no work left.
+  void Poll(std::size_t i, std::uint32_t line, std::uint32_t work) {
+    if (left_work_.empty()) {
+      left_work_ = editor_.NewRegister("b32");
+      editor_.InsertAtEntry(Make("mov.u32", {Name(left_work_), Integer(kContainWork)}));
+    }
+    const std::string goes_on = editor_.NewRegister("pred");
+    const std::string skip = editor_.NewLabel();
+    Before(i, Make("add.s32", {Name(left_work_), Name(left_work_), Integer(-std::int64_t{work})}));
+    Before(i, Make("setp.gt.s32", {Name(goes_on), Name(left_work_), Integer(0)}));
+    Before(i, MakeIf(goes_on, "bra", {Name(skip)}));
+    Before(i, Make("mov.u32", {Name(left_work_), Integer(kContainWork)}));
+    Look(i, line);
+    editor_.InsertBefore(i, Label{.position = {}, .name = skip});
+  }
+
+  // Line 0 is nowhere in the client's text.
+  void Look(std::size_t i, std::uint32_t line) {
+    const std::string stops = editor_.NewRegister("pred");
+    for (Instruction& instruction : LookAtStop(stops)) Before(i, std::move(instruction));
+    LeaveAt(i, FaultPlace::Kind::kStopped, line == 0 ? function_.position.line : line);
+    Before(i, MakeIf(stops, "bra", {Name(left_)}));
+  }
+
+  // `stops`: whether the server wants the kernel to end. It writes the word while kernels run.
+  std::array<Instruction, 3> LookAtStop(const std::string& stops) {
+    const std::string control = editor_.NewRegister("b64"), stop = editor_.NewRegister("b32");
+    return {Make("ld.const.u64",
+                 {Name(control), Address(constant_, OffsetOf(offsetof(FenceConstant, control)))}),
+            Make("ld.volatile.global.u32",
+                 {Name(stop), Address(control, OffsetOf(offsetof(ContainControl, stop)))}),
+            Make("setp.ne.u32", {Name(stops), Name(stop), Integer(0)})};
+  }
+
+  // The blocks of a large grid that are still to come end at once.
+  void LookAtEntry() {
+    const std::string stops = editor_.NewRegister("pred");
+    for (Instruction& instruction : LookAtStop(stops)) {
+      editor_.InsertAtEntry(std::move(instruction));
+    }
+    editor_.InsertAtEntry(SayPlace(FaultPlace::Kind::kStopped, function_.position.line));
+    editor_.InsertAtEntry(MakeIf(stops, "bra", {Name(left_)}));
+  }
+
+  // Behind the body: the first thread says what happened, all that get here leave.
+  void WriteExit() {
+    const std::size_t end = editor_.size();
+    Before(end, Make("ret"));
+    editor_.InsertBefore(end, Label{.position = {}, .name = left_});
+    const std::string record = editor_.NewRegister("b64"), known = editor_.NewRegister("b32");
+    const std::string is_known = editor_.NewRegister("pred");
+    Before(end, Make("ld.const.u64",
+                     {Name(record), Address(constant_, OffsetOf(offsetof(FenceConstant, fault)))}));
+    Before(end,
+           Make("atom.global.cas.b32", {Name(known), Address(record), Integer(0), Name(place_)}));
+    Before(end, Make("setp.ne.u32", {Name(is_known), Name(known), Integer(0)}));
+    Before(end, MakeIf(is_known, "exit"));
+    const auto write = [&](std::size_t member, std::size_t d, Operand value) {
+      const std::string copy = editor_.NewRegister("b32");
+      Before(end, Make("mov.u32", {Name(copy), std::move(value)}));
+      Before(end, Make("st.volatile.global.u32",
+                       {Address(record, OffsetOf(member + 4 * d)), Name(copy)}));
+    };
+    constexpr std::array<std::string_view, 3> kDimensions = {"x", "y", "z"};
+    for (std::size_t d = 0; d < 3; ++d) {
+      // Claimed kernels have another block index, which functions cannot know.
+      write(offsetof(FaultRecord, block), d,
+            function_.is_entry ? Name("%ctaid." + std::string(kDimensions[d]))
+                               : Integer(std::int64_t{kNoBlockIndex}));
+      write(offsetof(FaultRecord, thread), d, Name("%tid." + std::string(kDimensions[d])));
+    }
+    Before(end, Make("exit"));
+  }
+
+  FunctionEditor editor_;
+  Function& function_;
+  const std::string& constant_;
+  std::vector<FaultPlace>& places_;
+  // The label for threads that leave, the register with their place, and the register with the work
+  // left until they look. Each is empty as long as nothing needs it.
+  std::string left_, place_, left_work_;
+};
+
+std::string_view Describe(FaultPlace::Kind kind) {
+  switch (kind) {
+    case FaultPlace::Kind::kTrap:
+      return "trap";
+    case FaultPlace::Kind::kBreakpoint:
+      return "breakpoint";
+    case FaultPlace::Kind::kAssertion:
+      return "failed assertion";
+    case FaultPlace::Kind::kStopped:
+      return "stopped by the server";
+  }
+  return "fault of an unknown kind";
+}
+
+std::string Describe(const std::array<std::uint32_t, 3>& index) {
+  return "(" + std::to_string(index[0]) + "," + std::to_string(index[1]) + "," +
+         std::to_string(index[2]) + ")";
+}
+
+}  // namespace
+
+std::string WhyNotContained(const CallGraph& calls, const std::vector<const Function*>& reachable) {
+  const auto in = [&](const Function* function) {
+    return function == reachable[0] ? "" : " (in function '" + function->name + "')";
+  };
+  if (const auto line = Recursion(calls, reachable).Find(*reachable[0])) {
+    return "line " + std::to_string(*line) + ": recursion";
+  }
+  Barriers barriers;
+  for (const Function* function : reachable) {
+    for (const Statement& statement : *function->body) {
+      const auto* instruction = std::get_if<Instruction>(&statement);
+      if (instruction == nullptr) continue;
+      std::string why = WhyUnsafe(*instruction);
+      if (why.empty()) why = barriers.Add(*instruction);
+      if (!why.empty()) return Refusal(instruction->position, why) + in(function);
+    }
+  }
+  return {};
+}
+
+std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
+                            std::vector<FaultPlace>& places, FunctionWork& work, bool looks) {
+  return FunctionContainment(names, function, constant, places).Run(work, looks);
+}
+
+std::string DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
+  if (record.place == 0 || record.place > places.size()) {
+    return "fault at a place that the module does not have: " + std::to_string(record.place);
+  }
+  const FaultPlace& place = places[record.place - 1];
+  const bool has_block = record.block[0] != kNoBlockIndex;
+  return std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of " +
+         QuotedName(place.function) + " [" +
+         (has_block ? "block " + Describe(record.block) + " " : "") + "thread " +
+         Describe(record.thread) + "]";
+}
+
+}  // namespace gpushared::ptx

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/passes/contain_work.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "server/ptx/analysis/memory_access.h"
+
+namespace gpushared::ptx {
+namespace {
+
+// All lanes reach for memory in different places, or for the same word.
+constexpr std::uint32_t kMemoryWork = 32;
+constexpr std::uint32_t kAtomicWork = 64;
+constexpr std::uint32_t kFenceWork = 128;
+constexpr std::uint32_t kSleepWork = 512;
+// A routine of many instructions; and those of 64-bit floating point, where few units do them.
+constexpr std::uint32_t kDivisionWork = 64;
+constexpr std::uint32_t kDoubleWork = 8;
+constexpr std::uint32_t kCallWork = 32;
+// Functions of less are like one instruction, which does not look.
+constexpr std::uint32_t kSmallFunctionWork = 4096;
+constexpr std::uint64_t kSmallLocalBytes = 128;
+
+constexpr std::array<std::string_view, 5> kDivisions = {"div", "rem", "sqrt", "rcp", "rsqrt"};
+
+std::uint32_t VectorSize(const Instruction& instruction) {
+  for (const std::uint32_t size : {2U, 4U, 8U}) {
+    if (instruction.Has("v" + std::to_string(size))) return size;
+  }
+  return 1;
+}
+
+// Whether a branch goes to a label that stands before it; by name, so once too often at worst.
+class BackBranches {
+ public:
+  bool Add(const Statement& statement) {
+    if (const auto* label = std::get_if<Label>(&statement)) labels_.insert(label->name);
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction == nullptr) return false;
+    if (instruction->opcode == "brx") return true;
+    if (instruction->opcode != "bra" || instruction->operands.empty()) return false;
+    return labels_.contains(instruction->operands[0].text);
+  }
+
+ private:
+  std::unordered_set<std::string_view> labels_;
+};
+
+}  // namespace
+
+std::uint32_t WorkOf(const Instruction& instruction) {
+  const std::string& opcode = instruction.opcode;
+  if (opcode == "nanosleep") return kSleepWork;
+  if (opcode == "membar" || opcode == "fence") return kFenceWork;
+  if (opcode == "call") return kCallWork;
+  if (opcode == "atom" || opcode == "red") return kAtomicWork * VectorSize(instruction);
+  if (std::ranges::find(kDivisions, opcode) != kDivisions.end()) return kDivisionWork;
+  if (opcode == "cp" || !FindMemoryAccesses(instruction).list.empty()) return kMemoryWork;
+  return instruction.Has("f64") ? kDoubleWork : 1;
+}
+
+std::uint32_t FunctionWork::Of(const Instruction& instruction) {
+  const std::uint32_t own = WorkOf(instruction);
+  const Function* callee =
+      instruction.opcode == "call" ? calls_.FindBody(CalleeName(instruction)) : nullptr;
+  return callee == nullptr ? own : own + Find(*callee).work;
+}
+
+// Callees first, on a stack of its own: chains of calls may be long.
+const FunctionWork::Known& FunctionWork::Find(const Function& function) {
+  struct Step {
+    const Function* function;
+    std::size_t next = 0;
+  };
+  std::vector<Step> stack;
+  if (known_.try_emplace(&function).second) stack.push_back({&function});
+  while (!stack.empty()) {
+    Step& step = stack.back();
+    const std::vector<Call>& calls = calls_.CallsOf(*step.function);
+    if (step.next == calls.size()) {
+      known_[step.function] = Measure(*step.function);
+      stack.pop_back();
+      continue;
+    }
+    const Function* callee = calls_.FindBody(calls[step.next++].name);
+    if (callee != nullptr && known_.try_emplace(callee).second) stack.push_back({callee});
+  }
+  return known_.at(&function);
+}
+
+FunctionWork::Known FunctionWork::Measure(const Function& function) const {
+  BackBranches back;
+  std::uint64_t work = 0, local = 0;
+  bool looks = false;
+  for (const Statement& statement : *function.body) {
+    looks |= back.Add(statement);
+    if (const auto* variable = std::get_if<Variable>(&statement)) {
+      if (variable->space == StateSpace::kLocal) local += variable->Bytes();
+    }
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction == nullptr) continue;
+    work += WorkOf(*instruction);
+    if (instruction->opcode != "call") continue;
+    const Function* callee = calls_.FindBody(CalleeName(*instruction));
+    if (callee == nullptr) continue;
+    const Known& known = known_.at(callee);
+    looks |= known.looks;
+    work += known.work;
+  }
+  looks |= work > kSmallFunctionWork || local > kSmallLocalBytes;
+  return {.looks = looks, .work = looks ? 0 : static_cast<std::uint32_t>(work)};
+}
+
+}  // namespace gpushared::ptx

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much a thread may do before it looks whether it is to stop: not in time, which no text tells,
+// but in work, of which an instruction does the more the longer it may take.
+
+#ifndef GPUSHARED_SERVER_PTX_PASSES_CONTAIN_WORK_H_
+#define GPUSHARED_SERVER_PTX_PASSES_CONTAIN_WORK_H_
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+
+#include "server/ptx/analysis/call_graph.h"
+#include "server/ptx/text/module.h"
+
+namespace gpushared::ptx {
+
+// A sleep is no longer than this, whatever it asks for: PTX lets it end early.
+inline constexpr std::uint32_t kSleepNsMax = 32768;
+
+// Of one instruction, 1 for those that are quickest; calls without what they call. Chosen for a GPU
+// full of threads that all go different ways: there 65,536 are less than a second (an estimate).
+std::uint32_t WorkOf(const Instruction& instruction);
+
+// The work that functions do between their looks. Borrows the call graph and its module.
+class FunctionWork {
+ public:
+  explicit FunctionWork(const CallGraph& calls) : calls_(calls) {}
+
+  // Whether the function looks for itself, first and last: it has loops, much to do or much local
+  // memory to zero, or calls what looks.
+  bool Looks(const Function& function) { return Find(function).looks; }
+  // Of an instruction; of a call with what the callee does, if that does not look.
+  std::uint32_t Of(const Instruction& instruction);
+
+ private:
+  struct Known {
+    bool looks = true;  // Functions in a circle are not contained anyway.
+    std::uint32_t work = 0;
+  };
+  const Known& Find(const Function& function);
+  Known Measure(const Function& function) const;
+
+  const CallGraph& calls_;
+  std::unordered_map<const Function*, Known> known_;
+};
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_PASSES_CONTAIN_WORK_H_

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/passes/fence.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "server/ptx/analysis/call_graph.h"
+#include "server/ptx/analysis/features.h"
+#include "server/ptx/analysis/kernel_scan.h"
+#include "server/ptx/analysis/memory_access.h"
+#include "server/ptx/analysis/plain_names.h"
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/contain_function.h"
+#include "server/ptx/passes/contain_work.h"
+#include "server/ptx/passes/fence_directives.h"
+#include "server/ptx/passes/fence_function.h"
+#include "server/ptx/passes/fence_residue.h"
+#include "server/ptx/text/editor.h"
+
+namespace gpushared::ptx {
+namespace {
+
+// Names that begin so are the server's own.
+constexpr std::string_view kOwnPrefix = "__gs0_";
+constexpr std::uint64_t kWordBytes = std::uint64_t{1} << 32;
+
+constexpr std::array<Feature, 9> kNotFenced = {
+    Feature::kGridSynchronisation, Feature::kTextures,        Feature::kClusters,
+    Feature::kDynamicParallelism,  Feature::kDeviceHeap,      Feature::kPrint,
+    Feature::kIndirectCall,        Feature::kMissingFunction, Feature::kFunctionAddress};
+
+bool IsMemory(const Variable& variable) {
+  return variable.space == StateSpace::kGlobal || variable.space == StateSpace::kConstant;
+}
+
+// An initialiser that holds an address has a name in it.
+bool NamesSomething(const std::string& initializer) {
+  char before = ' ';
+  for (const char c : initializer) {
+    const bool begins_word = std::string_view(" \t\r\n,({").find(before) != std::string_view::npos;
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$';
+    if (begins_word && letter) return true;
+    before = c;
+  }
+  return false;
+}
+
+Variable ConstantOf(std::string name) {
+  Variable variable;
+  variable.linkage = ".visible";
+  variable.space = StateSpace::kConstant;
+  variable.alignment = alignof(FenceConstant);
+  variable.type = "b8";
+  variable.name = std::move(name);
+  variable.extents = {sizeof(FenceConstant)};
+  return variable;
+}
+
+// Adds to the facts what a body shows. `constants` are the module's .const variables, `memory`
+// those and its .global ones.
+void NoteAddresses(const Function& function, const std::unordered_set<std::string>& constants,
+                   const std::unordered_set<std::string>& memory, FenceFacts& facts) {
+  for (const Statement& statement : *function.body) {
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction == nullptr) continue;
+    for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
+      // The window of constants is small: an address that was masked is none in it.
+      const std::string& base = instruction->operands[access.operand].text;
+      facts.constants_move |= access.space == AccessSpace::kConstant && !constants.contains(base);
+      facts.variables_escape |= access.stride && memory.contains(base);
+    }
+    ForEachOperand(*instruction, [&](const Operand& operand) {
+      facts.variables_escape |=
+          operand.kind == Operand::Kind::kName && memory.contains(operand.text);
+    });
+    if (instruction->opcode != "cvta" || instruction->Has("to")) continue;
+    facts.has_generic_shared |= instruction->Has("shared") || instruction->Has("shared::cta");
+    facts.has_generic_local |= instruction->Has("local");
+    facts.constants_move |= instruction->Has("const");
+  }
+}
+
+// The most bytes of shared memory that one of the body's instructions accesses, at least 1 for any
+// that may; 0 when there is none.
+std::uint32_t WidestShared(const Function& function, const FenceFacts& facts) {
+  std::uint32_t widest = 0;
+  for (const Statement& statement : *function.body) {
+    const auto* instruction = std::get_if<Instruction>(&statement);
+    if (instruction == nullptr) continue;
+    for (const MemoryAccess& access : FindMemoryAccesses(*instruction).list) {
+      const bool generic =
+          access.space == AccessSpace::kGeneric && facts.has_generic_shared && access.takes_shared;
+      const bool reaches = generic || access.space == AccessSpace::kShared;
+      if (reaches) widest = std::max({widest, access.bytes, 1U});
+    }
+  }
+  return widest;
+}
+
+class ModuleFence {
+ public:
+  ModuleFence(const Module& module, std::uint64_t range_bytes, bool contains)
+      : source_(module),
+        range_bytes_(range_bytes),
+        result_{.module = module, .kernels = {}, .constant = {}, .variables = {}, .places = {}},
+        names_(result_.module),
+        calls_(module),
+        plain_names_(module) {
+    facts_.contains = contains;
+    facts_.mask_high = static_cast<std::uint32_t>((range_bytes - 1) / kWordBytes);
+    facts_.constant = names_.HiddenName("fence");
+    facts_.dynamic_shared = names_.HiddenName("dynamic");
+  }
+
+  Result<Fenced> Run() {
+    if (Status checked = Check(); !checked.ok()) return checked;
+    if (Status moved = MoveVariables(); !moved.ok()) return moved;
+    std::size_t reason_bytes_left = kReasonBytesMax;
+    for (const Item& item : source_.items) {
+      const auto* kernel = std::get_if<Function>(&item);
+      if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;
+      result_.kernels.push_back(
+          {.kernel = kernel->name, .reason = KeptReason(FenceKernel(*kernel), reason_bytes_left)});
+    }
+    Assemble();
+    return std::move(result_);
+  }
+
+ private:
+  static Status Refuse(const std::string& why) {
+    return {StatusCode::kInvalidArgument, "ptx: " + why};
+  }
+
+  Status Check() const {
+    if (range_bytes_ < kFenceRangeBytesMin || !std::has_single_bit(range_bytes_)) {
+      return Refuse("no range has " + std::to_string(range_bytes_) + " bytes");
+    }
+    if (source_.address_bits != 64) return Refuse("the module has addresses of 32 bits");
+    if (names_.HiddenName("") != kOwnPrefix) {
+      return Refuse("the module has names with '" + std::string(kOwnPrefix) +
+                    "', which are the server's own");
+    }
+    for (const std::string& why : {plain_names_.reason(), WhyTextIsNotKnown(source_)}) {
+      if (!why.empty()) return Refuse(why);
+    }
+    return {};
+  }
+
+  // Variables that kernels can reach by address go where all addresses lead: into the range.
+  Status MoveVariables() {
+    std::unordered_set<std::string> constants, memory;
+    for (const Item& item : source_.items) {
+      const auto* variable = std::get_if<Variable>(&item);
+      if (variable == nullptr) continue;
+      if (IsMemory(*variable)) memory.insert(variable->name);
+      if (variable->space == StateSpace::kConstant) constants.insert(variable->name);
+      if (variable->space == StateSpace::kShared) shared_[variable->name] = variable;
+      if (variable->space == StateSpace::kShared && variable->linkage != ".extern") {
+        facts_.shared[variable->name] = {.bytes = variable->Bytes(),
+                                         .alignment = variable->NaturalAlignment()};
+      }
+    }
+    for (const Item& item : source_.items) {
+      if (const auto* function = std::get_if<Function>(&item)) {
+        if (function->body) NoteAddresses(*function, constants, memory, facts_);
+      } else if (const auto* variable = std::get_if<Variable>(&item)) {
+        const bool holds_address = variable->initializer && NamesSomething(*variable->initializer);
+        // The address of what has moved is known to the server only.
+        facts_.constants_move |= variable->space == StateSpace::kConstant && holds_address;
+        facts_.variables_escape |= holds_address;
+      }
+    }
+    Module moved = source_;
+    std::erase_if(moved.items, [this](const Item& item) {
+      const auto* variable = std::get_if<Variable>(&item);
+      return variable != nullptr && !Moves(*variable);
+    });
+    Result<ModuleLayout> layout = LayOutModule(moved);
+    if (!layout) return layout.status();
+    result_.variables = *std::move(layout);
+    facts_.variables_alignment = result_.variables.alignment;
+    facts_.variables_bytes = result_.variables.bytes;
+    for (const VariablePlacement& variable : result_.variables.variables) {
+      facts_.moved.emplace(variable.name, variable);
+    }
+    for (const Item& item : source_.items) {
+      const auto* variable = std::get_if<Variable>(&item);
+      if (variable == nullptr || !IsMemory(*variable) || Moves(*variable)) continue;
+      if (variable->linkage == ".extern") {
+        facts_.foreign.insert(variable->name);
+      } else {
+        facts_.constants.emplace(variable->name, variable->Bytes());
+      }
+    }
+    return {};
+  }
+
+  bool Moves(const Variable& variable) const {
+    if (!IsMemory(variable) || variable.linkage == ".extern") return false;
+    return variable.space == StateSpace::kGlobal || facts_.constants_move;
+  }
+
+  // Why it cannot be fenced, or "".
+  std::string FenceKernel(const Function& kernel) {
+    const Result<std::vector<Finding>> findings = scanner_.Scan(kernel);
+    if (!findings) return std::string(findings.status().message());
+    for (const Finding& finding : *findings) {
+      if (std::ranges::find(kNotFenced, finding.feature) != kNotFenced.end()) {
+        return Describe(finding);
+      }
+    }
+    const std::vector<const Function*> reachable = calls_.Reachable(kernel);
+    if (facts_.contains) {
+      std::string reason = WhyNotContained(calls_, reachable);
+      if (!reason.empty()) return reason;
+    }
+    for (const Function* function : reachable) {
+      if (function == &kernel) continue;
+      const std::string& reason = Form(*function).reason;
+      if (!reason.empty()) return reason + " (in function '" + function->name + "')";
+    }
+    Made& form = Form(kernel);
+    if (form.reason.empty()) ZeroSharedOf(form, reachable);
+    if (form.reason.empty()) {
+      for (const Function* function : reachable) kept_.insert(function);
+    }
+    return form.reason;
+  }
+
+  struct Made {
+    Function function;
+    std::string reason;
+  };
+
+  // The fenced form of a function, made once.
+  Made& Form(const Function& function) {
+    const auto [found, is_new] = forms_.try_emplace(&function);
+    if (is_new) {
+      Made& made = found->second;
+      made.function = function;
+      made.reason = plain_names_.WhyNot(function);
+      if (made.reason.empty()) made.reason = KeepKnownDirectives(made.function);
+      if (made.reason.empty()) made.reason = FenceFunction(names_, made.function, facts_);
+      if (facts_.contains && made.reason.empty()) {
+        made.reason = ContainFunction(names_, made.function, facts_.constant, result_.places, work_,
+                                      work_.Looks(function));
+      }
+    }
+    return found->second;
+  }
+
+  void ZeroSharedOf(Made& form, const std::vector<const Function*>& reachable) {
+    std::uint32_t widest = 0;
+    for (const Function* function : reachable) {
+      widest = std::max(widest, WidestShared(*function, facts_));
+    }
+    if (widest == 0) return;
+    std::unordered_set<std::string_view> named;
+    for (const Function* function : reachable) {
+      for (const Statement& statement : *function->body) {
+        const auto* instruction = std::get_if<Instruction>(&statement);
+        if (instruction == nullptr) continue;
+        ForEachOperand(*instruction, [&](const Operand& operand) { named.insert(operand.text); });
+      }
+    }
+    std::vector<std::string> shared;
+    std::uint64_t bytes = 0;
+    bool names_dynamic = false;
+    const auto add = [&](const Variable& variable) {
+      const bool zeroed = variable.space == StateSpace::kShared && variable.linkage != ".extern" &&
+                          variable.Bytes() > 0;
+      if (zeroed) shared.push_back(variable.name);
+      if (zeroed) bytes += variable.Bytes();
+    };
+    std::vector<const Variable*> of_module;
+    for (const std::string_view name : named) {
+      const auto found = shared_.find(name);
+      if (found != shared_.end()) of_module.push_back(found->second);
+    }
+    std::ranges::sort(of_module);  // In source order.
+    for (const Variable* variable : of_module) {
+      add(*variable);
+      names_dynamic |= variable->linkage == ".extern";
+    }
+    for (const Statement& statement : *form.function.body) {
+      if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
+    }
+    if (facts_.contains && bytes < widest) {
+      shared.push_back(SharedRoom().name);
+      needs_room_ = true;
+    }
+    FunctionEditor editor(names_, form.function);
+    ZeroShared(editor, shared, facts_.dynamic_shared, names_dynamic);
+    editor.Apply();
+    needs_dynamic_ = true;
+  }
+
+  // All such names mean the start of dynamic shared memory, which is as aligned as one of them
+  // asks.
+  Variable DynamicShared() const {
+    Variable variable;
+    variable.linkage = ".extern";
+    variable.space = StateSpace::kShared;
+    variable.alignment = kZeroedBytes;
+    variable.type = "b8";
+    variable.name = facts_.dynamic_shared;
+    variable.extents = {0};
+    return variable;
+  }
+
+  // Something to clamp to, for kernels that have no shared memory of their own.
+  Variable SharedRoom() const {
+    Variable variable;
+    variable.space = StateSpace::kShared;
+    variable.alignment = kSharedRoomBytes;
+    variable.type = "b8";
+    variable.name = names_.HiddenName("room");
+    variable.extents = {kSharedRoomBytes};
+    return variable;
+  }
+
+  void Assemble() {
+    std::vector<Item> items;
+    std::unordered_set<std::string_view> kept_names;
+    for (const Function* function : kept_) kept_names.insert(function->name);
+    for (const Item& item : source_.items) {
+      const auto* function = std::get_if<Function>(&item);
+      const auto* variable = std::get_if<Variable>(&item);
+      if (function != nullptr) {
+        if (function->body && kept_.contains(function)) {
+          items.emplace_back(std::move(forms_.at(function).function));
+        } else if (!function->body && kept_names.contains(function->name)) {
+          items.push_back(item);
+        }
+      } else if (variable == nullptr ? IsKnownPragma(std::get<Directive>(item).text)
+                                     : variable->space == StateSpace::kShared ||
+                                           facts_.constants.contains(variable->name)) {
+        items.push_back(item);
+      }
+    }
+    result_.module.items = std::move(items);
+    result_.constant = facts_.constant;
+    if (needs_dynamic_) names_.AddVariable(DynamicShared());
+    if (needs_room_) names_.AddVariable(SharedRoom());
+    names_.AddVariable(ConstantOf(facts_.constant));
+  }
+
+  const Module& source_;
+  const std::uint64_t range_bytes_;
+  Fenced result_;
+  ModuleEditor names_;
+  const CallGraph calls_;
+  const PlainNames plain_names_;
+  KernelScanner scanner_{source_, calls_};
+  FunctionWork work_{calls_};
+  FenceFacts facts_;
+  std::unordered_map<const Function*, Made> forms_;
+  std::unordered_set<const Function*> kept_;
+  std::unordered_map<std::string_view, const Variable*> shared_;  // The module's, by name.
+  bool needs_dynamic_ = false;
+  bool needs_room_ = false;
+};
+
+}  // namespace
+
+FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variables) {
+  return {.base_high = static_cast<std::uint32_t>(range_base / kWordBytes),
+          .variables = variables,
+          .control = 0,
+          .fault = 0};
+}
+
+Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes) {
+  return ModuleFence(module, range_bytes, false).Run();
+}
+Result<Fenced> Contain(const Module& module, std::uint64_t range_bytes) {
+  return ModuleFence(module, range_bytes, true).Run();
+}
+
+}  // namespace gpushared::ptx

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pass that keeps a client's kernels in the client's own memory: whatever address a kernel
+// computes, it reaches no byte of another client.
+
+#ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_H_
+#define GPUSHARED_SERVER_PTX_PASSES_FENCE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "server/ptx/analysis/variable_layout.h"
+#include "server/ptx/text/module.h"
+
+namespace gpushared::ptx {
+
+// The client's range is 2^k bytes large, at least this, and aligned to its size, so the high words
+// of addresses tell everything about it. In the smallest range they are all the same: there the
+// fence costs half as much.
+inline constexpr std::uint64_t kFenceRangeBytesMin = std::uint64_t{4} << 30;
+
+// What the server writes to the variable Fenced::constant before the first launch.
+struct FenceConstant {
+  // More than any number of a thread in its block; see FenceCode::LoadBase.
+  std::uint32_t never = 0xffffffff;
+  std::uint32_t base_high = 0;
+  std::uint64_t variables = 0;  // Where the module's variables (Fenced::variables) were placed.
+  // Device addresses of a ContainControl and a FaultRecord (contain.h); fenced kernels read
+  // neither.
+  std::uint64_t control = 0;
+  std::uint64_t fault = 0;
+};
+static_assert(sizeof(FenceConstant) == 32);
+
+FenceConstant MakeFenceConstant(std::uint64_t range_base, std::uint64_t variables);
+
+// Fenced kernels may reach so many bytes before and behind the client's range. These must be
+// unmapped or hold nothing. As many bytes at the start of the range should stay unused, too. A
+// kernel may compute an address before its buffer and reach the buffer by an immediate. In a buffer
+// at the start of the range that address would be masked to the range's other end.
+inline constexpr std::uint64_t kFenceMarginBytes = std::uint64_t{64} << 10;
+
+struct FencedKernel {
+  std::string kernel;
+  std::string reason;  // Why it cannot be fenced: "line 12: textures or surfaces"; else empty.
+};
+
+// Where a contained kernel may end otherwise than its code says.
+struct FaultPlace {
+  enum class Kind : std::uint8_t { kTrap, kBreakpoint, kAssertion, kStopped };
+  Kind kind = Kind::kTrap;
+  std::string function;  // A kernel, or a .func that one calls.
+  std::uint32_t line = 0;
+};
+
+struct Fenced {
+  // The fenced kernels under their own names and what they need; without all others.
+  Module module;
+  std::vector<FencedKernel> kernels;  // Every kernel with a body, in source order.
+  std::string constant;               // Name of the variable that takes a FenceConstant.
+  // The client's .global variables (and .const ones that it takes generic addresses of) are no
+  // longer in the module: they lie in the client's range, at FenceConstant::variables.
+  ModuleLayout variables;
+  std::vector<FaultPlace> places;  // Of contained kernels only: what FaultRecord::place means.
+};
+
+// Rewrites every kernel it can, for a range of this size only: the text has the size, the
+// FenceConstant has the place. Addresses are masked. Local accesses are clamped to the function's
+// declarations, branches by index to their lists. Shared and local memory is zeroed before the
+// kernel sees it. Launches need no more parameters, nor more shared memory.
+//
+// Kernels are refused if they use textures, the device heap, launches by kernels, clusters, grid
+// barriers, calls through registers or into other modules, or printing. Every instruction that is
+// not known to be safe is refused, too. __assertfail becomes a trap.
+//
+// Fails for sizes that no range has, modules of 32-bit addresses, names that begin as the server's
+// own do, and variables that LayOutModule refuses.
+Result<Fenced> Fence(const Module& module, std::uint64_t range_bytes);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_PASSES_FENCE_H_

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptx/passes/fence_code.h"
+
+#include <utility>
+
+#include "server/ptx/passes/contain.h"
+#include "server/ptx/passes/fence.h"
+
+namespace gpushared::ptx {
+namespace {
+
+std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
+
+// From so many masks on, a register that holds the base all the time is worth its instructions.
+constexpr std::uint32_t kMasksForRegister = 32;
+// lop3: (a & b) | c.
+constexpr std::int64_t kAndOr = 0xea;
+
+}  // namespace
+
+void FenceCode::Add(std::size_t at, std::string_view spelling, std::vector<Operand> operands) {
+  editor_.InsertBefore(at, Make(spelling, std::move(operands)));
+}
+
+std::string FenceCode::Sum(std::size_t at, const std::string& base, std::int64_t addend) {
+  if (addend == 0) return base;
+  std::string sum = NewAddress();
+  Add(at, "add.s64", {Name(sum), Name(base), Integer(addend)});
+  return sum;
+}
+
+std::string FenceCode::Narrow(std::size_t at, const std::string& wide) {
+  std::string word = NewWord();
+  Add(at, "cvt.u32.u64", {Name(word), Name(wide)});
+  return word;
+}
+
+std::string FenceCode::Aligned(std::size_t at, std::string word, std::uint32_t alignment) {
+  if (alignment > 1) {
+    Add(at, "and.b32", {Name(word), Name(word), Integer(-std::int64_t{alignment})});
+  }
+  return word;
+}
+
+std::string FenceCode::Mask(std::size_t at, const std::string& address, std::uint32_t alignment) {
+  if (base_.empty()) base_ = NewWord();
+  ++masks_;
+  const std::string low = NewWord();
+  std::string high = base_, masked = NewAddress();
+  if (facts_.mask_high == 0) {
+    // Nothing uses the old high word, so the compiler drops its computation.
+    Add(at, "cvt.u32.u64", {Name(low), Name(address)});
+  } else {
+    high = NewWord();
+    Add(at, "mov.b64", {Vector({Name(low), Name(high)}), Name(address)});
+    // In one instruction, which ptxas does not always make of two when both operands are uniform.
+    Add(at, "lop3.b32",
+        {Name(high), Name(high), Integer(facts_.mask_high), Name(base_), Integer(kAndOr)});
+  }
+  Aligned(at, low, alignment);
+  Add(at, "mov.b64", {Name(masked), Vector({Name(low), Name(high)})});
+  if (facts_.contains) {
+    masked = BelowLimit(at, masked);
+  }
+  return masked;
+}
+
+std::string FenceCode::BelowLimit(std::size_t at, const std::string& masked) {
+  std::string limited = NewAddress();
+  Add(at, "min.u64", {Name(limited), Name(masked), Name(Limit())});
+  if (!facts_.variables_escape) return limited;
+  // The module's variables lie elsewhere in the range, perhaps behind the limit.
+  const std::string place = NewAddress(), is_in = editor_.NewRegister("pred");
+  std::string selected = NewAddress();
+  Add(at, "sub.u64", {Name(place), Name(masked), Name(Variables())});
+  Add(at, "setp.lt.u64",
+      {Name(is_in), Name(place), Integer(static_cast<std::int64_t>(facts_.variables_bytes))});
+  Add(at, "selp.b64", {Name(selected), Name(masked), Name(limited), Name(is_in)});
+  return selected;
+}
+
+std::string FenceCode::MaskOutsideWindows(std::size_t at, const std::string& address,
+                                          const MemoryAccess& access, std::uint32_t alignment) {
+  const std::uint32_t bytes = access.bytes;
+  std::string fenced = Mask(at, address, alignment);
+  const auto select = [&](const char* space, const std::string& inside) {
+    const std::string in_window = editor_.NewRegister("pred");
+    std::string selected = NewAddress();
+    Add(at, std::string("isspacep.") + space, {Name(in_window), Name(address)});
+    Add(at, "selp.b64", {Name(selected), Name(inside), Name(fenced), Name(in_window)});
+    fenced = std::move(selected);
+  };
+  const auto clamped_in = [&](const std::string& space, auto clamp) {
+    const std::string wide = NewAddress(), clamped = NewAddress();
+    std::string generic = NewAddress();
+    Add(at, "cvta.to." + space + ".u64", {Name(wide), Name(address)});
+    Add(at, "cvt.u64.u32", {Name(clamped), Name(clamp(Narrow(at, wide)))});
+    Add(at, "cvta." + space + ".u64", {Name(generic), Name(clamped)});
+    return generic;
+  };
+  if (facts_.has_generic_shared && access.takes_shared) {
+    select("shared", !facts_.contains ? address : clamped_in("shared", [&](const auto& word) {
+             return ClampShared(at, word, 0, bytes, alignment);
+           }));
+  }
+  const bool local = facts_.has_generic_local && access.takes_local && local_ != nullptr;
+  if (local && bytes <= local_->Bytes()) {
+    select("local", clamped_in("local", [&](const auto& word) {
+             return ClampLocal(at, word, 0, bytes, alignment);
+           }));
+  }
+  return fenced;
+}
+
+std::string FenceCode::ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
+                                  std::uint32_t bytes, std::uint32_t alignment) {
+  if (local_base_.empty()) local_base_ = NewWord();
+  std::string place = NewWord();
+  Add(at, "sub.u32", {Name(place), Name(word), Name(local_base_)});
+  if (immediate != 0) Add(at, "add.u32", {Name(place), Name(place), Integer(immediate)});
+  Add(at, "min.u32",
+      {Name(place), Name(place), Integer(static_cast<std::int64_t>(local_->Bytes() - bytes))});
+  Aligned(at, place, alignment);
+  Add(at, "add.u32", {Name(place), Name(place), Name(local_base_)});
+  return place;
+}
+
+std::string FenceCode::ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
+                                   std::uint32_t bytes, std::uint32_t alignment) {
+  std::string& last = shared_last_[bytes];
+  if (last.empty()) last = NewWord();
+  std::string place = NewWord(), from = word;
+  if (immediate != 0) {
+    Add(at, "add.u32", {Name(place), Name(word), Integer(immediate)});
+    from = place;
+  }
+  Add(at, "min.u32", {Name(place), Name(from), Name(last)});
+  return Aligned(at, place, alignment);
+}
+
+std::string FenceCode::ClampParameter(std::size_t at, const std::string& first, std::uint64_t size,
+                                      const std::string& address, std::int64_t immediate,
+                                      std::uint32_t bytes, std::uint32_t alignment) {
+  const std::string start = NewAddress();
+  std::string place = NewAddress();
+  Add(at, "mov.b64", {Name(start), Name(first)});
+  Add(at, "sub.u64", {Name(place), Name(address), Name(start)});
+  if (immediate != 0) Add(at, "add.u64", {Name(place), Name(place), Integer(immediate)});
+  Add(at, "min.u64", {Name(place), Name(place), Integer(static_cast<std::int64_t>(size - bytes))});
+  if (alignment > 1) {
+    Add(at, "and.b64", {Name(place), Name(place), Integer(-std::int64_t{alignment})});
+  }
+  Add(at, "add.u64", {Name(place), Name(place), Name(start)});
+  return place;
+}
+
+const std::string& FenceCode::Limit() {
+  if (limit_.empty()) limit_ = NewAddress();
+  return limit_;
+}
+
+const std::string& FenceCode::Variables() {
+  if (variables_.empty()) variables_ = NewAddress();
+  return variables_;
+}
+
+const std::string& FenceCode::SharedEnd() {
+  if (shared_end_.empty()) shared_end_ = NewWord();
+  return shared_end_;
+}
+
+void FenceCode::LoadConstant(const std::string& name, std::string_view type, std::size_t member) {
+  if (name.empty()) return;
+  editor_.InsertAtEntry(Make("ld.const." + std::string(type),
+                             {Name(name), Address(facts_.constant, OffsetOf(member))}));
+}
+
+// ptxas rather loads a constant again, or moves it from a uniform register, than to keep it in one
+// for long: one or two instructions for every mask. What it takes for something that depends on the
+// thread it keeps.
+void FenceCode::LoadBase() {
+  if (base_.empty()) return;
+  LoadConstant(base_, "u32", offsetof(FenceConstant, base_high));
+  if (masks_ < kMasksForRegister) return;
+  const std::string thread = NewWord(), never = NewWord(), other = editor_.NewRegister("pred");
+  LoadConstant(never, "u32", offsetof(FenceConstant, never));
+  editor_.InsertAtEntry(Make("mov.u32", {Name(thread), Name("%tid.x")}));
+  editor_.InsertAtEntry(Make("setp.gt.u32", {Name(other), Name(thread), Name(never)}));
+  editor_.InsertAtEntry(Make("selp.b32", {Name(base_), Integer(0), Name(base_), Name(other)}));
+}
+
+void FenceCode::Finish() {
+  const auto enter = [this](std::string_view spelling, std::vector<Operand> operands) {
+    editor_.InsertAtEntry(Make(spelling, std::move(operands)));
+  };
+  LoadBase();
+  LoadConstant(variables_, "u64", offsetof(FenceConstant, variables));
+  if (!limit_.empty()) {
+    const std::string control = NewAddress();
+    LoadConstant(control, "u64", offsetof(FenceConstant, control));
+    // The server may change it while kernels run.
+    enter("ld.volatile.global.u64",
+          {Name(limit_), Address(control, OffsetOf(offsetof(ContainControl, limit)))});
+  }
+  if (!shared_last_.empty() || !shared_end_.empty()) {
+    const std::string start = NewWord(), end = SharedEnd();
+    enter("mov.u32", {Name(start), Name(facts_.dynamic_shared)});
+    enter("mov.u32", {Name(end), Name("%dynamic_smem_size")});
+    enter("add.u32", {Name(end), Name(end), Name(start)});
+    for (const auto& [bytes, last] : shared_last_) {
+      enter("sub.u32", {Name(last), Name(end), Integer(bytes)});
+    }
+  }
+  if (local_base_.empty()) return;
+  const std::string wide = NewAddress();
+  enter("mov.u64", {Name(wide), Name(local_->name)});
+  enter("cvt.u32.u64", {Name(local_base_), Name(wide)});
+}
+
+}  // namespace gpushared::ptx

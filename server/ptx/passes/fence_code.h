@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the instructions that turn an address of a function into one it may use.
+
+#ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
+#define GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/ptx/analysis/memory_access.h"
+#include "server/ptx/passes/fence_function.h"
+#include "server/ptx/text/editor.h"
+#include "server/ptx/text/module.h"
+
+namespace gpushared::ptx {
+
+// Instructions go before statement `at` of the function; what all of them share is loaded at its
+// entry by Finish(). Alignments are powers of two, and 1 where they do not matter. Borrows all it
+// is made of.
+class FenceCode {
+ public:
+  FenceCode(FunctionEditor& editor, const FenceFacts& facts) : editor_(editor), facts_(facts) {}
+
+  void Add(std::size_t at, std::string_view spelling, std::vector<Operand> operands);
+  // The register itself, or a new one.
+  std::string Sum(std::size_t at, const std::string& base, std::int64_t addend);
+
+  // The address in the client's range that has the same place in it. Contained: aligned, and at
+  // most the limit, or one of the module's variables.
+  std::string Mask(std::size_t at, const std::string& address, std::uint32_t alignment);
+  // As Mask, but what lies in the windows of shared and local memory stays there, if the access
+  // takes it: the hardware bounds the one (contained: the block's size), the declared array the
+  // other.
+  std::string MaskOutsideWindows(std::size_t at, const std::string& address,
+                                 const MemoryAccess& access, std::uint32_t alignment);
+
+  // The array that holds all local variables.
+  void SetLocal(const Variable* local) { local_ = local; }
+  // `word` + `immediate`, when that lies in the array with `bytes` behind it; else some place in
+  // it. The array has at least as many.
+  std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
+                         std::uint32_t bytes, std::uint32_t alignment);
+  // The same with the block's shared memory, of at most kSharedRoomBytes.
+  std::string ClampShared(std::size_t at, const std::string& word, std::int64_t immediate,
+                          std::uint32_t bytes, std::uint32_t alignment);
+  // The same with the parameters of a kernel, of which `first` is the first; 64 bits wide.
+  std::string ClampParameter(std::size_t at, const std::string& first, std::uint64_t size,
+                             const std::string& address, std::int64_t immediate,
+                             std::uint32_t bytes, std::uint32_t alignment);
+
+  std::string NewWord() { return editor_.NewRegister("b32"); }
+  std::string NewAddress() { return editor_.NewRegister("b64"); }
+  std::string Narrow(std::size_t at, const std::string& wide);
+  // Contained: the end of the client's memory.
+  const std::string& Limit();
+  // Where the module's variables lie, and where the block's shared memory ends (32 bits).
+  const std::string& Variables();
+  const std::string& SharedEnd();
+  bool has_clamped_local() const { return !local_base_.empty(); }
+
+  void Finish();
+
+ private:
+  std::string Aligned(std::size_t at, std::string word, std::uint32_t alignment);
+  std::string BelowLimit(std::size_t at, const std::string& masked);
+  void LoadBase();
+  void LoadConstant(const std::string& name, std::string_view type, std::size_t member);
+
+  FunctionEditor& editor_;
+  const FenceFacts& facts_;
+  const Variable* local_ = nullptr;
+  // Registers loaded at the entry; empty as long as nothing needs them.
+  std::string base_, limit_, variables_, local_base_, shared_end_;
+  std::uint32_t masks_ = 0;
+  std::map<std::uint32_t, std::string> shared_last_;  // By bytes behind it.
+};
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_PTX_TEXT_PRINTER_H_
+#define GPUSHARED_SERVER_PTX_TEXT_PRINTER_H_
+
+#include <string>
+
+#include "server/ptx/text/module.h"
+
+namespace gpushared::ptx {
+
+// PTX text that parses to the same module and assembles to the same code. Printing what
+// was parsed from printed text gives the same text again.
+std::string Print(const Module& module);
+std::string Print(const Instruction& instruction);  // Without the ';'.
+std::string Print(const Operand& operand);
+
+}  // namespace gpushared::ptx
+
+#endif  // GPUSHARED_SERVER_PTX_TEXT_PRINTER_H_

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoded code that another process made, with bytes changed: three bytes of input each, where and
+// what. tests/executor/flat_code_test.cpp runs what is taken, which needs the operations.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "server/executor/flat_code.h"
+#include "server/ptx/text/parser.h"
+#include "tests/executor/brief_run.h"
+
+namespace {
+
+using namespace gpushared;
+using namespace gpushared::device::executor;
+
+constexpr Flavour kFlavour = Flavour::kBaseline;
+
+std::vector<std::byte> GoodCode() {
+  const Result<ptx::Module> module = ptx::Parse(testing::kManyForms);
+  if (!module.ok()) std::abort();
+  const Result<ModuleLayout> layout = LayOutModule(*module);
+  if (!layout.ok()) std::abort();
+  const auto image = DecodeModule(*module, *layout, 0, kFlavour);
+  if (!image.ok()) std::abort();
+  std::vector<std::byte> bytes;
+  device::FlatWriter to([&](auto piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
+  PutProgram((*image)->program(0), kFlavour, to);
+  to.Flush();
+  return bytes;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::vector<std::byte> good = GoodCode();
+  std::vector<std::byte> bytes = good;
+  for (std::size_t i = 0; i + 3 <= size; i += 3) {
+    bytes[(data[i] | std::size_t{data[i + 1]} << 8) % bytes.size()] = std::byte{data[i + 2]};
+  }
+  device::FlatReader from(bytes);
+  (void)TakeProgram(from, kFlavour);
+  return 0;
+}

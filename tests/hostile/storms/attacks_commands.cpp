@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Storms of commands: rings filled by hand as fast as they are emptied.
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "tests/hostile/storms/clients.h"
+#include "tests/hostile/storms/storms.h"
+#include "tests/support/raw_client.h"
+
+namespace gpushared::storms {
+namespace {
+
+using namespace std::chrono_literals;
+using gpushared::testing::RawClient;
+using gpushared::testing::Sequence;
+
+constexpr std::uint32_t kModule = 0, kKernel = 0;
+constexpr std::uint32_t kArenaBytes = 16u << 20;
+constexpr std::uint64_t kMemoryBytes = 64u << 20;
+constexpr char kHead[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
+
+std::string Nothing() { return std::string(kHead) + ".visible .entry nothing()\n{\nret;\n}\n"; }
+
+// A kernel that no device runs: it calls what nobody has, `calls` times.
+std::string Refused(std::size_t name_bytes, int calls) {
+  const std::string name(name_bytes, 'x');
+  std::string text =
+      std::string(kHead) + ".extern .func " + name + "();\n.visible .entry refused()\n{\n";
+  for (int i = 0; i < calls; ++i) text += "call " + name + ";\n";
+  return text + "ret;\n}\n";
+}
+
+std::optional<RawClient> Join(const Attacker& attacker, const std::string& module) {
+  Result<RawClient> client = RawClient::Connect(attacker.socket);
+  if (!attacker.Did(client.status())) return {};
+  ipc::Hello hello;
+  hello.name = "ring";
+  if (!attacker.Did(client->Join(hello))) return {};
+  if (!module.empty() && !attacker.Did(client->LoadModule(kModule, module).status())) return {};
+  return *std::move(client);
+}
+
+bool AddMemory(const Attacker& attacker, RawClient& client, std::uint32_t arena_bytes) {
+  return attacker.Did(client.Resize(kMemoryBytes).status()) &&
+         attacker.Did(client.AddArena(arena_bytes).status());
+}
+
+bool IsAlive(RawClient& client) {
+  const Result<ipc::Frame> frame = client.NextFrame(0ms);
+  // What comes unasked is the end.
+  return !frame.ok() && frame.status().code() == StatusCode::kTimedOut;
+}
+
+// Publishes what `fill` does until the session ends. `fill` returns false when the ring was full.
+template <typename Fill>
+void FillRing(const Attacker& attacker, RawClient& client, Fill fill) {
+  while (IsAlive(client)) {
+    for (int i = 0; i < 4096; ++i) {
+      if (fill()) {
+        ++attacker.board.deeds;
+      } else {
+        client.Ring();
+        std::this_thread::sleep_for(50us);
+      }
+      while (client.TakeCompletion()) {
+      }
+    }
+    client.Ring();
+  }
+}
+
+// ---- many waiters
+
+constexpr int kWaiterThreads = 1000;
+constexpr int kWaitsPerThread = 100;  // At most FUTEX_WAITV_MAX, 128.
+
+struct Crowd {
+  const std::atomic<std::uint32_t>* event;
+};
+
+// Waits on one word a hundred times at once.
+void* WaitOften(void* argument) {
+  const Crowd& crowd = *static_cast<const Crowd*>(argument);
+  for (;;) {
+    const std::uint32_t seen = crowd.event->load(std::memory_order_relaxed);
+    std::array<futex_waitv, kWaitsPerThread> waits{};
+    for (futex_waitv& wait : waits) {
+      wait.val = seen;
+      wait.uaddr = reinterpret_cast<std::uint64_t>(crowd.event);
+      wait.flags = FUTEX_32;
+    }
+    // Who was woken takes a moment before waiting again: the crowd is there to be woken, not to
+    // take the cores.
+    if (::syscall(SYS_futex_waitv, waits.data(), waits.size(), 0, nullptr, 0) >= 0)
+      std::this_thread::sleep_for(20ms);
+  }
+  return nullptr;
+}
+
+// As many threads as the machine allows, at most kWaiterThreads. `crowd` must never go.
+int StartCrowd(Crowd* crowd) {
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, 64 << 10);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  int started = 0;
+  for (pthread_t thread; started < kWaiterThreads; ++started) {
+    if (::pthread_create(&thread, &attributes, WaitOften, crowd) != 0) break;
+  }
+  ::pthread_attr_destroy(&attributes);
+  return started;
+}
+
+}  // namespace
+
+void CopyStrided(const Attacker& attacker) {
+  constexpr std::uint32_t kRows = 1u << 16;
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, "");
+    if (!client || !AddMemory(attacker, *client, kArenaBytes)) continue;
+    ipc::CopyRecord copy =
+        testing::CopyOf(ipc::Op::kCopyToDevice, {.address = client->base(), .bytes = 4});
+    copy.height = kRows;
+    copy.arena_pitch_bytes = kArenaBytes / kRows;
+    copy.device_pitch_bytes = kMemoryBytes / kRows;
+    FillRing(attacker, *client, [&] { return client->Publish(copy) != 0; });
+  }
+}
+
+void FloodLaunches(const Attacker& attacker) {
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, Nothing());
+    if (!client) continue;
+    const ipc::LaunchRecord launch = testing::LaunchOf(0, kModule, kKernel, {}, 0);
+    FillRing(attacker, *client, [&] { return client->Publish(launch) != 0; });
+  }
+}
+
+void FloodRefusedLaunches(const Attacker& attacker) {
+  constexpr std::uint32_t kStreams = 250;
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, Refused(10, 1));
+    if (!client) continue;
+    std::uint32_t stream = 0;
+    FillRing(attacker, *client, [&] {
+      stream = stream % kStreams + 1;
+      return client->Publish(testing::PlainOf(ipc::Op::kCreateStream, stream)) != 0 &&
+             client->Publish(testing::LaunchOf(stream, kModule, kKernel, {}, 0)) != 0 &&
+             client->Publish(testing::PlainOf(ipc::Op::kDestroyStream, stream)) != 0;
+    });
+  }
+}
+
+void FloodStreams(const Attacker& attacker) {
+  constexpr std::uint32_t kStreams = 250;
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, "");
+    if (!client) continue;
+    std::uint32_t stream = 0;
+    FillRing(attacker, *client, [&] {
+      stream = stream % kStreams + 1;
+      return client->Publish(testing::PlainOf(ipc::Op::kCreateStream, stream)) != 0 &&
+             client->Publish(testing::PlainOf(ipc::Op::kDestroyStream, stream)) != 0;
+    });
+  }
+}
+
+// Half of the attackers fail stream after stream, each of which keeps its reason; the others queue
+// refused launches behind a launch that does not end, where each may keep its own.
+void LaunchMegabyteNames(const Attacker& attacker) {
+  constexpr std::uint32_t kStreams = 250, kNothing = 1;
+  const std::string module =
+      Refused(std::size_t{1} << 20, 40) + ".visible .entry nothing()\n{\nret;\n}\n";
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, module);
+    if (!client) continue;
+    const bool queues = attacker.number % 2 == 1;
+    if (queues) client->Launch(0, kModule, kNothing, {ipc::kGridXMax});
+    std::uint32_t stream = 0;
+    bool is_new = false;
+    FillRing(attacker, *client, [&] {
+      if (queues) return client->Publish(testing::LaunchOf(0, kModule, kKernel, {}, 0)) != 0;
+      stream = stream % kStreams + 1;
+      if (stream == 1) is_new = !is_new;
+      if (!is_new) return client->Publish(testing::PlainOf(ipc::Op::kDestroyStream, stream)) != 0;
+      return client->Publish(testing::PlainOf(ipc::Op::kCreateStream, stream)) != 0 &&
+             client->Publish(testing::LaunchOf(stream, kModule, kKernel, {}, 0)) != 0;
+    });
+  }
+}
+
+void WaitInCrowds(const Attacker& attacker) {
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, Nothing());
+    if (!client) continue;
+    // The server wakes whom the client says that there are.
+    client->commands().waiting = 1;
+    static Crowd crowd;
+    if (crowd.event == nullptr) {
+      crowd.event = &client->completions().event;
+      const int threads = StartCrowd(&crowd);
+      if (threads < kWaiterThreads)
+        Say(attacker.board.attacker_words, std::to_string(threads) + " threads wait, no more");
+    }
+    while (IsAlive(*client)) {
+      attacker.Did(client->Mark(0) != 0 ? Status()
+                                        : Status(StatusCode::kLimitExceeded, "ring full"));
+      while (client->TakeCompletion()) {
+      }
+      std::this_thread::sleep_for(10ms);
+    }
+    return;  // The crowd waits in memory of this session.
+  }
+}
+
+void PunchArena(const Attacker& attacker) {
+  constexpr std::uint32_t kCopyBytes = 4u << 20;
+  for (;;) {
+    std::optional<RawClient> client = Join(attacker, "");
+    if (!client || !AddMemory(attacker, *client, kArenaBytes)) continue;
+    const int arena = client->arena_fd(0);
+    std::jthread puncher([arena](const std::stop_token& stop) {
+      while (!stop.stop_requested())
+        (void)::fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kArenaBytes);
+    });
+    const ipc::CopyRecord copy =
+        testing::CopyOf(ipc::Op::kCopyToDevice, {.address = client->base(), .bytes = kCopyBytes});
+    FillRing(attacker, *client, [&] { return client->Publish(copy) != 0; });
+  }
+}
+
+}  // namespace gpushared::storms

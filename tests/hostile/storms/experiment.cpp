@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/hostile/storms/experiment.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "tests/hostile/storms/clients.h"
+#include "tests/hostile/storms/processes.h"
+
+namespace gpushared::storms {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kSlices = 5;
+constexpr std::uint64_t kLogTailBytes = 800;
+// How long what was begun in a storm may take to end after it, and what it left to be given back.
+constexpr std::chrono::seconds kCatchUpPatience{15}, kSettlePatience{10};
+constexpr std::chrono::seconds kReadyPatience{60};
+constexpr std::chrono::milliseconds kLook{100};
+// Users nobody else is.
+constexpr uid_t kNewcomerUser = 41000, kFirstAttackerUser = 42000;
+
+double Quantile(const std::vector<double>& sorted, double fraction) {
+  if (sorted.empty()) return 0;
+  const double place = std::ceil(fraction * static_cast<double>(sorted.size())) - 1;
+  return sorted[static_cast<std::size_t>(std::max(0.0, place))];
+}
+
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+bool Contains(const Span& span, std::int64_t time_ns) {
+  return time_ns >= span.begin_ns && time_ns < span.end_ns;
+}
+
+// Of what began in any of these spans, as it stands now.
+Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
+  std::vector<double> took;
+  std::size_t unfinished = 0, refused = 0;
+  const std::int64_t now = NowNs();
+  for (std::size_t i = 0; i < log.size(); ++i) {
+    const std::int64_t began = log[i].began_ns, length = log[i].took_ns;
+    if (began == 0 || std::ranges::none_of(spans, [&](auto& s) { return Contains(s, began); }))
+      continue;
+    refused += length == Sample::kRefused;
+    unfinished += length == 0;
+    if (length != Sample::kRefused)
+      took.push_back(static_cast<double>(length == 0 ? now - began : length));
+  }
+  Latencies latencies = LatenciesOf(std::move(took));
+  latencies.unfinished = unfinished;
+  latencies.refused = refused;
+  return latencies;
+}
+
+// Of the honest client's requests that arrived in these spans; those that it has not looked at
+// yet, too.
+Latencies Arrived(const Board& board, const std::vector<Span>& spans) {
+  std::vector<double> took;
+  std::size_t unfinished = 0;
+  const std::int64_t first = board.first_arrival_ns, now = NowNs();
+  for (std::size_t i = 0; ArrivalNs(first, i) < spans.back().end_ns; ++i) {
+    const std::int64_t arrival = ArrivalNs(first, i);
+    if (std::ranges::none_of(spans, [&](auto& s) { return Contains(s, arrival); })) continue;
+    const std::int64_t length = i < board.requests.size() ? board.requests[i].took_ns.load() : 0;
+    unfinished += length == 0;
+    took.push_back(static_cast<double>(length == 0 ? now - arrival : length));
+  }
+  Latencies latencies = LatenciesOf(std::move(took));
+  latencies.unfinished = unfinished;
+  return latencies;
+}
+
+std::vector<Span> SlicesOf(const Span& span, int count) {
+  std::vector<Span> slices;
+  const std::int64_t length = (span.end_ns - span.begin_ns) / count;
+  for (int i = 0; i < count; ++i)
+    slices.push_back({span.begin_ns + i * length, span.begin_ns + (i + 1) * length});
+  return slices;
+}
+
+double MedianOfSlices(const Board& board, const std::vector<Span>& slices,
+                      double Latencies::*quantile) {
+  std::vector<double> values;
+  for (const Span& slice : slices) values.push_back(Arrived(board, {slice}).*quantile);
+  return Median(std::move(values));
+}
+
+std::string Text(const FirstWords& words) { return words.text.data(); }
+
+// One run. The parts are called in this order.
+class Experiment {
+ public:
+  Experiment(const Storm& storm, const StormPlan& plan)
+      : storm_(storm), plan_(plan), server_(plan.server, Arguments(), plan.memory_limit_bytes) {
+    outcome_.name = storm.name;
+    outcome_.what = storm.what;
+  }
+
+  StormOutcome Run() {
+    StartClients();
+    const auto half = std::chrono::duration<double>(plan_.seconds / 2);
+    const Span first = Watch(half);
+    outcome_.before = server_.Measure();
+    const pid_t worker = server_.Worker();
+    const std::uint64_t log_bytes = server_.LogBytes();
+    StartAttackers();
+    const Span storm = WatchStorm(2 * half);
+    attackers_.End();
+    outcome_.seconds = static_cast<double>(storm.end_ns - storm.begin_ns) / 1e9;
+    outcome_.log_bytes_per_minute =
+        static_cast<double>(server_.LogBytes() - log_bytes) * 60 / outcome_.seconds;
+    AwaitCatchUp(storm.end_ns);
+    const Span second = Watch(half);
+    outcome_.worker_ended = server_.Worker() != worker;
+    outcome_.broker_ended = !server_.IsBrokerAlive();
+    Evaluate(storm, {first, second});
+    EndClients();
+    AwaitGivenBack();
+    return std::move(outcome_);
+  }
+
+ private:
+  std::vector<std::string> Arguments() const {
+    std::vector<std::string> arguments = {"--policy",    storm_.policy,      "--memory",
+                                          kDeviceMemory, "--staging-memory", kStagingMemory};
+    arguments.insert(arguments.end(), plan_.arguments.begin(), plan_.arguments.end());
+    return arguments;
+  }
+
+  void StartClients() {
+    const ClientPlan honest = {server_.socket(), storm_.honest_class};
+    honest_.Start({}, [&] { BeHonest(honest, *board_); });
+    const auto end = std::chrono::steady_clock::now() + kReadyPatience;
+    while (board_->first_arrival_ns == 0) {
+      if (std::chrono::steady_clock::now() > end)
+        throw std::runtime_error("the honest client does not start: " + Text(board_->honest_words));
+      std::this_thread::sleep_for(10ms);
+    }
+    const bool privileged = storm_.newcomers_are_privileged;
+    const ClientPlan newcomer = {server_.socket(),
+                                 privileged ? SchedulingClass::kHigh : SchedulingClass::kNormal};
+    newcomers_.Start(privileged ? std::optional<uid_t>() : kNewcomerUser,
+                     [&] { SendNewcomers(newcomer, *board_); });
+  }
+
+  void StartAttackers() {
+    for (std::uint32_t number = 0; number < storm_.processes; ++number) {
+      attackers_.Start(kFirstAttackerUser + number / storm_.processes_per_user, [this, number] {
+        storm_.attack({.socket = server_.socket(), .number = number, .board = *board_});
+      });
+    }
+  }
+
+  Span Watch(std::chrono::duration<double> length) const {
+    const Span span{NowNs(), NowNs() + static_cast<std::int64_t>(length.count() * 1e9)};
+    std::this_thread::sleep_for(length);
+    return span;
+  }
+
+  // Ends early when the server takes more than it may.
+  Span WatchStorm(std::chrono::duration<double> length) {
+    Span span{NowNs(), 0};
+    const auto end_ns = span.begin_ns + static_cast<std::int64_t>(length.count() * 1e9);
+    const std::int64_t last_ns = end_ns + std::chrono::nanoseconds(kDeedsPatience).count();
+    const auto is_over = [&] {
+      const std::int64_t now = NowNs();
+      return now >= end_ns && (board_->deeds >= plan_.deeds_least || now >= last_ns);
+    };
+    while (!is_over() && !outcome_.was_cut_short) {
+      std::this_thread::sleep_for(kLook);
+      const std::uint64_t bytes = server_.Measure().Bytes();
+      outcome_.most_bytes = std::max(outcome_.most_bytes, bytes);
+      // A cage has its own way; twice the limit is for machines without one.
+      outcome_.was_cut_short =
+          bytes > 2 * plan_.memory_limit_bytes || server_.LogBytes() > plan_.log_limit_bytes;
+    }
+    span.end_ns = NowNs();
+    return span;
+  }
+
+  // Until the honest client has answered all that arrived before, or does not any more.
+  void AwaitCatchUp(std::int64_t until_ns) const {
+    const auto end = std::chrono::steady_clock::now() + kCatchUpPatience;
+    while (std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(kLook);
+      if (Arrived(*board_, {{0, until_ns}}).unfinished == 0) return;
+    }
+  }
+
+  void Evaluate(const Span& storm, const std::vector<Span>& alone) {
+    outcome_.honest = Arrived(*board_, {storm});
+    outcome_.honest_alone = Arrived(*board_, alone);
+    const std::vector<Span> slices = SlicesOf(storm, kSlices);
+    std::vector<Span> alone_slices;
+    for (const Span& span : alone) {
+      for (const Span& slice : SlicesOf(span, kSlices)) alone_slices.push_back(slice);
+    }
+    const auto ratio = [&](double Latencies::*quantile) {
+      const double base = MedianOfSlices(*board_, alone_slices, quantile);
+      return base == 0 ? 0 : MedianOfSlices(*board_, slices, quantile) / base;
+    };
+    outcome_.p50_ratio = ratio(&Latencies::p50);
+    outcome_.p99_ratio = ratio(&Latencies::p99);
+    outcome_.welcome = Began(board_->welcomes, {storm});
+    outcome_.load = Began(board_->loads, {storm});
+    outcome_.result = Began(board_->results, {storm});
+    outcome_.welcome_alone = Began(board_->welcomes, alone);
+    outcome_.load_alone = Began(board_->loads, alone);
+    outcome_.newcomers_left_out = board_->newcomers_left_out;
+    outcome_.deeds = board_->deeds;
+    outcome_.refused_deeds = board_->refused_deeds;
+    outcome_.wrong_results = board_->wrong_results;
+    outcome_.reconnects = board_->reconnects;
+    outcome_.memory_kills = server_.cage().Kills();
+    outcome_.not_caged = server_.cage().refusal();
+    outcome_.honest_words = Text(board_->honest_words);
+    outcome_.newcomer_words = Text(board_->newcomer_words);
+    outcome_.attacker_words = Text(board_->attacker_words);
+    outcome_.log_tail = server_.LogTail(kLogTailBytes);
+  }
+
+  void EndClients() {
+    newcomers_.End();
+    honest_.End();
+  }
+
+  // What a server without clients holds; the storm is over, and all that it took is due.
+  void AwaitGivenBack() {
+    const auto end = std::chrono::steady_clock::now() + kSettlePatience;
+    do {
+      std::this_thread::sleep_for(kLook);
+      outcome_.after = server_.Measure();
+    } while (!IsGivenBack() && std::chrono::steady_clock::now() < end);
+  }
+
+  bool IsGivenBack() const {
+    const Holdings &held = outcome_.before, &left = outcome_.after;
+    return left.Descriptors() <= held.Descriptors() && left.Bytes() <= held.Bytes();
+  }
+
+  const Storm& storm_;
+  const StormPlan& plan_;
+  StormOutcome outcome_;
+  Shared<Board> board_;
+  ServerUnderTest server_;
+  Processes honest_, newcomers_, attackers_;
+};
+
+}  // namespace
+
+Latencies LatenciesOf(std::vector<double> took_ns) {
+  std::ranges::sort(took_ns);
+  return {.p50 = Quantile(took_ns, 0.5),
+          .p99 = Quantile(took_ns, 0.99),
+          .p999 = Quantile(took_ns, 0.999),
+          .worst = took_ns.empty() ? 0 : took_ns.back(),
+          .count = took_ns.size()};
+}
+
+std::string StormOutcome::Broken() const {
+  std::string text;
+  const auto add = [&](bool is_broken, const std::string& how) {
+    if (is_broken) text += (text.empty() ? "" : ", ") + how;
+  };
+  add(broker_ended, "the broker ended");
+  add(worker_ended, "the worker ended");
+  add(memory_kills > 0, "killed for memory");
+  add(was_cut_short, "cut short: memory or log beyond the limit");
+  add(wrong_results > 0, std::to_string(wrong_results) + " wrong results");
+  add(reconnects > 0, "the honest client failed " + std::to_string(reconnects) + " times");
+  add(honest.count == honest.unfinished, "no request was answered");
+  add(result.count == result.unfinished, "no newcomer was served");
+  const std::uint64_t held = before.Descriptors(), left = after.Descriptors();
+  add(left > held + kDescriptorsLeftMax, std::to_string(left - held) + " descriptors left");
+  return text;
+}
+
+std::string StormOutcome::Missed() const {
+  std::string text;
+  const auto add = [&](bool is_missed, const char* goal) {
+    if (is_missed) text += (text.empty() ? "" : " ") + std::string(goal);
+  };
+  add(p99_ratio > kHonestRatioMax, "p99");
+  add(welcome.p99 > kWelcomeP99MaxNs, "welcome");
+  add(load.p99 > kLoadP99MaxNs, "load");
+  add(result.refused > 0, "refusals");
+  add(log_bytes_per_minute > kLogBytesPerMinuteMax, "log");
+  return text;
+}
+
+StormOutcome RunStorm(const Storm& storm, const StormPlan& plan) {
+  return Experiment(storm, plan).Run();
+}
+
+}  // namespace gpushared::storms

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/hostile/storms/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::storms {
+namespace {
+
+std::string Ms(double ns) { return fmt::format("{:.{}f}", ns / 1e6, ns < 9.95e6 ? 1 : 0); }
+std::uint64_t MiB(std::uint64_t bytes) { return bytes >> 20; }
+
+nlohmann::json JsonOf(const Latencies& latencies) {
+  return {{"p50_ns", latencies.p50},     {"p99_ns", latencies.p99},
+          {"p999_ns", latencies.p999},   {"worst_ns", latencies.worst},
+          {"count", latencies.count},    {"unfinished", latencies.unfinished},
+          {"refused", latencies.refused}};
+}
+
+nlohmann::json JsonOf(const Holdings& holdings) {
+  return {{"broker_bytes", holdings.broker_bytes},
+          {"workers_bytes", holdings.workers_bytes},
+          {"broker_descriptors", holdings.broker_descriptors},
+          {"workers_descriptors", holdings.workers_descriptors}};
+}
+
+nlohmann::json JsonOf(const StormOutcome& outcome) {
+  return {{"name", outcome.name},
+          {"what", outcome.what},
+          {"seconds", outcome.seconds},
+          {"honest", JsonOf(outcome.honest)},
+          {"honest_alone", JsonOf(outcome.honest_alone)},
+          {"p50_ratio", outcome.p50_ratio},
+          {"p99_ratio", outcome.p99_ratio},
+          {"welcome", JsonOf(outcome.welcome)},
+          {"welcome_alone", JsonOf(outcome.welcome_alone)},
+          {"load", JsonOf(outcome.load)},
+          {"load_alone", JsonOf(outcome.load_alone)},
+          {"result", JsonOf(outcome.result)},
+          {"newcomers_left_out", outcome.newcomers_left_out},
+          {"log_bytes_per_minute", outcome.log_bytes_per_minute},
+          {"before", JsonOf(outcome.before)},
+          {"after", JsonOf(outcome.after)},
+          {"most_bytes", outcome.most_bytes},
+          {"memory_kills", outcome.memory_kills},
+          {"deeds", outcome.deeds},
+          {"refused_deeds", outcome.refused_deeds},
+          {"wrong_results", outcome.wrong_results},
+          {"reconnects", outcome.reconnects},
+          {"broken", outcome.Broken()},
+          {"missed", outcome.Missed()},
+          {"honest_words", outcome.honest_words},
+          {"newcomer_words", outcome.newcomer_words},
+          {"attacker_words", outcome.attacker_words}};
+}
+
+}  // namespace
+
+std::string TableHead() {
+  return fmt::format(
+      "{:<12}|{:^45}|{:^33}|{:>9}|{:^27}|{:^17}|{:>10}|\n"
+      "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9}{:>9}|{:>7}{:>9}{:>8}{:>9}|{:>9}|{:>9}{:>9}{:>9}|{:>8}{:>9}|"
+      "{:>10}| {}\n",
+      "", "honest client, ms; ratio to alone", "newcomers, ms", "log", "all memory, MiB",
+      "descriptors", "", "storm", "p50", "p99", "p99.9", "worst", "p50 x", "p99 x", "served",
+      "welc p50", "p99", "load p99", "kB/min", "before", "most", "after", "before", "after",
+      "deeds", "missed goals; BROKEN");
+}
+
+std::string TableRow(const StormOutcome& o) {
+  const std::string broken = o.Broken();
+  const std::size_t begun = o.result.count + o.result.refused;
+  return fmt::format(
+      "{:<12}|{:>6}{:>7}{:>7}{:>7}{:>9.2f}{:>9.2f}|{:>7}{:>9}{:>8}{:>9}|{:>9.0f}|{:>9}{:>9}{:>9}|"
+      "{:>8}{:>9}|{:>10}| {}\n",
+      o.name, Ms(o.honest.p50), Ms(o.honest.p99), Ms(o.honest.p999), Ms(o.honest.worst),
+      o.p50_ratio, o.p99_ratio, fmt::format("{}/{}", o.result.count - o.result.unfinished, begun),
+      Ms(o.welcome.p50), Ms(o.welcome.p99), Ms(o.load.p99), o.log_bytes_per_minute / 1e3,
+      MiB(o.before.Bytes()), MiB(o.most_bytes), MiB(o.after.Bytes()), o.before.Descriptors(),
+      o.after.Descriptors(), o.deeds, o.Missed() + (broken.empty() ? "" : " BROKEN: " + broken));
+}
+
+std::string Remarks(const StormOutcome& o) {
+  std::string text = fmt::format("  {}: {}", o.name, o.what);
+  text +=
+      fmt::format("; alone p50 {} p99 {}, welcome p99 {}, load p99 {} ms", Ms(o.honest_alone.p50),
+                  Ms(o.honest_alone.p99), Ms(o.welcome_alone.p99), Ms(o.load_alone.p99));
+  if (o.newcomers_left_out > 0)
+    text += fmt::format("; {} newcomers left out, {} were under way", o.newcomers_left_out,
+                        o.result.unfinished);
+  if (!o.not_caged.empty()) text += "; " + o.not_caged;
+  if (o.refused_deeds > 0) text += fmt::format("; {} deeds refused", o.refused_deeds);
+  for (const auto& [who, words] :
+       {std::pair("honest", o.honest_words), std::pair("newcomer", o.newcomer_words),
+        std::pair("attacker", o.attacker_words)}) {
+    if (!words.empty()) text += fmt::format("\n    {}: {}", who, words);
+  }
+  if (!o.Broken().empty()) text += "\n    log: " + o.log_tail;
+  return text + "\n";
+}
+
+bool WriteJson(const std::string& path, const std::vector<StormOutcome>& outcomes) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const StormOutcome& outcome : outcomes) json.push_back(JsonOf(outcome));
+  std::ofstream file(path);
+  // Words of others may have any bytes.
+  file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  file.close();
+  return static_cast<bool>(file);
+}
+
+}  // namespace gpushared::storms

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_HOSTILE_STORMS_REPORT_H_
+#define GPUSHARED_TESTS_HOSTILE_STORMS_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "tests/hostile/storms/experiment.h"
+
+namespace gpushared::storms {
+
+// Two lines above the table, one line of it, and what else is to be said of one storm (or "").
+std::string TableHead();
+std::string TableRow(const StormOutcome& outcome);
+std::string Remarks(const StormOutcome& outcome);
+
+// True when the file was written.
+bool WriteJson(const std::string& path, const std::vector<StormOutcome>& outcomes);
+
+}  // namespace gpushared::storms
+
+#endif  // GPUSHARED_TESTS_HOSTILE_STORMS_REPORT_H_

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The storms: what clients without privileges do that may hurt others.
+
+#ifndef GPUSHARED_TESTS_HOSTILE_STORMS_STORMS_H_
+#define GPUSHARED_TESTS_HOSTILE_STORMS_STORMS_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "gpushared/client.h"
+
+#include "tests/hostile/storms/board.h"
+
+namespace gpushared::storms {
+
+// One attacking process.
+struct Attacker {
+  std::string socket;
+  std::uint32_t number = 0;  // Counts the processes of a storm.
+  Board& board;
+
+  // Counts a deed: done, or refused by the server. Pauses a moment after a refusal, since an
+  // attacker that does nothing but be refused is one of the storms and the others are not.
+  bool Did(const Status& status) const;
+};
+
+struct Storm {
+  const char* name;
+  const char* what;
+  std::uint32_t processes = 1;
+  std::uint32_t processes_per_user = 4;
+  // Runs until the process is killed, or returns when it has nothing more to do.
+  void (*attack)(const Attacker& attacker) = nullptr;
+  const char* policy = "priority";
+  SchedulingClass honest_class = SchedulingClass::kHigh;
+  // Of the uid that runs the server, and of class high: for storms that take what strangers may
+  // have, so that newcomers of strangers are rightly refused.
+  bool newcomers_are_privileged = false;
+};
+
+// In the order in which they are run.
+std::span<const Storm> Storms();
+// Null when there is none of this name.
+const Storm* FindStorm(const std::string& name);
+
+// ---- attacks_loading.cpp
+void LoadCostlyModules(const Attacker& attacker);
+void LoadBombs(const Attacker& attacker);
+void UnloadWithoutWaiting(const Attacker& attacker);
+// ---- attacks_commands.cpp
+void CopyStrided(const Attacker& attacker);
+void FloodLaunches(const Attacker& attacker);
+void FloodRefusedLaunches(const Attacker& attacker);
+void FloodStreams(const Attacker& attacker);
+void LaunchMegabyteNames(const Attacker& attacker);
+void WaitInCrowds(const Attacker& attacker);
+void PunchArena(const Attacker& attacker);
+// ---- attacks_connections.cpp
+void ConnectSilently(const Attacker& attacker);
+void SayRefusedHellos(const Attacker& attacker);
+void SendDescriptors(const Attacker& attacker);
+void ConnectAndLeave(const Attacker& attacker);
+void HoldSessions(const Attacker& attacker);
+void HoldMemory(const Attacker& attacker);
+// ---- attacks_kernels.cpp
+void ClaimWeight(const Attacker& attacker);
+void RunEndless(const Attacker& attacker);
+void TeachShortThenLong(const Attacker& attacker);
+void MultiplyAndLeave(const Attacker& attacker);
+void PrintLongStrings(const Attacker& attacker);
+void PrintLines(const Attacker& attacker);
+
+}  // namespace gpushared::storms
+
+#endif  // GPUSHARED_TESTS_HOSTILE_STORMS_STORMS_H_

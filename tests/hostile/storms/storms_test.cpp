@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Short storms: nobody is shut out, nothing ends, nothing stays behind. Times are for the program
+// `storms`, which has longer ones and more of them.
+#include "tests/hostile/storms/storms.h"
+
+#include <unistd.h>
+
+#include <ostream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/hostile/storms/experiment.h"
+#include "tests/hostile/storms/processes.h"
+
+namespace gpushared::storms {
+namespace {
+
+constexpr double kSeconds = 2;
+// What a worker may keep of a storm: its heap's and executor's leftovers.
+constexpr std::uint64_t kBytesLeftMax = std::uint64_t{128} << 20;
+
+struct ShortStorm {
+  const char* name;
+  std::uint64_t deeds_least = 1;
+
+  friend void PrintTo(const ShortStorm& storm, std::ostream* out) { *out << storm.name; }
+};
+
+class Storms : public ::testing::TestWithParam<ShortStorm> {};
+
+TEST_P(Storms, ShutNobodyOutAndLeaveNothingBehind) {
+  const Storm* const storm = FindStorm(GetParam().name);
+  ASSERT_NE(storm, nullptr);
+  StormPlan plan{.server = GPUSHARED_BIN_DIR "/gpushared", .seconds = kSeconds};
+  plan.deeds_least = GetParam().deeds_least;
+  const StormOutcome outcome = RunStorm(*storm, plan);
+  EXPECT_EQ(outcome.Broken(), "") << outcome.log_tail;
+  EXPECT_GE(outcome.deeds, GetParam().deeds_least) << outcome.attacker_words;
+  EXPECT_LE(outcome.after.Bytes(), outcome.before.Bytes() + kBytesLeftMax);
+}
+
+constexpr ShortStorm kShort[] = {{"launches"}, {"streams"}, {"unloads"},
+                                 {"silent"},   {"hellos"},  {"churn", 1000}};
+
+INSTANTIATE_TEST_SUITE_P(Short, Storms, ::testing::ValuesIn(kShort),
+                         [](const auto& storm) { return std::string(storm.param.name); });
+
+class StormsOfMemory : public ::testing::TestWithParam<ShortStorm> {};
+
+TEST_P(StormsOfMemory, LeaveAWorkerAliveThatMayHaveOneAndAHalfGibibytes) {
+  StormPlan plan{.server = GPUSHARED_BIN_DIR "/gpushared", .seconds = kSeconds};
+  plan.deeds_least = GetParam().deeds_least;
+  const MemoryCage cage(plan.memory_limit_bytes);
+  if (!cage.refusal().empty()) GTEST_SKIP() << cage.refusal();
+  const StormOutcome outcome = RunStorm(*FindStorm(GetParam().name), plan);
+  EXPECT_EQ(outcome.not_caged, "");
+  EXPECT_EQ(outcome.memory_kills, 0u) << outcome.log_tail;
+  EXPECT_FALSE(outcome.worker_ended) << outcome.log_tail;
+  EXPECT_GE(outcome.deeds, GetParam().deeds_least) << outcome.attacker_words;
+}
+
+constexpr ShortStorm kOfMemory[] = {{"names", 2000}, {"bombs", 8}, {"memory", 4}};
+
+INSTANTIATE_TEST_SUITE_P(Short, StormsOfMemory, ::testing::ValuesIn(kOfMemory),
+                         [](const auto& storm) { return std::string(storm.param.name); });
+
+TEST(StormProcesses, EndWithTheirObject) {
+  const Shared<std::atomic<pid_t>> child;
+  {
+    Processes processes;
+    processes.Start({}, [&] {
+      *child = ::getpid();
+      ::pause();
+    });
+    while (*child == 0) ::usleep(1000);
+    EXPECT_NE(ResidentBytes(*child), 0u);
+  }
+  EXPECT_EQ(ResidentBytes(*child), 0u);
+}
+
+TEST(StormProcesses, EndWithTheirParentThatIsKilled) {
+  const Shared<std::atomic<pid_t>> grandchild;
+  {
+    Processes processes;
+    processes.Start({}, [&] {
+      Processes inner;
+      inner.Start({}, [&] {
+        *grandchild = ::getpid();
+        ::pause();
+      });
+      ::pause();
+    });
+    while (*grandchild == 0) ::usleep(1000);
+  }
+  for (int i = 0; i < 20'000 && ResidentBytes(*grandchild) != 0; ++i) ::usleep(1000);
+  EXPECT_EQ(ResidentBytes(*grandchild), 0u);
+}
+
+TEST(StormLatencies, AreNearestRanks) {
+  std::vector<double> values;
+  for (int i = 1; i <= 1000; ++i) values.push_back(i);
+  const Latencies latencies = LatenciesOf(values);
+  EXPECT_EQ(latencies.p50, 500);
+  EXPECT_EQ(latencies.p99, 990);
+  EXPECT_EQ(latencies.p999, 999);
+  EXPECT_EQ(latencies.worst, 1000);
+  EXPECT_EQ(LatenciesOf({}).worst, 0);
+}
+
+// A sound outcome, for tests that spoil one thing of it.
+StormOutcome Sound() {
+  StormOutcome outcome;
+  outcome.honest.count = outcome.result.count = 10;
+  return outcome;
+}
+
+TEST(StormOutcome, IsBrokenByWhatNoMachineExcuses) {
+  EXPECT_EQ(Sound().Broken(), "");
+  StormOutcome outcome = Sound();
+  outcome.worker_ended = true;
+  EXPECT_NE(outcome.Broken(), "");
+  outcome = Sound();
+  outcome.wrong_results = 1;
+  EXPECT_NE(outcome.Broken(), "");
+  outcome = Sound();
+  outcome.result.unfinished = 10;
+  EXPECT_NE(outcome.Broken(), "");
+  outcome = Sound();
+  outcome.after.workers_descriptors = kDescriptorsLeftMax + 1;
+  EXPECT_NE(outcome.Broken(), "");
+}
+
+TEST(StormOutcome, MissesGoalsByTimesAndLogBytes) {
+  EXPECT_EQ(Sound().Missed(), "");
+  StormOutcome outcome = Sound();
+  outcome.p99_ratio = kHonestRatioMax + 0.1;
+  outcome.welcome.p99 = kWelcomeP99MaxNs + 1;
+  outcome.log_bytes_per_minute = kLogBytesPerMinuteMax + 1;
+  EXPECT_EQ(outcome.Missed(), "p99 welcome log");
+}
+
+}  // namespace
+}  // namespace gpushared::storms

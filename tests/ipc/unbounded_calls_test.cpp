@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors that a client leaves in a socket, and calls that do not return.
+#include "ipc/unbounded_calls.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ipc/unix_socket.h"
+#include "tests/support/passed_descriptor.h"
+
+namespace gpushared::ipc {
+namespace {
+
+using namespace std::chrono_literals;
+using gpushared::testing::LingeringSocket;
+using gpushared::testing::SendWithDescriptor;
+
+struct Pair {
+  UniqueFd ours, theirs;
+};
+
+Pair MakePair() {
+  int ends[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+bool Eventually(const auto& holds) {
+  for (int i = 0; i < 3000; ++i) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(10ms);
+  }
+  return false;
+}
+
+TEST(UnboundedCalls, OneThatDoesNotReturnHoldsUpNoOther) {
+  UnboundedCalls calls(3);
+  const auto release = std::make_shared<std::latch>(1);
+  const auto made = std::make_shared<std::atomic<int>>(0);
+  for (int i = 0; i < 2; ++i) calls.Post([release] { release->wait(); });
+  for (int i = 0; i < 100; ++i) calls.Post([made] { ++*made; });
+  EXPECT_TRUE(Eventually([&] { return *made == 100; }));
+  EXPECT_EQ(calls.pending(), 2u);
+  release->count_down();
+  EXPECT_TRUE(Eventually([&] { return calls.pending() == 0; }));
+}
+
+TEST(UnboundedCalls, BeyondTheirLimitTheyWait) {
+  UnboundedCalls calls(2);
+  const auto release = std::make_shared<std::latch>(1);
+  const auto made = std::make_shared<std::atomic<int>>(0);
+  for (int i = 0; i < 2; ++i) calls.Post([release] { release->wait(); });
+  calls.Post([made] { ++*made; });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(*made, 0);
+  release->count_down();
+  EXPECT_TRUE(Eventually([&] { return *made == 1; }));
+}
+
+TEST(UnboundedCalls, DestructionWaitsForNone) {
+  const auto release = std::make_shared<std::latch>(1);
+  const auto made = std::make_shared<std::atomic<int>>(0);
+  {
+    UnboundedCalls calls(1);
+    calls.Post([release] { release->wait(); });
+    calls.Post([made] { ++*made; });
+  }
+  EXPECT_EQ(*made, 0);
+  release->count_down();
+  EXPECT_TRUE(Eventually([&] { return *made == 1; })) << "what was posted is made all the same";
+}
+
+TEST(CloseSocket, ThatHoldsBytesOnlyIsClosedAtOnce) {
+  UnboundedCalls calls(1);
+  Pair pair = MakePair();
+  const std::vector<char> noise(100'000);
+  ASSERT_GT(::write(pair.theirs.get(), noise.data(), noise.size()), 0);
+  const int number = pair.ours.get();
+  calls.CloseSocket(std::move(pair.ours));
+  EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+  EXPECT_EQ(calls.pending(), 0u);
+  EXPECT_EQ(::send(pair.theirs.get(), "x", 1, MSG_NOSIGNAL), -1);
+}
+
+// A TCP socket that lingers makes whoever closes it last wait for a peer that takes nothing.
+TEST(CloseSocket, WithADescriptorWhoseEndTakesForEverWaitsForNothing) {
+  UnboundedCalls calls(2);
+  Pair pair = MakePair();
+  LingeringSocket lingering(20s);
+  ASSERT_TRUE(lingering.ready());
+  const std::vector<std::byte> bytes(10'000);  // More than one look at the socket takes.
+  ASSERT_EQ(::write(pair.theirs.get(), bytes.data(), bytes.size()), 10'000);
+  ASSERT_TRUE(SendWithDescriptor(pair.theirs.get(), std::span(bytes).first(10), lingering.Take()));
+  const auto began = std::chrono::steady_clock::now();
+  calls.CloseSocket(std::move(pair.ours));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+  EXPECT_EQ(calls.pending(), 1u);
+  char byte;
+  EXPECT_EQ(::read(pair.theirs.get(), &byte, 1), 0) << "the peer sees the end at once";
+}
+
+}  // namespace
+}  // namespace gpushared::ipc

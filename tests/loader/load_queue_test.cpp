@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/loader/load_queue.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::testing {
+namespace {
+
+using loader::LoadQueue;
+using Lane = LoadQueue::Lane;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class LoadQueueTest : public ::testing::Test {
+ protected:
+  void Add(std::uint64_t session, std::uint32_t uid, std::uint8_t rank = 1,
+           std::uint64_t bytes = 100, Lane lane = Lane::kQuick) {
+    queue_.Add({++number_, session, uid, rank, bytes, lane});
+  }
+  // Sessions in the order in which they are taken.
+  std::vector<std::uint64_t> TakeAll(Lane lane = Lane::kQuick) {
+    std::vector<std::uint64_t> order;
+    while (const auto entry = queue_.Take(lane, now_)) order.push_back(entry->session);
+    return order;
+  }
+  void Charge(std::uint64_t session, std::uint32_t uid, milliseconds time) {
+    queue_.Charge({.session = session, .uid = uid}, time, now_);
+  }
+
+  LoadQueue queue_;
+  LoadQueue::Clock::time_point now_{seconds(1000)};
+  std::uint64_t number_ = 0;
+};
+
+TEST_F(LoadQueueTest, EqualsAreServedInTheirOrder) {
+  Add(1, 7);
+  Add(2, 7);
+  Add(3, 8);
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{1, 2, 3}));
+}
+
+TEST_F(LoadQueueTest, TheMostUrgentClassIsServedFirst) {
+  Add(1, 7, 2);
+  Add(2, 7, 0);
+  Add(3, 7, 1);
+  Charge(2, 7, seconds(5));
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{2, 3, 1}));
+}
+
+TEST_F(LoadQueueTest, AUserWhoHadNothingGoesBeforeOneWhoHadMuch) {
+  Charge(1, 7, seconds(3));
+  Charge(9, 8, milliseconds(10));
+  Add(1, 7);
+  Add(2, 7);  // A new client of a user who had much.
+  Add(3, 8);
+  Add(4, 9);
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{4, 3, 2, 1}));
+}
+
+TEST_F(LoadQueueTest, WhatSomebodyHadIsForgotten) {
+  Charge(1, 7, seconds(1));
+  now_ += 20 * LoadQueue::kForgetHalf;
+  Charge(2, 8, milliseconds(2));
+  Add(2, 8);
+  Add(1, 7);
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{1, 2}));
+}
+
+TEST_F(LoadQueueTest, SmallImagesGoBeforeLargeOnesOfTheSame) {
+  Add(1, 7, 1, 5'000'000);
+  Add(2, 7, 1, 300);
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{2, 1}));
+}
+
+TEST_F(LoadQueueTest, LanesAreTakenApart) {
+  Add(1, 7, 1, 100, Lane::kLong);
+  Add(2, 7);
+  EXPECT_TRUE(queue_.HasAny(Lane::kLong));
+  EXPECT_EQ(TakeAll(Lane::kQuick), (std::vector<std::uint64_t>{2}));
+  EXPECT_EQ(TakeAll(Lane::kLong), (std::vector<std::uint64_t>{1}));
+  EXPECT_FALSE(queue_.HasAny(Lane::kLong));
+}
+
+TEST_F(LoadQueueTest, ASessionThatEndsLeavesNothing) {
+  Add(1, 7);
+  Add(2, 7);
+  EXPECT_EQ(queue_.Remove(1), (std::vector<std::uint64_t>{1}));
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{2}));
+}
+
+TEST_F(LoadQueueTest, AChangedClassCountsForWhatWaits) {
+  Add(1, 7);
+  Add(2, 7);
+  queue_.SetRank(2, 0);
+  EXPECT_EQ(TakeAll(), (std::vector<std::uint64_t>{2, 1}));
+}
+
+}  // namespace
+}  // namespace gpushared::testing

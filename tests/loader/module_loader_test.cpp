@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loader with real processes: what it reads, what it refuses, and that nobody waits for
+// others'.
+#include "server/loader/module_loader.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <set>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/device/cpu/cpu_device.h"
+
+namespace gpushared::testing {
+namespace {
+
+using loader::ModuleLoader;
+using loader::ModuleLoaderOptions;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+using Loaded = Result<ModuleLoader::Loaded>;
+
+const std::string kSmall = R"(
+.version 7.8
+.target sm_80
+.address_size 64
+.global .align 8 .u64 where = counter;
+.global .u32 counter = 7;
+.visible .entry bump(.param .u64 to)
+{
+  .reg .b64 %rd<3>;
+  .reg .b32 %r<3>;
+  ld.param.u64 %rd1, [to];
+  mov.u64 %rd2, counter;
+  ld.global.u32 %r1, [%rd2];
+  st.global.u32 [%rd1], %r1;
+  ret;
+}
+)";
+
+// So many instructions; 250,000 take more than a second.
+std::string Costly(int instructions, int seed = 0) {
+  std::string text = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k" +
+                     std::to_string(seed) + "()\n{\n.reg .b32 %r<3>;\n";
+  for (int i = 0; i < instructions; ++i) text += "add.u32 %r1, %r1, %r2;\n";
+  return text + "ret;\n}\n";
+}
+
+ipc::UniqueFd ImageOf(const std::string& text) {
+  ipc::UniqueFd fd(::memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  return fd;
+}
+
+std::set<int> ChildrenOfThisProcess() {
+  std::set<int> children;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "children");
+    for (int pid = 0; file >> pid;) children.insert(pid);
+  }
+  return children;
+}
+
+class ModuleLoaderTest : public ::testing::Test {
+ protected:
+  void Start(const std::string& misbehaviour = "") {
+    options_.command = {GPUSHARED_LOADER_PROGRAM};
+    if (!misbehaviour.empty()) options_.command.push_back(misbehaviour);
+    auto loader = ModuleLoader::Create(options_);
+    ASSERT_TRUE(loader.ok()) << loader.status().message();
+    loader_ = *std::move(loader);
+  }
+  std::future<Loaded> Load(const std::string& text, std::uint64_t session = 1,
+                           std::uint32_t uid = 1, std::uint8_t rank = 1) {
+    auto promise = std::make_shared<std::promise<Loaded>>();
+    std::future<Loaded> future = promise->get_future();
+    loader_->Load({.session = session, .uid = uid, .rank = rank, .who = "client 1"},
+                  {.passes = {}, .range_bytes = std::uint64_t{4} << 30}, ImageOf(text), text.size(),
+                  [promise](Loaded loaded) { promise->set_value(std::move(loaded)); });
+    return future;
+  }
+  static bool IsOver(std::future<Loaded>& future) {
+    return future.wait_for(seconds(0)) == std::future_status::ready;
+  }
+
+  ModuleLoaderOptions options_;
+  std::unique_ptr<ModuleLoader> loader_;
+};
+
+TEST_F(ModuleLoaderTest, WhatAChildReadCanBePlacedInASpace) {
+  Start();
+  Loaded loaded = Load(kSmall).get();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->module->kernel_infos().front().name, "bump");
+  EXPECT_EQ(loaded->module->kernel_infos().front().unsupported, "");
+  auto device = device::CreateCpuDevice({.executor_threads = 1, .memory_bytes = 64 << 20}, [] {});
+  ASSERT_TRUE(device.ok());
+  auto space = (*device)->CreateSpace({.quota_bytes = 32 << 20});
+  ASSERT_TRUE(space.ok());
+  const auto placed = (*space)->PlaceModule(loaded->module);
+  ASSERT_TRUE(placed.ok()) << placed.status().message();
+  EXPECT_EQ((*placed)->kernels().size(), 1u);
+}
+
+TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRefusedWithItsLine) {
+  Start();
+  const Loaded loaded = Load(".version 7.8\n.target sm_80\nnonsense\n").get();
+  EXPECT_EQ(loaded.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(loaded.status().message(), HasSubstr("line 3"));
+  EXPECT_EQ(loader_->Facts().crashed, 0u);
+}
+
+TEST_F(ModuleLoaderTest, WhatTakesTooLongIsRefused) {
+  options_.quick.time = milliseconds(10);
+  options_.costly.time = milliseconds(100);
+  Start();
+  const Loaded loaded = Load(Costly(400'000)).get();
+  EXPECT_EQ(loaded.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(loaded.status().message(), HasSubstr("took more than"));
+}
+
+TEST_F(ModuleLoaderTest, WhatTakesTooMuchMemoryIsRefused) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow has no limit";
+#endif
+  options_.costly.memory_bytes = 32 << 20;
+  Start();
+  const Loaded loaded = Load(Costly(200'000)).get();
+  EXPECT_EQ(loaded.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(loaded.status().message(), HasSubstr("more than 32 MiB of memory"));
+  EXPECT_TRUE(Load(kSmall).get().ok());
+}
+
+TEST_F(ModuleLoaderTest, WhatIsTooLargeDecodedIsRefused) {
+  options_.quick.output_bytes = 16 << 10;
+  options_.costly.output_bytes = 1 << 20;
+  Start();
+  const Loaded loaded = Load(Costly(20'000)).get();
+  EXPECT_EQ(loaded.status().code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(loaded.status().message(), HasSubstr("decoded it has more than 1 MiB"));
+}
+
+TEST_F(ModuleLoaderTest, AChildThatCrashesIsItsClientsErrorAndALine) {
+  std::promise<std::string> warned;
+  options_.warn = [&](const std::string& text) { warned.set_value(text); };
+  Start("crash");
+  const Loaded loaded = Load(kSmall).get();
+  EXPECT_THAT(loaded.status().message(), HasSubstr("crashed with signal 11"));
+  EXPECT_THAT(warned.get_future().get(), HasSubstr("[client 1]"));
+  EXPECT_EQ(loader_->Facts().crashed, 1u);
+}
+
+TEST_F(ModuleLoaderTest, ResultsThatAreNoneAreRefused) {
+  for (const char* how : {"garbage", "nothing", "long"}) {
+    Start(how);
+    for (int i = 0; i < 10; ++i) EXPECT_FALSE(Load(kSmall).get().ok()) << how;
+    EXPECT_EQ(loader_->Facts().crashed, 10u) << how;
+  }
+}
+
+TEST_F(ModuleLoaderTest, ARefusalOfAChildHasNoControlCharacters) {
+  Start("text");
+  EXPECT_EQ(Load(kSmall).get().status().message(), "evil?line?[2J");
+}
+
+TEST_F(ModuleLoaderTest, AJobEndsWithItsSession) {
+  Start("silent");
+  std::future<Loaded> running = Load(kSmall, 1), other = Load(kSmall, 2);
+  std::this_thread::sleep_for(milliseconds(100));
+  std::future<Loaded> third = Load(kSmall, 3), waiting = Load(kSmall, 4);
+  loader_->Cancel(1);
+  loader_->Cancel(4);
+  EXPECT_EQ(running.get().status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(waiting.get().status().code(), StatusCode::kCancelled);
+  EXPECT_FALSE(IsOver(other));
+  loader_.reset();
+  EXPECT_EQ(other.get().status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(third.get().status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(ChildrenOfThisProcess(), std::set<int>{});
+}
+
+TEST_F(ModuleLoaderTest, ALoaderThatDiedIsStartedAgain) {
+  Start();
+  ASSERT_TRUE(Load(kSmall).get().ok());
+  for (const int pid : ChildrenOfThisProcess()) ::kill(pid, SIGKILL);
+  EXPECT_TRUE(Load(kSmall + "// other\n").get().ok());
+}
+
+TEST_F(ModuleLoaderTest, ALoaderThatAlwaysDiesIsAnErrorOfItsJobs) {
+  Start("mortal");
+  EXPECT_EQ(Load(kSmall).get().status().code(), StatusCode::kInternal);
+}
+
+TEST_F(ModuleLoaderTest, TheSameModuleOfOneUserIsReadOnce) {
+  Start();
+  const Loaded first = Load(kSmall, 1, 1).get(), second = Load(kSmall, 2, 1).get();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->module, second->module);
+  const Loaded stranger = Load(kSmall, 3, 2).get();
+  ASSERT_TRUE(stranger.ok());
+  EXPECT_NE(stranger->module, first->module);
+  EXPECT_EQ(stranger->content, first->content);
+  EXPECT_EQ(loader_->Facts().read, 2u);
+  EXPECT_EQ(loader_->Facts().cache_hits, 1u);
+}
+
+TEST_F(ModuleLoaderTest, ASmallModuleDoesNotWaitForCostlyOnes) {
+  Start();
+  std::vector<std::future<Loaded>> costly;
+  for (int i = 0; i < 8; ++i) {
+    costly.push_back(Load(Costly(300'000, i), 10 + static_cast<std::uint64_t>(i), 1, 2));
+  }
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_TRUE(Load(kSmall, 1, 1).get().ok());
+  EXPECT_FALSE(std::ranges::all_of(costly, IsOver));
+}
+
+TEST_F(ModuleLoaderTest, ACostlyModuleOfAnUrgentClassDoesNotWaitForOthers) {
+  Start();
+  std::vector<std::future<Loaded>> low;
+  for (int i = 0; i < 4; ++i) {
+    low.push_back(Load(Costly(300'000, i), 10 + static_cast<std::uint64_t>(i), 1, 2));
+  }
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_TRUE(Load(Costly(50'000, 9), 1, 1, 0).get().ok());
+  EXPECT_FALSE(IsOver(low.back()));
+}
+
+}  // namespace
+}  // namespace gpushared::testing

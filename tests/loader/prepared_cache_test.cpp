@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/loader/prepared_cache.h"
+
+#include <gtest/gtest.h>
+
+namespace gpushared::testing {
+namespace {
+
+using device::Isolation;
+using loader::PreparedCache;
+
+class FakePrepared : public device::PreparedModule {
+ public:
+  explicit FakePrepared(std::uint64_t bytes) : bytes_(bytes) {}
+  std::span<const device::KernelInfo> kernel_infos() const override { return {}; }
+  std::uint64_t bytes() const override { return bytes_; }
+
+ private:
+  const std::uint64_t bytes_;
+};
+
+PreparedCache::Key KeyOf(unsigned char content, std::uint32_t uid = 1,
+                         Isolation isolation = Isolation::kOff) {
+  PreparedCache::Key key{.content = {}, .uid = uid, .isolation = isolation};
+  key.content[0] = std::byte{content};
+  return key;
+}
+
+TEST(PreparedCacheTest, OneUsersModulesServeNobodyElse) {
+  PreparedCache cache(1000);
+  cache.Keep(KeyOf(1), std::make_shared<FakePrepared>(10));
+  EXPECT_NE(cache.Find(KeyOf(1)), nullptr);
+  EXPECT_EQ(cache.Find(KeyOf(2)), nullptr);
+  EXPECT_EQ(cache.Find(KeyOf(1, 2)), nullptr);
+  EXPECT_EQ(cache.Find(KeyOf(1, 1, Isolation::kFence)), nullptr);
+  EXPECT_EQ(cache.hits(), 1u);
+}
+
+TEST(PreparedCacheTest, WhatWasNotUsedForLongestGoesFirst) {
+  PreparedCache cache(100);
+  for (unsigned char i = 0; i < 4; ++i) cache.Keep(KeyOf(i), std::make_shared<FakePrepared>(25));
+  EXPECT_NE(cache.Find(KeyOf(0)), nullptr);
+  cache.Keep(KeyOf(9), std::make_shared<FakePrepared>(20));
+  EXPECT_EQ(cache.Find(KeyOf(1)), nullptr);
+  EXPECT_NE(cache.Find(KeyOf(0)), nullptr);
+  EXPECT_EQ(cache.bytes(), 95u);
+}
+
+TEST(PreparedCacheTest, NoModuleTakesMoreThanAQuarter) {
+  PreparedCache cache(100);
+  cache.Keep(KeyOf(1), std::make_shared<FakePrepared>(26));
+  EXPECT_EQ(cache.bytes(), 0u);
+  EXPECT_EQ(cache.Find(KeyOf(1)), nullptr);
+}
+
+}  // namespace
+}  // namespace gpushared::testing

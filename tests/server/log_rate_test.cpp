@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/log_rate.h"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono_literals::operator""h;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""us;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+constexpr std::uint32_t kOwnUid = 990;
+constexpr LogRate::TimePoint kStart{1000s};
+constexpr std::size_t kText = 200;
+
+// Lines that were allowed of `count` that come at once.
+std::size_t Burst(LogRate& rate, LogRate::Cause cause, std::size_t count, LogRate::TimePoint now) {
+  std::size_t allowed = 0;
+  for (std::size_t i = 0; i < count; ++i) allowed += rate.Allow(cause, kText, now) ? 1 : 0;
+  return allowed;
+}
+
+std::size_t BytesOf(std::size_t lines) {
+  return lines * (kText + static_cast<std::size_t>(LogRate::kLineBytes));
+}
+
+TEST(LogRateTest, FewLinesAreAllWrittenAndNothingIsReported) {
+  LogRate rate(kOwnUid);
+  EXPECT_EQ(Burst(rate, {.uid = 1000, .pid = 7}, 100, kStart), 100U);
+  EXPECT_FALSE(rate.report_due());
+  EXPECT_FALSE(rate.Report(kStart + 1h));
+}
+
+TEST(LogRateTest, AProcessThatFloodsIsHeldBackAndOthersOfItsUidAreNot) {
+  LogRate rate(kOwnUid);
+  const std::size_t written = Burst(rate, {.uid = 1000, .pid = 7}, 10'000, kStart);
+  EXPECT_LE(BytesOf(written), (32U << 10) + BytesOf(1));
+  EXPECT_TRUE(rate.Allow({.uid = 1000, .pid = 8}, kText, kStart));
+}
+
+TEST(LogRateTest, AUidThatFloodsFromManyProcessesIsHeldBackAndOthersAreNot) {
+  LogRate rate(kOwnUid);
+  std::size_t written = 0;
+  for (int pid = 1; pid <= 10'000; ++pid) {
+    written += Burst(rate, {.uid = 1000, .pid = pid}, 10, kStart);
+  }
+  EXPECT_LE(BytesOf(written), (64U << 10) + BytesOf(1));
+  EXPECT_TRUE(rate.Allow({.uid = 1001, .pid = 8}, kText, kStart));
+}
+
+TEST(LogRateTest, AMinuteOfAnyStormIsLessThanHalfAMegabyte) {
+  LogRate rate(kOwnUid);
+  std::size_t bytes = 0;
+  for (LogRate::TimePoint now = kStart; now < kStart + 60s; now += 100ms) {
+    for (std::uint32_t uid = 1000; uid < 1700; ++uid) {
+      const LogRate::Cause cause = {.uid = uid, .pid = static_cast<std::int32_t>(uid)};
+      bytes += BytesOf(rate.Allow(cause, kText, now) ? 1 : 0);
+    }
+    if (const auto report = rate.Report(now)) bytes += report->size();
+  }
+  EXPECT_LT(bytes, 500'000U);
+  EXPECT_GT(bytes, 300'000U);  // And it does not fall silent.
+}
+
+TEST(LogRateTest, NoStrangersStormHidesLinesOfRootAndOfTheServersUid) {
+  LogRate rate(kOwnUid);
+  for (std::uint32_t uid = 1000; uid < 1700; ++uid) Burst(rate, {.uid = uid}, 300, kStart);
+  EXPECT_TRUE(rate.Allow({.uid = 0, .pid = 5}, kText, kStart));
+  EXPECT_TRUE(rate.Allow({.uid = kOwnUid, .pid = 6}, kText, kStart));
+  EXPECT_FALSE(rate.Allow({.uid = 1900, .pid = 6}, kText, kStart));
+  EXPECT_LT(Burst(rate, {.uid = 0, .pid = 5}, 10'000, kStart), 10'000U);  // Bounded, too.
+}
+
+TEST(LogRateTest, LinesComeAgainAsTimePasses) {
+  LogRate rate(kOwnUid);
+  const LogRate::Cause cause = {.uid = 1000, .pid = 7};
+  Burst(rate, cause, 10'000, kStart);
+  EXPECT_FALSE(rate.Allow(cause, kText, kStart + 1ms));
+  const std::size_t bytes = BytesOf(Burst(rate, cause, 1000, kStart + 10s));
+  EXPECT_NEAR(static_cast<double>(bytes), 10'240, 2.0 * static_cast<double>(BytesOf(1)));
+}
+
+TEST(LogRateTest, AskingOftenTakesNothingAwayFromTheRate) {
+  LogRate rate(kOwnUid);
+  const LogRate::Cause cause = {.uid = 1000, .pid = 7};
+  Burst(rate, cause, 10'000, kStart);
+  std::size_t written = 0;
+  for (auto now = kStart; now < kStart + 10s; now += 100us) {
+    written += rate.Allow(cause, kText, now) ? 1 : 0;
+  }
+  EXPECT_GE(BytesOf(written), 9U << 10);
+}
+
+TEST(LogRateTest, WhatWasHeldBackIsReportedOnceInOneLine) {
+  LogRate rate(kOwnUid);
+  const std::size_t written = Burst(rate, {.uid = 1000, .pid = 7}, 10'000, kStart);
+  EXPECT_EQ(rate.report_due(), kStart + 10s);
+  EXPECT_FALSE(rate.Report(kStart + 9s));
+  EXPECT_THAT(rate.Report(kStart + 10s), Optional("held back " + std::to_string(10'000 - written) +
+                                                  " lines about uid 1000 in 10 s"));
+  EXPECT_FALSE(rate.Report(kStart + 20s));
+}
+
+TEST(LogRateTest, AReportNamesTheUidsWithTheMostAndSumsUpTheRest) {
+  LogRate rate(kOwnUid, {.uid = {.burst_bytes = 1, .bytes_per_second = 0}});
+  for (std::uint32_t uid = 0; uid < 2000; ++uid) Burst(rate, {.uid = uid}, 2, kStart);
+  Burst(rate, {.uid = 40}, 50, kStart);
+  const std::optional<std::string> report = rate.Report(kStart + 12s);
+  EXPECT_THAT(report, Optional(HasSubstr("held back 51 lines about uid 40, 1 line about uid 0, ")));
+  EXPECT_THAT(report, Optional(HasSubstr(" lines about other uids in 12 s")));
+  EXPECT_LT(report->size(), 400U);
+}
+
+}  // namespace
+}  // namespace gpushared::server
