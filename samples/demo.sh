@@ -26,6 +26,8 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly rounds=10 load=0.3 promise_ms=25 model_steps=120
+# Small enough that 1,000 requests per phase fit into a minute or so on two slow cores.
+readonly serve_batch=16 train_batch=64
 readonly lead_s=0.8  # From starting a phase's programs to its begin, so that they begin together.
 readonly requests_least=1000 train_alone_s=1
 readonly preset=${GPUSHARED_DEMO_PRESET:-demo}
@@ -76,10 +78,10 @@ done
 run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 
 echo "training a model on LICENSE ..." >&2
-run priority "$bin/train" --text LICENSE --model "$work/model" --steps "$model_steps" --json "$work/model.json" >&2 ||
+run priority "$bin/train" --text LICENSE --model "$work/model" --batch "$train_batch" --steps "$model_steps" --json "$work/model.json" >&2 ||
   fail "training the model failed"
 # Of three, since the host may disturb one for all of its second.
-service_ms=$(for _ in 1 2 3; do run priority "$bin/serve" --model "$work/model" --requests 1; done |
+service_ms=$(for _ in 1 2 3; do run priority "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests 1; done |
   sed -n 's/.*service \([0-9.]*\) ms.*/\1/p' | sort -n | sed -n 2p)
 [[ -n $service_ms ]] || fail "serve could not measure its service time"
 
@@ -111,10 +113,10 @@ phase() {  # round name policy who...
   start=$(python3 -c 'import sys, time; print(f"{time.time() + float(sys.argv[1]):.3f}")' "$lead_s")
   for who in "${@:4}"; do
     case $who in
-      serve) run "$policy" "$bin/serve" --model "$work/model" --requests "$requests" --service-ms "$service" \
+      serve) run "$policy" "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests "$requests" --service-ms "$service" \
         --load "$load" --variation 1 --promise-ms "$promise_ms" --trace "$trace" --seed "$round" --start-at "$start" \
         --json "$work/serve.$name.$round.json" >"$work/serve.log" 2>&1 & ;;
-      train) run "$policy" "$bin/train" --text LICENSE --steps 0 --seconds "$train_s" --start-at "$start" \
+      train) run "$policy" "$bin/train" --text LICENSE --batch "$train_batch" --steps 0 --seconds "$train_s" --start-at "$start" \
         --json "$work/train.$name.$round.json" >"$work/train.log" 2>&1 & ;;
     esac
     pids+=($!)

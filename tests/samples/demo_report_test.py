@@ -182,6 +182,13 @@ class Report(unittest.TestCase):
         printed = self.assert_passes()
         self.assertIn("not decided by this run, whose noise is larger: p99 of at most 1.5 of that alone (2.00 [1.20, 2.00])", printed)
 
+    def test_a_machine_that_stands_still_in_a_few_rounds_decides_nothing(self):
+        # Pooled, four rounds of ten would be beyond the 99th percentile.
+        self.slow_in_round = {("priority", number): 900 for number in (2, 3, 5, 7)}
+        self.assert_passes()
+        self.slow_in_round = {("priority", number): 900 for number in range(1, 11)}
+        self.assertEqual(self.report()[0], 1)
+
     def test_the_interval_is_the_same_for_the_same_rounds(self):
         self.slow_in_round = {("priority", 1): 26, ("alone", 3): 22, ("fifo", 4): 300}
         self.assertEqual(self.report()[2], self.report()[2])
