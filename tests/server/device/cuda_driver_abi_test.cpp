@@ -12,71 +12,34 @@
 #include <gtest/gtest.h>
 
 #include "server/device/cuda/driver.h"
+#include "tests/support/driver_abi.h"
+
+namespace gpushared::testing {
+
+// Targets of handles, which nobody may look into, and structures, compared member by member below.
+GPUSHARED_SAME(device::cuda::ContextTarget, CUctx_st);
+GPUSHARED_SAME(device::cuda::ModuleTarget, CUmod_st);
+GPUSHARED_SAME(device::cuda::FunctionTarget, CUfunc_st);
+GPUSHARED_SAME(device::cuda::StreamTarget, CUstream_st);
+GPUSHARED_SAME(device::cuda::EventTarget, CUevent_st);
+GPUSHARED_SAME(device::cuda::ArrayTarget, CUarray_st);
+GPUSHARED_SAME(device::cuda::GreenContextTarget, CUgreenCtx_st);
+GPUSHARED_SAME(device::cuda::ResourceDescriptionTarget, CUdevResourceDesc_st);
+GPUSHARED_SAME(device::cuda::Uuid, CUuuid);
+GPUSHARED_SAME(device::cuda::AllocationProperties, CUmemAllocationProp);
+GPUSHARED_SAME(device::cuda::AccessDescription, CUmemAccessDesc);
+GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
+GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
+GPUSHARED_SAME(device::cuda::Resource, CUdevResource);
+
+}  // namespace gpushared::testing
 
 namespace gpushared::device::cuda {
 namespace {
 
+using testing::SameCall;
+
 // ---- the same binary interface
-
-template <typename Ours, typename Theirs>
-struct SamePair : std::false_type {};
-#define GPUSHARED_SAME(ours, theirs) \
-  template <>                        \
-  struct SamePair<ours, theirs> : std::true_type {}
-// Targets of handles, which nobody may look into, and structures, compared member by member below.
-GPUSHARED_SAME(ContextTarget, CUctx_st);
-GPUSHARED_SAME(ModuleTarget, CUmod_st);
-GPUSHARED_SAME(FunctionTarget, CUfunc_st);
-GPUSHARED_SAME(StreamTarget, CUstream_st);
-GPUSHARED_SAME(EventTarget, CUevent_st);
-GPUSHARED_SAME(ArrayTarget, CUarray_st);
-GPUSHARED_SAME(GreenContextTarget, CUgreenCtx_st);
-GPUSHARED_SAME(ResourceDescriptionTarget, CUdevResourceDesc_st);
-GPUSHARED_SAME(Uuid, CUuuid);
-GPUSHARED_SAME(AllocationProperties, CUmemAllocationProp);
-GPUSHARED_SAME(AccessDescription, CUmemAccessDesc);
-GPUSHARED_SAME(Copy2d, CUDA_MEMCPY2D);
-GPUSHARED_SAME(LaunchConfig, CUlaunchConfig);
-GPUSHARED_SAME(Resource, CUdevResource);
-
-// An enumeration is passed as the integer below it.
-template <typename T, bool = std::is_enum_v<T>>
-struct Plain {
-  using Type = T;
-};
-template <typename T>
-struct Plain<T, true> {
-  using Type = std::underlying_type_t<T>;
-};
-
-template <typename Ours, typename Theirs>
-constexpr bool Same() {
-  if constexpr (std::is_same_v<Ours, Theirs> || SamePair<Ours, Theirs>::value) {
-    return true;
-  } else if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
-    using A = std::remove_pointer_t<Ours>;
-    using B = std::remove_pointer_t<Theirs>;
-    return std::is_const_v<A> == std::is_const_v<B> &&
-           Same<std::remove_const_t<A>, std::remove_const_t<B>>();
-  } else if constexpr ((std::is_integral_v<Ours> || std::is_enum_v<Ours>)&&(
-                           std::is_integral_v<Theirs> || std::is_enum_v<Theirs>)) {
-    using A = typename Plain<Ours>::Type;
-    using B = typename Plain<Theirs>::Type;
-    // Compilers choose unsigned for enumerations without negative values.
-    const bool sign = std::is_enum_v<Theirs> || std::is_signed_v<A> == std::is_signed_v<B>;
-    return sizeof(A) == sizeof(B) && sign;
-  } else {
-    return false;
-  }
-}
-
-template <typename Ours, typename Theirs>
-struct SameCall : std::false_type {};
-template <typename... Ours, typename... Theirs>
-requires(sizeof...(Ours) ==
-         sizeof...(Theirs)) struct SameCall<Code(Ours...), CUresult (*)(Theirs...)>
-    : std::bool_constant<(Same<Ours, Theirs>() && ...)> {
-};
 
 // PFN_cuStreamDestroy_v4000 exists exactly when that call has a form of that version.
 #define GPUSHARED_CHECK(name, suffix, version, feature, signature)          \
@@ -93,12 +56,6 @@ static_assert(
     !SameCall<Code(const Stream*, unsigned, int), PFN_cuStreamCreateWithPriority_v5050>::value);
 
 // ---- structures
-
-#define GPUSHARED_LAYOUT(ours, theirs) \
-  static_assert(sizeof(ours) == sizeof(theirs) && alignof(ours) == alignof(theirs))
-#define GPUSHARED_FIELD(ours, mine, theirs, its)                 \
-  static_assert(offsetof(ours, mine) == offsetof(theirs, its) && \
-                sizeof(ours::mine) == sizeof(theirs::its))
 
 GPUSHARED_LAYOUT(Uuid, CUuuid);
 GPUSHARED_LAYOUT(MemoryLocation, CUmemLocation);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/address_book.h"
+
+#include <iterator>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace gpushared::drop_in {
+
+bool AddressBook::Insert(const Block& block, Memory memory) {
+  const std::lock_guard lock(mutex_);
+  const auto next = entries_.lower_bound(block.address);
+  if (next != entries_.end() && next->first - block.address < block.bytes) return false;
+  if (next != entries_.begin()) {
+    const Block& before = std::prev(next)->second.block;
+    if (block.address - before.address < before.bytes) return false;
+  }
+  entries_.emplace_hint(next, block.address, Entry{block, std::move(memory)});
+  return true;
+}
+
+std::optional<Block> AddressBook::Find(std::uint64_t address) const {
+  const std::shared_lock lock(mutex_);
+  const auto next = entries_.upper_bound(address);
+  if (next == entries_.begin()) return std::nullopt;
+  const Block& block = std::prev(next)->second.block;
+  if (address - block.address >= block.bytes) return std::nullopt;
+  return block;
+}
+
+bool AddressBook::Remove(std::uint64_t address, BlockKind kind) {
+  std::map<std::uint64_t, Entry>::node_type removed;  // Freed outside the lock.
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(address);
+  if (found == entries_.end() || found->second.block.kind != kind) return false;
+  removed = entries_.extract(found);
+  return true;
+}
+
+void AddressBook::RemoveContext(std::uint64_t context_id) {
+  std::vector<Memory> removed;
+  const std::lock_guard lock(mutex_);
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    if (it->second.block.context_id == context_id) {
+      removed.push_back(std::move(it->second.memory));
+      it = entries_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+}  // namespace gpushared::drop_in

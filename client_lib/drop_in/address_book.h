@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_ADDRESS_BOOK_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_ADDRESS_BOOK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <variant>
+
+#include "gpushared/client.h"
+
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+enum class BlockKind : std::uint8_t {
+  kDevice,
+  kHost,        // Page-locked host memory of ours.
+  kRegistered,  // Host memory of the program's own.
+};
+
+// One piece of memory that the program got, or registered.
+struct Block {
+  std::uint64_t address = 0;
+  std::size_t bytes = 0;
+  BlockKind kind = BlockKind::kDevice;
+  std::uint64_t context_id = 0;  // It ends with this context.
+  std::uint64_t buffer_id = 0;   // Never used again.
+  unsigned flags = 0;            // Of cuMemHostAlloc or cuMemHostRegister.
+
+  bool is_device() const { return kind == BlockKind::kDevice; }
+  // Whether [from, from + length) lies in it.
+  bool Holds(std::uint64_t from, std::size_t length) const {
+    return from >= address && length <= bytes && from - address <= bytes - length;
+  }
+};
+
+// Which memory lies where, for one device: tells device from host addresses, and a wrong address
+// from a right one before a copy of it spoils its stream.
+//
+// Thread-safe.
+class AddressBook {
+ public:
+  using Memory = std::variant<std::monostate, DeviceBuffer, HostBuffer>;
+
+  // False: it overlaps with a block that is there.
+  bool Insert(const Block& block, Memory memory);
+  // The block that `address` lies in.
+  std::optional<Block> Find(std::uint64_t address) const;
+  // Removes the block of this kind that begins at `address`; its memory is freed.
+  bool Remove(std::uint64_t address, BlockKind kind);
+  // Removes everything of a context that ends.
+  void RemoveContext(std::uint64_t context_id);
+
+ private:
+  struct Entry {
+    Block block;
+    Memory memory;
+  };
+  mutable std::shared_mutex mutex_;
+  std::map<std::uint64_t, Entry> entries_;  // Guarded by mutex_.
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_ADDRESS_BOOK_H_

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver's functions do, by duty: one file for each group. The names are the driver's
+// without `cu`, and a version where forms differ. functions.inc says which symbols each serves.
+//
+// All of them are thread-safe, check their arguments, and answer with the driver's number for what
+// is wrong. Pointers must be valid for what the driver's function reads and writes.
+
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CALLS_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_CALLS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+template <typename... Pointer>
+bool AnyNull(Pointer... pointers) {
+  return ((pointers == nullptr) || ...);
+}
+
+// ---- driver_calls.cpp
+Code Init(unsigned flags);
+Code DriverGetVersion(int* version);
+Code GetProcAddress(const char* name, void** function, int version, std::uint64_t flags);
+Code GetProcAddressV2(const char* name, void** function, int version, std::uint64_t flags,
+                      ProcAddressResult* result);
+Code GetExportTable(const void** table, const Uuid* id);
+Code GetErrorName(Code code, const char** name);
+Code GetErrorString(Code code, const char** text);
+Code ProfilerInitialize(const char* config, const char* output, int mode);
+Code ProfilerStart();
+Code ProfilerStop();
+
+// ---- device_calls.cpp
+Code DeviceGet(int* device, int ordinal);
+Code DeviceGetCount(int* count);
+Code DeviceGetName(char* name, int bytes, int device);
+Code DeviceGetUuid(Uuid* uuid, int device);
+Code DeviceGetLuid(char* luid, unsigned* node_mask, int device);
+Code DeviceTotalMem(std::size_t* bytes, int device);
+Code DeviceGetAttribute(int* value, int attribute, int device);
+Code DeviceComputeCapability(int* major, int* minor, int device);
+Code DeviceGetProperties(LegacyDeviceProperties* properties, int device);
+Code DeviceGetPciBusId(char* id, int bytes, int device);
+Code DeviceGetByPciBusId(int* device, const char* id);
+Code DeviceCanAccessPeer(int* can, int device, int peer);
+Code DeviceGetP2pAttribute(int* value, int attribute, int source, int destination);
+
+// ---- context_calls.cpp
+Code DevicePrimaryCtxRetain(ContextHandle* context, int device);
+Code DevicePrimaryCtxRelease(int device);
+Code DevicePrimaryCtxReset(int device);
+Code DevicePrimaryCtxSetFlags(int device, unsigned flags);
+Code DevicePrimaryCtxGetState(int device, unsigned* flags, int* is_active);
+Code CtxCreate(ContextHandle* context, unsigned flags, int device);
+Code CtxCreateV3(ContextHandle* context, void* affinities, int affinity_count, unsigned flags,
+                 int device);
+Code CtxCreateV4(ContextHandle* context, void* parameters, unsigned flags, int device);
+Code CtxDestroy(ContextHandle context);
+Code CtxAttach(ContextHandle* context, unsigned flags);
+Code CtxDetach(ContextHandle context);
+Code CtxPushCurrent(ContextHandle context);
+Code CtxPopCurrent(ContextHandle* context);
+Code CtxSetCurrent(ContextHandle context);
+Code CtxGetCurrent(ContextHandle* context);
+Code CtxGetDevice(int* device);
+Code CtxGetDeviceV2(int* device, ContextHandle context);
+Code CtxGetFlags(unsigned* flags);
+Code CtxSetFlags(unsigned flags);
+Code CtxGetId(ContextHandle context, unsigned long long* id);
+Code CtxGetApiVersion(ContextHandle context, unsigned* version);
+Code CtxGetLimit(std::size_t* value, int limit);
+Code CtxSetLimit(int limit, std::size_t value);
+Code CtxGetCacheConfig(int* config);
+Code CtxSetCacheConfig(int config);
+Code CtxGetSharedMemConfig(int* config);
+Code CtxSetSharedMemConfig(int config);
+Code CtxResetPersistingL2Cache();
+Code CtxGetStreamPriorityRange(int* least, int* greatest);
+Code CtxSynchronize();
+Code CtxSynchronizeV2(ContextHandle context);
+
+// ---- memory_calls.cpp
+Code MemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
+Code MemAlloc(DevicePointer* address, std::size_t bytes);
+Code MemAllocPitch(DevicePointer* address, std::size_t* pitch, std::size_t width_bytes,
+                   std::size_t height, unsigned element_bytes);
+Code MemFree(DevicePointer address);
+Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream);
+Code MemFreeAsync(DevicePointer address, StreamHandle stream);
+Code MemGetAddressRange(DevicePointer* base, std::size_t* bytes, DevicePointer address);
+Code PointerGetAttribute(void* value, int attribute, DevicePointer address);
+Code PointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer address);
+Code PointerSetAttribute(const void* value, int attribute, DevicePointer address);
+Code MemAllocHost(void** address, std::size_t bytes);
+Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags);
+Code MemFreeHost(void* address);
+Code MemHostGetFlags(unsigned* flags, void* address);
+Code MemHostRegister(void* address, std::size_t bytes, unsigned flags);
+Code MemHostUnregister(void* address);
+
+// ---- copy_calls.cpp
+Code Memcpy(DevicePointer destination, DevicePointer source, std::size_t bytes);
+Code MemcpyAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
+                 StreamHandle stream);
+Code MemcpyHtoD(DevicePointer destination, const void* source, std::size_t bytes);
+Code MemcpyHtoDAsync(DevicePointer destination, const void* source, std::size_t bytes,
+                     StreamHandle stream);
+Code MemcpyDtoH(void* destination, DevicePointer source, std::size_t bytes);
+Code MemcpyDtoHAsync(void* destination, DevicePointer source, std::size_t bytes,
+                     StreamHandle stream);
+Code MemcpyDtoD(DevicePointer destination, DevicePointer source, std::size_t bytes);
+Code MemcpyDtoDAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
+                     StreamHandle stream);
+Code Memcpy2d(const Copy2d* copy);
+Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream);
+Code Memcpy3d(const Copy3d* copy);
+Code Memcpy3dAsync(const Copy3d* copy, StreamHandle stream);
+
+// ---- fill_calls.cpp
+Code MemsetD8(DevicePointer destination, unsigned char value, std::size_t count);
+Code MemsetD16(DevicePointer destination, unsigned short value, std::size_t count);
+Code MemsetD32(DevicePointer destination, unsigned value, std::size_t count);
+Code MemsetD8Async(DevicePointer destination, unsigned char value, std::size_t count,
+                   StreamHandle stream);
+Code MemsetD16Async(DevicePointer destination, unsigned short value, std::size_t count,
+                    StreamHandle stream);
+Code MemsetD32Async(DevicePointer destination, unsigned value, std::size_t count,
+                    StreamHandle stream);
+Code MemsetD2D8(DevicePointer destination, std::size_t pitch, unsigned char value,
+                std::size_t width, std::size_t height);
+Code MemsetD2D16(DevicePointer destination, std::size_t pitch, unsigned short value,
+                 std::size_t width, std::size_t height);
+Code MemsetD2D32(DevicePointer destination, std::size_t pitch, unsigned value, std::size_t width,
+                 std::size_t height);
+Code MemsetD2D8Async(DevicePointer destination, std::size_t pitch, unsigned char value,
+                     std::size_t width, std::size_t height, StreamHandle stream);
+Code MemsetD2D16Async(DevicePointer destination, std::size_t pitch, unsigned short value,
+                      std::size_t width, std::size_t height, StreamHandle stream);
+Code MemsetD2D32Async(DevicePointer destination, std::size_t pitch, unsigned value,
+                      std::size_t width, std::size_t height, StreamHandle stream);
+
+// ---- module_calls.cpp
+Code ModuleLoad(ModuleHandle* module, const char* path);
+Code ModuleLoadData(ModuleHandle* module, const void* image);
+Code ModuleLoadDataEx(ModuleHandle* module, const void* image, unsigned option_count,
+                      JitOption* options, void** values);
+Code ModuleLoadFatBinary(ModuleHandle* module, const void* image);
+Code ModuleUnload(ModuleHandle module);
+Code ModuleGetFunction(FunctionHandle* function, ModuleHandle module, const char* name);
+Code ModuleGetFunctionCount(unsigned* count, ModuleHandle module);
+Code ModuleEnumerateFunctions(FunctionHandle* functions, unsigned count, ModuleHandle module);
+Code ModuleGetLoadingMode(LoadingMode* mode);
+Code LibraryLoadData(LibraryHandle* library, const void* image, JitOption* options, void** values,
+                     unsigned option_count, void* library_options, void** library_values,
+                     unsigned library_option_count);
+Code LibraryLoadFromFile(LibraryHandle* library, const char* path, JitOption* options,
+                         void** values, unsigned option_count, void* library_options,
+                         void** library_values, unsigned library_option_count);
+Code LibraryUnload(LibraryHandle library);
+Code LibraryGetKernel(KernelHandle* kernel, LibraryHandle library, const char* name);
+Code LibraryGetKernelCount(unsigned* count, LibraryHandle library);
+Code LibraryEnumerateKernels(KernelHandle* kernels, unsigned count, LibraryHandle library);
+Code LibraryGetModule(ModuleHandle* module, LibraryHandle library);
+
+// ---- kernel_calls.cpp
+Code FuncGetModule(ModuleHandle* module, FunctionHandle function);
+Code FuncGetName(const char** name, FunctionHandle function);
+Code FuncGetParamCount(FunctionHandle function, std::size_t* count);
+Code FuncGetParamInfo(FunctionHandle function, std::size_t index, std::size_t* offset,
+                      std::size_t* bytes);
+Code FuncIsLoaded(int* state, FunctionHandle function);
+Code FuncLoad(FunctionHandle function);
+Code FuncGetAttribute(int* value, int attribute, FunctionHandle function);
+Code FuncSetAttribute(FunctionHandle function, int attribute, int value);
+Code FuncSetCacheConfig(FunctionHandle function, int config);
+Code FuncSetSharedMemConfig(FunctionHandle function, int config);
+Code KernelGetFunction(FunctionHandle* function, KernelHandle kernel);
+Code KernelGetLibrary(LibraryHandle* library, KernelHandle kernel);
+Code KernelGetName(const char** name, KernelHandle kernel);
+Code KernelGetParamCount(KernelHandle kernel, std::size_t* count);
+Code KernelGetParamInfo(KernelHandle kernel, std::size_t index, std::size_t* offset,
+                        std::size_t* bytes);
+Code KernelGetAttribute(int* value, int attribute, KernelHandle kernel, int device);
+Code KernelSetAttribute(int attribute, int value, KernelHandle kernel, int device);
+Code KernelSetCacheConfig(KernelHandle kernel, int config, int device);
+
+// ---- launch_calls.cpp
+Code LaunchKernel(FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                  StreamHandle stream, void** parameters, void** extra);
+Code LaunchKernelEx(const LaunchConfig* config, FunctionHandle function, void** parameters,
+                    void** extra);
+Code LaunchCooperativeKernel(FunctionHandle function, unsigned grid_x, unsigned grid_y,
+                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                             unsigned shared_bytes, StreamHandle stream, void** parameters);
+Code FuncSetBlockShape(FunctionHandle function, int x, int y, int z);
+Code FuncSetSharedSize(FunctionHandle function, unsigned bytes);
+Code ParamSetSize(FunctionHandle function, unsigned bytes);
+Code ParamSeti(FunctionHandle function, int offset, unsigned value);
+Code ParamSetf(FunctionHandle function, int offset, float value);
+Code ParamSetv(FunctionHandle function, int offset, void* value, unsigned bytes);
+Code Launch(FunctionHandle function);
+Code LaunchGrid(FunctionHandle function, int width, int height);
+Code LaunchGridAsync(FunctionHandle function, int width, int height, StreamHandle stream);
+
+// ---- stream_calls.cpp
+Code StreamCreate(StreamHandle* stream, unsigned flags);
+Code StreamCreateWithPriority(StreamHandle* stream, unsigned flags, int priority);
+Code StreamDestroy(StreamHandle stream);
+Code StreamSynchronize(StreamHandle stream);
+Code StreamQuery(StreamHandle stream);
+Code StreamWaitEvent(StreamHandle stream, EventHandle event, unsigned flags);
+Code StreamGetFlags(StreamHandle stream, unsigned* flags);
+Code StreamGetPriority(StreamHandle stream, int* priority);
+Code StreamGetId(StreamHandle stream, unsigned long long* id);
+Code StreamGetCtx(StreamHandle stream, ContextHandle* context);
+Code StreamGetDevice(StreamHandle stream, int* device);
+Code StreamIsCapturing(StreamHandle stream, int* status);
+Code StreamGetCaptureInfo(StreamHandle stream, int* status, std::uint64_t* id);
+Code StreamGetCaptureInfoV2(StreamHandle stream, int* status, std::uint64_t* id, GraphHandle* graph,
+                            const void** dependencies, std::size_t* count);
+Code StreamGetCaptureInfoV3(StreamHandle stream, int* status, std::uint64_t* id, GraphHandle* graph,
+                            const void** dependencies, const void** edges, std::size_t* count);
+Code ThreadExchangeStreamCaptureMode(int* mode);
+
+// ---- event_calls.cpp
+Code EventCreate(EventHandle* event, unsigned flags);
+Code EventDestroy(EventHandle event);
+Code EventRecord(EventHandle event, StreamHandle stream);
+Code EventRecordWithFlags(EventHandle event, StreamHandle stream, unsigned flags);
+Code EventQuery(EventHandle event);
+Code EventSynchronize(EventHandle event);
+Code EventElapsedTime(float* milliseconds, EventHandle start, EventHandle end);
+
+// ---- occupancy_calls.cpp
+Code OccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, FunctionHandle function,
+                                               int block_threads, std::size_t shared_bytes);
+Code OccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, FunctionHandle function,
+                                                        int block_threads, std::size_t shared_bytes,
+                                                        unsigned flags);
+Code OccupancyMaxPotentialBlockSize(int* grid_least, int* block_threads, FunctionHandle function,
+                                    BlockToSharedBytes shared_of_block, std::size_t shared_bytes,
+                                    int block_threads_max);
+Code OccupancyMaxPotentialBlockSizeWithFlags(int* grid_least, int* block_threads,
+                                             FunctionHandle function,
+                                             BlockToSharedBytes shared_of_block,
+                                             std::size_t shared_bytes, int block_threads_max,
+                                             unsigned flags);
+Code OccupancyAvailableDynamicSmemPerBlock(std::size_t* shared_bytes, FunctionHandle function,
+                                           int blocks, int block_threads);
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_CALLS_H_

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/context.h"
+
+#include <utility>
+
+namespace gpushared::drop_in {
+namespace {
+
+// Contexts and streams are numbered by one count; no number is used again.
+std::uint64_t NextId() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// Gives a thread's streams back when the thread ends.
+class ThreadStreams {
+ public:
+  ~ThreadStreams() {
+    for (const std::weak_ptr<Context>& context : contexts_) {
+      if (const std::shared_ptr<Context> live = context.lock()) live->DropThreadStream(thread_);
+    }
+  }
+  std::uint64_t thread() const { return thread_; }
+  void Add(std::weak_ptr<Context> context) { contexts_.push_back(std::move(context)); }
+
+ private:
+  const std::uint64_t thread_ = NextId();
+  std::vector<std::weak_ptr<Context>> contexts_;
+};
+
+ThreadStreams& OfThisThread() {
+  static thread_local ThreadStreams streams;
+  return streams;
+}
+
+}  // namespace
+
+CudaStream::CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned flags)
+    : context_(std::move(context)), stream_(std::move(stream)), flags_(flags), id_(NextId()) {}
+
+Context::Context(std::shared_ptr<Session> session, int ordinal, unsigned flags)
+    : id_(NextId()), session_(std::move(session)), ordinal_(ordinal), flags_(flags) {
+  constexpr std::size_t kDefaults[kLimits] = {1024, 1u << 20, 8u << 20, 2, 2048, 128, 0, 0};
+  for (std::size_t i = 0; i < kLimits; ++i) limits_[i].store(kDefaults[i]);
+}
+
+Code Context::GetLimit(int limit, std::size_t& value) const {
+  if (limit < 0 || limit >= kLimits) return Code::kUnsupportedLimit;
+  value = limits_[static_cast<std::size_t>(limit)].load(std::memory_order_relaxed);
+  return Code::kSuccess;
+}
+
+Code Context::SetLimit(int limit, std::size_t value) {
+  if (limit < 0 || limit >= kLimits) return Code::kUnsupportedLimit;
+  limits_[static_cast<std::size_t>(limit)].store(value, std::memory_order_relaxed);
+  return Code::kSuccess;
+}
+
+void Context::End() {
+  has_ended_.store(true, std::memory_order_release);
+  std::shared_ptr<CudaStream> legacy;
+  std::map<std::uint64_t, std::shared_ptr<CudaStream>> thread_streams;
+  {
+    const std::lock_guard lock(streams_mutex_);
+    legacy.swap(legacy_);
+    thread_streams.swap(thread_streams_);
+  }
+  session_->addresses().RemoveContext(id_);
+}
+
+Result<std::shared_ptr<CudaStream>> Context::Attach(Stream stream, unsigned flags) {
+  auto made = std::make_shared<CudaStream>(shared_from_this(), std::move(stream), flags);
+  if (!made->is_blocking()) return made;
+  const std::lock_guard lock(order_mutex_);
+  std::erase_if(blocking_, [](const std::weak_ptr<CudaStream>& it) { return it.expired(); });
+  blocking_.push_back(made);
+  return made;
+}
+
+Result<std::shared_ptr<CudaStream>> Context::NewStream(unsigned flags) {
+  Result<Stream> stream = session_->client().CreateStream();
+  if (!stream.ok()) return stream.status();
+  return Attach(std::move(*stream), flags);
+}
+
+Result<std::shared_ptr<CudaStream>> Context::LegacyStream() {
+  const std::lock_guard lock(streams_mutex_);
+  if (has_ended()) return Status(StatusCode::kDisconnected, "the context has ended");
+  if (legacy_ == nullptr) {
+    Result<Stream> stream = session_->client().CreateStream();
+    if (!stream.ok()) return stream.status();
+    legacy_ = std::make_shared<CudaStream>(shared_from_this(), std::move(*stream), 0);
+    const std::lock_guard order_lock(order_mutex_);
+    ordered_legacy_ = legacy_;
+  }
+  return legacy_;
+}
+
+Result<std::shared_ptr<CudaStream>> Context::ThreadStream() {
+  ThreadStreams& mine = OfThisThread();
+  const std::lock_guard lock(streams_mutex_);
+  if (has_ended()) return Status(StatusCode::kDisconnected, "the context has ended");
+  if (const auto found = thread_streams_.find(mine.thread()); found != thread_streams_.end()) {
+    return found->second;
+  }
+  Result<std::shared_ptr<CudaStream>> made = NewStream(0);
+  if (!made.ok()) return made;
+  mine.Add(weak_from_this());
+  thread_streams_[mine.thread()] = *made;
+  return made;
+}
+
+void Context::DropThreadStream(std::uint64_t thread) {
+  std::shared_ptr<CudaStream> dropped;
+  const std::lock_guard lock(streams_mutex_);
+  const auto found = thread_streams_.find(thread);
+  if (found == thread_streams_.end()) return;
+  dropped = std::move(found->second);
+  thread_streams_.erase(found);
+}
+
+Status Context::WaitFor(const Stream& waiter, const Stream& earlier) const {
+  const Result<Event> point = session_->client().CreateEvent();
+  if (!point.ok()) return point.status();
+  if (Status status = earlier.Record(*point); !status.ok()) return status;
+  // Work that has ended needs no record in the queue.
+  const Status ended = point->Query();
+  return ended.code() == StatusCode::kNotReady ? waiter.Wait(*point) : ended;
+}
+
+Status Context::Order(CudaStream& stream) {
+  if (!stream.is_blocking()) return Status::Ok();
+  const std::lock_guard lock(order_mutex_);
+  const std::shared_ptr<CudaStream> legacy = ordered_legacy_.lock();
+  if (legacy == nullptr) return Status::Ok();
+  if (&stream != legacy.get()) {
+    // Acquire, pairs with CountSubmission: the commands that are counted are in the queue.
+    const std::uint64_t submitted = legacy->submitted_.load(std::memory_order_acquire);
+    if (submitted == stream.waits_for_legacy_) return Status::Ok();
+    stream.waits_for_legacy_ = submitted;
+    return WaitFor(stream.stream(), legacy->stream());
+  }
+  for (const std::weak_ptr<CudaStream>& weak : blocking_) {
+    const std::shared_ptr<CudaStream> other = weak.lock();
+    if (other == nullptr) continue;
+    const std::uint64_t submitted = other->submitted_.load(std::memory_order_acquire);
+    if (submitted == other->awaited_by_legacy_) continue;
+    other->awaited_by_legacy_ = submitted;
+    if (Status status = WaitFor(legacy->stream(), other->stream()); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CONTEXT_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_CONTEXT_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/session.h"
+
+namespace gpushared::drop_in {
+
+class Context;
+
+// A stream as the program sees it.
+//
+// Thread-safe.
+class CudaStream {
+ public:
+  CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned flags);
+
+  Context& context() const { return *context_; }
+  const Stream& stream() const { return stream_; }
+  unsigned flags() const { return flags_; }
+  std::uint64_t id() const { return id_; }
+  // Its work and that of the legacy stream wait for each other.
+  bool is_blocking() const { return (flags_ & device::cuda::kStreamNonBlocking) == 0; }
+
+ private:
+  friend class Context;
+  const std::shared_ptr<Context> context_;
+  const Stream stream_;
+  const unsigned flags_;
+  const std::uint64_t id_;
+  std::atomic<std::uint64_t> submitted_{0};  // Submissions that have ended.
+  // How many of the peer's submissions this one waits for already: the legacy stream's, and, of
+  // this stream's own, those that the legacy stream waits for. Guarded by Context::order_mutex_.
+  std::uint64_t waits_for_legacy_ = 0;
+  std::uint64_t awaited_by_legacy_ = 0;
+};
+
+// A context: the books of what belongs together in a session, and ends together.
+//
+// Thread-safe.
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  Context(std::shared_ptr<Session> session, int ordinal, unsigned flags);
+
+  std::uint64_t id() const { return id_; }
+  int ordinal() const { return ordinal_; }
+  Session& session() const { return *session_; }
+  const std::shared_ptr<Session>& shared_session() const { return session_; }
+  // What the program holds; the primary context's is the same in every incarnation.
+  ContextHandle handle() const { return handle_.load(std::memory_order_relaxed); }
+  void set_handle(ContextHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
+  unsigned flags() const { return flags_.load(std::memory_order_relaxed); }
+  void set_flags(unsigned flags) { flags_.store(flags, std::memory_order_relaxed); }
+
+  // kUnsupportedLimit for a limit that CUDA does not name. Values are books only.
+  Code GetLimit(int limit, std::size_t& value) const;
+  Code SetLimit(int limit, std::size_t value);
+
+  bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
+  // Frees what the context owns by itself: its streams without a handle, and its memory.
+  void End();
+
+  Result<std::shared_ptr<CudaStream>> NewStream(unsigned flags);
+  Result<std::shared_ptr<CudaStream>> LegacyStream();
+  // The calling thread's default stream; ends with the thread.
+  Result<std::shared_ptr<CudaStream>> ThreadStream();
+  void DropThreadStream(std::uint64_t thread);
+
+  // Makes the next command of `stream` wait for what CUDA's rules of the legacy stream say.
+  Status Order(CudaStream& stream);
+  // After the command: what is submitted to the other side from now on waits for it.
+  static void CountSubmission(CudaStream& stream) {
+    stream.submitted_.fetch_add(1, std::memory_order_release);
+  }
+
+ private:
+  Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
+  Status WaitFor(const Stream& waiter, const Stream& earlier) const;
+
+  const std::uint64_t id_;
+  const std::shared_ptr<Session> session_;
+  const int ordinal_;
+  std::atomic<ContextHandle> handle_{nullptr};
+  std::atomic<unsigned> flags_;
+  std::atomic<bool> has_ended_{false};
+  static constexpr int kLimits = 8;  // CUlimit: stack, printf, heap, sync depth, pending, L2, ...
+  std::array<std::atomic<std::size_t>, kLimits> limits_;
+
+  std::mutex streams_mutex_;                                             // Guards the next two.
+  std::shared_ptr<CudaStream> legacy_;                                   // Made when it is needed.
+  std::map<std::uint64_t, std::shared_ptr<CudaStream>> thread_streams_;  // By thread.
+
+  std::mutex order_mutex_;  // Guards the next two, and the counts in streams.
+  std::weak_ptr<CudaStream> ordered_legacy_;
+  std::vector<std::weak_ptr<CudaStream>> blocking_;
+};
+
+// The length of one submission to a stream: orders it, then counts it.
+class Submission {
+ public:
+  explicit Submission(CudaStream& stream)
+      : stream_(stream), order_(stream.context().Order(stream)) {}
+  ~Submission() { Context::CountSubmission(stream_); }
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  // The status of `submit`, a call that takes the stream.
+  template <typename Submit>
+  Code Run(const Submit& submit) const {
+    return stream_.context().session().CodeOf(order_.ok() ? submit(stream_.stream()) : order_);
+  }
+
+ private:
+  CudaStream& stream_;
+  const Status order_;
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_CONTEXT_H_

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies in one, two and three dimensions, between host and device memory. A wrong device address
+// is this call's own error: it never reaches the stream.
+#include <cstring>
+#include <optional>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+enum class HostWaits : bool { kNo, kYes };
+
+// One side of a copy: where its first byte is, and how far apart its rows and slices are.
+struct Side {
+  bool is_device = false;
+  std::uint64_t address = 0;
+  std::size_t pitch_bytes = 0;
+  std::size_t slice_bytes = 0;
+};
+struct Extent {
+  std::size_t width_bytes = 0;
+  std::size_t height = 1;
+  std::size_t depth = 1;
+};
+
+void* HostPointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
+std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
+
+// The product and sum of sizes that a program may have made up; empty when they overflow.
+std::optional<std::size_t> Product(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::nullopt : std::optional(product);
+}
+std::optional<std::size_t> Sum(std::optional<std::size_t> a, std::optional<std::size_t> b) {
+  std::size_t sum = 0;
+  if (!a || !b || __builtin_add_overflow(*a, *b, &sum)) return std::nullopt;
+  return sum;
+}
+
+// Bytes from the first to the last that the copy touches.
+std::optional<std::size_t> SpanBytes(const Side& side, const Extent& extent) {
+  return Sum(Sum(Product(extent.depth - 1, side.slice_bytes),
+                 Product(extent.height - 1, side.pitch_bytes)),
+             extent.width_bytes);
+}
+
+bool IsPinned(Session& session, const Side& side) {
+  if (side.is_device) return false;
+  const std::optional<Block> block = session.addresses().Find(side.address);
+  return block && block->kind == BlockKind::kHost;
+}
+
+Code CheckSide(Session& session, const Side& side, const Extent& extent) {
+  const std::optional<std::size_t> bytes = SpanBytes(side, extent);
+  if (!bytes) return Code::kInvalidValue;
+  if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
+  if (!side.is_device) return side.address == 0 ? Code::kInvalidValue : Code::kSuccess;
+  const std::optional<Block> block = session.addresses().Find(side.address);
+  if (block && block->is_device() && block->Holds(side.address, *bytes)) return Code::kSuccess;
+  return Refuse(Code::kInvalidValue, "copy refused: " + std::to_string(*bytes) + " bytes at " +
+                                         std::to_string(side.address) +
+                                         " are not inside one allocation");
+}
+
+Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const Extent& extent) {
+  const CopyShape shape{.width_bytes = extent.width_bytes,
+                        .height = extent.height,
+                        .destination_pitch_bytes = to.pitch_bytes,
+                        .source_pitch_bytes = from.pitch_bytes};
+  const bool is_flat = extent.height == 1;
+  if (to.is_device && from.is_device) {
+    return is_flat ? stream.CopyOnDevice(to.address, from.address, extent.width_bytes)
+                   : stream.CopyOnDevice2d(to.address, from.address, shape);
+  }
+  if (to.is_device) {
+    const void* const source = HostPointer(from.address);
+    return is_flat ? stream.CopyToDevice(to.address, source, extent.width_bytes)
+                   : stream.CopyToDevice2d(to.address, source, shape);
+  }
+  void* const destination = HostPointer(to.address);
+  if (from.is_device) {
+    return is_flat ? stream.CopyToHost(destination, from.address, extent.width_bytes)
+                   : stream.CopyToHost2d(destination, from.address, shape);
+  }
+  // Host to host, after the work before it.
+  if (Status status = stream.Synchronize(); !status.ok()) return status;
+  for (std::size_t row = 0; row < extent.height; ++row) {
+    std::memmove(HostPointer(to.address + row * to.pitch_bytes),
+                 HostPointer(from.address + row * from.pitch_bytes), extent.width_bytes);
+  }
+  return Status::Ok();
+}
+
+Code Copy(StreamHandle handle, const Side& to, const Side& from, const Extent& extent,
+          HostWaits waits) {
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  if (extent.width_bytes == 0 || extent.height == 0 || extent.depth == 0) return Code::kSuccess;
+  Session& session = current->session();
+  for (const Side* side : {&to, &from}) {
+    if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
+  }
+  return stream.Run([&](const Stream& queue) {
+    for (std::size_t slice = 0; slice < extent.depth; ++slice) {
+      Side slice_to = to, slice_from = from;
+      slice_to.address += slice * to.slice_bytes;
+      slice_from.address += slice * from.slice_bytes;
+      if (Status status = CopyPlane(queue, slice_to, slice_from, extent); !status.ok()) {
+        return status;
+      }
+    }
+    // Copies from and to page-locked memory only begin by themselves.
+    const bool must_wait =
+        waits == HostWaits::kYes && (IsPinned(session, to) || IsPinned(session, from));
+    return must_wait ? queue.Synchronize() : Status::Ok();
+  });
+}
+
+Code CopyFlat(StreamHandle stream, const Side& to, const Side& from, std::size_t bytes,
+              HostWaits waits) {
+  return Copy(stream, to, from, {.width_bytes = bytes}, waits);
+}
+
+Side DeviceSide(DevicePointer address) { return {.is_device = true, .address = address}; }
+Side HostSide(const void* address) { return {.is_device = false, .address = AddressOf(address)}; }
+
+// A pointer of either kind: what no device memory holds is the host's.
+Side AnySide(DevicePointer address) {
+  const Current current;
+  if (!current.ok()) return HostSide(nullptr);
+  const std::optional<Block> block = current->session().addresses().Find(address);
+  return {.is_device = block && block->is_device(), .address = address};
+}
+
+Code CopyAny(DevicePointer destination, DevicePointer source, std::size_t bytes,
+             StreamHandle stream, HostWaits waits) {
+  return CopyFlat(stream, AnySide(destination), AnySide(source), bytes, waits);
+}
+
+// A side of cuMemcpy2D or cuMemcpy3D. kNotSupported for arrays.
+struct SideRequest {
+  int type;
+  const void* host;
+  DevicePointer device;
+  std::size_t x_bytes, y, z;
+  std::size_t pitch_bytes, slice_rows;
+};
+Code MakeSide(const SideRequest& request, const Extent& extent, Side& side) {
+  if (request.type == kMemoryTypeArray) {
+    return Refuse(Code::kNotSupported, "copy refused: this library has no arrays");
+  }
+  if (request.type < kMemoryTypeHost || request.type > kMemoryTypeUnified) {
+    return Code::kInvalidValue;
+  }
+  side = request.type == kMemoryTypeHost     ? HostSide(request.host)
+         : request.type == kMemoryTypeDevice ? DeviceSide(request.device)
+                                             : AnySide(request.device);
+  side.pitch_bytes = request.pitch_bytes == 0 ? extent.width_bytes : request.pitch_bytes;
+  const auto slice =
+      Product(side.pitch_bytes, request.slice_rows == 0 ? extent.height : request.slice_rows);
+  if (!slice) return Code::kInvalidValue;
+  side.slice_bytes = *slice;
+  const auto offset =
+      Sum(Sum(Product(request.z, *slice), Product(request.y, side.pitch_bytes)), request.x_bytes);
+  const auto address = Sum(side.address, offset);
+  if (!address) return Code::kInvalidValue;
+  side.address = *address;
+  return Code::kSuccess;
+}
+
+Code CopySides(const SideRequest& to, const SideRequest& from, const Extent& extent,
+               StreamHandle stream, HostWaits waits) {
+  Side destination, source;
+  if (const Code code = MakeSide(to, extent, destination); code != Code::kSuccess) return code;
+  if (const Code code = MakeSide(from, extent, source); code != Code::kSuccess) return code;
+  return Copy(stream, destination, source, extent, waits);
+}
+
+Code CopyPitched(const Copy2d* copy, StreamHandle stream, HostWaits waits) {
+  if (AnyNull(copy)) return Code::kInvalidValue;
+  return CopySides({.type = static_cast<int>(copy->destination_type),
+                    .host = copy->destination_host,
+                    .device = copy->destination_device,
+                    .x_bytes = copy->destination_x_bytes,
+                    .y = copy->destination_y,
+                    .z = 0,
+                    .pitch_bytes = copy->destination_pitch,
+                    .slice_rows = 0},
+                   {.type = static_cast<int>(copy->source_type),
+                    .host = copy->source_host,
+                    .device = copy->source_device,
+                    .x_bytes = copy->source_x_bytes,
+                    .y = copy->source_y,
+                    .z = 0,
+                    .pitch_bytes = copy->source_pitch,
+                    .slice_rows = 0},
+                   {.width_bytes = copy->width_bytes, .height = copy->height}, stream, waits);
+}
+
+Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
+  if (AnyNull(copy)) return Code::kInvalidValue;
+  return CopySides({.type = copy->destination_type,
+                    .host = copy->destination_host,
+                    .device = copy->destination_device,
+                    .x_bytes = copy->destination_x_bytes,
+                    .y = copy->destination_y,
+                    .z = copy->destination_z,
+                    .pitch_bytes = copy->destination_pitch,
+                    .slice_rows = copy->destination_height},
+                   {.type = copy->source_type,
+                    .host = copy->source_host,
+                    .device = copy->source_device,
+                    .x_bytes = copy->source_x_bytes,
+                    .y = copy->source_y,
+                    .z = copy->source_z,
+                    .pitch_bytes = copy->source_pitch,
+                    .slice_rows = copy->source_height},
+                   {.width_bytes = copy->width_bytes, .height = copy->height, .depth = copy->depth},
+                   stream, waits);
+}
+
+}  // namespace
+
+Code Memcpy(DevicePointer destination, DevicePointer source, std::size_t bytes) {
+  return CopyAny(destination, source, bytes, nullptr, HostWaits::kYes);
+}
+Code MemcpyAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
+                 StreamHandle stream) {
+  return CopyAny(destination, source, bytes, stream, HostWaits::kNo);
+}
+Code MemcpyHtoD(DevicePointer destination, const void* source, std::size_t bytes) {
+  return CopyFlat(nullptr, DeviceSide(destination), HostSide(source), bytes, HostWaits::kYes);
+}
+Code MemcpyHtoDAsync(DevicePointer destination, const void* source, std::size_t bytes,
+                     StreamHandle stream) {
+  return CopyFlat(stream, DeviceSide(destination), HostSide(source), bytes, HostWaits::kNo);
+}
+Code MemcpyDtoH(void* destination, DevicePointer source, std::size_t bytes) {
+  return CopyFlat(nullptr, HostSide(destination), DeviceSide(source), bytes, HostWaits::kYes);
+}
+Code MemcpyDtoHAsync(void* destination, DevicePointer source, std::size_t bytes,
+                     StreamHandle stream) {
+  return CopyFlat(stream, HostSide(destination), DeviceSide(source), bytes, HostWaits::kNo);
+}
+Code MemcpyDtoD(DevicePointer destination, DevicePointer source, std::size_t bytes) {
+  return CopyFlat(nullptr, DeviceSide(destination), DeviceSide(source), bytes, HostWaits::kNo);
+}
+Code MemcpyDtoDAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
+                     StreamHandle stream) {
+  return CopyFlat(stream, DeviceSide(destination), DeviceSide(source), bytes, HostWaits::kNo);
+}
+Code Memcpy2d(const Copy2d* copy) { return CopyPitched(copy, nullptr, HostWaits::kYes); }
+Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream) {
+  return CopyPitched(copy, stream, HostWaits::kNo);
+}
+Code Memcpy3d(const Copy3d* copy) { return CopyBox(copy, nullptr, HostWaits::kYes); }
+Code Memcpy3dAsync(const Copy3d* copy, StreamHandle stream) {
+  return CopyBox(copy, stream, HostWaits::kNo);
+}
+
+}  // namespace gpushared::drop_in

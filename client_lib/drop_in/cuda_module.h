@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CUDA_MODULE_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_CUDA_MODULE_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpushared/client.h"
+#include "gpushared/result.h"
+
+#include "client_lib/drop_in/context.h"
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+// The bytes of an image that a program points to without a size: PTX text up to its NUL, a fatbin,
+// the wrapper of one, or an ELF file. Empty when the pointer is null or the size makes no sense.
+std::span<const std::byte> ImageBytes(const void* image);
+
+// A module of one context, or a library, which is loaded into each context that uses it.
+//
+// Thread-safe.
+class CudaModule {
+ public:
+  // Loads into this context at once. `context` stands for all contexts if it is a library.
+  static Result<std::shared_ptr<CudaModule>> Load(const std::shared_ptr<Context>& context,
+                                                  std::span<const std::byte> image,
+                                                  bool is_library);
+
+  bool is_library() const { return is_library_; }
+  bool BelongsTo(const Context& context) const;
+  // The handle of the module itself, and those of its kernels that were looked up; null: none.
+  ModuleHandle handle() const { return handle_.load(std::memory_order_relaxed); }
+  void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
+  FunctionHandle HandleOf(const std::string& kernel) const;
+  void SetHandleOf(const std::string& kernel, FunctionHandle handle);
+  // The module in this context's session; kNotFound in one that it does not belong to.
+  Result<Module> In(const Context& context);
+
+ private:
+  struct Loaded {
+    std::weak_ptr<Session> session;
+    Module module;
+  };
+  CudaModule(std::span<const std::byte> image, bool is_library);
+
+  const bool is_library_;
+  const std::vector<std::byte> image_;    // Libraries only.
+  std::weak_ptr<const Context> context_;  // Modules only.
+  std::atomic<ModuleHandle> handle_{nullptr};
+  mutable std::mutex mutex_;  // Guards the next two.
+  std::vector<Loaded> loaded_;
+  std::map<std::string, FunctionHandle> handles_;
+};
+
+// CUfunction and CUkernel: a kernel by name.
+//
+// Thread-safe.
+class CudaKernel {
+ public:
+  static constexpr int kAttributesMax = 18;  // CUfunction_attribute.
+
+  CudaKernel(std::shared_ptr<CudaModule> of, std::string with_name, Kernel kernel,
+             const Context& context);
+
+  const std::shared_ptr<CudaModule> module;
+  const std::string name;
+
+  // The kernel in this context's session.
+  Result<Kernel> In(const Context& context) const;
+  // Attributes that the program has set.
+  static constexpr int kUnset = std::numeric_limits<int>::min();
+  std::array<std::atomic<int>, kAttributesMax> set_attributes;
+  // What the launch calls of CUDA 3 have prepared.
+  struct LegacyLaunch {
+    int block[3] = {1, 1, 1};
+    unsigned shared_bytes = 0;
+    std::vector<std::byte> parameters;
+  };
+  std::mutex legacy_mutex;
+  LegacyLaunch legacy;  // Guarded by legacy_mutex.
+
+ private:
+  const Kernel first_;  // In the session where it was looked up.
+  const std::weak_ptr<Session> first_session_;
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_CUDA_MODULE_H_

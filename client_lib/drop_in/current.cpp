@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/current.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "client_lib/drop_in/default_stream.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+
+namespace {
+
+thread_local ContextStack* stack_of_this_thread = nullptr;
+
+// Lets go of a thread's contexts when it ends. The main thread keeps its own: static destructors
+// of the program, which may call the driver, run later.
+struct StackReaper {
+  ~StackReaper() {
+    if (::gettid() != ::getpid()) delete std::exchange(stack_of_this_thread, nullptr);
+  }
+};
+
+}  // namespace
+
+ContextStack& ContextStack::Get() {
+  if (stack_of_this_thread == nullptr) [[unlikely]] {
+    static thread_local StackReaper reaper;
+    [[maybe_unused]] const StackReaper& made = reaper;
+    stack_of_this_thread = new ContextStack;
+  }
+  return *stack_of_this_thread;
+}
+
+const std::shared_ptr<Context>& ContextStack::TopContext() {
+  Entry& entry = entries_.back();
+  if (entry.context == nullptr || entry.context->has_ended()) {
+    entry.context = Driver::Get().contexts.Find(entry.handle);
+    if (entry.context != nullptr && entry.context->has_ended()) entry.context = nullptr;
+  }
+  return entry.context;
+}
+
+Code ContextStack::Push(ContextHandle handle) {
+  std::shared_ptr<Context> context = Driver::Get().contexts.Find(handle);
+  if (context == nullptr) return Code::kInvalidContext;
+  if (entries_.size() == kDepthMax) {
+    return Refuse(Code::kOutOfMemory,
+                  "push refused: this thread's stack holds 4096 contexts, "
+                  "more are not allowed");
+  }
+  entries_.push_back({handle, std::move(context)});
+  return Code::kSuccess;
+}
+
+ContextHandle ContextStack::Pop() {
+  const ContextHandle handle = top();
+  if (!entries_.empty()) entries_.pop_back();
+  return handle;
+}
+
+Current::Current(After after) : code_(Driver::Get().Ready()) {
+  if (code_ != Code::kSuccess) return;
+  ContextStack& stack = ContextStack::Get();
+  if (stack.empty()) {
+    code_ = Code::kInvalidContext;
+    return;
+  }
+  context_ = &stack.TopContext();
+  if (*context_ == nullptr) {
+    code_ = Code::kContextIsDestroyed;
+  } else if (after == After::kFaultRefuse) {
+    code_ = (*context_)->session().sticky();
+  }
+}
+
+StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(current.code()) {
+  if (!current.ok()) return;
+  if (handle == nullptr) {
+    handle = DefaultStreamScope::current() == DefaultStream::kLegacy ? LegacyStream()
+                                                                     : PerThreadStream();
+  }
+  if (handle == LegacyStream() || handle == PerThreadStream()) {
+    Result<std::shared_ptr<CudaStream>> stream =
+        handle == LegacyStream() ? current->LegacyStream() : current->ThreadStream();
+    if (stream.ok()) {
+      stream_ = std::move(*stream);
+    } else {
+      code_ = current.CodeOf(stream.status());
+    }
+    return;
+  }
+  stream_ = Driver::Get().streams.Find(handle);
+  if (stream_ == nullptr) {
+    code_ = Code::kInvalidHandle;
+  } else {
+    code_ = stream_->context().session().sticky();
+  }
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What most calls begin with: the calling thread's context, and the stream that a handle names.
+
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CURRENT_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_CURRENT_H_
+
+#include <memory>
+#include <vector>
+
+#include "client_lib/drop_in/context.h"
+#include "client_lib/drop_in/driver.h"
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+// The calling thread's stack of contexts.
+//
+// Confined to its thread.
+class ContextStack {
+ public:
+  static constexpr std::size_t kDepthMax = 4096;
+  static ContextStack& Get();
+
+  bool empty() const { return entries_.empty(); }
+  // Null when it is empty.
+  ContextHandle top() const { return entries_.empty() ? nullptr : entries_.back().handle; }
+  // The context behind the top, in its present incarnation; null when it has ended.
+  const std::shared_ptr<Context>& TopContext();
+  Code Push(ContextHandle handle);
+  ContextHandle Pop();
+
+ private:
+  struct Entry {
+    ContextHandle handle;
+    std::shared_ptr<Context> context;
+  };
+  std::vector<Entry> entries_;
+};
+
+// The calling thread's current context, for calls that need one.
+class Current {
+ public:
+  enum class After : std::uint8_t { kFaultRefuse, kFaultAllow };
+  explicit Current(After after = After::kFaultRefuse);
+
+  // Why there is none, or the fault that its session has met.
+  Code code() const { return code_; }
+  bool ok() const { return code_ == Code::kSuccess; }
+  // The following require ok().
+  Context& operator*() const { return **context_; }
+  Context* operator->() const { return context_->get(); }
+  const std::shared_ptr<Context>& shared() const { return *context_; }
+  // The number of a status of this context's session.
+  Code CodeOf(const Status& status) const { return (*context_)->session().CodeOf(status); }
+
+ private:
+  const std::shared_ptr<Context>* context_ = nullptr;
+  Code code_ = Code::kSuccess;
+};
+
+// The stream that a handle names, in this context when it is one of the default streams.
+class StreamChoice {
+ public:
+  StreamChoice(const Current& current, StreamHandle handle);
+
+  Code code() const { return code_; }
+  bool ok() const { return code_ == Code::kSuccess; }
+  // The following require ok().
+  CudaStream& operator*() const { return *stream_; }
+  CudaStream* operator->() const { return stream_.get(); }
+
+  // Submits what `submit` puts on the stream.
+  template <typename Submit>
+  Code Run(const Submit& submit) const {
+    return ok() ? Submission(*stream_).Run(submit) : code_;
+  }
+
+ private:
+  std::shared_ptr<CudaStream> stream_;
+  Code code_ = Code::kSuccess;
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_CURRENT_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/driver.h"
+
+#include <utility>
+
+#include "client_lib/drop_in/device_list.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+
+Driver& Driver::Get() {
+  static Driver* const driver = new Driver;
+  return *driver;
+}
+
+Code Driver::Init() {
+  const std::lock_guard lock(init_mutex_);
+  if (is_ready_.load(std::memory_order_relaxed)) return Ready();
+  Result<std::vector<DeviceProperties>> list = ListDevices();
+  if (!list.ok()) return ConnectCode(list.status());
+  if (list->empty()) return Refuse(Code::kNoDevice, "CUDA_VISIBLE_DEVICES shows no device");
+  for (DeviceProperties& properties : *list) {
+    const int ordinal = static_cast<int>(devices_.size());
+    devices_.push_back(std::make_unique<CudaDevice>(ordinal, std::move(properties)));
+  }
+  guard_.emplace();
+  is_ready_.store(true, std::memory_order_release);
+  return Code::kSuccess;
+}
+
+void Driver::EndContext(const std::shared_ptr<Context>& context) {
+  context->End();
+  events.RemoveIf([&](const CudaEvent& event) { return event.context == context; });
+  streams.RemoveIf([&](const CudaStream& stream) { return &stream.context() == context.get(); });
+  kernels.RemoveIf([&](const CudaKernel& kernel) { return kernel.module->BelongsTo(*context); });
+  modules.RemoveIf([&](const CudaModule& module) { return module.BelongsTo(*context); });
+}
+
+// ---- devices
+
+Code CudaDevice::NewContext(unsigned flags, std::shared_ptr<Context>& made) {
+  const std::lock_guard lock(session_mutex_);
+  std::shared_ptr<Session> session = session_.lock();
+  // A fault ends the contexts that saw it, not those that come after.
+  if (session == nullptr || session->sticky() != Code::kSuccess) {
+    Result<std::shared_ptr<Session>> opened = Session::Open(properties_.id);
+    if (!opened.ok()) return ConnectCode(opened.status());
+    session = std::move(*opened);
+    session_ = session;
+  }
+  made = std::make_shared<Context>(std::move(session), ordinal_, flags);
+  return Code::kSuccess;
+}
+
+Code CudaDevice::StartPrimary() {
+  std::shared_ptr<Context> made;
+  if (const Code code = NewContext(primary_flags_, made); code != Code::kSuccess) return code;
+  auto& contexts = Driver::Get().contexts;
+  if (primary_handle_ == nullptr) {
+    primary_handle_ = contexts.Insert(made);
+    if (primary_handle_ == nullptr) return Code::kOutOfMemory;
+  } else {
+    contexts.Replace(primary_handle_, made);
+  }
+  made->set_handle(primary_handle_);
+  primary_ = std::move(made);
+  return Code::kSuccess;
+}
+
+void CudaDevice::EndPrimary() {
+  Driver::Get().EndContext(primary_);
+  primary_ = nullptr;
+}
+
+Code CudaDevice::RetainPrimary(ContextHandle& handle) {
+  const std::lock_guard lock(primary_mutex_);
+  if (primary_ == nullptr) {
+    if (const Code code = StartPrimary(); code != Code::kSuccess) return code;
+  }
+  ++retained_;
+  handle = primary_handle_;
+  return Code::kSuccess;
+}
+
+Code CudaDevice::ReleasePrimary() {
+  const std::lock_guard lock(primary_mutex_);
+  if (retained_ == 0) return Code::kInvalidContext;
+  if (--retained_ == 0 && primary_ != nullptr) EndPrimary();
+  return Code::kSuccess;
+}
+
+Code CudaDevice::ResetPrimary() {
+  const std::lock_guard lock(primary_mutex_);
+  if (primary_ == nullptr) return Code::kSuccess;
+  EndPrimary();
+  // Whoever retained it goes on with a fresh one.
+  return retained_ == 0 ? Code::kSuccess : StartPrimary();
+}
+
+void CudaDevice::SetPrimaryFlags(unsigned flags) {
+  const std::lock_guard lock(primary_mutex_);
+  primary_flags_ = flags;
+  if (primary_ != nullptr) primary_->set_flags(flags);
+}
+
+void CudaDevice::PrimaryState(unsigned& flags, bool& is_active) {
+  const std::lock_guard lock(primary_mutex_);
+  flags = primary_flags_;
+  is_active = primary_ != nullptr;
+}
+
+bool CudaDevice::IsPrimary(ContextHandle handle) {
+  const std::lock_guard lock(primary_mutex_);
+  return handle != nullptr && handle == primary_handle_;
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpushared/client.h"
+
+#include "client_lib/drop_in/context.h"
+#include "client_lib/drop_in/cuda_module.h"
+#include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/handle_table.h"
+#include "client_lib/fork_guard.h"
+
+namespace gpushared::drop_in {
+
+// An event as the program sees it. Belongs to its context.
+struct CudaEvent {
+  std::shared_ptr<Context> context;
+  Event event;
+  bool has_timing = false;
+  std::atomic<bool> is_recorded{false};
+};
+
+// One device that the program may use, by its ordinal.
+//
+// Thread-safe.
+class CudaDevice {
+ public:
+  CudaDevice(int ordinal, DeviceProperties properties)
+      : ordinal_(ordinal), properties_(std::move(properties)) {}
+
+  int ordinal() const { return ordinal_; }
+  const DeviceProperties& properties() const { return properties_; }
+
+  // A new context over the session that the device's other contexts share.
+  Code NewContext(unsigned flags, std::shared_ptr<Context>& made);
+
+  // The primary context: one handle for ever, behind which an incarnation lives while it is
+  // retained.
+  Code RetainPrimary(ContextHandle& handle);
+  Code ReleasePrimary();
+  Code ResetPrimary();
+  void SetPrimaryFlags(unsigned flags);
+  void PrimaryState(unsigned& flags, bool& is_active);
+  bool IsPrimary(ContextHandle handle);
+
+ private:
+  Code StartPrimary();
+  void EndPrimary();
+
+  const int ordinal_;
+  const DeviceProperties properties_;
+
+  std::mutex session_mutex_;
+  std::weak_ptr<Session> session_;  // Guarded by session_mutex_.
+
+  std::mutex primary_mutex_;  // Guards what follows.
+  ContextHandle primary_handle_ = nullptr;
+  std::shared_ptr<Context> primary_;
+  unsigned primary_flags_ = 0;
+  unsigned retained_ = 0;
+};
+
+// The drop-in's state in this process. It is never destroyed: programs call the driver from their
+// own last destructors.
+//
+// Thread-safe.
+class Driver {
+ public:
+  static Driver& Get();
+
+  // Asks the server for its devices; a failed attempt may be repeated.
+  Code Init();
+  // Success, or that Init has not succeeded in this process: a forked child's driver is not there.
+  Code Ready() const {
+    // Acquire, pairs with Init: the devices are there.
+    return is_ready_.load(std::memory_order_acquire) && guard_->InOwner() ? Code::kSuccess
+                                                                          : Code::kNotInitialized;
+  }
+  // The next two require Ready().
+  int device_count() const { return static_cast<int>(devices_.size()); }
+  CudaDevice* DeviceAt(int ordinal) {  // Null: there is none.
+    return ordinal < 0 || ordinal >= device_count()
+               ? nullptr
+               : devices_[static_cast<std::size_t>(ordinal)].get();
+  }
+
+  // Ends a context and everything that belongs to it.
+  void EndContext(const std::shared_ptr<Context>& context);
+
+  HandleTable<Context, ContextHandle, HandleKind::kContext> contexts;
+  HandleTable<CudaStream, StreamHandle, HandleKind::kStream> streams;
+  HandleTable<CudaEvent, EventHandle, HandleKind::kEvent> events;
+  HandleTable<CudaModule, ModuleHandle, HandleKind::kModule> modules;
+  HandleTable<CudaKernel, FunctionHandle, HandleKind::kKernel> kernels;
+
+ private:
+  Driver() = default;
+
+  std::mutex init_mutex_;
+  std::atomic<bool> is_ready_{false};
+  // Constant once is_ready_ says so.
+  std::optional<client::ForkGuard> guard_;
+  std::vector<std::unique_ptr<CudaDevice>> devices_;
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver as a whole: beginning, version, look-up of functions, texts of errors, profiler.
+#include <string>
+#include <string_view>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/driver.h"
+#include "client_lib/drop_in/entry_points.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+struct ErrorText {
+  int code;
+  const char* name;
+  const char* text;
+};
+constexpr ErrorText kErrors[] = {
+#define GPUSHARED_ERROR(code, name, text) {code, #name, text},
+#include "client_lib/drop_in/errors.inc"
+#undef GPUSHARED_ERROR
+};
+
+const ErrorText* FindError(Code code) {
+  for (const ErrorText& error : kErrors) {
+    if (error.code == static_cast<int>(code)) return &error;
+  }
+  return nullptr;
+}
+
+// Flags of cuGetProcAddress.
+constexpr std::uint64_t kProcDefault = 0;
+constexpr std::uint64_t kProcLegacyStream = 1;
+constexpr std::uint64_t kProcPerThreadStream = 2;
+
+// The newest form of the function that a program written for `version` can call. Functions that
+// know no default stream have one form only.
+const Function* FindFunction(std::string_view name, int version, DefaultStream stream,
+                             bool& is_known) {
+  const Function* best = nullptr;
+  is_known = false;
+  for (const Function& function : Functions()) {
+    if (function.name != name) continue;
+    is_known = true;
+    if (function.version > version) continue;
+    if (function.default_stream == DefaultStream::kPerThread && stream == DefaultStream::kLegacy) {
+      continue;
+    }
+    const bool fits_better =
+        best == nullptr || (function.default_stream == stream && best->default_stream != stream) ||
+        (function.default_stream == best->default_stream && function.version > best->version);
+    if (fits_better) best = &function;
+  }
+  return best;
+}
+
+}  // namespace
+
+Code Init(unsigned flags) { return flags == 0 ? Driver::Get().Init() : Code::kInvalidValue; }
+
+Code DriverGetVersion(int* version) {
+  if (AnyNull(version)) return Code::kInvalidValue;
+  *version = kDriverVersion;
+  return Code::kSuccess;
+}
+
+Code GetProcAddressV2(const char* name, void** function, int version, std::uint64_t flags,
+                      ProcAddressResult* result) {
+  if (AnyNull(name, function) || *name == '\0') return Code::kInvalidValue;
+  if (flags != kProcDefault && flags != kProcLegacyStream && flags != kProcPerThreadStream) {
+    return Code::kInvalidValue;
+  }
+  const DefaultStream stream =
+      flags == kProcPerThreadStream ? DefaultStream::kPerThread : DefaultStream::kLegacy;
+  bool is_known = false;
+  const Function* const found = FindFunction(name, version, stream, is_known);
+  *function = found == nullptr ? nullptr : found->address;
+  if (result == nullptr) return found == nullptr ? Code::kNotFound : Code::kSuccess;
+  *result = found != nullptr ? ProcAddressResult::kFound
+            : is_known       ? ProcAddressResult::kVersionNotSufficient
+                             : ProcAddressResult::kNotFound;
+  return Code::kSuccess;
+}
+
+Code GetProcAddress(const char* name, void** function, int version, std::uint64_t flags) {
+  return GetProcAddressV2(name, function, version, flags, nullptr);
+}
+
+// By these tables NVIDIA's own libraries make the driver prove that it is NVIDIA's. We are not,
+// and do not claim to be.
+Code GetExportTable(const void** table, const Uuid* id) {
+  if (AnyNull(table, id)) return Code::kInvalidValue;
+  *table = nullptr;
+  return Code::kNotFound;
+}
+
+Code GetErrorName(Code code, const char** name) {
+  if (AnyNull(name)) return Code::kInvalidValue;
+  const ErrorText* const error = FindError(code);
+  *name = error == nullptr ? nullptr : error->name;
+  return error == nullptr ? Code::kInvalidValue : Code::kSuccess;
+}
+
+Code GetErrorString(Code code, const char** text) {
+  if (AnyNull(text)) return Code::kInvalidValue;
+  const ErrorText* const error = FindError(code);
+  *text = error == nullptr ? nullptr : error->text;
+  return error == nullptr ? Code::kInvalidValue : Code::kSuccess;
+}
+
+// Nothing is profiled; programs bracket their work with these.
+Code ProfilerInitialize(const char*, const char*, int) { return Code::kSuccess; }
+Code ProfilerStart() { return Code::kSuccess; }
+Code ProfilerStop() { return Code::kSuccess; }
+
+}  // namespace gpushared::drop_in

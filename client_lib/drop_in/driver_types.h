@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's interface as the drop-in needs it: the server's declarations, and more of the same.
+// tests/drop_in/driver_abi_test.cpp compares every one of them with the real header.
+
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "server/device/cuda/driver_types.h"
+
+namespace gpushared::drop_in {
+
+using device::cuda::Code;
+using device::cuda::Copy2d;
+using device::cuda::JitOption;
+using device::cuda::LaunchAttribute;
+using device::cuda::LaunchAttributeId;
+using device::cuda::LaunchConfig;
+using device::cuda::LoadingMode;
+using device::cuda::MemoryLocation;
+using device::cuda::MemoryType;
+using device::cuda::ProcAddressResult;
+using device::cuda::Uuid;
+
+// Numbers that only the drop-in answers.
+inline constexpr Code kFileNotFound{301};
+inline constexpr Code kUnsupportedExecAffinity{224};
+
+// What programs hold. Nothing of ours lies behind the pointers; see handle_table.h.
+using ContextHandle = device::cuda::Context;
+using StreamHandle = device::cuda::Stream;
+using EventHandle = device::cuda::Event;
+using ModuleHandle = device::cuda::Module;
+using FunctionHandle = device::cuda::Function;
+using ArrayHandle = device::cuda::Array;
+using LibraryHandle = struct LibraryTarget*;
+using KernelHandle = struct KernelTarget*;
+using LinkHandle = struct LinkTarget*;
+using PoolHandle = struct PoolTarget*;
+using GraphHandle = struct GraphTarget*;
+
+using DevicePointer = std::uint64_t;  // CUdeviceptr.
+
+// Streams that exist in every context. A null handle means one of them, by the call's form.
+inline StreamHandle LegacyStream() { return reinterpret_cast<StreamHandle>(1); }
+inline StreamHandle PerThreadStream() { return reinterpret_cast<StreamHandle>(2); }
+
+// Memory types of copies and of cuPointerGetAttribute.
+inline constexpr int kMemoryTypeHost = 1;
+inline constexpr int kMemoryTypeDevice = 2;
+inline constexpr int kMemoryTypeArray = 3;
+inline constexpr int kMemoryTypeUnified = 4;
+
+struct Copy3d {
+  std::size_t source_x_bytes, source_y, source_z, source_lod;
+  int source_type;
+  const void* source_host;
+  DevicePointer source_device;
+  ArrayHandle source_array;
+  void* reserved0;
+  std::size_t source_pitch, source_height;
+  std::size_t destination_x_bytes, destination_y, destination_z, destination_lod;
+  int destination_type;
+  void* destination_host;
+  DevicePointer destination_device;
+  ArrayHandle destination_array;
+  void* reserved1;
+  std::size_t destination_pitch, destination_height;
+  std::size_t width_bytes, height, depth;
+};
+static_assert(sizeof(Copy3d) == 200);
+
+// CUdevprop.
+struct LegacyDeviceProperties {
+  int threads_per_block_max;
+  int block_max[3];
+  int grid_max[3];
+  int shared_bytes_per_block;
+  int constant_bytes;
+  int warp_threads;
+  int pitch_bytes_max;
+  int registers_per_block;
+  int clock_kilohertz;
+  int texture_alignment;
+};
+static_assert(sizeof(LegacyDeviceProperties) == 56);
+
+using BlockToSharedBytes = std::size_t (*)(int block_threads);
+using HostFunction = void (*)(void* data);
+using StreamCallback = void (*)(StreamHandle stream, Code status, void* data);
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_TYPES_H_

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every exported symbol is one jump through a table of calls. A call runs the handler that
+// functions.inc names, with the default stream of its form; no exception passes it.
+#include "client_lib/drop_in/entry_points.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+// The handler of functions that are exported and do nothing.
+struct Missing {};
+constexpr Missing kMissing;
+constexpr DefaultStream kLegacy = DefaultStream::kLegacy;
+constexpr DefaultStream kPerThread = DefaultStream::kPerThread;
+
+enum Index : std::size_t {
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) kIndexOf_##symbol,
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+  kFunctionCount
+};
+
+constexpr std::string_view kSymbols[] = {
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) #symbol,
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+};
+
+// A program that asks in a loop gets one line.
+Code SayMissing(Index index) {
+  static std::array<std::atomic<bool>, kFunctionCount> said;
+  if (IsLogging() && !said[index].exchange(true, std::memory_order_relaxed)) {
+    LogLine(std::string(kSymbols[index]) + ": not supported by this library");
+  }
+  return Code::kNotSupported;
+}
+
+// Waiting programs ask again and again; that is no failure.
+void SayFailed(Index index, Code code) {
+  const std::string sentence = TakeSentence();
+  if (code == Code::kNotReady) return;
+  LogLine(std::string(kSymbols[index]) + ": error " + std::to_string(static_cast<int>(code)) +
+          (sentence.empty() ? "" : ": ") + sentence);
+}
+
+template <auto kHandler, DefaultStream kStream, Index kIndex>
+struct Call {
+  static_assert(std::is_same_v<decltype(kHandler), const Missing>);
+  static Code Run() noexcept { return SayMissing(kIndex); }
+};
+
+template <typename... Arguments, Code (*kHandler)(Arguments...), DefaultStream kStream,
+          Index kIndex>
+struct Call<kHandler, kStream, kIndex> {
+  static Code Run(Arguments... arguments) noexcept {
+    const DefaultStreamScope scope(kStream);
+    Code code = Code::kUnknown;
+    try {
+      code = kHandler(arguments...);
+    } catch (const std::bad_alloc&) {
+      code = Code::kOutOfMemory;
+    } catch (...) {
+      code = Code::kUnknown;
+    }
+    if (code != Code::kSuccess && IsLogging()) [[unlikely]]
+      SayFailed(kIndex, code);
+    return code;
+  }
+};
+
+}  // namespace
+}  // namespace gpushared::drop_in
+
+extern "C" {
+
+// Read by the jumps below, which the linker binds here: no other library can take the place.
+[[gnu::visibility("hidden")]] extern const void* const gpushared_drop_in_calls[];
+[[gnu::used]] const void* const gpushared_drop_in_calls[] = {
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler)                       \
+  reinterpret_cast<const void*>(                                                         \
+      &gpushared::drop_in::Call<gpushared::drop_in::handler, gpushared::drop_in::stream, \
+                                gpushared::drop_in::kIndexOf_##symbol>::Run),
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+};
+
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) \
+  [[gnu::visibility("default")]] void symbol();
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+
+}  // extern "C"
+
+asm(".pushsection .text.gpushared_drop_in, \"ax\", @progbits\n"
+    ".set .Lcall, 0\n"
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) \
+  ".p2align 4\n"                                                   \
+  ".globl " #symbol                                                \
+  "\n"                                                             \
+  ".type " #symbol ", @function\n" #symbol                         \
+  ":\n"                                                            \
+  "endbr64\n"                                                      \
+  "jmp *gpushared_drop_in_calls + .Lcall(%rip)\n"                  \
+  ".size " #symbol ", . - " #symbol                                \
+  "\n"                                                             \
+  ".set .Lcall, .Lcall + 8\n"
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+    ".popsection\n");
+
+namespace gpushared::drop_in {
+
+std::span<const Function> Functions() {
+  static const Function functions[] = {
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) \
+  {#name,                                                          \
+   version,                                                        \
+   #symbol,                                                        \
+   stream,                                                         \
+   !std::is_same_v<decltype(handler), const Missing>,              \
+   reinterpret_cast<void*>(&::symbol)},
+#include "client_lib/drop_in/functions.inc"
+#undef GPUSHARED_FUNCTION
+  };
+  return functions;
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events.
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+constexpr unsigned kBlockingSync = device::cuda::kEventBlockingSync;
+constexpr unsigned kDisableTiming = device::cuda::kEventDisableTiming;
+constexpr unsigned kInterprocess = 0x4;
+
+// The event behind the handle. Needs no current context.
+Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
+  if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
+  event = Driver::Get().events.Find(handle);
+  if (event == nullptr) return Code::kInvalidHandle;
+  return event->context->session().sticky();
+}
+
+}  // namespace
+
+Code EventCreate(EventHandle* event, unsigned flags) {
+  if (AnyNull(event) || (flags & ~(kBlockingSync | kDisableTiming | kInterprocess)) != 0) {
+    return Code::kInvalidValue;
+  }
+  if ((flags & kInterprocess) != 0) {
+    return Refuse(Code::kNotSupported, "events cannot be shared between processes");
+  }
+  const Current current;
+  if (!current.ok()) return current.code();
+  const bool has_timing = (flags & kDisableTiming) == 0;
+  Result<Event> made =
+      current->session().client().CreateEvent(has_timing ? EventTiming::kOn : EventTiming::kOff);
+  if (!made.ok()) return current.CodeOf(made.status());
+  auto object = std::make_shared<CudaEvent>();
+  object->context = current.shared();
+  object->event = std::move(*made);
+  object->has_timing = has_timing;
+  *event = Driver::Get().events.Insert(std::move(object));
+  return *event == nullptr ? Code::kOutOfMemory : Code::kSuccess;
+}
+
+Code EventDestroy(EventHandle event) {
+  if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
+  return Driver::Get().events.Remove(event) == nullptr ? Code::kInvalidHandle : Code::kSuccess;
+}
+
+Code EventRecord(EventHandle handle, StreamHandle stream_handle) {
+  std::shared_ptr<CudaEvent> event;
+  if (const Code code = FindEvent(handle, event); code != Code::kSuccess) return code;
+  const Current current;
+  const StreamChoice stream(current, stream_handle);
+  if (!stream.ok()) return stream.code();
+  if (event->context->shared_session() != stream->context().shared_session()) {
+    return Code::kInvalidHandle;
+  }
+  const Code code = stream.Run([&](const Stream& queue) { return queue.Record(event->event); });
+  if (code == Code::kSuccess) event->is_recorded.store(true, std::memory_order_relaxed);
+  return code;
+}
+
+Code EventRecordWithFlags(EventHandle event, StreamHandle stream, unsigned flags) {
+  return flags > 1 ? Code::kInvalidValue : EventRecord(event, stream);
+}
+
+Code EventQuery(EventHandle handle) {
+  std::shared_ptr<CudaEvent> event;
+  const Code code = FindEvent(handle, event);
+  return code == Code::kSuccess ? event->context->session().CodeOf(event->event.Query()) : code;
+}
+
+Code EventSynchronize(EventHandle handle) {
+  std::shared_ptr<CudaEvent> event;
+  const Code code = FindEvent(handle, event);
+  return code == Code::kSuccess ? event->context->session().CodeOf(event->event.Synchronize())
+                                : code;
+}
+
+Code EventElapsedTime(float* milliseconds, EventHandle start_handle, EventHandle end_handle) {
+  if (AnyNull(milliseconds)) return Code::kInvalidValue;
+  std::shared_ptr<CudaEvent> start, end;
+  if (const Code code = FindEvent(start_handle, start); code != Code::kSuccess) return code;
+  if (const Code code = FindEvent(end_handle, end); code != Code::kSuccess) return code;
+  for (const auto& event : {start, end}) {
+    if (!event->has_timing || !event->is_recorded.load(std::memory_order_relaxed)) {
+      return Code::kInvalidHandle;
+    }
+  }
+  const Result<std::chrono::nanoseconds> elapsed = Event::ElapsedTime(start->event, end->event);
+  if (!elapsed.ok()) return start->context->session().CodeOf(elapsed.status());
+  *milliseconds = std::chrono::duration<float, std::milli>(*elapsed).count();
+  return Code::kSuccess;
+}
+
+}  // namespace gpushared::drop_in

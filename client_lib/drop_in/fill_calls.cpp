@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills of device memory with elements of one, two or four bytes.
+#include <optional>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+// Whether [address, address + bytes) is device memory of this session.
+bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t bytes) {
+  const std::optional<Block> block = current->session().addresses().Find(address);
+  return block && block->is_device() && block->Holds(address, bytes);
+}
+
+Code Fill(DevicePointer destination, FillElement element, FillShape shape, StreamHandle handle) {
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  if (shape.width_elements == 0 || shape.height == 0) return Code::kSuccess;
+  std::size_t width = 0, rows = 0, bytes = 0;
+  if (__builtin_mul_overflow(shape.width_elements, std::size_t{element.element_bytes}, &width)) {
+    return Code::kInvalidValue;
+  }
+  const bool is_flat = shape.height == 1;
+  if (!is_flat && shape.pitch_bytes < width) return Code::kInvalidValue;
+  if (is_flat) shape.pitch_bytes = width;
+  if (destination % element.element_bytes != 0 || shape.pitch_bytes % element.element_bytes != 0) {
+    return Code::kInvalidValue;
+  }
+  if (__builtin_mul_overflow(shape.height - 1, shape.pitch_bytes, &rows) ||
+      __builtin_add_overflow(rows, width, &bytes) || !IsDeviceMemory(current, destination, bytes)) {
+    return Refuse(Code::kInvalidValue, "fill refused: its bytes are not inside one allocation");
+  }
+  return stream.Run([&](const Stream& queue) {
+    return is_flat ? queue.Fill(destination, element, shape.width_elements)
+                   : queue.Fill2d(destination, element, shape);
+  });
+}
+
+Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,
+              StreamHandle stream) {
+  return Fill(destination, element, {.width_elements = count}, stream);
+}
+
+}  // namespace
+
+Code MemsetD8(DevicePointer destination, unsigned char value, std::size_t count) {
+  return FillFlat(destination, FillElement::U8(value), count, nullptr);
+}
+Code MemsetD16(DevicePointer destination, unsigned short value, std::size_t count) {
+  return FillFlat(destination, FillElement::U16(value), count, nullptr);
+}
+Code MemsetD32(DevicePointer destination, unsigned value, std::size_t count) {
+  return FillFlat(destination, FillElement::U32(value), count, nullptr);
+}
+Code MemsetD8Async(DevicePointer destination, unsigned char value, std::size_t count,
+                   StreamHandle stream) {
+  return FillFlat(destination, FillElement::U8(value), count, stream);
+}
+Code MemsetD16Async(DevicePointer destination, unsigned short value, std::size_t count,
+                    StreamHandle stream) {
+  return FillFlat(destination, FillElement::U16(value), count, stream);
+}
+Code MemsetD32Async(DevicePointer destination, unsigned value, std::size_t count,
+                    StreamHandle stream) {
+  return FillFlat(destination, FillElement::U32(value), count, stream);
+}
+Code MemsetD2D8Async(DevicePointer destination, std::size_t pitch, unsigned char value,
+                     std::size_t width, std::size_t height, StreamHandle stream) {
+  return Fill(destination, FillElement::U8(value),
+              {.width_elements = width, .height = height, .pitch_bytes = pitch}, stream);
+}
+Code MemsetD2D16Async(DevicePointer destination, std::size_t pitch, unsigned short value,
+                      std::size_t width, std::size_t height, StreamHandle stream) {
+  return Fill(destination, FillElement::U16(value),
+              {.width_elements = width, .height = height, .pitch_bytes = pitch}, stream);
+}
+Code MemsetD2D32Async(DevicePointer destination, std::size_t pitch, unsigned value,
+                      std::size_t width, std::size_t height, StreamHandle stream) {
+  return Fill(destination, FillElement::U32(value),
+              {.width_elements = width, .height = height, .pitch_bytes = pitch}, stream);
+}
+Code MemsetD2D8(DevicePointer destination, std::size_t pitch, unsigned char value,
+                std::size_t width, std::size_t height) {
+  return MemsetD2D8Async(destination, pitch, value, width, height, nullptr);
+}
+Code MemsetD2D16(DevicePointer destination, std::size_t pitch, unsigned short value,
+                 std::size_t width, std::size_t height) {
+  return MemsetD2D16Async(destination, pitch, value, width, height, nullptr);
+}
+Code MemsetD2D32(DevicePointer destination, std::size_t pitch, unsigned value, std::size_t width,
+                 std::size_t height) {
+  return MemsetD2D32Async(destination, pitch, value, width, height, nullptr);
+}
+
+}  // namespace gpushared::drop_in

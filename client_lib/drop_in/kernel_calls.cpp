@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels: names, parameters and attributes. CUfunction and CUkernel are the same handle here.
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/device_attributes.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+using device::cuda::FunctionAttribute;
+
+// Attributes that a program may set; the others are facts.
+bool IsSettable(int attribute) { return attribute >= 8; }
+
+template <typename To, typename From>
+To As(From handle) {
+  return reinterpret_cast<To>(handle);
+}
+
+// Runs `use` with the kernel behind the handle.
+template <typename Use>
+Code WithKernel(FunctionHandle handle, const Use& use) {
+  Driver& driver = Driver::Get();
+  if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
+  const std::shared_ptr<CudaKernel> kernel = driver.kernels.Find(handle);
+  return kernel == nullptr ? Code::kInvalidHandle : use(kernel);
+}
+
+// The same with what it is in the current context.
+template <typename Use>
+Code WithLoaded(FunctionHandle handle, const Use& use) {
+  return WithKernel(handle, [&](const std::shared_ptr<CudaKernel>& kernel) {
+    const Current current;
+    if (!current.ok()) return current.code();
+    const Result<Kernel> loaded = kernel->In(*current);
+    return loaded.ok() ? use(current, *kernel, *loaded) : current.CodeOf(loaded.status());
+  });
+}
+
+// A fact about the kernel. What the server does not tell is answered as for a kernel that needs
+// nothing.
+int Fact(const DeviceProperties& device, const Kernel& kernel, int attribute) {
+  const int compute =
+      10 * DeviceAttribute(device, kComputeMajor) + DeviceAttribute(device, kComputeMinor);
+  switch (static_cast<FunctionAttribute>(attribute)) {
+    case FunctionAttribute::kThreadsPerBlockMax:
+      return static_cast<int>(kernel.threads_per_block_max());
+    case FunctionAttribute::kSharedBytes:
+      return static_cast<int>(kernel.static_shared_bytes());
+    case FunctionAttribute::kRegisters:
+      return 32;
+    case FunctionAttribute::kPtxVersion:
+    case FunctionAttribute::kBinaryVersion:
+      return compute;
+    case FunctionAttribute::kDynamicSharedBytesMax:
+      return DeviceAttribute(device, kSharedBytesPerBlock) -
+             static_cast<int>(kernel.static_shared_bytes());
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+Code FuncGetModule(ModuleHandle* module, FunctionHandle function) {
+  if (AnyNull(module)) return Code::kInvalidValue;
+  return WithKernel(function, [&](const std::shared_ptr<CudaKernel>& kernel) {
+    *module = kernel->module->handle();
+    return Code::kSuccess;
+  });
+}
+
+Code FuncGetName(const char** name, FunctionHandle function) {
+  if (AnyNull(name)) return Code::kInvalidValue;
+  return WithKernel(function, [&](const std::shared_ptr<CudaKernel>& kernel) {
+    *name = kernel->name.c_str();
+    return Code::kSuccess;
+  });
+}
+
+Code FuncGetParamCount(FunctionHandle function, std::size_t* count) {
+  if (AnyNull(count)) return Code::kInvalidValue;
+  return WithLoaded(function, [&](const Current&, const CudaKernel&, const Kernel& kernel) {
+    *count = kernel.parameters().size();
+    return Code::kSuccess;
+  });
+}
+
+Code FuncGetParamInfo(FunctionHandle function, std::size_t index, std::size_t* offset,
+                      std::size_t* bytes) {
+  if (AnyNull(offset)) return Code::kInvalidValue;
+  return WithLoaded(function, [&](const Current&, const CudaKernel&, const Kernel& kernel) {
+    if (index >= kernel.parameters().size()) return Code::kInvalidValue;
+    *offset = kernel.parameters()[index].offset;
+    if (bytes != nullptr) *bytes = kernel.parameters()[index].bytes;
+    return Code::kSuccess;
+  });
+}
+
+// Kernels are loaded with their module.
+Code FuncIsLoaded(int* state, FunctionHandle function) {
+  if (AnyNull(state)) return Code::kInvalidValue;
+  return WithKernel(function, [&](const std::shared_ptr<CudaKernel>&) {
+    *state = 1;
+    return Code::kSuccess;
+  });
+}
+
+Code FuncLoad(FunctionHandle function) {
+  return WithLoaded(function, [](const auto&...) { return Code::kSuccess; });
+}
+
+Code FuncGetAttribute(int* value, int attribute, FunctionHandle function) {
+  if (AnyNull(value) || attribute < 0 || attribute >= CudaKernel::kAttributesMax) {
+    return Code::kInvalidValue;
+  }
+  return WithLoaded(
+      function, [&](const Current& current, const CudaKernel& kernel, const Kernel& loaded) {
+        const int set = kernel.set_attributes[static_cast<std::size_t>(attribute)].load();
+        *value = set != CudaKernel::kUnset
+                     ? set
+                     : Fact(current->session().client().device(), loaded, attribute);
+        return Code::kSuccess;
+      });
+}
+
+Code FuncSetAttribute(FunctionHandle function, int attribute, int value) {
+  if (!IsSettable(attribute) || attribute >= CudaKernel::kAttributesMax) {
+    return Code::kInvalidValue;
+  }
+  return WithLoaded(function, [&](const Current& current, const auto&, const Kernel& loaded) {
+    if (attribute == static_cast<int>(FunctionAttribute::kDynamicSharedBytesMax)) {
+      const DeviceProperties& device = current->session().client().device();
+      const auto most =
+          std::int64_t{DeviceAttribute(device, kSharedBytesOptIn)} - loaded.static_shared_bytes();
+      if (value < 0 || value > most) return Code::kInvalidValue;
+    }
+    const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
+    if (kernel == nullptr) return Code::kInvalidHandle;
+    kernel->set_attributes[static_cast<std::size_t>(attribute)].store(value);
+    return Code::kSuccess;
+  });
+}
+
+// Hints that change nothing here.
+Code FuncSetCacheConfig(FunctionHandle function, int) { return FuncLoad(function); }
+Code FuncSetSharedMemConfig(FunctionHandle function, int) { return FuncLoad(function); }
+
+Code KernelGetFunction(FunctionHandle* function, KernelHandle kernel) {
+  if (AnyNull(function)) return Code::kInvalidValue;
+  return WithLoaded(As<FunctionHandle>(kernel), [&](const auto&...) {
+    *function = As<FunctionHandle>(kernel);
+    return Code::kSuccess;
+  });
+}
+
+Code KernelGetLibrary(LibraryHandle* library, KernelHandle kernel) {
+  if (AnyNull(library)) return Code::kInvalidValue;
+  return WithKernel(As<FunctionHandle>(kernel), [&](const std::shared_ptr<CudaKernel>& found) {
+    if (!found->module->is_library()) return Code::kInvalidHandle;
+    *library = As<LibraryHandle>(found->module->handle());
+    return Code::kSuccess;
+  });
+}
+
+Code KernelGetName(const char** name, KernelHandle kernel) {
+  return FuncGetName(name, As<FunctionHandle>(kernel));
+}
+
+Code KernelGetParamCount(KernelHandle kernel, std::size_t* count) {
+  return FuncGetParamCount(As<FunctionHandle>(kernel), count);
+}
+
+Code KernelGetParamInfo(KernelHandle kernel, std::size_t index, std::size_t* offset,
+                        std::size_t* bytes) {
+  return FuncGetParamInfo(As<FunctionHandle>(kernel), index, offset, bytes);
+}
+
+namespace {
+
+Code CheckDevice(int ordinal) {
+  Driver& driver = Driver::Get();
+  if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
+  return driver.DeviceAt(ordinal) == nullptr ? Code::kInvalidDevice : Code::kSuccess;
+}
+
+}  // namespace
+
+Code KernelGetAttribute(int* value, int attribute, KernelHandle kernel, int device) {
+  const Code code = CheckDevice(device);
+  return code == Code::kSuccess ? FuncGetAttribute(value, attribute, As<FunctionHandle>(kernel))
+                                : code;
+}
+
+Code KernelSetAttribute(int attribute, int value, KernelHandle kernel, int device) {
+  const Code code = CheckDevice(device);
+  return code == Code::kSuccess ? FuncSetAttribute(As<FunctionHandle>(kernel), attribute, value)
+                                : code;
+}
+
+Code KernelSetCacheConfig(KernelHandle kernel, int config, int device) {
+  const Code code = CheckDevice(device);
+  return code == Code::kSuccess ? FuncSetCacheConfig(As<FunctionHandle>(kernel), config) : code;
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of kernels.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+// Launches with more parameters take memory for their list; CUDA allows 4 KiB of them.
+constexpr std::size_t kParametersOnStack = 64;
+// What the calls of CUDA 3 may prepare.
+constexpr std::size_t kLegacyParameterBytesMax = 4096;
+
+// The argument buffer that `extra` names, or kInvalidValue.
+Code PackedParameters(void** extra, std::span<const std::byte>& packed) {
+  const void* data = nullptr;
+  const std::size_t* bytes = nullptr;
+  for (; *extra != reinterpret_cast<void*>(device::cuda::kLaunchEnd); extra += 2) {
+    if (*extra == reinterpret_cast<void*>(device::cuda::kLaunchBuffer)) {
+      data = extra[1];
+    } else if (*extra == reinterpret_cast<void*>(device::cuda::kLaunchBufferBytes)) {
+      bytes = static_cast<const std::size_t*>(extra[1]);
+    } else {
+      return Code::kInvalidValue;
+    }
+  }
+  if (data == nullptr || bytes == nullptr) return Code::kInvalidValue;
+  packed = {static_cast<const std::byte*>(data), *bytes};
+  return Code::kSuccess;
+}
+
+// A buffer may be padded at its end, or lack the padding that the kernel's layout has.
+Status LaunchPacked(const Stream& stream, const Kernel& kernel, const LaunchShape& shape,
+                    std::span<const std::byte> packed) {
+  const std::size_t bytes = kernel.parameter_bytes();
+  if (packed.size() >= bytes) return stream.LaunchPacked(kernel, shape, packed.first(bytes));
+  const std::span<const KernelParameter> parameters = kernel.parameters();
+  if (!parameters.empty() && packed.size() < parameters.back().offset + parameters.back().bytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  "launch refused: kernel '" + kernel.name() + "' takes " + std::to_string(bytes) +
+                      " bytes of parameters, " + std::to_string(packed.size()) + " were given");
+  }
+  std::vector<std::byte> padded(bytes);
+  std::copy(packed.begin(), packed.end(), padded.begin());
+  return stream.LaunchPacked(kernel, shape, padded);
+}
+
+Status LaunchWith(const Stream& stream, const Kernel& kernel, const LaunchShape& shape,
+                  void** values) {
+  const std::span<const KernelParameter> parameters = kernel.parameters();
+  std::array<LaunchArgument, kParametersOnStack> few;
+  std::vector<LaunchArgument> many;
+  if (parameters.size() > few.size()) many.resize(parameters.size());
+  LaunchArgument* const arguments = many.empty() ? few.data() : many.data();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    arguments[i] = {.data = values[i], .bytes = parameters[i].bytes};
+  }
+  return stream.LaunchWith(kernel, shape, {arguments, parameters.size()});
+}
+
+Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle handle,
+            void** parameters, void** extra) {
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
+  if (kernel == nullptr) return Code::kInvalidHandle;
+  const Result<Kernel> loaded = kernel->In(*current);
+  if (!loaded.ok()) return current.CodeOf(loaded.status());
+  if (parameters != nullptr || extra == nullptr) {
+    if (parameters == nullptr && !loaded->parameters().empty()) return Code::kInvalidValue;
+    return stream.Run(
+        [&](const Stream& queue) { return LaunchWith(queue, *loaded, shape, parameters); });
+  }
+  std::span<const std::byte> packed;
+  if (const Code code = PackedParameters(extra, packed); code != Code::kSuccess) return code;
+  return stream.Run(
+      [&](const Stream& queue) { return LaunchPacked(queue, *loaded, shape, packed); });
+}
+
+// What the attributes of a launch ask for. Hints are passed over; what would change the result is
+// kNotSupported.
+Code ApplyAttributes(const LaunchConfig& config, LaunchShape& shape) {
+  if (config.attribute_count != 0 && config.attributes == nullptr) return Code::kInvalidValue;
+  for (unsigned i = 0; i < config.attribute_count; ++i) {
+    const LaunchAttribute& attribute = config.attributes[i];
+    switch (static_cast<int>(attribute.id)) {
+      case 0:   // Ignore.
+      case 1:   // Window of cached memory.
+      case 3:   // How strictly hosts see writes.
+      case 5:   // Preference among the orders of clusters.
+      case 6:   // May begin before the launch in front has ended.
+      case 8:   // Priority among the streams of one program.
+      case 9:   // Domain of memory synchronisation.
+      case 10:  // Its remote and local kinds.
+      case 14:  // Preference for shared memory.
+        break;
+      case 2:
+        shape.is_cooperative = attribute.value.cooperative != 0;
+        break;
+      case 4:
+        shape.cluster = {attribute.value.cluster.x, attribute.value.cluster.y,
+                         attribute.value.cluster.z};
+        break;
+      default:
+        return Refuse(Code::kNotSupported, "launch refused: attribute " +
+                                               std::to_string(static_cast<int>(attribute.id)) +
+                                               " is not supported");
+    }
+  }
+  // One block a cluster is no cluster.
+  if (shape.cluster.x <= 1 && shape.cluster.y <= 1 && shape.cluster.z <= 1) {
+    shape.cluster = {0, 0, 0};
+  }
+  return Code::kSuccess;
+}
+
+// Runs `change` on what is prepared for a launch of CUDA 3.
+template <typename Change>
+Code Prepare(FunctionHandle function, const Change& change) {
+  if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
+  const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
+  if (kernel == nullptr) return Code::kInvalidHandle;
+  const std::lock_guard lock(kernel->legacy_mutex);
+  return change(kernel->legacy);
+}
+
+Code LaunchPrepared(FunctionHandle function, int width, int height, StreamHandle stream) {
+  CudaKernel::LegacyLaunch launch;
+  const Code code = Prepare(function, [&](const CudaKernel::LegacyLaunch& prepared) {
+    launch = prepared;
+    return Code::kSuccess;
+  });
+  if (code != Code::kSuccess) return code;
+  if (width <= 0 || height <= 0) return Code::kInvalidValue;
+  std::size_t bytes = launch.parameters.size();
+  void* extra[] = {reinterpret_cast<void*>(device::cuda::kLaunchBuffer), launch.parameters.data(),
+                   reinterpret_cast<void*>(device::cuda::kLaunchBufferBytes), &bytes,
+                   reinterpret_cast<void*>(device::cuda::kLaunchEnd)};
+  const auto positive = [](int value) { return static_cast<std::uint32_t>(value); };
+  const LaunchShape shape{
+      .grid = {positive(width), positive(height), 1},
+      .block = {positive(launch.block[0]), positive(launch.block[1]), positive(launch.block[2])},
+      .dynamic_shared_bytes = launch.shared_bytes};
+  return Submit(function, shape, stream, nullptr, launch.parameters.empty() ? nullptr : extra);
+}
+
+}  // namespace
+
+Code LaunchKernel(FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                  StreamHandle stream, void** parameters, void** extra) {
+  return Submit(function,
+                {.grid = {grid_x, grid_y, grid_z},
+                 .block = {block_x, block_y, block_z},
+                 .dynamic_shared_bytes = shared_bytes},
+                stream, parameters, extra);
+}
+
+Code LaunchCooperativeKernel(FunctionHandle function, unsigned grid_x, unsigned grid_y,
+                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                             unsigned shared_bytes, StreamHandle stream, void** parameters) {
+  return Submit(function,
+                {.grid = {grid_x, grid_y, grid_z},
+                 .block = {block_x, block_y, block_z},
+                 .dynamic_shared_bytes = shared_bytes,
+                 .is_cooperative = true},
+                stream, parameters, nullptr);
+}
+
+Code LaunchKernelEx(const LaunchConfig* config, FunctionHandle function, void** parameters,
+                    void** extra) {
+  if (AnyNull(config)) return Code::kInvalidValue;
+  LaunchShape shape{.grid = {config->grid_x, config->grid_y, config->grid_z},
+                    .block = {config->block_x, config->block_y, config->block_z},
+                    .dynamic_shared_bytes = config->shared_bytes};
+  if (const Code code = ApplyAttributes(*config, shape); code != Code::kSuccess) return code;
+  return Submit(function, shape, config->stream, parameters, extra);
+}
+
+// ---- the calls of CUDA 3: a launch is prepared piece by piece
+
+Code FuncSetBlockShape(FunctionHandle function, int x, int y, int z) {
+  if (x <= 0 || y <= 0 || z <= 0) return Code::kInvalidValue;
+  return Prepare(function, [&](CudaKernel::LegacyLaunch& launch) {
+    launch.block[0] = x;
+    launch.block[1] = y;
+    launch.block[2] = z;
+    return Code::kSuccess;
+  });
+}
+
+Code FuncSetSharedSize(FunctionHandle function, unsigned bytes) {
+  return Prepare(function, [&](CudaKernel::LegacyLaunch& launch) {
+    launch.shared_bytes = bytes;
+    return Code::kSuccess;
+  });
+}
+
+Code ParamSetSize(FunctionHandle function, unsigned bytes) {
+  if (bytes > kLegacyParameterBytesMax) return Code::kInvalidValue;
+  return Prepare(function, [&](CudaKernel::LegacyLaunch& launch) {
+    launch.parameters.resize(bytes);
+    return Code::kSuccess;
+  });
+}
+
+Code ParamSetv(FunctionHandle function, int offset, void* value, unsigned bytes) {
+  if (AnyNull(value) || offset < 0 || bytes > kLegacyParameterBytesMax ||
+      static_cast<std::size_t>(offset) > kLegacyParameterBytesMax - bytes) {
+    return Code::kInvalidValue;
+  }
+  return Prepare(function, [&](CudaKernel::LegacyLaunch& launch) {
+    const std::size_t end = static_cast<std::size_t>(offset) + bytes;
+    if (launch.parameters.size() < end) launch.parameters.resize(end);
+    std::memcpy(launch.parameters.data() + offset, value, bytes);
+    return Code::kSuccess;
+  });
+}
+
+Code ParamSeti(FunctionHandle function, int offset, unsigned value) {
+  return ParamSetv(function, offset, &value, sizeof value);
+}
+
+Code ParamSetf(FunctionHandle function, int offset, float value) {
+  return ParamSetv(function, offset, &value, sizeof value);
+}
+
+Code Launch(FunctionHandle function) { return LaunchPrepared(function, 1, 1, nullptr); }
+Code LaunchGrid(FunctionHandle function, int width, int height) {
+  return LaunchPrepared(function, width, height, nullptr);
+}
+Code LaunchGridAsync(FunctionHandle function, int width, int height, StreamHandle stream) {
+  return LaunchPrepared(function, width, height, stream);
+}
+
+}  // namespace gpushared::drop_in

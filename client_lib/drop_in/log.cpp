@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdlib>
+
+namespace gpushared::drop_in {
+namespace {
+
+int OpenLog() {
+  const char* const where = std::getenv("GPUSHARED_LOG");
+  if (where == nullptr || *where == '\0') return -1;
+  const std::string_view name = where;
+  if (name == "1" || name == "stderr") return STDERR_FILENO;
+  return ::open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
+// Minus one: no log.
+int LogDescriptor() {
+  static const int descriptor = OpenLog();
+  return descriptor;
+}
+
+// Without a destructor: programs call the driver when their threads' objects are gone, too.
+constexpr std::size_t kSentenceBytesMax = 1024;
+thread_local char last_sentence[kSentenceBytesMax] = {};
+
+}  // namespace
+
+bool IsLogging() { return LogDescriptor() >= 0; }
+
+void LogLine(std::string_view line) {
+  if (!IsLogging()) return;
+  const std::string text =
+      "gpushared drop-in [pid " + std::to_string(::getpid()) + "]: " + std::string(line) + "\n";
+  // One write, so that lines of several processes do not mix; a full disk loses the line.
+  [[maybe_unused]] const ssize_t written = ::write(LogDescriptor(), text.data(), text.size());
+}
+
+Code Refuse(Code code, std::string_view sentence) {
+  if (IsLogging()) {
+    last_sentence[sentence.copy(last_sentence, kSentenceBytesMax - 1)] = '\0';
+  }
+  return code;
+}
+
+std::string TakeSentence() {
+  std::string sentence = last_sentence;
+  last_sentence[0] = '\0';
+  return sentence;
+}
+
+}  // namespace gpushared::drop_in

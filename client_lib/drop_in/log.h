@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the drop-in tells people, if $GPUSHARED_LOG asks for it: "1" or "stderr", or a file that
+// lines are appended to. Without the variable nothing is printed.
+
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_LOG_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_LOG_H_
+
+#include <string>
+#include <string_view>
+
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+// Thread-safe, as the others here.
+bool IsLogging();
+// One line, with the process in front; nothing unless IsLogging().
+void LogLine(std::string_view line);
+
+// Returns `code`; `sentence` will stand beside it in the log when the call has ended.
+Code Refuse(Code code, std::string_view sentence);
+// The sentence of the calling thread's last refusal, which is then forgotten.
+std::string TakeSentence();
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_LOG_H_

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of devices and hosts, and what lies at an address.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+constexpr std::size_t kPitchStep = 512;
+constexpr unsigned kHostAllocFlags = 0x07;     // Portable, mapped, write-combined.
+constexpr unsigned kHostRegisterFlags = 0x0f;  // Portable, mapped, I/O, read-only.
+
+std::uint64_t NextBufferId() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
+
+Code Free(const Current& current, std::uint64_t address, BlockKind kind, Code unknown) {
+  if (!current.ok()) return current.code();
+  return current->session().addresses().Remove(address, kind) ? Code::kSuccess : unknown;
+}
+
+}  // namespace
+
+Code MemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+  if (AnyNull(free_bytes, total_bytes)) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  const MemoryInfo info = current->session().client().memory_info();
+  *total_bytes = info.total_bytes;
+  *free_bytes = info.total_bytes - std::min(info.used_bytes, info.total_bytes);
+  return Code::kSuccess;
+}
+
+// ---- device memory
+
+Code MemAlloc(DevicePointer* address, std::size_t bytes) {
+  if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  Session& session = current->session();
+  Result<DeviceBuffer> buffer = session.client().AllocateDevice(bytes);
+  if (!buffer.ok()) return session.CodeOf(buffer.status());
+  const std::uint64_t begin = buffer->address();
+  if (!session.addresses().Insert({.address = begin,
+                                   .bytes = bytes,
+                                   .kind = BlockKind::kDevice,
+                                   .context_id = current->id(),
+                                   .buffer_id = NextBufferId()},
+                                  std::move(*buffer))) {
+    return Refuse(Code::kOutOfMemory,
+                  "allocation refused: this process has host memory at the "
+                  "device's address");
+  }
+  *address = begin;
+  return Code::kSuccess;
+}
+
+Code MemAllocPitch(DevicePointer* address, std::size_t* pitch, std::size_t width_bytes,
+                   std::size_t height, unsigned element_bytes) {
+  if (AnyNull(address, pitch) || width_bytes == 0 || height == 0) return Code::kInvalidValue;
+  if (element_bytes != 4 && element_bytes != 8 && element_bytes != 16) return Code::kInvalidValue;
+  constexpr std::size_t kBytesMax = std::numeric_limits<std::size_t>::max();
+  if (width_bytes > kBytesMax - kPitchStep) return Code::kOutOfMemory;
+  const std::size_t row = (width_bytes + kPitchStep - 1) / kPitchStep * kPitchStep;
+  if (height > kBytesMax / row) return Code::kOutOfMemory;
+  const Code code = MemAlloc(address, row * height);
+  if (code == Code::kSuccess) *pitch = row;
+  return code;
+}
+
+// Commands that use the memory may still be queued: the library reuses it after them.
+Code MemFree(DevicePointer address) {
+  if (address == 0) return Code::kSuccess;
+  return Free(Current(), address, BlockKind::kDevice, Code::kInvalidValue);
+}
+
+Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream) {
+  const Current current;
+  const StreamChoice choice(current, stream);
+  return choice.ok() ? MemAlloc(address, bytes) : choice.code();
+}
+
+Code MemFreeAsync(DevicePointer address, StreamHandle stream) {
+  const Current current;
+  const StreamChoice choice(current, stream);
+  return choice.ok() ? MemFree(address) : choice.code();
+}
+
+Code MemGetAddressRange(DevicePointer* base, std::size_t* bytes, DevicePointer address) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::optional<Block> block = current->session().addresses().Find(address);
+  if (!block || !block->is_device()) return Code::kNotFound;
+  if (base != nullptr) *base = block->address;
+  if (bytes != nullptr) *bytes = block->bytes;
+  return Code::kSuccess;
+}
+
+// ---- host memory
+
+Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
+  if (AnyNull(address) || bytes == 0 || (flags & ~kHostAllocFlags) != 0) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  Session& session = current->session();
+  Result<HostBuffer> buffer = session.client().AllocateHost(bytes);
+  if (!buffer.ok()) return session.CodeOf(buffer.status());
+  void* const data = buffer->data();
+  if (!session.addresses().Insert({.address = AddressOf(data),
+                                   .bytes = bytes,
+                                   .kind = BlockKind::kHost,
+                                   .context_id = current->id(),
+                                   .buffer_id = NextBufferId(),
+                                   .flags = flags},
+                                  std::move(*buffer))) {
+    return Refuse(Code::kOutOfMemory, "allocation refused: the device has memory at this address");
+  }
+  *address = data;
+  return Code::kSuccess;
+}
+
+Code MemAllocHost(void** address, std::size_t bytes) { return MemHostAlloc(address, bytes, 0); }
+
+Code MemFreeHost(void* address) {
+  return Free(Current(), AddressOf(address), BlockKind::kHost, Code::kInvalidValue);
+}
+
+Code MemHostGetFlags(unsigned* flags, void* address) {
+  if (AnyNull(flags)) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::optional<Block> block = current->session().addresses().Find(AddressOf(address));
+  if (!block || block->is_device()) return Code::kInvalidValue;
+  *flags = block->flags;
+  return Code::kSuccess;
+}
+
+// The program's own memory stays where it is; copies of it are staged as before.
+Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
+  if (AnyNull(address) || bytes == 0 || (flags & ~kHostRegisterFlags) != 0) {
+    return Code::kInvalidValue;
+  }
+  if (bytes - 1 > std::numeric_limits<std::uint64_t>::max() - AddressOf(address)) {
+    return Code::kInvalidValue;
+  }
+  const Current current;
+  if (!current.ok()) return current.code();
+  return current->session().addresses().Insert({.address = AddressOf(address),
+                                                .bytes = bytes,
+                                                .kind = BlockKind::kRegistered,
+                                                .context_id = current->id(),
+                                                .buffer_id = NextBufferId(),
+                                                .flags = flags},
+                                               {})
+             ? Code::kSuccess
+             : Code::kHostMemoryAlreadyRegistered;
+}
+
+Code MemHostUnregister(void* address) {
+  if (AnyNull(address)) return Code::kInvalidValue;
+  return Free(Current(), AddressOf(address), BlockKind::kRegistered,
+              Code::kHostMemoryNotRegistered);
+}
+
+// ---- attributes of pointers
+
+namespace {
+
+// CUpointer_attribute.
+enum PointerAttribute : int {
+  kContext = 1,
+  kMemoryType = 2,
+  kDevicePointer = 3,
+  kHostPointer = 4,
+  kSyncOperations = 6,
+  kBufferId = 7,
+  kIsManaged = 8,
+  kOrdinal = 9,
+  kIsIpcCapable = 10,
+  kRangeStart = 11,
+  kRangeBytes = 12,
+  kIsMapped = 13,
+  kHandleTypes = 14,
+  kIsRdmaCapable = 15,
+  kAccessFlags = 16,
+};
+
+template <typename T>
+void Store(void* to, T value) {
+  *static_cast<T*>(to) = value;
+}
+
+template <typename T>
+Code Put(void* to, T value) {
+  Store(to, value);
+  return Code::kSuccess;
+}
+
+Code PutAttribute(const Current& current, const Block& block, int attribute, std::uint64_t address,
+                  void* value) {
+  const auto as_pointer = [&](std::uint64_t at) { return Put(value, reinterpret_cast<void*>(at)); };
+  switch (attribute) {
+    case kContext:
+      return Put(value, ContextStack::Get().top());
+    case kMemoryType:
+      return Put(value, block.is_device() ? kMemoryTypeDevice : kMemoryTypeHost);
+    case kDevicePointer:
+      // Kernels cannot reach this library's host memory.
+      return block.is_device() ? as_pointer(address) : Code::kInvalidValue;
+    case kHostPointer:
+      return block.is_device() ? Code::kInvalidValue : as_pointer(address);
+    case kSyncOperations:
+      return Put<int>(value, 0);
+    case kBufferId:
+      return Put<unsigned long long>(value, block.buffer_id);
+    case kIsManaged:
+      return Put<int>(value, 0);
+    case kOrdinal:
+      return Put<int>(value, current->ordinal());
+    case kIsIpcCapable:
+      return Put<int>(value, 0);
+    case kRangeStart:
+      return as_pointer(block.address);
+    case kRangeBytes:
+      return Put<std::size_t>(value, block.bytes);
+    case kIsMapped:
+      return Put<int>(value, 1);
+    case kHandleTypes:
+      return Put<std::uint64_t>(value, 0);
+    case kIsRdmaCapable:
+      return Put<int>(value, 0);
+    case kAccessFlags:
+      return Put<int>(value, 3);  // Read and write.
+    default:
+      return Code::kNotSupported;
+  }
+}
+
+}  // namespace
+
+Code PointerGetAttribute(void* value, int attribute, DevicePointer address) {
+  if (AnyNull(value)) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::optional<Block> block = current->session().addresses().Find(address);
+  return block ? PutAttribute(current, *block, attribute, address, value) : Code::kInvalidValue;
+}
+
+// Asks about any pointer: what does not apply to it is answered with zero.
+Code PointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer address) {
+  if (count == 0 || AnyNull(attributes, values)) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::optional<Block> block = current->session().addresses().Find(address);
+  for (unsigned i = 0; i < count; ++i) {
+    if (values[i] == nullptr) return Code::kInvalidValue;
+    const int attribute = attributes[i];
+    if (block && PutAttribute(current, *block, attribute, address, values[i]) == Code::kSuccess) {
+      continue;
+    }
+    if (attribute == kContext || attribute == kDevicePointer || attribute == kHostPointer ||
+        attribute == kRangeStart || attribute == kRangeBytes || attribute == kBufferId ||
+        attribute == kHandleTypes) {
+      Store<std::uint64_t>(values[i], 0);
+    } else {
+      Store<int>(values[i], attribute == kOrdinal ? -2 : 0);
+    }
+  }
+  return Code::kSuccess;
+}
+
+// Copies that the host waits for are complete when they return, whatever is set here.
+Code PointerSetAttribute(const void* value, int attribute, DevicePointer address) {
+  if (AnyNull(value) || attribute != kSyncOperations) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  return current->session().addresses().Find(address) ? Code::kSuccess : Code::kInvalidValue;
+}
+
+}  // namespace gpushared::drop_in

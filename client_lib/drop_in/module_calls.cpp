@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and libraries: loading, unloading, and which kernels they have. Both are one kind of
+// object, so a library's handle serves as its module's.
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+template <typename To, typename From>
+To As(From handle) {
+  return reinterpret_cast<To>(handle);
+}
+
+// The buffers in which a load tells about itself, as the JIT options give them.
+class JitLog {
+ public:
+  JitLog(unsigned count, const JitOption* options, void** values) {
+    for (unsigned i = 0; i < count; ++i) {
+      const auto number = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(values[i]));
+      switch (options[i]) {
+        case JitOption::kInfoLogBuffer:
+          info_.text = static_cast<char*>(values[i]);
+          break;
+        case JitOption::kInfoLogBytes:
+          info_.Size(number, &values[i]);
+          break;
+        case JitOption::kErrorLogBuffer:
+          error_.text = static_cast<char*>(values[i]);
+          break;
+        case JitOption::kErrorLogBytes:
+          error_.Size(number, &values[i]);
+          break;
+        default:
+          break;  // Hints for a compiler that this library does not run.
+      }
+    }
+    info_.Write("");
+    error_.Write("");
+  }
+  void WriteError(const std::string& sentence) { error_.Write(sentence); }
+
+ private:
+  struct Buffer {
+    char* text = nullptr;
+    unsigned bytes = 0;
+    void** written = nullptr;  // Where the driver says how much it wrote.
+
+    void Size(unsigned bytes_max, void** place) {
+      bytes = bytes_max;
+      written = place;
+    }
+    void Write(const std::string& sentence) const {
+      if (written == nullptr) return;
+      std::size_t length = 0;
+      if (text != nullptr && bytes != 0) {
+        length = sentence.copy(text, bytes - 1);
+        text[length] = '\0';
+      }
+      *written = reinterpret_cast<void*>(static_cast<std::uintptr_t>(length));
+    }
+  };
+  Buffer info_, error_;
+};
+
+// The driver's number for an image that was refused.
+Code LoadCode(Session& session, const Status& status, std::span<const std::byte> image) {
+  if (status.code() != StatusCode::kInvalidArgument && status.code() != StatusCode::kUnsupported) {
+    return session.CodeOf(status);
+  }
+  const bool is_text = image.size() < 4 || std::memcmp(image.data(),
+                                                       "\x7f"
+                                                       "ELF",
+                                                       4) != 0;
+  const bool is_fatbin = image.size() >= 4 && std::memcmp(image.data(), "\x50\xed\x55\xba", 4) == 0;
+  return Refuse(is_text && !is_fatbin ? Code::kInvalidPtx : Code::kNoBinaryForGpu,
+                status.message());
+}
+
+Code Load(const void* image, bool is_library, unsigned option_count, const JitOption* options,
+          void** values, ModuleHandle* handle) {
+  if (AnyNull(handle, image)) return Code::kInvalidValue;
+  if (option_count != 0 && AnyNull(options, values)) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  JitLog log(option_count, options, values);
+  const std::span<const std::byte> bytes = ImageBytes(image);
+  if (bytes.empty()) return Code::kInvalidImage;
+  Result<std::shared_ptr<CudaModule>> module =
+      CudaModule::Load(current.shared(), bytes, is_library);
+  if (!module.ok()) {
+    log.WriteError(module.status().message());
+    return LoadCode(current->session(), module.status(), bytes);
+  }
+  *handle = Driver::Get().modules.Insert(*module);
+  if (*handle == nullptr) return Code::kOutOfMemory;
+  (*module)->set_handle(*handle);
+  return Code::kSuccess;
+}
+
+// With a NUL behind it, as an image without a size needs it.
+Code ReadImage(const char* path, std::vector<char>& image) {
+  if (AnyNull(path)) return Code::kInvalidValue;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Refuse(kFileNotFound, std::string("cannot read ") + path);
+  image.assign(std::istreambuf_iterator<char>(file), {});
+  image.push_back('\0');
+  return Code::kSuccess;
+}
+
+Code Unload(ModuleHandle handle, bool is_library) {
+  Driver& driver = Driver::Get();
+  if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
+  const std::shared_ptr<CudaModule> module = driver.modules.Find(handle);
+  if (module == nullptr || module->is_library() != is_library) return Code::kInvalidHandle;
+  driver.modules.Remove(handle);
+  driver.kernels.RemoveIf([&](const CudaKernel& kernel) { return kernel.module == module; });
+  return Code::kSuccess;
+}
+
+// Runs `use` with the module behind the handle and what it is in the current context.
+template <typename Use>
+Code WithModule(ModuleHandle handle, const Use& use) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::shared_ptr<CudaModule> module = Driver::Get().modules.Find(handle);
+  if (module == nullptr) return Code::kInvalidHandle;
+  const Result<Module> loaded = module->In(*current);
+  if (!loaded.ok()) return current.CodeOf(loaded.status());
+  return use(current, module, *loaded);
+}
+
+Code AddKernel(const Current& current, const std::shared_ptr<CudaModule>& module,
+               const Result<Kernel>& kernel, FunctionHandle* function) {
+  if (!kernel.ok()) return current.CodeOf(kernel.status());
+  // One handle for one kernel: programs compare them.
+  auto& kernels = Driver::Get().kernels;
+  const FunctionHandle known = module->HandleOf(kernel->name());
+  if (kernels.Find(known) != nullptr) {
+    *function = known;
+    return Code::kSuccess;
+  }
+  *function =
+      kernels.Insert(std::make_shared<CudaKernel>(module, kernel->name(), *kernel, *current));
+  if (*function == nullptr) return Code::kOutOfMemory;
+  module->SetHandleOf(kernel->name(), *function);
+  return Code::kSuccess;
+}
+
+}  // namespace
+
+// ---- modules
+
+Code ModuleLoadData(ModuleHandle* module, const void* image) {
+  return Load(image, /*is_library=*/false, 0, nullptr, nullptr, module);
+}
+
+Code ModuleLoadDataEx(ModuleHandle* module, const void* image, unsigned option_count,
+                      JitOption* options, void** values) {
+  return Load(image, /*is_library=*/false, option_count, options, values, module);
+}
+
+Code ModuleLoadFatBinary(ModuleHandle* module, const void* image) {
+  return ModuleLoadData(module, image);
+}
+
+Code ModuleLoad(ModuleHandle* module, const char* path) {
+  std::vector<char> image;
+  if (const Code code = ReadImage(path, image); code != Code::kSuccess) return code;
+  return ModuleLoadData(module, image.data());
+}
+
+Code ModuleUnload(ModuleHandle module) { return Unload(module, /*is_library=*/false); }
+
+Code ModuleGetFunction(FunctionHandle* function, ModuleHandle handle, const char* name) {
+  if (AnyNull(function, name)) return Code::kInvalidValue;
+  return WithModule(handle, [&](const Current& current, const auto& module, const Module& loaded) {
+    return AddKernel(current, module, loaded.GetKernel(name), function);
+  });
+}
+
+Code ModuleGetFunctionCount(unsigned* count, ModuleHandle handle) {
+  if (AnyNull(count)) return Code::kInvalidValue;
+  return WithModule(handle, [&](const Current&, const auto&, const Module& loaded) {
+    *count = static_cast<unsigned>(loaded.kernel_count());
+    return Code::kSuccess;
+  });
+}
+
+Code ModuleEnumerateFunctions(FunctionHandle* functions, unsigned count, ModuleHandle handle) {
+  if (AnyNull(functions)) return Code::kInvalidValue;
+  return WithModule(handle, [&](const Current& current, const auto& module, const Module& loaded) {
+    const std::size_t last = std::min<std::size_t>(count, loaded.kernel_count());
+    for (std::size_t i = 0; i < last; ++i) {
+      const Code code = AddKernel(current, module, loaded.KernelAt(i), &functions[i]);
+      if (code != Code::kSuccess) return code;
+    }
+    return Code::kSuccess;
+  });
+}
+
+Code ModuleGetLoadingMode(LoadingMode* mode) {
+  if (AnyNull(mode)) return Code::kInvalidValue;
+  *mode = LoadingMode::kEager;
+  return Driver::Get().Ready();
+}
+
+// ---- libraries
+
+Code LibraryLoadData(LibraryHandle* library, const void* image, JitOption* options, void** values,
+                     unsigned option_count, void*, void**, unsigned) {
+  ModuleHandle module = nullptr;
+  if (AnyNull(library)) return Code::kInvalidValue;
+  const Code code = Load(image, /*is_library=*/true, option_count, options, values, &module);
+  if (code == Code::kSuccess) *library = As<LibraryHandle>(module);
+  return code;
+}
+
+Code LibraryLoadFromFile(LibraryHandle* library, const char* path, JitOption* options,
+                         void** values, unsigned option_count, void* library_options,
+                         void** library_values, unsigned library_option_count) {
+  std::vector<char> image;
+  if (const Code code = ReadImage(path, image); code != Code::kSuccess) return code;
+  return LibraryLoadData(library, image.data(), options, values, option_count, library_options,
+                         library_values, library_option_count);
+}
+
+Code LibraryUnload(LibraryHandle library) {
+  return Unload(As<ModuleHandle>(library), /*is_library=*/true);
+}
+
+Code LibraryGetKernel(KernelHandle* kernel, LibraryHandle library, const char* name) {
+  FunctionHandle function = nullptr;
+  if (AnyNull(kernel, name)) return Code::kInvalidValue;
+  const Code code = ModuleGetFunction(&function, As<ModuleHandle>(library), name);
+  if (code == Code::kSuccess) *kernel = As<KernelHandle>(function);
+  return code;
+}
+
+Code LibraryGetKernelCount(unsigned* count, LibraryHandle library) {
+  return ModuleGetFunctionCount(count, As<ModuleHandle>(library));
+}
+
+Code LibraryEnumerateKernels(KernelHandle* kernels, unsigned count, LibraryHandle library) {
+  static_assert(sizeof(KernelHandle) == sizeof(FunctionHandle));
+  return ModuleEnumerateFunctions(As<FunctionHandle*>(kernels), count, As<ModuleHandle>(library));
+}
+
+Code LibraryGetModule(ModuleHandle* module, LibraryHandle library) {
+  if (AnyNull(module)) return Code::kInvalidValue;
+  return WithModule(As<ModuleHandle>(library), [&](const auto&...) {
+    *module = As<ModuleHandle>(library);
+    return Code::kSuccess;
+  });
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many blocks of a kernel fit onto a multiprocessor, by the device's attributes.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/device_attributes.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+// What limits the blocks of one kernel on one device.
+struct Limits {
+  int threads_per_block;
+  int warp_threads;
+  int threads_per_multiprocessor;
+  int blocks_per_multiprocessor;
+  std::uint64_t shared_per_multiprocessor;
+  std::uint64_t shared_per_block;
+  std::uint64_t static_shared;
+  int multiprocessors;
+};
+
+Code FindLimits(FunctionHandle function, Limits& limits) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
+  if (kernel == nullptr) return Code::kInvalidHandle;
+  const Result<Kernel> loaded = kernel->In(*current);
+  if (!loaded.ok()) return current.CodeOf(loaded.status());
+  const DeviceProperties& device = current->session().client().device();
+  const auto bytes = [&](int id) {
+    return static_cast<std::uint64_t>(DeviceAttribute(device, id));
+  };
+  limits = {.threads_per_block = static_cast<int>(loaded->threads_per_block_max()),
+            .warp_threads = DeviceAttribute(device, kWarpThreads),
+            .threads_per_multiprocessor = DeviceAttribute(device, kThreadsPerMultiprocessor),
+            .blocks_per_multiprocessor = DeviceAttribute(device, kBlocksPerMultiprocessor),
+            .shared_per_multiprocessor = bytes(kSharedBytesPerMultiprocessor),
+            .shared_per_block = bytes(kSharedBytesOptIn),
+            .static_shared = loaded->static_shared_bytes(),
+            .multiprocessors = DeviceAttribute(device, kMultiprocessors)};
+  return Code::kSuccess;
+}
+
+int BlocksFitting(const Limits& limits, int block_threads, std::uint64_t dynamic_shared) {
+  if (block_threads > limits.threads_per_block) return 0;
+  const int warps = (block_threads + limits.warp_threads - 1) / limits.warp_threads;
+  int blocks = std::min(limits.blocks_per_multiprocessor,
+                        limits.threads_per_multiprocessor / (warps * limits.warp_threads));
+  if (dynamic_shared >
+      limits.shared_per_block - std::min(limits.static_shared, limits.shared_per_block)) {
+    return 0;
+  }
+  const std::uint64_t shared = limits.static_shared + dynamic_shared;
+  if (shared != 0) {
+    const std::uint64_t most = limits.shared_per_multiprocessor / shared;
+    blocks = static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(blocks), most));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+Code OccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, FunctionHandle function,
+                                               int block_threads, std::size_t shared_bytes) {
+  if (AnyNull(blocks) || block_threads <= 0) return Code::kInvalidValue;
+  Limits limits{};
+  const Code code = FindLimits(function, limits);
+  if (code == Code::kSuccess) *blocks = BlocksFitting(limits, block_threads, shared_bytes);
+  return code;
+}
+
+Code OccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, FunctionHandle function,
+                                                        int block_threads, std::size_t shared_bytes,
+                                                        unsigned flags) {
+  if (flags > 1) return Code::kInvalidValue;
+  return OccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block_threads, shared_bytes);
+}
+
+Code OccupancyMaxPotentialBlockSize(int* grid_least, int* block_threads, FunctionHandle function,
+                                    BlockToSharedBytes shared_of_block, std::size_t shared_bytes,
+                                    int block_threads_max) {
+  if (AnyNull(grid_least, block_threads) || block_threads_max < 0) return Code::kInvalidValue;
+  Limits limits{};
+  if (const Code code = FindLimits(function, limits); code != Code::kSuccess) return code;
+  const int most = block_threads_max == 0 ? limits.threads_per_block
+                                          : std::min(block_threads_max, limits.threads_per_block);
+  int best_threads = 0, best_blocks = 0;
+  // From the largest down in whole warps: of equal occupancy, the fewest blocks.
+  for (int threads = most; threads > 0;
+       threads = (threads - 1) / limits.warp_threads * limits.warp_threads) {
+    const std::size_t shared = shared_of_block == nullptr ? shared_bytes : shared_of_block(threads);
+    const int blocks = BlocksFitting(limits, threads, shared);
+    if (blocks * threads <= best_blocks * best_threads) continue;
+    best_threads = threads;
+    best_blocks = blocks;
+  }
+  *block_threads = best_threads;
+  *grid_least = best_blocks * limits.multiprocessors;
+  return Code::kSuccess;
+}
+
+Code OccupancyMaxPotentialBlockSizeWithFlags(int* grid_least, int* block_threads,
+                                             FunctionHandle function,
+                                             BlockToSharedBytes shared_of_block,
+                                             std::size_t shared_bytes, int block_threads_max,
+                                             unsigned flags) {
+  if (flags > 1) return Code::kInvalidValue;
+  return OccupancyMaxPotentialBlockSize(grid_least, block_threads, function, shared_of_block,
+                                        shared_bytes, block_threads_max);
+}
+
+Code OccupancyAvailableDynamicSmemPerBlock(std::size_t* shared_bytes, FunctionHandle function,
+                                           int blocks, int block_threads) {
+  if (AnyNull(shared_bytes) || blocks <= 0 || block_threads <= 0) return Code::kInvalidValue;
+  Limits limits{};
+  if (const Code code = FindLimits(function, limits); code != Code::kSuccess) return code;
+  if (blocks > BlocksFitting(limits, block_threads, 0)) return Code::kInvalidValue;
+  const std::uint64_t share =
+      std::min(limits.shared_per_multiprocessor / static_cast<std::uint64_t>(blocks),
+               limits.shared_per_block);
+  *shared_bytes = share - std::min(limits.static_shared, share);
+  return Code::kSuccess;
+}
+
+}  // namespace gpushared::drop_in

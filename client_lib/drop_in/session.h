@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_SESSION_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_SESSION_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "gpushared/client.h"
+#include "gpushared/status.h"
+
+#include "client_lib/drop_in/address_book.h"
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+// What the environment says about this program as a client: GPUSHARED_NAME, GPUSHARED_CLASS (high,
+// normal, low), GPUSHARED_WEIGHT, GPUSHARED_PROMISE (milliseconds); GPUSHARED_SOCKET is read by the
+// library itself. kInvalidArgument names a variable that makes no sense.
+Result<ClientOptions> OptionsFromEnvironment();
+
+// Why a session could not begin, in the driver's terms: 805 no server, 806 no answer in time, 807
+// draining, 808 full, 803 another version, 800 not allowed, 101 no such device.
+Code ConnectCode(const Status& status);
+
+// The session with one device, which all contexts of that device share. It ends with the last of
+// them.
+//
+// Thread-safe.
+class Session {
+ public:
+  static Result<std::shared_ptr<Session>> Open(const std::string& device);
+
+  const Client& client() const { return client_; }
+  AddressBook& addresses() { return addresses_; }
+
+  // The driver's number for a status of this session, with its sentence for the log. A fault of a
+  // kernel, and the end of the session, stay: sticky() then answers every later call.
+  Code CodeOf(const Status& status);
+  Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
+
+ private:
+  explicit Session(Client client) : client_(std::move(client)) {}
+  Code Stick(Code code);
+
+  const Client client_;
+  AddressBook addresses_;
+  std::atomic<Code> sticky_{Code::kSuccess};
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_SESSION_H_

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams.
+#include <memory>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+constexpr int kNotCapturing = 0;
+
+// Runs `use` with the stream that the handle names.
+template <typename Use>
+Code WithStream(StreamHandle handle, const Use& use) {
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  use(*stream);
+  return Code::kSuccess;
+}
+
+}  // namespace
+
+Code StreamCreateWithPriority(StreamHandle* stream, unsigned flags, int) {
+  if (AnyNull(stream) || flags > device::cuda::kStreamNonBlocking) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  Result<std::shared_ptr<CudaStream>> made = current->NewStream(flags);
+  if (!made.ok()) return current.CodeOf(made.status());
+  *stream = Driver::Get().streams.Insert(std::move(*made));
+  return *stream == nullptr ? Code::kOutOfMemory : Code::kSuccess;
+}
+
+Code StreamCreate(StreamHandle* stream, unsigned flags) {
+  return StreamCreateWithPriority(stream, flags, 0);
+}
+
+// What is queued on it still runs.
+Code StreamDestroy(StreamHandle stream) {
+  if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
+  return Driver::Get().streams.Remove(stream) == nullptr ? Code::kInvalidHandle : Code::kSuccess;
+}
+
+Code StreamSynchronize(StreamHandle handle) {
+  const Current current;
+  const StreamChoice stream(current, handle);
+  return stream.Run([](const Stream& queue) { return queue.Synchronize(); });
+}
+
+Code StreamQuery(StreamHandle handle) {
+  const Current current;
+  const StreamChoice stream(current, handle);
+  return stream.Run([](const Stream& queue) { return queue.Query(); });
+}
+
+Code StreamWaitEvent(StreamHandle handle, EventHandle event_handle, unsigned flags) {
+  if (flags > 1) return Code::kInvalidValue;
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  const std::shared_ptr<CudaEvent> event = Driver::Get().events.Find(event_handle);
+  if (event == nullptr) return Code::kInvalidHandle;
+  if (event->context->shared_session() != stream->context().shared_session()) {
+    // Events of another device: the host waits in the stream's place.
+    return event->context->session().CodeOf(event->event.Synchronize());
+  }
+  return stream.Run([&](const Stream& queue) { return queue.Wait(event->event); });
+}
+
+Code StreamGetFlags(StreamHandle handle, unsigned* flags) {
+  if (AnyNull(flags)) return Code::kInvalidValue;
+  return WithStream(handle, [&](const CudaStream& stream) { *flags = stream.flags(); });
+}
+
+Code StreamGetPriority(StreamHandle handle, int* priority) {
+  if (AnyNull(priority)) return Code::kInvalidValue;
+  return WithStream(handle, [&](const CudaStream&) { *priority = 0; });
+}
+
+Code StreamGetId(StreamHandle handle, unsigned long long* id) {
+  if (AnyNull(id)) return Code::kInvalidValue;
+  return WithStream(handle, [&](const CudaStream& stream) { *id = stream.id(); });
+}
+
+Code StreamGetCtx(StreamHandle handle, ContextHandle* context) {
+  if (AnyNull(context)) return Code::kInvalidValue;
+  return WithStream(handle,
+                    [&](const CudaStream& stream) { *context = stream.context().handle(); });
+}
+
+Code StreamGetDevice(StreamHandle handle, int* device) {
+  if (AnyNull(device)) return Code::kInvalidValue;
+  return WithStream(handle,
+                    [&](const CudaStream& stream) { *device = stream.context().ordinal(); });
+}
+
+// ---- capture: nothing is captured yet, so every stream says so
+
+Code StreamIsCapturing(StreamHandle handle, int* status) {
+  if (AnyNull(status)) return Code::kInvalidValue;
+  return WithStream(handle, [&](const CudaStream&) { *status = kNotCapturing; });
+}
+
+Code StreamGetCaptureInfo(StreamHandle handle, int* status, std::uint64_t* id) {
+  if (id != nullptr) *id = 0;
+  return StreamIsCapturing(handle, status);
+}
+
+Code StreamGetCaptureInfoV2(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
+                            const void** dependencies, std::size_t* count) {
+  if (graph != nullptr) *graph = nullptr;
+  if (dependencies != nullptr) *dependencies = nullptr;
+  if (count != nullptr) *count = 0;
+  return StreamGetCaptureInfo(handle, status, id);
+}
+
+Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
+                            const void** dependencies, const void** edges, std::size_t* count) {
+  if (edges != nullptr) *edges = nullptr;
+  return StreamGetCaptureInfoV2(handle, status, id, graph, dependencies, count);
+}
+
+Code ThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int current_mode = 0;  // Global.
+  if (AnyNull(mode) || *mode < 0 || *mode > 2) return Code::kInvalidValue;
+  std::swap(*mode, current_mode);
+  return Code::kSuccess;
+}
+
+}  // namespace gpushared::drop_in

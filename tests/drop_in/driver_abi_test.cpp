@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares the drop-in's declarations of the driver's interface with the CUDA toolkit's, at compile
+// time: this file builds exactly when they agree.
+#include <type_traits>
+
+// Shows the types of the older forms, too.
+#define __CUDA_API_VERSION_INTERNAL
+#include <cudaProfilerTypedefs.h>
+#include <cudaTypedefs.h>
+#include <gtest/gtest.h>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/device_attributes.h"
+#include "tests/support/driver_abi.h"
+
+namespace gpushared::testing {
+
+GPUSHARED_SAME(device::cuda::ContextTarget, CUctx_st);
+GPUSHARED_SAME(device::cuda::ModuleTarget, CUmod_st);
+GPUSHARED_SAME(device::cuda::FunctionTarget, CUfunc_st);
+GPUSHARED_SAME(device::cuda::StreamTarget, CUstream_st);
+GPUSHARED_SAME(device::cuda::EventTarget, CUevent_st);
+GPUSHARED_SAME(device::cuda::ArrayTarget, CUarray_st);
+GPUSHARED_SAME(drop_in::LibraryTarget, CUlib_st);
+GPUSHARED_SAME(drop_in::KernelTarget, CUkern_st);
+GPUSHARED_SAME(drop_in::GraphTarget, CUgraph_st);
+GPUSHARED_SAME(device::cuda::Uuid, CUuuid);
+GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
+GPUSHARED_SAME(drop_in::Copy3d, CUDA_MEMCPY3D);
+GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
+GPUSHARED_SAME(drop_in::LegacyDeviceProperties, CUdevprop);
+// The driver calls this one back with the same conventions.
+GPUSHARED_SAME(std::size_t(int), std::remove_pointer_t<CUoccupancyB2DSize>);
+
+}  // namespace gpushared::testing
+
+namespace gpushared::drop_in {
+namespace {
+
+using testing::SameCall;
+
+// One line for each symbol that has a handler and that this toolkit knows.
+#define GPUSHARED_SIGNATURE(theirs, handler)                                                 \
+  static_assert(SameCall<std::remove_pointer_t<decltype(&drop_in::handler)>, theirs>::value, \
+                #handler " is declared otherwise than " #theirs);
+#include "signatures.inc"
+#undef GPUSHARED_SIGNATURE
+
+// The comparison can fail.
+static_assert(!SameCall<Code(int*, int, int*), PFN_cuDeviceGetAttribute_v2000>::value);
+static_assert(!SameCall<Code(int*, int), PFN_cuDeviceGetAttribute_v2000>::value);
+static_assert(!SameCall<Code(StreamHandle), PFN_cuEventQuery_v2000>::value);
+static_assert(!SameCall<Code(const Copy2d*), PFN_cuMemcpy3D_v3020>::value);
+
+GPUSHARED_LAYOUT(Copy3d, CUDA_MEMCPY3D);
+GPUSHARED_FIELD(Copy3d, source_x_bytes, CUDA_MEMCPY3D, srcXInBytes);
+GPUSHARED_FIELD(Copy3d, source_z, CUDA_MEMCPY3D, srcZ);
+GPUSHARED_FIELD(Copy3d, source_lod, CUDA_MEMCPY3D, srcLOD);
+GPUSHARED_FIELD(Copy3d, source_type, CUDA_MEMCPY3D, srcMemoryType);
+GPUSHARED_FIELD(Copy3d, source_host, CUDA_MEMCPY3D, srcHost);
+GPUSHARED_FIELD(Copy3d, source_device, CUDA_MEMCPY3D, srcDevice);
+GPUSHARED_FIELD(Copy3d, source_array, CUDA_MEMCPY3D, srcArray);
+GPUSHARED_FIELD(Copy3d, source_pitch, CUDA_MEMCPY3D, srcPitch);
+GPUSHARED_FIELD(Copy3d, source_height, CUDA_MEMCPY3D, srcHeight);
+GPUSHARED_FIELD(Copy3d, destination_x_bytes, CUDA_MEMCPY3D, dstXInBytes);
+GPUSHARED_FIELD(Copy3d, destination_z, CUDA_MEMCPY3D, dstZ);
+GPUSHARED_FIELD(Copy3d, destination_type, CUDA_MEMCPY3D, dstMemoryType);
+GPUSHARED_FIELD(Copy3d, destination_host, CUDA_MEMCPY3D, dstHost);
+GPUSHARED_FIELD(Copy3d, destination_device, CUDA_MEMCPY3D, dstDevice);
+GPUSHARED_FIELD(Copy3d, destination_pitch, CUDA_MEMCPY3D, dstPitch);
+GPUSHARED_FIELD(Copy3d, destination_height, CUDA_MEMCPY3D, dstHeight);
+GPUSHARED_FIELD(Copy3d, width_bytes, CUDA_MEMCPY3D, WidthInBytes);
+GPUSHARED_FIELD(Copy3d, depth, CUDA_MEMCPY3D, Depth);
+GPUSHARED_LAYOUT(LegacyDeviceProperties, CUdevprop);
+GPUSHARED_FIELD(LegacyDeviceProperties, block_max, CUdevprop, maxThreadsDim);
+GPUSHARED_FIELD(LegacyDeviceProperties, shared_bytes_per_block, CUdevprop, sharedMemPerBlock);
+GPUSHARED_FIELD(LegacyDeviceProperties, pitch_bytes_max, CUdevprop, memPitch);
+GPUSHARED_FIELD(LegacyDeviceProperties, clock_kilohertz, CUdevprop, clockRate);
+GPUSHARED_FIELD(LegacyDeviceProperties, texture_alignment, CUdevprop, textureAlign);
+
+// Names and numbers of errors agree.
+#define GPUSHARED_ERROR(code, name, text) static_assert(name == code);
+#include "client_lib/drop_in/errors.inc"
+#undef GPUSHARED_ERROR
+
+#define GPUSHARED_ATTRIBUTE(ours, theirs) static_assert(ours == CU_DEVICE_ATTRIBUTE_##theirs)
+GPUSHARED_ATTRIBUTE(kThreadsPerBlockMax, MAX_THREADS_PER_BLOCK);
+GPUSHARED_ATTRIBUTE(kSharedBytesPerBlock, MAX_SHARED_MEMORY_PER_BLOCK);
+GPUSHARED_ATTRIBUTE(kConstantBytes, TOTAL_CONSTANT_MEMORY);
+GPUSHARED_ATTRIBUTE(kWarpThreads, WARP_SIZE);
+GPUSHARED_ATTRIBUTE(kPitchBytesMax, MAX_PITCH);
+GPUSHARED_ATTRIBUTE(kRegistersPerBlock, MAX_REGISTERS_PER_BLOCK);
+GPUSHARED_ATTRIBUTE(kClockKilohertz, CLOCK_RATE);
+GPUSHARED_ATTRIBUTE(kTextureAlignment, TEXTURE_ALIGNMENT);
+GPUSHARED_ATTRIBUTE(kMultiprocessors, MULTIPROCESSOR_COUNT);
+GPUSHARED_ATTRIBUTE(kPciBus, PCI_BUS_ID);
+GPUSHARED_ATTRIBUTE(kPciDevice, PCI_DEVICE_ID);
+GPUSHARED_ATTRIBUTE(kPciDomain, PCI_DOMAIN_ID);
+GPUSHARED_ATTRIBUTE(kThreadsPerMultiprocessor, MAX_THREADS_PER_MULTIPROCESSOR);
+GPUSHARED_ATTRIBUTE(kComputeMajor, COMPUTE_CAPABILITY_MAJOR);
+GPUSHARED_ATTRIBUTE(kComputeMinor, COMPUTE_CAPABILITY_MINOR);
+GPUSHARED_ATTRIBUTE(kSharedBytesPerMultiprocessor, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+GPUSHARED_ATTRIBUTE(kSharedBytesOptIn, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+GPUSHARED_ATTRIBUTE(kBlocksPerMultiprocessor, MAX_BLOCKS_PER_MULTIPROCESSOR);
+
+TEST(DropInAbi, HandlesAreTheDriversNumbers) {
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(LegacyStream()),
+            reinterpret_cast<std::uintptr_t>(CU_STREAM_LEGACY));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(PerThreadStream()),
+            reinterpret_cast<std::uintptr_t>(CU_STREAM_PER_THREAD));
+}
+
+}  // namespace
+}  // namespace gpushared::drop_in

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares declarations of ours with the CUDA toolkit's at compile time.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_DRIVER_ABI_H_
+#define GPUSHARED_TESTS_SUPPORT_DRIVER_ABI_H_
+
+#include <cstddef>
+#include <type_traits>
+
+#include <cuda.h>
+
+#include "server/device/cuda/driver_types.h"
+
+namespace gpushared::testing {
+
+// Types that stand for each other: GPUSHARED_SAME names them, in this namespace.
+template <typename Ours, typename Theirs>
+struct SamePair : std::false_type {};
+#define GPUSHARED_SAME(ours, theirs) \
+  template <>                        \
+  struct SamePair<ours, theirs> : std::true_type {}
+
+// An enumeration is passed as the integer below it.
+template <typename T, bool = std::is_enum_v<T>>
+struct Plain {
+  using Type = T;
+};
+template <typename T>
+struct Plain<T, true> {
+  using Type = std::underlying_type_t<T>;
+};
+
+template <typename Ours, typename Theirs>
+constexpr bool Same() {
+  if constexpr (std::is_same_v<Ours, Theirs> || SamePair<Ours, Theirs>::value) {
+    return true;
+  } else if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
+    using A = std::remove_pointer_t<Ours>;
+    using B = std::remove_pointer_t<Theirs>;
+    // A pointer to void is one that the callee does not look behind.
+    return std::is_void_v<std::remove_const_t<A>> ||
+           (std::is_const_v<A> == std::is_const_v<B> &&
+            Same<std::remove_const_t<A>, std::remove_const_t<B>>());
+  } else if constexpr ((std::is_integral_v<Ours> || std::is_enum_v<Ours>)&&(
+                           std::is_integral_v<Theirs> || std::is_enum_v<Theirs>)) {
+    using A = typename Plain<Ours>::Type;
+    using B = typename Plain<Theirs>::Type;
+    // Compilers choose unsigned for enumerations without negative values.
+    const bool sign = std::is_enum_v<Theirs> || std::is_signed_v<A> == std::is_signed_v<B>;
+    return sizeof(A) == sizeof(B) && sign;
+  } else {
+    return false;
+  }
+}
+
+template <typename Ours, typename Theirs>
+struct SameCall : std::false_type {};
+template <typename... Ours, typename... Theirs>
+requires(sizeof...(Ours) ==
+         sizeof...(Theirs)) struct SameCall<device::cuda::Code(Ours...), CUresult (*)(Theirs...)>
+    : std::bool_constant<(Same<Ours, Theirs>() && ...)> {
+};
+
+}  // namespace gpushared::testing
+
+#define GPUSHARED_LAYOUT(ours, theirs) \
+  static_assert(sizeof(ours) == sizeof(theirs) && alignof(ours) == alignof(theirs))
+#define GPUSHARED_FIELD(ours, mine, theirs, its)                 \
+  static_assert(offsetof(ours, mine) == offsetof(theirs, its) && \
+                sizeof(ours::mine) == sizeof(theirs::its))
+
+#endif  // GPUSHARED_TESTS_SUPPORT_DRIVER_ABI_H_
