@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "scheduler/class_name.h"
 #include "scheduler/policy_catalog.h"
 
 #include <CLI/CLI.hpp>
@@ -248,7 +249,7 @@ std::string KernelLimitText(const Config& config) {
     if (!config.kernel_limits_given.at(i)) continue;
     const std::optional<nanoseconds>& limit = config.kernel_limits.at(i);
     text += (text.empty() ? "" : ",") +
-            std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
+            std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
             (limit ? std::to_string(limit->count()) + "ns" : std::string(Config::kNone));
   }
   return text;
@@ -312,7 +313,7 @@ std::string SmLimitText(const Config& config) {
     const std::optional<device::SmLimit>& limit = config.sm_limits.at(i);
     if (!limit) continue;
     text += (text.empty() ? "" : ",") +
-            std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
+            std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(i))) + "=" +
             (limit->fraction > 0 ? std::to_string(limit->fraction * 100) + "%"
                                  : std::to_string(limit->multiprocessors));
   }
@@ -637,7 +638,7 @@ std::vector<std::string> Describe(const Config& config) {
   for (const AccessRule& rule : config.access) {
     lines.push_back(
         "access: " + rule.label + ": highest class " +
-        std::string(SchedulingClassName(rule.highest_class)) + ", weight up to " +
+        std::string(scheduler::ClassName(rule.highest_class)) + ", weight up to " +
         std::to_string(rule.max_weight) + (rule.AllowsPromises() ? ", promises" : ", no promises") +
         ", memory " + rule.memory.ToString() +
         (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdio>
 
+#include "scheduler/class_name.h"
+
 namespace gpushared::server {
 namespace {
 
@@ -20,9 +22,6 @@ constexpr std::array kByteUnits = {Unit{"B", 1}, Unit{"KiB", 1024.0}, Unit{"MiB"
                                    Unit{"GiB", 1024.0 * 1024 * 1024},
                                    Unit{"TiB", 1024.0 * 1024 * 1024 * 1024}};
 constexpr std::size_t kDigitsMax = 18;
-// In the order of the enumerators.
-constexpr std::array<std::string_view, scheduler::kSchedulingClasses> kClassNames = {
-    "high", "normal", "low"};
 
 // Splits "1.5ms" into 1.5 and "ms". False when there is no plain non-negative number in front.
 bool SplitNumber(std::string_view text, double& number, std::string_view& unit) {
@@ -131,14 +130,11 @@ Result<MemoryQuota> ParseMemoryQuota(std::string_view text) {
   return Refused(text, "a size such as 4GiB or a part of the device's memory such as 50%");
 }
 
-std::string_view SchedulingClassName(scheduler::SchedulingClass scheduling_class) {
-  return kClassNames.at(static_cast<std::size_t>(scheduling_class));
-}
-
 std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text) {
-  const auto* found = std::find(kClassNames.begin(), kClassNames.end(), text);
-  if (found == kClassNames.end()) return std::nullopt;
-  return static_cast<scheduler::SchedulingClass>(found - kClassNames.begin());
+  constexpr auto& kNames = scheduler::kClassNames;
+  const auto* found = std::find(kNames.begin(), kNames.end(), text);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<scheduler::SchedulingClass>(found - kNames.begin());
 }
 
 std::string FormatDuration(std::chrono::nanoseconds duration) {

@@ -48,8 +48,7 @@ struct MemoryQuota {
 };
 Result<MemoryQuota> ParseMemoryQuota(std::string_view text);
 
-// "high", "normal", "low".
-std::string_view SchedulingClassName(scheduler::SchedulingClass scheduling_class);
+// A name of scheduler::kClassNames.
 std::optional<scheduler::SchedulingClass> ParseClass(std::string_view text);
 
 // In the largest unit that leaves a readable number: "2 ms", "1.5 GiB".

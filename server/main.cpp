@@ -35,8 +35,8 @@
 #include "server/device/inventory/read_inventory.h"
 #include "server/loader/child.h"
 #include "server/thread_priority.h"
-#include "server/worker/cost_file.h"
-#include "server/worker/worker.h"
+#include "server/worker/control/cost_file.h"
+#include "server/worker/control/worker.h"
 
 namespace gpushared::server {
 namespace {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "scheduler/class_name.h"
 #include "scheduler/sim/arrivals.h"
 #include "scheduler/sim/experiment.h"
 
@@ -20,11 +21,10 @@ namespace gpushared::simulation {
 namespace {
 
 using scheduler::Duration;
+using scheduler::kClassNames;
 using scheduler::SchedulingClass;
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, scheduler::kSchedulingClasses> kClassNames = {
-    "high", "normal", "low"};
 constexpr double kSecondsMax = 86'400;
 constexpr double kFrequencyMax = 1e6;
 constexpr double kArrivalsMax = 1e7;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/class_name.h"
 #include "server/config_values.h"
 
 namespace gpushared::server {
@@ -77,9 +78,9 @@ Status AccessRules::CheckShare(const AccessRule& rule, const AccessRequest& aske
   // Smaller is served first, so a class above the allowance compares less.
   if (asked.scheduling_class < rule.highest_class) {
     return Denied("class refused: asked for " +
-                      std::string(SchedulingClassName(asked.scheduling_class)) +
+                      std::string(scheduler::ClassName(asked.scheduling_class)) +
                       ", the access rule for " + rule.label + " allows at most " +
-                      std::string(SchedulingClassName(rule.highest_class)),
+                      std::string(scheduler::ClassName(rule.highest_class)),
                   who);
   }
   if (asked.weight < 1 || asked.weight > scheduler::kWeightMax) {

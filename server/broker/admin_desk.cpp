@@ -13,6 +13,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "scheduler/class_name.h"
 #include "scheduler/types.h"
 #include "server/config_values.h"
 
@@ -38,20 +39,20 @@ std::string Dump(const json& value) {
 }
 
 json ClientJson(const LiveSession& session, pid_t worker_pid) {
-  return {
-      {"client", session.id},
-      {"name", session.name},
-      {"pid", session.peer.pid},
-      {"uid", session.peer.uid},
-      {"gid", session.peer.gid},
-      {"class", SchedulingClassName(static_cast<scheduler::SchedulingClass>(session.client_class))},
-      {"weight", session.weight},
-      {"device", session.device},
-      {"worker_pid", worker_pid},
-      {"generation", session.generation},
-      {"quota_bytes", session.quota_bytes},
-      {"isolation", IsolationName(session.isolation)},
-      {"connected_s", SecondsSince(session.since)}};
+  return {{"client", session.id},
+          {"name", session.name},
+          {"pid", session.peer.pid},
+          {"uid", session.peer.uid},
+          {"gid", session.peer.gid},
+          {"class",
+           scheduler::ClassName(static_cast<scheduler::SchedulingClass>(session.client_class))},
+          {"weight", session.weight},
+          {"device", session.device},
+          {"worker_pid", worker_pid},
+          {"generation", session.generation},
+          {"quota_bytes", session.quota_bytes},
+          {"isolation", IsolationName(session.isolation)},
+          {"connected_s", SecondsSince(session.since)}};
 }
 
 bool IsAboutOne(ipc::AdminVerb verb) {
@@ -225,7 +226,7 @@ void AdminDesk::Conclude(std::uint32_t number) {
     session->client_class = round->asked.client_class.value_or(session->client_class);
     session->weight = round->asked.weight.value_or(session->weight);
     around_.log(session->Who() + " has now class " +
-                std::string(SchedulingClassName(
+                std::string(scheduler::ClassName(
                     static_cast<scheduler::SchedulingClass>(session->client_class))) +
                 " and weight " + std::to_string(session->weight) + ", set by " +
                 round->arrival.peer.Who());

@@ -8,6 +8,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "scheduler/class_name.h"
 #include "server/config_values.h"
 
 namespace gpushared::server {
@@ -25,7 +26,7 @@ constexpr std::size_t kNamedInReportMax = 8;
 constexpr std::uint32_t kTimesGoneMax = 2;
 
 std::string ClassText(ipc::ClientClass client_class) {
-  return std::string(SchedulingClassName(static_cast<scheduler::SchedulingClass>(client_class)));
+  return std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(client_class)));
 }
 
 Status Draining() {

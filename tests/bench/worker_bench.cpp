@@ -23,7 +23,7 @@
 #include "ipc/shared_segment.h"
 #include "ipc/tag_ring.h"
 #include "scheduler/policy_catalog.h"
-#include "server/worker/device_thread.h"
+#include "server/worker/device_thread/device_thread.h"
 #include "tests/bench/report.h"
 #include "tests/support/allocation_count.h"
 #include "tests/support/null_device.h"

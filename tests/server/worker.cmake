@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET gpushared::worker)
   add_library(gpushared_worker_harness STATIC
-    ${PROJECT_SOURCE_DIR}/tests/server/worker_harness.cpp
+    ${PROJECT_SOURCE_DIR}/tests/server/worker/harness.cpp
     ${PROJECT_SOURCE_DIR}/tests/support/step_device.cpp)
   target_link_libraries(gpushared_worker_harness PUBLIC gpushared::worker gpushared::raw_client GTest::gtest)
   gpushared_target_defaults(gpushared_worker_harness)
 
-  gpushared_test(worker_streams_test SOURCES worker_streams_test.cpp
+  # The device thread alone, part by part.
+  gpushared_test(device_thread_test
+    SOURCES worker/device_thread/activity_test.cpp worker/device_thread/parts_test.cpp
+    LINK gpushared::device_thread LABELS unit concurrency)
+  gpushared_test(worker_parts_test
+    SOURCES worker/control/parts_test.cpp worker/control/kernel_output_test.cpp thread_priority_test.cpp
+    LINK gpushared::worker gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
+
+  # Whole workers over a device that takes the steps that the test says.
+  gpushared_test(worker_streams_test SOURCES worker/device_thread/streams_test.cpp
     LINK gpushared_worker_harness LABELS unit concurrency)
-  gpushared_test(worker_session_test SOURCES worker_session_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_cost_test SOURCES worker_cost_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_explain_test SOURCES worker_explain_test.cpp
-    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_requests_test SOURCES worker_requests_test.cpp
+  gpushared_test(worker_requests_test SOURCES worker/device_thread/requests_test.cpp
     LINK gpushared_worker_harness gpushared::logging nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_scheduling_test SOURCES worker_scheduling_test.cpp
+  gpushared_test(worker_scheduling_test SOURCES worker/device_thread/scheduling_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
-  gpushared_test(worker_slow_calls_test SOURCES worker_slow_calls_test.cpp
+  gpushared_test(worker_session_test SOURCES worker/control/session_test.cpp
+    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
+  gpushared_test(worker_cost_test SOURCES worker/control/cost_file_test.cpp
+    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
+  gpushared_test(worker_explain_test SOURCES worker/control/explain_test.cpp
+    LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
+  gpushared_test(worker_slow_calls_test SOURCES worker/control/slow_calls_test.cpp
     LINK gpushared_worker_harness LABELS unit concurrency)
-  gpushared_test(kernel_output_test SOURCES kernel_output_test.cpp
-    LINK gpushared::worker gpushared::logging LABELS unit)
-  gpushared_test(worker_parts_test SOURCES worker_parts_test.cpp
-    LINK gpushared::worker nlohmann_json::nlohmann_json LABELS unit concurrency)
 endif()

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/client_log.h"
+
+#include <chrono>
+#include <limits>
+#include <optional>
+
+#include <spdlog/spdlog.h>
+
+namespace gpushared::server {
+
+namespace {
+
+// No user has this uid.
+constexpr LogRate::Cause kStranger{.uid = std::numeric_limits<std::uint32_t>::max(), .pid = 0};
+
+}  // namespace
+
+void ClientLog::Know(std::uint64_t session, LogRate::Cause cause) {
+  const std::lock_guard lock(mutex_);
+  causes_[session] = cause;
+}
+
+void ClientLog::Forget(std::uint64_t session) {
+  const std::lock_guard lock(mutex_);
+  causes_.erase(session);
+}
+
+bool ClientLog::Write(spdlog::level::level_enum level, LogRate::Cause cause,
+                      const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!rate_.Allow(cause, text.size(), std::chrono::steady_clock::now())) return false;
+  }
+  spdlog::log(level, "{}", text);
+  return true;
+}
+
+bool ClientLog::WriteOf(spdlog::level::level_enum level, std::uint64_t session,
+                        const std::string& text) {
+  LogRate::Cause cause = kStranger;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = causes_.find(session); found != causes_.end()) cause = found->second;
+  }
+  return Write(level, cause, text);
+}
+
+void ClientLog::Report() {
+  std::optional<std::string> report;
+  {
+    const std::lock_guard lock(mutex_);
+    report = rate_.Report(std::chrono::steady_clock::now());
+  }
+  if (report) spdlog::warn("{}", *report);
+}
+
+}  // namespace gpushared::server

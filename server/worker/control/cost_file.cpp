@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/cost_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "ipc/unique_fd.h"
+
+namespace gpushared::server {
+
+namespace {
+
+using scheduler::KnownCost;
+
+constexpr std::string_view kFirstLine = "gpushared costs 2";
+
+std::string Errno() { return std::generic_category().message(errno); }
+
+Status Refused(const std::string& path, const std::string& why) {
+  return {StatusCode::kInvalidArgument, fmt::format("costs in '{}' refused: {}", path, why)};
+}
+
+// Of whole words, for damage; who may write the file may write another sum, too.
+std::uint64_t SumOf(std::string_view text) {
+  std::uint64_t sum = 0xcbf29ce484222325u;
+  for (const char c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return sum;
+}
+
+// Line breaks in a device's name would be lines of the file.
+std::string OneLine(std::string_view text) {
+  std::string line(text.substr(0, 1024));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20) c = '?';
+  }
+  return line;
+}
+
+Result<std::string> ReadText(const std::string& path) {
+  const ipc::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.valid()) {
+    if (errno == ENOENT) return std::string();
+    return Refused(path, "it cannot be opened: " + Errno());
+  }
+  struct stat facts {};
+  if (::fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    return Refused(path, "it is no regular file");
+  }
+  std::string text(kCostFileBytesMax + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(fd.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Refused(path, "it cannot be read: " + Errno());
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > kCostFileBytesMax) {
+    return Refused(
+        path, fmt::format("it has more than the {} bytes that are allowed", kCostFileBytesMax));
+  }
+  text.resize(size);
+  return text;
+}
+
+// Takes lines off a text, and numbers off a line.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+
+  std::optional<std::string_view> Next() {
+    const std::size_t end = rest_.find('\n');
+    if (end == std::string_view::npos) return {};
+    const std::string_view line = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    ++number_;
+    return line;
+  }
+  std::size_t number() const { return number_; }  // Of the line taken last, from 1.
+  bool empty() const { return rest_.empty(); }
+  std::size_t left() const { return rest_.size(); }
+
+ private:
+  std::string_view rest_;
+  std::size_t number_ = 0;
+};
+
+bool TakeNumber(std::string_view& line, int base, char end, std::uint64_t& value) {
+  const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), value, base);
+  const auto taken = static_cast<std::size_t>(stop - line.data());
+  if (error != std::errc() || taken == 0) return false;
+  if (end == '\0') return taken == line.size();
+  if (taken == line.size() || line[taken] != end) return false;
+  line.remove_prefix(taken + 1);
+  return true;
+}
+
+bool ParseCost(std::string_view line, KnownCost& cost) {
+  std::uint64_t ns = 0;
+  const bool is_whole =
+      TakeNumber(line, 16, ' ', cost.key) && TakeNumber(line, 16, ' ', cost.grid.kernel) &&
+      TakeNumber(line, 10, ' ', cost.grid.blocks) && TakeNumber(line, 10, '\0', ns);
+  constexpr auto kNsMax =
+      static_cast<std::uint64_t>(scheduler::Duration(scheduler::kCommandTimeMax).count());
+  if (!is_whole || ns == 0 || ns > kNsMax) return false;
+  cost.predicted = scheduler::Duration(static_cast<scheduler::Duration::rep>(ns));
+  return true;
+}
+
+bool ParseSeed(std::optional<std::string_view> line, HashSeed& seed) {
+  if (!line || !line->starts_with("seed ")) return false;
+  line->remove_prefix(5);
+  return TakeNumber(*line, 16, ' ', seed[0]) && TakeNumber(*line, 16, '\0', seed[1]);
+}
+
+// A GPU's driver compiles its kernels. Empty where there is none.
+std::string DriverVersion() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+std::string CostConditions(const device::DeviceInfo& info) {
+  std::string text = fmt::format("{}, {} multiprocessors", OneLine(info.name).substr(0, 256),
+                                 info.multiprocessors);
+  for (const device::SmGrant& grant : info.sm_grants) {
+    text += fmt::format(", class {} has {}", grant.of_class, grant.granted);
+  }
+  if (info.kind == "cuda") text += ", " + DriverVersion();
+  return OneLine(text);
+}
+
+std::string CostFileName(std::string_view device) {
+  std::string name;
+  for (const char c : device) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || c == '-' || c == '_';
+    if (is_plain) {
+      name += c;
+    } else if (c == ':') {
+      name += '.';
+    } else {
+      name += fmt::format("%{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return name + ".costs";
+}
+
+Result<std::optional<KeptCosts>> ReadCosts(const std::string& path, std::string_view conditions) {
+  const Result<std::string> text = ReadText(path);
+  if (!text.ok()) return text.status();
+  if (text->empty()) return std::optional<KeptCosts>();
+  Lines lines(*text);
+  if (lines.Next() != kFirstLine) {
+    return Refused(path, fmt::format("its first line is not '{}'", kFirstLine));
+  }
+  if (lines.Next() != "device " + OneLine(conditions)) {
+    return Refused(path, fmt::format("it is not of this device, '{}'", OneLine(conditions)));
+  }
+  KeptCosts kept;
+  if (!ParseSeed(lines.Next(), kept.seed)) return Refused(path, "line 3 is not the keys' seed");
+  std::vector<KnownCost>& costs = kept.costs;
+  for (;;) {
+    const std::size_t before = text->size() - lines.left();
+    std::optional<std::string_view> line = lines.Next();
+    if (!line) return Refused(path, "its last line, the sum, is missing");
+    if (line->starts_with("sum ")) {
+      line->remove_prefix(4);
+      std::uint64_t sum = 0;
+      if (!TakeNumber(*line, 16, '\0', sum) || !lines.empty() ||
+          sum != SumOf(std::string_view(*text).substr(0, before))) {
+        return Refused(path, fmt::format("line {}: the sum is wrong", lines.number()));
+      }
+      return std::optional(std::move(kept));
+    }
+    if (costs.size() == kCostsKeptMax) {
+      return Refused(path,
+                     fmt::format("it has more than the {} costs that are allowed", kCostsKeptMax));
+    }
+    KnownCost cost;
+    if (!ParseCost(*line, cost)) {
+      return Refused(
+          path, fmt::format("line {} is not key, kernel, blocks and nanoseconds", lines.number()));
+    }
+    costs.push_back(cost);
+  }
+}
+
+Status WriteCosts(const std::string& path, std::string_view conditions, const HashSeed& seed,
+                  std::span<const KnownCost> costs) {
+  std::string text = fmt::format("{}\ndevice {}\nseed {:x} {:x}\n", kFirstLine, OneLine(conditions),
+                                 seed[0], seed[1]);
+  for (const KnownCost& cost : costs) {
+    fmt::format_to(std::back_inserter(text), "{:x} {:x} {} {}\n", cost.key, cost.grid.kernel,
+                   cost.grid.blocks, cost.predicted.count());
+  }
+  text += fmt::format("sum {:x}\n", SumOf(text));
+
+  // One worker per device writes, so the name of the next version is ours; what a worker that was
+  // killed left there goes.
+  const std::string next = path + ".new";
+  const auto failed = [&](const char* what) {
+    const Status status(StatusCode::kUnavailable,
+                        fmt::format("costs not kept: '{}' cannot be {}: {}", next, what, Errno()));
+    (void)::unlink(next.c_str());
+    return status;
+  };
+  (void)::unlink(next.c_str());
+  const ipc::UniqueFd fd(
+      ::open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return failed("made");
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t put = ::write(fd.get(), rest.data(), rest.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return failed("written");
+    rest.remove_prefix(static_cast<std::size_t>(put));
+  }
+  // Else a machine that loses power could be left with the new name and no bytes.
+  if (::fsync(fd.get()) != 0) return failed("written");
+  if (::rename(next.c_str(), path.c_str()) != 0) return failed("renamed");
+  return Status::Ok();
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/explain.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "scheduler/class_name.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+
+namespace {
+
+using nlohmann::ordered_json;
+using scheduler::Duration;
+
+double Us(Duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
+
+const char* CutText(Blocker::Cut cut) {
+  switch (cut) {
+    case Blocker::Cut::kStopped:
+      return "was stopped";
+    case Blocker::Cut::kNotAsked:
+      return "could be stopped; the policy let it run";
+    case Blocker::Cut::kDeviceCannot:
+      return "could not be cut: this device stops between commands only";
+    case Blocker::Cut::kTooShort:
+      return "was not cut: its predicted time was too short to be worth a stop";
+    case Blocker::Cut::kRanAsItIs:
+      return "could not be cut: it ran as it is, since its kernel has no form that can be stopped, "
+             "its blocks are short, or nobody more urgent was connected when it began";
+    case Blocker::Cut::kHighClass:
+      return "was not cut: it is of the high class";
+  }
+  return "";
+}
+
+const SessionFacts* Find(const std::vector<SessionFacts>& sessions, std::uint64_t session) {
+  const auto found = std::ranges::find(sessions, session, &SessionFacts::session);
+  return found == sessions.end() ? nullptr : &*found;
+}
+
+// Clients that have left have a number only.
+ordered_json Who(std::uint64_t session, const std::vector<SessionFacts>& sessions) {
+  ordered_json who;
+  who["client"] = session;
+  if (const SessionFacts* const facts = Find(sessions, session)) {
+    who["name"] = facts->name;
+    who["class"] = scheduler::ClassName(facts->spec.scheduling_class);
+  }
+  return who;
+}
+
+ordered_json BehindJson(const Blocker& blocker, const std::vector<SessionFacts>& sessions) {
+  ordered_json behind = Who(blocker.session, sessions);
+  if (!blocker.what.view().empty()) behind["what"] = blocker.what.view();
+  behind["on_device_us"] = Us(blocker.on_device);
+  behind["predicted_us"] = Us(blocker.predicted);
+  behind["was_stopped"] = blocker.cut == Blocker::Cut::kStopped;
+  behind["cut"] = CutText(blocker.cut);
+  if (blocker.cut == Blocker::Cut::kStopped) behind["stop_latency_us"] = Us(blocker.stop_took);
+  return behind;
+}
+
+}  // namespace
+
+std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
+                        const std::vector<SessionFacts>& sessions, scheduler::TimePoint now) {
+  const RequestReport& report = told.report;
+  ordered_json row = Who(session, sessions);
+  row["request"] = report.number;
+  row["requests_known"] = {{"first", told.first}, {"last", told.last}};
+  row["marked"] = report.is_marked;
+  row["failed"] = report.has_failed;
+  row["ended_s_ago"] = std::chrono::duration<double>(now - report.ended).count();
+  row["latency_us"] = Us(report.latency());
+  if (report.promise > Duration::zero()) {
+    row["promise_us"] = Us(report.promise);
+    row["kept"] = report.latency() <= report.promise && !report.has_failed;
+  }
+  const Duration taken = report.ended - report.begun;
+  row["before_us"] = Us(report.begun - report.arrived);
+  row["waited_us"] = Us(report.waited);
+  row["on_device_us"] = Us(report.on_device);
+  row["host_us"] = Us(taken - report.waited - report.on_device);
+  row["device_time_us"] = Us(report.charged);
+  row["commands"] = report.commands;
+  row["stops"] = report.stops;
+  if (report.commands > 0) {
+    row["longest_command"] = {{"what", report.longest_what.view()},
+                              {"us", Us(report.longest_command)}};
+  }
+  if (report.longest_wait > Duration::zero()) {
+    ordered_json& wait = row["longest_wait"];
+    wait["us"] = Us(report.longest_wait);
+    if (report.blocker.session != 0) wait["behind"] = BehindJson(report.blocker, sessions);
+  }
+  ordered_json& others = row["others"] = ordered_json::array();
+  for (const RequestReport::Other& other : report.others) {
+    if (other.session == 0) continue;
+    ordered_json& entry = others.emplace_back(Who(other.session, sessions));
+    entry["device_time_us"] = Us(other.charged);
+  }
+  row["others_rest_us"] = Us(report.charged_to_rest);
+  row["is_cut"] = report.is_cut;
+  // Kernel names come from clients' modules.
+  return row.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace gpushared::server

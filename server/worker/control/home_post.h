@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+namespace gpushared::server {
+
+// The way back to the control thread for calls that may return after it has gone: copies of this
+// outlive the context, and then drop what they are given.
+//
+// Thread-safe.
+class HomePost {
+ public:
+  explicit HomePost(boost::asio::io_context& context) : shared_(std::make_shared<Shared>()) {
+    shared_->context = &context;
+  }
+
+  template <typename Handler>
+  void Post(Handler handler) const {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->context != nullptr) boost::asio::post(*shared_->context, std::move(handler));
+  }
+  // Before the context goes.
+  void Close() {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->context = nullptr;
+  }
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    boost::asio::io_context* context = nullptr;  // Guarded by mutex.
+  };
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/kernel_output.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "server/worker/device_thread/client_state.h"
+
+namespace gpushared::server {
+
+void KernelOutputLog::Write(const device::KernelOutput& output) {
+  const std::uint64_t session = ClientState::SessionOf(output.stream);
+  Write(session, "client " + std::to_string(session), output.text);
+}
+
+void KernelOutputLog::Write(std::string_view text) {
+  constexpr std::uint64_t kNoSession = 0;
+  Write(kNoSession, "a kernel", text);
+}
+
+void KernelOutputLog::Write(std::uint64_t session, std::string_view who, std::string_view text) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::size_t end = std::min({rest.find('\n'), rest.size(), kLineBytesMax});
+    std::string line(rest.substr(0, end));
+    rest.remove_prefix(end);
+    if (!rest.empty() && rest.front() == '\n') rest.remove_prefix(1);
+    // Bytes of a client: nothing that a terminal would obey.
+    std::replace_if(
+        line.begin(), line.end(),
+        [](char c) {
+          const auto byte = static_cast<unsigned char>(c);
+          return byte < 0x20 || byte >= 0x7f;
+        },
+        '?');
+    const std::string told = std::string(who) + " prints: " + line;
+    if (!log_.WriteOf(spdlog::level::info, session, told)) return;
+  }
+}
+
+}  // namespace gpushared::server

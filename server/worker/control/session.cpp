@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a session; what it does for its client is in session_requests.cpp.
+#include "server/worker/control/session.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "ipc/wire/layout.h"
+#include "server/worker/control/session_calls.h"
+
+namespace gpushared::server {
+
+namespace {
+
+static_assert(ipc::kIsolationMax + 1 == device::kIsolations);
+
+scheduler::ClientSpec SpecOf(const ipc::Attach& attach, bool shares_by_uid) {
+  const ipc::Hello& hello = attach.hello;
+  scheduler::ClientSpec spec;
+  if (shares_by_uid) spec.group = attach.peer.uid;
+  spec.scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class);
+  spec.weight = hello.weight;
+  if (hello.latency_promise_ns > 0) {
+    spec.latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns);
+  }
+  return spec;
+}
+
+// Who could do anything to this process anyway.
+bool IsTrusted(std::uint32_t uid) { return uid == 0 || uid == ::geteuid(); }
+
+}  // namespace
+
+ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info) {
+  return {.name = info.name,
+          .id = info.id,
+          .kind = info.kind,
+          .memory_bytes = info.memory_bytes,
+          .multiprocessors = info.multiprocessors,
+          .threads_per_block_max = info.threads_per_block_max,
+          .block_max = info.block_max,
+          .grid_max = info.grid_max,
+          .shared_bytes_per_block_max = info.shared_bytes_per_block_max,
+          .preempts_within_command = info.preemption == device::Preemption::kWithinCommand,
+          .spinning_pays = info.spinning_pays};
+}
+
+Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::UniqueFd socket,
+                 ipc::UniqueFd pidfd)
+    : environment_(environment),
+      attach_(std::move(attach)),
+      who_(fmt::format("client {} '{}' pid {}", attach_.session, attach_.hello.name,
+                       attach_.peer.pid)),
+      spec_(SpecOf(attach_, environment.shares_by_uid)),
+      socket_(environment.context, socket.Release()),
+      pidfd_(environment.context, pidfd.Release()),
+      reader_(ipc::ClientFrameRules, ipc::Descriptors::kRefused) {}
+
+bool SessionMemory::ReturnPart() {
+  if (!modules.empty()) {
+    modules.erase(modules.begin());
+    return true;
+  }
+  if (space == nullptr || mapped_bytes == 0) return false;
+  const Result<std::uint64_t> left = space->Resize(LessMapped(mapped_bytes, 0));
+  if (!left.ok() || *left >= mapped_bytes) return false;
+  mapped_bytes = *left;
+  return true;
+}
+
+std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes) {
+  const std::uint64_t step = std::max(kReturnStepBytes, mapped_bytes / kReturnStepsMax);
+  return std::max(wanted_bytes, mapped_bytes - std::min(mapped_bytes, step));
+}
+
+Session::~Session() {
+  // Whatever was posted before on behalf of this session is done by then.
+  environment_.slow_calls.Post(caller(), [memory = std::move(memory_), image = std::move(image_),
+                                          socket = std::move(closing_),
+                                          &endings = environment_.endings, home = environment_.home,
+                                          returned = Returned()]() mutable {
+    if (memory != nullptr && memory->ReturnPart()) return true;
+    std::vector<ipc::SharedSegment> arenas;
+    if (memory != nullptr) {
+      memory->pinned_arenas.clear();
+      arenas = std::move(memory->arenas);
+    }
+    memory.reset();
+    // The kernel empties memory under a lock that its client holds while it writes there.
+    endings.Post([arenas = std::move(arenas), image = std::move(image), socket = std::move(socket),
+                  home = std::move(home), returned = std::move(returned)]() mutable {
+      // A client that keeps its mappings must not keep our pages with them.
+      for (const ipc::SharedSegment& arena : arenas) arena.Discard();
+      arenas.clear();
+      image.Reset();
+      socket.Reset();
+      home.Post(std::move(returned));
+    });
+    return false;
+  });
+}
+
+std::function<void()> Session::Returned() {
+  return [&environment = environment_, id = id(), why = std::move(why_ended_),
+          arena_bytes = arena_bytes_, image_bytes = image_bytes_] {
+    environment.staging.GiveBack(arena_bytes, arena_bytes);
+    environment.images.GiveBack(image_bytes, image_bytes);
+    environment.on_memory_returned(id, why);
+  };
+}
+
+// ---- handshake
+
+bool Session::MayUseReserve() const {
+  return attach_.allowed_class == ipc::ClientClass::kHigh || IsTrusted(attach_.peer.uid);
+}
+
+void Session::Start() {
+  has_place_ = true;
+  if (Status status = ipc::SetNonBlocking(socket_.native_handle(), true); !status.ok()) {
+    return End(std::move(status));
+  }
+  WatchDeath();
+  const device::SpaceOptions space = {
+      .quota_bytes = attach_.quota_bytes,
+      .left_free_bytes = LeftFree(),
+      .isolation = static_cast<device::Isolation>(attach_.isolation),
+      .driver_may_compile = environment_.driver_compiles_for_all || IsTrusted(attach_.peer.uid)};
+  MakeSlowCall([device = &environment_.device, space] { return MakeMemory(*device, space); },
+               [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
+                 self.OnMemoryMade(std::move(memory));
+               });
+}
+
+std::uint64_t Session::LeftFree() const {
+  if (MayUseReserve()) return 0;
+  const auto bytes = static_cast<double>(environment_.device.info().memory_bytes);
+  return static_cast<std::uint64_t>(bytes * environment_.limits.memory_kept);
+}
+
+Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
+                                                           const device::SpaceOptions& options) {
+  using Access = ipc::SharedSegment::Access;
+  auto memory = std::make_unique<SessionMemory>();
+  auto commands = ipc::SharedSegment::Create({.name = "gpushared commands",
+                                              .bytes = ipc::kCommandSegmentBytes,
+                                              .access = Access::kReadOnly});
+  if (!commands.ok()) return commands.status();
+  memory->commands = *std::move(commands);
+  auto completions = ipc::SharedSegment::Create({.name = "gpushared completions",
+                                                 .bytes = ipc::kCompletionSegmentBytes,
+                                                 .access = Access::kReadWrite,
+                                                 .peers_read_only = true});
+  if (!completions.ok()) return completions.status();
+  memory->completions = *std::move(completions);
+  auto doorbell = ipc::MakeDoorbell();
+  if (!doorbell.ok()) return doorbell.status();
+  memory->doorbell = *std::move(doorbell);
+  auto space = device.CreateSpace(options);
+  if (!space.ok()) return space.status();
+  memory->space = *std::move(space);
+  return memory;
+}
+
+void Session::OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory) {
+  if (memory.ok()) memory_ = *std::move(memory);
+  if (has_ended_) return CheckOver();
+  if (!memory.ok()) {
+    return End({memory.status().code(),
+                fmt::format("connection refused: {} [{}]", memory.status().message(), who_)});
+  }
+  Attach();
+  Welcome();
+}
+
+void Session::Attach() {
+  auto client = std::make_unique<ClientState>(
+      ClientState::Setup{.session = id(),
+                         .who = who_,
+                         .spec = spec_,
+                         .commands = &memory_->commands.As<ipc::CommandSegment>(),
+                         .completions = &memory_->completions.As<ipc::CompletionSegment>(),
+                         .doorbell = memory_->doorbell.get(),
+                         .space = memory_->space.get(),
+                         .limits = environment_.limits});
+  is_attached_ = true;
+  environment_.device_thread.Post(AttachClient{std::move(client)});
+}
+
+void Session::Welcome() {
+  std::vector<ipc::UniqueFd> fds;
+  for (const int fd : {memory_->commands.fd(), memory_->completions.fd(),
+                       environment_.signal.page_fd(), memory_->doorbell.get()}) {
+    Result<ipc::UniqueFd> copy = ipc::DuplicateFd(fd);
+    if (!copy.ok()) return End(copy.status());
+    fds.push_back(*std::move(copy));
+  }
+  memory_->commands.CloseFd();
+  memory_->completions.CloseFd();
+  request_ = attach_.request;
+  is_welcomed_ = true;
+  environment_.on_started(id());
+  Reply(ipc::Welcome{.generation = environment_.generation,
+                     .session = id(),
+                     .spin_ns = static_cast<std::uint64_t>(environment_.client_spin.count()),
+                     .quota_bytes = attach_.quota_bytes,
+                     .space_base = memory_->space->base(),
+                     .space_bytes = memory_->space->range_bytes(),
+                     .arena_bytes_total_max =
+                         std::min(environment_.limits.arenas_bytes_max,
+                                  environment_.staging.session_max(MayUseReserve())),
+                     .device = DescribeDevice(environment_.device.info())},
+        std::move(fds));
+}
+
+// ---- socket
+
+void Session::WatchDeath() {
+  const auto on_death = [weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (self != nullptr && !error) self->End(Status::Ok());
+  };
+  pidfd_.async_wait(Descriptor::wait_read, on_death);
+  // Reading stops while a request is open; a hang-up must be seen then too.
+  socket_.async_wait(Descriptor::wait_error, on_death);
+}
+
+void Session::ReadOn() {
+  if (has_ended_ || is_reading_ || is_busy()) return;
+  is_reading_ = true;
+  socket_.async_wait(Descriptor::wait_read,
+                     [weak = weak_from_this()](const boost::system::error_code& error) {
+                       const auto self = weak.lock();
+                       if (self == nullptr) return;
+                       self->is_reading_ = false;
+                       if (!error) self->OnReadable();
+                     });
+}
+
+void Session::OnReadable() {
+  // One frame per call: the others' sockets get their turn, and an open request stops reading.
+  if (has_ended_ || is_busy()) return;
+  ipc::Frame frame;
+  const Result<ipc::FrameReader::Progress> progress = reader_.Read(socket_.native_handle(), frame);
+  if (!progress.ok()) {
+    if (progress.status().code() == StatusCode::kDisconnected) return End(Status::Ok());
+    return EndFor(progress.status());
+  }
+  if (*progress == ipc::FrameReader::Progress::kClosed) return End(Status::Ok());
+  if (*progress == ipc::FrameReader::Progress::kFrame) Handle(std::move(frame));
+  ReadOn();
+}
+
+void Session::FlushOutbox() {
+  if (has_ended_ || is_flushing_) return;
+  const Result<bool> done = outbox_.Flush(socket_.native_handle());
+  if (!done.ok()) return End(Status::Ok());  // It does not want to hear any more.
+  if (*done) return ReadOn();
+  is_flushing_ = true;
+  socket_.async_wait(Descriptor::wait_write,
+                     [weak = weak_from_this()](const boost::system::error_code& error) {
+                       const auto self = weak.lock();
+                       if (self == nullptr) return;
+                       self->is_flushing_ = false;
+                       if (!error) self->FlushOutbox();
+                     });
+}
+
+// ---- the end
+
+void Session::EndFor(const Status& violation) {
+  End({violation.code(), fmt::format("session ended: {} [{}]", violation.message(), who_)});
+}
+
+void Session::End(Status why) {
+  if (std::exchange(has_ended_, true)) return;
+  why_ended_ = std::move(why);
+  const LogRate::Cause cause{.uid = attach_.peer.uid, .pid = attach_.peer.pid};
+  if (why_ended_.ok()) {
+    environment_.log.Write(spdlog::level::info, cause,
+                           fmt::format("session ended: the client left [{}]", who_));
+  } else {
+    environment_.log.Write(spdlog::level::warn, cause, why_ended_.message());
+    // Told if the socket takes it at once; a client that does not read learns it from EOF, and
+    // may ask the broker why.
+    const Status queued = is_welcomed_
+                              ? outbox_.Add(0, ipc::Ended{.status = why_ended_})
+                              : outbox_.Add(attach_.request, ipc::Refused{.status = why_ended_});
+    if (queued.ok()) (void)outbox_.Flush(socket_.native_handle());
+  }
+  // The client sees the end now. A close can take as long as the client likes, so it comes with the
+  // return of the memory: until then the session counts as the client's.
+  closing_ = ipc::UniqueFd(socket_.release());
+  ::shutdown(closing_.get(), SHUT_RDWR);
+  boost::system::error_code ignored;
+  pidfd_.close(ignored);
+  on_applied_ = nullptr;
+  if (is_attached_) environment_.device_thread.Post(DetachClient{id()});
+  if (environment_.loader != nullptr) environment_.loader->Cancel(id());
+  CheckOver();
+}
+
+void Session::OnDetached(std::unique_ptr<ClientState> client) {
+  client.reset();
+  is_attached_ = false;
+  CheckOver();
+}
+
+void Session::CheckOver() {
+  if (!has_ended_ || is_attached_ || has_slow_call_) return;
+  // Not from within: the caller may be one of our own functions.
+  boost::asio::post(environment_.context,
+                    [&environment = environment_, id = id()] { environment.on_over(id); });
+}
+
+void Session::ChangeSpec(const scheduler::ClientSpec& spec) {
+  spec_ = spec;
+  environment_.slow_calls.SetUrgent(id(), caller().is_urgent);
+  if (environment_.loader != nullptr) {
+    environment_.loader->SetRank(id(), static_cast<std::uint8_t>(spec_.scheduling_class));
+  }
+  if (is_attached_ && !has_ended_) environment_.device_thread.Post(ChangeClient{id(), spec});
+}
+
+SessionFacts Session::Facts() const {
+  SessionFacts facts;
+  facts.session = id();
+  facts.name = attach_.hello.name;
+  facts.pid = attach_.peer.pid;
+  facts.uid = attach_.peer.uid;
+  facts.gid = attach_.peer.gid;
+  facts.spec = spec_;
+  facts.quota_bytes = attach_.quota_bytes;
+  facts.modules = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->modules.size());
+  facts.arenas = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->arenas.size());
+  facts.arena_bytes = arena_bytes_;
+  facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
+  facts.state = has_ended_ ? "ending" : is_welcomed_ ? "running" : "starting";
+  return facts;
+}
+
+}  // namespace gpushared::server

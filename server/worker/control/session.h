@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_SESSION_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_SESSION_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/shared_segment.h"
+#include "ipc/unbounded_calls.h"
+#include "ipc/unique_fd.h"
+#include "ipc/unix_socket.h"
+#include "ipc/wire/channel.h"
+#include "ipc/wire/control.h"
+#include "scheduler/policy.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/loader/module_loader.h"
+#include "server/worker/control/client_log.h"
+#include "server/worker/control/home_post.h"
+#include "server/worker/control/slow_calls.h"
+#include "server/worker/control/staging_budget.h"
+#include "server/worker/control/stats.h"
+#include "server/worker/device_thread/cost_model.h"
+#include "server/worker/device_thread/device_signal.h"
+#include "server/worker/device_thread/keyed_hash.h"
+#include "server/worker/device_thread/mailbox.h"
+#include "server/worker/device_thread/messages.h"
+#include "server/worker/device_thread/session_limits.h"
+
+namespace gpushared::server {
+
+// All memory of one session: what the client shares with us and what it has on the device.
+// Members are destroyed last to first, so modules go before the space they were loaded into.
+struct SessionMemory {
+  SessionMemory() = default;
+  SessionMemory(const SessionMemory&) = delete;
+  SessionMemory& operator=(const SessionMemory&) = delete;
+  ~SessionMemory() = default;
+  // Gives back a module or a part of the device memory, in about a millisecond; false when little
+  // is left, for the destructor.
+  bool ReturnPart();
+
+  ipc::SharedSegment commands;
+  ipc::SharedSegment completions;
+  ipc::UniqueFd doorbell;
+  std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
+  std::vector<std::unique_ptr<device::PinnedMemory>> pinned_arenas;
+  std::unique_ptr<device::Space> space;
+  std::uint64_t mapped_bytes = 0;  // Of the space.
+  struct LoadedModule {
+    std::shared_ptr<const device::Module> module;
+    std::uint64_t bytes = 0;  // Size of its image.
+    bool is_leaving = false;  // Unloaded; commands may still use it.
+  };
+  std::map<std::uint32_t, LoadedModule> modules;  // By the client's number.
+};
+
+// What a session uses of its worker; outlives all sessions.
+struct SessionEnvironment {
+  boost::asio::io_context& context;  // The control thread's.
+  SlowCalls& slow_calls;
+  // Reads modules for devices that place them (device::Space::recipe). Null: the thread of slow
+  // calls does it all.
+  loader::ModuleLoader* loader = nullptr;
+  Mailbox<DeviceMessage>& device_thread;
+  device::Device& device;
+  const DeviceSignal& signal;
+  scheduler::LaneRules lane_rules;
+  SessionLimits limits;
+  bool shares_by_uid = true;  // See WorkerOptions.
+  StagingBudget& staging;
+  StagingBudget& images;         // Of memory that clients write module images into.
+  HomePost home;                 // For `endings`.
+  ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
+  ClientLog& log;
+  std::uint32_t generation = 1;
+  std::chrono::nanoseconds client_spin{0};
+  HashSeed cost_seed{};                  // See CostModel.
+  bool driver_compiles_for_all = false;  // See WorkerOptions.
+  std::function<void(std::uint64_t session)> on_started;
+  // It has ended and nothing of it is left on any other thread: destroy it.
+  std::function<void(std::uint64_t session)> on_over;
+  // After its destruction: its memory is free again. kOk: the client went by itself.
+  std::function<void(std::uint64_t session, const Status& why)> on_memory_returned;
+};
+
+// One client, from its handshake until the last byte it owned is freed.
+//
+// It owns everything that the client can name. It ends for one of four reasons: the socket closes,
+// the process dies (a forked child may hold the socket), the client breaks the protocol, or the
+// broker says so. All of them go through End, which takes the client away from the device thread.
+// When that has nothing of it left, the destructor runs, the only place where anything is freed.
+//
+// It never waits for the client. Requests are handled one at a time. The next one is read when the
+// answer to the last one has left. A client that does not read holds up nobody else.
+//
+// Confined to the control thread. Its slow calls work on values of their own and on the space,
+// one at a time.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(SessionEnvironment& environment, ipc::Attach attach, ipc::UniqueFd socket,
+          ipc::UniqueFd pidfd);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Makes its memory, welcomes the client and starts to serve it.
+  void Start();
+  // Idempotent. kOk: the client went by itself; anything else is told to it.
+  void End(Status why);
+  void ChangeSpec(const scheduler::ClientSpec& spec);
+
+  // From the device thread.
+  void OnDetached(std::unique_ptr<ClientState> client);
+  void OnApplied();
+  void OnModuleReleased(std::uint32_t number);
+  void OnStreamError(const StreamError& error);
+
+  std::uint64_t id() const { return attach_.session; }
+  bool has_ended() const { return has_ended_; }
+  // It was started, and has one of the device's places until it is destroyed.
+  bool has_place() const { return has_place_; }
+  // It may use places and memory that others must leave.
+  bool MayUseReserve() const;
+  const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
+  const scheduler::ClientSpec& spec() const { return spec_; }
+  SessionFacts Facts() const;
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  // Handshake.
+  std::uint64_t LeftFree() const;
+  static Result<std::unique_ptr<SessionMemory>> MakeMemory(device::Device& device,
+                                                           const device::SpaceOptions& options);
+  void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
+  void Attach();
+  void Welcome();
+
+  // Socket.
+  void WatchDeath();
+  void ReadOn();
+  void OnReadable();
+  void FlushOutbox();
+  template <typename T>
+  void Reply(const T& message, std::vector<ipc::UniqueFd> fds = {});
+  void Refuse(const Status& why);
+  void EndFor(const Status& violation);  // Protocol violations, with who did it.
+  bool is_busy() const { return is_request_open_ || !outbox_.empty(); }
+
+  // Requests; in session_requests.cpp.
+  void Handle(ipc::Frame frame);
+  template <typename T>
+  void HandleAs(ipc::Frame& frame);
+  void Handle(const ipc::MakeImage& request);
+  void Handle(const ipc::LoadModule& request);
+  void Handle(const ipc::UnloadModule& request);
+  void Handle(const ipc::ResizeMemory& request);
+  void Handle(const ipc::AddArena& request);
+  void Handle(const ipc::DescribeError& request);
+  struct IdentifiedModule {
+    std::shared_ptr<const device::Module> module;
+    std::uint64_t identity = 0;  // See CostModel.
+  };
+  void GiveBackImage();
+  CostModel::Owner owner() const;
+  void LoadHere(const ipc::LoadModule& request, ipc::UniqueFd memory);
+  // In two steps: read by the loader, then placed as a slow call.
+  void LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory,
+                     const device::ModuleRecipe& recipe);
+  void OnModuleRead(const ipc::LoadModule& request, Result<loader::ModuleLoader::Loaded> loaded);
+  void OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module);
+  // Gives memory back in several slow calls, so that others have their turn in between.
+  void ResizeSpace(std::uint64_t bytes);
+  void OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped);
+  // An arena, and what keeps it ready for copies; the latter may be missing.
+  struct Arena {
+    ipc::SharedSegment memory;
+    std::unique_ptr<device::PinnedMemory> pinned;
+    Status why_not_pinned;
+  };
+  static Result<Arena> MakeArena(device::Device& device, std::uint64_t bytes);
+  void OnArenaMade(std::uint64_t bytes, Result<Arena> arena);
+  Status CheckImage(std::uint64_t bytes) const;
+  Status CheckNewModule(const ipc::LoadModule& request) const;
+  Status CheckNewArena(const ipc::AddArena& request) const;
+
+  SlowCalls::Caller caller() const {
+    return {.session = id(),
+            .is_urgent = environment_.lane_rules.IsUrgent(spec_),
+            .is_newcomer = !is_welcomed_ && !has_ended_};
+  }
+  // Runs `work()` as a slow call and then `done(*this, its result)` here.
+  template <typename Work, typename Done>
+  void MakeSlowCall(Work work, Done done);
+  // Tells the device thread and runs `then` when it has done it.
+  void Apply(DeviceMessage message, std::function<void()> then);
+  void CheckOver();
+  // What follows on this thread when all memory is back.
+  std::function<void()> Returned();
+
+  SessionEnvironment& environment_;
+  const ipc::Attach attach_;
+  const std::string who_;
+  scheduler::ClientSpec spec_;
+  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  Descriptor socket_;
+  Descriptor pidfd_;
+  ipc::UniqueFd closing_;  // The socket of a session that has ended.
+  ipc::FrameReader reader_;
+  ipc::Outbox outbox_;
+  std::unique_ptr<SessionMemory> memory_;
+
+  std::uint32_t request_ = 0;  // Number of the open request.
+  bool is_request_open_ = false;
+  bool is_reading_ = false;   // A wait for readability is pending.
+  bool is_flushing_ = false;  // A wait for writability is pending.
+  bool is_attached_ = false;  // The device thread has its state.
+  bool is_welcomed_ = false;
+  bool has_slow_call_ = false;
+  bool has_ended_ = false;
+  bool has_place_ = false;
+  Status why_ended_;
+  std::function<void()> on_applied_;
+  std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
+  std::uint64_t arena_bytes_ = 0;   // Taken from the staging budget, also for one being made.
+  ipc::UniqueFd image_;             // Made for the client to write; the next load takes it.
+  std::uint64_t image_bytes_ = 0;   // Taken from the images' budget, until it is read.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_SESSION_H_

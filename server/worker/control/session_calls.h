@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Templates of Session; included by its own files only.
+
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_SESSION_CALLS_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_SESSION_CALLS_H_
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+
+#include "gpushared/status.h"
+
+#include "ipc/wire/control.h"
+#include "server/device/device.h"
+#include "server/worker/control/session.h"
+
+namespace gpushared::server {
+
+// The description in the handshake and in the worker's ready message.
+ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info);
+
+// What a mapped part of so many bytes shrinks to in one slow call on its way to `wanted_bytes`.
+inline constexpr std::uint64_t kReturnStepBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kReturnStepsMax = 64;
+std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes);
+
+// What `work` returns, a Result; exceptions of the libraries below become its Status.
+template <typename Work>
+auto CallGuarded(Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "the server has no memory left for it");
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInternal, error.what());
+  }
+}
+
+template <typename Work, typename Done>
+void Session::MakeSlowCall(Work work, Done done) {
+  has_slow_call_ = true;
+  // Moved on, never dropped on that thread: the last reference goes on the control thread.
+  environment_.slow_calls.Post(caller(), [self = shared_from_this(), work = std::move(work),
+                                          done = std::move(done)]() mutable {
+    auto result = CallGuarded(work);
+    boost::asio::io_context& context = self->environment_.context;
+    boost::asio::post(context, [self = std::move(self), result = std::move(result),
+                                done = std::move(done)]() mutable {
+      self->has_slow_call_ = false;
+      done(*self, std::move(result));
+    });
+  });
+}
+
+template <typename T>
+void Session::Reply(const T& message, std::vector<ipc::UniqueFd> fds) {
+  is_request_open_ = false;
+  if (has_ended_) return;
+  if (Status status = outbox_.Add(request_, message, std::move(fds)); !status.ok()) {
+    return End(std::move(status));
+  }
+  FlushOutbox();
+}
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_SESSION_CALLS_H_

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session's answers to requests over the socket.
+#include <errno.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "ipc/shared_segment.h"
+#include "ipc/wire/layout.h"
+#include "server/worker/control/session.h"
+#include "server/worker/control/session_calls.h"
+#include "server/worker/device_thread/cost_model.h"
+
+namespace gpushared::server {
+
+namespace {
+
+// Read, not mapped: a hole in a huge-page file can fail to fault in, and that would be SIGBUS.
+Result<std::vector<std::byte>> ReadImage(int fd, std::uint64_t bytes) {
+  std::vector<std::byte> image(bytes);
+  std::size_t done = 0;
+  while (done < image.size()) {
+    const ssize_t count =
+        ::pread(fd, image.data() + done, image.size() - done, static_cast<off_t>(done));
+    if (count > 0) {
+      done += static_cast<std::size_t>(count);
+    } else if (count == 0 || errno != EINTR) {
+      return Status(StatusCode::kInternal,
+                    "module refused: its memory can't be read: " +
+                        std::generic_category().message(count == 0 ? EIO : errno));
+    }
+  }
+  return image;
+}
+
+// Upper bound of what ModuleLoaded takes on the wire.
+std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels) {
+  std::uint64_t bytes = sizeof(ipc::ModuleLoadedWire);
+  for (const device::KernelInfo& kernel : kernels) {
+    bytes += 6 * sizeof(std::uint32_t) + kernel.name.size() +
+             std::min<std::size_t>(kernel.unsupported.size(), ipc::kTextBytesMax) +
+             kernel.parameters.size() * 2 * sizeof(std::uint32_t);
+  }
+  return bytes;
+}
+
+Status CheckDescribable(std::span<const device::KernelInfo> kernels) {
+  if (kernels.size() > ipc::kKernelsPerModuleMax) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: it has {} kernels, allowed are {}", kernels.size(),
+                        ipc::kKernelsPerModuleMax)};
+  }
+  for (const device::KernelInfo& kernel : kernels) {
+    if (kernel.name.size() > ipc::kKernelNameBytesMax ||
+        kernel.parameters.size() > ipc::kParametersPerKernelMax ||
+        kernel.parameter_bytes > ipc::kParameterBytesMax) {
+      return {StatusCode::kLimitExceeded,
+              fmt::format("module refused: kernel '{}' has a name of {} bytes and {} parameters of "
+                          "{} bytes, allowed are {}, {} and {}",
+                          kernel.name.substr(0, 64), kernel.name.size(), kernel.parameters.size(),
+                          kernel.parameter_bytes, ipc::kKernelNameBytesMax,
+                          ipc::kParametersPerKernelMax, ipc::kParameterBytesMax)};
+    }
+  }
+  if (const std::uint64_t bytes = ReplyBytes(kernels); bytes > ipc::kModuleReplyBytesMax) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: the description of its kernels takes {} bytes, allowed "
+                        "are {}",
+                        bytes, ipc::kModuleReplyBytesMax)};
+  }
+  return Status::Ok();
+}
+
+ipc::ModuleLoaded DescribeModule(std::uint32_t number, const device::Module& module) {
+  ipc::ModuleLoaded reply{.module = number, .kernels = {}};
+  for (const device::KernelInfo& kernel : module.kernels()) {
+    ipc::KernelDescription description{.name = kernel.name,
+                                       .unsupported = kernel.unsupported,
+                                       .parameter_bytes = kernel.parameter_bytes,
+                                       .static_shared_bytes = kernel.static_shared_bytes,
+                                       .threads_per_block_max = kernel.threads_per_block_max,
+                                       .parameters = {}};
+    for (const device::ParameterLayout& parameter : kernel.parameters) {
+      description.parameters.push_back({parameter.offset, parameter.bytes});
+    }
+    reply.kernels.push_back(std::move(description));
+  }
+  return reply;
+}
+
+}  // namespace
+
+template <typename T>
+void Session::HandleAs(ipc::Frame& frame) {
+  const Result<T> message = ipc::Decode<T>(frame.payload);
+  if (!message.ok()) return EndFor(message.status());
+  Handle(*message);
+}
+
+void Session::Handle(ipc::Frame frame) {
+  is_request_open_ = true;
+  request_ = frame.request;
+  switch (static_cast<ipc::MessageType>(frame.type)) {
+    case ipc::MessageType::kMakeImage:
+      return HandleAs<ipc::MakeImage>(frame);
+    case ipc::MessageType::kLoadModule:
+      return HandleAs<ipc::LoadModule>(frame);
+    case ipc::MessageType::kUnloadModule:
+      return HandleAs<ipc::UnloadModule>(frame);
+    case ipc::MessageType::kResizeMemory:
+      return HandleAs<ipc::ResizeMemory>(frame);
+    case ipc::MessageType::kAddArena:
+      return HandleAs<ipc::AddArena>(frame);
+    case ipc::MessageType::kDescribeError:
+      return HandleAs<ipc::DescribeError>(frame);
+    default:
+      // The frame rules let nothing else through.
+      return EndFor(
+          {StatusCode::kProtocolViolation,
+           fmt::format("a {} message is not for the server", ipc::MessageTypeName(frame.type))});
+  }
+}
+
+void Session::Refuse(const Status& why) {
+  Reply(ipc::Refused{.status = Status(why.code(), fmt::format("{} [{}]", why.message(), who_))});
+}
+
+void Session::Apply(DeviceMessage message, std::function<void()> then) {
+  on_applied_ = std::move(then);
+  environment_.device_thread.Post(std::move(message));
+}
+
+void Session::OnApplied() {
+  if (has_ended_ || !on_applied_) return;
+  std::exchange(on_applied_, nullptr)();
+}
+
+void Session::Handle(const ipc::DescribeError& request) {
+  environment_.device_thread.Post(AskStreamError{id(), request.stream});
+}
+
+void Session::OnStreamError(const StreamError& error) {
+  if (has_ended_) return;
+  Reply(ipc::ErrorText{.stream = error.stream, .sequence = error.sequence, .status = error.status});
+}
+
+// ---- modules
+
+Status Session::CheckNewModule(const ipc::LoadModule& request) const {
+  const auto there = memory_->modules.find(request.module);
+  if (there != memory_->modules.end()) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("module refused: number {} is {}", request.module,
+                        there->second.is_leaving
+                            ? "still used by commands of the module that was unloaded"
+                            : "in use")};
+  }
+  return CheckImage(request.bytes);
+}
+
+Status Session::CheckImage(std::uint64_t bytes) const {
+  const SessionLimits& limits = environment_.limits;
+  if (memory_->modules.size() >= limits.modules_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: {} modules are loaded, allowed are {}",
+                        memory_->modules.size(), limits.modules_max)};
+  }
+  if (bytes > limits.module_bytes_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: its image has {} bytes, allowed are {}", bytes,
+                        limits.module_bytes_max)};
+  }
+  if (bytes > limits.modules_bytes_max - module_bytes_) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("module refused: its image has {} bytes and {} are loaded, allowed are {} "
+                        "together",
+                        bytes, module_bytes_, limits.modules_bytes_max)};
+  }
+  return Status::Ok();
+}
+
+void Session::Handle(const ipc::MakeImage& request) {
+  if (image_.valid()) {
+    // Freeing what the client wrote takes time.
+    return MakeSlowCall(
+        [old = std::move(image_)]() mutable -> Result<std::uint64_t> {
+          old.Reset();
+          return std::uint64_t{0};
+        },
+        [request](Session& self, const Result<std::uint64_t>&) {
+          self.GiveBackImage();
+          if (self.has_ended_) return self.CheckOver();
+          self.Handle(request);
+        });
+  }
+  if (const Status status = CheckImage(request.bytes); !status.ok()) return Refuse(status);
+  if (!environment_.images.TryTake(0, request.bytes, MayUseReserve())) {
+    return Refuse({StatusCode::kOutOfMemory,
+                   fmt::format("module refused: its image has {} bytes, the memory for images of "
+                               "all clients has {} left for this one",
+                               request.bytes, environment_.images.LeftFor(0, MayUseReserve()))});
+  }
+  image_bytes_ = request.bytes;
+  Result<ipc::UniqueFd> memory = ipc::MakeFixedMemory("gpushared image", request.bytes);
+  Result<ipc::UniqueFd> copy = memory.ok() ? ipc::DuplicateFd(memory->get()) : memory.status();
+  if (!copy.ok()) {
+    GiveBackImage();
+    return Refuse(copy.status());
+  }
+  image_ = *std::move(memory);
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(*std::move(copy));
+  Reply(ipc::ImageMade{.bytes = request.bytes}, std::move(fds));
+}
+
+void Session::GiveBackImage() {
+  environment_.images.GiveBack(image_bytes_, image_bytes_);
+  image_bytes_ = 0;
+}
+
+void Session::Handle(const ipc::LoadModule& request) {
+  if (!image_.valid() || request.bytes != image_bytes_) {
+    return EndFor({StatusCode::kProtocolViolation,
+                   fmt::format("a module of {} bytes is to be loaded, the memory made for its "
+                               "image has {}",
+                               request.bytes, image_bytes_)});
+  }
+  if (const Status status = CheckNewModule(request); !status.ok()) return Refuse(status);
+  const device::ModuleRecipe* const recipe = memory_->space->recipe();
+  if (recipe == nullptr || environment_.loader == nullptr) {
+    return LoadHere(request, std::move(image_));
+  }
+  LoadElsewhere(request, std::move(image_), *recipe);
+}
+
+CostModel::Owner Session::owner() const {
+  return {.uid = attach_.peer.uid, .isolation = static_cast<device::Isolation>(attach_.isolation)};
+}
+
+// The client may still write to `memory`, so nothing but a copy of it is looked at.
+void Session::LoadHere(const ipc::LoadModule& request, ipc::UniqueFd memory) {
+  using Loaded = Result<IdentifiedModule>;
+  MakeSlowCall(
+      [space = memory_->space.get(), memory = std::move(memory), bytes = request.bytes,
+       owner = owner(), seed = environment_.cost_seed]() mutable -> Loaded {
+        Result<ipc::UniqueFd> image = ipc::CopyImmutable("gpushared module", memory.get(), bytes);
+        memory.Reset();
+        if (!image.ok()) return image.status();
+        Result<std::vector<std::byte>> copy = ReadImage(image->get(), bytes);
+        if (!copy.ok()) return copy.status();
+        Result<std::shared_ptr<const device::Module>> module = space->LoadModule(*copy);
+        if (!module.ok()) return module.status();
+        if (Status status = CheckDescribable((*module)->kernels()); !status.ok()) return status;
+        return IdentifiedModule{*std::move(module), CostModel::ModuleIdentity(*copy, owner, seed)};
+      },
+      [request](Session& self, Loaded module) { self.OnModuleParsed(request, std::move(module)); });
+}
+
+void Session::LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory,
+                            const device::ModuleRecipe& recipe) {
+  const loader::ModuleLoader::Owner whose = {
+      .session = id(),
+      .uid = attach_.peer.uid,
+      .isolation = static_cast<device::Isolation>(attach_.isolation),
+      .rank = static_cast<std::uint8_t>(spec_.scheduling_class),
+      .who = who_};
+  using Loaded = Result<loader::ModuleLoader::Loaded>;
+  has_slow_call_ = true;
+  // Moved on, never dropped on the loader's thread: the last reference goes on the control thread.
+  environment_.loader->Load(whose, recipe, std::move(memory), request.bytes,
+                            [self = shared_from_this(), request](Loaded loaded) mutable {
+                              boost::asio::io_context& context = self->environment_.context;
+                              boost::asio::post(context, [self = std::move(self), request,
+                                                          loaded = std::move(loaded)]() mutable {
+                                self->has_slow_call_ = false;
+                                self->OnModuleRead(request, std::move(loaded));
+                              });
+                            });
+}
+
+void Session::OnModuleRead(const ipc::LoadModule& request,
+                           Result<loader::ModuleLoader::Loaded> loaded) {
+  Status status = loaded.status();
+  if (status.ok()) status = CheckDescribable(loaded->module->kernel_infos());
+  if (has_ended_ || !status.ok()) {
+    GiveBackImage();
+    return has_ended_ ? CheckOver() : Refuse(status);
+  }
+  const std::uint64_t identity =
+      CostModel::ModuleIdentity(loaded->content, owner(), environment_.cost_seed);
+  using Placed = Result<IdentifiedModule>;
+  MakeSlowCall(
+      [space = memory_->space.get(), module = std::move(loaded->module),
+       identity]() mutable -> Placed {
+        Result<std::shared_ptr<const device::Module>> placed =
+            space->PlaceModule(std::move(module));
+        if (!placed.ok()) return placed.status();
+        return IdentifiedModule{*std::move(placed), identity};
+      },
+      [request](Session& self, Placed module) { self.OnModuleParsed(request, std::move(module)); });
+}
+
+void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module) {
+  GiveBackImage();
+  if (has_ended_) {
+    // Modules die before their space: this one goes with the rest of the memory.
+    if (module.ok()) memory_->modules[request.module].module = std::move(module->module);
+    return CheckOver();
+  }
+  if (!module.ok()) return Refuse(module.status());
+  SessionMemory::LoadedModule& entry = memory_->modules[request.module];
+  entry.module = std::move(module->module);
+  entry.bytes = request.bytes;
+  module_bytes_ += request.bytes;
+  // The client may name it as soon as it has our answer, so the device thread hears of it first.
+  Apply(AddModule{id(), request.module, entry.module.get(), module->identity},
+        [this, number = request.module, loaded = entry.module.get()] {
+          Reply(DescribeModule(number, *loaded));
+        });
+}
+
+void Session::Handle(const ipc::UnloadModule& request) {
+  const auto there = memory_->modules.find(request.module);
+  if (there == memory_->modules.end() || there->second.is_leaving) {
+    return Refuse({StatusCode::kNotFound,
+                   fmt::format("unloading refused: there is no module {}", request.module)});
+  }
+  there->second.is_leaving = true;
+  Apply(RemoveModule{id(), request.module}, [this] { Reply(ipc::Done{}); });
+}
+
+void Session::OnModuleReleased(std::uint32_t number) {
+  const auto there = memory_->modules.find(number);
+  if (there == memory_->modules.end()) return;
+  module_bytes_ -= there->second.bytes;
+  // A session's calls keep their order: the module is gone before the space can be.
+  environment_.slow_calls.Post(caller(), [module = std::move(there->second.module)] {});
+  memory_->modules.erase(there);
+}
+
+// ---- device memory
+
+void Session::Handle(const ipc::ResizeMemory& request) {
+  if (request.bytes >= memory_->mapped_bytes) return ResizeSpace(request.bytes);
+  // First nothing may touch what is given back.
+  Apply(SetMapped{id(), request.bytes}, [this, bytes = request.bytes] { ResizeSpace(bytes); });
+}
+
+void Session::ResizeSpace(std::uint64_t bytes) {
+  const std::uint64_t next =
+      bytes < memory_->mapped_bytes ? LessMapped(memory_->mapped_bytes, bytes) : bytes;
+  MakeSlowCall([space = memory_->space.get(), next] { return space->Resize(next); },
+               [bytes, next](Session& self, const Result<std::uint64_t>& mapped) {
+                 const bool is_less = mapped.ok() && *mapped < self.memory_->mapped_bytes;
+                 if (mapped.ok()) self.memory_->mapped_bytes = *mapped;
+                 if (next != bytes && is_less && !self.has_ended_) return self.ResizeSpace(bytes);
+                 self.OnResized(bytes, mapped);
+               });
+}
+
+void Session::OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped) {
+  if (has_ended_) return CheckOver();
+  // Also after a failure: a refused shrink leaves all of the memory mapped.
+  Apply(SetMapped{id(), memory_->mapped_bytes}, [this, asked, status = mapped.status()] {
+    if (status.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
+    Refuse({status.code(), fmt::format("memory of {} bytes refused: {}", asked, status.message())});
+  });
+}
+
+// ---- arenas
+
+Status Session::CheckNewArena(const ipc::AddArena& request) const {
+  const SessionLimits& limits = environment_.limits;
+  const std::size_t arenas_max = std::min<std::size_t>(limits.arenas_max, ipc::kArenasMax);
+  if (memory_->arenas.size() >= arenas_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("arena refused: there are {} arenas, allowed are {}",
+                        memory_->arenas.size(), arenas_max)};
+  }
+  if (request.bytes > limits.arena_bytes_max) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("arena refused: asked for {} bytes, allowed are {}", request.bytes,
+                        limits.arena_bytes_max)};
+  }
+  if (request.bytes > limits.arenas_bytes_max - arena_bytes_) {
+    return {StatusCode::kLimitExceeded,
+            fmt::format("arena refused: asked for {} bytes, {} of {} are in use", request.bytes,
+                        arena_bytes_, limits.arenas_bytes_max)};
+  }
+  return Status::Ok();
+}
+
+void Session::Handle(const ipc::AddArena& request) {
+  if (const Status status = CheckNewArena(request); !status.ok()) return Refuse(status);
+  if (!environment_.staging.TryTake(arena_bytes_, request.bytes, MayUseReserve())) {
+    return Refuse(
+        {StatusCode::kOutOfMemory,
+         fmt::format("arena refused: asked for {} bytes, the staging memory of all "
+                     "clients has {} left for this one",
+                     request.bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))});
+  }
+  arena_bytes_ += request.bytes;
+  MakeSlowCall(
+      [device = &environment_.device, bytes = request.bytes] { return MakeArena(*device, bytes); },
+      [bytes = request.bytes](Session& self, Result<Arena> arena) {
+        self.OnArenaMade(bytes, std::move(arena));
+      });
+}
+
+Result<Session::Arena> Session::MakeArena(device::Device& device, std::uint64_t bytes) {
+  Result<ipc::SharedSegment> memory =
+      ipc::SharedSegment::Create({.name = "gpushared arena",
+                                  .bytes = static_cast<std::size_t>(bytes),
+                                  .access = ipc::SharedSegment::Access::kReadWrite});
+  if (!memory.ok()) return memory.status();
+  Result<std::unique_ptr<device::PinnedMemory>> pinned = device.Pin(memory->bytes());
+  Arena arena{.memory = *std::move(memory), .pinned = nullptr, .why_not_pinned = pinned.status()};
+  if (pinned.ok()) arena.pinned = *std::move(pinned);
+  return arena;
+}
+
+void Session::OnArenaMade(std::uint64_t bytes, Result<Arena> arena) {
+  if (has_ended_) return CheckOver();
+  Result<ipc::UniqueFd> copy = arena.ok() ? ipc::DuplicateFd(arena->memory.fd()) : arena.status();
+  if (!copy.ok()) {
+    environment_.staging.GiveBack(arena_bytes_, bytes);
+    arena_bytes_ -= bytes;
+    return Refuse({copy.status().code(),
+                   fmt::format("arena of {} bytes refused: {}", bytes, copy.status().message())});
+  }
+  if (!arena->why_not_pinned.ok()) {
+    spdlog::warn("copies of an arena of {} bytes go by way of a buffer: {} [{}]", bytes,
+                 arena->why_not_pinned.message(), who_);
+  }
+  arena->memory.CloseFd();
+  const auto number = static_cast<std::uint32_t>(memory_->arenas.size());
+  memory_->arenas.push_back(std::move(arena->memory));
+  memory_->pinned_arenas.push_back(std::move(arena->pinned));
+  const std::span<std::byte> memory = memory_->arenas.back().bytes();
+  // A std::function must be copyable.
+  auto fd = std::make_shared<ipc::UniqueFd>(*std::move(copy));
+  Apply(AddArena{id(), number, memory}, [this, number, bytes, fd = std::move(fd)] {
+    std::vector<ipc::UniqueFd> fds;
+    fds.push_back(std::move(*fd));
+    Reply(ipc::ArenaAdded{.arena = number, .bytes = bytes}, std::move(fds));
+  });
+}
+
+}  // namespace gpushared::server

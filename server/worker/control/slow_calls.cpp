@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/slow_calls.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+namespace gpushared::server {
+namespace {
+
+constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(100);
+
+}  // namespace
+
+SlowCalls::SlowCalls(const SlowCallRules& rules) : rules_(rules) {
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "gpushared-slow");
+    Run();
+  });
+}
+
+SlowCalls::~SlowCalls() { Finish(); }
+
+void SlowCalls::Add(Waiting waiting) {
+  const std::lock_guard lock(mutex_);
+  if (is_finishing_) return;
+  waiting_.push_back(std::move(waiting));
+  changed_.notify_all();
+}
+
+void SlowCalls::AwaitQuiet() {
+  const Clock::time_point latest = Clock::now() + rules_.held_max;
+  std::unique_lock lock(mutex_);
+  while (!MayBegin(lock, latest)) {
+  }
+}
+
+void SlowCalls::SetUrgent(std::uint64_t session, bool is_urgent) {
+  const std::lock_guard lock(mutex_);
+  for (Waiting& each : waiting_) {
+    if (each.caller.session == session) each.caller.is_urgent = is_urgent;
+  }
+  changed_.notify_all();
+}
+
+void SlowCalls::NoteUrgentRequests(bool are_open) {
+  quiet_since_.store(are_open ? kNever : Clock::now().time_since_epoch().count(),
+                     std::memory_order_relaxed);
+}
+
+void SlowCalls::Finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_finishing_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void SlowCalls::Run() {
+  while (std::optional<Waiting> next = Next()) {
+    const Clock::time_point began = Clock::now();
+    const bool is_unfinished = next->call();
+    if (!is_unfinished) next->call = nullptr;
+    if (!next->caller.is_urgent) PauseIfMet(began);
+    if (!is_unfinished) continue;
+    const std::lock_guard lock(mutex_);
+    next->posted = Clock::now();
+    next->has_begun = true;
+    waiting_.push_back(*std::move(next));
+  }
+}
+
+void SlowCalls::PauseIfMet(Clock::time_point began) {
+  const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
+  if (since != kNever && since <= began.time_since_epoch().count()) return;
+  const Clock::time_point ended = Clock::now();
+  const std::lock_guard lock(mutex_);
+  pause_until_ = ended + rules_.pause_factor * (ended - began);
+}
+
+bool SlowCalls::IsBlocked(const Waiting& waiting) const {
+  const std::uint64_t session = waiting.caller.session;
+  return session != 0 && !waiting.has_begun &&
+         std::ranges::any_of(waiting_, [&](const Waiting& each) {
+           return each.has_begun && each.caller.session == session;
+         });
+}
+
+SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
+  return waiting.posted + (waiting.caller.is_newcomer ? rules_.newcomer_held_max : rules_.held_max);
+}
+
+std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
+  const auto rank = [](const Waiting& each) {
+    return each.caller.is_urgent ? 0 : each.caller.is_newcomer ? 1 : 2;
+  };
+  auto oldest = waiting_.end(), first = waiting_.end();
+  for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
+    if (IsBlocked(*each)) continue;
+    if (oldest == waiting_.end()) oldest = each;
+    if (first == waiting_.end() || rank(*each) < rank(*first)) first = each;
+  }
+  const bool is_due = Clock::now() >= oldest->posted + rules_.held_max;
+  return is_due && urgent_went_last_ ? oldest : first;
+}
+
+std::optional<SlowCalls::Waiting> SlowCalls::Next() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (waiting_.empty()) {
+      if (is_finishing_) return {};
+      changed_.wait(lock);
+      continue;
+    }
+    const auto next = Choose();
+    // Somebody else may be next after the wait.
+    if (!next->caller.is_urgent && !MayBegin(lock, LatestOf(*next))) continue;
+    urgent_went_last_ = next->caller.is_urgent;
+    Waiting taken = std::move(*next);
+    waiting_.erase(next);
+    return taken;
+  }
+}
+
+bool SlowCalls::MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point latest) {
+  if (is_finishing_) return true;
+  const Clock::time_point now = Clock::now();
+  const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
+  if (since == kNever) {
+    if (now >= latest) return true;
+    // The request whose end we wait for does not stop to tell us.
+    changed_.wait_until(lock, std::min(latest, now + std::max(rules_.quiet, kLookMin)));
+    return false;
+  }
+  const Clock::time_point quiet = Clock::time_point(Clock::duration(since)) + rules_.quiet;
+  const Clock::time_point until = std::min(latest, std::max(quiet, pause_until_));
+  if (now >= until) return true;
+  changed_.wait_until(lock, until);
+  return false;
+}
+
+}  // namespace gpushared::server

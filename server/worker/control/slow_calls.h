@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_SLOW_CALLS_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_SLOW_CALLS_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace gpushared::server {
+
+// A driver can hold up launches while it loads, maps or registers something, or wait for what
+// runs, on whatever thread it is asked to.
+struct SlowCallRules {
+  // A call that is not urgent begins when no urgent request has been open for `quiet`. That is
+  // longer than the pauses within a request, and between requests of a client in a loop.
+  std::chrono::nanoseconds quiet = std::chrono::microseconds(200);
+  // After a slow call of duration T delayed an urgent request, the next one waits this factor · T.
+  // So one request in a hundred meets a slow call, as the 99th percentile bears.
+  int pause_factor = 100;
+  // This long after it was posted, a call takes turns with urgent ones in any case.
+  std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
+  // Newcomers wait for one short call, and are not held for longer.
+  std::chrono::nanoseconds newcomer_held_max = std::chrono::milliseconds(20);
+};
+
+// Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first,
+// then those of newcomers; the others keep out of the way of them and of urgent requests for a
+// while, see SlowCallRules. A call that would take long is made in steps: between two of them
+// others have their turn, but for later ones of its session.
+//
+// Thread-safe.
+class SlowCalls {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Whose calls: they begin in the order in which they were posted.
+  struct Caller {
+    std::uint64_t session = 0;  // 0: the worker.
+    bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
+    bool is_newcomer = false;   // It waits for its welcome; of a call that takes no steps.
+  };
+
+  explicit SlowCalls(const SlowCallRules& rules = {});
+  ~SlowCalls();  // Finishes.
+  SlowCalls(const SlowCalls&) = delete;
+  SlowCalls& operator=(const SlowCalls&) = delete;
+
+  // `call` is destroyed on the thread, too. Not made after Finish. One that returns a bool is
+  // called again while that is true: there are further steps.
+  template <typename Call>
+  void Post(const Caller& caller, Call call) {
+    // A std::function must be copyable.
+    auto shared = std::make_shared<Call>(std::move(call));
+    Add({caller, Clock::now(), [shared = std::move(shared)]() -> bool {
+           if constexpr (std::is_same_v<std::invoke_result_t<Call&>, bool>) {
+             return (*shared)();
+           } else {
+             (*shared)();
+             return false;
+           }
+         }});
+  }
+  // Also of the calls that wait.
+  void SetUrgent(std::uint64_t session, bool is_urgent);
+  // Until a call that is not urgent and came now might begin, for threads that make their own.
+  void AwaitQuiet();
+  // Whether an urgent request is open from now on. Of one thread; never waits and wakes nobody:
+  // who is held looks again by himself.
+  void NoteUrgentRequests(bool are_open);
+  // Makes all calls that were posted, without holding any back, and ends the thread. Idempotent;
+  // of one thread.
+  void Finish();
+
+ private:
+  struct Waiting {
+    Caller caller;
+    Clock::time_point posted;  // Or when its last step ended.
+    std::function<bool()> call;
+    bool has_begun = false;  // Further steps are to come.
+  };
+
+  void Add(Waiting waiting);
+  void Run();
+  // Who is next, of those that wait: the oldest of the most urgent ones.
+  std::deque<Waiting>::iterator Choose();
+  bool IsBlocked(const Waiting& waiting) const;
+  Clock::time_point LatestOf(const Waiting& waiting) const;
+  std::optional<Waiting> Next();  // Empty at the end.
+  void PauseIfMet(Clock::time_point began);
+  // Whether what is held until `latest` may begin; waits for a while where it may not.
+  bool MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point latest);
+
+  const SlowCallRules rules_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Waiting> waiting_;  // Guarded by mutex_.
+  bool is_finishing_ = false;    // Guarded by mutex_, as the next two.
+  bool urgent_went_last_ = false;
+  Clock::time_point pause_until_;
+  // Since when no urgent request has been open; kNever while one is.
+  static constexpr Clock::rep kNever = Clock::duration::max().count();
+  // Relaxed: nothing else is read because of it.
+  std::atomic<Clock::rep> quiet_since_{Clock::duration::min().count()};
+  std::thread thread_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_SLOW_CALLS_H_

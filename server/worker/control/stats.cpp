@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/stats.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "scheduler/class_name.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+double Seconds(scheduler::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// 100 % of nothing.
+double Percent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 100.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double Microseconds(std::uint64_t ns) { return static_cast<double>(ns) / 1000.0; }
+
+// Names come from clients. The handshake checked them for UTF-8. `replace` keeps the rest of the
+// document if that check is ever wrong.
+std::string Dump(const ordered_json& document) {
+  return document.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
+  ordered_json row;
+  row["client"] = facts.session;
+  row["name"] = facts.name;
+  row["pid"] = facts.pid;
+  row["uid"] = facts.uid;
+  row["gid"] = facts.gid;
+  row["state"] = facts.state;
+  row["age_s"] = facts.age_s;
+  row["quota_bytes"] = facts.quota_bytes;
+  row["modules"] = facts.modules;
+  row["arenas"] = facts.arenas;
+  row["arena_bytes"] = facts.arena_bytes;
+  const ClientSnapshot absent;
+  const ClientSnapshot& client = seen == nullptr ? absent : *seen;
+  const ClientCounters& count = client.counters;
+  row["class"] = scheduler::ClassName(facts.spec.scheduling_class);
+  row["weight"] = facts.spec.weight;
+  row["memory_bytes"] = client.mapped_bytes;
+  row["device_time_s"] = Seconds(count.device_time);
+  row["commands"] = count.commands_taken;
+  row["launches"] = count.launches;
+  row["copies"] = count.copies;
+  row["fills"] = count.fills;
+  row["bytes_in"] = count.bytes_in;
+  row["bytes_out"] = count.bytes_out;
+  row["bytes_on_device"] = count.bytes_on_device;
+  row["queue_wait_p50_us"] = Microseconds(count.queue_wait.Quantile(0.50));
+  row["queue_wait_p99_us"] = Microseconds(count.queue_wait.Quantile(0.99));
+  if (facts.spec.latency_promise) {
+    row["latency_promise_us"] =
+        Microseconds(static_cast<std::uint64_t>(facts.spec.latency_promise->count()));
+    row["requests_kept"] = count.requests_kept;
+    row["promise_kept_percent"] = Percent(count.requests_kept, count.requests);
+  }
+  if (facts.spec.latency_promise || count.requests > 0) {
+    row["requests"] = count.requests;
+    row["request_p50_us"] = Microseconds(count.request_latency.Quantile(0.50));
+    row["request_p99_us"] = Microseconds(count.request_latency.Quantile(0.99));
+    row["request_p999_us"] = Microseconds(count.request_latency.Quantile(0.999));
+  }
+  row["stops"] = count.stops;
+  row["stop_time_s"] = Seconds(count.stop_time);
+  row["wasted_s"] = Seconds(count.wasted);
+  row["waited_s"] = Seconds(client.activity.waited);
+  if (client.activity.windows > 0) {
+    row["share_error_points"] = client.activity.share_error;
+    row["share_error_worst_points"] = client.activity.share_error_worst;
+  }
+  row["slice_overruns"] = count.slice_overruns;
+  row["commands_refused"] = count.commands_refused;
+  row["commands_failed"] = count.commands_failed;
+  row["commands_skipped"] = count.commands_skipped;
+  row["commands_pending"] = client.commands_pending;
+  row["commands_in_flight"] = client.commands_in_flight;
+  return row;
+}
+
+}  // namespace
+
+std::string ClientsJson(const device::DeviceInfo& info, const std::vector<SessionFacts>& sessions,
+                        const ThreadSnapshot& snapshot) {
+  ordered_json document;
+  document["device"] = info.id;
+  ordered_json& rows = document["clients"] = ordered_json::array();
+  for (const SessionFacts& facts : sessions) {
+    const auto seen =
+        std::find_if(snapshot.clients.begin(), snapshot.clients.end(),
+                     [&](const ClientSnapshot& client) { return client.session == facts.session; });
+    rows.push_back(ClientRow(facts, seen == snapshot.clients.end() ? nullptr : &*seen));
+  }
+  return Dump(document);
+}
+
+std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker,
+                       const std::vector<SessionFacts>& sessions, const ThreadSnapshot& snapshot) {
+  ordered_json document;
+  document["device"] = info.id;
+  document["name"] = info.name;
+  document["generation"] = worker.generation;
+  document["pid"] = worker.pid;
+  document["age_s"] = worker.age_s;
+  document["policy"] = worker.policy;
+  document["slice_ms"] = worker.slice_ms;
+  document["draining"] = worker.is_draining;
+  document["clients"] = sessions.size();
+  std::uint64_t mapped_bytes = 0;
+  for (const ClientSnapshot& client : snapshot.clients) mapped_bytes += client.mapped_bytes;
+  document["memory_bytes"] = info.memory_bytes;
+  document["mapped_bytes"] = mapped_bytes;
+  document["device_time_s"] = Seconds(snapshot.thread.busy_time);
+  document["host_delay_s"] = Seconds(snapshot.thread.host_delay);
+  document["commands"] = snapshot.thread.commands;
+  const scheduler::PromiseReport& promises = snapshot.thread.promises;
+  document["promises_given_up"] = {{"high", promises.given_up[0]},
+                                   {"normal", promises.given_up[1]},
+                                   {"low", promises.given_up[2]}};
+  const ActivityMeter::Gaps& gaps = snapshot.thread.gaps;
+  document["gap_s"] = Seconds(gaps.wanted);
+  if (gaps.wanted > scheduler::Duration::zero()) {
+    document["gap_used_percent"] = 100.0 * Seconds(gaps.used) / Seconds(gaps.wanted);
+  }
+  document["promises_risked"] = promises.risked;
+  document["overloaded"] = promises.is_overloaded;
+  const CostModel::Accuracy& predictions = snapshot.thread.predictions;
+  document["predictions"] = predictions.predictions;
+  document["predictions_exceeded_percent"] =
+      predictions.predictions == 0 ? 0.0 : Percent(predictions.exceeded, predictions.predictions);
+  document["prediction_error_p50_percent"] =
+      static_cast<double>(predictions.error_permille.Quantile(0.50)) / 10.0;
+  document["prediction_error_p90_percent"] =
+      static_cast<double>(predictions.error_permille.Quantile(0.90)) / 10.0;
+  if (const auto turnaround = snapshot.thread.turnaround) {
+    document["turnaround_us"] = Microseconds(static_cast<std::uint64_t>(turnaround->count()));
+  }
+  document["window_us"] =
+      Microseconds(static_cast<std::uint64_t>(snapshot.thread.lookahead.count()));
+  document["turns"] = snapshot.thread.turns;
+  document["spins"] = snapshot.thread.spins;
+  document["sleeps"] = snapshot.thread.sleeps;
+  document["wakes"] = snapshot.thread.wakes_of_clients;
+  if (const auto& loader = worker.loader) {
+    document["loader"] = {{"running", loader->running},
+                          {"waiting", loader->waiting},
+                          {"read", loader->read},
+                          {"refused", loader->refused},
+                          {"crashed", loader->crashed},
+                          {"cache_bytes", loader->cache_bytes},
+                          {"cache_hits", loader->cache_hits}};
+  }
+  return Dump(document);
+}
+
+std::string DeviceJson(const device::DeviceInfo& info, const WorkerFacts& worker) {
+  ordered_json document;
+  document["device"] = info.id;
+  document["name"] = info.name;
+  document["kind"] = info.kind;
+  document["generation"] = worker.generation;
+  document["memory_bytes"] = info.memory_bytes;
+  document["multiprocessors"] = info.multiprocessors;
+  document["threads_per_block_max"] = info.threads_per_block_max;
+  document["shared_bytes_per_block_max"] = info.shared_bytes_per_block_max;
+  document["preemption"] = info.preemption == device::Preemption::kWithinCommand
+                               ? "within commands"
+                               : "between commands";
+  document["spinning_pays"] = info.spinning_pays;
+  document["device_thread"] = worker.device_thread;
+  document["control_thread"] = worker.control_thread;
+  for (const device::SmGrant& grant : info.sm_grants) {
+    const auto of_class = static_cast<scheduler::SchedulingClass>(grant.of_class);
+    document["sm_limits"].push_back({{"class", scheduler::ClassName(of_class)},
+                                     {"asked", grant.asked},
+                                     {"granted", grant.granted}});
+  }
+  return Dump(document);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON that admin requests are answered with.
+
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_STATS_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_STATS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/loader/module_loader.h"
+#include "server/worker/device_thread/counters.h"
+
+namespace gpushared::server {
+
+// The control thread's knowledge of a session.
+struct SessionFacts {
+  std::uint64_t session = 0;
+  std::string name;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  scheduler::ClientSpec spec;
+  std::uint64_t quota_bytes = 0;
+  std::uint32_t modules = 0;
+  std::uint32_t arenas = 0;
+  std::uint64_t arena_bytes = 0;
+  double age_s = 0;
+  std::string state;  // "starting", "running", "ending"
+};
+
+struct WorkerFacts {
+  std::uint32_t generation = 1;
+  std::int32_t pid = 0;
+  std::string policy;
+  double slice_ms = 0;
+  double age_s = 0;
+  bool is_draining = false;
+  // What they have of the machine's cores, see ThreadPriority.
+  std::string device_thread, control_thread;
+  std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
+};
+
+// {"device":"cpu:0","clients":[{"client":7,"name":"train","pid":..,"uid":..,"class":"low",
+//  "weight":1,"state":"running","device_time_s":..,"launches":..,"queue_wait_p50_us":..,..}]}
+std::string ClientsJson(const device::DeviceInfo& info, const std::vector<SessionFacts>& sessions,
+                        const ThreadSnapshot& snapshot);
+
+// {"device":"cpu:0","generation":1,"pid":..,"policy":"priority","clients":2,"draining":false,
+//  "device_time_s":..,"commands":..,"spins":..,"sleeps":..,"wakes":..}
+std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker,
+                       const std::vector<SessionFacts>& sessions, const ThreadSnapshot& snapshot);
+
+// {"device":"cpu:0","name":..,"kind":"cpu","memory_bytes":..,"multiprocessors":..,..}
+std::string DeviceJson(const device::DeviceInfo& info, const WorkerFacts& worker);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_STATS_H_

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device, one context, its sessions: the process that does the work.
+
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_WORKER_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_WORKER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "ipc/unique_fd.h"
+#include "scheduler/device_lane.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/control/slow_calls.h"
+#include "server/worker/device_thread/kernel_watch.h"
+#include "server/worker/device_thread/session_limits.h"
+
+namespace gpushared::server {
+
+struct WorkerOptions {
+  // Makes the device; called once, on the thread that calls Run. Any thread may call the functions
+  // handed in until the device is destroyed. `await_quiet` waits for a moment without urgent
+  // requests (SlowCallRules); it may be called once there is a session.
+  std::function<Result<std::unique_ptr<device::Device>>(
+      device::WakeFunction wake, device::OutputFunction output, std::function<void()> await_quiet)>
+      make_device;
+  std::string policy = "priority";  // A name of scheduler::PolicyCatalog.
+  scheduler::PolicyOptions policy_options;
+  scheduler::LaneOptions lane_options;
+  std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
+  SessionLimits limits;
+  // Clients of one uid are one group for the policy.
+  bool shares_by_uid = true;
+  SlowCallRules slow_calls;
+  // How a process that reads modules is started (server/loader): a program and its arguments.
+  // Empty: modules are read in this process.
+  std::vector<std::string> loader_command;
+  // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
+  std::string cost_file;
+  std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
+  // A kernel that has had the device for longer is ended: alone where Device::CanKill, else the
+  // worker ends as for a lost device.
+  KernelLimits kernel_limits;
+  LimitEndsDevice limit_ends_device = {true, true, true};
+  // How long it may take to end by itself where the device can only tell it to; then the worker
+  // ends all the same. It looks once in thousands of turns of its loops.
+  std::chrono::nanoseconds leaves_within = std::chrono::seconds(2);
+  // Without an own compiler: whether the device's driver compiles for every client. Otherwise it
+  // compiles only for root and the server's own user, who could harm this process anyway.
+  bool driver_compiles_for_all = false;
+  // stdout of this process is a GPU driver's alone: what comes there is what kernels print.
+  bool takes_stdout = false;
+  // How long the device thread looks at its rings before it sleeps. Unset: 0 where
+  // DeviceInfo::spinning_pays is false, else 20 µs, or 50 µs with 4 and more CPUs.
+  std::optional<std::chrono::nanoseconds> spin_budget;
+  // Whether the threads on which requests wait go before other threads of the machine, as far as it
+  // allows that (server/thread_priority.h).
+  bool prefers_threads = false;
+  // Running work of a session that ended is asked to stop at once, and killed when it
+  // has not ended by then.
+  std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
+  // In a drain, the worker ends within this time after its last client has gone, whatever that
+  // one's kernels and the driver do.
+  std::chrono::nanoseconds left_behind_max = std::chrono::seconds(5);
+};
+
+inline constexpr int kWorkerLostDevice = 3;
+inline constexpr int kWorkerStuck = 4;
+
+// Runs until it was told to drain and the last session has ended. It also ends when the channel's
+// other end is closed, after its present sessions have finished.
+//
+// Run is called once. The channel speaks ipc/wire/channel.h with the broker.
+class Worker {
+ public:
+  Worker(WorkerOptions options, ipc::UniqueFd channel);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // The process's exit code. 0 after a drain. 1 if the device or the policy could not be made; the
+  // reason is logged, and told to the broker if it listens. kWorkerLostDevice when the device died,
+  // kWorkerStuck when a drain would never have ended.
+  int Run();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What `gpushared --worker` does: a Worker in a process of its own. Ignores SIGINT, SIGTERM
+// and SIGPIPE: the broker decides when a worker ends, by the channel or by SIGKILL.
+int RunWorker(WorkerOptions options, ipc::UniqueFd channel);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_WORKER_H_

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/command_pump.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace gpushared::server {
+
+namespace {
+
+// A barrier is reached at the latest when this many granules were taken after it was set: all
+// that was in the ring at that moment. A client that keeps its ring full can't put it off.
+constexpr std::uint64_t kBarrierGranules = ipc::kCommandGranules;
+
+using Reason = Refusal::Reason;
+
+// Whether [address, address + bytes) is memory that the client has mapped.
+Refusal CheckMapped(const ClientState& client, const char* what, std::uint64_t address,
+                    std::uint64_t bytes) {
+  const std::uint64_t base = client.setup.space->base();
+  if (address >= base && ipc::RangeInside(address - base, bytes, client.mapped_bytes)) [[likely]] {
+    return {};
+  }
+  return {.reason = Reason::kNotMapped,
+          .what = what,
+          .asked = bytes,
+          .allowed = client.mapped_bytes,
+          .at = address,
+          .base = base};
+}
+
+Refusal CheckArena(const ClientState& client, const char* what, const ipc::ArenaRange& range) {
+  const std::span<std::byte> arena = client.arenas[range.arena];
+  if (arena.empty()) return {.reason = Reason::kNoArena, .what = what, .number = range.arena};
+  if (ipc::RangeInside(range.offset, range.bytes, arena.size())) [[likely]]
+    return {};
+  return {.reason = Reason::kOutsideArena,
+          .what = what,
+          .number = range.arena,
+          .asked = range.bytes,
+          .allowed = arena.size(),
+          .at = range.offset};
+}
+
+}  // namespace
+
+std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
+  const std::uint64_t published = client.commands.published();
+  std::size_t taken = 0;
+  client.waits_for_credit = false;
+  while (taken < kRecordsPerVisit && client.MayTake()) {
+    if (!client.HasCompletionRoom()) {
+      client.waits_for_credit = client.commands.HasRecord();
+      if (client.barrier && !client.waits_for_credit) client.barrier->is_reached = true;
+      break;
+    }
+    const ipc::ReadResult result = client.commands.TryRead(record_);
+    if (result == ipc::ReadResult::kEmpty) {
+      if (client.barrier) client.barrier->is_reached = true;
+      break;
+    }
+    if (result == ipc::ReadResult::kPeerBroken) {
+      dispatcher_.Break(client,
+                        Status(StatusCode::kProtocolViolation,
+                               fmt::format("session ended: the command ring is damaged at granule "
+                                           "{} [{}]",
+                                           client.commands.position(), client.setup.who)));
+      break;
+    }
+    ++taken;
+    Take(client, now);
+    if (client.barrier &&
+        client.commands.position() - client.barrier->position >= kBarrierGranules) {
+      client.barrier->is_reached = true;
+    }
+  }
+  // Credit that was published because the ring ran empty interests nobody: a producer that
+  // waits for credit has a full ring before it. Only credit handed out in steps wakes one.
+  if (client.commands.published() - published >= ipc::kCommandGranules / 8) {
+    dispatcher_.MarkDirty(client);
+  }
+  if (taken > 0) dispatcher_.Settle(client, now);
+  return taken;
+}
+
+void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
+  ipc::Violation violation = ipc::ValidateCommand(record_, command_);
+  const bool in_request = violation.ok() && client.ledger.in_request(command_.id.stream);
+  if (violation.ok()) violation = client.ledger.Accept(command_);
+  if (!violation.ok()) [[unlikely]] {
+    const Status why = ipc::DescribeViolation(violation, record_);
+    dispatcher_.Break(client, Status(why.code(), fmt::format("session ended: {} [{}]",
+                                                             why.message(), client.setup.who)));
+    return;
+  }
+  ++client.counters.commands_taken;
+  ReserveAnswers(client, command_);
+  const std::uint32_t index = client.slab.Allocate();
+  CommandSlot& slot = client.slab[index];
+  slot.stream = static_cast<std::uint8_t>(command_.id.stream);
+  slot.sequence = command_.id.sequence;
+  slot.taken = now;
+  slot.epoch = client.epoch;
+  slot.ends_request = in_request;
+  const Refusal refusal =
+      std::visit([&](const auto& body) { return Prepare(client, body, slot); }, command_.body);
+  if (!refusal.ok()) [[unlikely]] {
+    ++client.counters.commands_refused;
+    slot.failure = std::make_unique<CommandFailure>(refusal);
+  }
+  dispatcher_.Append(client, index, now);
+}
+
+void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& command) {
+  // A stream's first error and a mark make one record each.
+  if (std::holds_alternative<ipc::MarkCommand>(command.body) ||
+      std::holds_alternative<ipc::CreateStreamCommand>(command.body)) {
+    ++client.completions_reserved;
+  }
+}
+
+// ---- launches
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kLaunch;
+  ModuleEntry& module = client.modules[launch.module];
+  if (module.module == nullptr || module.is_leaving) {
+    return {.reason = Reason::kNoModule, .number = launch.module};
+  }
+  Refusal refusal{.number = launch.module, .kernel = launch.kernel, .serial = module.serial};
+  const std::span<const device::KernelInfo> kernels = module.module->kernels();
+  if (launch.kernel >= kernels.size()) {
+    refusal.reason = Reason::kNoKernel;
+    refusal.allowed = kernels.size();
+    return refusal;
+  }
+  const device::KernelInfo& kernel = kernels[launch.kernel];
+  if (!CheckGeometry(kernel, launch, refusal)) return refusal;
+  device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
+  if (Refusal why = TakeParameters(client, kernel, launch, slot, work, refusal); !why.ok()) {
+    return why;
+  }
+  work.module = module.module;
+  work.kernel = launch.kernel;
+  work.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
+  work.block = {launch.block[0], launch.block[1], launch.block[2]};
+  // Whether the device has such launches it says itself, when the launch's turn comes.
+  work.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
+  work.is_cooperative = launch.is_cooperative;
+  work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
+  slot.module = static_cast<std::uint16_t>(launch.module);
+  slot.names_module = true;
+  ++module.in_use;
+  slot.units = work.grid.Count();
+  slot.cost_key = CostModel::LaunchKey(module.identity, work);
+  slot.cost_kernel = CostModel::KernelKey(module.identity, work);
+  return {};
+}
+
+bool CommandPump::CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                                Refusal& refusal) const {
+  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+  const std::uint64_t shared =
+      std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes;
+  const bool fits = kernel.unsupported.empty() && launch.grid[0] <= info_.grid_max[0] &&
+                    launch.grid[1] <= info_.grid_max[1] && launch.grid[2] <= info_.grid_max[2] &&
+                    launch.block[0] <= info_.block_max[0] &&
+                    launch.block[1] <= info_.block_max[1] &&
+                    launch.block[2] <= info_.block_max[2] && threads <= ThreadsMax(kernel) &&
+                    shared <= info_.shared_bytes_per_block_max;
+  if (fits) [[likely]]
+    return true;
+  RefuseGeometry(kernel, launch, refusal);
+  return false;
+}
+
+std::uint64_t CommandPump::ThreadsMax(const device::KernelInfo& kernel) const {
+  if (kernel.threads_per_block_max == 0) return info_.threads_per_block_max;
+  return std::min(kernel.threads_per_block_max, info_.threads_per_block_max);
+}
+
+// The slow half of CheckGeometry: finds what it is that is known to be wrong.
+void CommandPump::RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                                 Refusal& refusal) const {
+  const auto refuse = [&refusal](Reason reason, std::uint64_t asked, std::uint64_t allowed) {
+    refusal.reason = reason;
+    refusal.asked = asked;
+    refusal.allowed = allowed;
+  };
+  if (!kernel.unsupported.empty()) return refuse(Reason::kUnsupported, 0, 0);
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    refusal.axis = i;
+    if (launch.grid[i] > info_.grid_max[i]) {
+      return refuse(Reason::kGridTooLarge, launch.grid[i], info_.grid_max[i]);
+    }
+    if (launch.block[i] > info_.block_max[i]) {
+      return refuse(Reason::kBlockTooLarge, launch.block[i], info_.block_max[i]);
+    }
+  }
+  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+  if (threads > ThreadsMax(kernel)) {
+    return refuse(Reason::kTooManyThreads, threads, ThreadsMax(kernel));
+  }
+  refuse(Reason::kTooMuchShared,
+         std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes,
+         info_.shared_bytes_per_block_max);
+}
+
+Refusal CommandPump::TakeParameters(ClientState& client, const device::KernelInfo& kernel,
+                                    const ipc::LaunchCommand& launch, CommandSlot& slot,
+                                    device::LaunchWork& work, Refusal refusal) {
+  if (launch.parameter_bytes != kernel.parameter_bytes) {
+    refusal.reason = Reason::kParameterBytes;
+    refusal.asked = launch.parameter_bytes;
+    refusal.allowed = kernel.parameter_bytes;
+    return refusal;
+  }
+  const std::byte* source = launch.inline_parameters.data();
+  if (launch.parameters_in_arena) {
+    if (Refusal why = CheckArena(client, "launch", launch.arena_parameters); !why.ok()) {
+      return why;
+    }
+    source = client.arenas[launch.arena_parameters.arena].data() + launch.arena_parameters.offset;
+  }
+  // Our own copy, also out of an arena: the client could change the bytes until the kernel ran.
+  const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
+  if (!room.empty()) std::memcpy(room.data(), source, room.size());
+  work.parameters = room;
+  return {};
+}
+
+// ---- copies and fills
+
+Refusal CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy,
+                                     CommandSlot& slot, device::CopyWork::Direction direction) {
+  slot.bytes = copy.width_bytes * copy.height;
+  slot.units = device::CopyUnits(copy.width_bytes, copy.height);
+  if (Refusal why = CheckArena(client, "copy", copy.arena); !why.ok()) return why;
+  if (Refusal why = CheckMapped(client, "copy", copy.device_address, copy.device_bytes);
+      !why.ok()) {
+    return why;
+  }
+  device::CopyWork& work = slot.work.emplace<device::CopyWork>();
+  work.direction = direction;
+  work.host = client.arenas[copy.arena.arena].data() + copy.arena.offset;
+  work.width_bytes = copy.width_bytes;
+  work.height = copy.height;
+  if (direction == device::CopyWork::Direction::kHostToDevice) {
+    work.destination = copy.device_address;
+    work.destination_pitch_bytes = copy.device_pitch_bytes;
+    work.source_pitch_bytes = copy.arena_pitch_bytes;
+  } else {
+    work.source = copy.device_address;
+    work.source_pitch_bytes = copy.device_pitch_bytes;
+    work.destination_pitch_bytes = copy.arena_pitch_bytes;
+  }
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kCopyToDevice;
+  return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kHostToDevice);
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyToHostCommand& copy,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kCopyToHost;
+  return PrepareHostCopy(client, copy, slot, device::CopyWork::Direction::kDeviceToHost);
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kCopyOnDevice;
+  slot.bytes = copy.width_bytes * copy.height;
+  slot.units = device::CopyUnits(copy.width_bytes, copy.height);
+  if (Refusal why = CheckMapped(client, "copy", copy.destination, copy.destination_bytes);
+      !why.ok()) {
+    return why;
+  }
+  if (Refusal why = CheckMapped(client, "copy", copy.source, copy.source_bytes); !why.ok()) {
+    return why;
+  }
+  device::CopyWork& work = slot.work.emplace<device::CopyWork>();
+  work.direction = device::CopyWork::Direction::kDeviceToDevice;
+  work.destination = copy.destination;
+  work.source = copy.source;
+  work.width_bytes = copy.width_bytes;
+  work.height = copy.height;
+  work.destination_pitch_bytes = copy.destination_pitch_bytes;
+  work.source_pitch_bytes = copy.source_pitch_bytes;
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot) {
+  slot.kind = CommandKind::kFill;
+  slot.bytes = fill.width_bytes * fill.height;
+  slot.units = device::CopyUnits(fill.width_bytes, fill.height);
+  if (Refusal why = CheckMapped(client, "fill", fill.destination, fill.destination_bytes);
+      !why.ok()) {
+    return why;
+  }
+  device::FillWork& work = slot.work.emplace<device::FillWork>();
+  work.destination = fill.destination;
+  work.value = fill.value;
+  work.element_bytes = fill.element_bytes;
+  work.width_bytes = fill.width_bytes;
+  work.height = fill.height;
+  work.pitch_bytes = fill.pitch_bytes;
+  return {};
+}
+
+// ---- commands that the device never sees
+
+Refusal CommandPump::Prepare(ClientState&, const ipc::WaitForCommand& wait, CommandSlot& slot) {
+  slot.kind = CommandKind::kWaitFor;
+  slot.target = wait.target;
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState&, const ipc::MarkCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kMark;
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState&, const ipc::CreateStreamCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kCreateStream;
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kDestroyStream;
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kBeginRequest;
+  dispatcher_.BeginRequest(client, slot.stream, scheduler::Duration(begin.age_ns), slot.taken);
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, CommandSlot& slot) {
+  slot.kind = CommandKind::kEndRequest;
+  return {};
+}
+
+Refusal CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
+                             CommandSlot& slot) {
+  slot.kind = CommandKind::kExpectRequest;
+  dispatcher_.ExpectRequest(client, scheduler::Duration(expect.in_ns), slot.taken);
+  return {};
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a client's ring to a stream's queue.
+
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COMMAND_PUMP_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COMMAND_PUMP_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "gpushared/status.h"
+
+#include "ipc/wire/command.h"
+#include "ipc/wire/validate.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/dispatcher.h"
+#include "server/worker/device_thread/refusal.h"
+
+namespace gpushared::server {
+
+// Takes records: copies, validates the copy, and checks what depends on the session. A record
+// that no honest client writes breaks the session. A well-formed but impossible record becomes
+// a command that fails its stream when its turn comes.
+//
+// Confined to the device thread.
+class CommandPump {
+ public:
+  // Records taken per visit, so that no ring keeps the others waiting.
+  static constexpr std::size_t kRecordsPerVisit = 32;
+
+  // Both outlive the pump.
+  CommandPump(const device::DeviceInfo& info, Dispatcher& dispatcher)
+      : info_(info), dispatcher_(dispatcher) {}
+
+  // Returns how many records were taken.
+  std::size_t Visit(ClientState& client, scheduler::TimePoint now);
+
+ private:
+  void Take(ClientState& client, scheduler::TimePoint now);
+  void ReserveAnswers(ClientState& client, const ipc::Command& command);
+
+  // These fill `slot` or return why the command can't run.
+  Refusal Prepare(ClientState& client, const ipc::LaunchCommand& launch, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CopyToDeviceCommand& copy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CopyToHostCommand& copy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CopyOnDeviceCommand& copy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::FillCommand& fill, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::WaitForCommand& wait, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::MarkCommand& mark, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::CreateStreamCommand& create, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::DestroyStreamCommand& destroy, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::BeginRequestCommand& begin, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::EndRequestCommand& end, CommandSlot& slot);
+  Refusal Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect, CommandSlot& slot);
+
+  Refusal PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
+                          device::CopyWork::Direction direction);
+  // These two say in `refusal` what is wrong.
+  bool CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                     Refusal& refusal) const;
+  void RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
+                      Refusal& refusal) const;
+  std::uint64_t ThreadsMax(const device::KernelInfo& kernel) const;
+  // `refusal`: with the kernel in it.
+  Refusal TakeParameters(ClientState& client, const device::KernelInfo& kernel,
+                         const ipc::LaunchCommand& launch, CommandSlot& slot,
+                         device::LaunchWork& work, Refusal refusal);
+
+  const device::DeviceInfo& info_;
+  Dispatcher& dispatcher_;
+  ipc::RecordCopy record_;
+  ipc::Command command_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COMMAND_PUMP_H_

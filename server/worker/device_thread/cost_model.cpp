@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/cost_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+namespace gpushared::server {
+
+namespace {
+
+// A round of MurmurHash3's finaliser: bijective in each argument, and every input bit reaches
+// the upper half, which the next round folds down. For shapes: modules, which begin the row, are
+// numbers that nobody outside can know.
+std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0xff51afd7ed558ccdu;
+  return hash ^ hash >> 33;
+}
+
+}  // namespace
+
+std::uint64_t CostModel::ModuleIdentity(std::span<const std::byte> image, const Owner& owner,
+                                        const HashSeed& seed) {
+  const std::array<std::uint64_t, 3> words = {KeyedHash(image, seed), owner.uid,
+                                              static_cast<std::uint64_t>(owner.isolation)};
+  return KeyedHash(std::as_bytes(std::span(words)), seed);
+}
+
+std::uint64_t CostModel::LaunchKey(std::uint64_t module, const device::LaunchWork& work) {
+  std::uint64_t key = Mix(module, work.kernel);
+  key = Mix(key, std::uint64_t{work.grid.x} << 32 | work.grid.y);
+  key = Mix(key, std::uint64_t{work.grid.z} << 32 | work.dynamic_shared_bytes);
+  return Mix(key,
+             std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
+}
+
+std::uint64_t CostModel::KernelKey(std::uint64_t module, const device::LaunchWork& work) {
+  return Mix(Mix(module, work.kernel),
+             std::uint64_t{work.block.x} << 32 | std::uint64_t{work.block.y} << 16 | work.block.z);
+}
+
+std::size_t CostModel::CopyKind(CommandKind kind) {
+  return static_cast<std::size_t>(kind) - static_cast<std::size_t>(CommandKind::kCopyToDevice);
+}
+
+bool CostModel::Knows(const CommandSlot& command) const {
+  return command.kind == CommandKind::kLaunch ? launches_.Knows(command.cost_key)
+                                              : !CopiesLike(command).empty();
+}
+
+scheduler::Duration CostModel::PredictWhole(const CommandSlot& command) const {
+  if (command.kind == CommandKind::kLaunch) {
+    return launches_.Predict(command.cost_key, GridOf(command));
+  }
+  const CopySamples& seen = CopiesLike(command);
+  if (!seen.empty()) return seen.Quantile(90);
+  // A copy that was never seen: 1 GB/s, which all devices of interest exceed.
+  const auto guess = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(command.bytes, std::uint64_t{1} << 40) + 10'000);
+  return scheduler::Duration(guess);
+}
+
+scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
+  const scheduler::Duration whole = PredictWhole(command);
+  if (command.units_done == 0) return whole;
+  return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
+}
+
+void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
+  const scheduler::Duration sample = std::max(measured, scheduler::Duration(1));
+  if (command.kind == CommandKind::kLaunch && Knows(command)) Judge(PredictWhole(command), sample);
+  Store(command, sample);
+}
+
+void CostModel::AddBound(const CommandSlot& command, scheduler::Duration measured) {
+  const scheduler::Duration predicted = PredictWhole(command);
+  // What takes longer beside others is a sample, too, of what is predicted: if only the shorter
+  // ones were kept, the prediction would follow the shortest instead of the 0.9 quantile.
+  if (measured >= predicted && !Knows(command)) return;
+  Store(command, std::clamp(measured, scheduler::Duration(1), predicted));
+}
+
+void CostModel::Store(const CommandSlot& command, scheduler::Duration sample) {
+  if (command.kind == CommandKind::kLaunch) {
+    launches_.AddSample(command.cost_key, sample, GridOf(command));
+    return;
+  }
+  copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))].Add(
+      sample);
+}
+
+std::optional<scheduler::Duration> CostModel::Turnaround() const {
+  if (turnarounds_.size() < kTurnaroundsMin) return {};
+  return turnarounds_.Quantile(90);
+}
+
+void CostModel::Learn(std::span<const scheduler::KnownCost> costs) {
+  for (const scheduler::KnownCost& cost : costs) {
+    launches_.AddSample(cost.key, cost.predicted, cost.grid);
+  }
+}
+
+void CostModel::Judge(scheduler::Duration predicted, scheduler::Duration measured) {
+  ++accuracy_.predictions;
+  if (measured > predicted) ++accuracy_.exceeded;
+  const std::int64_t off = std::abs((predicted - measured).count());
+  accuracy_.error_permille.Add(static_cast<std::uint64_t>(static_cast<double>(off) * 1000.0 /
+                                                          static_cast<double>(measured.count())));
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COST_MODEL_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COST_MODEL_H_
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "scheduler/predictor.h"
+#include "scheduler/recent_samples.h"
+#include "scheduler/types.h"
+#include "server/device/isolation.h"
+#include "server/worker/device_thread/command_slab.h"
+#include "server/worker/device_thread/keyed_hash.h"
+#include "server/worker/device_thread/log_histogram.h"
+
+namespace gpushared::server {
+
+// How long a command will hold the device. Launches by (module, kernel, grid, block, shared
+// memory): what else decides is in the client's data. Copies and fills by kind and size, for
+// all clients together: they all run the same code.
+//
+// Confined to the device thread.
+class CostModel {
+ public:
+  // A module's identity in keys: its content, its owner and its isolation, which decides about its
+  // code. So one program of a user teaches the next one, also in the next worker with this seed.
+  // Nobody who does not know the seed can bring a module with another user's key.
+  //
+  // The tables are shared all the same. A user with thousands of kernels makes those of others
+  // forgotten; they are at the first guess again. Copies are those of all users.
+  struct Owner {
+    std::uint32_t uid = 0;
+    device::Isolation isolation = device::Isolation::kOff;
+  };
+  static std::uint64_t ModuleIdentity(std::span<const std::byte> image, const Owner& owner,
+                                      const HashSeed& seed);
+
+  static std::uint64_t LaunchKey(std::uint64_t module, const device::LaunchWork& work);
+
+  // The same for all grids of the kernel with blocks of one size.
+  static std::uint64_t KernelKey(std::uint64_t module, const device::LaunchWork& work);
+
+  // Predicts the rest of the command.
+  scheduler::Duration Predict(const CommandSlot& command) const;
+
+  // Only for commands that ran to their end, and next to nothing else.
+  void AddSample(const CommandSlot& command, scheduler::Duration measured);
+  // Of one that ran to its end beside others: alone it would have taken no longer. That makes a
+  // prediction shorter where it was too long, and says nothing where it was too short.
+  void AddBound(const CommandSlot& command, scheduler::Duration measured);
+
+  // Of a launch that went to an idle device and had it for itself: from its submission until its
+  // end was known, less the time that it ran.
+  void AddTurnaround(scheduler::Duration measured) { turnarounds_.Add(measured); }
+  // How long the device stands idle between a command and the next one, where that is submitted
+  // in answer to its end: nine times of ten no longer than this. Empty before enough is known.
+  std::optional<scheduler::Duration> Turnaround() const;
+
+  // Of launches; see scheduler::Predictor. Learn only before the first sample.
+  void Learn(std::span<const scheduler::KnownCost> costs);
+  std::vector<scheduler::KnownCost> Known() const { return launches_.Known(); }
+  std::vector<scheduler::KnownCost> KnownPart(std::size_t part) const {
+    return launches_.KnownPart(part);
+  }
+  std::uint64_t launch_samples() const { return launches_.samples(); }
+
+  // How good predictions of launches were that had a sample before: of how many, how many took
+  // longer, and by which part of the measured time they were off, in thousandths.
+  struct Accuracy {
+    std::uint64_t predictions = 0;
+    std::uint64_t exceeded = 0;
+    LogHistogram error_permille;
+  };
+  const Accuracy& accuracy() const { return accuracy_; }
+
+ private:
+  // Of fewer samples the 0.9 quantile is the largest, whatever that is.
+  static constexpr std::size_t kTurnaroundsMin = 9;
+  static constexpr std::size_t kCopyKinds = 4;
+  static constexpr std::size_t kSizes = 65;  // By bit width of the number of bytes.
+
+  using CopySamples = scheduler::RecentSamples<19>;
+  static std::size_t CopyKind(CommandKind kind);
+  const CopySamples& CopiesLike(const CommandSlot& command) const {
+    return copies_[CopyKind(command.kind)][static_cast<std::size_t>(std::bit_width(command.bytes))];
+  }
+  static scheduler::KernelGrid GridOf(const CommandSlot& command) {
+    return {.kernel = command.cost_kernel, .blocks = command.units};
+  }
+  bool Knows(const CommandSlot& command) const;
+  scheduler::Duration PredictWhole(const CommandSlot& command) const;
+  void Store(const CommandSlot& command, scheduler::Duration sample);
+  void Judge(scheduler::Duration predicted, scheduler::Duration measured);
+
+  scheduler::Predictor launches_;
+  std::array<std::array<CopySamples, kSizes>, kCopyKinds> copies_ = {};
+  scheduler::RecentSamples<19> turnarounds_;
+  Accuracy accuracy_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COST_MODEL_H_

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the device thread counts, and a copy of it for other threads.
+
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COUNTERS_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COUNTERS_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "scheduler/types.h"
+#include "server/worker/device_thread/activity_meter.h"
+#include "server/worker/device_thread/cost_model.h"
+#include "server/worker/device_thread/log_histogram.h"
+
+namespace gpushared::server {
+
+// Of one client since its session began. Counted by the device thread.
+struct ClientCounters {
+  scheduler::Duration device_time{};  // Charged by the lane; all clients add up to busy time.
+  std::uint64_t commands_taken = 0;
+  std::uint64_t launches = 0;  // Finished, with or without success; as the next three.
+  std::uint64_t copies = 0;
+  std::uint64_t fills = 0;
+  std::uint64_t marks = 0;
+  std::uint64_t bytes_in = 0;          // Host to device.
+  std::uint64_t bytes_out = 0;         // Device to host.
+  std::uint64_t bytes_on_device = 0;   // Device to device, and filled.
+  std::uint64_t commands_refused = 0;  // Well-formed, but not possible: a stream error each.
+  std::uint64_t commands_failed = 0;   // Ended by the device with an error.
+  std::uint64_t commands_skipped = 0;  // Because of an earlier error of their stream.
+  std::uint64_t stops = 0;             // Times a command was taken off the device unfinished.
+  scheduler::Duration stop_time{};     // From being asked to stop until off the device.
+  // Charged for what left nothing behind: stopped before anything was done, or failed.
+  scheduler::Duration wasted{};
+  // Times a command was charged more than a slice while other clients were present.
+  std::uint64_t slice_overruns = 0;
+  // What it marked as requests; else, of a client with a latency promise, what it asked between
+  // two synchronisations.
+  std::uint64_t requests = 0;
+  std::uint64_t requests_kept = 0;  // Within the promise, and without an error.
+  LogHistogram request_latency;     // ns.
+  LogHistogram queue_wait;          // From the ring to the device, per command; ns.
+};
+
+// One client at one moment, as the device thread sees it.
+struct ClientSnapshot {
+  std::uint64_t session = 0;
+  scheduler::ClientSpec spec;
+  ClientCounters counters;
+  std::uint32_t commands_pending = 0;  // Taken and not finished.
+  std::uint32_t commands_in_flight = 0;
+  std::uint64_t mapped_bytes = 0;
+  bool is_ending = false;
+  ClientActivity activity;
+};
+
+struct ThreadCounters {
+  std::uint64_t turns = 0;  // Passes that found something to do.
+  std::uint64_t spins = 0;  // Passes that found nothing while the spin budget lasted.
+  std::uint64_t sleeps = 0;
+  std::uint64_t wakes_of_clients = 0;  // Futex calls.
+  std::uint64_t commands = 0;
+  scheduler::Duration busy_time{};   // Device time charged to anybody.
+  scheduler::Duration host_delay{};  // See Device::HostDelayUntil.
+  scheduler::PromiseReport promises;
+  CostModel::Accuracy predictions;
+  std::optional<scheduler::Duration> turnaround;  // See CostModel.
+  scheduler::Duration lookahead{};                // See DeviceLane.
+  ActivityMeter::Gaps gaps;
+};
+
+struct ThreadSnapshot {
+  ThreadCounters thread;
+  std::vector<ClientSnapshot> clients;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COUNTERS_H_

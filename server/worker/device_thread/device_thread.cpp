@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/device_thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <span>
+#include <system_error>
+#include <utility>
+
+namespace gpushared::server {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+// A ring that had nothing for this many turns in a row is looked at every kColdVisitTurns only.
+constexpr std::uint32_t kQuietVisitsMax = 256;
+constexpr std::uint32_t kColdVisitTurns = 32;
+
+// So is that of a client that has this much for the device to choose from: what waits in the
+// ring lies in one place, what was taken is spread over more memory than the caches hold. Not
+// left to wait for longer, because a stream that is not busy may have something to say.
+constexpr std::uint32_t kPlentyOffered = 32;
+
+// A client takes its completions without telling us. When records wait only for that, we look
+// again after this time.
+constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
+
+// A device that must be polled is asked without pause for this many spin budgets (1 ms for a budget
+// of 50 µs). Then naps follow, each 1/128 of the quiet time so far. So its answer comes less than
+// 1 % late. Naps below the shortest cost more than they save.
+constexpr int kPolledSpinFactor = 20;
+constexpr int kNapDivisor = 128;
+constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
+constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
+
+// An overload that goes on is a line in the log now and then.
+constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
+constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
+
+// While a latency client has work on the device its next command is near.
+constexpr int kHighClassSpinFactor = 4;
+
+Status Watch(int epoll, int fd) {
+  epoll_event event{};
+  // Edge-triggered, so that nobody has to read the counter: every write is an edge.
+  event.events = EPOLLIN | EPOLLET;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return Status::Ok();
+  return Status(StatusCode::kInternal,
+                "a doorbell can't be watched: " + std::generic_category().message(errno));
+}
+
+}  // namespace
+
+nanoseconds DefaultSpinBudget(const device::DeviceInfo& info) {
+  const unsigned cores = ipc::UsableCores();
+  if (!info.spinning_pays || cores <= 1) return nanoseconds(0);
+  return std::chrono::microseconds(cores >= 4 ? 50 : 20);
+}
+
+Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
+    device::Device& device, std::unique_ptr<scheduler::Policy> policy, DeviceSignal& signal,
+    Mailbox<ControlMessage>& control, const DeviceThreadOptions& options) {
+  ipc::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) {
+    return Status(StatusCode::kInternal, "no epoll instance for the device thread: " +
+                                             std::generic_category().message(errno));
+  }
+  if (Status status = Watch(epoll.get(), signal.eventfd()); !status.ok()) return status;
+  return std::unique_ptr<DeviceThread>(
+      new DeviceThread(device, std::move(policy), signal, control, options, std::move(epoll)));
+}
+
+DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+                           DeviceSignal& signal, Mailbox<ControlMessage>& control,
+                           const DeviceThreadOptions& options, ipc::UniqueFd epoll)
+    : options_(options),
+      device_(device),
+      signal_(signal),
+      control_(control),
+      mailbox_([&signal] { signal.Wake(); }),
+      epoll_(std::move(epoll)),
+      sleep_(signal.page()),
+      dispatcher_(device, std::move(policy), options.dispatcher),
+      pump_(device.info(), dispatcher_) {
+  hot_.reserve(kSessionsLimit);
+  dispatcher_.costs().Learn(options_.known_costs);
+  samples_told_ = dispatcher_.costs().launch_samples();
+}
+
+DeviceThread::~DeviceThread() { Stop(); }
+
+void DeviceThread::Stop() {
+  if (!thread_.joinable()) return;
+  mailbox_.Post(StopThread{});
+  thread_.join();
+}
+
+ThreadPriority DeviceThread::Start() {
+  std::promise<ThreadPriority> begun;
+  std::future<ThreadPriority> priority = begun.get_future();
+  thread_ = std::thread([this, begun = std::move(begun)]() mutable {
+    ::pthread_setname_np(::pthread_self(), "gpushared-dev");
+    // Naps are shorter than the 50 µs by which the kernel may prolong them.
+    ::prctl(PR_SET_TIMERSLACK, 1UL);
+    const ThreadPriority got = options_.is_realtime ? MakeThisThreadRealtime() : ThreadPriority{};
+    is_realtime_ = got.is_realtime;
+    begun.set_value(got);
+    Run();
+  });
+  return priority.get();
+}
+
+scheduler::TimePoint DeviceThread::Now() {
+  return scheduler::TimePoint(nanoseconds(std::chrono::steady_clock::now().time_since_epoch()));
+}
+
+// ---- turns
+
+void DeviceThread::Run() {
+  dispatcher_.TakeCompletions(Now());  // From now on the device wakes us for the next one.
+  while (!is_stopping_) {
+    if (is_realtime_) KeepWithinBudget();
+    if (Turn()) {
+      ++counters_.turns;
+      quiet_since_.reset();
+    } else if (SpinsOn()) {
+      ++counters_.spins;
+      ipc::SpinPause();
+    } else {
+      Sleep();
+      // A nap is no end of the quiet.
+      if (!device_.must_be_polled()) quiet_since_.reset();
+    }
+  }
+  if (dispatcher_.has_ended_kernels()) control_.Post(dispatcher_.TakeKernelsEnded());
+}
+
+void DeviceThread::KeepWithinBudget() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!realtime_budget_.IsDue(now)) [[likely]]
+    return;
+  switch (realtime_budget_.Look(now, TimesThisThreadBlocked())) {
+    case RealtimeBudget::Change::kNone:
+      return;
+    case RealtimeBudget::Change::kOrdinary:
+      PreferThisThread();
+      return;
+    case RealtimeBudget::Change::kRealtime:
+      MakeThisThreadRealtime();
+      return;
+  }
+}
+
+bool DeviceThread::SpinsOn() {
+  const bool polls = device_.must_be_polled();
+  if (options_.spin_budget.count() == 0 && !polls) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (!quiet_since_) quiet_since_ = now;
+  const int factor = polls                                    ? kPolledSpinFactor
+                     : dispatcher_.has_high_class_in_flight() ? kHighClassSpinFactor
+                                                              : 1;
+  quiet_for_ = now - *quiet_since_;
+  return quiet_for_ < options_.spin_budget * factor;
+}
+
+bool DeviceThread::MayHaveEnded() {
+  return signal_.TakeCompletionsNote() || device_.must_be_polled();
+}
+
+bool DeviceThread::Turn() {
+  scheduler::TimePoint now = Now();
+  dispatcher_.NoteHostDelay(now);
+  bool was_busy = TakeMail(now);
+  if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
+  was_busy |= VisitRings(now);
+  if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
+  dispatcher_.Dispatch(now);
+  // Commands that ended at once, or meanwhile, are part of this turn's publication.
+  if (MayHaveEnded()) {
+    now = Now();  // Or what began in this turn would be charged for no time.
+    if (dispatcher_.TakeCompletions(now) > 0) {
+      was_busy = true;
+      dispatcher_.Dispatch(now);
+    }
+  }
+  dispatcher_.KillOverdue(now);
+  dispatcher_.EnforceKernelLimits(now);
+  if (dispatcher_.loss() && !std::exchange(has_reported_loss_, true)) {
+    control_.Post(DeviceLost{*dispatcher_.loss()});
+  }
+  dispatcher_.Publish();
+  for (const Dispatcher::Asleep& asleep : dispatcher_.asleep()) {
+    waiter_wakes_.Wake(asleep.futex, asleep.count);
+  }
+  dispatcher_.asleep().clear();
+  for (KernelNoted& note : dispatcher_.noted()) control_.Post(std::move(note));
+  dispatcher_.noted().clear();
+  if (costs_told_) {
+    TellCosts();
+    was_busy = true;
+  }
+  if (barriers_ > 0) FinishBarriers();
+  if (was_busy) ReportOverload(now);
+  const bool is_urgent = dispatcher_.has_urgent_request();
+  if (std::exchange(urgent_requests_told_, is_urgent) != is_urgent) {
+    options_.on_urgent_requests(is_urgent);
+  }
+  if (dispatcher_.has_ended_kernels()) ReportKernelsEnded(now);
+  Report();
+  return was_busy;
+}
+
+bool DeviceThread::VisitRings(scheduler::TimePoint now) {
+  const bool visits_all = turns_to_cold_visit_ == 0;
+  if (visits_all) {
+    turns_to_cold_visit_ = kColdVisitTurns;
+    for (ClientState* const client : dispatcher_.clients()) {
+      if (!client->is_hot && HasSomething(*client)) MakeHot(*client);
+    }
+  }
+  --turns_to_cold_visit_;
+  if (hot_.empty()) return false;
+  const bool took = visits_.Turn(
+      std::span<ClientState* const>(hot_),
+      [this](const ClientState& client) { return dispatcher_.IsUrgent(client); },
+      [&](ClientState& client) { return VisitHot(client, visits_all, now); }, Now);
+  std::erase_if(hot_, [](ClientState* client) {
+    if (client->quiet_visits <= kQuietVisitsMax || client->barrier) return false;
+    client->is_hot = false;
+    return true;
+  });
+  return took;
+}
+
+bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now) {
+  if (client.offered >= kPlentyOffered && !client.barrier && !visits_all) return false;
+  const bool took = HasSomething(client) && pump_.Visit(client, now) > 0;
+  client.quiet_visits = took ? 0 : client.quiet_visits + 1;
+  return took;
+}
+
+void DeviceThread::MakeHot(ClientState& client) {
+  client.quiet_visits = 0;
+  if (std::exchange(client.is_hot, true)) return;
+  hot_.push_back(&client);
+}
+
+bool DeviceThread::HasSomething(ClientState& client) {
+  const bool has_barrier = client.barrier && !client.barrier->is_reached;
+  return has_barrier || client.commands.HasRecord();
+}
+
+// ---- mail
+
+bool DeviceThread::TakeMail(scheduler::TimePoint now) {
+  if (!mailbox_.has_mail()) return false;
+  mailbox_.TakeAll(mail_);
+  for (DeviceMessage& message : mail_) {
+    std::visit([&](auto& each) { Handle(std::move(each), now); }, message);
+  }
+  mail_.clear();
+  return true;
+}
+
+void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = true; }
+
+void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
+  ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
+  MakeHot(client);
+  if (Status status = Watch(epoll_.get(), client.setup.doorbell); !status.ok()) {
+    dispatcher_.Break(client, std::move(status));
+  }
+}
+
+void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr || client->is_leaving) return;
+  if (client->barrier) --barriers_;
+  // The session closes the eventfd only when it has its state back; removing it now keeps a
+  // client that goes on ringing from waking us.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->setup.doorbell, nullptr);
+  dispatcher_.RemoveClient(*client, now);
+}
+
+void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr) return;
+  ModuleEntry& entry = client->modules[message.number];
+  Check(entry.module == nullptr, "a module number is used once at a time");
+  entry.module = message.module;
+  entry.serial = next_module_serial_++;
+  entry.identity = message.identity;
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr || client->is_leaving) return;
+  Check(!client->barrier, "one change of a session at a time");
+  client->barrier = Barrier{.kind = Barrier::Kind::kUnloadModule,
+                            .module = message.number,
+                            .position = client->commands.position()};
+  ++barriers_;
+  MakeHot(*client);
+}
+
+void DeviceThread::Handle(AddArena message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr) return;
+  client->arenas[message.number] = message.bytes;
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr || client->is_leaving) return;
+  if (message.bytes >= client->mapped_bytes) {
+    client->mapped_bytes = message.bytes;
+    control_.Post(Applied{message.session});
+    return;
+  }
+  Check(!client->barrier, "one change of a session at a time");
+  client->barrier = Barrier{.kind = Barrier::Kind::kShrink,
+                            .mapped_bytes = message.bytes,
+                            .position = client->commands.position()};
+  ++barriers_;
+  MakeHot(*client);
+}
+
+void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
+  if (ClientState* const client = dispatcher_.Find(message.session)) {
+    dispatcher_.ChangeClient(*client, message.spec, now);
+  }
+}
+
+void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
+  const ClientState* const client = dispatcher_.Find(message.session);
+  if (client == nullptr) return;
+  const StreamState& stream = client->streams[message.stream];
+  StreamError answer;
+  answer.session = message.session;
+  answer.stream = message.stream;
+  if (stream.error != nullptr) {
+    answer.sequence = stream.error_sequence;
+    answer.status =
+        Describe(*stream.error, *client, message.stream, stream.error_sequence, device_.info());
+  }
+  control_.Post(std::move(answer));
+}
+
+void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
+  dispatcher_.RefreshShares(now);
+  control_.Post(StatsTaken{message.token, TakeSnapshot()});
+}
+
+std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
+  const std::uint64_t samples = dispatcher_.costs().launch_samples();
+  if (std::exchange(samples_told_, samples) == samples) return {};
+  return dispatcher_.costs().Known();
+}
+
+void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
+  const std::uint64_t samples = dispatcher_.costs().launch_samples();
+  if (costs_told_ || samples == samples_told_) return;
+  costs_told_ = 0;
+  samples_telling_ = samples;
+}
+
+// Thousands of them, sorted, would keep a request waiting for longer than a stop does.
+void DeviceThread::TellCosts() {
+  CostsTaken part{.costs = dispatcher_.costs().KnownPart((*costs_told_)++),
+                  .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
+  if (part.is_last) {
+    costs_told_.reset();
+    samples_told_ = samples_telling_;
+  }
+  control_.Post(std::move(part));
+}
+
+void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
+  RequestTold answer{.token = message.token, .told = {}};
+  if (const ClientState* const client = dispatcher_.Find(message.session)) {
+    const RequestHistory& history = client->history;
+    answer.told.first = history.first_number();
+    answer.told.last = history.last_number();
+    const RequestReport* const report =
+        message.request == 0 ? history.Slowest() : history.Find(message.request);
+    if (report != nullptr) answer.told.report = *report;
+  }
+  control_.Post(answer);
+}
+
+ThreadSnapshot DeviceThread::TakeSnapshot() const {
+  ThreadSnapshot snapshot;
+  snapshot.thread = counters_;
+  snapshot.thread.commands = dispatcher_.commands();
+  snapshot.thread.wakes_of_clients = dispatcher_.wakes();
+  snapshot.thread.busy_time = dispatcher_.busy_time();
+  snapshot.thread.host_delay = dispatcher_.host_delay();
+  snapshot.thread.promises = dispatcher_.promises();
+  snapshot.thread.predictions = dispatcher_.costs().accuracy();
+  snapshot.thread.turnaround = dispatcher_.costs().Turnaround();
+  snapshot.thread.lookahead = dispatcher_.lookahead();
+  snapshot.thread.gaps = dispatcher_.gaps();
+  for (const ClientState* const client : dispatcher_.clients()) {
+    snapshot.clients.push_back({.session = client->setup.session,
+                                .spec = client->spec,
+                                .counters = client->counters,
+                                .commands_pending = client->slab.used(),
+                                .commands_in_flight = client->in_flight,
+                                .mapped_bytes = client->mapped_bytes,
+                                .is_ending = client->is_leaving,
+                                .activity = client->activity});
+  }
+  return snapshot;
+}
+
+// ---- what the control thread is told
+
+void DeviceThread::FinishBarriers() {
+  for (ClientState* const client : dispatcher_.clients()) {
+    if (client->barrier && client->barrier->is_reached) FinishBarrier(*client);
+  }
+}
+
+void DeviceThread::FinishBarrier(ClientState& client) {
+  Barrier& barrier = *client.barrier;
+  if (barrier.kind == Barrier::Kind::kUnloadModule) {
+    client.modules[barrier.module].is_leaving = true;
+    dispatcher_.LetGoOfModule(client, barrier.module);
+    // Before the answer, after which the client may use the number again.
+    ReportReleased();
+    control_.Post(Applied{client.setup.session});
+  } else {
+    if (client.mapped_bytes != barrier.mapped_bytes) {
+      // From here on nothing is accepted beyond the new end; what was is waited for.
+      client.mapped_bytes = barrier.mapped_bytes;
+      ++client.epoch;
+      client.barrier_waits_for = client.slab.used();
+    }
+    if (client.barrier_waits_for > 0) return;
+    control_.Post(Applied{client.setup.session});
+  }
+  client.barrier.reset();
+  --barriers_;
+}
+
+void DeviceThread::Report() {
+  for (Dispatcher::Broken& broken : dispatcher_.broken()) {
+    control_.Post(ClientBroke{broken.session, std::move(broken.why)});
+  }
+  dispatcher_.broken().clear();
+  ReportReleased();
+  while (std::unique_ptr<ClientState> departed = dispatcher_.TakeDeparted()) {
+    std::erase(hot_, departed.get());
+    control_.Post(ClientDetached{std::move(departed)});
+  }
+}
+
+void DeviceThread::ReportOverload(scheduler::TimePoint now) {
+  const scheduler::PromiseReport promises = dispatcher_.promises();
+  if (promises.given_up == given_up_told_) return;
+  if (overload_told_ && now - *overload_told_ < kOverloadTellEvery) return;
+  overload_told_ = now;
+  given_up_told_ = promises.given_up;
+  control_.Post(Overloaded{promises.given_up});
+}
+
+// Clients' kernels must not fill the log.
+void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
+  if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
+  kernels_ended_told_ = now;
+  control_.Post(dispatcher_.TakeKernelsEnded());
+}
+
+void DeviceThread::ReportReleased() {
+  for (const Dispatcher::Released& released : dispatcher_.released()) {
+    control_.Post(ModuleReleased{released.session, released.module});
+  }
+  dispatcher_.released().clear();
+}
+
+// ---- sleep
+
+bool DeviceThread::HasWork() {
+  if (mailbox_.has_mail() || signal_.has_completions()) return true;
+  for (ClientState* const client : dispatcher_.clients()) {
+    client->waits_for_credit = false;
+    if (!client->MayTake() || !client->commands.HasRecord()) continue;
+    if (client->HasCompletionRoom()) return true;
+    client->waits_for_credit = true;
+  }
+  return false;
+}
+
+void DeviceThread::Sleep() {
+  turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
+  std::optional<nanoseconds> timeout;
+  std::optional<scheduler::TimePoint> at = dispatcher_.wake_at();
+  if (dispatcher_.has_ended_kernels()) {
+    const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
+    at = std::min(at.value_or(tells), tells);
+  }
+  if (at) {
+    timeout = *at - Now();
+    if (timeout->count() <= 0) return;
+  }
+  if (!sleep_.Announce([&] { return HasWork(); })) return;
+  const bool polls =
+      std::any_of(dispatcher_.clients().begin(), dispatcher_.clients().end(),
+                  [](const ClientState* client) { return client->waits_for_credit; });
+  if (polls) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
+  if (device_.must_be_polled()) {
+    const nanoseconds nap = std::clamp(quiet_for_ / kNapDivisor, kNapMin, kNapMax);
+    timeout = std::min(timeout.value_or(nap), nap);
+  }
+  ++counters_.sleeps;
+  WaitForEvents(timeout);
+  sleep_.Cancel();
+}
+
+int DeviceThread::WaitForEvents(std::optional<nanoseconds> timeout) {
+  std::array<epoll_event, 64> events;  // Which ones does not matter: all rings are looked at.
+  const int count = static_cast<int>(events.size());
+  if (!timeout) return ::epoll_wait(epoll_.get(), events.data(), count, -1);
+  timespec wait{};
+  wait.tv_sec = static_cast<time_t>(timeout->count() / 1'000'000'000);
+  wait.tv_nsec = static_cast<long>(timeout->count() % 1'000'000'000);
+  const int result = ::epoll_pwait2(epoll_.get(), events.data(), count, &wait, nullptr);
+  if (result >= 0 || errno != ENOSYS) return result;
+  // Before Linux 5.11: whole milliseconds, rounded up so that we do not spin on a short one.
+  const auto ms = (timeout->count() + 999'999) / 1'000'000;
+  return ::epoll_wait(epoll_.get(), events.data(), count,
+                      static_cast<int>(std::min<std::int64_t>(ms, 1 << 30)));
+}
+
+}  // namespace gpushared::server

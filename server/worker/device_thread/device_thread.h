@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread through which every command passes, from the ring to the device and back.
+
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "ipc/doorbell.h"
+#include "ipc/unique_fd.h"
+#include "scheduler/policy.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/thread_priority.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/command_pump.h"
+#include "server/worker/device_thread/device_signal.h"
+#include "server/worker/device_thread/dispatcher.h"
+#include "server/worker/device_thread/mailbox.h"
+#include "server/worker/device_thread/messages.h"
+#include "server/worker/device_thread/ring_visits.h"
+#include "server/worker/device_thread/waiter_wakes.h"
+
+namespace gpushared::server {
+
+struct DeviceThreadOptions {
+  DispatcherOptions dispatcher;
+  // How long it looks at quiet rings before it sleeps; 0 where the cores that would spin are
+  // the cores that execute.
+  std::chrono::nanoseconds spin_budget{0};
+  // Whether it is a real-time thread where the machine allows that, see RealtimeBudget.
+  bool is_realtime = false;
+  std::vector<scheduler::KnownCost> known_costs;  // Learnt by another worker.
+  // Called on the thread when urgent clients have a request open, and when they have none.
+  std::function<void(bool are_open)> on_urgent_requests = [](bool) {};
+};
+
+// Spin budget for this machine: about what a wake-up costs, nothing where spinning takes the
+// core that the device needs.
+std::chrono::nanoseconds DefaultSpinBudget(const device::DeviceInfo& info);
+
+// Runs in turns: mail, completions, a bounded batch of records from each ring, the lane's
+// decisions, and at the end one publication per client. A turn takes microseconds whatever the
+// clients do, and waits for nobody. With nothing to do the thread spins for its budget and then
+// sleeps, announced on the worker page. A client's eventfd, the device, mail, or the lane's time
+// wakes it.
+//
+// All but the constructor, Start, Join and mailbox() is confined to the thread itself.
+class DeviceThread {
+ public:
+  // `device`, `signal` and `control` outlive it.
+  static Result<std::unique_ptr<DeviceThread>> Create(device::Device& device,
+                                                      std::unique_ptr<scheduler::Policy> policy,
+                                                      DeviceSignal& signal,
+                                                      Mailbox<ControlMessage>& control,
+                                                      const DeviceThreadOptions& options);
+  // Tells the thread to stop and joins it.
+  ~DeviceThread();
+  DeviceThread(const DeviceThread&) = delete;
+  DeviceThread& operator=(const DeviceThread&) = delete;
+
+  // Returns what the thread has of the machine's cores.
+  ThreadPriority Start();
+  // Idempotent; the destructor does it too.
+  void Stop();
+  // Once it is stopped: what was learnt since it last told that; empty when nothing.
+  std::vector<scheduler::KnownCost> TakeCosts();
+  static scheduler::TimePoint Now();
+  Mailbox<DeviceMessage>& mailbox() { return mailbox_; }
+
+ private:
+  DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
+               DeviceSignal& signal, Mailbox<ControlMessage>& control,
+               const DeviceThreadOptions& options, ipc::UniqueFd epoll);
+
+  void Run();
+  void KeepWithinBudget();
+  bool Turn();
+  bool TakeMail(scheduler::TimePoint now);
+  // Something on the device; the device says so once.
+  bool MayHaveEnded();
+  bool VisitRings(scheduler::TimePoint now);
+  void MakeHot(ClientState& client);
+  static bool HasSomething(ClientState& client);
+  bool VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now);
+  void FinishBarriers();
+  void FinishBarrier(ClientState& client);
+  void Report();
+  void ReportReleased();
+  void ReportOverload(scheduler::TimePoint now);
+  void ReportKernelsEnded(scheduler::TimePoint now);
+  // One part of them.
+  void TellCosts();
+  void Sleep();
+  bool HasWork();
+  bool SpinsOn();
+  int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
+  ThreadSnapshot TakeSnapshot() const;
+
+  void Handle(StopThread message, scheduler::TimePoint now);
+  void Handle(AttachClient message, scheduler::TimePoint now);
+  void Handle(DetachClient message, scheduler::TimePoint now);
+  void Handle(AddModule message, scheduler::TimePoint now);
+  void Handle(RemoveModule message, scheduler::TimePoint now);
+  void Handle(AddArena message, scheduler::TimePoint now);
+  void Handle(SetMapped message, scheduler::TimePoint now);
+  void Handle(ChangeClient message, scheduler::TimePoint now);
+  void Handle(AskStreamError message, scheduler::TimePoint now);
+  void Handle(AskStats message, scheduler::TimePoint now);
+  void Handle(AskRequest message, scheduler::TimePoint now);
+  void Handle(AskCosts message, scheduler::TimePoint now);
+
+  const DeviceThreadOptions options_;
+  device::Device& device_;
+  DeviceSignal& signal_;
+  Mailbox<ControlMessage>& control_;
+  Mailbox<DeviceMessage> mailbox_;
+  const ipc::UniqueFd epoll_;
+  ipc::WorkerSleep sleep_;
+  Dispatcher dispatcher_;
+  CommandPump pump_;
+  WaiterWakes waiter_wakes_;
+
+  std::vector<DeviceMessage> mail_;
+  std::vector<ClientState*> hot_;  // Visited in every turn; the others now and then.
+  RingVisits visits_;
+  std::uint32_t turns_to_cold_visit_ = 0;
+  std::uint32_t barriers_ = 0;  // Clients that have one.
+  std::uint64_t next_module_serial_ = 1;
+  std::uint64_t samples_told_ = 0;         // The cost model's count at the last telling.
+  std::optional<std::size_t> costs_told_;  // Parts of them, while they are told.
+  std::uint64_t samples_telling_ = 0;      // The cost model's count when that began.
+  std::optional<std::chrono::steady_clock::time_point> quiet_since_;
+  std::chrono::nanoseconds quiet_for_{0};  // Set by SpinsOn.
+  bool has_reported_loss_ = false;
+  bool urgent_requests_told_ = false;
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up_told_{};
+  std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
+  bool is_stopping_ = false;
+  bool is_realtime_ = false;
+  RealtimeBudget realtime_budget_;
+  ThreadCounters counters_;
+  std::thread thread_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DEVICE_THREAD_H_

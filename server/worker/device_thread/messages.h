@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the control thread and the device thread tell each other. A session is named by its
+// number: a message about one that has gone meanwhile is dropped by its receiver.
+
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_MESSAGES_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_MESSAGES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gpushared/status.h"
+
+#include "scheduler/predictor.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/counters.h"
+#include "server/worker/device_thread/kernel_watch.h"
+#include "server/worker/device_thread/request_report.h"
+
+namespace gpushared::server {
+
+// ---- to the device thread
+
+// Takes its commands from now on.
+struct AttachClient {
+  std::unique_ptr<ClientState> client;
+};
+// Drops what is queued, ends what runs; answered by ClientDetached.
+struct DetachClient {
+  std::uint64_t session = 0;
+};
+// These four change what the client's commands may name and are answered by Applied. One at a
+// time per session.
+struct AddModule {
+  std::uint64_t session = 0;
+  std::uint32_t number = 0;
+  const device::Module* module = nullptr;  // Good until ModuleReleased or ClientDetached.
+  std::uint64_t identity = 0;              // See CostModel.
+};
+// After what was submitted before. Followed by ModuleReleased once no command uses it.
+struct RemoveModule {
+  std::uint64_t session = 0;
+  std::uint32_t number = 0;
+};
+struct AddArena {
+  std::uint64_t session = 0;
+  std::uint32_t number = 0;
+  std::span<std::byte> bytes;
+};
+// A smaller size takes effect after what was submitted before, and is answered when all of
+// that has finished: nothing touches the memory then.
+struct SetMapped {
+  std::uint64_t session = 0;
+  std::uint64_t bytes = 0;
+};
+struct ChangeClient {
+  std::uint64_t session = 0;
+  scheduler::ClientSpec spec;
+};
+// Answered by StreamError.
+struct AskStreamError {
+  std::uint64_t session = 0;
+  std::uint32_t stream = 0;
+};
+// Answered by StatsTaken.
+struct AskStats {
+  std::uint64_t token = 0;
+};
+// Answered by RequestTold.
+struct AskRequest {
+  std::uint64_t token = 0;
+  std::uint64_t session = 0;
+  std::uint64_t request = 0;  // 0: the slowest of those that are known.
+};
+// Answered by CostsTaken, if anything was learnt since the last time.
+struct AskCosts {};
+// Ends the thread. No client is attached then.
+struct StopThread {};
+
+using DeviceMessage =
+    std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddArena,
+                 SetMapped, ChangeClient, AskStreamError, AskStats, AskRequest, AskCosts>;
+
+// ---- to the control thread
+
+struct ClientDetached {
+  std::unique_ptr<ClientState> client;  // Nothing of it is on the device or will be.
+};
+// The client's bytes were refused; the session is to be ended.
+struct ClientBroke {
+  std::uint64_t session = 0;
+  Status status;
+};
+struct Applied {
+  std::uint64_t session = 0;
+};
+struct ModuleReleased {
+  std::uint64_t session = 0;
+  std::uint32_t number = 0;
+};
+struct StreamError {
+  std::uint64_t session = 0;
+  std::uint32_t stream = 0;
+  std::uint64_t sequence = 0;
+  Status status;
+};
+struct StatsTaken {
+  std::uint64_t token = 0;
+  ThreadSnapshot snapshot;
+};
+
+struct RequestTold {
+  std::uint64_t token = 0;
+  RequestsTold told;
+};
+// In parts, in no order.
+struct CostsTaken {
+  std::vector<scheduler::KnownCost> costs;
+  bool is_last = true;
+};
+// Not all promises can be kept at this moment. Not told again for a while.
+struct Overloaded {
+  std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};  // Over all, by class.
+};
+
+// What an operator is to know of a kernel of that session, as a sentence; of each kernel once.
+struct KernelNoted {
+  std::uint64_t session = 0;
+  std::string text;
+};
+
+// The device's context is dead: nothing will run any more, for anybody.
+struct DeviceLost {
+  Status status;
+};
+
+using ControlMessage =
+    std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased, StreamError, StatsTaken,
+                 RequestTold, CostsTaken, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_MESSAGES_H_

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OPEN_REQUESTS_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OPEN_REQUESTS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gpushared/check.h"
+
+#include "ipc/wire/layout.h"
+#include "scheduler/types.h"
+#include "server/worker/device_thread/request_report.h"
+
+namespace gpushared::server {
+
+static_assert(ipc::kOpenRequestsMax == scheduler::kOpenRequestsMax);
+
+// A request that the client waits for.
+struct OpenRequest {
+  // Of requests that the client did not mark: from the first command after everything was
+  // finished to when everything is again.
+  static constexpr std::uint32_t kAllStreams = 0xffffffff;
+
+  scheduler::RequestMark mark;
+  std::uint32_t stream = kAllStreams;
+  bool is_told = false;  // The policy knows of it.
+  scheduler::TimePoint begun{};
+  // Its client's sums when it began.
+  scheduler::Duration waited_before{}, on_device_before{}, charged_before{};
+  scheduler::Duration longest_wait{};
+  Blocker blocker;  // Who caused that wait.
+};
+
+// A client's open requests, the one begun first first. Of a stream they end in the order in
+// which they began.
+//
+// Thread-compatible value; allocates nothing.
+class OpenRequests {
+ public:
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ == list_.size(); }
+  std::span<OpenRequest> all() { return std::span(list_).first(count_); }
+
+  // Not when full.
+  OpenRequest& Add(const OpenRequest& request) {
+    Check(!full(), "a client's open requests are bounded");
+    return list_[count_++] = request;
+  }
+  // The oldest of that stream; null when there is none.
+  OpenRequest* Find(std::uint32_t stream) {
+    const auto found = std::ranges::find(all(), stream, &OpenRequest::stream);
+    return found == all().end() ? nullptr : &*found;
+  }
+  void Remove(OpenRequest* request) {
+    std::move(request + 1, list_.data() + count_, request);
+    --count_;
+  }
+
+ private:
+  std::array<OpenRequest, ipc::kOpenRequestsMax> list_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OPEN_REQUESTS_H_

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/refusal.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "server/device/device.h"
+#include "server/device/shown_name.h"
+#include "server/worker/device_thread/client_state.h"
+
+namespace gpushared::server {
+namespace {
+
+using Reason = Refusal::Reason;
+
+constexpr std::string_view kAxis = "xyz";
+// Leaves room for the rest in the 8 KiB of a text on the wire.
+constexpr std::size_t kSaidReasonBytesMax = 7 * 1024;
+
+// What is wrong with a launch whose module is still there.
+std::string SayOfKernel(const Refusal& why, const device::KernelInfo& kernel,
+                        const device::DeviceInfo& info) {
+  const std::string name = device::ShownName(kernel.name);
+  switch (why.reason) {
+    case Reason::kUnsupported:
+      return fmt::format("launch refused: device {} can't run kernel '{}': {}", info.id, name,
+                         device::ShownName(kernel.unsupported, kSaidReasonBytesMax));
+    case Reason::kGridTooLarge:
+      return fmt::format(
+          "launch refused: kernel '{}' asks for {} blocks in {}, device {} allows {}", name,
+          why.asked, kAxis[why.axis], info.id, why.allowed);
+    case Reason::kBlockTooLarge:
+      return fmt::format(
+          "launch refused: kernel '{}' asks for {} threads per block in {}, device {} allows {}",
+          name, why.asked, kAxis[why.axis], info.id, why.allowed);
+    case Reason::kTooManyThreads:
+      return fmt::format(
+          "launch refused: kernel '{}' asks for {} threads per block, at most {} are allowed on "
+          "device {}",
+          name, why.asked, why.allowed, info.id);
+    case Reason::kTooMuchShared:
+      return fmt::format(
+          "launch refused: kernel '{}' asks for {} bytes of shared memory per block, device {} "
+          "allows {}",
+          name, why.asked, info.id, why.allowed);
+    default:
+      return fmt::format("launch refused: kernel '{}' takes {} bytes of parameters, got {}", name,
+                         why.allowed, why.asked);
+  }
+}
+
+std::string Say(const Refusal& why, const ClientState& client, const device::DeviceInfo& info) {
+  switch (why.reason) {
+    case Reason::kNone:
+      return {};
+    case Reason::kNoModule:
+      return fmt::format("launch refused: there is no module {}", why.number);
+    case Reason::kNoKernel:
+      return fmt::format("launch refused: module {} has {} kernels, asked for number {}",
+                         why.number, why.allowed, why.kernel);
+    case Reason::kNoArena:
+      return fmt::format("{} refused: there is no arena {}", why.what, why.number);
+    case Reason::kOutsideArena:
+      return fmt::format(
+          "{} refused: {} bytes at offset {} are not inside the {} bytes of arena {}", why.what,
+          why.asked, why.at, why.allowed, why.number);
+    case Reason::kNotMapped:
+      return fmt::format(
+          "{} refused: {} bytes at {:#x} are not inside the {} mapped bytes at {:#x}", why.what,
+          why.asked, why.at, why.allowed, why.base);
+    case Reason::kWaitFailed:
+      return fmt::format("not run: it waits for command {} of stream {}, which failed", why.at,
+                         why.number);
+    default:
+      break;
+  }
+  const ModuleEntry& entry = client.modules[why.number];
+  if (entry.module == nullptr || entry.serial != why.serial) {
+    return fmt::format("launch refused: kernel {} of module {}, which is unloaded by now",
+                       why.kernel, why.number);
+  }
+  return SayOfKernel(why, entry.module->kernels()[why.kernel], info);
+}
+
+}  // namespace
+
+StatusCode Refusal::code() const {
+  switch (reason) {
+    case Reason::kNone:
+      return StatusCode::kOk;
+    case Reason::kNoModule:
+    case Reason::kNoKernel:
+    case Reason::kNoArena:
+      return StatusCode::kNotFound;
+    case Reason::kUnsupported:
+      return StatusCode::kUnsupported;
+    case Reason::kWaitFailed:
+      return StatusCode::kCancelled;
+    default:
+      return StatusCode::kInvalidArgument;
+  }
+}
+
+Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
+                std::uint64_t sequence, const device::DeviceInfo& info) {
+  const std::string sentence =
+      failure.refusal.ok() ? failure.sentence : Say(failure.refusal, client, info);
+  return {failure.code, fmt::format("{} {}", sentence, client.Who(stream, sequence))};
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REFUSAL_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REFUSAL_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "gpushared/status.h"
+
+namespace gpushared::device {
+struct DeviceInfo;
+}
+
+namespace gpushared::server {
+
+struct ClientState;
+
+// Why a command can't run, as numbers. A sentence is made of them when somebody asks, so that a
+// refused command costs the device thread no more than an accepted one, whatever names and
+// reasons its module has.
+struct Refusal {
+  enum class Reason : std::uint8_t {
+    kNone,  // It can.
+    kNoModule,
+    kNoKernel,
+    kUnsupported,
+    kGridTooLarge,
+    kBlockTooLarge,
+    kTooManyThreads,
+    kTooMuchShared,
+    kParameterBytes,
+    kNoArena,
+    kOutsideArena,
+    kNotMapped,
+    kWaitFailed,
+  };
+  Reason reason = Reason::kNone;
+  std::uint8_t axis = 0;
+  const char* what = "launch";  // "copy", "fill".
+  std::uint32_t number = 0;     // Of the module, the arena or the stream that was waited for.
+  std::uint32_t kernel = 0;
+  std::uint64_t serial = 0;  // Of the module, whose number may come to mean another.
+  std::uint64_t asked = 0;
+  std::uint64_t allowed = 0;
+  std::uint64_t at = 0;    // Address or offset.
+  std::uint64_t base = 0;  // Of mapped memory.
+
+  bool ok() const { return reason == Reason::kNone; }
+  StatusCode code() const;
+};
+
+// Why a stream failed: a refusal, or what the device said.
+struct CommandFailure {
+  explicit CommandFailure(const Refusal& why) : code(why.code()), refusal(why) {}
+  CommandFailure(StatusCode of, std::string says) : code(of), sentence(std::move(says)) {}
+
+  StatusCode code;
+  Refusal refusal;
+  std::string sentence;  // Empty: of the refusal.
+};
+
+// The failure of a client's command in words, with who it was.
+Status Describe(const CommandFailure& failure, const ClientState& client, std::uint32_t stream,
+                std::uint64_t sequence, const device::DeviceInfo& info);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REFUSAL_H_

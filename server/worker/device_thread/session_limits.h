@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_SESSION_LIMITS_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_SESSION_LIMITS_H_
+
+#include <cstdint>
+
+namespace gpushared::server {
+
+// What a worker takes on, and what one session of it may use at most. Every refusal names
+// the limit.
+struct SessionLimits {
+  std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
+  // Of these, and the part of the device's memory and of the shared half of the staging memory,
+  // that clients must leave to those who may be of the high class, to root and to the own uid.
+  std::uint32_t sessions_kept = 16;
+  double memory_kept = 0.1;
+  std::uint32_t modules_max = 256;                             // Loaded at one time.
+  std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
+  std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images together.
+  std::uint32_t arenas_max = 64;
+  std::uint64_t arena_bytes_max = std::uint64_t{256} << 20;  // One arena.
+  std::uint64_t arenas_bytes_max = std::uint64_t{1} << 30;   // All arenas of a session.
+  std::uint64_t staging_bytes = std::uint64_t{4} << 30;      // All arenas of all sessions.
+  std::uint64_t images_bytes = std::uint64_t{1} << 30;  // Images that all sessions write or load.
+  std::uint32_t commands_taken_max = 1024;              // Taken and not finished.
+};
+
+// Fits the client index inside a WorkId; see command_slab.h.
+inline constexpr std::uint32_t kSessionsLimit = 255;
+inline constexpr std::uint32_t kCommandsTakenLimit = 65535;
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_SESSION_LIMITS_H_

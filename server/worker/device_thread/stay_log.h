@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STAY_LOG_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STAY_LOG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/types.h"
+#include "server/worker/device_thread/command_slab.h"
+#include "server/worker/device_thread/request_report.h"
+
+namespace gpushared::server {
+
+// A command on the device, from its submission to its end or stop. A stopped command makes one
+// per submission.
+struct Stay {
+  std::uint64_t session = 0;
+  std::uint64_t module_serial = 0;  // Launches only; so are the next two.
+  std::uint32_t kernel = 0;
+  std::uint16_t module = 0;
+  CommandKind kind = CommandKind::kLaunch;
+  Blocker::Cut cut = Blocker::Cut::kNotAsked;
+  bool was_stopped = false;  // Left the device unfinished.
+  scheduler::TimePoint submitted{};
+  scheduler::TimePoint ended{};
+  scheduler::TimePoint stop_asked{};  // With Cut::kStopped.
+  scheduler::Duration charged{};
+  scheduler::Duration predicted{};
+};
+
+// The last commands that left the device, in the order in which they did. A fixed number:
+// adding one allocates nothing, and what is asked of it is bounded.
+//
+// Confined to the device thread.
+class StayLog {
+ public:
+  static constexpr std::size_t kStaysMax = 1024;  // Power of two.
+
+  StayLog() : stays_(kStaysMax) {}
+
+  void Add(const Stay& stay) { stays_[added_++ % kStaysMax] = stay; }
+
+  // Of other sessions than this, the one that was on the device for most of the time between
+  // the two; null when there was none.
+  const Stay* LongestOfOthers(std::uint64_t session, scheduler::TimePoint from,
+                              scheduler::TimePoint to) const;
+
+  // Fills in what the log knows of a request of that session: commands, stops, others, and of the
+  // longest command all but its name; that one is returned, null when there was none.
+  const Stay* Summarise(std::uint64_t session, RequestReport& report) const;
+
+ private:
+  // Calls `visit` with those that ended after `from`, the last first. False when the log does not
+  // go back that far.
+  template <typename Visit>
+  bool VisitSince(scheduler::TimePoint from, Visit visit) const {
+    const std::uint64_t known = added_ < kStaysMax ? added_ : kStaysMax;
+    for (std::uint64_t i = 1; i <= known; ++i) {
+      const Stay& stay = stays_[(added_ - i) % kStaysMax];
+      if (stay.ended <= from) return true;
+      visit(stay);
+    }
+    return known < kStaysMax;
+  }
+
+  std::vector<Stay> stays_;
+  std::uint64_t added_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STAY_LOG_H_

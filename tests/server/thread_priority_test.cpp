@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/thread_priority.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::server {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(RealtimeBudget, AThreadThatNeverWaitsIsOrdinaryUntilItHas) {
+  using Change = RealtimeBudget::Change;
+  const auto at = [](auto time) { return RealtimeBudget::TimePoint(time); };
+  RealtimeBudget budget;
+  EXPECT_TRUE(budget.IsDue(at(1s)));
+  EXPECT_EQ(budget.Look(at(1s), 0), Change::kNone) << "nothing is known of the time before";
+  EXPECT_FALSE(budget.IsDue(at(1s + RealtimeBudget::kStint - 1ns)));
+  EXPECT_TRUE(budget.IsDue(at(1s + RealtimeBudget::kStint)));
+  EXPECT_EQ(budget.Look(at(2s), 6), Change::kNone) << "it has waited";
+  EXPECT_EQ(budget.Look(at(3s), 6), Change::kOrdinary);
+  EXPECT_EQ(budget.Look(at(4s), 6), Change::kNone) << "told once";
+  EXPECT_EQ(budget.Look(at(5s), 7), Change::kRealtime);
+  EXPECT_LT(2 * RealtimeBudget::kStint, kRealtimeMost);
+}
+
+// Whatever this machine allows.
+TEST(ThreadPriority, SaysWhatTheThreadHas) {
+  std::thread([] {
+    const ThreadPriority got = MakeThisThreadRealtime();
+    EXPECT_EQ(got.is_realtime, (::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR);
+    EXPECT_EQ(got.is_realtime, got.ToString() == "real-time");
+    EXPECT_EQ(got.is_realtime, got.why_not_more.empty());
+    std::thread([] {
+      EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER) << "what it starts is normal";
+      EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), 0);
+    }).join();
+    const ThreadPriority preferred = PreferThisThread();
+    EXPECT_FALSE(preferred.is_realtime);
+    EXPECT_EQ(::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK, SCHED_OTHER);
+    EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), preferred.nice);
+    EXPECT_EQ(preferred.nice == kPreferredNice, preferred.why_not_more.empty());
+  }).join();
+}
+
+}  // namespace
+}  // namespace gpushared::server

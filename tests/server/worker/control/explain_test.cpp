@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why requests took as long as they did, as operators are told.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/worker/harness.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ipc::ClientClass;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json Explain(WorkerHarness& worker, std::uint64_t client, std::uint64_t request = 0) {
+  return json::parse(worker.AskAdmin(
+      ipc::Admin{.verb = ipc::AdminVerb::kExplain, .client = client, .request = request}));
+}
+
+TEST(Explain, NamesTheKernelThatCouldNotBeCutAndTheTimesOfTheRequest) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
+  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  RawClient high = worker.Client(
+      {.name = "serve", .client_class = ClientClass::kHigh, .latency_promise_ns = 20'000'000});
+  low.Launch(0, 0, 0, {.x = 100});
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  high.BeginRequest(0, 5'000'000);
+  high.Launch(0, 0, 0);
+  const Sequence end = high.EndRequest(0);
+  // The high class is not held back by the window: what it waits for is a low kernel of its own
+  // making only where the policy waits for it. Here it goes to the device at once.
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  std::this_thread::sleep_for(30ms);
+  worker.device().FinishAll();
+  ASSERT_TRUE(high.AwaitFinished(0, end));
+  const json why = Explain(worker, 2);
+  EXPECT_EQ(why["client"], 2);
+  EXPECT_EQ(why["name"], "serve");
+  EXPECT_EQ(why["request"], 1);
+  EXPECT_EQ(why["marked"], true);
+  EXPECT_EQ(why["kept"], false);
+  EXPECT_EQ(why["promise_us"], 20'000.0);
+  EXPECT_GE(why["latency_us"], 35'000.0) << "its age counts";
+  EXPECT_NEAR(why["before_us"].get<double>(), 5'000.0, 1.0);
+  EXPECT_GE(why["on_device_us"], 29'000.0);
+  EXPECT_EQ(why["commands"], 1);
+  EXPECT_EQ(why["longest_command"]["what"], "kernel 'null'");
+  EXPECT_NEAR(why["before_us"].get<double>() + why["waited_us"].get<double>() +
+                  why["on_device_us"].get<double>() + why["host_us"].get<double>(),
+              why["latency_us"].get<double>(), 1.0)
+      << "the parts are the whole";
+}
+
+TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
+  WorkerHarness worker;
+  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  const Sequence last = low.Launch(0, 0, 0, {.x = 10});
+  std::this_thread::sleep_for(40ms);  // The worker may take the launch late.
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, last));
+  const json why = Explain(worker, 2, 1);
+  EXPECT_EQ(why["marked"], false) << "told from its pauses";
+  EXPECT_FALSE(why.contains("kept"));
+  EXPECT_GE(why["waited_us"], 10'000.0);
+  const json& wait = why["longest_wait"];
+  EXPECT_GE(wait["us"], 10'000.0);
+  ASSERT_TRUE(wait.contains("behind")) << why.dump();
+  EXPECT_EQ(wait["behind"]["client"], 1);
+  EXPECT_EQ(wait["behind"]["name"], "serve");
+  EXPECT_EQ(wait["behind"]["what"], "kernel 'three'");
+  EXPECT_THAT(wait["behind"]["cut"].get<std::string>(), HasSubstr("of the high class"));
+  ASSERT_EQ(why["others"].size(), 1u);
+  EXPECT_EQ(why["others"][0]["client"], 1);
+  EXPECT_GE(why["others"][0]["device_time_us"], 19'000.0);
+
+  const Sequence next = low.Launch(0, 0, 0, {.x = 10});
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, next));
+  EXPECT_LT(Explain(worker, 2, 2)["waited_us"], why["waited_us"]) << "each has its own waits";
+}
+
+TEST(Explain, AWaitCountsFromTheBeginOfTheRequest) {
+  WorkerHarness worker;
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  low.Launch(0, 0, 0, {.x = 10});
+  std::this_thread::sleep_for(30ms);
+  low.BeginRequest(0);
+  const Sequence end = low.EndRequest(0);
+  std::this_thread::sleep_for(1ms);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, end));
+  const json why = Explain(worker, 2);
+  ASSERT_TRUE(why.contains("longest_wait"));
+  EXPECT_LE(why["longest_wait"]["us"], why["latency_us"]);
+  EXPECT_LE(why["waited_us"], why["latency_us"]);
+}
+
+TEST(Explain, AKernelIsNotNamedAfterAModuleThatTookItsNumber) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  client.BeginRequest(0);
+  const Sequence launch = client.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(1ms);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  ASSERT_TRUE(client.LoadModule(0, "other 0\n").ok());
+  ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
+  EXPECT_EQ(Explain(worker, 1)["longest_command"]["what"], "");
+}
+
+TEST(Explain, AStopSaysHowLongItTook) {
+  WorkerHarness worker({.ignores_stop = true}, {.policy = "round_robin"});
+  RawClient first = worker.Client({.name = "first"});
+  RawClient second = worker.Client({.name = "second"});
+  first.Launch(0, 0, 0, {.x = 1000});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  const Sequence last = second.Launch(0, 0, 0, {.x = 10});
+  while (worker.device().stops_asked() == 0) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(10ms);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(second.AwaitFinished(0, last));
+  const json behind = Explain(worker, 2)["longest_wait"]["behind"];
+  EXPECT_EQ(behind["was_stopped"], true);
+  EXPECT_GE(behind["stop_latency_us"], 9'000.0);
+  EXPECT_LE(behind["stop_latency_us"], behind["on_device_us"]);
+  const json ps = json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  EXPECT_GE(ps["clients"][0]["stop_time_s"], 0.009);
+  EXPECT_GE(ps["clients"][1]["waited_s"], 0.009);
+}
+
+TEST(Explain, ALongLaunchThatTheDeviceCouldNotStopIsNotSaidToHaveBeenShort) {
+  WorkerHarness worker({.unstoppable_kernel = "null"}, {.policy = "round_robin"});
+  RawClient first = worker.Client({.name = "first"});
+  RawClient second = worker.Client({.name = "second"});
+  first.Launch(0, 0, 0, {.x = 1000});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  const Sequence last = second.Launch(0, 0, 0, {.x = 10});
+  std::this_thread::sleep_for(10ms);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(second.AwaitFinished(0, last));
+  const json behind = Explain(worker, 2)["longest_wait"]["behind"];
+  EXPECT_THAT(behind["cut"].get<std::string>(), HasSubstr("no form that can be stopped"));
+}
+
+TEST(Explain, WhatIsNotKnownIsRefusedWithWhatIs) {
+  WorkerHarness worker({.runs_at_once = true});
+  RawClient client = worker.Client();
+  const auto ask = [&](std::uint64_t request) {
+    return worker.AskAdmin(
+        ipc::Admin{.verb = ipc::AdminVerb::kExplain, .client = 1, .request = request});
+  };
+  EXPECT_EQ(ask(0), "client 1 has no request that has ended");
+  for (int i = 0; i < 70; ++i) ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  EXPECT_EQ(ask(6), "request 6 of client 1 is not known: it keeps the last 64, from 7 to 70");
+  EXPECT_EQ(ask(71), "request 71 of client 1 is not known: it keeps the last 64, from 7 to 70");
+  EXPECT_EQ(json::parse(ask(7))["request"], 7);
+}
+
+TEST(Explain, WorkWithoutAResultIsWasted) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  client.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(10ms);
+  worker.device().FinishOldest(Status(StatusCode::kKernelFault, "planned"));
+  ASSERT_TRUE(client.AwaitFinished(0, 1));
+  const json ps = json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  EXPECT_GE(ps["clients"][0]["wasted_s"], 0.009);
+  EXPECT_EQ(Explain(worker, 1)["failed"], false) << "nobody marked it as a request of a stream";
+}
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/control/kernel_output.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "ipc/wire/layout.h"
+
+namespace gpushared::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::uint32_t kOwnUid = 1;
+
+// What goes into the log meanwhile.
+class LogText {
+ public:
+  LogText() {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~LogText() { spdlog::set_default_logger(usual_); }
+  LogText(const LogText&) = delete;
+  LogText& operator=(const LogText&) = delete;
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::logger> usual_ = spdlog::default_logger();
+};
+
+device::KernelOutput Printed(std::uint64_t session, const std::string& text) {
+  return {.work = 1, .stream = session * ipc::kStreamsMax, .space = nullptr, .text = text};
+}
+
+TEST(KernelOutputLog, LinesWithoutTextCountAgainstWhatMayBePrinted) {
+  const LogText told;
+  ClientLog log(kOwnUid);
+  KernelOutputLog output(log);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 8; ++i) output.Write(Printed(7, std::string(std::size_t{64} << 10, '\n')));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+
+  const std::string text = told.text();
+  const auto lines = static_cast<double>(std::count(text.begin(), text.end(), '\n'));
+  const LogRate::Bound bound = LogRate::Limits().process;
+  EXPECT_GT(lines, 0);
+  EXPECT_LE(lines * LogRate::kLineBytes,
+            static_cast<double>(bound.burst_bytes + bound.bytes_per_second) * (1 + took.count()));
+}
+
+TEST(KernelOutputLog, OneClientsPrintsLeaveRoomForThoseOfAnotherUser) {
+  const LogText told;
+  ClientLog log(kOwnUid);
+  log.Know(7, {.uid = 1000, .pid = 70});
+  log.Know(8, {.uid = 1000, .pid = 80});
+  log.Know(9, {.uid = 1001, .pid = 90});
+  KernelOutputLog output(log);
+  for (int i = 0; i < 1000; ++i) output.Write(Printed(7, std::string(500, 'x')));
+  output.Write(Printed(8, "of another process\n"));
+  output.Write(Printed(9, "of another user\n"));
+  EXPECT_THAT(told.text(), HasSubstr("client 8 prints: of another process"));
+  EXPECT_THAT(told.text(), HasSubstr("client 9 prints: of another user"));
+  EXPECT_LE(told.text().size(), 2U * LogRate::Limits().process.burst_bytes);
+}
+
+TEST(ClientLog, WhatWasHeldBackIsCountedInOneLine) {
+  const LogText told;
+  LogRate::Limits limits;
+  limits.process = {.burst_bytes = 200, .bytes_per_second = 1};
+  limits.report_interval = std::chrono::seconds(0);
+  ClientLog log(kOwnUid, limits);
+  log.Know(7, {.uid = 1000, .pid = 70});
+  std::uint64_t held_back = 0;
+  for (int i = 0; i < 50; ++i) {
+    held_back += log.WriteOf(spdlog::level::info, 7, std::string(100, 'x')) ? 0 : 1;
+  }
+  EXPECT_GE(held_back, 40U);
+  EXPECT_THAT(told.text(), Not(HasSubstr("held back")));
+  log.Report();
+  EXPECT_THAT(told.text(),
+              HasSubstr("held back " + std::to_string(held_back) + " lines about uid 1000"));
+}
+
+}  // namespace
+}  // namespace gpushared::server

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small parts of the control thread, one at a time.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "server/worker/control/staging_budget.h"
+#include "server/worker/control/stats.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(StatusJson, SaysHowGoodPredictionsWereAndWhatTheHostDid) {
+  ThreadSnapshot snapshot;
+  CostModel::Accuracy& predictions = snapshot.thread.predictions;
+  EXPECT_EQ(nlohmann::json::parse(StatusJson({}, {}, {}, snapshot))["predictions_exceeded_percent"],
+            0.0);
+  predictions.predictions = 40;
+  predictions.exceeded = 10;
+  for (int i = 0; i < 6; ++i) predictions.error_permille.Add(4);
+  for (int i = 0; i < 3; ++i) predictions.error_permille.Add(7);
+  predictions.error_permille.Add(1000);
+  snapshot.thread.turnaround = 12'500ns;
+  snapshot.thread.lookahead = 25us;
+  snapshot.thread.host_delay = 1500ms;
+  const auto status = nlohmann::json::parse(StatusJson({}, {}, {}, snapshot));
+  EXPECT_EQ(status["predictions"], 40);
+  EXPECT_EQ(status["predictions_exceeded_percent"], 25.0);
+  EXPECT_EQ(status["prediction_error_p50_percent"], 0.4);
+  EXPECT_EQ(status["prediction_error_p90_percent"], 0.7);
+  EXPECT_EQ(status["turnaround_us"], 12.5);
+  EXPECT_EQ(status["window_us"], 25.0);
+  EXPECT_EQ(status["host_delay_s"], 1.5);
+}
+
+TEST(StagingBudget, HalfIsAssuredToEverySessionAndHalfGoesToWhoeverAsksFirst) {
+  StagingBudget budget(800, 4, 0.0);  // 100 assured to each, 400 shared.
+  EXPECT_EQ(budget.session_max(true), 500u);
+  EXPECT_EQ(budget.LeftFor(0, true), 500u);
+  EXPECT_FALSE(budget.TryTake(0, 501, true));
+  EXPECT_TRUE(budget.TryTake(0, 500, true));
+  EXPECT_EQ(budget.LeftFor(500, true), 0u);
+  EXPECT_FALSE(budget.TryTake(500, 1, true));
+  for (int other = 0; other < 3; ++other) {
+    EXPECT_EQ(budget.LeftFor(60, true), 40u);
+    EXPECT_FALSE(budget.TryTake(60, 41, true));
+    EXPECT_TRUE(budget.TryTake(0, 60, true));
+    EXPECT_TRUE(budget.TryTake(60, 40, true));
+  }
+}
+
+TEST(StagingBudget, OrdinarySessionsLeaveAPartOfTheSharedHalf) {
+  StagingBudget budget(800, 4, 0.25);  // 100 assured to each, 400 shared, 100 of these kept.
+  EXPECT_EQ(budget.session_max(false), 400U);
+  EXPECT_EQ(budget.session_max(true), 500U);
+  EXPECT_FALSE(budget.TryTake(0, 401, false));
+  EXPECT_TRUE(budget.TryTake(0, 400, false));
+  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // Of its own.
+  EXPECT_TRUE(budget.TryTake(0, 200, true));
+  EXPECT_EQ(budget.LeftFor(200, true), 0U);
+  EXPECT_EQ(budget.LeftFor(0, false), 100U);
+}
+
+TEST(StagingBudget, WhatIsGivenBackInAnyPartsCanBeTakenAgain) {
+  StagingBudget budget(800, 4, 0.0);
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 1000; ++round) {
+    std::uint64_t held = 0;
+    for (std::uint64_t part = 1; budget.TryTake(held, part, true); part = 1 + random() % 90)
+      held += part;
+    while (held > 0) {
+      const std::uint64_t part = std::min<std::uint64_t>(held, 1 + random() % 90);
+      budget.GiveBack(held, part);
+      held -= part;
+    }
+    ASSERT_EQ(budget.LeftFor(0, true), 500u);
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::server

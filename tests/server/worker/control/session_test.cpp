@@ -1,0 +1,693 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a session, from the handshake to the last byte.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/worker/harness.h"
+#include "tests/support/passed_descriptor.h"
+#include "tests/support/stuck_page.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
+constexpr std::uint64_t kMiB = 1 << 20;
+
+TEST(WorkerSession, TellsTheBrokerThatItIsReadyAndWhenSessionsStartAndEnd) {
+  WorkerHarness worker(kAtOnce);
+  const auto ready = worker.Await<ipc::Ready>();
+  ASSERT_TRUE(ready);
+  EXPECT_EQ(ready->device.id, "step:0");
+
+  RawClient client = worker.Client();
+  const auto started = worker.Await<ipc::SessionStarted>();
+  ASSERT_TRUE(started);
+  EXPECT_EQ(started->session, worker.last_session());
+
+  client.CloseSocket();
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->session, worker.last_session());
+  EXPECT_TRUE(ended->status.ok()) << ended->status.ToString();
+}
+
+TEST(WorkerSession, WelcomeTellsTheSpaceTheQuotaAndTheDevice) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Connect({.quota_bytes = std::uint64_t{8} << 20});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+
+  EXPECT_EQ(client.welcome().session, worker.last_session());
+  EXPECT_EQ(client.welcome().quota_bytes, std::uint64_t{8} << 20);
+  EXPECT_EQ(client.welcome().space_base % client.welcome().space_bytes, 0u);
+  EXPECT_EQ(client.welcome().device.id, "step:0");
+  EXPECT_TRUE(client.welcome().device.preempts_within_command);
+}
+
+TEST(WorkerSession, MemoryOfAClientIsAsIsolatedAsTheBrokerSays) {
+  WorkerHarness worker(kAtOnce);
+  for (const device::Isolation isolation : {device::Isolation::kFence, device::Isolation::kOff}) {
+    const auto number = static_cast<std::uint8_t>(isolation);
+    EXPECT_TRUE(worker.Connect({.uid = ::geteuid() + 1, .isolation = number}).AwaitWelcome().ok());
+    EXPECT_EQ(worker.device().isolation(), isolation);
+  }
+}
+
+TEST(WorkerSession, ModulesAnswerWithTheirKernels) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Connect({});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+  const auto loaded = client.LoadModule(3, "a 16\nb 0 needs tensor cores\n");
+
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->module, 3u);
+  ASSERT_EQ(loaded->kernels.size(), 2u);
+  EXPECT_EQ(loaded->kernels[0].name, "a");
+  EXPECT_EQ(loaded->kernels[0].parameter_bytes, 16u);
+  EXPECT_EQ(loaded->kernels[0].parameters.size(), 2u);
+  EXPECT_EQ(loaded->kernels[1].unsupported, "needs tensor cores");
+  const auto bad = client.LoadModule(4, "nonsense\n");
+  EXPECT_EQ(bad.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(client.LoadModule(4, "c 0\n").ok()) << "a refused module leaves its number free";
+}
+
+TEST(WorkerSession, AModuleNumberIsTakenUntilTheLastCommandThatUsesItHasFinished) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  EXPECT_THAT(client.LoadModule(0, "x 0\n").status().message(), HasSubstr("number 0 is in use"));
+
+  const Sequence launch = client.Launch(0, 0, 0);
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u)
+      << "what was submitted before the unloading still runs";
+  EXPECT_EQ(worker.device().modules_alive(), 1);
+  EXPECT_THAT(client.LoadModule(0, "x 0\n").status().message(), HasSubstr("still used"));
+  EXPECT_EQ(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).status().code(),
+            StatusCode::kNotFound);
+
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  ASSERT_TRUE(Eventually([&] { return worker.device().modules_alive() == 0; }));
+  const Sequence late = client.Launch(0, 0, 0);
+  ASSERT_TRUE(client.AwaitFinished(0, late));
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->code, StatusCode::kNotFound);
+  EXPECT_TRUE(client.LoadModule(0, "x 0\n").ok());
+}
+
+TEST(WorkerSession, EveryLimitRefusesWithItsName) {
+  server::WorkerOptions options;
+  options.limits.modules_max = 2;
+  options.limits.module_bytes_max = 64;
+  options.limits.modules_bytes_max = 100;
+  options.limits.arenas_max = 2;
+  options.limits.arena_bytes_max = 256 * 1024;
+  options.limits.arenas_bytes_max = 320 * 1024;
+  options.limits.sessions_max = 1;
+  WorkerHarness worker(kAtOnce, std::move(options));
+  RawClient client = worker.Connect({.quota_bytes = std::uint64_t{4} << 20});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+
+  const auto expect = [](const Status& status, StatusCode code, const char* says) {
+    EXPECT_EQ(status.code(), code) << says;
+    EXPECT_THAT(status.message(), HasSubstr(says));
+  };
+  // A kernel whose "unsupported" text pads the image to a size.
+  const auto padded = [](std::size_t bytes) {
+    std::string image = "a 0 ";
+    return image + std::string(bytes - image.size(), 'x');
+  };
+  expect(client.LoadModule(0, padded(65)).status(), StatusCode::kLimitExceeded,
+         "65 bytes, allowed are 64");
+  ASSERT_TRUE(client.LoadModule(0, padded(64)).ok());
+  expect(client.LoadModule(1, padded(37)).status(), StatusCode::kLimitExceeded,
+         "37 bytes and 64 are loaded, allowed are 100 together");
+  ASSERT_TRUE(client.LoadModule(1, padded(36)).ok());
+  expect(client.LoadModule(2, "d 0\n").status(), StatusCode::kLimitExceeded,
+         "2 modules are loaded, allowed are 2");
+  expect(client.AddArena(512 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 262144");
+  ASSERT_TRUE(client.AddArena(256 * 1024).ok());
+  expect(client.AddArena(128 * 1024).status(), StatusCode::kLimitExceeded,
+         "262144 of 327680 are in use");
+  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+  expect(client.AddArena(64 * 1024).status(), StatusCode::kLimitExceeded, "allowed are 2");
+  expect(client.Resize(std::uint64_t{6} << 20).status(), StatusCode::kOutOfMemory, "quota");
+  RawClient second = worker.Connect({});
+  expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
+}
+
+// Two users with 64 clients each left no place for a client of root.
+TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
+  server::WorkerOptions options;
+  options.limits.sessions_max = 6;
+  options.limits.sessions_kept = 2;
+  WorkerHarness worker(kAtOnce, std::move(options));
+  constexpr std::uint32_t kStranger = 1000;
+  const WorkerHarness::ClientOptions ordinary = {.uid = kStranger,
+                                                 .allowed_class = ipc::ClientClass::kNormal};
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(worker.Connect(ordinary));
+    ASSERT_TRUE(clients.back().AwaitWelcome().ok());
+  }
+  const Status refused = worker.Connect(ordinary).AwaitWelcome();
+  EXPECT_EQ(refused.code(), StatusCode::kLimitExceeded);
+  EXPECT_THAT(refused.message(), HasSubstr("4 clients, allowed are 6, 2 of these for clients"));
+  RawClient of_root = worker.Connect({.uid = 0, .allowed_class = ipc::ClientClass::kNormal});
+  EXPECT_TRUE(of_root.AwaitWelcome().ok());
+  RawClient high = worker.Connect({.uid = kStranger + 1});
+  EXPECT_TRUE(high.AwaitWelcome().ok());
+  EXPECT_EQ(worker.Connect({}).AwaitWelcome().code(), StatusCode::kLimitExceeded)
+      << "all are taken";
+}
+
+// One low client with all memory left none for a client of root.
+TEST(WorkerSession, OrdinaryClientsLeaveMemoryToThoseThatMayBeHigh) {
+  server::WorkerOptions options;
+  options.limits.memory_kept = 0.25;
+  WorkerHarness worker(kAtOnce, std::move(options));
+  constexpr auto kNormal = ipc::ClientClass::kNormal;
+  RawClient ordinary = worker.Connect({.uid = 1000, .allowed_class = kNormal});
+  ASSERT_TRUE(ordinary.AwaitWelcome().ok());
+  EXPECT_EQ(worker.device().left_free_bytes(), worker.device().info().memory_bytes / 4);
+  RawClient of_root = worker.Connect({.uid = 0, .allowed_class = kNormal});
+  ASSERT_TRUE(of_root.AwaitWelcome().ok());
+  EXPECT_EQ(worker.device().left_free_bytes(), 0U);
+  RawClient high = worker.Connect({.uid = 1000});
+  ASSERT_TRUE(high.AwaitWelcome().ok());
+  EXPECT_EQ(worker.device().left_free_bytes(), 0U);
+}
+
+// Arenas are host memory, and a machine without any does not refuse but ends processes.
+TEST(WorkerSession, ArenasOfAllClientsTogetherAreBoundedBeforeTheyAreMade) {
+  server::WorkerOptions options;
+  options.limits.sessions_max = 4;
+  options.limits.arenas_bytes_max = 16 * kMiB;
+  options.limits.staging_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  WorkerHarness worker(kAtOnce, std::move(options));
+  const auto join = [&] {
+    RawClient client = worker.Connect({.name = "copies"});
+    EXPECT_TRUE(client.AwaitWelcome().ok());
+    EXPECT_EQ(client.welcome().arena_bytes_total_max, 10 * kMiB);
+    return client;
+  };
+  {
+    RawClient greedy = join();
+    ASSERT_TRUE(greedy.AddArena(9 * kMiB).ok());
+    const Status refused = greedy.AddArena(2 * kMiB).status();
+    EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+    EXPECT_THAT(refused.message(), HasSubstr("asked for 2097152 bytes"));
+    EXPECT_THAT(refused.message(), HasSubstr("1048576 left"));
+    EXPECT_THAT(refused.message(), HasSubstr("'copies'"));
+    EXPECT_TRUE(greedy.AddArena(1 * kMiB).ok()) << "a refusal takes nothing";
+
+    RawClient modest = join();
+    EXPECT_TRUE(modest.AddArena(2 * kMiB).ok()) << "assured";
+    EXPECT_FALSE(modest.AddArena(64 * 1024).ok());
+  }
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_TRUE(join().AddArena(10 * kMiB).ok()) << "all of it is back";
+}
+
+// Memory of ended sessions is counted as free, so it must be free.
+TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const Result<std::uint32_t> arena = client.AddArena(1 << 20);
+  ASSERT_TRUE(arena.ok());
+  const auto blocks = [&] {
+    struct stat about {};
+    EXPECT_EQ(::fstat(client.arena_fd(*arena), &about), 0);
+    return about.st_blocks;
+  };
+  ASSERT_EQ(blocks(), (1 << 20) / 512) << "taken when it is made, so that no fault comes later";
+  client.CloseSocket();
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_EQ(blocks(), 0);
+}
+
+TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  const Sequence fill = client.Fill(0, client.base() + (std::uint64_t{3} << 20), 16, 1);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+
+  ASSERT_TRUE(client.Send(ipc::ResizeMemory{.bytes = std::uint64_t{2} << 20}).ok());
+  EXPECT_EQ(client.NextFrame(std::chrono::milliseconds(100)).status().code(), StatusCode::kTimedOut)
+      << "the fill is still on the device";
+  EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{4} << 20);
+  worker.device().RunAtOnce();
+  const Result<ipc::MemoryResized> resized = client.Receive<ipc::MemoryResized>();
+  ASSERT_TRUE(resized.ok()) << resized.status().ToString();
+  EXPECT_EQ(resized->mapped_bytes, std::uint64_t{2} << 20);
+  EXPECT_GE(client.finished(0), fill);
+  EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{2} << 20);
+
+  client.Fill(0, client.base() + (std::uint64_t{3} << 20), 16, 1);
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->code, StatusCode::kInvalidArgument);
+}
+
+TEST(WorkerSession, AnUnloadedNumberIsFreeWithTheAnswer) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  for (int round = 0; round < 300; ++round) {
+    ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+    const auto loaded = client.LoadModule(0, "null 0\n");
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  }
+}
+
+TEST(WorkerSession, AModuleWhoseImageWasNotMadeEndsTheSession) {
+  WorkerHarness worker(kAtOnce);
+  const auto load = [](RawClient& client, std::uint64_t bytes) {
+    return client.Ask<ipc::ModuleLoaded>(ipc::LoadModule{.module = 1, .bytes = bytes}).status();
+  };
+  RawClient without = worker.Client();
+  EXPECT_EQ(load(without, 7).code(), StatusCode::kProtocolViolation);
+  RawClient other_size = worker.Client();
+  ASSERT_TRUE(other_size.MakeImage("null 0\n").ok());
+  EXPECT_THAT(load(other_size, 6).message(),
+              HasSubstr("of 6 bytes is to be loaded, the memory made for its image has 7"));
+  RawClient twice = worker.Client();
+  ASSERT_TRUE(twice.MakeImage("null 0\n").ok());
+  EXPECT_TRUE(load(twice, 7).ok());
+  EXPECT_EQ(load(twice, 7).code(), StatusCode::kProtocolViolation) << "each image loads once";
+}
+
+TEST(WorkerSession, AnImageThatIsMadeAgainTakesThePlaceOfTheOneBefore) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const Holdings before = Holdings::Now();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(client.MakeImage("three 24\n").ok());
+  const auto loaded = client.LoadModule(1, "null 0\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->kernels.at(0).name, "null");
+  EXPECT_EQ(Holdings::Now(), before);
+}
+
+TEST(WorkerSession, ImagesOfAllSessionsHaveALimitOfWhichEachHasAPart) {
+  server::WorkerOptions options;
+  options.limits.sessions_max = 4;
+  options.limits.images_bytes = 16 * kMiB;  // 2 assured to each, 8 shared.
+  WorkerHarness worker(kAtOnce, std::move(options));
+  const auto make = [](RawClient& client, std::uint64_t bytes) {
+    return client.Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = bytes}).status();
+  };
+  RawClient greedy = worker.Client();
+  RawClient second = worker.Client();
+  EXPECT_TRUE(make(greedy, 10 * kMiB).ok());
+  EXPECT_THAT(make(second, 2 * kMiB + 1).message(),
+              HasSubstr("its image has 2097153 bytes, the memory for images of all clients has "
+                        "2097152 left for this one"));
+  EXPECT_TRUE(make(second, 2 * kMiB).ok()) << "its own part";
+  EXPECT_TRUE(make(greedy, kMiB).ok()) << "in place of the larger one";
+  EXPECT_TRUE(make(second, 10 * kMiB).ok()) << "which is given back";
+  greedy.CloseSocket();
+  second.CloseSocket();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  RawClient third = worker.Client();
+  EXPECT_TRUE(make(third, 10 * kMiB).ok()) << "a session's memory goes with it";
+  EXPECT_TRUE(make(third, 4096).ok());
+  EXPECT_FALSE(make(third, 65 * kMiB).ok());
+}
+
+// The last holder waits for the end of the file, 12 s in this case. Nobody else may wait with it.
+// The session keeps its place until then, so that a client can't hold more closings than sessions.
+TEST(WorkerSession, ADescriptorThatAClientSendsEndsItsSessionAndHoldsUpNoOther) {
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client({.name = "good"});
+  const auto expect_prompt = [&worker, &good] {
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT_TRUE(good.Resize(2 * kMiB).ok());
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+    EXPECT_TRUE(worker.Await<ipc::SessionEnded>());
+    EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+  };
+  const std::vector<std::byte> bytes(16);
+  LingeringSocket first(std::chrono::seconds(12)), second(std::chrono::seconds(12));
+  ASSERT_TRUE(first.ready() && second.ready());
+
+  RawClient bad = worker.Client({.name = "bad"});
+  ASSERT_TRUE(SendWithDescriptor(bad.socket(), bytes, first.Take()));
+  expect_prompt();
+  const Status end = bad.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
+  EXPECT_THAT(end.message(), HasSubstr("it carries descriptors, which nobody takes"));
+
+  // Left unread behind a request, by a client that goes.
+  RawClient leaves = worker.Client({.name = "leaves"});
+  ASSERT_TRUE(leaves.Send(ipc::ResizeMemory{.bytes = 2 * kMiB}).ok());
+  ASSERT_TRUE(SendWithDescriptor(leaves.socket(), bytes, second.Take()));
+  leaves.CloseSocket();
+  expect_prompt();
+}
+
+// The kernel empties memory under the lock of its file, which a write holds until its source is
+// there.
+TEST(WorkerSession, AClientThatWritesToItsArenaForEverKeepsItsPlaceAndHoldsUpNoOther) {
+  StuckPage page;
+  if (!page.ready()) GTEST_SKIP() << "no userfaultfd for us on this machine";
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client({.name = "good"});
+  RawClient bad = worker.Client({.name = "bad"});
+  const Result<std::uint32_t> arena = bad.AddArena(kMiB);
+  ASSERT_TRUE(arena.ok());
+  std::jthread writer(
+      [&] { (void)!::pwrite(bad.arena_fd(*arena), page.data(), StuckPage::kBytes, 0); });
+  struct AtTheEnd {
+    StuckPage& page;
+    ~AtTheEnd() { page.Release(); }
+  } const at_the_end{page};  // Or the writer would never end.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  bad.CloseSocket();
+
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 3; ++i) {
+    RawClient newcomer = worker.Client({.name = "newcomer"});
+    ASSERT_TRUE(newcomer.AddArena(kMiB).ok());
+    newcomer.CloseSocket();
+    const auto ended = worker.Await<ipc::SessionEnded>();
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(ended->session, worker.last_session()) << "the one before is not over";
+  }
+  EXPECT_TRUE(good.Resize(2 * kMiB).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  page.Release();
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->session, 2u);
+}
+
+TEST(WorkerSession, AMalformedRecordEndsThatSessionWithASentenceAndNoOther) {
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client({.name = "good"});
+  RawClient bad = worker.Client({.name = "bad"});
+
+  ipc::LaunchRecord record;
+  record.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunch);
+  record.grid[0] = 0;
+  bad.Publish(record);
+  bad.Ring();
+  const Status end = bad.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kProtocolViolation);
+  EXPECT_THAT(end.message(), HasSubstr("grid"));
+  EXPECT_THAT(end.message(), HasSubstr("'bad'"));
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->session, worker.last_session());
+  EXPECT_EQ(ended->status.code(), StatusCode::kProtocolViolation);
+
+  const Sequence launch = good.Launch(0, 0, 0);
+  EXPECT_TRUE(good.AwaitFinished(0, launch));
+}
+
+TEST(WorkerSession, ASequenceWithAGapEndsTheSession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ipc::PlainRecord record;
+  record.header.op = static_cast<std::uint8_t>(ipc::Op::kMark);
+  record.header.sequence = 2;
+  // Not through Publish, which counts right.
+  const std::atomic<std::uint64_t> taken{0};
+  ipc::TagRingWriter writer(client.commands().granules, taken);
+  ASSERT_EQ(writer.TryWrite(record), ipc::WriteResult::kWritten);
+  client.Ring();
+  EXPECT_EQ(client.AwaitEnd().code(), StatusCode::kProtocolViolation);
+}
+
+TEST(WorkerSession, ScribbledTagsStallOrEndOnlyTheirOwnSession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient good = worker.Client();
+  {
+    RawClient bad = worker.Client();
+    std::uint32_t noise = 12345;
+    for (auto& granule : bad.commands().granules) {
+      noise = noise * 1664525u + 1013904223u;
+      granule.tag.store(noise, std::memory_order_relaxed);
+      std::memset(granule.data, static_cast<int>(noise >> 24), sizeof granule.data);
+    }
+    bad.commands().completions_taken.store(~std::uint64_t{0});
+    bad.commands().waiting.store(~std::uint32_t{0});
+    // A header that is right, over bytes that are not.
+    bad.commands().granules[0].tag.store(ipc::RingTag(0, false), std::memory_order_release);
+    bad.Ring();
+    EXPECT_EQ(bad.AwaitEnd().code(), StatusCode::kProtocolViolation);
+  }
+  EXPECT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
+}
+
+TEST(WorkerSession, EverythingIsReturnedWhenTheClientClosesItsSocket) {
+  WorkerHarness worker;
+  ASSERT_TRUE(worker.Await<ipc::Ready>());
+  RawClient first = worker.Client();  // Things made once are there from here on.
+  const Holdings before = Holdings::Now();
+  {
+    RawClient client = worker.Client();
+    ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+    for (int i = 0; i < 50; ++i) client.Launch(0, 0, 0, {.x = 8});
+    client.CreateStream(1);
+    client.WaitFor(1, 0, 40);
+    ASSERT_GE(worker.device().WaitForSubmissions(1).size(), 1u);
+    client.CloseSocket();
+    ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  }
+  EXPECT_EQ(worker.device().running_count(), 0u) << "what ran was asked to stop";
+  EXPECT_EQ(worker.device().submissions().size(), 1u) << "and nothing more was submitted";
+  EXPECT_EQ(worker.device().spaces_alive(), 1);
+  EXPECT_EQ(worker.device().modules_alive(), 1);
+  EXPECT_EQ(worker.device().mapped_bytes(), std::uint64_t{4} << 20);
+  EXPECT_EQ(Holdings::Now(), before);
+}
+
+TEST(WorkerSession, EndsWhenTheProcessDiesThoughAnotherHoldsTheSocket) {
+  WorkerHarness worker(kAtOnce);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  RawClient client = worker.Connect({.process = child});
+  ASSERT_TRUE(client.AwaitWelcome().ok());
+  ::kill(child, SIGKILL);
+  const auto ended = worker.Await<ipc::SessionEnded>();
+  ::waitpid(child, nullptr, 0);
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(client.AwaitEnd().code(), StatusCode::kDisconnected);
+}
+
+TEST(WorkerSession, AKernelThatNeverEndsIsKilledWhenItsClientIsGone) {
+  server::WorkerOptions options;
+  options.kill_after = std::chrono::milliseconds(5);
+  WorkerHarness worker({.ignores_stop = true}, std::move(options));
+  {
+    RawClient client = worker.Client();
+    client.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+  EXPECT_EQ(worker.device().spaces_alive(), 0);
+}
+
+TEST(WorkerSession, MemoryStaysUntilTheDeviceHasLetGoOfIt) {
+  server::WorkerOptions options;
+  options.kill_after = std::chrono::hours(1);
+  WorkerHarness worker({.ignores_stop = true}, std::move(options));
+  {
+    RawClient client = worker.Client();
+    client.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() == 1; }));
+  // The session is ending, and an admin sees it.
+  EXPECT_THAT(worker.AskAdmin(ipc::AdminVerb::kClients), HasSubstr("\"state\":\"ending\""));
+  EXPECT_EQ(worker.device().spaces_alive(), 1);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_EQ(worker.device().spaces_alive(), 0);
+}
+
+TEST(WorkerSession, TheOperatorEndsASession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  worker.Send(ipc::TerminateSession{.session = worker.last_session()}, 5);
+  const auto reply = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->code, StatusCode::kOk);
+  const Status end = client.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kDisconnected);
+  EXPECT_THAT(end.message(), HasSubstr("by the operator"));
+  worker.Send(ipc::TerminateSession{.session = 999}, 6);
+  const auto unknown = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->code, StatusCode::kNotFound);
+}
+
+TEST(WorkerSession, ADrainDoesNotWaitForWhatClientsThatAreGoneLeftBehind) {
+  server::WorkerOptions options;
+  options.left_behind_max = std::chrono::milliseconds(400);
+  WorkerHarness worker({.ignores_stop = true, .can_kill = false}, options);
+  RawClient client = worker.Client();
+  client.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.Send(ipc::Drain{});
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  const auto left = std::chrono::steady_clock::now();
+  client.CloseSocket();
+  const auto last_words = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(last_words);
+  EXPECT_GE(std::chrono::steady_clock::now() - left, options.left_behind_max / 2);
+  EXPECT_THAT(last_words->text, HasSubstr("ends with what 1 clients left on it"));
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerStuck);
+}
+
+TEST(WorkerSession, ADrainWaitsForClientsThatAreHere) {
+  server::WorkerOptions options;
+  options.left_behind_max = std::chrono::milliseconds(20);
+  WorkerHarness worker({.ignores_stop = true, .can_kill = false}, options);
+  RawClient client = worker.Client();
+  const Sequence launch = client.Launch(0, 0, 0);
+  worker.Send(ipc::Drain{});
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  worker.device().RunAtOnce();
+  EXPECT_TRUE(client.AwaitFinished(0, launch));
+}
+
+TEST(WorkerSession, DrainRefusesNewcomersAndEndsWithTheLastSession) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  worker.Send(ipc::Drain{});
+  RawClient late = worker.Connect({});
+  const Status refused = late.AwaitWelcome();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("draining"));
+
+  EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0))) << "those there go on";
+  client.CloseSocket();
+  EXPECT_EQ(worker.AwaitExit(), 0);
+}
+
+TEST(WorkerSession, SessionsFinishWhenTheBrokerIsGone) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  worker.CloseChannel();
+  EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  client.CloseSocket();
+  EXPECT_EQ(worker.AwaitExit(), 0);
+}
+
+TEST(WorkerSession, AClientThatDoesNotReadHoldsUpNobody) {
+  WorkerHarness worker(kAtOnce);
+  RawClient deaf = worker.Client();
+  RawClient good = worker.Client();
+  // Requests until the socket is full of them, and never an answer taken.
+  const ipc::DescribeError request{.stream = 0};
+  const ipc::Deadline soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  std::uint32_t sent = 0;
+  while (ipc::SendMessage(deaf.socket(), sent + 1, request, soon).ok() && sent < 1'000'000) ++sent;
+  EXPECT_LT(sent, 1'000'000u) << "the worker must stop reading";
+
+  EXPECT_TRUE(good.LoadModule(7, "a 0\n").ok());
+  EXPECT_TRUE(good.AwaitFinished(0, good.Launch(0, 7, 0)));
+}
+
+TEST(WorkerSession, AdminSeesWhatEachClientDid) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client({.name = "train", .client_class = ipc::ClientClass::kLow});
+  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+  client.Launch(0, 0, 0);
+  client.CopyToDevice(0, 0, 0, client.base(), 1000);
+  client.CopyToHost(0, 0, 0, client.base(), 500);
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 9, 0)));
+
+  const auto ps = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  ASSERT_EQ(ps["clients"].size(), 1u);
+  const auto& row = ps["clients"][0];
+  EXPECT_EQ(row["client"], worker.last_session());
+  EXPECT_EQ(row["name"], "train");
+  EXPECT_EQ(row["class"], "low");
+  EXPECT_EQ(row["state"], "running");
+  EXPECT_EQ(row["launches"], 1);
+  EXPECT_EQ(row["copies"], 2);
+  EXPECT_EQ(row["bytes_in"], 1000);
+  EXPECT_EQ(row["bytes_out"], 500);
+  EXPECT_EQ(row["commands_refused"], 1);
+  EXPECT_EQ(row["memory_bytes"], std::uint64_t{4} << 20);
+  EXPECT_EQ(row["modules"], 1);
+  EXPECT_GE(row["queue_wait_p99_us"], row["queue_wait_p50_us"]);
+  EXPECT_FALSE(row.contains("requests")) << "it promised nothing";
+  const auto status = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
+  EXPECT_EQ(status["device"], "step:0");
+  EXPECT_EQ(status["policy"], "priority");
+  EXPECT_EQ(status["clients"], 1);
+  EXPECT_EQ(status["commands"], 4);
+  const auto devices = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kDevices));
+  EXPECT_EQ(devices["kind"], "step");
+}
+
+TEST(WorkerSession, ARequestIsFromTheFirstCommandAfterAllWasFinishedUntilAllIs) {
+  WorkerHarness worker;
+  RawClient client = worker.Client({.name = "serve", .latency_promise_ns = 3'600'000'000'000});
+  for (int request = 0; request < 3; ++request) {
+    client.Launch(0, 0, 0);
+    const auto last = client.Launch(0, 0, 0);
+    // The second one belongs to the request if it came before the first one's end.
+    ASSERT_TRUE(Eventually([&] {
+      return nlohmann::json::parse(
+                 worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0]["commands"] == last;
+    }));
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_GE(
+          worker.device().WaitForSubmissions(static_cast<std::size_t>(2 * request + i + 1)).size(),
+          1u);
+      worker.device().FinishOldest();
+    }
+    ASSERT_TRUE(client.AwaitFinished(0, last));
+  }
+
+  const auto ps = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  const auto& row = ps["clients"][0];
+  EXPECT_EQ(row["requests"], 3);
+  EXPECT_EQ(row["requests_kept"], 3);
+  EXPECT_EQ(row["promise_kept_percent"], 100.0);
+  EXPECT_GT(row["request_p50_us"], 0.0);
+  EXPECT_GE(row["request_p999_us"], row["request_p50_us"]);
+}
+
+TEST(Worker, ExitsWhenThePolicyOrTheDeviceCannotBeMade) {
+  const auto run = [](const char* policy) {
+    auto pair = ipc::MakeChannelPair();
+    server::WorkerOptions options;
+    options.policy = policy;
+    options.make_device = [](device::WakeFunction, device::OutputFunction,
+                             std::function<void()>) -> Result<std::unique_ptr<device::Device>> {
+      return Status(StatusCode::kNotFound, "there is no such device");
+    };
+    return server::Worker(std::move(options), std::move(pair->second)).Run();
+  };
+  EXPECT_EQ(run("no_such_policy"), 1);
+  EXPECT_EQ(run("fifo"), 1);
+}
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that may take milliseconds keep out of the way of urgent requests.
+#include "server/worker/control/slow_calls.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/server/worker/harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ipc::ClientClass;
+using server::SlowCalls;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::chrono::nanoseconds kForGood = 1h;
+
+// ---- the calls alone
+
+// What was called, in order. The first call waits until the test has posted all others.
+class SlowCallsTest : public ::testing::Test {
+ protected:
+  void HoldThread() {
+    calls_.Post({.is_urgent = true}, [gate = gate_.get_future().share()] { gate.wait(); });
+  }
+  void LetGo() { gate_.set_value(); }
+  void Post(const SlowCalls::Caller& caller, std::string name) {
+    calls_.Post(caller, [this, name = std::move(name)] { made_.push_back(name); });
+  }
+  std::vector<std::string> Finish() {
+    calls_.Finish();
+    return made_;
+  }
+
+  std::promise<void> gate_;
+  std::vector<std::string> made_;
+  SlowCalls calls_{{.quiet = 0ns, .held_max = kForGood}};
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(SlowCallsTest, UrgentOnesGoFirst) {
+  HoldThread();
+  Post({.session = 1}, "load of 1");
+  Post({.session = 2, .is_urgent = true}, "load of 2");
+  Post({.session = 2, .is_urgent = true}, "map of 2");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"load of 2", "map of 2", "load of 1"}));
+}
+
+TEST_F(SlowCallsTest, NewcomersGoBeforeOthersThatAreNotUrgent) {
+  HoldThread();
+  Post({.session = 1}, "load of 1");
+  Post({.session = 2, .is_newcomer = true}, "welcome of 2");
+  Post({.session = 3, .is_urgent = true}, "load of 3");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"load of 3", "welcome of 2", "load of 1"}));
+}
+
+TEST_F(SlowCallsTest, OthersHaveTheirTurnBetweenTwoSteps) {
+  HoldThread();
+  calls_.Post({.session = 1}, [this, steps = 3]() mutable {
+    made_.push_back("step of 1");
+    return --steps > 0;
+  });
+  Post({.session = 1}, "next of 1");
+  Post({.session = 2}, "map of 2");
+  Post({.session = 3, .is_newcomer = true}, "welcome of 3");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"welcome of 3", "step of 1", "map of 2", "step of 1", "step of 1",
+                             "next of 1"}));
+}
+
+TEST(SlowCallsHeld, NewcomersAreNotHeldForLong) {
+  SlowCalls calls({.held_max = kForGood, .newcomer_held_max = 10ms});
+  calls.NoteUrgentRequests(true);
+  std::promise<void> began;
+  calls.Post({.session = 1, .is_newcomer = true}, [&] { began.set_value(); });
+  EXPECT_EQ(began.get_future().wait_for(20s), std::future_status::ready);
+}
+
+// A module must go before the memory that it lies in.
+TEST_F(SlowCallsTest, OfASessionKeepTheirOrderWhenItBecomesUrgent) {
+  HoldThread();
+  Post({.session = 1}, "unload of 1");
+  Post({.session = 2}, "unload of 2");
+  calls_.SetUrgent(2, true);
+  Post({.session = 2, .is_urgent = true}, "end of 2");
+  LetGo();
+  EXPECT_EQ(Finish(), (Names{"unload of 2", "end of 2", "unload of 1"}));
+}
+
+TEST(SlowCallsHeld, TakeTurnsWithUrgentOnesAfterTheBound) {
+  std::promise<void> gate;
+  Names made;
+  SlowCalls calls({.held_max = 0ns});
+  calls.NoteUrgentRequests(true);
+  calls.Post({.is_urgent = true}, [opened = gate.get_future().share()] { opened.wait(); });
+  for (const char* name : {"a low one", "a further low one"}) {
+    calls.Post({.session = 1}, [&made, name] { made.emplace_back(name); });
+  }
+  for (const char* name : {"an urgent one", "a further urgent one"}) {
+    calls.Post({.session = 2, .is_urgent = true}, [&made, name] { made.emplace_back(name); });
+  }
+  gate.set_value();
+  calls.Finish();
+  EXPECT_EQ(made,
+            (Names{"a low one", "an urgent one", "a further low one", "a further urgent one"}));
+}
+
+TEST_F(SlowCallsTest, AreAllMadeAtTheEnd) {
+  calls_.NoteUrgentRequests(true);
+  Post({.session = 1}, "load of 1");
+  EXPECT_EQ(Finish(), Names{"load of 1"});
+}
+
+TEST_F(SlowCallsTest, ThreadsWithCallsOfTheirOwnAreHeldToo) {
+  calls_.NoteUrgentRequests(true);
+  std::atomic<bool> is_quiet = false;
+  std::thread other([&] {
+    calls_.AwaitQuiet();
+    EXPECT_TRUE(is_quiet);
+  });
+  std::this_thread::sleep_for(20ms);
+  is_quiet = true;
+  calls_.NoteUrgentRequests(false);
+  other.join();
+}
+
+TEST_F(SlowCallsTest, NobodyIsHeldAtTheEnd) {
+  calls_.NoteUrgentRequests(true);
+  std::thread other([this] { calls_.AwaitQuiet(); });
+  calls_.Finish();
+  other.join();
+}
+
+TEST(SlowCallsQuiet, MustLastBeforeACallBegins) {
+  SlowCalls calls({.quiet = 50ms, .held_max = kForGood});
+  calls.NoteUrgentRequests(true);
+  std::promise<SlowCalls::Clock::time_point> began;
+  calls.Post({.session = 1}, [&] { began.set_value(SlowCalls::Clock::now()); });
+  const SlowCalls::Clock::time_point quiet = SlowCalls::Clock::now();
+  calls.NoteUrgentRequests(false);
+  EXPECT_GE(began.get_future().get() - quiet, 50ms);
+}
+
+TEST(SlowCallsPause, FollowsACallThatAnUrgentRequestMet) {
+  SlowCalls calls({.quiet = 0ns, .pause_factor = 2, .held_max = kForGood});
+  SlowCalls::Clock::time_point ended;
+  calls.Post({.session = 1}, [&] {
+    calls.NoteUrgentRequests(true);
+    std::this_thread::sleep_for(50ms);
+    calls.NoteUrgentRequests(false);
+    ended = SlowCalls::Clock::now();
+  });
+  std::promise<SlowCalls::Clock::time_point> began;
+  calls.Post({.session = 1}, [&] { began.set_value(SlowCalls::Clock::now()); });
+  EXPECT_GE(began.get_future().get() - ended, 100ms);
+}
+
+TEST(SlowCallsPause, FollowsNoOther) {
+  SlowCalls calls({.quiet = 0ns, .pause_factor = 1'000'000, .held_max = kForGood});
+  calls.NoteUrgentRequests(true);
+  calls.NoteUrgentRequests(false);
+  calls.Post({.session = 1}, [] { std::this_thread::sleep_for(1ms); });
+  std::promise<void> began;
+  calls.Post({.session = 1}, [&] { began.set_value(); });
+  EXPECT_EQ(began.get_future().wait_for(20s), std::future_status::ready);
+}
+
+// ---- in a worker
+
+struct Urgent {
+  const char* name;
+  const char* policy;
+  WorkerHarness::ClientOptions client;
+};
+
+server::WorkerOptions Options(const char* policy, std::chrono::nanoseconds held_max) {
+  server::WorkerOptions options;
+  options.policy = policy;
+  options.slow_calls = {.quiet = 0ns, .held_max = held_max};
+  return options;
+}
+
+// A worker with an urgent client and one of the low class, both with 4 MiB.
+class WorkerSlowCalls {
+ public:
+  explicit WorkerSlowCalls(
+      std::chrono::nanoseconds held_max = kForGood, const char* policy = "priority",
+      const WorkerHarness::ClientOptions& high = {.client_class = ClientClass::kHigh})
+      : worker_({}, Options(policy, held_max)),
+        urgent_(worker_.Client(high)),
+        low_(worker_.Client({.client_class = ClientClass::kLow})) {}
+
+  // All that was said to the worker so far is known to its device thread, and what that says to
+  // the others.
+  void Settle() {
+    EXPECT_NE(worker_.AskAdmin(ipc::AdminVerb::kStatus), "");
+    EXPECT_NE(worker_.AskAdmin(ipc::AdminVerb::kStatus), "");
+  }
+  void OpenRequest() {
+    urgent_.Launch(0, 0, 0);
+    EXPECT_EQ(worker_.device().WaitForSubmissions(1).size(), 1u);
+    Settle();
+  }
+  void AskForMore() {
+    EXPECT_TRUE(low_.Send(ipc::ResizeMemory{.bytes = 8 * kMiB}).ok());
+    Settle();
+  }
+  // Asked later, the urgent one has it first.
+  void ExpectItWaits() {
+    EXPECT_TRUE(urgent_.Resize(6 * kMiB).ok());
+    EXPECT_EQ(worker_.device().mapped_bytes(), 10 * kMiB);
+  }
+  void ExpectItGets() {
+    const auto resized = low_.Receive<ipc::MemoryResized>();
+    EXPECT_TRUE(resized.ok()) << resized.status().ToString();
+  }
+
+  WorkerHarness worker_;
+  RawClient urgent_, low_;
+};
+
+class AnUrgentClient : public ::testing::TestWithParam<Urgent> {};
+
+TEST_P(AnUrgentClient, IsNotDisturbedByALowOneThatWantsMemory) {
+  WorkerSlowCalls test(kForGood, GetParam().policy, GetParam().client);
+  test.OpenRequest();
+  test.AskForMore();
+  test.ExpectItWaits();
+  test.worker_.device().FinishAll();
+  test.ExpectItGets();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SlowCalls, AnUrgentClient,
+    ::testing::Values(Urgent{"OfTheHighClass", "priority", {.client_class = ClientClass::kHigh}},
+                      Urgent{"WithAPromise", "deadline", {.latency_promise_ns = 5'000'000}}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(WorkerSlowCalls, ARequestIsOpenFromItsMarkToItsEnd) {
+  WorkerSlowCalls test;
+  test.urgent_.BeginRequest(0);
+  test.Settle();
+  test.AskForMore();
+  test.ExpectItWaits();
+  test.urgent_.EndRequest(0);
+  test.ExpectItGets();
+}
+
+// Such as loading what it has compiled.
+TEST(WorkerSlowCalls, TheDeviceIsTheSameToItsOwnCalls) {
+  WorkerSlowCalls test;
+  test.OpenRequest();
+  std::atomic<bool> has_finished = false;
+  std::thread device([&] {
+    test.worker_.AwaitQuiet();
+    EXPECT_TRUE(has_finished);
+  });
+  std::this_thread::sleep_for(20ms);
+  has_finished = true;
+  test.worker_.device().FinishAll();
+  device.join();
+}
+
+TEST(WorkerSlowCalls, NobodyWaitsForLongerThanTheBound) {
+  WorkerSlowCalls test(20ms);
+  test.OpenRequest();
+  test.AskForMore();
+  test.ExpectItGets();
+}
+
+TEST(WorkerSlowCalls, NobodyWaitsForAClientThatHasGone) {
+  WorkerSlowCalls test;
+  test.OpenRequest();
+  test.AskForMore();
+  test.urgent_.CloseSocket();
+  test.ExpectItGets();
+}
+
+TEST(WorkerSlowCalls, NobodyWaitsForAClientThatIsNotUrgentAnyMore) {
+  WorkerSlowCalls test;
+  test.OpenRequest();
+  test.AskForMore();
+  test.worker_.Send(ipc::SetSession{.session = 1, .client_class = ClientClass::kLow});
+  test.ExpectItGets();
+}
+
+TEST(WorkerSlowCalls, AClientThatBecomesUrgentWaitsNoLonger) {
+  WorkerSlowCalls test;
+  test.OpenRequest();
+  test.AskForMore();
+  test.worker_.Send(ipc::SetSession{.session = 2, .client_class = ClientClass::kHigh});
+  test.ExpectItGets();
+}
+
+TEST(WorkerSlowCalls, NobodyWaitsWhereClassesMeanNothing) {
+  WorkerSlowCalls test(kForGood, "fair");
+  test.OpenRequest();
+  test.AskForMore();
+  test.ExpectItGets();
+}
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small parts of the device thread, one at a time.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ipc/doorbell.h"
+#include "server/worker/device_thread/command_slab.h"
+#include "server/worker/device_thread/cost_model.h"
+#include "server/worker/device_thread/kernel_watch.h"
+#include "server/worker/device_thread/keyed_hash.h"
+#include "server/worker/device_thread/log_histogram.h"
+#include "server/worker/device_thread/mailbox.h"
+#include "server/worker/device_thread/ring_visits.h"
+#include "server/worker/device_thread/waiter_wakes.h"
+
+namespace gpushared::server {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Clients with full rings, whose visits take as long as the test says.
+struct Visited {
+  bool is_urgent = false;
+  scheduler::Duration takes{};
+  bool has_something = true;
+  int visits = 0;
+};
+
+class RingVisitsTest : public ::testing::Test {
+ protected:
+  void Add(const Visited& client) { clients_.push_back(client); }
+  // Returns how long it took.
+  scheduler::Duration Turn() {
+    std::vector<Visited*> all;
+    for (Visited& client : clients_) all.push_back(&client);
+    const scheduler::TimePoint before = now_;
+    visits_.Turn(
+        std::span<Visited* const>(all), [](const Visited& client) { return client.is_urgent; },
+        [this](Visited& client) {
+          if (!client.has_something) return false;
+          ++client.visits;
+          now_ += client.takes;
+          return true;
+        },
+        [this] { return now_; });
+    return now_ - before;
+  }
+
+  std::vector<Visited> clients_;
+  RingVisits visits_;
+  scheduler::TimePoint now_{1s};
+};
+
+TEST_F(RingVisitsTest, FloodsOfOthersCostAnUrgentClientABoundedTimeInEachTurn) {
+  for (int i = 0; i < 60; ++i) Add({.takes = 40us});
+  Add({.is_urgent = true, .takes = 10us});
+  for (int turn = 1; turn <= 200; ++turn) {
+    EXPECT_LE(Turn(), 10us + RingVisits::kOthersPerTurn + 40us);
+    EXPECT_EQ(clients_.back().visits, turn) << "each turn begins with it";
+  }
+}
+
+TEST_F(RingVisitsTest, EveryoneGetsTheSameTurnsInALongRun) {
+  for (int i = 0; i < 7; ++i) Add({.takes = 60us});
+  for (int turn = 0; turn < 700; ++turn) Turn();
+  for (const Visited& client : clients_) EXPECT_NEAR(client.visits, 200, 2);
+}
+
+TEST_F(RingVisitsTest, WhoHasNothingCostsNothing) {
+  Add({.takes = 10us});
+  for (int i = 0; i < 63; ++i) Add({.takes = 10us, .has_something = false});
+  for (int turn = 1; turn <= 100; ++turn) {
+    EXPECT_EQ(Turn(), 10us);
+    EXPECT_EQ(clients_.front().visits, turn);
+  }
+}
+
+TEST(WaiterWakes, WakesAllThatAreAsleepInTurnsOverClients) {
+  constexpr std::uint32_t kThreads = 100;
+  std::array<std::atomic<std::uint32_t>, 2> futexes = {0, 0};
+  std::atomic<std::uint32_t> begun{0}, awake{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < 2 * kThreads; ++i) {
+    threads.emplace_back([&, &futex = futexes.at(i % 2)] {
+      begun.fetch_add(1);
+      while (futex.load() == 0) {
+        if (ipc::FutexWait(futex, 0, 20s) == ipc::FutexResult::kTimedOut) return;
+      }
+      awake.fetch_add(1);
+    });
+  }
+  while (begun.load() < 2 * kThreads) std::this_thread::yield();
+  std::this_thread::sleep_for(100ms);
+  WaiterWakes wakes;
+  for (std::atomic<std::uint32_t>& futex : futexes) {
+    futex.store(1);
+    wakes.Wake(&futex, kThreads);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(awake.load(), 2 * kThreads) << "who is forgotten sleeps for 20 s";
+}
+
+// A client may lie about how many wait, and unmap what they wait on.
+TEST(WaiterWakes, ACrowdThatIsNotThereKeepsNobodyElseWaiting) {
+  WaiterWakes wakes;
+  std::atomic<std::uint32_t> empty{0}, futex{0};
+  const auto* const nowhere =
+      reinterpret_cast<const std::atomic<std::uint32_t>*>(std::uintptr_t{4096});
+  wakes.Wake(nowhere, 0xffffffff);
+  wakes.Wake(&empty, 0xffffffff);
+  std::thread sleeper([&] {
+    while (futex.load() == 0) {
+      if (ipc::FutexWait(futex, 0, 20s) == ipc::FutexResult::kTimedOut) return;
+    }
+  });
+  std::this_thread::sleep_for(20ms);
+  const auto start = std::chrono::steady_clock::now();
+  futex.store(1);
+  wakes.Wake(&futex, 1);
+  sleeper.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+class KernelWatchTest : public ::testing::Test {
+ protected:
+  static scheduler::TimePoint At(scheduler::Duration time) { return scheduler::TimePoint(time); }
+  // The work that is overdue at this time; 0 for none.
+  device::WorkId OverdueAt(scheduler::Duration time) {
+    const auto overdue = watch_.TakeOverdue(At(time));
+    return overdue ? overdue->id : 0;
+  }
+  KernelWatch watch_;
+};
+
+TEST_F(KernelWatchTest, AKernelIsOverdueAtItsLimitAndToldOnce) {
+  watch_.OnSubmitted(7, 0, 0ms, 10ms, At(100ms));
+  EXPECT_EQ(watch_.wake_at(), At(110ms));
+  EXPECT_EQ(OverdueAt(110ms - 1ns), 0U);
+  const auto overdue = watch_.TakeOverdue(At(112ms));
+  ASSERT_TRUE(overdue);
+  EXPECT_EQ(overdue->id, 7U);
+  EXPECT_EQ(overdue->ran, 12ms);
+  EXPECT_EQ(overdue->limit, 10ms);
+  EXPECT_EQ(OverdueAt(200ms), 0U);
+  EXPECT_FALSE(watch_.wake_at());
+  EXPECT_EQ(watch_.OnCompleted(7, At(120ms)), 20ms);
+  EXPECT_EQ(watch_.OnCompleted(7, At(130ms)), 0ms) << "it is not there any more";
+}
+
+TEST_F(KernelWatchTest, WaitingBehindOthersIsNotRunning) {
+  watch_.OnSubmitted(1, 0, 0ms, {}, At(0ms));
+  watch_.OnSubmitted(2, 0, 0ms, 10ms, At(0ms));
+  EXPECT_FALSE(watch_.wake_at()) << "the first may run for ever";
+  EXPECT_EQ(OverdueAt(50ms), 0U);
+  watch_.OnCompleted(1, At(60ms));
+  EXPECT_EQ(watch_.wake_at(), At(70ms));
+  // More urgent work stops the clock, less urgent does not.
+  watch_.OnSubmitted(3, 0, 0ms, 1ms, At(62ms));
+  watch_.OnSubmitted(4, 2, 0ms, {}, At(64ms));
+  EXPECT_EQ(OverdueAt(90ms), 0U);
+  watch_.OnCompleted(4, At(94ms));
+  EXPECT_EQ(watch_.wake_at(), At(100ms));
+  EXPECT_EQ(OverdueAt(100ms), 2U);
+  EXPECT_EQ(watch_.OnCompleted(2, At(100ms)), 10ms);
+  EXPECT_EQ(OverdueAt(101ms), 3U);
+}
+
+TEST_F(KernelWatchTest, WhatRanBeforeAStopCounts) {
+  watch_.OnSubmitted(1, 0, 0ms, 10ms, At(0ms));
+  const scheduler::Duration ran = watch_.OnCompleted(1, At(6ms));
+  EXPECT_EQ(ran, 6ms);
+  watch_.OnSubmitted(2, 0, ran, 10ms, At(100ms));
+  EXPECT_EQ(watch_.wake_at(), At(104ms));
+  EXPECT_EQ(OverdueAt(104ms), 2U);
+}
+
+TEST(LogHistogram, QuantilesAreNeverBelowTheTruthAndAtMostAnEighthAbove) {
+  std::mt19937_64 random(7);
+  LogHistogram histogram;
+  std::vector<std::uint64_t> values;
+  for (int i = 0; i < 20000; ++i) {
+    const std::uint64_t value = random() >> (random() % 63);
+    values.push_back(value);
+    histogram.Add(value);
+  }
+  std::sort(values.begin(), values.end());
+  for (const double fraction : {0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0}) {
+    const auto rank = static_cast<std::size_t>(
+        std::max(1.0, std::ceil(fraction * static_cast<double>(values.size()))));
+    const std::uint64_t truth = values[rank - 1];
+    EXPECT_GE(histogram.Quantile(fraction), truth) << fraction;
+    EXPECT_LE(histogram.Quantile(fraction) - truth, truth / 8) << fraction;
+  }
+  EXPECT_EQ(LogHistogram().Quantile(0.5), 0u);
+}
+
+TEST(LogHistogram, TakesTheLargestValueThereIs) {
+  LogHistogram histogram;
+  histogram.Add(~std::uint64_t{0});
+  EXPECT_EQ(histogram.Quantile(0.5), ~std::uint64_t{0});
+}
+
+TEST(Mailbox, KeepsTheOrderOfEachSenderAndWakesOncePerEmptyBox) {
+  std::atomic<int> wakes{0};
+  Mailbox<int> box([&] { ++wakes; });
+  constexpr int kEach = 10000;
+  std::thread first([&] {
+    for (int i = 0; i < kEach; ++i) box.Post(i);
+  });
+  std::thread second([&] {
+    for (int i = 0; i < kEach; ++i) box.Post(kEach + i);
+  });
+  int next_first = 0, next_second = kEach, takes = 0;
+  while (next_first < kEach || next_second < 2 * kEach) {
+    if (!box.has_mail()) continue;
+    std::vector<int> taken;
+    box.TakeAll(taken);
+    ++takes;
+    for (const int value : taken) EXPECT_EQ(value, value < kEach ? next_first++ : next_second++);
+  }
+  first.join();
+  second.join();
+  EXPECT_LE(wakes, takes);
+}
+
+TEST(CommandSlab, NamesTellCommandsApartThatUseTheSameSlot) {
+  CommandSlab slab(4);
+  const std::uint32_t slot = slab.Allocate();
+  const device::WorkId first = WorkName::Make(200, slot, 1);
+  slab.Free(slot);
+  ASSERT_EQ(slab.Allocate(), slot) << "the slot freed last is used next";
+  const device::WorkId second = WorkName::Make(200, slot, 2);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(WorkName::Client(second), 200u);
+  EXPECT_EQ(WorkName::Slot(second), slot);
+  EXPECT_EQ(slab[slot].work_id, 0u) << "a new command has no name of an old one";
+}
+
+TEST(CommandSlab, GivesOutEverySlotOnce) {
+  CommandSlab slab(64);
+  std::vector<std::uint32_t> slots;
+  while (!slab.full()) slots.push_back(slab.Allocate());
+  std::sort(slots.begin(), slots.end());
+  for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(slots[i], i);
+  EXPECT_EQ(slab.used(), 64u);
+}
+
+TEST(CommandSlab, ParametersOfAnySizeHaveRoomUntilTheSlotIsFreed) {
+  CommandSlab slab(1);
+  for (const std::size_t bytes : {0ul, 256ul, 257ul, 4096ul, 32764ul, 24ul}) {
+    const std::uint32_t slot = slab.Allocate();
+    const std::span<std::byte> room = slab[slot].ParameterRoom(bytes);
+    ASSERT_EQ(room.size(), bytes);
+    std::fill(room.begin(), room.end(), std::byte{0x5a});
+    slab.Free(slot);
+  }
+}
+
+CommandSlot LaunchSlot(std::uint64_t key) {
+  CommandSlot slot;
+  slot.kind = CommandKind::kLaunch;
+  slot.cost_key = key;
+  slot.cost_kernel = key;
+  slot.units = 100;
+  return slot;
+}
+
+TEST(CostModel, PredictsTheLongestOfWhatItSawAndTheRestOfAStoppedCommand) {
+  CostModel costs;
+  CommandSlot slot = LaunchSlot(42);
+  EXPECT_EQ(costs.Predict(slot), scheduler::Predictor::kFirstGuess);
+  costs.AddSample(slot, 300us);
+  costs.AddSample(slot, 200us);
+  EXPECT_EQ(costs.Predict(slot), 300us);
+  slot.units_done = 50;
+  EXPECT_EQ(costs.Predict(slot), 150us);
+  EXPECT_EQ(costs.Predict(LaunchSlot(43)), scheduler::Predictor::kFirstGuess);
+}
+
+TEST(CostModel, AnotherGridOfAKernelThatRanIsNoSurprise) {
+  CostModel costs;
+  costs.AddSample(LaunchSlot(42), 300us);
+  CommandSlot larger = LaunchSlot(43);
+  larger.cost_kernel = 42;
+  larger.units = 200;
+  EXPECT_EQ(costs.Predict(larger), 600us);
+}
+
+TEST(CostModel, PredictionsAreJudgedByWhatCameAfterThem) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  costs.AddSample(slot, 300us);  // Nothing was predicted that could be judged.
+  EXPECT_EQ(costs.accuracy().predictions, 0u);
+  costs.AddSample(slot, 400us);
+  costs.AddSample(slot, 200us);
+  EXPECT_EQ(costs.accuracy().predictions, 2u);
+  EXPECT_EQ(costs.accuracy().exceeded, 1u);
+  // 300 us for 400, then 400 us for 200.
+  EXPECT_GE(costs.accuracy().error_permille.Quantile(0.5), 250u);
+  EXPECT_LT(costs.accuracy().error_permille.Quantile(0.5), 290u);
+  EXPECT_GE(costs.accuracy().error_permille.Quantile(1.0), 1000u);
+}
+
+TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
+  device::LaunchWork work;
+  work.grid = {2, 3, 4};
+  work.block = {5, 6, 7};
+  std::vector<std::uint64_t> keys = {CostModel::LaunchKey(1, work), CostModel::LaunchKey(2, work)};
+  const auto with = [&](auto change) {
+    device::LaunchWork other = work;
+    change(other);
+    keys.push_back(CostModel::LaunchKey(1, other));
+  };
+  with([](device::LaunchWork& other) { other.kernel = 1; });
+  with([](device::LaunchWork& other) { other.grid = {3, 2, 4}; });
+  with([](device::LaunchWork& other) { other.grid = {2, 4, 3}; });
+  with([](device::LaunchWork& other) { other.block = {6, 5, 7}; });
+  with([](device::LaunchWork& other) { other.block = {5, 7, 6}; });
+  with([](device::LaunchWork& other) { other.dynamic_shared_bytes = 64; });
+  std::sort(keys.begin(), keys.end());
+  EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
+}
+
+// A launch beside others takes longer than it would alone, never shorter.
+TEST(CostModel, WhatRanBesideOthersMakesPredictionsShorterAndNeverLonger) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  costs.AddBound(slot, 5ms);
+  EXPECT_EQ(costs.Predict(slot), scheduler::Predictor::kFirstGuess);
+  EXPECT_TRUE(costs.Known().empty()) << "longer than the guess says nothing";
+  costs.AddBound(slot, 20us);
+  EXPECT_EQ(costs.Predict(slot), 20us);
+  for (int i = 0; i < 40; ++i) costs.AddBound(slot, 5ms);
+  EXPECT_EQ(costs.Predict(slot), 20us);
+  costs.AddSample(slot, 30us);
+  EXPECT_EQ(costs.Predict(slot), 20us) << "one of nineteen";
+  EXPECT_EQ(costs.accuracy().predictions, 1u) << "a bound is nothing to judge a prediction by";
+}
+
+TEST(CostModel, ABoundIsBelievedAsOftenAsASample) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  for (int i = 0; i < 19; ++i) costs.AddSample(slot, 100us);
+  for (int i = 0; i < 17; ++i) costs.AddBound(slot, 60us);
+  EXPECT_EQ(costs.Predict(slot), 100us);
+  costs.AddBound(slot, 60us);
+  EXPECT_EQ(costs.Predict(slot), 60us);
+}
+
+// If only those below the prediction counted, it would go down to the shortest of all.
+TEST(CostModel, BoundsDoNotPullThePredictionBelowTheirOwnQuantile) {
+  CostModel costs;
+  const CommandSlot slot = LaunchSlot(42);
+  for (int i = 0; i < 400; ++i) costs.AddBound(slot, i % 4 == 0 ? 100us : 60us);
+  EXPECT_EQ(costs.Predict(slot), 100us);
+}
+
+TEST(CostModel, ABoundOfAKinOrACopyCountsLikeThatOfALaunch) {
+  CostModel costs;
+  costs.AddSample(LaunchSlot(42), 300us);
+  CommandSlot larger = LaunchSlot(43);
+  larger.cost_kernel = 42;
+  larger.units = 200;
+  costs.AddBound(larger, 700us);
+  EXPECT_EQ(costs.Predict(larger), 600us);
+  costs.AddBound(larger, 500us);
+  EXPECT_EQ(costs.Predict(larger), 500us);
+
+  CommandSlot copy;
+  copy.kind = CommandKind::kCopyToHost;
+  copy.bytes = 1 << 20;
+  copy.units = 16;
+  const scheduler::Duration guess = costs.Predict(copy);
+  costs.AddBound(copy, guess + 1us);
+  EXPECT_EQ(costs.Predict(copy), guess);
+  costs.AddBound(copy, 90us);
+  EXPECT_EQ(costs.Predict(copy), 90us);
+}
+
+TEST(CostModel, PartsOfWhatItKnowsAreTogetherAllOfIt) {
+  CostModel costs;
+  for (std::uint64_t key = 1; key <= 500; ++key) costs.AddSample(LaunchSlot(key), 1us * key);
+  costs.AddSample(LaunchSlot(7), 1us);
+  std::vector<scheduler::KnownCost> parts;
+  for (std::size_t part = 0; part < scheduler::Predictor::kKnownParts; ++part) {
+    const auto more = costs.KnownPart(part);
+    EXPECT_LT(more.size(), 100u);
+    parts.insert(parts.end(), more.begin(), more.end());
+  }
+  scheduler::Predictor::SortByAge(parts);
+  const std::vector<scheduler::KnownCost> all = costs.Known();
+  ASSERT_EQ(parts.size(), all.size());
+  EXPECT_GT(all.size(), 400u);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(parts[i].key, all[i].key);
+  EXPECT_EQ(all.back().key, 7u) << "the one sampled last";
+}
+
+// From the appendix of the paper, and the authors' own vectors.
+TEST(KeyedHash, IsSipHash) {
+  const HashSeed seed = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
+  std::array<std::byte, 15> bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  const auto hash = [&](std::size_t size) { return KeyedHash(std::span(bytes).first(size), seed); };
+  EXPECT_EQ(hash(0), 0x726fdb47dd0e0e31u);
+  EXPECT_EQ(hash(1), 0x74f839c593dc67fdu);
+  EXPECT_EQ(hash(8), 0x93f5f5799a932462u);
+  EXPECT_EQ(hash(15), 0xa129ca6149be45e5u);
+  EXPECT_NE(MakeHashSeed(), MakeHashSeed());
+}
+
+TEST(CostModel, AModuleIsWhatItContainsWhoseItIsAndHowThatOneIsIsolated) {
+  const auto identity = [](std::string_view text, std::uint32_t uid,
+                           device::Isolation isolation = device::Isolation::kOff,
+                           const HashSeed& seed = {1, 2}) {
+    return CostModel::ModuleIdentity(std::as_bytes(std::span(text)), {uid, isolation}, seed);
+  };
+  std::vector<std::uint64_t> all = {identity("", 1),
+                                    identity("12345678", 1),
+                                    identity("12345678", 2),
+                                    identity("12345679", 1),
+                                    identity("123456781", 1),
+                                    identity("123456782", 1),
+                                    identity("1234567812", 1),
+                                    identity("12345678", 1, device::Isolation::kFence),
+                                    identity("12345678", 1, device::Isolation::kOff, {1, 3}),
+                                    identity("12345678", 1, device::Isolation::kOff, {0, 2})};
+  EXPECT_EQ(identity("12345678", 1), all[1]);
+  std::ranges::sort(all);
+  EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
+}
+
+TEST(CostModel, PredictsWhatItLearntFromAnother) {
+  CostModel first, second;
+  first.AddSample(LaunchSlot(42), 300us);
+  first.AddSample(LaunchSlot(43), 200us);
+  first.AddSample(LaunchSlot(42), 250us);
+  second.Learn(first.Known());
+  EXPECT_EQ(second.Predict(LaunchSlot(42)), 300us);
+  EXPECT_EQ(second.Predict(LaunchSlot(43)), 200us);
+  EXPECT_EQ(second.accuracy().predictions, 0u) << "what was learnt is no prediction";
+}
+
+TEST(CostModel, TheTurnaroundIsWhatNineOfTenDidNotExceed) {
+  CostModel costs;
+  for (int i = 0; i < 8; ++i) costs.AddTurnaround(10us);
+  EXPECT_FALSE(costs.Turnaround()) << "too few to tell";
+  costs.AddTurnaround(10us);
+  EXPECT_EQ(costs.Turnaround(), 10us);
+  for (int i = 0; i < 9; ++i) costs.AddTurnaround(12us);
+  costs.AddTurnaround(50ms);
+  EXPECT_EQ(costs.Turnaround(), 12us) << "one that was slow";
+  for (int i = 0; i < 2; ++i) costs.AddTurnaround(80us);
+  EXPECT_EQ(costs.Turnaround(), 80us) << "three of nineteen are no accident";
+  for (int i = 0; i < 19; ++i) costs.AddTurnaround(5us);
+  EXPECT_EQ(costs.Turnaround(), 5us) << "nothing is kept for ever";
+}
+
+TEST(CostModel, CopiesArePredictedBySizeAndKind) {
+  CostModel costs;
+  CommandSlot copy;
+  copy.kind = CommandKind::kCopyToHost;
+  copy.bytes = 1 << 20;
+  copy.units = 16;
+  const scheduler::Duration guess = costs.Predict(copy);
+  EXPECT_GT(guess, 500us) << "a gigabyte per second";
+  costs.AddSample(copy, 90us);
+  EXPECT_EQ(costs.Predict(copy), 90us);
+  copy.kind = CommandKind::kFill;
+  EXPECT_EQ(costs.Predict(copy), guess);
+  copy.bytes = 16;
+  EXPECT_LT(costs.Predict(copy), 50us);
+}
+
+}  // namespace
+}  // namespace gpushared::server

@@ -1,0 +1,737 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's submissions to the device, and their times, with several clients.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include "scheduler/policy_catalog.h"
+#include "tests/server/worker/harness.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using ipc::ClientClass;
+
+// The session a submission belongs to; streams are numbered within it.
+std::uint64_t SessionOf(const StepDevice::Submission& submission) {
+  return submission.stream / ipc::kStreamsMax;
+}
+
+TEST(WorkerScheduling, ALowLaunchIsStoppedForAHighOneAndResumesWhereItStopped) {
+  WorkerHarness worker;
+  RawClient low = worker.Client({.name = "low", .client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.name = "high", .client_class = ClientClass::kHigh});
+
+  const Sequence training = low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.device().RunUnits(30);
+  const Sequence request = high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
+
+  auto seen = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+  EXPECT_EQ(seen[1].kernel, "three");
+  EXPECT_GT(seen[1].priority, seen[0].priority);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(high.AwaitFinished(0, request));
+  seen = worker.device().WaitForSubmissions(3);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[2].kernel, "null");
+  EXPECT_EQ(seen[2].first_unit, 30u);
+  EXPECT_EQ(low.finished(0), 0u) << "a stopped launch has not finished";
+  worker.device().FinishOldest();
+  EXPECT_TRUE(low.AwaitFinished(0, training));
+}
+
+TEST(WorkerScheduling, WhatIsLeftOfAStoppedLaunchGoesBeforeTheRestOfItsClient) {
+  WorkerHarness worker;
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  low.CreateStream(1);
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  low.Launch(1, 0, 0, {.x = 7});
+  // An answer on the socket proves that the second one waits in the lane.
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  worker.device().RunUnits(30);
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+
+  const auto seen = worker.device().WaitForSubmissions(3);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[2].units, 100u);
+  EXPECT_EQ(seen[2].first_unit, 30u);
+}
+
+TEST(WorkerScheduling, AnErrorStopsWhatElseRunsOfItsStream) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
+                       {.lane_options = {.beyond_window_max = 8}});
+  RawClient client = worker.Client();
+  client.CreateStream(1);
+  for (const std::uint32_t stream : {0u, 0u, 0u, 1u}) client.Launch(stream, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(4).size(), 4u);
+  worker.device().FinishOldest(Status(StatusCode::kKernelFault, "fault"));
+  ASSERT_TRUE(client.NextCompletion());
+
+  EXPECT_EQ(worker.device().stops_asked(), 2u) << "the other stream goes on";
+}
+
+TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
+  WorkerHarness worker;
+  RawClient busy = worker.Client();
+  const std::uint64_t busy_session = worker.last_session();
+  RawClient idle = worker.Client();
+  const Sequence launch = busy.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  worker.device().FinishOldest();
+  ASSERT_TRUE(busy.AwaitFinished(0, launch));
+
+  const auto clients = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"];
+  ASSERT_EQ(clients.size(), 2u);
+  for (const auto& client : clients) {
+    const double device_time_s = client["device_time_s"];
+    if (client["client"] == busy_session) {
+      EXPECT_GE(device_time_s, 0.005);
+    } else {
+      EXPECT_EQ(device_time_s, 0);
+    }
+  }
+}
+
+TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
+  WorkerHarness worker({.runs_at_once = true, .submitting_takes = std::chrono::milliseconds(2)});
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  const auto ps = nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients));
+  EXPECT_GE(ps["clients"][0]["device_time_s"], 0.002);
+}
+
+TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
+  // The lane would let more than one of them onto the device.
+  WorkerHarness worker({}, {.policy = "fifo", .lane_options = {.beyond_window_max = 8}});
+  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  client.CreateStream(1);
+  // Its length is unknown, so it is worth stopping.
+  client.Launch(0, 0, 0, {.x = 10});
+  client.Launch(0, 0, 0, {.x = 11});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  // An answer on the socket proves that the ring was visited.
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  EXPECT_EQ(worker.device().submissions().size(), 1u);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  EXPECT_EQ(worker.device().submissions()[1].units, 11u);
+}
+
+// A short launch is not worth stopping the next time.
+void EndLate(StepDevice& device) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  device.FinishOldest();
+}
+
+// A stoppable launch waits for its turn alone and, on such devices, runs slower.
+TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
+  WorkerHarness worker({.stopping_costs = true},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient peer = worker.Client({.client_class = ClientClass::kLow});
+  const auto launches = [&](std::size_t so_far) {
+    low.Launch(0, 0, 0, {.x = 10});
+    const auto seen = worker.device().WaitForSubmissions(so_far + 1);
+    EXPECT_EQ(seen.size(), so_far + 1);
+    EndLate(worker.device());
+    return seen.back().may_be_stopped;
+  };
+  EXPECT_FALSE(launches(0)) << "a client of its own class stops nobody";
+  {
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    EXPECT_TRUE(launches(1));
+  }
+  ASSERT_TRUE(Eventually([&] {
+    return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"].size() == 2;
+  }));
+  EXPECT_FALSE(launches(2)) << "the more urgent one has left";
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
+  WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
+                       {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  {
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    high.Launch(0, 0, 0, {.x = 1000});
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  // Its work on the device is asked to stop, and does not.
+  ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
+  low.Launch(0, 0, 0, {.x = 10});
+  const auto seen = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[1].units, 10u);
+  EXPECT_FALSE(seen[1].may_be_stopped);
+}
+
+constexpr std::uint64_t kPromiseNs = 50'000'000;
+
+// Whether a launch of the first one, of unknown length, is made stoppable beside the second.
+bool IsStoppableBeside(const server::WorkerOptions& options,
+                       const WorkerHarness::ClientOptions& running,
+                       const WorkerHarness::ClientOptions& waiting) {
+  WorkerHarness worker({.stopping_costs = true}, options);
+  RawClient first = worker.Client(running);
+  RawClient second = worker.Client(waiting);
+  first.Launch(0, 0, 0, {.x = 10});
+  const auto seen = worker.device().WaitForSubmissions(1);
+  EXPECT_EQ(seen.size(), 1u);
+  return !seen.empty() && seen[0].may_be_stopped;
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsAPromiseIsReasonEnoughUnderDeadlineAndNowhereElse) {
+  for (const ClientClass each : {ClientClass::kNormal, ClientClass::kLow}) {
+    const WorkerHarness::ClientOptions bulk = {.client_class = each};
+    const WorkerHarness::ClientOptions promised = {.client_class = each,
+                                                   .latency_promise_ns = kPromiseNs};
+    EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, bulk, promised));
+    EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, promised, promised));
+    EXPECT_FALSE(IsStoppableBeside({.policy = "deadline"}, promised, bulk));
+    EXPECT_FALSE(IsStoppableBeside({.policy = "priority"}, bulk, promised));
+  }
+  const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
+  const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
+  const WorkerHarness::ClientOptions low_promised = {.client_class = ClientClass::kLow,
+                                                     .latency_promise_ns = kPromiseNs};
+  EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, normal, low_promised));
+  EXPECT_TRUE(IsStoppableBeside({.policy = "deadline"}, low, normal));
+  EXPECT_FALSE(IsStoppableBeside({.policy = "deadline"}, normal, low));
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsTheFloorOfTheLowClassIsReasonEnough) {
+  const WorkerHarness::ClientOptions normal = {.client_class = ClientClass::kNormal};
+  const WorkerHarness::ClientOptions low = {.client_class = ClientClass::kLow};
+  EXPECT_TRUE(IsStoppableBeside({.policy_options = {.low_floor = 0.1}}, normal, low));
+  EXPECT_FALSE(IsStoppableBeside({.policy_options = {.low_floor = 0.1}}, low, low));
+  EXPECT_FALSE(IsStoppableBeside({}, normal, low));
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsNothingIsPaidForItUnderAPolicyThatNeverStops) {
+  EXPECT_FALSE(IsStoppableBeside({.policy = "fifo"}, {.client_class = ClientClass::kLow},
+                                 {.client_class = ClientClass::kHigh}));
+}
+
+// With 1, 2, … blocks.
+void LaunchInTurn(RawClient& low, std::uint32_t count) {
+  for (std::uint32_t i = 1; i <= count; ++i) low.Launch(0, 0, 0, {.x = i});
+  // An answer on the socket proves that all of them wait in the lane.
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
+}
+
+TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt) {
+  constexpr std::uint32_t kLaunches = 40;
+  WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
+  LaunchInTurn(low, kLaunches);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  EXPECT_FALSE(worker.device().submissions()[0].may_be_stopped);
+
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  EndLate(worker.device());
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().RunUnits(1);
+  // Another kernel, or the low ones would be known to be as short.
+  const Sequence request = high.Launch(0, 0, 1, {.x = 1000}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+  EXPECT_EQ(worker.device().submissions()[2].units, 1000u);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(high.AwaitFinished(0, request));
+
+  // The stopped launch goes on, and nothing is lost, doubled or out of its order.
+  for (std::uint32_t i = 2; i <= kLaunches; ++i) {
+    const auto seen = worker.device().WaitForSubmissions(i + 2);
+    ASSERT_EQ(seen.size(), i + 2);
+    EXPECT_EQ(seen.back().units, i);
+    EXPECT_EQ(seen.back().first_unit, i == 2 ? 1u : 0u);
+    EXPECT_TRUE(seen.back().may_be_stopped);
+    EndLate(worker.device());
+  }
+  EXPECT_TRUE(low.AwaitFinished(0, kLaunches));
+}
+
+TEST(WorkerScheduling, WhatWasWaitingInTheHighClassCanBeStoppedOnceItsClientHasLeftIt) {
+  WorkerHarness worker({}, {.lane_options = {.high_in_flight_max = 1}});
+  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  ASSERT_TRUE(client.LoadModule(7, "null 0\n").ok());
+  LaunchInTurn(client, 3);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.Send(ipc::SetSession{.session = 1, .client_class = ClientClass::kLow, .weight = 1}, 9);
+  ASSERT_TRUE(worker.Await<ipc::ChannelReply>());
+  EndLate(worker.device());
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  high.Launch(0, 0, 0, {.x = 1000});
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+}
+
+// Marks, waits and other streams between launches that are offered anew stay where they are.
+TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
+  WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
+                       {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
+  low.CreateStream(1);
+  const std::vector<std::byte> parameters(24);
+  low.Launch(0, 0, 1, {.x = 1}, parameters);
+  low.Launch(0, 0, 1, {.x = 2}, parameters);  // Stays as it is.
+  low.Mark(0);
+  low.Launch(0, 0, 0, {.x = 3});
+  low.Mark(0);
+  const Sequence other = low.Launch(1, 0, 1, {.x = 101}, parameters);
+  low.WaitFor(0, 1, other);
+  const Sequence last = low.Launch(0, 0, 0, {.x = 4});
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+
+  std::vector<std::uint64_t> order;
+  for (std::size_t i = 0; i < 5; ++i) {
+    const auto seen = worker.device().WaitForSubmissions(i + 1);
+    ASSERT_EQ(seen.size(), i + 1);
+    EXPECT_EQ(seen[i].may_be_stopped, seen[i].units == 3 || seen[i].units == 4);
+    order.push_back(seen[i].units);
+    EndLate(worker.device());
+  }
+  EXPECT_EQ(order.back(), 4U) << "it waits for the other stream, which has no place but that";
+  std::erase(order, 101);
+  EXPECT_EQ(order, (std::vector<std::uint64_t>{1, 2, 3, 4}));
+  EXPECT_TRUE(low.AwaitFinished(0, last));
+  EXPECT_TRUE(low.NextCompletion());
+  EXPECT_TRUE(low.NextCompletion());
+}
+
+// Copies and fills can be stopped whoever is here.
+TEST(WorkerScheduling, AFillThatHeldBackItsStreamIsOfferedAnewWithWhatIsBeforeIt) {
+  WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
+  low.Launch(0, 0, 0, {.x = 1});
+  low.Launch(0, 0, 0, {.x = 2});
+  low.Fill(0, low.base(), 3 << 20, 1);
+  const Sequence last = low.Launch(0, 0, 0, {.x = 4});
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 7}).ok());
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+
+  const std::vector<std::uint64_t> order = {1, 2, (3 << 20) / device::kCopyPieceBytes, 4};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto seen = worker.device().WaitForSubmissions(i + 1);
+    ASSERT_EQ(seen.size(), i + 1);
+    EXPECT_EQ(seen[i].units, order[i]);
+    EndLate(worker.device());
+  }
+  EXPECT_TRUE(low.AwaitFinished(0, last));
+}
+
+nlohmann::json DeviceStatus(WorkerHarness& worker) {
+  return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
+}
+
+TEST(WorkerScheduling, TheWindowFollowsTheTurnaroundOfTheDeviceWhileAHighClientIsHere) {
+  WorkerHarness worker({.unstoppable_kernel = "null"},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  std::size_t launched = 0;
+  const auto launch = [&](std::size_t at_once) {
+    Sequence last = 0;
+    for (std::size_t i = 0; i < at_once; ++i) last = low.Launch(0, 0, 0);
+    launched += at_once;
+    EXPECT_EQ(worker.device().WaitForSubmissions(launched).size(), launched);
+    for (std::size_t i = 0; i < at_once; ++i) EndLate(worker.device());
+    EXPECT_TRUE(low.AwaitFinished(0, last));
+  };
+  for (int i = 0; i < 7; ++i) launch(1);
+  launch(2);  // One of the two found the device idle.
+  nlohmann::json status = DeviceStatus(worker);
+  EXPECT_FALSE(status.contains("turnaround_us")) << "eight are too few";
+  EXPECT_EQ(status["window_us"], 500.0);
+
+  for (int i = 0; i < 100 && !status.contains("turnaround_us"); ++i) {
+    launch(1);
+    status = DeviceStatus(worker);
+  }
+  ASSERT_TRUE(status.contains("turnaround_us"));
+  EXPECT_EQ(status["window_us"], 500.0) << "nobody of the high class is here";
+  {
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    status = DeviceStatus(worker);
+    const double turnaround_us = status["turnaround_us"];
+    EXPECT_GT(turnaround_us, 0.0);
+    EXPECT_NEAR(status["window_us"].get<double>(), std::clamp(2 * turnaround_us, 20.0, 500.0),
+                0.01);
+  }
+  EXPECT_TRUE(Eventually([&] { return DeviceStatus(worker)["window_us"] == 500.0; }));
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsAndClassesPlayNoPartAnyOtherClientIsReasonEnough) {
+  WorkerHarness worker({.stopping_costs = true}, {.policy = "round_robin"});
+  RawClient first = worker.Client({.client_class = ClientClass::kNormal});
+  first.Launch(0, 0, 0, {.x = 10});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  EXPECT_FALSE(worker.device().submissions()[0].may_be_stopped);
+  EndLate(worker.device());
+  RawClient other = worker.Client({.client_class = ClientClass::kLow});
+  first.Launch(0, 0, 0, {.x = 10});
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  EXPECT_TRUE(worker.device().submissions()[1].may_be_stopped);
+}
+
+TEST(WorkerScheduling, LaunchesThatTheDeviceCannotStopGoToItBackToBackAndAreNotAsked) {
+  WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "null"},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  for (int i = 0; i < 3; ++i) low.Launch(0, 0, 0, {.x = 10});
+  const auto seen = worker.device().WaitForSubmissions(3);
+  ASSERT_EQ(seen.size(), 3u);
+  for (const auto& submission : seen) EXPECT_FALSE(submission.may_be_stopped);
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(4).size(), 4u);
+  EXPECT_EQ(worker.device().stops_asked(), 0u);
+}
+
+TEST(WorkerScheduling, HighClassCommandsOfAStreamGoToTheDeviceBackToBack) {
+  WorkerHarness worker;
+  RawClient client = worker.Client({.client_class = ClientClass::kHigh});
+  for (std::uint32_t i = 1; i <= 10; ++i) client.Launch(0, 0, 0, {.x = i});
+  const auto seen = worker.device().WaitForSubmissions(10);
+  ASSERT_EQ(seen.size(), 10u);
+  for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(seen[i].units, i + 1);
+  EXPECT_EQ(worker.device().running_count(), 10u);
+}
+
+// Waiting for each of them would cost more than what stopping one could save.
+TEST(WorkerScheduling, ShortCommandsOfAStreamGoToTheDeviceBackToBack) {
+  WorkerHarness worker({}, {.policy = "fifo"});
+  RawClient client = worker.Client({.client_class = ClientClass::kLow});
+  for (int i = 0; i < 5; ++i) client.Fill(0, client.base(), 16, 1);
+  EXPECT_EQ(worker.device().WaitForSubmissions(5).size(), 5u);
+  EXPECT_EQ(worker.device().running_count(), 5u);
+}
+
+TEST(WorkerScheduling, AFloodDoesNotKeepAnotherClientWaiting) {
+  WorkerHarness worker({.runs_at_once = true}, {.policy = "fifo"});
+  RawClient flood = worker.Client();
+  RawClient good = worker.Client();
+  std::atomic<bool> stop{false};
+  std::thread flooding([&] {
+    while (!stop) flood.Launch(0, 0, 0);
+  });
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
+  }
+  stop = true;
+  flooding.join();
+  std::map<std::uint64_t, int> launches;
+  for (const auto& submission : worker.device().submissions()) ++launches[SessionOf(submission)];
+  EXPECT_EQ(launches[2], 50);
+}
+
+// Everything that the flood has queued counts, however much it is.
+TEST(WorkerScheduling, NothingOfAClientIsSubmittedOnceItIsGone) {
+  WorkerHarness worker({}, {.policy = "fifo"});
+  RawClient good = worker.Client();
+  {
+    RawClient gone = worker.Client();
+    for (int i = 0; i < 500; ++i) gone.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  }
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(good.AwaitFinished(0, good.Launch(0, 0, 0)));
+  std::map<std::uint64_t, int> launches;
+  for (const auto& submission : worker.device().submissions()) ++launches[SessionOf(submission)];
+  EXPECT_EQ(launches[2], 1);
+  EXPECT_EQ(launches[1], 1);
+}
+
+TEST(WorkerScheduling, TheClassOfARunningSessionCanBeChanged) {
+  WorkerHarness worker;
+  RawClient first = worker.Client({.client_class = ClientClass::kLow});
+  RawClient second = worker.Client({.client_class = ClientClass::kLow});
+  first.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.Send(ipc::SetSession{.session = 2, .client_class = ClientClass::kHigh, .weight = 7}, 9);
+  const auto reply = worker.Await<ipc::ChannelReply>();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->code, StatusCode::kOk);
+
+  second.Launch(0, 0, 0, {.x = 5});
+  const auto seen = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[1].units, 5u);
+  EXPECT_EQ(worker.device().stops_asked(), 1u);
+  EXPECT_GT(seen[1].priority, seen[0].priority);
+}
+
+TEST(WorkerScheduling, EveryPolicyRunsEverythingOfEveryClient) {
+  for (const scheduler::PolicyEntry& entry : scheduler::PolicyCatalog()) {
+    const std::string policy(entry.name);
+    SCOPED_TRACE(policy);
+    WorkerHarness worker({.runs_at_once = true}, {.policy = policy});
+    std::vector<RawClient> clients;
+    for (const ClientClass each : {ClientClass::kHigh, ClientClass::kNormal, ClientClass::kLow}) {
+      clients.push_back(worker.Client({.client_class = each}));
+    }
+    for (int i = 0; i < 200; ++i) {
+      for (RawClient& client : clients) client.Launch(0, 0, 0, {.x = 3});
+    }
+    for (RawClient& client : clients) EXPECT_TRUE(client.AwaitFinished(0, 200));
+  }
+}
+
+server::WorkerOptions LimitedLow(scheduler::Duration limit) {
+  server::WorkerOptions options;
+  options.kernel_limits.at(static_cast<std::size_t>(scheduler::SchedulingClass::kLow)) = limit;
+  return options;
+}
+
+TEST(KernelLimit, EndsALongKernelAndFailsItsStreamWithASentence) {
+  WorkerHarness worker({.ignores_stop = true}, LimitedLow(std::chrono::milliseconds(30)));
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient normal = worker.Client();
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  const auto record = low.NextCompletion();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+  const auto error = low.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  ASSERT_TRUE(error.ok()) << error.status().ToString();
+  EXPECT_THAT(error->status.message(),
+              ::testing::MatchesRegex(".*kernel 'null' ended by force: it has run [0-9.e-]+ s, "
+                                      "kernels of class low may run 0.03 s .client 1 'slow'.*"));
+  // Its past runs do not count against the next stream in its place.
+  low.CreateStream(1);
+  const Sequence next = low.Launch(1, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  worker.device().FinishOldest();
+  EXPECT_TRUE(low.AwaitFinished(1, next));
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+  // Classes without a limit have none.
+  const Sequence long_one = normal.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+  worker.device().FinishOldest();
+  EXPECT_TRUE(normal.AwaitFinished(0, long_one));
+  EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
+}
+
+TEST(KernelLimit, CountsWhatAStoppedKernelHasRunInAll) {
+  WorkerHarness worker({}, LimitedLow(std::chrono::milliseconds(60)));
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  low.Launch(0, 0, 0, {.x = 1000});
+  std::size_t submissions = 1;
+  ASSERT_EQ(worker.device().WaitForSubmissions(submissions).size(), submissions);
+  while (worker.device().kills_asked() == 0) {
+    worker.device().RunUnits(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const Sequence request = high.Launch(0, 0, 0);
+    if (worker.device().kills_asked() > 0) break;
+    ASSERT_FALSE(worker.device().WaitForSubmissions(submissions + 1).empty());
+    worker.device().FinishOldest();
+    ASSERT_TRUE(high.AwaitFinished(0, request));
+    submissions += 2;
+    ASSERT_TRUE(Eventually([&] {
+      return worker.device().submissions().size() >= submissions ||
+             worker.device().kills_asked() > 0;
+    }));
+    ASSERT_LT(submissions, 40u) << "a kernel that is stopped now and then is never ended";
+  }
+  worker.device().FinishAll();
+  const auto record = low.NextCompletion();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+}
+
+TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
+                       LimitedLow(std::chrono::milliseconds(30)));
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  RawClient other = worker.Client({.name = "other"});
+  low.Launch(0, 0, 0, {.x = 100});
+  for (RawClient* client : {&low, &other}) {
+    const Status end = client->AwaitEnd();
+    EXPECT_EQ(end.code(), StatusCode::kDeviceLost);
+    EXPECT_THAT(end.message(), ::testing::HasSubstr("kernel 'null' ended by force: it has run "));
+    EXPECT_THAT(end.message(), ::testing::HasSubstr("cannot end one kernel alone; "
+                                                    "caused by kernel 'null' [client 1 'slow'"));
+  }
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
+  EXPECT_EQ(worker.device().kills_asked(), 0u);
+}
+
+// What goes into the log while it is there.
+class LogText {
+ public:
+  LogText() {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~LogText() { spdlog::set_default_logger(usual_); }
+  LogText(const LogText&) = delete;
+  LogText& operator=(const LogText&) = delete;
+  std::size_t Count(std::string_view what) const {
+    const std::string text = text_.str();
+    std::size_t count = 0;
+    for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+    return count;
+  }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::logger> usual_ = spdlog::default_logger();
+};
+
+TEST(WorkerScheduling, OfAKernelThatIsSlowToStopTheLogSpeaksOnce) {
+  const LogText log;
+  {
+    WorkerHarness worker({.ignores_stop = true}, {.policy = "priority"});
+    RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    for (std::size_t round = 1; round <= 2; ++round) {
+      const Sequence slow = low.Launch(0, 0, 0, {.x = 100});
+      ASSERT_EQ(worker.device().WaitForSubmissions(2 * round - 1).size(), 2 * round - 1);
+      const Sequence request = high.Launch(0, 0, 0);
+      ASSERT_EQ(worker.device().WaitForSubmissions(2 * round).size(), 2 * round);
+      ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() >= round; }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(80));
+      worker.device().FinishAll();
+      ASSERT_TRUE(low.AwaitFinished(0, slow));
+      ASSERT_TRUE(high.AwaitFinished(0, request));
+    }
+  }
+  EXPECT_EQ(log.Count("kernel 'null' held the device for "), 1U);
+}
+
+// Nobody chose it.
+TEST(KernelLimit, ABuiltInOneDoesNotEndADeviceAndTheLogSaysSo) {
+  const LogText log;
+  server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
+  options.limit_ends_device = {};
+  {
+    WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands, .can_kill = false},
+                         options);
+    RawClient low = worker.Client({.client_class = ClientClass::kLow});
+    const Sequence launch = low.Launch(0, 0, 0, {.x = 100});
+    ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    worker.device().FinishOldest();
+    EXPECT_TRUE(low.AwaitFinished(0, launch));
+    EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
+  }
+  EXPECT_EQ(log.Count("it goes on: this device cannot end one kernel alone"), 1U);
+}
+
+TEST(KernelLimit, AKernelThatLeavesWhenToldIsEndedAlone) {
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true},
+                       LimitedLow(std::chrono::milliseconds(30)));
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_TRUE(Eventually([&] { return worker.device().kills_asked() == 1; }));
+  worker.device().FinishOldest(Status(StatusCode::kCancelled, "left"));
+  const auto record = low.NextCompletion();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->code, StatusCode::kLimitExceeded);
+  EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok()) << "the session lives on";
+}
+
+TEST(KernelLimit, AKernelThatDoesNotLeaveWhenToldIsEndedWithTheDeviceAndNamed) {
+  server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(30));
+  options.leaves_within = std::chrono::milliseconds(40);
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
+  RawClient low = worker.Client({.name = "slow", .client_class = ClientClass::kLow});
+  low.Launch(0, 0, 0, {.x = 100});
+  const Status end = low.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("kernel 'null' ended by force: it has run "));
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("has not left within 0.04 s of being told to; "
+                                                  "caused by kernel 'null' [client 1 'slow'"));
+  EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
+  EXPECT_EQ(worker.device().kills_asked(), 1u);
+}
+
+// One that has left is not waited for, however many follow it.
+TEST(KernelLimit, TheTimeToLeaveIsThatOfTheKernelThatWasTold) {
+  server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(10));
+  options.leaves_within = std::chrono::seconds(2);
+  WorkerHarness worker({.can_kill = false, .may_be_killed = true}, options);
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  for (std::uint32_t stream = 1; stream <= 5; ++stream) {
+    low.CreateStream(stream);
+    low.Launch(stream, 0, 0, {.x = 100});
+    ASSERT_TRUE(Eventually([&] { return worker.device().kills_asked() == stream; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(450));
+    worker.device().FinishOldest(Status(StatusCode::kCancelled, "left"));
+    ASSERT_TRUE(low.NextCompletion());
+  }
+  EXPECT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+}
+
+// A device that announces no completions is asked again and again while it has work, with naps in
+// between. Without work it is left alone.
+TEST(WorkerScheduling, ADeviceThatMustBePolledIsAskedWithNapsUntilItsWorkHasEnded) {
+  WorkerHarness worker({.must_be_polled = true});
+  RawClient client = worker.Client();
+  const Sequence launch = client.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const std::size_t before = worker.device().times_asked();
+  const auto since = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  // However seldom a busy machine lets the thread run.
+  EXPECT_TRUE(Eventually([&] { return worker.device().times_asked() >= before + 20; }));
+  const std::size_t asked = worker.device().times_asked() - before;
+  const auto passed = std::chrono::steady_clock::now() - since;
+  // Twice a turn, and no turn without a nap of 5 µs at least: a spin would ask some ten times more.
+  EXPECT_LE(asked, static_cast<std::size_t>(passed / std::chrono::nanoseconds(2500)));
+
+  worker.device().FinishOldest();
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  // An answer on the socket proves that the turn of the completion is over.
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::size_t idle = worker.device().times_asked();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LE(worker.device().times_asked() - idle, 4u);
+}
+
+TEST(WorkerScheduling, ADeviceThatCannotStopIsNotAskedTo) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  EXPECT_EQ(worker.device().stops_asked(), 0u);
+}
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of commands from a client's ring to its timelines.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ipc/doorbell.h"
+#include "tests/server/worker/harness.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr StepDeviceOptions kAtOnce{.runs_at_once = true};
+
+std::vector<std::byte> Parameters(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  const std::uint64_t values[] = {a, b, c};
+  std::vector<std::byte> bytes(sizeof values);
+  std::memcpy(bytes.data(), values, sizeof values);
+  return bytes;
+}
+
+TEST(WorkerStreams, LaunchesReachTheDeviceInOrderWithTheirParameters) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+
+  constexpr std::uint64_t kLaunches = 3000;  // More than may be taken at one time.
+  Sequence last = 0;
+  for (std::uint64_t i = 0; i < kLaunches; ++i) {
+    Sequence sequence = 0;
+    while (sequence == 0) sequence = client.Launch(0, 0, 1, {.x = 2}, Parameters(i, i * i, 7));
+    last = sequence;
+  }
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+
+  const auto seen = worker.device().submissions();
+  ASSERT_EQ(seen.size(), kLaunches);
+  for (std::uint64_t i = 0; i < kLaunches; ++i) {
+    EXPECT_EQ(seen[i].kernel, "three");
+    EXPECT_EQ(seen[i].units, 2u);
+    EXPECT_EQ(seen[i].parameters, Parameters(i, i * i, 7));
+  }
+}
+
+// More than the device thread wakes itself.
+TEST(WorkerStreams, AllThreadsThatWaitForACommandAreWoken) {
+  constexpr std::uint32_t kThreads = 60;
+  WorkerHarness worker;
+  const RawClient client = [&] {
+    RawClient made = worker.Client();
+    made.Launch(0, 0, 0);
+    return made;
+  }();
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1U);
+  std::atomic<std::uint32_t> seen{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] { seen += client.AwaitFinished(0, 1) ? 1 : 0; });
+  }
+  while (client.commands().waiting.load() < kThreads) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  worker.device().FinishAll();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(seen.load(), kThreads) << "who is forgotten waits for 30 s";
+}
+
+TEST(WorkerStreams, CopiesAndFillsMoveTheBytesTheyName) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const Result<std::uint32_t> arena = client.AddArena(64 * 1024);
+  ASSERT_TRUE(arena.ok()) << arena.status().ToString();
+  const std::span<std::byte> bytes = client.arena(*arena);
+
+  std::memcpy(bytes.data(), "sixteen bytes it", 16);
+  client.CopyToDevice(0, *arena, 0, client.base() + 4096, 16);
+  client.Fill(0, client.base() + 4096 + 7, 1, 0x2d);
+  const Sequence last = client.CopyToHost(0, *arena, 1024, client.base() + 4096, 16);
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+
+  EXPECT_EQ(std::memcmp(bytes.data() + 1024, "sixteen-bytes it", 16), 0);
+}
+
+TEST(WorkerStreams, AFailedCommandFailsWhatFollowsItInItsStreamOnly) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+
+  client.CreateStream(1);
+  const Sequence bad = client.Launch(0, 9, 0);  // There is no module 9.
+  client.Launch(0, 0, 0);
+  const Sequence last = client.Launch(0, 0, 0);
+  const Sequence other = client.Launch(1, 0, 0);
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  ASSERT_TRUE(client.AwaitFinished(1, other));
+
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->kind, ipc::CompletionKind::kError);
+  EXPECT_EQ(notice->code, StatusCode::kNotFound);
+  EXPECT_EQ(notice->id, (ipc::CommandId{0, bad}));
+  EXPECT_FALSE(client.TakeCompletion()) << "a stream's error is told once";
+  EXPECT_EQ(worker.device().submissions().size(), 1u) << "only the other stream's launch runs";
+
+  const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->sequence, bad);
+  EXPECT_THAT(text->status.message(), HasSubstr("there is no module 9"));
+  EXPECT_THAT(text->status.message(), HasSubstr("client 1 'client'"));
+  const auto none = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 1});
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(none->status.ok());
+}
+
+TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
+  RawClient client = worker.Client();
+
+  client.CreateStream(1);
+  const Sequence first = client.Launch(0, 0, 0);
+  for (int i = 0; i < 20; ++i) client.Launch(0, 0, 0);
+  const Sequence other = client.Launch(1, 0, 0);
+  const Sequence last = client.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.device().FinishOldest(Status(StatusCode::kKernelFault, "block 3 left its memory"));
+  worker.device().RunAtOnce();
+
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->code, StatusCode::kKernelFault);
+  EXPECT_EQ(notice->id.sequence, first);
+  EXPECT_GT(notice->started_ns, 0u);
+  EXPECT_TRUE(client.AwaitFinished(1, other));
+  EXPECT_EQ(worker.device().submissions().size(), 2u) << "the other stream's launch still runs";
+}
+
+TEST(WorkerStreams, DestroyingAStreamThatFailedMakesItsNumberUsableAgain) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+
+  client.CreateStream(5);
+  client.Launch(5, 9, 0);
+  client.DestroyStream(5);
+  client.CreateStream(5);
+  const Sequence good = client.Launch(5, 0, 0);
+  ASSERT_TRUE(client.AwaitFinished(5, good));
+
+  EXPECT_EQ(worker.device().submissions().size(), 1u);
+  const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 5});
+  ASSERT_TRUE(text.ok());
+  EXPECT_TRUE(text->status.ok());
+}
+
+TEST(WorkerStreams, AWaitHoldsBackLaterCommandsUntilTheOtherStreamGotThere) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+
+  client.CreateStream(1);
+  const Sequence first = client.Launch(0, 0, 0);
+  client.WaitFor(1, 0, first);
+  const Sequence second = client.Launch(1, 0, 1, {}, Parameters(1, 2, 3));
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  // Command 1 is the creation of the stream.
+  EXPECT_TRUE(client.AwaitFinished(1, 1));
+  EXPECT_EQ(client.finished(1), 1u) << "the wait is not over";
+  worker.device().FinishOldest();
+  const auto seen = worker.device().WaitForSubmissions(2);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0].kernel, "null");
+  EXPECT_EQ(seen[1].kernel, "three");
+  worker.device().FinishAll();
+  EXPECT_TRUE(client.AwaitFinished(1, second));
+}
+
+TEST(WorkerStreams, WaitingForAFailedCommandCancelsTheWaitingStream) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+
+  client.CreateStream(1);
+  const Sequence bad = client.Launch(0, 9, 0);
+  const Sequence wait = client.WaitFor(1, 0, bad);
+  const Sequence last = client.Launch(1, 0, 0);
+  ASSERT_TRUE(client.AwaitFinished(1, last));
+
+  ASSERT_TRUE(client.NextCompletion());
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->id, (ipc::CommandId{1, wait}));
+  EXPECT_EQ(notice->code, StatusCode::kCancelled);
+  EXPECT_TRUE(worker.device().submissions().empty());
+}
+
+// The stream that failed has been created anew since; what was skipped stays failed.
+TEST(WorkerStreams, AWaitStillSeesTheFailureOfAnEarlierIncarnation) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+
+  client.CreateStream(1);
+  const Sequence bad = client.Launch(1, 9, 0);
+  client.DestroyStream(1);
+  const Sequence again = client.CreateStream(1);
+  ASSERT_TRUE(client.AwaitFinished(1, again));
+  const Sequence wait = client.WaitFor(0, 1, bad);
+  ASSERT_TRUE(client.AwaitFinished(0, wait));
+
+  ASSERT_TRUE(client.NextCompletion());
+  const auto notice = client.NextCompletion();
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->id, (ipc::CommandId{0, wait}));
+  EXPECT_EQ(notice->code, StatusCode::kCancelled);
+}
+
+// Registered for one stream, then skipped, then waiting for another one: the second wait must
+// still be woken.
+TEST(WorkerStreams, AStreamWhoseWaitWasSkippedCanWaitForAnotherStream) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  for (const std::uint32_t stream : {1u, 2u, 3u}) client.CreateStream(stream);
+
+  const Sequence slow = client.Launch(1, 0, 0);
+  const Sequence failing = client.Launch(3, 0, 0);
+  client.WaitFor(3, 1, slow);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  // The window lets one command of unknown length out at a time, `slow` first.
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  const Sequence endless = client.Launch(1, 0, 0);
+  client.WaitFor(3, 1, endless);
+  worker.device().FinishOldest(Status(StatusCode::kKernelFault, "fault"));
+  client.DestroyStream(3);
+  client.CreateStream(3);
+  const Sequence other = client.Launch(2, 0, 0);
+  const Sequence wait = client.WaitFor(3, 2, other);
+  (void)failing;
+  worker.device().RunAtOnce();
+
+  EXPECT_TRUE(client.AwaitFinished(3, wait));
+}
+
+// Each round meets the worker somewhere between its last look at the rings and its sleep.
+TEST(WorkerStreams, NoCommandIsLostOnTheWayToSleep) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  std::uint32_t noise = 1;
+  for (int round = 0; round < 10'000; ++round) {
+    const Sequence launch = client.Launch(0, 0, 0);
+    // Spins, so that the next one comes while the worker is about to sleep and not long after.
+    for (int i = 0; i < 5000 && client.finished(0) < launch; ++i) ipc::SpinPause();
+    ASSERT_TRUE(client.AwaitFinished(0, launch)) << "round " << round;
+    noise = noise * 1664525u + 1013904223u;
+    for (std::uint32_t pause = noise >> 26; pause > 0; --pause) ipc::SpinPause();
+  }
+}
+
+TEST(WorkerStreams, AMarkTellsWhenItsStreamGotThere) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+
+  const Sequence idle = client.Mark(0);
+  const auto first = client.NextCompletion();
+  client.Launch(0, 0, 0);
+  const Sequence after = client.Mark(0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  EXPECT_FALSE(client.TakeCompletion());
+  worker.device().FinishOldest();
+  const auto second = client.NextCompletion();
+
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->id, (ipc::CommandId{0, idle}));
+  EXPECT_EQ(second->id, (ipc::CommandId{0, after}));
+  EXPECT_EQ(first->kind, ipc::CompletionKind::kMark);
+  EXPECT_EQ(second->code, StatusCode::kOk);
+  EXPECT_GT(first->ended_ns, 0u);
+  EXPECT_GT(second->ended_ns, first->ended_ns);
+}
+
+// The worker leaves the rest of a ring where it is while it has plenty of that client, but not
+// for ever: what comes behind may be about another stream.
+TEST(WorkerStreams, AnIdleStreamIsHeardBehindABusyOne) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
+  RawClient client = worker.Client();
+
+  client.CreateStream(1);
+  for (int i = 0; i < 500; ++i) client.Launch(0, 0, 0);
+  const Sequence mark = client.Mark(1);
+  const auto notice = client.NextCompletion();
+
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->id, (ipc::CommandId{1, mark}));
+  EXPECT_EQ(client.finished(0), 0u) << "nothing has left the device";
+}
+
+TEST(WorkerStreams, AMarkOfAFailedStreamSaysSo) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+
+  client.Launch(0, 9, 0);
+  client.Mark(0);
+  ASSERT_TRUE(client.NextCompletion());
+  const auto mark = client.NextCompletion();
+
+  ASSERT_TRUE(mark);
+  EXPECT_EQ(mark->kind, ipc::CompletionKind::kMark);
+  EXPECT_EQ(mark->code, StatusCode::kCancelled);
+  EXPECT_EQ(mark->ended_ns, 0u);
+}
+
+// 5000 marks are five times what the completion ring holds: the worker must stop taking until
+// the client has made room, and go on then although nobody rings.
+TEST(WorkerStreams, MarksWaitForRoomInTheCompletionRing) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+
+  constexpr Sequence kMarks = 5000;
+  Sequence published = 0, seen = 0;
+  while (seen < kMarks) {
+    while (published < kMarks) {
+      const Sequence sequence = client.Mark(0);
+      if (sequence == 0) break;
+      published = sequence;
+    }
+    const auto notice = client.NextCompletion();
+    ASSERT_TRUE(notice) << seen << " of " << published;
+    EXPECT_EQ(notice->id.sequence, ++seen);
+  }
+  EXPECT_TRUE(client.AwaitFinished(0, kMarks));
+}
+
+TEST(WorkerStreams, WhatCannotRunIsRefusedWithTheReason) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.AddArena(64 * 1024).ok());
+  const std::uint64_t mapped = std::uint64_t{4} << 20;
+  struct Case {
+    std::function<void(std::uint32_t stream)> submit;
+    StatusCode code;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {[&](std::uint32_t s) { client.Launch(s, 0, 17); }, StatusCode::kNotFound,
+       "module 0 has 3 kernels, asked for number 17"},
+      {[&](std::uint32_t s) { client.Launch(s, 0, 2); }, StatusCode::kUnsupported,
+       "no such instruction"},
+      {[&](std::uint32_t s) { client.Launch(s, 0, 1); }, StatusCode::kInvalidArgument,
+       "kernel 'three' takes 24 bytes of parameters, got 0"},
+      {[&](std::uint32_t s) { client.Fill(s, client.base() + mapped - 8, 9, 0); },
+       StatusCode::kInvalidArgument, "not inside the 4194304 mapped bytes"},
+      {[&](std::uint32_t s) { client.Fill(s, client.base() - 1, 1, 0); },
+       StatusCode::kInvalidArgument, "not inside"},
+      {[&](std::uint32_t s) { client.CopyToDevice(s, 7, 0, client.base(), 8); },
+       StatusCode::kNotFound, "there is no arena 7"},
+      {[&](std::uint32_t s) { client.CopyToHost(s, 0, 65530, client.base(), 8); },
+       StatusCode::kInvalidArgument, "not inside the 65536 bytes of arena 0"},
+  };
+  for (std::uint32_t i = 0; i < cases.size(); ++i) {
+    const std::uint32_t stream = i + 1;
+    client.CreateStream(stream);
+    cases[i].submit(stream);
+    const auto notice = client.NextCompletion();
+    ASSERT_TRUE(notice) << cases[i].says;
+    EXPECT_EQ(notice->code, cases[i].code) << cases[i].says;
+    const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream});
+    ASSERT_TRUE(text.ok());
+    EXPECT_THAT(text->status.message(), HasSubstr(cases[i].says));
+  }
+  EXPECT_TRUE(worker.device().submissions().empty());
+}
+
+// With a sentence for each of them, this formats 400 GB.
+TEST(WorkerStreams, RefusedLaunchesCostNoSentenceBeforeSomebodyAsks) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const std::string name(4000, 'n');
+  const std::string reason(std::size_t{20} << 20, 'r');
+  ASSERT_TRUE(client.LoadModule(1, name + " 0 " + reason + "\n").ok());
+  Sequence last = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    Sequence sequence = 0;
+    while (sequence == 0) sequence = client.Launch(0, 1, 0);
+    last = sequence;
+  }
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+  const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_EQ(text->status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(text->sequence, 1u);
+  const std::string& message = text->status.message();
+  EXPECT_THAT(message, HasSubstr("kernel '" + std::string(100, 'n') + "...': rrr"));
+  EXPECT_THAT(message, HasSubstr("... [client 1 'client'"));
+  EXPECT_LE(message.size(), std::size_t{8} << 10);
+}
+
+TEST(WorkerStreams, AKernelThatIsUnloadedByNowIsNamedByItsNumber) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.LoadModule(1, "first 0 no such instruction\n").ok());
+  ASSERT_TRUE(client.AwaitFinished(0, client.Launch(0, 1, 0)));
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 1}).ok());
+  ASSERT_TRUE(client.LoadModule(1, "second 0\n").ok());
+  const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = 0});
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_THAT(text->status.message(),
+              HasSubstr("launch refused: kernel 0 of module 1, which is unloaded by now"));
+}
+
+TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRefused) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  ASSERT_TRUE(client.LoadModule(1, "small 0\n").ok());
+  struct Case {
+    std::uint32_t module;
+    std::array<std::uint32_t, 3> grid;
+    std::array<std::uint16_t, 3> block;
+    std::uint32_t shared_bytes;
+    const char* says;  // Null: it runs.
+  };
+  const std::vector<Case> cases = {
+      {0, {1u << 20, 200, 100}, {2, 16, 16}, 32768, nullptr},
+      {0, {(1u << 20) + 1, 1, 1}, {1, 1, 1}, 0, "1048577 blocks in x"},
+      {0, {1, 201, 1}, {1, 1, 1}, 0, "201 blocks in y, device step:0 allows 200"},
+      {0, {1, 1, 101}, {1, 1, 1}, 0, "101 blocks in z"},
+      {0, {1, 1, 1}, {513, 1, 1}, 0, "513 threads per block in x"},
+      {0, {1, 1, 1}, {1, 129, 1}, 0, "129 threads per block in y"},
+      {0, {1, 1, 1}, {1, 1, 17}, 0, "17 threads per block in z"},
+      {0, {1, 1, 1}, {32, 17, 1}, 0, "544 threads per block, at most 512"},
+      {0, {1, 1, 1}, {1, 1, 1}, 32769, "32769 bytes of shared memory"},
+      {1, {1, 1, 1}, {64, 1, 1}, 28672, nullptr},
+      {1, {1, 1, 1}, {65, 1, 1}, 0, "65 threads per block, at most 64"},
+      {1, {1, 1, 1}, {1, 1, 1}, 28673, "32769 bytes of shared memory"},
+  };
+  for (std::uint32_t i = 0; i < cases.size(); ++i) {
+    const Case& each = cases[i];
+    const std::uint32_t stream = i + 1;
+    client.CreateStream(stream);
+    ipc::LaunchRecord record = LaunchOf(stream, each.module, 0, {}, 0);
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      record.grid[axis] = each.grid[axis];
+      record.block[axis] = each.block[axis];
+    }
+    record.dynamic_shared_bytes = each.shared_bytes;
+    const Sequence launch = client.Publish(record);
+    client.Ring();
+    ASSERT_TRUE(client.AwaitFinished(stream, launch));
+    const auto text = client.Ask<ipc::ErrorText>(ipc::DescribeError{.stream = stream});
+    ASSERT_TRUE(text.ok());
+    EXPECT_THAT(text->status.message(), HasSubstr(each.says != nullptr ? each.says : ""));
+    EXPECT_EQ(text->status.ok(), each.says == nullptr) << i << ": " << text->status.ToString();
+  }
+  EXPECT_EQ(worker.device().submissions().size(), 2u);
+}
+
+TEST(WorkerStreams, ParametersInAnArenaAreCopiedWhenTheyAreTaken) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  const std::string kernel = "large 8192\n";
+  ASSERT_TRUE(client.LoadModule(1, kernel).ok());
+  const Result<std::uint32_t> arena = client.AddArena(64 * 1024);
+  ASSERT_TRUE(arena.ok());
+  std::memset(client.arena(*arena).data(), 1, 8192);
+
+  ipc::LaunchRecord record;
+  record.header.op = static_cast<std::uint8_t>(ipc::Op::kLaunch);
+  record.header.flags = ipc::kFlagParametersInArena;
+  record.module = 1;
+  for (auto& grid : record.grid) grid = 1;
+  for (auto& block : record.block) block = 1;
+  record.parameter_bytes = 8192;
+  record.arena = *arena;
+  // A second one, taken while the first one is on the device.
+  client.Publish(record);
+  const Sequence last = client.Publish(record);
+  client.Ring();
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  ASSERT_TRUE(Eventually([&] { return client.commands().waiting.load() == 0; }));
+  // An answer on the socket proves that the ring was visited.
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  std::memset(client.arena(*arena).data(), 2, 8192);
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, last));
+
+  for (const auto& submission : worker.device().submissions()) {
+    EXPECT_EQ(submission.parameters, std::vector<std::byte>(8192, std::byte{1}));
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::testing

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/server/worker/harness.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::testing {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience(30);
+constexpr const char* kModule = "null 0\nthree 24\nodd 0 no such instruction\n";
+
+}  // namespace
+
+WorkerHarness::WorkerHarness(StepDeviceOptions device, server::WorkerOptions options) {
+  auto pair = ipc::MakeChannelPair();
+  EXPECT_TRUE(pair.ok());
+  channel_ = std::move(pair->first);
+  std::promise<StepDevice*> made;
+  auto device_made = made.get_future();
+  options.make_device =
+      [this, &made, device](
+          device::WakeFunction wake, device::OutputFunction,
+          std::function<void()> await_quiet) -> Result<std::unique_ptr<device::Device>> {
+    await_quiet_ = std::move(await_quiet);
+    auto step = std::make_unique<StepDevice>(device, std::move(wake));
+    made.set_value(step.get());
+    return std::unique_ptr<device::Device>(std::move(step));
+  };
+  worker_ = std::make_unique<server::Worker>(std::move(options), std::move(pair->second));
+  thread_ = std::thread([this] { exit_promise_.set_value(worker_->Run()); });
+  device_ = device_made.get();
+}
+
+WorkerHarness::~WorkerHarness() {
+  // Clients of the test may live on; the worker ends them all the same.
+  device_->RunAtOnce();
+  for (std::uint64_t session = 1; session < next_session_; ++session) {
+    Send(ipc::TerminateSession{.session = session});
+  }
+  Send(ipc::Drain{});
+  channel_.Reset();
+  thread_.join();
+}
+
+RawClient WorkerHarness::Connect(const ClientOptions& options) {
+  int pair[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  std::vector<ipc::UniqueFd> fds;
+  fds.emplace_back(pair[1]);
+  const pid_t process = options.process < 0 ? ::getpid() : options.process;
+  fds.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  EXPECT_TRUE(fds.back().valid());
+  ipc::Attach attach;
+  attach.session = next_session_++;
+  attach.peer.pid = process;
+  attach.peer.uid = options.uid;
+  attach.request = 1;
+  attach.quota_bytes = options.quota_bytes;
+  attach.allowed_class = options.allowed_class;
+  attach.isolation = options.isolation;
+  attach.weight_max = ipc::kWeightMax;
+  attach.hello.client_class = options.client_class;
+  attach.hello.latency_promise_ns = options.latency_promise_ns;
+  attach.hello.weight = options.weight;
+  attach.hello.name = options.name;
+  Send(attach, 0, std::move(fds));
+  return RawClient(ipc::UniqueFd(pair[0]));
+}
+
+RawClient WorkerHarness::Client(const ClientOptions& options) {
+  RawClient client = Connect(options);
+  const Status welcome = client.AwaitWelcome();
+  EXPECT_TRUE(welcome.ok()) << welcome.ToString();
+  EXPECT_TRUE(client.LoadModule(0, kModule).ok());
+  EXPECT_TRUE(client.Resize(std::uint64_t{4} << 20).ok());
+  return client;
+}
+
+std::optional<ipc::Frame> WorkerHarness::AwaitFrame(std::uint16_t type) {
+  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+    if (kept->type != type) continue;
+    ipc::Frame frame = std::move(*kept);
+    kept_.erase(kept);
+    return frame;
+  }
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < end) {
+    auto frame = ipc::ReceiveChannelMessage(channel_.get(), ipc::ChannelToBrokerRules);
+    if (!frame.ok()) return {};
+    if (!frame->has_value()) {
+      pollfd waiting{.fd = channel_.get(), .events = POLLIN, .revents = 0};
+      ::poll(&waiting, 1, 100);
+      continue;
+    }
+    if ((*frame)->type == type) return std::move(**frame);
+    kept_.push_back(std::move(**frame));
+  }
+  return {};
+}
+
+std::string WorkerHarness::AskAdmin(const ipc::Admin& asked) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  std::optional<ipc::ChannelReply> reply;
+  do {  // Where threads of the worker are kept from the cores, it says that they did not answer.
+    Send(ipc::AdminRequest{.admin = asked}, 77);
+    reply = Await<ipc::ChannelReply>();
+  } while (reply && reply->code == StatusCode::kTimedOut && std::chrono::steady_clock::now() < end);
+  return reply ? reply->text : "";
+}
+
+std::optional<int> WorkerHarness::AwaitExit() {
+  if (exit_.wait_for(kPatience) != std::future_status::ready) return {};
+  return exit_.get();
+}
+
+Holdings Holdings::Now() {
+  Holdings holdings;
+  if (DIR* const folder = ::opendir("/proc/self/fd")) {
+    while (::readdir(folder) != nullptr) ++holdings.descriptors;
+    ::closedir(folder);
+  }
+  std::ifstream map("/proc/self/maps");
+  for (std::string line; std::getline(map, line);) {
+    if (line.find("memfd:gpushared") != std::string::npos) ++holdings.segments;
+  }
+  return holdings;
+}
+
+bool Eventually(const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace gpushared::testing
