@@ -26,6 +26,10 @@ struct Extent {
   std::size_t depth = 1;
 };
 
+// No program has memory outside of these.
+constexpr std::uint64_t kHostAddressLeast = 4096;
+constexpr std::uint64_t kHostAddressEnd = std::uint64_t{1} << 47;
+
 void* HostPointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
@@ -57,7 +61,12 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   const std::optional<std::size_t> bytes = SpanBytes(side, extent);
   if (!bytes) return Code::kInvalidValue;
   if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
-  if (!side.is_device) return side.address == 0 ? Code::kInvalidValue : Code::kSuccess;
+  if (!side.is_device) {
+    const bool can_be_memory = side.address >= kHostAddressLeast &&
+                               side.address < kHostAddressEnd &&
+                               *bytes <= kHostAddressEnd - side.address;
+    return can_be_memory ? Code::kSuccess : Code::kInvalidValue;
+  }
   const std::optional<Block> block = session.addresses().Find(side.address);
   if (block && block->is_device() && block->Holds(side.address, *bytes)) return Code::kSuccess;
   return Refuse(Code::kInvalidValue, "copy refused: " + std::to_string(*bytes) + " bytes at " +

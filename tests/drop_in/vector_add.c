@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program as NVIDIA's manual teaches it, over the driver's interface alone. It knows nothing of
  * gpushared: it is built with the toolkit's cuda.h and linked to libcuda. */
-#include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <cuda.h>
+
 #define COUNT 100000
-#define CHECK(call)                                                       \
-  do {                                                                    \
-    const CUresult result = (call);                                       \
-    if (result != CUDA_SUCCESS) {                                         \
-      const char *name = "?", *text = "?";                                \
-      cuGetErrorName(result, &name);                                      \
-      cuGetErrorString(result, &text);                                    \
-      fprintf(stderr, "%s: %s (%d): %s\n", #call, name, result, text);    \
-      exit(1);                                                            \
-    }                                                                     \
+#define CHECK(call)                                                     \
+  do {                                                                  \
+    const CUresult result = (call);                                     \
+    if (result != CUDA_SUCCESS) {                                       \
+      const char *error = "?", *text = "?";                             \
+      cuGetErrorName(result, &error);                                   \
+      cuGetErrorString(result, &text);                                  \
+      fprintf(stderr, "%s: %s (%d): %s\n", #call, error, result, text); \
+      exit(1);                                                          \
+    }                                                                   \
   } while (0)
 
 static const char kAdd[] =
@@ -46,7 +47,7 @@ int main(void) {
   CUevent begin, end;
   CUdeviceptr da, db, dsum;
   float milliseconds = -1;
-  void *parameters[] = {&da, &db, &dsum, &n};
+  void* parameters[] = {&da, &db, &dsum, &n};
   for (unsigned i = 0; i < COUNT; ++i) {
     a[i] = (float)i;
     b[i] = 2 * (float)i;

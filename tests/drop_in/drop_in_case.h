@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handlers over a server that executes nothing, in the test's own process.
+
+#ifndef GPUSHARED_TESTS_DROP_IN_DROP_IN_CASE_H_
+#define GPUSHARED_TESTS_DROP_IN_DROP_IN_CASE_H_
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "client_lib/drop_in/calls.h"
+#include "tests/support/fake_worker.h"
+
+namespace gpushared::drop_in {
+
+// One context that is current. The driver is the process's own and stays; each case has a server of
+// its own, which the context's session finds.
+class DropInCase : public ::testing::Test {
+ protected:
+  DropInCase() {
+    ::setenv("GPUSHARED_SOCKET", worker_.socket_path().c_str(), 1);
+    EXPECT_EQ(Init(0), Code::kSuccess);
+    EXPECT_EQ(CtxCreate(&context_, 0, 0), Code::kSuccess);
+    EXPECT_EQ(ModuleLoadData(&module_, "any PTX"), Code::kSuccess);
+    EXPECT_EQ(ModuleGetFunction(&nothing_, module_, "nothing"), Code::kSuccess);
+  }
+  ~DropInCase() override {
+    static_cast<void>(CtxDestroy(context_));
+    EXPECT_TRUE(worker_.violations().empty()) << worker_.violations().front();
+  }
+
+  Code LaunchOn(StreamHandle stream) {
+    return LaunchKernel(nothing_, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+  }
+
+  testing::FakeWorker worker_;
+  ContextHandle context_ = nullptr;
+  ModuleHandle module_ = nullptr;
+  FunctionHandle nothing_ = nullptr;
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_TESTS_DROP_IN_DROP_IN_CASE_H_

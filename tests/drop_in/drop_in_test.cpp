@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library over a real server on the cpu device. Each case runs in a process of its own, so each
+// begins with a driver that nobody has called.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/server_process.h"
+
+namespace gpushared {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ServerProcess;
+
+constexpr char kKernels[] = R"(
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry add_one(.param .u64 numbers, .param .u32 n) {
+  .reg .pred %p<2>; .reg .b32 %r<7>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [numbers]; ld.param.u32 %r1, [n];
+  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;
+  mad.lo.s32 %r5, %r2, %r3, %r4;
+  setp.ge.u32 %p1, %r5, %r1; @%p1 bra done;
+  mul.wide.u32 %rd2, %r5, 4; add.s64 %rd3, %rd1, %rd2;
+  ld.global.u32 %r6, [%rd3]; add.s32 %r6, %r6, 1; st.global.u32 [%rd3], %r6;
+done: ret;
+}
+.visible .entry nothing() { ret; }
+.visible .entry fault() {
+  .reg .b32 %r<2>; .reg .b64 %rd<2>;
+  mov.u64 %rd1, 16; ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1], %r1; ret;
+}
+)";
+constexpr unsigned kCount = 1000;
+constexpr std::size_t kBytes = kCount * sizeof(std::uint32_t);
+
+void* Wild(std::uint64_t value) { return reinterpret_cast<void*>(value); }
+
+// A server, and a driver that will find it.
+class DropInTest : public ::testing::Test {
+ protected:
+  DropInTest() { ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1); }
+
+  // The primary context, current.
+  void UsePrimary() {
+    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+  }
+  CUfunction Function(const char* name) {
+    if (module_ == nullptr) {
+      EXPECT_EQ(cuModuleLoadData(&module_, kKernels), CUDA_SUCCESS);
+    }
+    CUfunction function = nullptr;
+    EXPECT_EQ(cuModuleGetFunction(&function, module_, name), CUDA_SUCCESS) << name;
+    return function;
+  }
+  // Memory for kCount numbers, all zero.
+  CUdeviceptr Numbers() {
+    CUdeviceptr numbers = 0;
+    EXPECT_EQ(cuMemAlloc(&numbers, kBytes), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemsetD32(numbers, 0, kCount), CUDA_SUCCESS);
+    return numbers;
+  }
+  CUresult AddOne(CUdeviceptr numbers, CUstream stream) {
+    unsigned n = kCount;
+    void* parameters[] = {&numbers, &n};
+    return cuLaunchKernel(Function("add_one"), 8, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
+  }
+  std::vector<std::uint32_t> Read(CUdeviceptr numbers) {
+    std::vector<std::uint32_t> read(kCount);
+    EXPECT_EQ(cuMemcpyDtoH(read.data(), numbers, kBytes), CUDA_SUCCESS);
+    return read;
+  }
+
+  ServerProcess server_;
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+};
+
+std::vector<std::uint32_t> All(std::uint32_t value) {
+  return std::vector<std::uint32_t>(kCount, value);
+}
+
+// ---- beginning
+
+TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
+  ::setenv("GPUSHARED_SOCKET", "/nonexistent/gpushared.sock", 1);
+  int count = 7;
+  EXPECT_EQ(cuInit(0), CUDA_ERROR_MPS_CONNECTION_FAILED);
+  EXPECT_EQ(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
+  EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(DropInTest, InitMayBeRepeatedOnceAServerIsThere) {
+  ::setenv("GPUSHARED_SOCKET", "/nonexistent/gpushared.sock", 1);
+  EXPECT_EQ(cuInit(0), CUDA_ERROR_MPS_CONNECTION_FAILED);
+  ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1);
+  EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+}
+
+TEST_F(DropInTest, DrainingServerIsNotReady) {
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  CUcontext held = nullptr;
+  ASSERT_EQ(cuCtxCreate(&held, nullptr, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(server_.Ctl({"drain"}).exit_code, 0);
+  const auto program = testing::RunProgram({GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_NE(program.exit_code, 0);
+  EXPECT_THAT(program.output, HasSubstr("CUDA_ERROR_MPS_SERVER_NOT_READY (807)"));
+}
+
+TEST_F(DropInTest, ProbingHoldsNoSession) {
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  int count = 0;
+  EXPECT_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
+  EXPECT_EQ(count, 1);
+  EXPECT_TRUE(testing::Eventually([&] {
+    return server_.Ctl({"ps", "--json"}).output.find("\"pid\"") == std::string::npos;
+  }));
+}
+
+TEST_F(DropInTest, AnUnmodifiedProgramRuns) {
+  const auto program = testing::RunProgram({GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_EQ(program.exit_code, 0) << program.output;
+  EXPECT_THAT(program.output, HasSubstr("added 100000 numbers on embedded cpu device"));
+}
+
+TEST_F(DropInTest, ForkedChildIsToldThatItHasNoDriver) {
+  UsePrimary();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    CUdeviceptr address = 0;
+    const bool refused = cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                         cuMemAlloc(&address, 64) == CUDA_ERROR_NOT_INITIALIZED &&
+                         cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED;
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+TEST_F(DropInTest, ChildThatForkedBeforeInitWorks) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    CUcontext context = nullptr;
+    ::_exit(cuInit(0) == CUDA_SUCCESS && cuCtxCreate(&context, nullptr, 0, 0) == CUDA_SUCCESS ? 0
+                                                                                              : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(DropInTest, SessionHasTheClassOfTheEnvironment) {
+  ::setenv("GPUSHARED_CLASS", "low", 1);
+  ::setenv("GPUSHARED_NAME", "night job", 1);
+  UsePrimary();
+  const std::string clients = server_.Ctl({"ps"}).output;
+  EXPECT_THAT(clients, HasSubstr("night job"));
+  EXPECT_THAT(clients, HasSubstr("low"));
+}
+
+TEST_F(DropInTest, NonsenseInTheEnvironmentIsRefused) {
+  ::setenv("GPUSHARED_CLASS", "urgent", 1);
+  EXPECT_EQ(cuInit(0), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(DropInTest, NoVisibleDeviceIsNoDevice) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+  EXPECT_EQ(cuInit(0), CUDA_ERROR_NO_DEVICE);
+}
+
+// ---- look-up of functions
+
+TEST_F(DropInTest, ProcAddressChoosesTheFormForVersionAndStream) {
+  void* function = nullptr;
+  CUdriverProcAddressQueryResult found{};
+  EXPECT_EQ(cuGetProcAddress("cuMemAlloc", &function, 12000, 0, &found), CUDA_SUCCESS);
+  EXPECT_EQ(function, reinterpret_cast<void*>(&cuMemAlloc));
+  EXPECT_EQ(found, CU_GET_PROC_ADDRESS_SUCCESS);
+  EXPECT_EQ(cuGetProcAddress("cuMemcpyHtoD", &function, 12000,
+                             CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found),
+            CUDA_SUCCESS);
+  EXPECT_NE(function, reinterpret_cast<void*>(&cuMemcpyHtoD));
+  // A function without a default stream has one form.
+  EXPECT_EQ(cuGetProcAddress("cuMemAlloc", &function, 12000,
+                             CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found),
+            CUDA_SUCCESS);
+  EXPECT_EQ(function, reinterpret_cast<void*>(&cuMemAlloc));
+  EXPECT_EQ(cuGetProcAddress("cuLaunchKernelEx", &function, 11000, 0, &found), CUDA_SUCCESS);
+  EXPECT_EQ(function, nullptr);
+  EXPECT_EQ(found, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+  EXPECT_EQ(cuGetProcAddress("cuNoSuchThing", &function, 13000, 0, &found), CUDA_SUCCESS);
+  EXPECT_EQ(found, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+  EXPECT_EQ(cuGetProcAddress(nullptr, &function, 13000, 0, &found), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(DropInTest, NobodysExportTableIsThere) {
+  const void* table = Wild(1);
+  CUuuid id{};
+  for (int first = 0; first < 256; ++first) {
+    id.bytes[0] = static_cast<char>(first);
+    EXPECT_EQ(cuGetExportTable(&table, &id), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(table, nullptr);
+  }
+}
+
+TEST_F(DropInTest, FunctionsThatAreNotThereSaySo) {
+  CUarray array = nullptr;
+  const CUDA_ARRAY_DESCRIPTOR description{};
+  EXPECT_EQ(cuArrayCreate(&array, &description), CUDA_ERROR_NOT_SUPPORTED);
+}
+
+// ---- contexts
+
+TEST_F(DropInTest, ContextsStackUpPerThread) {
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  CUcontext first = nullptr, second = nullptr, current = nullptr;
+  ASSERT_EQ(cuCtxCreate(&first, nullptr, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxCreate(&second, nullptr, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+  EXPECT_EQ(current, second);
+  EXPECT_EQ(cuCtxPopCurrent(&current), CUDA_SUCCESS);
+  EXPECT_EQ(current, second);
+  EXPECT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+  EXPECT_EQ(current, first);
+  std::thread([] {
+    CUcontext other = reinterpret_cast<CUcontext>(Wild(1));
+    EXPECT_EQ(cuCtxGetCurrent(&other), CUDA_SUCCESS);
+    EXPECT_EQ(other, nullptr);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
+  }).join();
+  EXPECT_EQ(cuCtxDestroy(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuCtxPushCurrent(second), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxDestroy(first), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+TEST_F(DropInTest, WhatBelongsToAContextEndsWithIt) {
+  UsePrimary();
+  CUcontext made = nullptr;
+  ASSERT_EQ(cuCtxCreate(&made, nullptr, 0, 0), CUDA_SUCCESS);
+  CUdeviceptr numbers = 0;
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  ASSERT_EQ(cuMemAlloc(&numbers, kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuModuleLoadData(&module, kKernels), CUDA_SUCCESS);
+  ASSERT_EQ(cuModuleGetFunction(&function, module, "nothing"), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxDestroy(made), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(numbers), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
+            CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(DropInTest, PrimaryContextIsOneAndCounted) {
+  UsePrimary();
+  CUcontext again = nullptr;
+  unsigned flags = 0;
+  int active = 0;
+  EXPECT_EQ(cuDevicePrimaryCtxRetain(&again, 0), CUDA_SUCCESS);
+  EXPECT_EQ(again, context_);
+  EXPECT_EQ(cuCtxDestroy(context_), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxGetState(0, &flags, &active), CUDA_SUCCESS);
+  EXPECT_EQ(active, 1);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxGetState(0, &flags, &active), CUDA_SUCCESS);
+  EXPECT_EQ(active, 0);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuDevicePrimaryCtxRetain(&again, 0), CUDA_SUCCESS);
+  EXPECT_EQ(again, context_);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+// ---- memory and copies
+
+TEST_F(DropInTest, CopiesGoBothWaysAndAWrongAddressIsItsOwnError) {
+  UsePrimary();
+  const CUdeviceptr numbers = Numbers();
+  std::vector<std::uint32_t> sent = All(5);
+  EXPECT_EQ(cuMemcpyHtoD(numbers, sent.data(), kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpyHtoD(numbers, sent.data(), kBytes + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpyHtoD(numbers + 4, sent.data(), kBytes), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpyDtoH(sent.data(), 4096, 16), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD8(numbers, 0, std::numeric_limits<std::size_t>::max()),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Read(numbers), All(5)) << "the stream must not be spoilt";
+  const CUdeviceptr copy = Numbers();
+  EXPECT_EQ(cuMemcpy(copy, numbers, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(Read(copy), All(5));
+  EXPECT_EQ(cuMemFree(numbers + 4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFree(numbers), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(numbers), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFree(0), CUDA_SUCCESS);
+}
+
+TEST_F(DropInTest, RectanglesAndBoxesAreCopied) {
+  UsePrimary();
+  constexpr std::size_t kWidth = 12, kHeight = 5, kDepth = 3;
+  CUdeviceptr pitched = 0;
+  std::size_t pitch = 0;
+  ASSERT_EQ(cuMemAllocPitch(&pitched, &pitch, kWidth, kHeight * kDepth, 4), CUDA_SUCCESS);
+  std::vector<std::uint8_t> sent(kWidth * kHeight * kDepth), got(sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::uint8_t>(i);
+  CUDA_MEMCPY3D box{};
+  box.srcMemoryType = CU_MEMORYTYPE_HOST;
+  box.srcHost = sent.data();
+  box.srcPitch = kWidth;
+  box.srcHeight = kHeight;
+  box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  box.dstDevice = pitched;
+  box.dstPitch = pitch;
+  box.dstHeight = kHeight;
+  box.WidthInBytes = kWidth;
+  box.Height = kHeight;
+  box.Depth = kDepth;
+  ASSERT_EQ(cuMemcpy3D(&box), CUDA_SUCCESS);
+  CUDA_MEMCPY2D back{};
+  back.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  back.srcDevice = pitched;
+  back.srcPitch = pitch;
+  back.srcY = kHeight;  // The second slice, from its second column on.
+  back.srcXInBytes = 1;
+  back.dstMemoryType = CU_MEMORYTYPE_HOST;
+  back.dstHost = got.data();
+  back.dstPitch = kWidth;
+  back.WidthInBytes = kWidth - 1;
+  back.Height = kHeight;
+  ASSERT_EQ(cuMemcpy2D(&back), CUDA_SUCCESS);
+  for (std::size_t y = 0; y < kHeight; ++y) {
+    for (std::size_t x = 0; x + 1 < kWidth; ++x) {
+      EXPECT_EQ(got[y * kWidth + x], sent[(kHeight + y) * kWidth + x + 1]) << x << ' ' << y;
+    }
+  }
+  back.srcY = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(cuMemcpy2D(&back), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(DropInTest, PageLockedMemoryIsThereWhenASynchronousCopyReturns) {
+  UsePrimary();
+  const CUdeviceptr numbers = Numbers();
+  void* host = nullptr;
+  ASSERT_EQ(cuMemAllocHost(&host, kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(host, numbers, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(host, All(1).data(), kBytes), 0);
+  int type = 0;
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  reinterpret_cast<CUdeviceptr>(host)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(type, CU_MEMORYTYPE_HOST);
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, numbers), CUDA_SUCCESS);
+  EXPECT_EQ(type, CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(DropInTest, MemoryInfoIsTheQuota) {
+  UsePrimary();
+  std::size_t before = 0, after = 0, total = 0;
+  ASSERT_EQ(cuMemGetInfo(&before, &total), CUDA_SUCCESS);
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(cuMemAlloc(&memory, 1 << 20), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemGetInfo(&after, &total), CUDA_SUCCESS);
+  EXPECT_EQ(before - after, std::size_t{1} << 20);
+  EXPECT_EQ(cuMemAlloc(&memory, total + 1), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+// ---- streams and events
+
+TEST_F(DropInTest, EventsOrderStreamsAndMeasure) {
+  UsePrimary();
+  const CUdeviceptr numbers = Numbers();
+  CUstream streams[2] = {};
+  CUevent events[2] = {};
+  for (CUstream& stream : streams) {
+    ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  }
+  for (CUevent& event : events) ASSERT_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
+  float milliseconds = -1;
+  EXPECT_EQ(cuEventElapsedTime(&milliseconds, events[0], events[1]), CUDA_ERROR_INVALID_HANDLE);
+  ASSERT_EQ(cuEventRecord(events[0], streams[0]), CUDA_SUCCESS);
+  ASSERT_EQ(AddOne(numbers, streams[0]), CUDA_SUCCESS);
+  ASSERT_EQ(cuEventRecord(events[1], streams[0]), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamWaitEvent(streams[1], events[1], 0), CUDA_SUCCESS);
+  ASSERT_EQ(AddOne(numbers, streams[1]), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(streams[1]), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers), All(2));
+  EXPECT_EQ(cuEventQuery(events[1]), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventElapsedTime(&milliseconds, events[0], events[1]), CUDA_SUCCESS);
+  EXPECT_GT(milliseconds, 0);
+}
+
+TEST_F(DropInTest, ThreadsHaveDefaultStreamsOfTheirOwn) {
+  UsePrimary();
+  void* get_id = nullptr;
+  CUdriverProcAddressQueryResult found{};
+  ASSERT_EQ(cuGetProcAddress("cuStreamGetId", &get_id, 13000,
+                             CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &found),
+            CUDA_SUCCESS);
+  const auto id_of_mine = reinterpret_cast<CUresult (*)(CUstream, unsigned long long*)>(get_id);
+  unsigned long long legacy = 0, mine = 0, mine_again = 0, other = 0;
+  EXPECT_EQ(cuStreamGetId(nullptr, &legacy), CUDA_SUCCESS);
+  EXPECT_EQ(id_of_mine(nullptr, &mine), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamGetId(CU_STREAM_PER_THREAD, &mine_again), CUDA_SUCCESS);
+  std::thread([&] {
+    EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+    EXPECT_EQ(id_of_mine(nullptr, &other), CUDA_SUCCESS);
+  }).join();
+  EXPECT_NE(legacy, mine);
+  EXPECT_EQ(mine, mine_again);
+  EXPECT_NE(mine, other);
+}
+
+// A thread that ended must give its stream back: a session has 255 of them.
+TEST_F(DropInTest, ManyThreadsOneAfterAnotherFindAStream) {
+  UsePrimary();
+  for (int i = 0; i < 300; ++i) {
+    std::thread([&] {
+      unsigned long long id = 0;
+      ASSERT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+      ASSERT_EQ(cuStreamGetId(CU_STREAM_PER_THREAD, &id), CUDA_SUCCESS);
+    }).join();
+  }
+}
+
+// ---- modules and launches
+
+TEST_F(DropInTest, BrokenImagesAreRefusedWithTheirText) {
+  UsePrimary();
+  char text[512] = "untouched";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {text, Wild(sizeof text)};
+  CUmodule module = nullptr;
+  EXPECT_EQ(cuModuleLoadDataEx(&module, ".version 7.0\n.target sm_75\n.address_size 64\nnonsense",
+                               2, options, values),
+            CUDA_ERROR_INVALID_PTX);
+  EXPECT_THAT(text, HasSubstr("line 4"));
+  EXPECT_EQ(reinterpret_cast<std::size_t>(values[1]), std::strlen(text));
+  EXPECT_NE(cuModuleLoadData(&module, ""), CUDA_SUCCESS);
+  EXPECT_NE(cuModuleLoadData(&module, "x"), CUDA_SUCCESS);
+  EXPECT_EQ(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
+}
+
+TEST_F(DropInTest, LibrariesLoadWhereTheyAreUsed) {
+  UsePrimary();
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  CUfunction function = nullptr;
+  unsigned count = 0;
+  ASSERT_EQ(cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(cuLibraryGetKernelCount(&count, library), CUDA_SUCCESS);
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(cuLibraryGetKernel(&kernel, library, "no such kernel"), CUDA_ERROR_NOT_FOUND);
+  ASSERT_EQ(cuLibraryGetKernel(&kernel, library, "add_one"), CUDA_SUCCESS);
+  ASSERT_EQ(cuKernelGetFunction(&function, kernel), CUDA_SUCCESS);
+  CUdeviceptr numbers = Numbers();
+  unsigned n = kCount;
+  void* parameters[] = {&numbers, &n};
+  for (CUfunction launched : {function, reinterpret_cast<CUfunction>(kernel)}) {
+    EXPECT_EQ(cuLaunchKernel(launched, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr),
+              CUDA_SUCCESS);
+  }
+  EXPECT_EQ(Read(numbers), All(2));
+  // The primary context's next incarnation has a session of its own.
+  ASSERT_EQ(cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+  numbers = Numbers();
+  EXPECT_EQ(cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr),
+            CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers), All(1));
+  EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+  EXPECT_EQ(cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr),
+            CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(DropInTest, ParametersArePackedAsTheProgramLikes) {
+  UsePrimary();
+  const CUdeviceptr numbers = Numbers();
+  struct {
+    CUdeviceptr numbers;
+    unsigned n;
+    unsigned padding;
+  } packed = {numbers, kCount, 0};
+  std::size_t bytes = sizeof packed;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
+  const CUfunction add = Function("add_one");
+  EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, extra), CUDA_SUCCESS);
+  bytes = 12;
+  EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, extra), CUDA_SUCCESS);
+  bytes = 11;
+  EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, extra),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Read(numbers), All(2));
+}
+
+TEST_F(DropInTest, ShapesBeyondTheDeviceAreThisCallsError) {
+  UsePrimary();
+  const CUdeviceptr numbers = Numbers();
+  const CUfunction nothing = Function("nothing");
+  EXPECT_EQ(cuLaunchKernel(nothing, 0, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuLaunchKernel(nothing, 1, 1, 1, 2048, 1, 1, 0, nullptr, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers), All(1));
+}
+
+TEST_F(DropInTest, FaultStaysWithTheContextUntilItIsReset) {
+  UsePrimary();
+  const CUfunction fault = Function("fault");
+  EXPECT_EQ(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), CUDA_SUCCESS);
+  const CUresult said = cuCtxSynchronize();
+  EXPECT_TRUE(said == CUDA_ERROR_ILLEGAL_ADDRESS || said == CUDA_ERROR_LAUNCH_FAILED) << said;
+  CUdeviceptr memory = 0;
+  EXPECT_EQ(cuMemAlloc(&memory, 64), said);
+  EXPECT_EQ(cuCtxSynchronize(), said);
+  module_ = nullptr;
+  EXPECT_EQ(cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+  const CUdeviceptr numbers = Numbers();
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers), All(1));
+}
+
+TEST_F(DropInTest, TerminatedClientIsTold) {
+  UsePrimary();
+  const CUdeviceptr numbers = Numbers();
+  ASSERT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  const std::string clients = server_.Ctl({"ps", "--json"}).output;
+  const std::size_t id = clients.find("\"client\":");
+  ASSERT_NE(id, std::string::npos) << clients;
+  const std::string number = std::to_string(std::atoi(clients.c_str() + id + 9));
+  EXPECT_EQ(server_.Ctl({"client", "terminate", number}).exit_code, 0);
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return AddOne(numbers, nullptr) == CUDA_ERROR_MPS_CLIENT_TERMINATED; }));
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_MPS_CLIENT_TERMINATED);
+}
+
+}  // namespace
+}  // namespace gpushared

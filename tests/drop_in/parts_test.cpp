@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles, addresses, visible devices, images.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client_lib/drop_in/address_book.h"
+#include "client_lib/drop_in/cuda_module.h"
+#include "client_lib/drop_in/handle_table.h"
+#include "client_lib/drop_in/visible_devices.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using IntTable = HandleTable<int, StreamHandle, HandleKind::kStream>;
+
+TEST(HandleTableTest, StaleAndWildHandlesAreNothing) {
+  IntTable table;
+  const StreamHandle first = table.Insert(std::make_shared<int>(1));
+  ASSERT_NE(table.Find(first), nullptr);
+  EXPECT_EQ(*table.Find(first), 1);
+  EXPECT_NE(table.Remove(first), nullptr);
+  EXPECT_EQ(table.Find(first), nullptr);
+  const StreamHandle second = table.Insert(std::make_shared<int>(2));
+  EXPECT_NE(first, second) << "the place is used again, the handle is not";
+  EXPECT_EQ(table.Find(first), nullptr);
+  EXPECT_EQ(table.Remove(first), nullptr);
+  const auto number = reinterpret_cast<std::uint64_t>(second);
+  for (int bit = 0; bit < 64; ++bit) {
+    EXPECT_EQ(table.Find(reinterpret_cast<StreamHandle>(number ^ (std::uint64_t{1} << bit))),
+              nullptr);
+  }
+  EXPECT_EQ(table.Find(nullptr), nullptr);
+}
+
+TEST(HandleTableTest, KindsDoNotMix) {
+  IntTable streams;
+  HandleTable<int, StreamHandle, HandleKind::kEvent> events;
+  const StreamHandle stream = streams.Insert(std::make_shared<int>(1));
+  static_cast<void>(events.Insert(std::make_shared<int>(2)));
+  EXPECT_EQ(events.Find(stream), nullptr);
+}
+
+TEST(AddressBookTest, FindsByAnyAddressInsideAndRemovesByTheFirst) {
+  AddressBook book;
+  EXPECT_TRUE(book.Insert({.address = 0x1000, .bytes = 0x100, .context_id = 1}, {}));
+  EXPECT_FALSE(book.Insert({.address = 0x10ff, .bytes = 1}, {}));
+  EXPECT_FALSE(book.Insert({.address = 0xf00, .bytes = 0x101}, {}));
+  EXPECT_TRUE(book.Insert({.address = 0xf00, .bytes = 0x100, .context_id = 2}, {}));
+  EXPECT_TRUE(book.Insert({.address = 0x1100, .bytes = 1, .context_id = 1}, {}));
+  EXPECT_EQ(book.Find(0x10ff)->address, 0x1000u);
+  EXPECT_EQ(book.Find(0x1100)->address, 0x1100u);
+  EXPECT_FALSE(book.Find(0x1101));
+  EXPECT_FALSE(book.Find(0xeff));
+  EXPECT_TRUE(book.Find(0x1000)->Holds(0x1000, 0x100));
+  EXPECT_FALSE(book.Find(0x1000)->Holds(0x1001, 0x100));
+  EXPECT_FALSE(book.Find(0x1000)->Holds(0x1001, ~std::size_t{0}));
+  EXPECT_FALSE(book.Remove(0x1001, BlockKind::kDevice));
+  EXPECT_FALSE(book.Remove(0x1000, BlockKind::kHost));
+  book.RemoveContext(1);
+  EXPECT_FALSE(book.Find(0x1000));
+  EXPECT_TRUE(book.Remove(0xf00, BlockKind::kDevice));
+}
+
+TEST(VisibleDevicesTest, FollowsCudasRules) {
+  std::vector<Uuid> uuids(3);
+  uuids[0].bytes[0] = 0x11;
+  uuids[1].bytes[0] = 0x12;
+  uuids[2].bytes[0] = 0x20;
+  const auto visible = [&](const char* value) { return VisibleDevices(value, uuids); };
+  EXPECT_THAT(visible("2,0"), ElementsAre(2, 0));
+  EXPECT_THAT(visible(" 1 , 2 "), ElementsAre(1, 2));
+  EXPECT_THAT(visible("0,7,1"), ElementsAre(0)) << "the first that names nothing ends the list";
+  EXPECT_THAT(visible("-1"), IsEmpty());
+  EXPECT_THAT(visible(""), IsEmpty());
+  EXPECT_THAT(visible("1,1"), IsEmpty()) << "named twice";
+  EXPECT_THAT(visible("GPU-20"), ElementsAre(2));
+  EXPECT_THAT(visible("GPU-1"), IsEmpty()) << "two begin like this";
+  EXPECT_THAT(visible(UuidText(uuids[1]).c_str()), ElementsAre(1));
+  EXPECT_EQ(UuidText(uuids[0]), "GPU-11000000-0000-0000-0000-000000000000");
+}
+
+TEST(ImageBytesTest, TextEndsAtItsNulAndContainersSayTheirSize) {
+  EXPECT_EQ(ImageBytes(nullptr).size(), 0u);
+  EXPECT_EQ(ImageBytes("").size(), 0u);
+  EXPECT_EQ(ImageBytes("x").size(), 1u);
+  EXPECT_EQ(ImageBytes(".version 7.0").size(), 12u);
+  struct {
+    std::uint32_t magic = 0xba55ed50;
+    std::uint16_t version = 1, header_bytes = 16;
+    std::uint64_t body_bytes = 24;
+  } const fatbin;
+  EXPECT_EQ(ImageBytes(&fatbin).size(), 40u);
+  struct {
+    std::uint32_t magic = 0x466243b1, version = 1;
+    const void* data;
+    const void* more = nullptr;
+  } const wrapper{.data = &fatbin};
+  EXPECT_EQ(ImageBytes(&wrapper).data(), reinterpret_cast<const std::byte*>(&fatbin));
+}
+
+}  // namespace
+}  // namespace gpushared::drop_in

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which streams wait for which: the rules of the legacy default stream.
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client_lib/drop_in/default_stream.h"
+#include "tests/drop_in/drop_in_case.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+using ::testing::ElementsAre;
+
+class StreamOrderTest : public DropInCase {
+ protected:
+  // Nothing ends, so every wait that the rules ask for stands in the queue.
+  StreamOrderTest() { worker_.set_finishing(false); }
+  ~StreamOrderTest() override { worker_.set_finishing(true); }
+
+  StreamHandle NewStream(unsigned flags) {
+    StreamHandle stream = nullptr;
+    EXPECT_EQ(StreamCreate(&stream, flags), Code::kSuccess);
+    return stream;
+  }
+  // The launches and waits so far, once there are `count`: "2" a launch on stream 2, "3>2" a wait
+  // of stream 3 for stream 2.
+  std::vector<std::string> Taken(std::size_t count) {
+    std::vector<std::string> list;
+    for (int i = 0; i < 2000 && list.size() < count; ++i) {
+      ::usleep(1000);
+      list.clear();
+      for (const testing::TakenCommand& taken : worker_.taken()) {
+        const std::string stream = std::to_string(taken.command.id.stream);
+        if (std::holds_alternative<ipc::LaunchCommand>(taken.command.body)) list.push_back(stream);
+        if (const auto* wait = std::get_if<ipc::WaitForCommand>(&taken.command.body)) {
+          list.push_back(stream + ">" + std::to_string(wait->target.stream));
+        }
+      }
+    }
+    return list;
+  }
+};
+
+TEST_F(StreamOrderTest, LegacyStreamWaitsForBlockingStreamsThatHadWork) {
+  const StreamHandle a = NewStream(0), b = NewStream(0);
+  static_cast<void>(NewStream(0));  // Had none.
+  ASSERT_EQ(LaunchOn(a), Code::kSuccess);
+  ASSERT_EQ(LaunchOn(b), Code::kSuccess);
+  ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
+  EXPECT_THAT(Taken(5), ElementsAre("1", "2", "4>1", "4>2", "4"));
+}
+
+TEST_F(StreamOrderTest, BlockingStreamWaitsForTheLegacyStreamOnce) {
+  const StreamHandle a = NewStream(0);
+  ASSERT_EQ(LaunchOn(LegacyStream()), Code::kSuccess);
+  ASSERT_EQ(LaunchOn(a), Code::kSuccess);
+  ASSERT_EQ(LaunchOn(a), Code::kSuccess);
+  EXPECT_THAT(Taken(4), ElementsAre("2", "1>2", "1", "1"));
+}
+
+TEST_F(StreamOrderTest, NonBlockingStreamGoesItsOwnWay) {
+  const StreamHandle a = NewStream(device::cuda::kStreamNonBlocking);
+  ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
+  ASSERT_EQ(LaunchOn(a), Code::kSuccess);
+  ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
+  EXPECT_THAT(Taken(3), ElementsAre("2", "1", "2"));
+}
+
+TEST_F(StreamOrderTest, ThreadsDefaultStreamIsABlockingOne) {
+  ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
+  {
+    const DefaultStreamScope scope(DefaultStream::kPerThread);
+    ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
+  }
+  ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
+  EXPECT_THAT(Taken(5), ElementsAre("1", "2>1", "2", "1>2", "1"));
+}
+
+TEST_F(StreamOrderTest, OtherContextsStreamsAreNoneOfItsBusiness) {
+  const StreamHandle a = NewStream(0);
+  ASSERT_EQ(LaunchOn(a), Code::kSuccess);
+  ContextHandle other = nullptr;
+  ASSERT_EQ(CtxCreate(&other, 0, 0), Code::kSuccess);
+  ASSERT_EQ(LaunchOn(nullptr), Code::kSuccess);
+  EXPECT_THAT(Taken(2), ElementsAre("1", "2"));
+  EXPECT_EQ(CtxDestroy(other), Code::kSuccess);
+}
+
+}  // namespace
+}  // namespace gpushared::drop_in
