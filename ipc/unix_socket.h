@@ -61,9 +61,9 @@ Result<Frame> ReceiveFrame(int socket, FrameRules rules, Deadline deadline);
 
 // ---- non-blocking, for broker and worker
 
-// What a reader does with descriptors.
+// A reader's way with descriptors.
 enum class Descriptors : std::uint8_t {
-  kTaken,  // As many as the frame's rule says.
+  kTaken,  // The reader takes as many as the frame's rule says.
   // For sockets of clients: a frame with any is refused, and they stay unreceived, since whoever
   // drops the last reference to a file waits for whatever its end takes. The socket must then be
   // closed by UnboundedCalls.

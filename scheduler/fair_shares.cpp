@@ -306,7 +306,7 @@ Decision FairShares::Stop(ClientId client) {
 }
 
 std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
-  // What can be stopped will not hold the device for longer while another one waits.
+  // A stoppable launch holds the device no longer than a slice while another one waits.
   return (stoppable ? std::min(predicted, slice_) : predicted).count();
 }
 
@@ -441,7 +441,7 @@ void FairShares::Withdraw(Account& account, TimePoint now) {
   Leave(account, now);
   levels_[account.level].ForgetAccount(account.place);
   RefreshGroup(groups_[account.group], account.level);
-  // What one that slept owes is no time of the level.
+  // The level has no time that a sleeper owes.
   if (was_active) OnAsleep(account);
 }
 

@@ -99,7 +99,7 @@ class FairShares {
     std::uint32_t weight = 1;
     std::array<Charged, kLevelsMax> charged{};  // By the level in which it was started.
     std::int64_t pending_ns = 0;                // Predicted device time of what is on the device.
-    TimePoint uncharged_since{};                // What runs has been charged for up to here.
+    TimePoint uncharged_since{};                // The running command is charged up to here.
     // With nothing ready or running, and maybe for a moment only.
     std::optional<TimePoint> paused_since;
     bool returns_soon = false;  // Did so after its last pause.
@@ -109,10 +109,10 @@ class FairShares {
     std::int64_t key() const { return used() + pending_ns * kVirtualScale / weight; }
     bool is_active() const { return ready || running > 0 || paused_since.has_value(); }
   };
-  // What the clients of one group have together in one level.
+  // The clients of one group have this together in one level.
   struct Share {
     std::uint32_t weight = 1;  // Of the heaviest; the last one's when there is none any more.
-    std::uint32_t ready = 0, active = 0;  // Of clients.
+    std::uint32_t ready = 0, active = 0;  // Clients.
     Charged charged;
     std::int64_t pending_ns = 0;
     std::int64_t clock = 0;  // Virtual time inside: of its client furthest behind.
@@ -127,15 +127,15 @@ class FairShares {
     std::array<Share, kLevelsMax> shares{};
   };
   struct LevelState {
-    std::size_t ready = 0, running = 0, stoppable = 0;  // Of clients, of commands, of commands.
-    std::size_t paused = 0;                             // Of clients.
+    std::size_t ready = 0, running = 0, stoppable = 0;  // Clients, commands, commands.
+    std::size_t paused = 0;                             // Clients.
     std::int64_t clock = 0;  // Virtual time of the level: of its group furthest behind.
     std::optional<TimePoint> inactive_since;  // Came to have nothing ready or running.
-    // Of its groups, by place.
+    // Its groups' keys, by place.
     SmallestKey ready_keys;   // Virtual time used plus what is on the device, if a client is ready.
     SmallestKey absent_keys;  // The same if none is ready, but one runs or pauses.
     SmallestKey active_used;  // Virtual time used, if one is ready, running or pausing.
-    // Of its accounts, by place.
+    // Its accounts' keys, by place.
     SmallestKey pauses;     // paused_since in ns.
     SmallestKey uncharged;  // uncharged_since in ns, if it can be stopped.
 

@@ -77,7 +77,7 @@ void OpenMissingStandardDescriptors() {
   }
 }
 
-// Of this process, and so of the workers that it starts.
+// The workers that it starts inherit them.
 Status UseOnlyProcessors(const std::vector<std::uint32_t>& processors) {
   if (processors.empty()) return Status::Ok();
   cpu_set_t allowed, asked;

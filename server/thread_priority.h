@@ -12,7 +12,7 @@
 
 namespace gpushared::server {
 
-// What a thread has.
+// A thread's standing with the machine's scheduler.
 struct ThreadPriority {
   bool is_realtime = false;  // SCHED_RR, the lowest priority of it.
   int nice = 0;

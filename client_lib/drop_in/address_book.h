@@ -29,7 +29,7 @@ struct Block {
   BlockKind kind = BlockKind::kDevice;
   std::uint64_t context_id = 0;  // It ends with this context.
   std::uint64_t buffer_id = 0;   // Never used again.
-  unsigned flags = 0;            // Of cuMemHostAlloc or cuMemHostRegister.
+  unsigned flags = 0;            // The flags given to cuMemHostAlloc or cuMemHostRegister.
 
   bool is_device() const { return kind == BlockKind::kDevice; }
   // Whether [from, from + length) lies in it.

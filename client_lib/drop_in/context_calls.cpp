@@ -11,7 +11,7 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr unsigned kContextFlagsMax = 0xff;
-// What cuCtxGetApiVersion says of contexts made by every form of cuCtxCreate.
+// cuCtxGetApiVersion answers this for contexts of every form of cuCtxCreate.
 constexpr unsigned kApiVersion = 3020;
 
 // Finds a device, once the driver is ready.

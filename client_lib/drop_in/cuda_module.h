@@ -79,7 +79,7 @@ class CudaKernel {
   // Attributes that the program has set.
   static constexpr int kUnset = std::numeric_limits<int>::min();
   std::array<std::atomic<int>, kAttributesMax> set_attributes;
-  // What the launch calls of CUDA 3 have prepared.
+  // The launch calls of CUDA 3 have prepared this.
   struct LegacyLaunch {
     int block[3] = {1, 1, 1};
     unsigned shared_bytes = 0;

@@ -15,7 +15,7 @@ namespace {
 
 // Launches with more parameters take memory for their list; CUDA allows 4 KiB of them.
 constexpr std::size_t kParametersOnStack = 64;
-// What the calls of CUDA 3 may prepare.
+// The calls of CUDA 3 may prepare so many bytes of parameters.
 constexpr std::size_t kLegacyParameterBytesMax = 4096;
 
 // The argument buffer that `extra` names, or kInvalidValue.

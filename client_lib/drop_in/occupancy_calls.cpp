@@ -12,7 +12,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// What limits the blocks of one kernel on one device.
+// Limits of the blocks of one kernel on one device.
 struct Limits {
   int threads_per_block;
   int warp_threads;

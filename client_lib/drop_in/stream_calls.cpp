@@ -36,7 +36,7 @@ Code StreamCreate(StreamHandle* stream, unsigned flags) {
   return StreamCreateWithPriority(stream, flags, 0);
 }
 
-// What is queued on it still runs.
+// Its queued work still runs.
 Code StreamDestroy(StreamHandle stream) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   return Driver::Get().streams.Remove(stream) == nullptr ? Code::kInvalidHandle : Code::kSuccess;

@@ -36,7 +36,7 @@ enum class MessageType : std::uint16_t {
   kEnded = 18,    // Unsolicited, then the socket closes; and the answer to kWhy.
   kAdminReply = 19,
   // Client to worker, and its answer.
-  kLoadModule = 32,  // Of the bytes that the client wrote into the memory made for its image.
+  kLoadModule = 32,  // Loads the bytes that the client wrote into the memory made for its image.
   kModuleLoaded = 33,
   kUnloadModule = 34,  // Answered by kDone. Takes effect after commands submitted before.
   kDone = 35,
@@ -221,7 +221,7 @@ struct MakeImage {
 };
 
 struct ImageMadeWire {
-  std::uint64_t bytes = 0;  // As asked.
+  std::uint64_t bytes = 0;  // The bytes asked for.
 };
 struct ImageMade {
   static constexpr MessageType kType = MessageType::kImageMade;
@@ -231,7 +231,7 @@ struct ImageMade {
 struct LoadModuleWire {
   std::uint32_t module = 0;  // Chosen by the client, below kModulesMax, not in use.
   std::uint32_t reserved = 0;
-  std::uint64_t bytes = 0;  // Of the memory made for the image, all of it.
+  std::uint64_t bytes = 0;  // All the memory made for the image.
 };
 struct LoadModule {
   static constexpr MessageType kType = MessageType::kLoadModule;

@@ -58,9 +58,9 @@ class DeviceModel {
   const Shape shape_;
   const int rows_;
   gpushared::Stream stream_;
-  gpushared::Event begin_, end_;  // Of one kernel, while kernels are timed.
+  gpushared::Event begin_, end_;  // They enclose one kernel, while kernels are timed.
   bool is_timing_ = false;
-  double longest_kernel_ms_ = 0;  // Of those timed.
+  double longest_kernel_ms_ = 0;  // The longest of those timed.
   gpushared::Kernel multiply_, multiply_transposed_a_, multiply_transposed_b_, embed_, add_bias_,
       add_bias_tanh_, softmax_, cross_entropy_, tanh_backward_, column_sums_, embed_backward_,
       descend_;

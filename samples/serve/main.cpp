@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kDifferenceMax = 1e-4;  // Of a probability, device against reference.
+constexpr double kDifferenceMax = 1e-4;  // Between a probability of the device and the reference's.
 // The service time is measured as requests meet it: on a device and on cores that were
 // idle before. Back to back, a virtual machine answers up to three times faster.
 constexpr int kCalibrationRequests = 100;

@@ -35,8 +35,8 @@ struct BrokerOptions {
   std::vector<device::UnusedDevice> unused_devices;  // For people.
   std::vector<AccessRule> access;
   std::uint32_t own_uid = 0;
-  std::optional<device::Isolation> isolation;  // As AccessRules takes it, and
-  double memory_reserve = 0;                   // likewise.
+  std::optional<device::Isolation> isolation;  // For AccessRules.
+  double memory_reserve = 0;                   // For AccessRules.
   std::string policy;                          // For people.
   std::string version;                         // For people.
   // What GPUs the machine has now; empty: nobody looks, as where no device is a GPU. Called on

@@ -90,7 +90,7 @@ class Module {
 // spaces of the same recipe.
 struct ModuleRecipe {
   ModulePasses passes;
-  std::uint64_t range_bytes = 0;  // Of the spaces.
+  std::uint64_t range_bytes = 0;  // The spaces together have them.
 };
 
 // A module that has been read, checked and made ready, and is in no client's memory yet.
@@ -99,7 +99,7 @@ class PreparedModule {
  public:
   virtual ~PreparedModule() = default;
   virtual std::span<const KernelInfo> kernel_infos() const = 0;
-  virtual std::uint64_t bytes() const = 0;  // Of host memory.
+  virtual std::uint64_t bytes() const = 0;  // In host memory.
 };
 
 // One client's virtual address range, memory and module state on one device.

@@ -110,7 +110,7 @@ class FlatReader {
     const std::span<const std::byte> bytes = TakeBytes(TakeCount(1));
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
-  // Of a type of which any bits are a value.
+  // Any bits must be a value of T.
   template <typename T>
   std::vector<T> TakeAll() {
     std::vector<T> values(TakeCount(sizeof(T), sizeof(T)));

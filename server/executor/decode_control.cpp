@@ -11,11 +11,11 @@
 namespace gpushared::device::executor {
 namespace {
 
-// What modules declare and call, and the device has.
+// A function that modules declare and call, and the device has.
 struct Builtin {
   std::string_view name;
   std::size_t arguments;
-  std::array<std::uint32_t, 4> argument_bytes;  // Of those that are looked at.
+  std::array<std::uint32_t, 4> argument_bytes;  // The sizes of those that are looked at.
   std::uint32_t result_bytes;                   // 0: returns nothing.
 };
 constexpr std::array<Builtin, 4> kBuiltins = {{
@@ -160,7 +160,7 @@ void FunctionDecoder::DecodeIndexedBranch() {
   op.immediate = table;
 }
 
-// Of an argument or result of at least `bytes` bytes.
+// The place of an argument or result of at least `bytes` bytes.
 std::uint32_t FunctionDecoder::AreaOffset(const Operand& operand, std::uint32_t bytes) {
   const auto symbol = FindSymbol(operand.text);
   if (symbol && symbol->kind == Symbol::Kind::kArea && symbol->bytes >= bytes) {

@@ -84,7 +84,7 @@ struct ProgramPlan {
   std::vector<FunctionPlan> functions;
   std::unordered_map<std::string, std::uint32_t> function_index;
   std::vector<std::uint32_t> callable;  // Functions that indirect calls may reach.
-  SymbolTable symbols;                  // Of the module's shared variables that the program names.
+  SymbolTable symbols;                  // The module's shared variables that the program names.
   MissingList missing;
   Code* code = nullptr;
 };
@@ -99,7 +99,7 @@ class FrameLayout {
   std::uint32_t RegisterWidth(std::uint32_t index) const { return register_widths_[index]; }
 
   std::uint32_t ConstantRow(std::uint64_t value, std::uint32_t width);
-  // Of an address of a module variable, see AddressRow.
+  // The row of a module variable's address, see AddressRow.
   std::uint32_t VariableRow(std::uint64_t address, std::uint32_t width);
   std::uint32_t SpecialRowFor(SpecialRegister what, bool wide);
   // Rows and predicates for values inside one instruction; ReleaseScratch ends their use.
@@ -230,7 +230,7 @@ class FunctionDecoder {
   // What the list of an indirect call says, .callprototype or .calltargets.
   struct IndirectTargets {
     const ptx::Function* prototype = nullptr;  // Null for a list that cannot be read.
-    std::uint32_t target_list = 0;             // Of Code.
+    std::uint32_t target_list = 0;             // Its place in Code.
   };
   const IndirectTargets& TargetsOf(const std::string& list);
   void ReadTargets(const std::string& directive, IndirectTargets* targets);

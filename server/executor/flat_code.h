@@ -23,10 +23,10 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from);
 
 // Whether it has no control characters: it gets into messages and logs.
 bool IsPlainText(std::string_view text);
-// Of host memory.
+// Bytes of host memory.
 std::uint64_t MemoryBytes(const Program& program);
 
-// Of a program that cannot run only what it says of itself.
+// If a program cannot run, only its own account of itself is put.
 void PutProgram(const Program& program, Flavour flavour, FlatWriter& to);
 // The bytes may be anything: what comes back has been verified (verify.h). kInvalidArgument
 // otherwise.

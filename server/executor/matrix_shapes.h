@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which shapes the matrix instructions have, and the registers of their fragments.
+// Shapes of the matrix instructions, and registers of their fragments.
 
 #ifndef GPUSHARED_SERVER_EXECUTOR_MATRIX_SHAPES_H_
 #define GPUSHARED_SERVER_EXECUTOR_MATRIX_SHAPES_H_

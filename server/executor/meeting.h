@@ -47,7 +47,7 @@ class Meeting {
 
   Warp& warp_;
   std::uint32_t waiting_ = 0;
-  std::array<Place, kLanes> places_;  // Of the lanes that wait.
+  std::array<Place, kLanes> places_;  // Where the waiting lanes wait.
 };
 
 }  // namespace gpushared::device::executor

@@ -37,7 +37,7 @@ class PollWatch {
   bool IsSeen(std::uint64_t state) const;
   void Restart();
 
-  std::uint64_t rounds_ = 0;  // Of a block that may wait.
+  std::uint64_t rounds_ = 0;  // Counted in a block that may wait.
   std::uint32_t without_poll_ = 0;
   std::uint64_t next_look_ = kFirstLook;
   bool repeats_ = false;

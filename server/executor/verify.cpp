@@ -66,7 +66,7 @@ struct OpRule {
   std::uint32_t bytes = 0;       // kParameter: what it reads.
   std::uint32_t extra = 0;       // kGroup: what MicroOp::extra is.
   std::array<std::uint32_t, 4> words = {};  // kAreaWords: bytes at each of MicroOp::rows.
-  Spelled spelled;                          // Of matrix products.
+  Spelled spelled;                          // Names of matrix products.
 };
 
 bool Begins(std::string_view key, std::initializer_list<std::string_view> words) {
@@ -200,7 +200,7 @@ class Verifier {
     return offset % kRowAlignment == 0 && IsInside(offset, kWideRowBytes, function.frame_bytes);
   }
   static bool IsPredicate(const FunctionCode& function, std::uint32_t offset) {
-    // As far from the end as a row, for what takes it for one.
+    // Some readers take it for a row, so it lies as far from the end as one.
     return offset % 4 == 0 && IsInside(offset, 4, function.narrow_begin) &&
            IsInside(offset, kWideRowBytes, function.frame_bytes);
   }
@@ -232,7 +232,7 @@ class Verifier {
   const Code& code_;
   const std::vector<std::uint16_t>& numbers_;
   const Flavour flavour_;
-  // Of the function being checked.
+  // The function being checked.
   const FunctionCode* function_ = nullptr;
   std::uint32_t index_ = 0, begin_ = 0, end_ = 0;
   // Which function has used a table, a call or the rows of a matrix before: nothing is checked for
@@ -318,7 +318,7 @@ bool Verifier::IsCall(std::int64_t number, bool is_indirect) {
       return false;
     }
     site_kinds_[index] = is_indirect;
-    // Of an indirect call the sizes are compared when it is made.
+    // An indirect call compares the sizes when it is made.
     if (!is_indirect && !TakesWhatIsGiven(site)) return false;
   }
   return call_users_[index] == index_ && site_kinds_[index] == is_indirect &&

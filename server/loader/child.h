@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `gpushared --loader` does, and what it is told to do.
+// `gpushared --loader`, and its orders.
 
 #ifndef GPUSHARED_SERVER_LOADER_CHILD_H_
 #define GPUSHARED_SERVER_LOADER_CHILD_H_
@@ -18,9 +18,9 @@ inline constexpr int kLoaderChannelFd = 3;
 struct JobRequest {
   device::ModuleRecipe recipe;
   std::uint64_t image_bytes = 0;
-  std::uint64_t memory_bytes = 0;  // What the child may take beside what its parent has.
+  std::uint64_t memory_bytes = 0;  // The child may take so much beside its parent's memory.
   std::uint64_t output_bytes = 0;
-  std::uint32_t seconds = 0;   // Of the processor.
+  std::uint32_t seconds = 0;   // Processor time.
   std::uint32_t niceness = 0;  // Added to the worker's.
 };
 

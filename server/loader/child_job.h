@@ -17,7 +17,7 @@
 namespace gpushared::loader {
 
 struct JobLimits {
-  std::chrono::milliseconds time{10'000};  // Of the processor.
+  std::chrono::milliseconds time{10'000};  // Processor time.
   std::chrono::milliseconds wall{60'000};  // By the clock: others may have the processor.
   std::uint64_t memory_bytes = std::uint64_t{512} << 20;
   std::uint64_t output_bytes = std::uint64_t{256} << 20;

@@ -70,7 +70,7 @@ class ModuleLoader {
   };
   struct Loaded {
     std::shared_ptr<const device::PreparedModule> module;
-    compile::Digest content = {};  // Of the image.
+    compile::Digest content = {};  // The image's.
   };
   using Done = std::function<void(Result<Loaded>)>;
 
@@ -132,10 +132,10 @@ class ModuleLoader {
   LoadQueue::Clock::time_point warns_again_;
   std::uint64_t not_warned_ = 0;
   std::map<std::uint64_t, std::unique_ptr<Job>> waiting_;  // By number.
-  std::map<std::uint64_t, Job*> running_;                  // Likewise.
+  std::map<std::uint64_t, Job*> running_;                  // By job, too.
   // Memory of jobs that nobody wants any more: freeing it takes time, which the threads have.
   std::vector<ipc::UniqueFd> left_behind_;
-  std::vector<std::thread> threads_;  // Of Start and the destructor.
+  std::vector<std::thread> threads_;  // Start makes them; the destructor joins them.
 };
 
 }  // namespace gpushared::loader

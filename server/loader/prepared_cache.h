@@ -23,7 +23,7 @@ namespace gpushared::loader {
 class PreparedCache {
  public:
   struct Key {
-    compile::Digest content = {};  // Of image and recipe.
+    compile::Digest content = {};  // Over image and recipe.
     std::uint32_t uid = 0;
     device::Isolation isolation = device::Isolation::kOff;
     auto operator<=>(const Key&) const = default;

@@ -17,7 +17,7 @@ struct Program {
   // Launches kernels on new inputs, always the same, and compares: what is wrong, or "".
   std::string (*run)();
 
-  // What a test that fails says of it, instead of addresses.
+  // A failing test prints its name instead of addresses.
   friend void PrintTo(const Program& program, std::ostream* out) { *out << program.name; }
 };
 

@@ -54,7 +54,7 @@ class Backend {
   virtual Status Run(const KernelLaunch& launch) = 0;
 };
 
-// What became of the kernels that were launched since the process began.
+// The fate of the kernels launched since the process began.
 struct KernelHistory {
   std::uint64_t launches = 0;
   std::string refusal;  // Why it cannot run; empty when it can.

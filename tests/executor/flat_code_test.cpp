@@ -164,7 +164,7 @@ TEST_F(FlatCode, FramesAndWhatBeginsThemFit) {
   EXPECT_FALSE(After([](Code& code) { code.sources[0].spelling = 0xffff; }).ok());
 }
 
-// What a child could make of it so that nobody finds the time to look for a kill.
+// A hostile child could make this of it: nobody finds the time to look for a kill.
 Code WithoutLooks(Code code) {
   const Handler looks = FindHandler(kFlavour, "look");
   for (MicroOp& op : code.ops) {

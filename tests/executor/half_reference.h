@@ -54,7 +54,7 @@ struct HalfType {
       (ToReal(middle) <= magnitude ? low : high) = middle;
     }
     if (ToReal(low) == magnitude) return sign | low;
-    // Beyond the largest finite value the next one counts as a power of two.
+    // The value next to the largest finite one counts as a power of two.
     const long double above = high == Infinity() ? std::ldexp(1.0L, Bias() + 1) : ToReal(high);
     bool up = false;
     switch (rounding) {

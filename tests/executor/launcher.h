@@ -46,7 +46,7 @@ class Launcher {
     return static_cast<T*>(AllocateBytes(count * sizeof(T)));
   }
   void* AllocateBytes(std::size_t bytes);
-  // What kernels allocate from in the next runs, outside of the client's other memory.
+  // Kernels of the next runs allocate from it, outside of the client's other memory.
   executor::DeviceHeap& MakeHeap(std::uint64_t bytes);
   std::uint64_t base() const { return reinterpret_cast<std::uint64_t>(memory_); }
   std::uint64_t mapped_bytes() const { return mapped_bytes_.load(); }
@@ -65,7 +65,7 @@ class Launcher {
                                  std::vector<std::byte> parameters);
 
   executor::BlockExecutor& executor() { return executor_; }
-  // Of the last run.
+  // The last run's counts.
   const executor::ExecutionCounts& counts() const { return counts_; }
   std::string printed;  // Everything kernels printed so far.
 

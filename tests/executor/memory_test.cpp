@@ -275,7 +275,7 @@ TEST_P(Memory, StoresOfEverySpaceElementVectorAndPattern) {
   }
 }
 
-// Of 32 bytes there are vectors in global memory only, for sm_100.
+// Vectors have 32 bytes in global memory only, for sm_100.
 TEST_P(Memory, VectorsOf32BytesInGlobalMemory) {
   for (const std::string form : {".global", "", ".volatile.global", ".relaxed.gpu", ".weak"}) {
     for (const Pattern& pattern : kPatterns) {

@@ -53,7 +53,7 @@ struct Form {
   // place. NaN equals any NaN: PTX leaves payloads open (PTX ISA, Floating Point
   // Instructions).
   double ulps = 0;
-  u32 register_bits = 0;  // Of $d when wider than its type.
+  u32 register_bits = 0;  // Width of $d when wider than its type.
   // Declarations for `code`, outside and inside the kernel.
   std::string module_variables = {};
   std::string kernel_variables = {};

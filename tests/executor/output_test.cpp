@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels print is what the C library prints.
+// Kernels print what the C library prints.
 #include <cstdio>
 #include <cstring>
 #include <string>

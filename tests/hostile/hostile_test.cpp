@@ -35,7 +35,7 @@ using namespace std::chrono_literals;
 constexpr std::uint32_t kModule = 0;
 constexpr std::uint64_t kMemoryBytes = 4u << 20;
 
-// What must come of a field whose bits are all set.
+// The right answer to a field whose bits are all set.
 enum class Verdict {
   kEnds,      // No honest client sends it: the session ends, with a sentence.
   kRefused,   // The session ends, or the command is an error of its stream.
@@ -132,7 +132,7 @@ const Lies kAddArenaLies = {{"bytes",
                               {kAllBits}}}};
 const Lies kDescribeErrorLies = {{"stream", {{ipc::kStreamsMax}, {kAllBits}}},
                                  {"reserved", {kNotZero[0], kNotZero[1]}}};
-// Of the frame around a DescribeError.
+// Lies in the frame around a DescribeError.
 const Lies kFrameHeaderLies = {{"magic", {{0}, {ipc::kChannelMagic}, {kAllBits}}},
                                {"type", {{0}, {1}, {17}, {31}, {kAllBits}}},
                                {"reserved", {kNotZero[0], kNotZero[1]}},
@@ -154,7 +154,7 @@ const Lies kHelloLies = {
     {"latency_promise_ns", {Refused(ipc::kLatencyPromiseNsMax + 1), Refused(kAllBits)}},
     {"name", kTextLies},
     {"device", kTextLies}};
-const Lies kAdminLies = {  // Of a verb that takes nothing.
+const Lies kAdminLies = {  // The verb takes nothing.
     {"version", kVersionLies},
     {"verb", {Refused(0), Refused(ipc::kAdminVerbMax + 1), Refused(kAllBits)}},
     {"client_class", {Refused(0), Refused(3)}},
@@ -290,7 +290,7 @@ class Hostile : public ::testing::Test {
     }  // Other extremes may be right values: only the worker and the neighbour are judged.
   }
 
-  // What the server answers to something that was just sent.
+  // Reads the server's answer to a frame that was just sent.
   static Verdict Answer(RawClient& client) {
     const Result<ipc::Frame> frame = client.NextFrame();
     if (!frame.ok()) {
@@ -325,7 +325,7 @@ class Hostile : public ::testing::Test {
   static Verdict AnswerToSession(RawClient& client) {
     const Verdict verdict = Answer(client);
     NeighbourGoesOn();
-    // What is refused leaves the session as it was.
+    // A refusal leaves the session as it was.
     if (verdict == Verdict::kRefused) {
       EXPECT_EQ(StreamErrorNow(client), StatusCode::kOk);
     }

@@ -189,7 +189,7 @@ TEST(TagRing, ContinuationsThatWereNotWrittenAreRefused) {
   EXPECT_EQ(ring.reader.TryRead(*ring.copy), ReadResult::kRecord);
 }
 
-// What a writer does to a granule after it was copied must not matter.
+// A copied granule does not change when the writer changes it.
 TEST(TagRing, CopyIsIndependentOfTheRing) {
   Ring<8> ring;
   (void)ring.writer.TryWrite(Numbered(77), Pattern(60, 5));

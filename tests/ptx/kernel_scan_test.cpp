@@ -267,7 +267,7 @@ TEST(BlockWaits, SaysWhichLoopWaitsForWhat) {
   EXPECT_EQ(said("L:\nld.acquire.gpu.u32 %r0, [%rd0];\n" + again),
             "line 12: waiting for other blocks (the loop of lines 12 to 14 waits for memory at "
             "'%rd0')");
-  // Of two loops the inner one.
+  // The inner one of two loops is named.
   EXPECT_EQ(said("M:\nadd.u32 %r1, %r1, 1;\nL:\nld.volatile.global.u32 %r0, [flag];\n" + again +
                  "\nsetp.lt.u32 %p1, %r1, 9;\n@%p1 bra M;"),
             "line 14: waiting for other blocks (the loop of lines 14 to 16 waits for variable "

@@ -94,7 +94,7 @@ class StepDevice : public device::Device {
   int spaces_alive() const;
   // The isolation of the space made last.
   device::Isolation isolation() const;
-  // What the client that came last has to leave free.
+  // Bytes that the client that came last has to leave free.
   std::uint64_t left_free_bytes() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;

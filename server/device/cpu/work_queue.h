@@ -166,7 +166,7 @@ class WorkQueue {
   DeviceClock::time_point claimable_since_;            // While claimable_ has any.
   std::optional<DeviceClock::time_point> last_ended_;  // The last end that was not taken.
   std::atomic<std::int64_t> stood_still_ns_ = 0;       // Written under mutex_, read without it.
-  std::uint64_t sequence_ = 0;                         // Of the work submitted last.
+  std::uint64_t sequence_ = 0;                         // The number of the work submitted last.
   std::unordered_map<StreamKey, Stream> streams_;
   std::unordered_map<WorkId, QueuedWork*> works_;
   std::map<std::uint64_t, QueuedWork*> claimable_;  // By rank; some may have no units left.

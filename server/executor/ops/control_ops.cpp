@@ -331,7 +331,7 @@ uint64_t AreaWord(Warp& w, const MicroOp* op, uint32_t lane, uint32_t offset, ui
 // result in rows[2].
 const MicroOp* Print(Warp& w, const MicroOp* op) {
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
-    // What a killed warp would do next does not matter.
+    // A killed warp does nothing more.
     if (IsKilled(w)) return EndTurn(w, op);
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint64_t format = AreaWord(w, op, lane, op->rows[0], 8);

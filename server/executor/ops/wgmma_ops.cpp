@@ -25,10 +25,10 @@
 namespace gpushared::device::executor::GPUSHARED_FLAVOUR {
 namespace {
 
-constexpr u32 kRows = 16;  // Of one warp.
+constexpr u32 kRows = 16;  // One warp's.
 constexpr u32 kChunkBytes = 16;
 
-// What a product with 8 columns takes of a turn.
+// A product with 8 columns takes so much of a turn.
 constexpr s32 kBranchesPerTile = 64;
 
 struct Descriptor {

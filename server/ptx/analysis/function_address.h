@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands for the address of a function where no device gives it one.
+// A stand-in for the address of a function where no device gives it one.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_FUNCTION_ADDRESS_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_FUNCTION_ADDRESS_H_

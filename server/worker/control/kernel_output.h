@@ -23,11 +23,11 @@ class KernelOutputLog {
   explicit KernelOutputLog(ClientLog& log) : log_(log) {}
 
   void Write(const device::KernelOutput& output);
-  // Of a kernel of nobody knows whom.
+  // Writes text of a kernel whose client nobody knows.
   void Write(std::string_view text);
 
  private:
-  // What follows a line that is held back is dropped with it.
+  // If a line is held back, the rest of the text is dropped with it.
   void Write(std::uint64_t session, std::string_view who, std::string_view text);
 
   ClientLog& log_;

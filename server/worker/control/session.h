@@ -58,7 +58,7 @@ struct SessionMemory {
   std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
   std::vector<std::unique_ptr<device::PinnedMemory>> pinned_arenas;
   std::unique_ptr<device::Space> space;
-  std::uint64_t mapped_bytes = 0;  // Of the space.
+  std::uint64_t mapped_bytes = 0;  // In the space.
   struct LoadedModule {
     std::shared_ptr<const device::Module> module;
     std::uint64_t bytes = 0;  // Size of its image.
@@ -81,7 +81,7 @@ struct SessionEnvironment {
   SessionLimits limits;
   bool shares_by_uid = true;  // See WorkerOptions.
   StagingBudget& staging;
-  StagingBudget& images;         // Of memory that clients write module images into.
+  StagingBudget& images;         // For memory that clients write module images into.
   HomePost home;                 // For `endings`.
   ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
   ClientLog& log;
@@ -208,7 +208,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Tells the device thread and runs `then` when it has done it.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
-  // What follows on this thread when all memory is back.
+  // This thread calls it when all memory is back.
   std::function<void()> Returned();
 
   SessionEnvironment& environment_;

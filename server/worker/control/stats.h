@@ -39,7 +39,7 @@ struct WorkerFacts {
   double slice_ms = 0;
   double age_s = 0;
   bool is_draining = false;
-  // What they have of the machine's cores, see ThreadPriority.
+  // Their standing with the machine's scheduler, see ThreadPriority.
   std::string device_thread, control_thread;
   std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
 };

@@ -163,7 +163,7 @@ class Worker::Impl {
   Descriptor mail_;
   boost::asio::steady_timer cost_timer_;
   boost::asio::steady_timer drain_timer_;
-  boost::asio::steady_timer report_timer_;  // Of client_log_.
+  boost::asio::steady_timer report_timer_;  // Writes the reports of client_log_.
   HashSeed cost_seed_{};
   std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
   std::vector<ControlMessage> taken_;
@@ -176,7 +176,7 @@ Worker::Impl::~Impl() {
   // the device was lost, the device thread still knows the sessions: it ends before them.
   device_thread_.reset();
   sessions_.clear();
-  loader_.reset();  // What it still had to say is dropped with context_.
+  loader_.reset();  // Its last reports are dropped with context_.
   if (slow_calls_ != nullptr) slow_calls_->Finish();
   home_.Close();
 }

@@ -47,7 +47,7 @@ struct ClientActivity {
   std::uint32_t weight = 1;
   std::size_t group = 0;  // In the meter.
   scheduler::TimePoint window_begin{};
-  // Of its group and of its class, when last looked at.
+  // Its group's and its class's, when last looked at.
   double virtual_since = 0, charged_since = 0;
   double received_ns = 0, due_ns = 0, class_ns = 0;
 };
@@ -92,13 +92,13 @@ class ActivityMeter {
   struct Level {
     double virtual_ns = 0;  // Charged time per active weight, summed up.
     double charged_ns = 0;
-    std::uint64_t active_weight = 0;  // Of groups.
+    std::uint64_t active_weight = 0;  // Sum over groups.
   };
-  // What the clients of a group have together in a level.
+  // The clients of a group have this together in a level.
   struct Share {
-    std::uint32_t weight = 1;         // Of the heaviest, active or not.
-    std::uint64_t active_weight = 0;  // Of clients.
-    double virtual_ns = 0;            // What is due to them per active weight, summed up until
+    std::uint32_t weight = 1;         // The heaviest client's, active or not.
+    std::uint64_t active_weight = 0;  // Sum over clients.
+    double virtual_ns = 0;            // Time due to them per active weight, summed up until
     double settled_at = 0;            // this virtual time of the level.
   };
   struct Group {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device thread counts, and a copy of it for other threads.
+// Counts of the device thread, and a copy of them for other threads.
 
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COUNTERS_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_COUNTERS_H_

@@ -114,7 +114,7 @@ class Dispatcher {
   // Those that were told to end since the last call.
   KernelsEnded TakeKernelsEnded() { return std::exchange(kernels_ended_, {}); }
   bool has_ended_kernels() const { return kernels_ended_.count > 0; }
-  // What the log is to say of kernels, of each kernel once.
+  // Notes for the log, one per kernel.
   std::vector<KernelNoted>& noted() { return noted_; }
 
   // What is left to be done by threads that sleep on a publication: wake them, on another thread.

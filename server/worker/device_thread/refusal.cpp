@@ -18,7 +18,7 @@ constexpr std::string_view kAxis = "xyz";
 // Leaves room for the rest in the 8 KiB of a text on the wire.
 constexpr std::size_t kSaidReasonBytesMax = 7 * 1024;
 
-// What is wrong with a launch whose module is still there.
+// Says what is wrong with a launch whose module is still there.
 std::string SayOfKernel(const Refusal& why, const device::KernelInfo& kernel,
                         const device::DeviceInfo& info) {
   const std::string name = device::ShownName(kernel.name);

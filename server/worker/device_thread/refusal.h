@@ -38,13 +38,13 @@ struct Refusal {
   Reason reason = Reason::kNone;
   std::uint8_t axis = 0;
   const char* what = "launch";  // "copy", "fill".
-  std::uint32_t number = 0;     // Of the module, the arena or the stream that was waited for.
+  std::uint32_t number = 0;     // The module, the arena or the stream that was waited for.
   std::uint32_t kernel = 0;
-  std::uint64_t serial = 0;  // Of the module, whose number may come to mean another.
+  std::uint64_t serial = 0;  // The module's; its number may come to mean another.
   std::uint64_t asked = 0;
   std::uint64_t allowed = 0;
   std::uint64_t at = 0;    // Address or offset.
-  std::uint64_t base = 0;  // Of mapped memory.
+  std::uint64_t base = 0;  // Where mapped memory begins.
 
   bool ok() const { return reason == Reason::kNone; }
   StatusCode code() const;

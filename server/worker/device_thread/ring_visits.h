@@ -44,7 +44,7 @@ class RingVisits {
   }
 
  private:
-  std::size_t first_ = 0;  // Of the others, in this turn or the last one.
+  std::size_t first_ = 0;  // The first of the others, in this turn or the last one.
 };
 
 }  // namespace gpushared::server

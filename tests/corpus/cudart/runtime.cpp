@@ -144,7 +144,7 @@ struct Runtime::OrderedStream {
   Event order;
   bool is_blocking = true;
   bool is_ahead = false;                  // Has commands that the default stream did not wait for.
-  std::uint64_t waited_for_commands = 0;  // Of the default stream.
+  std::uint64_t waited_for_commands = 0;  // Commands of the default stream.
 };
 
 cudaError_t Noted(cudaError_t error) {

@@ -25,7 +25,7 @@ inline constexpr int kSentencesMax = 20;
 // The thread's last error, and none afterwards if it is taken.
 cudaError_t LastError(bool takes);
 
-// What the threads of one block and one multiprocessor may have, as programs are told.
+// Programs are told that one block and one multiprocessor may have so much.
 inline constexpr int kBlocksPerMultiprocessor = 2;
 inline constexpr std::size_t kPitchBytes = 512;
 

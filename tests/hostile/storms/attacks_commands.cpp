@@ -59,7 +59,7 @@ bool AddMemory(const Attacker& attacker, RawClient& client, std::uint32_t arena_
 
 bool IsAlive(RawClient& client) {
   const Result<ipc::Frame> frame = client.NextFrame(0ms);
-  // What comes unasked is the end.
+  // An unasked frame is the end.
   return !frame.ok() && frame.status().code() == StatusCode::kTimedOut;
 }
 

@@ -49,7 +49,7 @@ void ConnectSilently(const Attacker& attacker) {
 
 void SayRefusedHellos(const Attacker& attacker) {
   for (;;) {
-    // Of a class that strangers may not have.
+    // Strangers may not have this class.
     const Result<Client> client = Client::Connect({.name = std::string(60, 'h'),
                                                    .scheduling_class = SchedulingClass::kHigh,
                                                    .socket = attacker.socket,

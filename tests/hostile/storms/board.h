@@ -52,7 +52,7 @@ struct Board {
   // ---- the honest client
   SampleLog requests;                          // The n-th is of the n-th arrival.
   std::atomic<std::int64_t> first_arrival_ns;  // 0 until it is calibrated.
-  std::atomic<std::int64_t> service_ns;        // Of one request, alone.
+  std::atomic<std::int64_t> service_ns;        // One request takes it, alone.
   std::atomic<std::uint64_t> wrong_results, reconnects;
   // ---- newcomers
   SampleLog welcomes, loads, results;  // Each since its own beginning; results since connecting.

@@ -40,7 +40,7 @@ bool Contains(const Span& span, std::int64_t time_ns) {
   return time_ns >= span.begin_ns && time_ns < span.end_ns;
 }
 
-// Of what began in any of these spans, as it stands now.
+// Latencies of requests begun in any of these spans, as they stand now.
 Latencies Began(const SampleLog& log, const std::vector<Span>& spans) {
   std::vector<double> took;
   std::size_t unfinished = 0, refused = 0;

@@ -14,7 +14,7 @@
 
 namespace gpushared::storms {
 
-// What the issue asks of a server under any storm, on two cores.
+// Goals for a server under any storm, on two cores.
 inline constexpr double kHonestRatioMax = 2;
 inline constexpr double kWelcomeP99MaxNs = 50e6, kLoadP99MaxNs = 200e6;
 inline constexpr double kLogBytesPerMinuteMax = 1e6;
@@ -58,7 +58,7 @@ struct StormOutcome {
   std::uint64_t newcomers_left_out = 0;
   double log_bytes_per_minute = 0;
   Holdings before, after;
-  std::uint64_t most_bytes = 0;  // Of all processes of the server, in the storm.
+  std::uint64_t most_bytes = 0;  // All processes of the server together, in the storm.
   std::uint64_t memory_kills = 0;
   std::string not_caged;  // Why no limit on the server's memory could be set; empty: it was.
   std::uint64_t deeds = 0, refused_deeds = 0, wrong_results = 0, reconnects = 0;

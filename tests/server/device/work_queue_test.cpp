@@ -305,7 +305,7 @@ TEST(WorkQueue, AClaimGrowsByUnitsThatNobodyElseTakes) {
   EXPECT_EQ(TakeOne(queue).units_done, 4U);
 }
 
-// What has begun must end, and nobody else takes units of it.
+// Begun work must end, and nobody else takes units of it.
 TEST(WorkQueue, AStoppedClaimGrowsBesideAnIdleThread) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 4}));

@@ -24,7 +24,7 @@ using ::testing::Not;
 
 constexpr std::uint32_t kOwnUid = 1;
 
-// What goes into the log meanwhile.
+// Collects what goes into the log meanwhile.
 class LogText {
  public:
   LogText() {

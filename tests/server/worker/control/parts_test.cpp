@@ -62,7 +62,7 @@ TEST(StagingBudget, OrdinarySessionsLeaveAPartOfTheSharedHalf) {
   EXPECT_EQ(budget.session_max(true), 500U);
   EXPECT_FALSE(budget.TryTake(0, 401, false));
   EXPECT_TRUE(budget.TryTake(0, 400, false));
-  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // Of its own.
+  EXPECT_EQ(budget.LeftFor(0, false), 100U);  // Its own share.
   EXPECT_TRUE(budget.TryTake(0, 200, true));
   EXPECT_EQ(budget.LeftFor(200, true), 0U);
   EXPECT_EQ(budget.LeftFor(0, false), 100U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device thread remembers of requests, stays and shares.
+// The device thread's memory of requests, stays and shares.
 #include <array>
 #include <chrono>
 #include <string>

@@ -587,7 +587,7 @@ TEST(KernelLimit, WhereOneKernelCannotBeEndedTheDeviceIsLostAndTheKernelNamed) {
   EXPECT_EQ(worker.device().kills_asked(), 0u);
 }
 
-// What goes into the log while it is there.
+// Collects what goes into the log while it is there.
 class LogText {
  public:
   LogText() {
