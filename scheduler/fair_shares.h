@@ -18,16 +18,16 @@ namespace gpushared::scheduler {
 // of each other. What the fair, priority and deadline policies have in common.
 //
 // Each client carries a virtual time: device time it was charged for, divided by its
-// weight. Of the ready clients of a level the one furthest behind runs next; what it
-// has on the device counts as if it had taken the predicted time already. A client
-// that was asleep is moved forward to the virtual time of its level, which never goes
-// back, so nobody is paid for time they did not ask for; one that is ahead stays
-// ahead, so nobody sheds a debt by sleeping. In a level that it left, for another one, a client
-// is asleep: what it owes there it finds again when it comes back.
+// weight. The ready client of a level that is furthest behind runs next. Its work on the
+// device counts as if it had taken the predicted time already. A client that was asleep is
+// moved forward to the virtual time of its level, which never goes back. So nobody is paid
+// for time they did not ask for. A client that is ahead stays ahead, so nobody sheds a debt
+// by sleeping. In a level that it left for another one, a client is asleep. It finds its
+// debt there again when it comes back.
 //
 // Clients of one group share in two steps. The group has a virtual time of its own, of all that its
-// clients were charged for, and the weight of the heaviest of them; it competes with the
-// other groups of the level by the rules above, and its clients among themselves. So who opens more
+// clients were charged for. It has the weight of the heaviest of them. It competes with the other
+// groups of the level by the rules above, and its clients among themselves. So who opens more
 // clients has more clients to share with, and nobody else has less. A client without a group is
 // one by itself.
 //
@@ -71,8 +71,8 @@ class FairShares {
   Decision Pick(Level level, TimePoint now);
   // What levels `highest` to `lowest`, numbered downwards, would do if they had it. A lower one
   // starts work only while no higher one has anything ready or on the device, and not before
-  // `hold_off` has passed since; when higher work becomes ready, lower work that can be stopped
-  // is stopped at once.
+  // `hold_off` has passed since. When higher work becomes ready, stoppable lower work is stopped
+  // at once.
   Decision PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now);
   // Stops a client of the level; HasStoppable must hold.
   Decision StopOne(Level level);

@@ -95,8 +95,8 @@ struct Config {
   bool staging_given = false;  // Else staging_bytes is for all devices together.
   // Host memory through which clients of one device copy, all of them together.
   std::uint64_t staging_bytes = 0;
-  // Part of each device's memory, and of the shared half of its staging memory, that ordinary users
-  // must leave to those who may be of the high class.
+  // Part of each device's memory that ordinary users leave to those who may be of the high class.
+  // The same part of the shared half of its staging memory.
   double memory_reserve = 0.1;
   std::string socket;  // Empty: the usual places (ipc/socket_path.h).
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;

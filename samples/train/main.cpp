@@ -25,7 +25,7 @@ using samples::Batch;
 using samples::Model;
 
 // Device and reference use different exp, log and tanh, each within a few units in the
-// last place of a float; after kCheckedSteps steps the parameters agree this closely.
+// last place of a float. After kCheckedSteps steps the parameters agree this closely.
 constexpr int kCheckedSteps = 2;
 constexpr double kDifferenceMax = 1e-4;
 // Of the reference per step, about half a second: of a larger batch it sees distinct rows only.

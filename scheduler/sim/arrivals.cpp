@@ -67,16 +67,15 @@ Result<std::vector<double>> ReadGaps(const std::string& path) {
   for (std::size_t number = 2; std::getline(file, line); ++number) {
     const double at = TimeOfDay(line);
     if (at < 0) {
-      return Status(StatusCode::kInvalidArgument,
-                    "trace '" + path + "' line " + std::to_string(number) +
-                        " does not begin with YYYY-MM-DD hh:mm:ss");
+      return Status(StatusCode::kInvalidArgument, "trace '" + path + "' line " +
+                                                      std::to_string(number) +
+                                                      " does not begin with YYYY-MM-DD hh:mm:ss");
     }
     if (last >= 0) gaps.push_back(at >= last ? at - last : at + kSecondsPerDay - last);
     last = at;
   }
   if (gaps.empty()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "trace '" + path + "' has fewer than two requests");
+    return Status(StatusCode::kInvalidArgument, "trace '" + path + "' has fewer than two requests");
   }
   return gaps;
 }

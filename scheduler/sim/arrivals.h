@@ -16,7 +16,8 @@ namespace gpushared::simulation {
 //   * poisson: exponential distances.
 //   * bursty: gamma-distributed distances with a coefficient of variation of 1.5.
 //   * periodic: equal distances.
-//   * the path of a trace. Its distances are scaled to the mean; `seed` chooses where it begins. The
+//   * the path of a trace. Its distances are scaled to the mean; `seed` chooses where it begins.
+//   The
 //     CSV file has a header line, and its first column is "YYYY-MM-DD hh:mm:ss.fraction".
 // kInvalidArgument, with path and line, for a trace that cannot be read.
 Result<std::vector<double>> MakeArrivals(const std::string& kind, std::size_t count,

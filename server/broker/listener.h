@@ -38,11 +38,11 @@ struct Arrival {
 void Refuse(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
 
 // Accepts connections and waits for the first frame of each, with bounds on their number and on
-// their time, so that peers who connect and say nothing cost little and soon nothing.
+// their time. So peers who connect and say nothing cost little and soon nothing.
 //
 // A newcomer is never refused for want of a place. Where its uid has too many silent connections,
-// the oldest of them gives way; where all strangers together have, the oldest of the uid that has
-// the most. Places of root and of the server's own uid are theirs alone.
+// the oldest of them gives way. Where all strangers together have, the oldest of the uid with the
+// most does. Places of root and of the server's own uid are theirs alone.
 //
 // Confined to the broker's thread.
 class Listener {

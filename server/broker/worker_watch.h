@@ -17,8 +17,8 @@
 namespace gpushared::server {
 
 // Asks each worker every so often whether its control thread still answers. One that is silent for
-// long gets no clients; one that stays so is killed, since nobody on its device can connect, load
-// or leave any more, and its successor gives everybody all of that back.
+// long gets no clients. One that stays so is killed, since nobody on its device can connect, load
+// or leave any more. Its successor gives everybody all of that back.
 //
 // What counts is the broker's own time: neither a machine that slept nor a worker that somebody
 // has stopped, as a debugger does, is silent.

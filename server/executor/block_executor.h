@@ -209,8 +209,8 @@ inline constexpr std::uint32_t kBranchesPerTurn = 4096;
 // Operations without a branch or call until a warp looks whether it was killed: 20 us of most
 // kinds, 1 ms of the slowest one.
 inline constexpr std::uint32_t kOpsPerLook = 1024;
-// An executor that has nothing to run keeps so much memory; a block of 1,024 threads that use
-// 256 bytes of local memory each needs half of it.
+// An idle executor keeps so much memory. A block of 1,024 threads that use 256 bytes of local
+// memory each needs half of it.
 inline constexpr std::uint64_t kKeptBytesMax = std::uint64_t{1} << 20;
 
 }  // namespace gpushared::device::executor

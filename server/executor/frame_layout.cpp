@@ -141,8 +141,8 @@ void FrameLayout::Finish(std::uint32_t area_bytes, FunctionCode* function) const
   }
   function->area_bytes = RoundUp(area_bytes, 16);
   function->area_offset = RoundUp(end_, 64);
-  // Unused operands of an op name offset 0, so a wide row must fit there; and where the last row
-  // begins, too, so that one bound does for all (verify.h).
+  // Unused operands of an op name offset 0, so a wide row must fit there. One must fit where the
+  // last row begins, too, so that one bound does for all (verify.h).
   const std::uint32_t end = function->area_offset + function->area_bytes * kLanes;
   function->frame_bytes =
       std::max({RoundUp(end, 64), RoundUp(end_, 64) + kWideRowBytes - kNarrowRowBytes, 512u});

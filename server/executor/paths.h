@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the lanes of a warp go different ways for longer than a branch: a warp is cut
-// into *paths* when its active lanes wait for others of the same warp (at a barrier, at
-// a shuffle, or spinning on memory), and paths that stand at the same place are joined
-// again. Almost every warp has one path all its life.
+// Lets the lanes of a warp go different ways for longer than a branch. A warp is cut into
+// *paths* when its active lanes wait for others of the same warp: at a barrier, at a
+// shuffle, or spinning on memory. Paths that stand at the same place are joined again.
+// Almost every warp has one path all its life.
 
 #ifndef GPUSHARED_SERVER_EXECUTOR_PATHS_H_
 #define GPUSHARED_SERVER_EXECUTOR_PATHS_H_

@@ -10,9 +10,9 @@
 namespace gpushared::device::executor {
 
 // Tells a block that waits for another one, with a barrier in each round of its poll, from one
-// that works. Work may poll, too (a lock, a counter that blocks share), so what decides is whether
-// the state of the block comes back within a few rounds; or, where something counts the
-// rounds, how long it goes on.
+// that works. Work may poll, too (a lock, a counter that blocks share). So the block's state
+// decides: whether it comes back within a few rounds. Where something counts the rounds, their
+// number decides.
 class PollWatch {
  public:
   enum class Verdict : std::uint8_t {

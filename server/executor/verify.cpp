@@ -25,8 +25,8 @@ constexpr std::uint32_t kParameterBytesMax = 32764;
 // Of a function: each begins somewhere else, or has no bytes.
 constexpr std::size_t kSlotsMax = std::size_t{16} << 10;
 // Ops that may run in a row without a look for a kill. The decoder puts a look in front of the
-// instruction behind kOpsPerLook ops; it does not count the places where lanes meet, of which there
-// is one for each block at most, and an instruction is of fewer than kOpsPerLook ops.
+// instruction behind kOpsPerLook ops. It does not count places where lanes meet; each block has one
+// at most. An instruction is of fewer than kOpsPerLook ops.
 constexpr std::uint32_t kUnlookedOpsMax = 3 * kOpsPerLook;
 
 enum class Kind : std::uint8_t {

@@ -18,9 +18,9 @@ namespace gpushared::device::executor {
 // Checks all of a program that may run. `numbers`, parallel to the ops, are those of their handlers
 // (OpOfNumber).
 //
-// Every offset of a row lies where a wide row fits into the frame and is aligned as rows are; every
-// other number is what the operation takes it for: targets lie in their function, which ends in an
-// op that nobody passes; tables, calls and matrices are those that the op can use; parameters are
+// Each offset of a row lies where a wide row fits into the frame, and is aligned as rows are. Each
+// other number is what the operation takes it for. Targets lie in their function, which ends in an
+// op that nobody passes. Tables, calls and matrices are those that the op can use. Parameters are
 // inside their areas. No way forward runs for long without a look for a kill. What a wrong program
 // computes is its client's affair.
 //

@@ -11,9 +11,9 @@
 
 namespace gpushared::loader {
 
-// Whose module is read next. Classes first, the most urgent one ahead; then the user who has had
-// the least of the readers' time, of his clients the one who has had the least, of images the
-// smallest. What somebody has had is forgotten by half every kForgetHalf.
+// Whose module is read next. The most urgent class goes first, then the user who has had the
+// least of the readers' time, then his client who has had the least, then the smallest image.
+// Half of what somebody has had is forgotten every kForgetHalf.
 //
 // Pure, told the time; thread-compatible.
 class LoadQueue {

@@ -29,8 +29,8 @@ namespace gpushared::loader {
 struct ModuleLoaderOptions {
   // What starts a loader process: a program and its arguments.
   std::vector<std::string> command;
-  // A module is tried for a short time first, so that those who bring costly ones keep nobody who
-  // brings a small one waiting; what takes longer begins anew, behind others of its kind.
+  // A module is tried for a short time first, so that nobody with a small one waits for costly
+  // ones. A module that takes longer begins anew, behind others of its kind.
   JobLimits quick{.time = std::chrono::milliseconds(100),
                   .wall = std::chrono::milliseconds(500),
                   .memory_bytes = std::uint64_t{192} << 20,

@@ -13,10 +13,10 @@
 
 namespace gpushared::loader {
 
-// Modules by what they were made of and for whom: one user's never serve another, nor one who is
-// isolated differently, so nobody learns what others load from how long his own load takes.
+// Modules by what they were made of and for whom. One user's never serve another, nor one who is
+// isolated differently. So nobody learns what others load from how long his own load takes.
 //
-// When all together have more than `bytes_max`, those that were not used for longest go; one that
+// When all together have more than `bytes_max`, those that were not used for longest go. One that
 // has more than a quarter of it is not kept.
 //
 // Thread-compatible.

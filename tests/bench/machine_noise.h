@@ -10,8 +10,8 @@
 
 namespace gpushared::testing {
 
-// Total time in which a thread of the process was ready and had no core, plus time in which the
-// host gave a ready core of this virtual machine to others. Sources: proc(5), schedstat, and steal
+// Total time in which a thread of the process was ready and had no core. Time in which the host
+// gave a ready core of this virtual machine to others is added. Sources: proc(5), schedstat, steal
 // in /proc/stat, in ticks of 10 ms. Zero for figures that the system does not tell.
 std::chrono::nanoseconds KeptFromCores(pid_t process);
 

@@ -28,7 +28,7 @@ class Faults : public PerFlavour {
   }
 
   // Runs `code`, which stands in line 11, in threads of two blocks of (8, 4, 2); `%me` is
-  // true for thread (3, 2, 1) of block (1, 0, 0) only, `%a` is the start of memory.
+  // true for thread (3, 2, 1) of block (1, 0, 0) only. `%a` is the start of memory.
   executor::RunOutcome RunCode(const std::string& code) {
     launcher_->Load(
         ".version 9.0\n.target sm_90\n.address_size 64\n"

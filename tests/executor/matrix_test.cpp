@@ -258,8 +258,8 @@ class MatrixOps : public PerFlavour {
     }
   }
 
-  // Runs code over shared memory of 4096 bytes, filled with 16-bit numbers 0, 1, 2, ..., and
-  // returns what it holds at the end; %r0 to %r7 of each lane go to `registers`.
+  // Runs code over shared memory of 4096 bytes, filled with 16-bit numbers 0, 1, 2, ... Returns
+  // what it holds at the end. %r0 to %r7 of each lane go to `registers`.
   std::vector<u16> RunShared(const std::string& code, std::array<std::array<u32, 32>, 8>* registers,
                              std::string* fault = nullptr) {
     std::string text = std::string(kHead) +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks one instruction form against a scalar reference: a kernel is generated that
-// runs the form on many operand tuples, one per thread, in five ways (on all lanes,
-// guarded, guarded by the negation, in a divergent branch, over its own first operand).
+// Checks one instruction form against a scalar reference. A generated kernel runs the
+// form on many operand tuples, one per thread, in five ways: on all lanes, guarded,
+// guarded by the negation, in a divergent branch, over its own first operand.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_OP_HARNESS_H_
 #define GPUSHARED_TESTS_EXECUTOR_OP_HARNESS_H_
@@ -38,9 +38,9 @@ using Inputs = std::array<Word, 4>;
 using Outputs = std::array<Word, 2>;
 using Reference = std::function<Outputs(const Inputs&)>;
 
-// One form. `code` may be empty, then it is "$g <spelling> $d, $a, $b...;"; else a text
-// in which $g stands for the guard, $d and $e for the results, $a $b $c $f for the
-// sources.
+// One form. Empty `code` is "$g <spelling> $d, $a, $b...;". In other code $g stands for
+// the guard, $d and $e for the results, $a $b $c $f for the sources.
+//
 struct Form {
   std::string spelling;
   std::string result;                // Type of $d: "s32", "pred", ...

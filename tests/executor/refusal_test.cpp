@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the executor lacks is refused by name before it runs, every entry with its PTX
-// line; a kernel beside it in the same module still runs.
+// The executor refuses what it lacks by name before it runs, every entry with its PTX
+// line. A kernel beside it in the same module still runs.
 #include <initializer_list>
 #include <string>
 #include <variant>

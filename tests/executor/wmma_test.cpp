@@ -58,7 +58,7 @@ const std::vector<Product> kProducts = {
     {32, 8, 16, "u8", "s32", "s32", 4, 1, 8, 8},   {8, 32, 16, "s8", "s32", "s32", 1, 4, 8, 8},
 };
 
-// Matrices a, b, c and d lie one behind the other, kMatrixBytes each, in global memory; where the
+// Matrices a, b, c and d lie one behind the other, kMatrixBytes each, in global memory. Where the
 // place is in shared memory they are copied there first, and all are copied back.
 std::string KernelOf(const Product& p, const Place& place) {
   const std::string bits = p.product == "f64" ? "64" : "32";

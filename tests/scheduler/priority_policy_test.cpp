@@ -305,8 +305,8 @@ TEST(PriorityPolicy, TheFloorIsKeptUnderAFullHighLoad) {
   EXPECT_NEAR(static_cast<double>(timeline.Held(high).count()), 9e9, 0.02e9);
 }
 
-// Low work left on the device behind a full high pipeline would be charged for time that
-// it only waits there, and be short of its floor in truth though not on the books.
+// Low work left on the device behind a full high pipeline would be charged for its wait
+// there. On the books it would then have its floor, in truth not.
 TEST(PriorityPolicy, TheFloorIsKeptInTruthWithDeepHighPipelines) {
   PolicyTimeline timeline(Priority({.low_floor = 0.2}), {});
   timeline.AddBusyClient(kHigh, 100us);

@@ -13,23 +13,23 @@ namespace gpushared {
 // gpushared_status_t in the C API, so they are never reused or renumbered.
 enum class StatusCode : std::uint32_t {
   kOk = 0,
-  kInvalidArgument = 1,    // No server in any state could accept this argument.
-  kNotFound = 2,           // The named kernel, module, device or client does not exist.
-  kOutOfMemory = 3,        // Device memory, quota or staging memory is used up.
-  kLimitExceeded = 4,      // A named limit (streams, modules, clients, ...) is reached.
-  kPermissionDenied = 5,   // The access rules do not allow it.
-  kUnavailable = 6,        // No server answers, or it is draining.
-  kVersionMismatch = 7,    // Client library and server speak different protocol versions.
-  kDeviceLost = 8,         // The worker and its device context are gone.
-  kDisconnected = 9,       // The session has ended; nothing more will run.
-  kUnsupported = 10,       // This device cannot do it.
-  kWrongProcess = 11,      // A forked child used its parent's client.
-  kKernelFault = 12,       // A kernel trapped, asserted or left its memory.
-  kCancelled = 13,         // Not run, because earlier work it depends on failed.
-  kNotReady = 14,          // Asked without waiting, and not finished yet.
-  kTimedOut = 15,          // A bounded wait ended first.
-  kProtocolViolation = 16, // The peer sent bytes that no honest peer sends.
-  kInternal = 17,          // The machine failed us; the message says where.
+  kInvalidArgument = 1,     // No server in any state could accept this argument.
+  kNotFound = 2,            // The named kernel, module, device or client does not exist.
+  kOutOfMemory = 3,         // Device memory, quota or staging memory is used up.
+  kLimitExceeded = 4,       // A named limit (streams, modules, clients, ...) is reached.
+  kPermissionDenied = 5,    // The access rules do not allow it.
+  kUnavailable = 6,         // No server answers, or it is draining.
+  kVersionMismatch = 7,     // Client library and server speak different protocol versions.
+  kDeviceLost = 8,          // The worker and its device context are gone.
+  kDisconnected = 9,        // The session has ended; nothing more will run.
+  kUnsupported = 10,        // This device cannot do it.
+  kWrongProcess = 11,       // A forked child used its parent's client.
+  kKernelFault = 12,        // A kernel trapped, asserted or left its memory.
+  kCancelled = 13,          // Not run, because earlier work it depends on failed.
+  kNotReady = 14,           // Asked without waiting, and not finished yet.
+  kTimedOut = 15,           // A bounded wait ended first.
+  kProtocolViolation = 16,  // The peer sent bytes that no honest peer sends.
+  kInternal = 17,           // The machine failed us; the message says where.
 };
 
 // The enumerator without its `k`, for messages: "OutOfMemory". "Unknown" for other values.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules of the cpu device in two steps: what a client wrote is read and decoded, by whoever
-// stands in no harm's way, to bytes; and what comes of those bytes is placed in a client's range.
+// Modules of the cpu device in two steps. A process that can do no harm reads and decodes what a
+// client wrote, to bytes. The worker checks those bytes and places them in the client's range.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CPU_CPU_PREPARED_H_
 #define GPUSHARED_SERVER_DEVICE_CPU_CPU_PREPARED_H_

@@ -68,8 +68,7 @@ void CpuModule::MakeHeap() {
   kernels_.assign(prepared_->kernel_infos().begin(), prepared_->kernel_infos().end());
   for (std::size_t i = 0; i < kernels_.size(); ++i) {
     if (!allocates(prepared_->kernels()[i])) continue;
-    kernels_[i].unsupported = "device heap of " +
-                              std::to_string(executor::kDeviceHeapBytes >> 20) +
+    kernels_[i].unsupported = "device heap of " + std::to_string(executor::kDeviceHeapBytes >> 20) +
                               " MiB: " + std::string(made.message());
   }
 }
@@ -96,8 +95,8 @@ Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::
 
 Result<std::shared_ptr<const Module>> CpuSpace::PlaceModule(
     std::shared_ptr<const PreparedModule> module) {
-  return CpuModule::Place(std::static_pointer_cast<const CpuPrepared>(std::move(module)), *range_, heap_,
-                          recipe_.passes);
+  return CpuModule::Place(std::static_pointer_cast<const CpuPrepared>(std::move(module)), *range_,
+                          heap_, recipe_.passes);
 }
 
 }  // namespace gpushared::device

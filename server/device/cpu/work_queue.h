@@ -91,8 +91,8 @@ inline constexpr std::chrono::milliseconds kRestAfter{200};
 // Inside a stream work runs one after the other. Of the works at the head of their
 // streams the one with the highest priority, then the oldest, is dealt first. Units
 // are dealt one at a time, in ascending order, and what is dealt is run. So the count of
-// dealt units is the prefix that has run when the work ends, and a thread leaves a work
-// for what goes before it after one unit, however long the units before were.
+// dealt units is the prefix that has run when the work ends. A thread leaves a work for
+// more urgent work after one unit, however long the units before were.
 //
 // Thread-safe.
 class WorkQueue {

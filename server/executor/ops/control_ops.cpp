@@ -228,7 +228,7 @@ uint32_t LanesAt(const Warp& w, const MicroOp* op, uint32_t lanes, uint64_t addr
 }
 
 // Addresses in row a. Lanes that call other functions than the first one wait at this op, which
-// runs again for them; those that have returned wait at the `reconverge` behind it.
+// runs again for them. Those that have returned wait at the `reconverge` behind it.
 const MicroOp* CallIndirect(Warp& w, const MicroOp* op) {
   const uint32_t lanes = Lanes(w, op);
   if (lanes == 0) return op + 1;

@@ -55,11 +55,10 @@ struct ClientActivity {
 // Of a device. A gap is time in which no client of the high class has anything ready or on the
 // device and another client has.
 //
-// What is due to a client: while it is active, its weight's part, among the active clients of
-// its group and class, of what is due to these; to them, the part of the heaviest one's weight
-// among the active groups, of what the class is charged. A client without a group is one. A window
-// is at least a second, in which at least a quarter of a second was charged to its class while it
-// was active; the error is in parts of that time.
+// The charge of a class is due to its active groups, by the weight of each one's heaviest client.
+// A group's part is due to its active clients, by their weights. A client without a group is one.
+// A window is at least a second, and holds at least a quarter of a second that the class was
+// charged while the client was active. The error is in parts of that charged time.
 //
 // Each call is of constant cost, but Begin, End and OnChanged, and allocates nothing. Confined to
 // the device thread.

@@ -16,7 +16,7 @@ namespace gpushared::server {
 
 struct ClientState;
 
-// Why a command can't run, as numbers. A sentence is made of them when somebody asks, so that a
+// Why a command can't run, as numbers. A sentence is made of them when somebody asks. So a
 // refused command costs the device thread no more than an accepted one, whatever names and
 // reasons its module has.
 struct Refusal {

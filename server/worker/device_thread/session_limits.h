@@ -10,8 +10,8 @@ namespace gpushared::server {
 // the limit.
 struct SessionLimits {
   std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
-  // Of these, and the part of the device's memory and of the shared half of the staging memory,
-  // that clients must leave to those who may be of the high class, to root and to the own uid.
+  // Places that clients leave to root, the own uid and those who may be of the high class. The
+  // part of device memory and of the shared half of staging memory that they leave to them.
   std::uint32_t sessions_kept = 16;
   double memory_kept = 0.1;
   std::uint32_t modules_max = 256;                             // Loaded at one time.

@@ -177,8 +177,8 @@ void FloodStreams(const Attacker& attacker) {
   }
 }
 
-// Half of the attackers fail stream after stream, each of which keeps its reason; the others queue
-// refused launches behind a launch that does not end, where each may keep its own.
+// Half of the attackers fail stream after stream, each of which keeps its reason. The others queue
+// refused launches behind an endless one, where each may keep its own.
 void LaunchMegabyteNames(const Attacker& attacker) {
   constexpr std::uint32_t kStreams = 250, kNothing = 1;
   const std::string module =

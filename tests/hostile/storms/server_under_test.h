@@ -22,8 +22,8 @@ struct Holdings {
   std::uint64_t Descriptors() const { return broker_descriptors + workers_descriptors; }
 };
 
-// A server given by the path of its program, on the cpu device, with a socket that every user
-// can reach and its memory in a cage where one can be made. All its processes are gone with the
+// A server given by the path of its program, on the cpu device. Every user can reach its socket.
+// Its memory is in a cage where one can be made. All its processes are gone with the
 // object, whatever state they are in.
 //
 // Thread-compatible; for a process with one thread, since it forks.

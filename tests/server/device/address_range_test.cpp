@@ -46,7 +46,8 @@ TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
   const auto other = AddressRange::Reserve(64 * kMiB, budget).value();
   const Status refused = ordinary->Resize(50 * kMiB).status();
   EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(refused.message(), testing::HasSubstr("64 MiB are free, and 16 MiB are to stay free for"));
+  EXPECT_THAT(refused.message(),
+              testing::HasSubstr("64 MiB are free, and 16 MiB are to stay free for"));
   EXPECT_TRUE(ordinary->Resize(48 * kMiB).ok());
   EXPECT_FALSE(ordinary->TakeModuleBlock(1).ok());
   EXPECT_TRUE(other->Resize(16 * kMiB).ok());
