@@ -56,8 +56,8 @@ struct Charge {
 // Next() until there is none, and carries each out before anything else. All
 // charges add up to the time in which at least one command was in flight.
 //
-// Allocates when clients are added and when a client has more queued than it ever
-// had, and at no other time. How much a client may queue is the caller's to bound.
+// Allocates when clients are added, and when a client has more queued or dropped than
+// ever before, and at no other time. How much a client may queue is the caller's to bound.
 //
 // Confined to the thread that drives it.
 class DeviceLane {
@@ -76,14 +76,18 @@ class DeviceLane {
   void Enqueue(ClientId client, const LaneCommand& command, TimePoint now);
   // For what is left of a stopped command: goes before all else of its client.
   void EnqueueFront(ClientId client, const LaneCommand& command, TimePoint now);
-  // Takes back queued commands for which `doomed(command)` holds (a stream that
-  // failed, say); returns how many.
+  // Takes back queued commands for which `doomed(command)` holds (a stream that failed, say);
+  // returns them in their order. `doomed` changes nothing. The span is good until the next call.
   template <typename Predicate>
-  std::size_t Drop(ClientId client, Predicate doomed, TimePoint now) {
-    const std::size_t dropped = Queue(client).RemoveIf(
-        [&](const QueuedCommand& queued) { return doomed(queued.command.command); });
-    if (dropped > 0) OnQueueChanged(client, now);
-    return dropped;
+  std::span<const std::uint64_t> Drop(ClientId client, Predicate doomed, TimePoint now) {
+    dropped_.clear();
+    Queue(client).RemoveIf([&](const QueuedCommand& queued) {
+      const bool is_doomed = doomed(queued.command.command);
+      if (is_doomed) dropped_.push_back(queued.command.command);
+      return is_doomed;
+    });
+    if (!dropped_.empty()) OnQueueChanged(client, now);
+    return dropped_;
   }
 
   // A request of the client begins or ends; see Policy. Numbers are the caller's choice.
@@ -165,6 +169,7 @@ class DeviceLane {
   ClientTable<Client> clients_;
   SubmissionList<InFlight> in_flight_;
   std::vector<std::uint64_t> removed_in_flight_;
+  std::vector<std::uint64_t> dropped_;
   ChargeMeter meter_;
   Duration window_used_{};
   Duration lookahead_;  // While urgent_count_ is not 0.

@@ -239,9 +239,9 @@ Status Worker::Impl::Open() {
   thread_options.dispatcher.lane = options_.lane_options;
   thread_options.dispatcher.slice = options_.policy_options.slice;
   thread_options.dispatcher.kill_after = options_.kill_after;
-  thread_options.dispatcher.kernel_limits = options_.kernel_limits;
-  thread_options.dispatcher.limit_ends_device = options_.limit_ends_device;
-  thread_options.dispatcher.leaves_within = options_.leaves_within;
+  thread_options.dispatcher.kernels = {.limits = options_.kernel_limits,
+                                       .ends_device = options_.limit_ends_device,
+                                       .leaves_within = options_.leaves_within};
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
   thread_options.known_costs = std::move(kept.costs);

@@ -5,15 +5,12 @@
 
 namespace gpushared::server {
 
-ClientState::ClientState(const Setup& setup_)
-    : setup(setup_),
-      spec(setup_.spec),
-      commands(setup_.commands->granules, setup_.completions->granules_taken),
-      completion_writer(setup_.completions->granules, setup_.commands->completions_taken),
-      doorbell(setup_.completions->event, setup_.commands->waiting),
-      slab(setup_.limits.commands_taken_max),
-      streams(ipc::kStreamsMax),
-      modules(ipc::kModulesMax) {}
+ClientState::ClientState(const Setup& of)
+    : setup(of),
+      intake(*of.commands, *of.completions),
+      streams(of.limits.commands_taken_max),
+      outlet(*of.completions, *of.commands),
+      spec_(of.spec) {}
 
 std::string ClientState::Who(std::uint32_t stream, std::uint64_t sequence) const {
   return fmt::format("[{} stream {} command {}]", setup.who, stream, sequence);

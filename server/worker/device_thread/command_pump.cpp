@@ -15,29 +15,26 @@ namespace gpushared::server {
 
 namespace {
 
-// A barrier is reached at the latest when this many granules were taken after it was set: all
-// that was in the ring at that moment. A client that keeps its ring full can't put it off.
-constexpr std::uint64_t kBarrierGranules = ipc::kCommandGranules;
-
 using Reason = Refusal::Reason;
 
 // Whether [address, address + bytes) is memory that the client has mapped.
 Refusal CheckMapped(const ClientState& client, const char* what, std::uint64_t address,
                     std::uint64_t bytes) {
   const std::uint64_t base = client.setup.space->base();
-  if (address >= base && ipc::RangeInside(address - base, bytes, client.mapped_bytes)) [[likely]] {
+  if (address >= base && ipc::RangeInside(address - base, bytes, client.scope.mapped_bytes()))
+      [[likely]] {
     return {};
   }
   return {.reason = Reason::kNotMapped,
           .what = what,
           .asked = bytes,
-          .allowed = client.mapped_bytes,
+          .allowed = client.scope.mapped_bytes(),
           .at = address,
           .base = base};
 }
 
 Refusal CheckArena(const ClientState& client, const char* what, const ipc::ArenaRange& range) {
-  const std::span<std::byte> arena = client.arenas[range.arena];
+  const std::span<std::byte> arena = client.scope.arena(range.arena);
   if (arena.empty()) return {.reason = Reason::kNoArena, .what = what, .number = range.arena};
   if (ipc::RangeInside(range.offset, range.bytes, arena.size())) [[likely]]
     return {};
@@ -52,18 +49,17 @@ Refusal CheckArena(const ClientState& client, const char* what, const ipc::Arena
 }  // namespace
 
 std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
-  const std::uint64_t published = client.commands.published();
+  ipc::TagRingReader& ring = client.intake.ring_;
+  const std::uint64_t published = ring.published();
   std::size_t taken = 0;
-  client.waits_for_credit = false;
   while (taken < kRecordsPerVisit && client.MayTake()) {
-    if (!client.HasCompletionRoom()) {
-      client.waits_for_credit = client.commands.HasRecord();
-      if (client.barrier && !client.waits_for_credit) client.barrier->is_reached = true;
+    if (!client.outlet.HasRoom()) {
+      if (!ring.HasRecord()) client.scope.NoteRingEmpty();
       break;
     }
-    const ipc::ReadResult result = client.commands.TryRead(record_);
+    const ipc::ReadResult result = ring.TryRead(record_);
     if (result == ipc::ReadResult::kEmpty) {
-      if (client.barrier) client.barrier->is_reached = true;
+      client.scope.NoteRingEmpty();
       break;
     }
     if (result == ipc::ReadResult::kPeerBroken) {
@@ -71,20 +67,17 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
                         Status(StatusCode::kProtocolViolation,
                                fmt::format("session ended: the command ring is damaged at granule "
                                            "{} [{}]",
-                                           client.commands.position(), client.setup.who)));
+                                           ring.position(), client.setup.who)));
       break;
     }
     ++taken;
     Take(client, now);
-    if (client.barrier &&
-        client.commands.position() - client.barrier->position >= kBarrierGranules) {
-      client.barrier->is_reached = true;
-    }
+    client.scope.NoteTakenUpTo(ring.position());
   }
   // Credit that was published because the ring ran empty interests nobody: a producer that
   // waits for credit has a full ring before it. Only credit handed out in steps wakes one.
-  if (client.commands.published() - published >= ipc::kCommandGranules / 8) {
-    dispatcher_.MarkDirty(client);
+  if (ring.published() - published >= ipc::kCommandGranules / 8) {
+    dispatcher_.publisher().Mark(client);
   }
   if (taken > 0) dispatcher_.Settle(client, now);
   return taken;
@@ -92,8 +85,8 @@ std::size_t CommandPump::Visit(ClientState& client, scheduler::TimePoint now) {
 
 void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   ipc::Violation violation = ipc::ValidateCommand(record_, command_);
-  const bool in_request = violation.ok() && client.ledger.in_request(command_.id.stream);
-  if (violation.ok()) violation = client.ledger.Accept(command_);
+  const bool in_request = violation.ok() && client.intake.ledger_.in_request(command_.id.stream);
+  if (violation.ok()) violation = client.intake.ledger_.Accept(command_);
   if (!violation.ok()) [[unlikely]] {
     const Status why = ipc::DescribeViolation(violation, record_);
     dispatcher_.Break(client, Status(why.code(), fmt::format("session ended: {} [{}]",
@@ -102,15 +95,17 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   }
   ++client.counters.commands_taken;
   ReserveAnswers(client, command_);
-  const std::uint32_t index = client.slab.Allocate();
-  CommandSlot& slot = client.slab[index];
+  const std::uint32_t index = client.streams.slab().Allocate();
+  CommandSlot& slot = client.streams.slab()[index];
   slot.stream = static_cast<std::uint8_t>(command_.id.stream);
   slot.sequence = command_.id.sequence;
   slot.taken = now;
-  slot.epoch = client.epoch;
-  slot.ends_request = in_request;
+  slot.epoch = client.scope.epoch();
   const Refusal refusal =
       std::visit([&](const auto& body) { return Prepare(client, body, slot); }, command_.body);
+  if (in_request && slot.kind == CommandKind::kDestroyStream) {
+    slot.kind = CommandKind::kDestroyStreamInRequest;
+  }
   if (!refusal.ok()) [[unlikely]] {
     ++client.counters.commands_refused;
     slot.failure = std::make_unique<CommandFailure>(refusal);
@@ -122,7 +117,7 @@ void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& comman
   // A stream's first error and a mark make one record each.
   if (std::holds_alternative<ipc::MarkCommand>(command.body) ||
       std::holds_alternative<ipc::CreateStreamCommand>(command.body)) {
-    ++client.completions_reserved;
+    client.outlet.Reserve();
   }
 }
 
@@ -131,7 +126,7 @@ void CommandPump::ReserveAnswers(ClientState& client, const ipc::Command& comman
 Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& launch,
                              CommandSlot& slot) {
   slot.kind = CommandKind::kLaunch;
-  ModuleEntry& module = client.modules[launch.module];
+  const ModuleEntry& module = client.scope.module(launch.module);
   if (module.module == nullptr || module.is_leaving) {
     return {.reason = Reason::kNoModule, .number = launch.module};
   }
@@ -157,8 +152,7 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& laun
   work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
   slot.module = static_cast<std::uint16_t>(launch.module);
-  slot.names_module = true;
-  ++module.in_use;
+  client.scope.UseModule(launch.module);
   slot.units = work.grid.Count();
   slot.cost_key = CostModel::LaunchKey(module.identity, work);
   slot.cost_kernel = CostModel::KernelKey(module.identity, work);
@@ -228,7 +222,8 @@ Refusal CommandPump::TakeParameters(ClientState& client, const device::KernelInf
     if (Refusal why = CheckArena(client, "launch", launch.arena_parameters); !why.ok()) {
       return why;
     }
-    source = client.arenas[launch.arena_parameters.arena].data() + launch.arena_parameters.offset;
+    source =
+        client.scope.arena(launch.arena_parameters.arena).data() + launch.arena_parameters.offset;
   }
   // Our own copy, also out of an arena: the client could change the bytes until the kernel ran.
   const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
@@ -250,7 +245,7 @@ Refusal CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
   work.direction = direction;
-  work.host = client.arenas[copy.arena.arena].data() + copy.arena.offset;
+  work.host = client.scope.arena(copy.arena.arena).data() + copy.arena.offset;
   work.width_bytes = copy.width_bytes;
   work.height = copy.height;
   if (direction == device::CopyWork::Direction::kHostToDevice) {
@@ -344,7 +339,9 @@ Refusal CommandPump::Prepare(ClientState&, const ipc::DestroyStreamCommand&, Com
 Refusal CommandPump::Prepare(ClientState& client, const ipc::BeginRequestCommand& begin,
                              CommandSlot& slot) {
   slot.kind = CommandKind::kBeginRequest;
-  dispatcher_.BeginRequest(client, slot.stream, scheduler::Duration(begin.age_ns), slot.taken);
+  const Status begun = dispatcher_.requests().Begin(client, slot.stream,
+                                                    scheduler::Duration(begin.age_ns), slot.taken);
+  if (!begun.ok()) dispatcher_.Break(client, begun);
   return {};
 }
 
@@ -356,7 +353,7 @@ Refusal CommandPump::Prepare(ClientState&, const ipc::EndRequestCommand&, Comman
 Refusal CommandPump::Prepare(ClientState& client, const ipc::ExpectRequestCommand& expect,
                              CommandSlot& slot) {
   slot.kind = CommandKind::kExpectRequest;
-  dispatcher_.ExpectRequest(client, scheduler::Duration(expect.in_ns), slot.taken);
+  dispatcher_.requests().Expect(client, scheduler::Duration(expect.in_ns), slot.taken);
   return {};
 }
 

@@ -16,6 +16,7 @@
 #include "gpushared/check.h"
 
 #include "ipc/wire/command.h"
+#include "ipc/wire/layout.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/worker/device_thread/refusal.h"
@@ -56,6 +57,7 @@ enum class CommandKind : std::uint8_t {
   kMark,
   kCreateStream,
   kDestroyStream,
+  kDestroyStreamInRequest,  // It ends the stream's oldest request, too.
   kBeginRequest,
   kEndRequest,
   kExpectRequest,
@@ -64,51 +66,101 @@ enum class CommandKind : std::uint8_t {
 enum class CommandState : std::uint8_t {
   kQueued,    // Waits for its turn in its stream.
   kOffered,   // In the lane's queue.
-  kInFlight,  // On the device.
+  kOnDevice,  // Submitted, and its completion has not come.
   kEnded,     // Left the device, waits for earlier commands of its stream.
 };
 
-struct CommandSlot {
-  device::WorkId work_id = 0;
+// One stay of a command on the device.
+struct Submission {
+  enum class Company : std::uint8_t { kNobody, kOwnStream, kOtherStreams };
+
+  scheduler::TimePoint at{};
+  Company company = Company::kNobody;  // Work on the device when it came.
+  bool counts_as_high = false;         // In the count of high-class work on the device.
+  bool was_alone_at_stop = false;      // No other stream's work was there when it was told to stop.
+  std::uint64_t overlaps = 0;          // The device's count of overlaps when it came.
+  std::optional<scheduler::TimePoint> stop_asked;  // By the policy, since then.
+
+  bool was_alone() const { return company != Company::kOtherStreams; }
+};
+
+// What the cost model may learn from a command. Each submission can make it less, none more.
+enum class Timing : std::uint8_t {
+  kSample,   // Its time, and it had the device alone.
+  kBound,    // Its time, beside others.
+  kUnknown,  // The device does not know its time exactly.
+};
+
+class CommandSlot {
+ public:
+  // How far it has come over all its submissions.
+  enum class Past : std::uint8_t { kNew, kSubmitted, kStopped };
+  static constexpr std::uint16_t kNoModule = 0xffff;
+  static_assert(kNoModule >= ipc::kModulesMax);
+
   std::uint64_t sequence = 0;
   std::uint32_t next = kNoSlot;  // Of the same stream; of the free list when free.
   std::uint8_t stream = 0;
   CommandKind kind = CommandKind::kMark;
-  CommandState state = CommandState::kQueued;
-  bool is_alone = false;     // No other stream had work on the device when it was submitted.
-  bool found_idle = false;   // Nothing at all had.
-  bool was_started = false;  // Submitted at least once.
-  bool was_stopped = false;
-  bool is_stoppable = false;
-  bool counts_as_high = false;  // In the dispatcher's count of high-class work in flight.
-  bool names_module = false;    // `module` is counted as in use.
-  bool ends_request = false;    // kDestroyStream: its stream had one open.
-  std::uint16_t module = 0;
-  std::uint32_t epoch = 0;  // ClientState::epoch when it was taken.
+  std::uint16_t module = kNoModule;  // Launches; counted as in use.
+  std::uint32_t epoch = 0;           // CommandScope::epoch when it was taken.
   std::uint64_t units = 0;
-  std::uint64_t units_done = 0;
-  std::uint64_t bytes = 0;     // Copied or filled.
-  std::uint64_t cost_key = 0;  // Launches; see CostModel. As the next.
-  std::uint64_t cost_kernel = 0;
-  std::uint64_t overlap = 0;  // Dispatcher's count of overlaps at submission.
-  scheduler::Duration predicted{};
+  std::uint64_t bytes = 0;        // Copied or filled.
+  std::uint64_t cost_key = 0;     // Of launches; see CostModel.
+  std::uint64_t cost_kernel = 0;  // Of launches; see CostModel.
   scheduler::TimePoint taken{};
-  scheduler::TimePoint submitted{};  // The last time. As the next, when it is or was on the device.
-  std::optional<scheduler::TimePoint> stop_asked;  // By the policy, since then.
-  // For the cost model, over the submissions that have ended.
+  // Over the submissions that have ended.
   scheduler::Duration measured{};  // From the begin of the first unit to the end of the last.
-  bool is_timed = true;            // All of that exactly.
-  bool had_device_alone = true;    // All of that, or until it was to stop.
-  bool is_alone_at_stop = false;   // In the last submission.
-  scheduler::Duration ran{};       // Of launches, in submissions that ended; see KernelWatch.
-  std::uint64_t started_ns = 0;    // Device time; 0 before a completion told it.
+  Timing timing = Timing::kSample;
+  scheduler::Duration ran{};     // Of launches; see KernelWatch.
+  std::uint64_t started_ns = 0;  // Device time; 0 before a completion told it.
   std::uint64_t ended_ns = 0;
+  std::uint64_t units_done = 0;
   ipc::CommandId target;  // kWaitFor.
   // Why it can't run or how it failed; null when neither.
   std::unique_ptr<CommandFailure> failure;
   std::variant<device::LaunchWork, device::CopyWork, device::FillWork> work;
 
+  CommandState state() const { return state_; }
+  Past past() const { return past_; }
+  device::WorkId name() const { return name_; }  // Of this offer; 0: it has none.
+  bool is_stoppable() const { return is_stoppable_; }
+  scheduler::Duration predicted() const { return predicted_; }
+  // Its latest; of commands that have been on the device.
+  const Submission& submission() const { return submission_; }
+
+  // kQueued -> kOffered.
+  void Offer(device::WorkId name, scheduler::Duration predicted, bool is_stoppable) {
+    Move(CommandState::kQueued, CommandState::kOffered);
+    name_ = name;
+    predicted_ = predicted;
+    is_stoppable_ = is_stoppable;
+  }
+  // kOffered -> kQueued.
+  void TakeBack() { Move(CommandState::kOffered, CommandState::kQueued); }
+  // kOffered -> kOnDevice.
+  void Submit(const Submission& submission) {
+    Move(CommandState::kOffered, CommandState::kOnDevice);
+    submission_ = submission;
+    if (past_ == Past::kNew) past_ = Past::kSubmitted;
+  }
+  // On the device: the policy wants it off.
+  void AskToStop(bool is_alone, scheduler::TimePoint now) {
+    submission_.stop_asked = now;
+    submission_.was_alone_at_stop = is_alone;
+  }
+  // kOnDevice -> kOffered: it left with units to do, which the lane has again.
+  void OfferRest() {
+    Move(CommandState::kOnDevice, CommandState::kOffered);
+    past_ = Past::kStopped;
+  }
+  // kOnDevice -> kEnded.
+  void End() { Move(CommandState::kOnDevice, CommandState::kEnded); }
+
   bool is_device_work() const { return kind <= CommandKind::kFill; }
+  bool destroys_stream() const {
+    return kind == CommandKind::kDestroyStream || kind == CommandKind::kDestroyStreamInRequest;
+  }
 
   static constexpr std::size_t kSmallBytes = 256;
   static constexpr std::size_t kBlockBytes = ipc::kInlineParameterBytesMax;
@@ -126,22 +178,33 @@ struct CommandSlot {
 
  private:
   friend class CommandSlab;
+  void Move(CommandState from, CommandState to) {
+    Check(state_ == from, "a command goes from one state to the next");
+    state_ = to;
+  }
   void Recycle() {
     failure.reset();
-    is_alone = found_idle = was_started = was_stopped = is_stoppable = false;
-    counts_as_high = names_module = ends_request = false;
+    module = kNoModule;
     units = units_done = bytes = cost_key = cost_kernel = 0;
     ran = measured = {};
-    is_timed = had_device_alone = true;
+    timing = Timing::kSample;
     started_ns = ended_ns = 0;
-    state = CommandState::kQueued;
     next = kNoSlot;
+    state_ = CommandState::kQueued;
+    past_ = Past::kNew;
+    is_stoppable_ = false;
     if (block_bytes_ > kBlockBytes) {
       block_.reset();
       block_bytes_ = 0;
     }
   }
 
+  device::WorkId name_ = 0;
+  CommandState state_ = CommandState::kQueued;
+  Past past_ = Past::kNew;
+  bool is_stoppable_ = false;
+  scheduler::Duration predicted_{};
+  Submission submission_;
   std::size_t block_bytes_ = 0;
   std::unique_ptr<std::byte[]> block_;
   alignas(16) std::array<std::byte, kSmallBytes> small_;
@@ -175,7 +238,7 @@ class CommandSlab {
     return slot;
   }
   void Free(std::uint32_t slot) {
-    slots_[slot].work_id = 0;
+    slots_[slot].name_ = 0;
     slots_[slot].failure.reset();
     slots_[slot].next = first_free_;
     first_free_ = slot;

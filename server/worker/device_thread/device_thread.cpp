@@ -92,8 +92,8 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
       dispatcher_(device, std::move(policy), options.dispatcher),
       pump_(device.info(), dispatcher_) {
   hot_.reserve(kSessionsLimit);
-  dispatcher_.costs().Learn(options_.known_costs);
-  samples_told_ = dispatcher_.costs().launch_samples();
+  dispatcher_.offers().costs().Learn(options_.known_costs);
+  samples_told_ = dispatcher_.offers().costs().launch_samples();
 }
 
 DeviceThread::~DeviceThread() { Stop(); }
@@ -141,7 +141,7 @@ void DeviceThread::Run() {
       if (!device_.must_be_polled()) quiet_since_.reset();
     }
   }
-  if (dispatcher_.has_ended_kernels()) control_.Post(dispatcher_.TakeKernelsEnded());
+  if (dispatcher_.limiter().has_ended()) control_.Post(dispatcher_.limiter().TakeEnded());
 }
 
 void DeviceThread::KeepWithinBudget() {
@@ -165,9 +165,9 @@ bool DeviceThread::SpinsOn() {
   if (options_.spin_budget.count() == 0 && !polls) return false;
   const auto now = std::chrono::steady_clock::now();
   if (!quiet_since_) quiet_since_ = now;
-  const int factor = polls                                    ? kPolledSpinFactor
-                     : dispatcher_.has_high_class_in_flight() ? kHighClassSpinFactor
-                                                              : 1;
+  const int factor = polls                                             ? kPolledSpinFactor
+                     : dispatcher_.offers().has_high_class_on_device() ? kHighClassSpinFactor
+                                                                       : 1;
   quiet_for_ = now - *quiet_since_;
   return quiet_for_ < options_.spin_budget * factor;
 }
@@ -178,7 +178,7 @@ bool DeviceThread::MayHaveEnded() {
 
 bool DeviceThread::Turn() {
   scheduler::TimePoint now = Now();
-  dispatcher_.NoteHostDelay(now);
+  dispatcher_.offers().NoteHostDelay(now);
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
@@ -193,28 +193,28 @@ bool DeviceThread::Turn() {
     }
   }
   dispatcher_.KillOverdue(now);
-  dispatcher_.EnforceKernelLimits(now);
   if (dispatcher_.loss() && !std::exchange(has_reported_loss_, true)) {
     control_.Post(DeviceLost{*dispatcher_.loss()});
   }
   dispatcher_.Publish();
-  for (const Dispatcher::Asleep& asleep : dispatcher_.asleep()) {
+  for (const Publisher::Asleep& asleep : dispatcher_.publisher().asleep()) {
     waiter_wakes_.Wake(asleep.futex, asleep.count);
   }
-  dispatcher_.asleep().clear();
-  for (KernelNoted& note : dispatcher_.noted()) control_.Post(std::move(note));
-  dispatcher_.noted().clear();
+  dispatcher_.publisher().asleep().clear();
+  std::vector<KernelNoted>& noted = dispatcher_.limiter().noted();
+  for (KernelNoted& note : noted) control_.Post(std::move(note));
+  noted.clear();
   if (costs_told_) {
     TellCosts();
     was_busy = true;
   }
   if (barriers_ > 0) FinishBarriers();
   if (was_busy) ReportOverload(now);
-  const bool is_urgent = dispatcher_.has_urgent_request();
+  const bool is_urgent = dispatcher_.requests().has_urgent();
   if (std::exchange(urgent_requests_told_, is_urgent) != is_urgent) {
     options_.on_urgent_requests(is_urgent);
   }
-  if (dispatcher_.has_ended_kernels()) ReportKernelsEnded(now);
+  if (dispatcher_.limiter().has_ended()) ReportKernelsEnded(now);
   Report();
   return was_busy;
 }
@@ -223,8 +223,8 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
   const bool visits_all = turns_to_cold_visit_ == 0;
   if (visits_all) {
     turns_to_cold_visit_ = kColdVisitTurns;
-    for (ClientState* const client : dispatcher_.clients()) {
-      if (!client->is_hot && HasSomething(*client)) MakeHot(*client);
+    for (ClientState* const client : dispatcher_.roster().present()) {
+      if (!client->visits.is_hot_ && HasSomething(*client)) MakeHot(*client);
     }
   }
   --turns_to_cold_visit_;
@@ -234,29 +234,29 @@ bool DeviceThread::VisitRings(scheduler::TimePoint now) {
       [this](const ClientState& client) { return dispatcher_.IsUrgent(client); },
       [&](ClientState& client) { return VisitHot(client, visits_all, now); }, Now);
   std::erase_if(hot_, [](ClientState* client) {
-    if (client->quiet_visits <= kQuietVisitsMax || client->barrier) return false;
-    client->is_hot = false;
+    if (client->visits.quiet_ <= kQuietVisitsMax || client->scope.has_barrier()) return false;
+    client->visits.is_hot_ = false;
     return true;
   });
   return took;
 }
 
 bool DeviceThread::VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now) {
-  if (client.offered >= kPlentyOffered && !client.barrier && !visits_all) return false;
+  const bool has_plenty = client.offers.queued() >= kPlentyOffered;
+  if (has_plenty && !client.scope.has_barrier() && !visits_all) return false;
   const bool took = HasSomething(client) && pump_.Visit(client, now) > 0;
-  client.quiet_visits = took ? 0 : client.quiet_visits + 1;
+  client.visits.quiet_ = took ? 0 : client.visits.quiet_ + 1;
   return took;
 }
 
 void DeviceThread::MakeHot(ClientState& client) {
-  client.quiet_visits = 0;
-  if (std::exchange(client.is_hot, true)) return;
+  client.visits.quiet_ = 0;
+  if (std::exchange(client.visits.is_hot_, true)) return;
   hot_.push_back(&client);
 }
 
 bool DeviceThread::HasSomething(ClientState& client) {
-  const bool has_barrier = client.barrier && !client.barrier->is_reached;
-  return has_barrier || client.commands.HasRecord();
+  return client.scope.awaits_barrier() || client.intake.HasRecord();
 }
 
 // ---- mail
@@ -282,9 +282,9 @@ void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
-  ClientState* const client = dispatcher_.Find(message.session);
-  if (client == nullptr || client->is_leaving) return;
-  if (client->barrier) --barriers_;
+  ClientState* const client = dispatcher_.roster().Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  if (client->scope.has_barrier()) --barriers_;
   // The session closes the eventfd only when it has its state back; removing it now keeps a
   // client that goes on ringing from waking us.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->setup.doorbell, nullptr);
@@ -292,58 +292,50 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
 }
 
 void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.Find(message.session);
+  ClientState* const client = dispatcher_.roster().Find(message.session);
   if (client == nullptr) return;
-  ModuleEntry& entry = client->modules[message.number];
-  Check(entry.module == nullptr, "a module number is used once at a time");
-  entry.module = message.module;
-  entry.serial = next_module_serial_++;
-  entry.identity = message.identity;
+  client->scope.AddModule(
+      message.number,
+      {.module = message.module, .serial = next_module_serial_++, .identity = message.identity});
   control_.Post(Applied{message.session});
 }
 
 void DeviceThread::Handle(RemoveModule message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.Find(message.session);
-  if (client == nullptr || client->is_leaving) return;
-  Check(!client->barrier, "one change of a session at a time");
-  client->barrier = Barrier{.kind = Barrier::Kind::kUnloadModule,
-                            .module = message.number,
-                            .position = client->commands.position()};
+  ClientState* const client = dispatcher_.roster().Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  client->scope.RemoveModuleAfter(message.number, client->intake.position());
   ++barriers_;
   MakeHot(*client);
 }
 
 void DeviceThread::Handle(AddArena message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.Find(message.session);
+  ClientState* const client = dispatcher_.roster().Find(message.session);
   if (client == nullptr) return;
-  client->arenas[message.number] = message.bytes;
+  client->scope.AddArena(message.number, message.bytes);
   control_.Post(Applied{message.session});
 }
 
 void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
-  ClientState* const client = dispatcher_.Find(message.session);
-  if (client == nullptr || client->is_leaving) return;
-  if (message.bytes >= client->mapped_bytes) {
-    client->mapped_bytes = message.bytes;
+  ClientState* const client = dispatcher_.roster().Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  if (message.bytes >= client->scope.mapped_bytes()) {
+    client->scope.GrowTo(message.bytes);
     control_.Post(Applied{message.session});
     return;
   }
-  Check(!client->barrier, "one change of a session at a time");
-  client->barrier = Barrier{.kind = Barrier::Kind::kShrink,
-                            .mapped_bytes = message.bytes,
-                            .position = client->commands.position()};
+  client->scope.ShrinkAfter(message.bytes, client->intake.position());
   ++barriers_;
   MakeHot(*client);
 }
 
 void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
-  if (ClientState* const client = dispatcher_.Find(message.session)) {
+  if (ClientState* const client = dispatcher_.roster().Find(message.session)) {
     dispatcher_.ChangeClient(*client, message.spec, now);
   }
 }
 
 void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
-  const ClientState* const client = dispatcher_.Find(message.session);
+  const ClientState* const client = dispatcher_.roster().Find(message.session);
   if (client == nullptr) return;
   const StreamState& stream = client->streams[message.stream];
   StreamError answer;
@@ -358,18 +350,18 @@ void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
 }
 
 void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
-  dispatcher_.RefreshShares(now);
+  dispatcher_.requests().RefreshShares(now);
   control_.Post(StatsTaken{message.token, TakeSnapshot()});
 }
 
 std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
-  const std::uint64_t samples = dispatcher_.costs().launch_samples();
+  const std::uint64_t samples = dispatcher_.offers().costs().launch_samples();
   if (std::exchange(samples_told_, samples) == samples) return {};
-  return dispatcher_.costs().Known();
+  return dispatcher_.offers().costs().Known();
 }
 
 void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
-  const std::uint64_t samples = dispatcher_.costs().launch_samples();
+  const std::uint64_t samples = dispatcher_.offers().costs().launch_samples();
   if (costs_told_ || samples == samples_told_) return;
   costs_told_ = 0;
   samples_telling_ = samples;
@@ -377,7 +369,7 @@ void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
 
 // Thousands of them, sorted, would keep a request waiting for longer than a stop does.
 void DeviceThread::TellCosts() {
-  CostsTaken part{.costs = dispatcher_.costs().KnownPart((*costs_told_)++),
+  CostsTaken part{.costs = dispatcher_.offers().costs().KnownPart((*costs_told_)++),
                   .is_last = *costs_told_ == scheduler::Predictor::kKnownParts};
   if (part.is_last) {
     costs_told_.reset();
@@ -388,8 +380,8 @@ void DeviceThread::TellCosts() {
 
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
   RequestTold answer{.token = message.token, .told = {}};
-  if (const ClientState* const client = dispatcher_.Find(message.session)) {
-    const RequestHistory& history = client->history;
+  if (const ClientState* const client = dispatcher_.roster().Find(message.session)) {
+    const RequestHistory& history = client->requests.history();
     answer.told.first = history.first_number();
     answer.told.last = history.last_number();
     const RequestReport* const report =
@@ -403,23 +395,23 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
   ThreadSnapshot snapshot;
   snapshot.thread = counters_;
   snapshot.thread.commands = dispatcher_.commands();
-  snapshot.thread.wakes_of_clients = dispatcher_.wakes();
-  snapshot.thread.busy_time = dispatcher_.busy_time();
-  snapshot.thread.host_delay = dispatcher_.host_delay();
-  snapshot.thread.promises = dispatcher_.promises();
-  snapshot.thread.predictions = dispatcher_.costs().accuracy();
-  snapshot.thread.turnaround = dispatcher_.costs().Turnaround();
-  snapshot.thread.lookahead = dispatcher_.lookahead();
-  snapshot.thread.gaps = dispatcher_.gaps();
-  for (const ClientState* const client : dispatcher_.clients()) {
+  snapshot.thread.wakes_of_clients = dispatcher_.publisher().wakes();
+  snapshot.thread.busy_time = dispatcher_.lane().charged_total();
+  snapshot.thread.host_delay = dispatcher_.lane().host_delay();
+  snapshot.thread.promises = dispatcher_.lane().promises();
+  snapshot.thread.predictions = dispatcher_.offers().costs().accuracy();
+  snapshot.thread.turnaround = dispatcher_.offers().costs().Turnaround();
+  snapshot.thread.lookahead = dispatcher_.lane().lookahead();
+  snapshot.thread.gaps = dispatcher_.requests().gaps();
+  for (const ClientState* const client : dispatcher_.roster().present()) {
     snapshot.clients.push_back({.session = client->setup.session,
-                                .spec = client->spec,
+                                .spec = client->spec(),
                                 .counters = client->counters,
-                                .commands_pending = client->slab.used(),
-                                .commands_in_flight = client->in_flight,
-                                .mapped_bytes = client->mapped_bytes,
-                                .is_ending = client->is_leaving,
-                                .activity = client->activity});
+                                .commands_pending = client->streams.slab().used(),
+                                .commands_in_flight = client->offers.on_device(),
+                                .mapped_bytes = client->scope.mapped_bytes(),
+                                .is_ending = client->life.is_leaving(),
+                                .activity = client->requests.activity()});
   }
   return snapshot;
 }
@@ -427,31 +419,13 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
 // ---- what the control thread is told
 
 void DeviceThread::FinishBarriers() {
-  for (ClientState* const client : dispatcher_.clients()) {
-    if (client->barrier && client->barrier->is_reached) FinishBarrier(*client);
-  }
-}
-
-void DeviceThread::FinishBarrier(ClientState& client) {
-  Barrier& barrier = *client.barrier;
-  if (barrier.kind == Barrier::Kind::kUnloadModule) {
-    client.modules[barrier.module].is_leaving = true;
-    dispatcher_.LetGoOfModule(client, barrier.module);
-    // Before the answer, after which the client may use the number again.
+  for (ClientState* const client : dispatcher_.roster().present()) {
+    if (!client->scope.has_barrier() || !dispatcher_.TryPassBarrier(*client)) continue;
+    --barriers_;
+    // Before the answer, after which the client may use a module's number again.
     ReportReleased();
-    control_.Post(Applied{client.setup.session});
-  } else {
-    if (client.mapped_bytes != barrier.mapped_bytes) {
-      // From here on nothing is accepted beyond the new end; what was is waited for.
-      client.mapped_bytes = barrier.mapped_bytes;
-      ++client.epoch;
-      client.barrier_waits_for = client.slab.used();
-    }
-    if (client.barrier_waits_for > 0) return;
-    control_.Post(Applied{client.setup.session});
+    control_.Post(Applied{client->setup.session});
   }
-  client.barrier.reset();
-  --barriers_;
 }
 
 void DeviceThread::Report() {
@@ -467,7 +441,7 @@ void DeviceThread::Report() {
 }
 
 void DeviceThread::ReportOverload(scheduler::TimePoint now) {
-  const scheduler::PromiseReport promises = dispatcher_.promises();
+  const scheduler::PromiseReport promises = dispatcher_.lane().promises();
   if (promises.given_up == given_up_told_) return;
   if (overload_told_ && now - *overload_told_ < kOverloadTellEvery) return;
   overload_told_ = now;
@@ -479,7 +453,7 @@ void DeviceThread::ReportOverload(scheduler::TimePoint now) {
 void DeviceThread::ReportKernelsEnded(scheduler::TimePoint now) {
   if (kernels_ended_told_ && now - *kernels_ended_told_ < kEndedTellEvery) return;
   kernels_ended_told_ = now;
-  control_.Post(dispatcher_.TakeKernelsEnded());
+  control_.Post(dispatcher_.limiter().TakeEnded());
 }
 
 void DeviceThread::ReportReleased() {
@@ -492,12 +466,12 @@ void DeviceThread::ReportReleased() {
 // ---- sleep
 
 bool DeviceThread::HasWork() {
+  waits_for_credit_ = false;
   if (mailbox_.has_mail() || signal_.has_completions()) return true;
-  for (ClientState* const client : dispatcher_.clients()) {
-    client->waits_for_credit = false;
-    if (!client->MayTake() || !client->commands.HasRecord()) continue;
-    if (client->HasCompletionRoom()) return true;
-    client->waits_for_credit = true;
+  for (ClientState* const client : dispatcher_.roster().present()) {
+    if (!client->MayTake() || !client->intake.HasRecord()) continue;
+    if (client->outlet.HasRoom()) return true;
+    waits_for_credit_ = true;
   }
   return false;
 }
@@ -506,7 +480,7 @@ void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
   std::optional<scheduler::TimePoint> at = dispatcher_.wake_at();
-  if (dispatcher_.has_ended_kernels()) {
+  if (dispatcher_.limiter().has_ended()) {
     const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
     at = std::min(at.value_or(tells), tells);
   }
@@ -515,10 +489,7 @@ void DeviceThread::Sleep() {
     if (timeout->count() <= 0) return;
   }
   if (!sleep_.Announce([&] { return HasWork(); })) return;
-  const bool polls =
-      std::any_of(dispatcher_.clients().begin(), dispatcher_.clients().end(),
-                  [](const ClientState* client) { return client->waits_for_credit; });
-  if (polls) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
+  if (waits_for_credit_) timeout = std::min(timeout.value_or(kCreditPoll), kCreditPoll);
   if (device_.must_be_polled()) {
     const nanoseconds nap = std::clamp(quiet_for_ / kNapDivisor, kNapMin, kNapMax);
     timeout = std::min(timeout.value_or(nap), nap);

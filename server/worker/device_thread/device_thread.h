@@ -93,7 +93,6 @@ class DeviceThread {
   static bool HasSomething(ClientState& client);
   bool VisitHot(ClientState& client, bool visits_all, scheduler::TimePoint now);
   void FinishBarriers();
-  void FinishBarrier(ClientState& client);
   void Report();
   void ReportReleased();
   void ReportOverload(scheduler::TimePoint now);
@@ -101,6 +100,7 @@ class DeviceThread {
   // One part of them.
   void TellCosts();
   void Sleep();
+  // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();
   bool SpinsOn();
   int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
@@ -135,6 +135,8 @@ class DeviceThread {
   RingVisits visits_;
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients that have one.
+  // A client has a record whose answer has no room.
+  bool waits_for_credit_ = false;
   std::uint64_t next_module_serial_ = 1;
   std::uint64_t samples_told_ = 0;         // The cost model's count at the last telling.
   std::optional<std::size_t> costs_told_;  // Parts of them, while they are told.

@@ -26,6 +26,12 @@ struct KernelsEnded {
   std::string latest;
 };
 
+// What an operator is to know of a kernel of that session, as a sentence; of each kernel once.
+struct KernelNoted {
+  std::uint64_t session = 0;
+  std::string text;
+};
+
 // How long the work on a device has had it, against the limits of the kernels among it.
 //
 // A device serves what has the highest priority first, then what came first. The clock of that one

@@ -130,12 +130,6 @@ struct Overloaded {
   std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};  // Over all, by class.
 };
 
-// What an operator is to know of a kernel of that session, as a sentence; of each kernel once.
-struct KernelNoted {
-  std::uint64_t session = 0;
-  std::string text;
-};
-
 // The device's context is dead: nothing will run any more, for anybody.
 struct DeviceLost {
   Status status;

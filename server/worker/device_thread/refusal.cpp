@@ -75,7 +75,7 @@ std::string Say(const Refusal& why, const ClientState& client, const device::Dev
     default:
       break;
   }
-  const ModuleEntry& entry = client.modules[why.number];
+  const ModuleEntry& entry = client.scope.module(why.number);
   if (entry.module == nullptr || entry.serial != why.serial) {
     return fmt::format("launch refused: kernel {} of module {}, which is unloaded by now",
                        why.kernel, why.number);

@@ -14,7 +14,7 @@ struct DeviceInfo;
 
 namespace gpushared::server {
 
-struct ClientState;
+class ClientState;
 
 // Why a command can't run, as numbers. A sentence is made of them when somebody asks. So a
 // refused command costs the device thread no more than an accepted one, whatever names and

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "ipc/doorbell.h"
+#include "server/worker/device_thread/command_scope.h"
 #include "server/worker/device_thread/command_slab.h"
 #include "server/worker/device_thread/cost_model.h"
 #include "server/worker/device_thread/kernel_watch.h"
@@ -244,7 +245,77 @@ TEST(CommandSlab, NamesTellCommandsApartThatUseTheSameSlot) {
   EXPECT_NE(first, second);
   EXPECT_EQ(WorkName::Client(second), 200u);
   EXPECT_EQ(WorkName::Slot(second), slot);
-  EXPECT_EQ(slab[slot].work_id, 0u) << "a new command has no name of an old one";
+  EXPECT_EQ(slab[slot].name(), 0u) << "a new command has no name of an old one";
+}
+
+TEST(CommandSlot, AStoppedCommandIsOfferedAgainUnderItsNameAndRemembersIt) {
+  CommandSlot slot;
+  slot.Offer(7, 300us, true);
+  slot.TakeBack();
+  slot.Offer(8, 200us, false);
+  EXPECT_EQ(slot.past(), CommandSlot::Past::kNew);
+  slot.Submit({.at = scheduler::TimePoint(1s), .counts_as_high = true, .stop_asked = {}});
+  slot.AskToStop(true, scheduler::TimePoint(2s));
+  EXPECT_EQ(slot.submission().stop_asked, scheduler::TimePoint(2s));
+  slot.OfferRest();
+  EXPECT_EQ(slot.state(), CommandState::kOffered);
+  EXPECT_EQ(slot.name(), 8u);
+  slot.Submit({.at = scheduler::TimePoint(3s), .stop_asked = {}});
+  EXPECT_EQ(slot.past(), CommandSlot::Past::kStopped);
+  EXPECT_FALSE(slot.submission().stop_asked) << "this one was not asked";
+  EXPECT_FALSE(slot.submission().counts_as_high);
+  slot.End();
+  EXPECT_EQ(slot.state(), CommandState::kEnded);
+}
+
+TEST(CommandSlotDeathTest, NoStateIsLeftOut) {
+  CommandSlot slot;
+  EXPECT_DEATH(slot.Submit({.stop_asked = {}}), "from one state to the next");
+  slot.Offer(7, 300us, true);
+  EXPECT_DEATH(slot.End(), "from one state to the next");
+}
+
+TEST(CommandScope, AModuleIsReleasedWhenItsLastCommandHasFinished) {
+  CommandScope scope;
+  scope.AddModule(3, {.serial = 9});
+  scope.UseModule(3);
+  scope.UseModule(3);
+  scope.RemoveModuleAfter(3, 0);
+  EXPECT_FALSE(scope.TryPassBarrier(2)) << "the client may have submitted more before";
+  scope.NoteRingEmpty();
+  const auto passed = scope.TryPassBarrier(2);
+  ASSERT_TRUE(passed);
+  EXPECT_FALSE(passed->released);
+  EXPECT_TRUE(scope.module(3).is_leaving);
+  EXPECT_FALSE(scope.ReturnModule(3));
+  EXPECT_TRUE(scope.ReturnModule(3));
+  EXPECT_EQ(scope.module(3).serial, 0u) << "the number is free";
+}
+
+TEST(CommandScope, LessMemoryIsWaitedForByCommandsOfBeforeOnly) {
+  CommandScope scope;
+  scope.GrowTo(100);
+  const std::uint32_t before = scope.epoch();
+  scope.ShrinkAfter(40, 0);
+  EXPECT_EQ(scope.mapped_bytes(), 100u);
+  scope.NoteRingEmpty();
+  EXPECT_FALSE(scope.TryPassBarrier(1)) << "a command of before has not finished";
+  EXPECT_EQ(scope.mapped_bytes(), 40u) << "no new command may touch the rest";
+  scope.NoteFinished(scope.epoch());
+  EXPECT_FALSE(scope.TryPassBarrier(1));
+  scope.NoteFinished(before);
+  EXPECT_TRUE(scope.TryPassBarrier(1));
+  EXPECT_FALSE(scope.has_barrier());
+}
+
+TEST(CommandScope, AFullRingPutsABarrierOffForItsLengthAtMost) {
+  CommandScope scope;
+  scope.ShrinkAfter(0, 1000);
+  scope.NoteTakenUpTo(1000 + ipc::kCommandGranules - 1);
+  EXPECT_TRUE(scope.awaits_barrier());
+  scope.NoteTakenUpTo(1000 + ipc::kCommandGranules);
+  EXPECT_FALSE(scope.awaits_barrier());
+  EXPECT_TRUE(scope.TryPassBarrier(0));
 }
 
 TEST(CommandSlab, GivesOutEverySlotOnce) {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_OUTLET_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_OUTLET_H_
+
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+
+#include "ipc/doorbell.h"
+#include "ipc/tag_ring.h"
+#include "ipc/wire/completion.h"
+#include "ipc/wire/layout.h"
+
+namespace gpushared::server {
+
+// What one client sees of its commands: completion records, and a timeline per stream.
+//
+// A command is taken only while its answers have room: room is reserved then, and used or given
+// back later.
+//
+// Confined to the device thread.
+class ClientOutlet {
+ public:
+  // Both outlive it.
+  ClientOutlet(ipc::CompletionSegment& completions, const ipc::CommandSegment& commands)
+      : timeline_(completions.timeline),
+        writer_(completions.granules, commands.completions_taken),
+        doorbell_(completions.event, commands.waiting) {}
+
+  // Beyond what is reserved.
+  bool HasRoom() { return writer_.HasRoom(reserved_ * ipc::kContinuationDataBytes); }
+  void Reserve() { ++reserved_; }
+  void GiveBack() { --reserved_; }
+  // Into room that was reserved. False: the client lied about how much it has read.
+  bool Write(const ipc::CompletionRecord& record) {
+    --reserved_;
+    return writer_.TryWrite(record) == ipc::WriteResult::kWritten;
+  }
+  // The stream's timeline is `finished` from the next Publish on.
+  void Finish(std::uint32_t stream, std::uint64_t finished) {
+    finished_[stream] = finished;
+    if (to_publish_.test(stream)) return;
+    to_publish_.set(stream);
+    streams_[stream_count_++] = static_cast<std::uint8_t>(stream);
+  }
+  ipc::CompletionDoorbell::Rung Publish() {
+    for (std::size_t i = 0; i < stream_count_; ++i) {
+      const std::uint8_t stream = streams_[i];
+      to_publish_.reset(stream);
+      // Release: whoever sees the number sees the results and the completion records of the
+      // commands up to it. Pairs with the acquire of a waiting client.
+      timeline_[stream].store(finished_[stream], std::memory_order_release);
+    }
+    stream_count_ = 0;
+    return doorbell_.Ring();
+  }
+  // On which the client's threads sleep.
+  const std::atomic<std::uint32_t>* futex() const { return doorbell_.futex(); }
+
+ private:
+  friend class Publisher;
+  std::atomic<std::uint64_t>* const timeline_;
+  ipc::TagRingWriter writer_;
+  ipc::CompletionDoorbell doorbell_;
+  std::size_t reserved_ = 1;  // Stream 0 may fail once.
+  std::array<std::uint64_t, ipc::kStreamsMax> finished_ = {};
+  std::bitset<ipc::kStreamsMax> to_publish_;
+  std::array<std::uint8_t, ipc::kStreamsMax> streams_;  // Those of to_publish_.
+  std::size_t stream_count_ = 0;
+  bool is_marked_ = false;  // In the publisher's list.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_OUTLET_H_

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_ROSTER_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_ROSTER_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/session_limits.h"
+
+namespace gpushared::server {
+
+// Who is here, by session and by the names of commands.
+//
+// Confined to the device thread.
+class ClientRoster {
+ public:
+  ClientRoster() { present_.reserve(kSessionsLimit); }
+
+  // There is room: the control thread counts sessions.
+  ClientState& Add(std::unique_ptr<ClientState> client);
+  std::unique_ptr<ClientState> Remove(ClientState& client);
+  static void Change(ClientState& client, const scheduler::ClientSpec& spec) {
+    client.spec_ = spec;
+  }
+
+  // In no order.
+  const std::vector<ClientState*>& present() const { return present_; }
+  // Null when it has gone.
+  ClientState* Find(std::uint64_t session) const;
+  // The client of a command that the lane or the device names; null when it has gone.
+  ClientState* Of(device::WorkId name) const {
+    const std::uint32_t index = WorkName::Client(name);
+    return index < table_.size() ? table_[index].get() : nullptr;
+  }
+  // Null also for names of commands that are not on the device.
+  ClientState* OnDevice(device::WorkId name) const;
+
+ private:
+  std::array<std::unique_ptr<ClientState>, kSessionsLimit> table_;  // By ClientState::index.
+  std::vector<ClientState*> present_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_CLIENT_ROSTER_H_

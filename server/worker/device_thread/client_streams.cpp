@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/client_streams.h"
+
+namespace gpushared::server {
+
+void ClientStreams::Append(std::uint32_t slot) {
+  StreamState& state = streams_[slab_[slot].stream];
+  slab_[slot].next = kNoSlot;
+  if (state.back == kNoSlot) {
+    state.front = slot;
+  } else {
+    slab_[state.back].next = slot;
+  }
+  state.back = slot;
+  if (state.next == kNoSlot) state.next = slot;
+}
+
+std::uint32_t ClientStreams::PopFront(std::uint32_t stream) {
+  StreamState& state = streams_[stream];
+  const std::uint32_t slot = state.front;
+  if (state.next == slot) state.next = slab_[slot].next;
+  state.front = slab_[slot].next;
+  if (state.front == kNoSlot) state.back = kNoSlot;
+  return slot;
+}
+
+void ClientStreams::AddWaiter(std::uint32_t target, std::uint32_t waiter) {
+  StreamState& waiting = streams_[waiter];
+  if (waiting.waits_on == target) return;
+  if (waiting.waits_on != kNoStream) {
+    // The wait it was linked for was skipped when its stream failed.
+    std::uint32_t* link = &streams_[waiting.waits_on].first_waiter;
+    while (*link != waiter) link = &streams_[*link].next_waiter;
+    *link = waiting.next_waiter;
+  }
+  waiting.waits_on = target;
+  waiting.next_waiter = streams_[target].first_waiter;
+  streams_[target].first_waiter = waiter;
+}
+
+void ClientStreams::WakeThem(std::uint32_t target) {
+  std::uint32_t waiter = streams_[target].first_waiter;
+  streams_[target].first_waiter = kNoStream;
+  while (waiter != kNoStream) {
+    StreamState& waiting = streams_[waiter];
+    const std::uint32_t following = waiting.next_waiter;
+    waiting.next_waiter = kNoStream;
+    waiting.waits_on = kNoStream;
+    MarkToSettle(waiter);
+    waiter = following;
+  }
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/command_scope.h"
+
+#include <utility>
+
+#include "gpushared/check.h"
+
+namespace gpushared::server {
+
+void CommandScope::AddModule(std::uint32_t number, const ModuleEntry& entry) {
+  Check(modules_[number].module == nullptr, "a module number is used once at a time");
+  modules_[number] = entry;
+}
+
+bool CommandScope::ReturnModule(std::uint32_t number) {
+  --modules_[number].in_use;
+  return TryRelease(number);
+}
+
+bool CommandScope::TryRelease(std::uint32_t number) {
+  ModuleEntry& entry = modules_[number];
+  if (!entry.is_leaving || entry.in_use > 0) [[likely]]
+    return false;
+  entry = ModuleEntry{};
+  return true;
+}
+
+void CommandScope::Set(const Barrier& barrier) {
+  Check(!barrier_, "one change of a session at a time");
+  barrier_ = barrier;
+}
+
+void CommandScope::RemoveModuleAfter(std::uint32_t number, std::uint64_t position) {
+  Set({.module = number, .position = position});
+}
+
+void CommandScope::ShrinkAfter(std::uint64_t mapped_bytes, std::uint64_t position) {
+  Set({.module = std::nullopt, .mapped_bytes = mapped_bytes, .position = position});
+}
+
+std::optional<CommandScope::Passed> CommandScope::TryPassBarrier(std::uint32_t taken) {
+  if (!barrier_ || !barrier_->is_reached) return std::nullopt;
+  Passed passed;
+  if (barrier_->module) {
+    modules_[*barrier_->module].is_leaving = true;
+    if (TryRelease(*barrier_->module)) passed.released = barrier_->module;
+  } else {
+    if (mapped_bytes_ != barrier_->mapped_bytes) {
+      // From here on nothing is accepted beyond the new end; what was is waited for.
+      mapped_bytes_ = barrier_->mapped_bytes;
+      ++epoch_;
+      of_earlier_epochs_ = taken;
+    }
+    if (of_earlier_epochs_ > 0) return std::nullopt;
+  }
+  barrier_.reset();
+  return passed;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/offers.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "gpushared/check.h"
+
+namespace gpushared::server {
+
+namespace {
+
+std::uint64_t NsOf(device::DeviceClock::time_point time) {
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, std::chrono::nanoseconds(time.time_since_epoch()).count()));
+}
+
+}  // namespace
+
+Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
+               Requests& requests, KernelLimiter& limiter, scheduler::Duration slice)
+    : device_(device),
+      lane_(lane),
+      roster_(roster),
+      requests_(requests),
+      limiter_(limiter),
+      slice_(slice),
+      can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
+      can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand) {}
+
+// ---- in the lane
+
+void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now) {
+  CommandSlot& command = client.streams.slab()[slot];
+  const scheduler::Duration predicted = costs_.Predict(command);
+  const bool is_stoppable = IsWorthStopping(client, command, predicted);
+  if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) {
+    launch->may_be_stopped = is_stoppable;
+  }
+  if (is_stoppable) client.streams[command.stream].holding = slot;
+  command.Offer(WorkName::Make(client.index(), slot, next_serial_++), predicted, is_stoppable);
+  ++client.offers.queued_;
+  requests_.OnOffersChanged(client, now);
+  lane_.Enqueue(client.id(), {command.name(), predicted, is_stoppable, command.stream}, now);
+}
+
+void Offers::OfferRest(ClientState& client, CommandSlot& command, scheduler::TimePoint now) {
+  command.OfferRest();
+  ++client.offers.queued_;
+  requests_.OnOffersChanged(client, now);
+  lane_.EnqueueFront(
+      client.id(),
+      {command.name(), costs_.Predict(command), command.is_stoppable(), command.stream}, now);
+}
+
+bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
+                             scheduler::Duration predicted) {
+  if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
+  if (predicted < kWorthStopping) return false;
+  if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
+  if (!can_stop_launches_ || !client.offers.must_give_way_) return false;
+  return device_.CanStop(std::get<device::LaunchWork>(command.work), predicted);
+}
+
+bool Offers::MustGiveWay(const ClientState& client) const {
+  if (!device_.info().stopping_costs) return true;
+  return std::ranges::any_of(roster_.present(), [&](const ClientState* other) {
+    return other != &client && !other->life.is_leaving() &&
+           lane_.GivesWay(client.spec(), other->spec());
+  });
+}
+
+void Offers::ReviewGivingWay(scheduler::TimePoint now) {
+  for (ClientState* const client : roster_.present()) {
+    if (client->life.is_leaving()) continue;
+    bool& must_give_way = client->offers.must_give_way_;
+    const bool gave_way = std::exchange(must_give_way, MustGiveWay(*client));
+    if (must_give_way && !gave_way) Review(*client, now);
+  }
+}
+
+void Offers::Review(ClientState& client, scheduler::TimePoint now) {
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  std::array<std::uint64_t, ipc::kStreamsMax> taken_back_from;  // By stream; the sequence.
+  taken_back_from.fill(kNone);
+  const CommandSlab& slab = client.streams.slab();
+  for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {
+    StreamState& state = client.streams[stream];
+    for (std::uint32_t slot = state.front; slot != state.next; slot = slab[slot].next) {
+      const CommandSlot& command = slab[slot];
+      if (command.state() != CommandState::kOffered || command.is_stoppable()) continue;
+      if (!IsWorthStopping(client, command, command.predicted())) continue;
+      taken_back_from[stream] = command.sequence;
+      state.next = slot;
+      client.streams.MarkToSettle(stream);
+      break;
+    }
+  }
+  TakeBack(client, lane_.Drop(
+                       client.id(),
+                       [&](std::uint64_t name) {
+                         const CommandSlot& command = slab[WorkName::Slot(name)];
+                         return command.sequence >= taken_back_from[command.stream];
+                       },
+                       now));
+}
+
+void Offers::Withdraw(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
+  const StreamState& state = client.streams[stream];
+  const CommandSlab& slab = client.streams.slab();
+  bool has_offered = false;
+  for (std::uint32_t slot = state.front; slot != state.next; slot = slab[slot].next) {
+    has_offered |= slab[slot].state() == CommandState::kOffered;
+    if (slab[slot].state() == CommandState::kOnDevice) device_.RequestStop(slab[slot].name());
+  }
+  // Drop looks at all that the client has queued, on all its streams.
+  if (has_offered) {
+    const auto is_of_stream = [&](std::uint64_t name) {
+      return slab[WorkName::Slot(name)].stream == stream;
+    };
+    TakeBack(client, lane_.Drop(client.id(), is_of_stream, now));
+  }
+  requests_.OnOffersChanged(client, now);
+}
+
+void Offers::TakeBack(ClientState& client, std::span<const std::uint64_t> names) {
+  for (const std::uint64_t name : names) {
+    CommandSlot& command = client.streams.slab()[WorkName::Slot(name)];
+    StreamState& state = client.streams[command.stream];
+    if (state.holding == WorkName::Slot(name)) state.holding = kNoSlot;
+    command.TakeBack();
+  }
+  client.offers.queued_ -= static_cast<std::uint32_t>(names.size());
+}
+
+// ---- to the device
+
+void Offers::NoteHostDelay(scheduler::TimePoint now) {
+  using Clock = device::DeviceClock;
+  const Clock::time_point at(std::chrono::duration_cast<Clock::duration>(now.time_since_epoch()));
+  lane_.SetHostDelay(device_.HostDelayUntil(at));
+}
+
+void Offers::Dispatch(scheduler::TimePoint now) {
+  while (const std::optional<scheduler::Action> action = lane_.Next(now)) {
+    if (action->kind == scheduler::Action::Kind::kStop) {
+      AskToStop(action->command, now);
+    } else {
+      Submit(*action, now);
+    }
+  }
+}
+
+void Offers::AskToStop(device::WorkId name, scheduler::TimePoint now) {
+  if (ClientState* const client = roster_.OnDevice(name)) {
+    CommandSlot& command = client->streams.slab()[WorkName::Slot(name)];
+    command.AskToStop(IsAlone(command.submission()), now);
+  }
+  device_.RequestStop(name);
+}
+
+void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
+  ClientState* const client = roster_.Of(action.command);
+  Check(client != nullptr, "the lane submits for clients that are here");
+  CommandSlot& command = client->streams.slab()[WorkName::Slot(action.command)];
+  Check(command.name() == action.command, "the lane submits commands that were offered");
+  CountSubmission(*client, command, now);
+  std::visit(
+      [&](auto& work) {
+        work.id = command.name();
+        work.space = client->setup.space;
+        work.stream = client->KeyOf(command.stream);
+        work.of_class = static_cast<std::uint8_t>(client->spec().scheduling_class);
+        work.priority = action.priority;
+        work.first_unit = command.units_done;
+        limiter_.OnSubmitted(*client, command, action.priority, now);
+        device_.Submit(work);
+      },
+      command.work);
+}
+
+void Offers::CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now) {
+  using Company = Submission::Company;
+  if (command.past() == CommandSlot::Past::kNew) {
+    client.counters.queue_wait.Add(
+        static_cast<std::uint64_t>(std::max<std::int64_t>(0, (now - command.taken).count())));
+  }
+  const bool found_idle = streams_on_device_ == 0;
+  if (client.offers.on_device_of_stream_[command.stream]++ == 0) ++streams_on_device_;
+  if (streams_on_device_ > 1) ++overlaps_;
+  command.Submit(
+      {.at = now,
+       .company = found_idle                ? Company::kNobody
+                  : streams_on_device_ == 1 ? Company::kOwnStream
+                                            : Company::kOtherStreams,
+       .counts_as_high = client.spec().scheduling_class == scheduler::SchedulingClass::kHigh,
+       .overlaps = overlaps_,
+       .stop_asked = {}});
+  if (command.submission().counts_as_high) ++high_on_device_;
+  --client.offers.queued_;
+  ++client.offers.on_device_;
+  requests_.OnOffersChanged(client, now);
+}
+
+// ---- and off it
+
+bool Offers::TakeOff(ClientState& client, CommandSlot& command,
+                     const device::Completion& completion, scheduler::TimePoint now) {
+  const scheduler::Charge charge = lane_.OnCompleted(completion.id, now);
+  ClientCounters& count = client.counters;
+  count.device_time += charge.held;
+  if (charge.held > slice_ && roster_.present().size() > 1) ++count.slice_overruns;
+  // One that was to end by force does not run on, even if it ended in another way before.
+  const bool is_part = completion.stopped && completion.status.ok() &&
+                       completion.units_done < command.units && command.failure == nullptr;
+  const Submission& submission = command.submission();
+  if (submission.stop_asked) count.stop_time += now - *submission.stop_asked;
+  if ((is_part && completion.units_done <= command.units_done) || !completion.status.ok()) {
+    count.wasted += charge.held;
+  }
+  requests_.OnStay(client, StayOf(client, command, charge, is_part, now), now);
+  limiter_.OnLeft(client, command, now);
+  if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
+  if (submission.counts_as_high) --high_on_device_;
+  --client.offers.on_device_;
+  requests_.OnOffersChanged(client, now);
+  Measure(command, completion);
+  return is_part;
+}
+
+Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
+                    const scheduler::Charge& charge, bool is_part, scheduler::TimePoint now) const {
+  using Cut = Blocker::Cut;
+  const bool is_launch = command.kind == CommandKind::kLaunch;
+  const Submission& submission = command.submission();
+  Stay stay{.session = client.setup.session,
+            .kind = command.kind,
+            .was_stopped = is_part,
+            .submitted = submission.at,
+            .ended = now,
+            .charged = charge.held,
+            .predicted = command.predicted()};
+  if (is_launch) {
+    stay.module = command.module;
+    stay.module_serial = client.scope.module(command.module).serial;
+    stay.kernel = std::get<device::LaunchWork>(command.work).kernel;
+  }
+  if (submission.stop_asked) {
+    stay.cut = Cut::kStopped;
+    stay.stop_asked = *submission.stop_asked;
+  } else if (submission.counts_as_high) {
+    stay.cut = Cut::kHighClass;
+  } else if (is_launch ? !can_stop_launches_ : !can_stop_copies_) {
+    stay.cut = Cut::kDeviceCannot;
+  } else if (!command.is_stoppable()) {
+    stay.cut = command.predicted() < kWorthStopping ? Cut::kTooShort : Cut::kRanAsItIs;
+  }
+  return stay;
+}
+
+void Offers::Measure(CommandSlot& command, const device::Completion& completion) const {
+  command.measured += std::max(scheduler::Duration(completion.ended - completion.started),
+                               scheduler::Duration::zero());
+  if (command.started_ns == 0) command.started_ns = NsOf(completion.started);
+  command.ended_ns = NsOf(completion.ended);
+  // What it is stopped for may be beside it while it leaves, which takes a block or a piece.
+  const Submission& submission = command.submission();
+  const bool had_device_alone =
+      IsAlone(submission) || (completion.stopped && submission.was_alone_at_stop);
+  const Timing timing = !completion.times_are_exact ? Timing::kUnknown
+                        : had_device_alone          ? Timing::kSample
+                                                    : Timing::kBound;
+  command.timing = std::max(command.timing, timing);
+}
+
+void Offers::Learn(const CommandSlot& command, scheduler::TimePoint now) {
+  if (command.timing == Timing::kUnknown) return;
+  if (command.timing == Timing::kBound) return costs_.AddBound(command, command.measured);
+  costs_.AddSample(command, command.measured);
+  const Submission& submission = command.submission();
+  if (submission.company != Submission::Company::kNobody ||
+      command.past() == CommandSlot::Past::kStopped || command.kind != CommandKind::kLaunch) {
+    return;
+  }
+  costs_.AddTurnaround(
+      std::max(now - submission.at - command.measured, scheduler::Duration::zero()));
+  if (const auto turnaround = costs_.Turnaround()) lane_.SetTurnaround(*turnaround);
+}
+
+}  // namespace gpushared::server

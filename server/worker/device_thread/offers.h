@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OFFERS_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OFFERS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "scheduler/device_lane.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/device_thread/client_roster.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/cost_model.h"
+#include "server/worker/device_thread/kernel_limiter.h"
+#include "server/worker/device_thread/requests.h"
+#include "server/worker/device_thread/stay_log.h"
+
+namespace gpushared::server {
+
+// Ready commands in the lane and on the device: how each is offered, submitted, stopped, charged
+// and measured.
+//
+// Confined to the device thread.
+class Offers {
+ public:
+  // All but `slice` outlive it.
+  Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
+         Requests& requests, KernelLimiter& limiter, scheduler::Duration slice);
+
+  // A command whose turn has come goes to the lane.
+  void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
+  // Nothing of the stream's commands in the lane is to run; those on the device are asked to stop.
+  void Withdraw(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  // Commands that were offered as unstoppable, and are worth stopping now, are taken back with
+  // everything behind them. Their streams are to be settled: that offers them anew.
+  void Review(ClientState& client, scheduler::TimePoint now);
+  // The same for all for whose sake somebody came, left or changed.
+  void ReviewGivingWay(scheduler::TimePoint now);
+
+  // Carries out what the lane decides.
+  void Dispatch(scheduler::TimePoint now);
+  // A command left the device; is charged and measured. True: with units left to do.
+  bool TakeOff(ClientState& client, CommandSlot& command, const device::Completion& completion,
+               scheduler::TimePoint now);
+  // The lane has the rest of a stopped command again.
+  void OfferRest(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  // A command that ran to its end is a lesson for the cost model.
+  void Learn(const CommandSlot& command, scheduler::TimePoint now);
+  // So that nobody is charged for what the device's host did until now.
+  void NoteHostDelay(scheduler::TimePoint now);
+
+  bool has_high_class_on_device() const { return high_on_device_ > 0; }
+  CostModel& costs() { return costs_; }
+  const CostModel& costs() const { return costs_; }
+
+ private:
+  // Shorter commands go to the device back to back, also those that could be stopped: waiting
+  // for each to end would cost more than what stopping it could save.
+  static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
+
+  // Whether the command is to run so that it can be stopped.
+  bool IsWorthStopping(const ClientState& client, const CommandSlot& command,
+                       scheduler::Duration predicted);
+  // Whether commands of the client are to give way, by who else is here.
+  bool MustGiveWay(const ClientState& client) const;
+  static void TakeBack(ClientState& client, std::span<const std::uint64_t> names);
+  void Submit(const scheduler::Action& action, scheduler::TimePoint now);
+  void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  void AskToStop(device::WorkId name, scheduler::TimePoint now);
+  Stay StayOf(const ClientState& client, const CommandSlot& command,
+              const scheduler::Charge& charge, bool is_part, scheduler::TimePoint now) const;
+  // Whether no other stream has been on the device since the command came.
+  bool IsAlone(const Submission& submission) const {
+    return submission.was_alone() && submission.overlaps == overlaps_;
+  }
+  void Measure(CommandSlot& command, const device::Completion& completion) const;
+
+  device::Device& device_;
+  scheduler::DeviceLane& lane_;
+  const ClientRoster& roster_;
+  Requests& requests_;
+  KernelLimiter& limiter_;
+  const scheduler::Duration slice_;
+  const bool can_stop_launches_;
+  const bool can_stop_copies_;
+  CostModel costs_;
+  std::uint64_t next_serial_ = 1;
+  std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
+  std::uint32_t streams_on_device_ = 0;  // With work there.
+  std::uint32_t high_on_device_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_OFFERS_H_

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/requests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace gpushared::server {
+
+void Requests::OnClientAdded(ClientState& client, scheduler::TimePoint now) {
+  meter_.Begin(client.requests.activity_, client.spec(), now);
+}
+
+void Requests::OnClientChanged(ClientState& client, scheduler::TimePoint now) {
+  meter_.OnChanged(client.requests.activity_, client.spec(), now);
+  CountUrgent(client);
+}
+
+void Requests::OnClientLeaving(ClientState& client, scheduler::TimePoint now) {
+  meter_.End(client.requests.activity_, now);
+  CountUrgent(client);
+}
+
+void Requests::RefreshShares(scheduler::TimePoint now) {
+  for (ClientState* const client : roster_.present()) {
+    meter_.Refresh(client->requests.activity_, now);
+  }
+}
+
+// ---- what clients wait for
+
+void Requests::OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
+  using Phase = ClientActivity::Phase;
+  if (client.life.is_leaving()) return;
+  const Phase phase = client.offers.on_device() > 0 ? Phase::kOnDevice
+                      : client.offers.queued() > 0  ? Phase::kWaiting
+                                                    : Phase::kAway;
+  ClientActivity& activity = client.requests.activity_;
+  if (phase == activity.phase) return;
+  if (activity.phase == Phase::kWaiting) NoteWait(client, activity.since, now);
+  meter_.Set(activity, phase, now);
+}
+
+void Requests::OnStay(ClientState& client, const Stay& stay, scheduler::TimePoint now) {
+  stays_.Add(stay);
+  if (!client.life.is_leaving()) meter_.OnCharged(client.requests.activity_, stay.charged, now);
+}
+
+void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {
+  for (OpenRequest& request : client.requests.open_.all()) {
+    const scheduler::TimePoint begin = std::max(from, request.begun);
+    if (now - begin <= request.longest_wait) continue;
+    request.longest_wait = now - begin;
+    Blocker& blocker = request.blocker;
+    blocker = {};
+    const Stay* const stay = stays_.LongestOfOthers(client.setup.session, begin, now);
+    if (stay == nullptr) continue;
+    blocker.session = stay->session;
+    blocker.on_device = stay->ended - stay->submitted;
+    blocker.predicted = stay->predicted;
+    blocker.cut = stay->cut;
+    if (stay->cut == Blocker::Cut::kStopped) blocker.stop_took = stay->ended - stay->stop_asked;
+    NameStay(*stay, blocker.what);
+  }
+}
+
+void Requests::NameStay(const Stay& stay, ShortText& name) const {
+  switch (stay.kind) {
+    case CommandKind::kCopyToDevice:
+      name = "copy to device";
+      return;
+    case CommandKind::kCopyToHost:
+      name = "copy to host";
+      return;
+    case CommandKind::kCopyOnDevice:
+      name = "copy on device";
+      return;
+    case CommandKind::kFill:
+      name = "fill";
+      return;
+    default:
+      break;
+  }
+  // The session or the module may have gone since.
+  const ClientState* const client = roster_.Find(stay.session);
+  if (client == nullptr) return;
+  const ModuleEntry& entry = client->scope.module(stay.module);
+  if (entry.module == nullptr || entry.serial != stay.module_serial) return;
+  constexpr std::size_t kNameBytes = 80;
+  std::array<char, kNameBytes + 16> text;
+  const std::string_view kernel = entry.module->kernels()[stay.kernel].name;
+  const auto end =
+      fmt::format_to_n(text.data(), text.size(), "kernel '{}{}'", kernel.substr(0, kNameBytes),
+                       kernel.size() > kNameBytes ? "..." : "");
+  name = std::string_view(text.data(), std::min(end.size, text.size()));
+}
+
+// ---- begin and end
+
+OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
+                              scheduler::TimePoint arrived, scheduler::TimePoint now) {
+  const ClientActivity& activity = client.requests.activity();
+  return {.mark = {.number = ++client.requests.last_number_, .arrived = arrived},
+          .stream = stream,
+          .begun = now,
+          .waited_before = activity.WaitedUntil(now),
+          .on_device_before = activity.OnDeviceUntil(now),
+          .charged_before = client.counters.device_time,
+          .blocker = {}};
+}
+
+void Requests::CountUrgent(ClientState& client) {
+  ClientRequests& requests = client.requests;
+  const bool has_urgent =
+      !client.life.is_leaving() && !requests.open_.empty() && lane_.rules().IsUrgent(client.spec());
+  if (std::exchange(requests.has_urgent_, has_urgent) == has_urgent) return;
+  if (has_urgent) {
+    ++clients_with_urgent_;
+  } else {
+    --clients_with_urgent_;
+  }
+}
+
+void Requests::OnWork(ClientState& client, scheduler::TimePoint now) {
+  ClientRequests& requests = client.requests;
+  if (!requests.open_.empty() || requests.marks_) return;
+  OpenRequest& request = requests.open_.Add(OpenNow(client, OpenRequest::kAllStreams, now, now));
+  request.is_told = client.spec().latency_promise.has_value();
+  if (request.is_told) lane_.BeginRequest(client.id(), request.mark, now);
+  CountUrgent(client);
+}
+
+Status Requests::Begin(ClientState& client, std::uint32_t stream, scheduler::Duration age,
+                       scheduler::TimePoint now) {
+  ClientRequests& requests = client.requests;
+  requests.marks_ = true;
+  // Its work so far is seldom a request, and counts as none.
+  if (OpenRequest* const guess = requests.open_.Find(OpenRequest::kAllStreams)) {
+    if (guess->is_told) lane_.EndRequest(client.id(), guess->mark.number, now);
+    requests.open_.Remove(guess);
+  }
+  if (requests.open_.full()) {
+    return Status(
+        StatusCode::kProtocolViolation,
+        fmt::format("session ended: {} requests are open, allowed are {} [{}]",
+                    requests.open_.all().size(), ipc::kOpenRequestsMax, client.setup.who));
+  }
+  OpenRequest& request = requests.open_.Add(OpenNow(client, stream, now - age, now));
+  request.is_told = true;
+  lane_.BeginRequest(client.id(), request.mark, now);
+  CountUrgent(client);
+  return Status::Ok();
+}
+
+void Requests::Expect(ClientState& client, scheduler::Duration in, scheduler::TimePoint now) {
+  lane_.ExpectRequest(client.id(), now + in, now);
+}
+
+void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
+  OpenRequest* const request = client.requests.open_.Find(stream);
+  if (request == nullptr) return;  // Its begin broke the session.
+  if (request->is_told) lane_.EndRequest(client.id(), request->mark.number, now);
+  const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
+  Count(client, *request, has_failed, now);
+  Report(client, *request, has_failed, now);
+  client.requests.open_.Remove(request);
+  CountUrgent(client);
+}
+
+void Requests::Report(ClientState& client, const OpenRequest& request, bool has_failed,
+                      scheduler::TimePoint now) {
+  const ClientActivity& activity = client.requests.activity();
+  RequestReport report;
+  report.number = request.mark.number;
+  report.is_marked = request.stream != OpenRequest::kAllStreams;
+  report.has_failed = has_failed;
+  report.arrived = request.mark.arrived;
+  report.begun = request.begun;
+  report.ended = now;
+  report.promise = client.spec().latency_promise.value_or(scheduler::Duration::zero());
+  report.waited = activity.WaitedUntil(now) - request.waited_before;
+  report.on_device = activity.OnDeviceUntil(now) - request.on_device_before;
+  report.charged = client.counters.device_time - request.charged_before;
+  report.longest_wait = request.longest_wait;
+  report.blocker = request.blocker;
+  if (const Stay* const longest = stays_.Summarise(client.setup.session, report)) {
+    NameStay(*longest, report.longest_what);
+  }
+  client.requests.history_.Add(report);
+}
+
+void Requests::Count(ClientState& client, const OpenRequest& request, bool has_failed,
+                     scheduler::TimePoint now) {
+  const scheduler::Duration latency = now - request.mark.arrived;
+  const std::optional<scheduler::Duration>& promise = client.spec().latency_promise;
+  // The promise behind what was not marked may have been taken back meanwhile.
+  if (!promise && request.stream == OpenRequest::kAllStreams) return;
+  ClientCounters& count = client.counters;
+  ++count.requests;
+  if (promise && latency <= *promise && !has_failed) ++count.requests_kept;
+  count.request_latency.Add(static_cast<std::uint64_t>(latency.count()));
+}
+
+}  // namespace gpushared::server

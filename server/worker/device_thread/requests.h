@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REQUESTS_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REQUESTS_H_
+
+#include <cstdint>
+
+#include "gpushared/status.h"
+
+#include "scheduler/device_lane.h"
+#include "scheduler/types.h"
+#include "server/worker/device_thread/activity_meter.h"
+#include "server/worker/device_thread/client_roster.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/open_requests.h"
+#include "server/worker/device_thread/stay_log.h"
+
+namespace gpushared::server {
+
+// The requests of clients, marked by them or told from their pauses: when they begin and end, what
+// the policy knows of them, and what each waited for.
+//
+// Confined to the device thread.
+class Requests {
+ public:
+  // Both outlive it.
+  Requests(const ClientRoster& roster, scheduler::DeviceLane& lane)
+      : roster_(roster), lane_(lane), meter_(lane.rules().classes_matter) {}
+
+  void OnClientAdded(ClientState& client, scheduler::TimePoint now);
+  void OnClientChanged(ClientState& client, scheduler::TimePoint now);
+  void OnClientLeaving(ClientState& client, scheduler::TimePoint now);
+
+  // A request that the client marks begins on this stream, where none is begun and not ended.
+  // Refused, as a violation, when the client has as many open as it may.
+  Status Begin(ClientState& client, std::uint32_t stream, scheduler::Duration age,
+               scheduler::TimePoint now);
+  // The client expects its next request in `in`.
+  void Expect(ClientState& client, scheduler::Duration in, scheduler::TimePoint now);
+  // The oldest of that stream, when there is one.
+  void End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
+  // The client has work for the device, or nothing any more: where it marks no requests, that is
+  // one.
+  void OnWork(ClientState& client, scheduler::TimePoint now);
+  void OnNothingLeft(ClientState& client, scheduler::TimePoint now) {
+    End(client, OpenRequest::kAllStreams, now);
+  }
+
+  // After every change of what the client has in the lane or on the device.
+  void OnOffersChanged(ClientState& client, scheduler::TimePoint now);
+  // A command of the client left the device. Before OnOffersChanged.
+  void OnStay(ClientState& client, const Stay& stay, scheduler::TimePoint now);
+
+  bool has_urgent() const { return clients_with_urgent_ > 0; }
+  const ActivityMeter::Gaps& gaps() const { return meter_.gaps(); }
+  // Brings share errors up to date.
+  void RefreshShares(scheduler::TimePoint now);
+
+ private:
+  static OpenRequest OpenNow(ClientState& client, std::uint32_t stream,
+                             scheduler::TimePoint arrived, scheduler::TimePoint now);
+  // After every change of the client's open requests, or of the client.
+  void CountUrgent(ClientState& client);
+  void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
+  void NameStay(const Stay& stay, ShortText& name) const;
+  void Report(ClientState& client, const OpenRequest& request, bool has_failed,
+              scheduler::TimePoint now);
+  static void Count(ClientState& client, const OpenRequest& request, bool has_failed,
+                    scheduler::TimePoint now);
+
+  const ClientRoster& roster_;
+  scheduler::DeviceLane& lane_;
+  ActivityMeter meter_;
+  StayLog stays_;
+  std::uint32_t clients_with_urgent_ = 0;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_REQUESTS_H_
