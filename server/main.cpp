@@ -34,6 +34,7 @@
 #include "server/device/inventory/inventory.h"
 #include "server/device/inventory/read_inventory.h"
 #include "server/loader/child.h"
+#include "server/run/run.h"
 #include "server/thread_priority.h"
 #include "server/worker/control/cost_file.h"
 #include "server/worker/control/worker.h"
@@ -244,9 +245,11 @@ int Main(std::span<const char* const> arguments) {
 }  // namespace gpushared::server
 
 int main(int argc, char** argv) {
+  const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   // Boost and the standard library may throw; what nobody below could act on ends here.
   try {
-    return gpushared::server::Main({argv, static_cast<std::size_t>(argc)});
+    if (gpushared::server::IsRunCommand(arguments)) return gpushared::server::RunCommand(arguments);
+    return gpushared::server::Main({argv, arguments.size()});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpushared: %s\n", error.what());
     return 1;

@@ -4,7 +4,6 @@
 
 #include <signal.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -16,10 +15,11 @@
 #include "gpushared/result.h"
 
 #include "ipc/socket_path.h"
-#include "ipc/unix_socket.h"
+#include "server/ctl/ask.h"
 #include "server/ctl/module_file.h"
 #include "server/ctl/ptx_check.h"
 #include "server/ctl/report.h"
+#include "server/run/run.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -30,9 +30,6 @@ namespace {
 using nlohmann::json;
 
 enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3 };
-
-// The server waits a second for its workers; this is for a machine under load.
-constexpr std::chrono::seconds kAnswerMax{10};
 
 struct Request {
   ipc::Admin admin;
@@ -102,6 +99,7 @@ Commands Declare(CLI::App& app, Texts& texts) {
   commands.explain->add_option("request", texts.request, "its number (default: the slowest known)")
       ->type_name("REQUEST");
   commands.explain->fallthrough();
+  app.add_subcommand("run", "start a program with this server as its CUDA driver; see run --help");
   commands.ptx = app.add_subcommand("ptx", "files of kernels; needs no server");
   commands.ptx->require_subcommand(1);
   commands.ptx->fallthrough();
@@ -144,19 +142,6 @@ Parsed Parse(std::span<const char* const> arguments) {
     if (texts.weight > 0) request.admin.weight = texts.weight;
   }
   return {.request = std::move(request)};
-}
-
-Result<ipc::AdminReply> Ask(const std::string& path, const ipc::Admin& admin) {
-  const ipc::Deadline deadline = std::chrono::steady_clock::now() + kAnswerMax;
-  const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(path, deadline);
-  if (!socket.ok()) return socket.status();
-  // A server that refuses the connection itself answers without reading the question, so a
-  // failed send is not the end of the story.
-  const Status sent = ipc::SendMessage(socket->get(), 1, admin, deadline);
-  const Result<ipc::Frame> frame =
-      ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
-  if (!frame.ok()) return sent.ok() ? frame.status() : sent;
-  return ipc::DecodeReply<ipc::AdminReply>(*frame);
 }
 
 std::string Sentence(const ipc::Admin& admin, const json& reply) {
@@ -236,9 +221,10 @@ int Run(const Request& request) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
+  const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   try {
-    const gpushared::server::Parsed parsed =
-        gpushared::server::Parse({argv, static_cast<std::size_t>(argc)});
+    if (gpushared::server::IsRunCommand(arguments)) return gpushared::server::RunCommand(arguments);
+    const gpushared::server::Parsed parsed = gpushared::server::Parse({argv, arguments.size()});
     return parsed.request ? gpushared::server::Run(*parsed.request) : parsed.exit_code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpusharedctl: %s\n", error.what());

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run/environment.h"
+
+#include <string_view>
+
+namespace gpushared::server {
+namespace {
+
+// Tools that make machine code, and how their own documentation lets them make PTX.
+struct PtxTool {
+  const char* variable;
+  const char* value;  // After the drop-in's folder when it begins with a slash.
+  const char* why;
+};
+constexpr PtxTool kPtxTools[] = {
+    {"TRITON_PTXAS_PATH", "/ptxas", "Triton hands its PTX on"},
+    {"PYCUDA_DEFAULT_NVCC_FLAGS", "--ptx -o kernel.cubin", "PyCUDA's nvcc makes PTX"},
+    {"CUDA_FORCE_PTX_JIT", "1", "machine code beside PTX is passed over"},
+};
+// Libraries that stand in front of NVIDIA's, and ask them for PTX.
+constexpr const char* kInterposers[] = {"/libnvJitLink.so.13", "/libnvJitLink.so.12",
+                                        "/libnvrtc.so.13", "/libnvrtc.so.12"};
+
+std::string InFront(const std::string& first, const std::string& rest) {
+  return rest.empty() ? first : first + ":" + rest;
+}
+
+}  // namespace
+
+std::vector<Setting> Settings(const RunWishes& wishes,
+                              const std::function<std::string(const char*)>& environment,
+                              const std::function<bool(const std::string&)>& exists) {
+  std::vector<Setting> settings;
+  const auto set = [&](const char* variable, const std::string& value, const char* why) {
+    if (!value.empty()) settings.push_back({variable, value, why});
+  };
+  set("LD_LIBRARY_PATH", InFront(wishes.drop_in, environment("LD_LIBRARY_PATH")),
+      "libcuda.so.1 is found there first");
+  set("GPUSHARED_SOCKET", wishes.socket, "the server");
+  set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
+  set("GPUSHARED_WEIGHT", wishes.weight == 0 ? "" : std::to_string(wishes.weight), "--weight");
+  set("GPUSHARED_PROMISE", wishes.promise, "--promise");
+  set("GPUSHARED_NAME", wishes.name, "--name");
+  set("GPUSHARED_DEVICE", wishes.device, "--device");
+  if (!wishes.wants_ptx) return settings;
+  for (const PtxTool& tool : kPtxTools) {
+    if (!environment(tool.variable).empty()) continue;
+    const bool is_file = tool.value[0] == '/';
+    const std::string value = is_file ? wishes.drop_in + tool.value : tool.value;
+    if (!is_file || exists(value)) set(tool.variable, value, tool.why);
+  }
+  std::string preloaded;
+  for (const char* library : kInterposers) {
+    const std::string path = wishes.drop_in + library;
+    if (exists(path)) preloaded = preloaded.empty() ? path : preloaded + ":" + path;
+  }
+  if (!preloaded.empty()) {
+    set("LD_PRELOAD", InFront(preloaded, environment("LD_PRELOAD")),
+        "NVIDIA's linker and compiler libraries are asked for PTX");
+  }
+  return settings;
+}
+
+}  // namespace gpushared::server

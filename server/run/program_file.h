@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_RUN_PROGRAM_FILE_H_
+#define GPUSHARED_SERVER_RUN_PROGRAM_FILE_H_
+
+#include <functional>
+#include <string>
+
+namespace gpushared::server {
+
+// Where execvp would find the program; empty when it would not.
+std::string FindProgram(const std::string& program, const std::string& search_path);
+
+// Why this program would not see the drop-in although LD_LIBRARY_PATH names it: it is statically
+// linked, it changes its user, or it looks into folders of its own first and finds a libcuda there.
+// Empty: it will, as far as its file says.
+std::string WhyNotSeen(const std::string& path);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_RUN_PROGRAM_FILE_H_

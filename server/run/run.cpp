@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run/run.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+
+#include "ipc/socket_path.h"
+#include "server/ctl/ask.h"
+#include "server/run/environment.h"
+#include "server/run/program_file.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+enum ExitCode : int {
+  kDone = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kNoServer = 3,
+  kCannotRun = 126,
+  kNoProgram = 127
+};
+
+struct RunOptions {
+  RunWishes wishes;
+  bool asks_for_ptx = false;
+  bool explains = false;
+};
+
+// Where the drop-in lies, seen from a program's folder: installed, and in a build tree.
+constexpr const char* kDropInFolders[] = {"/../lib/gpushared/drop_in", "/../lib/drop_in"};
+
+std::string Variable(const char* name) {
+  const char* const value = ::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+// The folder of libcuda.so.1 beside this program; empty when there is none.
+std::string FindDropIn() {
+  char* const self = ::realpath("/proc/self/exe", nullptr);
+  if (self == nullptr) return "";
+  const std::string folder = std::string(self).substr(0, std::string(self).rfind('/'));
+  ::free(self);
+  for (const char* place : kDropInFolders) {
+    char* const resolved = ::realpath((folder + place).c_str(), nullptr);
+    if (resolved == nullptr) continue;
+    const std::string found = resolved;
+    ::free(resolved);
+    if (Exists(found + "/libcuda.so.1")) return found;
+  }
+  return "";
+}
+
+// Whether the server, or the one device that is asked for, takes PTX only: machine code of a GPU
+// runs on GPUs alone. The id tells, also of a device that is still starting.
+bool HasCpuDevice(const nlohmann::json& devices, const std::string& asked) {
+  for (const nlohmann::json& device : devices.value("devices", nlohmann::json::array())) {
+    const std::string id = device.value("device", "");
+    if ((asked.empty() || id == asked) && id.starts_with("cpu:")) return true;
+  }
+  return false;
+}
+
+void Declare(CLI::App& app, RunOptions& options) {
+  RunWishes& wishes = options.wishes;
+  app.add_option("--class", wishes.scheduling_class, "high, normal or low")
+      ->check(CLI::IsMember({"high", "normal", "low"}));
+  app.add_option("--weight", wishes.weight, "share inside the class")->check(CLI::Range(1U, 1000U));
+  app.add_option("--promise", wishes.promise, "time in which a request shall be served")
+      ->check(CLI::PositiveNumber)
+      ->type_name("MILLISECONDS");
+  app.add_option("--name", wishes.name, "for gpusharedctl and logs (default: the program's name)");
+  app.add_option("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
+  app.add_option("--socket", wishes.socket, "the server's socket (default: the usual places)")
+      ->type_name("PATH");
+  app.add_option("--drop-in", wishes.drop_in, "folder of the drop-in libcuda.so.1")
+      ->type_name("FOLDER");
+  app.add_flag("--ptx", options.asks_for_ptx,
+               "ask tools for PTX in place of machine code (a cpu device does so by itself)");
+  app.add_flag("--explain", options.explains, "say on stderr what is set, and why");
+  app.footer(
+      "Everything after -- is the program and its arguments. Exit codes: the program's; "
+      "2 the command line makes no sense; 3 no server answers; 126 and 127 as in shells.");
+}
+
+// Fills in the socket, and whether PTX is wanted, from a server that answers.
+Status AskServer(RunOptions& options) {
+  const Result<std::string> path = ipc::ClientSocketPath(options.wishes.socket);
+  if (!path.ok()) return path.status();
+  const Result<ipc::AdminReply> reply = Ask(*path, {.verb = ipc::AdminVerb::kDevices});
+  if (!reply.ok()) return reply.status();
+  if (reply->code != StatusCode::kOk) return Status(reply->code, reply->text);
+  const auto devices = nlohmann::json::parse(reply->text, nullptr, /*allow_exceptions=*/false);
+  if (!devices.is_object()) return Status(StatusCode::kProtocolViolation, "it sent no JSON object");
+  options.wishes.socket = *path;
+  options.wishes.wants_ptx = options.asks_for_ptx || HasCpuDevice(devices, options.wishes.device);
+  return Status::Ok();
+}
+
+int Complain(int exit_code, const std::string& sentence) {
+  std::fprintf(stderr, "gpushared run: %s\n", sentence.c_str());
+  return exit_code;
+}
+
+void Explain(const std::vector<Setting>& settings) {
+  for (const Setting& setting : settings) {
+    std::fprintf(stderr, "gpushared run: %s=%s  (%s)\n", setting.variable.c_str(),
+                 setting.value.c_str(), setting.why.c_str());
+  }
+}
+
+int Become(char* const* program) {
+  const std::string found = FindProgram(program[0], Variable("PATH"));
+  if (found.empty()) {
+    return Complain(kNoProgram, std::string("there is no program '") + program[0] + "'");
+  }
+  if (const std::string why = WhyNotSeen(found); !why.empty()) {
+    Complain(0, "warning: " + found + " will not use the shared device: " + why);
+  }
+  ::execv(found.c_str(), program);
+  return Complain(kCannotRun, found + " cannot run: " + std::strerror(errno));
+}
+
+}  // namespace
+
+bool IsRunCommand(std::span<char* const> arguments) {
+  return arguments.size() > 1 && std::string_view(arguments[1]) == "run";
+}
+
+int RunCommand(std::span<char* const> arguments) {
+  const auto mark = std::find_if(arguments.begin(), arguments.end(), [](const char* argument) {
+    return std::string_view(argument) == "--";
+  });
+  const auto own = static_cast<std::size_t>(mark - arguments.begin());
+  CLI::App app("Starts a program with a gpushared server as its CUDA driver.", "gpushared run");
+  RunOptions options;
+  Declare(app, options);
+  try {
+    app.parse(static_cast<int>(own) - 1, arguments.data() + 1);
+  } catch (const CLI::ParseError& stop) {
+    return app.exit(stop) == 0 ? kDone : kUsage;
+  }
+  const bool has_program = mark != arguments.end() && own + 1 < arguments.size();
+  if (!has_program && !options.explains) {
+    return Complain(kUsage, "which program? run [options] -- PROGRAM [arguments]");
+  }
+  if (options.wishes.drop_in.empty()) options.wishes.drop_in = FindDropIn();
+  if (!Exists(options.wishes.drop_in + "/libcuda.so.1")) {
+    return Complain(kFailed,
+                    "there is no drop-in libcuda.so.1 beside this program; --drop-in "
+                    "names its folder");
+  }
+  if (const Status status = AskServer(options); !status.ok()) {
+    return Complain(kNoServer, "no gpushared server answers: " + status.message());
+  }
+  const std::vector<Setting> settings = Settings(options.wishes, &Variable, &Exists);
+  if (options.explains) Explain(settings);
+  for (const Setting& setting : settings) {
+    ::setenv(setting.variable.c_str(), setting.value.c_str(), 1);
+  }
+  if (!has_program) return kDone;
+  // A program expects the signal that its parent ignored for itself to be as it was.
+  ::signal(SIGPIPE, SIG_DFL);
+  return Become(arguments.data() + own + 1);
+}
+
+}  // namespace gpushared::server

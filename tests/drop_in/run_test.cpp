@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gpushared run`, and `gpusharedctl run`, which is the same.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/run/environment.h"
+#include "server/run/program_file.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared {
+namespace {
+
+using server::RunWishes;
+using server::Settings;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::ProgramOutcome;
+using testing::RunProgram;
+using testing::ServerProcess;
+
+// ---- what is set
+
+class RunSettingsTest : public ::testing::Test {
+ protected:
+  std::map<std::string, std::string> SettingsOf(const RunWishes& wishes) {
+    std::map<std::string, std::string> found;
+    for (const server::Setting& setting : Settings(
+             wishes, [&](const char* name) { return environment_[name]; },
+             [&](const std::string& path) { return files_.contains(path); })) {
+      found[setting.variable] = setting.value;
+    }
+    return found;
+  }
+  std::map<std::string, std::string> environment_;
+  std::map<std::string, bool> files_;
+};
+
+TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersFolders) {
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d");
+  environment_["LD_LIBRARY_PATH"] = "/u:/v";
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
+}
+
+TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 1u);
+  const auto all = SettingsOf({.socket = "/s",
+                               .drop_in = "/d",
+                               .scheduling_class = "low",
+                               .name = "job",
+                               .device = "cpu:0",
+                               .weight = 7,
+                               .promise = "2.5"});
+  EXPECT_EQ(all.at("GPUSHARED_SOCKET"), "/s");
+  EXPECT_EQ(all.at("GPUSHARED_CLASS"), "low");
+  EXPECT_EQ(all.at("GPUSHARED_NAME"), "job");
+  EXPECT_EQ(all.at("GPUSHARED_DEVICE"), "cpu:0");
+  EXPECT_EQ(all.at("GPUSHARED_WEIGHT"), "7");
+  EXPECT_EQ(all.at("GPUSHARED_PROMISE"), "2.5");
+}
+
+TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
+  files_["/d/ptxas"] = true;
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("TRITON_PTXAS_PATH"));
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptxas");
+  environment_["TRITON_PTXAS_PATH"] = "/mine";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("TRITON_PTXAS_PATH"));
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("LD_PRELOAD"));
+  files_["/d/libnvrtc.so.13"] = true;
+  environment_["LD_PRELOAD"] = "/u.so";
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_PRELOAD"],
+            "/d/libnvrtc.so.13:/u.so");
+}
+
+// ---- who would not see it
+
+TEST(ProgramFileTest, ProgramsThatLoadNoLibraryAreNamed) {
+  EXPECT_EQ(server::WhyNotSeen("/proc/self/exe"), "");
+  EXPECT_EQ(server::WhyNotSeen("/nonexistent"), "");
+  EXPECT_THAT(server::WhyNotSeen(GPUSHARED_STATIC_PROGRAM), HasSubstr("statically linked"));
+  EXPECT_THAT(server::WhyNotSeen(GPUSHARED_RPATH_PROGRAM),
+              HasSubstr("which has a libcuda.so.1 of its own"));
+  EXPECT_EQ(server::WhyNotSeen(GPUSHARED_VECTOR_ADD_PROGRAM), "") << "a RUNPATH comes later";
+}
+
+TEST(ProgramFileTest, ProgramsAreFoundAsShellsFindThem) {
+  EXPECT_EQ(server::FindProgram("sh", "/nonexistent:/bin"), "/bin/sh");
+  EXPECT_EQ(server::FindProgram("sh", "/nonexistent"), "");
+  EXPECT_EQ(server::FindProgram("/bin/sh", ""), "/bin/sh");
+  EXPECT_EQ(server::FindProgram("/bin", ""), "") << "a folder";
+}
+
+// ---- the command
+
+class RunTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  ProgramOutcome Run(std::vector<std::string> arguments) {
+    std::vector<std::string> command = {GetParam(), "run", "--socket", server_.socket()};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return RunProgram(command);
+  }
+  ServerProcess server_;
+};
+INSTANTIATE_TEST_SUITE_P(BothNames, RunTest,
+                         ::testing::Values(GPUSHARED_BIN_DIR "/gpushared",
+                                           GPUSHARED_BIN_DIR "/gpusharedctl"),
+                         [](const auto& chosen) {
+                           return std::string(chosen.param).ends_with("ctl") ? "ctl" : "server";
+                         });
+
+TEST_P(RunTest, UnmodifiedProgramRunsAsTheClientThatIsAskedFor) {
+  const ProgramOutcome outcome =
+      Run({"--class", "low", "--name", "guest", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
+  EXPECT_THAT(server_.Log(), HasSubstr("'guest'"));
+  EXPECT_THAT(server_.Log(), HasSubstr("class low"));
+}
+
+TEST_P(RunTest, EndsAsTheProgramEnds) {
+  EXPECT_EQ(Run({"--", "sh", "-c", "exit 41"}).exit_code, 41);
+  EXPECT_EQ(Run({"--", "sh", "-c", "kill -USR1 $$"}).exit_code, 128 + SIGUSR1);
+}
+
+TEST_P(RunTest, SaysWhatIsWrongByItsExitCode) {
+  EXPECT_EQ(Run({}).exit_code, 2);
+  EXPECT_EQ(Run({"--class", "urgent", "--", "true"}).exit_code, 2);
+  EXPECT_EQ(Run({"--promise", "-1", "--", "true"}).exit_code, 2);
+  const ProgramOutcome none = Run({"--", "no-such-program"});
+  EXPECT_EQ(none.exit_code, 127);
+  EXPECT_THAT(none.output, HasSubstr("there is no program 'no-such-program'"));
+  const ProgramOutcome alone =
+      RunProgram({GetParam(), "run", "--socket", "/nonexistent", "--", "true"});
+  EXPECT_EQ(alone.exit_code, 3);
+  EXPECT_THAT(alone.output, HasSubstr("no gpushared server answers"));
+}
+
+TEST_P(RunTest, ExplainsWhatItSets) {
+  const ProgramOutcome outcome = Run({"--explain", "--class", "high", "--", "true"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("LD_LIBRARY_PATH="));
+  EXPECT_THAT(outcome.output, HasSubstr("GPUSHARED_CLASS=high"));
+  EXPECT_THAT(outcome.output, HasSubstr("TRITON_PTXAS_PATH="));
+  EXPECT_THAT(Run({"--", "true"}).output, Not(HasSubstr("LD_LIBRARY_PATH")));
+}
+
+TEST_P(RunTest, WarnsOfAProgramThatWouldNotSeeIt) {
+  const ProgramOutcome outcome = Run({"--", GPUSHARED_STATIC_PROGRAM});
+  EXPECT_THAT(outcome.output, HasSubstr("statically linked"));
+}
+
+}  // namespace
+}  // namespace gpushared
