@@ -62,6 +62,7 @@ struct Fault {
     kTrap,
     kAssert,
     kCallDepth,       // More nested calls or more call stack than kCallDepthMax allows.
+    kSplitDepth,      // More branches in each other than kSplitsMax allows.
     kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
     kDeadlock,        // Every thread of the block waits at a barrier.
     kNotAMember,      // A lane names lanes of its warp without itself.
@@ -140,6 +141,8 @@ inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;
 // Limits: nested calls of one thread, bytes of registers of one warp (all its active calls), bytes
 // of local memory of one thread and of one block.
 inline constexpr std::uint32_t kCallDepthMax = 256;
+// Entries of one warp's divergence stack. Decoded code needs a few for each branch in another one.
+inline constexpr std::size_t kSplitsMax = std::size_t{1} << 16;
 inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
 inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;

@@ -59,7 +59,7 @@ void FunctionDecoder::Decode() {
     const ptx::BasicBlock& block = flow_.blocks[b];
     block_op_.push_back(static_cast<std::uint32_t>(code_.ops.size()));
     if (meets[b]) Emit("reconverge", false);
-    const std::size_t since = DecodeBlock(block, since_look[b]);
+    const std::size_t since = DecodeBlock(block, since_look[b] + (meets[b] ? 1 : 0));
     since_look[b + 1] = std::max(since_look[b + 1], since);
     for (const std::uint32_t next : block.successors) {
       if (next > b && next < since_look.size()) {

@@ -73,6 +73,9 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
              std::to_string(block.local_bytes_per_thread) +
              " bytes of local memory per thread or " + std::to_string(kRegisterBytesPerWarpMax) +
              " bytes of registers per warp";
+    case Fault::Kind::kSplitDepth:
+      return std::to_string(fault.address) + " nested branches exceed " +
+             std::to_string(kSplitsMax);
     case Fault::Kind::kResources:
       return std::to_string(fault.address) + " bytes of local memory for one block exceed " +
              std::to_string(kLocalBytesPerBlockMax);

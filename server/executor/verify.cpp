@@ -25,9 +25,8 @@ constexpr std::uint32_t kParameterBytesMax = 32764;
 // Of a function: each begins somewhere else, or has no bytes.
 constexpr std::size_t kSlotsMax = std::size_t{16} << 10;
 // Ops that may run in a row without a look for a kill. The decoder puts a look in front of the
-// instruction behind kOpsPerLook ops. It does not count places where lanes meet; each block has one
-// at most. An instruction is of fewer than kOpsPerLook ops.
-constexpr std::uint32_t kUnlookedOpsMax = 3 * kOpsPerLook;
+// instruction behind kOpsPerLook ops, and an instruction is of fewer ops than that.
+constexpr std::uint32_t kUnlookedOpsMax = 2 * kOpsPerLook;
 
 enum class Kind : std::uint8_t {
   kPlain,  // Rows, and numbers that any value does for.
@@ -350,11 +349,11 @@ bool Verifier::IsMatrix(const MicroOp& op, const OpRule& rule) {
   }
   const auto index = static_cast<std::size_t>(op.immediate);
   const MatrixCall& call = code_.matrix_calls[index];
-  if (matrix_users_[index] != index_) {
+  if (matrix_users_[index] == kNobody) {
     if (!HasRows(call)) return false;
     matrix_users_[index] = index_;
   }
-  return IsMatrixOf(call, rule);
+  return matrix_users_[index] == index_ && IsMatrixOf(call, rule);
 }
 
 bool Verifier::HasRows(const MatrixCall& call) const {

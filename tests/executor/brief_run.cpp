@@ -9,13 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "server/executor/block_executor.h"
-
 namespace gpushared::testing {
 
 using namespace device::executor;
 
-void RunBriefly(const Program& program) {
+RunOutcome RunBriefly(const Program& program, std::chrono::milliseconds patience) {
   alignas(4096) static std::array<std::byte, 8192> memory;
   static const std::atomic<std::uint64_t> mapped{4096};
   std::vector<std::byte> parameters(program.info().parameter_bytes);
@@ -40,13 +38,15 @@ void RunBriefly(const Program& program) {
   std::atomic<bool> kill{false};
   std::atomic<bool> is_over{false};
   std::thread killer([&] {
-    for (int i = 0; i < 20 && !is_over; ++i)
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (!is_over && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     kill = true;
   });
-  (void)BlockExecutor().Run(launch, 0, 2, never, kill);
+  RunOutcome outcome = BlockExecutor().Run(launch, 0, 2, never, kill);
   is_over = true;
   killer.join();
+  return outcome;
 }
 
 }  // namespace gpushared::testing

@@ -4,8 +4,10 @@
 #ifndef GPUSHARED_TESTS_EXECUTOR_BRIEF_RUN_H_
 #define GPUSHARED_TESTS_EXECUTOR_BRIEF_RUN_H_
 
+#include <chrono>
 #include <string_view>
 
+#include "server/executor/block_executor.h"
 #include "server/executor/program.h"
 
 namespace gpushared::testing {
@@ -69,8 +71,10 @@ DONE:
 }
 )";
 
-// On memory of its own; killed after 20 ms.
-void RunBriefly(const device::executor::Program& program);
+// On memory of its own; killed after `patience`.
+device::executor::RunOutcome RunBriefly(
+    const device::executor::Program& program,
+    std::chrono::milliseconds patience = std::chrono::milliseconds(20));
 
 }  // namespace gpushared::testing
 

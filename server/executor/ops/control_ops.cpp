@@ -98,6 +98,10 @@ const MicroOp* BranchIndexed(Warp& w, const MicroOp* op) {
   uint32_t rest = Lanes(w, op);
   if (rest == 0) return op + 1;
   if (IsTurnOver(w)) return EndTurn(w, op);
+  if (w.stack.size() > kSplitsMax) {
+    return RaiseFault(w, op, Fault::Kind::kSplitDepth, static_cast<uint32_t>(__builtin_ctz(rest)),
+                      w.stack.size(), 0);
+  }
   const uint32_t idle = w.active & ~rest;
   MeetAt(w, op->reconvergence);
   if (idle != 0) w.stack.push_back({IndexOf(w, op + 1), op->reconvergence, idle, false});

@@ -58,6 +58,7 @@ Code CodeOf(const executor::Fault& fault) {
     case Kind::kAssert:
       return Code::kAssert;
     case Kind::kCallDepth:
+    case Kind::kSplitDepth:
       return Code::kHardwareStackError;
     case Kind::kInvalidOperand:
     case Kind::kNotAMember:
