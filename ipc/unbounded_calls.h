@@ -3,6 +3,7 @@
 #define GPUSHARED_IPC_UNBOUNDED_CALLS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -14,27 +15,30 @@ namespace gpushared::ipc {
 // Calls whose duration a client decides, and which may never return: closing a socket in which it
 // left descriptors, returning memory that it is writing to.
 //
-// Each has a thread of its own, up to a limit; those beyond it wait for one that returns. Threads
-// end when they have had nothing to do for a while. The destructor leaves those that are in a
-// call behind, so a call refers to nothing that the destruction of its poster ends.
+// Each has a thread of its own, up to a limit and up to another one for each user; those beyond
+// them wait for one that returns. Threads end when they have had nothing to do for a while. The
+// destructor leaves those that are in a call behind, so a call refers to nothing that the
+// destruction of its poster ends.
 //
 // Thread-safe.
 class UnboundedCalls {
  public:
-  explicit UnboundedCalls(std::size_t threads_max);
+  explicit UnboundedCalls(std::size_t threads_max) : UnboundedCalls(threads_max, threads_max) {}
+  UnboundedCalls(std::size_t threads_max, std::size_t threads_of_user_max);
   ~UnboundedCalls();
   UnboundedCalls(const UnboundedCalls&) = delete;
   UnboundedCalls& operator=(const UnboundedCalls&) = delete;
 
+  // `uid`: of the user who decides how long the call takes.
   template <typename Call>
-  void Post(Call call) {
+  void Post(Call call, std::uint32_t uid = 0) {
     // A std::function must be copyable.
     auto shared = std::make_shared<Call>(std::move(call));
-    Add([shared = std::move(shared)] { (*shared)(); });
+    Add(uid, [shared = std::move(shared)] { (*shared)(); });
   }
 
-  // Closes the socket of a client: here, unless the client left descriptors in it. The peer sees
-  // the end at once in any case.
+  // Closes the socket of a client: here, unless the client left descriptors in it. Then it is a
+  // call of the peer's user. The peer sees the end at once in any case.
   void CloseSocket(UniqueFd socket);
 
   // Calls that have not returned.
@@ -42,7 +46,7 @@ class UnboundedCalls {
 
  private:
   struct Shared;
-  void Add(std::function<void()> call);
+  void Add(std::uint32_t uid, std::function<void()> call);
 
   const std::shared_ptr<Shared> shared_;
 };

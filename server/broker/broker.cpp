@@ -20,7 +20,8 @@ using std::chrono::steady_clock;
 // A worker that lived this long was not killed by what killed its predecessor.
 constexpr std::chrono::seconds kDrainReportInterval{10};
 constexpr std::size_t kParkedMax = 256;
-constexpr std::size_t kClosingsMax = 64;  // At one time.
+// Sockets that are being closed at one time: of all users, and of one.
+constexpr std::size_t kClosingsMax = 64, kClosingsOfUserMax = 16;
 constexpr std::size_t kNamedInReportMax = 8;
 // A worker that works is ended when the driver has said so often in a row that its GPU is gone.
 constexpr std::uint32_t kTimesGoneMax = 2;
@@ -60,7 +61,7 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
       log_(std::move(log)),
       rated_log_(context, log_, LogRate(options_.own_uid, options_.log_limits)),
       rules_(options_.access, options_.own_uid, options_.isolation, options_.memory_reserve),
-      closing_(kClosingsMax),
+      closing_(kClosingsMax, kClosingsOfUserMax),
       devices_(context, options_.devices),
       drain_report_(context) {}
 

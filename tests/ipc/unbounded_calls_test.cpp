@@ -68,6 +68,18 @@ TEST(UnboundedCalls, BeyondTheirLimitTheyWait) {
   EXPECT_TRUE(Eventually([&] { return *made == 1; }));
 }
 
+TEST(UnboundedCalls, OneUserDoesNotTakeAllThreads) {
+  UnboundedCalls calls(4, 2);
+  const auto release = std::make_shared<std::latch>(1);
+  const auto made = std::make_shared<std::atomic<int>>(0);
+  for (int i = 0; i < 10; ++i) calls.Post([release] { release->wait(); }, 1000);
+  for (int i = 0; i < 10; ++i) calls.Post([made] { ++*made; }, 1001);
+  EXPECT_TRUE(Eventually([&] { return *made == 10; }));
+  EXPECT_EQ(calls.pending(), 10u);
+  release->count_down();
+  EXPECT_TRUE(Eventually([&] { return calls.pending() == 0; }));
+}
+
 TEST(UnboundedCalls, DestructionWaitsForNone) {
   const auto release = std::make_shared<std::latch>(1);
   const auto made = std::make_shared<std::atomic<int>>(0);
