@@ -304,6 +304,10 @@ class Device {
     return std::unique_ptr<PinnedMemory>();
   }
 
+  // Host memory that the device's own threads keep for kernels that ran: registers, shared and
+  // local memory. Counted whenever a thread leaves a launch. Any thread.
+  virtual std::uint64_t executor_bytes() const { return 0; }
+
   // Whether RequestKill would end this launch while it runs. Where DeviceInfo::can_kill it ends
   // any, and for certain; elsewhere those whose kernels look for it, if they do.
   virtual bool CanKill(const LaunchWork& /*work*/) const { return info().can_kill; }

@@ -101,6 +101,7 @@ class CpuDevice : public Device {
         passes_(options.passes),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
         clocks_(options.executor_threads),
+        executor_bytes_(options.executor_threads),
         queue_(options.executor_threads, std::move(wake)) {}
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
@@ -123,6 +124,7 @@ class CpuDevice : public Device {
     return queue_.TakeCompletions(out);
   }
   std::chrono::nanoseconds HostDelayUntil(DeviceClock::time_point now) override;
+  std::uint64_t executor_bytes() const override;
 
  private:
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
@@ -134,7 +136,8 @@ class CpuDevice : public Device {
   // Runs block `first` of a launch and those that it gives; says why it failed.
   static Status RunBlocks(const QueuedWork& work, const executor::Launch& launch,
                           std::uint64_t first, executor::BlockExecutor& blocks);
-  void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks);
+  void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks,
+                 const auto& count_memory);
   template <typename Work>
   void RunPieces(const Claim& claim, const Work& work, void (*run)(const Work&, std::uint64_t));
   void Print(QueuedWork& work, std::string_view text) const;
@@ -145,6 +148,8 @@ class CpuDevice : public Device {
   const ModulePasses passes_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<ExecutorClock> clocks_;  // One per thread.
+  // By thread, which writes it; relaxed, since nothing else is read because of it.
+  std::vector<std::atomic<std::uint64_t>> executor_bytes_;
   // The device thread's.
   DeviceClock::time_point looked_;
   HostDelay host_delay_;
@@ -221,11 +226,17 @@ void CpuDevice::Execute(std::uint32_t multiprocessor) {
   executor::BlockExecutor blocks;
   ExecutorClock& clock = clocks_[multiprocessor];
   clock.Begin();
-  const std::function<void()> rest = [&] { blocks.ReleaseMemory(); };
+  const auto count_memory = [&] {
+    executor_bytes_[multiprocessor].store(blocks.memory_bytes(), std::memory_order_relaxed);
+  };
+  const std::function<void()> rest = [&] {
+    blocks.ReleaseMemory();
+    count_memory();
+  };
   while (const std::optional<Claim> claim = queue_.Next(&clock, &rest)) {
     const auto& what = claim->work->what;
     if (const auto* launch = std::get_if<LaunchWork>(&what)) {
-      RunLaunch(*claim, LaunchOf(*launch, multiprocessor), blocks);
+      RunLaunch(*claim, LaunchOf(*launch, multiprocessor), blocks, count_memory);
     } else if (const auto* copy = std::get_if<CopyWork>(&what)) {
       RunPieces(*claim, *copy, &RunCopyUnit);
     } else {
@@ -281,7 +292,7 @@ Status CpuDevice::RunBlocks(const QueuedWork& work, const executor::Launch& laun
 }
 
 void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
-                          executor::BlockExecutor& blocks) {
+                          executor::BlockExecutor& blocks, const auto& count_memory) {
   QueuedWork& work = *claim.work;
   executor::PrintFunction print;
   if (output_) {
@@ -301,7 +312,15 @@ void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
   };
   launch.more_blocks = &more_blocks;
   if (work.claimed) work.claimed->Apply(launch);
-  queue_.Finish(claim, RunBlocks(work, launch, claim.unit, blocks));
+  Status status = RunBlocks(work, launch, claim.unit, blocks);
+  count_memory();
+  queue_.Finish(claim, std::move(status));
+}
+
+std::uint64_t CpuDevice::executor_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& bytes : executor_bytes_) sum += bytes.load(std::memory_order_relaxed);
+  return sum;
 }
 
 template <typename Work>

@@ -26,6 +26,7 @@
 #include <gtest/gtest.h>
 
 #include "server/device/cpu/address_range.h"
+#include "server/executor/block_executor.h"
 #include "server/executor/device_heap.h"
 
 namespace gpushared::device {
@@ -55,8 +56,15 @@ setp.lt.u32 %p1, %r4, %r1;
 @%p1 bra $LOOP;
 $END: ret;
 }
+.visible .entry large() {
+.local .align 4 .b8 own[65536]; .reg .b64 %rd0; .reg .b32 %r0;
+mov.u64 %rd0, own;
+mov.u32 %r0, 1;
+st.local.u32 [%rd0], %r0;
+ret;
+}
 )";
-enum Kernel : std::uint32_t { kEndless, kNothing, kSmall, kLate };
+enum Kernel : std::uint32_t { kEndless, kNothing, kSmall, kLate, kLarge };
 
 class CpuDeviceTest : public ::testing::Test {
  protected:
@@ -278,6 +286,20 @@ TEST_F(CpuDeviceTest, AStoppedCopyWaitsForThePagesThatItTouchesOnly) {
 }
 
 // The worker is going down and waits for nothing.
+TEST_F(CpuDeviceTest, MemoryThatItsThreadsKeepIsCountedUntilTheyRest) {
+  EXPECT_EQ(device_->executor_bytes(), 0u);
+  LaunchWork work = Work(kLarge);
+  work.grid = {1, 1, 1};
+  work.block = {128, 1, 1};
+  device_->Submit(work);
+  EXPECT_TRUE(Await().status.ok());
+  EXPECT_GE(device_->executor_bytes(), 128u * 65536);
+  for (int i = 0; i < 1000 && device_->executor_bytes() > executor::kKeptBytesMax; ++i) {
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_LE(device_->executor_bytes(), executor::kKeptBytesMax);
+}
+
 TEST_F(CpuDeviceTest, DestructionEndsRunningAndWaitingWork) {
   for (int i = 0; i < 4; ++i) {
     LaunchWork work = Work(kEndless);
