@@ -78,6 +78,9 @@ struct DeviceInfo {
   bool spinning_pays = false;
 };
 
+// Bytes of parameters that a kernel may have.
+inline constexpr std::uint32_t kParameterBytesMax = 32764;
+
 // A client's loaded module. Immutable; may be used by any thread. Must not outlive
 // the Space it was loaded into.
 class Module {
@@ -89,6 +92,11 @@ class Module {
 // What preparing a module depends on, beside its image: modules prepared alike may be placed in all
 // spaces of the same recipe.
 struct ModuleRecipe {
+  enum class Form : std::uint8_t {
+    kDecoded,    // For the cpu device's executor.
+    kForDriver,  // For a GPU's.
+  };
+  Form form = Form::kDecoded;
   ModulePasses passes;
   std::uint64_t range_bytes = 0;  // The spaces together have them.
 };
@@ -128,11 +136,19 @@ class Space {
   // not parse; kernels that this device cannot run load, and say so in KernelInfo.
   virtual Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) = 0;
 
-  // Loading in two steps, where the device has them: what a client wrote is read elsewhere, by
+  // Loading in steps, where the device has them: what a client wrote is read elsewhere, by
   // PrepareModule (prepare.h), and what came of it is placed here. Null: LoadModule does it all.
   virtual const ModuleRecipe* recipe() const { return nullptr; }
-  // As LoadModule, of a module that TakePrepared (prepare.h) made for a space of the same recipe.
-  // Its bytes count against the client's quota.
+  // Readies a module that TakePrepared made for PlaceModule, as far as that needs no device: some
+  // have a compiler. Any thread, beside any other call. Null when it takes long and `may_take_long`
+  // is false.
+  virtual Result<std::shared_ptr<const PreparedModule>> CompileModule(
+      std::shared_ptr<const PreparedModule> module, bool /*may_take_long*/) {
+    return module;
+  }
+  // As LoadModule, of a module that TakePrepared (prepare.h) and CompileModule made for a space of
+  // the same recipe. Its bytes, where they are in the device's memory, count against the client's
+  // quota.
   virtual Result<std::shared_ptr<const Module>> PlaceModule(
       std::shared_ptr<const PreparedModule> /*module*/) {
     return Status(StatusCode::kUnsupported, "module refused: this device does not place modules");

@@ -2,20 +2,41 @@
 #include "server/device/prepare.h"
 
 #include "server/device/cpu/cpu_prepared.h"
+#include "server/device/cuda/cuda_prepared.h"
 
 namespace gpushared::device {
 
-// The cpu device is the one that has recipes.
+namespace {
+
+using Form = ModuleRecipe::Form;
+
+template <typename Prepared>
+Result<std::shared_ptr<const PreparedModule>> Taken(
+    Result<std::shared_ptr<const Prepared>> prepared) {
+  if (!prepared.ok()) return prepared.status();
+  return std::shared_ptr<const PreparedModule>(*std::move(prepared));
+}
+
+}  // namespace
 
 Status PrepareModule(const ModuleRecipe& recipe, std::span<const std::byte> image, FlatWriter& to) {
+  if (recipe.form == Form::kForDriver) return cuda::PrepareCudaModule(recipe, image, to);
   return PrepareCpuModule(recipe, image, to);
 }
 
 Result<std::shared_ptr<const PreparedModule>> TakePrepared(const ModuleRecipe& recipe,
                                                            std::span<const std::byte> flat) {
-  Result<std::shared_ptr<const CpuPrepared>> taken = CpuPrepared::Take(recipe, flat);
-  if (!taken) return taken.status();
-  return std::shared_ptr<const PreparedModule>(*std::move(taken));
+  if (recipe.form == Form::kForDriver) return Taken(cuda::CudaPrepared::Take(recipe, flat));
+  return Taken(CpuPrepared::Take(recipe, flat));
+}
+
+Result<std::shared_ptr<const PreparedModule>> PrepareHere(const ModuleRecipe& recipe,
+                                                          std::span<const std::byte> image) {
+  std::vector<std::byte> flat;
+  FlatWriter to([&](auto piece) { flat.insert(flat.end(), piece.begin(), piece.end()); });
+  if (Status prepared = PrepareModule(recipe, image, to); !prepared.ok()) return prepared;
+  to.Flush();
+  return TakePrepared(recipe, flat);
 }
 
 }  // namespace gpushared::device

@@ -25,6 +25,10 @@ Status PrepareModule(const ModuleRecipe& recipe, std::span<const std::byte> imag
 Result<std::shared_ptr<const PreparedModule>> TakePrepared(const ModuleRecipe& recipe,
                                                            std::span<const std::byte> flat);
 
+// Both, one after the other, in this process: for devices that are used without a worker.
+Result<std::shared_ptr<const PreparedModule>> PrepareHere(const ModuleRecipe& recipe,
+                                                          std::span<const std::byte> image);
+
 }  // namespace gpushared::device
 
 #endif  // GPUSHARED_SERVER_DEVICE_PREPARE_H_

@@ -26,6 +26,8 @@ using End = JobOutcome::End;
 constexpr int kNiceness = 5;
 // Crashes are said in the log at most so often.
 constexpr std::chrono::seconds kWarnEvery{1};
+// Nobody wakes who waits until modules have been placed.
+constexpr std::chrono::milliseconds kPlacedLookEvery{5};
 constexpr std::size_t kHashPieceBytes = std::size_t{256} << 10;
 
 // Read, not mapped: a hole in a huge-page file could fault.
@@ -90,7 +92,7 @@ ModuleLoader::~ModuleLoader() {
 }
 
 void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
-                        std::uint64_t bytes, Done done) {
+                        std::uint64_t bytes, Compile compile, Done done) {
   auto job = std::make_unique<Job>();
   job->abandoned = ipc::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!job->abandoned.valid()) {
@@ -100,6 +102,7 @@ void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::Un
   job->recipe = recipe;
   job->image = std::move(image);
   job->bytes = bytes;
+  job->compile = std::move(compile);
   job->done = std::move(done);
   const std::lock_guard lock(mutex_);
   job->entry = {.number = next_number_++,
@@ -154,6 +157,7 @@ LoaderFacts ModuleLoader::Facts() const {
   LoaderFacts facts = facts_;
   facts.running = static_cast<std::uint32_t>(running_.size());
   facts.waiting = static_cast<std::uint32_t>(queue_.size());
+  facts.unplaced_bytes = *unplaced_bytes_;
   facts.cache_bytes = cache_.bytes();
   facts.cache_hits = cache_.hits();
   return facts;
@@ -169,6 +173,10 @@ void ModuleLoader::Read(Lane lane) {
       lock.lock();
       continue;
     }
+    if (*unplaced_bytes_ > options_.unplaced_bytes_max) {
+      changed_.wait_for(lock, kPlacedLookEvery);
+      continue;
+    }
     const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now());
     if (!next) {
       changed_.wait(lock);
@@ -181,9 +189,15 @@ void ModuleLoader::Read(Lane lane) {
   }
 }
 
+std::shared_ptr<void> ModuleLoader::TakePlace(std::uint64_t bytes) {
+  *unplaced_bytes_ += bytes;
+  return {nullptr, [count = unplaced_bytes_, bytes](void*) { *count -= bytes; }};
+}
+
 PreparedCache::Key ModuleLoader::KeyOf(const Job& job) {
   const device::ModuleRecipe& recipe = job.recipe;
-  const std::uint64_t how[] = {static_cast<std::uint64_t>(recipe.passes.isolation),
+  const std::uint64_t how[] = {static_cast<std::uint64_t>(recipe.form),
+                               static_cast<std::uint64_t>(recipe.passes.isolation),
                                recipe.passes.claims, recipe.range_bytes};
   compile::Sha256 hash;
   hash.Add(std::as_bytes(std::span(how)));
@@ -232,6 +246,19 @@ Status ModuleLoader::CopyImage(Job& job) {
 }
 
 JobOutcome ModuleLoader::Attempt(Job& job, Lane lane) {
+  if (job.module == nullptr) {
+    JobOutcome outcome = ReadImage(job, lane);
+    if (!outcome.module.ok()) return outcome;
+    job.module = *std::move(outcome.module);
+  }
+  auto compiled = job.compile(job.module, lane == Lane::kLong);
+  if (compiled.ok() && *compiled == nullptr) {
+    return {End::kTime, Status(StatusCode::kInternal, "module refused: it was not compiled")};
+  }
+  return {End::kDone, std::move(compiled)};
+}
+
+JobOutcome ModuleLoader::ReadImage(Job& job, Lane lane) {
   if (Status copied = CopyImage(job); !copied.ok()) return {End::kDone, copied};
   {
     const std::lock_guard lock(mutex_);
@@ -274,7 +301,8 @@ void ModuleLoader::Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Jo
   if (is_cancelled) {
     job->done(Cancelled());
   } else if (outcome.module.ok()) {
-    job->done(Loaded{*std::move(outcome.module), job->content});
+    const std::uint64_t bytes = (*outcome.module)->bytes();
+    job->done(Loaded{*std::move(outcome.module), job->content, TakePlace(bytes)});
   } else {
     job->done(outcome.module.status());
   }

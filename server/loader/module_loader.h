@@ -42,6 +42,9 @@ struct ModuleLoaderOptions {
   // Children at one time: so many times the limits above is all the memory they take.
   std::uint32_t quick_readers = 2;
   std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
+  // Of modules that were read and wait to be placed, where no quota counts them yet. Beyond it
+  // nothing more is read; one module for each reader may be on top of it.
+  std::uint64_t unplaced_bytes_max = std::uint64_t{256} << 20;
   // For operators, from any thread; may be empty.
   std::function<void(const std::string&)> warn = {};
 };
@@ -52,6 +55,7 @@ struct LoaderFacts {
   std::uint64_t read = 0;     // Modules that a child has read.
   std::uint64_t refused = 0;  // Those that it could not, crashes and limits counted.
   std::uint64_t crashed = 0;
+  std::uint64_t unplaced_bytes = 0;  // Of modules that were read and wait to be placed.
   std::uint64_t cache_bytes = 0, cache_hits = 0;
 };
 
@@ -71,8 +75,15 @@ class ModuleLoader {
   struct Loaded {
     std::shared_ptr<const device::PreparedModule> module;
     compile::Digest content = {};  // The image's.
+    // Counts the module among those that wait to be placed, until it goes. Any thread; may outlive
+    // the loader.
+    std::shared_ptr<void> place;
   };
   using Done = std::function<void(Result<Loaded>)>;
+  // What the module still needs before it can be placed (Space::CompileModule). Called on a thread
+  // of the loader, before Done; what takes long has its turn behind others of its kind.
+  using Compile = std::function<Result<std::shared_ptr<const device::PreparedModule>>(
+      std::shared_ptr<const device::PreparedModule> module, bool may_take_long)>;
 
   static Result<std::unique_ptr<ModuleLoader>> Create(ModuleLoaderOptions options);
   ModuleLoader(const ModuleLoader&) = delete;
@@ -82,7 +93,7 @@ class ModuleLoader {
   // Calls `done` once, from any thread, also from within. One job of a session at a time. `image`:
   // a memory file of `bytes` bytes, which its client may still write: a copy of it is looked at.
   void Load(Owner owner, const device::ModuleRecipe& recipe, ipc::UniqueFd image,
-            std::uint64_t bytes, Done done);
+            std::uint64_t bytes, Compile compile, Done done);
   // Ends the jobs of a session with kCancelled, if they have not ended before.
   void Cancel(std::uint64_t session);
   void SetRank(std::uint64_t session, std::uint8_t rank);
@@ -95,9 +106,11 @@ class ModuleLoader {
     device::ModuleRecipe recipe;
     ipc::UniqueFd image;  // The client's, until it has been copied.
     std::uint64_t bytes = 0;
+    Compile compile;
     Done done;
     compile::Digest content = {};
-    bool is_copied = false;  // And hashed.
+    bool is_copied = false;                                // And hashed.
+    std::shared_ptr<const device::PreparedModule> module;  // As it was read.
     // Of a running job; protected by mutex_.
     bool is_cancelled = false;
     bool gives_way = false;
@@ -111,9 +124,11 @@ class ModuleLoader {
   void RunOne(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job);
   // What the job comes to; without the lock.
   JobOutcome Attempt(Job& job, LoadQueue::Lane lane);
+  JobOutcome ReadImage(Job& job, LoadQueue::Lane lane);
   void Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job, JobOutcome outcome);
   static Status CopyImage(Job& job);
   static PreparedCache::Key KeyOf(const Job& job);
+  std::shared_ptr<void> TakePlace(std::uint64_t bytes);
   // A costly job of a less urgent class steps aside.
   void MakeWayFor(const Job& job);
   static void Abandon(const Job& job);
@@ -135,6 +150,8 @@ class ModuleLoader {
   std::map<std::uint64_t, Job*> running_;                  // By job, too.
   // Memory of jobs that nobody wants any more: freeing it takes time, which the threads have.
   std::vector<ipc::UniqueFd> left_behind_;
+  const std::shared_ptr<std::atomic<std::uint64_t>> unplaced_bytes_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
   std::vector<std::thread> threads_;  // Start makes them; the destructor joins them.
 };
 

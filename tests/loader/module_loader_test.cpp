@@ -7,9 +7,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <latch>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -85,7 +88,7 @@ class ModuleLoaderTest : public ::testing::Test {
     std::future<Loaded> future = promise->get_future();
     loader_->Load({.session = session, .uid = uid, .rank = rank, .who = "client 1"},
                   {.passes = {}, .range_bytes = std::uint64_t{4} << 30}, ImageOf(text), text.size(),
-                  [promise](Loaded loaded) { promise->set_value(std::move(loaded)); });
+                  compile_, [promise](Loaded loaded) { promise->set_value(std::move(loaded)); });
     return future;
   }
   static bool IsOver(std::future<Loaded>& future) {
@@ -93,6 +96,7 @@ class ModuleLoaderTest : public ::testing::Test {
   }
 
   ModuleLoaderOptions options_;
+  ModuleLoader::Compile compile_ = [](auto module, bool) { return module; };
   std::unique_ptr<ModuleLoader> loader_;
 };
 
@@ -109,6 +113,58 @@ TEST_F(ModuleLoaderTest, WhatAChildReadCanBePlacedInASpace) {
   const auto placed = (*space)->PlaceModule(loaded->module);
   ASSERT_TRUE(placed.ok()) << placed.status().message();
   EXPECT_EQ((*placed)->kernels().size(), 1u);
+}
+
+// Others bring what is quick: they wait for no compiler.
+TEST_F(ModuleLoaderTest, WhatTakesLongToCompileWaitsForAThreadThatMay) {
+  std::atomic<int> tried{0}, compiled{0};
+  std::latch go(1);
+  compile_ = [&](auto module,
+                 bool may_take_long) -> Result<std::shared_ptr<const device::PreparedModule>> {
+    ++tried;
+    if (!may_take_long) return std::shared_ptr<const device::PreparedModule>();
+    go.wait();
+    ++compiled;
+    return module;
+  };
+  Start();
+  std::future<Loaded> first = Load(kSmall, 1), second = Load(kSmall, 2, 2);
+  compile_ = [](auto module, bool) { return module; };
+  for (std::uint64_t session = 3; session < 6; ++session) {
+    EXPECT_TRUE(Load(kSmall, session).get().ok());
+  }
+  EXPECT_FALSE(IsOver(first) || IsOver(second));
+  go.count_down();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+  EXPECT_EQ(compiled, 2);
+  EXPECT_EQ(tried, 4);
+  // It was read once: the same image, then, for each user.
+  EXPECT_EQ(loader_->Facts().crashed, 0u);
+}
+
+// Else whoever loads much while nothing can be placed takes all memory.
+TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
+  options_.unplaced_bytes_max = 0;
+  Start();
+  std::optional<Loaded> first = Load(kSmall, 1).get();
+  ASSERT_TRUE(first->ok());
+  EXPECT_EQ(loader_->Facts().unplaced_bytes, (*first)->module->bytes());
+  std::future<Loaded> second = Load(kSmall, 2);
+  EXPECT_EQ(second.wait_for(milliseconds(200)), std::future_status::timeout);
+  // As a session does it: the module stays, its place goes.
+  (*first)->place.reset();
+  EXPECT_TRUE(second.get().ok());
+  EXPECT_EQ(loader_->Facts().unplaced_bytes, 0u);
+}
+
+TEST_F(ModuleLoaderTest, WhatCannotBeCompiledIsRefusedWithTheCompilersWords) {
+  compile_ = [](auto, bool) -> Result<std::shared_ptr<const device::PreparedModule>> {
+    return Status(StatusCode::kInvalidArgument, "module refused: no");
+  };
+  Start();
+  EXPECT_EQ(Load(kSmall).get().status().message(), "module refused: no");
+  EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
 TEST_F(ModuleLoaderTest, WhatDoesNotParseIsRefusedWithItsLine) {

@@ -23,16 +23,6 @@ namespace gpushared::device {
 namespace {
 
 constexpr std::uint32_t kNoProgram = 0xffffffff;
-// What is zero is not written: a short text declares large variables.
-constexpr std::uint64_t kPieceBytes = 4096;
-// Of all pieces of a module; a text has less.
-constexpr std::uint64_t kInitialBytesMax = std::uint64_t{64} << 20;
-// A parameter buffer cannot be larger.
-constexpr std::uint64_t kParameterBytesMax = 32764;
-
-Status Wrong(const std::string& what) {
-  return {StatusCode::kInvalidArgument, "decoded module is wrong: " + what};
-}
 
 std::uint64_t LineUp(std::uint64_t bytes) { return RoundUp(bytes, 64); }
 
@@ -63,49 +53,7 @@ CpuPrepared::Places PlacesOf(const PassedModule& passed, const ptx::ModuleLayout
   return places;
 }
 
-bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end) {
-  return bytes <= end && begin <= end - bytes;
-}
-
 // ---- writing
-
-struct Part {
-  const ptx::ModuleLayout& layout;
-  std::uint64_t offset = 0;
-};
-
-void PutContents(std::span<const Part> parts, FlatWriter& to) {
-  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
-  for (const Part& part : parts) {
-    const std::span<const std::byte> initial = part.layout.initial;
-    for (std::size_t at = 0; at < initial.size(); at += kPieceBytes) {
-      const auto piece =
-          initial.subspan(at, std::min<std::size_t>(kPieceBytes, initial.size() - at));
-      if (std::ranges::all_of(piece, is_zero)) continue;
-      to.Put(part.offset + at);
-      to.PutAll(piece);
-    }
-  }
-  to.Put(CpuPrepared::kNowhere);
-  std::vector<ptx::ModuleLayout::AddressSlot> slots;
-  for (const Part& part : parts) {
-    for (ptx::ModuleLayout::AddressSlot slot : part.layout.address_slots) {
-      slot.offset += part.offset;
-      slot.target_offset += part.offset;
-      slots.push_back(slot);
-    }
-  }
-  to.PutAll(slots);
-}
-
-void PutFaultPlaces(const std::vector<ptx::FaultPlace>& places, FlatWriter& to) {
-  to.PutCount(places.size());
-  for (const ptx::FaultPlace& place : places) {
-    to.Put(static_cast<std::uint32_t>(place.kind));
-    to.Put(place.line);
-    to.PutText(place.function);
-  }
-}
 
 // Numbers of the programs that were written, the first of each name, and what kernels say.
 struct Written {
@@ -159,7 +107,7 @@ Status PrepareCpuModule(const ModuleRecipe& recipe, std::span<const std::byte> i
   to.Put(constant == nullptr ? CpuPrepared::kNowhere : places.layout + constant->offset);
   to.Put(std::uint32_t{passed->is_contained});
   PutFaultPlaces(passed->places, to);
-  const Part parts[] = {{passed->variables, 0}, {*layout, places.layout}};
+  const LayoutPart parts[] = {{passed->variables, 0}, {*layout, places.layout}};
   PutContents(parts, to);
   Written written;
   // One after the other, so that no more than one is in memory.
@@ -185,14 +133,16 @@ Result<std::shared_ptr<const CpuPrepared>> CpuPrepared::Take(const ModuleRecipe&
   std::shared_ptr<CpuPrepared> module(new CpuPrepared);
   FlatReader from(flat);
   if (Status status = module->TakePlaces(recipe, from); !status.ok()) return status;
-  if (Status status = module->TakeContents(from); !status.ok()) return status;
+  Result<VariableContents> contents = TakeContents(from, module->places_.end);
+  if (!contents) return contents.status();
+  module->contents_ = *std::move(contents);
   while (from.Take<std::uint32_t>() != 0) {
     auto program = executor::TakeProgram(from, executor::BestFlavour());
     if (!program) return program.status();
     module->programs_.push_back(*std::move(program));
   }
   if (Status status = module->TakeKernels(recipe, from); !status.ok()) return status;
-  if (!from.ok() || from.left() != 0) return Wrong("its length");
+  if (!from.ok() || from.left() != 0) return WrongModule("its length");
   module->CountBytes();
   return std::shared_ptr<const CpuPrepared>(std::move(module));
 }
@@ -212,40 +162,12 @@ Status CpuPrepared::TakePlaces(const ModuleRecipe& recipe, FlatReader& from) {
       (recipe.passes.claims && !holds(places_.slots, ClaimSlots::kBytes)) ||
       (fence_constant_ != kNowhere &&
        !IsInside(fence_constant_, sizeof(ptx::FenceConstant), places_.end))) {
-    return Wrong("where its parts lie");
+    return WrongModule("where its parts lie");
   }
-  fault_places_.resize(from.TakeCount(16, sizeof(ptx::FaultPlace)));
-  for (ptx::FaultPlace& place : fault_places_) {
-    const auto kind = from.Take<std::uint32_t>();
-    if (kind > static_cast<std::uint32_t>(ptx::FaultPlace::Kind::kStopped)) return Wrong("a fault");
-    place.kind = static_cast<ptx::FaultPlace::Kind>(kind);
-    place.line = from.Take<std::uint32_t>();
-    place.function = from.TakeText();
-    if (!executor::IsPlainText(place.function)) return Wrong("the name of a function");
-  }
+  Result<std::vector<ptx::FaultPlace>> faults = TakeFaultPlaces(from);
+  if (!faults) return faults.status();
+  fault_places_ = *std::move(faults);
   return {};
-}
-
-Status CpuPrepared::TakeContents(FlatReader& from) {
-  std::uint64_t bytes = 0;
-  for (auto offset = from.Take<std::uint64_t>(); offset != kNowhere && from.ok();
-       offset = from.Take<std::uint64_t>()) {
-    from.Hold(sizeof(Piece));
-    Piece& piece = pieces_.emplace_back(Piece{offset, from.TakeAll<std::byte>()});
-    bytes += piece.bytes.size();
-    if (piece.bytes.empty() || !IsInside(offset, piece.bytes.size(), places_.end)) {
-      return Wrong("bytes of a variable");
-    }
-    if (bytes > kInitialBytesMax) {
-      return {StatusCode::kLimitExceeded,
-              "module refused: its variables begin with more than " + Mebibytes(kInitialBytesMax)};
-    }
-  }
-  slots_ = from.TakeAll<ptx::ModuleLayout::AddressSlot>();
-  const auto fits = [&](const ptx::ModuleLayout::AddressSlot& slot) {
-    return slot.bytes <= 8 && slot.shift < 64 && IsInside(slot.offset, slot.bytes, places_.end);
-  };
-  return std::ranges::all_of(slots_, fits) ? Status() : Wrong("an address in a variable");
 }
 
 bool CpuPrepared::FindProgram(std::uint32_t number, const executor::Program** program) const {
@@ -265,7 +187,7 @@ Status CpuPrepared::TakeKernels(const ModuleRecipe& recipe, FlatReader& from) {
     if (!info) return info.status();
     kernel.info = *std::move(info);
     if (!FindProgram(program, &kernel.program) || !FindProgram(claimed, &kernel.claimed)) {
-      return Wrong("a kernel without its code");
+      return WrongModule("a kernel without its code");
     }
     if (kernel.program != nullptr) kernel.info = kernel.program->info();
     if (kernel.program == nullptr && kernel.info.unsupported.empty()) {
@@ -279,7 +201,7 @@ Status CpuPrepared::TakeKernels(const ModuleRecipe& recipe, FlatReader& from) {
     if (!recipe.passes.claims || !form.unsupported.empty() || kernel.program == nullptr ||
         kernel.claim_offset < kernel.info.parameter_bytes || end < form.parameter_bytes ||
         end > kParameterBytesMax + sizeof(ptx::ClaimParameter)) {
-      return Wrong("the claimed form of a kernel");
+      return WrongModule("the claimed form of a kernel");
     }
   }
   return {};
@@ -288,9 +210,7 @@ Status CpuPrepared::TakeKernels(const ModuleRecipe& recipe, FlatReader& from) {
 void CpuPrepared::CountBytes() {
   bytes_ = sizeof *this;
   for (const auto& program : programs_) bytes_ += executor::MemoryBytes(*program);
-  for (const Piece& piece : pieces_) bytes_ += sizeof piece + piece.bytes.size();
-  bytes_ += slots_.size() * sizeof slots_[0];
-  for (const ptx::FaultPlace& place : fault_places_) bytes_ += sizeof place + place.function.size();
+  bytes_ += contents_.HostBytes() + HostBytes(fault_places_);
   for (const KernelInfo& info : infos_) {
     bytes_ += 2 * (sizeof(Kernel) + info.name.size() + info.unsupported.size() +
                    info.parameters.size() * sizeof info.parameters[0]);

@@ -17,8 +17,8 @@
 
 #include "server/device/device.h"
 #include "server/device/flat.h"
+#include "server/device/flat_module.h"
 #include "server/executor/program.h"
-#include "server/ptx/analysis/variable_layout.h"
 #include "server/ptx/passes/fence.h"
 
 namespace gpushared::device {
@@ -43,11 +43,6 @@ class CpuPrepared : public PreparedModule {
     std::uint64_t slots = 0;      // Those of claimed launches.
     std::uint64_t end = 0;
   };
-  // Bytes that the block holds before a kernel first runs; all others are zero.
-  struct Piece {
-    std::uint64_t offset = 0;
-    std::vector<std::byte> bytes;
-  };
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
   // Verifies all of it. kInvalidArgument when it is not what Prepare writes, whatever it is.
@@ -62,9 +57,7 @@ class CpuPrepared : public PreparedModule {
 
   const std::vector<Kernel>& kernels() const { return kernels_; }
   const Places& places() const { return places_; }
-  const std::vector<Piece>& pieces() const { return pieces_; }
-  // In the block: of offsets and targets the start is the block's.
-  const std::vector<ptx::ModuleLayout::AddressSlot>& address_slots() const { return slots_; }
+  const VariableContents& contents() const { return contents_; }  // Of the block.
   // Where in the block a ptx::FenceConstant goes; kNowhere: none.
   std::uint64_t fence_constant() const { return fence_constant_; }
   bool is_contained() const { return is_contained_; }
@@ -73,7 +66,6 @@ class CpuPrepared : public PreparedModule {
  private:
   CpuPrepared() = default;
   Status TakePlaces(const ModuleRecipe& recipe, FlatReader& from);
-  Status TakeContents(FlatReader& from);
   Status TakeKernels(const ModuleRecipe& recipe, FlatReader& from);
   // Null for kNoProgram; false when there is no such program.
   bool FindProgram(std::uint32_t number, const executor::Program** program) const;
@@ -83,8 +75,7 @@ class CpuPrepared : public PreparedModule {
   bool is_contained_ = false;
   std::uint64_t fence_constant_ = kNowhere;
   std::vector<ptx::FaultPlace> fault_places_;
-  std::vector<Piece> pieces_;
-  std::vector<ptx::ModuleLayout::AddressSlot> slots_;
+  VariableContents contents_;
   std::vector<std::unique_ptr<const executor::Program>> programs_;
   std::vector<Kernel> kernels_;
   std::vector<KernelInfo> infos_;  // Parallel to kernels_.

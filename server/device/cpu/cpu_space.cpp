@@ -42,10 +42,10 @@ Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const Cpu
 }
 
 void CpuModule::WriteVariables() const {
-  for (const CpuPrepared::Piece& piece : prepared_->pieces()) {
+  for (const VariableContents::Piece& piece : prepared_->contents().pieces) {
     WriteAt(variables_.address + piece.offset, piece.bytes);
   }
-  for (const ptx::ModuleLayout::AddressSlot& slot : prepared_->address_slots()) {
+  for (const ptx::ModuleLayout::AddressSlot& slot : prepared_->contents().slots) {
     const std::uint64_t value = (variables_.address + slot.target_offset) >> slot.shift;
     WriteAt(variables_.address + slot.offset,
             std::as_bytes(std::span(&value, 1)).first(slot.bytes));
@@ -84,13 +84,9 @@ executor::MemoryWindow CpuModule::window() const {
 }
 
 Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::byte> image) {
-  std::vector<std::byte> flat;
-  FlatWriter to([&](auto piece) { flat.insert(flat.end(), piece.begin(), piece.end()); });
-  if (Status prepared = PrepareModule(recipe_, image, to); !prepared.ok()) return prepared;
-  to.Flush();
-  Result<std::shared_ptr<const PreparedModule>> taken = TakePrepared(recipe_, flat);
-  if (!taken) return taken.status();
-  return PlaceModule(*std::move(taken));
+  Result<std::shared_ptr<const PreparedModule>> prepared = PrepareHere(recipe_, image);
+  if (!prepared) return prepared.status();
+  return PlaceModule(*std::move(prepared));
 }
 
 Result<std::shared_ptr<const Module>> CpuSpace::PlaceModule(

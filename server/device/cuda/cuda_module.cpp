@@ -5,51 +5,20 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <optional>
-#include <variant>
 
 #include "server/device/module_passes.h"
+#include "server/device/prepare.h"
 #include "server/device/shown_name.h"
+#include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
-#include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/module.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 
 namespace gpushared::device::cuda {
 namespace {
 
-constexpr std::uint32_t kFatbinMagic = 0xba55ed50;
-constexpr std::size_t kFatbinHeaderBytes = 16;
-constexpr std::array kElfMagic = {std::byte{0x7f}, std::byte{'E'}, std::byte{'L'}, std::byte{'F'}};
-constexpr std::size_t kElfHeaderBytes = 64;
-
 constexpr std::size_t kCompilerLogBytes = 8192;
 // Longer than any kernel can have parameters; ends the search for their number.
 constexpr std::size_t kParametersMax = 4096;
-
-// Drivers are given an address and believe the header about the length.
-Status CheckFatbin(std::span<const std::byte> image) {
-  std::uint16_t header_bytes = 0;
-  std::uint64_t payload_bytes = 0;
-  if (image.size() >= kFatbinHeaderBytes) {
-    std::memcpy(&header_bytes, image.data() + 6, sizeof header_bytes);
-    std::memcpy(&payload_bytes, image.data() + 8, sizeof payload_bytes);
-  }
-  if (header_bytes >= kFatbinHeaderBytes && header_bytes <= image.size() &&
-      payload_bytes <= image.size() - header_bytes) {
-    return {};
-  }
-  return {StatusCode::kInvalidArgument,
-          "module refused: the fatbin claims " + std::to_string(header_bytes) + " + " +
-              std::to_string(payload_bytes) + " bytes, its image has " +
-              std::to_string(image.size())};
-}
-
-bool StartsWith(std::span<const std::byte> image, std::span<const std::byte> magic) {
-  return image.size() >= magic.size() && std::equal(magic.begin(), magic.end(), image.begin());
-}
 
 // The text of a compiler's log, without its trailing newline.
 std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
@@ -57,21 +26,6 @@ std::string LogText(const std::array<char, kCompilerLogBytes>& log) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::ranges::replace(text, '\n', ' ');
   return text.empty() ? text : "; the compiler says: " + text;
-}
-
-// Without the one of this name, which is ours.
-std::uint64_t VariableBytes(const ptx::Module& module, std::string_view ours) {
-  constexpr std::uint64_t kPage = 4096;
-  std::uint64_t bytes = 0;
-  for (const ptx::Item& item : module.items) {
-    const auto* variable = std::get_if<ptx::Variable>(&item);
-    if (variable == nullptr || variable->linkage == ".extern" || variable->name == ours) continue;
-    const bool is_memory = variable->space == ptx::StateSpace::kGlobal ||
-                           variable->space == ptx::StateSpace::kConstant;
-    // Bounded by ptx::kVariableBytesMax each; a sum that wraps would take 2^24 of them.
-    if (is_memory) bytes += variable->Bytes();
-  }
-  return RoundUp(bytes, kPage);
 }
 
 Status NobodyCompiles() {
@@ -83,110 +37,22 @@ Status NobodyCompiles() {
           "\"driver\""};
 }
 
-bool HasGlobalVariables(const ptx::Module& module) {
-  return std::ranges::any_of(module.items, [](const ptx::Item& item) {
-    const auto* variable = std::get_if<ptx::Variable>(&item);
-    return variable != nullptr && variable->space == ptx::StateSpace::kGlobal;
-  });
-}
-
-// A line that names the kernels which get no claimed form, and why; empty when all do.
-std::string Unclaimed(const PassedModule& passed) {
-  constexpr std::size_t kNamedMax = 8;
-  constexpr std::size_t kNameBytesMax = 128;
-  std::string text;
-  std::size_t count = 0;
-  for (const PassedKernel& kernel : passed.kernels) {
-    if (!kernel.claimed.empty() || !kernel.info.unsupported.empty()) continue;
-    if (++count > kNamedMax) continue;
-    text += (count == 1 ? "kernels that cannot be stopped: '" : ", '") +
-            kernel.info.name.substr(0, kNameBytesMax) + "' (" + kernel.why_not_claimed + ")";
-  }
-  if (count > kNamedMax) text += " and " + std::to_string(count - kNamedMax) + " more";
-  return text;
-}
-
 }  // namespace
 
-// The client's image, and its PTX if it has some.
-struct CudaModule::Image {
-  std::vector<char> bytes;  // With zeros behind it: text is read up to a zero.
-  std::optional<ptx::Module> ptx;
-  Status why_no_ptx;
-  bool is_text = false;  // No container, which may hold better code than its PTX.
-  // Set where passes have made another module of it, of which `bytes` are the text or the code.
-  std::optional<PassedModule> passed;
-  std::shared_ptr<const Claims> claims;  // Its claimed forms, where it can have any.
-  bool has_claims = false;               // They are in `bytes`.
-
-  static Result<Image> Read(std::span<const std::byte> image);
-  const ptx::Module* text() const { return passed ? &passed->module : ptx ? &*ptx : nullptr; }
-  void Assign(std::span<const std::byte> image);
-};
-
-// A module with the claimed forms of its kernels beside them.
-struct CudaModule::Claims {
-  PassedModule passed;
-  std::string text;
-  // Whether the forms may be a module of their own.
-  bool can_stand_apart = false;
-};
-
-Result<CudaModule::Image> CudaModule::Image::Read(std::span<const std::byte> image) {
-  const bool is_elf = StartsWith(image, kElfMagic);
-  const bool is_fatbin = StartsWith(image, std::as_bytes(std::span(&kFatbinMagic, 1)));
-  if (is_elf && image.size() < kElfHeaderBytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  "module refused: a cubin of " + std::to_string(image.size()) + " bytes");
+Result<std::shared_ptr<const device::Module>> CudaModule::Place(const CudaPrepared& prepared,
+                                                                CudaContext& context,
+                                                                std::shared_ptr<CudaRange> range,
+                                                                const ModuleLoading& loading) {
+  if (prepared.is_fenced() && loading.maker == nullptr && !loading.driver_may_compile) {
+    return NobodyCompiles();
   }
-  if (is_fatbin) {
-    if (Status status = CheckFatbin(image); !status.ok()) return status;
-  }
-  Image read;
-  read.is_text = !is_elf && !is_fatbin;
-  if (is_elf) {
-    read.why_no_ptx = Status(StatusCode::kUnsupported, "a cubin holds no PTX");
-  } else {
-    Result<std::string> text = ptx::ExtractPtx(image);
-    Result<ptx::Module> parsed = text.ok() ? ptx::Parse(*text) : text.status();
-    if (parsed.ok()) read.ptx = *std::move(parsed);
-    read.why_no_ptx = parsed.status();
-    // Bytes that are neither container nor text are nothing to show a compiler.
-    if (!text.ok() && !is_fatbin) return text.status();
-  }
-  read.Assign(image);
-  return read;
-}
-
-void CudaModule::Image::Assign(std::span<const std::byte> image) {
-  constexpr std::size_t kZeros = 64;
-  bytes.assign(image.size() + kZeros, '\0');
-  std::ranges::copy(image, std::as_writable_bytes(std::span(bytes)).begin());
-}
-
-Result<std::shared_ptr<const device::Module>> CudaModule::Load(std::span<const std::byte> image,
-                                                               CudaContext& context,
-                                                               std::shared_ptr<CudaRange> range,
-                                                               const ModuleLoading& loading) {
-  Result<Image> read = Image::Read(image);
-  if (!read.ok()) return read.status();
-  std::shared_ptr<CudaModule> module(new CudaModule(context, std::move(range), loading.maker));
-  if (Status status = module->Prepare(*read, loading); !status.ok()) return status;
-  if (const ptx::Module* text = read->text()) {
-    const std::uint64_t bytes =
-        VariableBytes(*text, read->passed ? read->passed->fence_constant : "");
-    if (Status taken = module->range_->TakeForModule(bytes); !taken.ok()) return taken;
-    module->variable_bytes_ = bytes;
-  }
-  if (Status status = module->LoadImage(*read); !status.ok()) return status;
-  if (Status status = module->WriteVariables(*read); !status.ok()) return status;
-  if (Status status = module->FindKernels(*read); !status.ok()) return status;
-  if (read->has_claims) {
-    Status status = module->TakeClaims(*read->claims, module->module_);
-    if (!status.ok()) return Status(status.code(), "module refused: " + status.message());
-  } else if (read->claims != nullptr) {
-    module->CompileClaims(std::move(read->claims));
-  }
+  std::shared_ptr<CudaModule> module(
+      new CudaModule(context, std::move(range), prepared, loading.maker));
+  if (Status status = module->TakeMemory(prepared, loading.words); !status.ok()) return status;
+  if (Status status = module->LoadImage(prepared); !status.ok()) return status;
+  if (Status status = module->WriteVariables(prepared); !status.ok()) return status;
+  if (Status status = module->FindKernels(prepared); !status.ok()) return status;
+  if (Status status = module->FindClaims(prepared); !status.ok()) return status;
   return std::shared_ptr<const device::Module>(std::move(module));
 }
 
@@ -205,71 +71,28 @@ CudaModule::~CudaModule() {
   range_->ReturnFromModule(variable_bytes_);
 }
 
-// Prepares the image for the driver.
-Status CudaModule::Prepare(Image& image, const ModuleLoading& loading) {
-  const bool is_isolated = loading.isolation != Isolation::kOff;
-  if (is_isolated) {
-    if (maker_ == nullptr && !loading.driver_may_compile) return NobodyCompiles();
-    if (Status status = Fence(image, loading); !status.ok()) return status;
+Status CudaModule::TakeMemory(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words) {
+  std::uint64_t bytes = prepared.range_variable_bytes();
+  if (prepared.is_contained() && bytes > 0) bytes += ptx::kContainTailBytes;
+  if (prepared.is_fenced()) {
+    Result<CudaRange::Block> block = range_->TakeModuleBlock(bytes);
+    if (!block.ok()) return block.status();
+    variables_ = *block;
   }
-  if (maker_ == nullptr) return {};
-  image.claims = MakeClaims(image);
-  if (image.claims != nullptr && (image.is_text || is_isolated)) {
-    const auto kept = maker_->Find(image.claims->text, image.claims->passed.module.target);
-    if (kept) {
-      image.passed = image.claims->passed;
-      image.has_claims = true;
-      image.Assign(*kept);
-      return {};
-    }
-  }
-  if (!is_isolated) return {};
-  const ptx::Module& module = image.passed->module;
-  const Result<std::vector<std::byte>> code = maker_->Compile(ptx::Print(module), module.target);
-  if (!code.ok()) {
-    return {code.status().code(), "module refused: " + code.status().message()};
-  }
-  image.Assign(*code);
-  return {};
-}
-
-Status CudaModule::Fence(Image& image, const ModuleLoading& loading) {
-  if (!image.ptx) {
-    return {image.why_no_ptx.code(),
-            "module refused: kernels of this client are kept in its memory by rewriting their PTX, "
-            "and there is none: " +
-                image.why_no_ptx.message()};
-  }
-  Result<PassedModule> passed = ApplyPasses(*std::move(image.ptx), {.isolation = loading.isolation},
-                                            range_->mapped().range_bytes);
-  if (!passed.ok()) return passed.status();
-  image.passed = *std::move(passed);
-  if (image.passed->variables.alignment > kPageBytes) {
-    return {StatusCode::kUnsupported, "module refused: a variable asks for an alignment of " +
-                                          std::to_string(image.passed->variables.alignment) +
-                                          " bytes, " + std::to_string(kPageBytes) + " are given"};
-  }
-  const bool is_contained = image.passed->is_contained;
-  std::uint64_t bytes = image.passed->variables.bytes;
-  if (is_contained && bytes > 0) bytes += ptx::kContainTailBytes;
-  Result<CudaRange::Block> block = range_->TakeModuleBlock(bytes);
-  if (!block.ok()) return block.status();
-  variables_ = *block;
-  if (is_contained) {
-    Status status = Contain(image.passed->places, loading.words);
+  if (prepared.is_contained()) {
+    Status status = Contain(prepared, std::move(words));
     if (!status.ok()) return {status.code(), "module refused: " + status.message()};
   }
-  const std::string text = ptx::Print(image.passed->module);
-  image.Assign(std::as_bytes(std::span(text)));
-  return {};
+  Status taken = range_->TakeForModule(prepared.driver_variable_bytes());
+  if (taken.ok()) variable_bytes_ = prepared.driver_variable_bytes();
+  return taken;
 }
 
-Status CudaModule::Contain(std::vector<ptx::FaultPlace> places,
-                           std::shared_ptr<ContainWords> words) {
+Status CudaModule::Contain(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words) {
   const Result<DeviceAddress> slot = words->Take();
   if (!slot.ok()) return slot.status();
-  contained_ =
-      std::make_unique<ContainedLaunches>(*range_, std::move(words), *slot, std::move(places));
+  contained_ = std::make_unique<ContainedLaunches>(*range_, std::move(words), *slot,
+                                                   prepared.fault_places());
   constexpr std::array<std::byte, ContainWords::kSlotBytes> kZeros{};
   Status status = range_->Write(*slot, kZeros);
   static_assert(offsetof(ptx::ContainControl, limit) == 0);
@@ -278,37 +101,22 @@ Status CudaModule::Contain(std::vector<ptx::FaultPlace> places,
 
 // ---- claimed forms
 
-std::shared_ptr<const CudaModule::Claims> CudaModule::MakeClaims(const Image& image) const {
-  if (image.text() == nullptr) {
-    maker_->Note("kernels of a module cannot be stopped: " + image.why_no_ptx.message());
-    return nullptr;
+Status CudaModule::FindClaims(const CudaPrepared& prepared) {
+  if (maker_ == nullptr) return {};
+  if (!prepared.note().empty()) maker_->Note(prepared.note());
+  if (prepared.has_claims()) {
+    Status status = TakeClaims(*prepared.claims(), module_);
+    if (!status.ok()) return Status(status.code(), "module refused: " + status.message());
+  } else if (prepared.claims() != nullptr) {
+    CompileClaims(prepared.claims());
   }
-  auto claims = std::make_shared<Claims>();
-  if (image.passed) {
-    claims->passed = *image.passed;
-  } else {
-    // Nothing is refused where nothing is rewritten.
-    claims->passed = *ApplyPasses(*image.ptx, {}, range_->mapped().range_bytes);
-  }
-  const bool any = device::AddClaims(claims->passed);
-  if (const std::string text = Unclaimed(claims->passed); !text.empty()) maker_->Note(text);
-  if (!any) return nullptr;
-  // Variables of a fenced module are where we put them, for however many modules.
-  claims->can_stand_apart =
-      claims->passed.is_fenced() || !HasGlobalVariables(claims->passed.module);
-  if (!claims->can_stand_apart && !image.is_text) {
-    maker_->Note(
-        "kernels of a module cannot be stopped: it is a container of code and has variables");
-    return nullptr;
-  }
-  claims->text = ptx::Print(claims->passed.module);
-  return claims;
+  return {};
 }
 
-void CudaModule::CompileClaims(std::shared_ptr<const Claims> claims) {
+void CudaModule::CompileClaims(std::shared_ptr<const ClaimedText> claims) {
   target_ = std::make_shared<Target>();
   target_->module = this;
-  CodeMaker::Job job{.ptx = claims->text, .target = claims->passed.module.target};
+  CodeMaker::Job job{.ptx = claims->text, .target = claims->target};
   job.wanted = [target = target_] {
     const std::lock_guard lock(target->mutex);
     return target->module != nullptr;
@@ -320,7 +128,7 @@ void CudaModule::CompileClaims(std::shared_ptr<const Claims> claims) {
   maker_->CompileLater(std::move(job));
 }
 
-void CudaModule::AddClaims(const Claims& claims, const Result<std::vector<std::byte>>& code) {
+void CudaModule::AddClaims(const ClaimedText& claims, const Result<std::vector<std::byte>>& code) {
   if (code.ok() && !claims.can_stand_apart) {
     return maker_->Note("kernels of a module with variables can be stopped from its next load on");
   }
@@ -329,61 +137,69 @@ void CudaModule::AddClaims(const Claims& claims, const Result<std::vector<std::b
   maker_->Note("kernels of a module cannot be stopped: " + status.message());
 }
 
-Status CudaModule::LoadClaims(const Claims& claims, std::span<const std::byte> code) {
+Status CudaModule::LoadClaims(const ClaimedText& claims, std::vector<std::byte> code) {
   if (context_.is_dead()) return context_.death();
   if (Status status = context_.Bind(); !status.ok()) return status;
-  Image image;
-  image.Assign(code);
+  code.resize(code.size() + CudaPrepared::kZerosBehind);
   Status status = context_.Try("loading claimed forms", context_.driver().ModuleLoadDataEx,
-                               &claimed_module_, static_cast<const void*>(image.bytes.data()), 0U,
+                               &claimed_module_, static_cast<const void*>(code.data()), 0U,
                                static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
-  if (status.ok()) status = WriteFence(claims.passed, claimed_module_);
+  if (status.ok()) status = WriteFence(claimed_module_);
   if (status.ok()) status = TakeClaims(claims, claimed_module_);
   return status;
 }
 
-Status CudaModule::TakeClaims(const Claims& claims, cuda::Module module) {
+Status CudaModule::TakeClaims(const ClaimedText& claims, cuda::Module module) {
   std::vector<ClaimedKernel> forms(kernels_.size());
-  for (const PassedKernel& passed : claims.passed.kernels) {
-    const auto kernel = std::ranges::find(kernels_, passed.info.name, &KernelInfo::name);
-    if (passed.claimed.empty() || kernel == kernels_.end() || !kernel->unsupported.empty())
+  for (const ClaimedText::Form& form : claims.forms) {
+    const auto kernel = std::ranges::find(kernels_, form.kernel, &KernelInfo::name);
+    // A launch fills in what the kernel has, and the words of the claim behind that.
+    if (kernel == kernels_.end() || !kernel->unsupported.empty() ||
+        form.parameter_offset < kernel->parameter_bytes ||
+        form.parameter_offset > kParameterBytesMax) {
       continue;
-    ClaimedKernel form{.parameter_offset = passed.claim_offset};
-    Status status = FindFunction(module, passed.claimed, &form.function);
-    if (!status.ok()) return status;
-    const Result<Limits> limits = FindLimits(form.function);
-    if (!limits.ok()) return limits.status();
-    // It runs as it was written, then.
-    if (limits->local_bytes > context_.local_bytes_max()) continue;
-    form.threads_per_block_max = limits->threads_per_block;
-    const Result<std::uint32_t> dynamic =
-        OptIntoSharedMemory(form.function, limits->static_shared_bytes);
-    if (!dynamic.ok()) return dynamic.status();
-    form.dynamic_shared_bytes_max = *dynamic;
-    forms[static_cast<std::size_t>(kernel - kernels_.begin())] = form;
+    }
+    const Result<ClaimedKernel> taken = TakeClaim(form, module);
+    if (!taken.ok()) return taken.status();
+    forms[static_cast<std::size_t>(kernel - kernels_.begin())] = *taken;
   }
   claimed_kernels_ = std::move(forms);
   claimed_.store(&claimed_kernels_, std::memory_order_release);
   return {};
 }
 
+// One without a function runs as it was written.
+Result<ClaimedKernel> CudaModule::TakeClaim(const ClaimedText::Form& form, cuda::Module module) {
+  ClaimedKernel taken{.parameter_offset = form.parameter_offset};
+  Function function = nullptr;
+  Status status = FindFunction(module, form.claimed, &function);
+  if (!status.ok()) return status;
+  const Result<Limits> limits = FindLimits(function);
+  if (!limits.ok()) return limits.status();
+  if (limits->local_bytes > context_.local_bytes_max()) return taken;
+  taken.threads_per_block_max = limits->threads_per_block;
+  const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, limits->static_shared_bytes);
+  if (!dynamic.ok()) return dynamic.status();
+  taken.dynamic_shared_bytes_max = *dynamic;
+  taken.function = function;
+  return taken;
+}
+
 // ---- the driver's module
 
 // Of a fenced module: what the driver cannot write, since only we know where it lies.
-Status CudaModule::WriteVariables(const Image& image) {
-  if (!image.passed || !image.passed->is_fenced()) return {};
-  const PassedModule& passed = *image.passed;
-  Status status =
-      range_->Write(variables_.address, passed.variables.InitialBytes(variables_.address));
-  return status.ok() ? WriteFence(passed, module_) : status;
+Status CudaModule::WriteVariables(const CudaPrepared& prepared) {
+  if (!prepared.is_fenced()) return {};
+  Status status = range_->Write(variables_.address, prepared.InitialBytes(variables_.address));
+  return status.ok() ? WriteFence(module_) : status;
 }
 
-Status CudaModule::WriteFence(const PassedModule& passed, cuda::Module module) {
-  if (!passed.is_fenced()) return {};
+Status CudaModule::WriteFence(cuda::Module module) {
+  if (fence_constant_.empty()) return {};
   DeviceAddress constant = 0;
   std::size_t bytes = 0;
   Status status = context_.Try("finding the fence", context_.driver().ModuleGetGlobal, &constant,
-                               &bytes, module, passed.fence_constant.c_str());
+                               &bytes, module, fence_constant_.c_str());
   if (!status.ok()) return status;
   const MappedRange range = range_->mapped();
   const std::vector<std::byte> fence = PassedModule::ConstantBytes(
@@ -402,7 +218,7 @@ Status CudaModule::FindFunction(cuda::Module module, const std::string& name, Fu
                       name.c_str());
 }
 
-Status CudaModule::LoadImage(const Image& image) {
+Status CudaModule::LoadImage(const CudaPrepared& prepared) {
   const Driver& driver = context_.driver();
   std::array<char, kCompilerLogBytes> log{};
   std::array names = {JitOption::kErrorLogBuffer, JitOption::kErrorLogBytes};
@@ -410,7 +226,7 @@ Status CudaModule::LoadImage(const Image& image) {
   std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size())};
   cuda::Module module = nullptr;
   const Code code =
-      context_.Call(driver.ModuleLoadDataEx, &module, static_cast<const void*>(image.bytes.data()),
+      context_.Call(driver.ModuleLoadDataEx, &module, static_cast<const void*>(prepared.image()),
                     static_cast<unsigned>(names.size()), names.data(), values.data());
   if (code == Code::kSuccess) {
     module_ = module;
@@ -418,7 +234,7 @@ Status CudaModule::LoadImage(const Image& image) {
   }
   Status why = context_.Explain("loading the module", driver.ModuleLoadDataEx.name(), code);
   // Our own words have line and column.
-  if (code == Code::kInvalidPtx && image.text() == nullptr) why = image.why_no_ptx;
+  if (code == Code::kInvalidPtx && !prepared.has_ptx()) why = prepared.why_no_ptx();
   return {why.code(), "module refused: " + why.message() + LogText(log)};
 }
 
@@ -440,42 +256,44 @@ Status CudaModule::NamesFromDriver(std::vector<std::string>& names) {
   return status;
 }
 
-Status CudaModule::FindKernels(const Image& image) {
+// Null where a pass refused the kernel.
+Status CudaModule::NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names) {
+  for (const KernelInfo& kernel : prepared.kernel_infos()) {
+    names.push_back(kernel.name);
+    Function& found = functions_.emplace_back(nullptr);
+    if (!kernel.unsupported.empty()) continue;
+    if (Status status = FindFunction(module_, kernel.name, &found); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   const Driver& driver = context_.driver();
   std::vector<std::string> names;
-  if (image.passed) {
-    for (const PassedKernel& kernel : image.passed->kernels) {
-      names.push_back(kernel.info.name);
-      Function& found = functions_.emplace_back(nullptr);
-      if (!kernel.info.unsupported.empty()) continue;
-      if (Status status = FindFunction(module_, kernel.info.name, &found); !status.ok())
-        return status;
-    }
+  Status found;
+  if (prepared.is_fenced() || prepared.has_claims()) {
+    // What passes have added is not the client's.
+    found = NamesFromText(prepared, names);
   } else if (driver.Has(Feature::kFunctionNames)) {
-    if (Status status = NamesFromDriver(names); !status.ok()) return status;
-  } else if (!image.ptx) {
-    return {StatusCode::kUnsupported, "module refused: " + image.why_no_ptx.message() +
-                                          ", and this driver (CUDA " +
-                                          VersionText(driver.version()) +
-                                          ") cannot list the kernels of machine code, 12.4 can"};
+    found = NamesFromDriver(names);
+  } else if (prepared.has_ptx()) {
+    found = NamesFromText(prepared, names);
   } else {
-    for (const ptx::Item& item : image.ptx->items) {
-      const auto* function = std::get_if<ptx::Function>(&item);
-      if (function == nullptr || !function->is_entry || !function->body) continue;
-      Function& found = functions_.emplace_back(nullptr);
-      if (Status status = FindFunction(module_, function->name, &found); !status.ok())
-        return status;
-      names.push_back(function->name);
-    }
+    found = Status(StatusCode::kUnsupported, "module refused: " + prepared.why_no_ptx().message() +
+                                                 ", and this driver (CUDA " +
+                                                 VersionText(driver.version()) +
+                                                 ") cannot list the kernels of machine code, "
+                                                 "12.4 can");
   }
+  if (!found.ok()) return found;
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (functions_[i] == nullptr) {
-      kernels_.push_back(image.passed->kernels[i].info);
+      kernels_.push_back(prepared.kernel_infos()[i]);
       continue;
     }
     KernelInfo info;
     info.name = std::move(names[i]);
-    Status status = Describe(image, functions_[i], info);
+    Status status = Describe(prepared, functions_[i], info);
     if (!status.ok()) {
       return {status.code(),
               "module refused: kernel '" + ShownName(info.name) + "': " + status.message()};
@@ -485,7 +303,7 @@ Status CudaModule::FindKernels(const Image& image) {
   return {};
 }
 
-Status CudaModule::Describe(const Image& image, Function function, KernelInfo& info) {
+Status CudaModule::Describe(const CudaPrepared& prepared, Function function, KernelInfo& info) {
   const Result<Limits> limits = FindLimits(function);
   if (!limits.ok()) return limits.status();
   info.threads_per_block_max = limits->threads_per_block;
@@ -496,7 +314,7 @@ Status CudaModule::Describe(const Image& image, Function function, KernelInfo& i
                        std::to_string(context_.local_bytes_max()) + " are there";
   }
   const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, info.static_shared_bytes);
-  return dynamic.ok() ? FindParameters(image, function, info) : dynamic.status();
+  return dynamic.ok() ? FindParameters(prepared, function, info) : dynamic.status();
 }
 
 Result<CudaModule::Limits> CudaModule::FindLimits(Function function) {
@@ -536,7 +354,8 @@ Result<std::uint32_t> CudaModule::OptIntoSharedMemory(Function function,
   return static_cast<std::uint32_t>(dynamic);
 }
 
-Status CudaModule::FindParameters(const Image& image, Function function, KernelInfo& info) {
+Status CudaModule::FindParameters(const CudaPrepared& prepared, Function function,
+                                  KernelInfo& info) {
   const Driver& driver = context_.driver();
   if (driver.Has(Feature::kParameterInfo)) {
     for (std::size_t i = 0; i < kParametersMax; ++i) {
@@ -550,20 +369,10 @@ Status CudaModule::FindParameters(const Image& image, Function function, KernelI
       info.parameters.push_back({.offset = static_cast<std::uint32_t>(offset),
                                  .bytes = static_cast<std::uint32_t>(bytes)});
     }
-  } else if (const ptx::Function* text =
-                 image.text() != nullptr ? image.text()->FindFunction(info.name) : nullptr;
-             text != nullptr) {
-    std::uint64_t end = 0;
-    for (const ptx::Variable& parameter : text->parameters) {
-      const std::uint64_t alignment = std::max(parameter.NaturalAlignment(), 1U);
-      const std::uint64_t offset = RoundUp(end, alignment);
-      end = offset + parameter.Bytes();
-      if (end > std::numeric_limits<std::uint32_t>::max()) {
-        return {StatusCode::kInvalidArgument, "its parameters take more than 4 GiB"};
-      }
-      info.parameters.push_back({.offset = static_cast<std::uint32_t>(offset),
-                                 .bytes = static_cast<std::uint32_t>(parameter.Bytes())});
-    }
+  } else if (const auto text =
+                 std::ranges::find(prepared.kernel_infos(), info.name, &KernelInfo::name);
+             text != prepared.kernel_infos().end()) {
+    info.parameters = text->parameters;
   } else {
     return {StatusCode::kUnsupported,
             "its parameters are unknown: there is no PTX of it, and this driver (CUDA " +
@@ -584,8 +393,27 @@ Result<std::uint64_t> CudaSpace::Resize(std::uint64_t mapped_bytes) {
 Result<std::shared_ptr<const device::Module>> CudaSpace::LoadModule(
     std::span<const std::byte> image) {
   if (context_->is_dead()) return context_->death();
+  Result<std::shared_ptr<const PreparedModule>> module = PrepareHere(recipe_, image);
+  if (module.ok()) module = CompileModule(*std::move(module), true);
+  if (!module.ok()) return module.status();
+  return PlaceModule(*std::move(module));
+}
+
+Result<std::shared_ptr<const PreparedModule>> CudaSpace::CompileModule(
+    std::shared_ptr<const PreparedModule> module, bool may_take_long) {
+  if (loading_.maker == nullptr) return module;
+  Result<std::shared_ptr<const CudaPrepared>> compiled =
+      CudaPrepared::Compile(std::static_pointer_cast<const CudaPrepared>(std::move(module)),
+                            *loading_.maker, may_take_long);
+  if (!compiled.ok()) return compiled.status();
+  return std::shared_ptr<const PreparedModule>(*std::move(compiled));
+}
+
+Result<std::shared_ptr<const device::Module>> CudaSpace::PlaceModule(
+    std::shared_ptr<const PreparedModule> module) {
+  if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
-  return CudaModule::Load(image, *context_, range_, loading_);
+  return CudaModule::Place(static_cast<const CudaPrepared&>(*module), *context_, range_, loading_);
 }
 
 }  // namespace gpushared::device::cuda

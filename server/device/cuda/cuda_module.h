@@ -19,11 +19,8 @@
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_memory.h"
+#include "server/device/cuda/cuda_prepared.h"
 #include "server/device/device.h"
-
-namespace gpushared::device {
-struct PassedModule;
-}
 
 namespace gpushared::device::cuda {
 
@@ -49,13 +46,13 @@ struct ModuleLoading {
 // when no work uses it, since unloading may wait.
 class CudaModule : public device::Module {
  public:
-  // PTX text, a fatbin or a cubin; what needs to be compiled is, here and now, so that no launch
-  // does it. Not on the device thread. Machine code is taken as it is: the driver's checks of it
-  // are all there are. What is to be fenced needs PTX, of which a pass makes another one.
-  static Result<std::shared_ptr<const device::Module>> Load(std::span<const std::byte> image,
-                                                            CudaContext& context,
-                                                            std::shared_ptr<CudaRange> range,
-                                                            const ModuleLoading& loading);
+  // Gives it to the driver. What the driver has to compile is compiled here and now, so that no
+  // launch does it. Not on the device thread. Machine code is taken as it is: the driver's checks
+  // of it are all there are.
+  static Result<std::shared_ptr<const device::Module>> Place(const CudaPrepared& prepared,
+                                                             CudaContext& context,
+                                                             std::shared_ptr<CudaRange> range,
+                                                             const ModuleLoading& loading);
   CudaModule(const CudaModule&) = delete;
   CudaModule& operator=(const CudaModule&) = delete;
   ~CudaModule() override;
@@ -73,42 +70,45 @@ class CudaModule : public device::Module {
   }
 
  private:
-  struct Image;
-  struct Claims;
   // What the module and its claimed forms' compilation have in common: either may end first.
   struct Target {
     std::mutex mutex;
     CudaModule* module = nullptr;  // Null when it is gone. Protected by mutex.
   };
-  CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range,
+  CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range, const CudaPrepared& prepared,
              std::shared_ptr<CodeMaker> maker)
-      : context_(context), range_(std::move(range)), maker_(std::move(maker)) {}
-  Status Prepare(Image& image, const ModuleLoading& loading);
-  Status Fence(Image& image, const ModuleLoading& loading);
-  Status Contain(std::vector<ptx::FaultPlace> places, std::shared_ptr<ContainWords> words);
-  std::shared_ptr<const Claims> MakeClaims(const Image& image) const;
-  void CompileClaims(std::shared_ptr<const Claims> claims);
-  void AddClaims(const Claims& claims, const Result<std::vector<std::byte>>& code);
-  Status LoadClaims(const Claims& claims, std::span<const std::byte> code);
-  Status TakeClaims(const Claims& claims, cuda::Module module);
-  Status LoadImage(const Image& image);
-  Status WriteVariables(const Image& image);
-  Status WriteFence(const PassedModule& passed, cuda::Module module);
-  Status FindKernels(const Image& image);
+      : context_(context),
+        range_(std::move(range)),
+        fence_constant_(prepared.fence_constant()),
+        maker_(std::move(maker)) {}
+  Status TakeMemory(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words);
+  Status Contain(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words);
+  Status LoadImage(const CudaPrepared& prepared);
+  Status WriteVariables(const CudaPrepared& prepared);
+  Status FindClaims(const CudaPrepared& prepared);
+  void CompileClaims(std::shared_ptr<const ClaimedText> claims);
+  void AddClaims(const ClaimedText& claims, const Result<std::vector<std::byte>>& code);
+  Status LoadClaims(const ClaimedText& claims, std::vector<std::byte> code);
+  Status TakeClaims(const ClaimedText& claims, cuda::Module module);
+  Result<ClaimedKernel> TakeClaim(const ClaimedText::Form& form, cuda::Module module);
+  Status WriteFence(cuda::Module module);
+  Status FindKernels(const CudaPrepared& prepared);
   Status FindFunction(cuda::Module module, const std::string& name, Function* function);
+  Status NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names);
   Status NamesFromDriver(std::vector<std::string>& names);
-  Status Describe(const Image& image, Function function, KernelInfo& info);
+  Status Describe(const CudaPrepared& prepared, Function function, KernelInfo& info);
   struct Limits {
     std::uint32_t threads_per_block = 0;
     std::uint32_t static_shared_bytes = 0;
     std::uint64_t local_bytes = 0;  // Per thread.
   };
   Result<Limits> FindLimits(Function function);
-  Status FindParameters(const Image& image, Function function, KernelInfo& info);
+  Status FindParameters(const CudaPrepared& prepared, Function function, KernelInfo& info);
   Result<std::uint32_t> OptIntoSharedMemory(Function function, std::uint32_t static_bytes);
 
   CudaContext& context_;  // Outlived by it: the range keeps the context alive.
   const std::shared_ptr<CudaRange> range_;
+  const std::string fence_constant_;  // Its name; empty: there is no fence.
   const std::shared_ptr<CodeMaker> maker_;
   std::uint64_t variable_bytes_ = 0;  // Taken from the quota, outside of the range.
   CudaRange::Block variables_;        // In the range.
@@ -128,7 +128,12 @@ class CudaSpace : public Space {
  public:
   CudaSpace(std::shared_ptr<CudaContext> context, std::unique_ptr<CudaRange> range,
             ModuleLoading loading)
-      : context_(std::move(context)), range_(std::move(range)), loading_(std::move(loading)) {}
+      : context_(std::move(context)),
+        range_(std::move(range)),
+        loading_(std::move(loading)),
+        recipe_{.form = ModuleRecipe::Form::kForDriver,
+                .passes = {.isolation = loading_.isolation, .claims = loading_.maker != nullptr},
+                .range_bytes = range_bytes()} {}
   CudaSpace(const CudaSpace&) = delete;
   CudaSpace& operator=(const CudaSpace&) = delete;
   ~CudaSpace() override = default;
@@ -138,12 +143,18 @@ class CudaSpace : public Space {
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override;
   Result<std::shared_ptr<const device::Module>> LoadModule(
       std::span<const std::byte> image) override;
+  const ModuleRecipe* recipe() const override { return &recipe_; }
+  Result<std::shared_ptr<const PreparedModule>> CompileModule(
+      std::shared_ptr<const PreparedModule> module, bool may_take_long) override;
+  Result<std::shared_ptr<const device::Module>> PlaceModule(
+      std::shared_ptr<const PreparedModule> module) override;
   MappedRange mapped() const { return range_->mapped(); }
 
  private:
   const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<CudaRange> range_;
   const ModuleLoading loading_;
+  const ModuleRecipe recipe_;
 };
 
 }  // namespace gpushared::device::cuda

@@ -272,7 +272,11 @@ void Session::LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory
   using Loaded = Result<loader::ModuleLoader::Loaded>;
   has_slow_call_ = true;
   // Moved on, never dropped on the loader's thread: the last reference goes on the control thread.
-  environment_.loader->Load(whose, recipe, std::move(memory), request.bytes,
+  // The space stays until the module is done: a session's memory waits for its slow call.
+  const auto compile = [space = memory_->space.get()](auto module, bool may_take_long) {
+    return space->CompileModule(std::move(module), may_take_long);
+  };
+  environment_.loader->Load(whose, recipe, std::move(memory), request.bytes, compile,
                             [self = shared_from_this(), request](Loaded loaded) mutable {
                               boost::asio::io_context& context = self->environment_.context;
                               boost::asio::post(context, [self = std::move(self), request,
@@ -296,10 +300,12 @@ void Session::OnModuleRead(const ipc::LoadModule& request,
   using Placed = Result<IdentifiedModule>;
   MakeSlowCall(
       [space = memory_->space.get(), module = std::move(loaded->module),
-       identity]() mutable -> Placed {
+       place = std::move(loaded->place), identity]() mutable -> Placed {
         Result<std::shared_ptr<const device::Module>> placed =
             space->PlaceModule(std::move(module));
         if (!placed.ok()) return placed.status();
+        // Where a driver has said more of its kernels.
+        if (Status status = CheckDescribable((*placed)->kernels()); !status.ok()) return status;
         return IdentifiedModule{*std::move(placed), identity};
       },
       [request](Session& self, Placed module) { self.OnModuleParsed(request, std::move(module)); });
