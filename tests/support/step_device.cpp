@@ -51,6 +51,7 @@ class StepSpace : public device::Space {
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override {
     const std::uint64_t wanted = (mapped_bytes + kStepBytes - 1) / kStepBytes * kStepBytes;
     const std::lock_guard lock(device_.mutex_);
+    device_.resizes_.push_back(mapped_bytes);
     if (wanted > quota_bytes_) return Status(StatusCode::kOutOfMemory, "beyond the quota");
     device_.mapped_bytes_ += wanted - memory_.size();
     memory_.resize(wanted);
@@ -365,6 +366,11 @@ int StepDevice::spaces_alive() const {
 int StepDevice::modules_alive() const {
   const std::lock_guard lock(mutex_);
   return modules_alive_;
+}
+
+std::vector<std::uint64_t> StepDevice::resizes() const {
+  const std::lock_guard lock(mutex_);
+  return resizes_;
 }
 
 std::uint64_t StepDevice::mapped_bytes() const {

@@ -98,6 +98,8 @@ class StepDevice : public device::Device {
   std::uint64_t left_free_bytes() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;
+  // The sizes that spaces were asked to have, in order.
+  std::vector<std::uint64_t> resizes() const;
 
  private:
   friend class StepSpace;
@@ -134,6 +136,7 @@ class StepDevice : public device::Device {
   std::uint64_t left_free_bytes_ = 0;
   int modules_alive_ = 0;
   std::uint64_t mapped_bytes_ = 0;
+  std::vector<std::uint64_t> resizes_;
   std::uint64_t spaces_made_ = 0;
 };
 

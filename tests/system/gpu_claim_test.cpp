@@ -95,6 +95,7 @@ TEST(GpuModules, AreReadByChildrenWhateverTheIsolation) {
     EXPECT_EQ(loader["read"], isolation == "off" ? 2 : 1) << status.dump();
     EXPECT_EQ(loader["refused"], isolation == "off" ? 0 : 1) << status.dump();
     EXPECT_EQ(loader["crashed"], 0) << status.dump();
+    EXPECT_EQ(loader["unplaced_bytes"], 0) << status.dump();
   }
 }
 

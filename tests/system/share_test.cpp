@@ -151,6 +151,7 @@ TEST_F(ShareOfProcesses, AStopOfTheMachineIsChargedToNobody) {
   EXPECT_LE(charged, passed.count() - 0.5);
   const auto status = nlohmann::json::parse(server_.Ctl({"status", "--json"}).output);
   EXPECT_GE(status["devices"][0]["host_delay_s"], 0.5);
+  EXPECT_GT(status["devices"][0]["executor_bytes"], 0);
 }
 
 }  // namespace

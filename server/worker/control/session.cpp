@@ -80,6 +80,12 @@ std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes)
   return std::max(wanted_bytes, mapped_bytes - std::min(mapped_bytes, step));
 }
 
+std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
+                         std::uint64_t step_bytes) {
+  const std::uint64_t step = std::max(step_bytes, wanted_bytes / kGrowStepsMax);
+  return wanted_bytes - mapped_bytes <= step ? wanted_bytes : mapped_bytes + step;
+}
+
 Session::~Session() {
   // Whatever was posted before on behalf of this session is done by then.
   environment_.slow_calls.Post(caller(), [memory = std::move(memory_), image = std::move(image_),

@@ -183,8 +183,17 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnModuleRead(const ipc::LoadModule& request, Result<loader::ModuleLoader::Loaded> loaded);
   void OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module);
   // Gives memory back in several slow calls, so that others have their turn in between.
-  void ResizeSpace(std::uint64_t bytes);
-  void OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped);
+  // A change of what is mapped, in steps.
+  struct Resizing {
+    std::uint64_t asked_bytes = 0;
+    std::uint64_t before_bytes = 0;
+    bool is_last_step = false;
+    Status failure;  // Of a step: what was gained goes back.
+    std::uint64_t wanted_bytes() const { return failure.ok() ? asked_bytes : before_bytes; }
+  };
+  void Resize(Resizing resizing);
+  void OnResizeStep(Resizing resizing, const Result<std::uint64_t>& mapped);
+  void OnResized(const Resizing& resizing);
   // An arena, and what keeps it ready for copies; the latter may be missing.
   struct Arena {
     ipc::SharedSegment memory;

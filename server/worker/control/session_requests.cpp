@@ -305,7 +305,7 @@ void Session::OnModuleRead(const ipc::LoadModule& request,
             space->PlaceModule(std::move(module));
         if (!placed.ok()) return placed.status();
         // Where a driver has said more of its kernels.
-        if (Status status = CheckDescribable((*placed)->kernels()); !status.ok()) return status;
+        if (Status wrong = CheckDescribable((*placed)->kernels()); !wrong.ok()) return wrong;
         return IdentifiedModule{*std::move(placed), identity};
       },
       [request](Session& self, Placed module) { self.OnModuleParsed(request, std::move(module)); });
@@ -352,29 +352,45 @@ void Session::OnModuleReleased(std::uint32_t number) {
 // ---- device memory
 
 void Session::Handle(const ipc::ResizeMemory& request) {
-  if (request.bytes >= memory_->mapped_bytes) return ResizeSpace(request.bytes);
+  Resizing resizing{.asked_bytes = request.bytes, .before_bytes = memory_->mapped_bytes};
+  if (request.bytes >= memory_->mapped_bytes) return Resize(std::move(resizing));
   // First nothing may touch what is given back.
-  Apply(SetMapped{id(), request.bytes}, [this, bytes = request.bytes] { ResizeSpace(bytes); });
+  Apply(SetMapped{id(), request.bytes}, [this, resizing] { Resize(resizing); });
 }
 
-void Session::ResizeSpace(std::uint64_t bytes) {
-  const std::uint64_t next =
-      bytes < memory_->mapped_bytes ? LessMapped(memory_->mapped_bytes, bytes) : bytes;
+void Session::Resize(Resizing resizing) {
+  const std::uint64_t wanted = resizing.wanted_bytes(), mapped = memory_->mapped_bytes;
+  const std::uint64_t next = wanted < mapped
+                                 ? LessMapped(mapped, wanted)
+                                 : MoreMapped(mapped, wanted, environment_.limits.grow_step_bytes);
+  resizing.is_last_step = next == wanted;
   MakeSlowCall([space = memory_->space.get(), next] { return space->Resize(next); },
-               [bytes, next](Session& self, const Result<std::uint64_t>& mapped) {
-                 const bool is_less = mapped.ok() && *mapped < self.memory_->mapped_bytes;
-                 if (mapped.ok()) self.memory_->mapped_bytes = *mapped;
-                 if (next != bytes && is_less && !self.has_ended_) return self.ResizeSpace(bytes);
-                 self.OnResized(bytes, mapped);
+               [resizing = std::move(resizing)](Session& self, const auto& result) mutable {
+                 self.OnResizeStep(std::move(resizing), result);
                });
 }
 
-void Session::OnResized(std::uint64_t asked, const Result<std::uint64_t>& mapped) {
+void Session::OnResizeStep(Resizing resizing, const Result<std::uint64_t>& mapped) {
+  const std::uint64_t before = memory_->mapped_bytes;
+  if (mapped.ok()) memory_->mapped_bytes = *mapped;
+  bool goes_on = memory_->mapped_bytes != before && !resizing.is_last_step;
+  if (!mapped.ok() && resizing.failure.ok()) {
+    resizing.failure = mapped.status();
+    // The client was not told of what was gained, and uses none of it.
+    goes_on = before > resizing.before_bytes;
+  }
+  if (goes_on && !has_ended_) return Resize(std::move(resizing));
+  OnResized(resizing);
+}
+
+void Session::OnResized(const Resizing& resizing) {
   if (has_ended_) return CheckOver();
   // Also after a failure: a refused shrink leaves all of the memory mapped.
-  Apply(SetMapped{id(), memory_->mapped_bytes}, [this, asked, status = mapped.status()] {
-    if (status.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
-    Refuse({status.code(), fmt::format("memory of {} bytes refused: {}", asked, status.message())});
+  Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
+    const Status& why = resizing.failure;
+    if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
+    Refuse({why.code(),
+            fmt::format("memory of {} bytes refused: {}", resizing.asked_bytes, why.message())});
   });
 }
 

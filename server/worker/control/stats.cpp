@@ -152,12 +152,14 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["spins"] = snapshot.thread.spins;
   document["sleeps"] = snapshot.thread.sleeps;
   document["wakes"] = snapshot.thread.wakes_of_clients;
+  document["executor_bytes"] = worker.executor_bytes;
   if (const auto& loader = worker.loader) {
     document["loader"] = {{"running", loader->running},
                           {"waiting", loader->waiting},
                           {"read", loader->read},
                           {"refused", loader->refused},
                           {"crashed", loader->crashed},
+                          {"unplaced_bytes", loader->unplaced_bytes},
                           {"cache_bytes", loader->cache_bytes},
                           {"cache_hits", loader->cache_hits}};
   }

@@ -41,6 +41,7 @@ struct WorkerFacts {
   bool is_draining = false;
   // Their standing with the machine's scheduler, see ThreadPriority.
   std::string device_thread, control_thread;
+  std::uint64_t executor_bytes = 0;           // Device::executor_bytes.
   std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
 };
 

@@ -700,6 +700,7 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.is_draining = is_draining_;
   facts.device_thread = device_priority_.ToString();
   facts.control_thread = control_priority_.ToString();
+  facts.executor_bytes = device_->executor_bytes();
   if (loader_ != nullptr) facts.loader = loader_->Facts();
   return facts;
 }

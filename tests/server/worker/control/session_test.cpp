@@ -153,6 +153,21 @@ TEST(WorkerSession, EveryLimitRefusesWithItsName) {
   expect(second.AwaitWelcome(), StatusCode::kLimitExceeded, "1 clients, allowed are 1");
 }
 
+// Others have their turn between two steps.
+TEST(WorkerSession, MemoryGrowsInStepsAndWhatCannotGrowLosesNothing) {
+  server::WorkerOptions options;
+  options.limits.grow_step_bytes = 4 * kMiB;
+  WorkerHarness worker({}, std::move(options));
+  RawClient client = worker.Client({.quota_bytes = 22 * kMiB});
+  ASSERT_TRUE(client.Resize(14 * kMiB).ok());
+  EXPECT_EQ(worker.device().resizes(),
+            (std::vector<std::uint64_t>{4 * kMiB, 8 * kMiB, 12 * kMiB, 14 * kMiB}));
+  const auto refused = client.Resize(40 * kMiB);
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(worker.device().mapped_bytes(), 14 * kMiB);
+  EXPECT_TRUE(client.Resize(16 * kMiB).ok());
+}
+
 // Two users with 64 clients each left no place for a client of root.
 TEST(WorkerSession, OrdinaryClientsLeavePlacesToThoseThatMayBeHigh) {
   server::WorkerOptions options;
