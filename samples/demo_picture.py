@@ -43,7 +43,7 @@ def latency_chart(latencies_ms):
         for digit in (1, 2, 5) if power < high else (1,):
             latency = digit * 10.0 ** power
             parts += [line(x_of(latency), CHART_TOP, x_of(latency), bottom),
-                      text(x_of(latency), bottom + 16, f"{latency:g} ms", "middle")]
+                      text(x_of(latency), bottom + 16, f"{latency:g} ms", "middle" if power < high else "end")]
     for place_of_title, (phase, some) in zip((230, 320, 450), latencies_ms.items()):
         some = sorted(some)
         points = " ".join(f"{x_of(latency):.1f},{y_of(place / len(some)):.1f}" for place, latency in enumerate(some)
@@ -54,13 +54,15 @@ def latency_chart(latencies_ms):
 
 
 def device_strip(top, intervals):
-    """One bar per interval; its height is the share of the interval that a client had the device."""
+    """One bar per interval; its height is the share of the interval that a client had the device. The two clocks
+    are read one after the other, so their sum may pass the interval by a little: then it is taken for the whole."""
     total = sum(length for length, _ in intervals) or 1
     parts, x = [], LEFT
     for length, had in intervals:
         width, y = length / total * (WIDTH - LEFT - RIGHT), top + STRIP_HEIGHT
+        whole = max(length, had["serve"] + had["train"])
         for who in ("serve", "train"):
-            height = min(max(had[who] / length, 0), 1) * STRIP_HEIGHT
+            height = max(had[who] / whole, 0) * STRIP_HEIGHT
             y -= height
             parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" fill="{COLOURS[who]}"/>')
         x += width
