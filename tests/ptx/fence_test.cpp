@@ -13,8 +13,8 @@
 
 #include "server/ptx/analysis/control_flow.h"
 #include "server/ptx/analysis/dominators.h"
+#include "server/ptx/analysis/value_flow.h"
 #include "server/ptx/passes/contain.h"
-#include "server/ptx/passes/fence_flow.h"
 #include "server/ptx/text/parser.h"
 #include "server/ptx/text/printer.h"
 
@@ -355,7 +355,7 @@ TEST(Dominators, WhereTwoLongWaysMeetIsDominatedByWhereTheyPart) {
 }
 
 // Sorted, not looked for one among the others: an instruction may write millions.
-TEST(FenceFlow, WhatAnInstructionWritesIsThereOnceAscending) {
+TEST(ValueFlow, WhatAnInstructionWritesIsThereOnceAscending) {
   const Module module = ParseText(
       ".entry k() {\n.reg .b32 %r<4>; .reg .b64 %d;\n"
       "mov.b32 %r1, 0;\nmov.b64 {%r3, %r1, %r3}, %d;\nret;\n}\n");
@@ -363,7 +363,7 @@ TEST(FenceFlow, WhatAnInstructionWritesIsThereOnceAscending) {
   ASSERT_TRUE(flow);
   const std::uint32_t first = flow->FindRegister("%r1"), other = flow->FindRegister("%r3");
   ASSERT_LT(first, other);
-  const FenceFlow fence(*std::move(flow));
+  const ValueFlow fence(*std::move(flow));
   EXPECT_THAT(fence.written.at(1), ElementsAre(first, other));
   EXPECT_EQ(fence.writes.at(other), 1u);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the instructions that turn an address of a function into one it may use.
+// Turns an address of a function into one it may use: the instructions, and the array of locals
+// that bounds some of them.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
@@ -10,14 +11,53 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "server/ptx/analysis/memory_access.h"
+#include "server/ptx/analysis/value_flow.h"
 #include "server/ptx/passes/fence_function.h"
 #include "server/ptx/text/editor.h"
 #include "server/ptx/text/module.h"
 
 namespace gpushared::ptx {
+
+// The local variables of a fenced function as one array, so that one bound holds for whatever
+// points into them.
+//
+// Borrows the flow. Thread-compatible.
+class FenceLocals {
+ public:
+  explicit FenceLocals(const ValueFlow& flow) : flow_(flow) {}
+
+  // To be called first, and once. Declares the array, aligned to at least `alignment`, where no
+  // variable of the function's own can serve as it.
+  void Merge(ModuleEditor& names, FunctionEditor& editor, std::uint32_t alignment);
+
+  // Null when the function has no local variables.
+  const Variable* array() const { return array_ ? &*array_ : nullptr; }
+  // Whether the array is none of the function's own variables.
+  bool merges() const { return merges_; }
+
+  struct Place {
+    std::int64_t offset = 0;  // In the array.
+    std::uint64_t bytes = 0;
+  };
+  // Of the variable of this name, as ControlFlow has it; null when there is none.
+  const Place* Find(const std::string& name) const;
+
+  // What register `r` holds at instruction `k`, counted from the array's start; nothing when that
+  // is not the same for every way to get there.
+  std::optional<std::int64_t> OffsetIn(std::uint32_t r, std::uint32_t k) const;
+
+ private:
+  std::optional<std::int64_t> OffsetIn(std::uint32_t r, std::uint32_t k, int chain) const;
+
+  const ValueFlow& flow_;
+  std::optional<Variable> array_;
+  bool merges_ = false;
+  std::unordered_map<std::string, Place> places_;
+};
 
 // Instructions go before statement `at` of the function; what all of them share is loaded at its
 // entry by Finish(). Alignments are powers of two, and 1 where they do not matter. Borrows all it

@@ -12,12 +12,10 @@
 
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/memory_access.h"
+#include "server/ptx/analysis/value_flow.h"
 #include "server/ptx/passes/fence.h"
 #include "server/ptx/passes/fence_code.h"
-#include "server/ptx/passes/fence_flow.h"
-#include "server/ptx/passes/fence_locals.h"
 #include "server/ptx/passes/fence_residue.h"
-#include "server/ptx/passes/fence_unwritten.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -637,7 +635,7 @@ class FunctionFence {
   FenceCode code_;
   Function& function_;
   const FenceFacts& facts_;
-  std::optional<FenceFlow> flow_;
+  std::optional<ValueFlow> flow_;
   bool has_scopes_ = false;  // Names of registers mean different ones in different places.
   std::string reason_;
   std::vector<std::size_t> statements_;  // Index of each flow instruction's statement.

@@ -2,13 +2,22 @@
 #include "server/ptx/passes/fence_residue.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <variant>
+
+#include "server/ptx/analysis/memory_access.h"
 
 namespace gpushared::ptx {
 namespace {
+
+// ---- memory
 
 constexpr std::uint64_t kWidest = kZeroedBytes;
 // Unrolled stores; for more, a loop is shorter.
@@ -83,6 +92,358 @@ class Writer {
   FunctionEditor& editor_;
 };
 
+// ---- registers, parameters, results
+
+constexpr std::uint64_t kWidestStore = 8;
+// Stores in one function, so that a short text does not become a long one. Each instruction allows
+// one more.
+constexpr std::size_t kZeroStoresMin = 32;
+constexpr std::uint64_t kResultBytesMax = 4096;
+
+// The name as the text has it, without the suffix of ControlFlow.
+std::string InText(const std::string& name) { return name.substr(0, name.find('@')); }
+
+struct Span {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// The parts of [0, bytes) outside of all spans, in order.
+std::vector<Span> Gaps(std::vector<Span> spans, std::uint64_t bytes) {
+  std::ranges::sort(spans, {}, &Span::begin);
+  spans.push_back({bytes, bytes});
+  std::vector<Span> gaps;
+  std::uint64_t at = 0;
+  for (const Span& span : spans) {
+    const std::uint64_t next = std::min(span.begin, bytes);
+    if (next > at) gaps.push_back({at, next});
+    at = std::max(at, span.end);
+  }
+  return gaps;
+}
+
+// The part of a variable that a load or store of parameters reaches. Others refuse operands outside
+// of the variable.
+std::optional<MemoryAccess> ParameterAccess(const Instruction& instruction) {
+  if (instruction.opcode != "ld" && instruction.opcode != "st") return std::nullopt;
+  const MemoryAccesses accesses = FindMemoryAccesses(instruction);
+  if (accesses.list.size() != 1) return std::nullopt;
+  const MemoryAccess& access = accesses.list[0];
+  return access.space == AccessSpace::kParameter ? std::optional(access) : std::nullopt;
+}
+
+Span SpanOf(const Operand& address, const MemoryAccess& access) {
+  if (address.offset < 0) return {};
+  const auto begin = static_cast<std::uint64_t>(address.offset);
+  return {begin, begin + access.bytes};
+}
+
+// The lists of a call, which has its results before and its arguments behind the callee.
+struct CallLists {
+  const std::vector<Operand>* results = nullptr;
+  const std::vector<Operand>* arguments = nullptr;
+};
+CallLists ListsOf(const Instruction& call) {
+  CallLists lists;
+  for (std::size_t o = 0; o < call.operands.size(); ++o) {
+    if (call.operands[o].kind != Operand::Kind::kList) continue;
+    (o == 0 ? lists.results : lists.arguments) = &call.operands[o].elements;
+  }
+  return lists;
+}
+
+class UnwrittenZeroes {
+ public:
+  UnwrittenZeroes(FunctionEditor& editor, const Function& function, const ValueFlow& flow,
+                  const std::vector<std::size_t>& statements)
+      : editor_(editor),
+        function_(function),
+        flow_(flow),
+        statements_(statements),
+        stores_left_(kZeroStoresMin + statements.size()),
+        result_stores_(flow.flow.blocks.size()) {
+    for (const Variable& variable : flow.flow.variables) {
+      if (variable.space == StateSpace::kParameter) passed_.emplace(variable.name, &variable);
+    }
+    for (const Variable& result : function.returns) {
+      results_.emplace(result.name, Span{result_bytes_, result_bytes_ + result.Bytes()});
+      result_bytes_ += result.Bytes();
+    }
+  }
+
+  std::string Run() {
+    ZeroRegisters();
+    for (std::uint32_t b = 0; b < flow_.flow.blocks.size(); ++b) FollowBlock(b);
+    if (reason_.empty() && !function_.returns.empty()) ZeroResults();
+    if (reads_carry_) ZeroCarry();
+    return std::move(reason_);
+  }
+
+ private:
+  void Refuse(const SourcePosition& position, const std::string& why) {
+    if (reason_.empty()) reason_ = LineOf(position) + why;
+  }
+
+  // --- Registers ----------------------------------------------------------------------------
+
+  struct Declaration {
+    std::size_t statement = 0;
+    bool in_scope = false;  // In a { } of the body.
+    bool is_first = false;  // No way through its scope leads around it.
+  };
+  std::vector<Declaration> FindDeclarations() {
+    std::vector<Declaration> declarations;
+    std::vector<bool> begins = {true};  // Each open scope: nothing was in it but declarations.
+    for (std::size_t i = 0; i < editor_.size(); ++i) {
+      const Statement& statement = editor_.At(i);
+      if (std::holds_alternative<Variable>(statement)) {
+        declarations.push_back({i, begins.size() > 1, begins.back()});
+      } else if (std::holds_alternative<ScopeEnd>(statement)) {
+        begins.pop_back();
+      } else if (!std::holds_alternative<Directive>(statement)) {
+        begins.back() = false;
+        if (std::holds_alternative<ScopeBegin>(statement)) begins.push_back(true);
+      }
+    }
+    return declarations;
+  }
+
+  // Where they are declared: at the function's start, or whenever a { } is entered that has some of
+  // its own.
+  void ZeroRegisters() {
+    const std::vector<Declaration> declarations = FindDeclarations();
+    for (const Register& reg : flow_.flow.registers) {
+      if (!reg.is_read_unwritten) continue;
+      const Declaration& declaration = declarations[reg.variable];
+      if (!declaration.is_first) {
+        Refuse(flow_.flow.variables[reg.variable].position,
+               "register '" + InText(reg.name) +
+                   "', declared behind an instruction, is read where nothing wrote it");
+      }
+      for (Instruction& zero : Zeroes(reg)) {
+        if (declaration.in_scope) {
+          editor_.InsertAfter(declaration.statement, std::move(zero));
+        } else {
+          editor_.InsertAtEntry(std::move(zero));
+        }
+      }
+    }
+  }
+
+  std::vector<Instruction> Zeroes(const Register& reg) {
+    static constexpr std::array<std::string_view, 4> kComponents = {".x", ".y", ".z", ".w"};
+    const std::string name = InText(reg.name);
+    const std::uint32_t bytes = TypeBytes(reg.type);
+    const bool moves = reg.type == "pred" || bytes == 2 || bytes == 4 || bytes == 8;
+    if (!moves || reg.vector_size > kComponents.size()) {
+      Refuse(flow_.flow.variables[reg.variable].position,
+             "register '" + name + "' of type " + reg.type + " is read where nothing wrote it");
+      return {};
+    }
+    const std::string move =
+        "mov." + (reg.type == "pred" ? reg.type : "b" + std::to_string(bytes * 8));
+    std::vector<Instruction> zeroes;
+    for (std::size_t c = 0; c < reg.vector_size; ++c) {
+      const std::string component(reg.vector_size == 1 ? "" : kComponents[c]);
+      zeroes.push_back(Make(move, {Name(name + component), Integer(0)}));
+    }
+    return zeroes;
+  }
+
+  // --- Parameters of calls --------------------------------------------------------------------
+
+  // A parameter that was stored to since the last call.
+  struct Stored {
+    std::size_t first = 0;  // Statement.
+    std::vector<Span> spans;
+  };
+  using StoredParameters = std::unordered_map<std::string_view, Stored>;
+
+  // Parameters are stored to right before their call, results loaded right behind it, with no
+  // branch between: so a block shows all there is to know.
+  void FollowBlock(std::uint32_t b) {
+    const BasicBlock& block = flow_.flow.blocks[b];
+    StoredParameters stored;
+    std::unordered_set<std::string_view> returned;  // By the last call.
+    bool has_carry = false;
+    for (std::uint32_t k = block.first; k < block.first + block.count; ++k) {
+      const Instruction& instruction = flow_.flow.instructions[k];
+      if (instruction.opcode == "call") {
+        FollowCall(k, stored, returned);
+        has_carry = false;
+      } else if (const auto access = ParameterAccess(instruction)) {
+        FollowAccess(k, b, *access, stored, returned);
+      } else {
+        FollowCarry(instruction, has_carry);
+      }
+      if (!reason_.empty()) return;
+    }
+    if (!stored.empty()) RefuseStray(block.first + block.count - 1);
+  }
+
+  void RefuseStray(std::uint32_t k) {
+    Refuse(flow_.flow.instructions[k].position, "a parameter of a call is not stored right before");
+  }
+
+  // One bit, which additions of many words pass on.
+  void FollowCarry(const Instruction& instruction, bool& has_carry) {
+    const std::string& opcode = instruction.opcode;
+    const bool reads = opcode == "addc" || opcode == "subc" || opcode == "madc";
+    reads_carry_ |= reads && !has_carry;
+    has_carry |= instruction.Has("cc") && !instruction.guard;
+  }
+
+  // At the start, and behind calls, which leave any.
+  void ZeroCarry() {
+    const std::string sum = editor_.NewRegister("b32");
+    const Instruction zero = Make("add.cc.u32", {Name(sum), Integer(0), Integer(0)});
+    editor_.InsertAtEntry(zero);
+    for (std::size_t k = 0; k < statements_.size(); ++k) {
+      const Instruction& instruction = flow_.flow.instructions[k];
+      if (instruction.opcode != "call") continue;
+      Instruction behind = zero;
+      behind.guard = std::get<Instruction>(editor_.At(statements_[k])).guard;
+      editor_.InsertAfter(statements_[k], std::move(behind));
+    }
+  }
+
+  void FollowAccess(std::uint32_t k, std::uint32_t b, const MemoryAccess& access,
+                    StoredParameters& stored,
+                    const std::unordered_set<std::string_view>& returned) {
+    const Instruction& instruction = flow_.flow.instructions[k];
+    const Operand& address = instruction.operands[access.operand];
+    const auto result = results_.find(address.text);
+    if (instruction.opcode == "ld") {
+      const bool is_unset = passed_.contains(address.text) && !returned.contains(address.text);
+      if (is_unset || result != results_.end()) {
+        Refuse(instruction.position,
+               "'" + InText(address.text) + "' is read where no call has set it");
+      }
+      return;
+    }
+    const Span span = instruction.guard ? Span() : SpanOf(address, access);
+    if (result != results_.end()) {
+      const auto [begin, end] = result->second;
+      result_stores_[b].push_back(
+          {std::min(begin + span.begin, end), std::min(begin + span.end, end)});
+    }
+    if (!passed_.contains(address.text)) return;
+    const auto found = stored.try_emplace(address.text, Stored{statements_[k], {}}).first;
+    found->second.spans.push_back(span);
+  }
+
+  void FollowCall(std::uint32_t k, StoredParameters& stored,
+                  std::unordered_set<std::string_view>& returned) {
+    const Instruction& call = flow_.flow.instructions[k];
+    const CallLists lists = ListsOf(call);
+    // Names as the text has them.
+    const CallLists written = ListsOf(std::get<Instruction>(editor_.At(statements_[k])));
+    std::unordered_set<std::string_view> arguments;
+    for (std::size_t a = 0; lists.arguments != nullptr && a < lists.arguments->size(); ++a) {
+      const std::string& name = (*lists.arguments)[a].text;
+      if (results_.contains(name))
+        return Refuse(call.position, "result '" + name + "' is passed on");
+      const auto variable = passed_.find(name);
+      if (variable == passed_.end() || !arguments.insert(name).second) continue;
+      const auto found = stored.find(name);
+      const Stored known = found == stored.end() ? Stored{statements_[k], {}} : found->second;
+      const Variable& parameter = *variable->second;
+      for (Instruction& zero : ZeroStores((*written.arguments)[a].text, parameter,
+                                          Gaps(known.spans, parameter.Bytes()))) {
+        editor_.InsertBefore(known.first, std::move(zero));
+      }
+    }
+    for (const auto& [name, ignored] : stored) {
+      if (!arguments.contains(name)) RefuseStray(k);
+    }
+    stored.clear();
+    returned.clear();
+    for (std::size_t r = 0; lists.results != nullptr && r < lists.results->size(); ++r) {
+      const std::string& name = (*lists.results)[r].text;
+      if (passed_.contains(name)) returned.insert(name);
+    }
+    if (call.guard && !returned.empty()) {
+      Refuse(call.position, "results of a call that not every thread makes");
+    }
+  }
+
+  std::vector<Instruction> ZeroStores(const std::string& name, const Variable& variable,
+                                      const std::vector<Span>& gaps) {
+    std::vector<Instruction> stores;
+    for (const Span& gap : gaps) {
+      std::uint64_t width = 0;
+      for (std::uint64_t at = gap.begin; at < gap.end; at += width) {
+        width = std::clamp<std::uint64_t>(variable.NaturalAlignment(), 1, kWidestStore);
+        while (at % width != 0 || width > gap.end - at) width /= 2;
+        if (stores_left_ == 0) {
+          Refuse(function_.position, "more bytes of parameters than can be zeroed");
+          return {};
+        }
+        --stores_left_;
+        stores.push_back(Make("st.param.b" + std::to_string(width * 8),
+                              {Address(name, static_cast<std::int64_t>(at)), Integer(0)}));
+      }
+    }
+    return stores;
+  }
+
+  // --- Results --------------------------------------------------------------------------------
+
+  // Whether threads return to the caller at the block's end.
+  bool Returns(std::uint32_t b) const {
+    const BasicBlock& block = flow_.flow.blocks[b];
+    const Instruction& last = flow_.flow.instructions[block.first + block.count - 1];
+    return last.opcode == "ret" ||
+           std::ranges::find(block.successors, kNoBlock) != block.successors.end();
+  }
+
+  // At the start, unless every way out passes blocks that together store all of them.
+  void ZeroResults() {
+    const bool in_memory = std::ranges::all_of(function_.returns, [](const Variable& result) {
+      return result.space == StateSpace::kParameter && result.Bytes() <= kResultBytesMax;
+    });
+    if (!in_memory || result_bytes_ > kResultBytesMax) {
+      return Refuse(function_.position, "results that cannot be zeroed");
+    }
+    // Of each byte: how many times the blocks on the way from the start store it.
+    std::vector<std::uint32_t> times(result_bytes_);
+    std::size_t missing = times.size();
+    bool is_set = !flow_.flow.blocks.empty();
+    const auto enter = [&](std::uint32_t b) {
+      for (const Span& span : result_stores_[b]) {
+        for (std::uint64_t at = span.begin; at < span.end; ++at)
+          missing -= times[at]++ == 0 ? 1 : 0;
+      }
+      if (missing != 0 && Returns(b)) is_set = false;
+    };
+    const auto leave = [&](std::uint32_t b) {
+      for (const Span& span : result_stores_[b]) {
+        for (std::uint64_t at = span.begin; at < span.end; ++at)
+          missing += --times[at] == 0 ? 1 : 0;
+      }
+    };
+    flow_.VisitBlocks(enter, leave);
+    if (is_set) return;
+    for (const Variable& result : function_.returns) {
+      for (Instruction& zero : ZeroStores(result.name, result, {{0, result.Bytes()}})) {
+        editor_.InsertAtEntry(std::move(zero));
+      }
+    }
+  }
+
+  FunctionEditor& editor_;
+  const Function& function_;
+  const ValueFlow& flow_;
+  const std::vector<std::size_t>& statements_;
+  std::size_t stores_left_;
+  bool reads_carry_ = false;  // Where nothing before it in the block sets it.
+  std::unordered_map<std::string_view, const Variable*> passed_;  // Parameters that calls pass.
+  // The function's own results, one behind the other, and what each block stores to them.
+  std::unordered_map<std::string_view, Span> results_;
+  std::uint64_t result_bytes_ = 0;
+  std::vector<std::vector<Span>> result_stores_;
+  std::string reason_;
+};
+
 }  // namespace
 
 void ZeroLocal(FunctionEditor& editor, const Variable& local) {
@@ -122,6 +483,11 @@ void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variable
   writer.Loop("shared", kZeroedBytes, at, Name(left), Name(step));
   if (has_tail) writer.Loop("shared", 1, left, Name(end), Integer(1));
   writer.Add("bar.sync", {Integer(0)});
+}
+
+std::string ZeroUnwritten(FunctionEditor& editor, const Function& function, const ValueFlow& flow,
+                          const std::vector<std::size_t>& statements) {
+  return UnwrittenZeroes(editor, function, flow, statements).Run();
 }
 
 }  // namespace gpushared::ptx

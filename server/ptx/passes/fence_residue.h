@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zeroes memory at the entry of a function, so that nothing is seen there that other kernels left.
+// Zeroes whatever a function could read that other kernels left.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_RESIDUE_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_RESIDUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "server/ptx/analysis/value_flow.h"
 #include "server/ptx/text/editor.h"
 #include "server/ptx/text/module.h"
 
@@ -24,6 +26,12 @@ void ZeroLocal(FunctionEditor& editor, const Variable& local);
 // dynamic part are left out.
 void ZeroShared(FunctionEditor& editor, const std::vector<std::string>& variables,
                 const std::string& dynamic, bool has_tail);
+
+// Whatever the function may read unwritten: registers, bytes of parameters that calls pass,
+// results. `flow` is the function's, and `statements` has the place of each of its instructions in
+// the body. Returns why it can't be done ("line 12: ..."), or "".
+std::string ZeroUnwritten(FunctionEditor& editor, const Function& function, const ValueFlow& flow,
+                          const std::vector<std::size_t>& statements);
 
 }  // namespace gpushared::ptx
 

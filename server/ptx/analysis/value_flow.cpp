@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ptx/passes/fence_flow.h"
+#include "server/ptx/analysis/value_flow.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -24,7 +24,7 @@ void SortOnce(std::vector<std::uint32_t>* registers) {
 
 }  // namespace
 
-FenceFlow::FenceFlow(ControlFlow analysed)
+ValueFlow::ValueFlow(ControlFlow analysed)
     : flow(std::move(analysed)),
       dominators(FindDominators(flow.blocks)),
       written(flow.instructions.size()),
@@ -43,7 +43,7 @@ FenceFlow::FenceFlow(ControlFlow analysed)
   if (!dominators.empty()) FindSpans();
 }
 
-void FenceFlow::FindSpans() {
+void ValueFlow::FindSpans() {
   children_.resize(dominators.size());
   spans_.resize(dominators.size());
   for (std::uint32_t b = 0; b < dominators.size(); ++b) {
@@ -58,14 +58,14 @@ void FenceFlow::FindSpans() {
               [&](std::uint32_t b) { spans_[b].end = time++; });
 }
 
-bool FenceFlow::IsStable(std::uint32_t r, std::uint32_t k) const {
+bool ValueFlow::IsStable(std::uint32_t r, std::uint32_t k) const {
   if (writes[r] != 1 || flow.registers[r].vector_size != 1) return false;
   const std::uint32_t from = flow.block_of[written_at[r]], to = flow.block_of[k];
   if (from == to) return written_at[r] < k;
   return spans_[from].begin < spans_[to].begin && spans_[to].end < spans_[from].end;
 }
 
-void FenceFlow::VisitBlocks(const std::function<void(std::uint32_t)>& enter,
+void ValueFlow::VisitBlocks(const std::function<void(std::uint32_t)>& enter,
                             const std::function<void(std::uint32_t)>& leave) const {
   for (const std::uint32_t root : roots_) {
     std::vector<std::pair<std::uint32_t, std::size_t>> stack = {{root, 0}};

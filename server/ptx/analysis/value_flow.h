@@ -2,8 +2,8 @@
 // Control flow with dominators, and where each register is written: what tells how long a value
 // that was computed of a register stays the right one.
 
-#ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_FLOW_H_
-#define GPUSHARED_SERVER_PTX_PASSES_FENCE_FLOW_H_
+#ifndef GPUSHARED_SERVER_PTX_ANALYSIS_VALUE_FLOW_H_
+#define GPUSHARED_SERVER_PTX_ANALYSIS_VALUE_FLOW_H_
 
 #include <cstdint>
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace gpushared::ptx {
 
-struct FenceFlow {
-  explicit FenceFlow(ControlFlow analysed);
+struct ValueFlow {
+  explicit ValueFlow(ControlFlow analysed);
 
   // Whether register `r` has one value from its only write on, and every path to instruction `k`
   // has passed that write. Then a value that `k` computes from it holds wherever `k` dominates.
@@ -45,4 +45,4 @@ struct FenceFlow {
 
 }  // namespace gpushared::ptx
 
-#endif  // GPUSHARED_SERVER_PTX_PASSES_FENCE_FLOW_H_
+#endif  // GPUSHARED_SERVER_PTX_ANALYSIS_VALUE_FLOW_H_
