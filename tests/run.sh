@@ -12,6 +12,7 @@
 #   all     the six above, in this order
 #   quick FOLDER [CASE]     builds and runs the tests of tests/FOLDER, or its cases that match CASE
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
+#   dropin  real programs from PyPI, unmodified, over the drop-in libcuda; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
@@ -104,6 +105,13 @@ run_storms() {
   build/dev/bin/storms --json build/storms.json
 }
 
+run_dropin() {
+  gpushared_install python3-venv
+  configure dev
+  build dev gpushared gpusharedctl gpushared_drop_in
+  python3 tests/drop_in/programs/run_programs.py build/dev/bin .cache/dropin
+}
+
 run_quick() {  # folder [case]
   check_folders "$1"
   [[ -f build/dev/build.ninja ]] || configure dev
@@ -174,9 +182,10 @@ for stage in "${stages[@]}"; do
     tsan) configure tsan; build tsan tests_concurrency; run_ctest tsan build/tsan -L concurrency ;;
     fuzz) run_fuzz ;;
     demo) cmake --preset demo >build/demo.configure.log; cmake --build --preset demo -j "$jobs" ;;
+    dropin) run_dropin ;;
     storms) run_storms ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, all, quick, storms, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, all, quick, dropin, storms, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs real programs, unmodified, over the drop-in on the cpu device.
+
+Usage: run_programs.py BIN_DIR CACHE_DIR [PROGRAM ...]
+
+Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. A
+program whose packages cannot be had is skipped, with the reason. Fails when a program fails, or
+when none ran.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+FOLDER = pathlib.Path(__file__).parent
+NUMPY = "numpy==2.4.6"
+CUDA = ("cuda-core==1.2.2", "cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37")
+# Program, packages, and what its users set to choose the device.
+PROGRAMS = (
+    ("tinygrad_add", ("tinygrad==0.14.0", NUMPY), {"DEV": "CUDA"}),
+    ("halide_tile", ("halide==21.0.0", NUMPY), {}),
+    ("cuda_core_add", (*CUDA, NUMPY), {}),
+    ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
+)
+SECONDS_MAX = 300
+
+
+def environment_of(name, packages, cache):
+    """The Python of the program's environment, or why there is none."""
+    folder = cache / name
+    python = folder / "bin" / "python"
+    done = folder / "packages"
+    if done.exists() and done.read_text() == "\n".join(packages):
+        return python, None
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", folder], capture_output=True, text=True)
+    if made.returncode == 0:
+        made = subprocess.run([python, "-m", "pip", "-q", "install", "--only-binary", ":all:", *packages],
+                              capture_output=True, text=True)
+    if made.returncode != 0:
+        said = (made.stderr or made.stdout).strip().splitlines()
+        return None, said[-1] if said else "pip failed"
+    done.write_text("\n".join(packages))
+    return python, None
+
+
+def run(name, python, extra, bin_dir, socket, home):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
+    environment.update(extra, HOME=str(home))
+    command = [bin_dir / "gpushared", "run", "--socket", socket, "--", python, FOLDER / f"{name}.py"]
+    try:
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return f"took longer than {SECONDS_MAX} s"
+    return None if ran.returncode == 0 else f"exit code {ran.returncode}\n{ran.stdout}{ran.stderr}"
+
+
+def main(bin_dir, cache, *wanted):
+    bin_dir, cache = pathlib.Path(bin_dir).resolve(), pathlib.Path(cache).resolve()
+    passed, skipped, failed = [], [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        socket = pathlib.Path(scratch) / "gpushared.sock"
+        log = pathlib.Path(scratch) / "log"
+        with log.open("w") as errors, subprocess.Popen(
+                [bin_dir / "gpushared", "--device", "cpu:0", "--socket", socket], stderr=errors) as server:
+            try:
+                end = time.monotonic() + 20
+                while not socket.exists() and server.poll() is None and time.monotonic() < end:
+                    time.sleep(0.05)
+                if not socket.exists():
+                    print(f"dropin: the server did not start:\n{log.read_text()}")
+                    return 1
+                for name, packages, extra in PROGRAMS:
+                    if wanted and name not in wanted:
+                        continue
+                    python, reason = environment_of(name, packages, cache)
+                    if reason is not None:
+                        skipped.append(name)
+                        print(f"skipped {name}: {reason}", flush=True)
+                        continue
+                    wrong = run(name, python, extra, bin_dir, socket, scratch)
+                    (failed if wrong else passed).append(name)
+                    print(f"FAILED  {name}: {wrong}" if wrong else f"passed  {name}", flush=True)
+            finally:
+                server.terminate()
+                server.wait(30)
+    print(f"dropin: {len(passed)} passed, {len(skipped)} skipped, {len(failed)} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
