@@ -67,6 +67,11 @@ class Neighbour {
   std::jthread thread_;
 };
 
+// glibc gives each thread that allocates beside others an arena of two mappings, up to eight arenas
+// a core, and keeps them. Threads for closings and loads may first meet in a later round. 200 leaks
+// would be more.
+constexpr std::size_t kMappingsOfLaterThreads = 16;
+
 struct Footprint {
   std::size_t worker_fds = 0, worker_mappings = 0, broker_fds = 0;
   std::size_t sessions = 0;
@@ -139,7 +144,7 @@ TEST(Crash, KilledClientsLeaveNothingBehindAndDisturbNobody) {
   EXPECT_TRUE(Eventually([&] {
     after = Measure(server);
     return after.worker_fds <= before.worker_fds && after.broker_fds <= before.broker_fds &&
-           after.worker_mappings <= before.worker_mappings + 2;
+           after.worker_mappings <= before.worker_mappings + kMappingsOfLaterThreads;
   }));
   std::size_t free_after = 0;
   EXPECT_TRUE(Eventually([&] {
