@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpushared/client.h"
+#include "gpushared/launch_limits.h"
 
 #include "client_lib/copier.h"
 #include "client_lib/session.h"
@@ -35,37 +36,8 @@ std::uint8_t Code(ipc::Op op) { return static_cast<std::uint8_t>(op); }
 
 // ---- launches
 
-constexpr const char* kAxes[] = {"x", "y", "z"};
-
 std::string Extent(const Dim3& extent) {
   return std::to_string(extent.x) + "x" + std::to_string(extent.y) + "x" + std::to_string(extent.z);
-}
-
-// The slow half of CheckShape: finds the sentence for a shape that is known to be wrong.
-Status RefuseShape(const DeviceProperties& device, const KernelState& kernel,
-                   const LaunchShape& shape, std::uint32_t threads_max) {
-  const std::string refused = "launch refused: kernel '" + kernel.name + "' asks for ";
-  const std::array<std::uint32_t, 3> grid = {shape.grid.x, shape.grid.y, shape.grid.z};
-  const std::array<std::uint32_t, 3> block = {shape.block.x, shape.block.y, shape.block.z};
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (grid[i] < 1 || grid[i] > device.grid_max[i]) {
-      return Invalid(refused + std::to_string(grid[i]) + " blocks along " + kAxes[i] + ", device " +
-                     device.id + " allows 1 to " + std::to_string(device.grid_max[i]));
-    }
-    if (block[i] < 1 || block[i] > device.block_max[i]) {
-      return Invalid(refused + std::to_string(block[i]) + " threads per block along " + kAxes[i] +
-                     ", device " + device.id + " allows 1 to " +
-                     std::to_string(device.block_max[i]));
-    }
-  }
-  if (std::uint64_t{block[0]} * block[1] * block[2] > threads_max) {
-    return Invalid(refused + Extent(shape.block) + " threads per block, it allows " +
-                   std::to_string(threads_max) + " on device " + device.id);
-  }
-  return Invalid(refused + std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic and " +
-                 std::to_string(kernel.static_shared_bytes) +
-                 " bytes of static shared memory per block, device " + device.id + " allows " +
-                 std::to_string(device.shared_bytes_per_block_max));
 }
 
 Status CheckCluster(const KernelState& kernel, const Dim3& cluster) {
@@ -83,20 +55,18 @@ Status CheckCluster(const KernelState& kernel, const Dim3& cluster) {
 
 Status CheckShape(const DeviceProperties& device, const KernelState& kernel,
                   const LaunchShape& shape) {
-  const auto within = [](std::uint32_t value, std::uint32_t maximum) {
-    return value - 1 < maximum;  // 1 to maximum: zero wraps to the largest number.
-  };
-  const std::uint32_t threads_max =
-      std::min(device.threads_per_block_max, kernel.threads_per_block_max);
-  const bool fits =
-      within(shape.grid.x, device.grid_max[0]) && within(shape.grid.y, device.grid_max[1]) &&
-      within(shape.grid.z, device.grid_max[2]) && within(shape.block.x, device.block_max[0]) &&
-      within(shape.block.y, device.block_max[1]) && within(shape.block.z, device.block_max[2]) &&
-      std::uint64_t{shape.block.x} * shape.block.y * shape.block.z <= threads_max &&
-      std::uint64_t{shape.dynamic_shared_bytes} + kernel.static_shared_bytes <=
-          device.shared_bytes_per_block_max;
-  if (!fits) [[unlikely]]
-    return RefuseShape(device, kernel, shape, threads_max);
+  const LaunchExcess excess =
+      CheckLaunchLimits({.grid = {shape.grid.x, shape.grid.y, shape.grid.z},
+                         .block = {shape.block.x, shape.block.y, shape.block.z},
+                         .static_shared_bytes = kernel.static_shared_bytes,
+                         .dynamic_shared_bytes = shape.dynamic_shared_bytes},
+                        {.grid_max = device.grid_max,
+                         .block_max = device.block_max,
+                         .threads_per_block_max =
+                             std::min(device.threads_per_block_max, kernel.threads_per_block_max),
+                         .shared_bytes_per_block_max = device.shared_bytes_per_block_max});
+  if (!excess.ok()) [[unlikely]]
+    return Invalid(excess.Sentence(kernel.name, device.id));
   return CheckCluster(kernel, shape.cluster);
 }
 

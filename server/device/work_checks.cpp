@@ -87,32 +87,14 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
     return {StatusCode::kUnsupported,
             "launch refused: kernel '" + ShownName(kernel.name) + "' needs " + kernel.unsupported};
   }
-  const std::uint64_t threads = work.block.Count();
-  // Bounds each extent first: the product of three large ones could wrap.
-  const bool block_fits = work.block.x <= device.block_max[0] &&
-                          work.block.y <= device.block_max[1] &&
-                          work.block.z <= device.block_max[2];
-  const std::uint32_t threads_max =
-      kernel.threads_per_block_max == 0
-          ? device.threads_per_block_max
-          : std::min(kernel.threads_per_block_max, device.threads_per_block_max);
-  if (!block_fits || threads == 0 || threads > threads_max) {
-    return Refused(kernel, "asks for blocks of " + std::to_string(work.block.x) + "x" +
-                               std::to_string(work.block.y) + "x" + std::to_string(work.block.z) +
-                               " threads, 1 to " + std::to_string(threads_max) + " are allowed");
-  }
-  if (work.grid.x > device.grid_max[0] || work.grid.y > device.grid_max[1] ||
-      work.grid.z > device.grid_max[2] || work.grid.Count() == 0) {
-    return Refused(kernel, "asks for a grid of " + std::to_string(work.grid.x) + "x" +
-                               std::to_string(work.grid.y) + "x" + std::to_string(work.grid.z) +
-                               " blocks, which this device does not allow");
-  }
-  const std::uint64_t shared =
-      std::uint64_t{kernel.static_shared_bytes} + work.dynamic_shared_bytes;
-  if (shared > device.shared_bytes_per_block_max) {
-    return Refused(kernel, "asks for " + std::to_string(shared) +
-                               " bytes of shared memory per block, " +
-                               std::to_string(device.shared_bytes_per_block_max) + " are allowed");
+  const LaunchExcess excess =
+      CheckLaunchLimits({.grid = {work.grid.x, work.grid.y, work.grid.z},
+                         .block = {work.block.x, work.block.y, work.block.z},
+                         .static_shared_bytes = kernel.static_shared_bytes,
+                         .dynamic_shared_bytes = work.dynamic_shared_bytes},
+                        LimitsOf(kernel, device));
+  if (!excess.ok()) {
+    return {StatusCode::kInvalidArgument, excess.Sentence(ShownName(kernel.name), device.id)};
   }
   if (work.parameters.size() != kernel.parameter_bytes) {
     return Refused(kernel, "takes " + std::to_string(kernel.parameter_bytes) +

@@ -5,8 +5,10 @@
 #ifndef GPUSHARED_SERVER_DEVICE_WORK_CHECKS_H_
 #define GPUSHARED_SERVER_DEVICE_WORK_CHECKS_H_
 
+#include <algorithm>
 #include <cstdint>
 
+#include "gpushared/launch_limits.h"
 #include "gpushared/status.h"
 
 #include "server/device/device.h"
@@ -23,6 +25,18 @@ struct MappedRange {
     return offset <= mapped_bytes && bytes <= mapped_bytes - offset;
   }
 };
+
+// What the device allows a launch of that kernel. A kernel may allow fewer threads than the device.
+inline LaunchLimits LimitsOf(const KernelInfo& kernel, const DeviceInfo& device) {
+  const std::uint32_t threads_max =
+      kernel.threads_per_block_max == 0
+          ? device.threads_per_block_max
+          : std::min(kernel.threads_per_block_max, device.threads_per_block_max);
+  return {.grid_max = device.grid_max,
+          .block_max = device.block_max,
+          .threads_per_block_max = threads_max,
+          .shared_bytes_per_block_max = device.shared_bytes_per_block_max};
+}
 
 // kInvalidArgument, or kUnsupported for a kernel that the device lacks instructions for.
 Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device);

@@ -136,9 +136,9 @@ TEST_F(StreamTest, ShapesBeyondTheLimitsAreRefusedByName) {
   EXPECT_THAT(refusal({.block = {513, 1, 1}}), HasSubstr("513 threads per block along x"));
   EXPECT_THAT(refusal({.block = {1, 0, 1}}), HasSubstr("0 threads per block along y"));
   EXPECT_THAT(refusal({.block = {1, 1, 65}}), HasSubstr("65 threads per block along z"));
-  EXPECT_THAT(refusal({.block = {32, 32, 1}}), HasSubstr("32x32x1 threads per block"));
+  EXPECT_THAT(refusal({.block = {32, 32, 1}}), HasSubstr("1024 threads per block, it allows 512"));
   EXPECT_THAT(refusal({.dynamic_shared_bytes = 48 * 1024 + 1}),
-              HasSubstr("49153 bytes of dynamic and 0 bytes of static shared memory"));
+              HasSubstr("49153 bytes of static and dynamic shared memory"));
   EXPECT_THAT(refusal({.dynamic_shared_bytes = ~0u}), HasSubstr("shared memory"));
 }
 

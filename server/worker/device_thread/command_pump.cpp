@@ -11,6 +11,10 @@
 #include <utility>
 #include <variant>
 
+#include "gpushared/launch_limits.h"
+
+#include "server/device/work_checks.h"
+
 namespace gpushared::server {
 
 namespace {
@@ -138,7 +142,19 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& laun
     return refusal;
   }
   const device::KernelInfo& kernel = kernels[launch.kernel];
-  if (!CheckGeometry(kernel, launch, refusal)) return refusal;
+  if (!kernel.unsupported.empty()) {
+    refusal.reason = Reason::kUnsupported;
+    return refusal;
+  }
+  refusal.excess = CheckLaunchLimits({.grid = launch.grid,
+                                      .block = launch.block,
+                                      .static_shared_bytes = kernel.static_shared_bytes,
+                                      .dynamic_shared_bytes = launch.dynamic_shared_bytes},
+                                     device::LimitsOf(kernel, info_));
+  if (!refusal.excess.ok()) [[unlikely]] {
+    refusal.reason = Reason::kBeyondLimits;
+    return refusal;
+  }
   device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
   if (Refusal why = TakeParameters(client, kernel, launch, slot, work, refusal); !why.ok()) {
     return why;
@@ -157,55 +173,6 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& laun
   slot.cost_key = CostModel::LaunchKey(module.identity, work);
   slot.cost_kernel = CostModel::KernelKey(module.identity, work);
   return {};
-}
-
-bool CommandPump::CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
-                                Refusal& refusal) const {
-  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
-  const std::uint64_t shared =
-      std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes;
-  const bool fits = kernel.unsupported.empty() && launch.grid[0] <= info_.grid_max[0] &&
-                    launch.grid[1] <= info_.grid_max[1] && launch.grid[2] <= info_.grid_max[2] &&
-                    launch.block[0] <= info_.block_max[0] &&
-                    launch.block[1] <= info_.block_max[1] &&
-                    launch.block[2] <= info_.block_max[2] && threads <= ThreadsMax(kernel) &&
-                    shared <= info_.shared_bytes_per_block_max;
-  if (fits) [[likely]]
-    return true;
-  RefuseGeometry(kernel, launch, refusal);
-  return false;
-}
-
-std::uint64_t CommandPump::ThreadsMax(const device::KernelInfo& kernel) const {
-  if (kernel.threads_per_block_max == 0) return info_.threads_per_block_max;
-  return std::min(kernel.threads_per_block_max, info_.threads_per_block_max);
-}
-
-// The slow half of CheckGeometry: finds what it is that is known to be wrong.
-void CommandPump::RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
-                                 Refusal& refusal) const {
-  const auto refuse = [&refusal](Reason reason, std::uint64_t asked, std::uint64_t allowed) {
-    refusal.reason = reason;
-    refusal.asked = asked;
-    refusal.allowed = allowed;
-  };
-  if (!kernel.unsupported.empty()) return refuse(Reason::kUnsupported, 0, 0);
-  for (std::uint8_t i = 0; i < 3; ++i) {
-    refusal.axis = i;
-    if (launch.grid[i] > info_.grid_max[i]) {
-      return refuse(Reason::kGridTooLarge, launch.grid[i], info_.grid_max[i]);
-    }
-    if (launch.block[i] > info_.block_max[i]) {
-      return refuse(Reason::kBlockTooLarge, launch.block[i], info_.block_max[i]);
-    }
-  }
-  const std::uint64_t threads = std::uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
-  if (threads > ThreadsMax(kernel)) {
-    return refuse(Reason::kTooManyThreads, threads, ThreadsMax(kernel));
-  }
-  refuse(Reason::kTooMuchShared,
-         std::uint64_t{kernel.static_shared_bytes} + launch.dynamic_shared_bytes,
-         info_.shared_bytes_per_block_max);
 }
 
 Refusal CommandPump::TakeParameters(ClientState& client, const device::KernelInfo& kernel,

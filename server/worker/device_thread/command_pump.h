@@ -56,12 +56,6 @@ class CommandPump {
 
   Refusal PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
                           device::CopyWork::Direction direction);
-  // These two say in `refusal` what is wrong.
-  bool CheckGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
-                     Refusal& refusal) const;
-  void RefuseGeometry(const device::KernelInfo& kernel, const ipc::LaunchCommand& launch,
-                      Refusal& refusal) const;
-  std::uint64_t ThreadsMax(const device::KernelInfo& kernel) const;
   // `refusal`: with the kernel in it.
   Refusal TakeParameters(ClientState& client, const device::KernelInfo& kernel,
                          const ipc::LaunchCommand& launch, CommandSlot& slot,

@@ -14,7 +14,6 @@ namespace {
 
 using Reason = Refusal::Reason;
 
-constexpr std::string_view kAxis = "xyz";
 // Leaves room for the rest in the 8 KiB of a text on the wire.
 constexpr std::size_t kSaidReasonBytesMax = 7 * 1024;
 
@@ -26,24 +25,8 @@ std::string SayOfKernel(const Refusal& why, const device::KernelInfo& kernel,
     case Reason::kUnsupported:
       return fmt::format("launch refused: device {} can't run kernel '{}': {}", info.id, name,
                          device::ShownName(kernel.unsupported, kSaidReasonBytesMax));
-    case Reason::kGridTooLarge:
-      return fmt::format(
-          "launch refused: kernel '{}' asks for {} blocks in {}, device {} allows {}", name,
-          why.asked, kAxis[why.axis], info.id, why.allowed);
-    case Reason::kBlockTooLarge:
-      return fmt::format(
-          "launch refused: kernel '{}' asks for {} threads per block in {}, device {} allows {}",
-          name, why.asked, kAxis[why.axis], info.id, why.allowed);
-    case Reason::kTooManyThreads:
-      return fmt::format(
-          "launch refused: kernel '{}' asks for {} threads per block, at most {} are allowed on "
-          "device {}",
-          name, why.asked, why.allowed, info.id);
-    case Reason::kTooMuchShared:
-      return fmt::format(
-          "launch refused: kernel '{}' asks for {} bytes of shared memory per block, device {} "
-          "allows {}",
-          name, why.asked, info.id, why.allowed);
+    case Reason::kBeyondLimits:
+      return why.excess.Sentence(name, info.id);
     default:
       return fmt::format("launch refused: kernel '{}' takes {} bytes of parameters, got {}", name,
                          why.allowed, why.asked);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "gpushared/launch_limits.h"
 #include "gpushared/status.h"
 
 namespace gpushared::device {
@@ -25,10 +26,7 @@ struct Refusal {
     kNoModule,
     kNoKernel,
     kUnsupported,
-    kGridTooLarge,
-    kBlockTooLarge,
-    kTooManyThreads,
-    kTooMuchShared,
+    kBeyondLimits,
     kParameterBytes,
     kNoArena,
     kOutsideArena,
@@ -36,7 +34,6 @@ struct Refusal {
     kWaitFailed,
   };
   Reason reason = Reason::kNone;
-  std::uint8_t axis = 0;
   const char* what = "launch";  // "copy", "fill".
   std::uint32_t number = 0;     // The module, the arena or the stream that was waited for.
   std::uint32_t kernel = 0;
@@ -45,6 +42,7 @@ struct Refusal {
   std::uint64_t allowed = 0;
   std::uint64_t at = 0;    // Address or offset.
   std::uint64_t base = 0;  // Where mapped memory begins.
+  LaunchExcess excess;     // With kBeyondLimits.
 
   bool ok() const { return reason == Reason::kNone; }
   StatusCode code() const;

@@ -422,17 +422,17 @@ TEST(WorkerStreams, LaunchesBeyondWhatDeviceAndKernelAllowAreRefused) {
   };
   const std::vector<Case> cases = {
       {0, {1u << 20, 200, 100}, {2, 16, 16}, 32768, nullptr},
-      {0, {(1u << 20) + 1, 1, 1}, {1, 1, 1}, 0, "1048577 blocks in x"},
-      {0, {1, 201, 1}, {1, 1, 1}, 0, "201 blocks in y, device step:0 allows 200"},
-      {0, {1, 1, 101}, {1, 1, 1}, 0, "101 blocks in z"},
-      {0, {1, 1, 1}, {513, 1, 1}, 0, "513 threads per block in x"},
-      {0, {1, 1, 1}, {1, 129, 1}, 0, "129 threads per block in y"},
-      {0, {1, 1, 1}, {1, 1, 17}, 0, "17 threads per block in z"},
-      {0, {1, 1, 1}, {32, 17, 1}, 0, "544 threads per block, at most 512"},
-      {0, {1, 1, 1}, {1, 1, 1}, 32769, "32769 bytes of shared memory"},
+      {0, {(1u << 20) + 1, 1, 1}, {1, 1, 1}, 0, "1048577 blocks along x"},
+      {0, {1, 201, 1}, {1, 1, 1}, 0, "201 blocks along y, device step:0 allows 1 to 200"},
+      {0, {1, 1, 101}, {1, 1, 1}, 0, "101 blocks along z"},
+      {0, {1, 1, 1}, {513, 1, 1}, 0, "513 threads per block along x"},
+      {0, {1, 1, 1}, {1, 129, 1}, 0, "129 threads per block along y"},
+      {0, {1, 1, 1}, {1, 1, 17}, 0, "17 threads per block along z"},
+      {0, {1, 1, 1}, {32, 17, 1}, 0, "544 threads per block, it allows 512"},
+      {0, {1, 1, 1}, {1, 1, 1}, 32769, "32769 bytes of static and dynamic shared memory"},
       {1, {1, 1, 1}, {64, 1, 1}, 28672, nullptr},
-      {1, {1, 1, 1}, {65, 1, 1}, 0, "65 threads per block, at most 64"},
-      {1, {1, 1, 1}, {1, 1, 1}, 28673, "32769 bytes of shared memory"},
+      {1, {1, 1, 1}, {65, 1, 1}, 0, "65 threads per block, it allows 64"},
+      {1, {1, 1, 1}, {1, 1, 1}, 28673, "32769 bytes of static and dynamic shared memory"},
   };
   for (std::uint32_t i = 0; i < cases.size(); ++i) {
     const Case& each = cases[i];

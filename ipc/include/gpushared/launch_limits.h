@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_LAUNCH_LIMITS_H_
+#define GPUSHARED_LAUNCH_LIMITS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gpushared {
+
+// What a launch asks for. Extents are along x, y and z: the grid's in blocks, the block's in
+// threads.
+//
+// Thread-compatible value.
+struct LaunchExtents {
+  std::array<std::uint32_t, 3> grid = {};
+  std::array<std::uint32_t, 3> block = {};
+  std::uint32_t static_shared_bytes = 0;   // Per block; the kernel's own.
+  std::uint32_t dynamic_shared_bytes = 0;  // Per block.
+};
+
+// What a device allows a launch of one kernel. An extent is at least 1.
+//
+// Thread-compatible value.
+struct LaunchLimits {
+  std::array<std::uint32_t, 3> grid_max = {};
+  std::array<std::uint32_t, 3> block_max = {};
+  std::uint32_t threads_per_block_max = 0;       // The kernel's, if that is less than the device's.
+  std::uint32_t shared_bytes_per_block_max = 0;  // Static and dynamic together.
+};
+
+// The first limit that a launch exceeds, as numbers: refusing costs no more than accepting until
+// somebody asks for the sentence.
+//
+// Thread-compatible value.
+struct LaunchExcess {
+  enum class Of : std::uint8_t { kNothing, kGrid, kBlock, kThreads, kShared };
+
+  Of of = Of::kNothing;
+  std::uint8_t axis = 0;  // 0 to 2, for kGrid and kBlock.
+  std::uint64_t asked = 0;
+  std::uint64_t allowed = 0;
+
+  bool ok() const { return of == Of::kNothing; }
+  // "launch refused: kernel 'k' asks for 201 blocks along y, device cpu:0 allows 1 to 200". The
+  // names are shown as they are. Not when ok().
+  std::string Sentence(std::string_view kernel, std::string_view device) const;
+};
+
+// The slow half of CheckLaunchLimits, for a launch that is known to exceed a limit.
+LaunchExcess FindExcess(const LaunchExtents& asked, const LaunchLimits& limits);
+
+// Client library, worker and device ask this one function, each on its own copy of the numbers.
+// Never fails otherwise; any thread may call it.
+inline LaunchExcess CheckLaunchLimits(const LaunchExtents& asked, const LaunchLimits& limits) {
+  bool fits = true;
+  for (std::size_t i = 0; i < 3; ++i) {
+    // 1 to the maximum: zero wraps to the largest number.
+    fits &= asked.grid[i] - 1 < limits.grid_max[i];
+    fits &= asked.block[i] - 1 < limits.block_max[i];
+  }
+  // The second product can wrap only where the first is too large already.
+  const std::uint64_t plane = std::uint64_t{asked.block[0]} * asked.block[1];
+  fits &= plane <= limits.threads_per_block_max;
+  fits &= plane * asked.block[2] <= limits.threads_per_block_max;
+  fits &= std::uint64_t{asked.static_shared_bytes} + asked.dynamic_shared_bytes <=
+          limits.shared_bytes_per_block_max;
+  if (fits) [[likely]]
+    return {};
+  return FindExcess(asked, limits);
+}
+
+}  // namespace gpushared
+
+#endif  // GPUSHARED_LAUNCH_LIMITS_H_
