@@ -2,22 +2,24 @@
 #include "server/run/program_file.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <optional>
 #include <string_view>
-#include <vector>
+
+#include "ipc/unique_fd.h"
 
 namespace gpushared::server {
 namespace {
 
-// Enough for the headers of any program; what lies further back is not looked at.
-constexpr std::size_t kFileBytesMax = 256u << 20;
+// Of a text in a program; longer ones are cut. Search paths are shorter.
+constexpr std::size_t kTextBytesMax = 16384;
 
 template <typename Call>
 void ForEachPart(std::string_view list, const Call& call) {
@@ -29,9 +31,10 @@ void ForEachPart(std::string_view list, const Call& call) {
   }
 }
 
+// Reads what it is asked for alone: a program may be gigabytes long.
 class ElfFile {
  public:
-  explicit ElfFile(std::vector<char> bytes) : bytes_(std::move(bytes)) {}
+  explicit ElfFile(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
 
   bool IsElf64() const {
     const auto header = At<Elf64_Ehdr>(0);
@@ -57,17 +60,24 @@ class ElfFile {
       if (entry->d_tag == tag) offset = entry->d_un.d_val;
       if (entry->d_tag == DT_STRTAB) table = FileOffset(entry->d_un.d_ptr);
     }
-    if (!offset || !table || *table > bytes_.size() || *offset >= bytes_.size() - *table) return "";
-    const char* const text = bytes_.data() + *table + *offset;
-    return {text, ::strnlen(text, bytes_.size() - *table - *offset)};
+    if (!offset || !table) return "";
+    std::array<char, kTextBytesMax> text;
+    const std::size_t got = Read(*table + *offset, text.data(), text.size());
+    return {text.data(), ::strnlen(text.data(), got)};
   }
 
  private:
+  std::size_t Read(std::uint64_t offset, char* to, std::size_t bytes) const {
+    if (offset > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) return 0;
+    const ssize_t got = ::pread(file_.get(), to, bytes, static_cast<off_t>(offset));
+    return got < 0 ? 0 : static_cast<std::size_t>(got);
+  }
   template <typename Part>
   std::optional<Part> At(std::uint64_t offset) const {
-    if (offset > bytes_.size() || bytes_.size() - offset < sizeof(Part)) return std::nullopt;
+    std::array<char, sizeof(Part)> bytes;
+    if (Read(offset, bytes.data(), bytes.size()) != bytes.size()) return std::nullopt;
     Part part;
-    std::memcpy(&part, bytes_.data() + offset, sizeof part);
+    std::memcpy(&part, bytes.data(), sizeof part);
     return part;
   }
   std::optional<std::uint64_t> FileOffset(std::uint64_t address) const {
@@ -82,7 +92,7 @@ class ElfFile {
     return std::nullopt;
   }
 
-  const std::vector<char> bytes_;
+  const ipc::UniqueFd file_;
 };
 
 // A folder of the program's own that holds a libcuda; DT_RPATH goes before LD_LIBRARY_PATH, unlike
@@ -122,15 +132,11 @@ std::string FindProgram(const std::string& program, const std::string& search_pa
 
 std::string WhyNotSeen(const std::string& path) {
   struct stat facts {};
-  if (::stat(path.c_str(), &facts) != 0 ||
-      static_cast<std::uint64_t>(facts.st_size) > kFileBytesMax) {
-    return "";
-  }
+  if (::stat(path.c_str(), &facts) != 0) return "";
   if ((facts.st_mode & (S_ISUID | S_ISGID)) != 0) {
     return "it changes its user or group, so the loader passes over LD_LIBRARY_PATH";
   }
-  std::ifstream stream(path, std::ios::binary);
-  const ElfFile file(std::vector<char>(std::istreambuf_iterator<char>(stream), {}));
+  const ElfFile file(path);
   if (!file.IsElf64()) return "";  // A script: its interpreter is found by the system.
   if (!file.Segment(PT_INTERP)) return "it is statically linked, so it loads no libcuda.so.1";
   const std::string folder = FolderInFront(file, path);

@@ -13,15 +13,14 @@
 #include <string_view>
 #include <vector>
 
+#include "gpushared/client.h"
 #include "gpushared/result.h"
 
 #include "ipc/socket_path.h"
-#include "server/ctl/ask.h"
 #include "server/run/environment.h"
 #include "server/run/program_file.h"
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 namespace gpushared::server {
 namespace {
@@ -49,6 +48,11 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+SchedulingClass ClassOf(std::string_view name) {
+  if (name == "high") return SchedulingClass::kHigh;
+  return name == "low" ? SchedulingClass::kLow : SchedulingClass::kNormal;
+}
+
 bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 // The folder of libcuda.so.1 beside this program; empty when there is none.
@@ -65,16 +69,6 @@ std::string FindDropIn() {
     if (Exists(found + "/libcuda.so.1")) return found;
   }
   return "";
-}
-
-// Whether the server, or the one device that is asked for, takes PTX only: machine code of a GPU
-// runs on GPUs alone. The id tells, also of a device that is still starting.
-bool HasCpuDevice(const nlohmann::json& devices, const std::string& asked) {
-  for (const nlohmann::json& device : devices.value("devices", nlohmann::json::array())) {
-    const std::string id = device.value("device", "");
-    if ((asked.empty() || id == asked) && id.starts_with("cpu:")) return true;
-  }
-  return false;
 }
 
 void Declare(CLI::App& app, RunOptions& options) {
@@ -96,20 +90,27 @@ void Declare(CLI::App& app, RunOptions& options) {
   app.add_flag("--explain", options.explains, "say on stderr what is set, and why");
   app.footer(
       "Everything after -- is the program and its arguments. Exit codes: the program's; "
-      "2 the command line makes no sense; 3 no server answers; 126 and 127 as in shells.");
+      "1 the server refuses; 2 the command line makes no sense; 3 no server answers; "
+      "126 and 127 as in shells.");
 }
 
-// Fills in the socket, and whether PTX is wanted, from a server that answers.
+// Connects for a moment as the program will, and so meets every refusal before it starts. Fills in
+// the socket, and whether PTX is wanted: machine code of a GPU runs on GPUs alone.
 Status AskServer(RunOptions& options) {
-  const Result<std::string> path = ipc::ClientSocketPath(options.wishes.socket);
+  RunWishes& wishes = options.wishes;
+  const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
   if (!path.ok()) return path.status();
-  const Result<ipc::AdminReply> reply = Ask(*path, {.verb = ipc::AdminVerb::kDevices});
-  if (!reply.ok()) return reply.status();
-  if (reply->code != StatusCode::kOk) return Status(reply->code, reply->text);
-  const auto devices = nlohmann::json::parse(reply->text, nullptr, /*allow_exceptions=*/false);
-  if (!devices.is_object()) return Status(StatusCode::kProtocolViolation, "it sent no JSON object");
-  options.wishes.socket = *path;
-  options.wishes.wants_ptx = options.asks_for_ptx || HasCpuDevice(devices, options.wishes.device);
+  wishes.socket = *path;
+  ClientOptions asked;
+  asked.name = wishes.name.empty() ? "gpushared run" : wishes.name;
+  asked.scheduling_class = ClassOf(wishes.scheduling_class);
+  if (wishes.weight != 0) asked.weight = wishes.weight;
+  asked.device = wishes.device;
+  asked.socket = wishes.socket;
+  Result<Client> client = Client::Connect(asked);
+  if (!client.ok()) return client.status();
+  wishes.wants_ptx = options.asks_for_ptx || client->device().kind == "cpu";
+  client->Close();
   return Status::Ok();
 }
 
@@ -167,7 +168,9 @@ int RunCommand(std::span<char* const> arguments) {
                     "names its folder");
   }
   if (const Status status = AskServer(options); !status.ok()) {
-    return Complain(kNoServer, "no gpushared server answers: " + status.message());
+    const bool is_silent =
+        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kTimedOut;
+    return Complain(is_silent ? kNoServer : kFailed, status.message());
   }
   const std::vector<Setting> settings = Settings(options.wishes, &Variable, &Exists);
   if (options.explains) Explain(settings);

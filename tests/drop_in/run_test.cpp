@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -141,7 +142,29 @@ TEST_P(RunTest, SaysWhatIsWrongByItsExitCode) {
   const ProgramOutcome alone =
       RunProgram({GetParam(), "run", "--socket", "/nonexistent", "--", "true"});
   EXPECT_EQ(alone.exit_code, 3);
-  EXPECT_THAT(alone.output, HasSubstr("no gpushared server answers"));
+  EXPECT_THAT(alone.output, HasSubstr("no server answers at '/nonexistent'"));
+  const ProgramOutcome refused = Run({"--device", "cpu:7", "--", "true"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("'cpu:7'"));
+}
+
+TEST_P(RunTest, EveryUserMayRunPrograms) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  const std::vector<std::string> as_nobody = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534",
+                                              "--clear-groups"};
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), as_nobody.begin(), as_nobody.end());
+    return RunProgram(arguments);
+  };
+  if (run({"/usr/bin/test", "-x", GetParam()}).exit_code != 0) {
+    GTEST_SKIP() << "the user nobody cannot reach " << GetParam();
+  }
+  std::filesystem::permissions(std::filesystem::path(server_.socket()).parent_path(),
+                               std::filesystem::perms(0711));
+  const ProgramOutcome outcome =
+      run({GetParam(), "run", "--socket", server_.socket(), "--", GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
 }
 
 TEST_P(RunTest, ExplainsWhatItSets) {

@@ -24,7 +24,7 @@ ALLOWED = {
     "server/worker/control": {"server/worker", "server/loader", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
     "server/worker/device_thread": {"server/worker/device_thread", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
     "server/broker": {"server/broker", "server/config", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
-    "server/run": {"server/run", "server/ctl/ask", "ipc", "gpushared"},
+    "server/run": {"server/run", "ipc", "gpushared"},
     "server/ctl": {"server/ctl", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
     "server": {"server", "ipc", "scheduler", "gpushared"},
     "samples": {"samples", "gpushared"},
