@@ -165,6 +165,15 @@ Code LibraryGetKernelCount(unsigned* count, LibraryHandle library);
 Code LibraryEnumerateKernels(KernelHandle* kernels, unsigned count, LibraryHandle library);
 Code LibraryGetModule(ModuleHandle* module, LibraryHandle library);
 
+// ---- link_calls.cpp
+Code LinkCreate(unsigned option_count, JitOption* options, void** values, LinkHandle* link);
+Code LinkAddData(LinkHandle link, int type, void* data, std::size_t bytes, const char* name,
+                 unsigned option_count, JitOption* options, void** values);
+Code LinkAddFile(LinkHandle link, int type, const char* path, unsigned option_count,
+                 JitOption* options, void** values);
+Code LinkComplete(LinkHandle link, void** image, std::size_t* bytes);
+Code LinkDestroy(LinkHandle link);
+
 // ---- kernel_calls.cpp
 Code FuncGetModule(ModuleHandle* module, FunctionHandle function);
 Code FuncGetName(const char** name, FunctionHandle function);
@@ -225,6 +234,9 @@ Code StreamGetCaptureInfoV2(StreamHandle stream, int* status, std::uint64_t* id,
 Code StreamGetCaptureInfoV3(StreamHandle stream, int* status, std::uint64_t* id, GraphHandle* graph,
                             const void** dependencies, const void** edges, std::size_t* count);
 Code ThreadExchangeStreamCaptureMode(int* mode);
+Code LaunchHostFunc(StreamHandle stream, HostFunction function, void* data);
+Code LaunchHostFuncV2(StreamHandle stream, HostFunction function, void* data, unsigned mode);
+Code StreamAddCallback(StreamHandle stream, StreamCallback callback, void* data, unsigned flags);
 
 // ---- event_calls.cpp
 Code EventCreate(EventHandle* event, unsigned flags);

@@ -3,6 +3,7 @@
 #define GPUSHARED_CLIENT_LIB_DROP_IN_DRIVER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "client_lib/drop_in/cuda_module.h"
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/handle_table.h"
+#include "client_lib/drop_in/jit_log.h"
 #include "client_lib/fork_guard.h"
 
 namespace gpushared::drop_in {
@@ -25,6 +27,13 @@ struct CudaEvent {
   Event event;
   bool has_timing = false;
   std::atomic<bool> is_recorded{false};
+};
+
+// A link of images. Needs no context.
+struct CudaLink {
+  std::mutex mutex;  // Guards what follows.
+  JitLog log;
+  std::vector<std::vector<std::byte>> inputs;
 };
 
 // One device that the program may use, by its ordinal.
@@ -99,6 +108,7 @@ class Driver {
   HandleTable<CudaEvent, EventHandle, HandleKind::kEvent> events;
   HandleTable<CudaModule, ModuleHandle, HandleKind::kModule> modules;
   HandleTable<CudaKernel, FunctionHandle, HandleKind::kKernel> kernels;
+  HandleTable<CudaLink, LinkHandle, HandleKind::kLink> links;
 
  private:
   Driver() = default;

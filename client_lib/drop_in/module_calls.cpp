@@ -11,6 +11,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/jit_log.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -20,57 +21,6 @@ template <typename To, typename From>
 To As(From handle) {
   return reinterpret_cast<To>(handle);
 }
-
-// The buffers in which a load tells about itself, as the JIT options give them.
-class JitLog {
- public:
-  JitLog(unsigned count, const JitOption* options, void** values) {
-    for (unsigned i = 0; i < count; ++i) {
-      const auto number = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(values[i]));
-      switch (options[i]) {
-        case JitOption::kInfoLogBuffer:
-          info_.text = static_cast<char*>(values[i]);
-          break;
-        case JitOption::kInfoLogBytes:
-          info_.Size(number, &values[i]);
-          break;
-        case JitOption::kErrorLogBuffer:
-          error_.text = static_cast<char*>(values[i]);
-          break;
-        case JitOption::kErrorLogBytes:
-          error_.Size(number, &values[i]);
-          break;
-        default:
-          break;  // Hints for a compiler that this library does not run.
-      }
-    }
-    info_.Write("");
-    error_.Write("");
-  }
-  void WriteError(const std::string& sentence) { error_.Write(sentence); }
-
- private:
-  struct Buffer {
-    char* text = nullptr;
-    unsigned bytes = 0;
-    void** written = nullptr;  // Where the driver says how much it wrote.
-
-    void Size(unsigned bytes_max, void** place) {
-      bytes = bytes_max;
-      written = place;
-    }
-    void Write(const std::string& sentence) const {
-      if (written == nullptr) return;
-      std::size_t length = 0;
-      if (text != nullptr && bytes != 0) {
-        length = sentence.copy(text, bytes - 1);
-        text[length] = '\0';
-      }
-      *written = reinterpret_cast<void*>(static_cast<std::uintptr_t>(length));
-    }
-  };
-  Buffer info_, error_;
-};
 
 // The driver's number for an image that was refused.
 Code LoadCode(Session& session, const Status& status, std::span<const std::byte> image) {

@@ -128,4 +128,29 @@ Code ThreadExchangeStreamCaptureMode(int* mode) {
   return Code::kSuccess;
 }
 
+// ---- functions of the host: the calling thread waits for the work in front and runs them itself,
+// so a function must not wait for what its caller does next
+
+Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {
+  if (AnyNull(function)) return Code::kInvalidValue;
+  const Code code = StreamSynchronize(handle);
+  if (code == Code::kSuccess) function(data);
+  return code;
+}
+
+// The mode says how a waiting thread of the driver waits; there is none.
+Code LaunchHostFuncV2(StreamHandle handle, HostFunction function, void* data, unsigned) {
+  return LaunchHostFunc(handle, function, data);
+}
+
+// Unlike the other kind, a callback also runs after a failure, and is told of it.
+Code StreamAddCallback(StreamHandle handle, StreamCallback callback, void* data, unsigned flags) {
+  if (AnyNull(callback) || flags != 0) return Code::kInvalidValue;
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  callback(handle, StreamSynchronize(handle), data);
+  return Code::kSuccess;
+}
+
 }  // namespace gpushared::drop_in

@@ -24,13 +24,16 @@ GPUSHARED_SAME(device::cuda::ArrayTarget, CUarray_st);
 GPUSHARED_SAME(drop_in::LibraryTarget, CUlib_st);
 GPUSHARED_SAME(drop_in::KernelTarget, CUkern_st);
 GPUSHARED_SAME(drop_in::GraphTarget, CUgraph_st);
+GPUSHARED_SAME(drop_in::LinkTarget, CUlinkState_st);
 GPUSHARED_SAME(device::cuda::Uuid, CUuuid);
 GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
 GPUSHARED_SAME(drop_in::Copy3d, CUDA_MEMCPY3D);
 GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
 GPUSHARED_SAME(drop_in::LegacyDeviceProperties, CUdevprop);
-// The driver calls this one back with the same conventions.
+// The driver calls these back with the same conventions.
 GPUSHARED_SAME(std::size_t(int), std::remove_pointer_t<CUoccupancyB2DSize>);
+GPUSHARED_SAME(std::remove_pointer_t<drop_in::StreamCallback>,
+               std::remove_pointer_t<CUstreamCallback>);
 
 }  // namespace gpushared::testing
 

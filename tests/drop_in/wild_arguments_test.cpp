@@ -30,13 +30,15 @@ class WildArgumentsTest : public DropInCase {
     StreamHandle stream = nullptr;
     EventHandle event = nullptr;
     LibraryHandle library = nullptr;
+    LinkHandle link = nullptr;
     static_cast<void>(CtxSetCurrent(context_));
     static_cast<void>(StreamCreate(&stream, 0));
     static_cast<void>(EventCreate(&event, 0));
     static_cast<void>(
         LibraryLoadData(&library, "any PTX", nullptr, nullptr, 0, nullptr, nullptr, 0));
+    static_cast<void>(LinkCreate(0, nullptr, nullptr, &link));
     static_cast<void>(MemAlloc(&memory_, 4096));
-    handles_ = {nullptr, stream, event, library, context_, module_, nothing_};
+    handles_ = {nullptr, stream, event, library, link, context_, module_, nothing_};
     for (const std::uint64_t wild : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
                                      std::uint64_t{0x6702000000100000}, ~std::uint64_t{0}}) {
       handles_.push_back(reinterpret_cast<void*>(wild));
@@ -95,7 +97,7 @@ class WildArgumentsTest : public DropInCase {
       std::is_same_v<T, ContextHandle> || std::is_same_v<T, StreamHandle> ||
       std::is_same_v<T, EventHandle> || std::is_same_v<T, ModuleHandle> ||
       std::is_same_v<T, FunctionHandle> || std::is_same_v<T, LibraryHandle> ||
-      std::is_same_v<T, KernelHandle>;
+      std::is_same_v<T, KernelHandle> || std::is_same_v<T, LinkHandle>;
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 

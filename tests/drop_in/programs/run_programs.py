@@ -23,6 +23,7 @@ PROGRAMS = (
     ("tinygrad_add", ("tinygrad==0.14.0", NUMPY), {"DEV": "CUDA"}),
     ("halide_tile", ("halide==21.0.0", NUMPY), {}),
     ("cuda_core_add", (*CUDA, NUMPY), {}),
+    ("drjit_sum", ("drjit==1.5.0", NUMPY), {}),
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
 )
 SECONDS_MAX = 300

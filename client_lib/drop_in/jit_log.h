@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_JIT_LOG_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_JIT_LOG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+// The buffers in which a load or a link tells about itself, as the JIT options give them. They are
+// the program's, and outlive this.
+//
+// Thread-compatible.
+class JitLog {
+ public:
+  JitLog() = default;
+  JitLog(unsigned count, const JitOption* options, void** values) {
+    for (unsigned i = 0; i < count; ++i) {
+      const auto number = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(values[i]));
+      switch (options[i]) {
+        case JitOption::kInfoLogBuffer:
+          info_.text = static_cast<char*>(values[i]);
+          break;
+        case JitOption::kInfoLogBytes:
+          info_.Size(number, &values[i]);
+          break;
+        case JitOption::kErrorLogBuffer:
+          error_.text = static_cast<char*>(values[i]);
+          break;
+        case JitOption::kErrorLogBytes:
+          error_.Size(number, &values[i]);
+          break;
+        default:
+          break;  // Hints for a compiler that this library does not run.
+      }
+    }
+    info_.Write("");
+    error_.Write("");
+  }
+  void WriteError(const std::string& sentence) { error_.Write(sentence); }
+
+ private:
+  struct Buffer {
+    char* text = nullptr;
+    unsigned bytes = 0;
+    void** written = nullptr;  // Where the driver says how much it wrote.
+
+    void Size(unsigned bytes_max, void** place) {
+      bytes = bytes_max;
+      written = place;
+    }
+    void Write(const std::string& sentence) const {
+      if (written == nullptr) return;
+      std::size_t length = 0;
+      if (text != nullptr && bytes != 0) {
+        length = sentence.copy(text, bytes - 1);
+        text[length] = '\0';
+      }
+      *written = reinterpret_cast<void*>(static_cast<std::uintptr_t>(length));
+    }
+  };
+  Buffer info_, error_;
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_JIT_LOG_H_
