@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/read_file.h"
+#include "tests/support/stacks.h"
 
 namespace gpushared::testing {
 namespace {
@@ -85,7 +86,9 @@ ServerProcess::~ServerProcess() {
       return ::waitpid(pid_, nullptr, WNOHANG) != 0;
     });
     if (!ended) {
-      ADD_FAILURE() << "the server did not stop";
+      std::string stacks = Stacks(pid_);
+      for (const pid_t worker : left) stacks += Stacks(worker);
+      ADD_FAILURE() << "the server did not stop\n" << stacks;
       ::kill(pid_, SIGKILL);
       ::waitpid(pid_, nullptr, 0);
     }
