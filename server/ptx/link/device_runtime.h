@@ -13,9 +13,10 @@ namespace gpushared::ptx {
 inline constexpr std::array<std::string_view, 2> kDeviceRuntimeNames = {"cudaCGGetIntrinsicHandle",
                                                                         "cudaCGSynchronize"};
 
-// The handle of a grid is the address of its workspace, which a cooperative launch gives in
-// %envreg1 and %envreg2; 0 when there is none. The word at offset 4 counts arrivals: each block
-// adds 1, the first one what is missing to 2^31, so its highest bit changes when all have come.
+// The handle of a grid is the address of its workspace, 0 when there is none. A cooperative launch
+// gives its high half in %envreg1, its low half in %envreg2. The word at offset 4 counts arrivals:
+// each block adds 1, the first one what is missing to 2^31, so its highest bit changes when all have
+// come.
 inline constexpr std::string_view kDeviceRuntime = R"ptx(
 .version 6.0
 .target sm_60
@@ -31,7 +32,7 @@ inline constexpr std::string_view kDeviceRuntime = R"ptx(
   mov.u32 %r3, %envreg2;
   cvt.u64.u32 %rd1, %r2;
   cvt.u64.u32 %rd2, %r3;
-  shl.b64 %rd2, %rd2, 32;
+  shl.b64 %rd1, %rd1, 32;
   or.b64 %rd1, %rd1, %rd2;
   setp.eq.u32 %p1, %r1, 1;
   selp.b64 %rd3, %rd1, 0, %p1;
