@@ -130,10 +130,6 @@ TEST_F(System, ADeviceRefusesLaunchAttributesThatItLacks) {
                                    "are none of on device cpu:0"),
             std::string::npos)
       << cluster.ToString();
-  const Status cooperative = refusal({.is_cooperative = true});
-  EXPECT_EQ(cooperative.code(), StatusCode::kUnsupported) << cooperative.ToString();
-  EXPECT_NE(cooperative.message().find("'step' is launched cooperatively"), std::string::npos)
-      << cooperative.ToString();
   // Sizes that no device could have are refused on the spot.
   for (const Dim3 bad : {Dim3{2, 0, 0}, Dim3{17, 1, 1}, Dim3{4, 5, 1}, Dim3{0, 0, 1}}) {
     EXPECT_EQ(client.default_stream().Launch(step, {.cluster = bad}, out, 1).code(),

@@ -81,6 +81,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.shared_bytes_per_block_max = executor::kSharedBytesMax;
   info.preemption = Preemption::kWithinCommand;
   info.copy_preemption = Preemption::kWithinCommand;
+  info.can_launch_cooperatively = true;  // A block that waits for others lets them begin.
   info.can_kill = true;
   info.isolates_clients = true;
   info.spinning_pays = false;
