@@ -8,11 +8,11 @@ if(NOT GPUSHARED_NVCC)
     "or set GPUSHARED_NVCC, or build without tests (-DGPUSHARED_BUILD_TESTS=OFF)")
 endif()
 
-# gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN])
+# gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN] [RELOCATABLE])
 # Adds <target>, which leaves <binary dir>/<name>.ptx (or .fatbin) for each file, and sets
-# <target>_DIR to the folder in the caller's scope.
+# <target>_DIR to the folder in the caller's scope. RELOCATABLE keeps what other inputs of a link may name.
 function(gpushared_ptx target)
-  cmake_parse_arguments(arg "FATBIN" "ARCH" "FILES" ${ARGN})
+  cmake_parse_arguments(arg "FATBIN;RELOCATABLE" "ARCH" "FILES" ${ARGN})
   if(NOT arg_ARCH)
     set(arg_ARCH compute_75)
   endif()
@@ -27,6 +27,9 @@ function(gpushared_ptx target)
     else()
       set(output "${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx")
       set(mode -ptx -arch=${arg_ARCH})
+    endif()
+    if(arg_RELOCATABLE)
+      list(APPEND mode -rdc=true)
     endif()
     add_custom_command(OUTPUT "${output}"
       COMMAND "${GPUSHARED_NVCC}" ${mode} -std=c++17 -O3 -I "${PROJECT_SOURCE_DIR}" "${source}" -o "${output}"

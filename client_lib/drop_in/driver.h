@@ -33,7 +33,14 @@ struct CudaEvent {
 struct CudaLink {
   std::mutex mutex;  // Guards what follows.
   JitLog log;
-  std::vector<std::vector<std::byte>> inputs;
+  struct Input {
+    std::string name;   // For messages.
+    std::string bytes;  // PTX without its NUL, or a fatbin.
+  };
+  std::vector<Input> inputs;
+  std::size_t input_bytes = 0;      // All together.
+  bool has_device_runtime = false;  // libcudadevrt.a is an input, too.
+  std::string image;                // Empty until the link is complete.
 };
 
 // One device that the program may use, by its ordinal.

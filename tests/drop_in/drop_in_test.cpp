@@ -468,33 +468,6 @@ TEST_F(DropInTest, BrokenImagesAreRefusedWithTheirText) {
   EXPECT_EQ(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
 }
 
-TEST_F(DropInTest, OneInputIsItsOwnLink) {
-  UsePrimary();
-  CUlinkState link = nullptr;
-  void* image = nullptr;
-  std::size_t bytes = 0;
-  std::string text = kKernels;
-  ASSERT_EQ(cuLinkCreate(0, nullptr, nullptr, &link), CUDA_SUCCESS);
-  EXPECT_EQ(cuLinkComplete(link, &image, &bytes), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuLinkAddData(link, CU_JIT_INPUT_CUBIN, text.data(), 4, "c", 0, nullptr, nullptr),
-            CUDA_ERROR_NOT_SUPPORTED);
-  ASSERT_EQ(
-      cuLinkAddData(link, CU_JIT_INPUT_PTX, text.data(), text.size(), "a", 0, nullptr, nullptr),
-      CUDA_SUCCESS);
-  ASSERT_EQ(cuLinkComplete(link, &image, &bytes), CUDA_SUCCESS);
-  EXPECT_EQ(bytes, text.size() + 1) << "with the NUL that a load without a size needs";
-  ASSERT_EQ(cuModuleLoadData(&module_, image), CUDA_SUCCESS);
-  ASSERT_EQ(
-      cuLinkAddData(link, CU_JIT_INPUT_PTX, text.data(), text.size(), "b", 0, nullptr, nullptr),
-      CUDA_SUCCESS);
-  EXPECT_EQ(cuLinkComplete(link, &image, &bytes), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(cuLinkDestroy(link), CUDA_SUCCESS);
-  EXPECT_EQ(cuLinkDestroy(link), CUDA_ERROR_INVALID_HANDLE);
-  const CUdeviceptr numbers = Numbers();
-  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(Read(numbers), All(1));
-}
-
 TEST_F(DropInTest, LibrariesLoadWhereTheyAreUsed) {
   UsePrimary();
   CUlibrary library = nullptr;

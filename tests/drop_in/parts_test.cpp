@@ -10,8 +10,10 @@
 
 #include "client_lib/drop_in/address_book.h"
 #include "client_lib/drop_in/cuda_module.h"
+#include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/handle_table.h"
 #include "client_lib/drop_in/visible_devices.h"
+#include "tests/drop_in/archive.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -104,6 +106,24 @@ TEST(ImageBytesTest, TextEndsAtItsNulAndContainersSayTheirSize) {
     const void* more = nullptr;
   } const wrapper{.data = &fatbin};
   EXPECT_EQ(ImageBytes(&wrapper).data(), reinterpret_cast<const std::byte*>(&fatbin));
+}
+
+TEST(DeviceRuntimeArchiveTest, OnlyTheToolkitsOwnLibraryIsTakenForIt) {
+  using testing::Archive;
+  const std::string whole = testing::DeviceRuntimeArchive();
+  EXPECT_TRUE(IsDeviceRuntimeArchive(whole));
+  const std::pair<std::string, std::string> names = {"//", "cuda_device_runtime.o/\n\n"};
+  EXPECT_FALSE(IsDeviceRuntimeArchive(Archive({names})));
+  EXPECT_FALSE(IsDeviceRuntimeArchive(Archive({names, {"/0", "code"}, {"/0", "more"}})));
+  EXPECT_FALSE(IsDeviceRuntimeArchive(Archive({names, {"/0", "code"}, {"mine.o/", "more"}})));
+  EXPECT_FALSE(
+      IsDeviceRuntimeArchive(Archive({{"//", "something_else_of_mine.o/\n"}, {"/0", ""}})));
+  for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+    EXPECT_FALSE(IsDeviceRuntimeArchive(whole.substr(0, bytes))) << bytes;
+  }
+  std::string huge = whole;
+  huge.replace(huge.find("5 "), 10, "9999999999");
+  EXPECT_FALSE(IsDeviceRuntimeArchive(huge));
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_TESTS_DROP_IN_ARCHIVE_H_
+#define GPUSHARED_TESTS_DROP_IN_ARCHIVE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gpushared::testing {
+
+// An ar archive of these members: name as the header has it, and bytes.
+inline std::string Archive(const std::vector<std::pair<std::string, std::string>>& members) {
+  const auto column = [](std::string text, std::size_t width) {
+    text.resize(width, ' ');
+    return text;
+  };
+  std::string archive = "!<arch>\n";
+  for (const auto& [name, bytes] : members) {
+    archive += column(name, 48) + column(std::to_string(bytes.size()), 10) + "`\n" + bytes;
+    if (bytes.size() % 2 != 0) archive += '\n';
+  }
+  return archive;
+}
+
+// What libcudadevrt.a of CUDA 12 and 13 looks like from outside.
+inline std::string DeviceRuntimeArchive() {
+  return Archive({{"/", "index"}, {"//", "cuda_device_runtime.o/\n\n"}, {"/0", "machine code"}});
+}
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_DROP_IN_ARCHIVE_H_
