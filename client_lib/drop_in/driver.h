@@ -16,6 +16,7 @@
 #include "client_lib/drop_in/cuda_module.h"
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/handle_table.h"
+#include "client_lib/drop_in/image_link.h"
 #include "client_lib/drop_in/jit_log.h"
 #include "client_lib/fork_guard.h"
 
@@ -33,14 +34,7 @@ struct CudaEvent {
 struct CudaLink {
   std::mutex mutex;  // Guards what follows.
   JitLog log;
-  struct Input {
-    std::string name;   // For messages.
-    std::string bytes;  // PTX without its NUL, or a fatbin.
-  };
-  std::vector<Input> inputs;
-  std::size_t input_bytes = 0;      // All together.
-  bool has_device_runtime = false;  // libcudadevrt.a is an input, too.
-  std::string image;                // Empty until the link is complete.
+  ImageLink link;
 };
 
 // One device that the program may use, by its ordinal.

@@ -195,7 +195,7 @@ TEST_F(LinkTest, DeviceRuntimeSynchronisesAGrid) {
 }
 
 TEST_F(LinkTest, OtherInputsAreRefusedByName) {
-  EXPECT_EQ(Complete(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Complete(), CUDA_ERROR_INVALID_PTX);
   EXPECT_THAT(log_, HasSubstr("no inputs"));
   EXPECT_EQ(Add(CU_JIT_INPUT_LIBRARY, Archive({{"mine.o/", "code"}}), "libmine.a"),
             CUDA_ERROR_NOT_SUPPORTED);

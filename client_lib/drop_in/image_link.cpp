@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/image_link.h"
+
+#include <span>
+#include <utility>
+
+#include "client_lib/drop_in/device_runtime_archive.h"
+#include "server/ptx/link/linker.h"
+#include "server/ptx/text/fatbin.h"
+
+namespace gpushared::drop_in {
+
+Status ImageLink::AddPtx(std::string_view name, std::string_view text) {
+  return Add(name, text.substr(0, text.find('\0')));
+}
+
+Status ImageLink::AddFatbin(std::string_view name, std::string_view fatbin) {
+  return Add(name, fatbin);
+}
+
+Status ImageLink::AddLibrary(std::string_view name, std::string_view archive) {
+  if (!IsDeviceRuntimeArchive(archive)) {
+    return {StatusCode::kUnsupported,
+            "link input refused: '" + std::string(name) +
+                "' is a library, and of those only libcudadevrt.a is linked; as PTX "
+                "(nvcc -rdc=true -ptx) it would be"};
+  }
+  has_device_runtime_ = true;
+  return {};
+}
+
+Status ImageLink::Add(std::string_view name, std::string_view bytes) {
+  const std::string refused = "link input refused: '" + std::string(name);
+  if (is_complete()) {
+    return {StatusCode::kInvalidArgument, refused + "' comes after the link was completed"};
+  }
+  if (inputs_.size() == kInputsMax || bytes.size() > kInputBytesMax - input_bytes_) {
+    return {StatusCode::kLimitExceeded, refused + "' has " + std::to_string(bytes.size()) +
+                                            " bytes; a link takes " + std::to_string(kInputsMax) +
+                                            " inputs of " + std::to_string(kInputBytesMax) +
+                                            " bytes together"};
+  }
+  input_bytes_ += bytes.size();
+  inputs_.push_back({std::string(name), std::string(bytes)});
+  return {};
+}
+
+Result<std::string> ImageLink::LinkTexts() const {
+  std::vector<std::string> texts;
+  std::vector<ptx::LinkInput> inputs;
+  texts.reserve(inputs_.size());  // The linker's inputs point into it.
+  for (const Input& input : inputs_) {
+    Result<std::string> text = ptx::ExtractPtx(std::as_bytes(std::span(input.bytes)));
+    if (!text) {
+      return Status(text.status().code(),
+                    "link refused: " + input.name + ": " + text.status().message());
+    }
+    texts.push_back(*std::move(text));
+    inputs.push_back({input.name, texts.back()});
+  }
+  return ptx::Link(inputs);
+}
+
+Status ImageLink::Complete() {
+  if (is_complete()) return {};
+  if (inputs_.empty()) return {StatusCode::kInvalidArgument, "link refused: it has no inputs"};
+  if (inputs_.size() == 1 && !has_device_runtime_) {
+    image_ = inputs_.front().bytes;
+  } else {
+    Result<std::string> linked = LinkTexts();
+    if (!linked) return linked.status();
+    image_ = *std::move(linked);
+  }
+  image_.push_back('\0');
+  return {};
+}
+
+}  // namespace gpushared::drop_in
