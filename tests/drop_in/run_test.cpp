@@ -173,6 +173,11 @@ TEST_P(RunTest, ExplainsWhatItSets) {
   EXPECT_THAT(outcome.output, HasSubstr("LD_LIBRARY_PATH="));
   EXPECT_THAT(outcome.output, HasSubstr("GPUSHARED_CLASS=high"));
   EXPECT_THAT(outcome.output, HasSubstr("TRITON_PTXAS_PATH="));
+#ifndef GPUSHARED_SANITIZED
+  EXPECT_THAT(outcome.output, HasSubstr("/libnvJitLink.so.13:"));
+  EXPECT_THAT(outcome.output, HasSubstr("/libnvrtc.so.13"));
+#endif
+  EXPECT_EQ(Run({"--", "true"}).output, "") << "libraries that are preloaded say nothing";
   EXPECT_THAT(Run({"--", "true"}).output, Not(HasSubstr("LD_LIBRARY_PATH")));
 }
 

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Built once for each interposer, which the build describes: GPUSHARED_EXPORTS names its table,
+// GPUSHARED_RULES the header of its handlers, GPUSHARED_NAMES the library's name and those of its
+// other major versions.
+#include "client_lib/drop_in/interposers/forwarder.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstddef>
+#include <type_traits>
+
+#include "client_lib/drop_in/interposers/real_library.h"
+#include "client_lib/drop_in/log.h"
+#include GPUSHARED_RULES
+
+namespace gpushared::drop_in {
+namespace {
+
+// The handler of functions that the real library serves.
+struct Forward {};
+constexpr Forward kForward;
+
+constexpr const char* kNames[] = {GPUSHARED_NAMES};
+constexpr const char* kSymbols[] = {
+#define GPUSHARED_EXPORT(symbol, handler) #symbol,
+#include GPUSHARED_EXPORTS
+#undef GPUSHARED_EXPORT
+};
+
+// Looked for once, by the first call: programs that never call pay nothing. It is never unloaded.
+const RealLibrary& Real() {
+  static const RealLibrary& real = *new RealLibrary([] {
+    RealLibrary found = LoadReal(kNames, &kSymbols);
+    if (found.handle == nullptr) LogLine(std::string(kNames[0]) + ": " + found.why_not);
+    return found;
+  }());
+  return real;
+}
+
+int NotThere() { return kNoRealLibrary; }
+
+// What a function jumps to at first. No exception of a handler reaches the program.
+template <auto kHandler, void (*kFirstCall)()>
+struct Target {
+  static_assert(std::is_same_v<decltype(kHandler), const Forward>);
+  static constexpr auto kFunction = kFirstCall;
+};
+template <typename Answer, typename... Arguments, Answer (*kHandler)(Arguments...),
+          void (*kFirstCall)()>
+struct Target<kHandler, kFirstCall> {
+  static Answer Run(Arguments... arguments) noexcept {
+    try {
+      return kHandler(arguments...);
+    } catch (...) {
+      if constexpr (std::is_same_v<Answer, int>) return kFailed;
+      return Answer();
+    }
+  }
+  static constexpr auto kFunction = &Run;
+};
+
+}  // namespace
+
+void* RealFunction(const char* symbol) {
+  if (Real().handle == nullptr) return nullptr;
+  void* const function = ::dlsym(Real().handle, symbol);
+  if (function == nullptr) {
+    LogLine(std::string(symbol) + ": the " + kNames[0] + " of this machine has no such function");
+  }
+  return function;
+}
+
+const std::string& WhyNoRealLibrary() { return Real().why_not; }
+
+int NoRealLibraryCode() { return kNoRealLibrary; }
+
+}  // namespace gpushared::drop_in
+
+extern "C" {
+
+// A function's first call, before its target is known.
+#define GPUSHARED_EXPORT(symbol, handler) \
+  [[gnu::visibility("hidden")]] void gpushared_first_call_of_##symbol();
+#include GPUSHARED_EXPORTS
+#undef GPUSHARED_EXPORT
+
+// Where each function jumps to. Written by first calls alone, all of which write the same.
+[[gnu::visibility("hidden")]] extern const void* gpushared_targets[];
+[[gnu::used]] const void* gpushared_targets[] = {
+#define GPUSHARED_EXPORT(symbol, handler)                     \
+  reinterpret_cast<const void*>(                              \
+      gpushared::drop_in::Target<gpushared::drop_in::handler, \
+                                 &gpushared_first_call_of_##symbol>::kFunction),
+#include GPUSHARED_EXPORTS
+#undef GPUSHARED_EXPORT
+};
+
+[[gnu::used, gnu::visibility("hidden")]] const void* gpushared_find_target(
+    std::size_t index) noexcept {
+  void* target = nullptr;
+  try {
+    target = gpushared::drop_in::RealFunction(gpushared::drop_in::kSymbols[index]);
+  } catch (...) {
+    // Out of memory: as if it were not there.
+  }
+  if (target == nullptr) target = reinterpret_cast<void*>(&gpushared::drop_in::NotThere);
+  // Relaxed: the code that it points to was there before.
+  std::atomic_ref(gpushared_targets[index]).store(target, std::memory_order_relaxed);
+  return target;
+}
+
+}  // extern "C"
+
+// A first call keeps the registers of integer arguments; none of these functions has other ones.
+asm(".pushsection .text.gpushared_interposer, \"ax\", @progbits\n"
+    "gpushared_first_call:\n"
+    "push %rdi\npush %rsi\npush %rdx\npush %rcx\npush %r8\npush %r9\npush %rax\n"
+    "mov %r11, %rdi\n"
+    "call gpushared_find_target\n"
+    "mov %rax, %r11\n"
+    "pop %rax\npop %r9\npop %r8\npop %rcx\npop %rdx\npop %rsi\npop %rdi\n"
+    "jmp *%r11\n"
+    ".set .Lindex, 0\n"
+#define GPUSHARED_EXPORT(symbol, handler)        \
+  ".p2align 4\n"                                 \
+  ".globl " #symbol                              \
+  "\n"                                           \
+  ".type " #symbol ", @function\n" #symbol       \
+  ":\n"                                          \
+  "endbr64\n"                                    \
+  "jmp *gpushared_targets + 8 * .Lindex(%rip)\n" \
+  ".globl gpushared_first_call_of_" #symbol      \
+  "\n"                                           \
+  ".hidden gpushared_first_call_of_" #symbol     \
+  "\n"                                           \
+  "gpushared_first_call_of_" #symbol             \
+  ":\n"                                          \
+  "endbr64\n"                                    \
+  "mov $.Lindex, %r11d\n"                        \
+  "jmp gpushared_first_call\n"                   \
+  ".size " #symbol ", . - " #symbol              \
+  "\n"                                           \
+  ".set .Lindex, .Lindex + 1\n"
+#include GPUSHARED_EXPORTS
+#undef GPUSHARED_EXPORT
+    ".popsection\n");

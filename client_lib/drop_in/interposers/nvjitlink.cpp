@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/interposers/nvjitlink.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client_lib/drop_in/device_runtime_archive.h"
+#include "client_lib/drop_in/image_link.h"
+#include "client_lib/drop_in/interposers/forwarder.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+
+struct JitLink {
+  JitLink() = default;
+  JitLink(const JitLink&) = delete;
+  JitLink& operator=(const JitLink&) = delete;
+  ~JitLink() {
+    if (real != nullptr) CallReal("nvJitLinkDestroy", &real);
+  }
+
+  std::mutex mutex;      // Guards what follows.
+  void* real = nullptr;  // The real library's link of LTO-IR; null: this is none.
+  bool has_real_inputs = false;
+  ImageLink images;
+  std::string error;
+};
+
+namespace {
+
+// nvJitLinkInputType.
+constexpr int kPtx = 2;
+constexpr int kFatbin = 4;
+constexpr int kLibrary = 6;
+constexpr int kAny = 10;
+
+int Refuse(JitLink& link, int code, std::string sentence) {
+  LogLine("nvJitLink: " + sentence);
+  link.error = std::move(sentence);
+  return code;
+}
+
+int Answer(JitLink& link, const Status& status) {
+  if (status.ok()) return kSucceeded;
+  return Refuse(link, status.code() == StatusCode::kUnsupported ? kUnrecognizedInput : kPtxRefused,
+                status.message());
+}
+
+// The type of an input that the program leaves open.
+int TypeOf(std::string_view data) {
+  if (data.starts_with("\x50\xed\x55\xba")) return kFatbin;
+  if (data.starts_with("!<arch>\n")) return kLibrary;
+  const bool is_text = std::ranges::none_of(
+      data.substr(0, 64), [](char c) { return c != '\0' && static_cast<unsigned char>(c) < '\t'; });
+  return is_text ? kPtx : kAny;
+}
+
+int Add(JitLink& link, int type, std::string_view data, const std::string& name) {
+  if (type == kAny) type = TypeOf(data);
+  if (type == kPtx) return Answer(link, link.images.AddPtx(name, data));
+  const bool is_ours = type == kLibrary && IsDeviceRuntimeArchive(data);
+  if (link.real != nullptr && !is_ours) {
+    link.has_real_inputs = true;
+    return CallReal("nvJitLinkAddData", link.real, type, static_cast<const void*>(data.data()),
+                    data.size(), name.c_str());
+  }
+  if (type == kLibrary) return Answer(link, link.images.AddLibrary(name, data));
+  if (type == kFatbin) return Answer(link, link.images.AddFatbin(name, data));
+  return Refuse(link, kUnrecognizedInput,
+                "link input refused: '" + name + "' has type " + std::to_string(type) +
+                    " of nvJitLinkInputType; without -lto only PTX, fatbins and libcudadevrt.a "
+                    "are linked where the device takes PTX");
+}
+
+// Links the LTO-IR, whose PTX is one input more.
+int CompleteReal(JitLink& link) {
+  std::size_t bytes = 0;
+  int result = CallReal("nvJitLinkComplete", link.real);
+  if (result == kSucceeded) result = CallReal("nvJitLinkGetLinkedPtxSize", link.real, &bytes);
+  if (result != kSucceeded) return result;
+  std::string text(bytes, '\0');
+  result = CallReal("nvJitLinkGetLinkedPtx", link.real, text.data());
+  if (result != kSucceeded) return result;
+  return Answer(link, link.images.AddPtx("PTX of the LTO-IR", text));
+}
+
+// Runs `use` with the link, for one thread at a time.
+template <typename Use>
+int With(JitLink* link, const void* argument, const Use& use) {
+  if (link == nullptr || argument == nullptr) return kNullInput;
+  const std::lock_guard lock(link->mutex);
+  return use(*link);
+}
+
+// A log is our own sentence, or else what the real library says.
+int LogSize(JitLink* link, const char* of_the_real, bool is_error, std::size_t* bytes) {
+  return With(link, bytes, [&](JitLink& open) {
+    const bool is_own = is_error && !open.error.empty();
+    if (!is_own && open.real != nullptr) return CallReal(of_the_real, open.real, bytes);
+    *bytes = is_own ? open.error.size() + 1 : 0;
+    return kSucceeded;
+  });
+}
+
+int Log(JitLink* link, const char* of_the_real, bool is_error, char* log) {
+  return With(link, log, [&](JitLink& open) {
+    const bool is_own = is_error && !open.error.empty();
+    if (!is_own && open.real != nullptr) return CallReal(of_the_real, open.real, log);
+    if (is_own) std::memcpy(log, open.error.c_str(), open.error.size() + 1);
+    return kSucceeded;
+  });
+}
+
+}  // namespace
+
+int Create(JitLink** link, std::uint32_t option_count, const char** options) {
+  if (link == nullptr || (option_count != 0 && options == nullptr)) return kNullInput;
+  std::vector<const char*> asked(options, options + option_count);
+  if (std::ranges::find(asked, nullptr) != asked.end()) return kNullInput;
+  const auto has = [&](std::string_view option) {
+    return std::ranges::find(asked, option) != asked.end();
+  };
+  auto made = std::make_unique<JitLink>();
+  int result = kSucceeded;
+  if (has("-lto")) {
+    if (!has("-ptx")) asked.push_back("-ptx");
+    result = CallReal("nvJitLinkCreate", &made->real, static_cast<std::uint32_t>(asked.size()),
+                      asked.data());
+    if (result != kSucceeded && made->real == nullptr) return result;
+  }
+  *link = made.release();
+  return result;
+}
+
+int Destroy(JitLink** link) {
+  if (link == nullptr || *link == nullptr) return kNullInput;
+  delete std::exchange(*link, nullptr);
+  return kSucceeded;
+}
+
+int AddData(JitLink* link, int type, const void* data, std::size_t bytes, const char* name) {
+  return With(link, data, [&](JitLink& open) {
+    return Add(open, type, {static_cast<const char*>(data), bytes},
+               name == nullptr ? "an input without a name" : name);
+  });
+}
+
+int AddFile(JitLink* link, int type, const char* path) {
+  return With(link, path, [&](JitLink& open) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return Refuse(open, kInvalidInput, std::string("cannot read ") + path);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    return Add(open, type, bytes, path);
+  });
+}
+
+int Complete(JitLink* link) {
+  return With(link, link, [&](JitLink& open) {
+    if (open.has_real_inputs && !open.images.is_complete()) {
+      if (const int result = CompleteReal(open); result != kSucceeded) return result;
+    }
+    return Answer(open, open.images.Complete());
+  });
+}
+
+int GetImageSize(JitLink* link, std::size_t* bytes) {
+  return With(link, bytes, [&](JitLink& open) {
+    if (!open.images.is_complete()) return kInvalidInput;
+    *bytes = open.images.image().size();
+    return kSucceeded;
+  });
+}
+
+int GetImage(JitLink* link, void* image) {
+  return With(link, image, [&](JitLink& open) {
+    if (!open.images.is_complete()) return kInvalidInput;
+    std::memcpy(image, open.images.image().data(), open.images.image().size());
+    return kSucceeded;
+  });
+}
+
+int GetLinkedLTOIRSize(JitLink* link, std::size_t* bytes) {
+  return With(link, bytes, [&](JitLink& open) {
+    if (open.real == nullptr) return kLtoNotEnabled;
+    return CallReal("nvJitLinkGetLinkedLTOIRSize", open.real, bytes);
+  });
+}
+
+int GetLinkedLTOIR(JitLink* link, void* ltoir) {
+  return With(link, ltoir, [&](JitLink& open) {
+    if (open.real == nullptr) return kLtoNotEnabled;
+    return CallReal("nvJitLinkGetLinkedLTOIR", open.real, ltoir);
+  });
+}
+
+int GetErrorLogSize(JitLink* link, std::size_t* bytes) {
+  return LogSize(link, "nvJitLinkGetErrorLogSize", /*is_error=*/true, bytes);
+}
+int GetErrorLog(JitLink* link, char* log) {
+  return Log(link, "nvJitLinkGetErrorLog", /*is_error=*/true, log);
+}
+int GetInfoLogSize(JitLink* link, std::size_t* bytes) {
+  return LogSize(link, "nvJitLinkGetInfoLogSize", /*is_error=*/false, bytes);
+}
+int GetInfoLog(JitLink* link, char* log) {
+  return Log(link, "nvJitLinkGetInfoLog", /*is_error=*/false, log);
+}
+
+}  // namespace gpushared::drop_in

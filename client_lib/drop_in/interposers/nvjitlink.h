@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// nvJitLink's functions as they are where the device takes PTX. A link's result is PTX. Links of
+// LTO-IR are made by the real library, which is asked for PTX; all others need none.
+//
+// Thread-safe. A null pointer is an error; a handle that no Create has given is not looked at, as
+// in the real library.
+
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_NVJITLINK_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_NVJITLINK_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpushared::drop_in {
+
+// nvJitLinkResult.
+inline constexpr int kSucceeded = 0;
+inline constexpr int kInvalidInput = 3;
+inline constexpr int kPtxRefused = 4;
+inline constexpr int kFailed = 6;
+inline constexpr int kNoRealLibrary = kFailed;
+inline constexpr int kUnrecognizedInput = 8;
+inline constexpr int kNullInput = 10;
+inline constexpr int kLtoNotEnabled = 18;
+
+struct JitLink;  // What a program's nvJitLinkHandle points to.
+
+int Create(JitLink** link, std::uint32_t option_count, const char** options);
+int Destroy(JitLink** link);
+int AddData(JitLink* link, int type, const void* data, std::size_t bytes, const char* name);
+int AddFile(JitLink* link, int type, const char* path);
+int Complete(JitLink* link);
+// The linked PTX, also where machine code is asked for. Its size counts a NUL.
+int GetImageSize(JitLink* link, std::size_t* bytes);
+int GetImage(JitLink* link, void* image);
+int GetLinkedLTOIRSize(JitLink* link, std::size_t* bytes);
+int GetLinkedLTOIR(JitLink* link, void* ltoir);
+int GetErrorLogSize(JitLink* link, std::size_t* bytes);
+int GetErrorLog(JitLink* link, char* log);
+int GetInfoLogSize(JitLink* link, std::size_t* bytes);
+int GetInfoLog(JitLink* link, char* log);
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_NVJITLINK_H_

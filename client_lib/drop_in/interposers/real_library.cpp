@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/interposers/real_library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace gpushared::drop_in {
+namespace {
+
+// Folders of NVIDIA's wheels in a folder of Python packages.
+constexpr const char* kWheelFolders[] = {"nvidia/cu13/lib", "nvidia/cu12/lib",
+                                         "nvidia/nvjitlink/lib", "nvidia/cuda_nvrtc/lib"};
+constexpr std::string_view kPackageFolders[] = {"/site-packages/", "/dist-packages/"};
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::vector<std::string> LoadedObjects() {
+  std::vector<std::string> paths;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* to) {
+        static_cast<std::vector<std::string>*>(to)->push_back(object->dlpi_name);
+        return 0;
+      },
+      &paths);
+  return paths;
+}
+
+// Folders in the order in which they are to be looked at, each once.
+class Folders {
+ public:
+  void Add(std::string folder) {
+    if (!folder.starts_with('/')) return;
+    for (const std::string& known : folders_) {
+      if (known == folder) return;
+    }
+    folders_.push_back(std::move(folder));
+  }
+  void AddList(std::string_view colons) {
+    while (!colons.empty()) {
+      const std::size_t end = std::min(colons.find(':'), colons.size());
+      Add(std::string(colons.substr(0, end)));
+      colons.remove_prefix(std::min(colons.size(), end + 1));
+    }
+  }
+  const std::vector<std::string>& all() const { return folders_; }
+
+ private:
+  std::vector<std::string> folders_;
+};
+
+void AddFoldersOfLoaded(Folders& folders) {
+  const std::vector<std::string> objects = LoadedObjects();
+  for (const std::string& path : objects) folders.Add(path.substr(0, path.rfind('/')));
+  for (const std::string& path : objects) {
+    for (const std::string_view packages : kPackageFolders) {
+      const std::size_t at = path.rfind(packages);
+      if (at == std::string::npos) continue;
+      const std::string root = path.substr(0, at + packages.size());
+      for (const char* wheel : kWheelFolders) folders.Add(root + wheel);
+    }
+  }
+}
+
+std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
+
+}  // namespace
+
+std::string PathInLoaderCache(std::string_view cache, std::string_view name) {
+  // The format of glibc 2.2 and later; offsets count from its beginning.
+  constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
+  constexpr std::size_t kHeaderBytes = 48;
+  constexpr std::int32_t kX86_64Library = 0x0303;
+  struct Entry {
+    std::int32_t flags;
+    std::uint32_t name, path, os_version;
+    std::uint64_t hardware;
+  };
+  if (!cache.starts_with(kMagic) || cache.size() < kHeaderBytes) return "";
+  std::uint32_t count = 0;
+  std::memcpy(&count, cache.data() + kMagic.size(), sizeof count);
+  const auto text = [&](std::size_t at) {
+    const std::string_view rest = cache.substr(std::min(at, cache.size()));
+    return rest.substr(0, rest.find('\0'));
+  };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::size_t at = kHeaderBytes + i * sizeof(Entry);
+    if (at + sizeof(Entry) > cache.size()) return "";
+    Entry entry;
+    std::memcpy(&entry, cache.data() + at, sizeof entry);
+    if (entry.flags == kX86_64Library && text(entry.name) == name) {
+      return std::string(text(entry.path));
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> PlacesOf(std::span<const char* const> names) {
+  std::vector<std::string> places;
+  const auto add = [&](const Folders& folders) {
+    for (const std::string& folder : folders.all()) {
+      for (const char* name : names) places.push_back(folder + "/" + name);
+    }
+  };
+  Folders first, last;
+  AddFoldersOfLoaded(first);
+  first.AddList(Variable("LD_LIBRARY_PATH"));
+  add(first);
+  std::ifstream file("/etc/ld.so.cache", std::ios::binary);
+  const std::string cache(std::istreambuf_iterator<char>(file), {});
+  for (const char* name : names) {
+    const std::string path = PathInLoaderCache(cache, name);
+    if (!path.empty()) places.push_back(path);
+  }
+  last.Add(Variable("CONDA_PREFIX") + "/lib");
+  for (const std::string& toolkit :
+       {Variable("CUDA_HOME"), Variable("CUDA_PATH"), std::string("/usr/local/cuda")}) {
+    last.Add(toolkit + "/lib64");
+    last.Add(toolkit + "/lib");
+  }
+  add(last);
+  return places;
+}
+
+RealLibrary LoadReal(std::span<const char* const> names, const void* self) {
+  RealLibrary real;
+  Dl_info own{};
+  struct stat own_folder {};
+  if (::dladdr(self, &own) == 0 || ::stat(FolderOf(own.dli_fname).c_str(), &own_folder) != 0) {
+    real.why_not = "cannot tell which folder this library lies in";
+    return real;
+  }
+  for (const std::string& path : PlacesOf(names)) {
+    struct stat folder {};
+    if (::access(path.c_str(), R_OK) != 0 || ::stat(FolderOf(path).c_str(), &folder) != 0) continue;
+    if (folder.st_dev == own_folder.st_dev && folder.st_ino == own_folder.st_ino) continue;
+    // It shall call its own functions where it uses their names, not the interposer's.
+    real.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (real.handle != nullptr) return real;
+    const char* const why = ::dlerror();
+    real.why_not = why == nullptr ? path + " does not load" : why;
+  }
+  if (real.why_not.empty()) {
+    real.why_not = "there is no " + std::string(names.front()) +
+                   " beside the program's libraries, in LD_LIBRARY_PATH, in the loader's cache or "
+                   "in the CUDA toolkit";
+  }
+  return real;
+}
+
+}  // namespace gpushared::drop_in

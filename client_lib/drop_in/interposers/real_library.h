@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_REAL_LIBRARY_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_REAL_LIBRARY_H_
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpushared::drop_in {
+
+// Where a library may lie that this process has not loaded, most likely first: beside the libraries
+// that it has loaded, in Python wheels beside those, in $LD_LIBRARY_PATH, where the loader's cache
+// says, in conda's and the toolkit's folders. Files of one place are in the order of `names`; some
+// may not exist. Thread-safe.
+std::vector<std::string> PlacesOf(std::span<const char* const> names);
+
+// The path that the bytes of /etc/ld.so.cache have for a library of x86-64; empty when they have
+// none or make no sense.
+std::string PathInLoaderCache(std::string_view cache, std::string_view name);
+
+struct RealLibrary {
+  void* handle = nullptr;  // Of dlopen.
+  std::string why_not;     // Why there is none.
+};
+
+// Loads the first library of PlacesOf(names) that loads and lies in another folder than the library
+// that has the address `self`: interposers lie beside each other. Neither gives its symbols to
+// others, nor takes symbols of its names from others.
+RealLibrary LoadReal(std::span<const char* const> names, const void* self);
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_REAL_LIBRARY_H_

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A libnvrtc that compiles nothing: its PTX and its machine code are the options that it was given.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Program {
+  char options[1024];
+};
+
+int nvrtcVersion(int* major, int* minor) {
+  *major = 13;
+  *minor = 7;
+  return 0;
+}
+
+const char* nvrtcGetErrorString(int result) { return result == 0 ? "fine" : "fake error"; }
+
+// The program's first options are its six arguments.
+int nvrtcCreateProgram(struct Program** program, const char* source, const char* name, int headers,
+                       const char* const* texts, const char* const* names) {
+  *program = calloc(1, sizeof **program);
+  snprintf((*program)->options, sizeof(*program)->options, " %s %s %d %s %s", source, name, headers,
+           headers == 0 ? "" : texts[0], headers == 0 ? "" : names[0]);
+  return 0;
+}
+
+int nvrtcDestroyProgram(struct Program** program) {
+  free(*program);
+  *program = NULL;
+  return 0;
+}
+
+int nvrtcCompileProgram(struct Program* program, int count, const char* const* options) {
+  program->options[0] = '\0';
+  for (int i = 0; i < count; ++i) {
+    strncat(program->options, " ", sizeof program->options - strlen(program->options) - 1);
+    strncat(program->options, options[i], sizeof program->options - strlen(program->options) - 1);
+  }
+  return 0;
+}
+
+static int Give(const char* kind, const struct Program* program, size_t* bytes, char* text) {
+  if (bytes != NULL) *bytes = strlen(kind) + strlen(program->options) + 1;
+  if (text != NULL) sprintf(text, "%s%s", kind, program->options);
+  return 0;
+}
+int nvrtcGetPTXSize(struct Program* program, size_t* bytes) {
+  return Give("PTX", program, bytes, NULL);
+}
+int nvrtcGetPTX(struct Program* program, char* text) { return Give("PTX", program, NULL, text); }
+int nvrtcGetCUBINSize(struct Program* program, size_t* bytes) {
+  return Give("CUBIN", program, bytes, NULL);
+}
+int nvrtcGetCUBIN(struct Program* program, char* text) {
+  return Give("CUBIN", program, NULL, text);
+}
