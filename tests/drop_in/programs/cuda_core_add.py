@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuda-core compiles C++ with NVRTC, here to PTX, and launches on a stream with pinned memory."""
+"""cuda-core compiles C++ with NVRTC, to PTX and to machine code, and launches on a stream with pinned memory."""
 import numpy as np
 from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, launch
 
@@ -14,14 +14,15 @@ device = Device()
 device.set_current()
 stream = device.create_stream()
 options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
-kernel = Program(SOURCE, code_type="c++", options=options).compile("ptx").get_kernel("add")
 on_device = [device.memory_resource.allocate(4 * COUNT, stream=stream) for _ in range(3)]
 on_host = [LegacyPinnedMemoryResource().allocate(4 * COUNT) for _ in range(3)]
 a, b, total = (np.from_dlpack(buffer).view(np.float32) for buffer in on_host)
-a[:], b[:], total[:] = np.arange(COUNT), 2, 0
-for i in range(2):
-    on_device[i].copy_from(on_host[i], stream=stream)
-launch(stream, LaunchConfig(grid=8, block=128), kernel, *on_device, np.uint64(COUNT))
-on_device[2].copy_to(on_host[2], stream=stream)
-stream.sync()
-assert np.array_equal(total, a + b)
+for target in ("ptx", "cubin"):
+    kernel = Program(SOURCE, code_type="c++", options=options).compile(target).get_kernel("add")
+    a[:], b[:], total[:] = np.arange(COUNT), 2, 0
+    for i in range(2):
+        on_device[i].copy_from(on_host[i], stream=stream)
+    launch(stream, LaunchConfig(grid=8, block=128), kernel, *on_device, np.uint64(COUNT))
+    on_device[2].copy_to(on_host[2], stream=stream)
+    stream.sync()
+    assert np.array_equal(total, a + b)

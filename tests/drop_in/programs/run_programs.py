@@ -18,12 +18,15 @@ import time
 FOLDER = pathlib.Path(__file__).parent
 NUMPY = "numpy==2.4.6"
 CUDA = ("cuda-core==1.2.2", "cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37")
+NUMBA = ("numba-cuda==0.30.4", "numba==0.68.1", "cuda-core==1.2.2", "cuda-bindings==13.4.4", "nvidia-nvvm==13.5.37",
+         "nvidia-nvjitlink==13.5.37", "nvidia-cuda-runtime==13.5.37", "nvidia-cuda-nvrtc==13.5.37")
 # Program, packages, and what its users set to choose the device.
 PROGRAMS = (
     ("tinygrad_add", ("tinygrad==0.14.0", NUMPY), {"DEV": "CUDA"}),
     ("halide_tile", ("halide==21.0.0", NUMPY), {}),
     ("cuda_core_add", (*CUDA, NUMPY), {}),
     ("drjit_sum", ("drjit==1.5.0", NUMPY), {}),
+    ("numba_add", (*NUMBA, NUMPY), {}),
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
 )
 SECONDS_MAX = 300
