@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: primary and created ones, each thread's stack of them, their limits and settings.
+#include <cstring>
 #include <memory>
 
 #include "client_lib/drop_in/calls.h"
@@ -105,10 +106,12 @@ Code CtxCreateV3(ContextHandle* context, void*, int affinity_count, unsigned fla
 }
 
 Code CtxCreateV4(ContextHandle* context, void* parameters, unsigned flags, int ordinal) {
-  if (parameters != nullptr) {
-    return Refuse(Code::kNotSupported, "contexts take no creation parameters");
+  ContextParameters asked{};
+  if (parameters != nullptr) std::memcpy(&asked, parameters, sizeof asked);
+  if (asked.graphics != nullptr) {
+    return Refuse(Code::kNotSupported, "contexts cannot be shared with graphics");
   }
-  return CtxCreate(context, flags, ordinal);
+  return CtxCreateV3(context, asked.affinities, asked.affinity_count, flags, ordinal);
 }
 
 Code CtxDestroy(ContextHandle handle) {

@@ -72,6 +72,14 @@ struct Copy3d {
 };
 static_assert(sizeof(Copy3d) == 200);
 
+// CUctxCreateParams.
+struct ContextParameters {
+  void* affinities;
+  int affinity_count;
+  const void* graphics;
+};
+static_assert(sizeof(ContextParameters) == 24);
+
 // CUdevprop.
 struct LegacyDeviceProperties {
   int threads_per_block_max;

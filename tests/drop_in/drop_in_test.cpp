@@ -254,6 +254,20 @@ TEST_F(DropInTest, ContextsStackUpPerThread) {
   EXPECT_EQ(cuCtxDestroy(first), CUDA_ERROR_INVALID_CONTEXT);
 }
 
+TEST_F(DropInTest, ContextsAreMadeWithEmptyParameters) {
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  CUcontext context = nullptr;
+  CUctxCreateParams parameters{};
+  ASSERT_EQ(cuCtxCreate_v4(&context, &parameters, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxDestroy(context), CUDA_SUCCESS);
+  CUexecAffinityParam affinity{};
+  parameters = {&affinity, 1, nullptr};
+  EXPECT_EQ(cuCtxCreate_v4(&context, &parameters, 0, 0), CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+  CUctxCigParam graphics{};
+  parameters = {nullptr, 0, &graphics};
+  EXPECT_EQ(cuCtxCreate_v4(&context, &parameters, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+}
+
 TEST_F(DropInTest, WhatBelongsToAContextEndsWithIt) {
   UsePrimary();
   CUcontext made = nullptr;
