@@ -61,10 +61,9 @@ class Folders {
   std::vector<std::string> folders_;
 };
 
-void AddFoldersOfLoaded(Folders& folders) {
-  const std::vector<std::string> objects = LoadedObjects();
-  for (const std::string& path : objects) folders.Add(path.substr(0, path.rfind('/')));
-  for (const std::string& path : objects) {
+Folders WheelFolders(const std::vector<std::string>& loaded) {
+  Folders folders;
+  for (const std::string& path : loaded) {
     for (const std::string_view packages : kPackageFolders) {
       const std::size_t at = path.rfind(packages);
       if (at == std::string::npos) continue;
@@ -72,6 +71,25 @@ void AddFoldersOfLoaded(Folders& folders) {
       for (const char* wheel : kWheelFolders) folders.Add(root + wheel);
     }
   }
+  return folders;
+}
+
+Folders LoaderFolders(const std::vector<std::string>& loaded) {
+  Folders folders;
+  for (const std::string& path : loaded) folders.Add(path.substr(0, path.rfind('/')));
+  folders.AddList(Variable("LD_LIBRARY_PATH"));
+  return folders;
+}
+
+Folders ToolkitFolders() {
+  Folders folders;
+  folders.Add(Variable("CONDA_PREFIX") + "/lib");
+  for (const std::string& toolkit :
+       {Variable("CUDA_HOME"), Variable("CUDA_PATH"), std::string("/usr/local/cuda")}) {
+    folders.Add(toolkit + "/lib64");
+    folders.Add(toolkit + "/lib");
+  }
+  return folders;
 }
 
 std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
@@ -109,28 +127,19 @@ std::string PathInLoaderCache(std::string_view cache, std::string_view name) {
 
 std::vector<std::string> PlacesOf(std::span<const char* const> names) {
   std::vector<std::string> places;
-  const auto add = [&](const Folders& folders) {
-    for (const std::string& folder : folders.all()) {
-      for (const char* name : names) places.push_back(folder + "/" + name);
-    }
+  const auto add = [&](const Folders& folders, const char* name) {
+    for (const std::string& folder : folders.all()) places.push_back(folder + "/" + name);
   };
-  Folders first, last;
-  AddFoldersOfLoaded(first);
-  first.AddList(Variable("LD_LIBRARY_PATH"));
-  add(first);
+  const std::vector<std::string> loaded = LoadedObjects();
+  for (const char* name : names) add(WheelFolders(loaded), name);
   std::ifstream file("/etc/ld.so.cache", std::ios::binary);
   const std::string cache(std::istreambuf_iterator<char>(file), {});
   for (const char* name : names) {
+    add(LoaderFolders(loaded), name);
     const std::string path = PathInLoaderCache(cache, name);
     if (!path.empty()) places.push_back(path);
+    add(ToolkitFolders(), name);
   }
-  last.Add(Variable("CONDA_PREFIX") + "/lib");
-  for (const std::string& toolkit :
-       {Variable("CUDA_HOME"), Variable("CUDA_PATH"), std::string("/usr/local/cuda")}) {
-    last.Add(toolkit + "/lib64");
-    last.Add(toolkit + "/lib");
-  }
-  add(last);
   return places;
 }
 

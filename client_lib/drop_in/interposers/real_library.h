@@ -9,10 +9,10 @@
 
 namespace gpushared::drop_in {
 
-// Where a library may lie that this process has not loaded, most likely first: beside the libraries
-// that it has loaded, in Python wheels beside those, in $LD_LIBRARY_PATH, where the loader's cache
-// says, in conda's and the toolkit's folders. Files of one place are in the order of `names`; some
-// may not exist. Thread-safe.
+// Where a library may lie, whether it does or not. First, under all of its names, the wheels beside
+// Python packages that the process has loaded: preloaded symbols serve a program of another major
+// version, too. Then, for one name after another, beside loaded libraries, in $LD_LIBRARY_PATH,
+// where the loader's cache says, and in conda's and the toolkit's folders. Thread-safe.
 std::vector<std::string> PlacesOf(std::span<const char* const> names);
 
 // The path that the bytes of /etc/ld.so.cache have for a library of x86-64; empty when they have

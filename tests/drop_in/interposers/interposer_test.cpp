@@ -135,7 +135,14 @@ TEST_F(NvrtcTest, ManyThreadsMakeTheFirstCall) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(NvrtcTest, AnotherMajorVersionServesWhereThisOneIsNotThere) {
+TEST_F(NvrtcTest, AWheelOfAnotherMajorVersionServesItsPackages) {
+  const gpushared::testing::ScratchFolder scratch;
+  const std::string packages = scratch / "site-packages/";
+  std::filesystem::create_directories(packages + "nvidia/cu13/lib");
+  std::filesystem::copy_file(GPUSHARED_FAKES "/libnvrtc.so.13",
+                             packages + "nvidia/cu13/lib/libnvrtc.so.13");
+  std::filesystem::copy_file(GPUSHARED_FAKES "/libnvJitLink.so.13", packages + "extension.so");
+  const Library extension(packages + "extension.so");
   const Library older(GPUSHARED_DROP_IN "/libnvrtc.so.12");
   int major = 0, minor = 0;
   EXPECT_EQ(older.Call("nvrtcVersion", &major, &minor), 0);
@@ -278,9 +285,9 @@ TEST(RealLibraryTest, FoldersOfTheUserAreLookedAtInTheirOrder) {
   const auto place = [&](const std::string& path) {
     return std::ranges::find(places, path) - places.begin();
   };
-  EXPECT_LT(place("/first/libnothing.so.13"), place("/first/libnothing.so.12"));
-  EXPECT_LT(place("/first/libnothing.so.12"), place("/second/libnothing.so.13"));
-  EXPECT_LT(place("/second/libnothing.so.12"), place("/usr/local/cuda/lib64/libnothing.so.13"));
+  EXPECT_LT(place("/first/libnothing.so.13"), place("/second/libnothing.so.13"));
+  EXPECT_LT(place("/second/libnothing.so.13"), place("/usr/local/cuda/lib64/libnothing.so.13"));
+  EXPECT_LT(place("/usr/local/cuda/lib64/libnothing.so.13"), place("/first/libnothing.so.12"));
   EXPECT_THAT(places, Each(::testing::StartsWith("/")));
 }
 
@@ -290,8 +297,9 @@ TEST(RealLibraryTest, WheelsBesideAPythonPackageAreLookedAt) {
   const std::string extension = scratch / "site-packages/cuda/extension.so";
   std::filesystem::copy_file(GPUSHARED_FAKES "/libnvrtc.so.13", extension);
   ASSERT_NE(::dlopen(extension.c_str(), RTLD_NOW), nullptr) << ::dlerror();
-  EXPECT_THAT(PlacesOf(kNames),
-              Contains(scratch / "site-packages/nvidia/cu13/lib/libnothing.so.13"));
+  const std::vector<std::string> places = PlacesOf(kNames);
+  EXPECT_EQ(places.front(), scratch / "site-packages/nvidia/cu13/lib/libnothing.so.13");
+  EXPECT_THAT(places, Contains(scratch / "site-packages/nvidia/nvjitlink/lib/libnothing.so.12"));
 }
 
 TEST(RealLibraryTest, NoLibraryIsSaidByItsName) {
