@@ -43,7 +43,7 @@ int NotThere() { return kNoRealLibrary; }
 // What a function jumps to at first. No exception of a handler reaches the program.
 template <auto kHandler, void (*kFirstCall)()>
 struct Target {
-  static_assert(std::is_same_v<decltype(kHandler), const Forward>);
+  static_assert(std::is_same_v<std::remove_const_t<decltype(kHandler)>, Forward>);
   static constexpr auto kFunction = kFirstCall;
 };
 template <typename Answer, typename... Arguments, Answer (*kHandler)(Arguments...),
@@ -113,35 +113,47 @@ extern "C" {
 }  // extern "C"
 
 // A first call keeps the registers of integer arguments; none of these functions has other ones.
-asm(".pushsection .text.gpushared_interposer, \"ax\", @progbits\n"
-    "gpushared_first_call:\n"
-    "push %rdi\npush %rsi\npush %rdx\npush %rcx\npush %r8\npush %r9\npush %rax\n"
-    "mov %r11, %rdi\n"
-    "call gpushared_find_target\n"
-    "mov %rax, %r11\n"
-    "pop %rax\npop %r9\npop %r8\npop %rcx\npop %rdx\npop %rsi\npop %rdi\n"
-    "jmp *%r11\n"
-    ".set .Lindex, 0\n"
-#define GPUSHARED_EXPORT(symbol, handler)        \
-  ".p2align 4\n"                                 \
-  ".globl " #symbol                              \
-  "\n"                                           \
-  ".type " #symbol ", @function\n" #symbol       \
-  ":\n"                                          \
-  "endbr64\n"                                    \
-  "jmp *gpushared_targets + 8 * .Lindex(%rip)\n" \
-  ".globl gpushared_first_call_of_" #symbol      \
-  "\n"                                           \
-  ".hidden gpushared_first_call_of_" #symbol     \
-  "\n"                                           \
-  "gpushared_first_call_of_" #symbol             \
-  ":\n"                                          \
-  "endbr64\n"                                    \
-  "mov $.Lindex, %r11d\n"                        \
-  "jmp gpushared_first_call\n"                   \
-  ".size " #symbol ", . - " #symbol              \
-  "\n"                                           \
-  ".set .Lindex, .Lindex + 1\n"
+asm(R"(
+.pushsection .text.gpushared_interposer, "ax", @progbits
+gpushared_first_call:
+  push %rdi
+  push %rsi
+  push %rdx
+  push %rcx
+  push %r8
+  push %r9
+  push %rax
+  mov %r11, %rdi
+  call gpushared_find_target
+  mov %rax, %r11
+  pop %rax
+  pop %r9
+  pop %r8
+  pop %rcx
+  pop %rdx
+  pop %rsi
+  pop %rdi
+  jmp *%r11
+
+.set .Lindex, 0
+.macro gpushared_export symbol
+  .p2align 4
+  .globl \symbol
+  .type \symbol, @function
+\symbol:
+  endbr64
+  jmp *gpushared_targets + 8 * .Lindex(%rip)
+  .size \symbol, . - \symbol
+  .globl gpushared_first_call_of_\symbol
+  .hidden gpushared_first_call_of_\symbol
+gpushared_first_call_of_\symbol:
+  endbr64
+  mov $.Lindex, %r11d
+  jmp gpushared_first_call
+  .set .Lindex, .Lindex + 1
+.endm
+)"
+#define GPUSHARED_EXPORT(symbol, handler) "gpushared_export " #symbol "\n"
 #include GPUSHARED_EXPORTS
 #undef GPUSHARED_EXPORT
-    ".popsection\n");
+    ".purgem gpushared_export\n.popsection\n");

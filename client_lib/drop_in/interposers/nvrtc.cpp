@@ -82,6 +82,7 @@ int CompileProgram(void* program, int option_count, const char* const* options) 
   }
   const bool has_changed = !AsksForLinkTimeCode(asked) && AskForPtx(asked);
   std::vector<const char*> changed;
+  changed.reserve(asked.size());
   for (const std::string& option : asked) changed.push_back(option.c_str());
   if (program != nullptr) Asked().Set(program, has_changed);
   return CallReal("nvrtcCompileProgram", program, option_count,

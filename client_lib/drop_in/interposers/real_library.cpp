@@ -100,7 +100,7 @@ std::string PathInLoaderCache(std::string_view cache, std::string_view name) {
   // The format of glibc 2.2 and later; offsets count from its beginning.
   constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
   constexpr std::size_t kHeaderBytes = 48;
-  constexpr std::int32_t kX86_64Library = 0x0303;
+  constexpr std::int32_t kFlagsOfX64 = 0x0303;
   struct Entry {
     std::int32_t flags;
     std::uint32_t name, path, os_version;
@@ -118,7 +118,7 @@ std::string PathInLoaderCache(std::string_view cache, std::string_view name) {
     if (at + sizeof(Entry) > cache.size()) return "";
     Entry entry;
     std::memcpy(&entry, cache.data() + at, sizeof entry);
-    if (entry.flags == kX86_64Library && text(entry.name) == name) {
+    if (entry.flags == kFlagsOfX64 && text(entry.name) == name) {
       return std::string(text(entry.path));
     }
   }
