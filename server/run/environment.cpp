@@ -15,6 +15,7 @@ struct PtxTool {
 constexpr PtxTool kPtxTools[] = {
     {"TRITON_PTXAS_PATH", "/ptxas", "Triton hands its PTX on"},
     {"PYCUDA_DEFAULT_NVCC_FLAGS", "--ptx -o kernel.cubin", "PyCUDA's nvcc makes PTX"},
+    {"PYCUDA_DISABLE_CACHE", "1", "PyCUDA's cache asks nvcc for text, with the same flags"},
     {"CUDA_FORCE_PTX_JIT", "1", "machine code beside PTX is passed over"},
 };
 // Libraries that stand in front of NVIDIA's, and ask them for PTX.

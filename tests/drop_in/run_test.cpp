@@ -75,6 +75,7 @@ TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
   EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptxas");
   environment_["TRITON_PTXAS_PATH"] = "/mine";
   EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("TRITON_PTXAS_PATH"));
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["PYCUDA_DISABLE_CACHE"], "1");
   EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("LD_PRELOAD"));
   files_["/d/libnvrtc.so.13"] = true;
   environment_["LD_PRELOAD"] = "/u.so";

@@ -5,17 +5,19 @@
 Usage: run_programs.py BIN_DIR CACHE_DIR [PROGRAM ...]
 
 Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. A
-program whose packages cannot be had is skipped, with the reason. Fails when a program fails, or
-when none ran.
+program whose packages cannot be had is skipped, with the reason. So is one that needs nvcc where
+neither PATH nor this tree's cache has it. Fails when a program fails, or when none ran.
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
 FOLDER = pathlib.Path(__file__).parent
+PATH = os.environ["PATH"] + os.pathsep + str(FOLDER.parents[2] / ".cache/cuda/nvidia/cu13/bin")
 NUMPY = "numpy==2.4.6"
 CUDA = ("cuda-core==1.2.2", "cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37")
 NUMBA = ("numba-cuda==0.30.4", "numba==0.68.1", "cuda-core==1.2.2", "cuda-bindings==13.4.4", "nvidia-nvvm==13.5.37",
@@ -27,13 +29,22 @@ PROGRAMS = (
     ("cuda_core_add", (*CUDA, NUMPY), {}),
     ("drjit_sum", ("drjit==1.5.0", NUMPY), {}),
     ("numba_add", (*NUMBA, NUMPY), {}),
+    ("pycuda_arrays", ("pycuda==2026.1", NUMPY), {}),
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
 )
+# There is no wheel of these: they are built against the drop-in, and run nvcc.
+FROM_SOURCE = ("pycuda",)
 SECONDS_MAX = 300
 
 
-def environment_of(name, packages, cache):
+def is_from_source(packages):
+    return any(package.startswith(f"{source}==") for package in packages for source in FROM_SOURCE)
+
+
+def environment_of(name, packages, cache, drop_in):
     """The Python of the program's environment, or why there is none."""
+    if is_from_source(packages) and not shutil.which("nvcc", path=PATH):
+        return None, "there is no nvcc"
     folder = cache / name
     python = folder / "bin" / "python"
     done = folder / "packages"
@@ -41,7 +52,9 @@ def environment_of(name, packages, cache):
         return python, None
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", folder], capture_output=True, text=True)
     if made.returncode == 0:
-        made = subprocess.run([python, "-m", "pip", "-q", "install", "--only-binary", ":all:", *packages],
+        made = subprocess.run([python, "-m", "pip", "-q", "install", "--only-binary", ":all:",
+                               "--no-binary", ",".join(FROM_SOURCE), *packages],
+                              env={**os.environ, "PATH": PATH, "LIBRARY_PATH": str(drop_in)},
                               capture_output=True, text=True)
     if made.returncode != 0:
         said = (made.stderr or made.stdout).strip().splitlines()
@@ -52,7 +65,7 @@ def environment_of(name, packages, cache):
 
 def run(name, python, extra, bin_dir, socket, home):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
-    environment.update(extra, HOME=str(home))
+    environment.update(extra, HOME=str(home), PATH=PATH)
     command = [bin_dir / "gpushared", "run", "--socket", socket, "--", python, FOLDER / f"{name}.py"]
     try:
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
@@ -79,7 +92,7 @@ def main(bin_dir, cache, *wanted):
                 for name, packages, extra in PROGRAMS:
                     if wanted and name not in wanted:
                         continue
-                    python, reason = environment_of(name, packages, cache)
+                    python, reason = environment_of(name, packages, cache, bin_dir.parent / "lib/drop_in")
                     if reason is not None:
                         skipped.append(name)
                         print(f"skipped {name}: {reason}", flush=True)
