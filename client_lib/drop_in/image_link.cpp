@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/image_link.h"
 
+#include <array>
+#include <fstream>
 #include <span>
 #include <utility>
 
@@ -9,6 +11,23 @@
 #include "server/ptx/text/fatbin.h"
 
 namespace gpushared::drop_in {
+
+Result<std::string> ReadLinkInput(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes;
+  std::array<char, 65536> piece;
+  if (!file) return Status(StatusCode::kNotFound, std::string("cannot read ") + path);
+  // A pipe does not tell its size before.
+  while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
+    bytes.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (bytes.size() > ImageLink::kInputBytesMax) {
+      return Status(StatusCode::kLimitExceeded,
+                    std::string("link input refused: '") + path + "' has more than " +
+                        std::to_string(ImageLink::kInputBytesMax) + " bytes");
+    }
+  }
+  return bytes;
+}
 
 Status ImageLink::AddPtx(std::string_view name, std::string_view text) {
   return Add(name, text.substr(0, text.find('\0')));

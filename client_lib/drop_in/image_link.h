@@ -11,6 +11,10 @@
 
 namespace gpushared::drop_in {
 
+// The bytes of a file that is to be an input. Fails with kNotFound when it cannot be read, and with
+// kLimitExceeded beyond ImageLink::kInputBytesMax. Thread-safe.
+Result<std::string> ReadLinkInput(const char* path);
+
 // Images that become one image, in the program's own process. One input is its own result; several
 // become one PTX text. Copies what it is given.
 //

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linking. The result of a link is an image that modules are loaded from; programs hand it back
 // unread.
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -103,10 +101,11 @@ Code LinkAddData(LinkHandle handle, int type, void* data, std::size_t bytes, con
 Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned, JitOption*, void**) {
   if (AnyNull(path)) return Code::kInvalidValue;
   return WithLink(handle, [&](CudaLink& link) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return RefuseInLog(link, kFileNotFound, std::string("cannot read ") + path);
-    const std::string bytes(std::istreambuf_iterator<char>(file), {});
-    return Add(link, type, path, bytes);
+    const Result<std::string> bytes = ReadLinkInput(path);
+    if (bytes.ok()) return Add(link, type, path, *bytes);
+    const bool is_missing = bytes.status().code() == StatusCode::kNotFound;
+    return RefuseInLog(link, is_missing ? kFileNotFound : Code::kOutOfMemory,
+                       bytes.status().message());
   });
 }
 

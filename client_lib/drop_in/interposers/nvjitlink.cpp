@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -155,10 +153,9 @@ int AddData(JitLink* link, int type, const void* data, std::size_t bytes, const 
 
 int AddFile(JitLink* link, int type, const char* path) {
   return With(link, path, [&](JitLink& open) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return Refuse(open, kInvalidInput, std::string("cannot read ") + path);
-    const std::string bytes(std::istreambuf_iterator<char>(file), {});
-    return Add(open, type, bytes, path);
+    const Result<std::string> bytes = ReadLinkInput(path);
+    if (!bytes.ok()) return Refuse(open, kInvalidInput, bytes.status().message());
+    return Add(open, type, *bytes, path);
   });
 }
 
