@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client_lib/drop_in/device_runtime_archive.h"
+#include "client_lib/drop_in/object_file.h"
 #include "server/ptx/link/linker.h"
 #include "server/ptx/text/fatbin.h"
 
@@ -35,6 +36,18 @@ Status ImageLink::AddPtx(std::string_view name, std::string_view text) {
 
 Status ImageLink::AddFatbin(std::string_view name, std::string_view fatbin) {
   return Add(name, fatbin);
+}
+
+Status ImageLink::AddObject(std::string_view name, std::string_view object) {
+  const std::vector<std::string_view> fatbins = FatbinsOf(object);
+  if (fatbins.empty()) {
+    return {StatusCode::kUnsupported, "link input refused: '" + std::string(name) +
+                                          "' is no object file with code for a device in it"};
+  }
+  for (const std::string_view fatbin : fatbins) {
+    if (Status added = Add(name, fatbin); !added.ok()) return added;
+  }
+  return {};
 }
 
 Status ImageLink::AddLibrary(std::string_view name, std::string_view archive) {

@@ -32,6 +32,8 @@ class ImageLink {
   Status AddPtx(std::string_view name, std::string_view text);
   // What counts is its PTX, if it is not the only input.
   Status AddFatbin(std::string_view name, std::string_view fatbin);
+  // An object file of nvcc -dc counts as the fatbins in it. kUnsupported when it has none.
+  Status AddObject(std::string_view name, std::string_view object);
   // libcudadevrt.a stands for the grid's synchronisation. kUnsupported for any other library.
   Status AddLibrary(std::string_view name, std::string_view archive);
 

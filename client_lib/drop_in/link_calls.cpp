@@ -15,6 +15,7 @@ namespace {
 // CUjitInputType.
 constexpr int kPtx = 1;
 constexpr int kFatbin = 2;
+constexpr int kObject = 3;
 constexpr int kLibrary = 4;
 constexpr int kLastType = 6;
 
@@ -43,12 +44,15 @@ Code Add(CudaLink& link, int type, const char* given_name, std::string_view data
     added = link.link.AddPtx(name, data);
   } else if (type == kFatbin) {
     added = link.link.AddFatbin(name, data);
+  } else if (type == kObject) {
+    added = link.link.AddObject(name, data);
   } else if (type == kLibrary) {
     added = link.link.AddLibrary(name, data);
   } else {
-    added = Status(StatusCode::kUnsupported,
-                   "link input refused: '" + name + "' has type " + std::to_string(type) +
-                       " of CUjitInputType; only PTX, fatbins and libcudadevrt.a are linked");
+    added =
+        Status(StatusCode::kUnsupported,
+               "link input refused: '" + name + "' has type " + std::to_string(type) +
+                   " of CUjitInputType; only PTX, fatbins, objects and libcudadevrt.a are linked");
   }
   switch (added.code()) {
     case StatusCode::kOk:

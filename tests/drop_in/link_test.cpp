@@ -168,6 +168,17 @@ TEST_F(LinkTest, FatbinsGiveTheirPtx) {
   EXPECT_EQ(Run("fill", 32, /*is_cooperative=*/false)[2], 13u);
 }
 
+TEST_F(LinkTest, ObjectsGiveThePtxInThem) {
+  ASSERT_EQ(AddText(kCaller, "caller"), CUDA_SUCCESS);
+  ASSERT_EQ(cuLinkAddFile(link_, CU_JIT_INPUT_OBJECT, GPUSHARED_LINK_OBJECT, 0, nullptr, nullptr),
+            CUDA_SUCCESS)
+      << log_;
+  ASSERT_EQ(Complete(), CUDA_SUCCESS) << log_;
+  EXPECT_EQ(Run("fill", 32, /*is_cooperative=*/false)[2], 13u);
+  EXPECT_EQ(Add(CU_JIT_INPUT_OBJECT, "ELF", "not.o"), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_THAT(log_, HasSubstr("'not.o' is no object file with code"));
+}
+
 TEST_F(LinkTest, BrokenFatbinIsRefusedByName) {
   ASSERT_EQ(Add(CU_JIT_INPUT_FATBINARY, "\x50\xed\x55\xba nonsense", "broken"), CUDA_SUCCESS);
   ASSERT_EQ(AddText(kCallee, "callee"), CUDA_SUCCESS);

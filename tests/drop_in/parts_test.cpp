@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles, addresses, visible devices, images.
+#include <elf.h>
+
 #include <cstring>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "client_lib/drop_in/cuda_module.h"
 #include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/handle_table.h"
+#include "client_lib/drop_in/object_file.h"
 #include "client_lib/drop_in/visible_devices.h"
 #include "tests/drop_in/archive.h"
 
@@ -124,6 +127,59 @@ TEST(DeviceRuntimeArchiveTest, OnlyTheToolkitsOwnLibraryIsTakenForIt) {
   std::string huge = whole;
   huge.replace(huge.find("5 "), 10, "9999999999");
   EXPECT_FALSE(IsDeviceRuntimeArchive(huge));
+}
+
+// An object file of three sections: none, the names, and one of this name and these bytes.
+std::string Object(const std::string& name, const std::string& bytes) {
+  const std::string texts = std::string(1, '\0') + name + '\0';
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_machine = EM_X86_64;
+  header.e_shoff = sizeof header;
+  header.e_shnum = 3;
+  header.e_shstrndx = 1;
+  Elf64_Shdr sections[3] = {};
+  sections[1].sh_type = sections[2].sh_type = SHT_PROGBITS;
+  sections[1].sh_offset = sizeof header + sizeof sections;
+  sections[1].sh_size = texts.size();
+  sections[2].sh_name = 1;
+  sections[2].sh_offset = sections[1].sh_offset + texts.size();
+  sections[2].sh_size = bytes.size();
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header) +
+         std::string(reinterpret_cast<const char*>(sections), sizeof sections) + texts + bytes;
+}
+
+std::string SmallFatbin(char body, std::size_t bytes) {
+  const std::uint64_t length = bytes;
+  return std::string("\x50\xed\x55\xba\x01\x00\x10\x00", 8) +
+         std::string(reinterpret_cast<const char*>(&length), sizeof length) +
+         std::string(bytes, body);
+}
+
+TEST(ObjectFileTest, FatbinsOfAllSourcesAreFound) {
+  const std::string first = SmallFatbin('a', 13), second = SmallFatbin('b', 8);
+  const std::string both = first + std::string(3, '\0') + second;
+  const std::string object = Object("__nv_relfatbin", both);
+  EXPECT_THAT(FatbinsOf(object), ElementsAre(first, second));
+  EXPECT_THAT(FatbinsOf(Object(".nv_fatbin", second)), ElementsAre(second));
+  EXPECT_THAT(FatbinsOf(Object(".data", second)), IsEmpty());
+}
+
+TEST(ObjectFileTest, BrokenObjectsHaveNone) {
+  const std::string fatbin = SmallFatbin('a', 8);
+  const std::string object = Object("__nv_relfatbin", fatbin);
+  for (std::size_t bytes = 0; bytes < object.size(); ++bytes) {
+    EXPECT_THAT(FatbinsOf(std::string_view(object).substr(0, bytes)), IsEmpty()) << bytes;
+  }
+  for (std::size_t at = 0; at < sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Shdr); at += 4) {
+    std::string wild = object;
+    wild.replace(at, 4, 4, '\xff');
+    EXPECT_LE(FatbinsOf(wild).size(), 1u) << at;
+  }
+  std::string long_body = fatbin;
+  long_body.replace(8, 8, 8, '\xff');
+  EXPECT_THAT(FatbinsOf(Object("__nv_relfatbin", long_body)), IsEmpty());
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ namespace {
 // nvJitLinkInputType.
 constexpr int kPtx = 2;
 constexpr int kFatbin = 4;
+constexpr int kObject = 5;
 constexpr int kLibrary = 6;
 constexpr int kAny = 10;
 
@@ -72,10 +73,11 @@ int Add(JitLink& link, int type, std::string_view data, const std::string& name)
   }
   if (type == kLibrary) return Answer(link, link.images.AddLibrary(name, data));
   if (type == kFatbin) return Answer(link, link.images.AddFatbin(name, data));
+  if (type == kObject) return Answer(link, link.images.AddObject(name, data));
   return Refuse(link, kUnrecognizedInput,
                 "link input refused: '" + name + "' has type " + std::to_string(type) +
-                    " of nvJitLinkInputType; without -lto only PTX, fatbins and libcudadevrt.a "
-                    "are linked where the device takes PTX");
+                    " of nvJitLinkInputType; without -lto only PTX, fatbins, objects and "
+                    "libcudadevrt.a are linked where the device takes PTX");
 }
 
 // Links the LTO-IR, whose PTX is one input more.
