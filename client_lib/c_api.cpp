@@ -19,12 +19,54 @@ struct gpushared_stream {
   gpushared::Stream stream;
 };
 
+namespace gpushared::client {
+
+// A device's properties with what their C form points to. A view is good until this moves.
+class DeviceInC {
+ public:
+  explicit DeviceInC(gpushared::DeviceProperties device) : device_(std::move(device)) {
+    for (const gpushared::DeviceAttribute& each : device_.attributes) {
+      attributes_.push_back({.id = each.id, .value = each.value});
+    }
+  }
+
+  gpushared_device_properties view() const {
+    gpushared_device_properties properties = {
+        .name = device_.name.c_str(),
+        .id = device_.id.c_str(),
+        .kind = device_.kind.c_str(),
+        .memory_bytes = device_.memory_bytes,
+        .multiprocessors = device_.multiprocessors,
+        .threads_per_block_max = device_.threads_per_block_max,
+        .block_max = {device_.block_max[0], device_.block_max[1], device_.block_max[2]},
+        .grid_max = {device_.grid_max[0], device_.grid_max[1], device_.grid_max[2]},
+        .shared_bytes_per_block_max = device_.shared_bytes_per_block_max,
+        .uuid = {},
+        .attributes = attributes_.data(),
+        .attribute_count = attributes_.size()};
+    std::copy(device_.uuid.begin(), device_.uuid.end(), properties.uuid);
+    return properties;
+  }
+
+ private:
+  gpushared::DeviceProperties device_;
+  std::vector<gpushared_device_attribute> attributes_;
+};
+
+}  // namespace gpushared::client
+
 struct gpushared_client {
   gpushared::Client client;
+  std::optional<gpushared::client::DeviceInC> device;
+  std::string printed;  // Taken from the server, not by the program; protected by mutex.
   gpushared_stream default_stream;
   std::mutex mutex;  // Guards the two maps.
   std::unordered_map<gpushared_address, gpushared::DeviceBuffer> device_buffers;
   std::unordered_map<void*, gpushared::HostBuffer> host_buffers;
+};
+
+struct gpushared_device_list {
+  std::vector<gpushared::client::DeviceInC> devices;
 };
 
 struct gpushared_module {
@@ -42,6 +84,7 @@ struct gpushared_event {
 
 namespace {
 
+using gpushared::FaultKind;
 using gpushared::Result;
 using gpushared::Status;
 using gpushared::StatusCode;
@@ -50,6 +93,8 @@ static_assert(GPUSHARED_OK == static_cast<int>(StatusCode::kOk));
 static_assert(GPUSHARED_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory));
 static_assert(GPUSHARED_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost));
 static_assert(GPUSHARED_KERNEL_FAULT == static_cast<int>(StatusCode::kKernelFault));
+static_assert(GPUSHARED_FAULT_ILLEGAL_ADDRESS == static_cast<int>(FaultKind::kIllegalAddress));
+static_assert(GPUSHARED_FAULT_LAUNCH_FAILURE == static_cast<int>(FaultKind::kLaunchFailure));
 static_assert(GPUSHARED_INTERNAL == static_cast<int>(StatusCode::kInternal));
 
 thread_local std::string last_error_message;
@@ -137,6 +182,7 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
   options.socket = TextOf(given->socket);
   if (given->spin_ns >= 0) options.spin = std::chrono::nanoseconds(given->spin_ns);
   options.control_timeout = std::chrono::nanoseconds(given->control_timeout_ns);
+  if (given->struct_bytes >= sizeof *given) options.takes_printed = given->takes_printed != 0;
   return Status::Ok();
 }
 
@@ -174,6 +220,7 @@ gpushared_status_t gpushared_connect(const gpushared_client_options* options,
     if (!connected.ok()) return connected.status();
     auto handle = std::make_unique<gpushared_client>();
     handle->client = std::move(*connected);
+    handle->device.emplace(handle->client.device());
     handle->default_stream.stream = handle->client.default_stream();
     *client = handle.release();
     return Status::Ok();
@@ -193,22 +240,70 @@ gpushared_status_t gpushared_client_status(gpushared_client* client) noexcept {
   return Guarded([&] { return client->client.status(); });
 }
 
+gpushared_status_t gpushared_list_devices(const gpushared_client_options* options,
+                                          gpushared_device_list** list) noexcept {
+  if (list == nullptr) return Refuse("device list refused: `list` is null");
+  return Guarded([&]() -> Status {
+    gpushared::ClientOptions converted;
+    if (Status status = ToOptions(options, converted); !status.ok()) return status;
+    auto devices = gpushared::Client::ListDevices(converted);
+    if (!devices.ok()) return devices.status();
+    auto handle = std::make_unique<gpushared_device_list>();
+    for (gpushared::DeviceProperties& device : *devices) {
+      handle->devices.emplace_back(std::move(device));
+    }
+    *list = handle.release();
+    return Status::Ok();
+  });
+}
+
+size_t gpushared_get_device_count(const gpushared_device_list* list) noexcept {
+  return list == nullptr ? 0 : list->devices.size();
+}
+
+gpushared_status_t gpushared_get_listed_device(const gpushared_device_list* list, size_t index,
+                                               gpushared_device_properties* properties) noexcept {
+  if (list == nullptr || properties == nullptr) {
+    return Refuse("device properties refused: `list` or `properties` is null");
+  }
+  return Guarded([&]() -> Status {
+    if (index >= list->devices.size()) {
+      return Status(StatusCode::kNotFound, "device " + std::to_string(index) +
+                                               " not found: the server has " +
+                                               std::to_string(list->devices.size()));
+    }
+    *properties = list->devices[index].view();
+    return Status::Ok();
+  });
+}
+
+void gpushared_destroy_device_list(gpushared_device_list* list) noexcept { delete list; }
+
 gpushared_status_t gpushared_get_device_properties(
     gpushared_client* client, gpushared_device_properties* properties) noexcept {
   if (client == nullptr || properties == nullptr) {
     return Refuse("device properties refused: `client` or `properties` is null");
   }
-  const gpushared::DeviceProperties& device = client->client.device();
-  *properties = {.name = device.name.c_str(),
-                 .id = device.id.c_str(),
-                 .kind = device.kind.c_str(),
-                 .memory_bytes = device.memory_bytes,
-                 .multiprocessors = device.multiprocessors,
-                 .threads_per_block_max = device.threads_per_block_max,
-                 .block_max = {device.block_max[0], device.block_max[1], device.block_max[2]},
-                 .grid_max = {device.grid_max[0], device.grid_max[1], device.grid_max[2]},
-                 .shared_bytes_per_block_max = device.shared_bytes_per_block_max};
+  *properties = client->device->view();
   return GPUSHARED_OK;
+}
+
+gpushared_status_t gpushared_take_printed(gpushared_client* client, char* text, size_t capacity,
+                                          size_t* bytes) noexcept {
+  if (client == nullptr || text == nullptr || bytes == nullptr || capacity == 0) {
+    return Refuse("printed text refused: `client`, `text` or `bytes` is null, or `capacity` is 0");
+  }
+  return Guarded([&]() -> Status {
+    const std::lock_guard lock(client->mutex);
+    if (client->printed.empty()) {
+      Result<std::string> more = client->client.TakePrinted();
+      if (!more.ok()) return more.status();
+      client->printed = std::move(*more);
+    }
+    *bytes = client->printed.copy(text, capacity);
+    client->printed.erase(0, *bytes);
+    return Status::Ok();
+  });
 }
 
 gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
@@ -313,6 +408,40 @@ gpushared_status_t gpushared_get_kernel_info(gpushared_kernel* kernel,
   return GPUSHARED_OK;
 }
 
+gpushared_status_t gpushared_get_kernel_attributes(
+    gpushared_kernel* kernel, gpushared_kernel_attributes* attributes) noexcept {
+  if (kernel == nullptr || attributes == nullptr) {
+    return Refuse("kernel attributes refused: `kernel` or `attributes` is null");
+  }
+  const gpushared::KernelAttributes& of = kernel->kernel.attributes();
+  *attributes = {.registers = of.registers,
+                 .local_bytes = of.local_bytes,
+                 .constant_bytes = of.constant_bytes,
+                 .dynamic_shared_bytes_max = of.dynamic_shared_bytes_max,
+                 .ptx_version = of.ptx_version,
+                 .binary_version = of.binary_version};
+  return GPUSHARED_OK;
+}
+
+gpushared_status_t gpushared_get_variable(gpushared_module* module, const char* name,
+                                          gpushared_variable* variable) noexcept {
+  if (module == nullptr || name == nullptr || variable == nullptr) {
+    return Refuse("variable look-up refused: `module`, `name` or `variable` is null");
+  }
+  return Guarded([&]() -> Status {
+    const std::string_view wanted(name);
+    for (const gpushared::ModuleVariable& each : module->module.variables()) {
+      if (each.name != wanted) continue;
+      *variable = {.name = each.name.c_str(),
+                   .address = each.address,
+                   .bytes = each.bytes,
+                   .is_constant = each.is_constant ? 1U : 0U};
+      return Status::Ok();
+    }
+    return module->module.GetVariable(wanted).status();
+  });
+}
+
 gpushared_status_t gpushared_allocate_device(gpushared_client* client, size_t bytes,
                                              gpushared_address* address) noexcept {
   if (client == nullptr || address == nullptr) {
@@ -401,6 +530,16 @@ gpushared_status_t gpushared_end_request(gpushared_stream* stream) noexcept {
 gpushared_status_t gpushared_expect_request_in(gpushared_client* client, uint64_t in_ns) noexcept {
   if (client == nullptr) return Refuse("hint refused: `client` is null");
   return Guarded([&] { return client->client.ExpectRequestIn(TimeOf(in_ns)); });
+}
+
+gpushared_fault_t gpushared_get_stream_fault(gpushared_stream* stream) noexcept {
+  if (stream == nullptr) return GPUSHARED_FAULT_NONE;
+  return static_cast<gpushared_fault_t>(stream->stream.fault());
+}
+
+gpushared_fault_t gpushared_get_client_fault(gpushared_client* client) noexcept {
+  if (client == nullptr) return GPUSHARED_FAULT_NONE;
+  return static_cast<gpushared_fault_t>(client->client.fault());
 }
 
 gpushared_status_t gpushared_query_stream(gpushared_stream* stream) noexcept {

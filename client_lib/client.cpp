@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -90,6 +91,16 @@ Result<Client> Client::Connect(const ClientOptions& options) {
   return Client(std::move(*session));
 }
 
+Result<std::vector<DeviceProperties>> Client::ListDevices(const ClientOptions& options) {
+  return Session::ListDevices(options);
+}
+
+std::optional<std::int32_t> DeviceProperties::Attribute(std::uint32_t wanted) const {
+  const auto found = std::ranges::lower_bound(attributes, wanted, {}, &DeviceAttribute::id);
+  if (found == attributes.end() || found->id != wanted) return std::nullopt;
+  return found->value;
+}
+
 const DeviceProperties& Client::device() const noexcept { return session_->device(); }
 
 std::uint64_t Client::session_id() const noexcept { return session_->id(); }
@@ -162,6 +173,15 @@ Status Client::Synchronize() const {
 
 Status Client::ExpectRequestIn(std::chrono::nanoseconds in) const {
   return valid() ? session_->ExpectRequestIn(in) : Invalid(kEmptyClient);
+}
+
+Result<std::string> Client::TakePrinted() const {
+  if (!valid()) return Invalid(kEmptyClient);
+  return session_->TakePrinted();
+}
+
+FaultKind Client::fault() const noexcept {
+  return valid() ? session_->first_fault() : FaultKind::kNone;
 }
 
 Status Client::status() const { return valid() ? session_->CheckAlive() : Invalid(kEmptyClient); }

@@ -51,7 +51,8 @@ ipc::Hello HelloOf(const ClientOptions& options) {
           .name = options.name.empty() ? std::string(ipc::CutText(program_invocation_short_name,
                                                                   ipc::kNameBytes - 1))
                                        : options.name,
-          .device = options.device};
+          .device = options.device,
+          .takes_printed = options.takes_printed};
 }
 
 }  // namespace
@@ -94,6 +95,21 @@ Result<Connection::Opened> Connection::Open(const ClientOptions& options) {
   opened.welcome = std::move(*welcome);
   opened.fds = std::move(frame->fds);
   return opened;
+}
+
+Result<ipc::DeviceList> Connection::ListDevices(const ClientOptions& options) {
+  if (Status status = CheckOptions(options); !status.ok()) return status;
+  Result<std::string> path = ipc::ClientSocketPath(options.socket);
+  if (!path.ok()) return path.status();
+  const Connection shape(ipc::UniqueFd(), *path, options.control_timeout);
+  const ipc::Deadline deadline = shape.NewDeadline();
+  const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(*path, deadline);
+  if (!socket.ok()) return socket.status();
+  // A server that refuses at once may close before this is sent: its sentence counts.
+  const Status sent = ipc::SendMessage(socket->get(), 1, ipc::ListDevices{}, deadline);
+  Result<ipc::Frame> frame = ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
+  if (!frame.ok()) return sent.ok() ? frame.status() : sent;
+  return ipc::DecodeReply<ipc::DeviceList>(*frame);
 }
 
 Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::byte> payload,

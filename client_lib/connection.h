@@ -35,6 +35,8 @@ class Connection {
   };
   // The handshake.
   static Result<Opened> Open(const ClientOptions& options);
+  // A connection of its own that asks for nothing else.
+  static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
 
   // Sends `request` and waits for its answer. A refusal is returned; what breaks the session
   // (EOF, an answer that does not come, a wrong one) ends it. `received_fds` may be null when

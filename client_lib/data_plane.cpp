@@ -148,7 +148,12 @@ void DataPlane::Note(const ipc::CompletionNotice& notice) {
   const auto [stream, sequence] = notice.id;
   if (notice.kind == ipc::CompletionKind::kError) {
     const std::shared_ptr<StreamRecord>& record = streams_[stream];
-    if (record != nullptr && sequence > record->created_at()) record->Fail(notice.code, sequence);
+    if (record != nullptr && sequence > record->created_at()) {
+      record->Fail(notice.code, notice.fault, sequence);
+      // Relaxed: only the number itself is read. The first one stays.
+      FaultKind none = FaultKind::kNone;
+      first_fault_.compare_exchange_strong(none, notice.fault, std::memory_order_relaxed);
+    }
     return;
   }
   const auto entry = marks_.find({stream, sequence});

@@ -48,14 +48,16 @@ class StreamRecord {
   // Whether the command at `sequence` failed or was skipped.
   bool FailedAt(std::uint64_t sequence) const { return failed() && sequence >= error_sequence_; }
   // Only the first error counts. Called by one thread at a time.
-  void Fail(StatusCode code, std::uint64_t sequence) {
+  void Fail(StatusCode code, FaultKind fault, std::uint64_t sequence) {
     if (failed()) return;
     error_code_ = code;
+    fault_ = fault;
     error_sequence_ = sequence;
     failed_.store(true, std::memory_order_release);
   }
-  // The following two require failed().
+  // The following three require failed().
   StatusCode error_code() const { return error_code_; }
+  FaultKind fault() const { return fault_; }
   std::uint64_t error_sequence() const { return error_sequence_; }
 
   std::optional<Status> error_text() const {
@@ -72,6 +74,7 @@ class StreamRecord {
   const std::uint64_t created_at_;
   std::atomic<bool> failed_{false};
   StatusCode error_code_ = StatusCode::kOk;
+  FaultKind fault_ = FaultKind::kNone;
   std::uint64_t error_sequence_ = 0;
   mutable std::mutex text_mutex_;
   std::optional<Status> error_text_;  // As the server told it; guarded by text_mutex_.
@@ -131,6 +134,14 @@ class DataPlane {
 
   // Takes what the completion ring holds.
   void TakeCompletions();
+  // Bytes that kernels have printed so far, as far as the timelines that were seen promise.
+  std::uint64_t printed() const {
+    // Relaxed: whoever acquired a timeline sees what was stored before it.
+    return completions_.printed.load(std::memory_order_relaxed);
+  }
+
+  // The kind of the first kernel fault that a record told of; kNone before.
+  FaultKind first_fault() const { return first_fault_.load(std::memory_order_relaxed); }
 
   // Makes completions about `stream`'s number go to `stream`. Those about its predecessor have
   // been taken: the caller saw the timeline pass the predecessor's end.
@@ -180,6 +191,7 @@ class DataPlane {
   std::array<std::shared_ptr<StreamRecord>, ipc::kStreamsMax> streams_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::shared_ptr<Mark>> marks_;
   std::atomic<std::uint32_t> open_marks_{0};  // Size of marks_, readable without the lock.
+  std::atomic<FaultKind> first_fault_{FaultKind::kNone};
 };
 
 }  // namespace gpushared::client

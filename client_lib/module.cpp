@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module and Kernel.
+#include <algorithm>
 #include <string>
 
 #include "gpushared/client.h"
@@ -21,6 +22,8 @@ std::uint32_t Kernel::static_shared_bytes() const noexcept { return state_->stat
 std::uint32_t Kernel::threads_per_block_max() const noexcept {
   return state_->threads_per_block_max;
 }
+
+const KernelAttributes& Kernel::attributes() const noexcept { return state_->attributes; }
 
 const std::string& Kernel::unsupported() const noexcept { return state_->unsupported; }
 
@@ -49,6 +52,20 @@ Result<Kernel> Module::GetKernel(std::string_view name) const {
   return Status(StatusCode::kNotFound,
                 "kernel '" + std::string(name) +
                     "' not found; the module has: " + (names.empty() ? "no kernel" : names));
+}
+
+std::span<const ModuleVariable> Module::variables() const noexcept {
+  return valid() ? std::span<const ModuleVariable>(state_->variables)
+                 : std::span<const ModuleVariable>();
+}
+
+Result<ModuleVariable> Module::GetVariable(std::string_view name) const {
+  const std::span<const ModuleVariable> all = variables();
+  const auto found = std::ranges::find(all, name, &ModuleVariable::name);
+  if (found != all.end()) return *found;
+  return Status(StatusCode::kNotFound, "variable '" + std::string(name) +
+                                           "' not found: the module has " +
+                                           std::to_string(all.size()) + " variables");
 }
 
 }  // namespace gpushared

@@ -11,6 +11,10 @@ namespace {
 
 // Limits beyond those of the protocol would let a launch through that no record can say.
 DeviceProperties PropertiesOf(const ipc::DeviceDescription& device) {
+  std::vector<DeviceAttribute> attributes;
+  for (const ipc::DeviceAttribute& each : device.attributes) {
+    attributes.push_back({.id = each.id, .value = each.value});
+  }
   return {.name = device.name,
           .id = device.id,
           .kind = device.kind,
@@ -24,7 +28,9 @@ DeviceProperties PropertiesOf(const ipc::DeviceDescription& device) {
                        std::min(device.grid_max[1], ipc::kGridYzMax),
                        std::min(device.grid_max[2], ipc::kGridYzMax)},
           .shared_bytes_per_block_max =
-              std::min(device.shared_bytes_per_block_max, ipc::kDynamicSharedBytesMax)};
+              std::min(device.shared_bytes_per_block_max, ipc::kDynamicSharedBytesMax),
+          .uuid = device.uuid,
+          .attributes = std::move(attributes)};
 }
 
 Status WrongProcess() {
@@ -51,13 +57,25 @@ Result<std::shared_ptr<Session>> Session::Connect(const ClientOptions& options) 
   if (!plane.ok()) return plane.status();
   data->plane = std::move(*plane);
   // Not make_shared: the constructor is private.
-  return std::shared_ptr<Session>(new Session(std::move(data), opened->welcome));
+  return std::shared_ptr<Session>(
+      new Session(std::move(data), opened->welcome, options.takes_printed));
 }
 
-Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome)
+Result<std::vector<DeviceProperties>> Session::ListDevices(const ClientOptions& options) {
+  const Result<ipc::DeviceList> list = Connection::ListDevices(options);
+  if (!list.ok()) return list.status();
+  std::vector<DeviceProperties> devices;
+  for (const ipc::DeviceDescription& device : list->devices) {
+    devices.push_back(PropertiesOf(device));
+  }
+  return devices;
+}
+
+Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome, bool takes_printed)
     : data_(std::move(data)),
       device_(PropertiesOf(welcome.device)),
       id_(welcome.session),
+      takes_printed_(takes_printed),
       default_stream_(std::make_shared<StreamRecord>(0, 0)),
       streams_(ipc::kStreamsMax),
       module_used_(ipc::kModulesMax, false) {
@@ -229,6 +247,35 @@ std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {
     }
   }
   return live;
+}
+
+// ---- what kernels print
+
+Result<std::string> Session::TakePrinted() {
+  if (!takes_printed_) {
+    return Status(StatusCode::kInvalidArgument,
+                  "printed text refused: the client was connected without takes_printed");
+  }
+  if (!InOwner()) return WrongProcess();
+  const std::lock_guard lock(printed_mutex_);
+  const std::uint64_t wanted = data_->plane->printed();
+  std::string text;
+  while (printed_taken_ < wanted) {
+    const Result<ipc::Printed> part = data_->connection->Ask<ipc::Printed>(ipc::TakePrinted{});
+    if (!part.ok()) return part.status();
+    if (part->end <= printed_taken_ || part->dropped < printed_dropped_) {
+      const Status status(StatusCode::kProtocolViolation,
+                          "session ended: the server told of printed text twice");
+      data_->connection->End(status);
+      return status;
+    }
+    text += part->text;
+    printed_taken_ = part->end;
+    if (const std::uint64_t lost = part->dropped - std::exchange(printed_dropped_, part->dropped)) {
+      text += "\n[" + std::to_string(lost) + " bytes of what kernels printed were lost]\n";
+    }
+  }
+  return text;
 }
 
 // ---- waiting and errors

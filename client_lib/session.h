@@ -39,6 +39,7 @@ namespace gpushared::client {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   static Result<std::shared_ptr<Session>> Connect(const ClientOptions& options);
+  static Result<std::vector<DeviceProperties>> ListDevices(const ClientOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -79,6 +80,10 @@ class Session : public std::enable_shared_from_this<Session> {
   Status ExpectRequestIn(std::chrono::nanoseconds in);
   const std::shared_ptr<StreamRecord>& default_stream() const { return default_stream_; }
 
+  // ---- what kernels print
+  Result<std::string> TakePrinted();
+  FaultKind first_fault() const { return data_->plane->first_fault(); }
+
   // ---- commands
   // As DataPlane::Submit, but refused in a forked child and on a failed stream.
   template <typename Record>
@@ -117,7 +122,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint32_t number;
   };
 
-  Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome);
+  Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome, bool takes_printed);
 
   Status WhyRefused(StreamRecord& stream);
   Result<std::unique_ptr<Arena>> AddArena(std::uint64_t bytes);
@@ -134,6 +139,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::unique_ptr<SharedData> data_;
   const DeviceProperties device_;
   const std::uint64_t id_;
+  const bool takes_printed_;
+  std::mutex printed_mutex_;           // Guards the next two.
+  std::uint64_t printed_taken_ = 0;    // Of DataPlane::printed.
+  std::uint64_t printed_dropped_ = 0;  // Of that, said to be lost.
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<ArenaSet> arenas_;
   std::shared_ptr<StreamRecord> default_stream_;
@@ -211,6 +220,7 @@ struct KernelState {
   std::uint32_t parameter_bytes = 0;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t threads_per_block_max = 0;
+  KernelAttributes attributes;
   const Session* session = nullptr;  // Kept alive by the module.
   std::string name;
   std::string unsupported;
@@ -229,6 +239,7 @@ struct ModuleState {
   std::shared_ptr<Session> session;
   std::uint32_t number = 0;
   std::vector<KernelState> kernels;
+  std::vector<ModuleVariable> variables;
 };
 
 }  // namespace gpushared::client

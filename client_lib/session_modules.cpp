@@ -19,6 +19,12 @@ void FillModule(ModuleState& module, ipc::ModuleLoaded loaded) {
     state.parameter_bytes = kernel.parameter_bytes;
     state.static_shared_bytes = kernel.static_shared_bytes;
     state.threads_per_block_max = kernel.threads_per_block_max;
+    state.attributes = {.registers = kernel.attributes.registers,
+                        .local_bytes = kernel.attributes.local_bytes,
+                        .constant_bytes = kernel.attributes.constant_bytes,
+                        .dynamic_shared_bytes_max = kernel.attributes.dynamic_shared_bytes_max,
+                        .ptx_version = kernel.attributes.ptx_version,
+                        .binary_version = kernel.attributes.binary_version};
     state.session = module.session.get();
     state.name = std::move(kernel.name);
     state.unsupported = std::move(kernel.unsupported);
@@ -26,6 +32,13 @@ void FillModule(ModuleState& module, ipc::ModuleLoaded loaded) {
     for (const ipc::ParameterDescription& parameter : kernel.parameters) {
       state.parameters.push_back({.offset = parameter.offset, .bytes = parameter.bytes});
     }
+  }
+  module.variables.reserve(loaded.variables.size());
+  for (ipc::VariableDescription& variable : loaded.variables) {
+    module.variables.push_back({.name = std::move(variable.name),
+                                .address = variable.address,
+                                .bytes = variable.bytes,
+                                .is_constant = variable.space == ipc::VariableSpace::kConstant});
   }
 }
 

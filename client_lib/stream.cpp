@@ -404,4 +404,10 @@ Status Stream::Query() const {
   return status.ok() ? state_->session().Usable() : status;
 }
 
+FaultKind Stream::fault() const noexcept {
+  if (!valid()) return FaultKind::kNone;
+  const StreamRecord& stream = *state_->record();
+  return stream.failed() ? stream.fault() : FaultKind::kNone;
+}
+
 }  // namespace gpushared

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpushared/status.h"
 
+#include "gpushared/fault_kind.h"
+
 namespace gpushared {
 
 std::string_view StatusCodeName(StatusCode code) noexcept {
@@ -41,6 +43,30 @@ std::string_view StatusCodeName(StatusCode code) noexcept {
       return "ProtocolViolation";
     case StatusCode::kInternal:
       return "Internal";
+  }
+  return "Unknown";
+}
+
+std::string_view FaultKindName(FaultKind kind) noexcept {
+  switch (kind) {
+    case FaultKind::kNone:
+      return "None";
+    case FaultKind::kIllegalAddress:
+      return "IllegalAddress";
+    case FaultKind::kAssert:
+      return "Assert";
+    case FaultKind::kHardwareStackError:
+      return "HardwareStackError";
+    case FaultKind::kIllegalInstruction:
+      return "IllegalInstruction";
+    case FaultKind::kMisalignedAddress:
+      return "MisalignedAddress";
+    case FaultKind::kInvalidAddressSpace:
+      return "InvalidAddressSpace";
+    case FaultKind::kInvalidPc:
+      return "InvalidPc";
+    case FaultKind::kLaunchFailure:
+      return "LaunchFailure";
   }
   return "Unknown";
 }

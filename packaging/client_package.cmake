@@ -9,6 +9,7 @@ install(TARGETS gpushared_shared gpushared_archive EXPORT gpushared
 install(FILES
   "${PROJECT_SOURCE_DIR}/client_lib/include/gpushared/client.h"
   "${PROJECT_SOURCE_DIR}/client_lib/include/gpushared/gpushared.h"
+  "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/fault_kind.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/result.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/status.h"
   "${CMAKE_CURRENT_BINARY_DIR}/include/gpushared/version.h"

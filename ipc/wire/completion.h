@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "gpushared/fault_kind.h"
 #include "gpushared/status.h"
 
 #include "ipc/wire/command.h"
@@ -28,7 +29,9 @@ struct CompletionRecord {
   std::uint32_t code = 0;  // StatusCode.
   std::uint64_t started_ns = 0;
   std::uint64_t ended_ns = 0;
-  std::uint64_t reserved[3] = {};
+  std::uint32_t fault = 0;  // FaultKind; 0 unless `code` is kKernelFault.
+  std::uint32_t reserved0 = 0;
+  std::uint64_t reserved[2] = {};
 };
 static_assert(sizeof(CompletionRecord) == kGranuleBytes);
 
@@ -37,6 +40,7 @@ struct CompletionNotice {
   CommandId id;
   CompletionKind kind = CompletionKind::kMark;
   StatusCode code = StatusCode::kOk;
+  FaultKind fault = FaultKind::kNone;
   std::uint64_t started_ns = 0;
   std::uint64_t ended_ns = 0;
 };

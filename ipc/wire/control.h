@@ -29,12 +29,14 @@ enum class MessageType : std::uint16_t {
   kHello = 1,
   kAdmin = 2,
   kWhy = 3,
+  kListDevices = 4,
   // Answers to the first frame. kWelcome carries kWelcomeFds in this order: command segment,
   // completion segment, worker page, doorbell eventfd.
   kWelcome = 16,
   kRefused = 17,  // Also the answer to any later request that cannot be met.
   kEnded = 18,    // Unsolicited, then the socket closes; and the answer to kWhy.
   kAdminReply = 19,
+  kDeviceList = 20,
   // Client to worker, and its answer.
   kLoadModule = 32,  // Loads the bytes that the client wrote into the memory made for its image.
   kModuleLoaded = 33,
@@ -48,16 +50,22 @@ enum class MessageType : std::uint16_t {
   kErrorText = 41,
   kMakeImage = 42,
   kImageMade = 43,  // Carries a memfd: the client writes a module's image into it.
+  kTakePrinted = 44,
+  kPrinted = 45,
 };
 
 inline constexpr std::uint32_t kWelcomeFds = 4;
 inline constexpr std::size_t kNameBytes = 64;  // Fixed text fields, terminator included.
 inline constexpr std::size_t kDeviceNameBytes = 128;
 inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;         // One sentence, one error text.
+inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;  // One part.
 inline constexpr std::uint32_t kAdminTextBytesMax = 128 * 1024;  // One JSON document.
-inline constexpr std::uint32_t kKernelNameBytesMax = 4096;
+inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;  // Of a kernel or a variable.
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kWeightMax = 1000;  // The scheduler's; the worker asserts it.
+inline constexpr std::uint32_t kDevicesListedMax = 64;
+inline constexpr std::uint32_t kDeviceAttributesMax = 160;
+inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;  // Of CUDA's CUdevice_attribute.
 inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
 // A later version may have a longer hello; its first word is still the version.
@@ -68,7 +76,8 @@ inline constexpr std::uint32_t kFirstFrameBytesMax = 1024;
 struct HelloWire {
   std::uint32_t version = kProtocolVersion;
   std::uint8_t client_class = 0;
-  std::uint8_t reserved0[3] = {};
+  std::uint8_t takes_printed = 0;  // 0 or 1.
+  std::uint8_t reserved0[2] = {};
   std::uint32_t weight = 1;  // 1 to kWeightMax.
   std::uint32_t reserved1 = 0;
   std::uint64_t latency_promise_ns = 0;  // 0: none.
@@ -82,6 +91,8 @@ struct Hello {
   std::uint64_t latency_promise_ns = 0;  // 0: none.
   std::string name;                      // At most 63 bytes, printable.
   std::string device;
+  // What its kernels print is kept for it (kTakePrinted) and not written into the server's log.
+  bool takes_printed = false;
 };
 
 // ---- admin
@@ -131,6 +142,11 @@ struct Why {
 
 // ---- a device, as welcome and the worker's ready message describe it
 
+// A property under its number in CUDA's CUdevice_attribute.
+struct DeviceAttribute {
+  std::uint32_t id = 0;
+  std::int32_t value = 0;
+};
 struct DeviceWire {
   std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;
@@ -144,6 +160,10 @@ struct DeviceWire {
   char name[kDeviceNameBytes] = {};
   char id[kNameBytes] = {};
   char kind[kNameBytes] = {};
+  std::uint8_t uuid[16] = {};
+  std::uint32_t attributes = 0;  // Entries of `table`; those behind them are zero.
+  std::uint32_t reserved1 = 0;
+  DeviceAttribute table[kDeviceAttributesMax] = {};  // By ascending id, each once.
 };
 struct DeviceDescription {
   std::string name, id, kind;
@@ -155,6 +175,28 @@ struct DeviceDescription {
   std::uint32_t shared_bytes_per_block_max = 0;
   bool preempts_within_command = false;
   bool spinning_pays = false;
+  std::array<std::uint8_t, 16> uuid = {};
+  std::vector<DeviceAttribute> attributes;  // Of more than kDeviceAttributesMax the first are sent.
+};
+
+// ---- device list: what there is, for a connection that does not join.
+
+struct ListDevicesWire {
+  std::uint32_t version = kProtocolVersion;
+  std::uint32_t reserved = 0;
+};
+struct ListDevices {
+  static constexpr MessageType kType = MessageType::kListDevices;
+};
+
+// Followed by `devices` DeviceWire.
+struct DeviceListWire {
+  std::uint32_t devices = 0;
+  std::uint32_t reserved = 0;
+};
+struct DeviceList {
+  static constexpr MessageType kType = MessageType::kDeviceList;
+  std::vector<DeviceDescription> devices;  // Of more than kDevicesListedMax the first are sent.
 };
 
 // ---- welcome
@@ -240,11 +282,23 @@ struct LoadModule {
 };
 
 // Followed by `kernels` entries: name, unsupported (texts), parameter_bytes,
-// static_shared_bytes, threads_per_block_max, parameter count (u32 each), then per parameter
-// offset and bytes (u32 each).
+// static_shared_bytes, threads_per_block_max (u32 each), KernelAttributes, parameter count (u32),
+// then per parameter offset and bytes (u32 each). Then `variables` entries: name (text), address,
+// bytes (u64 each), space (u32).
 struct ModuleLoadedWire {
   std::uint32_t module = 0;
   std::uint32_t kernels = 0;
+  std::uint32_t variables = 0;
+  std::uint32_t reserved = 0;
+};
+// Facts about a kernel that no launch depends on.
+struct KernelAttributes {
+  std::uint32_t registers = 0;                 // Per thread, of 32 bits each.
+  std::uint32_t local_bytes = 0;               // Per thread.
+  std::uint32_t constant_bytes = 0;            // Of .const variables.
+  std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
+  std::uint32_t ptx_version = 0;               // Architecture of the text: 80 for sm_80; 0: unknown.
+  std::uint32_t binary_version = 0;            // Architecture of the code that runs.
 };
 struct ParameterDescription {
   std::uint32_t offset = 0;
@@ -257,11 +311,20 @@ struct KernelDescription {
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t threads_per_block_max = 0;
   std::vector<ParameterDescription> parameters;
+  KernelAttributes attributes;
+};
+enum class VariableSpace : std::uint32_t { kGlobal = 0, kConstant = 1 };
+struct VariableDescription {
+  std::string name;
+  std::uint64_t address = 0;  // On the device.
+  std::uint64_t bytes = 0;
+  VariableSpace space = VariableSpace::kGlobal;
 };
 struct ModuleLoaded {
   static constexpr MessageType kType = MessageType::kModuleLoaded;
   std::uint32_t module = 0;
   std::vector<KernelDescription> kernels;
+  std::vector<VariableDescription> variables;
 };
 
 struct UnloadModuleWire {
@@ -341,10 +404,33 @@ struct ErrorText {
   Status status;
 };
 
+// ---- what kernels print
+
+struct TakePrinted {
+  static constexpr MessageType kType = MessageType::kTakePrinted;
+};
+
+// The oldest part of what was printed and not taken; empty when there is none.
+struct PrintedWire {
+  std::uint64_t end = 0;      // Where the part ends in all that was ever printed, in bytes.
+  std::uint64_t dropped = 0;  // Bytes of that, before or behind the part, that were not kept.
+  std::uint32_t text_bytes = 0;
+  std::uint32_t reserved = 0;
+  // Then the text: any bytes, a kernel chose them.
+};
+struct Printed {
+  static constexpr MessageType kType = MessageType::kPrinted;
+  std::uint64_t end = 0;
+  std::uint64_t dropped = 0;
+  std::string text;  // At most kPrintedTextBytesMax.
+};
+
 // Payload of a frame of type T::kType. Texts that are too long are cut off at a UTF-8 boundary.
 std::vector<std::byte> Encode(const Hello&);
 std::vector<std::byte> Encode(const Admin&);
 std::vector<std::byte> Encode(const Why&);
+std::vector<std::byte> Encode(const ListDevices&);
+std::vector<std::byte> Encode(const DeviceList&);
 std::vector<std::byte> Encode(const Welcome&);
 std::vector<std::byte> Encode(const Refused&);
 std::vector<std::byte> Encode(const Ended&);
@@ -363,6 +449,8 @@ std::vector<std::byte> Encode(const AddArena&);
 std::vector<std::byte> Encode(const ArenaAdded&);
 std::vector<std::byte> Encode(const DescribeError&);
 std::vector<std::byte> Encode(const ErrorText&);
+std::vector<std::byte> Encode(const TakePrinted&);
+std::vector<std::byte> Encode(const Printed&);
 
 // The value in the payload of a frame of type T::kType; defined for every T above (and those
 // of channel.h). The caller has looked at the frame's type.
@@ -374,6 +462,10 @@ template <>
 Result<Admin> Decode(std::span<const std::byte>);
 template <>
 Result<Why> Decode(std::span<const std::byte>);
+template <>
+Result<ListDevices> Decode(std::span<const std::byte>);
+template <>
+Result<DeviceList> Decode(std::span<const std::byte>);
 template <>
 Result<Welcome> Decode(std::span<const std::byte>);
 template <>
@@ -406,6 +498,10 @@ template <>
 Result<DescribeError> Decode(std::span<const std::byte>);
 template <>
 Result<ErrorText> Decode(std::span<const std::byte>);
+template <>
+Result<TakePrinted> Decode(std::span<const std::byte>);
+template <>
+Result<Printed> Decode(std::span<const std::byte>);
 
 // Decode for a frame that should be of type T::kType: any other type is a kProtocolViolation,
 // except that kRefused and kEnded become the Status they carry.

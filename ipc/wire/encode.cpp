@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values to bytes. The way back is in validate_control.cpp and validate_channel.cpp.
+#include <algorithm>
+
 #include "ipc/wire/bytes.h"
 #include "ipc/wire/channel.h"
 #include "ipc/wire/control.h"
@@ -37,6 +39,7 @@ std::uint8_t ClassByte(const std::optional<ClientClass>& client_class) {
 HelloWire ToWire(const Hello& hello) {
   HelloWire wire;
   wire.client_class = static_cast<std::uint8_t>(hello.client_class);
+  wire.takes_printed = hello.takes_printed ? 1 : 0;
   wire.weight = hello.weight;
   wire.latency_promise_ns = hello.latency_promise_ns;
   PutFixedText(wire.name, hello.name);
@@ -69,6 +72,10 @@ DeviceWire ToWire(const DeviceDescription& device) {
   PutFixedText(wire.name, device.name);
   PutFixedText(wire.id, device.id);
   PutFixedText(wire.kind, device.kind);
+  std::ranges::copy(device.uuid, wire.uuid);
+  const std::size_t count = std::min<std::size_t>(device.attributes.size(), kDeviceAttributesMax);
+  wire.attributes = static_cast<std::uint32_t>(count);
+  std::copy_n(device.attributes.begin(), count, wire.table);
   return wire;
 }
 
@@ -79,6 +86,16 @@ Bytes Encode(const Why& why) {
   WhyWire wire;
   wire.session = why.session;
   return Fixed(wire);
+}
+
+Bytes Encode(const ListDevices&) { return Fixed(ListDevicesWire{}); }
+
+Bytes Encode(const DeviceList& list) {
+  const std::size_t count = std::min<std::size_t>(list.devices.size(), kDevicesListedMax);
+  ByteWriter writer;
+  writer.Put(DeviceListWire{static_cast<std::uint32_t>(count), 0});
+  for (std::size_t i = 0; i < count; ++i) writer.Put(ToWire(list.devices[i]));
+  return std::move(writer).Take();
 }
 
 Bytes Encode(const Welcome& welcome) {
@@ -121,11 +138,15 @@ Result<Bytes> Encode(const ModuleLoaded& loaded) {
   if (loaded.kernels.size() > kKernelsPerModuleMax) {
     return over("number of kernels is", loaded.kernels.size(), kKernelsPerModuleMax);
   }
+  if (loaded.variables.size() > kVariablesPerModuleMax) {
+    return over("number of variables is", loaded.variables.size(), kVariablesPerModuleMax);
+  }
   ByteWriter writer;
-  writer.Put(ModuleLoadedWire{loaded.module, static_cast<std::uint32_t>(loaded.kernels.size())});
+  writer.Put(ModuleLoadedWire{loaded.module, static_cast<std::uint32_t>(loaded.kernels.size()),
+                              static_cast<std::uint32_t>(loaded.variables.size()), 0});
   for (const KernelDescription& kernel : loaded.kernels) {
-    if (kernel.name.size() > kKernelNameBytesMax) {
-      return over("bytes of a kernel's name are", kernel.name.size(), kKernelNameBytesMax);
+    if (kernel.name.size() > kSymbolNameBytesMax) {
+      return over("bytes of a kernel's name are", kernel.name.size(), kSymbolNameBytesMax);
     }
     const std::string who = " of kernel '" + kernel.name + "' ";
     if (kernel.parameters.size() > kParametersPerKernelMax) {
@@ -135,20 +156,32 @@ Result<Bytes> Encode(const ModuleLoaded& loaded) {
     if (kernel.parameter_bytes > kParameterBytesMax) {
       return over("bytes of parameters" + who + "are", kernel.parameter_bytes, kParameterBytesMax);
     }
-    writer.PutText(kernel.name, kKernelNameBytesMax);
+    writer.PutText(kernel.name, kSymbolNameBytesMax);
     writer.PutText(kernel.unsupported, kTextBytesMax);
     writer.Put(kernel.parameter_bytes);
     writer.Put(kernel.static_shared_bytes);
     writer.Put(kernel.threads_per_block_max);
+    writer.Put(kernel.attributes);
     writer.Put(static_cast<std::uint32_t>(kernel.parameters.size()));
     for (const ParameterDescription& parameter : kernel.parameters) {
       writer.Put(parameter.offset);
       writer.Put(parameter.bytes);
     }
-    if (writer.size() > kModuleReplyBytesMax) {
-      return over("bytes that describe its kernels are at least", writer.size(),
-                  kModuleReplyBytesMax);
+    if (writer.size() > kModuleReplyBytesMax) break;
+  }
+  for (const VariableDescription& variable : loaded.variables) {
+    if (variable.name.size() > kSymbolNameBytesMax) {
+      return over("bytes of a variable's name are", variable.name.size(), kSymbolNameBytesMax);
     }
+    if (writer.size() > kModuleReplyBytesMax) break;
+    writer.PutText(variable.name, kSymbolNameBytesMax);
+    writer.Put(variable.address);
+    writer.Put(variable.bytes);
+    writer.Put(variable.space);
+  }
+  if (writer.size() > kModuleReplyBytesMax) {
+    return over("bytes that describe its kernels and variables are at least", writer.size(),
+                kModuleReplyBytesMax);
   }
   return std::move(writer).Take();
 }
@@ -172,6 +205,18 @@ Bytes Encode(const ErrorText& error) {
   wire.text_bytes = static_cast<std::uint32_t>(text.size());
   ByteWriter writer;
   writer.Put(wire);
+  writer.PutRaw(text);
+  return std::move(writer).Take();
+}
+
+Bytes Encode(const TakePrinted&) { return {}; }
+
+Bytes Encode(const Printed& printed) {
+  const std::string_view text =
+      std::string_view(printed.text).substr(0, kPrintedTextBytesMax);
+  ByteWriter writer;
+  writer.Put(
+      PrintedWire{printed.end, printed.dropped, static_cast<std::uint32_t>(text.size()), 0});
   writer.PutRaw(text);
   return std::move(writer).Take();
 }

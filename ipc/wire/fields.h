@@ -164,6 +164,8 @@ struct WireFields<CompletionRecord> {
       GPUSHARED_FIELD(CompletionRecord, code),
       GPUSHARED_FIELD(CompletionRecord, started_ns),
       GPUSHARED_FIELD(CompletionRecord, ended_ns),
+      GPUSHARED_FIELD(CompletionRecord, fault),
+      GPUSHARED_FIELD(CompletionRecord, reserved0),
       GPUSHARED_FIELD(CompletionRecord, reserved),
   };
 };
@@ -186,6 +188,7 @@ struct WireFields<HelloWire> {
   static constexpr Field kAll[] = {
       GPUSHARED_FIELD(HelloWire, version),
       GPUSHARED_FIELD(HelloWire, client_class),
+      GPUSHARED_FIELD(HelloWire, takes_printed),
       GPUSHARED_FIELD(HelloWire, reserved0),
       GPUSHARED_FIELD(HelloWire, weight),
       GPUSHARED_FIELD(HelloWire, reserved1),
@@ -236,9 +239,31 @@ struct WireFields<DeviceWire> {
       GPUSHARED_FIELD(DeviceWire, name),
       GPUSHARED_FIELD(DeviceWire, id),
       GPUSHARED_FIELD(DeviceWire, kind),
+      GPUSHARED_FIELD(DeviceWire, uuid),
+      GPUSHARED_FIELD(DeviceWire, attributes),
+      GPUSHARED_FIELD(DeviceWire, reserved1),
+      GPUSHARED_FIELD(DeviceWire, table),
   };
 };
 static_assert(FieldsTile<DeviceWire>());
+
+template <>
+struct WireFields<ListDevicesWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(ListDevicesWire, version),
+      GPUSHARED_FIELD(ListDevicesWire, reserved),
+  };
+};
+static_assert(FieldsTile<ListDevicesWire>());
+
+template <>
+struct WireFields<DeviceListWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(DeviceListWire, devices),
+      GPUSHARED_FIELD(DeviceListWire, reserved),
+  };
+};
+static_assert(FieldsTile<DeviceListWire>());
 
 template <>
 struct WireFields<WelcomeWire> {
@@ -302,6 +327,8 @@ struct WireFields<ModuleLoadedWire> {
   static constexpr Field kAll[] = {
       GPUSHARED_FIELD(ModuleLoadedWire, module),
       GPUSHARED_FIELD(ModuleLoadedWire, kernels),
+      GPUSHARED_FIELD(ModuleLoadedWire, variables),
+      GPUSHARED_FIELD(ModuleLoadedWire, reserved),
   };
 };
 static_assert(FieldsTile<ModuleLoadedWire>());
@@ -357,6 +384,17 @@ struct WireFields<DescribeErrorWire> {
   };
 };
 static_assert(FieldsTile<DescribeErrorWire>());
+
+template <>
+struct WireFields<PrintedWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(PrintedWire, end),
+      GPUSHARED_FIELD(PrintedWire, dropped),
+      GPUSHARED_FIELD(PrintedWire, text_bytes),
+      GPUSHARED_FIELD(PrintedWire, reserved),
+  };
+};
+static_assert(FieldsTile<PrintedWire>());
 
 template <>
 struct WireFields<ErrorTextWire> {

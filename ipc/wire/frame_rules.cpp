@@ -25,6 +25,7 @@ std::optional<FrameRule> FirstFrameRules(std::uint16_t type) {
     case MessageType::kHello:
     case MessageType::kAdmin:
     case MessageType::kWhy:
+    case MessageType::kListDevices:
       return kAnyVersion;
     default:
       return std::nullopt;
@@ -45,6 +46,8 @@ std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {
       return Exactly<AddArenaWire>();
     case MessageType::kDescribeError:
       return Exactly<DescribeErrorWire>();
+    case MessageType::kTakePrinted:
+      return kEmpty;
     default:
       return std::nullopt;
   }
@@ -59,6 +62,8 @@ std::optional<FrameRule> ServerFrameRules(std::uint16_t type) {
       return WithTail<TextWire>(kTextBytesMax);
     case MessageType::kAdminReply:
       return WithTail<TextWire>(kAdminTextBytesMax);
+    case MessageType::kDeviceList:
+      return WithTail<DeviceListWire>(kDevicesListedMax * sizeof(DeviceWire));
     case MessageType::kModuleLoaded:
       return WithTail<ModuleLoadedWire>(kModuleReplyBytesMax);
     case MessageType::kDone:
@@ -69,6 +74,8 @@ std::optional<FrameRule> ServerFrameRules(std::uint16_t type) {
       return Exactly<ArenaAddedWire>(1);
     case MessageType::kImageMade:
       return Exactly<ImageMadeWire>(1);
+    case MessageType::kPrinted:
+      return WithTail<PrintedWire>(kPrintedTextBytesMax);
     case MessageType::kErrorText:
       return WithTail<ErrorTextWire>(kTextBytesMax);
     default:
@@ -116,6 +123,10 @@ std::string_view MessageTypeName(std::uint16_t type) {
       return "Admin";
     case MessageType::kWhy:
       return "Why";
+    case MessageType::kListDevices:
+      return "ListDevices";
+    case MessageType::kDeviceList:
+      return "DeviceList";
     case MessageType::kWelcome:
       return "Welcome";
     case MessageType::kRefused:
@@ -144,6 +155,10 @@ std::string_view MessageTypeName(std::uint16_t type) {
       return "DescribeError";
     case MessageType::kErrorText:
       return "ErrorText";
+    case MessageType::kTakePrinted:
+      return "TakePrinted";
+    case MessageType::kPrinted:
+      return "Printed";
     case MessageType::kMakeImage:
       return "MakeImage";
     case MessageType::kImageMade:

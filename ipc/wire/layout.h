@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 3; ipc/README.md lists each shared byte with its one writer and its check.
+// version 4; ipc/README.md lists each shared byte with its one writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;
@@ -27,9 +27,10 @@ inline constexpr std::uint32_t kContinuationsMax =
 
 // Numbers that a client may name.
 inline constexpr std::uint32_t kStreamsMax = 256;  // Numbers 0..255; stream 0 always exists.
-inline constexpr std::uint32_t kModulesMax = 1024;
+inline constexpr std::uint32_t kModulesMax = 8192;
 inline constexpr std::uint32_t kKernelsPerModuleMax = 4096;
 inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
+inline constexpr std::uint32_t kVariablesPerModuleMax = 16384;
 inline constexpr std::uint32_t kArenasMax = 64;
 inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
 inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Largest arena.
@@ -82,6 +83,9 @@ struct CompletionSegment {
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> granules_taken;
   // Counts publications (timelines, completions, credit); the futex word of waiting clients.
   alignas(kWriterSeparationBytes) std::atomic<std::uint32_t> event;
+  // Bytes that the client's kernels have printed so far; 0 for ever unless its hello asked for
+  // them. Stored before the timelines of the commands that printed.
+  std::atomic<std::uint64_t> printed;
   // Per stream: sequence of the last command that has ended, with or without success.
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> timeline[kStreamsMax];
   alignas(kWriterSeparationBytes) Granule granules[kCompletionGranules];
@@ -98,6 +102,7 @@ static_assert(offsetof(CommandSegment, waiting) == 128);
 static_assert(offsetof(CommandSegment, granules) == 256);
 static_assert(sizeof(CommandSegment) == 256 + 64 * std::size_t{kCommandGranules});
 static_assert(offsetof(CompletionSegment, event) == 128);
+static_assert(offsetof(CompletionSegment, printed) == 136);
 static_assert(offsetof(CompletionSegment, timeline) == 256);
 static_assert(offsetof(CompletionSegment, granules) == 256 + 8 * std::size_t{kStreamsMax});
 static_assert(sizeof(CompletionSegment) ==

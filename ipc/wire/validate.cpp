@@ -269,10 +269,18 @@ Violation ValidateCompletion(const RecordCopy& copy, CompletionNotice& notice) {
   const auto kind = static_cast<CompletionKind>(record.header.op);
   checks.Range("completion code", record.code, kind == CompletionKind::kError ? 1 : 0, kCodeMax);
   checks.Range("completion end", record.ended_ns, record.started_ns, ~std::uint64_t{0});
+  const auto fault = static_cast<FaultKind>(record.fault);
+  const bool is_fault = record.code == static_cast<std::uint32_t>(StatusCode::kKernelFault);
+  const bool is_known =
+      static_cast<std::uint32_t>(fault) == record.fault && FaultKindName(fault) != "Unknown";
+  const bool is_kind = record.fault == 0 || (is_fault && is_known);
+  checks.Range("completion fault", record.fault, 0, is_kind ? record.fault : 0);
+  checks.Range("completion reserved", record.reserved0, 0, 0);
   checks.Zero("completion reserved", record.reserved);
   notice.id = {record.stream, record.header.sequence};
   notice.kind = kind;
   notice.code = static_cast<StatusCode>(record.code);
+  notice.fault = fault;
   notice.started_ns = record.started_ns;
   notice.ended_ns = record.ended_ns;
   return checks.first();

@@ -52,6 +52,7 @@ Hello FromWire(const HelloWire& wire, MessageChecks& checks) {
   Hello hello;
   checks.Range("version", wire.version, kProtocolVersion, kProtocolVersion);
   checks.Range("class", wire.client_class, 0, kClassMax);
+  checks.Range("takes printed", wire.takes_printed, 0, 1);
   checks.Zero("reserved", wire.reserved0);
   checks.Range("weight", wire.weight, 1, kWeightMax);
   checks.Zero("reserved", wire.reserved1);
@@ -59,6 +60,7 @@ Hello FromWire(const HelloWire& wire, MessageChecks& checks) {
   checks.PrintableText("name", wire.name, hello.name);
   checks.PrintableText("device", wire.device, hello.device);
   hello.client_class = static_cast<ClientClass>(wire.client_class);
+  hello.takes_printed = wire.takes_printed == 1;
   hello.weight = wire.weight;
   hello.latency_promise_ns = wire.latency_promise_ns;
   return hello;
@@ -108,6 +110,21 @@ DeviceDescription FromWire(const DeviceWire& wire, MessageChecks& checks) {
   checks.PrintableText("device name", wire.name, device.name);
   checks.PrintableText("device id", wire.id, device.id);
   checks.PrintableText("device kind", wire.kind, device.kind);
+  checks.Range("attributes", wire.attributes, 0, kDeviceAttributesMax);
+  checks.Range("reserved", wire.reserved1, 0, 0);
+  std::uint32_t before = 0;
+  for (std::uint32_t i = 0; checks.ok() && i < kDeviceAttributesMax; ++i) {
+    const DeviceAttribute& attribute = wire.table[i];
+    if (i >= wire.attributes) {
+      checks.Range("attribute behind the last", attribute.id, 0, 0);
+      checks.Range("attribute behind the last", static_cast<std::uint32_t>(attribute.value), 0, 0);
+      continue;
+    }
+    checks.Range("attribute id", attribute.id, before + 1, kDeviceAttributeIdMax);
+    before = attribute.id;
+    device.attributes.push_back(attribute);
+  }
+  std::ranges::copy(wire.uuid, device.uuid.begin());
   device.memory_bytes = wire.memory_bytes;
   device.multiprocessors = wire.multiprocessors;
   device.threads_per_block_max = wire.threads_per_block_max;
@@ -172,11 +189,12 @@ Result<CodeAndText> DecodeCodeAndText(const char* message, std::span<const std::
 KernelDescription ReadKernel(ByteReader& reader, MessageChecks& checks) {
   KernelDescription kernel;
   std::uint32_t parameters = 0;
-  reader.GetText(kernel.name, kKernelNameBytesMax);
+  reader.GetText(kernel.name, kSymbolNameBytesMax);
   reader.GetText(kernel.unsupported, kTextBytesMax);
   reader.Get(kernel.parameter_bytes);
   reader.Get(kernel.static_shared_bytes);
   reader.Get(kernel.threads_per_block_max);
+  reader.Get(kernel.attributes);
   if (!reader.Get(parameters)) {
     checks.Refuse("a kernel's description is cut off or has a text that is too long");
     return kernel;
@@ -195,6 +213,23 @@ KernelDescription ReadKernel(ByteReader& reader, MessageChecks& checks) {
                  kernel.parameter_bytes - std::min(parameter.offset, kernel.parameter_bytes));
   }
   return kernel;
+}
+
+VariableDescription ReadVariable(ByteReader& reader, MessageChecks& checks) {
+  VariableDescription variable;
+  std::uint32_t space = 0;
+  reader.GetText(variable.name, kSymbolNameBytesMax);
+  reader.Get(variable.address);
+  reader.Get(variable.bytes);
+  if (!reader.Get(space)) {
+    checks.Refuse("a variable's description is cut off or has a name that is too long");
+    return variable;
+  }
+  checks.Range("bytes of a variable", variable.bytes, 0, ~variable.address);
+  checks.Range("space of a variable", space, 0,
+               static_cast<std::uint32_t>(VariableSpace::kConstant));
+  variable.space = static_cast<VariableSpace>(space);
+  return variable;
 }
 
 }  // namespace
@@ -221,6 +256,34 @@ Result<Why> Decode(std::span<const std::byte> payload) {
         checks.Range("session", wire.session, 1, ~std::uint64_t{0});
         return Why{wire.session};
       });
+}
+
+template <>
+Result<ListDevices> Decode(std::span<const std::byte> payload) {
+  return DecodeVersioned<ListDevices, ListDevicesWire>(
+      "device list request", payload, [](const ListDevicesWire& wire, MessageChecks& checks) {
+        checks.Zero("reserved", wire.reserved);
+        return ListDevices{};
+      });
+}
+
+template <>
+Result<DeviceList> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("device list");
+  ByteReader reader(payload);
+  DeviceListWire wire;
+  checks.Fixed(reader, wire);
+  checks.Range("devices", wire.devices, 0, kDevicesListedMax);
+  checks.Zero("reserved", wire.reserved);
+  DeviceList list;
+  for (std::uint32_t i = 0; checks.ok() && i < wire.devices; ++i) {
+    DeviceWire device;
+    checks.Fixed(reader, device);
+    list.devices.push_back(FromWire(device, checks));
+  }
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return list;
 }
 
 template <>
@@ -315,10 +378,15 @@ Result<ModuleLoaded> Decode(std::span<const std::byte> payload) {
   checks.Fixed(reader, wire);
   checks.Range("module", wire.module, 0, kModulesMax - 1);
   checks.Range("kernels", wire.kernels, 0, kKernelsPerModuleMax);
+  checks.Range("variables", wire.variables, 0, kVariablesPerModuleMax);
+  checks.Zero("reserved", wire.reserved);
   ModuleLoaded loaded;
   loaded.module = wire.module;
   for (std::uint32_t i = 0; checks.ok() && i < wire.kernels; ++i) {
     loaded.kernels.push_back(ReadKernel(reader, checks));
+  }
+  for (std::uint32_t i = 0; checks.ok() && i < wire.variables; ++i) {
+    loaded.variables.push_back(ReadVariable(reader, checks));
   }
   checks.End(reader);
   if (!checks.ok()) return checks.status();
@@ -406,6 +474,32 @@ Result<ErrorText> Decode(std::span<const std::byte> payload) {
   checks.End(reader);
   if (!checks.ok()) return checks.status();
   return ErrorText{wire.stream, wire.sequence, std::move(status)};
+}
+
+template <>
+Result<TakePrinted> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("request for printed text");
+  checks.End(ByteReader(payload));
+  if (!checks.ok()) return checks.status();
+  return TakePrinted{};
+}
+
+template <>
+Result<Printed> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("printed text");
+  ByteReader reader(payload);
+  PrintedWire wire;
+  checks.Fixed(reader, wire);
+  checks.Range("dropped", wire.dropped, 0, wire.end);
+  checks.Range("text bytes", wire.text_bytes, 0,
+               std::min<std::uint64_t>(wire.end - std::min(wire.dropped, wire.end),
+                                       kPrintedTextBytesMax));
+  checks.Zero("reserved", wire.reserved);
+  Printed printed{.end = wire.end, .dropped = wire.dropped, .text = {}};
+  if (checks.ok()) reader.GetRaw(printed.text, wire.text_bytes);
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return printed;
 }
 
 Status UnexpectedReply(const Frame& frame, MessageType wanted) {

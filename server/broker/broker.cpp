@@ -36,12 +36,13 @@ Status Draining() {
 
 }  // namespace
 
-// A client that was admitted, and waits for a device that is just starting.
+// A client that was admitted, and waits for a device that is just starting, or who asked for the
+// list of devices.
 struct Broker::ParkedHello {
-  ParkedHello(boost::asio::io_context& context, Arrival from, ipc::Hello said)
+  ParkedHello(boost::asio::io_context& context, Arrival from, std::optional<ipc::Hello> said)
       : arrival(std::move(from)), hello(std::move(said)), timer(context) {}
   Arrival arrival;
-  ipc::Hello hello;
+  std::optional<ipc::Hello> hello;  // None: it asked for the list.
   boost::asio::steady_timer timer;
 };
 
@@ -333,6 +334,8 @@ void Broker::OnArrival(Arrival arrival) {
       return OnHello(std::move(arrival));
     case ipc::MessageType::kWhy:
       return OnWhy(std::move(arrival));
+    case ipc::MessageType::kListDevices:
+      return OnListDevices(std::move(arrival));
     case ipc::MessageType::kAdmin:
       break;
     default:
@@ -389,15 +392,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
     const Status share =
         AccessRules::CheckShare(rules_.RuleFor(arrival.peer), asked, arrival.peer.Who());
     if (!share.ok()) return RefuseArrival(std::move(arrival), share);
-    const auto of_uid = std::count_if(
-        parked_hellos_.begin(), parked_hellos_.end(),
-        [&](const auto& parked) { return parked.second->arrival.peer.uid == arrival.peer.uid; });
-    const bool has_place =
-        parked_hellos_.size() < kParkedMax || IsTrusted(arrival.peer.uid, options_.own_uid);
-    if (may_wait && has_place &&
-        static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max) {
-      return Park(std::move(arrival), hello);
-    }
+    if (may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
     const Status why(StatusCode::kUnavailable,
                      "client refused: device " + device.id + " is " +
                          (device.is_silent ? "silent" : std::string(StateName(device.state))) +
@@ -409,6 +404,43 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
                    device.description.memory_bytes);
   if (!quota.ok()) return RefuseArrival(std::move(arrival), quota.status());
   HandOver(std::move(arrival), hello, device, *quota);
+}
+
+void Broker::OnListDevices(Arrival arrival) {
+  const Result<ipc::ListDevices> asked = ipc::Decode<ipc::ListDevices>(arrival.frame.payload);
+  if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (!AreDevicesKnown() && MayPark(arrival)) return Park(std::move(arrival), std::nullopt);
+  TellDevices(std::move(arrival));
+}
+
+// Whether each device has been described, or will not be.
+bool Broker::AreDevicesKnown() const {
+  return std::ranges::none_of(devices_.entries(), [](const DeviceEntry& device) {
+    return device.state == DeviceEntry::State::kStarting && !device.was_ready;
+  });
+}
+
+void Broker::TellDevices(Arrival arrival) {
+  ipc::DeviceList list;
+  for (const DeviceEntry& device : devices_.entries()) {
+    const bool is_here = device.state != DeviceEntry::State::kMissing &&
+                         device.state != DeviceEntry::State::kGone && device.was_ready;
+    if (is_here) list.devices.push_back(device.description);
+  }
+  ipc::Outbox outbox;
+  if (!outbox.Add(arrival.frame.request, list).ok()) return;
+  // What the socket does not take at once is lost with it: nobody waits for a client.
+  (void)outbox.Flush(arrival.socket.get());
+}
+
+bool Broker::MayPark(const Arrival& arrival) const {
+  const auto of_uid = std::ranges::count_if(parked_hellos_, [&](const auto& parked) {
+    return parked.second->arrival.peer.uid == arrival.peer.uid;
+  });
+  const bool has_place =
+      parked_hellos_.size() < kParkedMax || IsTrusted(arrival.peer.uid, options_.own_uid);
+  return has_place && static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max;
 }
 
 void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
@@ -454,11 +486,11 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
   }
 }
 
-void Broker::Park(Arrival arrival, const ipc::Hello& hello) {
+void Broker::Park(Arrival arrival, std::optional<ipc::Hello> hello) {
   rated_log_.Write(spdlog::level::debug, arrival.peer,
                    "hello of " + arrival.peer.Who() + " waits for its device");
   const std::uint64_t number = ++last_parked_;
-  auto parked = std::make_unique<ParkedHello>(context_, std::move(arrival), hello);
+  auto parked = std::make_unique<ParkedHello>(context_, std::move(arrival), std::move(hello));
   parked->timer.expires_after(options_.patience);
   // By number: when the timer's handler runs, the hello may have been admitted.
   parked->timer.async_wait([this, number](const boost::system::error_code& error) {
@@ -472,14 +504,19 @@ void Broker::AdmitParked(std::uint64_t number) {
   if (found == parked_hellos_.end()) return;
   const std::unique_ptr<ParkedHello> parked = std::move(found->second);
   parked_hellos_.erase(found);
-  Admit(std::move(parked->arrival), parked->hello, /*may_wait=*/false);
+  if (!parked->hello) return TellDevices(std::move(parked->arrival));
+  Admit(std::move(parked->arrival), *parked->hello, /*may_wait=*/false);
 }
 
 // After a device became ready or went missing, or the server began to drain.
 void Broker::RetryParked() {
   std::vector<std::uint64_t> now;
   for (const auto& [number, parked] : parked_hellos_) {
-    const Result<DeviceEntry*> device = devices_.Choose(parked->hello.device, ledger_);
+    if (!parked->hello) {
+      if (phase_ != Phase::kServing || AreDevicesKnown()) now.push_back(number);
+      continue;
+    }
+    const Result<DeviceEntry*> device = devices_.Choose(parked->hello->device, ledger_);
     if (phase_ != Phase::kServing ||
         (device.ok() &&
          ((*device)->TakesClients() || (*device)->state == DeviceEntry::State::kMissing))) {

@@ -108,7 +108,12 @@ class Broker {
   void Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait);
   void HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
                 std::uint64_t quota_bytes);
-  void Park(Arrival arrival, const ipc::Hello& hello);
+  void OnListDevices(Arrival arrival);
+  bool AreDevicesKnown() const;
+  void TellDevices(Arrival arrival);
+  bool MayPark(const Arrival& arrival) const;
+  // `hello`: none of one who asked for the list of devices.
+  void Park(Arrival arrival, std::optional<ipc::Hello> hello);
   void AdmitParked(std::uint64_t number);
   void RetryParked();
   void RefuseArrival(Arrival arrival, const Status& why);

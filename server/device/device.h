@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpushared/fault_kind.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -40,15 +41,43 @@ struct KernelInfo {
   std::uint32_t parameter_bytes = 0;      // Size of the argument buffer, without tail padding.
   std::uint32_t static_shared_bytes = 0;  // Per block.
   std::uint32_t threads_per_block_max = 0;
+  // Facts that no launch depends on.
+  std::uint32_t registers = 0;                 // Per thread, of 32 bits each.
+  std::uint32_t local_bytes = 0;               // Per thread.
+  std::uint32_t constant_bytes = 0;            // Of the module's .const variables.
+  std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
+  std::uint32_t ptx_version = 0;     // Architecture of the text: 80 for sm_80; 0: unknown.
+  std::uint32_t binary_version = 0;  // Architecture of the code that runs.
   // Why a launch of this kernel would be refused on this device (the full list of
   // missing instructions, with PTX lines); empty when it runs.
   std::string unsupported;
 };
 
+// A variable of a module, in device memory.
+struct VariableInfo {
+  enum class Space : std::uint8_t { kGlobal, kConstant };
+  std::string name;
+  std::uint64_t address = 0;  // On the device.
+  std::uint64_t bytes = 0;
+  Space space = Space::kGlobal;
+};
+struct MemoryPiece {
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+};
+// A module with more variables is refused.
+inline constexpr std::size_t kVariablesPerModuleMax = 16384;
+
 // How finely running work can be taken off the device.
 enum class Preemption : std::uint8_t {
   kBetweenCommands,  // A started command runs to its end.
   kWithinCommand,    // A started command stops at its next unit (thread block, copy piece).
+};
+
+// A property under its number in CUDA's CUdevice_attribute.
+struct NumberedAttribute {
+  std::uint32_t id = 0;
+  std::int32_t value = 0;
 };
 
 struct DeviceInfo {
@@ -76,6 +105,8 @@ struct DeviceInfo {
   // Whether a waiting worker or client may spin: false where the cores that would
   // spin are the cores that execute.
   bool spinning_pays = false;
+  std::array<std::uint8_t, 16> uuid = {};
+  std::vector<NumberedAttribute> attributes;  // By id.
 };
 
 // Bytes of parameters that a kernel may have.
@@ -87,6 +118,11 @@ class Module {
  public:
   virtual ~Module() = default;
   virtual std::span<const KernelInfo> kernels() const = 0;
+  // What its text declares and the device has, in the order of the text. Kernels of all modules of
+  // the space may touch them.
+  virtual std::span<const VariableInfo> variables() const { return {}; }
+  // The memory of all of them, few pieces by address. Copies and fills of the space may touch it.
+  virtual std::span<const MemoryPiece> variable_memory() const { return {}; }
 };
 
 // What preparing a module depends on, beside its image: modules prepared alike may be placed in all
@@ -107,6 +143,8 @@ class PreparedModule {
  public:
   virtual ~PreparedModule() = default;
   virtual std::span<const KernelInfo> kernel_infos() const = 0;
+  // As Module::variables, with offsets from where the module will lie for addresses.
+  virtual std::span<const VariableInfo> variable_infos() const { return {}; }
   virtual std::uint64_t bytes() const = 0;  // In host memory.
 };
 
@@ -192,7 +230,8 @@ struct LaunchWork : WorkHeader {
 inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{4} << 10;
 
 // A rectangle of bytes; height 1 is a plain range. The caller has checked the addresses.
-// Device addresses lie in mapped memory of `space`. Host pointers lie in a staging arena
+// Device addresses lie in mapped memory of `space`, or in variables of its modules, which stay
+// loaded until the completion. Host pointers lie in a staging arena
 // that stays mapped until the completion.
 struct CopyWork : WorkHeader {
   enum class Direction : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
@@ -221,6 +260,7 @@ using DeviceClock = std::chrono::steady_clock;
 struct Completion {
   WorkId id = 0;
   Status status;                    // Names kernel, block, thread, PTX line and address of a fault.
+  FaultKind fault = FaultKind::kNone;  // Of a status that is kKernelFault.
   std::uint64_t units_done = 0;     // Prefix that has run, counted from unit 0.
   bool stopped = false;             // True when RequestStop ended it before its last unit.
   DeviceClock::time_point started;  // First unit of this submission began.

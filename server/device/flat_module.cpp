@@ -81,6 +81,48 @@ Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes
   return contents;
 }
 
+void PutVariables(std::vector<VariableInfo> declared, std::span<const LayoutPart> parts,
+                  FlatWriter& to) {
+  std::unordered_map<std::string_view, std::uint64_t> offsets;
+  for (const LayoutPart& part : parts) {
+    for (const ptx::VariablePlacement& placed : part.layout.variables) {
+      offsets.emplace(placed.name, part.offset + placed.offset);
+    }
+  }
+  to.PutCount(declared.size());
+  for (const VariableInfo& variable : declared) {
+    const auto found = offsets.find(variable.name);
+    to.PutText(variable.name);
+    to.Put(found == offsets.end() ? kElsewhere : found->second);
+    to.Put(variable.bytes);
+    to.Put(static_cast<std::uint32_t>(variable.space));
+  }
+}
+
+Result<std::vector<VariableInfo>> TakeVariables(FlatReader& from, std::uint64_t area_bytes) {
+  std::vector<VariableInfo> variables(from.TakeCount(28, sizeof(VariableInfo)));
+  if (variables.size() > kVariablesPerModuleMax) {
+    return Status(StatusCode::kLimitExceeded, "module refused: it has " +
+                                                  std::to_string(variables.size()) +
+                                                  " variables, allowed are " +
+                                                  std::to_string(kVariablesPerModuleMax));
+  }
+  for (VariableInfo& variable : variables) {
+    variable.name = from.TakeText();
+    variable.address = from.Take<std::uint64_t>();
+    variable.bytes = from.Take<std::uint64_t>();
+    const auto space = from.Take<std::uint32_t>();
+    const bool is_placed = variable.address != kElsewhere;
+    if (space > static_cast<std::uint32_t>(VariableInfo::Space::kConstant) ||
+        !executor::IsPlainText(variable.name) ||
+        (is_placed && !IsInside(variable.address, variable.bytes, area_bytes))) {
+      return WrongModule("a variable");
+    }
+    variable.space = static_cast<VariableInfo::Space>(space);
+  }
+  return variables;
+}
+
 void PutFaultPlaces(const std::vector<ptx::FaultPlace>& places, FlatWriter& to) {
   to.PutCount(places.size());
   for (const ptx::FaultPlace& place : places) {

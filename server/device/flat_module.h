@@ -13,6 +13,7 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "server/device/device.h"
 #include "server/device/flat.h"
 #include "server/ptx/analysis/variable_layout.h"
 #include "server/ptx/passes/fence.h"
@@ -46,6 +47,15 @@ void PutContents(std::span<const LayoutPart> parts, FlatWriter& to);
 // All of it lies in an area of `area_bytes`. kInvalidArgument otherwise, kLimitExceeded for pieces
 // of more bytes than any text has.
 Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes);
+
+// Variables of the client. Their addresses are offsets in the area; kElsewhere for one that no part
+// holds.
+inline constexpr std::uint64_t kElsewhere = ~std::uint64_t{0};
+void PutVariables(std::vector<VariableInfo> declared, std::span<const LayoutPart> parts,
+                  FlatWriter& to);
+// Those with an offset lie in an area of `area_bytes`. kInvalidArgument otherwise, kLimitExceeded
+// for more than kVariablesPerModuleMax.
+Result<std::vector<VariableInfo>> TakeVariables(FlatReader& from, std::uint64_t area_bytes);
 
 void PutFaultPlaces(const std::vector<ptx::FaultPlace>& places, FlatWriter& to);
 Result<std::vector<ptx::FaultPlace>> TakeFaultPlaces(FlatReader& from);

@@ -70,6 +70,21 @@ Status FenceModule(PassedModule& passed, std::uint64_t range_bytes, bool contain
 
 }  // namespace
 
+std::vector<VariableInfo> VariablesOf(const ptx::Module& module) {
+  std::vector<VariableInfo> variables;
+  for (const ptx::Item& item : module.items) {
+    const auto* variable = std::get_if<ptx::Variable>(&item);
+    if (variable == nullptr || variable->linkage == ".extern") continue;
+    const bool is_constant = variable->space == ptx::StateSpace::kConstant;
+    if (!is_constant && variable->space != ptx::StateSpace::kGlobal) continue;
+    variables.push_back(
+        {.name = variable->name,
+         .bytes = variable->Bytes(),
+         .space = is_constant ? VariableInfo::Space::kConstant : VariableInfo::Space::kGlobal});
+  }
+  return variables;
+}
+
 std::vector<std::byte> PassedModule::ConstantBytes(std::uint64_t range_base,
                                                    std::uint64_t variables, std::uint64_t control,
                                                    std::uint64_t fault) {
@@ -85,6 +100,7 @@ Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
                                  std::uint64_t range_bytes) {
   PassedModule passed;
   passed.kernels = KernelsOf(module);
+  passed.declared = VariablesOf(module);
   passed.module = std::move(module);
   if (passes.isolation != Isolation::kOff) {
     const bool contains = passes.isolation == Isolation::kContain;

@@ -21,7 +21,8 @@ struct Rectangle {
   std::uint64_t width_bytes = 0, height = 0, pitch_bytes = 0;
 };
 
-Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range, const char* what) {
+Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range,
+                      const MemoryPieces& variables, const char* what) {
   if (rectangle.height > 1 && rectangle.pitch_bytes < rectangle.width_bytes) {
     return {StatusCode::kInvalidArgument,
             std::string(what) + " refused: pitch of " + std::to_string(rectangle.pitch_bytes) +
@@ -33,8 +34,9 @@ Status CheckRectangle(const Rectangle& rectangle, const MappedRange& range, cons
   const std::uint64_t reach_max =
       range.range_bytes - std::min(range.range_bytes, rectangle.width_bytes);
   const bool fits = gaps == 0 || rectangle.pitch_bytes <= reach_max / gaps;
-  if (!fits ||
-      !range.Contains(rectangle.address, gaps * rectangle.pitch_bytes + rectangle.width_bytes)) {
+  const std::uint64_t bytes = fits ? gaps * rectangle.pitch_bytes + rectangle.width_bytes : 0;
+  if (!fits || (!range.Contains(rectangle.address, bytes) &&
+                !variables.Contains(rectangle.address, bytes))) {
     return {StatusCode::kInvalidArgument,
             std::string(what) + " refused: " + std::to_string(rectangle.height) + " rows of " +
                 std::to_string(rectangle.width_bytes) + " bytes at offset " +
@@ -104,7 +106,7 @@ Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device) {
   return CheckLaunchAttributes(work, device);
 }
 
-Status CheckCopy(const CopyWork& work, const MappedRange& range) {
+Status CheckCopy(const CopyWork& work, const MappedRange& range, const MemoryPieces& variables) {
   using Direction = CopyWork::Direction;
   if (work.direction != Direction::kDeviceToDevice && work.host == nullptr &&
       CopyUnits(work.width_bytes, work.height) != 0) {
@@ -115,7 +117,7 @@ Status CheckCopy(const CopyWork& work, const MappedRange& range) {
                                      .width_bytes = work.width_bytes,
                                      .height = work.height,
                                      .pitch_bytes = work.destination_pitch_bytes},
-                                    range, "copy destination");
+                                    range, variables, "copy destination");
     if (!checked.ok()) return checked;
   }
   if (work.direction != Direction::kHostToDevice) {
@@ -123,12 +125,12 @@ Status CheckCopy(const CopyWork& work, const MappedRange& range) {
                            .width_bytes = work.width_bytes,
                            .height = work.height,
                            .pitch_bytes = work.source_pitch_bytes},
-                          range, "copy source");
+                          range, variables, "copy source");
   }
   return {};
 }
 
-Status CheckFill(const FillWork& work, const MappedRange& range) {
+Status CheckFill(const FillWork& work, const MappedRange& range, const MemoryPieces& variables) {
   const std::uint64_t element = work.element_bytes;
   if (element != 1 && element != 2 && element != 4) {
     return {StatusCode::kInvalidArgument, "fill refused: elements of " + std::to_string(element) +
@@ -145,7 +147,7 @@ Status CheckFill(const FillWork& work, const MappedRange& range) {
                          .width_bytes = work.width_bytes,
                          .height = work.height,
                          .pitch_bytes = work.pitch_bytes},
-                        range, "fill");
+                        range, variables, "fill");
 }
 
 }  // namespace gpushared::device

@@ -12,6 +12,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/device.h"
+#include "server/device/memory_pieces.h"
 
 namespace gpushared::device {
 
@@ -40,10 +41,10 @@ inline LaunchLimits LimitsOf(const KernelInfo& kernel, const DeviceInfo& device)
 
 // kInvalidArgument, or kUnsupported for a kernel that the device lacks instructions for.
 Status CheckLaunch(const LaunchWork& work, const DeviceInfo& device);
-// kInvalidArgument when the work would touch anything but mapped memory, or breaks a rule of its
-// fields.
-Status CheckCopy(const CopyWork& work, const MappedRange& range);
-Status CheckFill(const FillWork& work, const MappedRange& range);
+// kInvalidArgument when the work would touch anything but mapped memory and `variables`, memory of
+// the client's modules, or breaks a rule of its fields.
+Status CheckCopy(const CopyWork& work, const MappedRange& range, const MemoryPieces& variables);
+Status CheckFill(const FillWork& work, const MappedRange& range, const MemoryPieces& variables);
 
 }  // namespace gpushared::device
 

@@ -17,16 +17,14 @@
 #include <string_view>
 
 #include "server/device/device.h"
+#include "server/device/memory_pieces.h"
 #include "server/executor/program.h"
 
 namespace gpushared::device::executor {
 
-class DeviceHeap;  // device_heap.h
+using device::MemoryPiece;
 
-struct MemoryPiece {
-  std::uint64_t base = 0;
-  std::uint64_t bytes = 0;
-};
+class DeviceHeap;  // device_heap.h
 
 // The client's memory. Device addresses are host addresses: every global or generic
 // access must lie wholly in [base, base + *mapped_bytes), wholly in
@@ -40,15 +38,8 @@ struct MemoryWindow {
   // 0 bytes when it has none.
   std::uint64_t variables_base = 0;
   std::uint64_t variables_bytes = 0;
-  // Looked at last. Borrowed.
+  // Looked at last; by address, none overlapping. Borrowed.
   std::span<const MemoryPiece> further = {};
-  // Of those; null when none holds the address.
-  const MemoryPiece* FurtherAt(std::uint64_t address) const {
-    for (const MemoryPiece& piece : further) {
-      if (address - piece.base < piece.bytes) return &piece;
-    }
-    return nullptr;
-  }
 };
 
 // Why a kernel ended early. `message` is the whole sentence; the fields are its parts.
@@ -82,6 +73,9 @@ struct Fault {
   std::uint32_t bytes = 0;
   std::string message;
 };
+
+// What a client is told of it.
+FaultKind KindOf(Fault::Kind kind);
 
 // Receives each formatted line (or part of one) of a kernel's printf, in the order in
 // which this executor ran it. Called on the executing thread.
@@ -135,6 +129,9 @@ struct Launch {
 
 inline constexpr std::uint32_t kThreadsPerBlockMax = 1024;
 inline constexpr std::uint32_t kSharedBytesMax = 227 * 1024;
+// Blocks get shared memory in these steps, as on GPUs. Compilers count on it: an access may be
+// wider than what it uses.
+inline constexpr std::uint32_t kSharedGranuleBytes = 128;
 // Blocks that run at once because they wait for each other, and bytes of their memory.
 inline constexpr std::size_t kResidentBlocksMax = 1024;
 inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;

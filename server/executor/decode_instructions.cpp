@@ -501,7 +501,21 @@ bool FunctionDecoder::WritesPredicate(const Instruction& instruction, const std:
                                         [&](const Operand& part) { return part.text == name; });
 }
 
+// Compilers write `.ftz` and `.sat` before the types. ptxas takes them behind, too, and CUDA's
+// headers do so. Nothing for an instruction that has them in the usual order.
+std::optional<ptx::Instruction> FunctionDecoder::InUsualOrder(const Instruction& instruction) {
+  const auto& modifiers = instruction.modifiers;
+  const auto type = std::ranges::find_if(modifiers, IsType);
+  const auto is_early = [](const std::string& m) { return m == "ftz" || m == "sat"; };
+  if (std::none_of(type, modifiers.end(), is_early)) return std::nullopt;
+  Instruction reordered = instruction;
+  std::stable_partition(reordered.modifiers.begin() + (type - modifiers.begin()),
+                        reordered.modifiers.end(), is_early);
+  return reordered;
+}
+
 void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
+  if (const auto reordered = InUsualOrder(instruction)) return DecodeInstruction(*reordered);
   instruction_ = &instruction;
   frame_.ReleaseScratch();
   pending_.clear();

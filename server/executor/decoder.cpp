@@ -16,6 +16,7 @@
 #include "server/executor/decode.h"
 #include "server/ptx/analysis/call_graph.h"
 #include "server/ptx/analysis/function_address.h"
+#include "server/ptx/text/editor.h"
 
 namespace gpushared::device::executor {
 namespace {
@@ -79,6 +80,10 @@ ModuleIndex IndexOf(const ptx::Module& module) {
       if (variable->space == ptx::StateSpace::kShared) {
         index.shared[variable->name].push_back(variable);
       }
+      // Bounded by kModuleVariableBytesMax together, see LayOutModule.
+      const bool is_constant =
+          variable->space == ptx::StateSpace::kConstant && variable->linkage != ".extern";
+      if (is_constant) index.constant_bytes += static_cast<std::uint32_t>(variable->Bytes());
     }
   }
   std::erase_if(index.functions, [](const auto& entry) { return entry.second->is_entry; });
@@ -105,6 +110,7 @@ class ProgramBuilder {
     for (std::uint32_t i = 0; i < plan_.functions.size(); ++i) FunctionDecoder(plan_, i).Decode();
     code_->local_bytes_per_thread = LocalBytes();
     info_.static_shared_bytes = code_->static_shared_bytes;
+    DescribeCode();
     info_.unsupported = ptx::KeptReason(plan_.missing.Text(), plan_.module->reason_bytes_left);
     return std::make_unique<const Program>(std::move(info_), std::move(code_));
   }
@@ -257,6 +263,23 @@ class ProgramBuilder {
     for (const ptx::Directive& directive : kernel.performance) {
       LimitThreads(directive.text);
     }
+  }
+
+  void DescribeCode() {
+    for (const FunctionCode& function : code_->functions) {
+      // Of each kind one row is nobody's register.
+      const std::uint32_t narrow =
+          (function.wide_begin - function.narrow_begin) / kNarrowRowBytes - 1;
+      const std::uint32_t wide = (function.image_offset - function.wide_begin) / kWideRowBytes - 1;
+      info_.registers = std::max(info_.registers, narrow + 2 * wide);
+    }
+    info_.registers = std::clamp(info_.registers, 1u, kRegistersPerThreadMax);
+    info_.local_bytes = static_cast<std::uint32_t>(code_->local_bytes_per_thread);
+    info_.constant_bytes = plan_.module->constant_bytes;
+    info_.dynamic_shared_bytes_max =
+        kSharedBytesMax - std::min(kSharedBytesMax, code_->static_shared_bytes);
+    info_.ptx_version = ptx::TargetArchitecture(*plan_.module->module);
+    info_.binary_version = kComputeCapability;
   }
 
   // ".maxntid 256, 1, 1" and ".reqntid ..." bound the threads of a block.

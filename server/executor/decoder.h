@@ -71,6 +71,7 @@ struct ModuleIndex {
   // Declared outside of functions; in source order.
   std::unordered_map<std::string_view, std::vector<const ptx::Variable*>> shared;
   SymbolTable symbols;  // Variables in device memory, and functions that have addresses.
+  std::uint32_t constant_bytes = 0;  // Of .const variables.
   // Once a kernel calls indirectly.
   std::optional<std::vector<const ptx::Function*>> address_taken;
   std::size_t statements = 0;  // Decoded so far, of kDecodedStatementsMax.
@@ -172,6 +173,7 @@ class FunctionDecoder {
 
   // decode_instructions.cpp
   static bool WritesPredicate(const Instruction& instruction, const std::string& name);
+  static std::optional<Instruction> InUsualOrder(const Instruction& instruction);
   void DecodeInstruction(const Instruction& instruction);
   bool DecodeSimple();
   bool DecodeMove();

@@ -111,6 +111,37 @@ Dim3 ThreadOf(const Warp& warp, std::uint32_t lane) {
 
 }  // namespace
 
+FaultKind KindOf(Fault::Kind kind) {
+  switch (kind) {
+    case Fault::Kind::kGlobalAddress:
+    case Fault::Kind::kSharedAddress:
+    case Fault::Kind::kLocalAddress:
+    case Fault::Kind::kParameterAddress:
+      return FaultKind::kIllegalAddress;
+    case Fault::Kind::kMisaligned:
+      return FaultKind::kMisalignedAddress;
+    case Fault::Kind::kAssert:
+      return FaultKind::kAssert;
+    case Fault::Kind::kCallDepth:
+    case Fault::Kind::kSplitDepth:
+      return FaultKind::kHardwareStackError;
+    case Fault::Kind::kInvalidOperand:
+    case Fault::Kind::kNotAMember:
+    case Fault::Kind::kCallPrototype:
+      return FaultKind::kIllegalInstruction;
+    case Fault::Kind::kCallTarget:
+      return FaultKind::kInvalidPc;
+    case Fault::Kind::kTrap:
+    case Fault::Kind::kResources:
+    case Fault::Kind::kDeadlock:
+    case Fault::Kind::kMissingLanes:
+    case Fault::Kind::kStalled:
+    case Fault::Kind::kFreedAddress:
+      break;
+  }
+  return FaultKind::kLaunchFailure;
+}
+
 const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::uint32_t lane,
                           std::uint64_t address, std::uint32_t bytes) {
   const Code& code = *warp.block->code;
@@ -152,7 +183,7 @@ std::byte* ResolveGeneric(Warp& warp, const MicroOp* op, std::uint32_t lane, std
              address - memory.variables_base < memory.variables_bytes) {
     base = memory.variables_base, size = memory.variables_bytes;
     host = reinterpret_cast<std::byte*>(base);
-  } else if (const MemoryPiece* const piece = memory.FurtherAt(address);
+  } else if (const MemoryPiece* const piece = PieceAt(memory.further, address);
              piece != nullptr && address - base >= size) {
     base = piece->base, size = piece->bytes;
     host = reinterpret_cast<std::byte*>(base);

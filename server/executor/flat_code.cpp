@@ -237,6 +237,11 @@ void PutKernelInfo(const KernelInfo& info, FlatWriter& to) {
   to.Put(info.parameter_bytes);
   to.Put(info.static_shared_bytes);
   to.Put(info.threads_per_block_max);
+  for (const std::uint32_t fact :
+       {info.registers, info.local_bytes, info.constant_bytes, info.dynamic_shared_bytes_max,
+        info.ptx_version, info.binary_version}) {
+    to.Put(fact);
+  }
 }
 
 Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
@@ -247,6 +252,11 @@ Result<KernelInfo> TakeKernelInfo(FlatReader& from) {
   info.parameter_bytes = from.Take<std::uint32_t>();
   info.static_shared_bytes = from.Take<std::uint32_t>();
   info.threads_per_block_max = from.Take<std::uint32_t>();
+  for (std::uint32_t* const fact :
+       {&info.registers, &info.local_bytes, &info.constant_bytes, &info.dynamic_shared_bytes_max,
+        &info.ptx_version, &info.binary_version}) {
+    *fact = from.Take<std::uint32_t>();
+  }
   const bool fit = std::ranges::all_of(info.parameters, [&](const ParameterLayout& parameter) {
     return parameter.bytes <= info.parameter_bytes &&
            parameter.offset <= info.parameter_bytes - parameter.bytes;

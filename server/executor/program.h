@@ -21,6 +21,11 @@
 
 namespace gpushared::device::executor {
 
+// What the executor presents itself as, in the numbers of sm_XX.
+inline constexpr std::uint32_t kComputeCapability = 80;
+// No architecture has more; the executor's frames may.
+inline constexpr std::uint32_t kRegistersPerThreadMax = 255;
+
 // The area that variables need in the client's range; MemoryWindow::variables_base is its start.
 using ptx::kModuleVariableBytesMax;
 using ptx::LayOutModule;

@@ -37,7 +37,9 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
   block_.fault = fault;
   block_.parameters = launch.parameters.data();
   block_.parameter_bytes = launch.parameters.size();
-  block_.shared_bytes = std::uint64_t{code.static_shared_bytes} + launch.dynamic_shared_bytes;
+  const std::uint64_t asked = std::uint64_t{code.static_shared_bytes} + launch.dynamic_shared_bytes;
+  block_.shared_bytes =
+      (asked + kSharedGranuleBytes - 1) / kSharedGranuleBytes * kSharedGranuleBytes;
   block_.local_bytes_per_thread = code.local_bytes_per_thread;
   if (shared_.bytes() < block_.shared_bytes) shared_ = RegisterMemory(block_.shared_bytes);
   block_.shared = shared_.data();

@@ -59,6 +59,20 @@ TEST_F(CApiTest, OneProgramFromLoadToResult) {
   ASSERT_EQ(info.parameter_count, 4u);
   EXPECT_EQ(info.parameters[3].bytes, 4u);
   EXPECT_STREQ(info.unsupported, "");
+  gpushared_kernel_attributes attributes;
+  ASSERT_EQ(gpushared_get_kernel_attributes(kernel, &attributes), GPUSHARED_OK);
+  EXPECT_EQ(attributes.registers, 24u);
+  EXPECT_EQ(attributes.binary_version, 80u);
+  gpushared_variable variable;
+  ASSERT_EQ(gpushared_get_variable(module, "table", &variable), GPUSHARED_OK);
+  EXPECT_STREQ(variable.name, "table");
+  EXPECT_EQ(variable.address, FakeWorker::kVariables + 128);
+  EXPECT_EQ(variable.bytes, 64u);
+  EXPECT_EQ(variable.is_constant, 1u);
+  EXPECT_EQ(gpushared_get_variable(module, "nothing", &variable), GPUSHARED_NOT_FOUND);
+  EXPECT_EQ(gpushared_get_variable(module, nullptr, &variable), GPUSHARED_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushared_get_stream_fault(stream_), GPUSHARED_FAULT_NONE);
+  EXPECT_EQ(gpushared_get_client_fault(client_), GPUSHARED_FAULT_NONE);
 
   gpushared_address address = 0;
   ASSERT_EQ(gpushared_allocate_device(client_, 1000, &address), GPUSHARED_OK);

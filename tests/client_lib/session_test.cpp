@@ -368,6 +368,28 @@ TEST(Modules, EmptyImageAndMissingFileAreRefused) {
   EXPECT_EQ(client.LoadModuleFile("/").status().code(), StatusCode::kNotFound);
 }
 
+TEST(Modules, TellKernelAttributesAndVariables) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  const Module module = *client.LoadModule("any PTX");
+  const KernelAttributes& attributes = module.GetKernel("add")->attributes();
+  EXPECT_EQ(attributes.registers, 24u);
+  EXPECT_EQ(attributes.local_bytes, 16u);
+  EXPECT_EQ(attributes.constant_bytes, 64u);
+  EXPECT_EQ(attributes.dynamic_shared_bytes_max, 47u * 1024);
+  EXPECT_EQ(attributes.ptx_version, 75u);
+  EXPECT_EQ(attributes.binary_version, 80u);
+  ASSERT_EQ(module.variables().size(), 2u);
+  const auto table = module.GetVariable("table");
+  ASSERT_TRUE(table.ok());
+  EXPECT_EQ(table->address, FakeWorker::kVariables + 128);
+  EXPECT_EQ(table->bytes, 64u);
+  EXPECT_TRUE(table->is_constant);
+  EXPECT_FALSE(module.GetVariable("count")->is_constant);
+  EXPECT_EQ(module.GetVariable("tab").status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(Module().variables().empty());
+}
+
 TEST(Modules, KernelKeepsItsModuleLoaded) {
   FakeWorker worker;
   const Client client = Connected(worker);

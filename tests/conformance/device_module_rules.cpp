@@ -115,6 +115,170 @@ TEST_P(DeviceConformance, EachClientHasVariablesOfItsOwn) {
   EXPECT_EQ(ReadWords(b, 0, 1)[0], 5U);
 }
 
+const device::VariableInfo* FindVariable(const device::Module& module, std::string_view name) {
+  const auto variables = module.variables();
+  const auto found = std::ranges::find(variables, name, &device::VariableInfo::name);
+  return found == variables.end() ? nullptr : &*found;
+}
+
+TEST_P(DeviceConformance, VariablesAreToldAndCopiesAndFillsReachThem) {
+  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
+  const TestClient client = NewClientWithKernels();
+  const device::VariableInfo* const variable = FindVariable(*client.module, "variable");
+  const device::VariableInfo* const table = FindVariable(*client.module, "table");
+  ASSERT_NE(variable, nullptr);
+  ASSERT_NE(table, nullptr);
+  EXPECT_EQ(variable->bytes, 4U);
+  EXPECT_EQ(variable->space, device::VariableInfo::Space::kGlobal);
+  EXPECT_EQ(table->bytes, 16U);
+  EXPECT_EQ(table->space, device::VariableInfo::Space::kConstant);
+  const auto holds = [&](const device::VariableInfo& each) {
+    const auto memory = client.module->variable_memory();
+    return std::ranges::any_of(memory, [&](const device::MemoryPiece& piece) {
+      return each.address >= piece.base && each.bytes <= piece.bytes &&
+             each.address - piece.base <= piece.bytes - each.bytes;
+    });
+  };
+  EXPECT_TRUE(holds(*variable) && holds(*table));
+
+  device::FillWork fill;
+  fill.id = next_id();
+  fill.space = client.space.get();
+  fill.destination = variable->address;
+  fill.value = 70;
+  fill.element_bytes = 4;
+  fill.width_bytes = 4;
+  AwaitOk(Submit(fill));
+  AwaitOk(Launch(client, "bump_variable", {}, Arguments::Pack(client.At(0))));
+  EXPECT_EQ(ReadWords(client, 0, 1)[0], 70U);
+
+  const std::vector<std::uint32_t> values{100, 200, 300, 400}, which{0, 3};
+  WriteWords(client, 128, values);
+  device::CopyWork copy;
+  copy.id = next_id();
+  copy.space = client.space.get();
+  copy.direction = device::CopyWork::Direction::kDeviceToDevice;
+  copy.source = client.At(128);
+  copy.destination = table->address;
+  copy.width_bytes = 16;
+  AwaitOk(Submit(copy));
+  WriteWords(client, 64, which);
+  AwaitOk(Launch(client, "sum_table", {}, Arguments::Pack(client.At(0), client.At(64))));
+  EXPECT_EQ(ReadWords(client, 0, 1)[0], 500U);
+}
+
+TEST_P(DeviceConformance, KernelsReachVariablesOfTheirClientsOtherModules) {
+  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
+  // Contained kernels reach something harmless instead.
+  if (SkipsWhereNoAddressFaults()) return;
+  const TestClient client = NewClientWithKernels();
+  const auto other =
+      Load(*client.space, std::string(kHeader) + ".visible .global .align 4 .u32 number = 41;\n");
+  ASSERT_TRUE(other.ok()) << other.status().ToString();
+  ASSERT_EQ((*other)->variables().size(), 1U);
+  const std::uint64_t address = (*other)->variables()[0].address;
+  AwaitOk(Launch(client, "read_at", {}, Arguments::Pack(address, client.At(64))));
+  EXPECT_EQ(ReadWords(client, 64, 1)[0], 41U);
+  AwaitOk(Launch(client, "write_at", {}, Arguments::Pack(address, 42U)));
+  AwaitOk(Launch(client, "read_at", {}, Arguments::Pack(address, client.At(64))));
+  EXPECT_EQ(ReadWords(client, 64, 1)[0], 42U);
+}
+
+TEST_P(DeviceConformance, VariablesOfAnotherClientAreOutOfReach) {
+  if (SkipsUnlessItIsolates() || Skips(gpu().info().kind != "fake", "load PTX")) return;
+  const TestClient client = NewClientWithKernels();
+  const TestClient other = NewClientWithKernels();
+  const std::uint64_t address = FindVariable(*other.module, "variable")->address;
+  // Fenced, it reaches its own memory in place of foreign addresses.
+  (void)Await(Launch(client, "write_at", {}, Arguments::Pack(address, 0xbadU)));
+  device::FillWork fill;
+  fill.id = next_id();
+  fill.space = client.space.get();
+  fill.destination = address;
+  fill.element_bytes = 4;
+  fill.width_bytes = 4;
+  EXPECT_EQ(Await(Submit(fill)).status.code(), StatusCode::kInvalidArgument);
+  AwaitOk(Launch(other, "bump_variable", {}, Arguments::Pack(other.At(0))));
+  EXPECT_EQ(ReadWords(other, 0, 1)[0], 5U);
+}
+
+TEST_P(DeviceConformance, UnloadedVariablesAreOutOfReach) {
+  if (SkipsUnlessItIsolates() || Skips(gpu().info().kind != "fake", "load PTX")) return;
+  const TestClient client = NewClientWithKernels();
+  auto other =
+      Load(*client.space, std::string(kHeader) + ".visible .global .align 4 .u32 number = 41;\n");
+  ASSERT_TRUE(other.ok());
+  const std::uint64_t address = (*other)->variables()[0].address;
+  other->reset();
+  device::FillWork fill;
+  fill.id = next_id();
+  fill.space = client.space.get();
+  fill.destination = address;
+  fill.element_bytes = 4;
+  fill.width_bytes = 4;
+  EXPECT_EQ(Await(Submit(fill)).status.code(), StatusCode::kInvalidArgument);
+  if (GetParam().isolation != device::Isolation::kOff) return;
+  EXPECT_EQ(Await(Launch(client, "write_at", {}, Arguments::Pack(address, 1U))).fault,
+            FaultKind::kIllegalAddress);
+}
+
+TEST_P(DeviceConformance, KernelAttributesAreTold) {
+  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
+  const TestClient client = NewClientWithKernels();
+  const device::KernelInfo* const mix = Find(*client.module, "mix");
+  EXPECT_GE(mix->registers, 4U);
+  EXPECT_LE(mix->registers, 255U);
+  EXPECT_GE(mix->constant_bytes, 16U) << "of `table`";
+  EXPECT_GE(mix->ptx_version, 50U);
+  EXPECT_GE(mix->binary_version, 50U);
+  const device::KernelInfo* const reverse = Find(*client.module, "reverse");
+  EXPECT_GE(reverse->dynamic_shared_bytes_max, 48U * 1024 - reverse->static_shared_bytes);
+  const auto local = Load(*client.space, std::string(kHeader) +
+                                             ".visible .entry k(.param .u64 p)\n{\n"
+                                             ".local .align 8 .b8 frame[200];\n"
+                                             ".reg .b64 %rd<3>;\nld.param.u64 %rd1, [p];\n"
+                                             "st.local.u64 [frame+8], %rd1;\nret;\n}\n");
+  ASSERT_TRUE(local.ok()) << local.status().ToString();
+  EXPECT_GE((*local)->kernels()[0].local_bytes, 200U);
+}
+
+TEST_P(DeviceConformance, AKernelsFaultHasAKind) {
+  if (!GetParam().interprets_ptx || SkipsWhereNoAddressFaults()) return;
+  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
+  const TestClient client = NewClient();
+  struct Case {
+    const char* body;
+    FaultKind kind;
+  };
+  for (const Case& each : {
+           Case{"trap;", FaultKind::kLaunchFailure},
+           Case{"mov.u64 %rd1, 64;\nst.global.u32 [%rd1], %r1;", FaultKind::kIllegalAddress},
+           Case{"ld.param.u64 %rd1, [p];\nst.global.u32 [%rd1+2], %r1;",
+                FaultKind::kMisalignedAddress},
+       }) {
+    if (each.kind == FaultKind::kIllegalAddress &&
+        GetParam().isolation != device::Isolation::kOff) {
+      continue;  // Fenced, it reaches its own memory.
+    }
+    const auto module = Load(*client.space, std::string(kHeader) +
+                                                ".visible .entry k(.param .u64 p)\n{\n"
+                                                ".reg .b64 %rd<3>;\n.reg .b32 %r<3>;\n"
+                                                "mov.u32 %r1, 1;\n" +
+                                                each.body + "\nret;\n}\n");
+    ASSERT_TRUE(module.ok()) << module.status().ToString();
+    device::LaunchWork work;
+    work.id = next_id();
+    work.space = client.space.get();
+    work.module = module->get();
+    const std::vector<std::byte> parameters = Arguments::Pack(client.At(0));
+    work.parameters = parameters;
+    gpu().Submit(work);
+    const device::Completion completion = Await(work.id);
+    EXPECT_EQ(completion.status.code(), StatusCode::kKernelFault) << each.body;
+    EXPECT_EQ(completion.fault, each.kind) << each.body;
+  }
+}
+
 TEST_P(DeviceConformance, ReloadedModuleStartsAnew) {
   TestClient client = NewClientWithKernels();
   AwaitOk(Launch(client, "bump_variable", {}, Arguments::Pack(client.At(0))));

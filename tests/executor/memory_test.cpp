@@ -472,6 +472,34 @@ TEST_P(Memory, ModuleVariables) {
   EXPECT_EQ(out[5], 2);
 }
 
+// Compilers read 16 bytes where a block has 12 and use 12 of them.
+TEST(SharedMemory, IsThereInStepsAsOnAGpu) {
+  Launcher launcher;
+  launcher.Load(R"(.version 7.0
+.target sm_75
+.address_size 64
+.extern .shared .align 16 .b8 dynamic[];
+.visible .entry wide(.param .u64 out, .param .u32 at) {
+  .reg .b32 %r<9>; .reg .b64 %d<3>;
+  ld.param.u64 %d1, [out]; ld.param.u32 %r5, [at];
+  mov.u32 %r6, dynamic; add.u32 %r6, %r6, %r5;
+  ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r6];
+  mov.u32 %r7, %dynamic_smem_size;
+  st.global.u32 [%d1], %r7;
+  ret;
+})");
+  launcher.dynamic_shared_bytes = 28;
+  auto* const out = launcher.Allocate<std::uint32_t>(1);
+  for (const std::uint32_t at : {16u, 112u}) {
+    const auto outcome = launcher.Run("wide", {1, 1, 1}, {1, 1, 1}, out, at);
+    EXPECT_FALSE(outcome.fault) << outcome.fault->message;
+    EXPECT_EQ(*out, 28u) << "a kernel is told what the launch asked for";
+  }
+  const auto outcome = launcher.Run("wide", {1, 1, 1}, {1, 1, 1}, out, 128u);
+  ASSERT_TRUE(outcome.fault);
+  EXPECT_EQ(executor::KindOf(outcome.fault->kind), FaultKind::kIllegalAddress);
+}
+
 // Dynamic shared memory begins behind the static part; both read 0 when a block begins.
 TEST_P(Memory, SharedAndLocalMemoryBeginZeroInEveryBlock) {
   Launcher launcher(65536, GetParam());

@@ -42,6 +42,15 @@ TEST(Refusals, EachMissingInstructionIsNamedWithItsLine) {
   EXPECT_THAT(text, Not(HasSubstr("add.u32")));
 }
 
+// As CUDA's headers write them.
+TEST(Refusals, FtzAndSatMayStandBehindTheType) {
+  EXPECT_EQ(Unsupported("  lg2.approx.f32.ftz %r0, %r1;\n"
+                        "  add.rn.f32.ftz.sat %r0, %r1, %r2;\n"
+                        "  cvt.rni.s32.f32.ftz %r0, %r1;"),
+            "");
+  EXPECT_THAT(Unsupported("  lg2.approx.f32.wild %r0, %r1;"), HasSubstr("lg2.approx.f32.wild"));
+}
+
 struct Refused {
   const char* code;
   const char* named;

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "server/ptx/link/linker.h"
 #include "tests/executor/kernel_file.h"
 
 namespace gpushared::testing {
@@ -157,6 +158,51 @@ TEST_P(Waiting, LanesTakeLocksInsideFunctions) {
 }
 
 GPUSHARED_INSTANTIATE_FLAVOURS(Waiting);
+
+// The barrier of a grid that the linker adds: each block adds to a count before it and reads the
+// sum behind it. `%envreg1` and `%envreg2` name the launch's workspace.
+TEST(GridSynchronisation, OfTheLinkersDeviceRuntimeHoldsAllBlocks) {
+  constexpr std::string_view kKernel = R"(.version 7.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 s);
+.extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 h, .param .b32 f);
+.visible .entry all(.param .u64 count, .param .u64 out) {
+  .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %p;
+  ld.param.u64 %d1, [count]; ld.param.u64 %d2, [out];
+  mov.u32 %r1, %tid.x; setp.ne.u32 %p, %r1, 0;
+  @!%p red.global.add.u32 [%d1], 1;
+  {
+  .param .b32 a0; .param .b64 r0;
+  st.param.b32 [a0], 1;
+  call (r0), cudaCGGetIntrinsicHandle, (a0);
+  ld.param.b64 %d3, [r0];
+  }
+  {
+  .param .b64 a0; .param .b32 a1; .param .b32 r0;
+  st.param.b64 [a0], %d3; st.param.b32 [a1], 0;
+  call (r0), cudaCGSynchronize, (a0, a1);
+  ld.param.b32 %r4, [r0];
+  }
+  ld.volatile.global.u32 %r2, [%d1];
+  add.u32 %r2, %r2, %r4;
+  mov.u32 %r3, %ctaid.x; mul.wide.u32 %d4, %r3, 4; add.u64 %d4, %d2, %d4;
+  @!%p st.global.u32 [%d4], %r2;
+  ret;
+})";
+  const ptx::LinkInput input{.name = "all.ptx", .text = kKernel};
+  const Result<std::string> linked = ptx::Link({&input, 1});
+  ASSERT_TRUE(linked.ok()) << linked.status().ToString();
+  Launcher launcher;
+  launcher.Load(*linked);
+  ASSERT_EQ(launcher.Kernel("all").info().unsupported, "");
+  constexpr std::uint32_t kBlocks = 24;
+  auto* const count = launcher.Allocate<std::uint32_t>(1);
+  auto* const out = launcher.Allocate<std::uint32_t>(kBlocks);
+  const auto outcome = launcher.Run("all", {kBlocks, 1, 1}, {64, 1, 1}, count, out);
+  EXPECT_FALSE(outcome.fault) << outcome.fault->message;
+  for (std::uint32_t block = 0; block < kBlocks; ++block) EXPECT_EQ(out[block], kBlocks) << block;
+}
 
 }  // namespace
 }  // namespace gpushared::testing

@@ -124,6 +124,7 @@ Bytes CompletionRing() {
   Bytes bytes = {std::byte{kRingSelector}};
   ipc::CompletionRecord error;
   error.code = static_cast<std::uint32_t>(StatusCode::kKernelFault);
+  error.fault = static_cast<std::uint32_t>(FaultKind::kAssert);
   AppendRecord(bytes, error, static_cast<ipc::Op>(ipc::CompletionKind::kError), 1);
   ipc::CompletionRecord mark;
   mark.started_ns = 1000;
@@ -164,6 +165,7 @@ Seeds AllSeeds() {
                        .client = 3,
                        .client_class = ipc::ClientClass::kLow,
                        .weight = 4};
+  const ipc::VariableDescription variable{.name = "counter", .address = 0x7000, .bytes = 4};
   const ipc::KernelDescription kernel{.name = "gemm",
                                       .unsupported = "",
                                       .parameter_bytes = 12,
@@ -191,7 +193,11 @@ Seeds AllSeeds() {
       {"make_image", Message(ipc::MakeImage{100})},
       {"image_made", Message(ipc::ImageMade{100})},
       {"load_module", Message(ipc::LoadModule{1, 100})},
-      {"module_loaded", Message(ipc::ModuleLoaded{1, {kernel, kernel}})},
+      {"take_printed", Message(ipc::TakePrinted{})},
+      {"printed", Message(ipc::Printed{.end = 9, .dropped = 2, .text = "line 1\n"})},
+      {"list_devices", Message(ipc::ListDevices{})},
+      {"device_list", Message(ipc::DeviceList{{Device(), Device()}})},
+      {"module_loaded", Message(ipc::ModuleLoaded{1, {kernel, kernel}, {variable}})},
       {"unload_module", Message(ipc::UnloadModule{1})},
       {"done", Message(ipc::Done{})},
       {"resize_memory", Message(ipc::ResizeMemory{2 << 20})},

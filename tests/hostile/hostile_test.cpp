@@ -148,6 +148,7 @@ const std::vector<Lie> kVersionLies = {Refused(0), Refused(ipc::kProtocolVersion
 const Lies kHelloLies = {
     {"version", kVersionLies},
     {"client_class", {Refused(3), Refused(kAllBits)}},
+    {"takes_printed", {Refused(2), Refused(kAllBits)}},
     {"reserved0", {Refused(1)}},
     {"weight", {Refused(0), Refused(ipc::kWeightMax + 1), Refused(kAllBits)}},
     {"reserved1", {Refused(1)}},
@@ -166,6 +167,8 @@ const Lies kAdminLies = {  // The verb takes nothing.
 const Lies kWhyLies = {{"version", kVersionLies},
                        {"reserved", {Refused(1)}},
                        {"session", {Refused(0), Refused(kAllBits)}}};
+
+const Lies kListDevicesLies = {{"version", kVersionLies}, {"reserved", {Refused(1)}}};
 
 class Hostile : public ::testing::Test {
  protected:
@@ -470,6 +473,7 @@ TEST_F(Hostile, FieldsOfFirstMessages) {
   ASSERT_NE(Ending(ended, 20s), "");
   // The answer to this question is how that session ended.
   LieFirst<ipc::WhyWire>(ipc::Why{ended.welcome().session}, kWhyLies, Verdict::kEnds);
+  LieFirst<ipc::ListDevicesWire>(ipc::ListDevices{}, kListDevicesLies);
   EveryMessageWasLiedIn(ipc::FirstFrameRules);
 }
 
@@ -481,6 +485,11 @@ TEST_F(Hostile, ControlFieldsOfARunningSession) {
   LieInSession<ipc::ResizeMemoryWire>(ipc::ResizeMemory{2 * kMemoryBytes}, kResizeMemoryLies);
   LieInSession<ipc::AddArenaWire>(ipc::AddArena{ipc::kArenaBytesStep}, kAddArenaLies);
   LieInSession<ipc::DescribeErrorWire>(ipc::DescribeError{0}, kDescribeErrorLies);
+  // It has no field; and this session's hello asked for no printed text.
+  EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, {}), Verdict::kRefused);
+  EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, std::array<std::byte, 1>{}),
+            Verdict::kEnds);
+  lied_in_.insert(static_cast<std::uint16_t>(ipc::MessageType::kTakePrinted));
   EveryMessageWasLiedIn(ipc::ClientFrameRules);
 }
 

@@ -44,6 +44,8 @@ DeviceDescription GoodDevice() {
   device.grid_max = {0x7fffffff, 65535, 65535};
   device.shared_bytes_per_block_max = 49152;
   device.preempts_within_command = true;
+  device.uuid[15] = 7;
+  device.attributes = {{1, 1024}, {75, 8}};
   return device;
 }
 
@@ -76,8 +78,11 @@ Attach GoodAttach() {
 ModuleLoaded GoodModule() {
   ModuleLoaded loaded;
   loaded.module = 4;
-  loaded.kernels.push_back({"gemm", "", 24, 4096, 1024, {{0, 8}, {8, 8}, {16, 8}}});
-  loaded.kernels.push_back({"odd", "tex.2d (line 7)", 0, 0, 256, {}});
+  loaded.kernels.push_back(
+      {"gemm", "", 24, 4096, 1024, {{0, 8}, {8, 8}, {16, 8}}, {32, 16, 64, 8192, 75, 80}});
+  loaded.kernels.push_back({"odd", "tex.2d (line 7)", 0, 0, 256, {}, {}});
+  loaded.variables.push_back({"counter", 0x7000, 4, VariableSpace::kGlobal});
+  loaded.variables.push_back({"table", 0x7010, 64, VariableSpace::kConstant});
   return loaded;
 }
 
@@ -123,10 +128,11 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 2, "protocol version 2, this side speaks version 3"},
-      {"version", 4, "protocol version 4, this side speaks version 3"},
+      {"version", 3, "protocol version 3, this side speaks version 4"},
+      {"version", 5, "protocol version 5, this side speaks version 4"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, "class is 255, allowed 0 to 2"},
+      {"takes_printed", 2, "takes printed is 2, allowed 0 to 1"},
       {"weight", 0, "weight is 0, allowed 1 to 1000"},
       {"weight", 1001, "weight is 1001, allowed 1 to 1000"},
       {"latency_promise_ns", 3'600'000'000'001, "latency promise is 3600000000001, allowed 0 to"},
@@ -162,12 +168,12 @@ TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 3"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 4"));
   }
 }
 
 std::vector<FieldCase> DeviceCases() {
-  return {
+  std::vector<FieldCase> cases = {
       AnyValue("memory_bytes"),
       AnyValue("multiprocessors"),
       {"threads_per_block_max", 0, "threads per block is 0, allowed 1 to 1024"},
@@ -184,7 +190,18 @@ std::vector<FieldCase> DeviceCases() {
       {"name", '\x7f', "device name is not printable"},
       {"id", '\t', "device id is not printable"},
       {"kind", '\t', "device kind is not printable"},
+      AnyValue("uuid"),
+      {"attributes", 161, "attributes is 161, allowed 0 to 160"},
+      {"attributes", 1, "attribute behind the last is 75, allowed 0"},
+      {"attributes", 3, "attribute id is 0, allowed 76 to 1023"},
+      {"table", 1024, "attribute id is 1024, allowed 1 to 1023", 0},
+      {"table", 0, "attribute id is 0, allowed 1 to 1023", 0},
+      {"table", 1, "attribute id is 1, allowed 2 to 1023", 1},
   };
+  for (std::size_t i = 2; i < kDeviceAttributesMax; ++i) {
+    cases.push_back({"table", std::uint64_t{1} << 32, "attribute behind the last is 1", i});
+  }
+  return cases;
 }
 
 // The cases of a struct inside another: the same table at another offset.
@@ -208,7 +225,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 4, "protocol version 4"},
+          {"version", 5, "protocol version 5"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -218,7 +235,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
           {"command_granules", 4095, "command granules is 4095, allowed 4096"},
           {"completion_granules", 2048, "completion granules is 2048, allowed 1024"},
           {"streams_max", 255, "streams is 255, allowed 256"},
-          {"modules_max", 1, "modules is 1, allowed 1024"},
+          {"modules_max", 1, "modules is 1, allowed 8192"},
           {"arenas_max", 65, "arenas is 65, allowed 64"},
           {"arena_bytes_default", 0, "arena bytes is 0, allowed 16777216"},
           AnyValue("arena_bytes_total_max"),
@@ -240,6 +257,34 @@ TEST(Handshake, WelcomeComesBack) {
   EXPECT_EQ(welcome->device.grid_max, GoodDevice().grid_max);
   EXPECT_TRUE(welcome->device.preempts_within_command);
   EXPECT_FALSE(welcome->device.spinning_pays);
+  EXPECT_EQ(welcome->device.uuid, GoodDevice().uuid);
+  ASSERT_EQ(welcome->device.attributes.size(), 2u);
+  EXPECT_EQ(welcome->device.attributes[1].id, 75u);
+  EXPECT_EQ(welcome->device.attributes[1].value, 8);
+}
+
+TEST(DeviceListMessage, EveryFieldIsBounded) {
+  ExpectCases<ListDevices, ListDevicesWire>(
+      Encode(ListDevices{}), {{"version", 3, "protocol version 3, this side speaks version 4"}});
+  const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
+  ExpectExactLength<DeviceList>(good);
+  ExpectCases<DeviceList, DeviceListWire>(good,
+                                          {{"devices", 65, "devices is 65, allowed 0 to 64"},
+                                           {"devices", 3, "too short"},
+                                           {"devices", 1, "bytes too many"}});
+}
+
+TEST(DeviceListMessage, DevicesComeBack) {
+  DeviceDescription other = GoodDevice();
+  other.id = "cpu:1";
+  const Result<DeviceList> list = Decode<DeviceList>(Encode(DeviceList{{GoodDevice(), other}}));
+  ASSERT_TRUE(list.ok()) << list.status().ToString();
+  ASSERT_EQ(list->devices.size(), 2u);
+  EXPECT_EQ(list->devices[1].id, "cpu:1");
+  EXPECT_EQ(list->devices[1].attributes.size(), 2u);
+  DeviceDescription lie = GoodDevice();
+  lie.threads_per_block_max = 0;
+  EXPECT_FALSE(Decode<DeviceList>(Encode(DeviceList{{GoodDevice(), lie}})).ok());
 }
 
 TEST(AdminMessage, EveryFieldIsBounded) {
@@ -289,18 +334,18 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 4, "protocol version 4"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 5, "protocol version 5"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<MakeImage, MakeImageWire>(
       Encode(MakeImage{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
                                {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
   ExpectCases<LoadModule, LoadModuleWire>(
       Encode(LoadModule{3, 100}),
-      {{"module", 1024, "module is 1024, allowed 0 to 1023"},
+      {{"module", 8192, "module is 8192, allowed 0 to 8191"},
        {"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
        {"bytes", 268435457, "bytes is 268435457, allowed 1 to 268435456"}});
   ExpectCases<UnloadModule, UnloadModuleWire>(
-      Encode(UnloadModule{3}), {{"module", 1024, "module is 1024, allowed 0 to 1023"}});
+      Encode(UnloadModule{3}), {{"module", 8192, "module is 8192, allowed 0 to 8191"}});
   ExpectCases<ResizeMemory, ResizeMemoryWire>(
       Encode(ResizeMemory{3}),
       {{"bytes", (std::uint64_t{1} << 48) + 1, "bytes is 281474976710657, allowed 0 to"}});
@@ -344,6 +389,21 @@ TEST(ServerMessages, EveryFieldIsBounded) {
        {"text_bytes", 0xffffffff, "text bytes is 4294967295, allowed 0 to 8192"}});
 }
 
+TEST(ServerMessages, PrintedTextIsBounded) {
+  const Bytes good = Encode(Printed{.end = 10, .dropped = 5, .text = std::string("a\0\xff", 3)});
+  ExpectExactLength<Printed>(good);
+  EXPECT_EQ(Decode<Printed>(good)->text, std::string("a\0\xff", 3)) << "a kernel chose the bytes";
+  ExpectCases<Printed, PrintedWire>(good,
+                                    {{"end", 4, "dropped is 5, allowed 0 to 4"},
+                                     {"dropped", 11, "dropped is 11, allowed 0 to 10"},
+                                     {"dropped", 8, "text bytes is 3, allowed 0 to 2"},
+                                     {"text_bytes", 6, "text bytes is 6, allowed 0 to 5"},
+                                     {"text_bytes", 4, "too short"},
+                                     {"text_bytes", 2, "bytes too many"}});
+  const Printed large{.end = ~std::uint64_t{0}, .text = std::string(kPrintedTextBytesMax + 1, 'x')};
+  EXPECT_EQ(Decode<Printed>(Encode(large))->text.size(), kPrintedTextBytesMax);
+}
+
 TEST(ServerMessages, ModuleListComesBack) {
   const Result<Bytes> payload = Encode(GoodModule());
   ASSERT_TRUE(payload.ok());
@@ -354,12 +414,39 @@ TEST(ServerMessages, ModuleListComesBack) {
   EXPECT_EQ(loaded->kernels[0].parameters.size(), 3u);
   EXPECT_EQ(loaded->kernels[0].parameters[2].offset, 16u);
   EXPECT_EQ(loaded->kernels[1].unsupported, "tex.2d (line 7)");
+  const KernelAttributes& attributes = loaded->kernels[0].attributes;
+  EXPECT_EQ(attributes.registers, 32u);
+  EXPECT_EQ(attributes.local_bytes, 16u);
+  EXPECT_EQ(attributes.constant_bytes, 64u);
+  EXPECT_EQ(attributes.dynamic_shared_bytes_max, 8192u);
+  EXPECT_EQ(attributes.ptx_version, 75u);
+  EXPECT_EQ(attributes.binary_version, 80u);
+  ASSERT_EQ(loaded->variables.size(), 2u);
+  EXPECT_EQ(loaded->variables[0].name, "counter");
+  EXPECT_EQ(loaded->variables[1].address, 0x7010u);
+  EXPECT_EQ(loaded->variables[1].bytes, 64u);
+  EXPECT_EQ(loaded->variables[1].space, VariableSpace::kConstant);
   ExpectExactLength<ModuleLoaded>(*payload);
   ExpectCases<ModuleLoaded, ModuleLoadedWire>(
-      *payload, {{"module", 1024, "module is 1024, allowed 0 to 1023"},
+      *payload, {{"module", 8192, "module is 8192, allowed 0 to 8191"},
                  {"kernels", 4097, "kernels is 4097, allowed 0 to 4096"},
                  {"kernels", 3, "cut off"},
-                 {"kernels", 1, "bytes too many"}});
+                 {"kernels", 1, "of a variable"},
+                 {"variables", 16385, "variables is 16385, allowed 0 to 16384"},
+                 {"variables", 3, "cut off"},
+                 {"variables", 1, "bytes too many"}});
+}
+
+// A program copies to [address, address + bytes): an end that wraps would be a start.
+TEST(ServerMessages, AVariableEndsBehindItsBeginning) {
+  ModuleLoaded loaded = GoodModule();
+  loaded.variables[0].address = ~std::uint64_t{0} - 3;
+  EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
+              HasSubstr("bytes of a variable is 4, allowed 0 to 3"));
+  loaded = GoodModule();
+  loaded.variables[1].space = static_cast<VariableSpace>(2);
+  EXPECT_THAT(Decode<ModuleLoaded>(*Encode(loaded)).status().message(),
+              HasSubstr("space of a variable is 2, allowed 0 to 1"));
 }
 
 // The client writes arguments by this layout, so a parameter outside the buffer would be a
@@ -383,10 +470,19 @@ TEST(ServerMessages, ModuleBeyondTheLimitsIsRefusedByTheEncoder) {
   wide.kernels[0].parameters.resize(kParametersPerKernelMax + 1);
   EXPECT_EQ(Encode(wide).status().code(), StatusCode::kLimitExceeded);
   ModuleLoaded long_name = GoodModule();
-  long_name.kernels[0].name.assign(kKernelNameBytesMax + 1, 'k');
+  long_name.kernels[0].name.assign(kSymbolNameBytesMax + 1, 'k');
   EXPECT_EQ(Encode(long_name).status().code(), StatusCode::kLimitExceeded);
+  ModuleLoaded named = GoodModule();
+  named.variables[0].name.assign(kSymbolNameBytesMax + 1, 'v');
+  EXPECT_EQ(Encode(named).status().code(), StatusCode::kLimitExceeded);
+  ModuleLoaded full;
+  full.variables.resize(kVariablesPerModuleMax + 1);
+  EXPECT_EQ(Encode(full).status().code(), StatusCode::kLimitExceeded);
+  ModuleLoaded wordy;
+  wordy.variables.assign(3000, {std::string(4000, 'v'), 0, 0, VariableSpace::kGlobal});
+  EXPECT_EQ(Encode(wordy).status().code(), StatusCode::kLimitExceeded);
   ModuleLoaded large;
-  large.kernels.assign(2000, {std::string(4000, 'k'), std::string(4000, 'u'), 0, 0, 1, {}});
+  large.kernels.assign(2000, {std::string(4000, 'k'), std::string(4000, 'u'), 0, 0, 1, {}, {}});
   EXPECT_EQ(Encode(large).status().code(), StatusCode::kLimitExceeded);
 }
 
@@ -410,7 +506,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 4, "protocol version 4"}, AnyValue("generation")},
+                                {{"version", 5, "protocol version 5"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());

@@ -40,7 +40,7 @@ TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
         GPUSHARED_ROW(PlainRecord),        GPUSHARED_ROW(CompletionRecord),
         GPUSHARED_ROW(FrameHeader),        GPUSHARED_ROW(HelloWire),
         GPUSHARED_ROW(AdminWire),          GPUSHARED_ROW(WhyWire),
-        GPUSHARED_ROW(WelcomeWire),        GPUSHARED_ROW(DeviceWire),
+        GPUSHARED_ROW(WelcomeWire),        GPUSHARED_ROW(DeviceWire), GPUSHARED_ROW(ListDevicesWire), GPUSHARED_ROW(DeviceListWire), GPUSHARED_ROW(PrintedWire),
         GPUSHARED_ROW(TextWire),           GPUSHARED_ROW(MakeImageWire),
         GPUSHARED_ROW(ImageMadeWire),      GPUSHARED_ROW(LoadModuleWire),
         GPUSHARED_ROW(ModuleLoadedWire),   GPUSHARED_ROW(UnloadModuleWire),

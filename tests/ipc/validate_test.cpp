@@ -219,7 +219,7 @@ TEST(ValidateCommand, EveryFieldOfALaunchIsBounded) {
                   {"continuations", 3, "launch continuations is 3, allowed 2"},
                   {"sequence", 0, "sequence is 0, allowed 1 to 18446744073709551615"},
                   {"stream", 256, "stream is 256, allowed 0 to 255"},
-                  {"module", 1024, "launch module is 1024, allowed 0 to 1023"},
+                  {"module", 8192, "launch module is 8192, allowed 0 to 8191"},
                   {"kernel", 4096, "launch kernel is 4096, allowed 0 to 4095"},
                   {"grid", 0, "launch grid x is 0, allowed 1 to 2147483647", 0},
                   {"grid", 0x80000000, "launch grid x is 2147483648, allowed 1 to 2147483647", 0},
@@ -434,8 +434,24 @@ TEST(ValidateCompletion, EveryFieldIsBounded) {
                   {"code", 18, "completion code is 18, allowed 0 to 17"},
                   {"started_ns", 201, "completion end is 200, allowed 201 to"},
                   {"ended_ns", 99, "completion end is 99, allowed 100 to"},
+                  {"fault", 700, "completion fault is 700, allowed 0"},
+                  {"fault", 1, "completion fault is 1, allowed 0"},
               },
               JudgeCompletion);
+}
+
+TEST(ValidateCompletion, AFaultHasAKindThatIsKnown) {
+  CompletionRecord record = GoodCompletion();
+  record.header.op = static_cast<std::uint8_t>(CompletionKind::kError);
+  record.code = static_cast<std::uint32_t>(StatusCode::kKernelFault);
+  record.fault = 716;
+  EXPECT_TRUE(JudgeCompletion(CopyOf(record)).ok());
+  record.fault = 0;
+  EXPECT_TRUE(JudgeCompletion(CopyOf(record)).ok()) << "a device may not tell";
+  for (const std::uint32_t fault : {1U, 699U, 720U, 65536U + 700U}) {
+    record.fault = fault;
+    EXPECT_FALSE(JudgeCompletion(CopyOf(record)).ok()) << fault;
+  }
 }
 
 TEST(ValidateCommand, RefusalNamesStreamAndCommand) {

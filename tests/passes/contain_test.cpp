@@ -212,7 +212,7 @@ TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
 std::string FaultOf(FenceBench& bench, const FenceLaunch& launch, Form form = Form::kContained) {
   EXPECT_EQ(bench.Run(form, launch), "");
   return bench.fault().place == 0 ? ""
-                                  : ptx::DescribeFault(bench.contained().places, bench.fault());
+                                  : ptx::DescribeFault(bench.contained().places, bench.fault()).sentence;
 }
 
 constexpr const char* kAssertion =
@@ -442,12 +442,12 @@ TEST(Contained, KernelsThatAreToStopDoNotBegin) {
 }
 
 TEST(Contained, ARecordOfNoPlaceIsSaidToBeThat) {
-  EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}), HasSubstr("does not have: 7"));
+  EXPECT_THAT(ptx::DescribeFault({}, {.place = 7}).sentence, HasSubstr("does not have: 7"));
 }
 
 TEST(Contained, ALongNameIsCutInWhatIsSaidOfAFault) {
   const std::array<ptx::FaultPlace, 1> places = {{{.function = std::string(100'000, 'f')}}};
-  EXPECT_LT(ptx::DescribeFault(places, {.place = 1}).size(), 1000u);
+  EXPECT_LT(ptx::DescribeFault(places, {.place = 1}).sentence.size(), 1000u);
 }
 
 TEST(NotContained, WhatCouldHangOrFaultOtherwiseIsNamed) {

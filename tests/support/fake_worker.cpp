@@ -49,6 +49,18 @@ ipc::UniqueFd MakeEventfd() {
   return std::move(*eventfd);
 }
 
+ipc::DeviceDescription FakeDevice() {
+  return {.name = "fake device",
+          .id = "fake:0",
+          .kind = "fake",
+          .memory_bytes = std::uint64_t{1} << 30,
+          .multiprocessors = 1,
+          .threads_per_block_max = 512,
+          .block_max = {512, 512, 64},
+          .grid_max = {1 << 20, 65535, 65535},
+          .shared_bytes_per_block_max = 48 * 1024};
+}
+
 struct Failure {
   std::uint64_t sequence = 0;
   Status status;
@@ -112,15 +124,7 @@ class FakeWorker::Session {
     welcome.space_base = kBase;
     welcome.space_bytes = std::uint64_t{1} << 32;
     welcome.arena_bytes_total_max = worker_.options_.arena_bytes_total_max;
-    welcome.device = {.name = "fake device",
-                      .id = "fake:0",
-                      .kind = "fake",
-                      .memory_bytes = std::uint64_t{1} << 30,
-                      .multiprocessors = 1,
-                      .threads_per_block_max = 512,
-                      .block_max = {512, 512, 64},
-                      .grid_max = {1 << 20, 65535, 65535},
-                      .shared_bytes_per_block_max = 48 * 1024};
+    welcome.device = FakeDevice();
     const std::array<int, 4> fds = {commands_.fd(), completions_.fd(), page_.fd(), eventfd_.get()};
     return ipc::SendMessage(socket_.get(), request, welcome, Soon(), fds).ok();
   }
@@ -187,7 +191,7 @@ class FakeWorker::Session {
     if (image->size() >= 3 && std::memcmp(image->bytes().data(), "bad", 3) == 0) {
       return Refuse(frame, StatusCode::kInvalidArgument, "line 1 column 1: unexpected 'bad'");
     }
-    return Reply(frame, ipc::ModuleLoaded{.module = load->module, .kernels = Kernels()});
+    return Reply(frame, ipc::ModuleLoaded{.module = load->module, .kernels = Kernels(), .variables = Variables()});
   }
 
   bool Resize(const ipc::Frame& frame) {
@@ -277,7 +281,9 @@ class FakeWorker::Session {
       }
       if (!status.ok()) {
         failure = {.sequence = sequence, .status = status};
-        Complete(ipc::CompletionKind::kError, command.id, status.code());
+        const bool is_fault = status.code() == StatusCode::kKernelFault;
+        Complete(ipc::CompletionKind::kError, command.id, status.code(),
+                 is_fault ? FaultKind::kMisalignedAddress : FaultKind::kNone);
       }
     }
     if (std::holds_alternative<ipc::MarkCommand>(command.body)) {
@@ -287,12 +293,14 @@ class FakeWorker::Session {
   }
 
   // Time is 1,000 ns per command executed so far.
-  void Complete(ipc::CompletionKind kind, ipc::CommandId id, StatusCode code) {
+  void Complete(ipc::CompletionKind kind, ipc::CommandId id, StatusCode code,
+                FaultKind fault = FaultKind::kNone) {
     ipc::CompletionRecord record;
     record.header.op = static_cast<std::uint8_t>(kind);
     record.header.sequence = id.sequence;
     record.stream = id.stream;
     record.code = static_cast<std::uint32_t>(code);
+    record.fault = static_cast<std::uint32_t>(fault);
     record.started_ns = record.ended_ns = 1000 * executed_;
     while (writer_.TryWrite(record) == ipc::WriteResult::kFull && !worker_.stopping_) {
       wake_.Ring();
@@ -387,7 +395,13 @@ std::vector<ipc::KernelDescription> FakeWorker::Kernels() {
                              .parameter_bytes = 28,
                              .static_shared_bytes = 1024,
                              .threads_per_block_max = 256,
-                             .parameters = {{0, 8}, {8, 8}, {16, 8}, {24, 4}}};
+                             .parameters = {{0, 8}, {8, 8}, {16, 8}, {24, 4}},
+                             .attributes = {.registers = 24,
+                                            .local_bytes = 16,
+                                            .constant_bytes = 64,
+                                            .dynamic_shared_bytes_max = 48 * 1024 - 1024,
+                                            .ptx_version = 75,
+                                            .binary_version = 80}};
   // A hole after the first parameter, as alignment makes it.
   ipc::KernelDescription padded{.name = "padded",
                                 .parameter_bytes = 16,
@@ -401,6 +415,14 @@ std::vector<ipc::KernelDescription> FakeWorker::Kernels() {
   ipc::KernelDescription missing{
       .name = "missing", .unsupported = "line 12: wgmma.mma_async", .threads_per_block_max = 512};
   return {add, padded, nothing, large, missing};
+}
+
+std::vector<ipc::VariableDescription> FakeWorker::Variables() {
+  return {{.name = "count", .address = kVariables + 64, .bytes = 4},
+          {.name = "table",
+           .address = kVariables + 128,
+           .bytes = 64,
+           .space = ipc::VariableSpace::kConstant}};
 }
 
 FakeWorker::FakeWorker(FakeWorkerOptions options)
@@ -454,6 +476,11 @@ void FakeWorker::Answer(ipc::UniqueFd socket) {
       answer = why_;
     }
     return answer(std::move(socket));
+  }
+  if (frame->type == static_cast<std::uint16_t>(ipc::MessageType::kListDevices)) {
+    static_cast<void>(ipc::SendMessage(socket.get(), frame->request,
+                                       ipc::DeviceList{.devices = {FakeDevice()}}, Soon()));
+    return;
   }
   const auto hello = ipc::Decode<ipc::Hello>(frame->payload);
   if (!hello.ok()) return;

@@ -47,9 +47,12 @@ struct FakeWorkerOptions {
 class FakeWorker {
  public:
   static constexpr std::uint64_t kBase = std::uint64_t{1} << 33;
+  // Of modules' variables, behind all memory that a client can have.
+  static constexpr std::uint64_t kVariables = kBase + (std::uint64_t{1} << 32);
   static constexpr std::uint64_t kSession = 7;
   // Every module that loads has these kernels. An image that begins with "bad" is refused.
   static std::vector<ipc::KernelDescription> Kernels();
+  static std::vector<ipc::VariableDescription> Variables();
 
   explicit FakeWorker(FakeWorkerOptions options = {});
   ~FakeWorker();
@@ -69,7 +72,7 @@ class FakeWorker {
   void set_lie(Lie lie) { lie_ = lie; }
   // Sends every session a message that it did not ask for.
   void SayUnasked() { says_unasked_ = true; }
-  // The command fails instead of being executed.
+  // The command fails instead of being executed; kKernelFault with FaultKind::kMisalignedAddress.
   void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
   // Answers kWhy on a socket that becomes its own; it may block until the socket is closed.
   // Default: kDeviceLost, "worker 1 of device fake:0 died".

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "server/device/memory_pieces.h"
+
 namespace gpushared::testing {
 
 namespace {
@@ -20,8 +22,12 @@ constexpr auto kPatience = std::chrono::seconds(30);
 
 class StepModule : public device::Module {
  public:
-  StepModule(StepDevice& device, std::vector<device::KernelInfo> kernels)
-      : device_(device), kernels_(std::move(kernels)) {
+  StepModule(StepDevice& device, std::vector<device::KernelInfo> kernels,
+             std::vector<device::VariableInfo> variables)
+      : device_(device),
+        kernels_(std::move(kernels)),
+        variables_(std::move(variables)),
+        variable_memory_(device::PiecesOf(variables_, 0)) {
     const std::lock_guard lock(device_.mutex_);
     ++device_.modules_alive_;
   }
@@ -30,10 +36,16 @@ class StepModule : public device::Module {
     --device_.modules_alive_;
   }
   std::span<const device::KernelInfo> kernels() const override { return kernels_; }
+  std::span<const device::VariableInfo> variables() const override { return variables_; }
+  std::span<const device::MemoryPiece> variable_memory() const override {
+    return variable_memory_;
+  }
 
  private:
   StepDevice& device_;
   const std::vector<device::KernelInfo> kernels_;
+  const std::vector<device::VariableInfo> variables_;
+  const std::vector<device::MemoryPiece> variable_memory_;
 };
 
 class StepSpace : public device::Space {
@@ -62,9 +74,17 @@ class StepSpace : public device::Space {
       std::span<const std::byte> image) override {
     std::istringstream text(std::string(reinterpret_cast<const char*>(image.data()), image.size()));
     std::vector<device::KernelInfo> kernels;
+    std::vector<device::VariableInfo> variables;
     for (std::string line; std::getline(text, line);) {
       std::istringstream fields(line);
       device::KernelInfo kernel;
+      if (line.starts_with("variable ")) {
+        device::VariableInfo& variable = variables.emplace_back();
+        fields >> variable.name >> variable.name >> variable.bytes;
+        variable.address = base_ + kVariablesAt + variable_bytes_;
+        variable_bytes_ += variable.bytes + 64;
+        continue;
+      }
       if (!(fields >> kernel.name >> kernel.parameter_bytes)) {
         return Status(StatusCode::kInvalidArgument, "line is not 'name bytes': " + line);
       }
@@ -77,16 +97,24 @@ class StepSpace : public device::Space {
       kernels.push_back(std::move(kernel));
     }
     return std::shared_ptr<const device::Module>(
-        std::make_shared<StepModule>(device_, std::move(kernels)));
+        std::make_shared<StepModule>(device_, std::move(kernels), std::move(variables)));
   }
 
-  std::byte* At(std::uint64_t address) { return memory_.data() + (address - base_); }
+  std::byte* At(std::uint64_t address) {
+    const std::uint64_t offset = address - base_;
+    return offset < kVariablesAt ? memory_.data() + offset
+                                 : variable_memory_.data() + (offset - kVariablesAt);
+  }
 
  private:
+  // Where modules' variables lie in the range. They are never given back.
+  static constexpr std::uint64_t kVariablesAt = kRangeBytes / 2;
   StepDevice& device_;
   const std::uint64_t base_;
   const std::uint64_t quota_bytes_;
   std::vector<std::byte> memory_;
+  std::uint64_t variable_bytes_ = 0;  // Dealt out.
+  std::vector<std::byte> variable_memory_ = std::vector<std::byte>(4096);
 };
 
 StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)

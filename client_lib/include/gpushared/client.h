@@ -39,7 +39,9 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "gpushared/fault_kind.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 #include "gpushared/version.h"
@@ -82,12 +84,21 @@ struct ClientOptions {
   // Path of the server's Unix socket. Empty means: $GPUSHARED_SOCKET, else
   // /run/gpushared/gpushared.sock if it exists, else $XDG_RUNTIME_DIR/gpushared.sock.
   std::string socket = {};
+  // What this client's kernels print is kept for Client::TakePrinted, where the device knows whose
+  // text it is (the cpu device). Else it goes into the server's log.
+  bool takes_printed = false;
   // How long a synchronising call spins before it sleeps. Unset means what the server
   // recommends for this device.
   std::optional<std::chrono::nanoseconds> spin = {};
   // How long Connect and other control round trips wait for an answer, before
   // kTimedOut (Connect) or the end of the session (later).
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(30);
+};
+
+// A property of a device under its number in CUDA's CUdevice_attribute.
+struct DeviceAttribute {
+  std::uint32_t id = 0;
+  std::int32_t value = 0;
 };
 
 struct DeviceProperties {
@@ -100,6 +111,11 @@ struct DeviceProperties {
   std::array<std::uint32_t, 3> block_max = {};  // Threads along x, y, z.
   std::array<std::uint32_t, 3> grid_max = {};   // Blocks along x, y, z.
   std::uint32_t shared_bytes_per_block_max = 0;
+  std::array<std::uint8_t, 16> uuid = {};   // All zero where the device has none.
+  std::vector<DeviceAttribute> attributes;  // By ascending id.
+
+  // The value under CUDA's number; none where the device does not tell.
+  std::optional<std::int32_t> Attribute(std::uint32_t id) const;
 };
 
 struct MemoryInfo {
@@ -154,6 +170,24 @@ struct FillShape {
 struct KernelParameter {
   std::uint32_t offset = 0;  // Bytes from the start of the argument buffer.
   std::uint32_t bytes = 0;
+};
+
+// Facts about a kernel that no launch depends on.
+struct KernelAttributes {
+  std::uint32_t registers = 0;                 // Per thread, of 32 bits each.
+  std::uint32_t local_bytes = 0;               // Per thread.
+  std::uint32_t constant_bytes = 0;            // Of .const variables of its module.
+  std::uint32_t dynamic_shared_bytes_max = 0;  // Per block, of a launch.
+  std::uint32_t ptx_version = 0;     // Architecture of its text: 80 for sm_80; 0: unknown.
+  std::uint32_t binary_version = 0;  // Architecture of the code that runs.
+};
+
+// A variable of a module in device memory. It begins as the module says. It ends with the module.
+struct ModuleVariable {
+  std::string name;
+  DeviceAddress address = 0;
+  std::uint64_t bytes = 0;
+  bool is_constant = false;  // .const; else .global.
 };
 
 // One argument of a launch: `bytes` bytes at `data`, copied before the call returns.
@@ -244,6 +278,7 @@ class Kernel {
   std::uint32_t parameter_bytes() const noexcept;      // Size of the argument buffer.
   std::uint32_t static_shared_bytes() const noexcept;  // Per block.
   std::uint32_t threads_per_block_max() const noexcept;
+  const KernelAttributes& attributes() const noexcept;
   // Why launches of this kernel are refused on this device (kUnsupported): all missing
   // instructions, with their PTX lines. Empty when it runs.
   const std::string& unsupported() const noexcept;
@@ -271,6 +306,12 @@ class Module {
   // kNotFound (naming the kernels that exist) when there is no kernel of this name. A
   // kernel that cannot run on this device is found; see Kernel::unsupported.
   Result<Kernel> GetKernel(std::string_view name) const;
+  // The variables that the module's PTX declares, in its order. Borrowed from the module. Kernels
+  // of all modules of this client may touch them, and copies and fills.
+  std::span<const ModuleVariable> variables() const noexcept;
+  // kNotFound when there is no variable of this name, or when the module is machine code without
+  // PTX.
+  Result<ModuleVariable> GetVariable(std::string_view name) const;
 
  private:
   friend class Client;
@@ -400,6 +441,9 @@ class Stream {
   // Ok when everything queued so far has finished, kNotReady when not; the stream's
   // error if it failed.
   Status Query() const;
+  // What a kernel did, where the stream's error is kKernelFault; else kNone. Never waits: it
+  // speaks of errors that a call has returned.
+  FaultKind fault() const noexcept;
 
  private:
   friend class Client;
@@ -430,6 +474,10 @@ class Client {
   // kVersionMismatch, kPermissionDenied, kNotFound (device), kLimitExceeded,
   // kOutOfMemory, kInvalidArgument or kTimedOut; the message says what and why.
   static Result<Client> Connect(const ClientOptions& options);
+  // The server's devices, in its order, without joining any: a connection that is closed again. Of
+  // `options` only the socket and the control timeout count. Waits while the server starts. Fails
+  // with kUnavailable, kVersionMismatch, kInvalidArgument or kTimedOut.
+  static Result<std::vector<DeviceProperties>> ListDevices(const ClientOptions& options);
 
   Client() = default;
   Client(Client&&) noexcept = default;
@@ -469,6 +517,16 @@ class Client {
   // Blocks until everything queued so far, on all streams, has finished. Returns the
   // first error found, by stream number.
   Status Synchronize() const;
+  // What kernels printed and no call has taken, oldest first: that of all commands whose end some
+  // call has seen, and maybe more. Empty without a round trip when there is nothing. At most 1 MiB
+  // is kept between two calls; a last line says how much was lost. kInvalidArgument unless
+  // ClientOptions::takes_printed.
+  Result<std::string> TakePrinted() const;
+
+  // What the first kernel that ended in a fault did, once a call has returned its kKernelFault;
+  // kNone before. Never waits.
+  FaultKind fault() const noexcept;
+
   // Ok while the session lives, else why it ended. Asks the socket, without waiting.
   Status status() const;
 

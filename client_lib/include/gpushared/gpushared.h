@@ -60,6 +60,20 @@ typedef enum gpushared_status_t {
   GPUSHARED_INTERNAL = 17            /* The machine failed us; the message says where. */
 } gpushared_status_t;
 
+/* What a kernel did that ended it. The numbers are those of CUDA's CUresult and equal
+ * gpushared::FaultKind. */
+typedef enum gpushared_fault_t {
+  GPUSHARED_FAULT_NONE = 0, /* No kernel fault, or of a kind that the device does not tell. */
+  GPUSHARED_FAULT_ILLEGAL_ADDRESS = 700,
+  GPUSHARED_FAULT_ASSERT = 710,
+  GPUSHARED_FAULT_HARDWARE_STACK_ERROR = 714,
+  GPUSHARED_FAULT_ILLEGAL_INSTRUCTION = 715,
+  GPUSHARED_FAULT_MISALIGNED_ADDRESS = 716,
+  GPUSHARED_FAULT_INVALID_ADDRESS_SPACE = 717,
+  GPUSHARED_FAULT_INVALID_PC = 718,
+  GPUSHARED_FAULT_LAUNCH_FAILURE = 719 /* A trap, and everything else. */
+} gpushared_fault_t;
+
 typedef enum gpushared_class_t {
   GPUSHARED_CLASS_HIGH = 0, /* Served first; its latency is what the server protects. */
   GPUSHARED_CLASS_NORMAL = 1,
@@ -67,6 +81,7 @@ typedef enum gpushared_class_t {
 } gpushared_class_t;
 
 typedef struct gpushared_client gpushared_client;
+typedef struct gpushared_device_list gpushared_device_list;
 typedef struct gpushared_module gpushared_module;
 typedef struct gpushared_kernel gpushared_kernel;
 typedef struct gpushared_stream gpushared_stream;
@@ -87,9 +102,16 @@ typedef struct gpushared_client_options {
   const char* socket;          /* null or empty: $GPUSHARED_SOCKET, else the default path. */
   int64_t spin_ns;             /* Spin of synchronising calls; negative: as the server says. */
   uint64_t control_timeout_ns; /* Longest wait for an answer of the server. */
+  uint32_t takes_printed;      /* 1: what kernels print is kept for gpushared_take_printed. */
 } gpushared_client_options;
 
-/* Strings live as long as the client handle. */
+/* A property under its number in CUDA's CUdevice_attribute. */
+typedef struct gpushared_device_attribute {
+  uint32_t id;
+  int32_t value;
+} gpushared_device_attribute;
+
+/* Pointers are valid as long as the client handle, or the list, that they come from. */
 typedef struct gpushared_device_properties {
   const char* name;
   const char* id;        /* "cpu:0" */
@@ -100,6 +122,9 @@ typedef struct gpushared_device_properties {
   uint32_t block_max[3]; /* Threads along x, y, z. */
   uint32_t grid_max[3];  /* Blocks along x, y, z. */
   uint32_t shared_bytes_per_block_max;
+  uint8_t uuid[16];                             /* All zero where the device has none. */
+  const gpushared_device_attribute* attributes; /* By ascending id. */
+  size_t attribute_count;
 } gpushared_device_properties;
 
 typedef struct gpushared_memory_info {
@@ -147,6 +172,24 @@ typedef struct gpushared_kernel_info {
   const char* unsupported; /* Why launches are refused on this device; "" when it runs. */
 } gpushared_kernel_info;
 
+/* Facts about a kernel that no launch depends on. */
+typedef struct gpushared_kernel_attributes {
+  uint32_t registers;                /* Per thread, of 32 bits each. */
+  uint32_t local_bytes;              /* Per thread. */
+  uint32_t constant_bytes;           /* Of .const variables of its module. */
+  uint32_t dynamic_shared_bytes_max; /* Per block, of a launch. */
+  uint32_t ptx_version;              /* Architecture of its text: 80 for sm_80; 0: unknown. */
+  uint32_t binary_version;           /* Architecture of the code that runs. */
+} gpushared_kernel_attributes;
+
+/* A variable of a module. The string lives as long as the module handle. */
+typedef struct gpushared_variable {
+  const char* name;
+  gpushared_address address;
+  uint64_t bytes;
+  uint32_t is_constant; /* 1: .const; 0: .global. */
+} gpushared_variable;
+
 /* ---- Errors and version ---- */
 
 /* "0.1.0", of the library that is linked. */
@@ -164,6 +207,17 @@ void gpushared_client_options_init(gpushared_client_options* options) GPUSHARED_
 /* Connects and joins a device. `options` may be null for the defaults. */
 gpushared_status_t gpushared_connect(const gpushared_client_options* options,
                                      gpushared_client** client) GPUSHARED_NOEXCEPT;
+/* The server's devices without joining any: a connection that is closed again. Of `options`, which
+ * may be null, only socket and control timeout count. Waits while the server starts. */
+gpushared_status_t gpushared_list_devices(const gpushared_client_options* options,
+                                          gpushared_device_list** list) GPUSHARED_NOEXCEPT;
+/* 0 for null. */
+size_t gpushared_get_device_count(const gpushared_device_list* list) GPUSHARED_NOEXCEPT;
+/* GPUSHARED_NOT_FOUND past the last device. */
+gpushared_status_t gpushared_get_listed_device(const gpushared_device_list* list, size_t index,
+                                               gpushared_device_properties* properties)
+    GPUSHARED_NOEXCEPT;
+void gpushared_destroy_device_list(gpushared_device_list* list) GPUSHARED_NOEXCEPT;
 /* Frees the handle and all memory allocated through it. The session ends when no
  * handle of it is left. */
 void gpushared_destroy_client(gpushared_client* client) GPUSHARED_NOEXCEPT;
@@ -181,6 +235,13 @@ gpushared_status_t gpushared_get_session_id(gpushared_client* client,
                                             uint64_t* session_id) GPUSHARED_NOEXCEPT;
 /* Blocks until everything queued so far, on all streams, has finished. */
 gpushared_status_t gpushared_synchronize(gpushared_client* client) GPUSHARED_NOEXCEPT;
+
+/* What kernels printed and no call has taken, oldest first: that of all commands whose end some
+ * call has seen, and maybe more. Writes at most `capacity` bytes, without a terminator, and how
+ * many into `bytes`: 0 when there is no more. At most 1 MiB is kept until a call takes it; a line
+ * says how much was lost. GPUSHARED_INVALID_ARGUMENT unless options.takes_printed was set. */
+gpushared_status_t gpushared_take_printed(gpushared_client* client, char* text, size_t capacity,
+                                          size_t* bytes) GPUSHARED_NOEXCEPT;
 
 /* ---- Modules and kernels ---- */
 
@@ -201,6 +262,12 @@ gpushared_status_t gpushared_get_kernel_at(gpushared_module* module, size_t inde
 void gpushared_destroy_kernel(gpushared_kernel* kernel) GPUSHARED_NOEXCEPT;
 gpushared_status_t gpushared_get_kernel_info(gpushared_kernel* kernel,
                                              gpushared_kernel_info* info) GPUSHARED_NOEXCEPT;
+gpushared_status_t gpushared_get_kernel_attributes(
+    gpushared_kernel* kernel, gpushared_kernel_attributes* attributes) GPUSHARED_NOEXCEPT;
+/* GPUSHARED_NOT_FOUND when the module's PTX declares no such variable, or when it is machine code
+ * without PTX. Kernels of all modules of the client may touch it, and copies and fills. */
+gpushared_status_t gpushared_get_variable(gpushared_module* module, const char* name,
+                                          gpushared_variable* variable) GPUSHARED_NOEXCEPT;
 
 /* ---- Memory ---- */
 
@@ -230,6 +297,11 @@ void gpushared_destroy_stream(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
 gpushared_status_t gpushared_synchronize_stream(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
 /* GPUSHARED_NOT_READY while something queued so far has not finished. */
 gpushared_status_t gpushared_query_stream(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
+/* What a kernel did, where the stream's error is GPUSHARED_KERNEL_FAULT. Never waits: it speaks of
+ * errors that a call has returned. */
+gpushared_fault_t gpushared_get_stream_fault(gpushared_stream* stream) GPUSHARED_NOEXCEPT;
+/* What the first kernel of this client that ended in a fault did, on any stream. Never waits. */
+gpushared_fault_t gpushared_get_client_fault(gpushared_client* client) GPUSHARED_NOEXCEPT;
 
 /* `timing` non-zero: usable with gpushared_get_elapsed_time. */
 gpushared_status_t gpushared_create_event(gpushared_client* client, int timing,

@@ -149,6 +149,7 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
   }
   DropPages(address, rounded);
   module_blocks_[address] = rounded;
+  pieces_.Add({.base = address, .bytes = rounded});
   return Block{.address = address, .bytes = rounded};
 }
 
@@ -157,6 +158,7 @@ void AddressRange::ReturnModuleBlock(const Block& block, std::uint64_t code_byte
   account_.Return(code_bytes);
   if (block.bytes == 0) return;
   Check(module_blocks_.erase(block.address) == 1, "a module block is returned once");
+  pieces_.Remove(block.address);
   DropPages(block.address, block.bytes);
   account_.Return(block.bytes);
 }

@@ -12,6 +12,7 @@
 #include "gpushared/result.h"
 
 #include "server/device/memory_budget.h"
+#include "server/device/memory_pieces.h"
 #include "server/device/work_checks.h"
 
 namespace gpushared::device {
@@ -56,6 +57,8 @@ class AddressRange {
   // Zeroed, page aligned. `bytes` may be 0. Counted against the quota, with `code_bytes` of host
   // memory that the module takes beside it.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
+  // All of those that are taken.
+  const MemoryPieces& pieces() const { return pieces_; }
   // With what it was taken with.
   void ReturnModuleBlock(const Block& block, std::uint64_t code_bytes = 0);
 
@@ -85,6 +88,7 @@ class AddressRange {
   MemoryAccount account_;                                 // Protected by mutex_.
   std::uint64_t accessible_bytes_ = 0;                    // From base_; protected by mutex_.
   std::map<std::uint64_t, std::uint64_t> module_blocks_;  // Address -> bytes; mutex_.
+  MemoryPieces pieces_;                                   // The same, for who has no time to wait.
 };
 
 }  // namespace gpushared::device

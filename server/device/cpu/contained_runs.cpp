@@ -56,7 +56,7 @@ void ContainedRuns::Enter() {
         range_.base() + range_.mapped_bytes());
 }
 
-std::string ContainedRuns::Leave() {
+ptx::ToldFault ContainedRuns::Leave() {
   const std::lock_guard lock(mutex_);
   if (--running_ == 0) all_left_.notify_all();
   ptx::FaultRecord record;

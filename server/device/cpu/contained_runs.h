@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "server/device/cpu/address_range.h"
-#include "server/ptx/passes/fence.h"
+#include "server/ptx/passes/contain.h"
 
 namespace gpushared::device {
 
@@ -37,7 +37,7 @@ class ContainedRuns {
   // Around each run of an executor. Enter waits while others have to end. Leave returns what a
   // kernel has ended with in between, or "".
   void Enter();
-  std::string Leave();
+  ptx::ToldFault Leave();
   // Ends all that runs. A run that is to end and may not have entered yet must be told so before
   // this call, and look behind Enter: when nobody runs, a Stop is forgotten.
   void Stop();

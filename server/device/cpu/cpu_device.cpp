@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -26,6 +27,7 @@
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/host_delay.h"
 #include "server/device/cpu/work_queue.h"
+#include "server/device/cuda/driver_types.h"
 #include "server/device/shown_name.h"
 #include "server/device/work_checks.h"
 #include "server/executor/block_executor.h"
@@ -69,6 +71,70 @@ std::uint32_t DefaultThreads() {
   return std::clamp<std::uint32_t>(cores, 2, kExecutorThreadsMax + 1) - 1;
 }
 
+// What is not here a program takes for 0. Of a GPU of compute capability 8.0, whose instructions
+// the executor has; but nothing that it has not: textures, memory shared with the host, launches in
+// clusters. `%clock` counts nanoseconds.
+std::vector<NumberedAttribute> AttributesOf(const CpuDeviceOptions& options) {
+  using Id = cuda::DeviceAttribute;
+  const auto threads = static_cast<std::int32_t>(options.executor_threads);
+  const auto number = static_cast<std::int32_t>(options.number);
+  const auto shared = static_cast<std::int32_t>(executor::kSharedBytesMax);
+  const auto cache = static_cast<std::int32_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int32_t kCapability = executor::kComputeCapability;
+  constexpr std::int32_t kReservedSharedBytes = 1024;
+  const std::pair<Id, std::int32_t> table[] = {
+      {Id::kThreadsPerBlockMax, executor::kThreadsPerBlockMax},
+      {Id::kBlockXMax, 1024},
+      {Id::kBlockYMax, 1024},
+      {Id::kBlockZMax, 64},
+      {Id::kGridXMax, kMost},
+      {Id::kGridYMax, 65535},
+      {Id::kGridZMax, 65535},
+      {Id::kSharedBytesPerBlockMax, 48 * 1024},
+      {Id::kConstantBytes, 64 * 1024},
+      {Id::kWarpThreads, 32},
+      {Id::kPitchBytesMax, kMost},
+      {Id::kRegistersPerBlockMax, 65536},
+      {Id::kClockKilohertz, 1'000'000},
+      {Id::kTextureAlignment, 512},
+      {Id::kCopiesBesideKernels, 1},
+      {Id::kMultiprocessors, threads},
+      {Id::kSurfaceAlignment, 512},
+      {Id::kConcurrentKernels, 1},
+      {Id::kPciDevice, number},
+      {Id::kL2CacheBytes, cache},
+      {Id::kThreadsPerMultiprocessorMax, 2048},
+      {Id::kCopyEngines, 1},
+      {Id::kUnifiedAddressing, 1},
+      {Id::kTexturePitchAlignment, 32},
+      {Id::kComputeCapabilityMajor, kCapability / 10},
+      {Id::kComputeCapabilityMinor, kCapability % 10},
+      {Id::kGlobalL1Cache, 1},
+      {Id::kLocalL1Cache, 1},
+      {Id::kSharedBytesPerMultiprocessor, shared + kReservedSharedBytes},
+      {Id::kRegistersPerMultiprocessor, 65536},
+      {Id::kSingleToDoubleRatio, 2},
+      {Id::kComputePreemption, 1},
+      {Id::kCooperativeLaunch, 1},
+      {Id::kSharedBytesPerBlockOptIn, shared},
+      {Id::kBlocksPerMultiprocessorMax, 32},
+      {Id::kReservedSharedBytesPerBlock, kReservedSharedBytes},
+  };
+  std::vector<NumberedAttribute> attributes;
+  for (const auto& [id, value] : table) {
+    attributes.push_back({.id = static_cast<std::uint32_t>(id), .value = value});
+  }
+  return attributes;
+}
+
+// The same for a device of this number on every machine: it names nothing outside of one server.
+std::array<std::uint8_t, 16> UuidOf(std::uint32_t number) {
+  std::array<std::uint8_t, 16> uuid = {'g', 'p', 'u', 's', 'h', 'a', 'r', 'e', 'd', ' ', 'c', 'p'};
+  std::memcpy(uuid.data() + 12, &number, sizeof number);
+  return uuid;
+}
+
 DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   DeviceInfo info;
   info.name = "embedded cpu device, " + std::to_string(options.executor_threads) +
@@ -85,6 +151,8 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.can_kill = true;
   info.isolates_clients = true;
   info.spinning_pays = false;
+  info.uuid = UuidOf(options.number);
+  info.attributes = AttributesOf(options);
   return info;
 }
 
@@ -133,10 +201,16 @@ class CpuDevice : public Device {
                      ContainedRuns* contained = nullptr);
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
-  executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const;
+  // `further`: as CpuModule::window takes it.
+  executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
+                            const MemoryPieces::List& further) const;
+  struct Ended {
+    Status status;
+    FaultKind fault = FaultKind::kNone;
+  };
   // Runs block `first` of a launch and those that it gives; says why it failed.
-  static Status RunBlocks(const QueuedWork& work, const executor::Launch& launch,
-                          std::uint64_t first, executor::BlockExecutor& blocks);
+  static Ended RunBlocks(const QueuedWork& work, const executor::Launch& launch,
+                         std::uint64_t first, executor::BlockExecutor& blocks);
   void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks,
                  const auto& count_memory);
   template <typename Work>
@@ -213,13 +287,15 @@ void CpuDevice::Submit(const LaunchWork& work) {
 }
 
 void CpuDevice::Submit(const CopyWork& work) {
+  const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
   SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                CheckCopy(work, static_cast<const CpuSpace*>(work.space)->range().mapped()));
+                CheckCopy(work, range.mapped(), range.pieces()));
 }
 
 void CpuDevice::Submit(const FillWork& work) {
+  const AddressRange& range = static_cast<const CpuSpace*>(work.space)->range();
   SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                CheckFill(work, static_cast<const CpuSpace*>(work.space)->range().mapped()));
+                CheckFill(work, range.mapped(), range.pieces()));
 }
 
 void CpuDevice::Execute(std::uint32_t multiprocessor) {
@@ -237,7 +313,8 @@ void CpuDevice::Execute(std::uint32_t multiprocessor) {
   while (const std::optional<Claim> claim = queue_.Next(&clock, &rest)) {
     const auto& what = claim->work->what;
     if (const auto* launch = std::get_if<LaunchWork>(&what)) {
-      RunLaunch(*claim, LaunchOf(*launch, multiprocessor), blocks, count_memory);
+      const auto further = static_cast<const CpuModule&>(*launch->module).further();
+      RunLaunch(*claim, LaunchOf(*launch, multiprocessor, *further), blocks, count_memory);
     } else if (const auto* copy = std::get_if<CopyWork>(&what)) {
       RunPieces(*claim, *copy, &RunCopyUnit);
     } else {
@@ -256,7 +333,8 @@ std::chrono::nanoseconds CpuDevice::HostDelayUntil(DeviceClock::time_point now) 
   return host_delay_.total() + queue_.stood_still();
 }
 
-executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor) const {
+executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
+                                     const MemoryPieces::List& further) const {
   const auto& module = static_cast<const CpuModule&>(*work.module);
   executor::Launch launch;
   launch.program = &module.program(work.kernel);
@@ -264,7 +342,7 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   launch.block = work.block;
   launch.dynamic_shared_bytes = work.dynamic_shared_bytes;
   launch.parameters = work.parameters;
-  launch.memory = module.window();
+  launch.memory = module.window(further);
   launch.heap = module.heap();
   launch.variables_at = launch.memory.variables_base;
   launch.multiprocessor = multiprocessor;
@@ -273,23 +351,27 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   return launch;
 }
 
-Status CpuDevice::RunBlocks(const QueuedWork& work, const executor::Launch& launch,
-                            std::uint64_t first, executor::BlockExecutor& blocks) {
+CpuDevice::Ended CpuDevice::RunBlocks(const QueuedWork& work, const executor::Launch& launch,
+                                      std::uint64_t first, executor::BlockExecutor& blocks) {
   executor::RunOutcome outcome;
   if (work.contained != nullptr) work.contained->Enter();
   // Behind Enter: see ContainedRuns::Stop.
   const bool leaves = work.contained != nullptr && work.is_killed.load(std::memory_order_relaxed);
   if (!leaves) outcome = blocks.Run(launch, first, 1, kNever, work.abandon);
-  Status status;
-  if (outcome.fault) status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
+  Ended ended;
+  if (outcome.fault) {
+    ended.fault = executor::KindOf(outcome.fault->kind);
+    ended.status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
+  }
   if (work.contained != nullptr) {
-    const std::string fault = work.contained->Leave();
-    if (status.ok() && !fault.empty()) {
-      status = Status(StatusCode::kKernelFault,
-                      "kernel '" + ShownName(KernelName(work)) + "' ended early: " + fault);
+    const ptx::ToldFault told = work.contained->Leave();
+    if (ended.status.ok() && told.kind != FaultKind::kNone) {
+      ended.fault = told.kind;
+      ended.status = Status(StatusCode::kKernelFault, "kernel '" + ShownName(KernelName(work)) +
+                                                          "' ended early: " + told.sentence);
     }
   }
-  return status;
+  return ended;
 }
 
 void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
@@ -313,9 +395,9 @@ void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
   };
   launch.more_blocks = &more_blocks;
   if (work.claimed) work.claimed->Apply(launch);
-  Status status = RunBlocks(work, launch, claim.unit, blocks);
+  Ended ended = RunBlocks(work, launch, claim.unit, blocks);
   count_memory();
-  queue_.Finish(claim, std::move(status));
+  queue_.Finish(claim, std::move(ended.status), ended.fault);
 }
 
 std::uint64_t CpuDevice::executor_bytes() const {

@@ -109,6 +109,7 @@ Status PrepareCpuModule(const ModuleRecipe& recipe, std::span<const std::byte> i
   PutFaultPlaces(passed->places, to);
   const LayoutPart parts[] = {{passed->variables, 0}, {*layout, places.layout}};
   PutContents(parts, to);
+  PutVariables(std::move(passed->declared), parts, to);
   Written written;
   // One after the other, so that no more than one is in memory.
   Status decoded = executor::DecodeKernels(
@@ -136,6 +137,9 @@ Result<std::shared_ptr<const CpuPrepared>> CpuPrepared::Take(const ModuleRecipe&
   Result<VariableContents> contents = TakeContents(from, module->places_.end);
   if (!contents) return contents.status();
   module->contents_ = *std::move(contents);
+  Result<std::vector<VariableInfo>> variables = TakeVariables(from, module->places_.end);
+  if (!variables) return variables.status();
+  module->variables_ = *std::move(variables);
   while (from.Take<std::uint32_t>() != 0) {
     auto program = executor::TakeProgram(from, executor::BestFlavour());
     if (!program) return program.status();
@@ -211,6 +215,10 @@ void CpuPrepared::CountBytes() {
   bytes_ = sizeof *this;
   for (const auto& program : programs_) bytes_ += executor::MemoryBytes(*program);
   bytes_ += contents_.HostBytes() + HostBytes(fault_places_);
+  // Twice: each placed module has its own.
+  for (const VariableInfo& variable : variables_) {
+    bytes_ += 2 * (sizeof variable + variable.name.size());
+  }
   for (const KernelInfo& info : infos_) {
     bytes_ += 2 * (sizeof(Kernel) + info.name.size() + info.unsupported.size() +
                    info.parameters.size() * sizeof info.parameters[0]);

@@ -53,6 +53,7 @@ class CpuPrepared : public PreparedModule {
   ~CpuPrepared() override = default;
 
   std::span<const KernelInfo> kernel_infos() const override { return infos_; }
+  std::span<const VariableInfo> variable_infos() const override { return variables_; }
   std::uint64_t bytes() const override { return bytes_; }
 
   const std::vector<Kernel>& kernels() const { return kernels_; }
@@ -76,6 +77,7 @@ class CpuPrepared : public PreparedModule {
   std::uint64_t fence_constant_ = kNowhere;
   std::vector<ptx::FaultPlace> fault_places_;
   VariableContents contents_;
+  std::vector<VariableInfo> variables_;
   std::vector<std::unique_ptr<const executor::Program>> programs_;
   std::vector<Kernel> kernels_;
   std::vector<KernelInfo> infos_;  // Parallel to kernels_.

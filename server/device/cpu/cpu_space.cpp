@@ -41,7 +41,15 @@ Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const Cpu
   return std::shared_ptr<const Module>(std::move(module));
 }
 
-void CpuModule::WriteVariables() const {
+void CpuModule::WriteVariables() {
+  variable_infos_.assign(prepared_->variable_infos().begin(), prepared_->variable_infos().end());
+  for (VariableInfo& variable : variable_infos_) variable.address += variables_.address;
+  const std::uint64_t constant = prepared_->fence_constant();
+  MemoryPiece hidden;
+  if (constant != CpuPrepared::kNowhere) {
+    hidden = {.base = variables_.address + constant, .bytes = sizeof(ptx::FenceConstant)};
+  }
+  variable_memory_ = PiecesOf(variable_infos_, variables_.bytes, hidden);
   for (const VariableContents::Piece& piece : prepared_->contents().pieces) {
     WriteAt(variables_.address + piece.offset, piece.bytes);
   }
@@ -50,8 +58,8 @@ void CpuModule::WriteVariables() const {
     WriteAt(variables_.address + slot.offset,
             std::as_bytes(std::span(&value, 1)).first(slot.bytes));
   }
-  if (prepared_->fence_constant() == CpuPrepared::kNowhere) return;
-  WriteAt(variables_.address + prepared_->fence_constant(),
+  if (constant == CpuPrepared::kNowhere) return;
+  WriteAt(variables_.address + constant,
           PassedModule::ConstantBytes(range_.base(), variables_.address,
                                       contained_ ? contained_->control_address() : 0,
                                       contained_ ? contained_->fault_address() : 0));
@@ -75,12 +83,12 @@ void CpuModule::MakeHeap() {
 
 CpuModule::~CpuModule() { range_.ReturnModuleBlock(variables_, prepared_->bytes()); }
 
-executor::MemoryWindow CpuModule::window() const {
+executor::MemoryWindow CpuModule::window(const MemoryPieces::List& further) const {
   return {.base = range_.base(),
           .mapped_bytes = &range_.reached_word(),
           .variables_base = variables_.address,
           .variables_bytes = variables_.bytes,
-          .further = heap_.pieces()};
+          .further = further};
 }
 
 Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::byte> image) {

@@ -39,6 +39,8 @@ class CpuModule : public Module {
   std::span<const KernelInfo> kernels() const override {
     return kernels_.empty() ? prepared_->kernel_infos() : kernels_;
   }
+  std::span<const VariableInfo> variables() const override { return variable_infos_; }
+  std::span<const MemoryPiece> variable_memory() const override { return variable_memory_; }
   const CpuPrepared::Kernel& kernel(std::uint32_t number) const {
     return prepared_->kernels()[number];
   }
@@ -48,8 +50,11 @@ class CpuModule : public Module {
   ClaimSlots* slots() const { return slots_.get(); }
   // Null unless it was loaded to be contained.
   ContainedRuns* contained() const { return contained_.get(); }
-  // What its kernels may touch: the client's mapped memory, this module's variables and the heap.
-  executor::MemoryWindow window() const;
+  // What its kernels may touch: the client's mapped memory, the variables of this module and
+  // `further`, which outlives the window: those of its other modules, and the heap.
+  executor::MemoryWindow window(const MemoryPieces::List& further) const;
+  // The latter, at this moment.
+  std::shared_ptr<const MemoryPieces::List> further() const { return range_.pieces().Now(); }
   // What its kernels allocate from; null when no kernel of the space does.
   executor::DeviceHeap* heap() const { return heap_.heap(); }
 
@@ -59,14 +64,16 @@ class CpuModule : public Module {
       : prepared_(std::move(prepared)), range_(range), heap_(heap), variables_(variables) {}
   // Where a kernel allocates: says in kernels_ what has nothing to allocate from.
   void MakeHeap();
-  // Writes the memory that kernels find before they first run.
-  void WriteVariables() const;
+  // Places the variables, and writes the memory that kernels find before they first run.
+  void WriteVariables();
 
   const std::shared_ptr<const CpuPrepared> prepared_;  // May be that of other modules, too.
   AddressRange& range_;
   SpaceHeap& heap_;
   const AddressRange::Block variables_;
   std::vector<KernelInfo> kernels_;  // Empty: as they were prepared.
+  std::vector<VariableInfo> variable_infos_;
+  std::vector<MemoryPiece> variable_memory_;
   std::unique_ptr<ClaimSlots> slots_;
   std::unique_ptr<ContainedRuns> contained_;
 };

@@ -5,12 +5,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <span>
 
 #include "gpushared/status.h"
 
 #include "server/device/cpu/address_range.h"
-#include "server/executor/block_executor.h"
 #include "server/executor/device_heap.h"
 
 namespace gpushared::device {
@@ -30,14 +28,11 @@ class SpaceHeap {
   Status Make();
   // Null before that. Stays as long as this object.
   executor::DeviceHeap* heap() const;
-  // Its memory: none, or one.
-  std::span<const executor::MemoryPiece> pieces() const;
 
  private:
   AddressRange& range_;
   std::mutex mutex_;           // Protects what Make writes.
   AddressRange::Block block_;  // Empty before Make.
-  executor::MemoryPiece piece_;
   std::unique_ptr<executor::DeviceHeap> heap_;
   // Stored with release once all of the above stays as it is; loads acquire.
   std::atomic<executor::DeviceHeap*> made_ = nullptr;

@@ -169,11 +169,12 @@ std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
   return work.Deal();
 }
 
-void WorkQueue::Finish(const Claim& claim, Status status) {
+void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
   std::unique_lock lock(mutex_);
   QueuedWork& work = *claim.work;
   if (!status.ok() && work.status.ok()) {
     work.status = std::move(status);
+    work.fault = fault;
     work.abandon.store(true, std::memory_order_relaxed);
   }
   --work.claims_running;
@@ -242,6 +243,7 @@ void WorkQueue::Report(QueuedWork& work) {
   } else {
     completion.stopped = work.status.ok() && completion.units_done < work.units_total;
     completion.status = std::move(work.status);
+    completion.fault = work.fault;
   }
   works_.erase(completion.id);
   last_ended_ = completion.ended;

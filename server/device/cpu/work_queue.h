@@ -63,6 +63,7 @@ struct QueuedWork {
   std::uint64_t units_dealt() const;
 
   Status status;  // The first failure.
+  FaultKind fault = FaultKind::kNone;  // Of that.
   bool has_started = false;
   bool is_claimable = false;  // Listed in WorkQueue::claimable_.
   std::uint64_t rank = 0;     // Among all works; the lowest is served first.
@@ -125,7 +126,7 @@ class WorkQueue {
   // it, all are dealt, or the work was killed or has failed.
   std::optional<std::uint64_t> Extend(const Claim& claim);
   // All units of the claim have run, or one failed with `status`.
-  void Finish(const Claim& claim, Status status);
+  void Finish(const Claim& claim, Status status, FaultKind fault = FaultKind::kNone);
   // Kills all work and ends every Next().
   void Close();
 

@@ -275,11 +275,12 @@ void Channel::LeaveContained(const Part& part) {
   Item& item = *part.item;
   if (item.contained == nullptr) return;
   --contained_parts_;
-  const std::string fault = item.contained->Leave(part.fault);
-  if (fault.empty() || !item.status.ok()) return;
+  const ptx::ToldFault told = item.contained->Leave(part.fault);
+  if (told.kind == FaultKind::kNone || !item.status.ok()) return;
   const auto& work = std::get<LaunchWork>(item.work);
   const std::string what =
-      "kernel '" + ShownName(work.module->kernels()[work.kernel].name) + "' ended early: " + fault;
+      "kernel '" + ShownName(work.module->kernels()[work.kernel].name) + "' ended early: " + told.sentence;
+  if (!item.is_killed) item.fault = told.kind;
   Fail(item, item.is_killed ? Status(StatusCode::kCancelled, "killed on request: " + what)
                             : Status(StatusCode::kKernelFault, what));
 }

@@ -46,6 +46,7 @@ struct Item {
   bool has_started = false;
   bool times_are_exact = true;
   Status status;
+  FaultKind fault = FaultKind::kNone;  // Of that.
   DeviceClock::time_point started;
   DeviceClock::time_point ended;
 

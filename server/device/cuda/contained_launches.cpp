@@ -24,7 +24,7 @@ Result<bool> ContainedLaunches::Enter() {
   return true;
 }
 
-std::string ContainedLaunches::Leave(const ptx::FaultRecord* record) {
+ptx::ToldFault ContainedLaunches::Leave(const ptx::FaultRecord* record) {
   --launches_;
   range_.NoteEnd();
   const bool is_clean = record != nullptr && record->place == 0;
@@ -35,7 +35,7 @@ std::string ContainedLaunches::Leave(const ptx::FaultRecord* record) {
   }
   // At once, so that the next launch need not wait for it; what fails is tried again there.
   if (state_ == State::kMustEnd && launches_ == 0) (void)Clear();
-  return is_clean || record == nullptr ? std::string() : ptx::DescribeFault(places_, *record);
+  return is_clean || record == nullptr ? ptx::ToldFault() : ptx::DescribeFault(places_, *record);
 }
 
 void ContainedLaunches::Stop() {

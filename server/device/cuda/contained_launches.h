@@ -15,7 +15,7 @@
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/ptx/passes/contain.h"
-#include "server/ptx/passes/fence.h"
+#include "server/ptx/passes/contain.h"
 
 namespace gpushared::device::cuda {
 
@@ -46,7 +46,7 @@ class ContainedLaunches {
   Result<bool> Enter();
   // Once it has ended. Returns what its kernel has ended with, or "". `record`: as it was behind
   // the launch; null where nobody knows.
-  std::string Leave(const ptx::FaultRecord* record);
+  ptx::ToldFault Leave(const ptx::FaultRecord* record);
   // Ends all that has entered, soon.
   void Stop();
 

@@ -80,17 +80,20 @@ class CudaDevice : public Device {
   void Submit(const LaunchWork& work) override {
     SubmitChecked(work, work.grid.Count(), CheckLaunchHere(work));
   }
+  static const CudaSpace& SpaceOf(const WorkHeader& work) {
+    return static_cast<const CudaSpace&>(*work.space);
+  }
   bool CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) override;
   bool CanKill(const LaunchWork& work) const override {
     return static_cast<const CudaModule*>(work.module)->contained() != nullptr;
   }
   void Submit(const CopyWork& work) override {
     SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                  CheckCopy(work, static_cast<const CudaSpace*>(work.space)->mapped()));
+                  CheckCopy(work, SpaceOf(work).mapped(), SpaceOf(work).variables()));
   }
   void Submit(const FillWork& work) override {
     SubmitChecked(work, CopyUnits(work.width_bytes, work.height),
-                  CheckFill(work, static_cast<const CudaSpace*>(work.space)->mapped()));
+                  CheckFill(work, SpaceOf(work).mapped(), SpaceOf(work).variables()));
   }
   void RequestStop(WorkId id) override { Stop(id, false); }
   void RequestKill(WorkId id) override { Stop(id, true); }
@@ -102,6 +105,7 @@ class CudaDevice : public Device {
 
  private:
   Status ReadInfo();
+  Status ReadAttributes();
   Status MakePartitions();
   Status MakeCompiler();
   Status TryCode(const Result<std::vector<std::byte>>& code);
@@ -267,7 +271,30 @@ Status CudaDevice::ReadInfo() {
   }
   info_.copy_preemption = Preemption::kWithinCommand;
   info_.spinning_pays = true;
-  return {};
+  return ReadAttributes();
+}
+
+// What this driver does not know is left out, as it would say itself.
+Status CudaDevice::ReadAttributes() {
+  // Beyond those of CUDA 13.5; drivers refuse numbers that they do not know.
+  constexpr std::uint32_t kIdMax = 159;
+  const Driver& driver = context_->driver();
+  for (std::uint32_t id = 1; id <= kIdMax; ++id) {
+    int value = 0;
+    const Code code = context_->Call(driver.DeviceGetAttribute, &value,
+                                     static_cast<DeviceAttribute>(id), context_->number());
+    if (code == Code::kSuccess) {
+      info_.attributes.push_back({.id = id, .value = value});
+    } else if (code != Code::kInvalidValue) {
+      return context_->Explain("asking for an attribute", driver.DeviceGetAttribute.name(), code);
+    }
+  }
+  if (!driver.Has(Feature::kInstanceUuid)) return {};
+  Uuid uuid{};
+  Status status =
+      context_->Try("asking for the UUID", driver.DeviceGetUuid, &uuid, context_->number());
+  if (status.ok()) std::memcpy(info_.uuid.data(), uuid.bytes, sizeof uuid.bytes);
+  return status;
 }
 
 Status CudaDevice::MakePartitions() {
@@ -533,6 +560,7 @@ void CudaDevice::Complete(const Item& item) {
   Completion completion;
   completion.id = item.header().id;
   completion.status = item.status;
+  completion.fault = item.fault;
   completion.units_done = item.done;
   completion.stopped = item.is_stopped && item.done < item.units;
   completion.started = item.started;

@@ -19,6 +19,7 @@
 
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/memory_budget.h"
+#include "server/device/memory_pieces.h"
 #include "server/device/work_checks.h"
 
 namespace gpushared::device::cuda {
@@ -128,6 +129,14 @@ class CudaRange {
   // Memory that the driver takes for a module's variables, outside of the range.
   Status TakeForModule(std::uint64_t bytes) { return account_.Take(bytes, "module"); }
   void ReturnFromModule(std::uint64_t bytes) { account_.Return(bytes); }
+  // Memory of modules that copies and fills may touch, in the range and outside.
+  void AddVariables(std::span<const MemoryPiece> pieces) {
+    for (const MemoryPiece& piece : pieces) variables_.Add(piece);
+  }
+  void RemoveVariables(std::span<const MemoryPiece> pieces) {
+    for (const MemoryPiece& piece : pieces) variables_.Remove(piece.base);
+  }
+  const MemoryPieces& variables() const { return variables_; }
 
   static constexpr std::uint64_t kPieceBytesMax = std::uint64_t{1} << 30;
   static constexpr std::uint64_t kPiecesPerMapped = 16;
@@ -177,6 +186,7 @@ class CudaRange {
   bool limits_are_right_ = true;  // False when a change has failed half way.
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.
   std::map<DeviceAddress, Step> module_steps_;            // By address.
+  MemoryPieces variables_;
   std::atomic<std::uint64_t> mapped_bytes_{0};
   std::atomic<std::uint64_t> launches_{0};  // Running launches, which know the limit.
 };

@@ -9,6 +9,7 @@
 
 #include "server/device/module_passes.h"
 #include "server/device/prepare.h"
+#include "server/device/memory_pieces.h"
 #include "server/device/shown_name.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
@@ -52,6 +53,7 @@ Result<std::shared_ptr<const device::Module>> CudaModule::Place(const CudaPrepar
   if (Status status = module->LoadImage(prepared); !status.ok()) return status;
   if (Status status = module->WriteVariables(prepared); !status.ok()) return status;
   if (Status status = module->FindKernels(prepared); !status.ok()) return status;
+  if (Status status = module->FindVariables(prepared); !status.ok()) return status;
   if (Status status = module->FindClaims(prepared); !status.ok()) return status;
   return std::shared_ptr<const device::Module>(std::move(module));
 }
@@ -61,6 +63,7 @@ CudaModule::~CudaModule() {
     const std::lock_guard lock(target_->mutex);
     target_->module = nullptr;
   }
+  range_->RemoveVariables(variable_memory_);
   for (const cuda::Module module : {module_, claimed_module_}) {
     if (module == nullptr || context_.is_dead() || !context_.Bind().ok()) continue;
     (void)context_.Call(context_.driver().ModuleUnload, module);
@@ -303,6 +306,44 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   return {};
 }
 
+// Machine code without text has names only the driver knows, and it does not list them.
+Status CudaModule::FindVariables(const CudaPrepared& prepared) {
+  const Driver& driver = context_.driver();
+  variable_infos_.assign(prepared.variable_infos().begin(), prepared.variable_infos().end());
+  if (prepared.range_variable_bytes() > 0) {
+    variable_memory_.push_back(
+        {.base = variables_.address, .bytes = prepared.range_variable_bytes()});
+  }
+  // Of those that the driver places we know no more than that padding is small.
+  constexpr std::uint64_t kPaddingBytesMax = 15;
+  std::vector<VariableInfo> outside;
+  Status status;
+  std::erase_if(variable_infos_, [&](VariableInfo& variable) {
+    if (variable.address != kElsewhere) {
+      variable.address += variables_.address;
+      return false;
+    }
+    DeviceAddress address = 0;
+    std::size_t bytes = 0;
+    const Code code = context_.Call(driver.ModuleGetGlobal, &address, &bytes, module_,
+                                    variable.name.c_str());
+    // What nothing uses may be gone.
+    if (code == Code::kNotFound) return true;
+    if (code != Code::kSuccess && status.ok()) {
+      status = context_.Explain("finding a variable", driver.ModuleGetGlobal.name(), code);
+    }
+    variable.address = address;
+    variable.bytes = bytes;
+    outside.push_back(variable);
+    return false;
+  });
+  if (!status.ok()) return status;
+  const std::vector<MemoryPiece> pieces = PiecesOf(outside, kPaddingBytesMax);
+  variable_memory_.insert(variable_memory_.end(), pieces.begin(), pieces.end());
+  range_->AddVariables(variable_memory_);
+  return {};
+}
+
 Status CudaModule::Describe(const CudaPrepared& prepared, Function function, KernelInfo& info) {
   const Result<Limits> limits = FindLimits(function);
   if (!limits.ok()) return limits.status();
@@ -314,6 +355,12 @@ Status CudaModule::Describe(const CudaPrepared& prepared, Function function, Ker
                        std::to_string(context_.local_bytes_max()) + " are there";
   }
   const Result<std::uint32_t> dynamic = OptIntoSharedMemory(function, info.static_shared_bytes);
+  info.local_bytes = static_cast<std::uint32_t>(limits->local_bytes);
+  info.constant_bytes = limits->constant_bytes;
+  info.registers = limits->registers;
+  info.ptx_version = limits->ptx_version;
+  info.binary_version = limits->binary_version;
+  if (dynamic.ok()) info.dynamic_shared_bytes_max = *dynamic;
   return dynamic.ok() ? FindParameters(prepared, function, info) : dynamic.status();
 }
 
@@ -323,11 +370,15 @@ Result<CudaModule::Limits> CudaModule::FindLimits(Function function) {
     Status status = context_.Try("loading it", driver.FuncLoad, function);
     if (!status.ok()) return status;
   }
-  std::array<int, 3> found{};
+  std::array<int, 7> found{};
   constexpr std::array kAsked = {
       std::pair("asking for its threads", FunctionAttribute::kThreadsPerBlockMax),
       std::pair("asking for its shared memory", FunctionAttribute::kSharedBytes),
-      std::pair("asking for its local memory", FunctionAttribute::kLocalBytes)};
+      std::pair("asking for its local memory", FunctionAttribute::kLocalBytes),
+      std::pair("asking for its constants", FunctionAttribute::kConstantBytes),
+      std::pair("asking for its registers", FunctionAttribute::kRegisters),
+      std::pair("asking for its version", FunctionAttribute::kPtxVersion),
+      std::pair("asking for its code's version", FunctionAttribute::kBinaryVersion)};
   for (std::size_t i = 0; i < kAsked.size(); ++i) {
     const auto& [doing, attribute] = kAsked[i];
     Status status = context_.Try(doing, driver.FuncGetAttribute, &found[i], attribute, function);
@@ -336,7 +387,11 @@ Result<CudaModule::Limits> CudaModule::FindLimits(Function function) {
   }
   return Limits{.threads_per_block = static_cast<std::uint32_t>(found[0]),
                 .static_shared_bytes = static_cast<std::uint32_t>(found[1]),
-                .local_bytes = static_cast<std::uint64_t>(found[2])};
+                .local_bytes = static_cast<std::uint64_t>(found[2]),
+                .constant_bytes = static_cast<std::uint32_t>(found[3]),
+                .registers = static_cast<std::uint32_t>(found[4]),
+                .ptx_version = static_cast<std::uint32_t>(found[5]),
+                .binary_version = static_cast<std::uint32_t>(found[6])};
 }
 
 // Returns how much dynamic shared memory a launch may then ask for.

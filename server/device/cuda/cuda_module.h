@@ -58,6 +58,8 @@ class CudaModule : public device::Module {
   ~CudaModule() override;
 
   std::span<const KernelInfo> kernels() const override { return kernels_; }
+  std::span<const VariableInfo> variables() const override { return variable_infos_; }
+  std::span<const MemoryPiece> variable_memory() const override { return variable_memory_; }
   // The driver's handle of a supported kernel.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
   // Null unless its kernels are contained. The device thread's.
@@ -93,6 +95,7 @@ class CudaModule : public device::Module {
   Result<ClaimedKernel> TakeClaim(const ClaimedText::Form& form, cuda::Module module);
   Status WriteFence(cuda::Module module);
   Status FindKernels(const CudaPrepared& prepared);
+  Status FindVariables(const CudaPrepared& prepared);
   Status FindFunction(cuda::Module module, const std::string& name, Function* function);
   Status NamesFromText(const CudaPrepared& prepared, std::vector<std::string>& names);
   Status NamesFromDriver(std::vector<std::string>& names);
@@ -101,6 +104,8 @@ class CudaModule : public device::Module {
     std::uint32_t threads_per_block = 0;
     std::uint32_t static_shared_bytes = 0;
     std::uint64_t local_bytes = 0;  // Per thread.
+    // As KernelInfo has them.
+    std::uint32_t constant_bytes = 0, registers = 0, ptx_version = 0, binary_version = 0;
   };
   Result<Limits> FindLimits(Function function);
   Status FindParameters(const CudaPrepared& prepared, Function function, KernelInfo& info);
@@ -115,6 +120,8 @@ class CudaModule : public device::Module {
   std::unique_ptr<ContainedLaunches> contained_;
   cuda::Module module_ = nullptr;
   std::vector<KernelInfo> kernels_;
+  std::vector<VariableInfo> variable_infos_;
+  std::vector<MemoryPiece> variable_memory_;
   std::vector<Function> functions_;  // By kernel; null where a pass refused it.
 
   std::shared_ptr<Target> target_;              // Null when nothing is compiled for it.
@@ -149,6 +156,7 @@ class CudaSpace : public Space {
   Result<std::shared_ptr<const device::Module>> PlaceModule(
       std::shared_ptr<const PreparedModule> module) override;
   MappedRange mapped() const { return range_->mapped(); }
+  const MemoryPieces& variables() const { return range_->variables(); }
 
  private:
   const std::shared_ptr<CudaContext> context_;

@@ -98,10 +98,12 @@ std::uint64_t DriverVariableBytes(const ptx::Module& module, std::string_view ou
   return RoundUp(bytes, kPageBytes);
 }
 
-bool HasGlobalVariables(const ptx::Module& module) {
-  return std::ranges::any_of(module.items, [](const ptx::Item& item) {
+bool HasVariables(const ptx::Module& module, std::string_view ours) {
+  return std::ranges::any_of(module.items, [&](const ptx::Item& item) {
     const auto* variable = std::get_if<ptx::Variable>(&item);
-    return variable != nullptr && variable->space == ptx::StateSpace::kGlobal;
+    return variable != nullptr && variable->name != ours &&
+           (variable->space == ptx::StateSpace::kGlobal ||
+            variable->space == ptx::StateSpace::kConstant);
   });
 }
 
@@ -157,7 +159,7 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
   made.note = Unclaimed(*passed);
   if (!any) return made;
   // Variables of a fenced module are where we put them, for however many modules.
-  const bool can_stand_apart = passed->is_fenced() || !HasGlobalVariables(passed->module);
+  const bool can_stand_apart = !HasVariables(passed->module, passed->fence_constant);
   if (!can_stand_apart && !read.is_text) {
     made.note =
         "kernels of a module cannot be stopped: it is a container of code and has variables";
@@ -237,6 +239,7 @@ Status PrepareCudaModule(const ModuleRecipe& recipe, std::span<const std::byte> 
   to.Put(DriverVariableBytes(facts.module, facts.fence_constant));
   to.Put(facts.variables.bytes);
   PutContents(std::array{LayoutPart{facts.variables}}, to);
+  PutVariables(facts.declared, std::array{LayoutPart{facts.variables}}, to);
   PutFaultPlaces(facts.places, to);
   to.PutCount(facts.kernels.size());
   for (const PassedKernel& kernel : facts.kernels) executor::PutKernelInfo(kernel.info, to);
@@ -293,6 +296,13 @@ Status CudaPrepared::TakeFence(const ModuleRecipe& recipe, FlatReader& from) {
   Result<VariableContents> contents = TakeContents(from, range_variable_bytes_);
   if (!contents.ok()) return contents.status();
   contents_ = *std::move(contents);
+  Result<std::vector<VariableInfo>> variables = TakeVariables(from, range_variable_bytes_);
+  if (!variables) return variables.status();
+  variables_ = *std::move(variables);
+  // Ours: a client that could write it would leave its memory.
+  std::erase_if(variables_, [&](const VariableInfo& variable) {
+    return is_fenced() && variable.name == fence_constant_;
+  });
   Result<std::vector<ptx::FaultPlace>> places = TakeFaultPlaces(from);
   if (!places.ok()) return places.status();
   fault_places_ = *std::move(places);

@@ -54,6 +54,7 @@ class CudaPrepared : public PreparedModule {
 
   // As the text says; the driver knows more.
   std::span<const KernelInfo> kernel_infos() const override { return kernels_; }
+  std::span<const VariableInfo> variable_infos() const override { return variables_; }
   std::uint64_t bytes() const override;
 
   // What the driver gets, with zeros behind it: it reads text up to a zero.
@@ -103,6 +104,7 @@ class CudaPrepared : public PreparedModule {
   std::string fence_constant_;
   std::uint64_t range_variable_bytes_ = 0, driver_variable_bytes_ = 0;
   VariableContents contents_;
+  std::vector<VariableInfo> variables_;  // kElsewhere: the driver places it.
   std::vector<ptx::FaultPlace> fault_places_;
   std::vector<KernelInfo> kernels_;
   std::shared_ptr<const ClaimedText> claims_;

@@ -68,7 +68,7 @@ inline bool InOtherMemory(const Warp& w, u64 address, u32 bytes) {
   if ((address & (bytes - 1)) != 0) return false;
   const MemoryWindow& memory = w.block->launch->memory;
   if (address - memory.variables_base < StartLimit(memory.variables_bytes, bytes)) return true;
-  const MemoryPiece* const piece = memory.FurtherAt(address);
+  const MemoryPiece* const piece = PieceAt(memory.further, address);
   return piece != nullptr && address - piece->base < StartLimit(piece->bytes, bytes);
 }
 

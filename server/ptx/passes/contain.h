@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "gpushared/fault_kind.h"
 #include "gpushared/result.h"
 
 #include "server/ptx/passes/fence.h"
@@ -67,9 +68,13 @@ inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;
 // Fails as Fence does.
 Result<Fenced> Contain(const Module& module, std::uint64_t range_bytes);
 
-// "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]". A record of no place that the module
-// has, which no kernel of the module can write, is said to be that. `places`: Fenced::places.
-std::string DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
+struct ToldFault {
+  FaultKind kind = FaultKind::kNone;
+  std::string sentence;  // "trap at line 12 of 'k' [block (0,0,0) thread (1,0,0)]"
+};
+// A record of no place that the module has, which no kernel of the module can write, is said to be
+// that. `places`: Fenced::places.
+ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record);
 
 }  // namespace gpushared::ptx
 

@@ -380,16 +380,19 @@ std::string ContainFunction(ModuleEditor& names, Function& function, const std::
   return FunctionContainment(names, function, constant, places).Run(work, looks);
 }
 
-std::string DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
+ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& record) {
   if (record.place == 0 || record.place > places.size()) {
-    return "fault at a place that the module does not have: " + std::to_string(record.place);
+    return {FaultKind::kLaunchFailure,
+            "fault at a place that the module does not have: " + std::to_string(record.place)};
   }
   const FaultPlace& place = places[record.place - 1];
   const bool has_block = record.block[0] != kNoBlockIndex;
-  return std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of " +
-         QuotedName(place.function) + " [" +
-         (has_block ? "block " + Describe(record.block) + " " : "") + "thread " +
-         Describe(record.thread) + "]";
+  return {place.kind == FaultPlace::Kind::kAssertion ? FaultKind::kAssert
+                                                     : FaultKind::kLaunchFailure,
+          std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of " +
+              QuotedName(place.function) + " [" +
+              (has_block ? "block " + Describe(record.block) + " " : "") + "thread " +
+              Describe(record.thread) + "]"};
 }
 
 }  // namespace gpushared::ptx

@@ -4,15 +4,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string_view>
 
 #include "server/device/device.h"
 #include "server/worker/control/client_log.h"
+#include "server/worker/device_thread/printed_text.h"
 
 namespace gpushared::server {
 
-// What kernels print, in the server's log: line by line, with the client's number, without
-// control characters, and within the bounds of ClientLog, so that no kernel fills a disk.
+// Where what kernels print goes: to the client that keeps it, or else into the server's log. There
+// it stands line by line, with the client's number, without control characters, and within the
+// bounds of ClientLog, so that no kernel fills a disk.
 //
 // Thread-safe: executor threads call it.
 class KernelOutputLog {
@@ -21,6 +26,10 @@ class KernelOutputLog {
 
   // `log` outlives it.
   explicit KernelOutputLog(ClientLog& log) : log_(log) {}
+
+  // What the session's kernels print goes there from now on, until Forget.
+  void Keep(std::uint64_t session, std::shared_ptr<PrintedText> text);
+  void Forget(std::uint64_t session);
 
   void Write(const device::KernelOutput& output);
   // Writes text of a kernel whose client nobody knows.
@@ -31,6 +40,8 @@ class KernelOutputLog {
   void Write(std::uint64_t session, std::string_view who, std::string_view text);
 
   ClientLog& log_;
+  std::mutex mutex_;  // Protects kept_.
+  std::map<std::uint64_t, std::shared_ptr<PrintedText>> kept_;  // By session.
 };
 
 }  // namespace gpushared::server

@@ -39,6 +39,10 @@ bool IsTrusted(std::uint32_t uid) { return uid == 0 || uid == ::geteuid(); }
 }  // namespace
 
 ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info) {
+  std::vector<ipc::DeviceAttribute> attributes;
+  for (const device::NumberedAttribute& each : info.attributes) {
+    attributes.push_back({.id = each.id, .value = each.value});
+  }
   return {.name = info.name,
           .id = info.id,
           .kind = info.kind,
@@ -49,7 +53,9 @@ ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info) {
           .grid_max = info.grid_max,
           .shared_bytes_per_block_max = info.shared_bytes_per_block_max,
           .preempts_within_command = info.preemption == device::Preemption::kWithinCommand,
-          .spinning_pays = info.spinning_pays};
+          .spinning_pays = info.spinning_pays,
+          .uuid = info.uuid,
+          .attributes = std::move(attributes)};
 }
 
 Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::UniqueFd socket,
@@ -187,6 +193,10 @@ void Session::OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory) {
 }
 
 void Session::Attach() {
+  if (attach_.hello.takes_printed) {
+    printed_ = std::make_shared<PrintedText>();
+    environment_.kernel_output.Keep(id(), printed_);
+  }
   auto client = std::make_unique<ClientState>(
       ClientState::Setup{.session = id(),
                          .who = who_,
@@ -195,7 +205,8 @@ void Session::Attach() {
                          .completions = &memory_->completions.As<ipc::CompletionSegment>(),
                          .doorbell = memory_->doorbell.get(),
                          .space = memory_->space.get(),
-                         .limits = environment_.limits});
+                         .limits = environment_.limits,
+                         .printed = printed_});
   is_attached_ = true;
   environment_.device_thread.Post(AttachClient{std::move(client)});
 }

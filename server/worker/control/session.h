@@ -29,6 +29,7 @@
 #include "server/loader/module_loader.h"
 #include "server/worker/control/client_log.h"
 #include "server/worker/control/home_post.h"
+#include "server/worker/control/kernel_output.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/staging_budget.h"
 #include "server/worker/control/stats.h"
@@ -85,6 +86,7 @@ struct SessionEnvironment {
   HomePost home;                 // For `endings`.
   ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
   ClientLog& log;
+  KernelOutputLog& kernel_output;
   std::uint32_t generation = 1;
   std::chrono::nanoseconds client_spin{0};
   HashSeed cost_seed{};                  // See CostModel.
@@ -170,6 +172,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Handle(const ipc::ResizeMemory& request);
   void Handle(const ipc::AddArena& request);
   void Handle(const ipc::DescribeError& request);
+  void Handle(const ipc::TakePrinted& request);
   struct IdentifiedModule {
     std::shared_ptr<const device::Module> module;
     std::uint64_t identity = 0;  // See CostModel.
@@ -223,6 +226,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionEnvironment& environment_;
   const ipc::Attach attach_;
   const std::string who_;
+  std::shared_ptr<PrintedText> printed_;  // Null: the client takes none.
   scheduler::ClientSpec spec_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   Descriptor socket_;

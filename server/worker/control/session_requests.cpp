@@ -39,56 +39,92 @@ Result<std::vector<std::byte>> ReadImage(int fd, std::uint64_t bytes) {
 }
 
 // Upper bound of what ModuleLoaded takes on the wire.
-std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels) {
+std::uint64_t ReplyBytes(std::span<const device::KernelInfo> kernels,
+                         std::span<const device::VariableInfo> variables) {
   std::uint64_t bytes = sizeof(ipc::ModuleLoadedWire);
+  for (const device::VariableInfo& variable : variables) {
+    bytes += 2 * sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t) + variable.name.size();
+  }
   for (const device::KernelInfo& kernel : kernels) {
-    bytes += 6 * sizeof(std::uint32_t) + kernel.name.size() +
+    bytes += 6 * sizeof(std::uint32_t) + sizeof(ipc::KernelAttributes) + kernel.name.size() +
              std::min<std::size_t>(kernel.unsupported.size(), ipc::kTextBytesMax) +
              kernel.parameters.size() * 2 * sizeof(std::uint32_t);
   }
   return bytes;
 }
 
-Status CheckDescribable(std::span<const device::KernelInfo> kernels) {
+Status CheckDescribable(std::span<const device::KernelInfo> kernels,
+                        std::span<const device::VariableInfo> variables) {
   if (kernels.size() > ipc::kKernelsPerModuleMax) {
     return {StatusCode::kLimitExceeded,
             fmt::format("module refused: it has {} kernels, allowed are {}", kernels.size(),
                         ipc::kKernelsPerModuleMax)};
   }
   for (const device::KernelInfo& kernel : kernels) {
-    if (kernel.name.size() > ipc::kKernelNameBytesMax ||
+    if (kernel.name.size() > ipc::kSymbolNameBytesMax ||
         kernel.parameters.size() > ipc::kParametersPerKernelMax ||
         kernel.parameter_bytes > ipc::kParameterBytesMax) {
       return {StatusCode::kLimitExceeded,
               fmt::format("module refused: kernel '{}' has a name of {} bytes and {} parameters of "
                           "{} bytes, allowed are {}, {} and {}",
                           kernel.name.substr(0, 64), kernel.name.size(), kernel.parameters.size(),
-                          kernel.parameter_bytes, ipc::kKernelNameBytesMax,
+                          kernel.parameter_bytes, ipc::kSymbolNameBytesMax,
                           ipc::kParametersPerKernelMax, ipc::kParameterBytesMax)};
     }
   }
-  if (const std::uint64_t bytes = ReplyBytes(kernels); bytes > ipc::kModuleReplyBytesMax) {
+  // How many there may be the devices have checked.
+  static_assert(device::kVariablesPerModuleMax == ipc::kVariablesPerModuleMax);
+  for (const device::VariableInfo& variable : variables) {
+    if (variable.name.size() > ipc::kSymbolNameBytesMax) {
+      return {StatusCode::kLimitExceeded,
+              fmt::format("module refused: variable '{}' has a name of {} bytes, allowed are {}",
+                          variable.name.substr(0, 64), variable.name.size(),
+                          ipc::kSymbolNameBytesMax)};
+    }
+  }
+  if (const std::uint64_t bytes = ReplyBytes(kernels, variables);
+      bytes > ipc::kModuleReplyBytesMax) {
     return {StatusCode::kLimitExceeded,
-            fmt::format("module refused: the description of its kernels takes {} bytes, allowed "
-                        "are {}",
+            fmt::format("module refused: the description of its kernels and variables takes {} "
+                        "bytes, allowed are {}",
                         bytes, ipc::kModuleReplyBytesMax)};
   }
   return Status::Ok();
 }
 
+Status CheckDescribable(const device::Module& module) {
+  return CheckDescribable(module.kernels(), module.variables());
+}
+
 ipc::ModuleLoaded DescribeModule(std::uint32_t number, const device::Module& module) {
-  ipc::ModuleLoaded reply{.module = number, .kernels = {}};
+  ipc::ModuleLoaded reply{.module = number, .kernels = {}, .variables = {}};
   for (const device::KernelInfo& kernel : module.kernels()) {
     ipc::KernelDescription description{.name = kernel.name,
                                        .unsupported = kernel.unsupported,
                                        .parameter_bytes = kernel.parameter_bytes,
                                        .static_shared_bytes = kernel.static_shared_bytes,
                                        .threads_per_block_max = kernel.threads_per_block_max,
-                                       .parameters = {}};
+                                       .parameters = {},
+                                       .attributes = {}};
+    description.attributes = {.registers = kernel.registers,
+                              .local_bytes = kernel.local_bytes,
+                              .constant_bytes = kernel.constant_bytes,
+                              .dynamic_shared_bytes_max = kernel.dynamic_shared_bytes_max,
+                              .ptx_version = kernel.ptx_version,
+                              .binary_version = kernel.binary_version};
     for (const device::ParameterLayout& parameter : kernel.parameters) {
       description.parameters.push_back({parameter.offset, parameter.bytes});
     }
     reply.kernels.push_back(std::move(description));
+  }
+  for (const device::VariableInfo& variable : module.variables()) {
+    reply.variables.push_back(
+        {.name = variable.name,
+         .address = variable.address,
+         .bytes = variable.bytes,
+         .space = variable.space == device::VariableInfo::Space::kConstant
+                      ? ipc::VariableSpace::kConstant
+                      : ipc::VariableSpace::kGlobal});
   }
   return reply;
 }
@@ -118,6 +154,8 @@ void Session::Handle(ipc::Frame frame) {
       return HandleAs<ipc::AddArena>(frame);
     case ipc::MessageType::kDescribeError:
       return HandleAs<ipc::DescribeError>(frame);
+    case ipc::MessageType::kTakePrinted:
+      return HandleAs<ipc::TakePrinted>(frame);
     default:
       // The frame rules let nothing else through.
       return EndFor(
@@ -147,6 +185,15 @@ void Session::Handle(const ipc::DescribeError& request) {
 void Session::OnStreamError(const StreamError& error) {
   if (has_ended_) return;
   Reply(ipc::ErrorText{.stream = error.stream, .sequence = error.sequence, .status = error.status});
+}
+
+void Session::Handle(const ipc::TakePrinted&) {
+  if (printed_ == nullptr) {
+    return Refuse({StatusCode::kInvalidArgument,
+                   "printed text refused: the client's hello did not ask for it"});
+  }
+  PrintedText::Part part = printed_->Take(ipc::kPrintedTextBytesMax);
+  Reply(ipc::Printed{.end = part.end, .dropped = part.dropped, .text = std::move(part.text)});
 }
 
 // ---- modules
@@ -255,7 +302,7 @@ void Session::LoadHere(const ipc::LoadModule& request, ipc::UniqueFd memory) {
         if (!copy.ok()) return copy.status();
         Result<std::shared_ptr<const device::Module>> module = space->LoadModule(*copy);
         if (!module.ok()) return module.status();
-        if (Status status = CheckDescribable((*module)->kernels()); !status.ok()) return status;
+        if (Status status = CheckDescribable(**module); !status.ok()) return status;
         return IdentifiedModule{*std::move(module), CostModel::ModuleIdentity(*copy, owner, seed)};
       },
       [request](Session& self, Loaded module) { self.OnModuleParsed(request, std::move(module)); });
@@ -290,7 +337,9 @@ void Session::LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory
 void Session::OnModuleRead(const ipc::LoadModule& request,
                            Result<loader::ModuleLoader::Loaded> loaded) {
   Status status = loaded.status();
-  if (status.ok()) status = CheckDescribable(loaded->module->kernel_infos());
+  if (status.ok()) {
+    status = CheckDescribable(loaded->module->kernel_infos(), loaded->module->variable_infos());
+  }
   if (has_ended_ || !status.ok()) {
     GiveBackImage();
     return has_ended_ ? CheckOver() : Refuse(status);
@@ -305,7 +354,7 @@ void Session::OnModuleRead(const ipc::LoadModule& request,
             space->PlaceModule(std::move(module));
         if (!placed.ok()) return placed.status();
         // Where a driver has said more of its kernels.
-        if (Status wrong = CheckDescribable((*placed)->kernels()); !wrong.ok()) return wrong;
+        if (Status wrong = CheckDescribable(**placed); !wrong.ok()) return wrong;
         return IdentifiedModule{*std::move(placed), identity};
       },
       [request](Session& self, Placed module) { self.OnModuleParsed(request, std::move(module)); });

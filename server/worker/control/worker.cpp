@@ -271,6 +271,7 @@ Status Worker::Impl::Open() {
       .home = home_,
       .endings = endings_,
       .log = client_log_,
+      .kernel_output = kernel_output_,
       .generation = options_.generation,
       .client_spin = DefaultSpinBudget(device_->info()),
       .cost_seed = cost_seed_,
@@ -281,6 +282,7 @@ Status Worker::Impl::Open() {
           [this](std::uint64_t session) {
             memories_leaving_ += sessions_.erase(session);
             client_log_.Forget(session);
+            kernel_output_.Forget(session);
           },
       .on_memory_returned =
           [this](std::uint64_t session, const Status& why) {

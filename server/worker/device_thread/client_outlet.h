@@ -7,11 +7,14 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "ipc/doorbell.h"
 #include "ipc/tag_ring.h"
 #include "ipc/wire/completion.h"
 #include "ipc/wire/layout.h"
+#include "server/worker/device_thread/printed_text.h"
 
 namespace gpushared::server {
 
@@ -24,8 +27,12 @@ namespace gpushared::server {
 class ClientOutlet {
  public:
   // Both outlive it.
-  ClientOutlet(ipc::CompletionSegment& completions, const ipc::CommandSegment& commands)
+  // `printed`: null where the client takes none.
+  ClientOutlet(ipc::CompletionSegment& completions, const ipc::CommandSegment& commands,
+               std::shared_ptr<const PrintedText> printed)
       : timeline_(completions.timeline),
+        printed_word_(completions.printed),
+        printed_(std::move(printed)),
         writer_(completions.granules, commands.completions_taken),
         doorbell_(completions.event, commands.waiting) {}
 
@@ -46,6 +53,8 @@ class ClientOutlet {
     streams_[stream_count_++] = static_cast<std::uint8_t>(stream);
   }
   ipc::CompletionDoorbell::Rung Publish() {
+    // Relaxed: the timelines' release stores follow.
+    if (printed_ != nullptr) printed_word_.store(printed_->total(), std::memory_order_relaxed);
     for (std::size_t i = 0; i < stream_count_; ++i) {
       const std::uint8_t stream = streams_[i];
       to_publish_.reset(stream);
@@ -62,6 +71,8 @@ class ClientOutlet {
  private:
   friend class Publisher;
   std::atomic<std::uint64_t>* const timeline_;
+  std::atomic<std::uint64_t>& printed_word_;
+  const std::shared_ptr<const PrintedText> printed_;
   ipc::TagRingWriter writer_;
   ipc::CompletionDoorbell doorbell_;
   std::size_t reserved_ = 1;  // Stream 0 may fail once.

@@ -9,7 +9,7 @@ ClientState::ClientState(const Setup& of)
     : setup(of),
       intake(*of.commands, *of.completions),
       streams(of.limits.commands_taken_max),
-      outlet(*of.completions, *of.commands),
+      outlet(*of.completions, *of.commands, of.printed),
       spec_(of.spec) {}
 
 std::string ClientState::Who(std::uint32_t stream, std::uint64_t sequence) const {

@@ -108,6 +108,7 @@ class ClientState {
     int doorbell = -1;  // Borrowed.
     device::Space* space = nullptr;
     SessionLimits limits;
+    std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
   };
   explicit ClientState(const Setup& setup);
   ClientState(const ClientState&) = delete;

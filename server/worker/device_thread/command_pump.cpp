@@ -21,12 +21,24 @@ namespace {
 
 using Reason = Refusal::Reason;
 
-// Whether [address, address + bytes) is memory that the client has mapped.
-Refusal CheckMapped(const ClientState& client, const char* what, std::uint64_t address,
-                    std::uint64_t bytes) {
+// From now until the command has ended the module stays loaded.
+void NameModule(ClientState& client, std::uint32_t module, CommandSlot& slot) {
+  std::uint16_t& place = slot.modules[slot.modules[0] == CommandSlot::kNoModule ? 0 : 1];
+  place = static_cast<std::uint16_t>(module);
+  client.scope.UseModule(module);
+}
+
+// Whether [address, address + bytes) is memory that the client has mapped, or variables of one of
+// its modules, which `slot` then names.
+Refusal CheckMapped(ClientState& client, const char* what, std::uint64_t address,
+                    std::uint64_t bytes, CommandSlot& slot) {
   const std::uint64_t base = client.setup.space->base();
   if (address >= base && ipc::RangeInside(address - base, bytes, client.scope.mapped_bytes()))
       [[likely]] {
+    return {};
+  }
+  if (const auto module = client.scope.ModuleWithVariables(address, bytes)) {
+    NameModule(client, *module, slot);
     return {};
   }
   return {.reason = Reason::kNotMapped,
@@ -167,8 +179,7 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& laun
   work.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
   work.is_cooperative = launch.is_cooperative;
   work.dynamic_shared_bytes = launch.dynamic_shared_bytes;
-  slot.module = static_cast<std::uint16_t>(launch.module);
-  client.scope.UseModule(launch.module);
+  NameModule(client, launch.module, slot);
   slot.units = work.grid.Count();
   slot.cost_key = CostModel::LaunchKey(module.identity, work);
   slot.cost_kernel = CostModel::KernelKey(module.identity, work);
@@ -206,7 +217,7 @@ Refusal CommandPump::PrepareHostCopy(ClientState& client, const ipc::CopyCommand
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
   if (Refusal why = CheckArena(client, "copy", copy.arena); !why.ok()) return why;
-  if (Refusal why = CheckMapped(client, "copy", copy.device_address, copy.device_bytes);
+  if (Refusal why = CheckMapped(client, "copy", copy.device_address, copy.device_bytes, slot);
       !why.ok()) {
     return why;
   }
@@ -244,11 +255,11 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::CopyOnDeviceCommand
   slot.kind = CommandKind::kCopyOnDevice;
   slot.bytes = copy.width_bytes * copy.height;
   slot.units = device::CopyUnits(copy.width_bytes, copy.height);
-  if (Refusal why = CheckMapped(client, "copy", copy.destination, copy.destination_bytes);
+  if (Refusal why = CheckMapped(client, "copy", copy.destination, copy.destination_bytes, slot);
       !why.ok()) {
     return why;
   }
-  if (Refusal why = CheckMapped(client, "copy", copy.source, copy.source_bytes); !why.ok()) {
+  if (Refusal why = CheckMapped(client, "copy", copy.source, copy.source_bytes, slot); !why.ok()) {
     return why;
   }
   device::CopyWork& work = slot.work.emplace<device::CopyWork>();
@@ -266,7 +277,7 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::FillCommand& fill, 
   slot.kind = CommandKind::kFill;
   slot.bytes = fill.width_bytes * fill.height;
   slot.units = device::CopyUnits(fill.width_bytes, fill.height);
-  if (Refusal why = CheckMapped(client, "fill", fill.destination, fill.destination_bytes);
+  if (Refusal why = CheckMapped(client, "fill", fill.destination, fill.destination_bytes, slot);
       !why.ok()) {
     return why;
   }

@@ -1,15 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker/device_thread/command_scope.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "gpushared/check.h"
 
+#include "ipc/wire/command.h"
+#include "ipc/wire/validate.h"
+
 namespace gpushared::server {
 
 void CommandScope::AddModule(std::uint32_t number, const ModuleEntry& entry) {
+  constexpr std::size_t kModulesMin = 64;
+  if (number >= modules_.size()) {
+    modules_.resize(std::min<std::size_t>(
+        ipc::kModulesMax, std::max(kModulesMin, 2 * std::size_t{number} + 1)));
+  }
   Check(modules_[number].module == nullptr, "a module number is used once at a time");
   modules_[number] = entry;
+  for (const device::MemoryPiece& piece : entry.module->variable_memory()) {
+    variables_[piece.base] = {.bytes = piece.bytes, .module = number};
+  }
+}
+
+std::optional<std::uint32_t> CommandScope::ModuleWithVariables(std::uint64_t address,
+                                                               std::uint64_t bytes) const {
+  const auto behind = variables_.upper_bound(address);
+  if (behind == variables_.begin()) return std::nullopt;
+  const auto& [begin, found] = *std::prev(behind);
+  const bool holds = ipc::RangeInside(address - begin, bytes, found.bytes);
+  if (!holds || modules_[found.module].is_leaving) return std::nullopt;
+  return found.module;
 }
 
 bool CommandScope::ReturnModule(std::uint32_t number) {
@@ -21,6 +44,9 @@ bool CommandScope::TryRelease(std::uint32_t number) {
   ModuleEntry& entry = modules_[number];
   if (!entry.is_leaving || entry.in_use > 0) [[likely]]
     return false;
+  for (const device::MemoryPiece& piece : entry.module->variable_memory()) {
+    variables_.erase(piece.base);
+  }
   entry = ModuleEntry{};
   return true;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -30,15 +31,20 @@ struct ModuleEntry {
 // Confined to the device thread.
 class CommandScope {
  public:
-  CommandScope() : modules_(ipc::kModulesMax) {}
-
   // A number is used once at a time.
   void AddModule(std::uint32_t number, const ModuleEntry& entry);
   void AddArena(std::uint32_t number, std::span<std::byte> bytes) { arenas_[number] = bytes; }
   // Not less than now.
   void GrowTo(std::uint64_t mapped_bytes) { mapped_bytes_ = mapped_bytes; }
 
-  const ModuleEntry& module(std::uint32_t number) const { return modules_[number]; }
+  // Empty where there is none.
+  const ModuleEntry& module(std::uint32_t number) const {
+    static constexpr ModuleEntry kNone;
+    return number < modules_.size() ? modules_[number] : kNone;
+  }
+  // The number of the module whose variables hold [address, address + bytes), unless it leaves.
+  std::optional<std::uint32_t> ModuleWithVariables(std::uint64_t address,
+                                                   std::uint64_t bytes) const;
   std::span<std::byte> arena(std::uint32_t number) const { return arenas_[number]; }
   // Commands may touch this much, from the space's base.
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
@@ -88,7 +94,13 @@ class CommandScope {
   void Set(const Barrier& barrier);
   bool TryRelease(std::uint32_t number);
 
-  std::vector<ModuleEntry> modules_;  // By the client's number.
+  std::vector<ModuleEntry> modules_;  // By the client's number, up to the largest that was used.
+  // Memory of modules' variables, which copies and fills may touch, by address.
+  struct Variables {
+    std::uint64_t bytes = 0;
+    std::uint32_t module = 0;
+  };
+  std::map<std::uint64_t, Variables> variables_;
   std::array<std::span<std::byte>, ipc::kArenasMax> arenas_ = {};
   std::uint64_t mapped_bytes_ = 0;
   std::optional<Barrier> barrier_;

@@ -102,7 +102,8 @@ class CommandSlot {
   std::uint32_t next = kNoSlot;  // Of the same stream; of the free list when free.
   std::uint8_t stream = 0;
   CommandKind kind = CommandKind::kMark;
-  std::uint16_t module = kNoModule;  // Launches; counted as in use.
+  // Counted as in use: that of a launch, or those whose variables a copy or fill touches.
+  std::array<std::uint16_t, 2> modules = {kNoModule, kNoModule};
   std::uint32_t epoch = 0;           // CommandScope::epoch when it was taken.
   std::uint64_t units = 0;
   std::uint64_t bytes = 0;        // Copied or filled.
@@ -184,7 +185,7 @@ class CommandSlot {
   }
   void Recycle() {
     failure.reset();
-    module = kNoModule;
+    modules = {kNoModule, kNoModule};
     units = units_done = bytes = cost_key = cost_kernel = 0;
     ran = measured = {};
     timing = Timing::kSample;

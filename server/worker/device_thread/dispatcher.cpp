@@ -203,8 +203,13 @@ void Dispatcher::SettleMark(ClientState& client, const StreamState& state,
   // An idle stream reaches its mark when the mark arrives.
   const auto taken = static_cast<std::uint64_t>(command.taken.time_since_epoch().count());
   const std::uint64_t time = state.has_failed ? 0 : std::max(state.last_time_ns, taken);
-  WriteRecord(client, ipc::CompletionKind::kMark, command,
-              state.has_failed ? StatusCode::kCancelled : StatusCode::kOk, time, time);
+  WriteRecord(client, command,
+              {.id = {},
+               .kind = ipc::CompletionKind::kMark,
+               .code = state.has_failed ? StatusCode::kCancelled : StatusCode::kOk,
+               .fault = FaultKind::kNone,
+               .started_ns = time,
+               .ended_ns = time});
 }
 
 // Whether the wait is over. Later commands may have been offered already, earlier ones have
@@ -251,23 +256,29 @@ void Dispatcher::FailStream(ClientState& client, std::uint32_t stream, const Com
   state.has_failed = true;
   state.failed = {command.sequence, std::numeric_limits<std::uint64_t>::max()};
   const StatusCode code = why.code;
+  const FaultKind fault = why.fault;
   state.error = std::make_unique<CommandFailure>(std::move(why));
   state.error_sequence = command.sequence;
-  WriteRecord(client, ipc::CompletionKind::kError, command, code, command.started_ns,
-              command.ended_ns);
+  WriteRecord(client, command,
+              {.id = {},
+               .kind = ipc::CompletionKind::kError,
+               .code = code,
+               .fault = fault,
+               .started_ns = command.started_ns,
+               .ended_ns = command.ended_ns});
   offers_.Withdraw(client, stream, now);
 }
 
-void Dispatcher::WriteRecord(ClientState& client, ipc::CompletionKind kind,
-                             const CommandSlot& command, StatusCode code, std::uint64_t started_ns,
-                             std::uint64_t ended_ns) {
+void Dispatcher::WriteRecord(ClientState& client, const CommandSlot& command,
+                             const ipc::CompletionNotice& notice) {
   ipc::CompletionRecord record;
-  record.header.op = static_cast<std::uint8_t>(kind);
+  record.header.op = static_cast<std::uint8_t>(notice.kind);
   record.header.sequence = command.sequence;
   record.stream = command.stream;
-  record.code = static_cast<std::uint32_t>(code);
-  record.started_ns = started_ns;
-  record.ended_ns = ended_ns;
+  record.code = static_cast<std::uint32_t>(notice.code);
+  record.fault = static_cast<std::uint32_t>(notice.fault);
+  record.started_ns = notice.started_ns;
+  record.ended_ns = notice.ended_ns;
   publisher_.Mark(client);
   // Room was reserved when the command was taken, so only a lie about credit gets here.
   if (!client.outlet.Write(record)) {
@@ -285,9 +296,10 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
   const CommandSlot& command = slab[slot];
   if (state.holding == slot) state.holding = kNoSlot;
   state.finished = command.sequence;
-  if (command.module != CommandSlot::kNoModule && client.scope.ReturnModule(command.module))
-      [[unlikely]] {
-    released_.push_back({client.setup.session, command.module});
+  for (const std::uint16_t module : command.modules) {
+    if (module != CommandSlot::kNoModule && client.scope.ReturnModule(module)) [[unlikely]] {
+      released_.push_back({client.setup.session, module});
+    }
   }
   client.scope.NoteFinished(command.epoch);
   slab.Free(slot);
@@ -366,7 +378,7 @@ void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
   if (command.failure == nullptr && !completion.status.ok()) {
     const bool is_lost = loss_ && completion.status.code() == StatusCode::kDeviceLost;
     const Status& why = is_lost ? *loss_ : completion.status;
-    command.failure = std::make_unique<CommandFailure>(why.code(), why.message());
+    command.failure = std::make_unique<CommandFailure>(why.code(), why.message(), completion.fault);
   }
   if (command.failure != nullptr) {
     ++client.counters.commands_failed;

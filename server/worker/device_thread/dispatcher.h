@@ -127,8 +127,9 @@ class Dispatcher {
   void FailStream(ClientState& client, std::uint32_t stream, const CommandSlot& command,
                   CommandFailure why, scheduler::TimePoint now);
   void Retire(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
-  void WriteRecord(ClientState& client, ipc::CompletionKind kind, const CommandSlot& command,
-                   StatusCode code, std::uint64_t started_ns, std::uint64_t ended_ns);
+  // About `command`, whatever `notice.id` says.
+  void WriteRecord(ClientState& client, const CommandSlot& command,
+                   const ipc::CompletionNotice& notice);
   static void DestroyStream(ClientState& client, std::uint32_t stream, const CommandSlot& command);
 
   // Leaves the client in unsettled_ if its stream may move on.

@@ -244,8 +244,8 @@ Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
             .charged = charge.held,
             .predicted = command.predicted()};
   if (is_launch) {
-    stay.module = command.module;
-    stay.module_serial = client.scope.module(command.module).serial;
+    stay.module = command.modules[0];
+    stay.module_serial = client.scope.module(command.modules[0]).serial;
     stay.kernel = std::get<device::LaunchWork>(command.work).kernel;
   }
   if (submission.stop_asked) {

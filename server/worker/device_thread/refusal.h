@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "gpushared/fault_kind.h"
 #include "gpushared/launch_limits.h"
 #include "gpushared/status.h"
 
@@ -51,9 +52,11 @@ struct Refusal {
 // Why a stream failed: a refusal, or what the device said.
 struct CommandFailure {
   explicit CommandFailure(const Refusal& why) : code(why.code()), refusal(why) {}
-  CommandFailure(StatusCode of, std::string says) : code(of), sentence(std::move(says)) {}
+  CommandFailure(StatusCode of, std::string says, FaultKind kind = FaultKind::kNone)
+      : code(of), fault(kind), sentence(std::move(says)) {}
 
   StatusCode code;
+  FaultKind fault = FaultKind::kNone;  // Of a code that is kKernelFault.
   Refusal refusal;
   std::string sentence;  // Empty: of the refusal.
 };

@@ -14,7 +14,7 @@ struct SessionLimits {
   // part of device memory and of the shared half of staging memory that they leave to them.
   std::uint32_t sessions_kept = 16;
   double memory_kept = 0.1;
-  std::uint32_t modules_max = 256;                             // Loaded at one time.
+  std::uint32_t modules_max = 8192;                            // Loaded at one time.
   std::uint64_t module_bytes_max = std::uint64_t{64} << 20;    // One image.
   std::uint64_t modules_bytes_max = std::uint64_t{512} << 20;  // All loaded images together.
   std::uint32_t arenas_max = 64;

@@ -116,7 +116,8 @@ TEST_F(ClaimedLaunches, AStoppedOneClaimsNothingFurther) {
   executor::Launch launch;
   launch.grid = {20, 1, 1};
   launch.block = {1, 1, 1};
-  launch.memory = module().window();
+  static const MemoryPieces::List none;
+  launch.memory = module().window(none);
   claimed->Apply(launch);
   executor::BlockExecutor blocks;
   const std::atomic<bool> never{false};

@@ -361,9 +361,17 @@ Code cuFuncGetAttribute(int* value, FunctionAttribute which, Function handle) {
         *value = static_cast<int>(function->program->local_bytes_per_thread());
         break;
       case FunctionAttribute::kConstantBytes:
+        *value = static_cast<int>(info.constant_bytes);
+        break;
       case FunctionAttribute::kRegisters:
+        *value = static_cast<int>(info.registers);
+        break;
       case FunctionAttribute::kPtxVersion:
+        *value = static_cast<int>(info.ptx_version);
+        break;
       case FunctionAttribute::kBinaryVersion:
+        *value = static_cast<int>(info.binary_version);
+        break;
       case FunctionAttribute::kClusterSizeMustBeSet:
       case FunctionAttribute::kNonPortableClusterSizeAllowed:
         *value = 0;

@@ -45,37 +45,12 @@ std::span<const std::byte> Extent(const void* image) {
   return {bytes, std::strlen(static_cast<const char*>(image))};
 }
 
+// Kinds of faults have the driver's numbers. What waits for ever runs into its time limit.
 Code CodeOf(const executor::Fault& fault) {
   using Kind = executor::Fault::Kind;
-  switch (fault.kind) {
-    case Kind::kGlobalAddress:
-    case Kind::kSharedAddress:
-    case Kind::kLocalAddress:
-    case Kind::kParameterAddress:
-      return Code::kIllegalAddress;
-    case Kind::kMisaligned:
-      return Code::kMisalignedAddress;
-    case Kind::kAssert:
-      return Code::kAssert;
-    case Kind::kCallDepth:
-    case Kind::kSplitDepth:
-      return Code::kHardwareStackError;
-    case Kind::kInvalidOperand:
-    case Kind::kNotAMember:
-    case Kind::kCallPrototype:
-      return Code::kIllegalInstruction;
-    case Kind::kCallTarget:
-      return Code::kInvalidPc;
-    case Kind::kDeadlock:
-    case Kind::kMissingLanes:
-    case Kind::kStalled:
-      return Code::kLaunchTimeout;
-    case Kind::kTrap:
-    case Kind::kResources:
-    case Kind::kFreedAddress:
-      return Code::kLaunchFailed;
-  }
-  return Code::kLaunchFailed;
+  const bool waits = fault.kind == Kind::kDeadlock || fault.kind == Kind::kMissingLanes ||
+                     fault.kind == Kind::kStalled;
+  return waits ? Code::kLaunchTimeout : static_cast<Code>(executor::KindOf(fault.kind));
 }
 
 // The arguments as one buffer, from either way of passing them; false when they are incomplete.
@@ -137,6 +112,7 @@ Code Execute(World& world, const Running& running) {
     for (const Memory::Piece& piece : world.memory.Reachable()) {
       pieces.push_back({.base = piece.base, .bytes = piece.bytes});
     }
+    std::ranges::sort(pieces, {}, &executor::MemoryPiece::base);
     launch.memory = {.base = window.base,
                      .mapped_bytes = &mapped,
                      .variables_base = running.function->module->variables,

@@ -76,6 +76,40 @@ TEST(KernelOutputLog, OneClientsPrintsLeaveRoomForThoseOfAnotherUser) {
   EXPECT_LE(told.text().size(), 2U * LogRate::Limits().process.burst_bytes);
 }
 
+TEST(KernelOutputLog, WhatAClientKeepsIsNotInTheLog) {
+  const LogText told;
+  ClientLog log(kOwnUid);
+  KernelOutputLog output(log);
+  const auto mine = std::make_shared<PrintedText>();
+  output.Keep(7, mine);
+  output.Write(Printed(7, "for me\n"));
+  output.Write(Printed(8, "for the log\n"));
+  EXPECT_EQ(mine->Take(100).text, "for me\n");
+  EXPECT_THAT(told.text(), Not(HasSubstr("for me")));
+  EXPECT_THAT(told.text(), HasSubstr("client 8 prints: for the log"));
+  output.Forget(7);
+  output.Write(Printed(7, "too late\n"));
+  EXPECT_EQ(mine->Take(100).text, "");
+}
+
+TEST(PrintedText, IsBoundedAndCountsWhatWasLost) {
+  PrintedText printed;
+  printed.Add(std::string(PrintedText::kBytesMax - 1, 'x'));
+  printed.Add("yz");
+  printed.Add("lost");
+  EXPECT_EQ(printed.total(), PrintedText::kBytesMax + 5);
+  PrintedText::Part part = printed.Take(10);
+  EXPECT_EQ(part.text, "xxxxxxxxxx");
+  EXPECT_EQ(part.dropped, 5U);
+  EXPECT_EQ(part.end, 15U) << "10 bytes are taken and 5 are lost";
+  part = printed.Take(2 * PrintedText::kBytesMax);
+  EXPECT_EQ(part.text.size(), PrintedText::kBytesMax - 10);
+  EXPECT_EQ(part.text.back(), 'y');
+  EXPECT_EQ(part.end, printed.total());
+  printed.Add("again");
+  EXPECT_EQ(printed.Take(100).text, "again");
+}
+
 TEST(ClientLog, WhatWasHeldBackIsCountedInOneLine) {
   const LogText told;
   LogRate::Limits limits;

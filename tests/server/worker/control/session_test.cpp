@@ -112,6 +112,67 @@ TEST(WorkerSession, AModuleNumberIsTakenUntilTheLastCommandThatUsesItHasFinished
   EXPECT_TRUE(client.LoadModule(0, "x 0\n").ok());
 }
 
+TEST(WorkerSession, CopiesAndFillsReachVariablesOfTheClientsModules) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  const auto loaded = client.LoadModule(2, "k 0\nvariable table 16\nvariable count 4\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  ASSERT_EQ(loaded->variables.size(), 2u);
+  EXPECT_EQ(loaded->variables[1].name, "count");
+  EXPECT_EQ(loaded->variables[1].bytes, 4u);
+  const std::uint64_t table = loaded->variables[0].address;
+  ASSERT_TRUE(client.AddArena(ipc::kArenaBytesStep).ok());
+
+  client.Fill(0, table, 16, 0x5a);
+  const Sequence read = client.CopyToHost(0, 0, 0, table, 16);
+  ASSERT_TRUE(client.AwaitFinished(0, read));
+  EXPECT_FALSE(client.TakeCompletion());
+  EXPECT_EQ(client.arena(0)[15], std::byte{0x5a});
+
+  RawClient other = worker.Client();
+  ASSERT_TRUE(other.AddArena(ipc::kArenaBytesStep).ok());
+  const auto expect_refused = [](RawClient& asker, std::uint32_t stream, Sequence sequence) {
+    ASSERT_TRUE(asker.AwaitFinished(stream, sequence));
+    const auto notice = asker.NextCompletion();
+    ASSERT_TRUE(notice);
+    EXPECT_EQ(notice->code, StatusCode::kInvalidArgument);
+  };
+  expect_refused(other, 0, other.CopyToHost(0, 0, 0, table, 4));
+  client.CreateStream(1);
+  expect_refused(client, 1, client.CopyToHost(1, 0, 0, table, 17));
+  client.CreateStream(2);
+  expect_refused(client, 2, client.Fill(2, table - 1, 4, 0));
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 2}).ok());
+  client.CreateStream(3);
+  expect_refused(client, 3, client.Fill(3, table, 4, 0));
+}
+
+TEST(WorkerSession, ACopyKeepsTheModuleWhoseVariablesItTouches) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  const auto loaded = client.LoadModule(2, "k 0\nvariable table 16\n");
+  ASSERT_TRUE(loaded.ok());
+  const Sequence fill = client.Fill(0, loaded->variables[0].address, 16, 1);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  ASSERT_TRUE(client.Ask<ipc::Done>(ipc::UnloadModule{.module = 2}).ok());
+  EXPECT_THAT(client.LoadModule(2, "x 0\n").status().message(), HasSubstr("still used"));
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(client.AwaitFinished(0, fill));
+  EXPECT_TRUE(Eventually([&] { return client.LoadModule(2, "x 0\n").ok(); }));
+}
+
+TEST(WorkerSession, ThousandsOfModulesMayBeLoaded) {
+  WorkerHarness worker(kAtOnce);
+  RawClient client = worker.Client();
+  for (std::uint32_t number = 1; number < 2000; ++number) {
+    ASSERT_TRUE(client.LoadModule(number, "k 0\n").ok()) << number;
+  }
+  const Sequence launch = client.Launch(0, 1999, 0);
+  ASSERT_TRUE(client.AwaitFinished(0, launch));
+  EXPECT_FALSE(client.TakeCompletion());
+  EXPECT_TRUE(client.LoadModule(ipc::kModulesMax - 1, "k 0\n").ok());
+}
+
 TEST(WorkerSession, EveryLimitRefusesWithItsName) {
   server::WorkerOptions options;
   options.limits.modules_max = 2;

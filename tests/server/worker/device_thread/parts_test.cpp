@@ -24,6 +24,7 @@
 #include "server/worker/device_thread/mailbox.h"
 #include "server/worker/device_thread/ring_visits.h"
 #include "server/worker/device_thread/waiter_wakes.h"
+#include "tests/support/null_device.h"
 
 namespace gpushared::server {
 namespace {
@@ -276,8 +277,9 @@ TEST(CommandSlotDeathTest, NoStateIsLeftOut) {
 }
 
 TEST(CommandScope, AModuleIsReleasedWhenItsLastCommandHasFinished) {
+  const testing::NullModule module(0);
   CommandScope scope;
-  scope.AddModule(3, {.serial = 9});
+  scope.AddModule(3, {.module = &module, .serial = 9});
   scope.UseModule(3);
   scope.UseModule(3);
   scope.RemoveModuleAfter(3, 0);
