@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/address_book.h"
 
+#include <atomic>
 #include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 namespace gpushared::drop_in {
+
+std::uint64_t NextBufferId() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 bool AddressBook::Insert(const Block& block, Memory memory) {
   const std::lock_guard lock(mutex_);
@@ -36,6 +42,12 @@ bool AddressBook::Remove(std::uint64_t address, BlockKind kind) {
   if (found == entries_.end() || found->second.block.kind != kind) return false;
   removed = entries_.extract(found);
   return true;
+}
+
+void AddressBook::RemoveVariable(std::uint64_t address, std::uint64_t buffer_id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(address);
+  if (found != entries_.end() && found->second.block.buffer_id == buffer_id) entries_.erase(found);
 }
 
 void AddressBook::RemoveContext(std::uint64_t context_id) {

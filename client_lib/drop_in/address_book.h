@@ -18,9 +18,13 @@ namespace gpushared::drop_in {
 
 enum class BlockKind : std::uint8_t {
   kDevice,
+  kVariable,    // A variable of a module, which it ends with.
   kHost,        // Page-locked host memory of ours.
   kRegistered,  // Host memory of the program's own.
 };
+
+// Numbers all blocks of the process; no number is used again.
+std::uint64_t NextBufferId();
 
 // One piece of memory that the program got, or registered.
 struct Block {
@@ -28,10 +32,10 @@ struct Block {
   std::size_t bytes = 0;
   BlockKind kind = BlockKind::kDevice;
   std::uint64_t context_id = 0;  // It ends with this context.
-  std::uint64_t buffer_id = 0;   // Never used again.
+  std::uint64_t buffer_id = 0;   // From NextBufferId.
   unsigned flags = 0;            // The flags given to cuMemHostAlloc or cuMemHostRegister.
 
-  bool is_device() const { return kind == BlockKind::kDevice; }
+  bool is_device() const { return kind == BlockKind::kDevice || kind == BlockKind::kVariable; }
   // Whether [from, from + length) lies in it.
   bool Holds(std::uint64_t from, std::size_t length) const {
     return from >= address && length <= bytes && from - address <= bytes - length;
@@ -52,6 +56,8 @@ class AddressBook {
   std::optional<Block> Find(std::uint64_t address) const;
   // Removes the block of this kind that begins at `address`; its memory is freed.
   bool Remove(std::uint64_t address, BlockKind kind);
+  // Removes the variable that begins at `address`, if it is still the one with this number.
+  void RemoveVariable(std::uint64_t address, std::uint64_t buffer_id);
   // Removes everything of a context that ends.
   void RemoveContext(std::uint64_t context_id);
 

@@ -152,6 +152,8 @@ Code ModuleUnload(ModuleHandle module);
 Code ModuleGetFunction(FunctionHandle* function, ModuleHandle module, const char* name);
 Code ModuleGetFunctionCount(unsigned* count, ModuleHandle module);
 Code ModuleEnumerateFunctions(FunctionHandle* functions, unsigned count, ModuleHandle module);
+Code ModuleGetGlobal(DevicePointer* address, std::size_t* bytes, ModuleHandle module,
+                     const char* name);
 Code ModuleGetLoadingMode(LoadingMode* mode);
 Code LibraryLoadData(LibraryHandle* library, const void* image, JitOption* options, void** values,
                      unsigned option_count, void* library_options, void** library_values,
@@ -163,6 +165,10 @@ Code LibraryUnload(LibraryHandle library);
 Code LibraryGetKernel(KernelHandle* kernel, LibraryHandle library, const char* name);
 Code LibraryGetKernelCount(unsigned* count, LibraryHandle library);
 Code LibraryEnumerateKernels(KernelHandle* kernels, unsigned count, LibraryHandle library);
+Code LibraryGetGlobal(DevicePointer* address, std::size_t* bytes, LibraryHandle library,
+                      const char* name);
+Code LibraryGetManaged(DevicePointer* address, std::size_t* bytes, LibraryHandle library,
+                       const char* name);
 Code LibraryGetModule(ModuleHandle* module, LibraryHandle library);
 
 // ---- link_calls.cpp

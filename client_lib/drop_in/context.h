@@ -118,8 +118,8 @@ class Submission {
 
   // The status of `submit`, a call that takes the stream.
   template <typename Submit>
-  Code Run(const Submit& submit) const {
-    return stream_.context().session().CodeOf(order_.ok() ? submit(stream_.stream()) : order_);
+  Status Run(const Submit& submit) const {
+    return order_.ok() ? submit(stream_.stream()) : order_;
   }
 
  private:

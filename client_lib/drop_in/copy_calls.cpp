@@ -113,7 +113,7 @@ Code Copy(StreamHandle handle, const Side& to, const Side& from, const Extent& e
   for (const Side* side : {&to, &from}) {
     if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
   }
-  return stream.Run([&](const Stream& queue) {
+  const auto submit = [&](const Stream& queue) {
     for (std::size_t slice = 0; slice < extent.depth; ++slice) {
       Side slice_to = to, slice_from = from;
       slice_to.address += slice * to.slice_bytes;
@@ -126,7 +126,8 @@ Code Copy(StreamHandle handle, const Side& to, const Side& from, const Extent& e
     const bool must_wait =
         waits == HostWaits::kYes && (IsPinned(session, to) || IsPinned(session, from));
     return must_wait ? queue.Synchronize() : Status::Ok();
-  });
+  };
+  return waits == HostWaits::kYes ? stream.RunAndWait(submit) : stream.Run(submit);
 }
 
 Code CopyFlat(StreamHandle stream, const Side& to, const Side& from, std::size_t bytes,

@@ -67,7 +67,31 @@ std::span<const std::byte> ImageBytes(const void* image) {
 }
 
 CudaModule::CudaModule(std::span<const std::byte> image, bool is_library)
-    : is_library_(is_library), image_(image.begin(), image.end()) {}
+    : is_library_(is_library), image_(image.begin(), image.end()), variables_id_(NextBufferId()) {}
+
+CudaModule::~CudaModule() {
+  for (const Loaded& loaded : loaded_) {
+    const std::shared_ptr<Session> session = loaded.session.lock();
+    if (session == nullptr) continue;
+    for (const ModuleVariable& variable : loaded.module.variables()) {
+      session->addresses().RemoveVariable(variable.address, variables_id_);
+    }
+  }
+}
+
+void CudaModule::Add(const Context& context, Module module) {
+  for (const ModuleVariable& variable : module.variables()) {
+    if (variable.bytes == 0) continue;
+    // What the program's own memory hides cannot be copied to or from; kernels reach it.
+    static_cast<void>(context.session().addresses().Insert({.address = variable.address,
+                                                            .bytes = variable.bytes,
+                                                            .kind = BlockKind::kVariable,
+                                                            .context_id = context.id(),
+                                                            .buffer_id = variables_id_},
+                                                           {}));
+  }
+  loaded_.push_back({context.shared_session(), std::move(module)});
+}
 
 Result<std::shared_ptr<CudaModule>> CudaModule::Load(const std::shared_ptr<Context>& context,
                                                      std::span<const std::byte> image,
@@ -77,7 +101,7 @@ Result<std::shared_ptr<CudaModule>> CudaModule::Load(const std::shared_ptr<Conte
   const std::shared_ptr<CudaModule> module(
       new CudaModule(is_library ? image : std::span<const std::byte>(), is_library));
   if (!is_library) module->context_ = context;
-  module->loaded_.push_back({context->shared_session(), std::move(*loaded)});
+  module->Add(*context, std::move(*loaded));
   return module;
 }
 
@@ -104,7 +128,7 @@ Result<Module> CudaModule::In(const Context& context) {
   if (!is_library_) return Status(StatusCode::kNotFound, "the module is of another context");
   std::erase_if(loaded_, [](const Loaded& loaded) { return loaded.session.expired(); });
   Result<Module> module = context.session().client().LoadModule(image_);
-  if (module.ok()) loaded_.push_back({context.shared_session(), *module});
+  if (module.ok()) Add(context, *module);
   return module;
 }
 

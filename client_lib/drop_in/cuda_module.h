@@ -35,6 +35,10 @@ class CudaModule {
                                                   std::span<const std::byte> image,
                                                   bool is_library);
 
+  ~CudaModule();
+  CudaModule(const CudaModule&) = delete;
+  CudaModule& operator=(const CudaModule&) = delete;
+
   bool is_library() const { return is_library_; }
   bool BelongsTo(const Context& context) const;
   // The handle of the module itself, and those of its kernels that were looked up; null: none.
@@ -51,10 +55,14 @@ class CudaModule {
     Module module;
   };
   CudaModule(std::span<const std::byte> image, bool is_library);
+  // Keeps the module, and makes its variables known to the session's address book. Call with the
+  // lock held, or before anybody else knows this.
+  void Add(const Context& context, Module module);
 
   const bool is_library_;
   const std::vector<std::byte> image_;    // Libraries only.
   std::weak_ptr<const Context> context_;  // Modules only.
+  const std::uint64_t variables_id_;      // Of its variables, in address books.
   std::atomic<ModuleHandle> handle_{nullptr};
   mutable std::mutex mutex_;  // Guards the next two.
   std::vector<Loaded> loaded_;

@@ -72,7 +72,12 @@ class StreamChoice {
   // Submits what `submit` puts on the stream.
   template <typename Submit>
   Code Run(const Submit& submit) const {
-    return ok() ? Submission(*stream_).Run(submit) : code_;
+    return ok() ? stream_->context().session().CodeOf(Submission(*stream_).Run(submit)) : code_;
+  }
+  // The same for what also waits.
+  template <typename Submit>
+  Code RunAndWait(const Submit& submit) const {
+    return ok() ? stream_->context().session().AfterWait(Submission(*stream_).Run(submit)) : code_;
   }
 
  private:

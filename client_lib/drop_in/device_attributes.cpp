@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of CUdevice_attribute. What the device tells about itself comes from the server. The
-// cpu device executes PTX of compute capability 8.0 with the limits of such a GPU.
 #include "client_lib/drop_in/device_attributes.h"
 
 #include <algorithm>
@@ -16,94 +14,83 @@ int Clamped(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
-// Limits of compute capability 8.0 and plain facts, where the server's description is silent.
-int FixedAttribute(int id) {
+// Facts about the hardware. What a driver adds to it (memory pools, managed memory, textures,
+// sharing between processes) is not passed on: this library does not have it.
+bool IsPassedOn(Attribute id) {
   switch (id) {
-    case kConstantBytes:
-      return 65536;
-    case kWarpThreads:
-      return 32;
-    case kPitchBytesMax:
-      return std::numeric_limits<int>::max();
-    case kRegistersPerBlock:
-      return 65536;
-    case kClockKilohertz:
-      return 1'000'000;
-    case kTextureAlignment:
-      return 512;
-    case 15:
-      return 1;  // Copies overlap with kernels.
-    case 31:
-      return 1;  // Kernels of several streams run at the same time.
-    case 36:
-      return 1'000'000;  // Memory clock, kHz.
-    case 37:
-      return 64;  // Memory bus, bits.
-    case 38:
-      return 1 << 20;  // L2 cache, bytes.
-    case kThreadsPerMultiprocessor:
-      return 2048;
-    case 40:
-      return 2;  // Copy engines.
-    case 41:
-      return 1;  // Unified addressing.
-    case 51:
-      return 32;  // Pitch alignment of textures.
-    case kComputeMajor:
-      return 8;
-    case kComputeMinor:
-      return 0;
-    case 79:
-    case 80:
-      return 1;  // Global and local loads pass the L1 cache.
-    case kSharedBytesPerMultiprocessor:
-      return 164 * 1024;
-    case 82:
-      return 65536;  // Registers per multiprocessor.
-    case 87:
-      return 2;  // Single to double precision.
-    case 90:
-      return 1;  // Kernels can be preempted.
-    case 95:
-      return 1;  // Cooperative launches.
-    case 99:
-      return 1;  // Host memory can be registered.
-    case kBlocksPerMultiprocessor:
-      return 32;
+    case Attribute::kConstantBytes:
+    case Attribute::kPitchBytesMax:
+    case Attribute::kRegistersPerBlockMax:
+    case Attribute::kClockKilohertz:
+    case Attribute::kTextureAlignment:
+    case Attribute::kCopiesBesideKernels:
+    case Attribute::kSurfaceAlignment:
+    case Attribute::kConcurrentKernels:
+    case Attribute::kMemoryClockKilohertz:
+    case Attribute::kMemoryBusBits:
+    case Attribute::kL2CacheBytes:
+    case Attribute::kThreadsPerMultiprocessorMax:
+    case Attribute::kCopyEngines:
+    case Attribute::kTexturePitchAlignment:
+    case Attribute::kComputeCapabilityMajor:
+    case Attribute::kComputeCapabilityMinor:
+    case Attribute::kGlobalL1Cache:
+    case Attribute::kLocalL1Cache:
+    case Attribute::kSharedBytesPerMultiprocessor:
+    case Attribute::kRegistersPerMultiprocessor:
+    case Attribute::kSingleToDoubleRatio:
+    case Attribute::kComputePreemption:
+    case Attribute::kCooperativeLaunch:
+    case Attribute::kBlocksPerMultiprocessorMax:
+    case Attribute::kReservedSharedBytesPerBlock:
+    case Attribute::kClusterLaunch:
+      return true;
     default:
-      return 0;
+      return false;
   }
 }
 
 }  // namespace
 
-int DeviceAttribute(const DeviceProperties& device, int id) {
+int AttributeOf(const DeviceProperties& device, Attribute id) {
   switch (id) {
-    case kThreadsPerBlockMax:
+    // Launches are checked against these.
+    case Attribute::kThreadsPerBlockMax:
       return Clamped(device.threads_per_block_max);
-    case 2:
-    case 3:
-    case 4:
-      return Clamped(device.block_max[static_cast<std::size_t>(id - 2)]);
-    case 5:
-    case 6:
-    case 7:
-      return Clamped(device.grid_max[static_cast<std::size_t>(id - 5)]);
+    case Attribute::kBlockXMax:
+    case Attribute::kBlockYMax:
+    case Attribute::kBlockZMax:
+      return Clamped(device.block_max[static_cast<std::size_t>(id) -
+                                      static_cast<std::size_t>(Attribute::kBlockXMax)]);
+    case Attribute::kGridXMax:
+    case Attribute::kGridYMax:
+    case Attribute::kGridZMax:
+      return Clamped(device.grid_max[static_cast<std::size_t>(id) -
+                                     static_cast<std::size_t>(Attribute::kGridXMax)]);
     // Without an opt-in a kernel gets 48 KiB, as on every GPU.
-    case kSharedBytesPerBlock:
+    case Attribute::kSharedBytesPerBlockMax:
       return std::min(Clamped(device.shared_bytes_per_block_max), 49152);
-    case kMultiprocessors:
-      return std::max(Clamped(device.multiprocessors), 1);
-    case kSharedBytesOptIn:
+    case Attribute::kSharedBytesPerBlockOptIn:
       return Clamped(device.shared_bytes_per_block_max);
+    case Attribute::kMultiprocessors:
+      return std::max(Clamped(device.multiprocessors), 1);
+    // The same on every device there is.
+    case Attribute::kWarpThreads:
+      return 32;
+    // What this library does.
+    case Attribute::kUnifiedAddressing:
+    case Attribute::kHostRegister:
+      return 1;
     default:
-      return FixedAttribute(id);
+      return IsPassedOn(id)
+                 ? std::max(device.Attribute(static_cast<std::uint32_t>(id)).value_or(0), 0)
+                 : 0;
   }
 }
 
-Code DeviceAttribute(const DeviceProperties& device, int id, int& value) {
+Code AttributeOf(const DeviceProperties& device, int id, int& value) {
   if (id < 1 || id > kAttributeLast) return Code::kInvalidValue;
-  value = DeviceAttribute(device, id);
+  value = AttributeOf(device, static_cast<Attribute>(id));
   return Code::kSuccess;
 }
 

@@ -8,31 +8,13 @@
 
 namespace gpushared::drop_in {
 
-// Attributes by the driver's numbers; the rest stand in device_attributes.cpp alone.
-inline constexpr int kThreadsPerBlockMax = 1;
-inline constexpr int kSharedBytesPerBlock = 8;
-inline constexpr int kConstantBytes = 9;
-inline constexpr int kWarpThreads = 10;
-inline constexpr int kPitchBytesMax = 11;
-inline constexpr int kRegistersPerBlock = 12;
-inline constexpr int kClockKilohertz = 13;
-inline constexpr int kTextureAlignment = 14;
-inline constexpr int kMultiprocessors = 16;
-inline constexpr int kPciBus = 33;
-inline constexpr int kPciDevice = 34;
-inline constexpr int kThreadsPerMultiprocessor = 39;
-inline constexpr int kPciDomain = 50;
-inline constexpr int kComputeMajor = 75;
-inline constexpr int kComputeMinor = 76;
-inline constexpr int kSharedBytesPerMultiprocessor = 81;
-inline constexpr int kSharedBytesOptIn = 97;
-inline constexpr int kBlocksPerMultiprocessor = 106;
+using Attribute = device::cuda::DeviceAttribute;
 
-// The value of attribute `id`. kInvalidValue for an id that CUDA does not know; zero for what this
-// device does not have.
-Code DeviceAttribute(const DeviceProperties& device, int id, int& value);
-// The same for an id that CUDA knows.
-int DeviceAttribute(const DeviceProperties& device, int id);
+// What a program is told: of the hardware what the server tells, of the driver what this library
+// does. Zero for everything else. Never negative.
+int AttributeOf(const DeviceProperties& device, Attribute id);
+// The same for any number; kInvalidValue for one that CUDA does not know.
+Code AttributeOf(const DeviceProperties& device, int id, int& value);
 
 }  // namespace gpushared::drop_in
 

@@ -73,9 +73,9 @@ Code DeviceGetAttribute(int* value, int attribute, int ordinal) {
   if (AnyNull(value)) return Code::kInvalidValue;
   Code known = Code::kSuccess;
   const Code code = Ask(ordinal, [&](const DeviceProperties& device) {
-    known = DeviceAttribute(device, attribute, *value);
-    if (attribute == kPciDomain) *value = kPciDomainOfOurs;
-    if (attribute == kPciBus) *value = ordinal;
+    known = AttributeOf(device, attribute, *value);
+    if (attribute == static_cast<int>(Attribute::kPciDomain)) *value = kPciDomainOfOurs;
+    if (attribute == static_cast<int>(Attribute::kPciBus)) *value = ordinal;
   });
   return code == Code::kSuccess ? known : code;
 }
@@ -83,25 +83,27 @@ Code DeviceGetAttribute(int* value, int attribute, int ordinal) {
 Code DeviceComputeCapability(int* major, int* minor, int ordinal) {
   if (AnyNull(major, minor)) return Code::kInvalidValue;
   return Ask(ordinal, [&](const DeviceProperties& device) {
-    *major = DeviceAttribute(device, kComputeMajor);
-    *minor = DeviceAttribute(device, kComputeMinor);
+    *major = AttributeOf(device, Attribute::kComputeCapabilityMajor);
+    *minor = AttributeOf(device, Attribute::kComputeCapabilityMinor);
   });
 }
 
 Code DeviceGetProperties(LegacyDeviceProperties* properties, int ordinal) {
   if (AnyNull(properties)) return Code::kInvalidValue;
   return Ask(ordinal, [&](const DeviceProperties& device) {
-    const auto attribute = [&](int id) { return DeviceAttribute(device, id); };
-    *properties = {.threads_per_block_max = attribute(kThreadsPerBlockMax),
-                   .block_max = {attribute(2), attribute(3), attribute(4)},
-                   .grid_max = {attribute(5), attribute(6), attribute(7)},
-                   .shared_bytes_per_block = attribute(kSharedBytesPerBlock),
-                   .constant_bytes = attribute(kConstantBytes),
-                   .warp_threads = attribute(kWarpThreads),
-                   .pitch_bytes_max = attribute(kPitchBytesMax),
-                   .registers_per_block = attribute(kRegistersPerBlock),
-                   .clock_kilohertz = attribute(kClockKilohertz),
-                   .texture_alignment = attribute(kTextureAlignment)};
+    const auto attribute = [&](Attribute id) { return AttributeOf(device, id); };
+    *properties = {.threads_per_block_max = attribute(Attribute::kThreadsPerBlockMax),
+                   .block_max = {attribute(Attribute::kBlockXMax), attribute(Attribute::kBlockYMax),
+                                 attribute(Attribute::kBlockZMax)},
+                   .grid_max = {attribute(Attribute::kGridXMax), attribute(Attribute::kGridYMax),
+                                attribute(Attribute::kGridZMax)},
+                   .shared_bytes_per_block = attribute(Attribute::kSharedBytesPerBlockMax),
+                   .constant_bytes = attribute(Attribute::kConstantBytes),
+                   .warp_threads = attribute(Attribute::kWarpThreads),
+                   .pitch_bytes_max = attribute(Attribute::kPitchBytesMax),
+                   .registers_per_block = attribute(Attribute::kRegistersPerBlockMax),
+                   .clock_kilohertz = attribute(Attribute::kClockKilohertz),
+                   .texture_alignment = attribute(Attribute::kTextureAlignment)};
   });
 }
 

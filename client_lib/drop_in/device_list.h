@@ -15,7 +15,8 @@ namespace gpushared::drop_in {
 // GPUSHARED_DEVICE choose from them. Holds no session afterwards.
 Result<std::vector<DeviceProperties>> ListDevices();
 
-// A number that stands for the device of this name, the same in every process and at any time.
+// The device's own UUID, or a number that stands for the device of this name: the same in every
+// process and at any time.
 Uuid DeviceUuid(const DeviceProperties& device);
 
 }  // namespace gpushared::drop_in

@@ -78,7 +78,7 @@ Code EventQuery(EventHandle handle) {
 Code EventSynchronize(EventHandle handle) {
   std::shared_ptr<CudaEvent> event;
   const Code code = FindEvent(handle, event);
-  return code == Code::kSuccess ? event->context->session().CodeOf(event->event.Synchronize())
+  return code == Code::kSuccess ? event->context->session().AfterWait(event->event.Synchronize())
                                 : code;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels: names, parameters and attributes. CUfunction and CUkernel are the same handle here.
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -41,24 +42,33 @@ Code WithLoaded(FunctionHandle handle, const Use& use) {
   });
 }
 
-// A fact about the kernel. What the server does not tell is answered as for a kernel that needs
-// nothing.
+// What a launch may ask for without an opt-in, as a fresh CUfunction says.
+int UsualDynamicShared(const DeviceProperties& device, const Kernel& kernel) {
+  const int rest = AttributeOf(device, Attribute::kSharedBytesPerBlockMax) -
+                   static_cast<int>(kernel.static_shared_bytes());
+  return std::max(rest, 0);
+}
+
+// A fact about the kernel; zero for what CUDA adds later.
 int Fact(const DeviceProperties& device, const Kernel& kernel, int attribute) {
-  const int compute =
-      10 * DeviceAttribute(device, kComputeMajor) + DeviceAttribute(device, kComputeMinor);
+  const KernelAttributes& facts = kernel.attributes();
   switch (static_cast<FunctionAttribute>(attribute)) {
     case FunctionAttribute::kThreadsPerBlockMax:
       return static_cast<int>(kernel.threads_per_block_max());
     case FunctionAttribute::kSharedBytes:
       return static_cast<int>(kernel.static_shared_bytes());
+    case FunctionAttribute::kConstantBytes:
+      return static_cast<int>(facts.constant_bytes);
+    case FunctionAttribute::kLocalBytes:
+      return static_cast<int>(facts.local_bytes);
     case FunctionAttribute::kRegisters:
-      return 32;
+      return static_cast<int>(facts.registers);
     case FunctionAttribute::kPtxVersion:
+      return static_cast<int>(facts.ptx_version);
     case FunctionAttribute::kBinaryVersion:
-      return compute;
+      return static_cast<int>(facts.binary_version);
     case FunctionAttribute::kDynamicSharedBytesMax:
-      return DeviceAttribute(device, kSharedBytesPerBlock) -
-             static_cast<int>(kernel.static_shared_bytes());
+      return UsualDynamicShared(device, kernel);
     default:
       return 0;
   }
@@ -135,8 +145,8 @@ Code FuncSetAttribute(FunctionHandle function, int attribute, int value) {
   return WithLoaded(function, [&](const Current& current, const auto&, const Kernel& loaded) {
     if (attribute == static_cast<int>(FunctionAttribute::kDynamicSharedBytesMax)) {
       const DeviceProperties& device = current->session().client().device();
-      const auto most =
-          std::int64_t{DeviceAttribute(device, kSharedBytesOptIn)} - loaded.static_shared_bytes();
+      const auto most = std::int64_t{AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn)} -
+                        loaded.static_shared_bytes();
       if (value < 0 || value > most) return Code::kInvalidValue;
     }
     const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);

@@ -15,11 +15,6 @@ constexpr std::size_t kPitchStep = 512;
 constexpr unsigned kHostAllocFlags = 0x07;     // Portable, mapped, write-combined.
 constexpr unsigned kHostRegisterFlags = 0x0f;  // Portable, mapped, I/O, read-only.
 
-std::uint64_t NextBufferId() {
-  static std::atomic<std::uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
-}
-
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
 Code Free(const Current& current, std::uint64_t address, BlockKind kind, Code unknown) {

@@ -158,6 +158,18 @@ Code ModuleEnumerateFunctions(FunctionHandle* functions, unsigned count, ModuleH
   });
 }
 
+Code ModuleGetGlobal(DevicePointer* address, std::size_t* bytes, ModuleHandle handle,
+                     const char* name) {
+  if (AnyNull(name)) return Code::kInvalidValue;
+  return WithModule(handle, [&](const Current& current, const auto&, const Module& loaded) {
+    const Result<ModuleVariable> variable = loaded.GetVariable(name);
+    if (!variable.ok()) return current.CodeOf(variable.status());
+    if (address != nullptr) *address = variable->address;
+    if (bytes != nullptr) *bytes = variable->bytes;
+    return Code::kSuccess;
+  });
+}
+
 Code ModuleGetLoadingMode(LoadingMode* mode) {
   if (AnyNull(mode)) return Code::kInvalidValue;
   *mode = LoadingMode::kEager;
@@ -203,6 +215,17 @@ Code LibraryGetKernelCount(unsigned* count, LibraryHandle library) {
 Code LibraryEnumerateKernels(KernelHandle* kernels, unsigned count, LibraryHandle library) {
   static_assert(sizeof(KernelHandle) == sizeof(FunctionHandle));
   return ModuleEnumerateFunctions(As<FunctionHandle*>(kernels), count, As<ModuleHandle>(library));
+}
+
+Code LibraryGetGlobal(DevicePointer* address, std::size_t* bytes, LibraryHandle library,
+                      const char* name) {
+  return ModuleGetGlobal(address, bytes, As<ModuleHandle>(library), name);
+}
+
+// No variable is managed memory.
+Code LibraryGetManaged(DevicePointer*, std::size_t*, LibraryHandle library, const char* name) {
+  if (AnyNull(name)) return Code::kInvalidValue;
+  return WithModule(As<ModuleHandle>(library), [&](const auto&...) { return Code::kNotFound; });
 }
 
 Code LibraryGetModule(ModuleHandle* module, LibraryHandle library) {

@@ -21,8 +21,19 @@ struct Limits {
   std::uint64_t shared_per_multiprocessor;
   std::uint64_t shared_per_block;
   std::uint64_t static_shared;
+  int warps_by_registers;
   int multiprocessors;
 };
+
+// Each of the four parts of a multiprocessor gives registers to whole warps, in steps of 256
+// (CUDA's occupancy calculator, compute capability 7.0 and later).
+int WarpsByRegisters(int registers_per_thread, int registers_per_multiprocessor) {
+  constexpr int kParts = 4;
+  constexpr int kStep = 256;
+  if (registers_per_thread <= 0) return std::numeric_limits<int>::max();
+  const int per_warp = (registers_per_thread * 32 + kStep - 1) / kStep * kStep;
+  return kParts * (registers_per_multiprocessor / kParts / per_warp);
+}
 
 Code FindLimits(FunctionHandle function, Limits& limits) {
   const Current current;
@@ -32,17 +43,21 @@ Code FindLimits(FunctionHandle function, Limits& limits) {
   const Result<Kernel> loaded = kernel->In(*current);
   if (!loaded.ok()) return current.CodeOf(loaded.status());
   const DeviceProperties& device = current->session().client().device();
-  const auto bytes = [&](int id) {
-    return static_cast<std::uint64_t>(DeviceAttribute(device, id));
+  const auto bytes = [&](Attribute id) {
+    return static_cast<std::uint64_t>(AttributeOf(device, id));
   };
-  limits = {.threads_per_block = static_cast<int>(loaded->threads_per_block_max()),
-            .warp_threads = DeviceAttribute(device, kWarpThreads),
-            .threads_per_multiprocessor = DeviceAttribute(device, kThreadsPerMultiprocessor),
-            .blocks_per_multiprocessor = DeviceAttribute(device, kBlocksPerMultiprocessor),
-            .shared_per_multiprocessor = bytes(kSharedBytesPerMultiprocessor),
-            .shared_per_block = bytes(kSharedBytesOptIn),
-            .static_shared = loaded->static_shared_bytes(),
-            .multiprocessors = DeviceAttribute(device, kMultiprocessors)};
+  limits = {
+      .threads_per_block = static_cast<int>(loaded->threads_per_block_max()),
+      .warp_threads = AttributeOf(device, Attribute::kWarpThreads),
+      .threads_per_multiprocessor = AttributeOf(device, Attribute::kThreadsPerMultiprocessorMax),
+      .blocks_per_multiprocessor = AttributeOf(device, Attribute::kBlocksPerMultiprocessorMax),
+      .shared_per_multiprocessor = bytes(Attribute::kSharedBytesPerMultiprocessor),
+      .shared_per_block = bytes(Attribute::kSharedBytesPerBlockOptIn),
+      .static_shared = loaded->static_shared_bytes(),
+      .warps_by_registers =
+          WarpsByRegisters(static_cast<int>(std::min(loaded->attributes().registers, 255U)),
+                           AttributeOf(device, Attribute::kRegistersPerMultiprocessor)),
+      .multiprocessors = AttributeOf(device, Attribute::kMultiprocessors)};
   return Code::kSuccess;
 }
 
@@ -51,6 +66,7 @@ int BlocksFitting(const Limits& limits, int block_threads, std::uint64_t dynamic
   const int warps = (block_threads + limits.warp_threads - 1) / limits.warp_threads;
   int blocks = std::min(limits.blocks_per_multiprocessor,
                         limits.threads_per_multiprocessor / (warps * limits.warp_threads));
+  blocks = std::min(blocks, limits.warps_by_registers / warps);
   if (dynamic_shared >
       limits.shared_per_block - std::min(limits.static_shared, limits.shared_per_block)) {
     return 0;

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -96,6 +97,7 @@ Result<std::shared_ptr<Session>> Session::Open(const std::string& device) {
   Result<ClientOptions> options = OptionsFromEnvironment();
   if (!options.ok()) return options.status();
   options->device = device;
+  options->takes_printed = true;
   Result<Client> client = Client::Connect(*options);
   if (!client.ok()) return client.status();
   return std::shared_ptr<Session>(new Session(std::move(*client)));
@@ -106,6 +108,21 @@ Code Session::Stick(Code code) {
   // Relaxed: only the number itself is read. The first one stays.
   sticky_.compare_exchange_strong(expected, code, std::memory_order_relaxed);
   return sticky();
+}
+
+Code Session::StickFault() {
+  const FaultKind kind = client_.fault();
+  return Stick(kind == FaultKind::kNone ? Code::kLaunchFailed : static_cast<Code>(kind));
+}
+
+Code Session::AfterWait(const Status& status) {
+  const Result<std::string> printed = client_.TakePrinted();
+  if (printed.ok() && !printed->empty()) {
+    // As the driver does: into the program's own stream, behind what it has written there.
+    std::fwrite(printed->data(), 1, printed->size(), stdout);
+    std::fflush(stdout);
+  }
+  return CodeOf(status);
 }
 
 Code Session::CodeOf(const Status& status) {
@@ -127,10 +144,8 @@ Code Session::CodeOf(const Status& status) {
     case StatusCode::kWrongProcess:
       return Refuse(Code::kNotInitialized, status.message());
     case StatusCode::kKernelFault:
-      return Refuse(Stick(Code::kLaunchFailed), status.message());
-    case StatusCode::kCancelled:
-      // Earlier work of another stream failed; whoever asks that stream learns the number.
-      return Refuse(Stick(Code::kLaunchFailed), status.message());
+    case StatusCode::kCancelled:  // Earlier work of another stream failed.
+      return Refuse(StickFault(), status.message());
     case StatusCode::kDeviceLost:
     case StatusCode::kDisconnected:
       return Refuse(Stick(Code::kMpsClientTerminated), status.message());

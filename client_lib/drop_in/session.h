@@ -37,11 +37,15 @@ class Session {
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
   Code CodeOf(const Status& status);
+  // The same for a call that has waited: writes what kernels have printed meanwhile to stdout.
+  Code AfterWait(const Status& status);
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 
  private:
   explicit Session(Client client) : client_(std::move(client)) {}
   Code Stick(Code code);
+  // A kernel has failed; its kind is the driver's number.
+  Code StickFault();
 
   const Client client_;
   AddressBook addresses_;

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "client_lib/drop_in/calls.h"
-#include "client_lib/drop_in/device_attributes.h"
 #include "tests/support/driver_abi.h"
 
 namespace gpushared::testing {
@@ -85,26 +84,6 @@ GPUSHARED_FIELD(LegacyDeviceProperties, texture_alignment, CUdevprop, textureAli
 #define GPUSHARED_ERROR(code, name, text) static_assert(name == code);
 #include "client_lib/drop_in/errors.inc"
 #undef GPUSHARED_ERROR
-
-#define GPUSHARED_ATTRIBUTE(ours, theirs) static_assert(ours == CU_DEVICE_ATTRIBUTE_##theirs)
-GPUSHARED_ATTRIBUTE(kThreadsPerBlockMax, MAX_THREADS_PER_BLOCK);
-GPUSHARED_ATTRIBUTE(kSharedBytesPerBlock, MAX_SHARED_MEMORY_PER_BLOCK);
-GPUSHARED_ATTRIBUTE(kConstantBytes, TOTAL_CONSTANT_MEMORY);
-GPUSHARED_ATTRIBUTE(kWarpThreads, WARP_SIZE);
-GPUSHARED_ATTRIBUTE(kPitchBytesMax, MAX_PITCH);
-GPUSHARED_ATTRIBUTE(kRegistersPerBlock, MAX_REGISTERS_PER_BLOCK);
-GPUSHARED_ATTRIBUTE(kClockKilohertz, CLOCK_RATE);
-GPUSHARED_ATTRIBUTE(kTextureAlignment, TEXTURE_ALIGNMENT);
-GPUSHARED_ATTRIBUTE(kMultiprocessors, MULTIPROCESSOR_COUNT);
-GPUSHARED_ATTRIBUTE(kPciBus, PCI_BUS_ID);
-GPUSHARED_ATTRIBUTE(kPciDevice, PCI_DEVICE_ID);
-GPUSHARED_ATTRIBUTE(kPciDomain, PCI_DOMAIN_ID);
-GPUSHARED_ATTRIBUTE(kThreadsPerMultiprocessor, MAX_THREADS_PER_MULTIPROCESSOR);
-GPUSHARED_ATTRIBUTE(kComputeMajor, COMPUTE_CAPABILITY_MAJOR);
-GPUSHARED_ATTRIBUTE(kComputeMinor, COMPUTE_CAPABILITY_MINOR);
-GPUSHARED_ATTRIBUTE(kSharedBytesPerMultiprocessor, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-GPUSHARED_ATTRIBUTE(kSharedBytesOptIn, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-GPUSHARED_ATTRIBUTE(kBlocksPerMultiprocessor, MAX_BLOCKS_PER_MULTIPROCESSOR);
 
 TEST(DropInAbi, HandlesAreTheDriversNumbers) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(LegacyStream()),

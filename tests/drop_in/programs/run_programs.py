@@ -63,12 +63,45 @@ def environment_of(name, packages, cache, drop_in):
     return python, None
 
 
-def run(name, python, extra, bin_dir, socket, home):
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
-    environment.update(extra, HOME=str(home), PATH=PATH)
-    command = [bin_dir / "gpushared", "run", "--socket", socket, "--", python, FOLDER / f"{name}.py"]
+def surroundings_of(extra, home):
+    """The environment of a program: nothing that this shell says about CUDA or gpushared."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
+    return {**kept, **extra, "HOME": str(home), "PATH": PATH}
+
+
+def command_of(bin_dir, server):
+    return [bin_dir / "gpushared", "run", "--socket", server.socket, "--"]
+
+
+class Server:
+    """A server with one cpu device, for as long as the block lasts."""
+
+    def __init__(self, bin_dir, scratch):
+        self.socket = pathlib.Path(scratch) / "gpushared.sock"
+        self.log = pathlib.Path(scratch) / "log"
+        self.program = bin_dir / "gpushared"
+
+    def __enter__(self):
+        with self.log.open("w") as errors:
+            self.process = subprocess.Popen([self.program, "--device", "cpu:0", "--socket", self.socket], stderr=errors)
+        end = time.monotonic() + 20
+        while not self.socket.exists() and self.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        if not self.socket.exists():
+            self.__exit__()
+            raise SystemExit(f"the server did not start:\n{self.log.read_text()}")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(30)
+
+
+def run(name, python, extra, bin_dir, server, home):
+    command = [*command_of(bin_dir, server), python, FOLDER / f"{name}.py"]
     try:
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
+        ran = subprocess.run(command, env=surroundings_of(extra, home), capture_output=True, text=True,
+                             timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         return f"took longer than {SECONDS_MAX} s"
     return None if ran.returncode == 0 else f"exit code {ran.returncode}\n{ran.stdout}{ran.stderr}"
@@ -77,32 +110,18 @@ def run(name, python, extra, bin_dir, socket, home):
 def main(bin_dir, cache, *wanted):
     bin_dir, cache = pathlib.Path(bin_dir).resolve(), pathlib.Path(cache).resolve()
     passed, skipped, failed = [], [], []
-    with tempfile.TemporaryDirectory() as scratch:
-        socket = pathlib.Path(scratch) / "gpushared.sock"
-        log = pathlib.Path(scratch) / "log"
-        with log.open("w") as errors, subprocess.Popen(
-                [bin_dir / "gpushared", "--device", "cpu:0", "--socket", socket], stderr=errors) as server:
-            try:
-                end = time.monotonic() + 20
-                while not socket.exists() and server.poll() is None and time.monotonic() < end:
-                    time.sleep(0.05)
-                if not socket.exists():
-                    print(f"dropin: the server did not start:\n{log.read_text()}")
-                    return 1
-                for name, packages, extra in PROGRAMS:
-                    if wanted and name not in wanted:
-                        continue
-                    python, reason = environment_of(name, packages, cache, bin_dir.parent / "lib/drop_in")
-                    if reason is not None:
-                        skipped.append(name)
-                        print(f"skipped {name}: {reason}", flush=True)
-                        continue
-                    wrong = run(name, python, extra, bin_dir, socket, scratch)
-                    (failed if wrong else passed).append(name)
-                    print(f"FAILED  {name}: {wrong}" if wrong else f"passed  {name}", flush=True)
-            finally:
-                server.terminate()
-                server.wait(30)
+    with tempfile.TemporaryDirectory() as scratch, Server(bin_dir, scratch) as server:
+        for name, packages, extra in PROGRAMS:
+            if wanted and name not in wanted:
+                continue
+            python, reason = environment_of(name, packages, cache, bin_dir.parent / "lib/drop_in")
+            if reason is not None:
+                skipped.append(name)
+                print(f"skipped {name}: {reason}", flush=True)
+                continue
+            wrong = run(name, python, extra, bin_dir, server, scratch)
+            (failed if wrong else passed).append(name)
+            print(f"FAILED  {name}: {wrong}" if wrong else f"passed  {name}", flush=True)
     print(f"dropin: {len(passed)} passed, {len(skipped)} skipped, {len(failed)} failed")
     return 1 if failed or not passed else 0
 
