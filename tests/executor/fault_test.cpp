@@ -33,7 +33,7 @@ class Faults : public PerFlavour {
     launcher_->Load(
         ".version 9.0\n.target sm_90\n.address_size 64\n"
         ".visible .entry faulty(.param .u64 a, .param .u64 count) {\n"
-        ".shared .align 16 .b8 area[64]; .local .align 16 .b8 own[32];\n"
+        ".shared .align 16 .b8 area[128]; .local .align 16 .b8 own[32];\n"
         ".reg .pred %me, %all; .reg .b32 %r<9>; .reg .b64 %a, %d<9>; .reg .b16 %h;\n"
         "mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ctaid.x;\n"
         "mad.lo.u32 %r1, %r1, 8, %r0; mad.lo.u32 %r2, %r2, 32, %r1; mad.lo.u32 %r2, %r3, 64, %r2;\n"
@@ -92,15 +92,15 @@ TEST_P(Faults, OutsideTheClientsMemory) {
 }
 
 TEST_P(Faults, OutsideTheBlocksSharedMemory) {
-  Expect("mov.u32 %r4, area; @%me ld.shared.u32 %r5, [%r4+64];", Kind::kSharedAddress, 64, 4,
-         "ld.shared.u32", "4 bytes at 0x40 are outside the block's 64 bytes of shared memory");
-  Expect("@%me st.shared.v4.u32 [area+56], {%r0, %r0, %r0, %r0};", Kind::kSharedAddress, 56, 16,
+  Expect("mov.u32 %r4, area; @%me ld.shared.u32 %r5, [%r4+128];", Kind::kSharedAddress, 128, 4,
+         "ld.shared.u32", "4 bytes at 0x80 are outside the block's 128 bytes of shared memory");
+  Expect("@%me st.shared.v4.u32 [area+120], {%r0, %r0, %r0, %r0};", Kind::kSharedAddress, 120, 16,
          "st.shared.v4.u32", "8 bytes too far");
   Expect("mov.u32 %r4, -4; @%me ld.shared.f32 %r5, [%r4];", Kind::kSharedAddress, 0xfffffffc, 4,
          "ld.shared.f32", "past its end");
-  Expect("@%me atom.shared.cas.b32 %r5, [area+64], 0, 1;", Kind::kSharedAddress, 64, 4,
+  Expect("@%me atom.shared.cas.b32 %r5, [area+128], 0, 1;", Kind::kSharedAddress, 128, 4,
          "atom.shared.cas.b32", "outside");
-  Expect("cvta.shared.u64 %d1, area; @%me st.u8 [%d1+100], %r0;", Kind::kSharedAddress, 100, 1,
+  Expect("cvta.shared.u64 %d1, area; @%me st.u8 [%d1+164], %r0;", Kind::kSharedAddress, 164, 1,
          "st.u8", "36 bytes past its end");
 }
 
