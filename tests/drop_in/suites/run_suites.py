@@ -15,13 +15,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "programs"))
-from run_programs import NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
+from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
-NUMBA = ("numba-cuda==0.30.4", "numba==0.68.1", "cuda-core==1.2.2", "cuda-bindings==13.4.4", NUMPY,
-         "cffi==2.1.1", "psutil==7.2.2", "ml_dtypes==0.6.0", "pytest==9.2.0", "filecheck==1.0.6")
-# Suite, packages, and the folder of its files in site-packages. The names of numba-cuda's tests begin elsewhere.
+PACKAGES = (*NUMBA, NUMPY, "cffi==2.1.1", "psutil==7.2.2", "ml_dtypes==0.6.0", "pytest==9.2.0", "filecheck==1.0.6")
+# Suites by name, and their folders of files.
 NUMBA_TESTS = "numba_cuda/numba/cuda/tests"
-SUITES = {f"numba_{part}": (NUMBA, part) for part in ("cudadrv", "cudapy", "doc_examples", "nrt")}
+SUITES = {f"numba_{part}": part for part in ("cudadrv", "cudapy", "doc_examples", "nrt")}
 SECONDS_MAX = 400
 
 
@@ -58,10 +57,10 @@ def main(bin_dir, cache, table, *wanted):
     bin_dir, cache, table = pathlib.Path(bin_dir).resolve(), pathlib.Path(cache).resolve(), pathlib.Path(table).resolve()
     totals = {}
     with tempfile.TemporaryDirectory() as scratch, Server(bin_dir, scratch) as server, table.open("w") as out:
-        for suite, (packages, part) in SUITES.items():
+        for suite, part in SUITES.items():
             if wanted and not any(want.split("/")[0] == suite for want in wanted):
                 continue
-            python, reason = environment_of("numba_suites", packages, cache)
+            python, reason = environment_of("numba_suites", PACKAGES, cache, bin_dir.parent / "lib/drop_in")
             if reason is not None:
                 print(f"skipped {suite}: {reason}", flush=True)
                 continue
