@@ -20,8 +20,8 @@ using std::chrono::steady_clock;
 // A worker that lived this long was not killed by what killed its predecessor.
 constexpr std::chrono::seconds kDrainReportInterval{10};
 constexpr std::size_t kParkedMax = 256;
-// Sockets that are being closed at one time: of all users, and of one.
-constexpr std::size_t kClosingsMax = 64, kClosingsOfUserMax = 16;
+// Sockets that are being closed, and workers reaped, at one time: of all users, and of one.
+constexpr std::size_t kUnboundedMax = 64, kUnboundedOfUserMax = 16;
 constexpr std::size_t kNamedInReportMax = 8;
 // A worker that works is ended when the driver has said so often in a row that its GPU is gone.
 constexpr std::uint32_t kTimesGoneMax = 2;
@@ -62,7 +62,7 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
       log_(std::move(log)),
       rated_log_(context, log_, LogRate(options_.own_uid, options_.log_limits)),
       rules_(options_.access, options_.own_uid, options_.isolation, options_.memory_reserve),
-      closing_(kClosingsMax, kClosingsOfUserMax),
+      unbounded_(kUnboundedMax, kUnboundedOfUserMax),
       devices_(context, options_.devices),
       drain_report_(context) {}
 
@@ -78,7 +78,7 @@ Status Broker::Start() {
     log_->warn("socket {}: replaced the one that a dead server had left", options_.socket_path);
   }
   listener_ = std::make_unique<Listener>(
-      context_, closing_, std::move(*socket), options_.limits, options_.own_uid,
+      context_, unbounded_, std::move(*socket), options_.limits, options_.own_uid,
       [this](Arrival arrival) { OnArrival(std::move(arrival)); },
       [this](const Peer* who, const Status& why) {
         rated_log_.Write(spdlog::level::warn, who != nullptr ? *who : Peer{.uid = options_.own_uid},
@@ -208,12 +208,16 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
     log_->error("device {}: {}", device.id, device.last_death);
   }
   LoseSessions(device);
+  ipc::UniqueFd ended = device.worker->TakeEnded();
   device.worker.reset();
   desk_->OnWorkerGone(device.id);
   if (phase_ != Phase::kServing) {
+    // Whoever inherits it reaps it: a broker that is in the middle of that cannot end.
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
   }
+  unbounded_.Post([ended = std::move(ended)]() mutable { WorkerProcess::Reap(std::move(ended)); },
+                  options_.own_uid);
   if (watch_ && !device.selected.uuid.empty()) watch_->LookNow();
   if (!device.missing.empty()) return GoMissing(device, std::string(device.missing));
   if (was_opening && device.is_newcomer) {

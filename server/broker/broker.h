@@ -134,7 +134,8 @@ class Broker {
   std::shared_ptr<spdlog::logger> log_;
   RatedLog rated_log_;  // For lines that clients cause.
   AccessRules rules_;
-  ipc::UnboundedCalls closing_;  // Of clients' sockets; outlives what holds one.
+  // Ends of clients' sockets, and of workers that others look at. Outlives what holds a socket.
+  ipc::UnboundedCalls unbounded_;
   SessionLedger ledger_;
   DeviceTable devices_;
   std::unique_ptr<Listener> listener_;

@@ -176,14 +176,19 @@ void WorkerProcess::WaitForExit() {
   pidfd_.async_wait(descriptor_base::wait_read,
                     [weak = weak_from_this()](const boost::system::error_code& error) {
                       const auto self = weak.lock();
-                      if (self && !error) self->Reap();
+                      if (self && !error) self->LearnExit();
                     });
 }
 
-void WorkerProcess::Reap() {
+void WorkerProcess::Reap(ipc::UniqueFd ended) {
+  siginfo_t info{};
+  (void)::waitid(P_PIDFD, static_cast<id_t>(ended.get()), &info, WEXITED);
+}
+
+void WorkerProcess::LearnExit() {
   siginfo_t info{};
   const auto pidfd = static_cast<id_t>(pidfd_.native_handle());
-  if (::waitid(P_PIDFD, pidfd, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) {
+  if (::waitid(P_PIDFD, pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
     WaitForExit();
     return;
   }
@@ -196,7 +201,7 @@ void WorkerProcess::Reap() {
   }
   boost::system::error_code ignored;
   channel_.close(ignored);
-  pidfd_.close(ignored);
+  ended_ = ipc::UniqueFd(pidfd_.release());
   events_.exited(DescribeExit(info));
 }
 

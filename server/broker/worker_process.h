@@ -72,6 +72,12 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   // SIGKILL.
   void Kill();
 
+  // What is left of a process that has ended: its number, which Reap gives back. Not for the
+  // broker's thread: the kernel waits there, with the core busy, for whoever is just looking at the
+  // process in /proc, and a user may let that take long. Empty before `exited`.
+  static void Reap(ipc::UniqueFd ended);
+  ipc::UniqueFd TakeEnded() { return std::move(ended_); }
+
  private:
   WorkerProcess(boost::asio::io_context& context, pid_t pid, ipc::UniqueFd channel,
                 ipc::UniqueFd pidfd, Events events);
@@ -80,7 +86,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   // False when the channel is closed or broken.
   bool ReadMessages();
   void Flush();
-  void Reap();
+  void LearnExit();
 
   pid_t pid_;
   Events events_;
@@ -90,6 +96,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   bool killed_ = false;
   boost::asio::posix::stream_descriptor channel_;
   boost::asio::posix::stream_descriptor pidfd_;
+  ipc::UniqueFd ended_;  // Its pidfd, once it has ended.
 };
 
 }  // namespace gpushared::server

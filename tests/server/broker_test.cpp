@@ -2,10 +2,12 @@
 // The broker on its own: real sockets and real worker processes, but workers without devices.
 #include "server/broker/broker.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -211,6 +213,23 @@ TEST_F(BrokerTest, ClientsSpreadOverDevicesUnlessTheyNameOne) {
   const auto d = Join(Hello("d", "cuda:7"));
   EXPECT_EQ(d.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(d.status().message(), HasSubstr("fake:0, fake:1"));
+}
+
+// The kernel busies the core of whoever reaps a process for as long as somebody else, preempted,
+// holds a part of its folder in /proc. The broker's loop stood still for that time, up to its end.
+TEST_F(BrokerTest, WorkersAreReapedBesideTheLoopAndAtTheEndByWhoeverInheritsThem) {
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
+  const pid_t first = WorkerPid();
+  ::kill(first, SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return ::kill(first, 0) == -1 && errno == ESRCH; }));
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
+  const pid_t last = WorkerPid();
+  Stop();
+  WaitForEnd();
+  siginfo_t info{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(last), &info, WEXITED | WNOHANG), 0);
+  EXPECT_EQ(info.si_pid, last) << "the broker did not wait for it";
 }
 
 TEST_F(BrokerTest, ClassAboveTheRuleIsRefusedWithTheReason) {
