@@ -142,7 +142,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const bool takes_printed_;
   std::mutex printed_mutex_;           // Guards the next two.
   std::uint64_t printed_taken_ = 0;    // Of DataPlane::printed.
-  std::uint64_t printed_dropped_ = 0;  // Of that, said to be lost.
+  std::uint64_t printed_dropped_ = 0;  // The server said that so much was lost.
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<ArenaSet> arenas_;
   std::shared_ptr<StreamRecord> default_stream_;

@@ -62,7 +62,7 @@ class CudaModule {
   const bool is_library_;
   const std::vector<std::byte> image_;    // Libraries only.
   std::weak_ptr<const Context> context_;  // Modules only.
-  const std::uint64_t variables_id_;      // Of its variables, in address books.
+  const std::uint64_t variables_id_;      // Address books know its variables by it.
   std::atomic<ModuleHandle> handle_{nullptr};
   mutable std::mutex mutex_;  // Guards the next two.
   std::vector<Loaded> loaded_;

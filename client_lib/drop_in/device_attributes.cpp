@@ -77,7 +77,7 @@ int AttributeOf(const DeviceProperties& device, Attribute id) {
     // The same on every device there is.
     case Attribute::kWarpThreads:
       return 32;
-    // What this library does.
+    // This library does both.
     case Attribute::kUnifiedAddressing:
     case Attribute::kHostRegister:
       return 1;

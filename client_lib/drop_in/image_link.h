@@ -21,7 +21,7 @@ Result<std::string> ReadLinkInput(const char* path);
 // Thread-compatible.
 class ImageLink {
  public:
-  // What one link takes together.
+  // One link takes so much.
   static constexpr std::size_t kInputsMax = 1024;
   static constexpr std::size_t kInputBytesMax = 256u << 20;
 
@@ -30,7 +30,7 @@ class ImageLink {
   //
   // A text may come with its NUL or without it.
   Status AddPtx(std::string_view name, std::string_view text);
-  // What counts is its PTX, if it is not the only input.
+  // Its PTX counts, if it is not the only input.
   Status AddFatbin(std::string_view name, std::string_view fatbin);
   // An object file of nvcc -dc counts as the fatbins in it. kUnsupported when it has none.
   Status AddObject(std::string_view name, std::string_view object);

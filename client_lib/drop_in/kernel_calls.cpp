@@ -42,7 +42,7 @@ Code WithLoaded(FunctionHandle handle, const Use& use) {
   });
 }
 
-// What a launch may ask for without an opt-in, as a fresh CUfunction says.
+// A launch may ask for so much without an opt-in, as a fresh CUfunction says.
 int UsualDynamicShared(const DeviceProperties& device, const Kernel& kernel) {
   const int rest = AttributeOf(device, Attribute::kSharedBytesPerBlockMax) -
                    static_cast<int>(kernel.static_shared_bytes());

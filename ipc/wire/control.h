@@ -57,15 +57,15 @@ enum class MessageType : std::uint16_t {
 inline constexpr std::uint32_t kWelcomeFds = 4;
 inline constexpr std::size_t kNameBytes = 64;  // Fixed text fields, terminator included.
 inline constexpr std::size_t kDeviceNameBytes = 128;
-inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;         // One sentence, one error text.
+inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;           // One sentence, one error text.
 inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;  // One part.
-inline constexpr std::uint32_t kAdminTextBytesMax = 128 * 1024;  // One JSON document.
-inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;  // Of a kernel or a variable.
+inline constexpr std::uint32_t kAdminTextBytesMax = 128 * 1024;    // One JSON document.
+inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // A kernel or a variable has it.
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kWeightMax = 1000;  // The scheduler's; the worker asserts it.
 inline constexpr std::uint32_t kDevicesListedMax = 64;
 inline constexpr std::uint32_t kDeviceAttributesMax = 160;
-inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;  // Of CUDA's CUdevice_attribute.
+inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;              // CUDA has fewer.
 inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
 // A later version may have a longer hello; its first word is still the version.
@@ -176,7 +176,7 @@ struct DeviceDescription {
   bool preempts_within_command = false;
   bool spinning_pays = false;
   std::array<std::uint8_t, 16> uuid = {};
-  std::vector<DeviceAttribute> attributes;  // Of more than kDeviceAttributesMax the first are sent.
+  std::vector<DeviceAttribute> attributes;  // The first kDeviceAttributesMax are sent.
 };
 
 // ---- device list: what there is, for a connection that does not join.
@@ -196,7 +196,7 @@ struct DeviceListWire {
 };
 struct DeviceList {
   static constexpr MessageType kType = MessageType::kDeviceList;
-  std::vector<DeviceDescription> devices;  // Of more than kDevicesListedMax the first are sent.
+  std::vector<DeviceDescription> devices;  // The first kDevicesListedMax are sent.
 };
 
 // ---- welcome
@@ -297,8 +297,8 @@ struct KernelAttributes {
   std::uint32_t local_bytes = 0;               // Per thread.
   std::uint32_t constant_bytes = 0;            // Of .const variables.
   std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
-  std::uint32_t ptx_version = 0;               // Architecture of the text: 80 for sm_80; 0: unknown.
-  std::uint32_t binary_version = 0;            // Architecture of the code that runs.
+  std::uint32_t ptx_version = 0;     // Architecture of the text: 80 for sm_80; 0: unknown.
+  std::uint32_t binary_version = 0;  // Architecture of the code that runs.
 };
 struct ParameterDescription {
   std::uint32_t offset = 0;

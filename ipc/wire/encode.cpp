@@ -212,11 +212,9 @@ Bytes Encode(const ErrorText& error) {
 Bytes Encode(const TakePrinted&) { return {}; }
 
 Bytes Encode(const Printed& printed) {
-  const std::string_view text =
-      std::string_view(printed.text).substr(0, kPrintedTextBytesMax);
+  const std::string_view text = std::string_view(printed.text).substr(0, kPrintedTextBytesMax);
   ByteWriter writer;
-  writer.Put(
-      PrintedWire{printed.end, printed.dropped, static_cast<std::uint32_t>(text.size()), 0});
+  writer.Put(PrintedWire{printed.end, printed.dropped, static_cast<std::uint32_t>(text.size()), 0});
   writer.PutRaw(text);
   return std::move(writer).Take();
 }

@@ -491,9 +491,9 @@ Result<Printed> Decode(std::span<const std::byte> payload) {
   PrintedWire wire;
   checks.Fixed(reader, wire);
   checks.Range("dropped", wire.dropped, 0, wire.end);
-  checks.Range("text bytes", wire.text_bytes, 0,
-               std::min<std::uint64_t>(wire.end - std::min(wire.dropped, wire.end),
-                                       kPrintedTextBytesMax));
+  checks.Range(
+      "text bytes", wire.text_bytes, 0,
+      std::min<std::uint64_t>(wire.end - std::min(wire.dropped, wire.end), kPrintedTextBytesMax));
   checks.Zero("reserved", wire.reserved);
   Printed printed{.end = wire.end, .dropped = wire.dropped, .text = {}};
   if (checks.ok()) reader.GetRaw(printed.text, wire.text_bytes);

@@ -259,11 +259,11 @@ using DeviceClock = std::chrono::steady_clock;
 
 struct Completion {
   WorkId id = 0;
-  Status status;                    // Names kernel, block, thread, PTX line and address of a fault.
-  FaultKind fault = FaultKind::kNone;  // Of a status that is kKernelFault.
-  std::uint64_t units_done = 0;     // Prefix that has run, counted from unit 0.
-  bool stopped = false;             // True when RequestStop ended it before its last unit.
-  DeviceClock::time_point started;  // First unit of this submission began.
+  Status status;  // Names kernel, block, thread, PTX line and address of a fault.
+  FaultKind fault = FaultKind::kNone;  // Only a status of kKernelFault has one.
+  std::uint64_t units_done = 0;        // Prefix that has run, counted from unit 0.
+  bool stopped = false;                // True when RequestStop ended it before its last unit.
+  DeviceClock::time_point started;     // First unit of this submission began.
   DeviceClock::time_point ended;
   // False when the two times are a share of what several works took together.
   bool times_are_exact = true;

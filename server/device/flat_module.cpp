@@ -102,10 +102,9 @@ void PutVariables(std::vector<VariableInfo> declared, std::span<const LayoutPart
 Result<std::vector<VariableInfo>> TakeVariables(FlatReader& from, std::uint64_t area_bytes) {
   std::vector<VariableInfo> variables(from.TakeCount(28, sizeof(VariableInfo)));
   if (variables.size() > kVariablesPerModuleMax) {
-    return Status(StatusCode::kLimitExceeded, "module refused: it has " +
-                                                  std::to_string(variables.size()) +
-                                                  " variables, allowed are " +
-                                                  std::to_string(kVariablesPerModuleMax));
+    return Status(StatusCode::kLimitExceeded,
+                  "module refused: it has " + std::to_string(variables.size()) +
+                      " variables, allowed are " + std::to_string(kVariablesPerModuleMax));
   }
   for (VariableInfo& variable : variables) {
     variable.name = from.TakeText();

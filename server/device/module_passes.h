@@ -30,13 +30,13 @@ struct PassedKernel {
   std::string why_not_claimed;  // "line 12: waiting for other blocks".
 };
 
-// What a module declares in device memory, without addresses.
+// Variables that a module declares in device memory, without addresses.
 std::vector<VariableInfo> VariablesOf(const ptx::Module& module);
 
 struct PassedModule {
   ptx::Module module;
   std::vector<VariableInfo> declared;  // Variables of the client, before any pass.
-  std::vector<PassedKernel> kernels;  // All that have a body, in source order.
+  std::vector<PassedKernel> kernels;   // All that have a body, in source order.
   // Of a fenced module: the variable that takes a ptx::FenceConstant, and the variables that lie
   // in the client's range, at FenceConstant::variables.
   std::string fence_constant;

@@ -74,7 +74,7 @@ struct Fault {
   std::string message;
 };
 
-// What a client is told of it.
+// A client is told this of it.
 FaultKind KindOf(Fault::Kind kind);
 
 // Receives each formatted line (or part of one) of a kernel's printf, in the order in

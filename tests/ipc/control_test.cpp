@@ -268,10 +268,9 @@ TEST(DeviceListMessage, EveryFieldIsBounded) {
       Encode(ListDevices{}), {{"version", 3, "protocol version 3, this side speaks version 4"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
-  ExpectCases<DeviceList, DeviceListWire>(good,
-                                          {{"devices", 65, "devices is 65, allowed 0 to 64"},
-                                           {"devices", 3, "too short"},
-                                           {"devices", 1, "bytes too many"}});
+  ExpectCases<DeviceList, DeviceListWire>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
+                                                 {"devices", 3, "too short"},
+                                                 {"devices", 1, "bytes too many"}});
 }
 
 TEST(DeviceListMessage, DevicesComeBack) {
@@ -393,13 +392,12 @@ TEST(ServerMessages, PrintedTextIsBounded) {
   const Bytes good = Encode(Printed{.end = 10, .dropped = 5, .text = std::string("a\0\xff", 3)});
   ExpectExactLength<Printed>(good);
   EXPECT_EQ(Decode<Printed>(good)->text, std::string("a\0\xff", 3)) << "a kernel chose the bytes";
-  ExpectCases<Printed, PrintedWire>(good,
-                                    {{"end", 4, "dropped is 5, allowed 0 to 4"},
-                                     {"dropped", 11, "dropped is 11, allowed 0 to 10"},
-                                     {"dropped", 8, "text bytes is 3, allowed 0 to 2"},
-                                     {"text_bytes", 6, "text bytes is 6, allowed 0 to 5"},
-                                     {"text_bytes", 4, "too short"},
-                                     {"text_bytes", 2, "bytes too many"}});
+  ExpectCases<Printed, PrintedWire>(good, {{"end", 4, "dropped is 5, allowed 0 to 4"},
+                                           {"dropped", 11, "dropped is 11, allowed 0 to 10"},
+                                           {"dropped", 8, "text bytes is 3, allowed 0 to 2"},
+                                           {"text_bytes", 6, "text bytes is 6, allowed 0 to 5"},
+                                           {"text_bytes", 4, "too short"},
+                                           {"text_bytes", 2, "bytes too many"}});
   const Printed large{.end = ~std::uint64_t{0}, .text = std::string(kPrintedTextBytesMax + 1, 'x')};
   EXPECT_EQ(Decode<Printed>(Encode(large))->text.size(), kPrintedTextBytesMax);
 }

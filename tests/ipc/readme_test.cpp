@@ -40,16 +40,17 @@ TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
         GPUSHARED_ROW(PlainRecord),        GPUSHARED_ROW(CompletionRecord),
         GPUSHARED_ROW(FrameHeader),        GPUSHARED_ROW(HelloWire),
         GPUSHARED_ROW(AdminWire),          GPUSHARED_ROW(WhyWire),
-        GPUSHARED_ROW(WelcomeWire),        GPUSHARED_ROW(DeviceWire), GPUSHARED_ROW(ListDevicesWire), GPUSHARED_ROW(DeviceListWire), GPUSHARED_ROW(PrintedWire),
-        GPUSHARED_ROW(TextWire),           GPUSHARED_ROW(MakeImageWire),
-        GPUSHARED_ROW(ImageMadeWire),      GPUSHARED_ROW(LoadModuleWire),
-        GPUSHARED_ROW(ModuleLoadedWire),   GPUSHARED_ROW(UnloadModuleWire),
-        GPUSHARED_ROW(ResizeMemoryWire),   GPUSHARED_ROW(MemoryResizedWire),
-        GPUSHARED_ROW(AddArenaWire),       GPUSHARED_ROW(ArenaAddedWire),
-        GPUSHARED_ROW(DescribeErrorWire),  GPUSHARED_ROW(ErrorTextWire),
-        GPUSHARED_ROW(ReadyWire),          GPUSHARED_ROW(AttachWire),
-        GPUSHARED_ROW(SessionWire),        GPUSHARED_ROW(SessionEndedWire),
-        GPUSHARED_ROW(SetSessionWire)}) {
+        GPUSHARED_ROW(WelcomeWire),        GPUSHARED_ROW(DeviceWire),
+        GPUSHARED_ROW(ListDevicesWire),    GPUSHARED_ROW(DeviceListWire),
+        GPUSHARED_ROW(PrintedWire),        GPUSHARED_ROW(TextWire),
+        GPUSHARED_ROW(MakeImageWire),      GPUSHARED_ROW(ImageMadeWire),
+        GPUSHARED_ROW(LoadModuleWire),     GPUSHARED_ROW(ModuleLoadedWire),
+        GPUSHARED_ROW(UnloadModuleWire),   GPUSHARED_ROW(ResizeMemoryWire),
+        GPUSHARED_ROW(MemoryResizedWire),  GPUSHARED_ROW(AddArenaWire),
+        GPUSHARED_ROW(ArenaAddedWire),     GPUSHARED_ROW(DescribeErrorWire),
+        GPUSHARED_ROW(ErrorTextWire),      GPUSHARED_ROW(ReadyWire),
+        GPUSHARED_ROW(AttachWire),         GPUSHARED_ROW(SessionWire),
+        GPUSHARED_ROW(SessionEndedWire),   GPUSHARED_ROW(SetSessionWire)}) {
     EXPECT_THAT(readme, ::testing::HasSubstr("\n" + row)) << "as it should read";
   }
 }

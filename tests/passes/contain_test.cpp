@@ -211,8 +211,9 @@ TEST(Contained, ReachWhatIsTheirsToTheLastByte) {
 // How a kernel ends, and what the record says of it.
 std::string FaultOf(FenceBench& bench, const FenceLaunch& launch, Form form = Form::kContained) {
   EXPECT_EQ(bench.Run(form, launch), "");
-  return bench.fault().place == 0 ? ""
-                                  : ptx::DescribeFault(bench.contained().places, bench.fault()).sentence;
+  return bench.fault().place == 0
+             ? ""
+             : ptx::DescribeFault(bench.contained().places, bench.fault()).sentence;
 }
 
 constexpr const char* kAssertion =

@@ -72,7 +72,8 @@ class FencingBackend : public corpus::Backend {
       GiveVariables(*launch.module, *form);
       if (!status.ok()) return status;
       if (words_.fault.place != 0) {
-        return {StatusCode::kInternal, ptx::DescribeFault(form->fenced.places, words_.fault).sentence};
+        return {StatusCode::kInternal,
+                ptx::DescribeFault(form->fenced.places, words_.fault).sentence};
       }
       if (!Equal(passed, wanted)) {
         return {StatusCode::kInternal, "kernel '" + name + (contains ? "' contained" : "' fenced") +

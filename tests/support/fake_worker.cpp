@@ -191,7 +191,9 @@ class FakeWorker::Session {
     if (image->size() >= 3 && std::memcmp(image->bytes().data(), "bad", 3) == 0) {
       return Refuse(frame, StatusCode::kInvalidArgument, "line 1 column 1: unexpected 'bad'");
     }
-    return Reply(frame, ipc::ModuleLoaded{.module = load->module, .kernels = Kernels(), .variables = Variables()});
+    return Reply(
+        frame,
+        ipc::ModuleLoaded{.module = load->module, .kernels = Kernels(), .variables = Variables()});
   }
 
   bool Resize(const ipc::Frame& frame) {

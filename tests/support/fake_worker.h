@@ -47,7 +47,7 @@ struct FakeWorkerOptions {
 class FakeWorker {
  public:
   static constexpr std::uint64_t kBase = std::uint64_t{1} << 33;
-  // Of modules' variables, behind all memory that a client can have.
+  // Modules' variables lie behind all memory that a client can have.
   static constexpr std::uint64_t kVariables = kBase + (std::uint64_t{1} << 32);
   static constexpr std::uint64_t kSession = 7;
   // Every module that loads has these kernels. An image that begins with "bad" is refused.

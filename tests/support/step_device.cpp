@@ -37,9 +37,7 @@ class StepModule : public device::Module {
   }
   std::span<const device::KernelInfo> kernels() const override { return kernels_; }
   std::span<const device::VariableInfo> variables() const override { return variables_; }
-  std::span<const device::MemoryPiece> variable_memory() const override {
-    return variable_memory_;
-  }
+  std::span<const device::MemoryPiece> variable_memory() const override { return variable_memory_; }
 
  private:
   StepDevice& device_;

@@ -23,7 +23,7 @@ inline constexpr int kUnrecognizedInput = 8;
 inline constexpr int kNullInput = 10;
 inline constexpr int kLtoNotEnabled = 18;
 
-struct JitLink;  // What a program's nvJitLinkHandle points to.
+struct JitLink;  // A program's nvJitLinkHandle points to it.
 
 int Create(JitLink** link, std::uint32_t option_count, const char** options);
 int Destroy(JitLink** link);

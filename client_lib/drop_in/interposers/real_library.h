@@ -20,7 +20,7 @@ std::vector<std::string> PlacesOf(std::span<const char* const> names);
 std::string PathInLoaderCache(std::string_view cache, std::string_view name);
 
 struct RealLibrary {
-  void* handle = nullptr;  // Of dlopen.
+  void* handle = nullptr;  // dlopen gave it.
   std::string why_not;     // Why there is none.
 };
 

@@ -82,7 +82,9 @@ class CpuModule : public Module {
 class CpuSpace : public Space {
  public:
   CpuSpace(std::unique_ptr<AddressRange> range, ModulePasses passes)
-      : range_(std::move(range)), heap_(*range_), recipe_{.passes = passes, .range_bytes = range_->bytes()} {}
+      : range_(std::move(range)),
+        heap_(*range_),
+        recipe_{.passes = passes, .range_bytes = range_->bytes()} {}
   CpuSpace(const CpuSpace&) = delete;
   CpuSpace& operator=(const CpuSpace&) = delete;
   ~CpuSpace() override = default;

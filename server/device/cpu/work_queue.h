@@ -62,7 +62,7 @@ struct QueuedWork {
   // The prefix that is dealt, counted from unit 0.
   std::uint64_t units_dealt() const;
 
-  Status status;  // The first failure.
+  Status status;                       // The first failure.
   FaultKind fault = FaultKind::kNone;  // Of that.
   bool has_started = false;
   bool is_claimable = false;  // Listed in WorkQueue::claimable_.

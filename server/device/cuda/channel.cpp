@@ -278,8 +278,8 @@ void Channel::LeaveContained(const Part& part) {
   const ptx::ToldFault told = item.contained->Leave(part.fault);
   if (told.kind == FaultKind::kNone || !item.status.ok()) return;
   const auto& work = std::get<LaunchWork>(item.work);
-  const std::string what =
-      "kernel '" + ShownName(work.module->kernels()[work.kernel].name) + "' ended early: " + told.sentence;
+  const std::string what = "kernel '" + ShownName(work.module->kernels()[work.kernel].name) +
+                           "' ended early: " + told.sentence;
   if (!item.is_killed) item.fault = told.kind;
   Fail(item, item.is_killed ? Status(StatusCode::kCancelled, "killed on request: " + what)
                             : Status(StatusCode::kKernelFault, what));

@@ -15,7 +15,6 @@
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/cuda_memory.h"
 #include "server/ptx/passes/contain.h"
-#include "server/ptx/passes/contain.h"
 
 namespace gpushared::device::cuda {
 

@@ -274,7 +274,7 @@ Status CudaDevice::ReadInfo() {
   return ReadAttributes();
 }
 
-// What this driver does not know is left out, as it would say itself.
+// Attributes that this driver does not know are left out.
 Status CudaDevice::ReadAttributes() {
   // Beyond those of CUDA 13.5; drivers refuse numbers that they do not know.
   constexpr std::uint32_t kIdMax = 159;

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <optional>
 
+#include "server/device/memory_pieces.h"
 #include "server/device/module_passes.h"
 #include "server/device/prepare.h"
-#include "server/device/memory_pieces.h"
 #include "server/device/shown_name.h"
 #include "server/ptx/passes/claim.h"
 #include "server/ptx/passes/contain.h"
@@ -314,7 +314,7 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
     variable_memory_.push_back(
         {.base = variables_.address, .bytes = prepared.range_variable_bytes()});
   }
-  // Of those that the driver places we know no more than that padding is small.
+  // The driver places some; we know no more than that padding is small.
   constexpr std::uint64_t kPaddingBytesMax = 15;
   std::vector<VariableInfo> outside;
   Status status;
@@ -325,9 +325,9 @@ Status CudaModule::FindVariables(const CudaPrepared& prepared) {
     }
     DeviceAddress address = 0;
     std::size_t bytes = 0;
-    const Code code = context_.Call(driver.ModuleGetGlobal, &address, &bytes, module_,
-                                    variable.name.c_str());
-    // What nothing uses may be gone.
+    const Code code =
+        context_.Call(driver.ModuleGetGlobal, &address, &bytes, module_, variable.name.c_str());
+    // A variable that nothing uses may be gone.
     if (code == Code::kNotFound) return true;
     if (code != Code::kSuccess && status.ok()) {
       status = context_.Explain("finding a variable", driver.ModuleGetGlobal.name(), code);

@@ -84,7 +84,7 @@ Result<ClientImage> ReadImage(std::span<const std::byte> image) {
   return read;
 }
 
-// Of variables that the driver places, without ours of this name.
+// Variables that the driver places, without ours of this name.
 std::uint64_t DriverVariableBytes(const ptx::Module& module, std::string_view ours) {
   std::uint64_t bytes = 0;
   for (const ptx::Item& item : module.items) {

@@ -15,8 +15,8 @@ inline constexpr std::array<std::string_view, 2> kDeviceRuntimeNames = {"cudaCGG
 
 // The handle of a grid is the address of its workspace, 0 when there is none. A cooperative launch
 // gives its high half in %envreg1, its low half in %envreg2. The word at offset 4 counts arrivals:
-// each block adds 1, the first one what is missing to 2^31, so its highest bit changes when all have
-// come.
+// each block adds 1, the first one what is missing to 2^31, so its highest bit changes when all
+// have come.
 inline constexpr std::string_view kDeviceRuntime = R"ptx(
 .version 6.0
 .target sm_60

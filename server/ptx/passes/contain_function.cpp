@@ -387,12 +387,12 @@ ToldFault DescribeFault(std::span<const FaultPlace> places, const FaultRecord& r
   }
   const FaultPlace& place = places[record.place - 1];
   const bool has_block = record.block[0] != kNoBlockIndex;
-  return {place.kind == FaultPlace::Kind::kAssertion ? FaultKind::kAssert
-                                                     : FaultKind::kLaunchFailure,
-          std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of " +
-              QuotedName(place.function) + " [" +
-              (has_block ? "block " + Describe(record.block) + " " : "") + "thread " +
-              Describe(record.thread) + "]"};
+  return {
+      place.kind == FaultPlace::Kind::kAssertion ? FaultKind::kAssert : FaultKind::kLaunchFailure,
+      std::string(Describe(place.kind)) + " at line " + std::to_string(place.line) + " of " +
+          QuotedName(place.function) + " [" +
+          (has_block ? "block " + Describe(record.block) + " " : "") + "thread " +
+          Describe(record.thread) + "]"};
 }
 
 }  // namespace gpushared::ptx

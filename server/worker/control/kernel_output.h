@@ -27,7 +27,7 @@ class KernelOutputLog {
   // `log` outlives it.
   explicit KernelOutputLog(ClientLog& log) : log_(log) {}
 
-  // What the session's kernels print goes there from now on, until Forget.
+  // Text of the session's kernels goes there from now on, until Forget.
   void Keep(std::uint64_t session, std::shared_ptr<PrintedText> text);
   void Forget(std::uint64_t session);
 
@@ -40,7 +40,7 @@ class KernelOutputLog {
   void Write(std::uint64_t session, std::string_view who, std::string_view text);
 
   ClientLog& log_;
-  std::mutex mutex_;  // Protects kept_.
+  std::mutex mutex_;                                            // Protects kept_.
   std::map<std::uint64_t, std::shared_ptr<PrintedText>> kept_;  // By session.
 };
 

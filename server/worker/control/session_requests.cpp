@@ -76,10 +76,10 @@ Status CheckDescribable(std::span<const device::KernelInfo> kernels,
   static_assert(device::kVariablesPerModuleMax == ipc::kVariablesPerModuleMax);
   for (const device::VariableInfo& variable : variables) {
     if (variable.name.size() > ipc::kSymbolNameBytesMax) {
-      return {StatusCode::kLimitExceeded,
-              fmt::format("module refused: variable '{}' has a name of {} bytes, allowed are {}",
-                          variable.name.substr(0, 64), variable.name.size(),
-                          ipc::kSymbolNameBytesMax)};
+      return {
+          StatusCode::kLimitExceeded,
+          fmt::format("module refused: variable '{}' has a name of {} bytes, allowed are {}",
+                      variable.name.substr(0, 64), variable.name.size(), ipc::kSymbolNameBytesMax)};
     }
   }
   if (const std::uint64_t bytes = ReplyBytes(kernels, variables);
@@ -118,13 +118,12 @@ ipc::ModuleLoaded DescribeModule(std::uint32_t number, const device::Module& mod
     reply.kernels.push_back(std::move(description));
   }
   for (const device::VariableInfo& variable : module.variables()) {
-    reply.variables.push_back(
-        {.name = variable.name,
-         .address = variable.address,
-         .bytes = variable.bytes,
-         .space = variable.space == device::VariableInfo::Space::kConstant
-                      ? ipc::VariableSpace::kConstant
-                      : ipc::VariableSpace::kGlobal});
+    reply.variables.push_back({.name = variable.name,
+                               .address = variable.address,
+                               .bytes = variable.bytes,
+                               .space = variable.space == device::VariableInfo::Space::kConstant
+                                            ? ipc::VariableSpace::kConstant
+                                            : ipc::VariableSpace::kGlobal});
   }
   return reply;
 }

@@ -15,8 +15,8 @@ namespace gpushared::server {
 void CommandScope::AddModule(std::uint32_t number, const ModuleEntry& entry) {
   constexpr std::size_t kModulesMin = 64;
   if (number >= modules_.size()) {
-    modules_.resize(std::min<std::size_t>(
-        ipc::kModulesMax, std::max(kModulesMin, 2 * std::size_t{number} + 1)));
+    modules_.resize(std::min<std::size_t>(ipc::kModulesMax,
+                                          std::max(kModulesMin, 2 * std::size_t{number} + 1)));
   }
   Check(modules_[number].module == nullptr, "a module number is used once at a time");
   modules_[number] = entry;

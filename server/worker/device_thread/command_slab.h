@@ -104,7 +104,7 @@ class CommandSlot {
   CommandKind kind = CommandKind::kMark;
   // Counted as in use: that of a launch, or those whose variables a copy or fill touches.
   std::array<std::uint16_t, 2> modules = {kNoModule, kNoModule};
-  std::uint32_t epoch = 0;           // CommandScope::epoch when it was taken.
+  std::uint32_t epoch = 0;  // CommandScope::epoch when it was taken.
   std::uint64_t units = 0;
   std::uint64_t bytes = 0;        // Copied or filled.
   std::uint64_t cost_key = 0;     // Of launches; see CostModel.

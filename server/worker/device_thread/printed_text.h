@@ -48,7 +48,7 @@ class PrintedText {
 
  private:
   std::mutex mutex_;
-  std::string text_;           // Protected by mutex_, like the next.
+  std::string text_;  // Protected by mutex_, like the next.
   std::uint64_t dropped_ = 0;
   std::atomic<std::uint64_t> total_ = 0;  // Written under mutex_.
 };

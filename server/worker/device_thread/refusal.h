@@ -56,7 +56,7 @@ struct CommandFailure {
       : code(of), fault(kind), sentence(std::move(says)) {}
 
   StatusCode code;
-  FaultKind fault = FaultKind::kNone;  // Of a code that is kKernelFault.
+  FaultKind fault = FaultKind::kNone;  // Only a code of kKernelFault has one.
   Refusal refusal;
   std::string sentence;  // Empty: of the refusal.
 };

@@ -52,7 +52,7 @@ class NvrtcTest : public InterposerTest {
  protected:
   using Options = std::vector<const char*>;
 
-  // What is given as machine code of a program with these options.
+  // A program with these options is given this as machine code.
   std::string MachineCode(const Options& options) {
     void* program = nullptr;
     EXPECT_EQ(Create(&program), 0);
