@@ -12,6 +12,7 @@
 
 #include "client_lib/drop_in/address_book.h"
 #include "client_lib/drop_in/cuda_module.h"
+#include "client_lib/drop_in/device_attributes.h"
 #include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/handle_table.h"
 #include "client_lib/drop_in/object_file.h"
@@ -180,6 +181,30 @@ TEST(ObjectFileTest, BrokenObjectsHaveNone) {
   std::string long_body = fatbin;
   long_body.replace(8, 8, 8, '\xff');
   EXPECT_THAT(FatbinsOf(Object("__nv_relfatbin", long_body)), IsEmpty());
+}
+
+// A GPU has much that this library does not hand on: a program that believed in it would fail
+// later.
+TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
+  constexpr auto kManagedMemory = static_cast<Attribute>(83);
+  constexpr auto kMemoryPools = static_cast<Attribute>(115);
+  DeviceProperties device;
+  device.multiprocessors = 132;
+  device.shared_bytes_per_block_max = 227 * 1024;
+  device.attributes = {{.id = 75, .value = 9},
+                       {.id = 83, .value = 1},
+                       {.id = 102, .value = 1},
+                       {.id = 106, .value = -5},
+                       {.id = 115, .value = 1}};
+  EXPECT_EQ(AttributeOf(device, Attribute::kComputeCapabilityMajor), 9);
+  EXPECT_EQ(AttributeOf(device, Attribute::kMultiprocessors), 132);
+  EXPECT_EQ(AttributeOf(device, Attribute::kSharedBytesPerBlockMax), 49152);
+  EXPECT_EQ(AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn), 227 * 1024);
+  EXPECT_EQ(AttributeOf(device, kManagedMemory), 0);
+  EXPECT_EQ(AttributeOf(device, kMemoryPools), 0);
+  EXPECT_EQ(AttributeOf(device, Attribute::kVirtualMemory), 0);
+  EXPECT_EQ(AttributeOf(device, Attribute::kBlocksPerMultiprocessorMax), 0) << "never negative";
+  EXPECT_EQ(AttributeOf(device, Attribute::kWarpThreads), 32) << "also where nothing is told";
 }
 
 }  // namespace
