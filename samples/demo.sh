@@ -25,7 +25,7 @@ while [[ $# -gt 0 ]]; do
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly rounds=6 load=0.3 promise_ms=25 model_steps=120
+readonly rounds=10 load=0.3 promise_ms=25 model_steps=120
 # Small enough that 1,000 requests per phase fit into a minute or so on two slow cores.
 readonly serve_batch=16 train_batch=64
 readonly lead_s=0.8  # From starting a phase's programs to its begin, so that they begin together.
