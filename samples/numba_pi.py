@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numba import cuda
 
-THREADS, POINTS = 4096, 256
+THREADS, POINTS = 16384, 64
 
 
 @cuda.jit
