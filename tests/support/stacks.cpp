@@ -51,7 +51,8 @@ std::string Stacks(pid_t pid) {
   std::error_code error;
   for (const auto& thread : std::filesystem::directory_iterator(process / "task", error)) {
     text += "- thread " + thread.path().filename().string() + "\n";
-    for (const char* file : {"comm", "stat", "wchan", "syscall", "stack"}) {
+    // schedstat tells a thread that spins from one that got no core: ns that it ran, and waited.
+    for (const char* file : {"comm", "stat", "schedstat", "wchan", "syscall", "stack"}) {
       text += Section(thread.path(), file);
     }
   }
