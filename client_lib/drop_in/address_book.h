@@ -13,12 +13,14 @@
 #include "gpushared/client.h"
 
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/mirrored_memory.h"
 
 namespace gpushared::drop_in {
 
 enum class BlockKind : std::uint8_t {
   kDevice,
   kVariable,    // A variable of a module, which it ends with.
+  kMirrored,    // Managed memory, and host memory that kernels reach.
   kHost,        // Page-locked host memory of ours.
   kRegistered,  // Host memory of the program's own.
 };
@@ -33,9 +35,13 @@ struct Block {
   BlockKind kind = BlockKind::kDevice;
   std::uint64_t context_id = 0;  // It ends with this context.
   std::uint64_t buffer_id = 0;   // From NextBufferId.
+  bool is_managed = false;       // Of mirrored memory: by cuMemAllocManaged.
   unsigned flags = 0;            // The flags given to cuMemHostAlloc or cuMemHostRegister.
 
-  bool is_device() const { return kind == BlockKind::kDevice || kind == BlockKind::kVariable; }
+  bool is_device() const {
+    return kind == BlockKind::kDevice || kind == BlockKind::kVariable ||
+           kind == BlockKind::kMirrored;
+  }
   // Whether [from, from + length) lies in it.
   bool Holds(std::uint64_t from, std::size_t length) const {
     return from >= address && length <= bytes && from - address <= bytes - length;
@@ -48,7 +54,7 @@ struct Block {
 // Thread-safe.
 class AddressBook {
  public:
-  using Memory = std::variant<std::monostate, DeviceBuffer, HostBuffer>;
+  using Memory = std::variant<std::monostate, DeviceBuffer, HostBuffer, std::shared_ptr<Mirror>>;
 
   // False: it overlaps with a block that is there.
   bool Insert(const Block& block, Memory memory);

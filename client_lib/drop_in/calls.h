@@ -95,6 +95,10 @@ Code PointerGetAttribute(void* value, int attribute, DevicePointer address);
 Code PointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer address);
 Code PointerSetAttribute(const void* value, int attribute, DevicePointer address);
 Code MemAllocHost(void** address, std::size_t bytes);
+Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags);
+Code StreamAttachMemAsync(StreamHandle stream, DevicePointer address, std::size_t bytes,
+                          unsigned flags);
+Code MemHostGetDevicePointer(DevicePointer* address, void* host, unsigned flags);
 Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags);
 Code MemFreeHost(void* address);
 Code MemHostGetFlags(unsigned* flags, void* address);

@@ -103,14 +103,21 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
   return Status::Ok();
 }
 
-Code Copy(StreamHandle handle, const Side& to, const Side& from, const Extent& extent,
-          HostWaits waits) {
+// A host's address in mirrored memory: its bytes are the device's for the length of the copy.
+void FindMirror(Session& session, Side& side) {
+  if (side.is_device || !session.mirrored().has_any()) return;
+  const std::optional<Block> block = session.addresses().Find(side.address);
+  side.is_device = block && block->kind == BlockKind::kMirrored;
+}
+
+Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWaits waits) {
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
   if (extent.width_bytes == 0 || extent.height == 0 || extent.depth == 0) return Code::kSuccess;
   Session& session = current->session();
-  for (const Side* side : {&to, &from}) {
+  for (Side* side : {&to, &from}) {
+    FindMirror(session, *side);
     if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
   }
   const auto submit = [&](const Stream& queue) {

@@ -72,15 +72,27 @@ class StreamChoice {
   // Submits what `submit` puts on the stream.
   template <typename Submit>
   Code Run(const Submit& submit) const {
-    return ok() ? stream_->context().session().CodeOf(Submission(*stream_).Run(submit)) : code_;
+    return ok() ? stream_->context().session().CodeOf(Put(submit)) : code_;
   }
   // The same for what also waits.
   template <typename Submit>
   Code RunAndWait(const Submit& submit) const {
-    return ok() ? stream_->context().session().AfterWait(Submission(*stream_).Run(submit)) : code_;
+    return ok() ? stream_->context().session().AfterWait(Put(submit)) : code_;
+  }
+  // Waits for what is on the stream.
+  Code Wait() const {
+    if (!ok()) return code_;
+    return stream_->context().session().AfterWait(
+        Submission(*stream_).Run([](const Stream& queue) { return queue.Synchronize(); }));
   }
 
  private:
+  template <typename Submit>
+  Status Put(const Submit& submit) const {
+    Status status = stream_->context().session().mirrored().ToDevice();
+    return status.ok() ? Submission(*stream_).Run(submit) : status;
+  }
+
   std::shared_ptr<CudaStream> stream_;
   Code code_ = Code::kSuccess;
 };

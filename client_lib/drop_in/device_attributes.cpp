@@ -14,7 +14,7 @@ int Clamped(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
-// Facts about the hardware. What a driver adds to it (memory pools, managed memory, textures,
+// Facts about the hardware. What a driver adds to it (pools, memory shared at one time, textures,
 // sharing between processes) is not passed on: this library does not have it.
 bool IsPassedOn(Attribute id) {
   switch (id) {
@@ -77,7 +77,9 @@ int AttributeOf(const DeviceProperties& device, Attribute id) {
     // The same on every device there is.
     case Attribute::kWarpThreads:
       return 32;
-    // This library does both.
+    // This library does all of these.
+    case Attribute::kMapHostMemory:
+    case Attribute::kManagedMemory:
     case Attribute::kUnifiedAddressing:
     case Attribute::kHostRegister:
       return 1;

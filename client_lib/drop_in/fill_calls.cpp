@@ -9,10 +9,11 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Whether [address, address + bytes) is device memory of this session.
-bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t bytes) {
+// The device memory that holds [address, address + bytes); none outside of it.
+std::optional<Block> DeviceMemoryAt(const Current& current, DevicePointer address,
+                                    std::size_t bytes) {
   const std::optional<Block> block = current->session().addresses().Find(address);
-  return block && block->is_device() && block->Holds(address, bytes);
+  return block && block->is_device() && block->Holds(address, bytes) ? block : std::nullopt;
 }
 
 Code Fill(DevicePointer destination, FillElement element, FillShape shape, StreamHandle handle) {
@@ -31,13 +32,19 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
     return Code::kInvalidValue;
   }
   if (__builtin_mul_overflow(shape.height - 1, shape.pitch_bytes, &rows) ||
-      __builtin_add_overflow(rows, width, &bytes) || !IsDeviceMemory(current, destination, bytes)) {
+      __builtin_add_overflow(rows, width, &bytes)) {
+    return Code::kInvalidValue;
+  }
+  const std::optional<Block> block = DeviceMemoryAt(current, destination, bytes);
+  if (!block) {
     return Refuse(Code::kInvalidValue, "fill refused: its bytes are not inside one allocation");
   }
-  return stream.Run([&](const Stream& queue) {
+  const auto fill = [&](const Stream& queue) {
     return is_flat ? queue.Fill(destination, element, shape.width_elements)
                    : queue.Fill2d(destination, element, shape);
-  });
+  };
+  // CUDA fills memory of the host before it returns.
+  return block->kind == BlockKind::kMirrored ? stream.RunAndWait(fill) : stream.Run(fill);
 }
 
 Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,

@@ -12,7 +12,10 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr std::size_t kPitchStep = 512;
-constexpr unsigned kHostAllocFlags = 0x07;     // Portable, mapped, write-combined.
+constexpr unsigned kHostAllocFlags = 0x07;  // Portable, mapped, write-combined.
+constexpr unsigned kHostMapped = 0x02;
+constexpr unsigned kAttachGlobal = 1;
+constexpr unsigned kAttachHost = 2;
 constexpr unsigned kHostRegisterFlags = 0x0f;  // Portable, mapped, I/O, read-only.
 
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
@@ -20,6 +23,21 @@ std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint
 Code Free(const Current& current, std::uint64_t address, BlockKind kind, Code unknown) {
   if (!current.ok()) return current.code();
   return current->session().addresses().Remove(address, kind) ? Code::kSuccess : unknown;
+}
+
+// `block`: kind and flags of the block that it becomes.
+Code AllocateMirrored(Session& session, const Context& context, std::size_t bytes, Block block,
+                      std::uint64_t& address) {
+  Result<std::shared_ptr<Mirror>> mirror = Mirror::Make(session.client(), bytes);
+  if (!mirror.ok()) return session.CodeOf(mirror.status());
+  block.address = address = (*mirror)->address();
+  block.bytes = bytes;
+  block.kind = BlockKind::kMirrored;
+  block.context_id = context.id();
+  block.buffer_id = NextBufferId();
+  session.mirrored().Add(*mirror);
+  return session.addresses().Insert(block, std::move(*mirror)) ? Code::kSuccess
+                                                               : Code::kOutOfMemory;
 }
 
 }  // namespace
@@ -74,7 +92,32 @@ Code MemAllocPitch(DevicePointer* address, std::size_t* pitch, std::size_t width
 // Commands that use the memory may still be queued: the library reuses it after them.
 Code MemFree(DevicePointer address) {
   if (address == 0) return Code::kSuccess;
-  return Free(Current(), address, BlockKind::kDevice, Code::kInvalidValue);
+  const Current current;
+  const Code code = Free(current, address, BlockKind::kDevice, Code::kInvalidValue);
+  if (code != Code::kInvalidValue || !current.ok()) return code;
+  return Free(current, address, BlockKind::kMirrored, Code::kInvalidValue);
+}
+
+Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) {
+  if (AnyNull(address) || bytes == 0 || (flags != kAttachGlobal && flags != kAttachHost)) {
+    return Code::kInvalidValue;
+  }
+  const Current current;
+  if (!current.ok()) return current.code();
+  std::uint64_t begin = 0;
+  const Code code =
+      AllocateMirrored(current->session(), *current, bytes, {.is_managed = true}, begin);
+  if (code == Code::kSuccess) *address = begin;
+  return code;
+}
+
+// The memory goes to the device with every command, whatever it is attached to.
+Code StreamAttachMemAsync(StreamHandle handle, DevicePointer address, std::size_t, unsigned) {
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  const std::optional<Block> block = current->session().addresses().Find(address);
+  return block && block->is_managed ? Code::kSuccess : Code::kInvalidValue;
 }
 
 Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream) {
@@ -106,6 +149,12 @@ Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
   const Current current;
   if (!current.ok()) return current.code();
   Session& session = current->session();
+  if ((flags & kHostMapped) != 0) {
+    std::uint64_t begin = 0;
+    const Code code = AllocateMirrored(session, *current, bytes, {.flags = flags}, begin);
+    if (code == Code::kSuccess) *address = reinterpret_cast<void*>(begin);
+    return code;
+  }
   Result<HostBuffer> buffer = session.client().AllocateHost(bytes);
   if (!buffer.ok()) return session.CodeOf(buffer.status());
   void* const data = buffer->data();
@@ -125,7 +174,21 @@ Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
 Code MemAllocHost(void** address, std::size_t bytes) { return MemHostAlloc(address, bytes, 0); }
 
 Code MemFreeHost(void* address) {
-  return Free(Current(), AddressOf(address), BlockKind::kHost, Code::kInvalidValue);
+  const Current current;
+  const Code code = Free(current, AddressOf(address), BlockKind::kHost, Code::kInvalidValue);
+  if (code != Code::kInvalidValue || !current.ok()) return code;
+  return Free(current, AddressOf(address), BlockKind::kMirrored, Code::kInvalidValue);
+}
+
+// Memory that was allocated as mapped has one address for both.
+Code MemHostGetDevicePointer(DevicePointer* address, void* host, unsigned flags) {
+  if (AnyNull(address, host) || flags != 0) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::optional<Block> block = current->session().addresses().Find(AddressOf(host));
+  if (!block || block->kind != BlockKind::kMirrored) return Code::kInvalidValue;
+  *address = AddressOf(host);
+  return Code::kSuccess;
 }
 
 Code MemHostGetFlags(unsigned* flags, void* address) {
@@ -133,7 +196,8 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
   const Current current;
   if (!current.ok()) return current.code();
   const std::optional<Block> block = current->session().addresses().Find(AddressOf(address));
-  if (!block || block->is_device()) return Code::kInvalidValue;
+  const bool is_host = block && (!block->is_device() || block->kind == BlockKind::kMirrored);
+  if (!is_host || block->is_managed) return Code::kInvalidValue;
   *flags = block->flags;
   return Code::kSuccess;
 }
@@ -202,22 +266,24 @@ Code Put(void* to, T value) {
 Code PutAttribute(const Current& current, const Block& block, int attribute, std::uint64_t address,
                   void* value) {
   const auto as_pointer = [&](std::uint64_t at) { return Put(value, reinterpret_cast<void*>(at)); };
+  const bool is_mirrored = block.kind == BlockKind::kMirrored;
   switch (attribute) {
     case kContext:
       return Put(value, ContextStack::Get().top());
     case kMemoryType:
-      return Put(value, block.is_device() ? kMemoryTypeDevice : kMemoryTypeHost);
+      return Put(value, block.is_device() && !(is_mirrored && !block.is_managed) ? kMemoryTypeDevice
+                                                                                 : kMemoryTypeHost);
     case kDevicePointer:
       // Kernels cannot reach this library's host memory.
       return block.is_device() ? as_pointer(address) : Code::kInvalidValue;
     case kHostPointer:
-      return block.is_device() ? Code::kInvalidValue : as_pointer(address);
+      return block.is_device() && !is_mirrored ? Code::kInvalidValue : as_pointer(address);
     case kSyncOperations:
       return Put<int>(value, 0);
     case kBufferId:
       return Put<unsigned long long>(value, block.buffer_id);
     case kIsManaged:
-      return Put<int>(value, 0);
+      return Put<int>(value, block.is_managed ? 1 : 0);
     case kOrdinal:
       return Put<int>(value, current->ordinal());
     case kIsIpcCapable:

@@ -122,7 +122,8 @@ Code Session::AfterWait(const Status& status) {
     std::fwrite(printed->data(), 1, printed->size(), stdout);
     std::fflush(stdout);
   }
-  return CodeOf(status);
+  const Status taken = mirrored_.ToHost();
+  return CodeOf(status.ok() ? taken : status);
 }
 
 Code Session::CodeOf(const Status& status) {

@@ -33,6 +33,7 @@ class Session {
 
   const Client& client() const { return client_; }
   AddressBook& addresses() { return addresses_; }
+  MirroredMemory& mirrored() { return mirrored_; }
 
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
@@ -42,12 +43,13 @@ class Session {
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 
  private:
-  explicit Session(Client client) : client_(std::move(client)) {}
+  explicit Session(Client client) : client_(std::move(client)), mirrored_(client_) {}
   Code Stick(Code code);
   // A kernel has failed; its kind is the driver's number.
   Code StickFault();
 
   const Client client_;
+  MirroredMemory mirrored_;
   AddressBook addresses_;
   std::atomic<Code> sticky_{Code::kSuccess};
 };

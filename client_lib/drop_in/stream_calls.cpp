@@ -45,7 +45,7 @@ Code StreamDestroy(StreamHandle stream) {
 Code StreamSynchronize(StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
-  return stream.RunAndWait([](const Stream& queue) { return queue.Synchronize(); });
+  return stream.Wait();
 }
 
 Code StreamQuery(StreamHandle handle) {

@@ -330,6 +330,63 @@ TEST_F(DropInTest, PageLockedMemoryIsThereWhenASynchronousCopyReturns) {
   EXPECT_EQ(cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
 }
 
+// The program and kernels see one memory in turns: a wait gives it back.
+TEST_F(DropInTest, ManagedMemoryChangesHands) {
+  UsePrimary();
+  CUdeviceptr numbers = 0;
+  EXPECT_EQ(cuMemAllocManaged(&numbers, kBytes, 7), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuMemAllocManaged(&numbers, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  auto* const seen = reinterpret_cast<std::uint32_t*>(numbers);
+  EXPECT_EQ(std::vector<std::uint32_t>(seen, seen + kCount), All(0));
+  for (unsigned i = 0; i < kCount; ++i) seen[i] = 40;
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(std::vector<std::uint32_t>(seen, seen + kCount), All(42));
+  seen[0] = 7;
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers)[0], 8u) << "a copy reads what the kernel has written";
+  EXPECT_EQ(seen[1], 43u);
+  EXPECT_EQ(cuMemsetD32(numbers, 5, kCount), CUDA_SUCCESS);
+  EXPECT_EQ(seen[9], 5u) << "a fill needs no wait";
+  std::vector<std::uint32_t> copied(kCount);
+  EXPECT_EQ(cuMemcpyDtoH(copied.data(), numbers, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(copied, All(5));
+  unsigned is_managed = 0;
+  EXPECT_EQ(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, numbers),
+            CUDA_SUCCESS);
+  EXPECT_EQ(is_managed, 1u);
+  EXPECT_EQ(cuMemFree(numbers), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(numbers), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(DropInTest, MappedHostMemoryIsReachedByKernels) {
+  UsePrimary();
+  void* host = nullptr;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(cuMemHostAlloc(&host, kBytes, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostGetDevicePointer(&address, host, 0), CUDA_SUCCESS);
+  auto* const seen = static_cast<std::uint32_t*>(host);
+  seen[3] = 10;
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(seen[3], 11u);
+  EXPECT_EQ(seen[4], 1u);
+  unsigned flags = 0, type = 0;
+  EXPECT_EQ(cuMemHostGetFlags(&flags, host), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_MEMHOSTALLOC_DEVICEMAP});
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_HOST});
+  // The host's pointer of a copy may be such memory, too.
+  const CUdeviceptr numbers = Numbers();
+  EXPECT_EQ(cuMemcpyHtoD(numbers, host, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers)[3], 11u);
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
+  void* plain = nullptr;
+  ASSERT_EQ(cuMemHostAlloc(&plain, kBytes, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostGetDevicePointer(&address, plain, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(DropInTest, MemoryInfoIsTheQuota) {
   UsePrimary();
   std::size_t before = 0, after = 0, total = 0;

@@ -186,13 +186,13 @@ TEST(ObjectFileTest, BrokenObjectsHaveNone) {
 // A GPU has much that this library does not hand on: a program that believed in it would fail
 // later.
 TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
-  constexpr auto kManagedMemory = static_cast<Attribute>(83);
+  constexpr auto kConcurrentManagedAccess = static_cast<Attribute>(89);
   constexpr auto kMemoryPools = static_cast<Attribute>(115);
   DeviceProperties device;
   device.multiprocessors = 132;
   device.shared_bytes_per_block_max = 227 * 1024;
   device.attributes = {{.id = 75, .value = 9},
-                       {.id = 83, .value = 1},
+                       {.id = 89, .value = 1},
                        {.id = 102, .value = 1},
                        {.id = 106, .value = -5},
                        {.id = 115, .value = 1}};
@@ -200,7 +200,7 @@ TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
   EXPECT_EQ(AttributeOf(device, Attribute::kMultiprocessors), 132);
   EXPECT_EQ(AttributeOf(device, Attribute::kSharedBytesPerBlockMax), 49152);
   EXPECT_EQ(AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn), 227 * 1024);
-  EXPECT_EQ(AttributeOf(device, kManagedMemory), 0);
+  EXPECT_EQ(AttributeOf(device, kConcurrentManagedAccess), 0);
   EXPECT_EQ(AttributeOf(device, kMemoryPools), 0);
   EXPECT_EQ(AttributeOf(device, Attribute::kVirtualMemory), 0);
   EXPECT_EQ(AttributeOf(device, Attribute::kBlocksPerMultiprocessorMax), 0) << "never negative";

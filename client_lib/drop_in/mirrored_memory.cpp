@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/mirrored_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <limits>
+#include <utility>
+
+namespace gpushared::drop_in {
+
+Result<std::shared_ptr<Mirror>> Mirror::Make(const Client& client, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes > std::numeric_limits<std::size_t>::max() - 2 * page) {
+    return Status(StatusCode::kOutOfMemory, "allocation refused: its size makes no sense");
+  }
+  const std::size_t rounded = (bytes + page - 1) / page * page;
+  Result<DeviceBuffer> buffer = client.AllocateDevice(rounded + page);
+  if (!buffer.ok()) return buffer.status();
+  const std::uint64_t address = (buffer->address() + page - 1) / page * page;
+  void* const wanted = reinterpret_cast<void*>(address);
+  void* const pages = ::mmap(wanted, rounded, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (pages != wanted) {
+    if (pages != MAP_FAILED) ::munmap(pages, rounded);
+    return Status(StatusCode::kOutOfMemory,
+                  "allocation refused: this process has host memory at the device's address");
+  }
+  return std::shared_ptr<Mirror>(new Mirror(std::move(*buffer), address, rounded));
+}
+
+Mirror::~Mirror() { ::munmap(pages(), bytes_); }
+
+void MirroredMemory::Add(const std::shared_ptr<Mirror>& mirror) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(mirrors_, [](const std::weak_ptr<Mirror>& it) { return it.expired(); });
+  mirrors_.push_back(mirror);
+  has_any_.store(true, std::memory_order_relaxed);
+}
+
+Status MirroredMemory::ToDevice() {
+  if (!has_any()) return Status::Ok();
+  const std::lock_guard lock(mutex_);
+  const Stream stream = client_.default_stream();
+  bool has_copied = false;
+  for (const std::weak_ptr<Mirror>& weak : mirrors_) {
+    const std::shared_ptr<Mirror> mirror = weak.lock();
+    if (mirror == nullptr || !mirror->is_on_host_) continue;
+    Status status = stream.CopyToDevice(mirror->address(), mirror->pages(), mirror->bytes());
+    if (!status.ok()) return status;
+    mirror->is_on_host_ = false;
+    has_copied = true;
+  }
+  // Commands of other streams follow.
+  return has_copied ? stream.Synchronize() : Status::Ok();
+}
+
+Status MirroredMemory::ToHost() {
+  if (!has_any()) return Status::Ok();
+  const std::lock_guard lock(mutex_);
+  bool has_waited = false;
+  for (const std::weak_ptr<Mirror>& weak : mirrors_) {
+    const std::shared_ptr<Mirror> mirror = weak.lock();
+    if (mirror == nullptr || mirror->is_on_host_) continue;
+    if (!has_waited) {
+      if (Status status = client_.Synchronize(); !status.ok()) return status;
+      has_waited = true;
+    }
+    const Stream stream = client_.default_stream();
+    Status status = stream.CopyToHost(mirror->pages(), mirror->address(), mirror->bytes());
+    if (!status.ok()) return status;
+    mirror->is_on_host_ = true;
+  }
+  return Status::Ok();
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_MIRRORED_MEMORY_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_MIRRORED_MEMORY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpushared/client.h"
+#include "gpushared/result.h"
+
+namespace gpushared::drop_in {
+
+// Device memory with pages of the program at the same address. The pages go with it.
+class Mirror {
+ public:
+  // kOutOfMemory, also where the program has something at the device's address.
+  static Result<std::shared_ptr<Mirror>> Make(const Client& client, std::size_t bytes);
+  ~Mirror();
+  Mirror(const Mirror&) = delete;
+  Mirror& operator=(const Mirror&) = delete;
+
+  std::uint64_t address() const { return address_; }
+  void* pages() const { return reinterpret_cast<void*>(address_); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  friend class MirroredMemory;
+  Mirror(DeviceBuffer buffer, std::uint64_t address, std::size_t bytes)
+      : buffer_(std::move(buffer)), address_(address), bytes_(bytes) {}
+
+  const DeviceBuffer buffer_;
+  const std::uint64_t address_;
+  const std::size_t bytes_;
+  bool is_on_host_ = true;  // Guarded by MirroredMemory::mutex_.
+};
+
+// Managed memory, and host memory that kernels reach. It changes hands as on GPUs that cannot share
+// it at one time (CUDA: concurrentManagedAccess is 0): the next command takes it to the device, a
+// wait takes it back. In between the program must not touch it.
+//
+// Thread-safe.
+class MirroredMemory {
+ public:
+  // `client` outlives this.
+  explicit MirroredMemory(const Client& client) : client_(client) {}
+
+  void Add(const std::shared_ptr<Mirror>& mirror);
+  bool has_any() const { return has_any_.load(std::memory_order_relaxed); }
+  // Before a command: the device gets what the program may have written.
+  Status ToDevice();
+  // After a wait: waits for all commands, and the program gets what they have written.
+  Status ToHost();
+
+ private:
+  const Client& client_;
+  std::atomic<bool> has_any_{false};  // Never false again.
+  std::mutex mutex_;                  // Guards what follows.
+  std::vector<std::weak_ptr<Mirror>> mirrors_;
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_MIRRORED_MEMORY_H_
