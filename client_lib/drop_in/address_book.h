@@ -20,7 +20,8 @@ namespace gpushared::drop_in {
 enum class BlockKind : std::uint8_t {
   kDevice,
   kVariable,    // A variable of a module, which it ends with.
-  kMirrored,    // Managed memory, and host memory that kernels reach.
+  kManaged,     // The program and kernels reach it in turns.
+  kMapped,      // The same of cuMemHostAlloc.
   kHost,        // Page-locked host memory of ours.
   kRegistered,  // Host memory of the program's own.
 };
@@ -35,12 +36,11 @@ struct Block {
   BlockKind kind = BlockKind::kDevice;
   std::uint64_t context_id = 0;  // It ends with this context.
   std::uint64_t buffer_id = 0;   // From NextBufferId.
-  bool is_managed = false;       // Of mirrored memory: by cuMemAllocManaged.
   unsigned flags = 0;            // The flags given to cuMemHostAlloc or cuMemHostRegister.
 
+  bool is_mirrored() const { return kind == BlockKind::kManaged || kind == BlockKind::kMapped; }
   bool is_device() const {
-    return kind == BlockKind::kDevice || kind == BlockKind::kVariable ||
-           kind == BlockKind::kMirrored;
+    return kind == BlockKind::kDevice || kind == BlockKind::kVariable || is_mirrored();
   }
   // Whether [from, from + length) lies in it.
   bool Holds(std::uint64_t from, std::size_t length) const {

@@ -252,7 +252,7 @@ Code CtxSynchronizeV2(ContextHandle handle) {
   if (const Code code = FindContext(handle, context); code != Code::kSuccess) return code;
   Session& session = context->session();
   if (const Code fault = session.sticky(); fault != Code::kSuccess) return fault;
-  return session.AfterWait(session.client().Synchronize());
+  return session.AfterWork(session.client().Synchronize());
 }
 
 }  // namespace gpushared::drop_in

@@ -77,13 +77,13 @@ class StreamChoice {
   // The same for what also waits.
   template <typename Submit>
   Code RunAndWait(const Submit& submit) const {
-    return ok() ? stream_->context().session().AfterWait(Put(submit)) : code_;
+    return ok() ? stream_->context().session().AfterWork(Put(submit)) : code_;
   }
-  // Waits for what is on the stream.
-  Code Wait() const {
+  // Asks about what is on the stream, or waits for it.
+  template <typename Question>
+  Code Ask(const Question& question) const {
     if (!ok()) return code_;
-    return stream_->context().session().AfterWait(
-        Submission(*stream_).Run([](const Stream& queue) { return queue.Synchronize(); }));
+    return stream_->context().session().AfterWork(Submission(*stream_).Run(question));
   }
 
  private:

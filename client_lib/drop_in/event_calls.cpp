@@ -72,13 +72,13 @@ Code EventRecordWithFlags(EventHandle event, StreamHandle stream, unsigned flags
 Code EventQuery(EventHandle handle) {
   std::shared_ptr<CudaEvent> event;
   const Code code = FindEvent(handle, event);
-  return code == Code::kSuccess ? event->context->session().CodeOf(event->event.Query()) : code;
+  return code == Code::kSuccess ? event->context->session().AfterWork(event->event.Query()) : code;
 }
 
 Code EventSynchronize(EventHandle handle) {
   std::shared_ptr<CudaEvent> event;
   const Code code = FindEvent(handle, event);
-  return code == Code::kSuccess ? event->context->session().AfterWait(event->event.Synchronize())
+  return code == Code::kSuccess ? event->context->session().AfterWork(event->event.Synchronize())
                                 : code;
 }
 

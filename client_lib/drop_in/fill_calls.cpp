@@ -44,7 +44,7 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
                    : queue.Fill2d(destination, element, shape);
   };
   // CUDA fills memory of the host before it returns.
-  return block->kind == BlockKind::kMirrored ? stream.RunAndWait(fill) : stream.Run(fill);
+  return block->is_mirrored() ? stream.RunAndWait(fill) : stream.Run(fill);
 }
 
 Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of devices and hosts, and what lies at an address.
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 
@@ -20,9 +21,14 @@ constexpr unsigned kHostRegisterFlags = 0x0f;  // Portable, mapped, I/O, read-on
 
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
-Code Free(const Current& current, std::uint64_t address, BlockKind kind, Code unknown) {
+// Frees the block of one of these kinds that begins at the address.
+Code Free(std::uint64_t address, std::initializer_list<BlockKind> kinds, Code unknown) {
+  const Current current;
   if (!current.ok()) return current.code();
-  return current->session().addresses().Remove(address, kind) ? Code::kSuccess : unknown;
+  AddressBook& addresses = current->session().addresses();
+  const bool is_free =
+      std::ranges::any_of(kinds, [&](BlockKind kind) { return addresses.Remove(address, kind); });
+  return is_free ? Code::kSuccess : unknown;
 }
 
 // `block`: kind and flags of the block that it becomes.
@@ -32,7 +38,6 @@ Code AllocateMirrored(Session& session, const Context& context, std::size_t byte
   if (!mirror.ok()) return session.CodeOf(mirror.status());
   block.address = address = (*mirror)->address();
   block.bytes = bytes;
-  block.kind = BlockKind::kMirrored;
   block.context_id = context.id();
   block.buffer_id = NextBufferId();
   session.mirrored().Add(*mirror);
@@ -92,10 +97,7 @@ Code MemAllocPitch(DevicePointer* address, std::size_t* pitch, std::size_t width
 // Commands that use the memory may still be queued: the library reuses it after them.
 Code MemFree(DevicePointer address) {
   if (address == 0) return Code::kSuccess;
-  const Current current;
-  const Code code = Free(current, address, BlockKind::kDevice, Code::kInvalidValue);
-  if (code != Code::kInvalidValue || !current.ok()) return code;
-  return Free(current, address, BlockKind::kMirrored, Code::kInvalidValue);
+  return Free(address, {BlockKind::kDevice, BlockKind::kManaged}, Code::kInvalidValue);
 }
 
 Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) {
@@ -106,7 +108,7 @@ Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) 
   if (!current.ok()) return current.code();
   std::uint64_t begin = 0;
   const Code code =
-      AllocateMirrored(current->session(), *current, bytes, {.is_managed = true}, begin);
+      AllocateMirrored(current->session(), *current, bytes, {.kind = BlockKind::kManaged}, begin);
   if (code == Code::kSuccess) *address = begin;
   return code;
 }
@@ -117,7 +119,7 @@ Code StreamAttachMemAsync(StreamHandle handle, DevicePointer address, std::size_
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
   const std::optional<Block> block = current->session().addresses().Find(address);
-  return block && block->is_managed ? Code::kSuccess : Code::kInvalidValue;
+  return block && block->kind == BlockKind::kManaged ? Code::kSuccess : Code::kInvalidValue;
 }
 
 Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream) {
@@ -151,7 +153,8 @@ Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
   Session& session = current->session();
   if ((flags & kHostMapped) != 0) {
     std::uint64_t begin = 0;
-    const Code code = AllocateMirrored(session, *current, bytes, {.flags = flags}, begin);
+    const Code code = AllocateMirrored(session, *current, bytes,
+                                       {.kind = BlockKind::kMapped, .flags = flags}, begin);
     if (code == Code::kSuccess) *address = reinterpret_cast<void*>(begin);
     return code;
   }
@@ -174,10 +177,7 @@ Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
 Code MemAllocHost(void** address, std::size_t bytes) { return MemHostAlloc(address, bytes, 0); }
 
 Code MemFreeHost(void* address) {
-  const Current current;
-  const Code code = Free(current, AddressOf(address), BlockKind::kHost, Code::kInvalidValue);
-  if (code != Code::kInvalidValue || !current.ok()) return code;
-  return Free(current, AddressOf(address), BlockKind::kMirrored, Code::kInvalidValue);
+  return Free(AddressOf(address), {BlockKind::kHost, BlockKind::kMapped}, Code::kInvalidValue);
 }
 
 // Memory that was allocated as mapped has one address for both.
@@ -186,7 +186,7 @@ Code MemHostGetDevicePointer(DevicePointer* address, void* host, unsigned flags)
   const Current current;
   if (!current.ok()) return current.code();
   const std::optional<Block> block = current->session().addresses().Find(AddressOf(host));
-  if (!block || block->kind != BlockKind::kMirrored) return Code::kInvalidValue;
+  if (!block || block->kind != BlockKind::kMapped) return Code::kInvalidValue;
   *address = AddressOf(host);
   return Code::kSuccess;
 }
@@ -196,8 +196,8 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
   const Current current;
   if (!current.ok()) return current.code();
   const std::optional<Block> block = current->session().addresses().Find(AddressOf(address));
-  const bool is_host = block && (!block->is_device() || block->kind == BlockKind::kMirrored);
-  if (!is_host || block->is_managed) return Code::kInvalidValue;
+  const bool is_host = block && (!block->is_device() || block->kind == BlockKind::kMapped);
+  if (!is_host) return Code::kInvalidValue;
   *flags = block->flags;
   return Code::kSuccess;
 }
@@ -225,8 +225,7 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
 
 Code MemHostUnregister(void* address) {
   if (AnyNull(address)) return Code::kInvalidValue;
-  return Free(Current(), AddressOf(address), BlockKind::kRegistered,
-              Code::kHostMemoryNotRegistered);
+  return Free(AddressOf(address), {BlockKind::kRegistered}, Code::kHostMemoryNotRegistered);
 }
 
 // ---- attributes of pointers
@@ -266,24 +265,23 @@ Code Put(void* to, T value) {
 Code PutAttribute(const Current& current, const Block& block, int attribute, std::uint64_t address,
                   void* value) {
   const auto as_pointer = [&](std::uint64_t at) { return Put(value, reinterpret_cast<void*>(at)); };
-  const bool is_mirrored = block.kind == BlockKind::kMirrored;
   switch (attribute) {
     case kContext:
       return Put(value, ContextStack::Get().top());
     case kMemoryType:
-      return Put(value, block.is_device() && !(is_mirrored && !block.is_managed) ? kMemoryTypeDevice
-                                                                                 : kMemoryTypeHost);
+      return Put(value, block.is_device() && block.kind != BlockKind::kMapped ? kMemoryTypeDevice
+                                                                              : kMemoryTypeHost);
     case kDevicePointer:
       // Kernels cannot reach this library's host memory.
       return block.is_device() ? as_pointer(address) : Code::kInvalidValue;
     case kHostPointer:
-      return block.is_device() && !is_mirrored ? Code::kInvalidValue : as_pointer(address);
+      return block.is_device() && !block.is_mirrored() ? Code::kInvalidValue : as_pointer(address);
     case kSyncOperations:
       return Put<int>(value, 0);
     case kBufferId:
       return Put<unsigned long long>(value, block.buffer_id);
     case kIsManaged:
-      return Put<int>(value, block.is_managed ? 1 : 0);
+      return Put<int>(value, block.kind == BlockKind::kManaged ? 1 : 0);
     case kOrdinal:
       return Put<int>(value, current->ordinal());
     case kIsIpcCapable:

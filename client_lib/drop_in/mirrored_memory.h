@@ -40,7 +40,7 @@ class Mirror {
 
 // Managed memory, and host memory that kernels reach. It changes hands as on GPUs that cannot share
 // it at one time (CUDA: concurrentManagedAccess is 0): the next command takes it to the device, a
-// wait takes it back. In between the program must not touch it.
+// call that has seen work end takes it back. In between the program must not touch it.
 //
 // Thread-safe.
 class MirroredMemory {
@@ -52,7 +52,7 @@ class MirroredMemory {
   bool has_any() const { return has_any_.load(std::memory_order_relaxed); }
   // Before a command: the device gets what the program may have written.
   Status ToDevice();
-  // After a wait: waits for all commands, and the program gets what they have written.
+  // After work: waits for all commands, and the program gets what they have written.
   Status ToHost();
 
  private:

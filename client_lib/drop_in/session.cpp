@@ -115,15 +115,14 @@ Code Session::StickFault() {
   return Stick(kind == FaultKind::kNone ? Code::kLaunchFailed : static_cast<Code>(kind));
 }
 
-Code Session::AfterWait(const Status& status) {
+Code Session::AfterWork(const Status& status) {
   const Result<std::string> printed = client_.TakePrinted();
   if (printed.ok() && !printed->empty()) {
     // As the driver does: into the program's own stream, behind what it has written there.
     std::fwrite(printed->data(), 1, printed->size(), stdout);
     std::fflush(stdout);
   }
-  const Status taken = mirrored_.ToHost();
-  return CodeOf(status.ok() ? taken : status);
+  return CodeOf(status.ok() ? mirrored_.ToHost() : status);
 }
 
 Code Session::CodeOf(const Status& status) {

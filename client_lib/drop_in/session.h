@@ -38,8 +38,9 @@ class Session {
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
   Code CodeOf(const Status& status);
-  // The same for a call that has waited: writes what kernels have printed meanwhile to stdout.
-  Code AfterWait(const Status& status);
+  // The same for a call that may have seen work end. Then what kernels have printed is written to
+  // stdout, and mirrored memory comes back.
+  Code AfterWork(const Status& status);
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 
  private:

@@ -45,13 +45,13 @@ Code StreamDestroy(StreamHandle stream) {
 Code StreamSynchronize(StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
-  return stream.Wait();
+  return stream.Ask([](const Stream& queue) { return queue.Synchronize(); });
 }
 
 Code StreamQuery(StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
-  return stream.Run([](const Stream& queue) { return queue.Query(); });
+  return stream.Ask([](const Stream& queue) { return queue.Query(); });
 }
 
 Code StreamWaitEvent(StreamHandle handle, EventHandle event_handle, unsigned flags) {
@@ -63,7 +63,7 @@ Code StreamWaitEvent(StreamHandle handle, EventHandle event_handle, unsigned fla
   if (event == nullptr) return Code::kInvalidHandle;
   if (event->context->shared_session() != stream->context().shared_session()) {
     // Events of another device: the host waits in the stream's place.
-    return event->context->session().AfterWait(event->event.Synchronize());
+    return event->context->session().AfterWork(event->event.Synchronize());
   }
   return stream.Run([&](const Stream& queue) { return queue.Wait(event->event); });
 }

@@ -356,8 +356,26 @@ TEST_F(DropInTest, ManagedMemoryChangesHands) {
   EXPECT_EQ(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, numbers),
             CUDA_SUCCESS);
   EXPECT_EQ(is_managed, 1u);
+  EXPECT_EQ(cuMemFreeHost(seen), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFree(numbers), CUDA_SUCCESS);
   EXPECT_EQ(cuMemFree(numbers), CUDA_ERROR_INVALID_VALUE);
+}
+
+// A program may poll for the end in place of waiting for it.
+TEST_F(DropInTest, ManagedMemoryComesBackWithTheAnswerThatWorkIsDone) {
+  UsePrimary();
+  CUdeviceptr numbers = 0;
+  ASSERT_EQ(cuMemAllocManaged(&numbers, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  const auto* const seen = reinterpret_cast<const std::uint32_t*>(numbers);
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(testing::Eventually([] { return cuStreamQuery(nullptr) == CUDA_SUCCESS; }));
+  EXPECT_EQ(seen[5], 1u);
+  CUevent event = nullptr;
+  ASSERT_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventRecord(event, nullptr), CUDA_SUCCESS);
+  EXPECT_TRUE(testing::Eventually([&] { return cuEventQuery(event) == CUDA_SUCCESS; }));
+  EXPECT_EQ(seen[5], 2u);
 }
 
 TEST_F(DropInTest, MappedHostMemoryIsReachedByKernels) {
@@ -381,6 +399,7 @@ TEST_F(DropInTest, MappedHostMemoryIsReachedByKernels) {
   const CUdeviceptr numbers = Numbers();
   EXPECT_EQ(cuMemcpyHtoD(numbers, host, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(Read(numbers)[3], 11u);
+  EXPECT_EQ(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
   void* plain = nullptr;
   ASSERT_EQ(cuMemHostAlloc(&plain, kBytes, 0), CUDA_SUCCESS);
