@@ -212,22 +212,22 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   device.worker.reset();
   desk_->OnWorkerGone(device.id);
   if (phase_ != Phase::kServing) {
-    // Whoever inherits it reaps it: a broker that is in the middle of that cannot end.
+    // Whoever inherits it reaps it, here and below: in the middle of that the broker could not end.
     device.state = DeviceEntry::State::kGone;
     return FinishWhenDone();
+  }
+  if (was_opening && device.missing.empty() && !device.is_newcomer) {
+    // An operator who names a device that cannot be opened wants to know now.
+    return GiveUpOn(device, {StatusCode::kUnavailable,
+                             "device " + device.id + " could not be opened: " + device.last_death});
   }
   unbounded_.Post([ended = std::move(ended)]() mutable { WorkerProcess::Reap(std::move(ended)); },
                   options_.own_uid);
   if (watch_ && !device.selected.uuid.empty()) watch_->LookNow();
   if (!device.missing.empty()) return GoMissing(device, std::string(device.missing));
-  if (was_opening && device.is_newcomer) {
+  if (was_opening) {
     device.comes_back = false;  // Or it would be tried for ever.
     return GoMissing(device, "it appeared and could not be opened: " + device.last_death);
-  }
-  if (was_opening) {
-    // An operator who names a device that cannot be opened wants to know now.
-    return GiveUpOn(device, {StatusCode::kUnavailable,
-                             "device " + device.id + " could not be opened: " + device.last_death});
   }
   ScheduleRestart(device);
 }
