@@ -267,7 +267,7 @@ class ProgramBuilder {
 
   void DescribeCode() {
     for (const FunctionCode& function : code_->functions) {
-      // Of each kind one row is nobody's register.
+      // One row of each kind is nobody's register.
       const std::uint32_t narrow =
           (function.wide_begin - function.narrow_begin) / kNarrowRowBytes - 1;
       const std::uint32_t wide = (function.image_offset - function.wide_begin) / kWideRowBytes - 1;

@@ -21,7 +21,7 @@
 
 namespace gpushared::device::executor {
 
-// What the executor presents itself as, in the numbers of sm_XX.
+// The executor presents itself as this, in the numbers of sm_XX.
 inline constexpr std::uint32_t kComputeCapability = 80;
 // No architecture has more; the executor's frames may.
 inline constexpr std::uint32_t kRegistersPerThreadMax = 255;

@@ -42,7 +42,7 @@ TEST(Refusals, EachMissingInstructionIsNamedWithItsLine) {
   EXPECT_THAT(text, Not(HasSubstr("add.u32")));
 }
 
-// As CUDA's headers write them.
+// CUDA's headers write them so.
 TEST(Refusals, FtzAndSatMayStandBehindTheType) {
   EXPECT_EQ(Unsupported("  lg2.approx.f32.ftz %r0, %r1;\n"
                         "  add.rn.f32.ftz.sat %r0, %r1, %r2;\n"

@@ -63,7 +63,7 @@ struct QueuedWork {
   std::uint64_t units_dealt() const;
 
   Status status;                       // The first failure.
-  FaultKind fault = FaultKind::kNone;  // Of that.
+  FaultKind fault = FaultKind::kNone;  // It tells what a kernel did.
   bool has_started = false;
   bool is_claimable = false;  // Listed in WorkQueue::claimable_.
   std::uint64_t rank = 0;     // Among all works; the lowest is served first.

@@ -46,7 +46,7 @@ struct Item {
   bool has_started = false;
   bool times_are_exact = true;
   Status status;
-  FaultKind fault = FaultKind::kNone;  // Of that.
+  FaultKind fault = FaultKind::kNone;  // It tells what a kernel did.
   DeviceClock::time_point started;
   DeviceClock::time_point ended;
 

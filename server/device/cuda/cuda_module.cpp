@@ -275,7 +275,7 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   std::vector<std::string> names;
   Status found;
   if (prepared.is_fenced() || prepared.has_claims()) {
-    // What passes have added is not the client's.
+    // Functions that passes have added are not the client's.
     found = NamesFromText(prepared, names);
   } else if (driver.Has(Feature::kFunctionNames)) {
     found = NamesFromDriver(names);

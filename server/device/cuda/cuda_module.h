@@ -104,7 +104,7 @@ class CudaModule : public device::Module {
     std::uint32_t threads_per_block = 0;
     std::uint32_t static_shared_bytes = 0;
     std::uint64_t local_bytes = 0;  // Per thread.
-    // As KernelInfo has them.
+    // KernelInfo has the same.
     std::uint32_t constant_bytes = 0, registers = 0, ptx_version = 0, binary_version = 0;
   };
   Result<Limits> FindLimits(Function function);

@@ -25,7 +25,7 @@ constexpr std::uint32_t kFatbinMagic = 0xba55ed50;
 constexpr std::size_t kFatbinHeaderBytes = 16;
 constexpr std::array kElfMagic = {std::byte{0x7f}, std::byte{'E'}, std::byte{'L'}, std::byte{'F'}};
 constexpr std::size_t kElfHeaderBytes = 64;
-// Of a reason or a note.
+// A reason or a note has so many.
 constexpr std::size_t kSentenceBytesMax = 4096;
 
 bool StartsWith(std::span<const std::byte> image, std::span<const std::byte> magic) {

@@ -69,7 +69,7 @@ class CudaPrepared : public PreparedModule {
   // Of the variables that lie in the client's range; of those that the driver places.
   std::uint64_t range_variable_bytes() const { return range_variable_bytes_; }
   std::uint64_t driver_variable_bytes() const { return driver_variable_bytes_; }
-  // What range_variable_bytes() hold when they begin at `base`.
+  // The content of range_variable_bytes() that begin at `base`.
   std::vector<std::byte> InitialBytes(std::uint64_t base) const;
   const std::vector<ptx::FaultPlace>& fault_places() const { return fault_places_; }
   // Null where it can have none; why, and for which kernels, is in the note.

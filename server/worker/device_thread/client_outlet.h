@@ -36,7 +36,7 @@ class ClientOutlet {
         writer_(completions.granules, commands.completions_taken),
         doorbell_(completions.event, commands.waiting) {}
 
-  // Beyond what is reserved.
+  // More than is reserved.
   bool HasRoom() { return writer_.HasRoom(reserved_ * ipc::kContinuationDataBytes); }
   void Reserve() { ++reserved_; }
   void GiveBack() { --reserved_; }

@@ -64,7 +64,7 @@ class ClientRequests {
  private:
   friend class Requests;
   OpenRequests open_;
-  std::uint64_t last_number_ = 0;  // Of the one begun last.
+  std::uint64_t last_number_ = 0;  // The one begun last has it.
   bool has_urgent_ = false;        // One is open, and the client is urgent.
   // It has marked a request: from then on all that it asks for are marked.
   bool marks_ = false;
