@@ -139,6 +139,10 @@ Result<std::shared_ptr<const CpuPrepared>> CpuPrepared::Take(const ModuleRecipe&
   module->contents_ = *std::move(contents);
   Result<std::vector<VariableInfo>> variables = TakeVariables(from, module->places_.end);
   if (!variables) return variables.status();
+  // No driver places any here.
+  if (std::ranges::find(*variables, kElsewhere, &VariableInfo::address) != variables->end()) {
+    return WrongModule("a variable");
+  }
   module->variables_ = *std::move(variables);
   while (from.Take<std::uint32_t>() != 0) {
     auto program = executor::TakeProgram(from, executor::BestFlavour());
