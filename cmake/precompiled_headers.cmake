@@ -39,11 +39,14 @@ endfunction()
 # a change. Files of a group share their unnamed namespaces; where a name means two things, one file stands alone.
 option(GPUSHARED_JOIN_SOURCES "Compile files of the largest libraries in groups" OFF)
 
-# gpushared_join_sources(<target> [APART files ...])
+# gpushared_join_sources(<target> [GROUP n] [APART files ...]): groups of n files, eight unless said.
 function(gpushared_join_sources target)
-  cmake_parse_arguments(arg "" "" "APART" ${ARGN})
+  cmake_parse_arguments(arg "" "GROUP" "APART" ${ARGN})
+  if(NOT arg_GROUP)
+    set(arg_GROUP 8)
+  endif()
   if(GPUSHARED_JOIN_SOURCES)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${arg_GROUP})
     set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 endfunction()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The main job on this machine: an inference server (serve, high class) and a training
-# job (train, low class) share one device; each alone, then both without priorities
-# (fifo), then both with them.
+# job (train, low class) share one device. First train alone; then, in turns, serve alone,
+# both without priorities (fifo), and both with them.
 #
 # Usage: samples/demo.sh [--seconds N] [--json FILE] [--picture FILE] [--trace FILE] [--device LIST]
 #   --seconds N     length of each phase, over all rounds, with however few requests (enough for 1,000)
@@ -28,8 +28,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly rounds=10 load=0.3 promise_ms=25 model_steps=120
 # Small enough that 1,000 requests per phase fit into a minute or so on two slow cores.
 readonly serve_batch=16 train_batch=64
-readonly lead_s=0.8  # From starting a phase's programs to its begin, so that they begin together.
-readonly requests_least=1000 train_alone_s=1
+readonly lead_s=0.6  # From starting a phase's programs to its begin, so that they begin together.
+readonly requests_least=1000
 readonly preset=${GPUSHARED_DEMO_PRESET:-demo}
 bin=${GPUSHARED_DEMO_BIN:-$PWD/build/$preset/bin}
 
@@ -116,7 +116,7 @@ phase() {  # round name policy who...
       serve) run "$policy" "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests "$requests" --service-ms "$service" \
         --load "$load" --variation 1 --promise-ms "$promise_ms" --trace "$trace" --seed "$round" --start-at "$start" \
         --json "$work/serve.$name.$round.json" >"$work/serve.log" 2>&1 & ;;
-      train) run "$policy" "$bin/train" --text LICENSE --batch "$train_batch" --steps 0 --seconds "$train_s" --start-at "$start" \
+      train) run "$policy" "$bin/train" --text LICENSE --batch "$train_batch" --steps 0 --seconds "$phase_s" --start-at "$start" \
         --json "$work/train.$name.$round.json" >"$work/train.log" 2>&1 & ;;
     esac
     pids+=($!)
@@ -136,10 +136,9 @@ phase() {  # round name policy who...
 plan "$service_ms"
 echo "serve takes $service ms per request; $rounds rounds of $requests requests in $phase_s s per phase ..." >&2
 for ((round = 1; round <= rounds; ++round)); do
-  train_s=$train_alone_s phase "$round" alone priority train
   phase "$round" alone priority serve
-  train_s=$phase_s phase "$round" fifo fifo serve train
-  train_s=$phase_s phase "$round" priority priority serve train
+  phase "$round" fifo fifo serve train
+  phase "$round" priority priority serve train
   plan "$(service_found "$round")"
 done
 

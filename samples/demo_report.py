@@ -33,6 +33,10 @@ def rounds(work, program, phase):
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
+def steps_per_s(runs):
+    return sum(run["steps"] for run in runs) / sum(run["seconds"] for run in runs)
+
+
 class Rounds:
     """All rounds of a run, and every figure as a function of the rounds that it is made of."""
 
@@ -40,7 +44,7 @@ class Rounds:
         self.serve = {phase: rounds(work, "serve", phase) for phase in PHASES}
         self.p99_of_round = {phase: [percentile(run["latencies_ms"], 0.99) for run in runs]
                              for phase, runs in self.serve.items()}
-        self.train = {phase: rounds(work, "train", phase) for phase in PHASES}
+        self.train = {phase: rounds(work, "train", phase) for phase in PHASES[1:]}
         self.device = {phase: rounds(work, "device", phase) for phase in PHASES[1:]}
         self.numbers = range(len(self.serve["alone"]))
 
@@ -53,10 +57,6 @@ class Rounds:
 
     def p99_ratio(self, phase, other, numbers):
         return self.p99_ms(phase, numbers) / self.p99_ms(other, numbers)
-
-    def steps_per_s(self, phase, numbers):
-        runs = [self.train[phase][number] for number in numbers]
-        return sum(run["steps"] for run in runs) / sum(run["seconds"] for run in runs)
 
     def gap_used(self, numbers):
         """Device time of train, divided by the time that serve left: in which the device could work, and not for serve."""
@@ -99,7 +99,8 @@ def summarise(work, promise_ms):
     all_rounds = Rounds(work)
     numbers = all_rounds.numbers
     model = json.loads((work / "model.json").read_text(encoding="utf-8"))
-    every_run = [run for runs in (*all_rounds.serve.values(), *all_rounds.train.values()) for run in runs] + [model]
+    train_runs = {"alone": [model], **all_rounds.train}
+    every_run = [run for runs in (*all_rounds.serve.values(), *train_runs.values()) for run in runs]
 
     serve = {phase: serve_summary(all_rounds.latencies_ms(phase, numbers), all_rounds.p99_ms(phase, numbers), promise_ms)
              for phase in PHASES}
@@ -110,11 +111,11 @@ def summarise(work, promise_ms):
     serve["p99_to_alone"] = {phase: all_rounds.interval(lambda some, phase=phase: all_rounds.p99_ratio(phase, "alone", some))
                              for phase in PHASES[1:]}
     serve["p99_priority_to_fifo"] = all_rounds.interval(lambda some: all_rounds.p99_ratio("priority", "fifo", some))
-    train = {phase: {"steps_per_s": all_rounds.steps_per_s(phase, numbers)} for phase in PHASES}
+    train = {phase: {"steps_per_s": steps_per_s(train_runs[phase])} for phase in PHASES}
     gap_used = all_rounds.interval(all_rounds.gap_used)
     train["gap_used"], train["gap_used_low"], train["gap_used_high"] = gap_used["value"], gap_used["low"], gap_used["high"]
     # Whatever disturbs a kernel makes it longer: the quickest run is the one that was alone.
-    train["longest_kernel_ms"] = min(run["longest_kernel_ms"] for run in all_rounds.train["alone"])
+    train["longest_kernel_ms"] = min(run["longest_kernel_ms"] for runs in train_runs.values() for run in runs)
     train["loss_first"], train["loss_last"] = model["loss_first"], model["loss_last"]
     result = {"device": model["device"], "rounds": len(numbers), "serve": serve, "train": train,
               "results_checked": all(run["results_checked"] for run in every_run)}

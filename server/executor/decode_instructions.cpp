@@ -13,11 +13,11 @@ namespace {
 
 // One letter for the destination and for each source: t the instruction's type, w twice
 // its width, u 32 bits, s the last type named (cvt's source).
-struct Form {
+struct InstructionForm {
   std::string_view opcode;
   std::string_view operands;
 };
-constexpr std::array<Form, 44> kForms = {{
+constexpr std::array<InstructionForm, 44> kInstructionForms = {{
     {"add", "ttt"},   {"sub", "ttt"},   {"mul", "ttt"},      {"mad", "tttt"},   {"fma", "tttt"},
     {"div", "ttt"},   {"rem", "ttt"},   {"min", "ttt"},      {"max", "ttt"},    {"abs", "tt"},
     {"neg", "tt"},    {"sad", "tttt"},  {"mul24", "ttt"},    {"mad24", "tttt"}, {"and", "ttt"},
@@ -76,8 +76,8 @@ std::string FunctionDecoder::Key() const {
 bool FunctionDecoder::DecodeSimple() {
   const std::string& opcode = instruction_->opcode;
   const auto form =
-      std::find_if(kForms.begin(), kForms.end(), [&](const Form& f) { return f.opcode == opcode; });
-  if (form == kForms.end() || instruction_->modifiers.empty()) return false;
+      std::find_if(kInstructionForms.begin(), kInstructionForms.end(), [&](const InstructionForm& f) { return f.opcode == opcode; });
+  if (form == kInstructionForms.end() || instruction_->modifiers.empty()) return false;
   const auto& modifiers = instruction_->modifiers;
   const auto first_type = std::find_if(modifiers.begin(), modifiers.end(),
                                        [](const std::string& m) { return IsType(m); });

@@ -30,7 +30,7 @@ constexpr std::array<std::array<std::string_view, 3>, 8> kTypes = {{
     {"s32", "u8", "u8"},
 }};
 
-struct Form {
+struct WgmmaForm {
   MatrixCall shape;
   std::string d, a, b;
   bool saturates = false;
@@ -39,7 +39,7 @@ struct Form {
 };
 
 // "m64n<N>k<K>"
-bool ReadShape(const std::string& text, MatrixCall* shape) {
+bool ReadWgmmaShape(const std::string& text, MatrixCall* shape) {
   unsigned m = 0, n = 0, k = 0;
   int read = 0;
   if (std::sscanf(text.c_str(), "m%3un%3uk%3u%n", &m, &n, &k, &read) != 3) return false;
@@ -48,12 +48,12 @@ bool ReadShape(const std::string& text, MatrixCall* shape) {
 }
 
 // wgmma.mma_async.sync.aligned.m64n<N>k<K>[.satfinite].<d>.<a>.<b>
-std::optional<Form> ReadForm(const std::vector<std::string>& words) {
-  Form form;
+std::optional<WgmmaForm> ReadWgmmaForm(const std::vector<std::string>& words) {
+  WgmmaForm form;
   const bool saturates = words.size() == 8;
   if (words.size() != 7 && !saturates) return std::nullopt;
   if (words[0] != "mma_async" || words[1] != "sync" || words[2] != "aligned") return std::nullopt;
-  if (!ReadShape(words[3], &form.shape) || (saturates && words[4] != "satfinite")) {
+  if (!ReadWgmmaShape(words[3], &form.shape) || (saturates && words[4] != "satfinite")) {
     return std::nullopt;
   }
   form.saturates = saturates;
@@ -86,7 +86,7 @@ bool FunctionDecoder::AccumulatorRows(const Operand& operand, std::size_t count,
 // d, a, b, scale-d and, but for integers, 1 or -1 for each factor; of elements of 16 bits then
 // whether a, unless it is in registers, and b are transposed.
 bool FunctionDecoder::DecodeWarpgroupProduct() {
-  std::optional<Form> form = ReadForm(instruction_->modifiers);
+  std::optional<WgmmaForm> form = ReadWgmmaForm(instruction_->modifiers);
   const auto& operands = instruction_->operands;
   if (!form || operands.size() < 4) return false;
   const bool a_in_registers = operands[1].kind == Operand::Kind::kVector;

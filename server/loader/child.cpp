@@ -41,7 +41,6 @@ namespace {
 constexpr int kImageFd = 3;
 constexpr int kOutputFd = 4;
 constexpr int kNotConfined = 126;
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 // ---- a child
 

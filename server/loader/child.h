@@ -13,6 +13,9 @@ namespace gpushared::loader {
 // Where the loader finds its channel, a SOCK_SEQPACKET socket.
 inline constexpr int kLoaderChannelFd = 3;
 
+// Bounds are told in this unit.
+inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
 // One job, with two descriptors: the image, which nobody may change any more, and the empty memory
 // file that takes the result. The answer is the child's process ID, or a negative errno.
 struct JobRequest {

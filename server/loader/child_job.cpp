@@ -29,7 +29,6 @@ using Clock = std::chrono::steady_clock;
 using End = JobOutcome::End;
 
 constexpr std::chrono::milliseconds kLookEvery{10};
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 Status Refused(StatusCode code, const std::string& why) { return {code, "module refused: " + why}; }
 

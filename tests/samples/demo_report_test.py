@@ -45,8 +45,8 @@ class Report(unittest.TestCase):
         self.slow_in_round = {}  # By phase and round, where it is another.
         self.requests = 100  # Of serve, per round.
         self.busy = 0.3
-        self.steps = {"alone": 100, "fifo": 50, "priority": 54}
-        self.kernel_ms = [3.0, 2.0] + [25.0] * (ROUNDS - 2)  # Of train alone, by round.
+        self.steps = {"fifo": 50, "priority": 54}  # The model is made alone.
+        self.kernel_ms = [3.0, 2.0] + [25.0] * (ROUNDS - 2)  # Of train, by round.
         self.model = {"device": "cpu:0", "loss_first": 4.5, "loss_last": 2.25, "results_checked": True, "steps": 150,
                       "seconds": 9.0, "longest_kernel_ms": 99}
         self.wrong_round = None

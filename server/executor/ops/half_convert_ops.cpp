@@ -113,7 +113,7 @@ void AddFromFloat(const OpSink& sink, const char* relu, const char* half, const 
 }
 
 template <typename H>
-void AddType(const OpSink& sink, const char* half, const char* pair) {
+void AddHalfConversions(const OpSink& sink, const char* half, const char* pair) {
   using enum Rounding;
   AddOp(sink, Unary<float, H, Widen<float, H>>, "cvt.f32", half);
   AddOp(sink, Unary<float, H, WidenFlushed<H>>, "cvt.ftz.f32", half);
@@ -142,8 +142,8 @@ _Float16 Bf16ToHalf(bf16 a) { return Narrow<_Float16>(ToFloat(a)); }
 }  // namespace
 
 void AddHalfConvertOps(const OpSink& sink) {
-  AddType<_Float16>(sink, "f16", "f16x2");
-  AddType<bf16>(sink, "bf16", "bf16x2");
+  AddHalfConversions<_Float16>(sink, "f16", "f16x2");
+  AddHalfConversions<bf16>(sink, "bf16", "bf16x2");
   AddOp(sink, Unary<_Float16, float, FromFloatSaturated>, "cvt.rn.sat.f16.f32");
   AddOp(sink, Unary<bf16, _Float16, HalfToBf16>, "cvt.rn.bf16.f16");
   AddOp(sink, Unary<_Float16, bf16, Bf16ToHalf>, "cvt.rn.f16.bf16");

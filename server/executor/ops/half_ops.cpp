@@ -18,7 +18,7 @@ const MicroOp* HalfArithmetic(Warp& w, const MicroOp* op) {
 }
 
 template <typename H, bool Ftz>
-void AddModes(const OpSink& sink, const char* ftz, const char* type) {
+void AddHalfModes(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
   AddOp(sink, HalfArithmetic<kAdd, H, Ftz, false, false>, "add.rn", ftz, type);
   AddOp(sink, HalfArithmetic<kSub, H, Ftz, false, false>, "sub.rn", ftz, type);
@@ -34,7 +34,7 @@ void AddModes(const OpSink& sink, const char* ftz, const char* type) {
 }
 
 template <typename H, bool Ftz>
-void AddSaturated(const OpSink& sink, const char* ftz, const char* type) {
+void AddSaturatedHalves(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
   AddOp(sink, HalfArithmetic<kAdd, H, Ftz, true, false>, "add.rn", ftz, "sat", type);
   AddOp(sink, HalfArithmetic<kSub, H, Ftz, true, false>, "sub.rn", ftz, "sat", type);
@@ -44,13 +44,13 @@ void AddSaturated(const OpSink& sink, const char* ftz, const char* type) {
 
 // .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
 template <typename H>
-void AddType(const OpSink& sink, const char* type) {
+void AddHalfType(const OpSink& sink, const char* type) {
   constexpr bool is_bf16 = std::is_same_v<H, bf16>;
-  AddModes<H, false>(sink, "", type);
+  AddHalfModes<H, false>(sink, "", type);
   if constexpr (!is_bf16) {
-    AddModes<H, true>(sink, "ftz", type);
-    AddSaturated<H, false>(sink, "", type);
-    AddSaturated<H, true>(sink, "ftz", type);
+    AddHalfModes<H, true>(sink, "ftz", type);
+    AddSaturatedHalves<H, false>(sink, "", type);
+    AddSaturatedHalves<H, true>(sink, "ftz", type);
   }
   AddOp(sink, HalfArithmetic<HalfOp::kExp2, H, is_bf16, false, false>, "ex2.approx",
         is_bf16 ? "ftz" : "", type);
@@ -60,8 +60,8 @@ void AddType(const OpSink& sink, const char* type) {
 }  // namespace
 
 void AddHalfOps(const OpSink& sink) {
-  AddType<_Float16>(sink, "f16");
-  AddType<bf16>(sink, "bf16");
+  AddHalfType<_Float16>(sink, "f16");
+  AddHalfType<bf16>(sink, "bf16");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

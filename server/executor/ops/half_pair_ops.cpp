@@ -111,7 +111,7 @@ void AddComparisons(const OpSink& sink, const char* type) {
 }
 
 template <typename H, bool Ftz>
-void AddModes(const OpSink& sink, const char* ftz, const char* type) {
+void AddPairModes(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
   AddOp(sink, PairArithmetic<kAdd, H, Ftz, false, false>, "add.rn", ftz, type);
   AddOp(sink, PairArithmetic<kSub, H, Ftz, false, false>, "sub.rn", ftz, type);
@@ -127,7 +127,7 @@ void AddModes(const OpSink& sink, const char* ftz, const char* type) {
 }
 
 template <typename H, bool Ftz>
-void AddSaturated(const OpSink& sink, const char* ftz, const char* type) {
+void AddSaturatedPairs(const OpSink& sink, const char* ftz, const char* type) {
   using enum HalfOp;
   AddOp(sink, PairArithmetic<kAdd, H, Ftz, true, false>, "add.rn", ftz, "sat", type);
   AddOp(sink, PairArithmetic<kSub, H, Ftz, true, false>, "sub.rn", ftz, "sat", type);
@@ -137,13 +137,13 @@ void AddSaturated(const OpSink& sink, const char* ftz, const char* type) {
 
 // .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
 template <typename H>
-void AddType(const OpSink& sink, const char* type) {
+void AddPairType(const OpSink& sink, const char* type) {
   constexpr bool is_bf16 = std::is_same_v<H, bf16>;
-  AddModes<H, false>(sink, "", type);
+  AddPairModes<H, false>(sink, "", type);
   if constexpr (!is_bf16) {
-    AddModes<H, true>(sink, "ftz", type);
-    AddSaturated<H, false>(sink, "", type);
-    AddSaturated<H, true>(sink, "ftz", type);
+    AddPairModes<H, true>(sink, "ftz", type);
+    AddSaturatedPairs<H, false>(sink, "", type);
+    AddSaturatedPairs<H, true>(sink, "ftz", type);
   }
   AddOp(sink, PairArithmetic<HalfOp::kExp2, H, is_bf16, false, false>, "ex2.approx",
         is_bf16 ? "ftz" : "", type);
@@ -155,8 +155,8 @@ void AddType(const OpSink& sink, const char* type) {
 }  // namespace
 
 void AddHalfPairOps(const OpSink& sink) {
-  AddType<_Float16>(sink, "f16x2");
-  AddType<bf16>(sink, "bf16x2");
+  AddPairType<_Float16>(sink, "f16x2");
+  AddPairType<bf16>(sink, "bf16x2");
 }
 
 }  // namespace gpushared::device::executor::GPUSHARED_FLAVOUR

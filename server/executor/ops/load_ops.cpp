@@ -220,7 +220,7 @@ void AddParameters(const OpSink& sink, const char* vector, const char* type) {
 }
 
 template <typename T>
-void AddType(const OpSink& sink, const char* type) {
+void AddLoads(const OpSink& sink, const char* type) {
   AddVectors<Loads, T>(sink, type);
   AddParameters<T, 1>(sink, "", type);
   AddParameters<T, 2>(sink, "v2", type);
@@ -230,12 +230,12 @@ void AddType(const OpSink& sink, const char* type) {
 }  // namespace
 
 void AddLoadOps(const OpSink& sink) {
-  AddType<u8>(sink, "u8");
-  AddType<s8>(sink, "s8");
-  AddType<u16>(sink, "u16");
-  AddType<s16>(sink, "s16");
-  AddType<u32>(sink, "u32");
-  AddType<u64>(sink, "u64");
+  AddLoads<u8>(sink, "u8");
+  AddLoads<s8>(sink, "s8");
+  AddLoads<u16>(sink, "u16");
+  AddLoads<s16>(sink, "s16");
+  AddLoads<u32>(sink, "u32");
+  AddLoads<u64>(sink, "u64");
 #if defined(__AVX2__)
   AddOp(sink, GatherShared, "ld.shared.a32.u32");
 #endif

@@ -15,7 +15,7 @@
 namespace gpushared::ptx {
 namespace {
 
-constexpr std::string_view kBlockIndex = "%ctaid.x";
+constexpr std::string_view kBlockIndexX = "%ctaid.x";
 constexpr std::uint32_t kDepthMax = 64;
 
 // A sum of named values times constants, less something unknown that is not negative when
@@ -199,13 +199,13 @@ bool IsNeverNegative(const std::string& name) {
 
 // Whether `read` lies one step of the block index, or more, below `own` in every thread.
 bool IsBelow(const Sum& read, const Sum& own) {
-  const auto step = own.factors.find(std::string(kBlockIndex));
+  const auto step = own.factors.find(std::string(kBlockIndexX));
   if (step == own.factors.end() || own.sinks) return false;
   const auto step_bytes = static_cast<std::int64_t>(step->second);
   Sum difference = read;
   AddTimes(difference, own, ~std::uint64_t{0});
   const bool falls = std::ranges::all_of(difference.factors, [](const auto& factor) {
-    return IsNeverNegative(factor.first) && factor.first != kBlockIndex &&
+    return IsNeverNegative(factor.first) && factor.first != kBlockIndexX &&
            static_cast<std::int64_t>(factor.second) < 0;
   });
   return step_bytes > 0 && falls && static_cast<std::int64_t>(difference.constant) <= -step_bytes;

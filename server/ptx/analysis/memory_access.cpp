@@ -83,9 +83,9 @@ std::uint32_t VectorSize(const Instruction& instruction) {
   return instruction.Has("v8") ? 8 : 1;
 }
 
-class Reader {
+class AccessReader {
  public:
-  explicit Reader(const Instruction& instruction) : instruction_(instruction) {}
+  explicit AccessReader(const Instruction& instruction) : instruction_(instruction) {}
 
   MemoryAccesses Run() {
     const std::string& opcode = instruction_.opcode;
@@ -250,7 +250,7 @@ class Reader {
 }  // namespace
 
 MemoryAccesses FindMemoryAccesses(const Instruction& instruction) {
-  return Reader(instruction).Run();
+  return AccessReader(instruction).Run();
 }
 
 }  // namespace gpushared::ptx

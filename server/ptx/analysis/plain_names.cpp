@@ -104,9 +104,9 @@ std::string At(const SourcePosition& position, std::string_view name, const std:
 }
 
 // Reads one function in the order of its text.
-class Reader {
+class NameReader {
  public:
-  Reader(const DeclaredNames& module, const Function& function)
+  NameReader(const DeclaredNames& module, const Function& function)
       : module_(module), function_(function) {}
 
   std::string Run() {
@@ -352,7 +352,7 @@ PlainNames::PlainNames(const Module& module) {
 }
 
 std::string PlainNames::WhyNot(const Function& function) const {
-  return Reader(module_, function).Run();
+  return NameReader(module_, function).Run();
 }
 
 }  // namespace gpushared::ptx

@@ -28,8 +28,6 @@ constexpr std::array<Feature, 5> kNotClaimed = {
     Feature::kGridSynchronisation, Feature::kClusters, Feature::kWaitsForBlocks,
     Feature::kBlockIndexInFunction, Feature::kMissingFunction};
 
-std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
-
 // Reads of the registers above are replaced by a 32-bit register, so the instruction has to
 // take one.
 bool Takes32Bits(const Instruction& instruction, const Operand& operand) {

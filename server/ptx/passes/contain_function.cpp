@@ -17,8 +17,6 @@
 namespace gpushared::ptx {
 namespace {
 
-std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
-
 std::string Refusal(const SourcePosition& position, const std::string& why) {
   return "line " + std::to_string(position.line) + ": " + why;
 }

@@ -11,15 +11,13 @@
 namespace gpushared::ptx {
 namespace {
 
-std::int64_t OffsetOf(std::size_t member) { return static_cast<std::int64_t>(member); }
-
 // From so many masks on, a register that holds the base all the time is worth its instructions.
 constexpr std::uint32_t kMasksForRegister = 32;
 // lop3: (a & b) | c.
 constexpr std::int64_t kAndOr = 0xea;
 
 // Additions between the array's address and what is asked for.
-constexpr int kChainMax = 8;
+constexpr int kSumsMax = 8;
 
 }  // namespace
 
@@ -62,7 +60,7 @@ const FenceLocals::Place* FenceLocals::Find(const std::string& name) const {
 }
 
 std::optional<std::int64_t> FenceLocals::OffsetIn(std::uint32_t r, std::uint32_t k) const {
-  return OffsetIn(r, k, kChainMax);
+  return OffsetIn(r, k, kSumsMax);
 }
 
 std::optional<std::int64_t> FenceLocals::OffsetIn(std::uint32_t r, std::uint32_t k,

@@ -26,7 +26,7 @@ constexpr std::uint32_t kWidestAccess = 32;
 // Alignment of rows of matrix fragments, in bytes.
 constexpr std::uint32_t kStrideAlignment = 16;
 // Steps back from an address to the register that it is a sum with.
-constexpr int kChainMax = 8;
+constexpr int kStepsBackMax = 8;
 
 bool IsInteger(std::string_view text) {
   return !text.empty() && text.front() >= '0' && text.front() <= '9';
@@ -369,7 +369,7 @@ class FunctionFence {
   // immediates of neighbouring accesses to one register, whose mask then serves all of them.
   Operand SeenFromOrigin(std::uint32_t k, const MemoryAccess& access, Operand operand,
                          std::uint32_t* r) const {
-    for (int chain = 0; chain < kChainMax && !has_scopes_; ++chain) {
+    for (int chain = 0; chain < kStepsBackMax && !has_scopes_; ++chain) {
       if (!flow_->IsStable(*r, k)) break;
       const std::uint32_t at = flow_->written_at[*r];
       const Instruction& from = flow_->flow.instructions[at];
