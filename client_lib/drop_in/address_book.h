@@ -24,6 +24,7 @@ enum class BlockKind : std::uint8_t {
   kMapped,      // The same of cuMemHostAlloc.
   kHost,        // Page-locked host memory of ours.
   kRegistered,  // Host memory of the program's own.
+  kReached,     // What kernels reach of it, at the device's address.
 };
 
 // Numbers all blocks of the process; no number is used again.
@@ -37,10 +38,29 @@ struct Block {
   std::uint64_t context_id = 0;  // It ends with this context.
   std::uint64_t buffer_id = 0;   // From NextBufferId.
   unsigned flags = 0;            // The flags given to cuMemHostAlloc or cuMemHostRegister.
+  // Where the kReached block of a kRegistered one begins, and the other way round; 0: nowhere.
+  std::uint64_t counterpart = 0;
 
-  bool is_mirrored() const { return kind == BlockKind::kManaged || kind == BlockKind::kMapped; }
-  bool is_device() const {
-    return kind == BlockKind::kDevice || kind == BlockKind::kVariable || is_mirrored();
+  // Whether `address` is the device's; memory that both reach at one address is.
+  bool is_device() const { return kind != BlockKind::kHost && kind != BlockKind::kRegistered; }
+  bool is_mirrored() const {
+    return kind == BlockKind::kManaged || kind == BlockKind::kMapped || counterpart != 0;
+  }
+  // Whether it is memory of the host to CUDA, whoever reaches it.
+  bool is_host_memory() const {
+    return !is_device() || kind == BlockKind::kMapped || kind == BlockKind::kReached;
+  }
+  // The device's address of a byte of it. Nothing where kernels cannot reach it.
+  std::optional<std::uint64_t> OnDevice(std::uint64_t at) const {
+    if (is_device()) return at;
+    if (counterpart == 0) return std::nullopt;
+    return counterpart + (at - address);
+  }
+  // The program's address of a byte of it. Nothing where the program cannot reach it.
+  std::optional<std::uint64_t> OnHost(std::uint64_t at) const {
+    if (counterpart != 0 && is_device()) return counterpart + (at - address);
+    if (is_device() && !is_mirrored()) return std::nullopt;
+    return at;
   }
   // Whether [from, from + length) lies in it.
   bool Holds(std::uint64_t from, std::size_t length) const {

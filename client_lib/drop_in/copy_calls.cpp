@@ -107,7 +107,9 @@ Status CopyPlane(const Stream& stream, const Side& to, const Side& from, const E
 void FindMirror(Session& session, Side& side) {
   if (side.is_device || !session.mirrored().has_any()) return;
   const std::optional<Block> block = session.addresses().Find(side.address);
-  side.is_device = block && block->is_mirrored();
+  if (!block || !block->is_mirrored()) return;
+  side.is_device = true;
+  side.address = *block->OnDevice(side.address);
 }
 
 Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWaits waits) {

@@ -18,6 +18,7 @@ constexpr unsigned kHostMapped = 0x02;
 constexpr unsigned kAttachGlobal = 1;
 constexpr unsigned kAttachHost = 2;
 constexpr unsigned kHostRegisterFlags = 0x0f;  // Portable, mapped, I/O, read-only.
+constexpr unsigned kHostRegisterMapped = 0x02;
 
 std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
@@ -180,14 +181,16 @@ Code MemFreeHost(void* address) {
   return Free(AddressOf(address), {BlockKind::kHost, BlockKind::kMapped}, Code::kInvalidValue);
 }
 
-// Memory that was allocated as mapped has one address for both.
 Code MemHostGetDevicePointer(DevicePointer* address, void* host, unsigned flags) {
   if (AnyNull(address, host) || flags != 0) return Code::kInvalidValue;
   const Current current;
   if (!current.ok()) return current.code();
   const std::optional<Block> block = current->session().addresses().Find(AddressOf(host));
-  if (!block || block->kind != BlockKind::kMapped) return Code::kInvalidValue;
-  *address = AddressOf(host);
+  if (!block || block->kind == BlockKind::kManaged) return Code::kInvalidValue;
+  if (!block->OnHost(AddressOf(host)) || !block->OnDevice(AddressOf(host))) {
+    return Code::kInvalidValue;
+  }
+  *address = *block->OnDevice(AddressOf(host));
   return Code::kSuccess;
 }
 
@@ -196,13 +199,13 @@ Code MemHostGetFlags(unsigned* flags, void* address) {
   const Current current;
   if (!current.ok()) return current.code();
   const std::optional<Block> block = current->session().addresses().Find(AddressOf(address));
-  const bool is_host = block && (!block->is_device() || block->kind == BlockKind::kMapped);
-  if (!is_host) return Code::kInvalidValue;
+  if (!block || !block->is_host_memory()) return Code::kInvalidValue;
   *flags = block->flags;
   return Code::kSuccess;
 }
 
-// The program's own memory stays where it is; copies of it are staged as before.
+// The program's own memory stays where it is; copies of it are staged as before. What kernels shall
+// reach of it is a second block.
 Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   if (AnyNull(address) || bytes == 0 || (flags & ~kHostRegisterFlags) != 0) {
     return Code::kInvalidValue;
@@ -212,20 +215,47 @@ Code MemHostRegister(void* address, std::size_t bytes, unsigned flags) {
   }
   const Current current;
   if (!current.ok()) return current.code();
-  return current->session().addresses().Insert({.address = AddressOf(address),
-                                                .bytes = bytes,
-                                                .kind = BlockKind::kRegistered,
-                                                .context_id = current->id(),
-                                                .buffer_id = NextBufferId(),
-                                                .flags = flags},
-                                               {})
-             ? Code::kSuccess
-             : Code::kHostMemoryAlreadyRegistered;
+  Session& session = current->session();
+  AddressBook& addresses = session.addresses();
+  Block block = {.address = AddressOf(address),
+                 .bytes = bytes,
+                 .kind = BlockKind::kRegistered,
+                 .context_id = current->id(),
+                 .buffer_id = NextBufferId(),
+                 .flags = flags};
+  if ((flags & kHostRegisterMapped) == 0) {
+    return addresses.Insert(block, {}) ? Code::kSuccess : Code::kHostMemoryAlreadyRegistered;
+  }
+  Result<std::shared_ptr<Mirror>> mirror = Mirror::Of(session.client(), address, bytes);
+  if (!mirror.ok()) return session.CodeOf(mirror.status());
+  block.counterpart = (*mirror)->address();
+  if (!addresses.Insert(block, {})) return Code::kHostMemoryAlreadyRegistered;
+  std::swap(block.address, block.counterpart);
+  block.kind = BlockKind::kReached;
+  if (!addresses.Insert(block, *mirror)) {
+    addresses.Remove(block.counterpart, BlockKind::kRegistered);
+    return Refuse(Code::kOutOfMemory,
+                  "registration refused: this process has host memory at the device's address");
+  }
+  session.mirrored().Add(*mirror);
+  return Code::kSuccess;
 }
 
 Code MemHostUnregister(void* address) {
   if (AnyNull(address)) return Code::kInvalidValue;
-  return Free(AddressOf(address), {BlockKind::kRegistered}, Code::kHostMemoryNotRegistered);
+  const Current current;
+  if (!current.ok()) return current.code();
+  AddressBook& addresses = current->session().addresses();
+  const std::optional<Block> block = addresses.Find(AddressOf(address));
+  if (block && block->counterpart != 0) {
+    // What kernels wrote is the program's before it has the memory for itself again.
+    const Code code = current->session().AfterWork(Status::Ok());
+    if (code != Code::kSuccess) return code;
+    addresses.Remove(block->counterpart, BlockKind::kReached);
+  }
+  return addresses.Remove(AddressOf(address), BlockKind::kRegistered)
+             ? Code::kSuccess
+             : Code::kHostMemoryNotRegistered;
 }
 
 // ---- attributes of pointers
@@ -269,13 +299,11 @@ Code PutAttribute(const Current& current, const Block& block, int attribute, std
     case kContext:
       return Put(value, ContextStack::Get().top());
     case kMemoryType:
-      return Put(value, block.is_device() && block.kind != BlockKind::kMapped ? kMemoryTypeDevice
-                                                                              : kMemoryTypeHost);
+      return Put(value, block.is_host_memory() ? kMemoryTypeHost : kMemoryTypeDevice);
     case kDevicePointer:
-      // Kernels cannot reach this library's host memory.
-      return block.is_device() ? as_pointer(address) : Code::kInvalidValue;
+      return block.OnDevice(address) ? as_pointer(*block.OnDevice(address)) : Code::kInvalidValue;
     case kHostPointer:
-      return block.is_device() && !block.is_mirrored() ? Code::kInvalidValue : as_pointer(address);
+      return block.OnHost(address) ? as_pointer(*block.OnHost(address)) : Code::kInvalidValue;
     case kSyncOperations:
       return Put<int>(value, 0);
     case kBufferId:

@@ -26,10 +26,20 @@ Result<std::shared_ptr<Mirror>> Mirror::Make(const Client& client, std::size_t b
     return Status(StatusCode::kOutOfMemory,
                   "allocation refused: this process has host memory at the device's address");
   }
-  return std::shared_ptr<Mirror>(new Mirror(std::move(*buffer), address, rounded));
+  return std::shared_ptr<Mirror>(new Mirror(std::move(*buffer), address, pages, rounded));
 }
 
-Mirror::~Mirror() { ::munmap(pages(), bytes_); }
+Result<std::shared_ptr<Mirror>> Mirror::Of(const Client& client, void* host, std::size_t bytes) {
+  Result<DeviceBuffer> buffer = client.AllocateDevice(bytes);
+  if (!buffer.ok()) return buffer.status();
+  const std::uint64_t address = buffer->address();
+  return std::shared_ptr<Mirror>(new Mirror(std::move(*buffer), address, host, bytes));
+}
+
+Mirror::~Mirror() {
+  const bool has_own_pages = reinterpret_cast<std::uint64_t>(host_) == address_;
+  if (has_own_pages) ::munmap(host_, bytes_);
+}
 
 void MirroredMemory::Add(const std::shared_ptr<Mirror>& mirror) {
   const std::lock_guard lock(mutex_);
@@ -46,7 +56,7 @@ Status MirroredMemory::ToDevice() {
   for (const std::weak_ptr<Mirror>& weak : mirrors_) {
     const std::shared_ptr<Mirror> mirror = weak.lock();
     if (mirror == nullptr || !mirror->is_on_host_) continue;
-    Status status = stream.CopyToDevice(mirror->address(), mirror->pages(), mirror->bytes());
+    Status status = stream.CopyToDevice(mirror->address(), mirror->host(), mirror->bytes());
     if (!status.ok()) return status;
     mirror->is_on_host_ = false;
     has_copied = true;
@@ -67,7 +77,7 @@ Status MirroredMemory::ToHost() {
       has_waited = true;
     }
     const Stream stream = client_.default_stream();
-    Status status = stream.CopyToHost(mirror->pages(), mirror->address(), mirror->bytes());
+    Status status = stream.CopyToHost(mirror->host(), mirror->address(), mirror->bytes());
     if (!status.ok()) return status;
     mirror->is_on_host_ = true;
   }

@@ -14,26 +14,30 @@
 
 namespace gpushared::drop_in {
 
-// Device memory with pages of the program at the same address. The pages go with it.
+// Device memory with as many bytes of the program that are the same memory to both.
 class Mirror {
  public:
-  // kOutOfMemory, also where the program has something at the device's address.
+  // With pages of its own, at the device's address. kOutOfMemory, also where the program has
+  // something there.
   static Result<std::shared_ptr<Mirror>> Make(const Client& client, std::size_t bytes);
+  // With memory that the program has. Whoever makes it sees to it that the memory stays.
+  static Result<std::shared_ptr<Mirror>> Of(const Client& client, void* host, std::size_t bytes);
   ~Mirror();
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
   std::uint64_t address() const { return address_; }
-  void* pages() const { return reinterpret_cast<void*>(address_); }
+  void* host() const { return host_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
   friend class MirroredMemory;
-  Mirror(DeviceBuffer buffer, std::uint64_t address, std::size_t bytes)
-      : buffer_(std::move(buffer)), address_(address), bytes_(bytes) {}
+  Mirror(DeviceBuffer buffer, std::uint64_t address, void* host, std::size_t bytes)
+      : buffer_(std::move(buffer)), address_(address), host_(host), bytes_(bytes) {}
 
   const DeviceBuffer buffer_;
   const std::uint64_t address_;
+  void* const host_;
   const std::size_t bytes_;
   bool is_on_host_ = true;  // Guarded by MirroredMemory::mutex_.
 };

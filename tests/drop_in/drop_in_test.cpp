@@ -406,6 +406,47 @@ TEST_F(DropInTest, MappedHostMemoryIsReachedByKernels) {
   EXPECT_EQ(cuMemHostGetDevicePointer(&address, plain, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_F(DropInTest, RegisteredHostMemoryIsReachedByKernelsWhereItIsMapped) {
+  UsePrimary();
+  std::vector<std::uint32_t> own(2 * kCount, 20);
+  std::uint32_t* const part = &own[4];  // Not at the begin of a page.
+  CUdeviceptr address = 0, again = 0;
+  ASSERT_EQ(cuMemHostRegister(part, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostRegister(part, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP),
+            CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  ASSERT_EQ(cuMemHostGetDevicePointer(&address, part, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostGetDevicePointer(&again, part + 5, 0), CUDA_SUCCESS);
+  EXPECT_EQ(again, address + 20);
+  part[3] = 10;
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(part[3], 11u);
+  EXPECT_EQ(part[4], 21u);
+  EXPECT_EQ(own[3], 20u) << "what lies beside it stays";
+  EXPECT_EQ(own[4 + kCount], 20u);
+  unsigned flags = 0, type = 0;
+  EXPECT_EQ(cuMemHostGetFlags(&flags, part), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_MEMHOSTREGISTER_DEVICEMAP});
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_SUCCESS);
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_HOST});
+  void* host = nullptr;
+  EXPECT_EQ(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, again), CUDA_SUCCESS);
+  EXPECT_EQ(host, part + 5);
+  // A copy of it by its host address sees what kernels before it wrote.
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  const CUdeviceptr numbers = Numbers();
+  EXPECT_EQ(cuMemcpyHtoDAsync(numbers, part, kBytes, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(numbers)[4], 22u);
+  EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemHostUnregister(part), CUDA_SUCCESS);
+  EXPECT_EQ(part[4], 23u) << "what the kernel wrote comes before the memory is the program's";
+  EXPECT_EQ(cuMemHostUnregister(part), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  EXPECT_EQ(cuMemcpyDtoH(part, address, 4), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuMemHostRegister(part, kBytes, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostGetDevicePointer(&address, part, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(DropInTest, MemoryInfoIsTheQuota) {
   UsePrimary();
   std::size_t before = 0, after = 0, total = 0;
