@@ -19,7 +19,7 @@ namespace {
 struct Missing {};
 constexpr Missing kMissing;
 
-constexpr int kRounds = 60;
+constexpr int kWildRounds = 60;
 
 class WildArgumentsTest : public DropInCase {
  protected:
@@ -142,7 +142,7 @@ class WildArgumentsTest : public DropInCase {
 };
 
 TEST_F(WildArgumentsTest, AreAnsweredWithACode) {
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kWildRounds; ++round) {
     MakeObjects();
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) Call(handler);
 #include "client_lib/drop_in/functions.inc"

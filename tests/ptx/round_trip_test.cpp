@@ -111,6 +111,7 @@ TEST_P(RoundTrip, EveryStatementOfTheSourceIsKept) {
 }
 
 TEST_P(RoundTrip, ControlFlowTilesEveryFunction) {
+  const std::regex register_name("%[a-z]{1,2}[0-9]+");
   for (const Item& item : module_.items) {
     const auto* function = std::get_if<Function>(&item);
     if (function == nullptr || !function->body) continue;
@@ -126,8 +127,7 @@ TEST_P(RoundTrip, ControlFlowTilesEveryFunction) {
     for (const Instruction& instruction : flow->instructions) {
       // Whatever looks like a register of the function is one.
       for (const Operand& operand : instruction.operands) {
-        const bool numbered = std::regex_match(operand.text, std::regex("%[a-z]{1,2}[0-9]+"));
-        if (!numbered) continue;
+        if (!std::regex_match(operand.text, register_name)) continue;
         EXPECT_NE(flow->FindRegister(operand.text), kNoRegister) << operand.text;
       }
     }

@@ -38,7 +38,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-ipc::Deadline Soon() { return std::chrono::steady_clock::now() + 20s; }
+ipc::Deadline InTime() { return std::chrono::steady_clock::now() + 20s; }
 
 device::Gpu GpuOf(std::uint32_t index, const std::string& uuid) {
   return {.index = index, .uuid = uuid, .name = "NVIDIA H200"};
@@ -107,12 +107,12 @@ class BrokerInventory : public ::testing::Test {
 
   template <typename T>
   Result<ipc::Frame> Ask(const ipc::UniqueFd& socket, const T& message) {
-    const Status sent = ipc::SendMessage(socket.get(), 5, message, Soon());
+    const Status sent = ipc::SendMessage(socket.get(), 5, message, InTime());
     if (!sent.ok()) return sent;
-    return ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, Soon());
+    return ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, InTime());
   }
   Result<ipc::UniqueFd> Join(const std::string& device) {
-    Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
+    Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, InTime());
     if (!socket.ok()) return socket.status();
     ipc::Hello hello;
     hello.name = "one";
@@ -124,14 +124,14 @@ class BrokerInventory : public ::testing::Test {
     return socket;
   }
   Status Why(std::uint64_t session) {
-    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
+    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, InTime());
     const Result<ipc::Frame> frame = Ask(*socket, ipc::Why{session});
     if (!frame.ok()) return frame.status();
     const Result<ipc::Ended> ended = ipc::DecodeReply<ipc::Ended>(*frame);
     return ended.ok() ? ended->status : ended.status();
   }
   json Devices() {
-    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, Soon());
+    const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, InTime());
     if (!socket.ok()) return json::object();
     ipc::Admin admin;
     admin.verb = ipc::AdminVerb::kDevices;

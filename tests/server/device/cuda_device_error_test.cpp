@@ -183,9 +183,9 @@ TEST_F(CudaDeviceTest, CopyThatTheDriverRefusesFailsAlone) {
   Start();
   const Tenant tenant = NewTenant();
   std::vector<std::byte> host(4096);
-  using Direction = CopyWork::Direction;
-  for (const auto& [call, direction] : {std::pair("cuMemcpyHtoDAsync", Direction::kHostToDevice),
-                                        std::pair("cuMemcpyDtoHAsync", Direction::kDeviceToHost)}) {
+  using Way = CopyWork::Direction;
+  for (const auto& [call, direction] : {std::pair("cuMemcpyHtoDAsync", Way::kHostToDevice),
+                                        std::pair("cuMemcpyDtoHAsync", Way::kDeviceToHost)}) {
     Say("fail " + std::string(call) + " 1 999");
     const WorkId refused = Copy(tenant, direction, host, 0);
     const WorkId fine = Copy(tenant, direction, host, 0);
