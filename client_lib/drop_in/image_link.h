@@ -37,6 +37,11 @@ class ImageLink {
   // libcudadevrt.a stands for the grid's synchronisation. kUnsupported for any other library.
   Status AddLibrary(std::string_view name, std::string_view archive);
 
+  // Kernels get no more registers, where their texts do not say how many (PTX: .maxnreg). Takes PTX
+  // of a container, also of a single one. 0 and what is beyond kRegistersMost limit nothing.
+  static constexpr unsigned kRegistersMost = 255;
+  void LimitRegisters(unsigned most) { registers_most_ = most <= kRegistersMost ? most : 0; }
+
   bool is_complete() const { return !image_.empty(); }
   // Once it has succeeded, later calls change nothing. Fails with kInvalidArgument (no inputs, or
   // what the linker says), kUnsupported (a fatbin without PTX) or kLimitExceeded.
@@ -54,6 +59,7 @@ class ImageLink {
   std::vector<Input> inputs_;
   std::size_t input_bytes_ = 0;
   bool has_device_runtime_ = false;
+  unsigned registers_most_ = 0;  // 0: no limit.
   std::string image_;  // Empty until the link is complete.
 };
 

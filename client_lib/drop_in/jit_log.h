@@ -10,6 +10,16 @@
 
 namespace gpushared::drop_in {
 
+// How many registers a kernel may have, as the JIT options say; 0: nothing is said.
+inline unsigned RegistersMost(unsigned count, const JitOption* options, void* const* values) {
+  unsigned most = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] != JitOption::kMaxRegisters) continue;
+    most = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(values[i]));
+  }
+  return most;
+}
+
 // The buffers in which a load or a link tells about itself, as the JIT options give them. They are
 // the program's, and outlive this.
 //

@@ -90,6 +90,7 @@ Code LinkCreate(unsigned option_count, JitOption* options, void** values, LinkHa
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
   auto link = std::make_shared<CudaLink>();
   link->log = JitLog(option_count, options, values);
+  link->link.LimitRegisters(RegistersMost(option_count, options, values));
   *handle = driver.links.Insert(std::move(link));
   return *handle == nullptr ? Code::kOutOfMemory : Code::kSuccess;
 }

@@ -6,11 +6,14 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/image_link.h"
 #include "client_lib/drop_in/jit_log.h"
 #include "client_lib/drop_in/log.h"
 
@@ -43,8 +46,16 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
   const Current current;
   if (!current.ok()) return current.code();
   JitLog log(option_count, options, values);
-  const std::span<const std::byte> bytes = ImageBytes(image);
+  std::span<const std::byte> bytes = ImageBytes(image);
   if (bytes.empty()) return Code::kInvalidImage;
+  ImageLink limited;
+  if (const unsigned most = RegistersMost(option_count, options, values); most != 0) {
+    limited.LimitRegisters(most);
+    const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    // Machine code has the registers that it has. What is no PTX is refused below, by the server.
+    const bool is_new = limited.AddFatbin("the module", all).ok() && limited.Complete().ok();
+    if (is_new) bytes = std::as_bytes(std::span(limited.image()));
+  }
   Result<std::shared_ptr<CudaModule>> module =
       CudaModule::Load(current.shared(), bytes, is_library);
   if (!module.ok()) {

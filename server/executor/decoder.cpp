@@ -262,6 +262,7 @@ class ProgramBuilder {
     info_.threads_per_block_max = kThreadsPerBlockMax;
     for (const ptx::Directive& directive : kernel.performance) {
       LimitThreads(directive.text);
+      LimitRegisters(directive.text);
     }
   }
 
@@ -273,13 +274,23 @@ class ProgramBuilder {
       const std::uint32_t wide = (function.image_offset - function.wide_begin) / kWideRowBytes - 1;
       info_.registers = std::max(info_.registers, narrow + 2 * wide);
     }
-    info_.registers = std::clamp(info_.registers, 1u, kRegistersPerThreadMax);
+    info_.registers = std::clamp(info_.registers, 1u, registers_most_);
     info_.local_bytes = static_cast<std::uint32_t>(code_->local_bytes_per_thread);
     info_.constant_bytes = plan_.module->constant_bytes;
     info_.dynamic_shared_bytes_max =
         kSharedBytesMax - std::min(kSharedBytesMax, code_->static_shared_bytes);
     info_.ptx_version = ptx::TargetArchitecture(*plan_.module->module);
     info_.binary_version = kComputeCapability;
+  }
+
+  // ".maxnreg 64": on a GPU, what is beyond lies in local memory. Here it is all memory, so that the
+  // limit is only told.
+  void LimitRegisters(const std::string& text) {
+    constexpr std::string_view kName = ".maxnreg";
+    if (!text.starts_with(kName)) return;
+    const unsigned long most = std::strtoul(text.c_str() + kName.size(), nullptr, 10);
+    if (most == 0) return;
+    registers_most_ = static_cast<std::uint32_t>(std::min<unsigned long>(most, registers_most_));
   }
 
   // ".maxntid 256, 1, 1" and ".reqntid ..." bound the threads of a block.
@@ -353,6 +364,7 @@ class ProgramBuilder {
   ProgramPlan plan_;
   std::unique_ptr<Code> code_;
   KernelInfo info_;
+  std::uint32_t registers_most_ = kRegistersPerThreadMax;
 };
 
 }  // namespace

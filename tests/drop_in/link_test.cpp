@@ -133,6 +133,54 @@ TEST_F(LinkTest, OneInputIsItsOwnResult) {
   EXPECT_EQ(image_, first);
 }
 
+// A kernel that holds 60 numbers at once.
+std::string KernelOfManyRegisters(const std::string& name, const std::string& limit) {
+  std::string loads, sums;
+  for (int i = 0; i < 60; ++i) {
+    const std::string number = "%r" + std::to_string(i);
+    loads += "ld.global.u32 " + number + ", [%rd1+" + std::to_string(4 * i) + "];\n";
+    sums += "xor.b32 %r60, %r60, " + number + ";\n";
+  }
+  return ".visible .entry " + name + "(.param .u64 p) " + limit +
+         "{ .reg .b32 %r<61>; .reg .b64 %rd<2>; ld.param.u64 %rd1, [p];\n" + loads +
+         "mov.u32 %r60, 0;\n" + sums + "st.global.u32 [%rd1], %r60; ret; }\n";
+}
+
+int RegistersOf(CUmodule module, const char* name) {
+  CUfunction function = nullptr;
+  int registers = 0;
+  EXPECT_EQ(cuModuleGetFunction(&function, module, name), CUDA_SUCCESS);
+  EXPECT_EQ(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function), CUDA_SUCCESS);
+  return registers;
+}
+
+TEST_F(LinkTest, RegistersAreLimitedWhereTheTextSaysNothing) {
+  const std::string text = Text(
+      (KernelOfManyRegisters("plain", "") + KernelOfManyRegisters("own", ".maxnreg 50 ")).c_str());
+  CUmodule module = nullptr;
+  ASSERT_EQ(cuModuleLoadData(&module, text.c_str()), CUDA_SUCCESS);
+  EXPECT_GE(RegistersOf(module, "plain"), 60);
+  EXPECT_EQ(RegistersOf(module, "own"), 50);
+
+  CUjit_option option = CU_JIT_MAX_REGISTERS;
+  void* most = reinterpret_cast<void*>(32);
+  ASSERT_EQ(cuModuleLoadDataEx(&module, text.c_str(), 1, &option, &most), CUDA_SUCCESS);
+  EXPECT_EQ(RegistersOf(module, "plain"), 32);
+  EXPECT_EQ(RegistersOf(module, "own"), 50) << "what a kernel says itself counts";
+
+  CUlinkState link = nullptr;
+  ASSERT_EQ(cuLinkCreate(1, &option, &most, &link), CUDA_SUCCESS);
+  ASSERT_EQ(cuLinkAddData(link, CU_JIT_INPUT_PTX, const_cast<char*>(text.c_str()), text.size(), "a",
+                          0, nullptr, nullptr),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuLinkComplete(link, &image_, &bytes_), CUDA_SUCCESS);
+  ASSERT_EQ(cuModuleLoadData(&module, image_), CUDA_SUCCESS);
+  EXPECT_EQ(RegistersOf(module, "plain"), 32);
+  EXPECT_EQ(cuLinkDestroy(link), CUDA_SUCCESS);
+  // The driver says what is wrong with a module, whatever its options are.
+  EXPECT_EQ(cuModuleLoadDataEx(&module, "no PTX", 1, &option, &most), CUDA_ERROR_INVALID_PTX);
+}
+
 TEST_F(LinkTest, FunctionsAndVariablesOfOneTextServeAnother) {
   ASSERT_EQ(AddText(kCaller, "caller"), CUDA_SUCCESS);
   ASSERT_EQ(AddText(kCallee, nullptr), CUDA_SUCCESS);

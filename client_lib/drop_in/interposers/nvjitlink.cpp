@@ -2,6 +2,7 @@
 #include "client_lib/drop_in/interposers/nvjitlink.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -129,6 +130,13 @@ int Create(JitLink** link, std::uint32_t option_count, const char** options) {
     return std::ranges::find(asked, option) != asked.end();
   };
   auto made = std::make_unique<JitLink>();
+  for (const std::string_view option : asked) {
+    constexpr std::string_view kRegisters = "-maxrregcount=";
+    if (!option.starts_with(kRegisters)) continue;
+    // The option is the program's text, with a NUL.
+    made->images.LimitRegisters(
+        static_cast<unsigned>(std::strtoul(option.data() + kRegisters.size(), nullptr, 10)));
+  }
   int result = kSucceeded;
   if (has("-lto")) {
     if (!has("-ptx")) asked.push_back("-ptx");
