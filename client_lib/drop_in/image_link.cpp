@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/image_link.h"
 
-#include <algorithm>
 #include <array>
 #include <fstream>
 #include <span>
 #include <utility>
-#include <variant>
 
 #include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/object_file.h"
 #include "server/ptx/link/linker.h"
 #include "server/ptx/text/fatbin.h"
-#include "server/ptx/text/parser.h"
-#include "server/ptx/text/printer.h"
 
 namespace gpushared::drop_in {
 
@@ -81,26 +77,6 @@ Status ImageLink::Add(std::string_view name, std::string_view bytes) {
   return {};
 }
 
-namespace {
-
-Result<std::string> WithRegisterLimit(std::string_view text, unsigned most) {
-  Result<ptx::Module> module = ptx::Parse(text);
-  if (!module) return module.status();
-  for (ptx::Item& item : module->items) {
-    auto* const kernel = std::get_if<ptx::Function>(&item);
-    if (kernel == nullptr || !kernel->is_entry || !kernel->body) continue;
-    const bool has_own = std::ranges::any_of(kernel->performance, [](const ptx::Directive& it) {
-      return it.text.starts_with(".maxnreg");
-    });
-    if (has_own) continue;
-    kernel->performance.push_back(
-        {.position = kernel->position, .text = ".maxnreg " + std::to_string(most)});
-  }
-  return ptx::Print(*module);
-}
-
-}  // namespace
-
 Result<std::string> ImageLink::LinkTexts() const {
   std::vector<std::string> texts;
   std::vector<ptx::LinkInput> inputs;
@@ -114,7 +90,7 @@ Result<std::string> ImageLink::LinkTexts() const {
     texts.push_back(*std::move(text));
     inputs.push_back({input.name, texts.back()});
   }
-  return ptx::Link(inputs);
+  return ptx::Link(inputs, registers_most_);
 }
 
 Status ImageLink::Complete() {
@@ -124,7 +100,6 @@ Status ImageLink::Complete() {
     image_ = inputs_.front().bytes;
   } else {
     Result<std::string> linked = LinkTexts();
-    if (linked && registers_most_ != 0) linked = WithRegisterLimit(*linked, registers_most_);
     if (!linked) return linked.status();
     image_ = *std::move(linked);
   }

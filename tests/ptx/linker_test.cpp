@@ -173,6 +173,28 @@ TEST(Linker, VersionAndTargetAreTheNewest) {
   EXPECT_EQ(module.target, "sm_86");
 }
 
+TEST(Linker, KernelsWithoutALimitOfRegistersGetTheLinks) {
+  const std::string text = Text(
+      ".visible .entry plain()\n{\nret;\n}\n"
+      ".visible .entry own()\n.maxntid 64, 1, 1\n.maxnreg 40\n{\nret;\n}\n"
+      ".visible .func helper()\n{\nret;\n}\n");
+  const std::vector<LinkInput> inputs = {{"a.ptx", text}};
+  const Result<std::string> linked = Link(inputs, 32);
+  ASSERT_TRUE(linked) << linked.status().message();
+  const Result<Module> module = Parse(*linked);
+  ASSERT_TRUE(module) << module.status().message();
+  const auto performance_of = [&](std::string_view name) {
+    std::string all;
+    const Function* const function = module->FindFunction(name);
+    if (function == nullptr) return all;
+    for (const Directive& directive : function->performance) all += directive.text + ";";
+    return all;
+  };
+  EXPECT_EQ(performance_of("plain"), ".maxnreg 32;");
+  EXPECT_EQ(performance_of("own"), ".maxntid 64, 1, 1;.maxnreg 40;");
+  EXPECT_EQ(performance_of("helper"), "");
+}
+
 TEST(Linker, BadInputsAreNamed) {
   EXPECT_THAT(Refusal({Text(""), "nonsense"}), HasSubstr("b.ptx: ptx: line 1"));
   EXPECT_THAT(Refusal({Text("", ".version 7.0\n.target sm_75\n.address_size 32\n")}),

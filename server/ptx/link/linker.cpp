@@ -112,7 +112,8 @@ Strength StrengthOf(const std::string& linkage, bool is_definition) {
 
 class Linker {
  public:
-  explicit Linker(std::span<const LinkInput> inputs) : inputs_(inputs) {}
+  Linker(std::span<const LinkInput> inputs, unsigned registers_most)
+      : inputs_(inputs), registers_most_(registers_most) {}
 
   Result<std::string> Run() {
     if (Status parsed = ParseAll(); !parsed.ok()) return parsed;
@@ -329,10 +330,19 @@ class Linker {
       for (std::size_t k = 0; k < modules_[i].items.size(); ++k) {
         auto* function = std::get_if<Function>(&modules_[i].items[k]);
         if (function == nullptr || !function->body || !IsChosen(function->name, i, k)) continue;
+        if (function->is_entry && registers_most_ != 0) LimitRegisters(*function);
         merged_.items.emplace_back(std::move(*function));
       }
     }
     return std::move(merged_);
+  }
+
+  void LimitRegisters(Function& kernel) const {
+    const bool has_limit = std::ranges::any_of(
+        kernel.performance, [](const Directive& it) { return it.text.starts_with(".maxnreg"); });
+    if (has_limit) return;
+    kernel.performance.push_back(
+        {.position = kernel.position, .text = ".maxnreg " + std::to_string(registers_most_)});
   }
 
   void AddPrototypes() {
@@ -397,6 +407,7 @@ class Linker {
   }
 
   const std::span<const LinkInput> inputs_;
+  const unsigned registers_most_;
   std::vector<Module> modules_;
   std::unordered_map<std::string, Symbol> symbols_;
   Module merged_;
@@ -404,6 +415,8 @@ class Linker {
 
 }  // namespace
 
-Result<std::string> Link(std::span<const LinkInput> inputs) { return Linker(inputs).Run(); }
+Result<std::string> Link(std::span<const LinkInput> inputs, unsigned registers_most) {
+  return Linker(inputs, registers_most).Run();
+}
 
 }  // namespace gpushared::ptx

@@ -30,10 +30,11 @@ inline constexpr std::size_t kLinkInputsMax = 4096;
 //   definition that is neither comes before both. Two of those are refused.
 // - A name without linkage is its input's own. Where another input has it, too, it gets a number.
 // - `.version` and `.target` are the newest of all.
+// - Kernels get `.maxnreg registers_most` where they have none; 0: no limit.
 //
 // Fails with kInvalidArgument (the input's name, then the parser's sentence or the symbol) and
 // kLimitExceeded. Thread-safe.
-Result<std::string> Link(std::span<const LinkInput> inputs);
+Result<std::string> Link(std::span<const LinkInput> inputs, unsigned registers_most = 0);
 
 }  // namespace gpushared::ptx
 
