@@ -8,7 +8,7 @@ function(gpushared_target_defaults target)
     -Wno-missing-field-initializers
     $<$<BOOL:${GPUSHARED_WERROR}>:-Werror>
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
-    # The compiler ends before collecting its garbage is worth it: a tenth less time, at some 300 MB a file.
+    # Files end before their garbage is worth collecting: 0 to 17 % less time, 850 MB in place of 720 for the largest.
     $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1000000>)
   foreach(sanitizer IN LISTS GPUSHARED_SANITIZE)
     # gcc 12 calls members of <regex> and <variant> uninitialised once their checks are inlined.
