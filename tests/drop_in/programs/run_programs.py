@@ -29,6 +29,7 @@ PROGRAMS = (
     ("cuda_core_add", (*CUDA, NUMPY), {}),
     ("drjit_sum", ("drjit==1.5.0", NUMPY), {}),
     ("numba_add", (*NUMBA, NUMPY), {}),
+    ("openmm_argon", ("openmm==8.6.1", "openmm-cuda-13==8.6.1", "nvidia-cuda-nvrtc==13.5.37", NUMPY), {}),
     ("pycuda_arrays", ("pycuda==2026.1", NUMPY), {}),
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
 )
