@@ -229,12 +229,14 @@ TEST_F(ModuleLoaderTest, ARefusalOfAChildHasNoControlCharacters) {
 }
 
 TEST_F(ModuleLoaderTest, AJobEndsWithItsSession) {
+  options_.quick.wall = std::chrono::minutes(10);  // So that only the cancel can end it.
   Start("silent");
   std::future<Loaded> running = Load(kSmall, 1), other = Load(kSmall, 2);
   std::this_thread::sleep_for(milliseconds(100));
   std::future<Loaded> third = Load(kSmall, 3), waiting = Load(kSmall, 4);
   loader_->Cancel(1);
   loader_->Cancel(4);
+  ASSERT_EQ(running.wait_for(seconds(60)), std::future_status::ready);
   EXPECT_EQ(running.get().status().code(), StatusCode::kCancelled);
   EXPECT_EQ(waiting.get().status().code(), StatusCode::kCancelled);
   EXPECT_FALSE(IsOver(other));
