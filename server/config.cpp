@@ -26,7 +26,6 @@ using std::chrono::nanoseconds;
 constexpr std::uint32_t kCpuThreadsMost = 1024;
 constexpr std::uint32_t kCpuThreadsUnset = 0;
 constexpr std::uint32_t kMultiprocessorsMost = 4096;
-constexpr const char* kPassesAllowed = "none, or a list of claim and one of fence and contain";
 constexpr double kSmFractionLeast = 0.001;  // The worker is told six decimals of a percentage.
 constexpr std::string_view kFloorPolicy = "priority";
 constexpr std::size_t kConfigFileBytesMax = std::size_t{1} << 20;
@@ -60,33 +59,6 @@ Status SetCpuThreads(std::string_view value, Config& config) {
   if (!count.ok()) return Refused("cpu-threads", count.status().message());
   config.cpu_threads = static_cast<std::uint32_t>(*count);
   return Status::Ok();
-}
-
-Status SetCpuRunPasses(std::string_view value, Config& config) {
-  config.cpu_passes = {};
-  if (value == "none") return Status::Ok();
-  device::ModulePasses passes;
-  for (const std::string_view name : SplitAtCommas(value)) {
-    const std::optional<device::Isolation> isolation = device::ParseIsolation(name);
-    if (name == "claim") {
-      passes.claims = true;
-    } else if (isolation && *isolation != device::Isolation::kOff &&
-               passes.isolation == device::Isolation::kOff) {
-      passes.isolation = *isolation;
-    } else {
-      return Refused("cpu-run-passes", value, kPassesAllowed);
-    }
-  }
-  config.cpu_passes = passes;
-  return Status::Ok();
-}
-
-// The text that SetCpuRunPasses reads.
-std::string PassesText(const device::ModulePasses& passes) {
-  std::string text;
-  if (passes.isolation != device::Isolation::kOff) text = IsolationName(passes.isolation);
-  if (passes.claims) text += text.empty() ? "claim" : ",claim";
-  return text.empty() ? "none" : text;
 }
 
 Status SetBytes(std::string_view option, std::string_view value, std::uint64_t least,
@@ -378,10 +350,6 @@ constexpr std::array kOptions = {
            SetDevice},
     Option{"cpu-threads", "N", "executor threads of each cpu device (default: cores - 1)",
            SetCpuThreads},
-    Option{"cpu-run-passes", "PASSES",
-           "for tests: kernels on the cpu device run as passes made them for a GPU: none, or a "
-           "list of claim and one of fence and contain (default none)",
-           SetCpuRunPasses},
     Option{"memory", "SIZE|LEVEL",
            "device memory of each cpu device, for example 4GiB (default: half of the machine's, "
            "shared out); or how kernels on a GPU are kept from other clients, off, fence or "
@@ -574,8 +542,6 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         config.policy,
                                         "--cpu-threads",
                                         std::to_string(config.cpu_threads),
-                                        "--cpu-run-passes",
-                                        PassesText(config.cpu_passes),
                                         "--memory",
                                         std::to_string(config.memory_bytes) + "B",
                                         "--staging-memory",
@@ -615,7 +581,6 @@ std::vector<std::string> Describe(const Config& config) {
       "policy = " + config.policy,
       "device = " + config.device,
       "cpu-threads = " + std::to_string(config.cpu_threads),
-      "cpu-run-passes = " + PassesText(config.cpu_passes),
       "memory = " + FormatBytes(config.memory_bytes) +
           (config.isolation ? "," + std::string(IsolationName(*config.isolation)) : ""),
       "staging-memory = " + FormatBytes(config.staging_bytes),

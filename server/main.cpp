@@ -108,7 +108,6 @@ int ServeDevice(const Config& config) {
       .executor_threads = config.cpu_threads,
       .memory_bytes = config.memory_bytes,
       .output = {},
-      .cpu_passes = config.cpu_passes,
       .on_executor_thread = [] { PreferThisThread(); },
       .cuda_completion = config.cuda_completion,
       .sm_limits = config.sm_limits,

@@ -133,7 +133,8 @@ struct ModuleRecipe {
     kForDriver,  // For a GPU's.
   };
   Form form = Form::kDecoded;
-  ModulePasses passes;
+  // For a driver only.
+  ModulePasses passes = {};
   std::uint64_t range_bytes = 0;  // The spaces together have them.
 };
 

@@ -26,8 +26,7 @@ Result<std::unique_ptr<Device>> CreateCpu(std::string_view /*id*/, std::uint32_t
                           .executor_threads = options.executor_threads,
                           .on_thread = options.on_executor_thread,
                           .memory_bytes = options.memory_bytes,
-                          .output = options.output,
-                          .passes = options.cpu_passes},
+                          .output = options.output},
                          std::move(wake));
 }
 

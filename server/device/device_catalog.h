@@ -26,7 +26,6 @@ struct DeviceOptions {
   std::uint32_t executor_threads = 0;  // cpu: threads that execute; 0 = cores - 1, at least 1.
   std::uint64_t memory_bytes = 0;      // cpu: for all its clients; 0 = half of the machine's.
   OutputFunction output = {};          // May be empty: what kernels print is then dropped.
-  ModulePasses cpu_passes = {};        // cpu: what all kernels go through before they run.
   // cpu: called first on each thread that executes; may be empty.
   std::function<void()> on_executor_thread = {};
   cuda::CompletionKind cuda_completion = cuda::CompletionKind::kEvents;

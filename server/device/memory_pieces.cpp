@@ -4,7 +4,7 @@
 namespace gpushared::device {
 
 std::vector<MemoryPiece> PiecesOf(std::span<const VariableInfo> variables,
-                                  std::uint64_t gap_bytes_max, const MemoryPiece& hidden) {
+                                  std::uint64_t gap_bytes_max) {
   std::vector<MemoryPiece> all;
   for (const VariableInfo& variable : variables) {
     if (variable.bytes > 0) all.push_back({.base = variable.address, .bytes = variable.bytes});
@@ -13,8 +13,7 @@ std::vector<MemoryPiece> PiecesOf(std::span<const VariableInfo> variables,
   std::vector<MemoryPiece> pieces;
   for (const MemoryPiece& next : all) {
     const std::uint64_t end = pieces.empty() ? 0 : pieces.back().base + pieces.back().bytes;
-    const bool hides = hidden.bytes > 0 && hidden.base >= end && hidden.base < next.base;
-    if (pieces.empty() || hides || (next.base > end && next.base - end > gap_bytes_max)) {
+    if (pieces.empty() || (next.base > end && next.base - end > gap_bytes_max)) {
       pieces.push_back(next);
     } else {
       pieces.back().bytes = std::max(end, next.base + next.bytes) - pieces.back().base;

@@ -22,9 +22,9 @@ inline const MemoryPiece* PieceAt(std::span<const MemoryPiece> pieces, std::uint
 }
 
 // What the variables take, by address. Two are in one piece if at most `gap_bytes_max` lie between
-// them, and `hidden` does not.
+// them.
 std::vector<MemoryPiece> PiecesOf(std::span<const VariableInfo> variables,
-                                  std::uint64_t gap_bytes_max, const MemoryPiece& hidden = {});
+                                  std::uint64_t gap_bytes_max);
 
 // Memory of one client beside the part that it maps: blocks of its modules. A reader takes all
 // that there is at one moment, and keeps it as long as it likes.

@@ -21,13 +21,13 @@ Result<std::shared_ptr<const PreparedModule>> Taken(
 
 Status PrepareModule(const ModuleRecipe& recipe, std::span<const std::byte> image, FlatWriter& to) {
   if (recipe.form == Form::kForDriver) return cuda::PrepareCudaModule(recipe, image, to);
-  return PrepareCpuModule(recipe, image, to);
+  return PrepareCpuModule(image, to);
 }
 
 Result<std::shared_ptr<const PreparedModule>> TakePrepared(const ModuleRecipe& recipe,
                                                            std::span<const std::byte> flat) {
   if (recipe.form == Form::kForDriver) return Taken(cuda::CudaPrepared::Take(recipe, flat));
-  return Taken(CpuPrepared::Take(recipe, flat));
+  return Taken(CpuPrepared::Take(flat));
 }
 
 Result<std::shared_ptr<const PreparedModule>> PrepareHere(const ModuleRecipe& recipe,

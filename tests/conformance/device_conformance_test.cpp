@@ -39,38 +39,11 @@ ConformanceDevice Catalogued(const std::string& id, std::uint32_t multiprocessor
           }};
 }
 
-// The cpu device that runs every kernel as the passes make it.
-ConformanceDevice Passed(const std::string& name, std::uint32_t multiprocessors,
-                         device::ModulePasses passes) {
-  return {.name = "cpu_" + name + "_" + std::to_string(multiprocessors),
-          .multiprocessors = multiprocessors,
-          // Printing is not fenced, nor is what the executor lacks.
-          .interprets_ptx = passes.isolation == device::Isolation::kOff,
-          .isolation = passes.isolation,
-          .claims = passes.claims,
-          .create = [passes](device::DeviceOptions options, device::WakeFunction wake) {
-            options.cpu_passes = passes;
-            return device::CreateDevice("cpu:0", options, std::move(wake));
-          }};
-}
-
-constexpr device::ModulePasses kClaimed = {.claims = true};
-constexpr device::ModulePasses kFenced = {.isolation = device::Isolation::kFence};
-constexpr device::ModulePasses kBoth = {.isolation = device::Isolation::kFence, .claims = true};
-constexpr device::ModulePasses kContained = {.isolation = device::Isolation::kContain};
-constexpr device::ModulePasses kContainedClaimed = {.isolation = device::Isolation::kContain,
-                                                    .claims = true};
-
 // This program is linked with the fake driver, whose GPU is the cpu device's executor.
 INSTANTIATE_TEST_SUITE_P(
     All, DeviceConformance,
     ::testing::Values(
         Fake(1), Fake(4), Catalogued("cpu:0", 1), Catalogued("cpu:0", 2), Catalogued("cpu:0", 4),
-        Passed("claimed", 1, kClaimed), Passed("claimed", 3, kClaimed),
-        Passed("fenced", 1, kFenced), Passed("fenced", 3, kFenced),
-        Passed("fenced_claimed", 1, kBoth), Passed("fenced_claimed", 3, kBoth),
-        Passed("contained", 1, kContained), Passed("contained", 3, kContained),
-        Passed("contained_claimed", 3, kContainedClaimed),
         CudaRow("cuda_fake_events", CompletionKind::kEvents),
         CudaRow("cuda_fake_writes", CompletionKind::kWrites),
         CudaRow("cuda_fake_fenced", CompletionKind::kEvents, device::Isolation::kFence),

@@ -263,30 +263,6 @@ TEST(Config, MemoryIsASizeOrALevelOrBoth) {
   EXPECT_THAT(RefusalOf({"--memory", "fenced"}), HasSubstr("'fenced'"));
 }
 
-TEST(Config, PassesOfTheCpuDeviceAreAListAndReachTheWorker) {
-  using device::Isolation;
-  const std::vector<std::tuple<const char*, Isolation, bool>> cases = {
-      {"none", Isolation::kOff, false},        {"claim", Isolation::kOff, true},
-      {"fence", Isolation::kFence, false},     {"claim,fence", Isolation::kFence, true},
-      {"contain", Isolation::kContain, false}, {"contain,claim", Isolation::kContain, true}};
-  EXPECT_FALSE(Accepted({}).cpu_passes.claims);
-  for (const auto& [text, isolation, claims] : cases) {
-    const std::vector<std::string> arguments =
-        WorkerArguments(Accepted({"--cpu-run-passes", text}),
-                        {.channel_fd = 3, .device = "cpu:0", .generation = 1});
-    std::vector<const char*> options;
-    for (const std::string& argument : arguments) options.push_back(argument.c_str());
-    EXPECT_EQ(Accepted(options).cpu_passes.isolation, isolation) << text;
-    EXPECT_EQ(Accepted(options).cpu_passes.claims, claims) << text;
-  }
-  for (const char* bad :
-       {"guess", "off", "claim,", "claim,,fence", "none,claim", "fence,contain"}) {
-    EXPECT_THAT(RefusalOf({"--cpu-run-passes", bad}),
-                AllOf(HasSubstr("'" + std::string(bad) + "'"), HasSubstr("fence and contain")))
-        << bad;
-  }
-}
-
 TEST(Config, SmLimitsAreNumbersOrPartsAndReachTheWorker) {
   const Config config = Accepted({"--sm-limit", "low=50%,normal=32"});
   EXPECT_FALSE(config.sm_limits[0]);

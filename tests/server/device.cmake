@@ -2,8 +2,6 @@
 gpushared_test(device_unit_test
   SOURCES
     device/address_range_test.cpp
-    device/claimed_launch_test.cpp
-    device/contained_runs_test.cpp
     device/cpu_device_test.cpp
     device/device_catalog_test.cpp
     device/fake_device_test.cpp

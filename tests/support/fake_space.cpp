@@ -79,7 +79,7 @@ Result<std::unique_ptr<device::Space>> FakeSpace::Create(
     const device::SpaceOptions& options, std::shared_ptr<device::MemoryBudget> budget,
     const FakeKernels& kernels) {
   Result<std::unique_ptr<device::AddressRange>> range = device::AddressRange::Reserve(
-      options.quota_bytes, std::move(budget), 0, options.left_free_bytes);
+      options.quota_bytes, std::move(budget), options.left_free_bytes);
   if (!range) return range.status();
   return std::unique_ptr<device::Space>(std::make_unique<FakeSpace>(std::move(*range), kernels));
 }

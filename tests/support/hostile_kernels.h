@@ -12,8 +12,7 @@ namespace gpushared::testing {
 
 // The barrier between a kernel and others, and its strength.
 enum class HostilePlace : std::uint8_t {
-  kFenced,       // By the fence, on a device that ends a kernel alone.
-  kFencedOnGpu,  // By the fence; a kernel that faults or is ended takes the context with it.
+  kFenced,  // A kernel that faults or is ended takes the context with it.
   kContained,
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that mean harm, on real servers, each in a process of another user. A neighbour's memory
 // keeps every byte and shows none. The worker goes on where kernels are contained, and the culprit
-// is told. The cpu device runs them as the passes make them for a GPU. On a GPU of the fake driver
-// other kernels have left something in all shared and local memory.
+// is told. In all shared and local memory of the fake driver's GPU other kernels have left
+// something.
 
 #include "tests/support/hostile_kernels.h"
 
@@ -44,8 +44,7 @@ constexpr const char* kLimit = "low=2s";
 struct Place {
   const char* name;
   HostilePlace place;
-  const char* passes = nullptr;  // Of the cpu device; null: a GPU.
-  bool has_compiler = false;     // Else the driver compiles, for everybody.
+  bool has_compiler = false;  // Else the driver compiles, for everybody.
 };
 
 std::ostream& operator<<(std::ostream& out, const Place& place) { return out << place.name; }
@@ -99,18 +98,13 @@ class HostileClient : public ::testing::TestWithParam<Place> {
  protected:
   void Start() {
     const Place& place = GetParam();
-    if (place.passes != nullptr) {
-      cpu_ = std::make_unique<ServerProcess>(std::vector<std::string>{
-          "--device", "cpu:0", "--cpu-run-passes", place.passes, "--kernel-limit", kLimit});
-    } else {
-      std::vector<std::string> arguments = {
-          "--memory", place.place == HostilePlace::kContained ? "contain" : "fence",
-          "--kernel-limit", kLimit};
-      if (!place.has_compiler) arguments.insert(arguments.end(), {"--ptx-compiler", "driver"});
-      gpu_ = std::make_unique<GpuServer>(GpuServerOptions{.statements = "leftover 222",
-                                                          .arguments = std::move(arguments),
-                                                          .has_compiler = place.has_compiler});
-    }
+    std::vector<std::string> arguments = {
+        "--memory", place.place == HostilePlace::kContained ? "contain" : "fence", "--kernel-limit",
+        kLimit};
+    if (!place.has_compiler) arguments.insert(arguments.end(), {"--ptx-compiler", "driver"});
+    gpu_ = std::make_unique<GpuServer>(GpuServerOptions{.statements = "leftover 222",
+                                                        .arguments = std::move(arguments),
+                                                        .has_compiler = place.has_compiler});
     // Made for its owner only.
     std::filesystem::permissions(std::filesystem::path(server().socket()).parent_path(),
                                  std::filesystem::perms::all);
@@ -121,9 +115,8 @@ class HostileClient : public ::testing::TestWithParam<Place> {
   void Stop() {
     neighbour_.reset();
     gpu_.reset();
-    cpu_.reset();
   }
-  ServerProcess& server() { return gpu_ != nullptr ? gpu_->server() : *cpu_; }
+  ServerProcess& server() { return gpu_->server(); }
 
   // In a process of its own, of another user where this one may become that.
   Told RunInAProcess(const HostileKernel& hostile) {
@@ -193,7 +186,6 @@ class HostileClient : public ::testing::TestWithParam<Place> {
   std::vector<pid_t> workers_;
 
  private:
-  std::unique_ptr<ServerProcess> cpu_;
   std::unique_ptr<GpuServer> gpu_;
 };
 
@@ -220,16 +212,10 @@ TEST_P(HostileClient, NeitherChangesNorSeesAByteOfOthersAndItIsToldWhoDidWhat) {
 INSTANTIATE_TEST_SUITE_P(
     All, HostileClient,
     ::testing::Values(
-        Place{.name = "fence", .place = HostilePlace::kFenced, .passes = "fence"},
-        Place{.name = "contain", .place = HostilePlace::kContained, .passes = "contain"},
-        Place{.name = "claim_fence", .place = HostilePlace::kFenced, .passes = "claim,fence"},
-        Place{
-            .name = "claim_contain", .place = HostilePlace::kContained, .passes = "claim,contain"},
-        Place{.name = "gpu_fence", .place = HostilePlace::kFencedOnGpu},
-        Place{.name = "gpu_claim_fence", .place = HostilePlace::kFencedOnGpu, .has_compiler = true},
-        Place{.name = "gpu_contain", .place = HostilePlace::kContained},
-        Place{
-            .name = "gpu_claim_contain", .place = HostilePlace::kContained, .has_compiler = true}),
+        Place{.name = "fence", .place = HostilePlace::kFenced},
+        Place{.name = "claim_fence", .place = HostilePlace::kFenced, .has_compiler = true},
+        Place{.name = "contain", .place = HostilePlace::kContained},
+        Place{.name = "claim_contain", .place = HostilePlace::kContained, .has_compiler = true}),
     [](const auto& any) { return std::string(any.param.name); });
 
 }  // namespace

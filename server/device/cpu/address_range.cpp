@@ -36,12 +36,10 @@ Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
 
 Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
                                                             std::shared_ptr<MemoryBudget> budget,
-                                                            std::uint64_t tail_bytes,
                                                             std::uint64_t left_free_bytes) {
   const std::uint64_t quota = std::min(quota_bytes, budget->total_bytes());
-  const std::uint64_t bytes = std::bit_ceil(
-      std::max(kRangeBytesMin,
-               RoundUp(quota, kMapStepBytes) + RoundUp(tail_bytes, kPageBytes) + kModuleAreaBytes));
+  const std::uint64_t bytes =
+      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, kMapStepBytes) + kModuleAreaBytes));
   // Twice the size holds one aligned range wherever it lies; the rest goes back.
   void* const found =
       mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -61,26 +59,13 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   // The mapping step is a huge page: 512 times fewer faults at the first use, and three
   // times the fill bandwidth after it. Module variables are counted in small pages.
   madvise(Pointer(base), bytes - kModuleAreaBytes, MADV_HUGEPAGE);
-  std::unique_ptr<AddressRange> range(new AddressRange(
-      base, bytes, quota, std::move(budget), RoundUp(tail_bytes, kPageBytes), left_free_bytes));
-  if (Status made = MakeAccessible(base, range->tail_bytes_); !made.ok()) return made;
-  range->accessible_bytes_ = range->tail_bytes_;
-  range->SetMapped(0);
-  return range;
+  return std::unique_ptr<AddressRange>(
+      new AddressRange(base, bytes, quota, std::move(budget), left_free_bytes));
 }
 
 AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
-                           std::shared_ptr<MemoryBudget> budget, std::uint64_t tail_bytes,
-                           std::uint64_t left_free_bytes)
-    : base_(base),
-      bytes_(bytes),
-      tail_bytes_(tail_bytes),
-      account_(quota_bytes, std::move(budget), left_free_bytes) {}
-
-void AddressRange::SetMapped(std::uint64_t bytes) {
-  mapped_bytes_.store(bytes, std::memory_order_release);
-  reached_bytes_.store(bytes + tail_bytes_, std::memory_order_release);
-}
+                           std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes)
+    : base_(base), bytes_(bytes), account_(quota_bytes, std::move(budget), left_free_bytes) {}
 
 AddressRange::~AddressRange() { munmap(Pointer(base_), bytes_); }
 
@@ -95,8 +80,8 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   const std::uint64_t after = RoundUp(mapped_bytes, kMapStepBytes);
   if (after < before) {
     // First the bound, then the pages: no new work may begin on what goes back.
-    SetMapped(after);
-    DropPages(base_ + after, before + tail_bytes_ - after);
+    mapped_bytes_.store(after, std::memory_order_release);
+    DropPages(base_ + after, before - after);
     account_.Return(before - after);
     return after;
   }
@@ -105,16 +90,15 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   if (before < accessible_bytes_) {
     DropPages(base_ + before, std::min(after, accessible_bytes_) - before);
   }
-  if (after + tail_bytes_ > accessible_bytes_) {
-    if (Status made =
-            MakeAccessible(base_ + accessible_bytes_, after + tail_bytes_ - accessible_bytes_);
+  if (after > accessible_bytes_) {
+    if (Status made = MakeAccessible(base_ + accessible_bytes_, after - accessible_bytes_);
         !made.ok()) {
       account_.Return(after - before);
       return made;
     }
-    accessible_bytes_ = after + tail_bytes_;
+    accessible_bytes_ = after;
   }
-  SetMapped(after);
+  mapped_bytes_.store(after, std::memory_order_release);
   return after;
 }
 

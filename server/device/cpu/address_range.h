@@ -33,12 +33,10 @@ class AddressRange {
     std::uint64_t bytes = 0;
   };
 
-  // `quota_bytes` is cut to what the budget has in total. So many bytes behind the mapped part
-  // are accessible, too, and nobody's: not counted, and zero when they become mapped.
+  // `quota_bytes` is cut to what the budget has in total.
   // `left_free_bytes`: as MemoryAccount takes it.
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
                                                        std::shared_ptr<MemoryBudget> budget,
-                                                       std::uint64_t tail_bytes = 0,
                                                        std::uint64_t left_free_bytes = 0);
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
@@ -47,8 +45,8 @@ class AddressRange {
   std::uint64_t base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_acquire); }
-  // mapped_bytes() and the tail, for executors that read it before each block.
-  const std::atomic<std::uint64_t>& reached_word() const { return reached_bytes_; }
+  // mapped_bytes(), for executors that read it before each block.
+  const std::atomic<std::uint64_t>& mapped_word() const { return mapped_bytes_; }
   // Device address of the module area; it ends with the range.
   std::uint64_t module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
 
@@ -72,17 +70,14 @@ class AddressRange {
 
  private:
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
-               std::shared_ptr<MemoryBudget> budget, std::uint64_t tail_bytes,
-               std::uint64_t left_free_bytes);
-  void SetMapped(std::uint64_t bytes);
+               std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes);
   // With mutex_ held; `bytes` is not 0.
   Result<Block> TakeBlock(std::uint64_t bytes);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
-  const std::uint64_t tail_bytes_;
   // Stored with release once the memory is accessible; read by executor threads.
-  std::atomic<std::uint64_t> mapped_bytes_{0}, reached_bytes_{0};
+  std::atomic<std::uint64_t> mapped_bytes_{0};
 
   std::mutex mutex_;
   MemoryAccount account_;                                 // Protected by mutex_.

@@ -21,17 +21,13 @@
 #include <vector>
 
 #include "server/device/cpu/address_range.h"
-#include "server/device/cpu/claimed_launch.h"
-#include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
 #include "server/device/cpu/host_delay.h"
 #include "server/device/cpu/work_queue.h"
 #include "server/device/cuda/driver_types.h"
-#include "server/device/shown_name.h"
 #include "server/device/work_checks.h"
 #include "server/executor/block_executor.h"
-#include "server/ptx/passes/contain.h"
 
 namespace gpushared::device {
 namespace {
@@ -156,18 +152,12 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   return info;
 }
 
-const std::string& KernelName(const QueuedWork& work) {
-  const auto& launch = std::get<LaunchWork>(work.what);
-  return launch.module->kernels()[launch.kernel].name;
-}
-
 class CpuDevice : public Device {
  public:
   CpuDevice(CpuDeviceOptions options, WakeFunction wake)
       : info_(MakeInfo(options)),
         on_thread_(std::move(options.on_thread)),
         output_(std::move(options.output)),
-        passes_(options.passes),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
         clocks_(options.executor_threads),
         executor_bytes_(options.executor_threads),
@@ -197,20 +187,12 @@ class CpuDevice : public Device {
 
  private:
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
-                     Status refused, std::unique_ptr<ClaimedLaunch> claimed = nullptr,
-                     ContainedRuns* contained = nullptr);
+                     Status refused);
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
   // `further`: as CpuModule::window takes it.
   executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
                             const MemoryPieces::List& further) const;
-  struct Ended {
-    Status status;
-    FaultKind fault = FaultKind::kNone;
-  };
-  // Runs block `first` of a launch and those that it gives; says why it failed.
-  static Ended RunBlocks(const QueuedWork& work, const executor::Launch& launch,
-                         std::uint64_t first, executor::BlockExecutor& blocks);
   void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks,
                  const auto& count_memory);
   template <typename Work>
@@ -220,7 +202,6 @@ class CpuDevice : public Device {
   const DeviceInfo info_;
   const std::function<void()> on_thread_;
   const OutputFunction output_;
-  const ModulePasses passes_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<ExecutorClock> clocks_;  // One per thread.
   // By thread, which writes it; relaxed, since nothing else is read because of it.
@@ -257,16 +238,14 @@ Status CpuDevice::Start() {
 }
 
 Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& options) {
-  const bool contains = passes_.isolation == Isolation::kContain;
-  Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(
-      options.quota_bytes, budget_, contains ? ptx::kContainTailBytes : 0, options.left_free_bytes);
+  Result<std::unique_ptr<AddressRange>> range =
+      AddressRange::Reserve(options.quota_bytes, budget_, options.left_free_bytes);
   if (!range) return range.status();
-  return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range), passes_));
+  return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range)));
 }
 
 void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
-                              std::uint64_t units, Status refused,
-                              std::unique_ptr<ClaimedLaunch> claimed, ContainedRuns* contained) {
+                              std::uint64_t units, Status refused) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
   if (refused.ok() && header.first_unit > units) {
@@ -274,16 +253,11 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                                                        std::to_string(header.first_unit) + " of " +
                                                        std::to_string(units));
   }
-  queue_.Submit(std::make_unique<QueuedWork>(std::move(work), units, std::move(refused),
-                                             std::move(claimed), contained));
+  queue_.Submit(std::make_unique<QueuedWork>(std::move(work), units, std::move(refused)));
 }
 
 void CpuDevice::Submit(const LaunchWork& work) {
-  Status checked = CheckLaunch(work, info_);
-  auto claimed = passes_.claims && checked.ok() ? ClaimedLaunch::Make(work) : nullptr;
-  ContainedRuns* const contained =
-      checked.ok() ? static_cast<const CpuModule&>(*work.module).contained() : nullptr;
-  SubmitChecked(work, work.grid.Count(), std::move(checked), std::move(claimed), contained);
+  SubmitChecked(work, work.grid.Count(), CheckLaunch(work, info_));
 }
 
 void CpuDevice::Submit(const CopyWork& work) {
@@ -351,29 +325,6 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   return launch;
 }
 
-CpuDevice::Ended CpuDevice::RunBlocks(const QueuedWork& work, const executor::Launch& launch,
-                                      std::uint64_t first, executor::BlockExecutor& blocks) {
-  executor::RunOutcome outcome;
-  if (work.contained != nullptr) work.contained->Enter();
-  // Behind Enter: see ContainedRuns::Stop.
-  const bool leaves = work.contained != nullptr && work.is_killed.load(std::memory_order_relaxed);
-  if (!leaves) outcome = blocks.Run(launch, first, 1, kNever, work.abandon);
-  Ended ended;
-  if (outcome.fault) {
-    ended.fault = executor::KindOf(outcome.fault->kind);
-    ended.status = Status(StatusCode::kKernelFault, std::move(outcome.fault->message));
-  }
-  if (work.contained != nullptr) {
-    const ptx::ToldFault told = work.contained->Leave();
-    if (ended.status.ok() && told.kind != FaultKind::kNone) {
-      ended.fault = told.kind;
-      ended.status = Status(StatusCode::kKernelFault, "kernel '" + ShownName(KernelName(work)) +
-                                                          "' ended early: " + told.sentence);
-    }
-  }
-  return ended;
-}
-
 void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
                           executor::BlockExecutor& blocks, const auto& count_memory) {
   QueuedWork& work = *claim.work;
@@ -394,10 +345,11 @@ void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
     return beside_waiting ? queue_.Extend(claim) : queue_.Continue(claim);
   };
   launch.more_blocks = &more_blocks;
-  if (work.claimed) work.claimed->Apply(launch);
-  Ended ended = RunBlocks(work, launch, claim.unit, blocks);
+  executor::RunOutcome outcome = blocks.Run(launch, claim.unit, 1, kNever, work.abandon);
   count_memory();
-  queue_.Finish(claim, std::move(ended.status), ended.fault);
+  if (!outcome.fault) return queue_.Finish(claim, Status());
+  queue_.Finish(claim, Status(StatusCode::kKernelFault, std::move(outcome.fault->message)),
+                executor::KindOf(outcome.fault->kind));
 }
 
 std::uint64_t CpuDevice::executor_bytes() const {

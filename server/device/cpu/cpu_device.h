@@ -9,7 +9,6 @@
 #include "gpushared/result.h"
 
 #include "server/device/device.h"
-#include "server/device/isolation.h"
 
 namespace gpushared::device {
 
@@ -19,9 +18,6 @@ struct CpuDeviceOptions {
   std::function<void()> on_thread = {};  // Called first on each of them; may be empty.
   std::uint64_t memory_bytes = 0;        // Of all clients together; 0 = half of the machine's.
   OutputFunction output = {};            // May be empty.
-  // Kernels run as these passes make them, of all clients; those that can be claimed as their
-  // claimed forms.
-  ModulePasses passes = {};
 };
 
 inline constexpr std::uint32_t kExecutorThreadsMax = 256;

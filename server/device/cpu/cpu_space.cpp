@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "server/device/module_passes.h"
 #include "server/device/prepare.h"
 
 namespace gpushared::device {
@@ -22,20 +21,12 @@ void WriteAt(std::uint64_t address, std::span<const std::byte> bytes) {
 }  // namespace
 
 Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const CpuPrepared> prepared,
-                                                       AddressRange& range, SpaceHeap& heap,
-                                                       ModulePasses passes) {
-  const CpuPrepared::Places places = prepared->places();
-  Result<AddressRange::Block> block = range.TakeModuleBlock(places.end, prepared->bytes());
+                                                       AddressRange& range, SpaceHeap& heap) {
+  Result<AddressRange::Block> block =
+      range.TakeModuleBlock(prepared->variable_bytes(), prepared->bytes());
   if (!block) return block.status();
   // From here on the block goes back with the module.
   std::shared_ptr<CpuModule> module(new CpuModule(std::move(prepared), range, heap, *block));
-  if (module->prepared_->is_contained()) {
-    module->contained_ = std::make_unique<ContainedRuns>(block->address + places.contained, range,
-                                                         module->prepared_->fault_places());
-  }
-  if (passes.claims) {
-    module->slots_ = std::make_unique<ClaimSlots>(block->address + places.slots);
-  }
   module->WriteVariables();
   module->MakeHeap();
   return std::shared_ptr<const Module>(std::move(module));
@@ -44,12 +35,7 @@ Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const Cpu
 void CpuModule::WriteVariables() {
   variable_infos_.assign(prepared_->variable_infos().begin(), prepared_->variable_infos().end());
   for (VariableInfo& variable : variable_infos_) variable.address += variables_.address;
-  const std::uint64_t constant = prepared_->fence_constant();
-  MemoryPiece hidden;
-  if (constant != CpuPrepared::kNowhere) {
-    hidden = {.base = variables_.address + constant, .bytes = sizeof(ptx::FenceConstant)};
-  }
-  variable_memory_ = PiecesOf(variable_infos_, variables_.bytes, hidden);
+  variable_memory_ = PiecesOf(variable_infos_, variables_.bytes);
   for (const VariableContents::Piece& piece : prepared_->contents().pieces) {
     WriteAt(variables_.address + piece.offset, piece.bytes);
   }
@@ -58,24 +44,18 @@ void CpuModule::WriteVariables() {
     WriteAt(variables_.address + slot.offset,
             std::as_bytes(std::span(&value, 1)).first(slot.bytes));
   }
-  if (constant == CpuPrepared::kNowhere) return;
-  WriteAt(variables_.address + constant,
-          PassedModule::ConstantBytes(range_.base(), variables_.address,
-                                      contained_ ? contained_->control_address() : 0,
-                                      contained_ ? contained_->fault_address() : 0));
 }
 
 void CpuModule::MakeHeap() {
-  const auto allocates = [](const CpuPrepared::Kernel& kernel) {
-    return kernel.program != nullptr && kernel.info.unsupported.empty() &&
-           kernel.program->allocates();
+  const auto allocates = [](const auto& program) {
+    return program->info().unsupported.empty() && program->allocates();
   };
-  if (std::ranges::none_of(prepared_->kernels(), allocates)) return;
+  if (std::ranges::none_of(prepared_->programs(), allocates)) return;
   const Status made = heap_.Make();
   if (made.ok()) return;
   kernels_.assign(prepared_->kernel_infos().begin(), prepared_->kernel_infos().end());
   for (std::size_t i = 0; i < kernels_.size(); ++i) {
-    if (!allocates(prepared_->kernels()[i])) continue;
+    if (!allocates(prepared_->programs()[i])) continue;
     kernels_[i].unsupported = "device heap of " + std::to_string(executor::kDeviceHeapBytes >> 20) +
                               " MiB: " + std::string(made.message());
   }
@@ -85,7 +65,7 @@ CpuModule::~CpuModule() { range_.ReturnModuleBlock(variables_, prepared_->bytes(
 
 executor::MemoryWindow CpuModule::window(const MemoryPieces::List& further) const {
   return {.base = range_.base(),
-          .mapped_bytes = &range_.reached_word(),
+          .mapped_bytes = &range_.mapped_word(),
           .variables_base = variables_.address,
           .variables_bytes = variables_.bytes,
           .further = further};
@@ -100,7 +80,7 @@ Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::
 Result<std::shared_ptr<const Module>> CpuSpace::PlaceModule(
     std::shared_ptr<const PreparedModule> module) {
   return CpuModule::Place(std::static_pointer_cast<const CpuPrepared>(std::move(module)), *range_,
-                          heap_, recipe_.passes);
+                          heap_);
 }
 
 }  // namespace gpushared::device

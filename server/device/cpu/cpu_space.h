@@ -12,8 +12,6 @@
 #include "gpushared/result.h"
 
 #include "server/device/cpu/address_range.h"
-#include "server/device/cpu/claimed_launch.h"
-#include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/cpu_prepared.h"
 #include "server/device/cpu/space_heap.h"
 #include "server/device/device.h"
@@ -30,8 +28,7 @@ class CpuModule : public Module {
   // In `range`, with its variables as they begin. kOutOfMemory where that or the client's quota has
   // no room for them and for the code.
   static Result<std::shared_ptr<const Module>> Place(std::shared_ptr<const CpuPrepared> prepared,
-                                                     AddressRange& range, SpaceHeap& heap,
-                                                     ModulePasses passes);
+                                                     AddressRange& range, SpaceHeap& heap);
   CpuModule(const CpuModule&) = delete;
   CpuModule& operator=(const CpuModule&) = delete;
   ~CpuModule() override;
@@ -41,15 +38,9 @@ class CpuModule : public Module {
   }
   std::span<const VariableInfo> variables() const override { return variable_infos_; }
   std::span<const MemoryPiece> variable_memory() const override { return variable_memory_; }
-  const CpuPrepared::Kernel& kernel(std::uint32_t number) const {
-    return prepared_->kernels()[number];
+  const executor::Program& program(std::uint32_t number) const {
+    return *prepared_->programs()[number];
   }
-  // Only of kernels that are supported.
-  const executor::Program& program(std::uint32_t number) const { return *kernel(number).program; }
-  // Null unless it was loaded with claims.
-  ClaimSlots* slots() const { return slots_.get(); }
-  // Null unless it was loaded to be contained.
-  ContainedRuns* contained() const { return contained_.get(); }
   // What its kernels may touch: the client's mapped memory, the variables of this module and
   // `further`, which outlives the window: those of its other modules, and the heap.
   executor::MemoryWindow window(const MemoryPieces::List& further) const;
@@ -74,17 +65,13 @@ class CpuModule : public Module {
   std::vector<KernelInfo> kernels_;  // Empty: as they were prepared.
   std::vector<VariableInfo> variable_infos_;
   std::vector<MemoryPiece> variable_memory_;
-  std::unique_ptr<ClaimSlots> slots_;
-  std::unique_ptr<ContainedRuns> contained_;
 };
 
 // Space of the cpu device. Device addresses are addresses of this process.
 class CpuSpace : public Space {
  public:
-  CpuSpace(std::unique_ptr<AddressRange> range, ModulePasses passes)
-      : range_(std::move(range)),
-        heap_(*range_),
-        recipe_{.passes = passes, .range_bytes = range_->bytes()} {}
+  explicit CpuSpace(std::unique_ptr<AddressRange> range)
+      : range_(std::move(range)), heap_(*range_), recipe_{.form = ModuleRecipe::Form::kDecoded} {}
   CpuSpace(const CpuSpace&) = delete;
   CpuSpace& operator=(const CpuSpace&) = delete;
   ~CpuSpace() override = default;

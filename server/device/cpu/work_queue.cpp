@@ -9,13 +9,8 @@
 namespace gpushared::device {
 
 QueuedWork::QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-                       Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch,
-                       ContainedRuns* contained_runs)
-    : what(submitted),
-      units_total(units),
-      claimed(std::move(claimed_launch)),
-      contained(contained_runs),
-      status(std::move(refused)) {
+                       Status refused)
+    : what(submitted), units_total(units), status(std::move(refused)) {
   next_unit.store(header().first_unit, std::memory_order_relaxed);
 }
 
@@ -60,7 +55,6 @@ void WorkQueue::RequestStop(WorkId id) {
   const auto found = works_.find(id);
   if (found == works_.end()) return;
   found->second->stop.store(true, std::memory_order_relaxed);
-  if (found->second->claimed) found->second->claimed->RequestStop();
   EndIfDone(*found->second);
   WakeIfAsked(lock);
 }
@@ -70,12 +64,8 @@ void WorkQueue::RequestKill(WorkId id) {
   const auto found = works_.find(id);
   if (found == works_.end()) return;
   QueuedWork& work = *found->second;
-  const bool was_killed = work.is_killed.exchange(true, std::memory_order_relaxed);
-  if (work.contained == nullptr || was_killed) {
-    work.abandon.store(true, std::memory_order_relaxed);
-  } else if (work.claims_running > 0) {
-    work.contained->Stop();
-  }
+  work.is_killed.store(true, std::memory_order_relaxed);
+  work.abandon.store(true, std::memory_order_relaxed);
   EndIfDone(work);
   WakeIfAsked(lock);
 }
@@ -236,7 +226,7 @@ void WorkQueue::Report(QueuedWork& work) {
   completion.id = work.header().id;
   completion.ended = DeviceClock::now();
   completion.started = work.has_started ? work.started : completion.ended;
-  completion.units_done = work.claimed ? work.claimed->units_done() : work.units_dealt();
+  completion.units_done = work.units_dealt();
   if (work.is_killed) {
     const std::string how = work.status.ok() ? "" : ": " + std::string(work.status.message());
     completion.status = Status(StatusCode::kCancelled, "killed on request" + how);

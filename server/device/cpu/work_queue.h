@@ -20,8 +20,6 @@
 
 #include "gpushared/status.h"
 
-#include "server/device/cpu/claimed_launch.h"
-#include "server/device/cpu/contained_runs.h"
 #include "server/device/cpu/host_delay.h"
 #include "server/device/device.h"
 #include "server/executor/block_executor.h"
@@ -31,18 +29,12 @@ namespace gpushared::device {
 // One submitted command. What is not const or atomic belongs to the queue.
 struct QueuedWork {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
-             Status refused, std::unique_ptr<ClaimedLaunch> claimed_launch = nullptr,
-             ContainedRuns* contained_runs = nullptr);
+             Status refused);
 
   const WorkHeader& header() const;
 
   const std::variant<LaunchWork, CopyWork, FillWork> what;
   const std::uint64_t units_total;
-  // Null for all but launches of claimed forms. Their units are claimed a second time, by the
-  // kernel itself, and it is that which counts.
-  const std::unique_ptr<ClaimedLaunch> claimed;
-  // Of launches of contained kernels, which leave by themselves when they are killed; else null.
-  ContainedRuns* const contained;
   // Raised when what runs of this work should end inside its unit: it was killed, or
   // another of its units failed. Relaxed: it is advice, nothing is read because of it.
   std::atomic<bool> abandon{false};
@@ -50,7 +42,7 @@ struct QueuedWork {
   std::atomic<bool> stop{false};
   // Bytes that its kernels printed so far; see kOutputBytesMax. Relaxed: a count.
   std::atomic<std::uint64_t> output_bytes{0};
-  // Written by the queue. Relaxed; for contained kernels see ContainedRuns::Stop.
+  // Written by the queue. Relaxed, for the same reason.
   std::atomic<bool> is_killed{false};
   // State of a launch.
   executor::LaunchState launch_state;

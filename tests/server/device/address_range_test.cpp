@@ -42,7 +42,7 @@ TEST(MemoryBudget, GivesNoMoreThanItHas) {
 TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
   constexpr std::uint64_t kMiB = 1 << 20;
   const auto budget = std::make_shared<MemoryBudget>(64 * kMiB);
-  const auto ordinary = AddressRange::Reserve(64 * kMiB, budget, 0, 16 * kMiB).value();
+  const auto ordinary = AddressRange::Reserve(64 * kMiB, budget, 16 * kMiB).value();
   const auto other = AddressRange::Reserve(64 * kMiB, budget).value();
   const Status refused = ordinary->Resize(50 * kMiB).status();
   EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
