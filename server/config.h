@@ -86,8 +86,8 @@ struct Config {
   std::uint32_t cpu_threads = 1;  // Executor threads of each cpu device.
   // The only processors that broker and workers use, ascending; empty: all that they may.
   std::vector<std::uint32_t> cpu_affinity;
-  bool memory_given = false;        // Else memory_bytes is for all cpu devices together.
-  std::uint64_t memory_bytes = 0;   // Device memory of each cpu device.
+  bool memory_given = false;       // Else memory_bytes is for all cpu devices together.
+  std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
   // How kernels are kept in their client's memory, where no access rule says it. Unset: those of
   // the server's own uid not at all, others as kIsolationOfStrangers.
   std::optional<device::Isolation> isolation;

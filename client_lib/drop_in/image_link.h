@@ -60,7 +60,7 @@ class ImageLink {
   std::size_t input_bytes_ = 0;
   bool has_device_runtime_ = false;
   unsigned registers_most_ = 0;  // 0: no limit.
-  std::string image_;  // Empty until the link is complete.
+  std::string image_;            // Empty until the link is complete.
 };
 
 }  // namespace gpushared::drop_in

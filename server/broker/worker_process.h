@@ -72,9 +72,9 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   // SIGKILL.
   void Kill();
 
-  // Gives back the number of a process that has ended. Not for the broker's thread: the kernel keeps
-  // its core busy there until nobody looks at the process in /proc. A user may let that take long.
-  // TakeEnded is empty before `exited`.
+  // Gives back the number of a process that has ended. Not for the broker's thread: the kernel
+  // keeps its core busy there until nobody looks at the process in /proc. A user may let that take
+  // long. TakeEnded is empty before `exited`.
   static void Reap(ipc::UniqueFd ended);
   ipc::UniqueFd TakeEnded() { return std::move(ended_); }
 

@@ -75,8 +75,8 @@ std::string FunctionDecoder::Key() const {
 
 bool FunctionDecoder::DecodeSimple() {
   const std::string& opcode = instruction_->opcode;
-  const auto form =
-      std::find_if(kInstructionForms.begin(), kInstructionForms.end(), [&](const InstructionForm& f) { return f.opcode == opcode; });
+  const auto form = std::find_if(kInstructionForms.begin(), kInstructionForms.end(),
+                                 [&](const InstructionForm& f) { return f.opcode == opcode; });
   if (form == kInstructionForms.end() || instruction_->modifiers.empty()) return false;
   const auto& modifiers = instruction_->modifiers;
   const auto first_type = std::find_if(modifiers.begin(), modifiers.end(),

@@ -283,8 +283,8 @@ class ProgramBuilder {
     info_.binary_version = kComputeCapability;
   }
 
-  // ".maxnreg 64": on a GPU, what is beyond lies in local memory. Here it is all memory, so that the
-  // limit is only told.
+  // ".maxnreg 64": on a GPU, what is beyond lies in local memory. Here it is all memory, so that
+  // the limit is only told.
   void LimitRegisters(const std::string& text) {
     constexpr std::string_view kName = ".maxnreg";
     if (!text.starts_with(kName)) return;

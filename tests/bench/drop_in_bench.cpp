@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA's driver interface costs over our own: the same work in turns through the client library
-// and through the drop-in, in one process, on one server. drop_in_bench [--json FILE]
-
-#include <cuda.h>
+// What CUDA's driver interface costs over our own: the same work in turns through the client
+// library and through the drop-in, in one process, on one server. drop_in_bench [--json FILE]
 
 #include <chrono>
 #include <cstddef>
@@ -14,6 +12,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <cuda.h>
 
 #include "gpushared/client.h"
 
@@ -173,5 +173,6 @@ void Measure(Report& report) {
 
 int main(int argc, char** argv) {
   using namespace gpushared::testing;
-  return RunReport(argc, argv, "drop_in_bench: CUDA's interface beside our own, cpu device", Measure);
+  return RunReport(argc, argv, "drop_in_bench: CUDA's interface beside our own, cpu device",
+                   Measure);
 }

@@ -152,8 +152,7 @@ std::string WhyNotItsEnd(const HostileKernel& kernel, HostilePlace place, const 
                                  StatusCode::kLimitExceeded, StatusCode::kUnsupported};
   const bool is_contained = place == HostilePlace::kContained;
   const HostileKernel::End end = is_contained ? kernel.contained : kernel.fenced;
-  const bool takes_context =
-      place == HostilePlace::kFenced && (end == kFaults || end == kIsEnded);
+  const bool takes_context = place == HostilePlace::kFenced && (end == kFaults || end == kIsEnded);
   const StatusCode wanted =
       takes_context ? StatusCode::kDeviceLost : kCodes.at(static_cast<std::size_t>(end));
   if (status.code() != wanted) {

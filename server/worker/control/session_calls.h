@@ -27,7 +27,8 @@ ipc::DeviceDescription DescribeDevice(const device::DeviceInfo& info);
 inline constexpr std::uint64_t kReturnStepBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kReturnStepsMax = 64;
 std::uint64_t LessMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes);
-// What it grows to: by `step_bytes`, or by more where that would take more than kGrowStepsMax steps.
+// What it grows to: by `step_bytes`, or by more where that would take more than kGrowStepsMax
+// steps.
 inline constexpr std::uint64_t kGrowStepsMax = 64;
 std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
