@@ -12,6 +12,7 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/fault_kind.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/result.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/status.h"
+  "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/texture_record.h"
   "${CMAKE_CURRENT_BINARY_DIR}/include/gpushared/version.h"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/gpushared" COMPONENT client)
 

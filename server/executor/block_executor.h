@@ -63,6 +63,8 @@ struct Fault {
     kCallTarget,      // An indirect call of what is no function that it may reach.
     kCallPrototype,   // An indirect call of a function with other parameters or results.
     kFreedAddress,    // Freed, and not the start of what the device heap holds.
+    kTextureRecord,   // No texture is there as gpushared/texture_record.h describes it.
+    kSurfaceCoordinate,
   };
   Kind kind = Kind::kTrap;
   Dim3 block{0, 0, 0};      // %ctaid of the thread.

@@ -42,6 +42,10 @@ bool IsTexture(std::string_view opcode) {
   return std::find(kTextures.begin(), kTextures.end(), opcode) != kTextures.end();
 }
 
+// Cubes, layers, levels, queries and more are missing.
+constexpr std::string_view kTexturesHere =
+    " (of textures, this device has tex, suld.b and sust.b by handle, in 1d, 2d and 3d)";
+
 bool IsRounding(std::string_view modifier) {
   return modifier == "rn" || modifier == "rz" || modifier == "rm" || modifier == "rp";
 }
@@ -541,9 +545,9 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
   const bool decoded = DecodeControl() || DecodeMemory() || DecodeCarry() || DecodeMove() ||
                        DecodePredicateLogic() || DecodeConvertAddress() || DecodeCompare() ||
                        DecodeSet() || DecodeSelect() || DecodeWarpWide() || DecodeBarrier() ||
-                       DecodeMatrix() || DecodeWarpgroup() || DecodeSimple();
+                       DecodeMatrix() || DecodeWarpgroup() || DecodeTexture() || DecodeSimple();
   if (!decoded) {
-    Missing(instruction.Spelling() + (IsTexture(instruction.opcode) ? " (textures)" : ""));
+    Missing(instruction.Spelling() + std::string(IsTexture(instruction.opcode) ? kTexturesHere : ""));
     return;
   }
   FinishDestinations();

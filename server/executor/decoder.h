@@ -211,6 +211,18 @@ class FunctionDecoder {
                     std::vector<std::uint32_t>* rows);
   MicroOp& EmitMatrix(const std::string& key, MatrixCall call);
 
+  // decode_texture.cpp
+  struct TexturePlace {
+    std::uint32_t handle = 0;
+    std::array<std::uint32_t, 3> coordinates = {};
+  };
+  bool DecodeTexture();
+  bool DecodeSample();
+  bool DecodeSurface(bool load);
+  bool TextureRows(const Operand& address, std::size_t dimensions, const OperandType& type,
+                   TexturePlace* place);
+  MicroOp& EmitTexture(const std::string& key, const TexturePlace& place);
+
   // decode_warpgroup.cpp
   bool DecodeWarpgroup();
   bool DecodeWarpgroupProduct();

@@ -97,6 +97,11 @@ std::string WhatIsWrong(const Warp& warp, const Fault& fault) {
     case Fault::Kind::kCallPrototype:
       return "function '" + FunctionAt(*block.code, fault.address) + "' at " + Hex(fault.address) +
              " has parameters or results of other sizes than the call";
+    case Fault::Kind::kTextureRecord:
+      return "at " + Hex(fault.address) + " is no valid texture or surface";
+    case Fault::Kind::kSurfaceCoordinate:
+      return "coordinate " + std::to_string(static_cast<std::int64_t>(fault.address)) + " along " +
+             std::string(1, "xyz"[fault.bytes]) + " is outside of the surface";
     case Fault::Kind::kFreedAddress:
       return Hex(fault.address) + " is nothing that malloc gave and nobody freed since";
   }
@@ -117,6 +122,7 @@ FaultKind KindOf(Fault::Kind kind) {
     case Fault::Kind::kSharedAddress:
     case Fault::Kind::kLocalAddress:
     case Fault::Kind::kParameterAddress:
+    case Fault::Kind::kTextureRecord:
       return FaultKind::kIllegalAddress;
     case Fault::Kind::kMisaligned:
       return FaultKind::kMisalignedAddress;
@@ -137,6 +143,7 @@ FaultKind KindOf(Fault::Kind kind) {
     case Fault::Kind::kMissingLanes:
     case Fault::Kind::kStalled:
     case Fault::Kind::kFreedAddress:
+    case Fault::Kind::kSurfaceCoordinate:
       break;
   }
   return FaultKind::kLaunchFailure;

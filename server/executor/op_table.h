@@ -58,6 +58,7 @@ struct OpSink {
   X(Load)                     \
   X(Store)                    \
   X(Atomic)                   \
+  X(Texture)                  \
   X(WarpWide)                 \
   X(Matrix)
 

@@ -10,6 +10,7 @@
 #include "server/executor/block_executor.h"
 #include "server/executor/matrix_shapes.h"
 #include "server/executor/op_table.h"
+#include "server/executor/surface_access.h"
 #include "server/executor/warpgroup.h"
 
 namespace gpushared::device::executor {
@@ -49,6 +50,7 @@ enum class Kind : std::uint8_t {
   kMatrixMove,
   kAsyncCopy,
   kFifthRow,  // `extra` is a row, too.
+  kSurface,   // The same; the immediate says what it moves.
 };
 
 // The fields of an op that name a place in the frame.
@@ -161,7 +163,8 @@ OpRule RuleOf(std::string_view key) {
     rule.kind = Kind::kAsyncCopy;
     rule.free = Bit(kRow0);
   }
-  if (key.starts_with("bfi.")) rule.kind = Kind::kFifthRow;
+  if (Begins(key, {"bfi.", "tex."})) rule.kind = Kind::kFifthRow;
+  if (Begins(key, {"suld.", "sust."})) rule.kind = Kind::kSurface;
   return rule;
 }
 
@@ -443,6 +446,8 @@ bool Verifier::HasNumbers(const MicroOp& op, const OpRule& rule) {
       return op.extra == 4 || op.extra == 8 || op.extra == 16;
     case Kind::kFifthRow:
       return IsRow(*function_, op.extra);
+    case Kind::kSurface:
+      return IsRow(*function_, op.extra) && SurfaceAccess::Of(op.immediate).IsPossible();
   }
   return false;
 }

@@ -31,7 +31,7 @@ constexpr const char* kTwoKernels =
     ".visible .entry plain(.param .u64 a) { ret; }\n"
     ".visible .entry textured(.param .u64 a) {\n"
     "  .reg .b32 %r<9>; .reg .b64 %d<2>;\n"
-    "  tex.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5}];\n  ret;\n}\n";
+    "  tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5, %r6, %r6}];\n  ret;\n}\n";
 
 std::vector<std::byte> BytesOf(const std::string& text) {
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
@@ -90,13 +90,13 @@ TEST(PtxCheck, EachKernelHasItsAnswersAndReasons) {
   EXPECT_EQ(plain["reasons"], json::array());
   EXPECT_EQ(textured["runs_on_cpu"], false);
   EXPECT_THAT(textured["reasons"][0].get<std::string>(),
-              HasSubstr("runs_on_cpu: line 7: tex.2d.v4.f32.f32 (textures)"));
+              HasSubstr("runs_on_cpu: line 7: tex.cube.v4.f32.f32 (of textures, "));
   EXPECT_EQ(textured["fence"], false);
   EXPECT_EQ(textured["contain"], false);
   const std::string report = PtxReport(checked);
   EXPECT_THAT(report, HasSubstr("plain\n"));
   EXPECT_THAT(report, HasSubstr("runs on cpu: 1 of 2 kernels\n"));
-  EXPECT_THAT(report, HasSubstr("line 7: tex.2d"));
+  EXPECT_THAT(report, HasSubstr("line 7: tex.cube"));
 }
 
 TEST(PtxCheck, ReadsFatbins) {

@@ -12,7 +12,7 @@
 
 namespace gpushared::testing {
 
-// Branches, a table, a call with a parameter area, variables, a matrix, copies, prints, atomics.
+// Branches, a table, a call with a parameter area, variables, a matrix, copies, prints, atomics, textures.
 inline constexpr std::string_view kManyForms = R"(
 .version 7.8
 .target sm_80
@@ -66,6 +66,8 @@ TWO:
   mul.wide.u32 %rd4, %r2, 4;
   add.u64 %rd5, %rd1, %rd4;
   st.global.u32 [%rd5], %r3;
+  tex.3d.v4.u32.s32 {%r4, %r5, %r6, %r7}, [%rd1, {%r2, %r2, %r3, %r3}];
+  suld.b.2d.v2.b32.zero {%r10, %r11}, [%rd1, {%r2, %r3}];
 DONE:
   ret;
 }

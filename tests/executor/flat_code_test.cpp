@@ -102,7 +102,9 @@ TEST_F(FlatCode, EveryPlaceOfAnOpLiesInItsFrame) {
     EXPECT_FALSE(
         After([&](Code& code) { Find(code, "st.global.a64.u32").rows[i] = 0x80000000; }).ok());
   }
-  EXPECT_FALSE(After([](Code& code) { Find(code, "bfi.b32").extra = 0x80000000; }).ok());
+  for (const std::string_view key : {"bfi.b32", "tex.3d.s32", "suld.2d"}) {
+    EXPECT_FALSE(After([&](Code& code) { Find(code, key).extra = 0x80000000; }).ok()) << key;
+  }
 }
 
 TEST_F(FlatCode, AFunctionIsNotLeftButByItsEnd) {
@@ -149,6 +151,10 @@ TEST_F(FlatCode, ParametersAndMatricesAreWhatTheirOpsTake) {
   EXPECT_FALSE(After([](Code& code) { code.matrix_calls[0].d.resize(8); }).ok());
   EXPECT_FALSE(After([](Code& code) { code.matrix_calls[0].d[0] = 0x40000000; }).ok());
   EXPECT_FALSE(After([](Code& code) { Find(code, "cp.async.a32").extra = 4096; }).ok());
+  // Bytes of an element, elements, bounds: 3 bytes, 3 elements, 8 elements, 32 bytes, a fourth way.
+  for (const std::int64_t moved : {0x203, 0x304, 0x804, 0x408, 0x30204}) {
+    EXPECT_FALSE(After([&](Code& code) { Find(code, "suld.2d").immediate = moved; }).ok());
+  }
 }
 
 TEST_F(FlatCode, FramesAndWhatBeginsThemFit) {

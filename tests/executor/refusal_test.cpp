@@ -31,12 +31,12 @@ std::string Unsupported(const std::string& body, const std::string& declarations
 
 TEST(Refusals, EachMissingInstructionIsNamedWithItsLine) {
   const std::string text = Unsupported(
-      "  tex.2d.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5}];\n"
+      "  tex.a2d.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5, %r6, %r6}];\n"
       "  add.u32 %r0, %r0, 1;\n"
       "  mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r0, %r1}, "
       "{%r4, %r5}, {%r0, %r1, %r2, %r3};\n"
       "  cp.async.bulk.shared.global [%r0], [%d0], 16, [%r1];");
-  EXPECT_THAT(text, HasSubstr("line 6: tex.2d.v4.f32.f32 (textures)"));
+  EXPECT_THAT(text, HasSubstr("line 6: tex.a2d.v4.f32.f32 (of textures, this device has "));
   EXPECT_THAT(text, HasSubstr("line 8: mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"));
   EXPECT_THAT(text, HasSubstr("line 9: cp.async.bulk.shared.global"));
   EXPECT_THAT(text, Not(HasSubstr("add.u32")));
@@ -122,6 +122,42 @@ TEST(Refusals, UnknownModifiersAreNotIgnored) {
       {"wmma.store.d.sync.aligned.row.m8n8k16.global.f32 [%d0], {%r1}, %r2;",
        "wmma.store.d.sync.aligned.row.m8n8k16.global.f32"},
   });
+}
+
+// By name; layers, cubes, samples, gradients, gathers, queries, samplers and offsets of their own,
+// residency.
+TEST(Refusals, TexturesInOtherWaysThanByHandleInUpToThreeDimensions) {
+  const std::string four = "{%r0, %r1, %r2, %r3}";
+  const std::pair<std::string, std::string> cases[] = {
+      {"tex.a1d.v4.f32.f32", four + ", [%d0, {%r4, %r5}]"},
+      {"tex.cube.v4.f32.f32", four + ", [%d0, {%r4, %r5, %r6, %r6}]"},
+      {"tex.acube.v4.f32.f32", four + ", [%d0, {%r4, %r5, %r6, %r7}]"},
+      {"tex.2dms.v4.f32.s32", four + ", [%d0, {%r4, %r5, %r6, %r6}]"},
+      {"tex.grad.2d.v4.f32.f32", four + ", [%d0, {%r4, %r5}], {%r6, %r6}, {%r7, %r7}"},
+      {"tex.base.2d.v4.f32.f32", four + ", [%d0, {%r4, %r5}]"},
+      {"tex.2d.v2.f16x2.f32", "{%r0, %r1}, [%d0, {%r4, %r5}]"},
+      {"tex.2d.v4.f32.f32", four + ", [%d0, %d1, {%r4, %r5}]"},
+      {"tex.2d.v4.f32.f32", four + ", [%d0, {%r4, %r5}], {%r6, %r6}"},
+      {"tex.2d.v4.f32.f32", four + "|%p0, [%d0, {%r4, %r5}]"},
+      {"tex.2d.v4.f32.f32", four + ", [%d0, {%r4}]"},
+      {"tex.2d.v4.f32.f32", four + ", [%d0+64, {%r4, %r5}]"},
+      {"tld4.r.2d.v4.f32.f32", four + ", [%d0, {%r4, %r5}]"},
+      {"txq.width.b32", "%r0, [%d0]"},
+      {"suq.width.b32", "%r0, [%d0]"},
+      {"suld.b.a2d.b32.trap", "{%r0}, [%d0, {%r4, %r5, %r6, %r6}]"},
+      {"suld.b.2d.v4.b64.trap", "{%d0, %d1, %d2, %d3}, [%d0, {%r4, %r5}]"},
+      {"suld.b.2d.b32.wrap", "{%r0}, [%d0, {%r4, %r5}]"},
+      {"sust.p.2d.v4.b32.trap", "[%d0, {%r4, %r5}], " + four},
+      {"sured.b.add.2d.u32.trap", "[%d0, {%r4, %r5}], %r0"},
+  };
+  for (const auto& [spelling, operands] : cases) {
+    EXPECT_THAT(Unsupported("  " + spelling + " " + operands + ";"),
+                HasSubstr("line 6: " + spelling + " (of textures, this device has "))
+        << operands;
+  }
+  EXPECT_THAT(Unsupported("  tex.2d.v4.f32.f32 " + four + ", [picture, {%r4, %r5}];",
+                          ".global .texref picture;\n"),
+              HasSubstr("line 7: tex.2d.v4.f32.f32 (of textures, this device has "));
 }
 
 // Modifiers and types that PTX has, but not together: ptxas refuses them too.

@@ -4,9 +4,13 @@
 #include <string_view>
 
 #include "gpushared/client.h"
+#include "gpushared/texture_record.h"
 
 gpushared::Status AddOnSharedDevice(std::string_view ptx, const float* a, const float* b,
                                     float* sum, unsigned n);  // add.cpp
+
+// Whatever a client may write to its device memory is installed, too.
+static_assert(sizeof(gpushared::TextureRecord) == 64);
 
 int main() {
   std::printf("version %s\n", gpushared::LibraryVersion());
