@@ -68,8 +68,8 @@ std::uint32_t DefaultThreads() {
 }
 
 // What is not here a program takes for 0. Of a GPU of compute capability 8.0, whose instructions
-// the executor has; but nothing that it has not: textures, memory shared with the host, launches in
-// clusters. `%clock` counts nanoseconds.
+// the executor has; but nothing that it has not: layers and cubes of textures, memory shared with
+// the host, launches in clusters. `%clock` counts nanoseconds.
 std::vector<NumberedAttribute> AttributesOf(const CpuDeviceOptions& options) {
   using Id = cuda::DeviceAttribute;
   const auto threads = static_cast<std::int32_t>(options.executor_threads);
@@ -96,6 +96,12 @@ std::vector<NumberedAttribute> AttributesOf(const CpuDeviceOptions& options) {
       {Id::kTextureAlignment, 512},
       {Id::kCopiesBesideKernels, 1},
       {Id::kMultiprocessors, threads},
+      {Id::kTexture1dWidthMax, 131072},
+      {Id::kTexture2dWidthMax, 131072},
+      {Id::kTexture2dHeightMax, 65536},
+      {Id::kTexture3dWidthMax, 16384},
+      {Id::kTexture3dHeightMax, 16384},
+      {Id::kTexture3dDepthMax, 16384},
       {Id::kSurfaceAlignment, 512},
       {Id::kConcurrentKernels, 1},
       {Id::kPciDevice, number},
@@ -104,6 +110,16 @@ std::vector<NumberedAttribute> AttributesOf(const CpuDeviceOptions& options) {
       {Id::kCopyEngines, 1},
       {Id::kUnifiedAddressing, 1},
       {Id::kTexturePitchAlignment, 32},
+      {Id::kSurface1dWidthMax, 131072},
+      {Id::kSurface2dWidthMax, 131072},
+      {Id::kSurface2dHeightMax, 65536},
+      {Id::kSurface3dWidthMax, 16384},
+      {Id::kSurface3dHeightMax, 16384},
+      {Id::kSurface3dDepthMax, 16384},
+      {Id::kTexture1dLinearWidthMax, 1 << 28},
+      {Id::kTexture2dLinearWidthMax, 131072},
+      {Id::kTexture2dLinearHeightMax, 65536},
+      {Id::kTexture2dLinearPitchBytesMax, 131072 * 16},
       {Id::kComputeCapabilityMajor, kCapability / 10},
       {Id::kComputeCapabilityMinor, kCapability % 10},
       {Id::kGlobalL1Cache, 1},

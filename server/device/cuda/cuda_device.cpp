@@ -274,12 +274,14 @@ Status CudaDevice::ReadInfo() {
   return ReadAttributes();
 }
 
-// Attributes that this driver does not know are left out.
+// Attributes that this driver does not know are left out. So are the limits of textures and
+// surfaces: kernels that use these are refused, since they could make up handles of the driver's.
 Status CudaDevice::ReadAttributes() {
   // Beyond those of CUDA 13.5; drivers refuse numbers that they do not know.
   constexpr std::uint32_t kIdMax = 159;
   const Driver& driver = context_->driver();
   for (std::uint32_t id = 1; id <= kIdMax; ++id) {
+    if (IsLimitOfTextures(static_cast<DeviceAttribute>(id))) continue;
     int value = 0;
     const Code code = context_->Call(driver.DeviceGetAttribute, &value,
                                      static_cast<DeviceAttribute>(id), context_->number());

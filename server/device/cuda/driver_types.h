@@ -108,6 +108,12 @@ enum class DeviceAttribute : int {
   kMultiprocessors = 16,
   kMapHostMemory = 19,
   kComputeMode = 20,
+  kTexture1dWidthMax = 21,
+  kTexture2dWidthMax = 22,
+  kTexture2dHeightMax = 23,
+  kTexture3dWidthMax = 24,
+  kTexture3dHeightMax = 25,
+  kTexture3dDepthMax = 26,
   kSurfaceAlignment = 30,
   kConcurrentKernels = 31,
   kPciBus = 33,
@@ -120,6 +126,16 @@ enum class DeviceAttribute : int {
   kUnifiedAddressing = 41,
   kPciDomain = 50,
   kTexturePitchAlignment = 51,
+  kSurface1dWidthMax = 55,
+  kSurface2dWidthMax = 56,
+  kSurface2dHeightMax = 57,
+  kSurface3dWidthMax = 58,
+  kSurface3dHeightMax = 59,
+  kSurface3dDepthMax = 60,
+  kTexture1dLinearWidthMax = 69,
+  kTexture2dLinearWidthMax = 70,
+  kTexture2dLinearHeightMax = 71,
+  kTexture2dLinearPitchBytesMax = 72,
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kStreamPriorities = 78,
@@ -142,6 +158,13 @@ enum class DeviceAttribute : int {
   kStreamMemoryOperations64 = 122,
   kMpsEnabled = 133,
 };
+
+constexpr bool IsLimitOfTextures(DeviceAttribute id) {
+  using enum DeviceAttribute;
+  return (id >= kTexture1dWidthMax && id <= kTexture3dDepthMax) ||
+         (id >= kSurface1dWidthMax && id <= kSurface3dDepthMax) ||
+         (id >= kTexture1dLinearWidthMax && id <= kTexture2dLinearPitchBytesMax);
+}
 
 enum class ComputeMode : int { kDefault = 0, kProhibited = 2, kExclusiveProcess = 3 };
 

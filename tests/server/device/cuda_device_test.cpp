@@ -501,6 +501,17 @@ TEST_F(CudaDeviceTest, LocalMemoryIsA64thOfTheGpusWithinBounds) {
   }
 }
 
+// Kernels that use textures are refused, so a client is told of none.
+TEST_F(CudaDeviceTest, LimitsOfTexturesAreNotTold) {
+  Start();
+  const auto& attributes = gpu().info().attributes;
+  EXPECT_GT(attributes.size(), 10U);
+  for (const NumberedAttribute& attribute : attributes) {
+    EXPECT_FALSE(cuda::IsLimitOfTextures(static_cast<cuda::DeviceAttribute>(attribute.id)))
+        << attribute.id;
+  }
+}
+
 TEST_F(CudaDeviceTest, LaunchAttributesReachTheDriver) {
   Start();
   EXPECT_EQ(gpu().info().cluster_blocks_max, 8U);

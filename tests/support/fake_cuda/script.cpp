@@ -45,6 +45,10 @@ Settings::Settings() {
   Set(*this, DeviceAttribute::kGridXMax, 2147483647);
   Set(*this, DeviceAttribute::kGridYMax, 65535);
   Set(*this, DeviceAttribute::kGridZMax, 65535);
+  Set(*this, DeviceAttribute::kTexture2dWidthMax, 131072);
+  Set(*this, DeviceAttribute::kTexture2dHeightMax, 65536);
+  Set(*this, DeviceAttribute::kTexture2dLinearWidthMax, 131072);
+  Set(*this, DeviceAttribute::kSurface3dDepthMax, 16384);
   Set(*this, DeviceAttribute::kSharedBytesPerBlockMax, 48 * 1024);
   Set(*this, DeviceAttribute::kSharedBytesPerBlockOptIn, 227 * 1024);
   Set(*this, DeviceAttribute::kReservedSharedBytesPerBlock, 1024);
