@@ -123,6 +123,41 @@ Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream);
 Code Memcpy3d(const Copy3d* copy);
 Code Memcpy3dAsync(const Copy3d* copy, StreamHandle stream);
 
+Code MemcpyAtoA(ArrayHandle destination, std::size_t destination_offset, ArrayHandle source,
+                std::size_t source_offset, std::size_t bytes);
+Code MemcpyAtoD(DevicePointer destination, ArrayHandle source, std::size_t source_offset,
+                std::size_t bytes);
+Code MemcpyDtoA(ArrayHandle destination, std::size_t destination_offset, DevicePointer source,
+                std::size_t bytes);
+Code MemcpyAtoH(void* destination, ArrayHandle source, std::size_t source_offset,
+                std::size_t bytes);
+Code MemcpyAtoHAsync(void* destination, ArrayHandle source, std::size_t source_offset,
+                     std::size_t bytes, StreamHandle stream);
+Code MemcpyHtoA(ArrayHandle destination, std::size_t destination_offset, const void* source,
+                std::size_t bytes);
+Code MemcpyHtoAAsync(ArrayHandle destination, std::size_t destination_offset, const void* source,
+                     std::size_t bytes, StreamHandle stream);
+
+// ---- array_calls.cpp
+Code ArrayCreate(ArrayHandle* array, const ArrayShape* shape);
+Code Array3dCreate(ArrayHandle* array, const ArrayShape3d* shape);
+Code ArrayGetDescriptor(ArrayShape* shape, ArrayHandle array);
+Code Array3dGetDescriptor(ArrayShape3d* shape, ArrayHandle array);
+Code ArrayDestroy(ArrayHandle array);
+
+// ---- texture_calls.cpp
+Code TexObjectCreate(TextureHandle* texture, const TextureResource* resource,
+                     const TextureMode* mode, const TextureView* view);
+Code TexObjectDestroy(TextureHandle texture);
+Code TexObjectGetResourceDesc(TextureResource* resource, TextureHandle texture);
+Code TexObjectGetTextureDesc(TextureMode* mode, TextureHandle texture);
+Code TexObjectGetResourceViewDesc(TextureView* view, TextureHandle texture);
+Code SurfObjectCreate(TextureHandle* surface, const TextureResource* resource);
+Code SurfObjectDestroy(TextureHandle surface);
+Code SurfObjectGetResourceDesc(TextureResource* resource, TextureHandle surface);
+Code DeviceGetTexture1dLinearMaxWidth(std::size_t* texels, int format, unsigned channels,
+                                      int device);
+
 // ---- fill_calls.cpp
 Code MemsetD8(DevicePointer destination, unsigned char value, std::size_t count);
 Code MemsetD16(DevicePointer destination, unsigned short value, std::size_t count);

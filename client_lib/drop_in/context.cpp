@@ -66,6 +66,7 @@ void Context::End() {
     thread_streams.swap(thread_streams_);
   }
   session_->addresses().RemoveContext(id_);
+  session_->textures().RemoveContext(id_);
 }
 
 Result<std::shared_ptr<CudaStream>> Context::Attach(Stream stream, unsigned flags) {

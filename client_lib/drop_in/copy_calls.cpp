@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies in one, two and three dimensions, between host and device memory. A wrong device address
-// is this call's own error: it never reaches the stream.
+// Copies in one, two and three dimensions, between host memory, device memory and arrays. A wrong
+// device address is this call's own error: it never reaches the stream.
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "client_lib/drop_in/calls.h"
@@ -16,6 +17,7 @@ enum class HostWaits : bool { kNo, kYes };
 // One side of a copy: where its first byte is, and how far apart its rows and slices are.
 struct Side {
   bool is_device = false;
+  bool is_array = false;  // It lies in an array, as MakeArraySide has seen to.
   std::uint64_t address = 0;
   std::size_t pitch_bytes = 0;
   std::size_t slice_bytes = 0;
@@ -61,6 +63,7 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   const std::optional<std::size_t> bytes = SpanBytes(side, extent);
   if (!bytes) return Code::kInvalidValue;
   if (extent.height > 1 && side.pitch_bytes < extent.width_bytes) return Code::kInvalidValue;
+  if (side.is_array) return Code::kSuccess;
   if (!side.is_device) {
     const bool can_be_memory = side.address >= kHostAddressLeast &&
                                side.address < kHostAddressEnd &&
@@ -160,18 +163,58 @@ Code CopyAny(DevicePointer destination, DevicePointer source, std::size_t bytes,
   return CopyFlat(stream, AnySide(destination), AnySide(source), bytes, waits);
 }
 
-// A side of cuMemcpy2D or cuMemcpy3D. kNotSupported for arrays.
+// [first, first + count) of what an axis has.
+bool IsWithin(std::size_t first, std::size_t count, std::size_t all) {
+  return count <= all && first <= all - count;
+}
+
+// A side of cuMemcpy2D or cuMemcpy3D.
 struct SideRequest {
   int type;
   const void* host;
   DevicePointer device;
+  ArrayHandle array;
   std::size_t x_bytes, y, z;
   std::size_t pitch_bytes, slice_rows;
 };
-Code MakeSide(const SideRequest& request, const Extent& extent, Side& side) {
-  if (request.type == kMemoryTypeArray) {
-    return Refuse(Code::kNotSupported, "copy refused: this library has no arrays");
+
+// Whole texels of an array, none outside of it.
+Code MakeArraySide(const SideRequest& request, const Extent& extent, Side& side) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::shared_ptr<CudaArray> array = FindArray(current, request.array);
+  if (array == nullptr) return Code::kInvalidHandle;
+  const std::size_t texel_bytes = array->texel.bytes();
+  const bool is_whole = request.x_bytes % texel_bytes == 0 && extent.width_bytes % texel_bytes == 0;
+  if (!is_whole || !IsWithin(request.x_bytes, extent.width_bytes, array->row_bytes()) ||
+      !IsWithin(request.y, extent.height, array->Extent(1)) ||
+      !IsWithin(request.z, extent.depth, array->Extent(2))) {
+    return Refuse(Code::kInvalidValue, "copy refused: its texels are not inside the array");
   }
+  side = {.is_device = true,
+          .is_array = true,
+          .address = array->memory.address() + request.z * array->slice_bytes() +
+                     request.y * array->row_bytes() + request.x_bytes,
+          .pitch_bytes = array->row_bytes(),
+          .slice_bytes = array->slice_bytes()};
+  return Code::kSuccess;
+}
+
+// Bytes of an array as they follow each other, row after row.
+Code MakeFlatSide(ArrayHandle handle, std::size_t offset, std::size_t bytes, Side& side) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::shared_ptr<CudaArray> array = FindArray(current, handle);
+  if (array == nullptr) return Code::kInvalidHandle;
+  if (!IsWithin(offset, bytes, array->bytes())) {
+    return Refuse(Code::kInvalidValue, "copy refused: its bytes are not inside the array");
+  }
+  side = {.is_device = true, .is_array = true, .address = array->memory.address() + offset};
+  return Code::kSuccess;
+}
+
+Code MakeSide(const SideRequest& request, const Extent& extent, Side& side) {
+  if (request.type == kMemoryTypeArray) return MakeArraySide(request, extent, side);
   if (request.type < kMemoryTypeHost || request.type > kMemoryTypeUnified) {
     return Code::kInvalidValue;
   }
@@ -191,6 +234,20 @@ Code MakeSide(const SideRequest& request, const Extent& extent, Side& side) {
   return Code::kSuccess;
 }
 
+Code CopyFromArray(StreamHandle stream, const Side& to, ArrayHandle from, std::size_t offset,
+                   std::size_t bytes, HostWaits waits) {
+  Side side;
+  const Code code = MakeFlatSide(from, offset, bytes, side);
+  return code == Code::kSuccess ? CopyFlat(stream, to, side, bytes, waits) : code;
+}
+
+Code CopyToArray(StreamHandle stream, ArrayHandle to, std::size_t offset, const Side& from,
+                 std::size_t bytes, HostWaits waits) {
+  Side side;
+  const Code code = MakeFlatSide(to, offset, bytes, side);
+  return code == Code::kSuccess ? CopyFlat(stream, side, from, bytes, waits) : code;
+}
+
 Code CopySides(const SideRequest& to, const SideRequest& from, const Extent& extent,
                StreamHandle stream, HostWaits waits) {
   Side destination, source;
@@ -204,6 +261,7 @@ Code CopyPitched(const Copy2d* copy, StreamHandle stream, HostWaits waits) {
   return CopySides({.type = static_cast<int>(copy->destination_type),
                     .host = copy->destination_host,
                     .device = copy->destination_device,
+                    .array = copy->destination_array,
                     .x_bytes = copy->destination_x_bytes,
                     .y = copy->destination_y,
                     .z = 0,
@@ -212,6 +270,7 @@ Code CopyPitched(const Copy2d* copy, StreamHandle stream, HostWaits waits) {
                    {.type = static_cast<int>(copy->source_type),
                     .host = copy->source_host,
                     .device = copy->source_device,
+                    .array = copy->source_array,
                     .x_bytes = copy->source_x_bytes,
                     .y = copy->source_y,
                     .z = 0,
@@ -225,6 +284,7 @@ Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
   return CopySides({.type = copy->destination_type,
                     .host = copy->destination_host,
                     .device = copy->destination_device,
+                    .array = copy->destination_array,
                     .x_bytes = copy->destination_x_bytes,
                     .y = copy->destination_y,
                     .z = copy->destination_z,
@@ -233,6 +293,7 @@ Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
                    {.type = copy->source_type,
                     .host = copy->source_host,
                     .device = copy->source_device,
+                    .array = copy->source_array,
                     .x_bytes = copy->source_x_bytes,
                     .y = copy->source_y,
                     .z = copy->source_z,
@@ -271,6 +332,42 @@ Code MemcpyDtoD(DevicePointer destination, DevicePointer source, std::size_t byt
 Code MemcpyDtoDAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
                      StreamHandle stream) {
   return CopyFlat(stream, DeviceSide(destination), DeviceSide(source), bytes, HostWaits::kNo);
+}
+Code MemcpyAtoA(ArrayHandle destination, std::size_t destination_offset, ArrayHandle source,
+                std::size_t source_offset, std::size_t bytes) {
+  Side from;
+  const Code code = MakeFlatSide(source, source_offset, bytes, from);
+  if (code != Code::kSuccess) return code;
+  return CopyToArray(nullptr, destination, destination_offset, from, bytes, HostWaits::kNo);
+}
+Code MemcpyAtoD(DevicePointer destination, ArrayHandle source, std::size_t source_offset,
+                std::size_t bytes) {
+  return CopyFromArray(nullptr, DeviceSide(destination), source, source_offset, bytes,
+                       HostWaits::kNo);
+}
+Code MemcpyDtoA(ArrayHandle destination, std::size_t destination_offset, DevicePointer source,
+                std::size_t bytes) {
+  return CopyToArray(nullptr, destination, destination_offset, DeviceSide(source), bytes,
+                     HostWaits::kNo);
+}
+Code MemcpyAtoH(void* destination, ArrayHandle source, std::size_t source_offset,
+                std::size_t bytes) {
+  return CopyFromArray(nullptr, HostSide(destination), source, source_offset, bytes,
+                       HostWaits::kYes);
+}
+Code MemcpyAtoHAsync(void* destination, ArrayHandle source, std::size_t source_offset,
+                     std::size_t bytes, StreamHandle stream) {
+  return CopyFromArray(stream, HostSide(destination), source, source_offset, bytes, HostWaits::kNo);
+}
+Code MemcpyHtoA(ArrayHandle destination, std::size_t destination_offset, const void* source,
+                std::size_t bytes) {
+  return CopyToArray(nullptr, destination, destination_offset, HostSide(source), bytes,
+                     HostWaits::kYes);
+}
+Code MemcpyHtoAAsync(ArrayHandle destination, std::size_t destination_offset, const void* source,
+                     std::size_t bytes, StreamHandle stream) {
+  return CopyToArray(stream, destination, destination_offset, HostSide(source), bytes,
+                     HostWaits::kNo);
 }
 Code Memcpy2d(const Copy2d* copy) { return CopyPitched(copy, nullptr, HostWaits::kYes); }
 Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream) {

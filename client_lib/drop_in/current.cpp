@@ -75,6 +75,12 @@ Current::Current(After after) : code_(Driver::Get().Ready()) {
   }
 }
 
+std::shared_ptr<CudaArray> FindArray(const Current& current, ArrayHandle handle) {
+  std::shared_ptr<CudaArray> array = Driver::Get().arrays.Find(handle);
+  const bool is_here = array != nullptr && &array->context->session() == &current->session();
+  return is_here ? array : nullptr;
+}
+
 StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(current.code()) {
   if (!current.ok()) return;
   if (handle == nullptr) {

@@ -58,6 +58,9 @@ class Current {
   Code code_ = Code::kSuccess;
 };
 
+// An array in the memory of this context's session; null for any other handle.
+std::shared_ptr<CudaArray> FindArray(const Current& current, ArrayHandle handle);
+
 // The stream that a handle names, in this context when it is one of the default streams.
 class StreamChoice {
  public:

@@ -14,14 +14,30 @@ int Clamped(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
-// Facts about the hardware. What a driver adds to it (pools, memory shared at one time, textures,
-// sharing between processes) is not passed on: this library does not have it.
+// Facts about the hardware. What a driver adds to it (pools, memory shared at one time, sharing
+// between processes) is not passed on: this library does not have it.
 bool IsPassedOn(Attribute id) {
   switch (id) {
     case Attribute::kConstantBytes:
     case Attribute::kPitchBytesMax:
     case Attribute::kRegistersPerBlockMax:
     case Attribute::kClockKilohertz:
+    case Attribute::kTexture1dWidthMax:
+    case Attribute::kTexture2dWidthMax:
+    case Attribute::kTexture2dHeightMax:
+    case Attribute::kTexture3dWidthMax:
+    case Attribute::kTexture3dHeightMax:
+    case Attribute::kTexture3dDepthMax:
+    case Attribute::kSurface1dWidthMax:
+    case Attribute::kSurface2dWidthMax:
+    case Attribute::kSurface2dHeightMax:
+    case Attribute::kSurface3dWidthMax:
+    case Attribute::kSurface3dHeightMax:
+    case Attribute::kSurface3dDepthMax:
+    case Attribute::kTexture1dLinearWidthMax:
+    case Attribute::kTexture2dLinearWidthMax:
+    case Attribute::kTexture2dLinearHeightMax:
+    case Attribute::kTexture2dLinearPitchBytesMax:
     case Attribute::kTextureAlignment:
     case Attribute::kCopiesBesideKernels:
     case Attribute::kSurfaceAlignment:

@@ -34,6 +34,7 @@ void Driver::EndContext(const std::shared_ptr<Context>& context) {
   streams.RemoveIf([&](const CudaStream& stream) { return &stream.context() == context.get(); });
   kernels.RemoveIf([&](const CudaKernel& kernel) { return kernel.module->BelongsTo(*context); });
   modules.RemoveIf([&](const CudaModule& module) { return module.BelongsTo(*context); });
+  arrays.RemoveIf([&](const CudaArray& array) { return array.context == context; });
 }
 
 // ---- devices

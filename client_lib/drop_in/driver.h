@@ -13,6 +13,7 @@
 #include "gpushared/client.h"
 
 #include "client_lib/drop_in/context.h"
+#include "client_lib/drop_in/cuda_array.h"
 #include "client_lib/drop_in/cuda_module.h"
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/handle_table.h"
@@ -110,6 +111,7 @@ class Driver {
   HandleTable<CudaModule, ModuleHandle, HandleKind::kModule> modules;
   HandleTable<CudaKernel, FunctionHandle, HandleKind::kKernel> kernels;
   HandleTable<CudaLink, LinkHandle, HandleKind::kLink> links;
+  HandleTable<CudaArray, ArrayHandle, HandleKind::kArray> arrays;
 
  private:
   Driver() = default;

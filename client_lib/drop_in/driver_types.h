@@ -42,6 +42,7 @@ using PoolHandle = struct PoolTarget*;
 using GraphHandle = struct GraphTarget*;
 
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
+using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: where its record lies.
 
 // Streams that exist in every context. A null handle means one of them, by the call's form.
 inline StreamHandle LegacyStream() { return reinterpret_cast<StreamHandle>(1); }
@@ -71,6 +72,79 @@ struct Copy3d {
   std::size_t width_bytes, height, depth;
 };
 static_assert(sizeof(Copy3d) == 200);
+
+// CUDA_ARRAY_DESCRIPTOR.
+struct ArrayShape {
+  std::size_t width, height;  // Texels; an array of one dimension has height 0.
+  int format;
+  unsigned channels;
+};
+static_assert(sizeof(ArrayShape) == 24);
+
+// CUDA_ARRAY3D_DESCRIPTOR.
+struct ArrayShape3d {
+  std::size_t width, height, depth;  // Texels; 0 along what it does not have.
+  int format;
+  unsigned channels;
+  unsigned flags;
+};
+static_assert(sizeof(ArrayShape3d) == 40);
+inline constexpr unsigned kArrayForSurfaces = 0x02;
+inline constexpr unsigned kArrayFlags = 0x1ff;  // All that there are.
+
+// CUDA_RESOURCE_DESC: where the texels of a texture or surface lie.
+struct TextureResource {
+  enum Type : int { kArray = 0, kMipmappedArray = 1, kLinear = 2, kPitched = 3 };
+  struct Linear {
+    DevicePointer address;
+    int format;
+    unsigned channels;
+    std::size_t bytes;
+  };
+  struct Pitched {
+    DevicePointer address;
+    int format;
+    unsigned channels;
+    std::size_t width, height;  // Texels.
+    std::size_t pitch_bytes;
+  };
+  int type;
+  union {
+    ArrayHandle array;
+    Linear linear;
+    Pitched pitched;
+    int reserved[32];
+  } in;
+  unsigned flags;
+};
+static_assert(sizeof(TextureResource) == 144);
+
+// CUDA_TEXTURE_DESC: how a texture is sampled. Its modes have TextureRecord's numbers.
+struct TextureMode {
+  int address_modes[3];
+  int filter;
+  unsigned flags;
+  unsigned anisotropy_max;
+  int level_filter;
+  float level_bias, level_least, level_most;
+  float border[4];
+  int reserved[12];
+};
+static_assert(sizeof(TextureMode) == 104);
+inline constexpr unsigned kReadAsInteger = 0x01;
+inline constexpr unsigned kNormalisedCoordinates = 0x02;
+inline constexpr unsigned kNoTrilinearShortcut = 0x20;
+inline constexpr unsigned kTextureFlags = 0x73;  // All that there are.
+
+// CUDA_RESOURCE_VIEW_DESC.
+struct TextureView {
+  int format;
+  std::size_t width, height, depth;
+  unsigned level_first, level_last;
+  unsigned layer_first, layer_last;
+  unsigned reserved[16];
+};
+static_assert(sizeof(TextureView) == 112);
 
 // CUctxCreateParams.
 struct ContextParameters {

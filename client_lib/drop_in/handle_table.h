@@ -22,6 +22,7 @@ enum class HandleKind : std::uint8_t {
   kKernel,
   kLink,
   kPool,
+  kArray,
 };
 
 // The objects of one kind, by handle. `Handle` is a pointer type of the driver.

@@ -11,6 +11,7 @@
 
 #include "client_lib/drop_in/address_book.h"
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/texture_book.h"
 
 namespace gpushared::drop_in {
 
@@ -34,6 +35,7 @@ class Session {
   const Client& client() const { return client_; }
   AddressBook& addresses() { return addresses_; }
   MirroredMemory& mirrored() { return mirrored_; }
+  TextureBook& textures() { return textures_; }
 
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
@@ -52,6 +54,7 @@ class Session {
   const Client client_;
   MirroredMemory mirrored_;
   AddressBook addresses_;
+  TextureBook textures_;
   std::atomic<Code> sticky_{Code::kSuccess};
 };
 

@@ -9,6 +9,8 @@
 #include <cudaTypedefs.h>
 #include <gtest/gtest.h>
 
+#include "gpushared/texture_record.h"
+
 #include "client_lib/drop_in/calls.h"
 #include "tests/support/driver_abi.h"
 
@@ -29,6 +31,11 @@ GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);
 GPUSHARED_SAME(drop_in::Copy3d, CUDA_MEMCPY3D);
 GPUSHARED_SAME(device::cuda::LaunchConfig, CUlaunchConfig);
 GPUSHARED_SAME(drop_in::LegacyDeviceProperties, CUdevprop);
+GPUSHARED_SAME(drop_in::ArrayShape, CUDA_ARRAY_DESCRIPTOR);
+GPUSHARED_SAME(drop_in::ArrayShape3d, CUDA_ARRAY3D_DESCRIPTOR);
+GPUSHARED_SAME(drop_in::TextureResource, CUDA_RESOURCE_DESC);
+GPUSHARED_SAME(drop_in::TextureMode, CUDA_TEXTURE_DESC);
+GPUSHARED_SAME(drop_in::TextureView, CUDA_RESOURCE_VIEW_DESC);
 // The driver calls these back with the same conventions.
 GPUSHARED_SAME(std::size_t(int), std::remove_pointer_t<CUoccupancyB2DSize>);
 GPUSHARED_SAME(std::remove_pointer_t<drop_in::StreamCallback>,
@@ -73,6 +80,50 @@ GPUSHARED_FIELD(Copy3d, destination_pitch, CUDA_MEMCPY3D, dstPitch);
 GPUSHARED_FIELD(Copy3d, destination_height, CUDA_MEMCPY3D, dstHeight);
 GPUSHARED_FIELD(Copy3d, width_bytes, CUDA_MEMCPY3D, WidthInBytes);
 GPUSHARED_FIELD(Copy3d, depth, CUDA_MEMCPY3D, Depth);
+GPUSHARED_LAYOUT(ArrayShape, CUDA_ARRAY_DESCRIPTOR);
+GPUSHARED_FIELD(ArrayShape, height, CUDA_ARRAY_DESCRIPTOR, Height);
+GPUSHARED_FIELD(ArrayShape, format, CUDA_ARRAY_DESCRIPTOR, Format);
+GPUSHARED_FIELD(ArrayShape, channels, CUDA_ARRAY_DESCRIPTOR, NumChannels);
+GPUSHARED_LAYOUT(ArrayShape3d, CUDA_ARRAY3D_DESCRIPTOR);
+GPUSHARED_FIELD(ArrayShape3d, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
+GPUSHARED_FIELD(ArrayShape3d, format, CUDA_ARRAY3D_DESCRIPTOR, Format);
+GPUSHARED_FIELD(ArrayShape3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
+GPUSHARED_LAYOUT(TextureResource, CUDA_RESOURCE_DESC);
+GPUSHARED_FIELD(TextureResource, in.array, CUDA_RESOURCE_DESC, res.array.hArray);
+GPUSHARED_FIELD(TextureResource, in.linear.address, CUDA_RESOURCE_DESC, res.linear.devPtr);
+GPUSHARED_FIELD(TextureResource, in.linear.channels, CUDA_RESOURCE_DESC, res.linear.numChannels);
+GPUSHARED_FIELD(TextureResource, in.linear.bytes, CUDA_RESOURCE_DESC, res.linear.sizeInBytes);
+GPUSHARED_FIELD(TextureResource, in.pitched.address, CUDA_RESOURCE_DESC, res.pitch2D.devPtr);
+GPUSHARED_FIELD(TextureResource, in.pitched.format, CUDA_RESOURCE_DESC, res.pitch2D.format);
+GPUSHARED_FIELD(TextureResource, in.pitched.width, CUDA_RESOURCE_DESC, res.pitch2D.width);
+GPUSHARED_FIELD(TextureResource, in.pitched.pitch_bytes, CUDA_RESOURCE_DESC,
+                res.pitch2D.pitchInBytes);
+GPUSHARED_FIELD(TextureResource, flags, CUDA_RESOURCE_DESC, flags);
+static_assert(TextureResource::kArray == int{CU_RESOURCE_TYPE_ARRAY});
+static_assert(TextureResource::kMipmappedArray == int{CU_RESOURCE_TYPE_MIPMAPPED_ARRAY});
+static_assert(TextureResource::kLinear == int{CU_RESOURCE_TYPE_LINEAR});
+static_assert(TextureResource::kPitched == int{CU_RESOURCE_TYPE_PITCH2D});
+GPUSHARED_LAYOUT(TextureMode, CUDA_TEXTURE_DESC);
+GPUSHARED_FIELD(TextureMode, filter, CUDA_TEXTURE_DESC, filterMode);
+GPUSHARED_FIELD(TextureMode, flags, CUDA_TEXTURE_DESC, flags);
+GPUSHARED_FIELD(TextureMode, anisotropy_max, CUDA_TEXTURE_DESC, maxAnisotropy);
+GPUSHARED_FIELD(TextureMode, level_most, CUDA_TEXTURE_DESC, maxMipmapLevelClamp);
+GPUSHARED_FIELD(TextureMode, border, CUDA_TEXTURE_DESC, borderColor);
+static_assert(kReadAsInteger == CU_TRSF_READ_AS_INTEGER);
+static_assert(kNormalisedCoordinates == CU_TRSF_NORMALIZED_COORDINATES);
+static_assert(kNoTrilinearShortcut == CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION);
+static_assert(kTextureFlags == (kReadAsInteger | kNormalisedCoordinates | kNoTrilinearShortcut |
+                                CU_TRSF_SRGB | CU_TRSF_SEAMLESS_CUBEMAP));
+static_assert(kArrayForSurfaces == CUDA_ARRAY3D_SURFACE_LDST);
+static_assert(static_cast<int>(TextureAddressMode::kWrap) == CU_TR_ADDRESS_MODE_WRAP);
+static_assert(static_cast<int>(TextureAddressMode::kClamp) == CU_TR_ADDRESS_MODE_CLAMP);
+static_assert(static_cast<int>(TextureAddressMode::kMirror) == CU_TR_ADDRESS_MODE_MIRROR);
+static_assert(static_cast<int>(TextureAddressMode::kBorder) == CU_TR_ADDRESS_MODE_BORDER);
+static_assert(static_cast<int>(TextureFilter::kPoint) == CU_TR_FILTER_MODE_POINT);
+static_assert(static_cast<int>(TextureFilter::kLinear) == CU_TR_FILTER_MODE_LINEAR);
+GPUSHARED_LAYOUT(TextureView, CUDA_RESOURCE_VIEW_DESC);
+GPUSHARED_FIELD(TextureView, depth, CUDA_RESOURCE_VIEW_DESC, depth);
+GPUSHARED_FIELD(TextureView, layer_last, CUDA_RESOURCE_VIEW_DESC, lastLayer);
 GPUSHARED_LAYOUT(LegacyDeviceProperties, CUdevprop);
 GPUSHARED_FIELD(LegacyDeviceProperties, block_max, CUdevprop, maxThreadsDim);
 GPUSHARED_FIELD(LegacyDeviceProperties, shared_bytes_per_block, CUdevprop, sharedMemPerBlock);

@@ -159,9 +159,9 @@ TEST_F(DropInTest, NobodysExportTableIsThere) {
 }
 
 TEST_F(DropInTest, FunctionsThatAreNotThereSaySo) {
-  CUarray array = nullptr;
-  const CUDA_ARRAY_DESCRIPTOR description{};
-  EXPECT_EQ(cuArrayCreate(&array, &description), CUDA_ERROR_NOT_SUPPORTED);
+  CUmipmappedArray array = nullptr;
+  const CUDA_ARRAY3D_DESCRIPTOR description{};
+  EXPECT_EQ(cuMipmappedArrayCreate(&array, &description, 1), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 // ---- contexts

@@ -38,7 +38,9 @@ class WildArgumentsTest : public DropInCase {
         LibraryLoadData(&library, "any PTX", nullptr, nullptr, 0, nullptr, nullptr, 0));
     static_cast<void>(LinkCreate(0, nullptr, nullptr, &link));
     static_cast<void>(MemAlloc(&memory_, 4096));
-    handles_ = {nullptr, stream, event, library, link, context_, module_, nothing_};
+    const ArrayShape shape = {.width = 8, .height = 4, .format = 0x20, .channels = 1};
+    static_cast<void>(ArrayCreate(&array_, &shape));
+    handles_ = {nullptr, stream, event, library, link, context_, module_, nothing_, array_};
     for (const std::uint64_t wild : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
                                      std::uint64_t{0x6702000000100000}, ~std::uint64_t{0}}) {
       handles_.push_back(reinterpret_cast<void*>(wild));
@@ -62,7 +64,11 @@ class WildArgumentsTest : public DropInCase {
     } else if constexpr (std::is_pointer_v<T> && std::is_function_v<std::remove_pointer_t<T>>) {
       return nullptr;
     } else if constexpr (std::is_same_v<T, const Copy2d*> || std::is_same_v<T, const Copy3d*> ||
-                         std::is_same_v<T, const LaunchConfig*>) {
+                         std::is_same_v<T, const LaunchConfig*> ||
+                         std::is_same_v<T, const ArrayShape*> ||
+                         std::is_same_v<T, const ArrayShape3d*> ||
+                         std::is_same_v<T, const TextureResource*> ||
+                         std::is_same_v<T, const TextureMode*>) {
       return Structure<std::remove_const_t<std::remove_pointer_t<T>>>();
     } else if constexpr (IsHandle<T>) {
       return reinterpret_cast<T>(handles_[random_() % handles_.size()]);
@@ -97,7 +103,8 @@ class WildArgumentsTest : public DropInCase {
       std::is_same_v<T, ContextHandle> || std::is_same_v<T, StreamHandle> ||
       std::is_same_v<T, EventHandle> || std::is_same_v<T, ModuleHandle> ||
       std::is_same_v<T, FunctionHandle> || std::is_same_v<T, LibraryHandle> ||
-      std::is_same_v<T, KernelHandle> || std::is_same_v<T, LinkHandle>;
+      std::is_same_v<T, KernelHandle> || std::is_same_v<T, LinkHandle> ||
+      std::is_same_v<T, ArrayHandle>;
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 
@@ -111,6 +118,29 @@ class WildArgumentsTest : public DropInCase {
       made.grid_x = Among<unsigned>({0, 1, ~0u});
       made.shared_bytes = Among<unsigned>({0, ~0u});
       made.attribute_count = Among<unsigned>({0, 3});
+    } else if constexpr (std::is_same_v<T, ArrayShape> || std::is_same_v<T, ArrayShape3d>) {
+      made.width = Size();
+      made.height = Size();
+      made.format = Among<int>({0, 1, 0x20, -1});
+      made.channels = Among<unsigned>({0, 1, 3, 4});
+      if constexpr (std::is_same_v<T, ArrayShape3d>) {
+        made.depth = Size();
+        made.flags = Among<unsigned>({0, 2, ~0u});
+      }
+    } else if constexpr (std::is_same_v<T, TextureMode>) {
+      for (int& mode : made.address_modes) mode = Among<int>({0, 3, 4, -1});
+      made.filter = Among<int>({0, 1, 2});
+      made.flags = Among<unsigned>({0, 1, 2, ~0u});
+    } else if constexpr (std::is_same_v<T, TextureResource>) {
+      made.type = Among<int>({0, 1, 2, 3, 4, -1});
+      if (made.type == TextureResource::kPitched) {
+        made.in.pitched = {
+            Argument<DevicePointer>(), Among<int>({1, 0x20, -1}), 1, Size(), Size(), Size()};
+      } else if (made.type == TextureResource::kLinear) {
+        made.in.linear = {Argument<DevicePointer>(), Among<int>({1, 0x20, -1}), 1, Size()};
+      } else {
+        made.in.array = Argument<ArrayHandle>();
+      }
     } else {
       made.source_type = static_cast<decltype(made.source_type)>(Among<int>({0, 1, 2, 3, 4, 9}));
       made.destination_type =
@@ -119,6 +149,8 @@ class WildArgumentsTest : public DropInCase {
       made.destination_host = Argument<void*>();
       made.source_device = Argument<DevicePointer>();
       made.destination_device = Argument<DevicePointer>();
+      made.source_array = Argument<ArrayHandle>();
+      made.destination_array = Argument<ArrayHandle>();
       made.source_y = Size();
       made.source_pitch = Size();
       made.destination_x_bytes = Size();
@@ -139,6 +171,7 @@ class WildArgumentsTest : public DropInCase {
   std::vector<void*> pointers_;
   std::vector<void*> handles_;
   DevicePointer memory_ = 0;
+  ArrayHandle array_ = nullptr;
 };
 
 TEST_F(WildArgumentsTest, AreAnsweredWithACode) {

@@ -58,7 +58,18 @@ ipc::DeviceDescription FakeDevice() {
           .threads_per_block_max = 512,
           .block_max = {512, 512, 64},
           .grid_max = {1 << 20, 65535, 65535},
-          .shared_bytes_per_block_max = 48 * 1024};
+          .shared_bytes_per_block_max = 48 * 1024,
+          // CUDA's limits of textures in one to three dimensions, of memory without and with rows.
+          .attributes = {{21, 4096},
+                         {22, 4096},
+                         {23, 4096},
+                         {24, 256},
+                         {25, 256},
+                         {26, 256},
+                         {69, 4096},
+                         {70, 4096},
+                         {71, 4096},
+                         {72, 65536}}};
 }
 
 struct Failure {

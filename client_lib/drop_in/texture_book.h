@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_TEXTURE_BOOK_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_TEXTURE_BOOK_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "gpushared/client.h"
+
+#include "client_lib/drop_in/driver_types.h"
+
+namespace gpushared::drop_in {
+
+enum class TextureKind : std::uint8_t { kTexture, kSurface };
+
+// A texture or surface that the program made. Immutable.
+struct TextureObject {
+  TextureKind kind = TextureKind::kTexture;
+  std::uint64_t context_id = 0;  // It ends with this context.
+  TextureResource resource = {};
+  TextureMode mode = {};  // Of textures only.
+  DeviceBuffer record;    // The TextureRecord that kernels are given.
+};
+
+// The textures and surfaces of a session. Their handles are the addresses of their records.
+//
+// Thread-safe.
+class TextureBook {
+ public:
+  TextureHandle Insert(std::shared_ptr<const TextureObject> object);
+  // Null where there is none of this kind.
+  std::shared_ptr<const TextureObject> Find(TextureHandle handle, TextureKind kind) const;
+  bool Remove(TextureHandle handle, TextureKind kind);
+  void RemoveContext(std::uint64_t context_id);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<TextureHandle, std::shared_ptr<const TextureObject>> objects_;  // Guarded by mutex_.
+};
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_TEXTURE_BOOK_H_

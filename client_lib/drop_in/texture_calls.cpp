@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Textures and surfaces. An object is a record in device memory, which the device reads when a
+// kernel samples (gpushared/texture_record.h).
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/device_attributes.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+std::size_t Limit(const Current& current, Attribute id) {
+  const DeviceProperties& device = Driver::Get().DeviceAt(current->ordinal())->properties();
+  return static_cast<std::size_t>(AttributeOf(device, id));
+}
+
+Code CheckDevice(const Current& current) {
+  if (!current.ok()) return current.code();
+  if (Limit(current, Attribute::kTexture1dWidthMax) != 0) return Code::kSuccess;
+  return Refuse(Code::kNotSupported, "texture refused: this device has none");
+}
+
+bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t bytes) {
+  const std::optional<Block> block = current->session().addresses().Find(address);
+  return block && block->is_device() && block->Holds(address, bytes);
+}
+
+// Where the texels lie, as a record says it.
+Code PlaceLinear(const Current& current, const TextureResource::Linear& linear,
+                 TextureRecord& record, TexelType& texel) {
+  const std::optional<TexelType> type = TexelTypeOf(linear.format, linear.channels);
+  if (!type || linear.address % type->bytes() != 0) return Code::kInvalidValue;
+  const std::size_t texels = linear.bytes / type->bytes();
+  if (texels == 0 || texels > Limit(current, Attribute::kTexture1dLinearWidthMax)) {
+    return Code::kInvalidValue;
+  }
+  if (!IsDeviceMemory(current, linear.address, linear.bytes)) return Code::kInvalidValue;
+  texel = *type;
+  record.address = linear.address;
+  record.extents[0] = static_cast<std::uint32_t>(texels);
+  return Code::kSuccess;
+}
+
+Code PlacePitched(const Current& current, const TextureResource::Pitched& pitched,
+                  TextureRecord& record, TexelType& texel) {
+  const std::optional<TexelType> type = TexelTypeOf(pitched.format, pitched.channels);
+  if (!type || pitched.address % type->bytes() != 0) return Code::kInvalidValue;
+  const auto within = [](std::size_t value, std::size_t most) {
+    return value >= 1 && value <= most;
+  };
+  if (!within(pitched.width, Limit(current, Attribute::kTexture2dLinearWidthMax)) ||
+      !within(pitched.height, Limit(current, Attribute::kTexture2dLinearHeightMax)) ||
+      !within(pitched.pitch_bytes, Limit(current, Attribute::kTexture2dLinearPitchBytesMax))) {
+    return Code::kInvalidValue;
+  }
+  const std::size_t row_bytes = pitched.width * type->bytes();
+  if (pitched.pitch_bytes < row_bytes || pitched.pitch_bytes % type->bytes() != 0 ||
+      !IsDeviceMemory(current, pitched.address,
+                      (pitched.height - 1) * pitched.pitch_bytes + row_bytes)) {
+    return Code::kInvalidValue;
+  }
+  texel = *type;
+  record.address = pitched.address;
+  record.extents[0] = static_cast<std::uint32_t>(pitched.width);
+  record.extents[1] = static_cast<std::uint32_t>(pitched.height);
+  record.row_bytes = static_cast<std::uint32_t>(pitched.pitch_bytes);
+  return Code::kSuccess;
+}
+
+void PlaceArray(const CudaArray& array, TextureRecord& record) {
+  record.address = array.memory.address();
+  for (int axis = 0; axis < 3; ++axis) {
+    record.extents[axis] = static_cast<std::uint32_t>(array.Extent(axis));
+  }
+  record.row_bytes = static_cast<std::uint32_t>(array.row_bytes());
+  record.slice_bytes = array.slice_bytes();
+}
+
+Code Place(const Current& current, const TextureResource& resource, TextureRecord& record,
+           TexelType& texel) {
+  if (resource.flags != 0) return Code::kInvalidValue;
+  for (std::uint32_t& extent : record.extents) extent = 1;
+  switch (resource.type) {
+    case TextureResource::kArray: {
+      const std::shared_ptr<CudaArray> array = FindArray(current, resource.in.array);
+      if (array == nullptr) return Code::kInvalidHandle;
+      PlaceArray(*array, record);
+      texel = array->texel;
+      return Code::kSuccess;
+    }
+    case TextureResource::kMipmappedArray:
+      return Refuse(Code::kNotSupported, "texture refused: this library has no mipmaps");
+    case TextureResource::kLinear:
+      return PlaceLinear(current, resource.in.linear, record, texel);
+    case TextureResource::kPitched:
+      return PlacePitched(current, resource.in.pitched, record, texel);
+    default:
+      return Code::kInvalidValue;
+  }
+}
+
+// Memory without dimensions is fetched by index: outside there are zeroes, whatever the modes say.
+void SampleByIndex(TextureRecord& record) {
+  for (TextureAddressMode& mode : record.address_modes) mode = TextureAddressMode::kBorder;
+}
+
+Code SampleAsAsked(const TextureMode& mode, const TexelType& texel, TextureRecord& record) {
+  for (int axis = 0; axis < 3; ++axis) {
+    const bool is_used = axis == 0 || record.extents[axis] > 1;
+    const int asked = is_used ? mode.address_modes[axis] : 1;
+    if (asked < 0 || asked > static_cast<int>(TextureAddressMode::kBorder)) {
+      return Code::kInvalidValue;
+    }
+    record.address_modes[axis] = static_cast<TextureAddressMode>(asked);
+  }
+  if (mode.filter != 0 && mode.filter != 1) return Code::kInvalidValue;
+  record.filter = static_cast<TextureFilter>(mode.filter);
+  if (record.filter == TextureFilter::kLinear && !texel.is_float() &&
+      record.normalised_values == 0) {
+    return Refuse(Code::kInvalidValue, "texture refused: integers are not interpolated");
+  }
+  record.normalised_coordinates = (mode.flags & kNormalisedCoordinates) != 0 ? 1 : 0;
+  std::memcpy(record.border, mode.border, sizeof record.border);
+  return Code::kSuccess;
+}
+
+Code CheckMode(const TextureMode& mode) {
+  if ((mode.flags & ~kTextureFlags) != 0) return Code::kInvalidValue;
+  constexpr unsigned kHere = kReadAsInteger | kNormalisedCoordinates | kNoTrilinearShortcut;
+  if ((mode.flags & ~kHere) != 0) {
+    return Refuse(Code::kNotSupported, "texture refused: this library has no sRGB and no cubes");
+  }
+  if (mode.anisotropy_max > 1) {
+    return Refuse(Code::kNotSupported, "texture refused: this library has no anisotropic filter");
+  }
+  return Code::kSuccess;
+}
+
+// Writes the record to the device before any kernel can be given its address.
+Code Make(const Current& current, const TextureRecord& record, TextureObject object,
+          TextureHandle& handle) {
+  const Client& client = current->session().client();
+  Result<DeviceBuffer> memory = client.AllocateDevice(sizeof record);
+  if (!memory.ok()) return current.CodeOf(memory.status());
+  const Stream stream = client.default_stream();
+  Status status = stream.CopyToDevice(memory->address(), &record, sizeof record);
+  if (status.ok()) status = stream.Synchronize();
+  if (!status.ok()) return current.CodeOf(status);
+  object.context_id = current->id();
+  object.record = std::move(*memory);
+  handle = current->session().textures().Insert(
+      std::make_shared<const TextureObject>(std::move(object)));
+  return Code::kSuccess;
+}
+
+// Null after it has said why in `code`.
+std::shared_ptr<const TextureObject> Find(TextureHandle handle, TextureKind kind, Code& code) {
+  const Current current;
+  code = current.code();
+  if (!current.ok()) return nullptr;
+  std::shared_ptr<const TextureObject> found = current->session().textures().Find(handle, kind);
+  if (found == nullptr) code = Code::kInvalidValue;
+  return found;
+}
+
+Code GetResource(TextureResource* resource, TextureHandle handle, TextureKind kind) {
+  if (AnyNull(resource)) return Code::kInvalidValue;
+  Code code = Code::kSuccess;
+  if (const auto found = Find(handle, kind, code)) *resource = found->resource;
+  return code;
+}
+
+Code Destroy(TextureHandle handle, TextureKind kind) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  return current->session().textures().Remove(handle, kind) ? Code::kSuccess : Code::kInvalidValue;
+}
+
+}  // namespace
+
+Code TexObjectCreate(TextureHandle* texture, const TextureResource* resource,
+                     const TextureMode* mode, const TextureView* view) {
+  if (AnyNull(texture, resource, mode)) return Code::kInvalidValue;
+  const Current current;
+  if (const Code code = CheckDevice(current); code != Code::kSuccess) return code;
+  if (view != nullptr) {
+    return Refuse(Code::kNotSupported, "texture refused: this library has no resource views");
+  }
+  if (const Code code = CheckMode(*mode); code != Code::kSuccess) return code;
+  TextureRecord record;
+  TexelType texel;
+  if (const Code code = Place(current, *resource, record, texel); code != Code::kSuccess) {
+    return code;
+  }
+  record.format = texel.format;
+  record.channels = static_cast<std::uint8_t>(texel.channels);
+  const bool can_be_fraction = !texel.is_float() && texel.channel_bytes < 4;
+  record.normalised_values = can_be_fraction && (mode->flags & kReadAsInteger) == 0 ? 1 : 0;
+  if (resource->type == TextureResource::kLinear) {
+    SampleByIndex(record);
+  } else if (const Code code = SampleAsAsked(*mode, texel, record); code != Code::kSuccess) {
+    return code;
+  }
+  TextureObject object;
+  object.resource = *resource;
+  object.mode = *mode;
+  return Make(current, record, std::move(object), *texture);
+}
+
+Code TexObjectDestroy(TextureHandle texture) { return Destroy(texture, TextureKind::kTexture); }
+
+Code TexObjectGetResourceDesc(TextureResource* resource, TextureHandle texture) {
+  return GetResource(resource, texture, TextureKind::kTexture);
+}
+
+Code TexObjectGetTextureDesc(TextureMode* mode, TextureHandle texture) {
+  if (AnyNull(mode)) return Code::kInvalidValue;
+  Code code = Code::kSuccess;
+  if (const auto found = Find(texture, TextureKind::kTexture, code)) *mode = found->mode;
+  return code;
+}
+
+// No texture has a view.
+Code TexObjectGetResourceViewDesc(TextureView*, TextureHandle) { return Code::kInvalidValue; }
+
+Code SurfObjectCreate(TextureHandle* surface, const TextureResource* resource) {
+  if (AnyNull(surface, resource)) return Code::kInvalidValue;
+  const Current current;
+  if (const Code code = CheckDevice(current); code != Code::kSuccess) return code;
+  if (resource->type != TextureResource::kArray || resource->flags != 0) return Code::kInvalidValue;
+  const std::shared_ptr<CudaArray> array = FindArray(current, resource->in.array);
+  if (array == nullptr) return Code::kInvalidHandle;
+  if ((array->shape.flags & kArrayForSurfaces) == 0) return Code::kInvalidValue;
+  TextureRecord record;
+  PlaceArray(*array, record);
+  record.format = array->texel.format;
+  record.channels = static_cast<std::uint8_t>(array->texel.channels);
+  TextureObject object;
+  object.kind = TextureKind::kSurface;
+  object.resource = *resource;
+  return Make(current, record, std::move(object), *surface);
+}
+
+Code SurfObjectDestroy(TextureHandle surface) { return Destroy(surface, TextureKind::kSurface); }
+
+Code SurfObjectGetResourceDesc(TextureResource* resource, TextureHandle surface) {
+  return GetResource(resource, surface, TextureKind::kSurface);
+}
+
+Code DeviceGetTexture1dLinearMaxWidth(std::size_t* texels, int format, unsigned channels,
+                                      int device) {
+  if (AnyNull(texels) || !TexelTypeOf(format, channels)) return Code::kInvalidValue;
+  int most = 0;
+  const Code code =
+      DeviceGetAttribute(&most, static_cast<int>(Attribute::kTexture1dLinearWidthMax), device);
+  if (code == Code::kSuccess) *texels = static_cast<std::size_t>(most);
+  return code;
+}
+
+}  // namespace gpushared::drop_in
