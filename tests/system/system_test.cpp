@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "gpushared/client.h"
+#include "gpushared/texture_record.h"
 
 #include "tests/support/server_process.h"
 
@@ -170,6 +171,50 @@ TEST_F(System, KernelCannotReachANeighboursMemory) {
   EXPECT_EQ(thief.Synchronize().code(), StatusCode::kKernelFault);
   EXPECT_EQ(ReadWord(victim, secret), 77u);
   EXPECT_EQ(thief.status().code(), StatusCode::kOk);
+}
+
+// The record of a texture is a client's own, so it may say anything.
+TEST_F(System, TexturesReachOnesOwnMemoryOnly) {
+  constexpr std::string_view kLook = R"(
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry look(.param .u64 texture, .param .u64 out) {
+  .reg .b64 %rd<3>; .reg .b32 %r<5>;
+  ld.param.u64 %rd1, [texture]; ld.param.u64 %rd2, [out];
+  mov.u32 %r0, 3;
+  tex.1d.v4.u32.s32 {%r1, %r2, %r3, %r4}, [%rd1, {%r0}];
+  st.global.u32 [%rd2], %r1;
+  ret;
+}
+)";
+  const Client client = Connect(), neighbour = Connect();
+  const DeviceBuffer mine = Allocate(client, 4096), theirs = Allocate(neighbour, 4096);
+  ASSERT_TRUE(client.default_stream().Fill(mine, FillElement::U32(11), 64).ok());
+  ASSERT_TRUE(neighbour.default_stream().Fill(theirs, FillElement::U32(22), 64).ok());
+  ASSERT_TRUE(neighbour.default_stream().Synchronize().ok());
+  const Result<Module> module = client.LoadModule(kLook);
+  ASSERT_TRUE(module.ok()) << module.status().ToString();
+  const Kernel look = *module->GetKernel("look");
+  const DeviceBuffer out = Allocate(client, 4), place = Allocate(client, sizeof(TextureRecord));
+  const auto looked = [&](DeviceAddress texels) {
+    TextureRecord record;
+    record.address = texels;
+    record.format = TexelFormat::kUint32;
+    record.extents[0] = 64, record.extents[1] = record.extents[2] = 1;
+    const Stream stream = *client.CreateStream();
+    EXPECT_TRUE(stream.CopyToDevice(place, &record, sizeof record).ok());
+    EXPECT_TRUE(stream.Launch(look, {.grid = {1}, .block = {1}}, place.address(), out).ok());
+    return stream.Synchronize();
+  };
+  EXPECT_TRUE(looked(mine).ok());
+  EXPECT_EQ(ReadWord(client, out), 11u);
+  const Status status = looked(theirs);
+  EXPECT_EQ(status.code(), StatusCode::kKernelFault);
+  EXPECT_NE(status.message().find("PTX line 9, tex.1d.v4.u32.s32: 4 bytes at"), std::string::npos)
+      << status.message();
+  EXPECT_EQ(ReadWord(client, out), 11u);
+  EXPECT_EQ(ReadWord(neighbour, theirs), 22u);
 }
 
 TEST_F(System, CopyCannotReachANeighboursMemory) {
