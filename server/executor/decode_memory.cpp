@@ -55,6 +55,7 @@ bool FunctionDecoder::DecodeMemory() {
     DecodeAtomic(opcode == "atom");
     return true;
   }
+  if (opcode == "mbarrier") return DecodeMbarrier();
   if (opcode == "membar" || opcode == "fence") {
     Emit("membar", false);
     return true;
@@ -246,6 +247,57 @@ void FunctionDecoder::DecodeAtomic(bool wants_result) {
   op.destination = destination;
   op.immediate = immediate;
   op.extra = wants_result ? 1 : 0;
+}
+
+// mbarrier.operation[.parity][.sem][.scope][.space].b64 [result,] [address][, operands]
+bool FunctionDecoder::DecodeMbarrier() {
+  const auto& modifiers = instruction_->modifiers;
+  const auto& operands = instruction_->operands;
+  if (modifiers.empty() || modifiers.back() != "b64") return false;
+  std::string operation = modifiers.front();
+  const OperandType word = TypeOf("u32"), state = TypeOf("u64");
+  if (operation == "pending_count" && operands.size() == 2) {
+    const std::uint32_t source = Source(operands[1], state);
+    const std::uint32_t destination = Destination(operands[0], word);
+    MicroOp& op = Emit("mbarrier.pending_count", true);
+    op.a = source;
+    op.destination = destination;
+    return true;
+  }
+  if (operation == "try_wait") operation = "test_wait";  // It may give up at once.
+  const bool begins = operation == "init" || operation == "inval";
+  const bool arrives = operation == "arrive" || operation == "arrive_drop";
+  const bool waits = operation == "test_wait";
+  const bool by_parity = instruction_->Has("parity");
+  const std::string space = SpaceOf(*instruction_);
+  if ((!begins && !arrives && !waits) || (by_parity && !waits)) return false;
+  if (space != "shared" && space != "generic") return false;
+  // Behind the address: a count, a state or parity, and of try_wait how long it may wait.
+  const std::size_t first = begins ? 0 : 1, count = operands.size();
+  const std::size_t least = first + (operation == "inval" || arrives ? 1 : 2);
+  const std::size_t most = operation == "inval"              ? 1
+                           : modifiers.front() == "try_wait" ? 4
+                                                             : first + 2;
+  if (count < least || count > most || operands[first].kind != Operand::Kind::kAddress)
+    return false;
+
+  std::uint32_t place = 0;
+  std::int64_t immediate = 0;
+  const std::string index = AddressRow(operands[first], space, &place, &immediate);
+  if (index == "a32") place = Resized(place, 4, 8, false);
+  if (space == "generic") immediate -= static_cast<std::int64_t>(kSharedWindow);
+  const bool has_operand = count > first + 1;
+  const std::uint32_t operand =
+      has_operand ? Source(operands[first + 1], waits && !by_parity ? state : word)
+                  : frame_.ConstantRow(1, 4);
+  const std::uint32_t destination = begins  ? 0
+                                    : waits ? PredicateDestination(operands[0])
+                                            : Destination(operands[0], state);
+  MicroOp& op = Emit("mbarrier." + operation + (by_parity ? ".parity" : ""), true);
+  op.a = place, op.b = operand;
+  op.destination = destination;
+  op.immediate = immediate;
+  return true;
 }
 
 }  // namespace gpushared::device::executor

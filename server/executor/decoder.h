@@ -193,6 +193,7 @@ class FunctionDecoder {
   bool DecodeMemory();
   void DecodeLoadStore(bool load);
   void DecodeAtomic(bool wants_result);
+  bool DecodeMbarrier();
   void DecodeParameter(const Operand& address, bool load);
   void DecodeKernelParameter(const Operand& address);
   std::string AddressRow(const Operand& address, const std::string& space, std::uint32_t* row,

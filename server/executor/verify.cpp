@@ -96,6 +96,7 @@ std::uint32_t PredicatesOf(std::string_view key) {
   if (key.ends_with(".pred")) return Bit(kDestination) | Bit(kA) | Bit(kB);
   if (Begins(key, {"vote.ballot"})) return Bit(kA);
   if (Begins(key, {"vote."})) return Bit(kDestination) | Bit(kA);
+  if (Begins(key, {"mbarrier.test_wait"})) return Bit(kDestination);
   if (Begins(key, {"setp.", "isspacep.", "testp."})) return Bit(kDestination) | Bit(kRow0);
   if (Begins(key, {"shfl.", "match.", "elect"})) return Bit(kRow0);
   if (Begins(key, {"bar.red.popc"})) return Bit(kC);
