@@ -50,7 +50,14 @@ const PolicyEntry* FindPolicy(std::string_view name) {
   return nullptr;
 }
 
-std::string_view PolicyNames() { return "fifo, round_robin, fair, priority, deadline"; }
+std::string PolicyNames() {
+  std::string names;
+  for (const PolicyEntry& entry : kPolicies) {
+    if (!names.empty()) names += ", ";
+    names += entry.name;
+  }
+  return names;
+}
 
 std::string_view WhyInvalid(const PolicyOptions& options) {
   if (options.slice < 10us || options.slice > 10s) {

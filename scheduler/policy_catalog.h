@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "scheduler/policy.h"
@@ -24,7 +25,7 @@ std::span<const PolicyEntry> PolicyCatalog();
 const PolicyEntry* FindPolicy(std::string_view name);
 
 // "fifo, round_robin, …", for the message that refuses an unknown name.
-std::string_view PolicyNames();
+std::string PolicyNames();
 
 // Why these options cannot be used, as a lower-case sentence with the bounds; empty
 // when they can. Policies may be made only from options that pass.

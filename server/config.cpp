@@ -42,7 +42,7 @@ Status Refused(std::string_view option, std::string_view asked, const std::strin
 
 Status SetPolicy(std::string_view value, Config& config) {
   if (scheduler::FindPolicy(value) == nullptr) {
-    return Refused("policy", value, std::string(scheduler::PolicyNames()));
+    return Refused("policy", value, scheduler::PolicyNames());
   }
   config.policy = value;
   return Status::Ok();

@@ -32,13 +32,6 @@ configure() {  # preset [further cmake arguments]
     { cat "build/$1.configure.log"; return 1; }
 }
 
-# How many cases the programs of the last ctest ran: an entry of ctest is a program of many.
-count_cases() {  # build folder
-  local log=$1/Testing/Temporary/LastTest.log
-  awk '/^\[  (PASSED|SKIPPED|FAILED)  ?\] [0-9]+ tests?[.,]/ { for (i = 1; i <= NF; ++i) if ($i ~ /^[0-9]+$/) { n[$2] += $i; break } }
-    END { printf "cases: %d passed, %d skipped, %d failed\n", n["PASSED"], n["SKIPPED"], n["FAILED"] }' "$log"
-}
-
 run_ctest() {  # name, folder of the build, ctest arguments
   # What fails is shown, and tried once more: many tests start processes that share the machine's few
   # cores with the others. What fails twice is red; what needed its second try is named at the end.
@@ -47,7 +40,7 @@ run_ctest() {  # name, folder of the build, ctest arguments
   again=$(grep -E '\*\*\*(Failed|Timeout|Exception)' "$log" | grep -oE 'Test +#[0-9]+: [^ ]+' | sort -u || true)
   [[ -z $again ]] || printf '%s: not passed at the first try: %s\n' "$1" "${again//$'\n'/, }"
   printf '%s: ' "$1"
-  count_cases "$2"
+  python3 tests/count_cases.py "$2/Testing/Temporary/LastTest.log"
   return "$status"
 }
 
@@ -119,9 +112,9 @@ run_quick() {  # folder [case]
   [[ -n ${2:-} ]] || { GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$1" "build/dev/tests/$1"; return; }
   local program ran="" status=0
   while read -r program; do
-    [[ -n $("$program" --gtest_list_tests --gtest_filter="*$2*") ]] || continue
+    "$program" --gtest_list_tests --gtest_filter="*$2*" | grep -c '^  ' >/dev/null || continue
     ran=yes
-    "$program" --gtest_filter="*$2*" || status=$?
+    "$program" --gtest_brief=1 --gtest_filter="*$2*" || status=$?
   done < <(ctest --test-dir "build/dev/tests/$1" --show-only=json-v1 | python3 -c '
 import json, sys
 programs = {test["command"][0] for test in json.load(sys.stdin)["tests"] if "command" in test}

@@ -17,7 +17,7 @@ struct InstructionForm {
   std::string_view opcode;
   std::string_view operands;
 };
-constexpr std::array<InstructionForm, 44> kInstructionForms = {{
+constexpr auto kInstructionForms = std::to_array<InstructionForm>({
     {"add", "ttt"},   {"sub", "ttt"},   {"mul", "ttt"},      {"mad", "tttt"},   {"fma", "tttt"},
     {"div", "ttt"},   {"rem", "ttt"},   {"min", "ttt"},      {"max", "ttt"},    {"abs", "tt"},
     {"neg", "tt"},    {"sad", "tttt"},  {"mul24", "ttt"},    {"mad24", "tttt"}, {"and", "ttt"},
@@ -28,7 +28,7 @@ constexpr std::array<InstructionForm, 44> kInstructionForms = {{
     {"cos", "tt"},    {"lg2", "tt"},    {"ex2", "tt"},       {"tanh", "tt"},    {"copysign", "ttt"},
     {"dp4a", "uuuu"}, {"dp2a", "uuuu"}, {"vabsdiff", "ttt"}, {"cvt", "ts"},
 
-}};
+});
 
 bool IsType(std::string_view modifier) { return ptx::TypeBytes(modifier) != 0; }
 
@@ -547,7 +547,8 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
                        DecodeSet() || DecodeSelect() || DecodeWarpWide() || DecodeBarrier() ||
                        DecodeMatrix() || DecodeWarpgroup() || DecodeTexture() || DecodeSimple();
   if (!decoded) {
-    Missing(instruction.Spelling() + std::string(IsTexture(instruction.opcode) ? kTexturesHere : ""));
+    Missing(instruction.Spelling() +
+            std::string(IsTexture(instruction.opcode) ? kTexturesHere : ""));
     return;
   }
   FinishDestinations();

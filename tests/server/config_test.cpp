@@ -15,6 +15,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "scheduler/policy_catalog.h"
+
 namespace gpushared::server {
 namespace {
 
@@ -122,7 +124,7 @@ TEST(Config, CommandLineWinsOverTheFile) {
 }
 
 TEST(Config, BadOptionsAreRefusedWithWhatWasAskedAndWhatIsAllowed) {
-  EXPECT_THAT(RefusalOf({"--policy", "lottery"}), AllOf(HasSubstr("lottery"), HasSubstr("fifo")));
+  EXPECT_THAT(RefusalOf({"--policy", "magic"}), AllOf(HasSubstr("magic"), HasSubstr("fifo")));
   EXPECT_THAT(RefusalOf({"--slice", "2"}), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
   EXPECT_THAT(RefusalOf({"--slice", "9000s"}), HasSubstr("9000s"));
   EXPECT_THAT(RefusalOf({"--slice", "-2ms"}), HasSubstr("-2ms"));
@@ -149,6 +151,9 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
   EXPECT_THAT(std::get<ExitNow>(version).text, HasSubstr("gpushared 9.8.7"));
   const auto help = Parse({"--help"});
   ASSERT_TRUE(std::holds_alternative<ExitNow>(help));
+  for (const scheduler::PolicyEntry& policy : scheduler::PolicyCatalog()) {
+    EXPECT_THAT(std::get<ExitNow>(help).text, HasSubstr(std::string(policy.name)));
+  }
   EXPECT_THAT(std::get<ExitNow>(help).text,
               AllOf(HasSubstr("--policy"), testing::Not(HasSubstr("--worker"))));
 }
