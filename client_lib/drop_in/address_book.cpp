@@ -44,6 +44,26 @@ bool AddressBook::Remove(std::uint64_t address, BlockKind kind) {
   return true;
 }
 
+std::unique_ptr<PooledMemory> AddressBook::TakePooled(std::uint64_t address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(address);
+  if (found == entries_.end()) return nullptr;
+  auto* const pooled = std::get_if<std::unique_ptr<PooledMemory>>(&found->second.memory);
+  if (pooled == nullptr) return nullptr;
+  std::unique_ptr<PooledMemory> taken = std::move(*pooled);
+  entries_.erase(found);
+  return taken;
+}
+
+PoolHandle AddressBook::PoolAt(std::uint64_t address) const {
+  const std::shared_lock lock(mutex_);
+  const auto next = entries_.upper_bound(address);
+  if (next == entries_.begin()) return nullptr;
+  const auto* const pooled =
+      std::get_if<std::unique_ptr<PooledMemory>>(&std::prev(next)->second.memory);
+  return pooled == nullptr ? nullptr : (*pooled)->pool()->handle();
+}
+
 void AddressBook::RemoveVariable(std::uint64_t address, std::uint64_t buffer_id) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(address);

@@ -13,6 +13,7 @@
 #include "gpushared/client.h"
 
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/memory_pool.h"
 #include "client_lib/drop_in/mirrored_memory.h"
 
 namespace gpushared::drop_in {
@@ -74,7 +75,8 @@ struct Block {
 // Thread-safe.
 class AddressBook {
  public:
-  using Memory = std::variant<std::monostate, DeviceBuffer, HostBuffer, std::shared_ptr<Mirror>>;
+  using Memory = std::variant<std::monostate, DeviceBuffer, HostBuffer, std::shared_ptr<Mirror>,
+                              std::unique_ptr<PooledMemory>>;
 
   // False: it overlaps with a block that is there.
   bool Insert(const Block& block, Memory memory);
@@ -82,6 +84,10 @@ class AddressBook {
   std::optional<Block> Find(std::uint64_t address) const;
   // Removes the block of this kind that begins at `address`; its memory is freed.
   bool Remove(std::uint64_t address, BlockKind kind);
+  // The same where a pool's memory begins at `address`, which is the caller's then; else null.
+  std::unique_ptr<PooledMemory> TakePooled(std::uint64_t address);
+  // The pool whose memory `address` lies in; null: none.
+  PoolHandle PoolAt(std::uint64_t address) const;
   // Removes the variable that begins at `address`, if it is still the one with this number.
   void RemoveVariable(std::uint64_t address, std::uint64_t buffer_id);
   // Removes everything of a context that ends.

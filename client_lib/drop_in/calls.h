@@ -88,8 +88,6 @@ Code MemAlloc(DevicePointer* address, std::size_t bytes);
 Code MemAllocPitch(DevicePointer* address, std::size_t* pitch, std::size_t width_bytes,
                    std::size_t height, unsigned element_bytes);
 Code MemFree(DevicePointer address);
-Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream);
-Code MemFreeAsync(DevicePointer address, StreamHandle stream);
 Code MemGetAddressRange(DevicePointer* base, std::size_t* bytes, DevicePointer address);
 Code PointerGetAttribute(void* value, int attribute, DevicePointer address);
 Code PointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer address);
@@ -104,6 +102,25 @@ Code MemFreeHost(void* address);
 Code MemHostGetFlags(unsigned* flags, void* address);
 Code MemHostRegister(void* address, std::size_t bytes, unsigned flags);
 Code MemHostUnregister(void* address);
+
+// ---- pool_calls.cpp
+Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream);
+Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle pool,
+                           StreamHandle stream);
+Code MemFreeAsync(DevicePointer address, StreamHandle stream);
+Code MemPoolCreate(PoolHandle* pool, const PoolProperties* properties);
+Code MemPoolDestroy(PoolHandle pool);
+Code MemPoolGetAttribute(PoolHandle pool, int attribute, void* value);
+Code MemPoolSetAttribute(PoolHandle pool, int attribute, void* value);
+Code MemPoolTrimTo(PoolHandle pool, std::size_t bytes);
+Code MemPoolGetAccess(int* access, PoolHandle pool, MemoryLocation* location);
+Code MemPoolSetAccess(PoolHandle pool, const AccessDescription* list, std::size_t count);
+Code DeviceGetDefaultMemPool(PoolHandle* pool, int device);
+Code DeviceGetMemPool(PoolHandle* pool, int device);
+Code DeviceSetMemPool(int device, PoolHandle pool);
+Code MemGetDefaultMemPool(PoolHandle* pool, MemoryLocation* location, AllocationType type);
+Code MemGetMemPool(PoolHandle* pool, MemoryLocation* location, AllocationType type);
+Code MemSetMemPool(MemoryLocation* location, AllocationType type, PoolHandle pool);
 
 // ---- copy_calls.cpp
 Code Memcpy(DevicePointer destination, DevicePointer source, std::size_t bytes);

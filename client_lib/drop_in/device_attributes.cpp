@@ -14,8 +14,8 @@ int Clamped(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
-// Facts about the hardware. What a driver adds to it (pools, memory shared at one time, sharing
-// between processes) is not passed on: this library does not have it.
+// Facts about the hardware. What a driver adds to it (memory shared at one time, sharing between
+// processes) is not passed on: this library does not have it.
 bool IsPassedOn(Attribute id) {
   switch (id) {
     case Attribute::kConstantBytes:
@@ -98,6 +98,7 @@ int AttributeOf(const DeviceProperties& device, Attribute id) {
     case Attribute::kManagedMemory:
     case Attribute::kUnifiedAddressing:
     case Attribute::kHostRegister:
+    case Attribute::kMemoryPools:
       return 1;
     default:
       return IsPassedOn(id)

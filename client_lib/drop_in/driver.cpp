@@ -53,6 +53,41 @@ Code CudaDevice::NewContext(unsigned flags, std::shared_ptr<Context>& made) {
   return Code::kSuccess;
 }
 
+std::shared_ptr<Session> CudaDevice::LiveSession() {
+  const std::lock_guard lock(session_mutex_);
+  return session_.lock();
+}
+
+std::shared_ptr<MemoryPool> CudaDevice::DefaultPool() {
+  const std::lock_guard lock(pool_mutex_);
+  if (default_pool_ == nullptr) {
+    auto made = std::make_shared<MemoryPool>(ordinal_, 0);
+    const PoolHandle handle = Driver::Get().pools.Insert(made);
+    if (handle == nullptr) return nullptr;
+    made->set_handle(handle);
+    default_pool_ = std::move(made);
+  }
+  return default_pool_;
+}
+
+std::shared_ptr<MemoryPool> CudaDevice::Pool() {
+  {
+    const std::lock_guard lock(pool_mutex_);
+    if (pool_ != nullptr) return pool_;
+  }
+  return DefaultPool();
+}
+
+void CudaDevice::SetPool(std::shared_ptr<MemoryPool> pool) {
+  const std::lock_guard lock(pool_mutex_);
+  pool_ = std::move(pool);
+}
+
+void CudaDevice::ForgetPool(const std::shared_ptr<MemoryPool>& pool) {
+  const std::lock_guard lock(pool_mutex_);
+  if (pool_ == pool) pool_ = nullptr;
+}
+
 Code CudaDevice::StartPrimary() {
   std::shared_ptr<Context> made;
   if (const Code code = NewContext(primary_flags_, made); code != Code::kSuccess) return code;

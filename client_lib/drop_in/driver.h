@@ -19,6 +19,7 @@
 #include "client_lib/drop_in/handle_table.h"
 #include "client_lib/drop_in/image_link.h"
 #include "client_lib/drop_in/jit_log.h"
+#include "client_lib/drop_in/memory_pool.h"
 #include "client_lib/fork_guard.h"
 
 namespace gpushared::drop_in {
@@ -52,6 +53,17 @@ class CudaDevice {
   // A new context over the session that the device's other contexts share.
   Code NewContext(unsigned flags, std::shared_ptr<Context>& made);
 
+  // The session of the device's contexts; null when it has none.
+  std::shared_ptr<Session> LiveSession();
+
+  // Where memory comes from that is allocated in the order of a stream. The default pool is there
+  // for ever; another one can take its place. Null when there is no room for the default one.
+  std::shared_ptr<MemoryPool> DefaultPool();
+  std::shared_ptr<MemoryPool> Pool();
+  void SetPool(std::shared_ptr<MemoryPool> pool);
+  // The program has let go of a pool that may be the device's.
+  void ForgetPool(const std::shared_ptr<MemoryPool>& pool);
+
   // The primary context: one handle for ever, behind which an incarnation lives while it is
   // retained.
   Code RetainPrimary(ContextHandle& handle);
@@ -70,6 +82,10 @@ class CudaDevice {
 
   std::mutex session_mutex_;
   std::weak_ptr<Session> session_;  // Guarded by session_mutex_.
+
+  std::mutex pool_mutex_;  // Guards the next two.
+  std::shared_ptr<MemoryPool> default_pool_;
+  std::shared_ptr<MemoryPool> pool_;  // Null: the default one.
 
   std::mutex primary_mutex_;  // Guards what follows.
   ContextHandle primary_handle_ = nullptr;
@@ -112,6 +128,7 @@ class Driver {
   HandleTable<CudaKernel, FunctionHandle, HandleKind::kKernel> kernels;
   HandleTable<CudaLink, LinkHandle, HandleKind::kLink> links;
   HandleTable<CudaArray, ArrayHandle, HandleKind::kArray> arrays;
+  HandleTable<MemoryPool, PoolHandle, HandleKind::kPool> pools;
 
  private:
   Driver() = default;

@@ -12,6 +12,8 @@
 
 namespace gpushared::drop_in {
 
+using device::cuda::AccessDescription;
+using device::cuda::AllocationType;
 using device::cuda::Code;
 using device::cuda::Copy2d;
 using device::cuda::JitOption;
@@ -19,6 +21,7 @@ using device::cuda::LaunchAttribute;
 using device::cuda::LaunchAttributeId;
 using device::cuda::LaunchConfig;
 using device::cuda::LoadingMode;
+using device::cuda::LocationType;
 using device::cuda::MemoryLocation;
 using device::cuda::MemoryType;
 using device::cuda::ProcAddressResult;
@@ -145,6 +148,17 @@ struct TextureView {
   unsigned reserved[16];
 };
 static_assert(sizeof(TextureView) == 112);
+// CUmemPoolProps.
+struct PoolProperties {
+  AllocationType type;
+  int handle_types;
+  MemoryLocation location;
+  void* security_attributes;
+  std::size_t bytes_max;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+static_assert(sizeof(PoolProperties) == 88);
 
 // CUctxCreateParams.
 struct ContextParameters {

@@ -123,18 +123,6 @@ Code StreamAttachMemAsync(StreamHandle handle, DevicePointer address, std::size_
   return block && block->kind == BlockKind::kManaged ? Code::kSuccess : Code::kInvalidValue;
 }
 
-Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream) {
-  const Current current;
-  const StreamChoice choice(current, stream);
-  return choice.ok() ? MemAlloc(address, bytes) : choice.code();
-}
-
-Code MemFreeAsync(DevicePointer address, StreamHandle stream) {
-  const Current current;
-  const StreamChoice choice(current, stream);
-  return choice.ok() ? MemFree(address) : choice.code();
-}
-
 Code MemGetAddressRange(DevicePointer* base, std::size_t* bytes, DevicePointer address) {
   const Current current;
   if (!current.ok()) return current.code();
@@ -279,6 +267,7 @@ enum PointerAttribute : int {
   kHandleTypes = 14,
   kIsRdmaCapable = 15,
   kAccessFlags = 16,
+  kPool = 17,
 };
 
 template <typename T>
@@ -326,6 +315,8 @@ Code PutAttribute(const Current& current, const Block& block, int attribute, std
       return Put<int>(value, 0);
     case kAccessFlags:
       return Put<int>(value, 3);  // Read and write.
+    case kPool:
+      return Put(value, current->session().addresses().PoolAt(address));
     default:
       return Code::kNotSupported;
   }
@@ -355,7 +346,7 @@ Code PointerGetAttributes(unsigned count, int* attributes, void** values, Device
     }
     if (attribute == kContext || attribute == kDevicePointer || attribute == kHostPointer ||
         attribute == kRangeStart || attribute == kRangeBytes || attribute == kBufferId ||
-        attribute == kHandleTypes) {
+        attribute == kHandleTypes || attribute == kPool) {
       Store<std::uint64_t>(values[i], 0);
     } else {
       Store<int>(values[i], attribute == kOrdinal ? -2 : 0);

@@ -122,6 +122,7 @@ Code Session::AfterWork(const Status& status) {
     std::fwrite(printed->data(), 1, printed->size(), stdout);
     std::fflush(stdout);
   }
+  kept_memory_.GiveBack();
   return CodeOf(status.ok() ? mirrored_.ToHost() : status);
 }
 

@@ -11,6 +11,7 @@
 
 #include "client_lib/drop_in/address_book.h"
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/memory_pool.h"
 #include "client_lib/drop_in/texture_book.h"
 
 namespace gpushared::drop_in {
@@ -36,23 +37,26 @@ class Session {
   AddressBook& addresses() { return addresses_; }
   MirroredMemory& mirrored() { return mirrored_; }
   TextureBook& textures() { return textures_; }
+  KeptMemory& kept_memory() { return kept_memory_; }
 
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
   Code CodeOf(const Status& status);
   // The same for a call that may have seen work end. Then what kernels have printed is written to
-  // stdout, and mirrored memory comes back.
+  // stdout, mirrored memory comes back, and pools give back what no work needs.
   Code AfterWork(const Status& status);
   Code sticky() const { return sticky_.load(std::memory_order_relaxed); }
 
  private:
-  explicit Session(Client client) : client_(std::move(client)), mirrored_(client_) {}
+  explicit Session(Client client)
+      : client_(std::move(client)), mirrored_(client_), kept_memory_(client_) {}
   Code Stick(Code code);
   // A kernel has failed; its kind is the driver's number.
   Code StickFault();
 
   const Client client_;
   MirroredMemory mirrored_;
+  KeptMemory kept_memory_;
   AddressBook addresses_;
   TextureBook textures_;
   std::atomic<Code> sticky_{Code::kSuccess};

@@ -37,10 +37,13 @@ class WildArgumentsTest : public DropInCase {
     static_cast<void>(
         LibraryLoadData(&library, "any PTX", nullptr, nullptr, 0, nullptr, nullptr, 0));
     static_cast<void>(LinkCreate(0, nullptr, nullptr, &link));
+    PoolHandle pool = nullptr;
+    const PoolProperties properties = {.type = AllocationType::kPinned, .location = {}};
+    static_cast<void>(MemPoolCreate(&pool, &properties));
     static_cast<void>(MemAlloc(&memory_, 4096));
     const ArrayShape shape = {.width = 8, .height = 4, .format = 0x20, .channels = 1};
     static_cast<void>(ArrayCreate(&array_, &shape));
-    handles_ = {nullptr, stream, event, library, link, context_, module_, nothing_, array_};
+    handles_ = {nullptr, stream, event, library, link, context_, module_, nothing_, array_, pool};
     for (const std::uint64_t wild : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
                                      std::uint64_t{0x6702000000100000}, ~std::uint64_t{0}}) {
       handles_.push_back(reinterpret_cast<void*>(wild));
@@ -104,7 +107,7 @@ class WildArgumentsTest : public DropInCase {
       std::is_same_v<T, EventHandle> || std::is_same_v<T, ModuleHandle> ||
       std::is_same_v<T, FunctionHandle> || std::is_same_v<T, LibraryHandle> ||
       std::is_same_v<T, KernelHandle> || std::is_same_v<T, LinkHandle> ||
-      std::is_same_v<T, ArrayHandle>;
+      std::is_same_v<T, ArrayHandle> || std::is_same_v<T, PoolHandle>;
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 

@@ -154,6 +154,7 @@ enum class DeviceAttribute : int {
   kBlocksPerMultiprocessorMax = 106,
   kReservedSharedBytesPerBlock = 111,
   kReadOnlyHostRegister = 113,
+  kMemoryPools = 115,
   kClusterLaunch = 120,
   kStreamMemoryOperations64 = 122,
   kMpsEnabled = 133,

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory in the order of streams: when freed memory is used again, and by whom.
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "tests/drop_in/drop_in_case.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+constexpr std::size_t kBytes = 64 << 10;
+
+// CUmemPool_attribute.
+constexpr int kOpportunistic = 2;
+constexpr int kThreshold = 4;
+constexpr int kReserved = 5;
+constexpr int kReservedHigh = 6;
+constexpr int kUsed = 7;
+constexpr int kUsedHigh = 8;
+
+class MemoryPoolTest : public DropInCase {
+ protected:
+  MemoryPoolTest() {
+    EXPECT_EQ(DeviceGetDefaultMemPool(&default_pool_, 0), Code::kSuccess);
+    for (StreamHandle* stream : {&a_, &b_}) {
+      EXPECT_EQ(StreamCreate(stream, device::cuda::kStreamNonBlocking), Code::kSuccess);
+    }
+  }
+  ~MemoryPoolTest() override { worker_.set_finishing(true); }
+
+  DevicePointer Allocate(StreamHandle stream, std::size_t bytes = kBytes) {
+    DevicePointer address = 0;
+    EXPECT_EQ(MemAllocAsync(&address, bytes, stream), Code::kSuccess);
+    return address;
+  }
+  PoolHandle NewPool(std::size_t bytes_max) {
+    const PoolProperties properties = {
+        .type = AllocationType::kPinned, .location = {}, .bytes_max = bytes_max};
+    PoolHandle pool = nullptr;
+    EXPECT_EQ(MemPoolCreate(&pool, &properties), Code::kSuccess);
+    return pool;
+  }
+  std::uint64_t Get(PoolHandle pool, int attribute) {
+    std::uint64_t value = ~std::uint64_t{0};
+    EXPECT_EQ(MemPoolGetAttribute(pool, attribute, &value), Code::kSuccess);
+    return value;
+  }
+  void Set(PoolHandle pool, int attribute, std::uint64_t value) {
+    EXPECT_EQ(MemPoolSetAttribute(pool, attribute, &value), Code::kSuccess);
+  }
+
+  PoolHandle default_pool_ = nullptr;
+  StreamHandle a_ = nullptr, b_ = nullptr;
+};
+
+TEST_F(MemoryPoolTest, SameStreamUsesFreedMemoryAtOnce) {
+  worker_.set_finishing(false);
+  const DevicePointer first = Allocate(a_);
+  ASSERT_EQ(LaunchOn(a_), Code::kSuccess);
+  ASSERT_EQ(MemFreeAsync(first, a_), Code::kSuccess) << "the host does not wait";
+  EXPECT_EQ(Allocate(a_, kBytes - 1), first) << "sizes of one step are the same";
+  EXPECT_NE(Allocate(a_), first) << "it is in use";
+}
+
+TEST_F(MemoryPoolTest, OtherStreamUsesItAfterTheWorkInFrontOfTheFree) {
+  worker_.set_finishing(false);
+  const DevicePointer first = Allocate(a_);
+  ASSERT_EQ(LaunchOn(a_), Code::kSuccess);
+  ASSERT_EQ(MemFreeAsync(first, a_), Code::kSuccess);
+  EXPECT_NE(Allocate(b_), first);
+  Set(default_pool_, kThreshold, ~std::uint64_t{0});
+  worker_.set_finishing(true);
+  ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
+  Set(default_pool_, kOpportunistic, 0);
+  EXPECT_NE(Allocate(b_), first) << "the pool does not allow it";
+  Set(default_pool_, kOpportunistic, 1);
+  EXPECT_EQ(Allocate(b_), first);
+  Set(default_pool_, kThreshold, 0);
+}
+
+TEST_F(MemoryPoolTest, WaitingGivesBackWhatExceedsTheThreshold) {
+  const PoolHandle pool = NewPool(0);
+  DevicePointer address = 0;
+  ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, a_), Code::kSuccess);
+  EXPECT_EQ(Get(pool, kUsed), kBytes);
+  ASSERT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
+  EXPECT_EQ(Get(pool, kUsed), 0u);
+  EXPECT_EQ(Get(pool, kReserved), kBytes) << "kept until a call waits";
+  Set(pool, kThreshold, kBytes);
+  ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
+  EXPECT_EQ(Get(pool, kReserved), kBytes);
+  Set(pool, kThreshold, kBytes - 1);
+  ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
+  EXPECT_EQ(Get(pool, kReserved), 0u);
+  EXPECT_EQ(Get(pool, kReservedHigh), kBytes);
+  EXPECT_EQ(Get(pool, kUsedHigh), kBytes);
+  Set(pool, kUsedHigh, 0);
+  EXPECT_EQ(Get(pool, kUsedHigh), 0u);
+  EXPECT_EQ(MemFreeAsync(address, a_), Code::kInvalidValue) << "twice";
+}
+
+TEST_F(MemoryPoolTest, TrimGivesBackWhatNoWorkNeeds) {
+  const PoolHandle pool = NewPool(0);
+  Set(pool, kThreshold, ~std::uint64_t{0});
+  for (const bool is_done : {false, true}) {
+    worker_.set_finishing(is_done);
+    DevicePointer address = 0;
+    ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, a_), Code::kSuccess);
+    ASSERT_EQ(LaunchOn(a_), Code::kSuccess);
+    ASSERT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
+    if (is_done) {
+      ASSERT_EQ(StreamSynchronize(a_), Code::kSuccess);
+      EXPECT_EQ(MemPoolTrimTo(pool, kBytes), Code::kSuccess);
+      EXPECT_EQ(Get(pool, kReserved), kBytes);
+    }
+    EXPECT_EQ(MemPoolTrimTo(pool, 0), Code::kSuccess);
+    EXPECT_EQ(Get(pool, kReserved), is_done ? 0 : kBytes);
+  }
+}
+
+TEST_F(MemoryPoolTest, KeptMemoryIsGivenUpBeforeAnAllocationFails) {
+  Set(default_pool_, kThreshold, ~std::uint64_t{0});
+  std::size_t free_bytes = 0, total = 0;
+  ASSERT_EQ(MemGetInfo(&free_bytes, &total), Code::kSuccess);
+  const DevicePointer most = Allocate(a_, total / 4 * 3);
+  ASSERT_EQ(MemFreeAsync(most, a_), Code::kSuccess);
+  DevicePointer half = Allocate(a_, total / 2);
+  EXPECT_NE(half, 0u);
+  EXPECT_EQ(MemAllocAsync(&half, total, a_), Code::kOutOfMemory);
+  EXPECT_EQ(MemAllocAsync(&half, ~std::size_t{0}, a_), Code::kOutOfMemory);
+  Set(default_pool_, kThreshold, 0);
+}
+
+TEST_F(MemoryPoolTest, PoolHoldsNoMoreThanItsBound) {
+  const PoolHandle pool = NewPool(2 * kBytes);
+  DevicePointer address = 0, more = 0;
+  ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, a_), Code::kSuccess);
+  EXPECT_EQ(MemAllocFromPoolAsync(&more, kBytes + 1, pool, a_), Code::kOutOfMemory);
+  ASSERT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
+  EXPECT_EQ(MemAllocFromPoolAsync(&more, 2 * kBytes, pool, a_), Code::kSuccess)
+      << "what is kept makes room";
+}
+
+TEST_F(MemoryPoolTest, DestroyedPoolLivesAsLongAsItsAllocations) {
+  const PoolHandle pool = NewPool(0);
+  ASSERT_EQ(DeviceSetMemPool(0, pool), Code::kSuccess);
+  PoolHandle current = nullptr;
+  EXPECT_EQ(DeviceGetMemPool(&current, 0), Code::kSuccess);
+  EXPECT_EQ(current, pool);
+  const DevicePointer address = Allocate(a_);
+  void* found = nullptr;
+  EXPECT_EQ(PointerGetAttribute(&found, 17, address + 5), Code::kSuccess);
+  EXPECT_EQ(found, pool);
+  EXPECT_EQ(MemPoolDestroy(pool), Code::kSuccess);
+  EXPECT_EQ(MemPoolDestroy(pool), Code::kInvalidValue);
+  EXPECT_EQ(DeviceGetMemPool(&current, 0), Code::kSuccess);
+  EXPECT_EQ(current, default_pool_);
+  EXPECT_EQ(MemcpyDtoDAsync(address, address + 256, 256, a_), Code::kSuccess);
+  EXPECT_EQ(MemFreeAsync(address, a_), Code::kSuccess);
+  EXPECT_EQ(MemPoolDestroy(default_pool_), Code::kInvalidValue);
+}
+
+TEST_F(MemoryPoolTest, ContextThatEndsGivesItsMemoryBack) {
+  ContextHandle other = nullptr;
+  ASSERT_EQ(CtxCreate(&other, 0, 0), Code::kSuccess);
+  const PoolHandle pool = NewPool(0);
+  DevicePointer address = 0;
+  ASSERT_EQ(MemAllocFromPoolAsync(&address, kBytes, pool, nullptr), Code::kSuccess);
+  ASSERT_EQ(CtxDestroy(other), Code::kSuccess);
+  EXPECT_EQ(Get(pool, kUsed), 0u);
+  EXPECT_EQ(Get(pool, kReserved), 0u);
+}
+
+TEST_F(MemoryPoolTest, MemoryOfOtherCallsMayBeFreedInStreamOrder) {
+  DevicePointer plain = 0;
+  ASSERT_EQ(MemAlloc(&plain, kBytes), Code::kSuccess);
+  EXPECT_EQ(MemFreeAsync(plain, a_), Code::kSuccess);
+  EXPECT_EQ(MemFree(plain), Code::kInvalidValue);
+  EXPECT_EQ(MemFree(Allocate(a_)), Code::kSuccess);
+  EXPECT_EQ(Get(default_pool_, kUsed), 0u);
+}
+
+TEST_F(MemoryPoolTest, OnlyTheOwnDeviceReachesAPool) {
+  int access = -1;
+  MemoryLocation own, other;
+  other.id = 1;
+  EXPECT_EQ(MemPoolGetAccess(&access, default_pool_, &own), Code::kSuccess);
+  EXPECT_EQ(access, 3);
+  EXPECT_EQ(MemPoolGetAccess(&access, default_pool_, &other), Code::kSuccess);
+  EXPECT_EQ(access, 0);
+  AccessDescription wanted;
+  EXPECT_EQ(MemPoolSetAccess(default_pool_, &wanted, 1), Code::kSuccess);
+  wanted.location = other;
+  EXPECT_EQ(MemPoolSetAccess(default_pool_, &wanted, 1), Code::kInvalidDevice);
+  PoolHandle pool = nullptr;
+  PoolProperties shared = {.type = AllocationType::kPinned, .location = {}};
+  shared.handle_types = 1;
+  EXPECT_EQ(MemPoolCreate(&pool, &shared), Code::kNotSupported);
+  shared.handle_types = 0;
+  shared.location = other;
+  EXPECT_EQ(MemPoolCreate(&pool, &shared), Code::kInvalidDevice);
+}
+
+}  // namespace
+}  // namespace gpushared::drop_in
