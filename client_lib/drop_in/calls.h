@@ -289,16 +289,134 @@ Code StreamGetPriority(StreamHandle stream, int* priority);
 Code StreamGetId(StreamHandle stream, unsigned long long* id);
 Code StreamGetCtx(StreamHandle stream, ContextHandle* context);
 Code StreamGetDevice(StreamHandle stream, int* device);
-Code StreamIsCapturing(StreamHandle stream, int* status);
-Code StreamGetCaptureInfo(StreamHandle stream, int* status, std::uint64_t* id);
-Code StreamGetCaptureInfoV2(StreamHandle stream, int* status, std::uint64_t* id, GraphHandle* graph,
-                            const void** dependencies, std::size_t* count);
-Code StreamGetCaptureInfoV3(StreamHandle stream, int* status, std::uint64_t* id, GraphHandle* graph,
-                            const void** dependencies, const void** edges, std::size_t* count);
-Code ThreadExchangeStreamCaptureMode(int* mode);
 Code LaunchHostFunc(StreamHandle stream, HostFunction function, void* data);
 Code LaunchHostFuncV2(StreamHandle stream, HostFunction function, void* data, unsigned mode);
 Code StreamAddCallback(StreamHandle stream, StreamCallback callback, void* data, unsigned flags);
+
+// ---- capture_calls.cpp
+Code StreamBeginCapture(StreamHandle stream, int mode);
+Code StreamBeginCaptureV1(StreamHandle stream);
+Code StreamBeginCaptureToGraph(StreamHandle stream, GraphHandle graph, const GraphNodeHandle* needs,
+                               const EdgeData* edges, std::size_t count, int mode);
+Code StreamEndCapture(StreamHandle handle, GraphHandle* graph);
+Code StreamIsCapturing(StreamHandle handle, int* status);
+Code StreamGetCaptureInfo(StreamHandle handle, int* status, std::uint64_t* id);
+Code StreamGetCaptureInfoV2(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
+                            const GraphNodeHandle** needs, std::size_t* count);
+Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
+                            const GraphNodeHandle** needs, const EdgeData** edges,
+                            std::size_t* count);
+Code StreamUpdateCaptureDependenciesV2(StreamHandle handle, GraphNodeHandle* needs,
+                                       const EdgeData* edges, std::size_t count, unsigned flags);
+Code StreamUpdateCaptureDependencies(StreamHandle stream, GraphNodeHandle* needs, std::size_t count,
+                                     unsigned flags);
+Code ThreadExchangeStreamCaptureMode(int* mode);
+
+// ---- graph_calls.cpp
+Code GraphCreate(GraphHandle* handle, unsigned flags);
+Code GraphDestroy(GraphHandle handle);
+Code GraphClone(GraphHandle* clone, GraphHandle handle);
+Code GraphNodeFindInClone(GraphNodeHandle* found, GraphNodeHandle original, GraphHandle clone);
+Code GraphDebugDotPrint(GraphHandle handle, const char* path, unsigned);
+Code GraphGetNodes(GraphHandle handle, GraphNodeHandle* list, std::size_t* count);
+Code GraphGetRootNodes(GraphHandle handle, GraphNodeHandle* list, std::size_t* count);
+Code GraphGetEdgesV2(GraphHandle handle, GraphNodeHandle* from, GraphNodeHandle* to, EdgeData* data,
+                     std::size_t* count);
+Code GraphGetEdges(GraphHandle graph, GraphNodeHandle* from, GraphNodeHandle* to,
+                   std::size_t* count);
+Code GraphNodeGetDependenciesV2(GraphNodeHandle handle, GraphNodeHandle* list, EdgeData* data,
+                                std::size_t* count);
+Code GraphNodeGetDependencies(GraphNodeHandle node, GraphNodeHandle* list, std::size_t* count);
+Code GraphNodeGetDependentNodesV2(GraphNodeHandle handle, GraphNodeHandle* list, EdgeData* data,
+                                  std::size_t* count);
+Code GraphNodeGetDependentNodes(GraphNodeHandle node, GraphNodeHandle* list, std::size_t* count);
+Code GraphNodeGetType(GraphNodeHandle handle, int* type);
+Code GraphAddDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
+                            const GraphNodeHandle* to, const EdgeData* data, std::size_t count);
+Code GraphAddDependencies(GraphHandle graph, const GraphNodeHandle* from, const GraphNodeHandle* to,
+                          std::size_t count);
+Code GraphRemoveDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
+                               const GraphNodeHandle* to, const EdgeData* data, std::size_t count);
+Code GraphRemoveDependencies(GraphHandle graph, const GraphNodeHandle* from,
+                             const GraphNodeHandle* to, std::size_t count);
+Code GraphDestroyNode(GraphNodeHandle handle);
+
+// ---- graph_node_calls.cpp
+Code GraphAddKernelNodeV1(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                          std::size_t count, const KernelNodeParametersV1* parameters);
+Code GraphAddKernelNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                        std::size_t count, const KernelNodeParameters* parameters);
+Code GraphKernelNodeGetParamsV1(GraphNodeHandle handle, KernelNodeParametersV1* parameters);
+Code GraphKernelNodeGetParams(GraphNodeHandle handle, KernelNodeParameters* parameters);
+Code GraphKernelNodeSetParamsV1(GraphNodeHandle node, const KernelNodeParametersV1* parameters);
+Code GraphKernelNodeSetParams(GraphNodeHandle node, const KernelNodeParameters* parameters);
+Code GraphExecKernelNodeSetParamsV1(GraphExecHandle exec, GraphNodeHandle node,
+                                    const KernelNodeParametersV1* parameters);
+Code GraphExecKernelNodeSetParams(GraphExecHandle exec, GraphNodeHandle node,
+                                  const KernelNodeParameters* parameters);
+Code GraphKernelNodeGetAttribute(GraphNodeHandle handle, int attribute,
+                                 LaunchAttribute::Value* value);
+Code GraphKernelNodeSetAttribute(GraphNodeHandle handle, int attribute,
+                                 const LaunchAttribute::Value* value);
+Code GraphKernelNodeCopyAttributes(GraphNodeHandle to, GraphNodeHandle from);
+Code GraphAddMemcpyNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                        std::size_t count, const Copy3d* copy, ContextHandle);
+Code GraphMemcpyNodeGetParams(GraphNodeHandle handle, Copy3d* copy);
+Code GraphMemcpyNodeSetParams(GraphNodeHandle node, const Copy3d* copy);
+Code GraphExecMemcpyNodeSetParams(GraphExecHandle exec, GraphNodeHandle node, const Copy3d* copy,
+                                  ContextHandle);
+Code GraphAddMemsetNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                        std::size_t count, const FillNodeParameters* fill, ContextHandle);
+Code GraphMemsetNodeGetParams(GraphNodeHandle handle, FillNodeParameters* fill);
+Code GraphMemsetNodeSetParams(GraphNodeHandle node, const FillNodeParameters* fill);
+Code GraphExecMemsetNodeSetParams(GraphExecHandle exec, GraphNodeHandle node,
+                                  const FillNodeParameters* fill, ContextHandle);
+Code GraphAddHostNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                      std::size_t count, const HostNodeParameters* host);
+Code GraphHostNodeGetParams(GraphNodeHandle handle, HostNodeParameters* host);
+Code GraphHostNodeSetParams(GraphNodeHandle node, const HostNodeParameters* host);
+Code GraphExecHostNodeSetParams(GraphExecHandle exec, GraphNodeHandle node,
+                                const HostNodeParameters* host);
+Code GraphAddEventRecordNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                             std::size_t count, EventHandle event);
+Code GraphEventRecordNodeGetEvent(GraphNodeHandle handle, EventHandle* event);
+Code GraphEventRecordNodeSetEvent(GraphNodeHandle node, EventHandle event);
+Code GraphExecEventRecordNodeSetEvent(GraphExecHandle exec, GraphNodeHandle node,
+                                      EventHandle event);
+Code GraphAddEventWaitNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                           std::size_t count, EventHandle event);
+Code GraphEventWaitNodeGetEvent(GraphNodeHandle handle, EventHandle* event);
+Code GraphEventWaitNodeSetEvent(GraphNodeHandle node, EventHandle event);
+Code GraphExecEventWaitNodeSetEvent(GraphExecHandle exec, GraphNodeHandle node, EventHandle event);
+Code GraphAddEmptyNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                       std::size_t count);
+Code GraphAddChildGraphNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                            std::size_t count, GraphHandle child);
+Code GraphExecChildGraphNodeSetParams(GraphExecHandle exec, GraphNodeHandle node,
+                                      GraphHandle child);
+Code GraphChildGraphNodeGetGraph(GraphNodeHandle handle, GraphHandle* graph);
+Code GraphAddNodeV2(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                    const EdgeData* edges, std::size_t count, NodeParameters* parameters);
+Code GraphAddNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
+                  std::size_t count, NodeParameters* parameters);
+Code GraphNodeSetParams(GraphNodeHandle node, NodeParameters* parameters);
+Code GraphExecNodeSetParams(GraphExecHandle exec, GraphNodeHandle node, NodeParameters* parameters);
+
+// ---- graph_exec_calls.cpp
+Code GraphInstantiateWithFlags(GraphExecHandle* exec, GraphHandle graph, unsigned long long flags);
+Code GraphInstantiateWithParams(GraphExecHandle* exec, GraphHandle graph,
+                                InstantiateParameters* parameters);
+Code GraphInstantiate(GraphExecHandle* exec, GraphHandle graph, GraphNodeHandle* error_node,
+                      char* log, std::size_t log_bytes);
+Code GraphExecDestroy(GraphExecHandle handle);
+Code GraphExecGetFlags(GraphExecHandle handle, std::uint64_t* flags);
+Code GraphExecUpdate(GraphExecHandle handle, GraphHandle graph_handle, UpdateResultInfo* info);
+Code GraphExecUpdateV1(GraphExecHandle exec, GraphHandle graph, GraphNodeHandle* error_node,
+                       int* result);
+Code GraphNodeSetEnabled(GraphExecHandle handle, GraphNodeHandle original, unsigned is_enabled);
+Code GraphNodeGetEnabled(GraphExecHandle handle, GraphNodeHandle original, unsigned* is_enabled);
+Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle);
+Code GraphUpload(GraphExecHandle handle, StreamHandle stream_handle);
 
 // ---- event_calls.cpp
 Code EventCreate(EventHandle* event, unsigned flags);

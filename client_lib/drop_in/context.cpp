@@ -35,8 +35,12 @@ ThreadStreams& OfThisThread() {
 
 }  // namespace
 
-CudaStream::CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned flags)
-    : context_(std::move(context)), stream_(std::move(stream)), flags_(flags), id_(NextId()) {}
+CudaStream::CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned flags, Kind kind)
+    : context_(std::move(context)),
+      stream_(std::move(stream)),
+      flags_(flags),
+      kind_(kind),
+      id_(NextId()) {}
 
 Context::Context(std::shared_ptr<Session> session, int ordinal, unsigned flags)
     : id_(NextId()), session_(std::move(session)), ordinal_(ordinal), flags_(flags) {
@@ -90,7 +94,8 @@ Result<std::shared_ptr<CudaStream>> Context::LegacyStream() {
   if (legacy_ == nullptr) {
     Result<Stream> stream = session_->client().CreateStream();
     if (!stream.ok()) return stream.status();
-    legacy_ = std::make_shared<CudaStream>(shared_from_this(), std::move(*stream), 0);
+    legacy_ = std::make_shared<CudaStream>(shared_from_this(), std::move(*stream), 0,
+                                           CudaStream::Kind::kLegacy);
     const std::lock_guard order_lock(order_mutex_);
     ordered_legacy_ = legacy_;
   }

@@ -25,12 +25,15 @@ class Context;
 // Thread-safe.
 class CudaStream {
  public:
-  CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned flags);
+  enum class Kind : std::uint8_t { kOther, kLegacy };
+  CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned flags,
+             Kind kind = Kind::kOther);
 
   Context& context() const { return *context_; }
   const Stream& stream() const { return stream_; }
   unsigned flags() const { return flags_; }
   std::uint64_t id() const { return id_; }
+  bool is_legacy() const { return kind_ == Kind::kLegacy; }
   // Its work and that of the legacy stream wait for each other.
   bool is_blocking() const { return (flags_ & device::cuda::kStreamNonBlocking) == 0; }
 
@@ -39,6 +42,7 @@ class CudaStream {
   const std::shared_ptr<Context> context_;
   const Stream stream_;
   const unsigned flags_;
+  const Kind kind_;
   const std::uint64_t id_;
   std::atomic<std::uint64_t> submitted_{0};  // Submissions that have ended.
   // How many of the peer's submissions this one waits for already: the legacy stream's, and, of

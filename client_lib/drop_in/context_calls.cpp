@@ -252,6 +252,12 @@ Code CtxSynchronizeV2(ContextHandle handle) {
   if (const Code code = FindContext(handle, context); code != Code::kSuccess) return code;
   Session& session = context->session();
   if (const Code fault = session.sticky(); fault != Code::kSuccess) return fault;
+  Driver& driver = Driver::Get();
+  if (driver.captures.Any()) {
+    const std::lock_guard lock(driver.graphs_mutex);
+    const Code code = driver.captures.RefuseInContext(*context);
+    if (code != Code::kSuccess) return code;
+  }
   return session.AfterWork(session.client().Synchronize());
 }
 

@@ -7,6 +7,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -142,8 +143,36 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   return waits == HostWaits::kYes ? stream.RunAndWait(submit) : stream.Run(submit);
 }
 
+// A copy of a stream that is captured becomes a node, in place of being submitted. Nothing: the
+// stream is not captured, or there is none.
+std::optional<Code> Capture(StreamHandle handle, const Copy3d& copy) {
+  if (!Driver::Get().captures.Any()) [[likely]]
+    return std::nullopt;
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.is_captured()) return std::nullopt;
+  return stream.Capture(CopyWork{copy});
+}
+
+// The same for one row. Nodes know rows of memory alone, not those of arrays.
+std::optional<Code> CaptureFlat(StreamHandle stream, const Side& to, const Side& from,
+                                std::size_t bytes) {
+  if (to.is_array || from.is_array) return std::nullopt;
+  Copy3d copy{};
+  copy.source_type = from.is_device ? kMemoryTypeDevice : kMemoryTypeHost;
+  copy.source_host = from.is_device ? nullptr : HostPointer(from.address);
+  copy.source_device = from.is_device ? from.address : 0;
+  copy.destination_type = to.is_device ? kMemoryTypeDevice : kMemoryTypeHost;
+  copy.destination_host = to.is_device ? nullptr : HostPointer(to.address);
+  copy.destination_device = to.is_device ? to.address : 0;
+  copy.source_pitch = copy.destination_pitch = copy.width_bytes = bytes;
+  copy.source_height = copy.destination_height = copy.height = copy.depth = 1;
+  return Capture(stream, copy);
+}
+
 Code CopyFlat(StreamHandle stream, const Side& to, const Side& from, std::size_t bytes,
               HostWaits waits) {
+  if (const auto captured = CaptureFlat(stream, to, from, bytes)) return *captured;
   return Copy(stream, to, from, {.width_bytes = bytes}, waits);
 }
 
@@ -256,8 +285,31 @@ Code CopySides(const SideRequest& to, const SideRequest& from, const Extent& ext
   return Copy(stream, destination, source, extent, waits);
 }
 
+std::optional<Code> CapturePitched(StreamHandle stream, const Copy2d& plane) {
+  Copy3d copy{};
+  copy.source_x_bytes = plane.source_x_bytes;
+  copy.source_y = plane.source_y;
+  copy.source_type = static_cast<int>(plane.source_type);
+  copy.source_host = plane.source_host;
+  copy.source_device = plane.source_device;
+  copy.source_array = plane.source_array;
+  copy.source_pitch = plane.source_pitch;
+  copy.destination_x_bytes = plane.destination_x_bytes;
+  copy.destination_y = plane.destination_y;
+  copy.destination_type = static_cast<int>(plane.destination_type);
+  copy.destination_host = plane.destination_host;
+  copy.destination_device = plane.destination_device;
+  copy.destination_array = plane.destination_array;
+  copy.destination_pitch = plane.destination_pitch;
+  copy.width_bytes = plane.width_bytes;
+  copy.height = plane.height;
+  copy.depth = 1;
+  return Capture(stream, copy);
+}
+
 Code CopyPitched(const Copy2d* copy, StreamHandle stream, HostWaits waits) {
   if (AnyNull(copy)) return Code::kInvalidValue;
+  if (const auto captured = CapturePitched(stream, *copy)) return *captured;
   return CopySides({.type = static_cast<int>(copy->destination_type),
                     .host = copy->destination_host,
                     .device = copy->destination_device,
@@ -281,6 +333,7 @@ Code CopyPitched(const Copy2d* copy, StreamHandle stream, HostWaits waits) {
 
 Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
   if (AnyNull(copy)) return Code::kInvalidValue;
+  if (const auto captured = Capture(stream, *copy)) return *captured;
   return CopySides({.type = copy->destination_type,
                     .host = copy->destination_host,
                     .device = copy->destination_device,
@@ -304,6 +357,8 @@ Code CopyBox(const Copy3d* copy, StreamHandle stream, HostWaits waits) {
 }
 
 }  // namespace
+
+Code Replay(const CopyWork& work, StreamHandle stream) { return Memcpy3dAsync(&work.copy, stream); }
 
 Code Memcpy(DevicePointer destination, DevicePointer source, std::size_t bytes) {
   return CopyAny(destination, source, bytes, nullptr, HostWaits::kYes);

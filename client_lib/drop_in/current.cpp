@@ -105,4 +105,33 @@ StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(
   }
 }
 
+bool StreamChoice::is_captured() const {
+  Driver& driver = Driver::Get();
+  if (!ok() || !driver.captures.Any()) return false;
+  const std::lock_guard lock(driver.graphs_mutex);
+  return driver.captures.Find(*stream_) != nullptr;
+}
+
+Code StreamChoice::Capture(Work work) const {
+  Driver& driver = Driver::Get();
+  const std::lock_guard lock(driver.graphs_mutex);
+  // Another thread may have ended the capture since.
+  if (driver.captures.Find(*stream_) == nullptr) return kCaptureInvalidated;
+  return driver.captures.Add(*stream_, std::move(work));
+}
+
+Code StreamChoice::AllowedBesideCaptures() const {
+  Driver& driver = Driver::Get();
+  const std::lock_guard lock(driver.graphs_mutex);
+  return driver.captures.RefuseCommand(*stream_);
+}
+
+Code RefuseWhileCapturing() {
+  Driver& driver = Driver::Get();
+  if (!driver.captures.Any()) [[likely]]
+    return Code::kSuccess;
+  const std::lock_guard lock(driver.graphs_mutex);
+  return driver.captures.RefuseUnsafe();
+}
+
 }  // namespace gpushared::drop_in

@@ -69,27 +69,43 @@ class StreamChoice {
   Code code() const { return code_; }
   bool ok() const { return code_ == Code::kSuccess; }
   // The following require ok().
+  const std::shared_ptr<CudaStream>& shared() const { return stream_; }
   CudaStream& operator*() const { return *stream_; }
   CudaStream* operator->() const { return stream_.get(); }
+
+  // The stream's commands become nodes of a graph.
+  bool is_captured() const;
+  // Requires is_captured().
+  Code Capture(Work work) const;
+
+  // Whether commands may be submitted now: never to a stream that is captured.
+  Code Allowed() const {
+    if (!ok() || !Driver::Get().captures.Any()) [[likely]]
+      return code_;
+    return AllowedBesideCaptures();
+  }
 
   // Submits what `submit` puts on the stream.
   template <typename Submit>
   Code Run(const Submit& submit) const {
-    return ok() ? stream_->context().session().CodeOf(Put(submit)) : code_;
+    const Code code = Allowed();
+    return code == Code::kSuccess ? stream_->context().session().CodeOf(Put(submit)) : code;
   }
   // The same for what also waits.
   template <typename Submit>
   Code RunAndWait(const Submit& submit) const {
-    return ok() ? stream_->context().session().AfterWork(Put(submit)) : code_;
+    const Code code = Allowed();
+    return code == Code::kSuccess ? stream_->context().session().AfterWork(Put(submit)) : code;
   }
   // Asks about what is on the stream, or waits for it.
   template <typename Question>
   Code Ask(const Question& question) const {
-    if (!ok()) return code_;
+    if (const Code code = Allowed(); code != Code::kSuccess) return code;
     return stream_->context().session().AfterWork(Submission(*stream_).Run(question));
   }
 
  private:
+  Code AllowedBesideCaptures() const;
   template <typename Submit>
   Status Put(const Submit& submit) const {
     Status status = stream_->context().session().mirrored().ToDevice();
@@ -99,6 +115,9 @@ class StreamChoice {
   std::shared_ptr<CudaStream> stream_;
   Code code_ = Code::kSuccess;
 };
+
+// The answer to a call that could spoil a capture of this thread, or of another one.
+Code RefuseWhileCapturing();
 
 }  // namespace gpushared::drop_in
 

@@ -42,8 +42,9 @@ void Driver::EndContext(const std::shared_ptr<Context>& context) {
 Code CudaDevice::NewContext(unsigned flags, std::shared_ptr<Context>& made) {
   const std::lock_guard lock(session_mutex_);
   std::shared_ptr<Session> session = session_.lock();
-  // A fault ends the contexts that saw it, not those that come after.
-  if (session == nullptr || session->sticky() != Code::kSuccess) {
+  // A fault, or a server that is gone, ends the contexts that saw it, not those that come after.
+  if (session == nullptr || session->sticky() != Code::kSuccess ||
+      !session->client().status().ok()) {
     Result<std::shared_ptr<Session>> opened = Session::Open(properties_.id);
     if (!opened.ok()) return ConnectCode(opened.status());
     session = std::move(*opened);

@@ -12,10 +12,12 @@
 
 #include "gpushared/client.h"
 
+#include "client_lib/drop_in/capture.h"
 #include "client_lib/drop_in/context.h"
 #include "client_lib/drop_in/cuda_array.h"
 #include "client_lib/drop_in/cuda_module.h"
 #include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/graph.h"
 #include "client_lib/drop_in/handle_table.h"
 #include "client_lib/drop_in/image_link.h"
 #include "client_lib/drop_in/jit_log.h"
@@ -30,6 +32,10 @@ struct CudaEvent {
   Event event;
   bool has_timing = false;
   std::atomic<bool> is_recorded{false};
+  // Recorded last in a stream that was captured: it stands in a graph, at `captured`, which
+  // Driver::graphs_mutex guards.
+  std::atomic<bool> is_captured{false};
+  CapturePoint captured;
 };
 
 // A link of images. Needs no context.
@@ -129,6 +135,14 @@ class Driver {
   HandleTable<CudaLink, LinkHandle, HandleKind::kLink> links;
   HandleTable<CudaArray, ArrayHandle, HandleKind::kArray> arrays;
   HandleTable<MemoryPool, PoolHandle, HandleKind::kPool> pools;
+
+  // Guards all graphs, and captures. CUDA leaves it to programs to use a graph in one thread at a
+  // time; here a program that does not stays whole. Held for no command.
+  std::mutex graphs_mutex;
+  HandleTable<Graph, GraphHandle, HandleKind::kGraph> graphs;
+  HandleTable<GraphNode, GraphNodeHandle, HandleKind::kGraphNode> graph_nodes;
+  HandleTable<GraphExec, GraphExecHandle, HandleKind::kGraphExec> graph_execs;
+  Captures captures;
 
  private:
   Driver() = default;

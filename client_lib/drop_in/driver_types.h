@@ -30,6 +30,18 @@ using device::cuda::Uuid;
 // Numbers that only the drop-in answers.
 inline constexpr Code kFileNotFound{301};
 inline constexpr Code kUnsupportedExecAffinity{224};
+inline constexpr Code kIllegalState{401};
+// Of captures.
+inline constexpr Code kCaptureUnsupported{900};
+inline constexpr Code kCaptureInvalidated{901};
+inline constexpr Code kCaptureMerge{902};
+inline constexpr Code kCaptureUnmatched{903};
+inline constexpr Code kCaptureUnjoined{904};
+inline constexpr Code kCaptureIsolation{905};
+inline constexpr Code kCaptureImplicit{906};
+inline constexpr Code kCapturedEvent{907};
+inline constexpr Code kCaptureWrongThread{908};
+inline constexpr Code kGraphExecUpdateFailure{910};
 
 // What programs hold. Nothing of ours lies behind the pointers; see handle_table.h.
 using ContextHandle = device::cuda::Context;
@@ -43,6 +55,8 @@ using KernelHandle = struct KernelTarget*;
 using LinkHandle = struct LinkTarget*;
 using PoolHandle = struct PoolTarget*;
 using GraphHandle = struct GraphTarget*;
+using GraphNodeHandle = struct GraphNodeTarget*;
+using GraphExecHandle = struct GraphExecTarget*;
 
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
 using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: where its record lies.
@@ -183,8 +197,92 @@ struct LegacyDeviceProperties {
 };
 static_assert(sizeof(LegacyDeviceProperties) == 56);
 
-using BlockToSharedBytes = std::size_t (*)(int block_threads);
 using HostFunction = void (*)(void* data);
+
+// ---- parameters of graph nodes: CUDA_*_NODE_PARAMS
+
+struct KernelNodeParametersV1 {
+  FunctionHandle function;
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned shared_bytes;
+  void** parameters;
+  void** extra;
+};
+struct KernelNodeParameters {
+  KernelNodeParametersV1 launch;
+  KernelHandle kernel;  // Where there is no function.
+  ContextHandle context;
+};
+static_assert(sizeof(KernelNodeParameters) == 72);
+
+struct FillNodeParameters {
+  DevicePointer destination;
+  std::size_t pitch_bytes;
+  unsigned value;
+  unsigned element_bytes;
+  std::size_t width_elements;
+  std::size_t height;
+};
+static_assert(sizeof(FillNodeParameters) == 40);
+
+struct CopyNodeParameters {
+  int flags;
+  int reserved;
+  ContextHandle context;
+  Copy3d copy;
+};
+static_assert(sizeof(CopyNodeParameters) == 216);
+
+struct HostNodeParameters {
+  HostFunction function;
+  void* data;
+};
+
+// CUgraphNodeParams.
+struct NodeParameters {
+  int type;
+  int reserved0[3];
+  union {
+    long long reserved1[29];
+    KernelNodeParameters kernel;
+    CopyNodeParameters copy;
+    FillNodeParameters fill;  // A context follows.
+    HostNodeParameters host;
+    struct {
+      GraphHandle graph;
+      int ownership;
+    } child;
+    EventHandle event;
+  };
+  long long reserved2;
+};
+static_assert(sizeof(NodeParameters) == 256);
+
+struct EdgeData {
+  unsigned char from_port;
+  unsigned char to_port;
+  unsigned char type;
+  unsigned char reserved[5];
+};
+static_assert(sizeof(EdgeData) == 8);
+
+struct InstantiateParameters {
+  std::uint64_t flags;
+  StreamHandle upload_stream;
+  GraphNodeHandle error_node;
+  int result;
+};
+static_assert(sizeof(InstantiateParameters) == 32);
+
+struct UpdateResultInfo {
+  int result;
+  GraphNodeHandle error_node;
+  GraphNodeHandle error_from_node;
+};
+static_assert(sizeof(UpdateResultInfo) == 24);
+
+using BlockToSharedBytes = std::size_t (*)(int block_threads);
 using StreamCallback = void (*)(StreamHandle stream, Code status, void* data);
 
 }  // namespace gpushared::drop_in

@@ -14,6 +14,7 @@ namespace {
 constexpr unsigned kBlockingSync = device::cuda::kEventBlockingSync;
 constexpr unsigned kDisableTiming = device::cuda::kEventDisableTiming;
 constexpr unsigned kInterprocess = 0x4;
+constexpr unsigned kExternal = 1;  // Of a record: a captured stream gets a node for it.
 
 // The event behind the handle. Needs no current context.
 Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
@@ -21,6 +22,31 @@ Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
   event = Driver::Get().events.Find(handle);
   if (event == nullptr) return Code::kInvalidHandle;
   return event->context->session().sticky();
+}
+
+// The same for an event that must stand in a stream, not in a graph.
+Code FindRecordedEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
+  const Code code = FindEvent(handle, event);
+  if (code != Code::kSuccess || !event->is_captured.load(std::memory_order_relaxed)) return code;
+  return Refuse(kCapturedEvent, "the event was recorded in a stream that was captured");
+}
+
+// Takes note of where the captured stream stands.
+Code RecordInCapture(CudaEvent& event, const StreamChoice& stream) {
+  Driver& driver = Driver::Get();
+  const std::lock_guard lock(driver.graphs_mutex);
+  const CapturePoint* const point = driver.captures.Find(*stream);
+  if (point == nullptr || !point->sequence->is_valid) return kCaptureInvalidated;
+  event.captured = *point;
+  event.is_captured.store(true, std::memory_order_relaxed);
+  return Code::kSuccess;
+}
+
+void ForgetCapture(CudaEvent& event) {
+  if (!event.is_captured.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(Driver::Get().graphs_mutex);
+  event.is_captured.store(false, std::memory_order_relaxed);
+  event.captured = {};
 }
 
 }  // namespace
@@ -51,7 +77,8 @@ Code EventDestroy(EventHandle event) {
   return Driver::Get().events.Remove(event) == nullptr ? Code::kInvalidHandle : Code::kSuccess;
 }
 
-Code EventRecord(EventHandle handle, StreamHandle stream_handle) {
+Code EventRecordWithFlags(EventHandle handle, StreamHandle stream_handle, unsigned flags) {
+  if (flags > kExternal) return Code::kInvalidValue;
   std::shared_ptr<CudaEvent> event;
   if (const Code code = FindEvent(handle, event); code != Code::kSuccess) return code;
   const Current current;
@@ -60,24 +87,31 @@ Code EventRecord(EventHandle handle, StreamHandle stream_handle) {
   if (event->context->shared_session() != stream->context().shared_session()) {
     return Code::kInvalidHandle;
   }
+  if (stream.is_captured()) {
+    return flags == kExternal ? stream.Capture(EventRecordWork{handle})
+                              : RecordInCapture(*event, stream);
+  }
   const Code code = stream.Run([&](const Stream& queue) { return queue.Record(event->event); });
-  if (code == Code::kSuccess) event->is_recorded.store(true, std::memory_order_relaxed);
-  return code;
+  if (code != Code::kSuccess) return code;
+  ForgetCapture(*event);
+  event->is_recorded.store(true, std::memory_order_relaxed);
+  return Code::kSuccess;
 }
 
-Code EventRecordWithFlags(EventHandle event, StreamHandle stream, unsigned flags) {
-  return flags > 1 ? Code::kInvalidValue : EventRecord(event, stream);
+Code EventRecord(EventHandle event, StreamHandle stream) {
+  return EventRecordWithFlags(event, stream, 0);
 }
 
 Code EventQuery(EventHandle handle) {
   std::shared_ptr<CudaEvent> event;
-  const Code code = FindEvent(handle, event);
+  if (const Code code = FindRecordedEvent(handle, event); code != Code::kSuccess) return code;
+  const Code code = RefuseWhileCapturing();
   return code == Code::kSuccess ? event->context->session().AfterWork(event->event.Query()) : code;
 }
 
 Code EventSynchronize(EventHandle handle) {
   std::shared_ptr<CudaEvent> event;
-  const Code code = FindEvent(handle, event);
+  const Code code = FindRecordedEvent(handle, event);
   return code == Code::kSuccess ? event->context->session().AfterWork(event->event.Synchronize())
                                 : code;
 }
@@ -85,8 +119,8 @@ Code EventSynchronize(EventHandle handle) {
 Code EventElapsedTime(float* milliseconds, EventHandle start_handle, EventHandle end_handle) {
   if (AnyNull(milliseconds)) return Code::kInvalidValue;
   std::shared_ptr<CudaEvent> start, end;
-  if (const Code code = FindEvent(start_handle, start); code != Code::kSuccess) return code;
-  if (const Code code = FindEvent(end_handle, end); code != Code::kSuccess) return code;
+  if (const Code code = FindRecordedEvent(start_handle, start); code != Code::kSuccess) return code;
+  if (const Code code = FindRecordedEvent(end_handle, end); code != Code::kSuccess) return code;
   for (const auto& event : {start, end}) {
     if (!event->has_timing || !event->is_recorded.load(std::memory_order_relaxed)) {
       return Code::kInvalidHandle;

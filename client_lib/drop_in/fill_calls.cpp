@@ -4,6 +4,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -20,6 +21,14 @@ Code Fill(DevicePointer destination, FillElement element, FillShape shape, Strea
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
+  if (stream.is_captured()) [[unlikely]] {
+    return stream.Capture(FillWork{{.destination = destination,
+                                    .pitch_bytes = shape.pitch_bytes,
+                                    .value = element.value,
+                                    .element_bytes = element.element_bytes,
+                                    .width_elements = shape.width_elements,
+                                    .height = shape.height}});
+  }
   if (shape.width_elements == 0 || shape.height == 0) return Code::kSuccess;
   std::size_t width = 0, rows = 0, bytes = 0;
   if (__builtin_mul_overflow(shape.width_elements, std::size_t{element.element_bytes}, &width)) {
@@ -53,6 +62,15 @@ Code FillFlat(DevicePointer destination, FillElement element, std::size_t count,
 }
 
 }  // namespace
+
+Code Replay(const FillWork& work, StreamHandle stream) {
+  const FillNodeParameters& fill = work.fill;
+  return Fill(fill.destination, {.value = fill.value, .element_bytes = fill.element_bytes},
+              {.width_elements = fill.width_elements,
+               .height = fill.height,
+               .pitch_bytes = fill.pitch_bytes},
+              stream);
+}
 
 Code MemsetD8(DevicePointer destination, unsigned char value, std::size_t count) {
   return FillFlat(destination, FillElement::U8(value), count, nullptr);

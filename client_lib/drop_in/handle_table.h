@@ -23,6 +23,9 @@ enum class HandleKind : std::uint8_t {
   kLink,
   kPool,
   kArray,
+  kGraph,
+  kGraphNode,
+  kGraphExec,
 };
 
 // The objects of one kind, by handle. `Handle` is a pointer type of the driver.

@@ -8,6 +8,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -65,11 +66,42 @@ Status LaunchWith(const Stream& stream, const Kernel& kernel, const LaunchShape&
   return stream.LaunchWith(kernel, shape, {arguments, parameters.size()});
 }
 
+// The argument buffer of a launch as the kernel's layout has it.
+Code Pack(const Kernel& kernel, void** values, void** extra, std::vector<std::byte>& packed) {
+  packed.assign(kernel.parameter_bytes(), std::byte{0});
+  if (values != nullptr || extra == nullptr) {
+    if (values == nullptr && !kernel.parameters().empty()) return Code::kInvalidValue;
+    for (const KernelParameter& parameter : kernel.parameters()) {
+      const void* const value = *values++;
+      if (value == nullptr) return Code::kInvalidValue;
+      std::memcpy(packed.data() + parameter.offset, value, parameter.bytes);
+    }
+    return Code::kSuccess;
+  }
+  std::span<const std::byte> given;
+  if (const Code code = PackedParameters(extra, given); code != Code::kSuccess) return code;
+  const std::span<const KernelParameter> parameters = kernel.parameters();
+  if (!parameters.empty() && given.size() < parameters.back().offset + parameters.back().bytes) {
+    return Code::kInvalidValue;
+  }
+  std::copy_n(given.begin(), std::min(given.size(), packed.size()), packed.begin());
+  return Code::kSuccess;
+}
+
+Code CaptureLaunch(const StreamChoice& stream, FunctionHandle function, const LaunchShape& shape,
+                   void** parameters, void** extra) {
+  KernelWork work;
+  const Code code = MakeKernelWork(function, shape, parameters, extra, work);
+  return code == Code::kSuccess ? stream.Capture(std::move(work)) : code;
+}
+
 Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle handle,
             void** parameters, void** extra) {
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
+  if (stream.is_captured()) [[unlikely]]
+    return CaptureLaunch(stream, function, shape, parameters, extra);
   const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
@@ -153,6 +185,32 @@ Code LaunchPrepared(FunctionHandle function, int width, int height, StreamHandle
 }
 
 }  // namespace
+
+Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** parameters,
+                    void** extra, KernelWork& work) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
+  if (kernel == nullptr) return Code::kInvalidHandle;
+  const Result<Kernel> loaded = kernel->In(*current);
+  if (!loaded.ok()) return current.CodeOf(loaded.status());
+  for (const Dim3& size : {shape.grid, shape.block}) {
+    if (size.x == 0 || size.y == 0 || size.z == 0) return Code::kInvalidValue;
+  }
+  work.function = function;
+  work.shape = shape;
+  work.layout.assign(loaded->parameters().begin(), loaded->parameters().end());
+  return Pack(*loaded, parameters, extra, work.packed);
+}
+
+Code Replay(const KernelWork& work, StreamHandle stream) {
+  std::size_t bytes = work.packed.size();
+  void* extra[] = {reinterpret_cast<void*>(device::cuda::kLaunchBuffer),
+                   const_cast<std::byte*>(work.packed.data()),
+                   reinterpret_cast<void*>(device::cuda::kLaunchBufferBytes), &bytes,
+                   reinterpret_cast<void*>(device::cuda::kLaunchEnd)};
+  return Submit(work.function, work.shape, stream, nullptr, bytes == 0 ? nullptr : extra);
+}
 
 Code LaunchKernel(FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,

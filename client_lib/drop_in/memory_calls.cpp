@@ -26,6 +26,7 @@ std::uint64_t AddressOf(const void* address) { return reinterpret_cast<std::uint
 Code Free(std::uint64_t address, std::initializer_list<BlockKind> kinds, Code unknown) {
   const Current current;
   if (!current.ok()) return current.code();
+  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
   AddressBook& addresses = current->session().addresses();
   const bool is_free =
       std::ranges::any_of(kinds, [&](BlockKind kind) { return addresses.Remove(address, kind); });
@@ -62,6 +63,7 @@ Code MemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 
 Code MemAlloc(DevicePointer* address, std::size_t bytes) {
   if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
+  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
   const Current current;
   if (!current.ok()) return current.code();
   Session& session = current->session();
@@ -105,6 +107,7 @@ Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) 
   if (AnyNull(address) || bytes == 0 || (flags != kAttachGlobal && flags != kAttachHost)) {
     return Code::kInvalidValue;
   }
+  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
   const Current current;
   if (!current.ok()) return current.code();
   std::uint64_t begin = 0;
@@ -137,6 +140,7 @@ Code MemGetAddressRange(DevicePointer* base, std::size_t* bytes, DevicePointer a
 
 Code MemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
   if (AnyNull(address) || bytes == 0 || (flags & ~kHostAllocFlags) != 0) return Code::kInvalidValue;
+  if (const Code code = RefuseWhileCapturing(); code != Code::kSuccess) return code;
   const Current current;
   if (!current.ok()) return current.code();
   Session& session = current->session();

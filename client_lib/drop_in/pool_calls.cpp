@@ -86,7 +86,8 @@ Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle handl
   if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
-  return stream.ok() ? Allocate(address, bytes, nullptr, stream) : stream.code();
+  if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
+  return Allocate(address, bytes, nullptr, stream);
 }
 
 Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle pool_handle,
@@ -94,7 +95,7 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
   if (AnyNull(address) || bytes == 0) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
-  if (!stream.ok()) return stream.code();
+  if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   return WithPool(pool_handle, [&](const std::shared_ptr<MemoryPool>& pool) {
     return Allocate(address, bytes, pool, stream);
   });
@@ -104,7 +105,7 @@ Code MemAllocFromPoolAsync(DevicePointer* address, std::size_t bytes, PoolHandle
 Code MemFreeAsync(DevicePointer address, StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
-  if (!stream.ok()) return stream.code();
+  if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   Session& session = stream->context().session();
   std::unique_ptr<PooledMemory> memory = session.addresses().TakePooled(address);
   if (memory == nullptr) return MemFree(address);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams.
 #include <memory>
+#include <optional>
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
 namespace {
 
-constexpr int kNotCapturing = 0;
+constexpr unsigned kExternal = 1;  // Of a wait: a captured stream gets a node for it.
 
 // Runs `use` with the stream that the handle names.
 template <typename Use>
@@ -18,6 +20,21 @@ Code WithStream(StreamHandle handle, const Use& use) {
   if (!stream.ok()) return stream.code();
   use(*stream);
   return Code::kSuccess;
+}
+
+// A wait that a capture takes part in. Nothing: none does.
+std::optional<Code> WaitInCapture(const StreamChoice& stream, EventHandle handle,
+                                  const CudaEvent& event, unsigned flags) {
+  const bool is_event_captured = event.is_captured.load(std::memory_order_relaxed);
+  const bool is_stream_captured = stream.is_captured();
+  if (is_stream_captured && flags == kExternal) return stream.Capture(EventWaitWork{handle});
+  if (!is_event_captured && !is_stream_captured) return std::nullopt;
+  Driver& driver = Driver::Get();
+  const std::lock_guard lock(driver.graphs_mutex);
+  if (is_event_captured) return driver.captures.Join(stream.shared(), event.captured);
+  const Code code = driver.captures.RefuseCommand(*stream);
+  if (code != kCaptureUnsupported) return code;
+  return Refuse(kCaptureIsolation, "the event was recorded outside of the capture");
 }
 
 }  // namespace
@@ -55,12 +72,13 @@ Code StreamQuery(StreamHandle handle) {
 }
 
 Code StreamWaitEvent(StreamHandle handle, EventHandle event_handle, unsigned flags) {
-  if (flags > 1) return Code::kInvalidValue;
+  if (flags > kExternal) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
   const std::shared_ptr<CudaEvent> event = Driver::Get().events.Find(event_handle);
   if (event == nullptr) return Code::kInvalidHandle;
+  if (const auto code = WaitInCapture(stream, event_handle, *event, flags)) return *code;
   if (event->context->shared_session() != stream->context().shared_session()) {
     // Events of another device: the host waits in the stream's place.
     return event->context->session().AfterWork(event->event.Synchronize());
@@ -95,44 +113,14 @@ Code StreamGetDevice(StreamHandle handle, int* device) {
                     [&](const CudaStream& stream) { *device = stream.context().ordinal(); });
 }
 
-// ---- capture: nothing is captured yet, so every stream says so
-
-Code StreamIsCapturing(StreamHandle handle, int* status) {
-  if (AnyNull(status)) return Code::kInvalidValue;
-  return WithStream(handle, [&](const CudaStream&) { *status = kNotCapturing; });
-}
-
-Code StreamGetCaptureInfo(StreamHandle handle, int* status, std::uint64_t* id) {
-  if (id != nullptr) *id = 0;
-  return StreamIsCapturing(handle, status);
-}
-
-Code StreamGetCaptureInfoV2(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
-                            const void** dependencies, std::size_t* count) {
-  if (graph != nullptr) *graph = nullptr;
-  if (dependencies != nullptr) *dependencies = nullptr;
-  if (count != nullptr) *count = 0;
-  return StreamGetCaptureInfo(handle, status, id);
-}
-
-Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
-                            const void** dependencies, const void** edges, std::size_t* count) {
-  if (edges != nullptr) *edges = nullptr;
-  return StreamGetCaptureInfoV2(handle, status, id, graph, dependencies, count);
-}
-
-Code ThreadExchangeStreamCaptureMode(int* mode) {
-  static thread_local int current_mode = 0;  // Global.
-  if (AnyNull(mode) || *mode < 0 || *mode > 2) return Code::kInvalidValue;
-  std::swap(*mode, current_mode);
-  return Code::kSuccess;
-}
-
 // ---- functions of the host: the calling thread waits for the work in front and runs them itself,
 // so a function must not wait for what its caller does next
 
 Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {
   if (AnyNull(function)) return Code::kInvalidValue;
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (stream.is_captured()) return stream.Capture(HostWork{{function, data}});
   const Code code = StreamSynchronize(handle);
   if (code == Code::kSuccess) function(data);
   return code;
@@ -149,6 +137,8 @@ Code StreamAddCallback(StreamHandle handle, StreamCallback callback, void* data,
   const Current current;
   const StreamChoice stream(current, handle);
   if (!stream.ok()) return stream.code();
+  // Unlike a host function, no graph can hold it.
+  if (stream.is_captured()) return StreamSynchronize(handle);
   callback(handle, StreamSynchronize(handle), data);
   return Code::kSuccess;
 }

@@ -12,6 +12,7 @@
 #include "gpushared/texture_record.h"
 
 #include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/graph.h"
 #include "tests/support/driver_abi.h"
 
 namespace gpushared::testing {
@@ -25,6 +26,17 @@ GPUSHARED_SAME(device::cuda::ArrayTarget, CUarray_st);
 GPUSHARED_SAME(drop_in::LibraryTarget, CUlib_st);
 GPUSHARED_SAME(drop_in::KernelTarget, CUkern_st);
 GPUSHARED_SAME(drop_in::GraphTarget, CUgraph_st);
+GPUSHARED_SAME(drop_in::GraphNodeTarget, CUgraphNode_st);
+GPUSHARED_SAME(drop_in::GraphExecTarget, CUgraphExec_st);
+GPUSHARED_SAME(drop_in::KernelNodeParametersV1, CUDA_KERNEL_NODE_PARAMS_v1);
+GPUSHARED_SAME(drop_in::KernelNodeParameters, CUDA_KERNEL_NODE_PARAMS);
+GPUSHARED_SAME(drop_in::FillNodeParameters, CUDA_MEMSET_NODE_PARAMS);
+GPUSHARED_SAME(drop_in::HostNodeParameters, CUDA_HOST_NODE_PARAMS);
+GPUSHARED_SAME(drop_in::NodeParameters, CUgraphNodeParams);
+GPUSHARED_SAME(drop_in::EdgeData, CUgraphEdgeData);
+GPUSHARED_SAME(drop_in::InstantiateParameters, CUDA_GRAPH_INSTANTIATE_PARAMS);
+GPUSHARED_SAME(drop_in::UpdateResultInfo, CUgraphExecUpdateResultInfo);
+GPUSHARED_SAME(device::cuda::LaunchAttribute::Value, CUkernelNodeAttrValue);
 GPUSHARED_SAME(drop_in::LinkTarget, CUlinkState_st);
 GPUSHARED_SAME(drop_in::PoolTarget, CUmemPoolHandle_st);
 GPUSHARED_SAME(device::cuda::MemoryLocation, CUmemLocation);
@@ -128,6 +140,44 @@ static_assert(static_cast<int>(TextureFilter::kLinear) == CU_TR_FILTER_MODE_LINE
 GPUSHARED_LAYOUT(TextureView, CUDA_RESOURCE_VIEW_DESC);
 GPUSHARED_FIELD(TextureView, depth, CUDA_RESOURCE_VIEW_DESC, depth);
 GPUSHARED_FIELD(TextureView, layer_last, CUDA_RESOURCE_VIEW_DESC, lastLayer);
+GPUSHARED_LAYOUT(KernelNodeParametersV1, CUDA_KERNEL_NODE_PARAMS_v1);
+GPUSHARED_FIELD(KernelNodeParametersV1, function, CUDA_KERNEL_NODE_PARAMS_v1, func);
+GPUSHARED_FIELD(KernelNodeParametersV1, grid_x, CUDA_KERNEL_NODE_PARAMS_v1, gridDimX);
+GPUSHARED_FIELD(KernelNodeParametersV1, block_z, CUDA_KERNEL_NODE_PARAMS_v1, blockDimZ);
+GPUSHARED_FIELD(KernelNodeParametersV1, shared_bytes, CUDA_KERNEL_NODE_PARAMS_v1, sharedMemBytes);
+GPUSHARED_FIELD(KernelNodeParametersV1, parameters, CUDA_KERNEL_NODE_PARAMS_v1, kernelParams);
+GPUSHARED_FIELD(KernelNodeParametersV1, extra, CUDA_KERNEL_NODE_PARAMS_v1, extra);
+GPUSHARED_LAYOUT(KernelNodeParameters, CUDA_KERNEL_NODE_PARAMS);
+GPUSHARED_FIELD(KernelNodeParameters, kernel, CUDA_KERNEL_NODE_PARAMS, kern);
+GPUSHARED_FIELD(KernelNodeParameters, context, CUDA_KERNEL_NODE_PARAMS, ctx);
+GPUSHARED_LAYOUT(FillNodeParameters, CUDA_MEMSET_NODE_PARAMS);
+GPUSHARED_FIELD(FillNodeParameters, pitch_bytes, CUDA_MEMSET_NODE_PARAMS, pitch);
+GPUSHARED_FIELD(FillNodeParameters, value, CUDA_MEMSET_NODE_PARAMS, value);
+GPUSHARED_FIELD(FillNodeParameters, element_bytes, CUDA_MEMSET_NODE_PARAMS, elementSize);
+GPUSHARED_FIELD(FillNodeParameters, width_elements, CUDA_MEMSET_NODE_PARAMS, width);
+GPUSHARED_FIELD(FillNodeParameters, height, CUDA_MEMSET_NODE_PARAMS, height);
+GPUSHARED_FIELD(FillNodeParameters, height, CUDA_MEMSET_NODE_PARAMS_v2, height);
+GPUSHARED_LAYOUT(HostNodeParameters, CUDA_HOST_NODE_PARAMS);
+GPUSHARED_FIELD(HostNodeParameters, data, CUDA_HOST_NODE_PARAMS, userData);
+GPUSHARED_LAYOUT(CopyNodeParameters, CUDA_MEMCPY_NODE_PARAMS);
+GPUSHARED_FIELD(CopyNodeParameters, copy, CUDA_MEMCPY_NODE_PARAMS, copyParams);
+GPUSHARED_LAYOUT(NodeParameters, CUgraphNodeParams);
+GPUSHARED_FIELD(NodeParameters, type, CUgraphNodeParams, type);
+GPUSHARED_FIELD(NodeParameters, kernel, CUgraphNodeParams, kernel);
+GPUSHARED_FIELD(NodeParameters, copy, CUgraphNodeParams, memcpy);
+GPUSHARED_FIELD(NodeParameters, child, CUgraphNodeParams, graph);
+GPUSHARED_FIELD(NodeParameters, event, CUgraphNodeParams, eventWait);
+GPUSHARED_FIELD(NodeParameters, event, CUgraphNodeParams, eventRecord);
+GPUSHARED_LAYOUT(EdgeData, CUgraphEdgeData);
+GPUSHARED_FIELD(EdgeData, to_port, CUgraphEdgeData, to_port);
+GPUSHARED_FIELD(EdgeData, type, CUgraphEdgeData, type);
+GPUSHARED_LAYOUT(InstantiateParameters, CUDA_GRAPH_INSTANTIATE_PARAMS);
+GPUSHARED_FIELD(InstantiateParameters, flags, CUDA_GRAPH_INSTANTIATE_PARAMS, flags);
+GPUSHARED_FIELD(InstantiateParameters, error_node, CUDA_GRAPH_INSTANTIATE_PARAMS, hErrNode_out);
+GPUSHARED_FIELD(InstantiateParameters, result, CUDA_GRAPH_INSTANTIATE_PARAMS, result_out);
+GPUSHARED_LAYOUT(UpdateResultInfo, CUgraphExecUpdateResultInfo);
+GPUSHARED_FIELD(UpdateResultInfo, error_node, CUgraphExecUpdateResultInfo, errorNode);
+GPUSHARED_FIELD(UpdateResultInfo, error_from_node, CUgraphExecUpdateResultInfo, errorFromNode);
 GPUSHARED_LAYOUT(PoolProperties, CUmemPoolProps);
 GPUSHARED_FIELD(PoolProperties, type, CUmemPoolProps, allocType);
 GPUSHARED_FIELD(PoolProperties, handle_types, CUmemPoolProps, handleTypes);
@@ -152,6 +202,17 @@ TEST(DropInAbi, HandlesAreTheDriversNumbers) {
             reinterpret_cast<std::uintptr_t>(CU_STREAM_LEGACY));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(PerThreadStream()),
             reinterpret_cast<std::uintptr_t>(CU_STREAM_PER_THREAD));
+}
+
+TEST(DropInAbi, KindsOfNodesAreCudasInTheirOrder) {
+  EXPECT_EQ(Work(KernelWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_KERNEL});
+  EXPECT_EQ(Work(CopyWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_MEMCPY});
+  EXPECT_EQ(Work(FillWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_MEMSET});
+  EXPECT_EQ(Work(HostWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_HOST});
+  EXPECT_EQ(Work(ChildWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_GRAPH});
+  EXPECT_EQ(Work(EmptyWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_EMPTY});
+  EXPECT_EQ(Work(EventWaitWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_WAIT_EVENT});
+  EXPECT_EQ(Work(EventRecordWork{}).index(), std::size_t{CU_GRAPH_NODE_TYPE_EVENT_RECORD});
 }
 
 }  // namespace

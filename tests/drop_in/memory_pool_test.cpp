@@ -23,6 +23,7 @@ class MemoryPoolTest : public DropInCase {
  protected:
   MemoryPoolTest() {
     EXPECT_EQ(DeviceGetDefaultMemPool(&default_pool_, 0), Code::kSuccess);
+    EXPECT_EQ(DeviceSetMemPool(0, default_pool_), Code::kSuccess);
     for (StreamHandle* stream : {&a_, &b_}) {
       EXPECT_EQ(StreamCreate(stream, device::cuda::kStreamNonBlocking), Code::kSuccess);
     }

@@ -3,6 +3,7 @@
 // call writes to are null or lead to real memory; everything else is wild.
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <random>
 #include <string>
@@ -11,7 +12,9 @@
 
 #include <gtest/gtest.h>
 
+#include "client_lib/drop_in/current.h"
 #include "tests/drop_in/drop_in_case.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -25,6 +28,16 @@ class WildArgumentsTest : public DropInCase {
  protected:
   WildArgumentsTest() : room_(1 << 20), pointers_(4096, room_.data() + (1 << 19)) {}
 
+  // A capture that a call began would have most of the others refused.
+  void EndCaptures() {
+    GraphHandle graph = nullptr;
+    static_cast<void>(CtxSetCurrent(context_));
+    static_cast<void>(StreamEndCapture(PerThreadStream(), &graph));
+    for (const StreamHandle stream : streams_) static_cast<void>(StreamDestroy(stream));
+    streams_.clear();
+    EXPECT_EQ(RefuseWhileCapturing(), Code::kSuccess);
+  }
+
   // Real handles of all kinds, which calls for other kinds get, too.
   void MakeObjects() {
     StreamHandle stream = nullptr;
@@ -33,6 +46,7 @@ class WildArgumentsTest : public DropInCase {
     LinkHandle link = nullptr;
     static_cast<void>(CtxSetCurrent(context_));
     static_cast<void>(StreamCreate(&stream, 0));
+    streams_.push_back(stream);
     static_cast<void>(EventCreate(&event, 0));
     static_cast<void>(
         LibraryLoadData(&library, "any PTX", nullptr, nullptr, 0, nullptr, nullptr, 0));
@@ -43,7 +57,14 @@ class WildArgumentsTest : public DropInCase {
     static_cast<void>(MemAlloc(&memory_, 4096));
     const ArrayShape shape = {.width = 8, .height = 4, .format = 0x20, .channels = 1};
     static_cast<void>(ArrayCreate(&array_, &shape));
-    handles_ = {nullptr, stream, event, library, link, context_, module_, nothing_, array_, pool};
+    GraphHandle graph = nullptr;
+    GraphNodeHandle node = nullptr;
+    GraphExecHandle exec = nullptr;
+    static_cast<void>(GraphCreate(&graph, 0));
+    static_cast<void>(GraphAddEmptyNode(&node, graph, nullptr, 0));
+    static_cast<void>(GraphInstantiateWithFlags(&exec, graph, 0));
+    handles_ = {nullptr,  stream, event,  library, link, context_, module_,
+                nothing_, pool,   array_, graph,   node, exec};
     for (const std::uint64_t wild : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{3},
                                      std::uint64_t{0x6702000000100000}, ~std::uint64_t{0}}) {
       handles_.push_back(reinterpret_cast<void*>(wild));
@@ -71,7 +92,11 @@ class WildArgumentsTest : public DropInCase {
                          std::is_same_v<T, const ArrayShape*> ||
                          std::is_same_v<T, const ArrayShape3d*> ||
                          std::is_same_v<T, const TextureResource*> ||
-                         std::is_same_v<T, const TextureMode*>) {
+                         std::is_same_v<T, const TextureMode*> ||
+                         std::is_same_v<T, const KernelNodeParametersV1*> ||
+                         std::is_same_v<T, const KernelNodeParameters*> ||
+                         std::is_same_v<T, const FillNodeParameters*> ||
+                         std::is_same_v<T, NodeParameters*>) {
       return Structure<std::remove_const_t<std::remove_pointer_t<T>>>();
     } else if constexpr (IsHandle<T>) {
       return reinterpret_cast<T>(handles_[random_() % handles_.size()]);
@@ -107,78 +132,122 @@ class WildArgumentsTest : public DropInCase {
       std::is_same_v<T, EventHandle> || std::is_same_v<T, ModuleHandle> ||
       std::is_same_v<T, FunctionHandle> || std::is_same_v<T, LibraryHandle> ||
       std::is_same_v<T, KernelHandle> || std::is_same_v<T, LinkHandle> ||
-      std::is_same_v<T, ArrayHandle> || std::is_same_v<T, PoolHandle>;
+      std::is_same_v<T, ArrayHandle> || std::is_same_v<T, PoolHandle> ||
+      std::is_same_v<T, GraphHandle> || std::is_same_v<T, GraphNodeHandle> ||
+      std::is_same_v<T, GraphExecHandle>;
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 
+  // A structure full of nonsense; null now and then.
   template <typename T>
-  const T* Structure() {
+  T* Structure() {
     if (random_() % 8 == 0) return nullptr;
     static T made;
     made = {};
-    if constexpr (std::is_same_v<T, LaunchConfig>) {
-      made.stream = Argument<StreamHandle>();
-      made.grid_x = Among<unsigned>({0, 1, ~0u});
-      made.shared_bytes = Among<unsigned>({0, ~0u});
-      made.attribute_count = Among<unsigned>({0, 3});
-    } else if constexpr (std::is_same_v<T, ArrayShape> || std::is_same_v<T, ArrayShape3d>) {
-      made.width = Size();
-      made.height = Size();
-      made.format = Among<int>({0, 1, 0x20, -1});
-      made.channels = Among<unsigned>({0, 1, 3, 4});
-      if constexpr (std::is_same_v<T, ArrayShape3d>) {
-        made.depth = Size();
-        made.flags = Among<unsigned>({0, 2, ~0u});
-      }
-    } else if constexpr (std::is_same_v<T, TextureMode>) {
-      for (int& mode : made.address_modes) mode = Among<int>({0, 3, 4, -1});
-      made.filter = Among<int>({0, 1, 2});
-      made.flags = Among<unsigned>({0, 1, 2, ~0u});
-    } else if constexpr (std::is_same_v<T, TextureResource>) {
-      made.type = Among<int>({0, 1, 2, 3, 4, -1});
-      if (made.type == TextureResource::kPitched) {
-        made.in.pitched = {
-            Argument<DevicePointer>(), Among<int>({1, 0x20, -1}), 1, Size(), Size(), Size()};
-      } else if (made.type == TextureResource::kLinear) {
-        made.in.linear = {Argument<DevicePointer>(), Among<int>({1, 0x20, -1}), 1, Size()};
-      } else {
-        made.in.array = Argument<ArrayHandle>();
-      }
-    } else {
-      made.source_type = static_cast<decltype(made.source_type)>(Among<int>({0, 1, 2, 3, 4, 9}));
-      made.destination_type =
-          static_cast<decltype(made.destination_type)>(Among<int>({0, 1, 2, 3, 4, -1}));
-      made.source_host = Argument<void*>();
-      made.destination_host = Argument<void*>();
-      made.source_device = Argument<DevicePointer>();
-      made.destination_device = Argument<DevicePointer>();
-      made.source_array = Argument<ArrayHandle>();
-      made.destination_array = Argument<ArrayHandle>();
-      made.source_y = Size();
-      made.source_pitch = Size();
-      made.destination_x_bytes = Size();
-      made.destination_pitch = Size();
-      made.width_bytes = Size();
-      made.height = Size();
-      if constexpr (std::is_same_v<T, Copy3d>) {
-        made.depth = Size();
-        made.source_z = Size();
-        made.destination_height = Size();
-      }
-    }
+    Fill(made);
     return &made;
+  }
+  void Fill(LaunchConfig& config) {
+    config.stream = Argument<StreamHandle>();
+    config.grid_x = Among<unsigned>({0, 1, ~0u});
+    config.shared_bytes = Among<unsigned>({0, ~0u});
+    config.attribute_count = Among<unsigned>({0, 3});
+  }
+  void Fill(ArrayShape& shape) { FillShape(shape); }
+  void Fill(ArrayShape3d& shape) {
+    FillShape(shape);
+    shape.depth = Size();
+    shape.flags = Among<unsigned>({0, 2, ~0u});
+  }
+  template <typename Shape>
+  void FillShape(Shape& shape) {
+    shape.width = Size();
+    shape.height = Size();
+    shape.format = Among<int>({0, 1, 0x20, -1});
+    shape.channels = Among<unsigned>({0, 1, 3, 4});
+  }
+  void Fill(TextureMode& texture) {
+    for (int& mode : texture.address_modes) mode = Among<int>({0, 3, 4, -1});
+    texture.filter = Among<int>({0, 1, 2});
+    texture.flags = Among<unsigned>({0, 1, 2, ~0u});
+  }
+  void Fill(TextureResource& resource) {
+    resource.type = Among<int>({0, 1, 2, 3, 4, -1});
+    if (resource.type == TextureResource::kPitched) {
+      resource.in.pitched = {
+          Argument<DevicePointer>(), Among<int>({1, 0x20, -1}), 1, Size(), Size(), Size()};
+    } else if (resource.type == TextureResource::kLinear) {
+      resource.in.linear = {Argument<DevicePointer>(), Among<int>({1, 0x20, -1}), 1, Size()};
+    } else {
+      resource.in.array = Argument<ArrayHandle>();
+    }
+  }
+  void Fill(KernelNodeParametersV1& launch) {
+    launch.function = Argument<FunctionHandle>();
+    launch.grid_x = launch.block_y = Among<unsigned>({0, 1, ~0u});
+    launch.grid_y = launch.grid_z = launch.block_x = launch.block_z = 1;
+    launch.shared_bytes = Among<unsigned>({0, ~0u});
+  }
+  void Fill(KernelNodeParameters& launch) {
+    Fill(launch.launch);
+    launch.kernel = Argument<KernelHandle>();
+  }
+  void Fill(FillNodeParameters& fill) {
+    fill.destination = Argument<DevicePointer>();
+    fill.element_bytes = Among<unsigned>({0, 1, 2, 3, 4, ~0u});
+    fill.width_elements = Size();
+    fill.height = Size();
+    fill.pitch_bytes = Size();
+  }
+  void Fill(NodeParameters& node) {
+    node.type = Among<int>({0, 1, 2, 4, 5, 6, 7, 8, 13, -1});
+    if (node.type == 0) Fill(node.kernel);
+    if (node.type == 1) Fill(node.copy.copy);
+    if (node.type == 2) Fill(node.fill);
+    if (node.type == 4) node.child.graph = Argument<GraphHandle>();
+    if (node.type == 6 || node.type == 7) node.event = Argument<EventHandle>();
+  }
+  void Fill(Copy2d& copy) { FillPlane(copy); }
+  void Fill(Copy3d& copy) {
+    FillPlane(copy);
+    copy.depth = Size();
+    copy.source_z = Size();
+    copy.destination_height = Size();
+  }
+  template <typename Copy>
+  void FillPlane(Copy& copy) {
+    copy.source_type = static_cast<decltype(copy.source_type)>(Among<int>({0, 1, 2, 3, 4, 9}));
+    copy.destination_type =
+        static_cast<decltype(copy.destination_type)>(Among<int>({0, 1, 2, 3, 4, -1}));
+    copy.source_host = Argument<void*>();
+    copy.destination_host = Argument<void*>();
+    copy.source_device = Argument<DevicePointer>();
+    copy.destination_device = Argument<DevicePointer>();
+    copy.source_array = Argument<ArrayHandle>();
+    copy.destination_array = Argument<ArrayHandle>();
+    copy.source_y = Size();
+    copy.source_pitch = Size();
+    copy.destination_x_bytes = Size();
+    copy.destination_pitch = Size();
+    copy.width_bytes = Size();
+    copy.height = Size();
   }
 
   std::mt19937_64 random_{20261122};
   std::vector<char> room_;
   std::vector<void*> pointers_;
   std::vector<void*> handles_;
+  std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
   ArrayHandle array_ = nullptr;
 };
 
 TEST_F(WildArgumentsTest, AreAnsweredWithACode) {
+  // Calls that write files shall write them here.
+  const testing::ScratchFolder folder;
+  std::filesystem::current_path(folder.path());
   for (int round = 0; round < kWildRounds; ++round) {
+    EndCaptures();
     MakeObjects();
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) Call(handler);
 #include "client_lib/drop_in/functions.inc"

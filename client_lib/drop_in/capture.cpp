@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/capture.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+
+CaptureMode& ModeOfThisThread() {
+  static thread_local CaptureMode mode = CaptureMode::kGlobal;
+  return mode;
+}
+
+void Captures::Purge() {
+  std::vector<std::shared_ptr<CaptureSequence>> ended;
+  for (auto it = lines_.begin(); it != lines_.end();) {
+    if (!it->second.stream.expired()) {
+      ++it;
+      continue;
+    }
+    const std::shared_ptr<CaptureSequence> sequence = it->second.point.sequence;
+    sequence->is_valid = false;
+    if (sequence->first_stream_id == it->first) ended.push_back(sequence);
+    it = lines_.erase(it);
+  }
+  for (const auto& sequence : ended) RemoveSequence(*sequence);
+  any_.store(!lines_.empty(), std::memory_order_relaxed);
+}
+
+void Captures::RemoveSequence(CaptureSequence& sequence) {
+  std::erase_if(lines_,
+                [&](const auto& line) { return line.second.point.sequence.get() == &sequence; });
+  sequence.graph->is_held = false;
+  sequence.has_ended = true;
+  any_.store(!lines_.empty(), std::memory_order_relaxed);
+}
+
+CapturePoint* Captures::Find(const CudaStream& stream) {
+  const auto found = lines_.find(stream.id());
+  if (found == lines_.end()) return nullptr;
+  CapturePoint& point = found->second.point;
+  std::erase_if(point.front, [](const auto& node) { return node->graph == nullptr; });
+  return &point;
+}
+
+Code Captures::Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode,
+                     std::shared_ptr<Graph> users_graph,
+                     std::vector<std::shared_ptr<GraphNode>> front) {
+  Purge();
+  if (Find(*stream) != nullptr) return Refuse(kIllegalState, "the stream is being captured");
+  auto sequence = std::make_shared<CaptureSequence>();
+  sequence->id = ++last_id_;
+  sequence->mode = mode;
+  sequence->thread = std::this_thread::get_id();
+  sequence->first_stream_id = stream->id();
+  sequence->is_users_graph = users_graph != nullptr;
+  sequence->graph = users_graph != nullptr ? std::move(users_graph) : std::make_shared<Graph>();
+  sequence->graph->is_held = true;
+  lines_[stream->id()] = {stream, {std::move(sequence), std::move(front)}};
+  any_.store(true, std::memory_order_relaxed);
+  return Code::kSuccess;
+}
+
+Code Captures::End(const CudaStream& stream, std::shared_ptr<Graph>& graph) {
+  Purge();
+  const CapturePoint* const end = Find(stream);
+  if (end == nullptr) return Refuse(kIllegalState, "the stream is not being captured");
+  CaptureSequence& sequence = *end->sequence;
+  if (sequence.first_stream_id != stream.id()) {
+    sequence.is_valid = false;
+    return Refuse(kCaptureUnmatched, "the capture began in another stream");
+  }
+  if (sequence.mode != CaptureMode::kRelaxed && sequence.thread != std::this_thread::get_id()) {
+    return Refuse(kCaptureWrongThread, "the capture began in another thread");
+  }
+  const auto is_joined = [&](const std::shared_ptr<GraphNode>& node) {
+    return std::ranges::any_of(end->front,
+                               [&](const auto& last) { return Graph::Precedes(*node, *last); });
+  };
+  const bool is_complete = std::ranges::all_of(lines_, [&](const auto& line) {
+    return line.second.point.sequence != end->sequence ||
+           std::ranges::all_of(line.second.point.front, is_joined);
+  });
+  const std::shared_ptr<CaptureSequence> ended = end->sequence;
+  RemoveSequence(*ended);
+  const bool is_good = ended->is_valid && is_complete;
+  graph = is_good || !ended->is_users_graph ? std::move(ended->graph) : nullptr;
+  if (!ended->is_valid) return Refuse(kCaptureInvalidated, "an earlier call spoilt the capture");
+  if (is_complete) return Code::kSuccess;
+  return Refuse(kCaptureUnjoined, "another stream has work that the first one does not wait for");
+}
+
+Code Captures::Add(const CudaStream& stream, Work work) {
+  CapturePoint& point = *Find(stream);
+  if (!point.sequence->is_valid) return kCaptureInvalidated;
+  std::vector<GraphNode*> needs;
+  for (const auto& node : point.front) needs.push_back(node.get());
+  point.front = {point.sequence->graph->Add(std::move(work), std::move(needs))};
+  return Code::kSuccess;
+}
+
+Code Captures::Join(const std::shared_ptr<CudaStream>& stream, const CapturePoint& point) {
+  Purge();
+  CapturePoint* const own = Find(*stream);
+  if (point.sequence->has_ended) return Refuse(kCapturedEvent, "the event's capture has ended");
+  if (stream->is_legacy()) return RefuseCommand(*stream);
+  if (!point.sequence->is_valid) return kCaptureInvalidated;
+  if (own == nullptr) {
+    lines_[stream->id()] = {stream, point};
+    return Code::kSuccess;
+  }
+  if (own->sequence != point.sequence) {
+    own->sequence->is_valid = point.sequence->is_valid = false;
+    return Refuse(kCaptureMerge, "the event belongs to another capture");
+  }
+  for (const auto& node : point.front) {
+    if (std::ranges::find(own->front, node) == own->front.end()) own->front.push_back(node);
+  }
+  return Code::kSuccess;
+}
+
+std::vector<CaptureSequence*> Captures::Matching(const Condition& condition) {
+  Purge();
+  std::vector<CaptureSequence*> found;
+  for (const auto& [id, line] : lines_) {
+    const std::shared_ptr<CudaStream> stream = line.stream.lock();
+    CaptureSequence& sequence = *line.point.sequence;
+    if (stream != nullptr && condition(*stream, sequence)) found.push_back(&sequence);
+  }
+  return found;
+}
+
+bool Captures::Spoil(const Condition& condition) {
+  const std::vector<CaptureSequence*> found = Matching(condition);
+  for (CaptureSequence* sequence : found) sequence->is_valid = false;
+  return !found.empty();
+}
+
+namespace {
+
+// The streams that a legacy stream would wait for.
+auto BlockedBy(const CudaStream& legacy) {
+  return [&](const CudaStream& other, const CaptureSequence&) {
+    return legacy.is_legacy() && &other.context() == &legacy.context() && other.is_blocking();
+  };
+}
+
+}  // namespace
+
+bool Captures::IsLegacyBlocked(const CudaStream& stream) {
+  return !Matching(BlockedBy(stream)).empty();
+}
+
+Code Captures::RefuseCommand(const CudaStream& stream) {
+  if (const CapturePoint* const point = Find(stream)) {
+    if (!std::exchange(point->sequence->is_valid, false)) return kCaptureInvalidated;
+    return Refuse(kCaptureUnsupported, "no graph can hold this call");
+  }
+  if (!Spoil(BlockedBy(stream))) return Code::kSuccess;
+  return Refuse(kCaptureImplicit, "the legacy stream would wait for a stream that is captured");
+}
+
+Code Captures::RefuseInContext(const Context& context) {
+  const bool has_capture = Spoil([&](const CudaStream& stream, const CaptureSequence&) {
+    return &stream.context() == &context;
+  });
+  if (!has_capture) return Code::kSuccess;
+  return Refuse(kCaptureUnsupported, "a stream of the context is being captured");
+}
+
+Code Captures::RefuseUnsafe() {
+  const CaptureMode mine = ModeOfThisThread();
+  if (mine == CaptureMode::kRelaxed) return Code::kSuccess;
+  const std::thread::id thread = std::this_thread::get_id();
+  const bool is_unsafe = Spoil([&](const CudaStream&, const CaptureSequence& sequence) {
+    if (sequence.thread == thread) return sequence.mode != CaptureMode::kRelaxed;
+    return mine == CaptureMode::kGlobal && sequence.mode == CaptureMode::kGlobal;
+  });
+  if (!is_unsafe) return Code::kSuccess;
+  return Refuse(kCaptureUnsupported, "the call is unsafe while a stream is being captured");
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// How calls become nodes of graphs, and nodes become calls again.
+
+#ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_WORK_H_
+#define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_WORK_H_
+
+#include "client_lib/drop_in/driver_types.h"
+#include "client_lib/drop_in/graph.h"
+
+namespace gpushared::drop_in {
+
+// Copies the parameters as cuLaunchKernel takes them. Needs a current context.
+Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** parameters,
+                    void** extra, KernelWork& work);
+
+// Submits the work to the stream, as the call would that it came from.
+Code Replay(const KernelWork& work, StreamHandle stream);
+Code Replay(const CopyWork& work, StreamHandle stream);
+Code Replay(const FillWork& work, StreamHandle stream);
+
+}  // namespace gpushared::drop_in
+
+#endif  // GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_WORK_H_
