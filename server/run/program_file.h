@@ -4,8 +4,15 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace gpushared::server {
+
+// The parts between the colons of a list of folders.
+void ForEachPart(std::string_view list, const std::function<void(std::string_view)>& call);
+
+// A folder of a search path in the file `path`, with $ORIGIN replaced.
+std::string WithOrigin(std::string_view folder, const std::string& path);
 
 // Where execvp would find the program; empty when it would not.
 std::string FindProgram(const std::string& program, const std::string& search_path);

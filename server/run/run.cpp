@@ -17,6 +17,7 @@
 #include "gpushared/result.h"
 
 #include "ipc/socket_path.h"
+#include "server/run/drop_in_folder.h"
 #include "server/run/environment.h"
 #include "server/run/program_file.h"
 
@@ -40,9 +41,6 @@ struct RunOptions {
   bool explains = false;
 };
 
-// Where the drop-in lies, seen from a program's folder: installed, and in a build tree.
-constexpr const char* kDropInFolders[] = {"/../lib/gpushared/drop_in", "/../lib/drop_in"};
-
 std::string Variable(const char* name) {
   const char* const value = ::getenv(name);
   return value == nullptr ? "" : value;
@@ -54,22 +52,6 @@ SchedulingClass ClassOf(std::string_view name) {
 }
 
 bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
-
-// The folder of libcuda.so.1 beside this program; empty when there is none.
-std::string FindDropIn() {
-  char* const self = ::realpath("/proc/self/exe", nullptr);
-  if (self == nullptr) return "";
-  const std::string folder = std::string(self).substr(0, std::string(self).rfind('/'));
-  ::free(self);
-  for (const char* place : kDropInFolders) {
-    char* const resolved = ::realpath((folder + place).c_str(), nullptr);
-    if (resolved == nullptr) continue;
-    const std::string found = resolved;
-    ::free(resolved);
-    if (Exists(found + "/libcuda.so.1")) return found;
-  }
-  return "";
-}
 
 void Declare(CLI::App& app, RunOptions& options) {
   RunWishes& wishes = options.wishes;
