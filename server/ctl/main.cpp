@@ -16,6 +16,7 @@
 
 #include "ipc/socket_path.h"
 #include "server/ctl/ask.h"
+#include "server/ctl/doctor/doctor.h"
 #include "server/ctl/module_file.h"
 #include "server/ctl/ptx_check.h"
 #include "server/ctl/report.h"
@@ -100,6 +101,8 @@ Commands Declare(CLI::App& app, Texts& texts) {
       ->type_name("REQUEST");
   commands.explain->fallthrough();
   app.add_subcommand("run", "start a program with this server as its CUDA driver; see run --help");
+  app.add_subcommand("doctor",
+                     "what will work here, and what to do about the rest; see doctor --help");
   commands.ptx = app.add_subcommand("ptx", "files of kernels; needs no server");
   commands.ptx->require_subcommand(1);
   commands.ptx->fallthrough();
@@ -224,6 +227,9 @@ int main(int argc, char** argv) {
   const std::span<char* const> arguments(argv, static_cast<std::size_t>(argc));
   try {
     if (gpushared::server::IsRunCommand(arguments)) return gpushared::server::RunCommand(arguments);
+    if (gpushared::server::IsDoctorCommand(arguments)) {
+      return gpushared::server::DoctorCommand(arguments);
+    }
     const gpushared::server::Parsed parsed = gpushared::server::Parse({argv, arguments.size()});
     return parsed.request ? gpushared::server::Run(*parsed.request) : parsed.exit_code;
   } catch (const std::exception& error) {

@@ -97,6 +97,15 @@ Result<Bytes> FindSection(Bytes file, std::string_view wanted) {
   return Bytes{};
 }
 
+// Machine code of a kernel has a section for it. What the linker leaves is smaller than this, and
+// nvcc compresses only what is larger.
+constexpr std::size_t kStubBytesMax = 2048;
+constexpr std::string_view kCodeSection = ".text.";
+bool IsStub(Bytes fatbin) {
+  const std::string_view text(reinterpret_cast<const char*>(fatbin.data()), fatbin.size());
+  return fatbin.size() <= kStubBytesMax && text.find(kCodeSection) == std::string_view::npos;
+}
+
 // Fatbins stand one behind the other, each aligned, with zeros between.
 Result<std::vector<FoundModule>> ModulesOfSection(Bytes file, Bytes section) {
   std::vector<FoundModule> modules;
@@ -117,7 +126,10 @@ Result<std::vector<FoundModule>> ModulesOfSection(Bytes file, Bytes section) {
       return Status(StatusCode::kLimitExceeded,
                     "elf: more than " + std::to_string(kModulesPerFileMax) + " fatbins");
     }
-    modules.push_back({place, ptx::ExtractPtx(section.subspan(at, bytes))});
+    const Bytes fatbin = section.subspan(at, bytes);
+    Result<std::string> text = ptx::ExtractPtx(fatbin);
+    const bool is_stub = !text.ok() && IsStub(fatbin);
+    modules.push_back({place, std::move(text), is_stub});
     at += (bytes + kFatbinAlignment - 1) / kFatbinAlignment * kFatbinAlignment;
   }
   return modules;

@@ -22,6 +22,8 @@ inline constexpr std::size_t kModulesPerFileMax = 65536;
 struct FoundModule {
   std::string place;  // "file", or "fatbin at offset 0x1f80"
   Result<std::string> ptx;
+  // It has no kernel: nvcc's linker leaves such machine code in every program.
+  bool is_stub = false;
 };
 
 // Finds modules in PTX text, a fatbin, or an ELF file (executable, shared object, object). An ELF

@@ -17,6 +17,7 @@
 #include <gmock/gmock.h>
 
 #include "server/ctl/module_file.h"
+#include "tests/ctl/elf_with.h"
 
 #include <nlohmann/json.hpp>
 
@@ -24,6 +25,8 @@ namespace gpushared::server {
 namespace {
 
 using nlohmann::json;
+using testing::BytesOf;
+using testing::ElfWith;
 using ::testing::HasSubstr;
 
 constexpr const char* kTwoKernels =
@@ -32,11 +35,6 @@ constexpr const char* kTwoKernels =
     ".visible .entry textured(.param .u64 a) {\n"
     "  .reg .b32 %r<9>; .reg .b64 %d<2>;\n"
     "  tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%d0, {%r4, %r5, %r6, %r6}];\n  ret;\n}\n";
-
-std::vector<std::byte> BytesOf(const std::string& text) {
-  const auto* data = reinterpret_cast<const std::byte*>(text.data());
-  return {data, data + text.size()};
-}
 
 json Checked(const std::vector<std::byte>& file) {
   const Result<json> checked = CheckPtx(file);
@@ -48,34 +46,6 @@ std::vector<std::byte> Fatbin() {
   const auto content = ReadWholeFile(GPUSHARED_TEST_FATBIN);
   EXPECT_TRUE(content.ok());
   return *content;
-}
-
-// An ELF file with a section of this name that holds `content`.
-std::vector<std::byte> ElfWith(const std::vector<std::byte>& content, std::uint64_t section_bytes,
-                               const std::string& section = ".nv_fatbin") {
-  const std::string names = '\0' + section + '\0' + ".names" + '\0';
-  Elf64_Ehdr header = {};
-  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-  header.e_ident[EI_CLASS] = ELFCLASS64;
-  Elf64_Shdr sections[3] = {};
-  const std::size_t content_at = sizeof header + sizeof sections;
-  header.e_shoff = sizeof header;
-  header.e_shentsize = sizeof(Elf64_Shdr);
-  header.e_shnum = 3;
-  header.e_shstrndx = 2;
-  sections[1].sh_name = 1;
-  sections[1].sh_offset = content_at;
-  sections[1].sh_size = section_bytes;
-  sections[2].sh_name = static_cast<std::uint32_t>(section.size()) + 2;
-  sections[2].sh_offset = content_at + content.size();
-  sections[2].sh_size = names.size();
-  std::vector<std::byte> file(content_at);
-  std::memcpy(file.data(), &header, sizeof header);
-  std::memcpy(file.data() + sizeof header, sections, sizeof sections);
-  file.insert(file.end(), content.begin(), content.end());
-  const auto text = BytesOf(names);
-  file.insert(file.end(), text.begin(), text.end());
-  return file;
 }
 
 TEST(PtxCheck, EachKernelHasItsAnswersAndReasons) {

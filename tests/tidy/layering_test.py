@@ -27,7 +27,7 @@ ALLOWED = {
     "server/worker/device_thread": {"server/worker/device_thread", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
     "server/broker": {"server/broker", "server/config", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
     "server/run": {"server/run", "ipc", "gpushared"},
-    "server/ctl": {"server/ctl", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
+    "server/ctl": {"server/ctl", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
     "server": {"server", "ipc", "scheduler", "gpushared"},
     "samples": {"samples", "gpushared"},
 }

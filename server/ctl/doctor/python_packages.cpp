@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ctl/doctor/python_packages.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+#include "server/ctl/doctor/libraries.h"
+
+namespace gpushared::server::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kScriptBytesMax = 1u << 20;
+constexpr std::size_t kPackagesMax = 4096;
+constexpr std::size_t kFilesPerPackageMax = 200'000;
+
+std::string_view Trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+// The first name of a dotted one.
+std::string FirstName(std::string_view dotted) {
+  return std::string(dotted.substr(0, dotted.find_first_of(". \t,;(#")));
+}
+
+// A package as pip has installed it: the files that its list names.
+struct Package {
+  std::string name;
+  std::set<std::string> top_names;
+  std::vector<std::string> libraries;  // Relative to the folder.
+};
+
+Package ReadPackage(const fs::path& list, const std::string& name) {
+  Package package{.name = name, .top_names = {}, .libraries = {}};
+  std::ifstream file(list);
+  std::string line;
+  for (std::size_t i = 0; i < kFilesPerPackageMax && std::getline(file, line); ++i) {
+    const std::string path = line.substr(0, line.find(','));
+    // Files elsewhere, as programs are, belong to no module.
+    if (path.empty() || path.starts_with('/') || path.find("..") != std::string::npos) continue;
+    const std::string first = path.substr(0, path.find('/'));
+    if (!first.ends_with(".dist-info")) package.top_names.insert(first.substr(0, first.find('.')));
+    if (path.find(".so") != std::string::npos) package.libraries.push_back(path);
+  }
+  return package;
+}
+
+// Libraries that others use: what matters is who does. And the bindings, which load the runtime
+// without calling it.
+bool IsPassedOver(const std::string& name) {
+  return name.starts_with("nvidia_") || name == "cuda_bindings";
+}
+
+Finding RuntimeIn(const Package& package, const std::string& library, bool is_imported) {
+  const std::string what = package.name + " has NVIDIA's CUDA runtime in it (" + library +
+                           "), which no driver but " + "NVIDIA's can serve";
+  if (!is_imported)
+    return Note("package", what, "programs that use it will not run over the drop-in");
+  return Problem("package", what, "use another package, or run the program without gpushared");
+}
+
+}  // namespace
+
+bool IsPython(const std::string& path) {
+  return fs::path(path).filename().string().starts_with("python");
+}
+
+std::vector<std::string> PackageFolders(const std::string& python) {
+  std::vector<std::string> folders;
+  const fs::path prefix = fs::path(python).parent_path().parent_path();
+  std::error_code error;
+  for (const char* lib : {"lib", "lib64", "local/lib"}) {
+    for (const auto& entry : fs::directory_iterator(prefix / lib, error)) {
+      if (!entry.path().filename().string().starts_with("python3")) continue;
+      for (const char* kind : {"site-packages", "dist-packages"}) {
+        const fs::path folder = entry.path() / kind;
+        if (fs::is_directory(folder, error)) folders.push_back(folder.string());
+      }
+    }
+  }
+  return folders;
+}
+
+std::set<std::string> ImportedBy(const std::string& script) {
+  std::ifstream file(script);
+  std::string text(kScriptBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::set<std::string> names;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view line = Trimmed(std::string_view(text).substr(at, end - at));
+    at = end + 1;
+    if (line.starts_with("from ")) names.insert(FirstName(Trimmed(line.substr(5))));
+    if (!line.starts_with("import ")) continue;
+    for (line.remove_prefix(7); !line.empty();) {
+      names.insert(FirstName(Trimmed(line)));
+      const std::size_t comma = line.find(',');
+      line = comma == std::string_view::npos ? std::string_view() : line.substr(comma + 1);
+    }
+  }
+  names.erase("");
+  return names;
+}
+
+Findings LookAtPackages(const std::string& folder, const std::set<std::string>& imported) {
+  Findings findings;
+  std::error_code error;
+  std::size_t packages = 0;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string file_name = entry.path().filename().string();
+    if (!file_name.ends_with(".dist-info") || ++packages > kPackagesMax) continue;
+    const std::string name = file_name.substr(0, file_name.find('-'));
+    if (IsPassedOver(name)) continue;
+    const Package package = ReadPackage(entry.path() / "RECORD", name);
+    const auto has_runtime = [&](const std::string& library) {
+      return HasCudaRuntime(folder + "/" + library);
+    };
+    const auto found = std::ranges::find_if(package.libraries, has_runtime);
+    if (found == package.libraries.end()) continue;
+    const bool is_imported = std::ranges::any_of(
+        package.top_names, [&](const std::string& top) { return imported.contains(top); });
+    findings.push_back(RuntimeIn(package, *found, is_imported));
+  }
+  return findings;
+}
+
+}  // namespace gpushared::server::doctor
