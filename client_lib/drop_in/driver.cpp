@@ -16,8 +16,14 @@ Driver& Driver::Get() {
 Code Driver::Init() {
   const std::lock_guard lock(init_mutex_);
   if (is_ready_.load(std::memory_order_relaxed)) return Ready();
+  if (native_) return native_->init(0);
+  const Result<Fallback> fallback = FallbackFromEnvironment();
+  if (!fallback.ok()) return Refuse(Code::kInvalidValue, fallback.status().message());
   Result<std::vector<DeviceProperties>> list = ListDevices();
-  if (!list.ok()) return ConnectCode(list.status());
+  if (!list.ok()) {
+    const Code code = ConnectCode(list.status());
+    return code == Code::kMpsConnectionFailed && *fallback == Fallback::kNative ? GoNative() : code;
+  }
   if (list->empty()) return Refuse(Code::kNoDevice, "CUDA_VISIBLE_DEVICES shows no device");
   for (DeviceProperties& properties : *list) {
     const int ordinal = static_cast<int>(devices_.size());
@@ -26,6 +32,13 @@ Code Driver::Init() {
   guard_.emplace();
   is_ready_.store(true, std::memory_order_release);
   return Code::kSuccess;
+}
+
+Code Driver::GoNative() {
+  const Result<NativeDriver> native = ForwardToNativeDriver();
+  if (!native.ok()) return Refuse(Code::kMpsConnectionFailed, native.status().message());
+  native_ = *native;
+  return native_->init(0);
 }
 
 void Driver::EndContext(const std::shared_ptr<Context>& context) {

@@ -22,6 +22,7 @@
 #include "client_lib/drop_in/image_link.h"
 #include "client_lib/drop_in/jit_log.h"
 #include "client_lib/drop_in/memory_pool.h"
+#include "client_lib/drop_in/native_driver.h"
 #include "client_lib/fork_guard.h"
 
 namespace gpushared::drop_in {
@@ -108,7 +109,8 @@ class Driver {
  public:
   static Driver& Get();
 
-  // Asks the server for its devices; a failed attempt may be repeated.
+  // Asks the server for its devices; a failed attempt may be repeated. Where no server answers and
+  // the environment says so, the installed driver takes over for good.
   Code Init();
   // Success, or that Init has not succeeded in this process: a forked child's driver is not there.
   Code Ready() const {
@@ -146,8 +148,11 @@ class Driver {
 
  private:
   Driver() = default;
+  // Call with init_mutex_ held.
+  Code GoNative();
 
   std::mutex init_mutex_;
+  std::optional<NativeDriver> native_;  // It has taken over. Guarded by init_mutex_.
   std::atomic<bool> is_ready_{false};
   // Constant once is_ready_ says so.
   std::optional<client::ForkGuard> guard_;

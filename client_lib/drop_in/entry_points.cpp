@@ -3,6 +3,9 @@
 // functions.inc names, with the default stream of its form; no exception passes it.
 #include "client_lib/drop_in/entry_points.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -44,6 +47,9 @@ Code SayMissing(Index index) {
   return Code::kNotSupported;
 }
 
+// Of a forwarded call that the installed driver is too old for.
+Code SayUnknown() noexcept { return Code::kNotSupported; }
+
 // Waiting programs ask again and again; that is no failure.
 void SayFailed(Index index, Code code) {
   const std::string sentence = TakeSentence();
@@ -83,8 +89,10 @@ struct Call<kHandler, kStream, kIndex> {
 extern "C" {
 
 // Read by the jumps below, which the linker binds here: no other library can take the place.
-[[gnu::visibility("hidden")]] extern const void* const gpushared_drop_in_calls[];
-[[gnu::used]] const void* const gpushared_drop_in_calls[] = {
+// Pages that are read-only once the loader is done: ForwardCalls alone opens them.
+[[gnu::visibility("hidden")]] extern const void* gpushared_drop_in_calls[];
+[[gnu::used,
+  gnu::section(".data.rel.ro.gpushared_drop_in_calls")]] const void* gpushared_drop_in_calls[] = {
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler)                       \
   reinterpret_cast<const void*>(                                                         \
       &gpushared::drop_in::Call<gpushared::drop_in::handler, gpushared::drop_in::stream, \
@@ -118,6 +126,22 @@ asm(".pushsection .text.gpushared_drop_in, \"ax\", @progbits\n"
     ".popsection\n");
 
 namespace gpushared::drop_in {
+
+bool ForwardCalls(const std::function<void*(const char* symbol)>& find) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(gpushared_drop_in_calls) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(gpushared_drop_in_calls + kFunctionCount);
+  void* const pages = reinterpret_cast<void*>(begin);
+  if (::mprotect(pages, end - begin, PROT_READ | PROT_WRITE) != 0) return false;
+  for (std::size_t i = 0; i < kFunctionCount; ++i) {
+    const void* to = find(std::string(kSymbols[i]).c_str());
+    if (to == nullptr) to = reinterpret_cast<const void*>(&SayUnknown);
+    // Other threads jump meanwhile: each finds the one or the other.
+    __atomic_store_n(&gpushared_drop_in_calls[i], to, __ATOMIC_RELAXED);
+  }
+  ::mprotect(pages, end - begin, PROT_READ);
+  return true;
+}
 
 std::span<const Function> Functions() {
   static const Function functions[] = {

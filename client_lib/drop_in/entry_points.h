@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_ENTRY_POINTS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_ENTRY_POINTS_H_
 
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -25,6 +26,10 @@ struct Function {
 
 // All of them, by name, then by version.
 std::span<const Function> Functions();
+
+// Every symbol's jump leads to what `find` gives for it from now on; null: it is not supported.
+// False, and nothing changed, where the table cannot be written.
+bool ForwardCalls(const std::function<void*(const char* symbol)>& find);
 
 }  // namespace gpushared::drop_in
 

@@ -43,6 +43,8 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_PROMISE", wishes.promise, "--promise");
   set("GPUSHARED_NAME", wishes.name, "--name");
   set("GPUSHARED_DEVICE", wishes.device, "--device");
+  set("GPUSHARED_FALLBACK", wishes.fallback,
+      "where no server answers, the installed driver serves the program");
   if (!wishes.wants_ptx) return settings;
   for (const PtxTool& tool : kPtxTools) {
     if (!environment(tool.variable).empty()) continue;

@@ -67,6 +67,9 @@ void Declare(CLI::App& app, RunOptions& options) {
       ->type_name("PATH");
   app.add_option("--drop-in", wishes.drop_in, "folder of the drop-in libcuda.so.1")
       ->type_name("FOLDER");
+  app.add_option("--fallback", wishes.fallback,
+                 "native: the installed driver serves the program where no server answers")
+      ->check(CLI::IsMember({"native"}));
   app.add_flag("--ptx", options.asks_for_ptx,
                "ask tools for PTX in place of machine code (a cpu device does so by itself)");
   app.add_flag("--explain", options.explains, "say on stderr what is set, and why");
@@ -152,7 +155,10 @@ int RunCommand(std::span<char* const> arguments) {
   if (const Status status = AskServer(options); !status.ok()) {
     const bool is_silent =
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kTimedOut;
-    return Complain(is_silent ? kNoServer : kFailed, status.message());
+    const bool falls_back =
+        status.code() == StatusCode::kUnavailable && !options.wishes.fallback.empty();
+    if (!falls_back) return Complain(is_silent ? kNoServer : kFailed, status.message());
+    Complain(kDone, status.message() + "; the installed driver serves the program");
   }
   const std::vector<Setting> settings = Settings(options.wishes, &Variable, &Exists);
   if (options.explains) Explain(settings);

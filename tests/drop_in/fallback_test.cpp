@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPUSHARED_FALLBACK: when the installed driver serves a program, and when not.
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ProgramOutcome;
+using testing::RunProgram;
+using testing::ServerProcess;
+
+const std::string kDropIn = GPUSHARED_DROP_IN_DIR;
+const std::string kInstalled = GPUSHARED_INSTALLED_DIR;
+constexpr const char* kNative = "init 0 0 count 0 21 version 4321 synchronize 801";
+
+// What a program says with this environment.
+std::string Says(const std::string& library_path, const std::string& fallback,
+                 const std::string& socket) {
+  const std::string set =
+      "exec env -u GPUSHARED_LOG LD_LIBRARY_PATH=\"$0\" "
+      "GPUSHARED_FALLBACK=\"$1\" GPUSHARED_SOCKET=\"$2\" \"$3\"";
+  return RunProgram({"/bin/sh", "-c", set, library_path, fallback, socket, GPUSHARED_WHO_SERVES})
+      .output;
+}
+
+TEST(FallbackTest, InstalledDriverServesWhereNoServerAnswers) {
+  EXPECT_THAT(Says(kDropIn + ":" + kInstalled, "native", "/nonexistent"), HasSubstr(kNative));
+  EXPECT_THAT(Says(kInstalled + "x:" + kDropIn + "::" + kInstalled, "native", "/nonexistent"),
+              HasSubstr(kNative));
+}
+
+TEST(FallbackTest, NeverByItself) {
+  EXPECT_THAT(Says(kDropIn + ":" + kInstalled, "", "/nonexistent"),
+              HasSubstr("init 805 805 count 3"));
+}
+
+TEST(FallbackTest, ServerThatAnswersServes) {
+  const ServerProcess server;
+  EXPECT_THAT(Says(kDropIn + ":" + kInstalled, "native", server.socket()),
+              HasSubstr("init 0 0 count 0 1 version 13050"));
+}
+
+TEST(FallbackTest, OtherValuesAreRefusedByName) {
+  const ServerProcess server;
+  EXPECT_THAT(Says(kDropIn + ":" + kInstalled, "Native", server.socket()), HasSubstr("init 1 1"));
+  ::setenv("GPUSHARED_LOG", "1", 1);
+  ::setenv("GPUSHARED_FALLBACK", "cpu", 1);
+  const std::string log =
+      RunProgram({"/usr/bin/env", "LD_LIBRARY_PATH=" + kDropIn, GPUSHARED_WHO_SERVES}).output;
+  EXPECT_THAT(log, HasSubstr("GPUSHARED_FALLBACK='cpu' makes no sense: it takes native"));
+}
+
+// A copy of the drop-in is none, whatever folder it lies in: they would look for each other.
+TEST(FallbackTest, NoDropInIsTakenForTheDriver) {
+  const testing::ScratchFolder folder;
+  std::filesystem::copy_file(kDropIn + "/libcuda.so.1", folder / "libcuda.so.1");
+  EXPECT_THAT(Says(kDropIn + ":" + folder.path(), "native", "/nonexistent"),
+              HasSubstr("init 805 805"));
+  EXPECT_THAT(Says(kDropIn + ":" + folder.path() + ":" + kInstalled, "native", "/nonexistent"),
+              HasSubstr(kNative));
+}
+
+TEST(FallbackTest, RunStartsTheProgramWithoutAServer) {
+  ::setenv("LD_LIBRARY_PATH", kInstalled.c_str(), 1);
+  const auto run = [](std::vector<std::string> arguments) {
+    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared", "run", "--socket",
+                                        "/nonexistent"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return RunProgram(command);
+  };
+  const ProgramOutcome native = run({"--fallback", "native", "--", GPUSHARED_WHO_SERVES});
+  EXPECT_EQ(native.exit_code, 0);
+  EXPECT_THAT(native.output, HasSubstr(kNative));
+  EXPECT_THAT(native.output, HasSubstr("no server answers at '/nonexistent'"));
+  EXPECT_THAT(run({"--fallback", "native", "--explain"}).output,
+              HasSubstr("GPUSHARED_FALLBACK=native  (where no server answers"));
+  EXPECT_EQ(run({"--", GPUSHARED_WHO_SERVES}).exit_code, 3);
+  EXPECT_EQ(run({"--fallback", "cpu", "--", GPUSHARED_WHO_SERVES}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace gpushared
