@@ -76,6 +76,12 @@ TEST_F(DropInTest, AnUnmodifiedProgramRuns) {
   EXPECT_THAT(program.output, HasSubstr("added 100000 numbers on embedded cpu device"));
 }
 
+TEST_F(DropInTest, ThreadsContextsAndStreamsWorkAtOnce) {
+  const auto program = testing::RunProgram({GPUSHARED_THREADS_PROGRAM});
+  EXPECT_EQ(program.exit_code, 0) << program.output;
+  EXPECT_THAT(program.output, HasSubstr("32 streams agree"));
+}
+
 TEST_F(DropInTest, ForkedChildIsToldThatItHasNoDriver) {
   UsePrimary();
   const pid_t child = ::fork();

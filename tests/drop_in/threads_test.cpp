@@ -16,6 +16,33 @@ constexpr int kRounds = 20;
 
 class ThreadsTest : public DropInCase {
  protected:
+  // Memory that one stream frees and another one may get.
+  void UsePool(StreamHandle own, StreamHandle shared) {
+    DevicePointer pooled = 0;
+    for (StreamHandle stream : {own, shared}) {
+      ASSERT_EQ(MemAllocAsync(&pooled, 1024, stream), Code::kSuccess);
+      ASSERT_EQ(MemsetD8Async(pooled, 1, 1024, stream), Code::kSuccess);
+      ASSERT_EQ(MemFreeAsync(pooled, stream), Code::kSuccess);
+    }
+  }
+
+  // A capture that keeps no other thread from anything, not even from the legacy stream, and its
+  // graph.
+  void UseGraph() {
+    StreamHandle own = nullptr;
+    GraphHandle graph = nullptr;
+    GraphExecHandle exec = nullptr;
+    ASSERT_EQ(StreamCreate(&own, device::cuda::kStreamNonBlocking), Code::kSuccess);
+    ASSERT_EQ(StreamBeginCapture(own, 1), Code::kSuccess);
+    ASSERT_EQ(LaunchOn(own), Code::kSuccess);
+    ASSERT_EQ(StreamEndCapture(own, &graph), Code::kSuccess);
+    ASSERT_EQ(GraphInstantiateWithFlags(&exec, graph, 0), Code::kSuccess);
+    ASSERT_EQ(GraphLaunch(exec, own), Code::kSuccess);
+    ASSERT_EQ(GraphExecDestroy(exec), Code::kSuccess);
+    ASSERT_EQ(GraphDestroy(graph), Code::kSuccess);
+    ASSERT_EQ(StreamDestroy(own), Code::kSuccess);
+  }
+
   // What one thread does in a context: its own stream, the shared one, the legacy one, memory.
   void Work(StreamHandle shared) {
     StreamHandle own = nullptr;
@@ -31,6 +58,8 @@ class ThreadsTest : public DropInCase {
       ASSERT_EQ(EventRecord(event, stream), Code::kSuccess);
       ASSERT_EQ(StreamWaitEvent(own, event, 0), Code::kSuccess);
     }
+    UsePool(own, shared);
+    UseGraph();
     ASSERT_EQ(MemcpyDtoH(host.data(), memory, host.size()), Code::kSuccess);
     ASSERT_EQ(StreamSynchronize(own), Code::kSuccess);
     ASSERT_EQ(MemFree(memory), Code::kSuccess);
