@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "client_lib/drop_in/host_calls.h"
+
 namespace gpushared::drop_in {
 namespace {
 
@@ -134,7 +136,27 @@ Status Context::WaitFor(const Stream& waiter, const Stream& earlier) const {
   return ended.code() == StatusCode::kNotReady ? waiter.Wait(*point) : ended;
 }
 
+// Without a lock held: what is submitted to other streams needs no wait.
+void Context::AwaitHostCalls(const CudaStream& stream) {
+  HostCalls& host_calls = HostCalls::Get();
+  host_calls.Await(stream);
+  if (!stream.is_blocking()) return;
+  std::vector<std::shared_ptr<CudaStream>> in_front;
+  {
+    const std::lock_guard lock(order_mutex_);
+    in_front.push_back(ordered_legacy_.lock());
+    if (in_front[0].get() == &stream) {
+      for (const std::weak_ptr<CudaStream>& other : blocking_) in_front.push_back(other.lock());
+    }
+  }
+  for (const std::shared_ptr<CudaStream>& other : in_front) {
+    if (other != nullptr) host_calls.Await(*other);
+  }
+}
+
 Status Context::Order(CudaStream& stream) {
+  if (HostCalls::Get().has_any()) [[unlikely]]
+    AwaitHostCalls(stream);
   if (!stream.is_blocking()) return Status::Ok();
   const std::lock_guard lock(order_mutex_);
   const std::shared_ptr<CudaStream> legacy = ordered_legacy_.lock();

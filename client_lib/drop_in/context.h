@@ -34,6 +34,9 @@ class CudaStream {
   unsigned flags() const { return flags_; }
   std::uint64_t id() const { return id_; }
   bool is_legacy() const { return kind_ == Kind::kLegacy; }
+  // Functions of the program wait or run in it; see host_calls.h, which counts them.
+  bool has_host_calls() const { return host_calls_.load(std::memory_order_acquire) != 0; }
+  void CountHostCall(int change) { host_calls_.fetch_add(change, std::memory_order_acq_rel); }
   // Its work and that of the legacy stream wait for each other.
   bool is_blocking() const { return (flags_ & device::cuda::kStreamNonBlocking) == 0; }
 
@@ -44,6 +47,7 @@ class CudaStream {
   const unsigned flags_;
   const Kind kind_;
   const std::uint64_t id_;
+  std::atomic<int> host_calls_{0};
   std::atomic<std::uint64_t> submitted_{0};  // Submissions that have ended.
   // How many of the peer's submissions this one waits for already: the legacy stream's, and, of
   // this stream's own, those that the legacy stream waits for. Guarded by Context::order_mutex_.
@@ -91,6 +95,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
  private:
   Result<std::shared_ptr<CudaStream>> Attach(Stream stream, unsigned flags);
+  // Waits for functions of the program that come before the next command of `stream`.
+  void AwaitHostCalls(const CudaStream& stream);
   Status WaitFor(const Stream& waiter, const Stream& earlier) const;
 
   const std::uint64_t id_;
@@ -111,7 +117,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<std::weak_ptr<CudaStream>> blocking_;
 };
 
-// The length of one submission to a stream: orders it, then counts it.
+// The length of one submission to a stream: orders it, then counts it. Waits for functions of the
+// program that come before it.
 class Submission {
  public:
   explicit Submission(CudaStream& stream)

@@ -6,6 +6,7 @@
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/driver.h"
+#include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -258,6 +259,7 @@ Code CtxSynchronizeV2(ContextHandle handle) {
     const Code code = driver.captures.RefuseInContext(*context);
     if (code != Code::kSuccess) return code;
   }
+  HostCalls::Get().Await(*context);
   return session.AfterWork(session.client().Synchronize());
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client_lib/drop_in/default_stream.h"
+#include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -62,6 +63,10 @@ ContextHandle ContextStack::Pop() {
 
 Current::Current(After after) : code_(Driver::Get().Ready()) {
   if (code_ != Code::kSuccess) return;
+  if (HostCalls::IsInside()) {
+    code_ = Refuse(Code::kNotPermitted, "a function that runs in a stream may not call the driver");
+    return;
+  }
   ContextStack& stack = ContextStack::Get();
   if (stack.empty()) {
     code_ = Code::kInvalidContext;

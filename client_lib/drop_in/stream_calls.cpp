@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams.
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -68,6 +71,8 @@ Code StreamSynchronize(StreamHandle handle) {
 Code StreamQuery(StreamHandle handle) {
   const Current current;
   const StreamChoice stream(current, handle);
+  if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
+  if (stream->has_host_calls()) return Code::kNotReady;
   return stream.Ask([](const Stream& queue) { return queue.Query(); });
 }
 
@@ -113,34 +118,50 @@ Code StreamGetDevice(StreamHandle handle, int* device) {
                     [&](const CudaStream& stream) { *device = stream.context().ordinal(); });
 }
 
-// ---- functions of the host: the calling thread waits for the work in front and runs them itself,
-// so a function must not wait for what its caller does next
+// ---- functions of the host
 
+namespace {
+
+// Runs `call` behind the work that is on the stream now, with the code of that.
+Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call) {
+  if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
+  HostCalls& calls = HostCalls::Get();
+  if (calls.AddBehindOthers(stream.shared(), call)) return Code::kSuccess;
+  Session& session = stream->context().session();
+  Result<Event> front = session.client().CreateEvent();
+  if (!front.ok()) return session.CodeOf(front.status());
+  const Code code = stream.Run([&](const Stream& queue) { return queue.Record(*front); });
+  if (code != Code::kSuccess) return code;
+  if (calls.Add(stream.shared(), std::move(*front), call)) return Code::kSuccess;
+  return Refuse(Code::kOperatingSystem, "host function refused: the system gives no thread");
+}
+
+}  // namespace
+
+// After a failure it does not run.
 Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {
   if (AnyNull(function)) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
   if (stream.is_captured()) return stream.Capture(HostWork{{function, data}});
-  const Code code = StreamSynchronize(handle);
-  if (code == Code::kSuccess) function(data);
-  return code;
+  return AddHostCall(stream, [function, data](Code code) {
+    if (code == Code::kSuccess) function(data);
+  });
 }
 
-// The mode says how a waiting thread of the driver waits; there is none.
+// The mode says how the thread that runs it waits; here it always waits in the kernel.
 Code LaunchHostFuncV2(StreamHandle handle, HostFunction function, void* data, unsigned) {
   return LaunchHostFunc(handle, function, data);
 }
 
-// Unlike the other kind, a callback also runs after a failure, and is told of it.
+// Unlike the other kind, a callback also runs after a failure, and is told of it. No graph can hold
+// it.
 Code StreamAddCallback(StreamHandle handle, StreamCallback callback, void* data, unsigned flags) {
   if (AnyNull(callback) || flags != 0) return Code::kInvalidValue;
   const Current current;
   const StreamChoice stream(current, handle);
-  if (!stream.ok()) return stream.code();
-  // Unlike a host function, no graph can hold it.
-  if (stream.is_captured()) return StreamSynchronize(handle);
-  callback(handle, StreamSynchronize(handle), data);
-  return Code::kSuccess;
+  return AddHostCall(stream, [handle, callback, data](Code code) { callback(handle, code, data); });
 }
 
 }  // namespace gpushared::drop_in

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/drop_in/host_calls.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace gpushared::drop_in {
+namespace {
+
+thread_local bool is_inside = false;
+
+}  // namespace
+
+HostCalls& HostCalls::Get() {
+  static HostCalls* const calls = new HostCalls;
+  return *calls;
+}
+
+bool HostCalls::IsInside() { return is_inside; }
+
+bool HostCalls::AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
+                                const std::function<void(Code)>& call) {
+  const std::lock_guard lock(mutex_);
+  if (!stream->has_host_calls()) return false;
+  Append({.stream = stream, .front = std::nullopt, .call = call});
+  return true;
+}
+
+bool HostCalls::Add(const std::shared_ptr<CudaStream>& stream, Event front,
+                    const std::function<void(Code)>& call) {
+  const std::lock_guard lock(mutex_);
+  // A thread for each stream that has calls, this one among them.
+  std::set<const CudaStream*> streams = {stream.get()};
+  for (const Call& each : calls_) streams.insert(each.stream.get());
+  if (threads_ < std::min(streams.size(), kThreadsMax) && !StartThread() && threads_ == 0) {
+    return false;
+  }
+  Append({.stream = stream, .front = std::move(front), .call = call});
+  return true;
+}
+
+void HostCalls::Append(Call call) {
+  call.number = ++last_number_;
+  call.stream->CountHostCall(+1);
+  calls_.push_back(std::move(call));
+  count_.fetch_add(1, std::memory_order_acq_rel);
+  added_.notify_one();
+}
+
+// The program's signals are for its own threads.
+bool HostCalls::StartThread() {
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([this] { Serve(); }).detach();
+    ++threads_;
+  } catch (const std::system_error&) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return false;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return true;
+}
+
+void HostCalls::Serve() {
+  is_inside = true;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    // The first call of a stream whose calls no other thread runs.
+    const auto next = std::ranges::find_if(calls_, [&](const Call& call) {
+      return &call == &*std::ranges::find(calls_, call.stream, &Call::stream) &&
+             !running_.contains(&call);
+    });
+    if (next == calls_.end()) {
+      added_.wait(lock);
+      continue;
+    }
+    running_.insert(&*next);
+    lock.unlock();
+    Run(*next);
+    lock.lock();
+    running_.erase(&*next);
+    next->stream->CountHostCall(-1);
+    count_.fetch_sub(1, std::memory_order_acq_rel);
+    std::list<Call> ended;  // Its stream may end with it, outside of the lock.
+    ended.splice(ended.begin(), calls_, next);
+    ended_.notify_all();
+    lock.unlock();
+    ended.clear();
+    lock.lock();
+  }
+}
+
+void HostCalls::Run(const Call& call) {
+  Session& session = call.stream->context().session();
+  const Code code = session.AfterWork(call.front ? call.front->Synchronize() : Status::Ok());
+  // What an earlier call has seen fail is in front of this one, too.
+  call.call(code == Code::kSuccess ? session.sticky() : code);
+}
+
+void HostCalls::AwaitCalls(const std::function<bool(const Call&)>& condition) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t last = last_number_;
+  ended_.wait(lock, [&] {
+    return std::ranges::none_of(
+        calls_, [&](const Call& call) { return call.number <= last && condition(call); });
+  });
+}
+
+void HostCalls::Await(const CudaStream& stream) {
+  if (!stream.has_host_calls() || is_inside) return;
+  AwaitCalls([&](const Call& call) { return call.stream.get() == &stream; });
+}
+
+void HostCalls::Await(const Context& context) {
+  if (is_inside) return;
+  AwaitCalls([&](const Call& call) { return &call.stream->context() == &context; });
+}
+
+}  // namespace gpushared::drop_in
