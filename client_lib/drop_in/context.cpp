@@ -44,6 +44,36 @@ CudaStream::CudaStream(std::shared_ptr<Context> context, Stream stream, unsigned
       kind_(kind),
       id_(NextId()) {}
 
+namespace {
+
+// Cached window, how waits wait, priority, and the two of memory synchronisation.
+bool IsOfStreams(int attribute) {
+  return attribute == 1 || attribute == 3 || (attribute >= 8 && attribute <= 10);
+}
+
+}  // namespace
+
+bool CudaStream::SetAttribute(int attribute, const LaunchAttribute::Value& value) {
+  if (!IsOfStreams(attribute)) return false;
+  const std::lock_guard lock(attributes_mutex_);
+  attributes_[attribute] = value;
+  return true;
+}
+
+bool CudaStream::GetAttribute(int attribute, LaunchAttribute::Value& value) const {
+  if (!IsOfStreams(attribute)) return false;
+  const std::lock_guard lock(attributes_mutex_);
+  const auto found = attributes_.find(attribute);
+  value = found == attributes_.end() ? LaunchAttribute::Value{} : found->second;
+  return true;
+}
+
+void CudaStream::CopyAttributes(const CudaStream& from) {
+  if (&from == this) return;
+  const std::scoped_lock lock(attributes_mutex_, from.attributes_mutex_);
+  attributes_ = from.attributes_;
+}
+
 Context::Context(std::shared_ptr<Session> session, int ordinal, unsigned flags)
     : id_(NextId()), session_(std::move(session)), ordinal_(ordinal), flags_(flags) {
   constexpr std::size_t kDefaults[kLimits] = {1024, 1u << 20, 8u << 20, 2, 2048, 128, 0, 0};

@@ -34,6 +34,12 @@ class CudaStream {
   unsigned flags() const { return flags_; }
   std::uint64_t id() const { return id_; }
   bool is_legacy() const { return kind_ == Kind::kLegacy; }
+  // What cuStreamSetAttribute was told; hints that change nothing here. False: CUDA names no such
+  // attribute of streams.
+  bool SetAttribute(int attribute, const LaunchAttribute::Value& value);
+  bool GetAttribute(int attribute, LaunchAttribute::Value& value) const;
+  // Those of a stream are from now on as the other's.
+  void CopyAttributes(const CudaStream& from);
   // Functions of the program wait or run in it; see host_calls.h, which counts them.
   bool has_host_calls() const { return host_calls_.load(std::memory_order_acquire) != 0; }
   void CountHostCall(int change) { host_calls_.fetch_add(change, std::memory_order_acq_rel); }
@@ -47,6 +53,8 @@ class CudaStream {
   const unsigned flags_;
   const Kind kind_;
   const std::uint64_t id_;
+  mutable std::mutex attributes_mutex_;
+  std::map<int, LaunchAttribute::Value> attributes_;  // Guarded by attributes_mutex_.
   std::atomic<int> host_calls_{0};
   std::atomic<std::uint64_t> submitted_{0};  // Submissions that have ended.
   // How many of the peer's submissions this one waits for already: the legacy stream's, and, of

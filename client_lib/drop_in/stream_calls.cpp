@@ -118,6 +118,30 @@ Code StreamGetDevice(StreamHandle handle, int* device) {
                     [&](const CudaStream& stream) { *device = stream.context().ordinal(); });
 }
 
+Code StreamGetAttribute(StreamHandle handle, int attribute, LaunchAttribute::Value* value) {
+  if (AnyNull(value)) return Code::kInvalidValue;
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  return stream->GetAttribute(attribute, *value) ? Code::kSuccess : Code::kInvalidValue;
+}
+
+Code StreamSetAttribute(StreamHandle handle, int attribute, const LaunchAttribute::Value* value) {
+  if (AnyNull(value)) return Code::kInvalidValue;
+  const Current current;
+  const StreamChoice stream(current, handle);
+  if (!stream.ok()) return stream.code();
+  return stream->SetAttribute(attribute, *value) ? Code::kSuccess : Code::kInvalidValue;
+}
+
+Code StreamCopyAttributes(StreamHandle to_handle, StreamHandle from_handle) {
+  const Current current;
+  const StreamChoice to(current, to_handle), from(current, from_handle);
+  if (!to.ok() || !from.ok()) return to.ok() ? from.code() : to.code();
+  to->CopyAttributes(*from);
+  return Code::kSuccess;
+}
+
 // ---- functions of the host
 
 namespace {

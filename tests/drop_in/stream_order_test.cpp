@@ -83,6 +83,19 @@ TEST_F(StreamOrderTest, ThreadsDefaultStreamIsABlockingOne) {
   EXPECT_THAT(Taken(5), ElementsAre("1", "2>1", "2", "1>2", "1"));
 }
 
+TEST_F(StreamOrderTest, AttributesAreKeptForWhoeverAsks) {
+  const StreamHandle a = NewStream(0), b = NewStream(0);
+  LaunchAttribute::Value value;
+  value.priority = 7;
+  EXPECT_EQ(StreamSetAttribute(a, 8, &value), Code::kSuccess);
+  EXPECT_EQ(StreamSetAttribute(a, 2, &value), Code::kInvalidValue) << "it is one of launches";
+  EXPECT_EQ(StreamGetAttribute(b, 8, &value), Code::kSuccess);
+  EXPECT_EQ(value.priority, 0);
+  EXPECT_EQ(StreamCopyAttributes(b, a), Code::kSuccess);
+  EXPECT_EQ(StreamGetAttribute(b, 8, &value), Code::kSuccess);
+  EXPECT_EQ(value.priority, 7);
+}
+
 TEST_F(StreamOrderTest, OtherContextsStreamsAreNoneOfItsBusiness) {
   const StreamHandle a = NewStream(0);
   ASSERT_EQ(LaunchOn(a), Code::kSuccess);
