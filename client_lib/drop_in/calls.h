@@ -421,6 +421,15 @@ Code GraphNodeGetEnabled(GraphExecHandle handle, GraphNodeHandle original, unsig
 Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle);
 Code GraphUpload(GraphExecHandle handle, StreamHandle stream_handle);
 
+// ---- user_object_calls.cpp
+Code UserObjectCreate(UserObjectHandle* object, void* data, HostFunction destroy, unsigned count,
+                      unsigned flags);
+Code UserObjectRetain(UserObjectHandle object, unsigned count);
+Code UserObjectRelease(UserObjectHandle object, unsigned count);
+Code GraphRetainUserObject(GraphHandle graph, UserObjectHandle object, unsigned count,
+                           unsigned flags);
+Code GraphReleaseUserObject(GraphHandle graph, UserObjectHandle object, unsigned count);
+
 // ---- event_calls.cpp
 Code EventCreate(EventHandle* event, unsigned flags);
 Code EventDestroy(EventHandle event);

@@ -144,6 +144,7 @@ class Driver {
   HandleTable<Graph, GraphHandle, HandleKind::kGraph> graphs;
   HandleTable<GraphNode, GraphNodeHandle, HandleKind::kGraphNode> graph_nodes;
   HandleTable<GraphExec, GraphExecHandle, HandleKind::kGraphExec> graph_execs;
+  HandleTable<UserReferences, UserObjectHandle, HandleKind::kUserObject> user_objects;
   Captures captures;
 
  private:

@@ -57,6 +57,7 @@ using PoolHandle = struct PoolTarget*;
 using GraphHandle = struct GraphTarget*;
 using GraphNodeHandle = struct GraphNodeTarget*;
 using GraphExecHandle = struct GraphExecTarget*;
+using UserObjectHandle = struct UserObjectTarget*;
 
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
 using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: where its record lies.

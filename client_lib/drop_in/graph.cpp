@@ -6,6 +6,8 @@
 #include <queue>
 #include <unordered_set>
 
+#include "client_lib/drop_in/host_calls.h"
+
 namespace gpushared::drop_in {
 namespace {
 
@@ -32,6 +34,11 @@ void AddTo(GraphExec::Plan& plan, const Graph& graph) {
 }
 
 }  // namespace
+
+// Whoever lets go of the last reference may hold locks, which the function may need.
+UserObject::~UserObject() {
+  HostCalls::Get().AddLoose([destroy = destroy_, data = data_](Code) { destroy(data); });
+}
 
 Graph::~Graph() {
   for (const auto& node : nodes_) node->graph = nullptr;
@@ -67,6 +74,7 @@ std::shared_ptr<GraphNode> Graph::Remove(GraphNode& node) {
 
 std::shared_ptr<Graph> Graph::Clone() const {
   auto clone = std::make_shared<Graph>();
+  clone->user_objects = user_objects;
   std::unordered_map<const GraphNode*, GraphNode*> copies;
   for (const auto& node : nodes_) {
     auto copy = std::make_shared<GraphNode>();

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +51,26 @@ struct EventWaitWork {
 };
 struct EventRecordWork {
   EventHandle event = nullptr;
+};
+
+// Something of the program's that graphs keep alive. Its function runs when nobody refers to it any
+// more, on a thread of this library.
+class UserObject {
+ public:
+  UserObject(HostFunction destroy, void* data) : destroy_(destroy), data_(data) {}
+  ~UserObject();
+  UserObject(const UserObject&) = delete;
+  UserObject& operator=(const UserObject&) = delete;
+
+ private:
+  const HostFunction destroy_;
+  void* const data_;
+};
+// References to one, which go together.
+struct UserReferences {
+  std::shared_ptr<UserObject> object;  // Null where there are none.
+  std::uint64_t count = 0;
+  std::weak_ptr<UserObject> known;  // A handle's object, as long as anybody refers to it.
 };
 
 // In the order of CUgraphNodeType. Constant once it is in a node, so that launches need no copy.
@@ -111,6 +132,8 @@ class Graph {
   // each other in a circle, here or in a graph inside.
   std::optional<std::vector<GraphNode*>> Order() const;
 
+  // What it keeps alive; clones do, too.
+  std::map<const UserObject*, UserReferences> user_objects;
   GraphHandle handle = nullptr;
   // It is inside another graph, or is being captured: the program cannot destroy it.
   bool is_held = false;
@@ -133,6 +156,7 @@ class GraphExec {
 
   std::uint64_t flags() const { return flags_; }
   Graph& graph() const { return *graph_; }
+  const std::shared_ptr<Graph>& shared_graph() const { return graph_; }
   // The copy of an original's node; null: none.
   GraphNode* NodeFor(const GraphNode& original) const { return graph_->FindOriginal(original.id); }
   // To be called after nodes have changed.

@@ -9,6 +9,7 @@
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/graph_book.h"
 #include "client_lib/drop_in/graph_work.h"
+#include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
@@ -121,11 +122,24 @@ Code GraphInstantiate(GraphExecHandle* exec, GraphHandle graph, GraphNodeHandle*
   return GraphInstantiateWithFlags(exec, graph, 0);
 }
 
+// What it keeps alive stays until its last launch has ended.
 Code GraphExecDestroy(GraphExecHandle handle) {
-  return WithExec(handle, [&](GraphBook&, GraphExec&) {
-    Driver::Get().graph_execs.Remove(handle);
+  std::shared_ptr<GraphExec> exec;
+  std::shared_ptr<CudaStream> last_stream;
+  const Code code = WithExec(handle, [&](GraphBook&, GraphExec& found) {
+    exec = Driver::Get().graph_execs.Remove(handle);
+    if (!found.graph().user_objects.empty()) last_stream = found.last_stream.lock();
     return Code::kSuccess;
   });
+  if (last_stream != nullptr) {
+    const Result<Event> end = last_stream->context().session().client().CreateEvent();
+    if (end.ok() && last_stream->stream().Record(*end).ok()) {
+      HostCalls::Get().AddLoose([exec, end = *end](Code) { static_cast<void>(end.Synchronize()); });
+    }
+  }
+  const GraphBook book;  // Graphs end under its lock.
+  exec = nullptr;
+  return code;
 }
 
 Code GraphExecGetFlags(GraphExecHandle handle, std::uint64_t* flags) {

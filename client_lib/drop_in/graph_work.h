@@ -4,6 +4,9 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_WORK_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_WORK_H_
 
+#include <functional>
+
+#include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/graph.h"
 
@@ -12,6 +15,9 @@ namespace gpushared::drop_in {
 // Copies the parameters as cuLaunchKernel takes them. Needs a current context.
 Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** parameters,
                     void** extra, KernelWork& work);
+
+// Runs `call` behind the work that is on the stream now, with the code of that.
+Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call);
 
 // Submits the work to the stream, as the call would that it came from.
 Code Replay(const KernelWork& work, StreamHandle stream);

@@ -26,6 +26,7 @@ enum class HandleKind : std::uint8_t {
   kGraph,
   kGraphNode,
   kGraphExec,
+  kUserObject,
 };
 
 // The objects of one kind, by handle. `Handle` is a pointer type of the driver.

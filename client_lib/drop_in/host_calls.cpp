@@ -33,19 +33,26 @@ bool HostCalls::AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
 bool HostCalls::Add(const std::shared_ptr<CudaStream>& stream, Event front,
                     const std::function<void(Code)>& call) {
   const std::lock_guard lock(mutex_);
-  // A thread for each stream that has calls, this one among them.
-  std::set<const CudaStream*> streams = {stream.get()};
-  for (const Call& each : calls_) streams.insert(each.stream.get());
-  if (threads_ < std::min(streams.size(), kThreadsMax) && !StartThread() && threads_ == 0) {
-    return false;
-  }
+  if (!HaveThreadFor(stream.get())) return false;
   Append({.stream = stream, .front = std::move(front), .call = call});
   return true;
 }
 
+void HostCalls::AddLoose(const std::function<void(Code)>& call) {
+  const std::lock_guard lock(mutex_);
+  if (HaveThreadFor(nullptr)) Append({.stream = nullptr, .front = std::nullopt, .call = call});
+}
+
+// A thread for each stream that has calls, this one among them.
+bool HostCalls::HaveThreadFor(const CudaStream* stream) {
+  std::set<const CudaStream*> streams = {stream};
+  for (const Call& each : calls_) streams.insert(each.stream.get());
+  return threads_ >= std::min(streams.size(), kThreadsMax) || StartThread() || threads_ != 0;
+}
+
 void HostCalls::Append(Call call) {
   call.number = ++last_number_;
-  call.stream->CountHostCall(+1);
+  if (call.stream != nullptr) call.stream->CountHostCall(+1);
   calls_.push_back(std::move(call));
   count_.fetch_add(1, std::memory_order_acq_rel);
   added_.notify_one();
@@ -85,7 +92,7 @@ void HostCalls::Serve() {
     Run(*next);
     lock.lock();
     running_.erase(&*next);
-    next->stream->CountHostCall(-1);
+    if (next->stream != nullptr) next->stream->CountHostCall(-1);
     count_.fetch_sub(1, std::memory_order_acq_rel);
     std::list<Call> ended;  // Its stream may end with it, outside of the lock.
     ended.splice(ended.begin(), calls_, next);
@@ -97,6 +104,7 @@ void HostCalls::Serve() {
 }
 
 void HostCalls::Run(const Call& call) {
+  if (call.stream == nullptr) return call.call(Code::kSuccess);
   Session& session = call.stream->context().session();
   const Code code = session.AfterWork(call.front ? call.front->Synchronize() : Status::Ok());
   // What an earlier call has seen fail is in front of this one, too.
@@ -119,7 +127,9 @@ void HostCalls::Await(const CudaStream& stream) {
 
 void HostCalls::Await(const Context& context) {
   if (is_inside) return;
-  AwaitCalls([&](const Call& call) { return &call.stream->context() == &context; });
+  AwaitCalls([&](const Call& call) {
+    return call.stream != nullptr && &call.stream->context() == &context;
+  });
 }
 
 }  // namespace gpushared::drop_in

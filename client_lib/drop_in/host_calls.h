@@ -44,20 +44,23 @@ class HostCalls {
   // False: the system gives no thread.
   bool Add(const std::shared_ptr<CudaStream>& stream, Event front,
            const std::function<void(Code)>& call);
+  // A call behind nothing; it gets kSuccess. Where the system gives no thread, it never runs.
+  void AddLoose(const std::function<void(Code)>& call);
   // Waits for all functions that were added before, of one stream or of a context's streams.
   void Await(const CudaStream& stream);
   void Await(const Context& context);
 
  private:
   struct Call {
-    std::shared_ptr<CudaStream> stream;
-    std::optional<Event> front;  // None: the function before it has ended.
+    std::shared_ptr<CudaStream> stream;  // Null: behind nothing.
+    std::optional<Event> front;          // None: the function before it has ended.
     std::function<void(Code)> call;
     std::uint64_t number = 0;
   };
 
   HostCalls() = default;
   void Append(Call call);
+  bool HaveThreadFor(const CudaStream* stream);
   bool StartThread();
   void Serve();
   static void Run(const Call& call);

@@ -7,6 +7,7 @@
 
 #include "client_lib/drop_in/calls.h"
 #include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/host_calls.h"
 #include "client_lib/drop_in/log.h"
 
@@ -144,9 +145,6 @@ Code StreamCopyAttributes(StreamHandle to_handle, StreamHandle from_handle) {
 
 // ---- functions of the host
 
-namespace {
-
-// Runs `call` behind the work that is on the stream now, with the code of that.
 Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call) {
   if (const Code code = stream.Allowed(); code != Code::kSuccess) return code;
   HostCalls& calls = HostCalls::Get();
@@ -159,8 +157,6 @@ Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& ca
   if (calls.Add(stream.shared(), std::move(*front), call)) return Code::kSuccess;
   return Refuse(Code::kOperatingSystem, "host function refused: the system gives no thread");
 }
-
-}  // namespace
 
 // After a failure it does not run.
 Code LaunchHostFunc(StreamHandle handle, HostFunction function, void* data) {

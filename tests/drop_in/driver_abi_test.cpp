@@ -28,6 +28,7 @@ GPUSHARED_SAME(drop_in::KernelTarget, CUkern_st);
 GPUSHARED_SAME(drop_in::GraphTarget, CUgraph_st);
 GPUSHARED_SAME(drop_in::GraphNodeTarget, CUgraphNode_st);
 GPUSHARED_SAME(drop_in::GraphExecTarget, CUgraphExec_st);
+GPUSHARED_SAME(drop_in::UserObjectTarget, CUuserObject_st);
 GPUSHARED_SAME(drop_in::KernelNodeParametersV1, CUDA_KERNEL_NODE_PARAMS_v1);
 GPUSHARED_SAME(drop_in::KernelNodeParameters, CUDA_KERNEL_NODE_PARAMS);
 GPUSHARED_SAME(drop_in::FillNodeParameters, CUDA_MEMSET_NODE_PARAMS);

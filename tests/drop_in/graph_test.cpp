@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <string>
 #include <variant>
 #include <vector>
@@ -317,6 +319,34 @@ TEST_F(GraphTest, AnyKindOfNodeIsMadeByOneCall) {
   EXPECT_EQ(GraphAddNode(&fill, graph_, nullptr, 0, &node), Code::kNotSupported);
   EXPECT_THAT(Launch(Instantiate()), ElementsAre(4));
   EXPECT_EQ(EventSynchronize(event), Code::kSuccess);
+}
+
+// Graphs, and those that can run, keep an object until the last of them ends.
+TEST_F(GraphTest, UserObjectLivesAsLongAsItsGraphs) {
+  std::promise<void> ended;
+  std::future<void> end = ended.get_future();
+  const auto has_ended = [&] {
+    return end.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  UserObjectHandle object = nullptr;
+  const auto destroy = [](void* data) { static_cast<std::promise<void>*>(data)->set_value(); };
+  EXPECT_EQ(UserObjectCreate(&object, &ended, destroy, 1, 0), Code::kInvalidValue) << "no flag";
+  ASSERT_EQ(UserObjectCreate(&object, &ended, destroy, 2, 1), Code::kSuccess);
+  EXPECT_EQ(GraphRetainUserObject(graph_, object, 3, 1), Code::kInvalidValue) << "there are two";
+  EXPECT_EQ(GraphRetainUserObject(graph_, object, 1, 1), Code::kSuccess);
+  AddFill(1);
+  const GraphExecHandle exec = Instantiate();
+  EXPECT_EQ(UserObjectRelease(object, 1), Code::kSuccess);
+  EXPECT_EQ(UserObjectRelease(object, 1), Code::kInvalidValue) << "the program has none left";
+  EXPECT_EQ(GraphReleaseUserObject(graph_, object, 1), Code::kSuccess) << "the graph had one";
+  EXPECT_FALSE(has_ended());
+  worker_.set_finishing(false);
+  EXPECT_EQ(GraphLaunch(exec, stream_), Code::kSuccess);
+  EXPECT_EQ(GraphExecDestroy(exec), Code::kSuccess);
+  EXPECT_FALSE(has_ended()) << "its launch has not ended";
+  worker_.set_finishing(true);
+  end.wait();
+  EXPECT_EQ(UserObjectRetain(object, 1), Code::kInvalidValue) << "it is gone";
 }
 
 TEST_F(GraphTest, PictureNamesNodesAndEdges) {

@@ -134,7 +134,7 @@ class WildArgumentsTest : public DropInCase {
       std::is_same_v<T, KernelHandle> || std::is_same_v<T, LinkHandle> ||
       std::is_same_v<T, ArrayHandle> || std::is_same_v<T, PoolHandle> ||
       std::is_same_v<T, GraphHandle> || std::is_same_v<T, GraphNodeHandle> ||
-      std::is_same_v<T, GraphExecHandle>;
+      std::is_same_v<T, GraphExecHandle> || std::is_same_v<T, UserObjectHandle>;
 
   std::size_t Size() { return Among<std::size_t>({0, 1, 64, ~std::size_t{0}}); }
 
