@@ -62,7 +62,8 @@ Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes
   for (auto offset = from.Take<std::uint64_t>(); offset != kNoPiece && from.ok();
        offset = from.Take<std::uint64_t>()) {
     from.Hold(sizeof(VariableContents::Piece));
-    const auto& piece = contents.pieces.emplace_back(offset, from.TakeAll<std::byte>());
+    contents.pieces.push_back({.offset = offset, .bytes = from.TakeAll<std::byte>()});
+    const VariableContents::Piece& piece = contents.pieces.back();
     bytes += piece.bytes.size();
     if (piece.bytes.empty() || !IsInside(offset, piece.bytes.size(), area_bytes)) {
       return WrongModule("bytes of a variable");

@@ -61,11 +61,10 @@ std::uint64_t OwnBytes() {
 // from the start.
 void ForbidCalls() {
   compile::CallFilter filter;
-  for (const unsigned call :
-       {SYS_exit, SYS_exit_group, SYS_pread64, SYS_write, SYS_pwrite64, SYS_brk, SYS_munmap,
-        SYS_mremap, SYS_futex, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_clock_gettime, SYS_getpid,
-        SYS_gettid, SYS_restart_syscall}) {
-    filter.Allow(call);
+  for (const int call : {SYS_exit, SYS_exit_group, SYS_pread64, SYS_write, SYS_pwrite64, SYS_brk,
+                         SYS_munmap, SYS_mremap, SYS_futex, SYS_rt_sigreturn, SYS_rt_sigprocmask,
+                         SYS_clock_gettime, SYS_getpid, SYS_gettid, SYS_restart_syscall}) {
+    filter.Allow(static_cast<unsigned>(call));
   }
   filter.DenyWhere(SYS_mmap, 2, PROT_EXEC, PROT_EXEC);
   // Root could take pages away from the machine. MADV_SOFT_OFFLINE (101) is not in glibc's header.

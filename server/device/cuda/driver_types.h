@@ -310,15 +310,16 @@ static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32
 enum class ResourceType : int { kInvalid = 0, kMultiprocessors = 1 };
 // Made by the driver; only what is named here may be read, nothing written.
 struct Resource {
+  struct Multiprocessors {
+    unsigned multiprocessors;
+    unsigned partition_least;  // Zero before CUDA 13.0.
+    unsigned coscheduled_multiple;
+  };
   ResourceType type = ResourceType::kInvalid;
   unsigned char padding[92] = {};
   union {
     unsigned char bytes[48] = {};
-    struct {
-      unsigned multiprocessors;
-      unsigned partition_least;  // Zero before CUDA 13.0.
-      unsigned coscheduled_multiple;
-    } sm;
+    Multiprocessors sm;
   };
 };
 static_assert(sizeof(Resource) == 144 && offsetof(Resource, sm) == 96);

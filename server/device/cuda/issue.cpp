@@ -25,9 +25,7 @@ template <typename Address>
 struct Side {
   Address start{};
   std::uint64_t pitch = 0;
-  Side Row(std::uint64_t row) const {
-    return {.start = start + static_cast<std::ptrdiff_t>(row * pitch), .pitch = pitch};
-  }
+  Side Row(std::uint64_t row) const { return {.start = start + row * pitch, .pitch = pitch}; }
 };
 using HostSide = Side<std::byte*>;
 using DeviceSide = Side<DeviceAddress>;

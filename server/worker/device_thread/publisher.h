@@ -40,7 +40,7 @@ class Publisher {
   // Clients for whom `is_urgent(client)` holds are published first. Fills asleep().
   template <typename IsUrgent>
   void Publish(IsUrgent is_urgent) {
-    std::ranges::partition(marked_, is_urgent);
+    std::partition(marked_.begin(), marked_.end(), is_urgent);
     for (ClientState* const client : marked_) Publish(*client);
     marked_.clear();
   }
