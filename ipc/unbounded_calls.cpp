@@ -9,9 +9,10 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <system_error>
 #include <thread>
+
+#include "gpushared/mutex.h"
 
 #include "ipc/unix_socket.h"
 
@@ -33,14 +34,15 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
       : threads_max(most), threads_of_user_max(most_of_user) {}
 
   void Run() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     for (;;) {
       ++idle;
       const bool has_call =
-          changed.wait_for(lock, kIdleMax, [this] { return Ready() != 0 || is_over; });
+          changed.wait_for(lock.waitable(), kIdleMax,
+                           [this]() GPUSHARED_REQUIRES(mutex) { return Ready() != 0 || is_over; });
       --idle;
       if (!has_call || Ready() == 0) break;
-      MakeNext(lock);
+      MakeNext();
     }
     --threads;
     changed.notify_all();
@@ -51,7 +53,7 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   }
 
   // Calls that may begin now.
-  std::size_t Ready() const {
+  std::size_t Ready() const GPUSHARED_REQUIRES(mutex) {
     std::size_t ready = 0;
     for (const auto& [uid, user] : users) {
       ready += std::min(user.waiting.size(), threads_of_user_max - user.running);
@@ -59,23 +61,24 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
     return ready;
   }
 
-  void MakeNext(std::unique_lock<std::mutex>& lock) {
+  void MakeNext() GPUSHARED_REQUIRES(mutex) {
     const auto next =
         std::ranges::find_if(users, [this](const auto& each) { return MayBegin(each.second); });
     User& user = next->second;  // Stays while it has a call.
     std::function<void()> call = std::move(user.waiting.front());
     user.waiting.pop_front();
     ++user.running;
-    lock.unlock();
-    call();
-    call = nullptr;
-    lock.lock();
+    {
+      const MutexUnlock unlock(mutex);
+      call();
+      call = nullptr;
+    }
     --pending;
     if (--user.running == 0 && user.waiting.empty()) users.erase(next);
   }
 
-  // With `mutex` locked. Without a thread, the calls wait for the next one.
-  void StartThread() {
+  // Without a thread, the calls wait for the next one.
+  void StartThread() GPUSHARED_REQUIRES(mutex) {
     try {
       std::thread([self = shared_from_this()] {
         ::pthread_setname_np(::pthread_self(), "gpushared-end");
@@ -87,26 +90,26 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   }
 
   const std::size_t threads_max, threads_of_user_max;
-  std::mutex mutex;
+  Mutex mutex;
   std::condition_variable changed;
-  std::map<std::uint32_t, User> users;  // Those with a call; by uid.
-  std::size_t threads = 0;
-  std::size_t idle = 0;     // Threads that wait for a call.
-  std::size_t pending = 0;  // Calls that have not returned.
-  bool is_over = false;
+  std::map<std::uint32_t, User> users GPUSHARED_GUARDED_BY(mutex);  // Those with a call; by uid.
+  std::size_t threads GPUSHARED_GUARDED_BY(mutex) = 0;
+  std::size_t idle GPUSHARED_GUARDED_BY(mutex) = 0;     // Threads that wait for a call.
+  std::size_t pending GPUSHARED_GUARDED_BY(mutex) = 0;  // Calls that have not returned.
+  bool is_over GPUSHARED_GUARDED_BY(mutex) = false;
 };
 
 UnboundedCalls::UnboundedCalls(std::size_t threads_max, std::size_t threads_of_user_max)
     : shared_(std::make_shared<Shared>(threads_max, threads_of_user_max)) {}
 
 UnboundedCalls::~UnboundedCalls() {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->is_over = true;
   shared_->changed.notify_all();
 }
 
 void UnboundedCalls::Add(std::uint32_t uid, std::function<void()> call) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->users[uid].waiting.push_back(std::move(call));
   ++shared_->pending;
   if (shared_->idle < shared_->Ready() && shared_->threads < shared_->threads_max) {
@@ -116,7 +119,7 @@ void UnboundedCalls::Add(std::uint32_t uid, std::function<void()> call) {
 }
 
 std::size_t UnboundedCalls::pending() const {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return shared_->pending;
 }
 

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mutexes whose use clang checks as it compiles: -Wthread-safety refuses code that touches a member
+// without the mutex that GPUSHARED_GUARDED_BY names. It does not follow std::mutex, whose
+// declarations in libstdc++ say nothing. Other compilers see plain mutexes.
+//
+// For every folder but scheduler/, which has no threads; not installed.
+
+#ifndef GPUSHARED_MUTEX_H_
+#define GPUSHARED_MUTEX_H_
+
+#include <mutex>
+#include <shared_mutex>
+
+#if defined(__clang__)
+#define GPUSHARED_THREAD_ANNOTATION(x) __attribute__((x))
+#else
+#define GPUSHARED_THREAD_ANNOTATION(x)
+#endif
+
+// Of a member: only touched with that mutex held; readers may hold it shared.
+#define GPUSHARED_GUARDED_BY(mutex) GPUSHARED_THREAD_ANNOTATION(guarded_by(mutex))
+// Of a function or lambda: the caller holds these mutexes, before and after.
+#define GPUSHARED_REQUIRES(...) GPUSHARED_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+// Of a function: the caller does not hold these mutexes, because the function takes them.
+#define GPUSHARED_EXCLUDES(...) GPUSHARED_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+// Of a function: it takes or gives up these mutexes; without names, its own object.
+#define GPUSHARED_ACQUIRE(...) GPUSHARED_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define GPUSHARED_ACQUIRE_SHARED(...) \
+  GPUSHARED_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
+#define GPUSHARED_TRY_ACQUIRE(...) GPUSHARED_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+#define GPUSHARED_RELEASE(...) GPUSHARED_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+// Of a class: its objects are mutexes, or hold one from construction to destruction.
+#define GPUSHARED_CAPABILITY(what) GPUSHARED_THREAD_ANNOTATION(capability(what))
+#define GPUSHARED_SCOPED_CAPABILITY GPUSHARED_THREAD_ANNOTATION(scoped_lockable)
+// Of a function: clang does not look into it. A comment says why it is right.
+#define GPUSHARED_UNCHECKED_LOCKING GPUSHARED_THREAD_ANNOTATION(no_thread_safety_analysis)
+
+namespace gpushared {
+
+// std::mutex, annotated. MutexLock takes it.
+class GPUSHARED_CAPABILITY("mutex") Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  // For who cannot wait; a MutexLock adopts what was taken.
+  bool TryLock() GPUSHARED_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+
+ private:
+  friend class MutexLock;
+  friend class MutexUnlock;
+  std::mutex mutex_;
+};
+
+// Holds a Mutex to the end of its scope. It can be given up and taken again before.
+class GPUSHARED_SCOPED_CAPABILITY MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) GPUSHARED_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+  // The thread holds it already.
+  MutexLock(Mutex& mutex, std::adopt_lock_t adopts) GPUSHARED_REQUIRES(mutex)
+      : lock_(mutex.mutex_, adopts) {}
+  ~MutexLock() GPUSHARED_RELEASE() = default;
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  void Unlock() GPUSHARED_RELEASE() { lock_.unlock(); }
+  void Lock() GPUSHARED_ACQUIRE() { lock_.lock(); }
+  // For std::condition_variable, whose waits return with the mutex held, as they were called.
+  std::unique_lock<std::mutex>& waitable() { return lock_; }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+// Gives up a Mutex to the end of its scope, for who holds it by a MutexLock further up.
+class GPUSHARED_SCOPED_CAPABILITY MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) GPUSHARED_RELEASE(mutex) : mutex_(mutex.mutex_) {
+    mutex_.unlock();
+  }
+  // Takes the mutex again. To clang this is the release of what the object stood for.
+  ~MutexUnlock() GPUSHARED_RELEASE() { mutex_.lock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  std::mutex& mutex_;
+};
+
+// std::shared_mutex, annotated. One WriterLock holds it, or any number of ReaderLocks.
+class GPUSHARED_CAPABILITY("mutex") SharedMutex {
+ public:
+  SharedMutex() = default;
+  SharedMutex(const SharedMutex&) = delete;
+  SharedMutex& operator=(const SharedMutex&) = delete;
+
+ private:
+  friend class ReaderLock;
+  friend class WriterLock;
+  std::shared_mutex mutex_;
+};
+
+class GPUSHARED_SCOPED_CAPABILITY WriterLock {
+ public:
+  explicit WriterLock(SharedMutex& mutex) GPUSHARED_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+  ~WriterLock() GPUSHARED_RELEASE() = default;
+  WriterLock(const WriterLock&) = delete;
+  WriterLock& operator=(const WriterLock&) = delete;
+
+ private:
+  const std::lock_guard<std::shared_mutex> lock_;
+};
+
+class GPUSHARED_SCOPED_CAPABILITY ReaderLock {
+ public:
+  explicit ReaderLock(SharedMutex& mutex) GPUSHARED_ACQUIRE_SHARED(mutex) : lock_(mutex.mutex_) {}
+  ~ReaderLock() GPUSHARED_RELEASE() = default;
+  ReaderLock(const ReaderLock&) = delete;
+  ReaderLock& operator=(const ReaderLock&) = delete;
+
+ private:
+  const std::shared_lock<std::shared_mutex> lock_;
+};
+
+}  // namespace gpushared
+
+#endif  // GPUSHARED_MUTEX_H_
