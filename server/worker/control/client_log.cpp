@@ -17,19 +17,19 @@ constexpr LogRate::Cause kStranger{.uid = std::numeric_limits<std::uint32_t>::ma
 }  // namespace
 
 void ClientLog::Know(std::uint64_t session, LogRate::Cause cause) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   causes_[session] = cause;
 }
 
 void ClientLog::Forget(std::uint64_t session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   causes_.erase(session);
 }
 
 bool ClientLog::Write(spdlog::level::level_enum level, LogRate::Cause cause,
                       const std::string& text) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!rate_.Allow(cause, text.size(), std::chrono::steady_clock::now())) return false;
   }
   spdlog::log(level, "{}", text);
@@ -40,7 +40,7 @@ bool ClientLog::WriteOf(spdlog::level::level_enum level, std::uint64_t session,
                         const std::string& text) {
   LogRate::Cause cause = kStranger;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto found = causes_.find(session); found != causes_.end()) cause = found->second;
   }
   return Write(level, cause, text);
@@ -49,7 +49,7 @@ bool ClientLog::WriteOf(spdlog::level::level_enum level, std::uint64_t session,
 void ClientLog::Report() {
   std::optional<std::string> report;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     report = rate_.Report(std::chrono::steady_clock::now());
   }
   if (report) spdlog::warn("{}", *report);

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include <spdlog/common.h>
+
+#include "gpushared/mutex.h"
 
 #include "server/log_rate.h"
 
@@ -34,9 +35,10 @@ class ClientLog {
   void Report();
 
  private:
-  std::mutex mutex_;  // Protects everything below.
-  LogRate rate_;
-  std::map<std::uint64_t, LogRate::Cause> causes_;  // By session: at most as many as there are.
+  Mutex mutex_;
+  LogRate rate_ GPUSHARED_GUARDED_BY(mutex_);
+  // By session: at most as many as there are.
+  std::map<std::uint64_t, LogRate::Cause> causes_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::server

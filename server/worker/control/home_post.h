@@ -3,11 +3,12 @@
 #define GPUSHARED_SERVER_WORKER_CONTROL_HOME_POST_H_
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+
+#include "gpushared/mutex.h"
 
 namespace gpushared::server {
 
@@ -23,19 +24,19 @@ class HomePost {
 
   template <typename Handler>
   void Post(Handler handler) const {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     if (shared_->context != nullptr) boost::asio::post(*shared_->context, std::move(handler));
   }
   // Before the context goes.
   void Close() {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     shared_->context = nullptr;
   }
 
  private:
   struct Shared {
-    std::mutex mutex;
-    boost::asio::io_context* context = nullptr;  // Guarded by mutex.
+    Mutex mutex;
+    boost::asio::io_context* context GPUSHARED_GUARDED_BY(mutex) = nullptr;
   };
   std::shared_ptr<Shared> shared_;
 };

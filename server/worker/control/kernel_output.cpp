@@ -10,19 +10,19 @@
 namespace gpushared::server {
 
 void KernelOutputLog::Keep(std::uint64_t session, std::shared_ptr<PrintedText> text) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   kept_[session] = std::move(text);
 }
 
 void KernelOutputLog::Forget(std::uint64_t session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   kept_.erase(session);
 }
 
 void KernelOutputLog::Write(const device::KernelOutput& output) {
   const std::uint64_t session = ClientState::SessionOf(output.stream);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = kept_.find(session);
     if (found != kept_.end()) return found->second->Add(output.text);
   }

@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string_view>
+
+#include "gpushared/mutex.h"
 
 #include "server/device/device.h"
 #include "server/worker/control/client_log.h"
@@ -40,8 +41,9 @@ class KernelOutputLog {
   void Write(std::uint64_t session, std::string_view who, std::string_view text);
 
   ClientLog& log_;
-  std::mutex mutex_;                                            // Protects kept_.
-  std::map<std::uint64_t, std::shared_ptr<PrintedText>> kept_;  // By session.
+  Mutex mutex_;
+  // By session.
+  std::map<std::uint64_t, std::shared_ptr<PrintedText>> kept_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::server

@@ -22,7 +22,7 @@ SlowCalls::SlowCalls(const SlowCallRules& rules) : rules_(rules) {
 SlowCalls::~SlowCalls() { Finish(); }
 
 void SlowCalls::Add(Waiting waiting) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (is_finishing_) return;
   waiting_.push_back(std::move(waiting));
   changed_.notify_all();
@@ -30,13 +30,13 @@ void SlowCalls::Add(Waiting waiting) {
 
 void SlowCalls::AwaitQuiet() {
   const Clock::time_point latest = Clock::now() + rules_.held_max;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!MayBegin(lock, latest)) {
   }
 }
 
 void SlowCalls::SetUrgent(std::uint64_t session, bool is_urgent) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Waiting& each : waiting_) {
     if (each.caller.session == session) each.caller.is_urgent = is_urgent;
   }
@@ -50,7 +50,7 @@ void SlowCalls::NoteUrgentRequests(bool are_open) {
 
 void SlowCalls::Finish() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_finishing_ = true;
     changed_.notify_all();
   }
@@ -64,7 +64,7 @@ void SlowCalls::Run() {
     if (!is_unfinished) next->call = nullptr;
     if (!next->caller.is_urgent) PauseIfMet(began);
     if (!is_unfinished) continue;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     next->posted = Clock::now();
     next->has_begun = true;
     waiting_.push_back(*std::move(next));
@@ -75,7 +75,7 @@ void SlowCalls::PauseIfMet(Clock::time_point began) {
   const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
   if (since != kNever && since <= began.time_since_epoch().count()) return;
   const Clock::time_point ended = Clock::now();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   pause_until_ = ended + rules_.pause_factor * (ended - began);
 }
 
@@ -106,11 +106,11 @@ std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
 }
 
 std::optional<SlowCalls::Waiting> SlowCalls::Next() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     if (waiting_.empty()) {
       if (is_finishing_) return {};
-      changed_.wait(lock);
+      changed_.wait(lock.waitable());
       continue;
     }
     const auto next = Choose();
@@ -123,20 +123,20 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
   }
 }
 
-bool SlowCalls::MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point latest) {
+bool SlowCalls::MayBegin(MutexLock& lock, Clock::time_point latest) {
   if (is_finishing_) return true;
   const Clock::time_point now = Clock::now();
   const Clock::rep since = quiet_since_.load(std::memory_order_relaxed);
   if (since == kNever) {
     if (now >= latest) return true;
     // The request whose end we wait for does not stop to tell us.
-    changed_.wait_until(lock, std::min(latest, now + std::max(rules_.quiet, kLookMin)));
+    changed_.wait_until(lock.waitable(), std::min(latest, now + std::max(rules_.quiet, kLookMin)));
     return false;
   }
   const Clock::time_point quiet = Clock::time_point(Clock::duration(since)) + rules_.quiet;
   const Clock::time_point until = std::min(latest, std::max(quiet, pause_until_));
   if (now >= until) return true;
-  changed_.wait_until(lock, until);
+  changed_.wait_until(lock.waitable(), until);
   return false;
 }
 

@@ -9,11 +9,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <type_traits>
 #include <utility>
+
+#include "gpushared/mutex.h"
 
 namespace gpushared::server {
 
@@ -90,21 +91,21 @@ class SlowCalls {
   void Add(Waiting waiting);
   void Run();
   // Who is next, of those that wait: the oldest of the most urgent ones.
-  std::deque<Waiting>::iterator Choose();
-  bool IsBlocked(const Waiting& waiting) const;
+  std::deque<Waiting>::iterator Choose() GPUSHARED_REQUIRES(mutex_);
+  bool IsBlocked(const Waiting& waiting) const GPUSHARED_REQUIRES(mutex_);
   Clock::time_point LatestOf(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty at the end.
   void PauseIfMet(Clock::time_point began);
   // Whether what is held until `latest` may begin; waits for a while where it may not.
-  bool MayBegin(std::unique_lock<std::mutex>& lock, Clock::time_point latest);
+  bool MayBegin(MutexLock& lock, Clock::time_point latest) GPUSHARED_REQUIRES(mutex_);
 
   const SlowCallRules rules_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Waiting> waiting_;  // Guarded by mutex_.
-  bool is_finishing_ = false;    // Guarded by mutex_, as the next two.
-  bool urgent_went_last_ = false;
-  Clock::time_point pause_until_;
+  std::deque<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
+  bool is_finishing_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  bool urgent_went_last_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  Clock::time_point pause_until_ GPUSHARED_GUARDED_BY(mutex_);
   // Since when no urgent request has been open; kNever while one is.
   static constexpr Clock::rep kNever = Clock::duration::max().count();
   // Relaxed: nothing else is read because of it.

@@ -6,9 +6,10 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 namespace gpushared::server {
 
@@ -25,7 +26,7 @@ class Mailbox {
   void Post(Message message) {
     bool was_empty = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       was_empty = messages_.empty();
       messages_.push_back(std::move(message));
       has_mail_.store(true, std::memory_order_release);
@@ -38,15 +39,15 @@ class Mailbox {
 
   // Puts all messages into `out`, which must be empty.
   void TakeAll(std::vector<Message>& out) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     out.swap(messages_);
     has_mail_.store(false, std::memory_order_relaxed);
   }
 
  private:
   const std::function<void()> wake_;
-  std::mutex mutex_;
-  std::vector<Message> messages_;  // Guarded by mutex_.
+  Mutex mutex_;
+  std::vector<Message> messages_ GPUSHARED_GUARDED_BY(mutex_);
   std::atomic<bool> has_mail_{false};
 };
 

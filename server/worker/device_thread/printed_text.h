@@ -6,9 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
+
+#include "gpushared/mutex.h"
 
 namespace gpushared::server {
 
@@ -21,7 +22,7 @@ class PrintedText {
   static constexpr std::size_t kBytesMax = std::size_t{1} << 20;
 
   void Add(std::string_view text) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const std::string_view kept = text.substr(0, kBytesMax - text_.size());
     text_ += kept;
     dropped_ += text.size() - kept.size();
@@ -36,7 +37,7 @@ class PrintedText {
   };
   // The oldest `bytes_max` bytes, or fewer.
   Part Take(std::size_t bytes_max) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Part part{.text = text_.substr(0, bytes_max), .dropped = dropped_, .end = 0};
     text_.erase(0, part.text.size());
     part.end = total_.load(std::memory_order_relaxed) - text_.size();
@@ -47,9 +48,9 @@ class PrintedText {
   std::uint64_t total() const { return total_.load(std::memory_order_acquire); }
 
  private:
-  std::mutex mutex_;
-  std::string text_;  // Protected by mutex_, like the next.
-  std::uint64_t dropped_ = 0;
+  Mutex mutex_;
+  std::string text_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t dropped_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> total_ = 0;  // Written under mutex_.
 };
 

@@ -15,7 +15,7 @@ WaiterWakes::WaiterWakes() : thread_([this] { Run(); }) {
 
 WaiterWakes::~WaiterWakes() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_over_ = true;
   }
   changed_.notify_one();
@@ -24,7 +24,7 @@ WaiterWakes::~WaiterWakes() {
 
 void WaiterWakes::Wake(const std::atomic<std::uint32_t>* futex, std::uint32_t count) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = std::ranges::find(crowds_, futex, &Crowd::futex);
     if (found == crowds_.end()) {
       crowds_.push_back({.futex = futex, .left = count, .asked_again = false});
@@ -37,18 +37,19 @@ void WaiterWakes::Wake(const std::atomic<std::uint32_t>* futex, std::uint32_t co
 }
 
 void WaiterWakes::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return is_over_ || !crowds_.empty(); });
+    changed_.wait(lock.waitable(),
+                  [this]() GPUSHARED_REQUIRES(mutex_) { return is_over_ || !crowds_.empty(); });
     if (is_over_) return;
     Crowd& crowd = crowds_.front();
     const auto* const futex = crowd.futex;
     const std::uint32_t batch = std::min(crowd.left, kBatch);
     crowd.left -= batch;
     crowd.asked_again = false;
-    lock.unlock();
+    lock.Unlock();
     const bool are_more = ipc::FutexWake(futex, batch) == batch;
-    lock.lock();
+    lock.Lock();
     // Still the first one: others are only added behind it.
     const Crowd rest = crowds_.front();
     crowds_.pop_front();

@@ -6,8 +6,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <thread>
+
+#include "gpushared/mutex.h"
 
 namespace gpushared::server {
 
@@ -41,10 +42,10 @@ class WaiterWakes {
   };
   void Run();
 
-  std::mutex mutex_;  // Protects what follows, not the calls that wake.
+  Mutex mutex_;  // Not held over the calls that wake.
   std::condition_variable changed_;
-  std::deque<Crowd> crowds_;  // In turns; each futex once.
-  bool is_over_ = false;
+  std::deque<Crowd> crowds_ GPUSHARED_GUARDED_BY(mutex_);  // In turns; each futex once.
+  bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
