@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 #include "server/device/device.h"
 
@@ -46,7 +47,7 @@ class MemoryPieces {
     });
   }
   std::shared_ptr<const List> Now() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return list_;
   }
   // Whether one piece holds all of [address, address + bytes).
@@ -60,16 +61,16 @@ class MemoryPieces {
   // Makes a new list aside: readers wait for an exchange of pointers only.
   template <typename Edit>
   void Change(Edit edit) {
-    const std::lock_guard changing(changing_);
+    const MutexLock changing(changing_);
     auto next = std::make_shared<List>(*Now());
     edit(*next);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     list_ = std::move(next);
   }
 
-  std::mutex changing_;       // One change at a time.
-  mutable std::mutex mutex_;  // Protects list_.
-  std::shared_ptr<const List> list_ = std::make_shared<const List>();
+  Mutex changing_;  // One change at a time.
+  mutable Mutex mutex_;
+  std::shared_ptr<const List> list_ GPUSHARED_GUARDED_BY(mutex_) = std::make_shared<const List>();
 };
 
 }  // namespace gpushared::device

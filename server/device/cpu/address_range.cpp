@@ -70,7 +70,7 @@ AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_
 AddressRange::~AddressRange() { munmap(Pointer(base_), bytes_); }
 
 Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (mapped_bytes > account_.quota_bytes()) {
     return Status(StatusCode::kOutOfMemory, "mapping refused: " + Mebibytes(mapped_bytes) +
                                                 " asked, the quota is " +
@@ -104,7 +104,7 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
 
 Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes,
                                                           std::uint64_t code_bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (Status taken = account_.Take(code_bytes, "module"); !taken.ok()) return taken;
   Result<Block> block = bytes == 0 ? Result<Block>(Block{}) : TakeBlock(bytes);
   if (!block) account_.Return(code_bytes);
@@ -138,7 +138,7 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
 }
 
 void AddressRange::ReturnModuleBlock(const Block& block, std::uint64_t code_bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   account_.Return(code_bytes);
   if (block.bytes == 0) return;
   Check(module_blocks_.erase(block.address) == 1, "a module block is returned once");

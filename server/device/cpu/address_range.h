@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "server/device/memory_budget.h"
@@ -71,19 +71,20 @@ class AddressRange {
  private:
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes);
-  // With mutex_ held; `bytes` is not 0.
-  Result<Block> TakeBlock(std::uint64_t bytes);
+  // `bytes` is not 0.
+  Result<Block> TakeBlock(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
   // Stored with release once the memory is accessible; read by executor threads.
   std::atomic<std::uint64_t> mapped_bytes_{0};
 
-  std::mutex mutex_;
-  MemoryAccount account_;                                 // Protected by mutex_.
-  std::uint64_t accessible_bytes_ = 0;                    // From base_; protected by mutex_.
-  std::map<std::uint64_t, std::uint64_t> module_blocks_;  // Address -> bytes; mutex_.
-  MemoryPieces pieces_;                                   // The same, for who has no time to wait.
+  Mutex mutex_;
+  MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
+  // Address -> bytes.
+  std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
+  MemoryPieces pieces_;  // The same, for who has no time to wait.
 };
 
 }  // namespace gpushared::device

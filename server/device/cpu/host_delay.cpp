@@ -50,7 +50,7 @@ const ExecutorTimes::Totals& ExecutorTimes::UpTo(const Reading& now) {
 }
 
 void ExecutorClock::Begin() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Check(::pthread_getcpuclockid(::pthread_self(), &clock_) == 0, "a thread has a clock");
   times_.emplace(Read());
 }
@@ -65,14 +65,14 @@ ExecutorTimes::Reading ExecutorClock::Read() const {
 void ExecutorClock::Run() {
   if (!is_idle_) return;
   is_idle_ = false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   times_->Run(Read());
 }
 
 void ExecutorClock::Idle() {
   if (is_idle_) return;
   is_idle_ = true;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   times_->Idle(Read());
 }
 
@@ -86,18 +86,18 @@ void ExecutorClock::Block(const std::function<void()>& what) {
 
 void ExecutorClock::Wait(DeviceClock::duration at_most, const std::function<void()>& what) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const ExecutorTimes::Reading now = Read();
     const auto left = DeviceClock::time_point::max() - now.at;
     times_->Wait(now.at + std::min(at_most, left), now);
   }
   what();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   times_->Run(Read());
 }
 
 ExecutorTimes::Totals ExecutorClock::Totals() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return times_ ? times_->UpTo(Read()) : ExecutorTimes::Totals{};
 }
 

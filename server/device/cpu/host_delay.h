@@ -9,10 +9,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 #include "server/device/device.h"
 
@@ -83,12 +84,12 @@ class ExecutorClock {
 
  private:
   void Wait(DeviceClock::duration at_most, const std::function<void()>& what);
-  ExecutorTimes::Reading Read() const;
+  ExecutorTimes::Reading Read() const GPUSHARED_REQUIRES(mutex_);
 
   bool is_idle_ = false;  // The thread's own.
-  std::mutex mutex_;      // Protects everything below.
-  clockid_t clock_{};
-  std::optional<ExecutorTimes> times_;
+  Mutex mutex_;
+  clockid_t clock_ GPUSHARED_GUARDED_BY(mutex_){};
+  std::optional<ExecutorTimes> times_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 // Puts the threads together: where they were kept from a part of what they had to do, the device

@@ -8,7 +8,7 @@ namespace gpushared::device {
 SpaceHeap::~SpaceHeap() { range_.ReturnModuleBlock(block_); }
 
 Status SpaceHeap::Make() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (heap_ != nullptr) return {};
   Result<AddressRange::Block> block = range_.TakeModuleBlock(executor::kDeviceHeapBytes);
   if (!block) return block.status();

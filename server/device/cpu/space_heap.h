@@ -4,8 +4,8 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 
+#include "gpushared/mutex.h"
 #include "gpushared/status.h"
 
 #include "server/device/cpu/address_range.h"
@@ -31,9 +31,9 @@ class SpaceHeap {
 
  private:
   AddressRange& range_;
-  std::mutex mutex_;           // Protects what Make writes.
-  AddressRange::Block block_;  // Empty before Make.
-  std::unique_ptr<executor::DeviceHeap> heap_;
+  Mutex mutex_;
+  AddressRange::Block block_ GPUSHARED_GUARDED_BY(mutex_);  // Empty before Make.
+  std::unique_ptr<executor::DeviceHeap> heap_ GPUSHARED_GUARDED_BY(mutex_);
   // Stored with release once all of the above stays as it is; loads acquire.
   std::atomic<executor::DeviceHeap*> made_ = nullptr;
 };

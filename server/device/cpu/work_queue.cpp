@@ -37,7 +37,7 @@ std::uint64_t WorkQueue::RankOf(std::uint8_t priority, std::uint64_t sequence) {
 }
 
 void WorkQueue::Submit(std::unique_ptr<QueuedWork> work) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   work->rank = RankOf(work->header().priority, ++sequence_);
   const StreamKey key = work->header().stream;  // Work without units ends here already.
   Check(works_.emplace(work->header().id, work.get()).second, "work on the device has a unique id");
@@ -51,7 +51,7 @@ void WorkQueue::Submit(std::unique_ptr<QueuedWork> work) {
 }
 
 void WorkQueue::RequestStop(WorkId id) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = works_.find(id);
   if (found == works_.end()) return;
   found->second->stop.store(true, std::memory_order_relaxed);
@@ -60,7 +60,7 @@ void WorkQueue::RequestStop(WorkId id) {
 }
 
 void WorkQueue::RequestKill(WorkId id) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = works_.find(id);
   if (found == works_.end()) return;
   QueuedWork& work = *found->second;
@@ -71,7 +71,7 @@ void WorkQueue::RequestKill(WorkId id) {
 }
 
 std::size_t WorkQueue::TakeCompletions(std::span<Completion> out) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (last_ended_ && works_.empty()) CountStandstill(*last_ended_);
   last_ended_.reset();
   const std::size_t count = std::min(out.size(), completions_.size());
@@ -92,32 +92,32 @@ void WorkQueue::CountStandstill(DeviceClock::time_point since) {
   if (late.count() > 0) stood_still_ns_.fetch_add(late.count(), std::memory_order_relaxed);
 }
 
-void WorkQueue::WaitForWork(std::unique_lock<std::mutex>& lock,
-                            const std::function<void()>** rest) {
+void WorkQueue::WaitForWork(MutexLock& lock, const std::function<void()>** rest) {
   ++threads_idle_;
   bool rests = false;
   if (*rest == nullptr) {
-    work_arrived_.wait(lock);
+    work_arrived_.wait(lock.waitable());
   } else {
-    rests = work_arrived_.wait_for(lock, kRestAfter) == std::cv_status::timeout;
+    rests = work_arrived_.wait_for(lock.waitable(), kRestAfter) == std::cv_status::timeout;
   }
   --threads_idle_;
   if (!rests || !claimable_.empty() || is_closed_) return;
-  lock.unlock();
-  (**rest)();
-  lock.lock();
+  {
+    const MutexUnlock unlock(mutex_);
+    (**rest)();
+  }
   *rest = nullptr;
 }
 
 std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* rest) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   Claim claim;
   while (!is_closed_ && (claim = TakeFirst(clock)).work == nullptr) {
     if (clock != nullptr) clock->Idle();
     WaitForWork(lock, &rest);
   }
   if (is_closed_) return std::nullopt;
-  lock.unlock();
+  lock.Unlock();
   if (clock != nullptr) clock->Run();
   return claim;
 }
@@ -151,7 +151,7 @@ std::optional<std::uint64_t> WorkQueue::Continue(const Claim& claim) const {
 }
 
 std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   QueuedWork& work = *claim.work;
   // An idle thread runs the next unit sooner and beside this one, where it may take it.
   const bool is_for_others = work.is_claimable && threads_idle_ != 0;
@@ -160,7 +160,7 @@ std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
 }
 
 void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   QueuedWork& work = *claim.work;
   if (!status.ok() && work.status.ok()) {
     work.status = std::move(status);
@@ -176,7 +176,7 @@ void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
 }
 
 void WorkQueue::Close() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_closed_ = true;
   for (const auto& [id, work] : works_) {
     work->is_killed = true;
@@ -257,10 +257,10 @@ void WorkQueue::NoteFirstRank() {
                     std::memory_order_relaxed);
 }
 
-void WorkQueue::WakeIfAsked(std::unique_lock<std::mutex>& lock) {
+void WorkQueue::WakeIfAsked(MutexLock& lock) {
   if (!is_wake_due_) return;
   is_wake_due_ = false;
-  lock.unlock();
+  lock.Unlock();
   if (wake_) wake_();
 }
 

@@ -12,12 +12,12 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <variant>
 
+#include "gpushared/mutex.h"
 #include "gpushared/status.h"
 
 #include "server/device/cpu/host_delay.h"
@@ -130,45 +130,51 @@ class WorkQueue {
   static std::uint64_t RankOf(std::uint8_t priority, std::uint64_t sequence);
   // Nothing further of it is to be dealt.
   static bool MustEnd(const QueuedWork& work);
-  // All need mutex_.
-  void StartHead(Stream& stream, std::uint32_t threads_wanted);
-  void EndIfDone(QueuedWork& work);
-  void Report(QueuedWork& work);
-  void MakeUnclaimable(QueuedWork& work);
-  void NoteFirstRank();
+  void StartHead(Stream& stream, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
+  void EndIfDone(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
+  void Report(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
+  void MakeUnclaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
+  void NoteFirstRank() GPUSHARED_REQUIRES(mutex_);
   // Takes a unit of the first work that has one; null when none has.
-  Claim TakeFirst(ExecutorClock* clock);
+  Claim TakeFirst(ExecutorClock* clock) GPUSHARED_REQUIRES(mutex_);
   // Ends a time in which something was claimable and no thread had anything.
-  void EndStandstill();
+  void EndStandstill() GPUSHARED_REQUIRES(mutex_);
   // Waits for work to arrive; calls `rest` once in between, and then forgets it.
-  void WaitForWork(std::unique_lock<std::mutex>& lock, const std::function<void()>** rest);
+  void WaitForWork(MutexLock& lock, const std::function<void()>** rest) GPUSHARED_REQUIRES(mutex_);
   // Counts the time since then, beyond the usual.
-  void CountStandstill(DeviceClock::time_point since);
-  // Last act of a call: unlocks, and calls the wake function if it is due.
-  void WakeIfAsked(std::unique_lock<std::mutex>& lock);
+  void CountStandstill(DeviceClock::time_point since) GPUSHARED_REQUIRES(mutex_);
+  // Last act of a call: calls the wake function if it is due, and unlocks before. Clang cannot
+  // follow that the caller's lock goes here.
+  void WakeIfAsked(MutexLock& lock) GPUSHARED_REQUIRES(mutex_) GPUSHARED_UNCHECKED_LOCKING;
 
   const std::uint32_t threads_;
   const WakeFunction wake_;
 
-  std::mutex mutex_;  // Protects everything below.
+  Mutex mutex_;
   std::condition_variable work_arrived_;
-  bool is_closed_ = false;
-  std::uint32_t threads_idle_ = 0;
-  std::uint32_t claims_running_ = 0;                   // Over all works.
-  DeviceClock::time_point free_since_;                 // While there are none.
-  DeviceClock::time_point claimable_since_;            // While claimable_ has any.
-  std::optional<DeviceClock::time_point> last_ended_;  // The last end that was not taken.
-  std::atomic<std::int64_t> stood_still_ns_ = 0;       // Written under mutex_, read without it.
-  std::uint64_t sequence_ = 0;                         // The number of the work submitted last.
-  std::unordered_map<StreamKey, Stream> streams_;
-  std::unordered_map<WorkId, QueuedWork*> works_;
-  std::map<std::uint64_t, QueuedWork*> claimable_;  // By rank; some may have no units left.
+  bool is_closed_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  std::uint32_t threads_idle_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Over all works.
+  // While no claims run.
+  DeviceClock::time_point free_since_ GPUSHARED_GUARDED_BY(mutex_);
+  // While claimable_ has any.
+  DeviceClock::time_point claimable_since_ GPUSHARED_GUARDED_BY(mutex_);
+  // The last end that was not taken.
+  std::optional<DeviceClock::time_point> last_ended_ GPUSHARED_GUARDED_BY(mutex_);
+  std::atomic<std::int64_t> stood_still_ns_ = 0;  // Written under mutex_, read without it.
+  // The number of the work submitted last.
+  std::uint64_t sequence_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<StreamKey, Stream> streams_ GPUSHARED_GUARDED_BY(mutex_);
+  std::unordered_map<WorkId, QueuedWork*> works_ GPUSHARED_GUARDED_BY(mutex_);
+  // By rank; some may have no units left.
+  std::map<std::uint64_t, QueuedWork*> claimable_ GPUSHARED_GUARDED_BY(mutex_);
   // Of the first in claimable_. Written under mutex_, read without it. Relaxed: it only says
   // where a thread looks for its next unit.
   std::atomic<std::uint64_t> first_rank_{kNoRank};
-  std::deque<Completion> completions_;
-  bool is_wake_asked_ = true;  // The last TakeCompletions found less than it had room for.
-  bool is_wake_due_ = false;
+  std::deque<Completion> completions_ GPUSHARED_GUARDED_BY(mutex_);
+  // The last TakeCompletions found less than it had room for.
+  bool is_wake_asked_ GPUSHARED_GUARDED_BY(mutex_) = true;
+  bool is_wake_due_ GPUSHARED_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gpushared::device

@@ -16,7 +16,7 @@ CodeMaker::CodeMaker(std::unique_ptr<CodeCompiler> compiler, std::string archite
 
 CodeMaker::~CodeMaker() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_ending_ = true;
     jobs_.clear();
   }
@@ -34,7 +34,7 @@ std::string CodeMaker::ArchitectureFor(std::string_view target) const {
 
 void CodeMaker::CompileLater(Job job) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (jobs_.size() >= kJobsMax)
       std::erase_if(jobs_, [](const Job& one) { return !one.wanted(); });
     if (jobs_.size() < kJobsMax) {
@@ -48,19 +48,20 @@ void CodeMaker::CompileLater(Job job) {
 }
 
 void CodeMaker::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return is_ending_ || !jobs_.empty(); });
+    changed_.wait(lock.waitable(),
+                  [this]() GPUSHARED_REQUIRES(mutex_) { return is_ending_ || !jobs_.empty(); });
     if (is_ending_) return;
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
-    lock.unlock();
+    lock.Unlock();
     if (job.wanted()) {
       Result<std::vector<std::byte>> code = Compile(job.ptx, job.target);
       if (code.ok() && await_quiet_) await_quiet_();
       job.done(std::move(code));
     }
-    lock.lock();
+    lock.Lock();
   }
 }
 

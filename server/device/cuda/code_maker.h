@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "server/device/code_compiler.h"
@@ -64,10 +64,10 @@ class CodeMaker {
   const std::string architecture_;
   const std::function<void(const std::string&)> note_;
   const std::function<void()> await_quiet_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_;  // Protected by mutex_, as the next.
-  bool is_ending_ = false;
+  std::deque<Job> jobs_ GPUSHARED_GUARDED_BY(mutex_);
+  bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // The last member: it uses the others.
 };
 

@@ -31,7 +31,7 @@ ContainWords::~ContainWords() {
 }
 
 Result<DeviceAddress> ContainWords::Take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (free_.empty()) {
     DeviceAddress chunk = 0;
     Status status = context_->Try("taking device memory", context_->driver().MemAlloc, &chunk,
@@ -46,7 +46,7 @@ Result<DeviceAddress> ContainWords::Take() {
 }
 
 void ContainWords::Return(DeviceAddress slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   free_.push_back(slot);
 }
 

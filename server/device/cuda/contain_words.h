@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -69,11 +69,10 @@ class ContainWords {
   const std::shared_ptr<CudaContext> context_;
   const std::shared_ptr<UrgentWrites> writes_;
   ptx::FaultRecord* copies_ = nullptr;
-  std::mutex mutex_;
-  // Never given back before the end: that would wait for everything on the GPU. Protected by
-  // mutex_, as the next.
-  std::vector<DeviceAddress> chunks_;
-  std::vector<DeviceAddress> free_;
+  Mutex mutex_;
+  // Never given back before the end: that would wait for everything on the GPU.
+  std::vector<DeviceAddress> chunks_ GPUSHARED_GUARDED_BY(mutex_);
+  std::vector<DeviceAddress> free_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::device::cuda

@@ -75,7 +75,7 @@ void CudaContext::NoteDeath(const char* call, Code code) {
 
 void CudaContext::GiveUp(const Status& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!death_.ok()) return;
     death_ = Status(StatusCode::kDeviceLost, why.message());
   }
@@ -84,7 +84,7 @@ void CudaContext::GiveUp(const Status& why) {
 }
 
 Status CudaContext::death() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return death_;
 }
 

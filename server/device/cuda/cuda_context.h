@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -87,8 +87,8 @@ class CudaContext {
   Context context_ = nullptr;  // Null until retained.
   std::uint64_t local_bytes_max_ = 0;
   std::atomic<bool> is_dead_{false};
-  mutable std::mutex mutex_;
-  Status death_;  // Protected by mutex_.
+  mutable Mutex mutex_;
+  Status death_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::device::cuda

@@ -116,7 +116,7 @@ Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
   Status status;
   // Each waits for the one before, so that no more than one stands before anybody's work.
   for (std::uint64_t at = 0; status.ok() && at < bytes; at += zero_bytes_) {
-    const std::lock_guard lock(using_stream_);
+    const MutexLock lock(using_stream_);
     const std::size_t count = std::min(zero_bytes_, bytes - at);
     status = Wait(context_->Try("zeroing device memory", context_->driver().MemsetD8Async,
                                 address + at, static_cast<unsigned char>(0), count, stream_));
@@ -126,7 +126,7 @@ Status CudaMemory::MakeZero(DeviceAddress address, std::uint64_t bytes) {
 
 Status CudaMemory::Write(DeviceAddress address, std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
-  const std::lock_guard lock(using_stream_);
+  const MutexLock lock(using_stream_);
   return Wait(context_->Try("writing device memory", context_->driver().MemcpyHtoDAsync, address,
                             static_cast<const void*>(bytes.data()), bytes.size(), stream_));
 }

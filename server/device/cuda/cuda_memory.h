@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -61,15 +61,15 @@ class CudaMemory {
         budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
   AllocationProperties Properties() const;
   Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
-  // Waits for what `submitted` says was submitted to stream_, whose lock is held.
-  Status Wait(Status submitted);
+  // Waits for what `submitted` says was submitted to stream_.
+  Status Wait(Status submitted) GPUSHARED_REQUIRES(using_stream_);
 
   const std::shared_ptr<CudaContext> context_;
   const std::uint64_t step_bytes_;
   const std::uint64_t zero_bytes_;  // At a time.
   const std::shared_ptr<MemoryBudget> budget_;
-  std::mutex using_stream_;
-  Stream stream_ = nullptr;
+  Mutex using_stream_;
+  Stream stream_ GPUSHARED_GUARDED_BY(using_stream_) = nullptr;
 };
 
 // A power of two of device addresses, aligned to its size. Memory is mapped from the bottom, and at

@@ -60,7 +60,7 @@ Result<std::shared_ptr<const device::Module>> CudaModule::Place(const CudaPrepar
 
 CudaModule::~CudaModule() {
   if (target_ != nullptr) {
-    const std::lock_guard lock(target_->mutex);
+    const MutexLock lock(target_->mutex);
     target_->module = nullptr;
   }
   range_->RemoveVariables(variable_memory_);
@@ -117,15 +117,14 @@ Status CudaModule::FindClaims(const CudaPrepared& prepared) {
 }
 
 void CudaModule::CompileClaims(std::shared_ptr<const ClaimedText> claims) {
-  target_ = std::make_shared<Target>();
-  target_->module = this;
+  target_ = std::make_shared<Target>(this);
   CodeMaker::Job job{.ptx = claims->text, .target = claims->target};
   job.wanted = [target = target_] {
-    const std::lock_guard lock(target->mutex);
+    const MutexLock lock(target->mutex);
     return target->module != nullptr;
   };
   job.done = [target = target_, claims](const Result<std::vector<std::byte>>& code) {
-    const std::lock_guard lock(target->mutex);
+    const MutexLock lock(target->mutex);
     if (target->module != nullptr) target->module->AddClaims(*claims, code);
   };
   maker_->CompileLater(std::move(job));

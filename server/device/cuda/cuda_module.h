@@ -6,12 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "server/device/cuda/claimed_kernel.h"
@@ -74,8 +74,10 @@ class CudaModule : public device::Module {
  private:
   // What the module and its claimed forms' compilation have in common: either may end first.
   struct Target {
-    std::mutex mutex;
-    CudaModule* module = nullptr;  // Null when it is gone. Protected by mutex.
+    explicit Target(CudaModule* whose) : module(whose) {}
+
+    Mutex mutex;
+    CudaModule* module GPUSHARED_GUARDED_BY(mutex);  // Null when it is gone.
   };
   CudaModule(CudaContext& context, std::shared_ptr<CudaRange> range, const CudaPrepared& prepared,
              std::shared_ptr<CodeMaker> maker)

@@ -14,7 +14,7 @@ class PinnedRegions::Registration : public PinnedMemory {
   Registration& operator=(const Registration&) = delete;
   ~Registration() override {
     {
-      const std::lock_guard lock(regions_->mutex_);
+      const MutexLock lock(regions_->mutex_);
       regions_->regions_.erase(reinterpret_cast<std::uintptr_t>(memory_.data()));
     }
     CudaContext& context = *regions_->context_;
@@ -41,7 +41,7 @@ Result<std::unique_ptr<PinnedMemory>> PinnedRegions::Pin(std::shared_ptr<PinnedR
                               static_cast<void*>(memory.data()), memory.size(), kHostPortable);
   if (!status.ok()) return status;
   {
-    const std::lock_guard lock(regions->mutex_);
+    const MutexLock lock(regions->mutex_);
     regions->regions_[reinterpret_cast<std::uintptr_t>(memory.data())] = memory.size();
   }
   return std::unique_ptr<PinnedMemory>(std::make_unique<Registration>(std::move(regions), memory));
@@ -49,7 +49,7 @@ Result<std::unique_ptr<PinnedMemory>> PinnedRegions::Pin(std::shared_ptr<PinnedR
 
 bool PinnedRegions::Covers(const std::byte* from, std::uint64_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(from);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto after = regions_.upper_bound(address);
   if (after == regions_.begin()) return false;
   const auto& [start, size] = *--after;

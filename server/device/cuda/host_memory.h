@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -36,8 +36,9 @@ class PinnedRegions {
  private:
   class Registration;
   const std::shared_ptr<CudaContext> context_;
-  mutable std::mutex mutex_;
-  std::map<std::uintptr_t, std::size_t> regions_;  // Bytes, by address; protected by mutex_.
+  mutable Mutex mutex_;
+  std::map<std::uintptr_t, std::size_t> regions_
+      GPUSHARED_GUARDED_BY(mutex_);  // Bytes, by address.
 };
 
 // Buffers through which copies of unregistered memory go: a driver given such memory would copy
