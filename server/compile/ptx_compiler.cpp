@@ -53,6 +53,7 @@ Result<std::unique_ptr<PtxCompiler>> PtxCompiler::Create(PtxCompilerOptions opti
     Result<CodeCache> cache =
         CodeCache::Open(compiler->options_.cache_folder, compiler->options_.cache_bytes_max);
     if (cache.ok()) {
+      const MutexLock lock(compiler->mutex_);
       compiler->cache_ = *std::move(cache);
     } else {
       compiler->Warn(cache.status());
@@ -77,7 +78,7 @@ std::optional<std::vector<std::byte>> PtxCompiler::FindKept(const Digest& key) {
   std::optional<std::vector<std::byte>> found;
   bool was_damaged = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!cache_) return std::nullopt;
     const std::uint64_t damaged = cache_->damaged();
     found = cache_->Find(key);
@@ -111,7 +112,7 @@ Result<std::vector<std::byte>> PtxCompiler::Compile(std::string_view ptx,
   }
   Status stored;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (cache_) stored = cache_->Store(key, run->output);
   }
   if (!stored.ok()) Warn(stored);

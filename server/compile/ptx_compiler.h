@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "ipc/unique_fd.h"
@@ -61,8 +61,8 @@ class PtxCompiler {
   const PtxCompilerOptions options_;
   const std::string version_;
   const ipc::UniqueFd abandoned_;  // An eventfd.
-  std::mutex mutex_;
-  std::optional<CodeCache> cache_;  // Protected by mutex_.
+  Mutex mutex_;
+  std::optional<CodeCache> cache_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::compile

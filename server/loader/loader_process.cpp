@@ -45,7 +45,10 @@ int Child::Await() { return AwaitProcess(std::exchange(pid_, -1)); }
 
 Result<std::unique_ptr<LoaderProcess>> LoaderProcess::Start(std::vector<std::string> command) {
   std::unique_ptr<LoaderProcess> loader(new LoaderProcess(std::move(command)));
-  if (Status begun = loader->Begin(); !begun.ok()) return begun;
+  {
+    const MutexLock lock(loader->mutex_);
+    if (Status begun = loader->Begin(); !begun.ok()) return begun;
+  }
   return loader;
 }
 
@@ -110,7 +113,7 @@ pid_t LoaderProcess::Ask(const JobRequest& job, int image, int output) {
 }
 
 Result<Child> LoaderProcess::Make(const JobRequest& job, int image, int output) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   pid_t pid = pid_ < 0 ? 0 : Ask(job, image, output);
   if (pid == 0) {  // It died: of memory, or by an operator's hand.
     End();

@@ -5,10 +5,10 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -54,15 +54,15 @@ class LoaderProcess {
 
  private:
   explicit LoaderProcess(std::vector<std::string> command) : command_(std::move(command)) {}
-  Status Begin();
-  void End();
+  Status Begin() GPUSHARED_REQUIRES(mutex_);
+  void End() GPUSHARED_REQUIRES(mutex_);
   // A process ID; 0 when the loader is gone.
-  pid_t Ask(const JobRequest& job, int image, int output);
+  pid_t Ask(const JobRequest& job, int image, int output) GPUSHARED_REQUIRES(mutex_);
 
   const std::vector<std::string> command_;
-  std::mutex mutex_;
-  ipc::UniqueFd channel_;  // Protected by mutex_, as the next.
-  pid_t pid_ = -1;
+  Mutex mutex_;
+  ipc::UniqueFd channel_ GPUSHARED_GUARDED_BY(mutex_);
+  pid_t pid_ GPUSHARED_GUARDED_BY(mutex_) = -1;
 };
 
 }  // namespace gpushared::loader

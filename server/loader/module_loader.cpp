@@ -78,7 +78,7 @@ Status ModuleLoader::Start() {
 ModuleLoader::~ModuleLoader() {
   std::map<std::uint64_t, std::unique_ptr<Job>> waiting;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_ending_ = true;
     waiting.swap(waiting_);
     for (const auto& [number, job] : running_) {
@@ -104,7 +104,7 @@ void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::Un
   job->bytes = bytes;
   job->compile = std::move(compile);
   job->done = std::move(done);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   job->entry = {.number = next_number_++,
                 .session = job->owner.session,
                 .uid = job->owner.uid,
@@ -131,7 +131,7 @@ void ModuleLoader::Abandon(const Job& job) { (void)::eventfd_write(job.abandoned
 void ModuleLoader::Cancel(std::uint64_t session) {
   std::vector<std::unique_ptr<Job>> cancelled;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const std::uint64_t number : queue_.Remove(session)) {
       cancelled.push_back(std::move(waiting_[number]));
       left_behind_.push_back(std::move(cancelled.back()->image));
@@ -148,12 +148,12 @@ void ModuleLoader::Cancel(std::uint64_t session) {
 }
 
 void ModuleLoader::SetRank(std::uint64_t session, std::uint8_t rank) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   queue_.SetRank(session, rank);
 }
 
 LoaderFacts ModuleLoader::Facts() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LoaderFacts facts = facts_;
   facts.running = static_cast<std::uint32_t>(running_.size());
   facts.waiting = static_cast<std::uint32_t>(queue_.size());
@@ -164,28 +164,36 @@ LoaderFacts ModuleLoader::Facts() const {
 }
 
 void ModuleLoader::Read(Lane lane) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!is_ending_) {
     if (!left_behind_.empty()) {
       std::vector<ipc::UniqueFd> freed = std::exchange(left_behind_, {});
-      lock.unlock();
+      lock.Unlock();
       freed.clear();
-      lock.lock();
+      lock.Lock();
       continue;
     }
     if (*unplaced_bytes_ > options_.unplaced_bytes_max) {
-      changed_.wait_for(lock, kPlacedLookEvery);
+      changed_.wait_for(lock.waitable(), kPlacedLookEvery);
       continue;
     }
     const std::optional<LoadQueue::Entry> next = queue_.Take(lane, Clock::now());
     if (!next) {
-      changed_.wait(lock);
+      changed_.wait(lock.waitable());
       continue;
     }
     std::unique_ptr<Job> job = std::move(waiting_[next->number]);
     waiting_.erase(next->number);
     job->entry = *next;
-    RunOne(lock, std::move(job));
+    running_.emplace(job->entry.number, job.get());
+    lock.Unlock();
+    const Clock::time_point began = Clock::now();
+    JobOutcome outcome = Attempt(*job, next->lane);
+    const Clock::time_point ended = Clock::now();
+    lock.Lock();
+    running_.erase(job->entry.number);
+    queue_.Charge(job->entry, ended - began, ended);
+    Settle(std::move(job), std::move(outcome));
   }
 }
 
@@ -205,19 +213,10 @@ PreparedCache::Key ModuleLoader::KeyOf(const Job& job) {
   return {.content = hash.Finish(), .uid = job.owner.uid, .isolation = job.owner.isolation};
 }
 
-void ModuleLoader::RunOne(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job) {
-  const Lane lane = job->entry.lane;
-  running_.emplace(job->entry.number, job.get());
-  lock.unlock();
-  const Clock::time_point began = Clock::now();
-  JobOutcome outcome = Attempt(*job, lane);
-  const Clock::time_point ended = Clock::now();
-  lock.lock();
-  running_.erase(job->entry.number);
-  queue_.Charge(job->entry, ended - began, ended);
+void ModuleLoader::Settle(std::unique_ptr<Job> job, JobOutcome outcome) {
   const bool has_limit = outcome.end == End::kTime || outcome.end == End::kMemory;
-  const bool tries_again =
-      (lane == Lane::kQuick && has_limit) || (outcome.end == End::kAbandoned && job->gives_way);
+  const bool tries_again = (job->entry.lane == Lane::kQuick && has_limit) ||
+                           (outcome.end == End::kAbandoned && job->gives_way);
   if (tries_again && !job->is_cancelled && !is_ending_) {
     std::uint64_t count = 0;
     (void)::eventfd_read(job->abandoned.get(), &count);
@@ -229,7 +228,7 @@ void ModuleLoader::RunOne(std::unique_lock<std::mutex>& lock, std::unique_ptr<Jo
     changed_.notify_all();
     return;
   }
-  Finish(lock, std::move(job), std::move(outcome));
+  Finish(std::move(job), std::move(outcome));
 }
 
 Status ModuleLoader::CopyImage(Job& job) {
@@ -261,13 +260,13 @@ JobOutcome ModuleLoader::Attempt(Job& job, Lane lane) {
 JobOutcome ModuleLoader::ReadImage(Job& job, Lane lane) {
   if (Status copied = CopyImage(job); !copied.ok()) return {End::kDone, copied};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (auto found = cache_.Find(KeyOf(job))) return {End::kDone, std::move(found)};
   }
   const JobLimits& limits = lane == Lane::kQuick ? options_.quick : options_.costly;
   JobOutcome outcome =
       RunJob(*process_, job.recipe, job.image.get(), job.bytes, limits, job.abandoned.get());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (outcome.module.ok()) {
     ++facts_.read;
     cache_.Keep(KeyOf(job), *outcome.module);
@@ -287,8 +286,7 @@ std::string ModuleLoader::WarningOf(const Job& job, const Status& why) {
          (others == 0 ? "" : " (and " + std::to_string(others) + " before it)");
 }
 
-void ModuleLoader::Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job,
-                          JobOutcome outcome) {
+void ModuleLoader::Finish(std::unique_ptr<Job> job, JobOutcome outcome) {
   if (!outcome.module.ok() && !job->is_cancelled) ++facts_.refused;
   const bool is_cancelled = job->is_cancelled;
   std::string warning;
@@ -296,7 +294,7 @@ void ModuleLoader::Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Jo
     ++facts_.crashed;
     warning = WarningOf(*job, outcome.module.status());
   }
-  lock.unlock();
+  const MutexUnlock unlock(mutex_);
   if (!warning.empty() && options_.warn) options_.warn(warning);
   if (is_cancelled) {
     job->done(Cancelled());
@@ -307,7 +305,6 @@ void ModuleLoader::Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Jo
     job->done(outcome.module.status());
   }
   job.reset();
-  lock.lock();
 }
 
 }  // namespace gpushared::loader

@@ -8,11 +8,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -121,35 +121,37 @@ class ModuleLoader {
       : options_(std::move(options)), cache_(options_.cache_bytes_max) {}
   Status Start();
   void Read(LoadQueue::Lane lane);  // Body of a thread.
-  void RunOne(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job);
-  // What the job comes to; without the lock.
-  JobOutcome Attempt(Job& job, LoadQueue::Lane lane);
-  JobOutcome ReadImage(Job& job, LoadQueue::Lane lane);
-  void Finish(std::unique_lock<std::mutex>& lock, std::unique_ptr<Job> job, JobOutcome outcome);
+  // What the job comes to.
+  JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
+  JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
+  // After an attempt: another one is due, or the job ends.
+  void Settle(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
+  void Finish(std::unique_ptr<Job> job, JobOutcome outcome) GPUSHARED_REQUIRES(mutex_);
   static Status CopyImage(Job& job);
   static PreparedCache::Key KeyOf(const Job& job);
   std::shared_ptr<void> TakePlace(std::uint64_t bytes);
   // A costly job of a less urgent class steps aside.
-  void MakeWayFor(const Job& job);
+  void MakeWayFor(const Job& job) GPUSHARED_REQUIRES(mutex_);
   static void Abandon(const Job& job);
-  // With the lock. Empty when one was said just before.
-  std::string WarningOf(const Job& job, const Status& why);
+  // Empty when one was said just before.
+  std::string WarningOf(const Job& job, const Status& why) GPUSHARED_REQUIRES(mutex_);
 
   const ModuleLoaderOptions options_;
   std::unique_ptr<LoaderProcess> process_;
-  mutable std::mutex mutex_;  // Protects what follows.
+  mutable Mutex mutex_;
   std::condition_variable changed_;
-  bool is_ending_ = false;
-  LoadQueue queue_;
-  PreparedCache cache_;
-  LoaderFacts facts_;
-  std::uint64_t next_number_ = 1;
-  LoadQueue::Clock::time_point warns_again_;
-  std::uint64_t not_warned_ = 0;
-  std::map<std::uint64_t, std::unique_ptr<Job>> waiting_;  // By number.
-  std::map<std::uint64_t, Job*> running_;                  // By job, too.
+  bool is_ending_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  LoadQueue queue_ GPUSHARED_GUARDED_BY(mutex_);
+  PreparedCache cache_ GPUSHARED_GUARDED_BY(mutex_);
+  LoaderFacts facts_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t next_number_ GPUSHARED_GUARDED_BY(mutex_) = 1;
+  LoadQueue::Clock::time_point warns_again_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t not_warned_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  // By number.
+  std::map<std::uint64_t, std::unique_ptr<Job>> waiting_ GPUSHARED_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Job*> running_ GPUSHARED_GUARDED_BY(mutex_);
   // Memory of jobs that nobody wants any more: freeing it takes time, which the threads have.
-  std::vector<ipc::UniqueFd> left_behind_;
+  std::vector<ipc::UniqueFd> left_behind_ GPUSHARED_GUARDED_BY(mutex_);
   const std::shared_ptr<std::atomic<std::uint64_t>> unplaced_bytes_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::vector<std::thread> threads_;  // Start makes them; the destructor joins them.
