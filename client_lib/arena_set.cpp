@@ -17,7 +17,7 @@ Result<ArenaBlock> ArenaSet::Allocate(std::size_t bytes) {
     return Status(StatusCode::kInvalidArgument,
                   "host allocation refused: 0 bytes asked, at least 1 is needed");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
     Reap();
     if (auto block = AllocateFromExisting(bytes)) return *block;
@@ -30,7 +30,7 @@ Result<ArenaBlock> ArenaSet::Allocate(std::size_t bytes) {
 }
 
 Result<std::optional<ArenaBlock>> ArenaSet::TryAllocateStaging(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Reap();
   if (auto block = AllocateFromExisting(bytes)) return block;
   if (!retired_.empty()) return std::optional<ArenaBlock>();
@@ -42,7 +42,7 @@ Result<std::optional<ArenaBlock>> ArenaSet::TryAllocateStaging(std::size_t bytes
 Status ArenaSet::WaitForOldest() {
   Fence fence;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (retired_.empty()) return Status::Ok();
     fence = retired_.front().fence;
   }
@@ -50,12 +50,12 @@ Status ArenaSet::WaitForOldest() {
 }
 
 void ArenaSet::Free(std::byte* block) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   FreeLocked(block);
 }
 
 void ArenaSet::Retire(std::byte* block, Fence fence) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (progress_.HasEnded(fence)) {
     FreeLocked(block);
   } else {
@@ -64,7 +64,7 @@ void ArenaSet::Retire(std::byte* block, Fence fence) {
 }
 
 std::optional<ArenaPlace> ArenaSet::Find(const void* first, std::size_t bytes) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::unique_ptr<Arena>& arena : arenas_) {
     if (arena->Contains(first, bytes)) {
       return ArenaPlace{.arena = arena->number(), .offset = arena->OffsetOf(first)};
@@ -80,7 +80,7 @@ void ArenaSet::Abandon() {
 }
 
 void ArenaSet::Reap() {
-  std::erase_if(retired_, [&](const Retired& retired) {
+  std::erase_if(retired_, [&](const Retired& retired) GPUSHARED_REQUIRES(mutex_) {
     if (!progress_.HasEnded(retired.fence)) return false;
     FreeLocked(retired.block);
     return true;

@@ -7,11 +7,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "client_lib/arena.h"
@@ -59,8 +59,9 @@ class ArenaSet {
   // Where [first, first + bytes) lies, if all of it lies in one arena.
   std::optional<ArenaPlace> Find(const void* first, std::size_t bytes) const;
 
-  // Without side effects on memory: for a forked child, where the arenas are not mapped.
-  void Abandon();
+  // Without side effects on memory: for a forked child, where the arenas are not mapped. No lock
+  // is taken: a thread that the child does not have may hold it.
+  void Abandon() GPUSHARED_UNCHECKED_LOCKING;
 
  private:
   struct Retired {
@@ -68,16 +69,16 @@ class ArenaSet {
     std::byte* block;
   };
 
-  void Reap();
-  std::optional<ArenaBlock> AllocateFromExisting(std::size_t bytes);
-  Result<ArenaBlock> AllocateFromNew(std::size_t bytes);
-  void FreeLocked(std::byte* block);
+  void Reap() GPUSHARED_REQUIRES(mutex_);
+  std::optional<ArenaBlock> AllocateFromExisting(std::size_t bytes) GPUSHARED_REQUIRES(mutex_);
+  Result<ArenaBlock> AllocateFromNew(std::size_t bytes) GPUSHARED_REQUIRES(mutex_);
+  void FreeLocked(std::byte* block) GPUSHARED_REQUIRES(mutex_);
 
   const Progress& progress_;
   const Surroundings surroundings_;
-  mutable std::mutex mutex_;  // Guards what follows.
-  std::vector<std::unique_ptr<Arena>> arenas_;
-  std::deque<Retired> retired_;  // Oldest first.
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Arena>> arenas_ GPUSHARED_GUARDED_BY(mutex_);
+  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);  // Oldest first.
 };
 
 }  // namespace gpushared::client

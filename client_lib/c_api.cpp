@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <new>
 #include <string>
 #include <unordered_map>
@@ -14,6 +13,7 @@
 
 #include "gpushared/client.h"
 #include "gpushared/gpushared.h"
+#include "gpushared/mutex.h"
 
 struct gpushared_stream {
   gpushared::Stream stream;
@@ -58,11 +58,13 @@ class DeviceInC {
 struct gpushared_client {
   gpushared::Client client;
   std::optional<gpushared::client::DeviceInC> device;
-  std::string printed;  // Taken from the server, not by the program; protected by mutex.
   gpushared_stream default_stream;
-  std::mutex mutex;  // Guards the two maps.
-  std::unordered_map<gpushared_address, gpushared::DeviceBuffer> device_buffers;
-  std::unordered_map<void*, gpushared::HostBuffer> host_buffers;
+  gpushared::Mutex mutex;
+  // Taken from the server, not by the program.
+  std::string printed GPUSHARED_GUARDED_BY(mutex);
+  std::unordered_map<gpushared_address, gpushared::DeviceBuffer> device_buffers
+      GPUSHARED_GUARDED_BY(mutex);
+  std::unordered_map<void*, gpushared::HostBuffer> host_buffers GPUSHARED_GUARDED_BY(mutex);
 };
 
 struct gpushared_device_list {
@@ -294,7 +296,7 @@ gpushared_status_t gpushared_take_printed(gpushared_client* client, char* text, 
     return Refuse("printed text refused: `client`, `text` or `bytes` is null, or `capacity` is 0");
   }
   return Guarded([&]() -> Status {
-    const std::lock_guard lock(client->mutex);
+    const gpushared::MutexLock lock(client->mutex);
     if (client->printed.empty()) {
       Result<std::string> more = client->client.TakePrinted();
       if (!more.ok()) return more.status();
@@ -451,7 +453,7 @@ gpushared_status_t gpushared_allocate_device(gpushared_client* client, size_t by
     Result<gpushared::DeviceBuffer> buffer = client->client.AllocateDevice(bytes);
     if (!buffer.ok()) return buffer.status();
     const gpushared_address allocated = buffer->address();
-    const std::lock_guard lock(client->mutex);
+    const gpushared::MutexLock lock(client->mutex);
     client->device_buffers.insert_or_assign(allocated, std::move(*buffer));
     *address = allocated;
     return Status::Ok();
@@ -463,7 +465,7 @@ gpushared_status_t gpushared_free_device(gpushared_client* client,
   if (client == nullptr) return Refuse("free refused: `client` is null");
   if (address == 0) return GPUSHARED_OK;
   return Guarded([&]() -> Status {
-    const std::lock_guard lock(client->mutex);
+    const gpushared::MutexLock lock(client->mutex);
     if (client->device_buffers.erase(address) != 0) return Status::Ok();
     return Status(StatusCode::kInvalidArgument, "free refused: device address " +
                                                     std::to_string(address) +
@@ -480,7 +482,7 @@ gpushared_status_t gpushared_allocate_host(gpushared_client* client, size_t byte
     Result<gpushared::HostBuffer> buffer = client->client.AllocateHost(bytes);
     if (!buffer.ok()) return buffer.status();
     void* const allocated = buffer->data();
-    const std::lock_guard lock(client->mutex);
+    const gpushared::MutexLock lock(client->mutex);
     client->host_buffers.insert_or_assign(allocated, std::move(*buffer));
     *memory = allocated;
     return Status::Ok();
@@ -491,7 +493,7 @@ gpushared_status_t gpushared_free_host(gpushared_client* client, void* memory) n
   if (client == nullptr) return Refuse("free refused: `client` is null");
   if (memory == nullptr) return GPUSHARED_OK;
   return Guarded([&]() -> Status {
-    const std::lock_guard lock(client->mutex);
+    const gpushared::MutexLock lock(client->mutex);
     if (client->host_buffers.erase(memory) != 0) return Status::Ok();
     return Status(StatusCode::kInvalidArgument,
                   "free refused: this host memory was not allocated by this client");

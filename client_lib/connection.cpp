@@ -81,12 +81,11 @@ Result<Connection::Opened> Connection::Open(const ClientOptions& options) {
       new Connection(std::move(*socket), std::move(*path), options.control_timeout));
   Connection& connection = *opened.connection;
 
-  const std::uint32_t request = connection.next_request_++;
   const int fd = connection.socket_.get();
   ipc::Hello hello = HelloOf(options);
   if (!ipc::IsPrintableText(hello.name)) hello.name = "unnamed";
   // A server that refuses at once may close before our hello is sent: its sentence counts.
-  const Status sent = ipc::SendMessage(fd, request, hello, deadline);
+  const Status sent = ipc::SendMessage(fd, kFirstRequest, hello, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(fd, ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;
   Result<ipc::Welcome> welcome = ipc::DecodeReply<ipc::Welcome>(*frame);
@@ -106,7 +105,7 @@ Result<ipc::DeviceList> Connection::ListDevices(const ClientOptions& options) {
   const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(*path, deadline);
   if (!socket.ok()) return socket.status();
   // A server that refuses at once may close before this is sent: its sentence counts.
-  const Status sent = ipc::SendMessage(socket->get(), 1, ipc::ListDevices{}, deadline);
+  const Status sent = ipc::SendMessage(socket->get(), kFirstRequest, ipc::ListDevices{}, deadline);
   Result<ipc::Frame> frame = ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
   if (!frame.ok()) return sent.ok() ? frame.status() : sent;
   return ipc::DecodeReply<ipc::DeviceList>(*frame);
@@ -114,7 +113,7 @@ Result<ipc::DeviceList> Connection::ListDevices(const ClientOptions& options) {
 
 Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::byte> payload,
                                          std::span<const int> fds) {
-  const std::lock_guard lock(round_trip_);
+  const MutexLock lock(round_trip_);
   if (ended()) return end_status();
   const std::uint32_t request = next_request_++;
   const ipc::Deadline deadline = NewDeadline();
@@ -134,8 +133,8 @@ Result<ipc::Frame> Connection::RoundTrip(std::uint16_t type, std::vector<std::by
 }
 
 bool Connection::TryPostFrame(std::uint16_t type, std::vector<std::byte> payload) {
-  const std::unique_lock lock(round_trip_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
+  if (!round_trip_.TryLock()) return false;
+  const MutexLock lock(round_trip_, std::adopt_lock);
   // Nobody is there to hear it.
   if (ended() || !ReadArrived()) return true;
   if (posted_.size() >= kPostedMax) return false;
@@ -147,7 +146,7 @@ bool Connection::TryPostFrame(std::uint16_t type, std::vector<std::byte> payload
 }
 
 Status Connection::AwaitPosted() {
-  const std::lock_guard lock(round_trip_);
+  const MutexLock lock(round_trip_);
   const ipc::Deadline deadline = NewDeadline();
   while (posted_.size() >= kPostedMax) {
     if (Status status = ReadPosted(deadline); !status.ok()) return status;
@@ -185,20 +184,20 @@ Result<ipc::Frame> Connection::ReceiveUnlessPosted(ipc::Deadline deadline) {
 
 bool Connection::CheckAlive() {
   if (ended()) return false;
-  const std::unique_lock lock(round_trip_, std::try_to_lock);
   // Whoever is in a round trip sees the end first.
-  if (!lock.owns_lock()) return !ended();
+  if (!round_trip_.TryLock()) return !ended();
+  const MutexLock lock(round_trip_, std::adopt_lock);
   return ReadArrived();
 }
 
 Status Connection::end_status() const {
-  const std::lock_guard lock(end_mutex_);
+  const MutexLock lock(end_mutex_);
   return end_status_;
 }
 
 void Connection::End(Status reason) {
   {
-    const std::lock_guard lock(end_mutex_);
+    const MutexLock lock(end_mutex_);
     if (!end_status_.ok()) return;
     end_status_ = std::move(reason);
   }

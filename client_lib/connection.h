@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "ipc/unique_fd.h"
@@ -76,6 +76,8 @@ class Connection {
 
  private:
   static constexpr auto kWhyTimeout = std::chrono::seconds(2);
+  // The number of a connection's first request, mostly the handshake.
+  static constexpr std::uint32_t kFirstRequest = 1;
   // So many frames, in each direction, that any socket's buffers hold them: a server that cannot
   // send an answer does not read the next request either.
   static constexpr std::size_t kPostedMax = 32;
@@ -85,13 +87,12 @@ class Connection {
   Result<ipc::Frame> RoundTrip(std::uint16_t type, std::vector<std::byte> payload,
                                std::span<const int> fds);
   bool TryPostFrame(std::uint16_t type, std::vector<std::byte> payload);
-  // Reads what has arrived, without waiting. False: the session has ended. Called under
-  // round_trip_, as the next two.
-  bool ReadArrived();
+  // Reads what has arrived, without waiting. False: the session has ended.
+  bool ReadArrived() GPUSHARED_REQUIRES(round_trip_);
   // One frame that is the answer to a posted request.
-  Status ReadPosted(ipc::Deadline deadline);
+  Status ReadPosted(ipc::Deadline deadline) GPUSHARED_REQUIRES(round_trip_);
   // The next frame that is not the answer to a posted request.
-  Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline);
+  Result<ipc::Frame> ReceiveUnlessPosted(ipc::Deadline deadline) GPUSHARED_REQUIRES(round_trip_);
   // Ends the session after a failed send or receive; returns the reason.
   Status EndAfter(const Status& failure);
   // Why the session ended, as the broker knows it, or that it does not say. Takes at most
@@ -105,13 +106,14 @@ class Connection {
   const std::chrono::nanoseconds timeout_;
   std::uint64_t session_ = 0;  // Constant after Open.
 
-  std::mutex round_trip_;  // Guards the socket's byte stream and what follows.
-  std::uint32_t next_request_ = 1;
-  std::unordered_set<std::uint32_t> posted_;  // Requests whose answers are dropped.
+  Mutex round_trip_;  // Guards the socket's byte stream, too.
+  std::uint32_t next_request_ GPUSHARED_GUARDED_BY(round_trip_) = kFirstRequest + 1;
+  // Requests whose answers are dropped.
+  std::unordered_set<std::uint32_t> posted_ GPUSHARED_GUARDED_BY(round_trip_);
 
   std::atomic<bool> ended_{false};
-  mutable std::mutex end_mutex_;  // Guards end_status_; ended_ is stored after it.
-  Status end_status_;
+  mutable Mutex end_mutex_;
+  Status end_status_ GPUSHARED_GUARDED_BY(end_mutex_);  // ended_ is stored after it.
 };
 
 }  // namespace gpushared::client

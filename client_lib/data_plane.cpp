@@ -60,8 +60,10 @@ template <typename Done>
 Status DataPlane::WaitUntil(Done done, std::chrono::nanoseconds spin) {
   const auto done_or_ended = [&] {
     if (open_marks_.load(std::memory_order_relaxed) > kOpenMarksRelaxed) {
-      const std::unique_lock lock(completion_, std::try_to_lock);
-      if (lock.owns_lock()) TakeLocked();
+      if (completion_.TryLock()) {
+        const MutexLock lock(completion_, std::adopt_lock);
+        TakeLocked();
+      }
     }
     return done() || connection_.ended();
   };
@@ -88,7 +90,9 @@ Status DataPlane::Await(StreamPoint point) {
 
 Status DataPlane::WaitForRoom(std::size_t tail_bytes) {
   if (connection_.ended()) return connection_.end_status();
-  return WaitUntil([&] { return writer_.HasRoom(tail_bytes); }, spin_);
+  // Clang cannot see in WaitUntil that the caller's lock lasts as long as the wait.
+  ipc::TagRingWriter* const writer = &writer_;
+  return WaitUntil([&] { return writer->HasRoom(tail_bytes); }, spin_);
 }
 
 Status DataPlane::EndAfterBadCredit() {
@@ -104,21 +108,21 @@ void DataPlane::AddMark(std::pair<std::uint32_t, std::uint64_t> command,
     static_cast<void>(WaitUntil(
         [&] { return open_marks_.load(std::memory_order_relaxed) < kOpenMarksMax; }, spin_));
   }
-  const std::lock_guard lock(completion_);
+  const MutexLock lock(completion_);
   TakeLocked();
   marks_.emplace(command, mark);
   open_marks_.store(static_cast<std::uint32_t>(marks_.size()), std::memory_order_relaxed);
 }
 
 void DataPlane::Register(std::shared_ptr<StreamRecord> stream) {
-  const std::lock_guard lock(completion_);
+  const MutexLock lock(completion_);
   TakeLocked();
   const std::uint32_t number = stream->number();
   streams_[number] = std::move(stream);
 }
 
 void DataPlane::TakeCompletions() {
-  const std::lock_guard lock(completion_);
+  const MutexLock lock(completion_);
   TakeLocked();
 }
 

@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -61,11 +61,11 @@ class StreamRecord {
   std::uint64_t error_sequence() const { return error_sequence_; }
 
   std::optional<Status> error_text() const {
-    const std::lock_guard lock(text_mutex_);
+    const MutexLock lock(text_mutex_);
     return error_text_;
   }
   void set_error_text(const Status& text) {
-    const std::lock_guard lock(text_mutex_);
+    const MutexLock lock(text_mutex_);
     if (!error_text_) error_text_ = text;
   }
 
@@ -76,8 +76,9 @@ class StreamRecord {
   StatusCode error_code_ = StatusCode::kOk;
   FaultKind fault_ = FaultKind::kNone;
   std::uint64_t error_sequence_ = 0;
-  mutable std::mutex text_mutex_;
-  std::optional<Status> error_text_;  // As the server told it; guarded by text_mutex_.
+  mutable Mutex text_mutex_;
+  // As the server told it.
+  std::optional<Status> error_text_ GPUSHARED_GUARDED_BY(text_mutex_);
 };
 
 // The answer to a kMark command. Its fields are constant once `done`.
@@ -110,7 +111,7 @@ class DataPlane {
     const std::uint32_t number = stream.number();
     std::uint64_t sequence = 0;
     {
-      const std::lock_guard lock(submission_);
+      const MutexLock lock(submission_);
       sequence = progress_.submitted(number) + 1;
       record.header.sequence = sequence;
       record.stream = number;
@@ -165,11 +166,11 @@ class DataPlane {
 
   DataPlane(Segments segments, std::chrono::nanoseconds spin, Connection& connection);
 
-  Status WaitForRoom(std::size_t tail_bytes);
+  Status WaitForRoom(std::size_t tail_bytes) GPUSHARED_REQUIRES(submission_);
   Status EndAfterBadCredit();
   void AddMark(std::pair<std::uint32_t, std::uint64_t> command, const std::shared_ptr<Mark>& mark);
-  void TakeLocked();
-  void Note(const ipc::CompletionNotice& notice);
+  void TakeLocked() GPUSHARED_REQUIRES(completion_);
+  void Note(const ipc::CompletionNotice& notice) GPUSHARED_REQUIRES(completion_);
   template <typename Done>
   Status WaitUntil(Done done, std::chrono::nanoseconds spin);
 
@@ -182,14 +183,16 @@ class DataPlane {
   ipc::ClientDoorbell doorbell_;
   ipc::CompletionWaiter waiter_;
 
-  std::mutex submission_;  // Guards writer_ and the order of sequences.
-  ipc::TagRingWriter writer_;
+  Mutex submission_;  // Guards the order of sequences, too.
+  ipc::TagRingWriter writer_ GPUSHARED_GUARDED_BY(submission_);
 
-  std::mutex completion_;  // Guards what follows.
-  ipc::TagRingReader reader_;
-  ipc::RecordCopy copy_;
-  std::array<std::shared_ptr<StreamRecord>, ipc::kStreamsMax> streams_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::shared_ptr<Mark>> marks_;
+  Mutex completion_;
+  ipc::TagRingReader reader_ GPUSHARED_GUARDED_BY(completion_);
+  ipc::RecordCopy copy_ GPUSHARED_GUARDED_BY(completion_);
+  std::array<std::shared_ptr<StreamRecord>, ipc::kStreamsMax> streams_
+      GPUSHARED_GUARDED_BY(completion_);
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::shared_ptr<Mark>> marks_
+      GPUSHARED_GUARDED_BY(completion_);
   std::atomic<std::uint32_t> open_marks_{0};  // Size of marks_, readable without the lock.
   std::atomic<FaultKind> first_fault_{FaultKind::kNone};
 };

@@ -19,7 +19,7 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
     return Status(StatusCode::kInvalidArgument,
                   "device allocation refused: 0 bytes asked, at least 1 is needed");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Reap();
   if (const auto address = ranges_.Allocate(bytes)) return *address;
 
@@ -43,7 +43,7 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
 
 void DeviceMemory::Free(std::uint64_t address) {
   Fence fence = progress_.Unfinished();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ranges_.BlockBytes(address) == 0) return;
   if (fence.empty()) {
     ranges_.Release(address);
@@ -53,7 +53,7 @@ void DeviceMemory::Free(std::uint64_t address) {
 }
 
 MemoryInfo DeviceMemory::Info() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Reap();
   return {.total_bytes = quota_bytes_,
           .mapped_bytes = ranges_.range_bytes(),
@@ -62,7 +62,7 @@ MemoryInfo DeviceMemory::Info() {
 
 void DeviceMemory::Reap() {
   // Later fences may pass before earlier ones, as streams are independent.
-  std::erase_if(retired_, [&](const Retired& retired) {
+  std::erase_if(retired_, [&](const Retired& retired) GPUSHARED_REQUIRES(mutex_) {
     if (!progress_.HasEnded(retired.fence)) return false;
     ranges_.Release(retired.address);
     return true;

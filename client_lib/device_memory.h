@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "client_lib/progress.h"
@@ -49,19 +49,19 @@ class DeviceMemory {
     std::uint64_t address;
   };
 
-  void Reap();
+  void Reap() GPUSHARED_REQUIRES(mutex_);
   // Maps enough for `bytes` more, with room for the next ones where that can be had.
-  Status Grow(std::uint64_t bytes);
-  Status GrowTo(std::uint64_t mapped_bytes);
-  Status Exhausted(std::uint64_t bytes, const Status& reason) const;
+  Status Grow(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
+  Status GrowTo(std::uint64_t mapped_bytes) GPUSHARED_REQUIRES(mutex_);
+  Status Exhausted(std::uint64_t bytes, const Status& reason) const GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t quota_bytes_;
   const Progress& progress_;
   const Surroundings surroundings_;
-  std::mutex mutex_;  // Guards what follows.
-  RangeAllocator ranges_;
-  std::deque<Retired> retired_;  // Oldest first.
-  std::uint64_t growth_bytes_ = kMappingStepBytes;
+  Mutex mutex_;
+  RangeAllocator ranges_ GPUSHARED_GUARDED_BY(mutex_);
+  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);  // Oldest first.
+  std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMappingStepBytes;
 };
 
 }  // namespace gpushared::client

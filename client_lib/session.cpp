@@ -182,7 +182,7 @@ Result<std::uint32_t> Session::TakeStreamNumber() {
   for (;;) {
     StreamPoint oldest;
     {
-      const std::lock_guard lock(streams_mutex_);
+      const MutexLock lock(streams_mutex_);
       for (auto it = destroyed_.begin(); it != destroyed_.end(); ++it) {
         if (!progress().HasEnded(*it)) continue;
         const std::uint32_t number = it->stream;
@@ -217,7 +217,7 @@ Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
       *stream,
       ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kCreateStream)}});
   if (!created.ok()) return created.status();
-  const std::lock_guard lock(streams_mutex_);
+  const MutexLock lock(streams_mutex_);
   streams_[*number] = stream;
   return stream;
 }
@@ -225,20 +225,20 @@ Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
 void Session::DestroyStream(const std::shared_ptr<StreamRecord>& stream) {
   if (!InOwner() || data_->connection->ended()) return;
   // Also on a failed stream: its number becomes free. A request of it ends with it.
-  const std::lock_guard requests_lock(requests_mutex_);
+  const MutexLock requests_lock(requests_mutex_);
   const Result<std::uint64_t> destroyed = data_->plane->Submit(
       *stream,
       ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kDestroyStream)}});
   if (!destroyed.ok()) return;
   const StreamPoint end{.stream = stream->number(), .sequence = *destroyed};
   if (requests_.IsOpen(end.stream)) requests_.End(end);
-  const std::lock_guard lock(streams_mutex_);
+  const MutexLock lock(streams_mutex_);
   streams_[stream->number()] = nullptr;
   destroyed_.push_back(end);
 }
 
 std::vector<std::shared_ptr<StreamRecord>> Session::LiveStreams() const {
-  const std::lock_guard lock(streams_mutex_);
+  const MutexLock lock(streams_mutex_);
   std::vector<std::shared_ptr<StreamRecord>> live;
   for (std::uint32_t number = 0; number < ipc::kStreamsMax; ++number) {
     // A number that is being taken stands for the default stream; see TakeStreamNumber.
@@ -257,7 +257,7 @@ Result<std::string> Session::TakePrinted() {
                   "printed text refused: the client was connected without takes_printed");
   }
   if (!InOwner()) return WrongProcess();
-  const std::lock_guard lock(printed_mutex_);
+  const MutexLock lock(printed_mutex_);
   const std::uint64_t wanted = data_->plane->printed();
   std::string text;
   while (printed_taken_ < wanted) {

@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
@@ -140,26 +140,30 @@ class Session : public std::enable_shared_from_this<Session> {
   const DeviceProperties device_;
   const std::uint64_t id_;
   const bool takes_printed_;
-  std::mutex printed_mutex_;           // Guards the next two.
-  std::uint64_t printed_taken_ = 0;    // Of DataPlane::printed.
-  std::uint64_t printed_dropped_ = 0;  // The server said that so much was lost.
+  Mutex printed_mutex_;
+  // Of DataPlane::printed.
+  std::uint64_t printed_taken_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
+  // The server said that so much was lost.
+  std::uint64_t printed_dropped_ GPUSHARED_GUARDED_BY(printed_mutex_) = 0;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<ArenaSet> arenas_;
   std::shared_ptr<StreamRecord> default_stream_;
   std::atomic<std::int64_t> last_look_ns_{0};  // When Poll last looked at the socket.
 
-  mutable std::mutex streams_mutex_;                    // Guards the next two.
-  std::vector<std::shared_ptr<StreamRecord>> streams_;  // By number; null: free.
-  std::deque<StreamPoint> destroyed_;                   // By the end of their last command.
+  mutable Mutex streams_mutex_;
+  // By number; null: free.
+  std::vector<std::shared_ptr<StreamRecord>> streams_ GPUSHARED_GUARDED_BY(streams_mutex_);
+  // By the end of their last command.
+  std::deque<StreamPoint> destroyed_ GPUSHARED_GUARDED_BY(streams_mutex_);
 
   // Held over the submission of their marks, so that these have the order of the list.
-  std::mutex requests_mutex_;
-  RequestList requests_;  // Guarded by requests_mutex_.
+  Mutex requests_mutex_;
+  RequestList requests_ GPUSHARED_GUARDED_BY(requests_mutex_);
 
-  std::mutex image_mutex_;    // Held while an image goes to the server.
-  std::mutex modules_mutex_;  // Guards the next two.
-  std::vector<bool> module_used_;
-  std::deque<RetiredModule> retired_modules_;
+  Mutex image_mutex_;  // Held while an image goes to the server.
+  Mutex modules_mutex_;
+  std::vector<bool> module_used_ GPUSHARED_GUARDED_BY(modules_mutex_);
+  std::deque<RetiredModule> retired_modules_ GPUSHARED_GUARDED_BY(modules_mutex_);
   std::atomic<bool> has_retired_modules_{false};
 };
 
@@ -198,19 +202,19 @@ class EventState {
   Session& session() const { return *session_; }
   EventTiming timing() const { return timing_; }
   Point point() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return point_;
   }
   void set_point(Point point) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     point_ = std::move(point);
   }
 
  private:
   const std::shared_ptr<Session> session_;
   const EventTiming timing_;
-  mutable std::mutex mutex_;
-  Point point_;  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  Point point_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 // Behind Kernel: what launches are checked against. Lives in its ModuleState. Constant.

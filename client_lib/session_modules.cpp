@@ -59,7 +59,7 @@ bool LayoutMakesSense(const ipc::ModuleLoaded& loaded) {
 }  // namespace
 
 Result<std::uint32_t> Session::TakeModuleNumber() {
-  const std::lock_guard lock(modules_mutex_);
+  const MutexLock lock(modules_mutex_);
   for (std::uint32_t number = 0; number < ipc::kModulesMax; ++number) {
     if (module_used_[number]) continue;
     module_used_[number] = true;
@@ -73,7 +73,7 @@ Result<std::uint32_t> Session::TakeModuleNumber() {
 Result<ipc::ModuleLoaded> Session::AskToLoad(std::uint32_t number,
                                              std::span<const std::byte> image) {
   // The server has memory for one image of ours at a time.
-  const std::lock_guard lock(image_mutex_);
+  const MutexLock lock(image_mutex_);
   std::vector<ipc::UniqueFd> fds;
   const Result<ipc::ImageMade> made =
       data_->connection->Ask<ipc::ImageMade>(ipc::MakeImage{.bytes = image.size()}, {}, &fds);
@@ -107,7 +107,7 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
     data_->connection->End(status);
   }
   if (!status.ok()) {
-    const std::lock_guard lock(modules_mutex_);
+    const MutexLock lock(modules_mutex_);
     module_used_[*number] = false;
     return status;
   }
@@ -121,7 +121,7 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
 void Session::UnloadModule(std::uint32_t number) {
   if (!InOwner()) return;
   {
-    const std::lock_guard lock(modules_mutex_);
+    const MutexLock lock(modules_mutex_);
     retired_modules_.push_back({.fence = progress().Unfinished(), .number = number});
     has_retired_modules_.store(true, std::memory_order_relaxed);
   }
@@ -129,15 +129,16 @@ void Session::UnloadModule(std::uint32_t number) {
 }
 
 bool Session::ReapModules() {
-  const std::lock_guard lock(modules_mutex_);
+  const MutexLock lock(modules_mutex_);
   bool may_post = true;
-  std::erase_if(retired_modules_, [&](const RetiredModule& retired) {
-    if (!may_post || !progress().HasEnded(retired.fence)) return false;
-    may_post = data_->connection->TryPost(ipc::UnloadModule{.module = retired.number});
-    // Free at once: the socket keeps the order of unload and the next load.
-    if (may_post) module_used_[retired.number] = false;
-    return may_post;
-  });
+  std::erase_if(
+      retired_modules_, [&](const RetiredModule& retired) GPUSHARED_REQUIRES(modules_mutex_) {
+        if (!may_post || !progress().HasEnded(retired.fence)) return false;
+        may_post = data_->connection->TryPost(ipc::UnloadModule{.module = retired.number});
+        // Free at once: the socket keeps the order of unload and the next load.
+        if (may_post) module_used_[retired.number] = false;
+        return may_post;
+      });
   has_retired_modules_.store(!retired_modules_.empty(), std::memory_order_relaxed);
   return may_post;
 }

@@ -31,7 +31,7 @@ Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
     return status;
   }
   for (;;) {
-    std::unique_lock lock(requests_mutex_);
+    MutexLock lock(requests_mutex_);
     if (requests_.IsOpen(stream->number())) {
       return Status(StatusCode::kInvalidArgument, "begin of a request refused: stream " +
                                                       std::to_string(stream->number()) +
@@ -43,7 +43,7 @@ Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
       return begun.status();
     }
     const std::optional<StreamPoint> next = requests_.NextEnd();
-    lock.unlock();
+    lock.Unlock();
     if (!next) {
       return Status(StatusCode::kLimitExceeded,
                     "begin of a request refused: " + std::to_string(ipc::kOpenRequestsMax) +
@@ -56,7 +56,7 @@ Status Session::BeginRequest(const std::shared_ptr<StreamRecord>& stream,
 
 Status Session::EndRequest(const std::shared_ptr<StreamRecord>& stream) {
   if (Status status = Usable(); !status.ok()) return status;
-  const std::lock_guard lock(requests_mutex_);
+  const MutexLock lock(requests_mutex_);
   if (!requests_.IsOpen(stream->number())) {
     return Status(
         StatusCode::kInvalidArgument,
