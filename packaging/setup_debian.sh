@@ -6,6 +6,7 @@
 #   product  compiler, build tools and libraries of the server and the samples
 #   tests    product, gtest, and nvcc: from PyPI where there is no CUDA toolkit, or only one that is too old
 #   fuzz     tests, and clang with libFuzzer
+#   lint     tests, and clang with its checks of code and format
 #
 # Needs root or sudo only when something is missing; with everything in place it touches no network.
 # tests/run.sh and samples/demo.sh source it; after `tests` they have CUDA_HOME set.
@@ -18,6 +19,8 @@ gpushared_packages=(g++ cmake ninja-build python3 libboost-dev libspdlog-dev lib
 gpushared_test_packages=(libgtest-dev libgmock-dev pkg-config)
 # The compiler for the fuzz targets, which need libFuzzer.
 gpushared_fuzz_packages=(clang libclang-rt-14-dev)
+# Debian 12 has them of release 14, which .clang-format and .clang-tidy are for.
+gpushared_lint_packages=(clang clang-format clang-tidy)
 
 # One release of the toolkit's compiler, so that every machine builds the same kernels.
 # cuda_fp16.h includes a header of CCCL.
@@ -99,7 +102,8 @@ gpushared_setup() {  # part ...
       product) ;;
       tests) packages+=("${gpushared_test_packages[@]}") nvcc=yes ;;
       fuzz) packages+=("${gpushared_test_packages[@]}" "${gpushared_fuzz_packages[@]}") nvcc=yes ;;
-      *) echo "setup: unknown part '$part': product, tests, fuzz" >&2; return 2 ;;
+      lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}") nvcc=yes ;;
+      *) echo "setup: unknown part '$part': product, tests, fuzz, lint" >&2; return 2 ;;
     esac
   done
   gpushared_install "${packages[@]}"

@@ -9,9 +9,11 @@
 #   tsan    the tests with threads again under the thread sanitizer
 #   fuzz    every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
 #   demo    the programs of samples/demo.sh as it builds them: files in groups, for this machine only
-#   all     the six above, in this order
+#   lint:all  clang's checks of format, locking and code (.clang-tidy), on all files
+#   all     the seven above, in this order
 #   quick FOLDER [CASE]     builds and runs the tests of tests/FOLDER, or its cases that match CASE
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
+#   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
 #   dropin  real programs from PyPI, unmodified, over the drop-in libcuda; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
@@ -153,9 +155,48 @@ run_fuzz() {
   [[ $failed -eq 0 && $passed -gt 0 ]]
 }
 
+# The product's sources that differ from where this branch left `base`, or are not committed; for a header, one that
+# includes it.
+changed_sources() {  # base
+  local from file name source
+  from=$(git merge-base "$1" HEAD 2>/dev/null) || { echo "tests/run.sh: lint: '$1' is no commit to start from; name one: lint:REF" >&2; return 2; }
+  { git diff --name-only --diff-filter=d "$from" -- "${lint_folders[@]}"
+    git ls-files --others --exclude-standard -- "${lint_folders[@]}"; } | while read -r file; do
+    case $file in
+      *.cpp) echo "$file" ;;
+      *.h)
+        name=${file#*/include/}
+        source=$(git grep -lF "#include \"$name\"" -- "${lint_folders[@]/%//*.cpp}" | head -n 1) || true
+        if [[ -n $source ]]; then echo "$source"; else echo "lint: no source includes $file itself: lint:all sees it" >&2; fi ;;
+    esac
+  done | sort -u
+}
+
+run_lint() {  # base, or all; how to call these files
+  local sources status=0 lint_folders=(server scheduler ipc client_lib samples)
+  gpushared_setup lint
+  python3 tests/tidy/format_test.py .
+  configure dev -B build/lint -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
+    -DGPUSHARED_JOIN_SOURCES=OFF -DGPUSHARED_PRECOMPILE=OFF
+  if [[ $1 == all ]]; then
+    sources=$(git ls-files -- "${lint_folders[@]/%//*.cpp}")
+  else
+    sources=$(changed_sources "$1")
+  fi
+  rm -rf build/lint/found
+  mkdir -p build/lint/found
+  # Two at a time: each takes up to 1 GB.
+  xargs -r -P 2 -I{} bash -c 'clang-tidy -p build/lint --quiet "$1" >"build/lint/found/${1//\//.}" 2>&1' _ {} \
+    <<<"$sources" || status=1
+  # A finding in a header is in the output of every source that includes it.
+  find build/lint/found -type f -exec sed -nE "s,^$PWD/(.*: (error|warning): ),\1,p" {} + | sort -u | tee build/lint/findings
+  echo "lint: clang-tidy looked at $(grep -c . <<<"$sources") sources ($2) and found $(wc -l <build/lint/findings); its words are in build/lint/found"
+  return "$status"
+}
+
 stages=("$@")
 [[ ${#stages[@]} -eq 0 ]] && stages=(dev)
-[[ ${stages[*]} == all ]] && stages=(dev long asan tsan fuzz demo)
+[[ ${stages[*]} == all ]] && stages=(dev long asan tsan fuzz demo lint:all)
 
 source packaging/setup_debian.sh tests
 mkdir -p build
@@ -174,11 +215,14 @@ for stage in "${stages[@]}"; do
     asan:* | tsan:*) run_folders "${stage%%:*}" "${stage#*:}" ;;
     tsan) configure tsan; build tsan tests_concurrency; run_ctest tsan build/tsan -L concurrency ;;
     fuzz) run_fuzz ;;
+    lint) run_lint main "those that differ from main" ;;
+    lint:all) run_lint all "all" ;;
+    lint:*) run_lint "${stage#*:}" "those that differ from ${stage#*:}" ;;
     demo) cmake --preset demo >build/demo.configure.log; cmake --build --preset demo -j "$jobs" ;;
     dropin) run_dropin ;;
     storms) run_storms ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, all, quick, dropin, storms, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, storms, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

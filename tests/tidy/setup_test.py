@@ -90,10 +90,13 @@ class Setup(unittest.TestCase):
     def test_fuzz_adds_clang(self):
         self.assertLessEqual({"g++", "libgtest-dev", "clang"}, self.installed("fuzz")[1])
 
+    def test_lint_adds_clang_and_its_checks(self):
+        self.assertLessEqual({"g++", "libgtest-dev", "clang", "clang-tidy", "clang-format"}, self.installed("lint")[1])
+
     def test_an_unknown_part_is_refused(self):
         run, packages = self.installed("everything")
         self.assertNotEqual(run.returncode, 0)
-        self.assertIn("unknown part 'everything': product, tests, fuzz", run.stderr)
+        self.assertIn("unknown part 'everything': product, tests, fuzz, lint", run.stderr)
         self.assertFalse(packages)
 
 

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every tracked source and header is as clang-format 14 has it.
+
+Usage: format_test.py SOURCE_DIR. Ends with 77, which skips it, where it cannot look.
+"""
+import pathlib
+import subprocess
+import sys
+
+RELEASE = "14"  # Others format some lines in another way.
+
+
+def output_of(*command):
+    """What the program prints; empty where it does not exist or fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return ""
+
+
+def main(root: pathlib.Path) -> int:
+    found = [program for program in (f"clang-format-{RELEASE}", "clang-format") if f"version {RELEASE}." in output_of(program, "--version")]
+    if not found:
+        print(f"skipped: there is no clang-format {RELEASE}; `packaging/setup_debian.sh lint` installs it on Debian 12")
+        return 77
+    tracked = output_of("git", "-C", root, "ls-files", "-z", "*.cpp", "*.h").split("\0")
+    files = [root / name for name in tracked if name and (root / name).is_file()]
+    if not files:
+        print(f"skipped: {root} is no checkout of git, so nobody knows which files are ours")
+        return 77
+    check = subprocess.run([found[0], "--dry-run", "-Werror", *files], check=False)
+    print(f"format: {len(files)} files, {'all in order' if check.returncode == 0 else f'format them with {found[0]} -i'}")
+    return check.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
