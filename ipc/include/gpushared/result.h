@@ -20,13 +20,12 @@ class [[nodiscard]] Result {
   static_assert(!std::is_same_v<std::remove_cvref_t<T>, Status>);
 
  public:
-  Result(T value)
-      : content_(std::in_place_index<0>, std::move(value)) {
-  }  // NOLINT(google-explicit-constructor)
+  // Functions that return a Result return a value or a Status.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(T value) : content_(std::in_place_index<0>, std::move(value)) {}
   // `status` must not be ok.
-  Result(Status status)
-      : content_(std::in_place_index<1>, std::move(status)) {
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(Status status) : content_(std::in_place_index<1>, std::move(status)) {}
 
   bool ok() const noexcept { return content_.index() == 0; }
   explicit operator bool() const noexcept { return ok(); }
