@@ -189,6 +189,8 @@ class Space {
   // the same recipe. Its bytes, where they are in the device's memory, count against the client's
   // quota.
   virtual Result<std::shared_ptr<const Module>> PlaceModule(
+      // Devices that place modules keep it.
+      // NOLINTNEXTLINE(performance-unnecessary-value-param)
       std::shared_ptr<const PreparedModule> /*module*/) {
     return Status(StatusCode::kUnsupported, "module refused: this device does not place modules");
   }

@@ -141,7 +141,7 @@ class EventMarks : public CompletionMarks {
   // Takes the event, which has passed.
   Status MoveBase(Event next) {
     nanoseconds distance{};
-    const Status status = Distance(base_, next, distance);
+    Status status = Distance(base_, next, distance);
     Free(base_);
     base_ = next;
     base_at_ += distance;

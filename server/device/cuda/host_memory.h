@@ -47,7 +47,8 @@ class PinnedRegions {
 // Confined to the device thread.
 class BounceBuffers {
  public:
-  static constexpr std::size_t kBytes = 256 * 1024;  // 20 µs of copying by the processor.
+  // 20 µs of copying by the processor.
+  static constexpr std::size_t kBytes = std::size_t{256} * 1024;
   static constexpr std::size_t kCount = 8;
 
   static Result<std::unique_ptr<BounceBuffers>> Create(std::shared_ptr<CudaContext> context);

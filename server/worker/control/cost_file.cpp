@@ -213,8 +213,8 @@ Status WriteCosts(const std::string& path, std::string_view conditions, const Ha
   // killed left there goes.
   const std::string next = path + ".new";
   const auto failed = [&](const char* what) {
-    const Status status(StatusCode::kUnavailable,
-                        fmt::format("costs not kept: '{}' cannot be {}: {}", next, what, Errno()));
+    Status status(StatusCode::kUnavailable,
+                  fmt::format("costs not kept: '{}' cannot be {}: {}", next, what, Errno()));
     (void)::unlink(next.c_str());
     return status;
   };

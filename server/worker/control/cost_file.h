@@ -26,7 +26,7 @@ namespace gpushared::server {
 // Thread-safe; the functions keep no state.
 
 inline constexpr std::size_t kCostsKeptMax = scheduler::Predictor::kKeysMax;
-inline constexpr std::size_t kCostFileBytesMax = 512 * 1024;
+inline constexpr std::size_t kCostFileBytesMax = std::size_t{512} * 1024;
 
 struct KeptCosts {
   std::vector<scheduler::KnownCost> costs;  // In the order in which they were learnt.

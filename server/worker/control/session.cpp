@@ -182,7 +182,7 @@ Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& devic
 }
 
 void Session::OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory) {
-  if (memory.ok()) memory_ = *std::move(memory);
+  if (memory.ok()) memory_ = std::move(*memory);
   if (has_ended_) return CheckOver();
   if (!memory.ok()) {
     return End({memory.status().code(),

@@ -15,7 +15,7 @@ namespace {
 using Reason = Refusal::Reason;
 
 // Leaves room for the rest in the 8 KiB of a text on the wire.
-constexpr std::size_t kSaidReasonBytesMax = 7 * 1024;
+constexpr std::size_t kSaidReasonBytesMax = std::size_t{7} * 1024;
 
 // Says what is wrong with a launch whose module is still there.
 std::string SayOfKernel(const Refusal& why, const device::KernelInfo& kernel,
