@@ -22,7 +22,7 @@ class Copier {
  public:
   // One piece. Large enough to hide the cost of a command, small enough that host and device
   // side of a copy overlap early and pieces stay in the cache.
-  static constexpr std::size_t kPieceBytes = 512 * 1024;
+  static constexpr std::size_t kPieceBytes = std::size_t{512} * 1024;
   // Pieces of a copy to the host that are under way at one time.
   static constexpr std::size_t kPiecesInFlight = 8;
 

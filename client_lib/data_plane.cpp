@@ -76,13 +76,13 @@ Status DataPlane::WaitUntil(Done done, std::chrono::nanoseconds spin) {
 }
 
 Status DataPlane::Await(const Fence& fence) {
-  const Status status = WaitUntil([&] { return progress_.HasEnded(fence); }, spin_);
+  Status status = WaitUntil([&] { return progress_.HasEnded(fence); }, spin_);
   TakeCompletions();
   return status;
 }
 
 Status DataPlane::Await(StreamPoint point) {
-  const Status status = WaitUntil([&] { return progress_.HasEnded(point); }, spin_);
+  Status status = WaitUntil([&] { return progress_.HasEnded(point); }, spin_);
   // The worker writes an error's record before it moves the timeline past it.
   TakeCompletions();
   return status;

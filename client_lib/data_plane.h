@@ -119,7 +119,7 @@ class DataPlane {
       if (mark != nullptr) AddMark({number, sequence}, mark);
       ipc::WriteResult result;
       while ((result = writer_.TryWrite(record, tail)) != ipc::WriteResult::kWritten) [[unlikely]] {
-          const Status status =
+          Status status =
               result == ipc::WriteResult::kFull ? WaitForRoom(tail.size()) : EndAfterBadCredit();
           if (!status.ok()) return status;
         }

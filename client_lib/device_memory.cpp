@@ -29,7 +29,7 @@ Result<std::uint64_t> DeviceMemory::Allocate(std::uint64_t bytes) {
     return Exhausted(bytes, Status(StatusCode::kOutOfMemory, ""));
   }
   for (;;) {
-    const Status grown = Grow(*rounded);
+    Status grown = Grow(*rounded);
     if (grown.ok()) return *ranges_.Allocate(bytes);
     if (grown.code() != StatusCode::kOutOfMemory) return grown;
     // Memory that was freed comes back when its commands have ended. Oldest first, as they

@@ -264,8 +264,8 @@ Result<std::string> Session::TakePrinted() {
     const Result<ipc::Printed> part = data_->connection->Ask<ipc::Printed>(ipc::TakePrinted{});
     if (!part.ok()) return part.status();
     if (part->end <= printed_taken_ || part->dropped < printed_dropped_) {
-      const Status status(StatusCode::kProtocolViolation,
-                          "session ended: the server told of printed text twice");
+      Status status(StatusCode::kProtocolViolation,
+                    "session ended: the server told of printed text twice");
       data_->connection->End(status);
       return status;
     }
@@ -287,7 +287,7 @@ Status Session::WhyRefused(StreamRecord& stream) {
 
 Status Session::Await(StreamRecord& stream, std::uint64_t sequence) {
   if (!InOwner()) return WrongProcess();
-  const Status status = data_->plane->Await(StreamPoint{stream.number(), sequence});
+  Status status = data_->plane->Await(StreamPoint{stream.number(), sequence});
   if (has_retired_modules_.load(std::memory_order_relaxed)) ReapModules();
   if (stream.FailedAt(sequence)) return ErrorOf(stream);
   return status;
@@ -330,7 +330,7 @@ Status Session::ErrorOf(StreamRecord& stream) {
     return told->status;
   }
   // A device that is lost fails what runs and ends the session: one reason, told once.
-  const Status end = data_->connection->end_status();
+  Status end = data_->connection->end_status();
   if (!end.ok() && end.code() == stream.error_code()) {
     stream.set_error_text(end);
     return end;
