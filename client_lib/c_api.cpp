@@ -99,6 +99,8 @@ static_assert(GPUSHARED_FAULT_ILLEGAL_ADDRESS == static_cast<int>(FaultKind::kIl
 static_assert(GPUSHARED_FAULT_LAUNCH_FAILURE == static_cast<int>(FaultKind::kLaunchFailure));
 static_assert(GPUSHARED_INTERNAL == static_cast<int>(StatusCode::kInternal));
 
+// gpushared_last_error_message gives it to its own thread.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 thread_local std::string last_error_message;
 
 gpushared_status_t Report(const Status& status) {

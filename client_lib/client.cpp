@@ -124,7 +124,7 @@ Result<Module> Client::LoadModuleFile(const std::string& path) const {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(::fopen(path.c_str(), "rbe"), &::fclose);
   if (file == nullptr) return cannot_read();
   std::vector<std::byte> image;
-  std::array<std::byte, 64 * 1024> piece;
+  std::array<std::byte, std::size_t{64} * 1024> piece;
   while (const std::size_t got = ::fread(piece.data(), 1, piece.size(), file.get())) {
     // What is too large is refused below; it need not be read to its end.
     if (image.size() > ipc::kModuleImageBytesMax) break;

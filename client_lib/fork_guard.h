@@ -10,6 +10,7 @@ namespace gpushared::client {
 // Counts the forks between this process and its oldest ancestor that used the library.
 // A pthread_atfork child handler raises it: one load tells a parent's session from our
 // own, where getpid() would be a system call on the path of every command.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one.
 inline std::atomic<std::uint32_t> fork_generation{0};
 
 // Remembers the process that made it.

@@ -39,7 +39,6 @@ SocketSurroundings SocketSurroundings::Real() {
       .environment =
           [](const char* variable) {
             // Nobody in our processes changes the environment.
-            // NOLINTNEXTLINE(concurrency-mt-unsafe)
             const char* value = std::getenv(variable);
             return std::string(value == nullptr ? "" : value);
           },
