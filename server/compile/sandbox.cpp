@@ -252,6 +252,7 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
   const ipc::UniqueFd text_end(pipe[0]);
   ipc::UniqueFd child_end(pipe[1]);
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(nullptr);

@@ -82,7 +82,7 @@ Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes
   return contents;
 }
 
-void PutVariables(std::vector<VariableInfo> declared, std::span<const LayoutPart> parts,
+void PutVariables(const std::vector<VariableInfo>& declared, std::span<const LayoutPart> parts,
                   FlatWriter& to) {
   std::unordered_map<std::string_view, std::uint64_t> offsets;
   for (const LayoutPart& part : parts) {

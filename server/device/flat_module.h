@@ -51,7 +51,7 @@ Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes
 // Variables of the client. Their addresses are offsets in the area; kElsewhere for one that no part
 // holds.
 inline constexpr std::uint64_t kElsewhere = ~std::uint64_t{0};
-void PutVariables(std::vector<VariableInfo> declared, std::span<const LayoutPart> parts,
+void PutVariables(const std::vector<VariableInfo>& declared, std::span<const LayoutPart> parts,
                   FlatWriter& to);
 // Those with an offset lie in an area of `area_bytes`. kInvalidArgument otherwise, kLimitExceeded
 // for more than kVariablesPerModuleMax.

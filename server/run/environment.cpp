@@ -55,7 +55,9 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   std::string preloaded;
   for (const char* library : kInterposers) {
     const std::string path = wishes.drop_in + library;
-    if (exists(path)) preloaded = preloaded.empty() ? path : preloaded + ":" + path;
+    if (!exists(path)) continue;
+    if (!preloaded.empty()) preloaded += ':';
+    preloaded += path;
   }
   if (!preloaded.empty()) {
     set("LD_PRELOAD", InFront(preloaded, environment("LD_PRELOAD")),

@@ -269,7 +269,7 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                                                        std::to_string(header.first_unit) + " of " +
                                                        std::to_string(units));
   }
-  queue_.Submit(std::make_unique<QueuedWork>(std::move(work), units, std::move(refused)));
+  queue_.Submit(std::make_unique<QueuedWork>(work, units, std::move(refused)));
 }
 
 void CpuDevice::Submit(const LaunchWork& work) {

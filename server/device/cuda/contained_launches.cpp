@@ -15,7 +15,7 @@ Result<bool> ContainedLaunches::Enter() {
     if (Status status = Clear(); !status.ok()) return status;
   }
   if (state_ == State::kClearing) {
-    const Result<bool> is_clear = words_->writes().HasPassed();
+    Result<bool> is_clear = words_->writes().HasPassed();
     if (!is_clear.ok() || !*is_clear) return is_clear;
     state_ = State::kClean;
   }

@@ -116,7 +116,7 @@ Status CudaModule::FindClaims(const CudaPrepared& prepared) {
   return {};
 }
 
-void CudaModule::CompileClaims(std::shared_ptr<const ClaimedText> claims) {
+void CudaModule::CompileClaims(const std::shared_ptr<const ClaimedText>& claims) {
   target_ = std::make_shared<Target>(this);
   CodeMaker::Job job{.ptx = claims->text, .target = claims->target};
   job.wanted = [target = target_] {
@@ -273,13 +273,13 @@ Status CudaModule::FindKernels(const CudaPrepared& prepared) {
   const Driver& driver = context_.driver();
   std::vector<std::string> names;
   Status found;
-  if (prepared.is_fenced() || prepared.has_claims()) {
-    // Functions that passes have added are not the client's.
+  // Functions that passes have added are not the client's, but the driver tells of them, too.
+  const bool has_added = prepared.is_fenced() || prepared.has_claims();
+  const bool driver_tells = driver.Has(Feature::kFunctionNames);
+  if (has_added || (!driver_tells && prepared.has_ptx())) {
     found = NamesFromText(prepared, names);
-  } else if (driver.Has(Feature::kFunctionNames)) {
+  } else if (driver_tells) {
     found = NamesFromDriver(names);
-  } else if (prepared.has_ptx()) {
-    found = NamesFromText(prepared, names);
   } else {
     found = Status(StatusCode::kUnsupported, "module refused: " + prepared.why_no_ptx().message() +
                                                  ", and this driver (CUDA " +

@@ -90,7 +90,7 @@ class CudaModule : public device::Module {
   Status LoadImage(const CudaPrepared& prepared);
   Status WriteVariables(const CudaPrepared& prepared);
   Status FindClaims(const CudaPrepared& prepared);
-  void CompileClaims(std::shared_ptr<const ClaimedText> claims);
+  void CompileClaims(const std::shared_ptr<const ClaimedText>& claims);
   void AddClaims(const ClaimedText& claims, const Result<std::vector<std::byte>>& code);
   Status LoadClaims(const ClaimedText& claims, std::vector<std::byte> code);
   Status TakeClaims(const ClaimedText& claims, cuda::Module module);

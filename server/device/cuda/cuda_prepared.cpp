@@ -77,7 +77,7 @@ Result<ClientImage> ReadImage(std::span<const std::byte> image) {
   }
   Result<std::string> text = ptx::ExtractPtx(image);
   Result<ptx::Module> parsed = text.ok() ? ptx::Parse(*text) : text.status();
-  if (parsed.ok()) read.ptx = *std::move(parsed);
+  if (parsed.ok()) read.ptx = std::move(*parsed);
   read.why_no_ptx = parsed.status();
   // Bytes that are neither container nor text are nothing to show a compiler.
   if (!text.ok() && read.is_text) return text.status();

@@ -42,7 +42,7 @@ namespace {
 // The device thread answers within a turn; an operator is told when it does not.
 constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
 // One for the socket and one for the memory of each session.
-constexpr std::size_t kEndingsMax = 2 * kSessionsLimit;
+constexpr std::size_t kEndingsMax = std::size_t{2} * kSessionsLimit;
 
 }  // namespace
 
@@ -85,7 +85,7 @@ class Worker::Impl {
   void Handle(const Applied& message);
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);
-  void Handle(StatsTaken message);
+  void Handle(const StatsTaken& message);
   void Handle(const RequestTold& message);
   void Handle(CostsTaken message);
   void Handle(const Overloaded& message);
@@ -477,7 +477,7 @@ std::optional<Worker::Impl::Question> Worker::Impl::TakeQuestion(std::uint64_t t
   return question;
 }
 
-void Worker::Impl::Handle(StatsTaken message) {
+void Worker::Impl::Handle(const StatsTaken& message) {
   const std::optional<Question> asked = TakeQuestion(message.token);
   if (!asked) return;  // Answered already: it took too long.
   const std::string text =
