@@ -44,12 +44,12 @@ void GateFront::Enqueue(const Launch& launch, TimePoint) {
 bool GateFront::OnFinished(const Finished& finished, TimePoint) {
   const auto found = client_of_.find(finished.id);
   Client& client = clients_[found->second];
-  Item item = std::move(client.in_flight.front());
+  Item item = client.in_flight.front();
   client.in_flight.pop_front();
   if (finished.blocks_done < item.launch.kernel.blocks) {
     item.blocks_done = finished.blocks_done;
     item.stop_asked = false;
-    client.waiting.push_front(std::move(item));
+    client.waiting.push_front(item);
     return false;
   }
   client_of_.erase(found);
