@@ -15,8 +15,10 @@ __asm__(
     ".byte 0\n"
     ".popsection\n");
 
-// The bytes [begin, end) are a fatbin or PTX text.
+// The bytes [begin, end) are a fatbin or PTX text. The names are labels of the assembler.
+// NOLINTBEGIN(readability-identifier-naming)
 extern const char kernel_image_begin[];
 extern const char kernel_image_end[];
+// NOLINTEND(readability-identifier-naming)
 
 #endif  // GPUSHARED_SAMPLES_KERNELS_KERNEL_IMAGE_H_

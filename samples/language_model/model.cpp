@@ -113,7 +113,10 @@ int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max)
   // Forward, and backward to both of the factors of each product.
   const double per_row = 3.0 * shape.hidden * (shape.inputs() + kCharacters);
   int parts = 1;
-  while (parts < rows && (rows % parts != 0 || rows / parts * per_row > multiply_adds_max)) ++parts;
+  const auto is_small = [&] {
+    return static_cast<double>(rows / parts) * per_row <= multiply_adds_max;
+  };
+  while (parts < rows && (rows % parts != 0 || !is_small())) ++parts;
   return rows / parts;
 }
 
