@@ -175,7 +175,7 @@ changed_sources() {  # base
 run_lint() {  # base, or all; how to call these files
   local sources status=0 lint_folders=(server scheduler ipc client_lib samples)
   gpushared_setup lint
-  python3 tests/tidy/format_test.py .
+  python3 tests/tidy/format_test.py . || status=1
   configure dev -B build/lint -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
     -DGPUSHARED_JOIN_SOURCES=OFF -DGPUSHARED_PRECOMPILE=OFF
   if [[ $1 == all ]]; then

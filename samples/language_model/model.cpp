@@ -114,7 +114,8 @@ int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max)
   const double per_row = 3.0 * shape.hidden * (shape.inputs() + kCharacters);
   int parts = 1;
   const auto is_small = [&] {
-    return static_cast<double>(rows / parts) * per_row <= multiply_adds_max;
+    const int rows_per_part = rows / parts;
+    return rows_per_part * per_row <= multiply_adds_max;
   };
   while (parts < rows && (rows % parts != 0 || !is_small())) ++parts;
   return rows / parts;
