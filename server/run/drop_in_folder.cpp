@@ -20,7 +20,7 @@ std::string FindDropIn() {
   for (const char* place : kDropInFolders) {
     char* const resolved = ::realpath((folder + place).c_str(), nullptr);
     if (resolved == nullptr) continue;
-    const std::string found = resolved;
+    std::string found = resolved;
     ::free(resolved);
     if (::access((found + "/libcuda.so.1").c_str(), F_OK) == 0) return found;
   }
