@@ -12,7 +12,8 @@
 
 namespace gpushared::testing {
 
-// Branches, a table, a call with a parameter area, variables, a matrix, copies, prints, atomics, textures.
+// Branches, a table, a call with a parameter area, variables, a matrix, copies, prints, atomics,
+// textures.
 inline constexpr std::string_view kManyForms = R"(
 .version 7.8
 .target sm_80

@@ -37,8 +37,8 @@ enum class TextureFilter : std::uint8_t { kPoint = 0, kLinear = 1 };
 // A texture of one to three dimensions. Texels lie one behind the other in rows along x, rows in
 // slices along y, and slices along z. Surfaces use its place, extents, format and channels only.
 //
-// A kernel faults where a record is not as said here, and where a texel that it needs lies outside of
-// its client's memory.
+// A kernel faults where a record is not as said here, and where a texel that it needs lies outside
+// of its client's memory.
 //
 // Thread-compatible value.
 struct alignas(64) TextureRecord {
