@@ -38,8 +38,8 @@ enum class ChannelType : std::uint16_t {
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;  // Of device::Isolation.
-// Header, fixed part and the largest tail, an admin reply.
-inline constexpr std::uint32_t kChannelMessageBytesMax = kAdminTextBytesMax + 1024;
+// Header, fixed part and the largest tail, a page of an admin reply.
+inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
 
 struct ReadyWire {
   std::uint32_t version = kProtocolVersion;
@@ -64,12 +64,16 @@ struct AttachWire {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
-  std::uint32_t request = 0;       // The hello frame's, repeated in the welcome.
-  std::uint64_t quota_bytes = 0;   // Device memory this client may hold.
-  std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
-  std::uint8_t isolation = 0;      // device::Isolation.
-  std::uint8_t reserved[2] = {};
+  std::uint32_t request = 0;      // The hello frame's, repeated in the welcome.
+  std::uint64_t quota_bytes = 0;  // Device memory this client may hold.
+  std::uint64_t share_group = 0;  // Clients of one group share what one client would have.
   std::uint32_t weight_max = 0;
+  std::uint32_t weight = 0;
+  std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
+  std::uint8_t client_class = 0;
+  std::uint8_t isolation = 0;   // device::Isolation.
+  std::uint8_t is_trusted = 0;  // 0 or 1.
+  std::uint8_t reserved[4] = {};
   HelloWire hello;
 };
 struct Attach {
@@ -78,22 +82,35 @@ struct Attach {
   PeerIdentity peer;
   std::uint32_t request = 0;
   std::uint64_t quota_bytes = 0;
+  std::uint64_t share_group = 0;
+  std::uint32_t weight_max = 1;
+  // What it gets: what it has said, else the broker's word.
+  std::uint32_t weight = 1;
+  ClientClass client_class = ClientClass::kNormal;
   ClientClass allowed_class = ClientClass::kNormal;
   std::uint8_t isolation = 0;  // device::Isolation: how its kernels are kept in its memory.
-  std::uint32_t weight_max = 1;
+  bool is_trusted = false;     // It could do anything to the server anyway.
   Hello hello;
 };
 
-struct SessionWire {  // kSessionStarted, kTerminateSession
+struct SessionWire {  // kSessionStarted
   std::uint64_t session = 0;
 };
 struct SessionStarted {
   static constexpr ChannelType kType = ChannelType::kSessionStarted;
   std::uint64_t session = 0;
 };
+
+struct TerminateSessionWire {
+  std::uint64_t session = 0;
+  std::uint32_t text_bytes = 0;
+  std::uint32_t reserved = 0;
+  // Then the text.
+};
 struct TerminateSession {
   static constexpr ChannelType kType = ChannelType::kTerminateSession;
   std::uint64_t session = 0;
+  std::string why;  // What the client is told.
 };
 
 struct SessionEndedWire {
@@ -112,10 +129,11 @@ struct AdminRequest {  // On the wire: AdminWire.
   static constexpr ChannelType kType = ChannelType::kAdminRequest;
   Admin admin;
 };
-struct ChannelReply {  // On the wire: TextWire and the text.
+struct ChannelReply {  // On the wire: PageWire and the text.
   static constexpr ChannelType kType = ChannelType::kChannelReply;
   StatusCode code = StatusCode::kOk;
   std::string text;  // JSON (or nothing) when code is kOk, else a sentence.
+  bool is_last = true;
 };
 
 struct Drain {

@@ -59,7 +59,7 @@ inline constexpr std::size_t kNameBytes = 64;  // Fixed text fields, terminator 
 inline constexpr std::size_t kDeviceNameBytes = 128;
 inline constexpr std::uint32_t kTextBytesMax = 8 * 1024;           // One sentence, one error text.
 inline constexpr std::uint32_t kPrintedTextBytesMax = 256 * 1024;  // One part.
-inline constexpr std::uint32_t kAdminTextBytesMax = 128 * 1024;    // One JSON document.
+inline constexpr std::uint32_t kPageTextBytesMax = 128 * 1024;     // One page of an admin reply.
 inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // A kernel or a variable has it.
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kWeightMax = 1000;  // The scheduler's; the worker asserts it.
@@ -68,6 +68,7 @@ inline constexpr std::uint32_t kDeviceAttributesMax = 160;
 inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;              // CUDA has fewer.
 inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
+inline constexpr std::uint8_t kClassNotSaid = 0xff;  // HelloWire::client_class.
 // A later version may have a longer hello; its first word is still the version.
 inline constexpr std::uint32_t kFirstFrameBytesMax = 1024;
 
@@ -75,20 +76,23 @@ inline constexpr std::uint32_t kFirstFrameBytesMax = 1024;
 
 struct HelloWire {
   std::uint32_t version = kProtocolVersion;
-  std::uint8_t client_class = 0;
+  std::uint8_t client_class = kClassNotSaid;
   std::uint8_t takes_printed = 0;  // 0 or 1.
   std::uint8_t reserved0[2] = {};
-  std::uint32_t weight = 1;  // 1 to kWeightMax.
+  std::uint32_t weight = 0;  // 1 to kWeightMax; 0: not said.
   std::uint32_t reserved1 = 0;
   std::uint64_t latency_promise_ns = 0;  // 0: none.
+  std::uint64_t memory_bytes = 0;        // 0: as much as it may have.
   char name[kNameBytes] = {};
   char device[kNameBytes] = {};  // Empty: the broker chooses.
 };
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
-  ClientClass client_class = ClientClass::kNormal;
-  std::uint32_t weight = 1;
+  // What is not said is what the server gives to those who do not ask.
+  std::optional<ClientClass> client_class;
+  std::optional<std::uint32_t> weight;
   std::uint64_t latency_promise_ns = 0;  // 0: none.
+  std::uint64_t memory_bytes = 0;        // Device memory it wants at most; 0: all that it may have.
   std::string name;                      // At most 63 bytes, printable.
   std::string device;
   // What its kernels print is kept for it (kTakePrinted) and not written into the server's log.
@@ -230,10 +234,10 @@ struct Welcome {
   DeviceDescription device;
 };
 
-// ---- refused, ended: a code and a sentence; admin reply: a code and JSON or a sentence
+// ---- refused, ended: a code and a sentence
 
 struct TextWire {
-  std::uint32_t code = 0;  // StatusCode; kAdminReply alone may say kOk.
+  std::uint32_t code = 0;  // StatusCode, never kOk.
   std::uint32_t text_bytes = 0;
   // Then the text.
 };
@@ -245,11 +249,24 @@ struct Ended {
   static constexpr MessageType kType = MessageType::kEnded;
   Status status;
 };
+
+// ---- admin reply: a code and JSON or a sentence, in as many pages as it takes
+
+struct PageWire {
+  std::uint32_t code = 0;  // StatusCode, kOk included. The same in all pages.
+  std::uint32_t text_bytes = 0;
+  std::uint8_t is_last = 1;  // 0: the text goes on in the next page, of the same request.
+  std::uint8_t reserved[7] = {};
+  // Then the text.
+};
 struct AdminReply {
   static constexpr MessageType kType = MessageType::kAdminReply;
   StatusCode code = StatusCode::kOk;
-  std::string text;  // JSON when code is kOk, else a sentence.
+  std::string text;  // JSON when code is kOk, else a sentence; at most kPageTextBytesMax.
+  bool is_last = true;
 };
+// Takes what one page holds off the front of `rest`: whole characters, if it is UTF-8.
+std::string_view TakePage(std::string_view& rest);
 
 // ---- modules
 

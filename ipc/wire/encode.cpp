@@ -30,6 +30,19 @@ Bytes Text(StatusCode code, std::string_view text, std::size_t bytes_max) {
   return std::move(writer).Take();
 }
 
+Bytes Page(StatusCode code, std::string_view text, bool is_last) {
+  text = CutText(text, kPageTextBytesMax);
+  PageWire wire;
+  wire.code = static_cast<std::uint32_t>(code);
+  wire.text_bytes = static_cast<std::uint32_t>(text.size());
+  wire.is_last = is_last ? 1 : 0;
+  ByteWriter writer;
+  writer.Put(wire);
+  writer.PutRaw(text);
+  return std::move(writer).Take();
+}
+
+static_assert(kKeepClass == kClassNotSaid);
 std::uint8_t ClassByte(const std::optional<ClientClass>& client_class) {
   return client_class ? static_cast<std::uint8_t>(*client_class) : kKeepClass;
 }
@@ -38,10 +51,11 @@ std::uint8_t ClassByte(const std::optional<ClientClass>& client_class) {
 
 HelloWire ToWire(const Hello& hello) {
   HelloWire wire;
-  wire.client_class = static_cast<std::uint8_t>(hello.client_class);
+  wire.client_class = ClassByte(hello.client_class);
   wire.takes_printed = hello.takes_printed ? 1 : 0;
-  wire.weight = hello.weight;
+  wire.weight = hello.weight.value_or(0);
   wire.latency_promise_ns = hello.latency_promise_ns;
+  wire.memory_bytes = hello.memory_bytes;
   PutFixedText(wire.name, hello.name);
   PutFixedText(wire.device, hello.device);
   return wire;
@@ -117,7 +131,14 @@ Bytes Encode(const Refused& refused) {
 Bytes Encode(const Ended& ended) {
   return Text(ended.status.code(), ended.status.message(), kTextBytesMax);
 }
-Bytes Encode(const AdminReply& reply) { return Text(reply.code, reply.text, kAdminTextBytesMax); }
+Bytes Encode(const AdminReply& reply) { return Page(reply.code, reply.text, reply.is_last); }
+
+std::string_view TakePage(std::string_view& rest) {
+  std::string_view page = CutText(rest, kPageTextBytesMax);
+  if (page.empty()) page = rest.substr(0, kPageTextBytesMax);
+  rest.remove_prefix(page.size());
+  return page;
+}
 
 Bytes Encode(const MakeImage& make) { return Fixed(MakeImageWire{make.bytes}); }
 Bytes Encode(const ImageMade& made) { return Fixed(ImageMadeWire{made.bytes}); }
@@ -234,15 +255,29 @@ Bytes Encode(const Attach& attach) {
   wire.gid = attach.peer.gid;
   wire.request = attach.request;
   wire.quota_bytes = attach.quota_bytes;
-  wire.allowed_class = static_cast<std::uint8_t>(attach.allowed_class);
-  wire.isolation = attach.isolation;
+  wire.share_group = attach.share_group;
   wire.weight_max = attach.weight_max;
+  wire.weight = attach.weight;
+  wire.allowed_class = static_cast<std::uint8_t>(attach.allowed_class);
+  wire.client_class = static_cast<std::uint8_t>(attach.client_class);
+  wire.isolation = attach.isolation;
+  wire.is_trusted = attach.is_trusted ? 1 : 0;
   wire.hello = ToWire(attach.hello);
   return Fixed(wire);
 }
 
 Bytes Encode(const SessionStarted& started) { return Fixed(SessionWire{started.session}); }
-Bytes Encode(const TerminateSession& terminate) { return Fixed(SessionWire{terminate.session}); }
+
+Bytes Encode(const TerminateSession& terminate) {
+  const std::string_view text = CutText(terminate.why, kTextBytesMax);
+  TerminateSessionWire wire;
+  wire.session = terminate.session;
+  wire.text_bytes = static_cast<std::uint32_t>(text.size());
+  ByteWriter writer;
+  writer.Put(wire);
+  writer.PutRaw(text);
+  return std::move(writer).Take();
+}
 
 Bytes Encode(const SessionEnded& ended) {
   const std::string_view text = CutText(ended.status.message(), kTextBytesMax);
@@ -257,7 +292,7 @@ Bytes Encode(const SessionEnded& ended) {
 }
 
 Bytes Encode(const AdminRequest& request) { return Fixed(ToWire(request.admin)); }
-Bytes Encode(const ChannelReply& reply) { return Text(reply.code, reply.text, kAdminTextBytesMax); }
+Bytes Encode(const ChannelReply& reply) { return Page(reply.code, reply.text, reply.is_last); }
 Bytes Encode(const Drain&) { return {}; }
 
 Bytes Encode(const SetSession& set) {

@@ -193,6 +193,7 @@ struct WireFields<HelloWire> {
       GPUSHARED_FIELD(HelloWire, weight),
       GPUSHARED_FIELD(HelloWire, reserved1),
       GPUSHARED_FIELD(HelloWire, latency_promise_ns),
+      GPUSHARED_FIELD(HelloWire, memory_bytes),
       GPUSHARED_FIELD(HelloWire, name),
       GPUSHARED_FIELD(HelloWire, device),
   };
@@ -295,6 +296,17 @@ struct WireFields<TextWire> {
   };
 };
 static_assert(FieldsTile<TextWire>());
+
+template <>
+struct WireFields<PageWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(PageWire, code),
+      GPUSHARED_FIELD(PageWire, text_bytes),
+      GPUSHARED_FIELD(PageWire, is_last),
+      GPUSHARED_FIELD(PageWire, reserved),
+  };
+};
+static_assert(FieldsTile<PageWire>());
 
 template <>
 struct WireFields<MakeImageWire> {
@@ -427,10 +439,14 @@ struct WireFields<AttachWire> {
       GPUSHARED_FIELD(AttachWire, gid),
       GPUSHARED_FIELD(AttachWire, request),
       GPUSHARED_FIELD(AttachWire, quota_bytes),
-      GPUSHARED_FIELD(AttachWire, allowed_class),
-      GPUSHARED_FIELD(AttachWire, isolation),
-      GPUSHARED_FIELD(AttachWire, reserved),
+      GPUSHARED_FIELD(AttachWire, share_group),
       GPUSHARED_FIELD(AttachWire, weight_max),
+      GPUSHARED_FIELD(AttachWire, weight),
+      GPUSHARED_FIELD(AttachWire, allowed_class),
+      GPUSHARED_FIELD(AttachWire, client_class),
+      GPUSHARED_FIELD(AttachWire, isolation),
+      GPUSHARED_FIELD(AttachWire, is_trusted),
+      GPUSHARED_FIELD(AttachWire, reserved),
       GPUSHARED_FIELD(AttachWire, hello),
   };
 };
@@ -443,6 +459,16 @@ struct WireFields<SessionWire> {
   };
 };
 static_assert(FieldsTile<SessionWire>());
+
+template <>
+struct WireFields<TerminateSessionWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(TerminateSessionWire, session),
+      GPUSHARED_FIELD(TerminateSessionWire, text_bytes),
+      GPUSHARED_FIELD(TerminateSessionWire, reserved),
+  };
+};
+static_assert(FieldsTile<TerminateSessionWire>());
 
 template <>
 struct WireFields<SessionEndedWire> {

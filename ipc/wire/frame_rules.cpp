@@ -61,7 +61,7 @@ std::optional<FrameRule> ServerFrameRules(std::uint16_t type) {
     case MessageType::kEnded:
       return WithTail<TextWire>(kTextBytesMax);
     case MessageType::kAdminReply:
-      return WithTail<TextWire>(kAdminTextBytesMax);
+      return WithTail<PageWire>(kPageTextBytesMax);
     case MessageType::kDeviceList:
       return WithTail<DeviceListWire>(kDevicesListedMax * sizeof(DeviceWire));
     case MessageType::kModuleLoaded:
@@ -92,7 +92,7 @@ std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type) {
     case ChannelType::kDrain:
       return kEmpty;
     case ChannelType::kTerminateSession:
-      return Exactly<SessionWire>();
+      return WithTail<TerminateSessionWire>(kTextBytesMax);
     case ChannelType::kSetSession:
       return Exactly<SetSessionWire>();
     default:
@@ -109,7 +109,7 @@ std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type) {
     case ChannelType::kSessionEnded:
       return WithTail<SessionEndedWire>(kTextBytesMax);
     case ChannelType::kChannelReply:
-      return WithTail<TextWire>(kAdminTextBytesMax);
+      return WithTail<PageWire>(kPageTextBytesMax);
     default:
       return std::nullopt;
   }

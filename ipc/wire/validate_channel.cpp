@@ -18,15 +18,6 @@ Wire ReadFixed(MessageChecks& checks, std::span<const std::byte> payload) {
   return wire;
 }
 
-template <typename T>
-Result<T> DecodeSession(const char* message, std::span<const std::byte> payload) {
-  MessageChecks checks(message);
-  const auto wire = ReadFixed<SessionWire>(checks, payload);
-  checks.Range("session", wire.session, 1, kAny64);
-  if (!checks.ok()) return checks.status();
-  return T{wire.session};
-}
-
 }  // namespace
 
 template <>
@@ -48,17 +39,24 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   const auto wire = ReadFixed<AttachWire>(checks, payload);
   checks.Range("session", wire.session, 1, kAny64);
   checks.Range("allowed class", wire.allowed_class, 0, kClassMax);
+  checks.Range("class", wire.client_class, 0, kClassMax);
   checks.Range("isolation", wire.isolation, 0, kIsolationMax);
+  checks.Range("is trusted", wire.is_trusted, 0, 1);
   checks.Zero("reserved", wire.reserved);
   checks.Range("highest weight", wire.weight_max, 1, kWeightMax);
+  checks.Range("weight", wire.weight, 1, kWeightMax);
   Attach attach;
   attach.session = wire.session;
   attach.peer = {wire.pid, wire.uid, wire.gid};
   attach.request = wire.request;
   attach.quota_bytes = wire.quota_bytes;
+  attach.share_group = wire.share_group;
+  attach.weight_max = wire.weight_max;
+  attach.weight = wire.weight;
+  attach.client_class = static_cast<ClientClass>(wire.client_class);
   attach.allowed_class = static_cast<ClientClass>(wire.allowed_class);
   attach.isolation = wire.isolation;
-  attach.weight_max = wire.weight_max;
+  attach.is_trusted = wire.is_trusted == 1;
   attach.hello = FromWire(wire.hello, checks);
   if (!checks.ok()) return checks.status();
   return attach;
@@ -66,12 +64,27 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
 
 template <>
 Result<SessionStarted> Decode(std::span<const std::byte> payload) {
-  return DecodeSession<SessionStarted>("session start", payload);
+  MessageChecks checks("session start");
+  const auto wire = ReadFixed<SessionWire>(checks, payload);
+  checks.Range("session", wire.session, 1, kAny64);
+  if (!checks.ok()) return checks.status();
+  return SessionStarted{wire.session};
 }
 
 template <>
 Result<TerminateSession> Decode(std::span<const std::byte> payload) {
-  return DecodeSession<TerminateSession>("session termination", payload);
+  MessageChecks checks("session termination");
+  ByteReader reader(payload);
+  TerminateSessionWire wire;
+  checks.Fixed(reader, wire);
+  checks.Range("session", wire.session, 1, kAny64);
+  checks.Range("text bytes", wire.text_bytes, 0, kTextBytesMax);
+  checks.Zero("reserved", wire.reserved);
+  std::string why;
+  if (checks.ok()) reader.GetRaw(why, wire.text_bytes);
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return TerminateSession{wire.session, std::move(why)};
 }
 
 template <>
@@ -99,7 +112,7 @@ template <>
 Result<ChannelReply> Decode(std::span<const std::byte> payload) {
   Result<AdminReply> reply = Decode<AdminReply>(payload);
   if (!reply.ok()) return reply.status();
-  return ChannelReply{reply->code, std::move(reply->text)};
+  return ChannelReply{reply->code, std::move(reply->text), reply->is_last};
 }
 
 template <>

@@ -51,17 +51,20 @@ void MessageChecks::Refuse(const std::string& reason) {
 Hello FromWire(const HelloWire& wire, MessageChecks& checks) {
   Hello hello;
   checks.Range("version", wire.version, kProtocolVersion, kProtocolVersion);
-  checks.Range("class", wire.client_class, 0, kClassMax);
+  if (wire.client_class != kClassNotSaid) {
+    checks.Range("class", wire.client_class, 0, kClassMax);
+    hello.client_class = static_cast<ClientClass>(wire.client_class);
+  }
   checks.Range("takes printed", wire.takes_printed, 0, 1);
   checks.Zero("reserved", wire.reserved0);
-  checks.Range("weight", wire.weight, 1, kWeightMax);
+  checks.Range("weight", wire.weight, 0, kWeightMax);
+  if (wire.weight != 0) hello.weight = wire.weight;
   checks.Zero("reserved", wire.reserved1);
   checks.Range("latency promise", wire.latency_promise_ns, 0, kLatencyPromiseNsMax);
   checks.PrintableText("name", wire.name, hello.name);
   checks.PrintableText("device", wire.device, hello.device);
-  hello.client_class = static_cast<ClientClass>(wire.client_class);
   hello.takes_printed = wire.takes_printed == 1;
-  hello.weight = wire.weight;
+  hello.memory_bytes = wire.memory_bytes;
   hello.latency_promise_ns = wire.latency_promise_ns;
   return hello;
 }
@@ -172,13 +175,13 @@ struct CodeAndText {
   StatusCode code = StatusCode::kOk;
   std::string text;
 };
-Result<CodeAndText> DecodeCodeAndText(const char* message, std::span<const std::byte> payload,
-                                      StatusCode code_minimum, std::size_t bytes_max) {
+Result<CodeAndText> DecodeCodeAndText(const char* message, std::span<const std::byte> payload) {
   MessageChecks checks(message);
   ByteReader reader(payload);
   TextWire wire;
   checks.Fixed(reader, wire);
-  const Status status = TextFromWire(wire, code_minimum, bytes_max, reader, checks);
+  const Status status =
+      TextFromWire(wire, StatusCode::kInvalidArgument, kTextBytesMax, reader, checks);
   checks.End(reader);
   if (!checks.ok()) return checks.status();
   return CodeAndText{status.code(), status.message()};
@@ -319,26 +322,31 @@ Result<Welcome> Decode(std::span<const std::byte> payload) {
 
 template <>
 Result<Refused> Decode(std::span<const std::byte> payload) {
-  Result<CodeAndText> said =
-      DecodeCodeAndText("refusal", payload, StatusCode::kInvalidArgument, kTextBytesMax);
+  Result<CodeAndText> said = DecodeCodeAndText("refusal", payload);
   if (!said.ok()) return said.status();
   return Refused{Status(said->code, said->text)};
 }
 
 template <>
 Result<Ended> Decode(std::span<const std::byte> payload) {
-  Result<CodeAndText> said =
-      DecodeCodeAndText("end of session", payload, StatusCode::kInvalidArgument, kTextBytesMax);
+  Result<CodeAndText> said = DecodeCodeAndText("end of session", payload);
   if (!said.ok()) return said.status();
   return Ended{Status(said->code, said->text)};
 }
 
 template <>
 Result<AdminReply> Decode(std::span<const std::byte> payload) {
-  Result<CodeAndText> said =
-      DecodeCodeAndText("admin reply", payload, StatusCode::kOk, kAdminTextBytesMax);
-  if (!said.ok()) return said.status();
-  return AdminReply{said->code, std::move(said->text)};
+  MessageChecks checks("admin reply");
+  ByteReader reader(payload);
+  PageWire wire;
+  checks.Fixed(reader, wire);
+  checks.Range("is last", wire.is_last, 0, 1);
+  checks.Zero("reserved", wire.reserved);
+  const TextWire text{wire.code, wire.text_bytes};
+  const Status said = TextFromWire(text, StatusCode::kOk, kPageTextBytesMax, reader, checks);
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return AdminReply{said.code(), said.message(), wire.is_last == 1};
 }
 
 template <>

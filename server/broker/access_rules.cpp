@@ -132,7 +132,17 @@ Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& 
                       " on this device, the access rule for " + rule.label + " allows " +
                       FormatBytes(all) + " together [" + who + "]");
   }
-  return quota;
+  if (asked.memory_bytes > quota) {
+    return Denied("memory refused: asked for " + FormatBytes(asked.memory_bytes) +
+                      ", the access rule for " + rule.label + " leaves " + FormatBytes(quota) +
+                      " of this device",
+                  who);
+  }
+  if (asked.memory_bytes == 0) return quota;
+  if (asked.memory_bytes >= kQuotaLeast) return asked.memory_bytes;
+  return Status(StatusCode::kInvalidArgument,
+                "memory refused: asked for " + FormatBytes(asked.memory_bytes) + ", at least " +
+                    FormatBytes(kQuotaLeast) + " is needed [" + who + "]");
 }
 
 bool AccessRules::MayAdminister(const Peer& peer) const { return IsTrusted(peer.uid, own_uid_); }

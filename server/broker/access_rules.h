@@ -42,6 +42,7 @@ struct Holdings {
 struct AccessRequest {
   scheduler::SchedulingClass scheduling_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t weight = 1;
+  std::uint64_t memory_bytes = 0;              // Zero: all that it may have.
   std::chrono::nanoseconds latency_promise{};  // Zero: none.
 };
 

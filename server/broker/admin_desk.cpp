@@ -26,6 +26,7 @@ using boost::asio::posix::descriptor_base;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kSendTimeMax{5};
+constexpr std::size_t kWorkerAnswerBytesMax = std::size_t{4} << 20;  // Ten times what one says.
 // A worker's names for what the broker knows itself, and of the device's next worker too.
 constexpr std::array<std::string_view, 4> kToldByBroker = {"pid", "clients", "age_s", "draining"};
 
@@ -75,11 +76,12 @@ struct AdminDesk::Round {
   std::uint32_t number;
   Arrival arrival;
   ipc::Admin asked;
-  std::set<std::string> missing;        // Devices that have not answered.
-  std::set<std::string> failed;         // Devices whose worker could not answer.
-  std::map<std::string, json> answers;  // By device.
-  Status refusal;                       // A worker's, for verbs about one client.
-  bool done = false;                    // The one that was asked has done it.
+  std::set<std::string> missing;             // Devices that have not answered.
+  std::set<std::string> failed;              // Devices whose worker could not answer.
+  std::map<std::string, std::string> begun;  // By device: the pages that have come.
+  std::map<std::string, json> answers;       // By device.
+  Status refusal;                            // A worker's, for verbs about one client.
+  bool done = false;                         // The one that was asked has done it.
   boost::asio::steady_timer timer;
 };
 
@@ -90,6 +92,10 @@ struct AdminDesk::Sending {
 
   boost::asio::posix::stream_descriptor socket;
   boost::asio::steady_timer timer;
+  std::uint32_t request = 0;
+  StatusCode code = StatusCode::kOk;
+  std::string text;
+  std::string_view rest;  // Of `text`: what no page has yet.
   ipc::Outbox outbox;
 };
 
@@ -153,7 +159,8 @@ void AdminDesk::AskOne(Round& round) {
   Status sent;
   if (round.asked.verb == ipc::AdminVerb::kTerminate) {
     around_.log(session->Who() + " is terminated by " + round.arrival.peer.Who());
-    sent = device->worker->Send(round.number, ipc::TerminateSession{session->id});
+    sent = device->worker->Send(round.number,
+                                ipc::TerminateSession{session->id, "the operator ended it"});
   } else if (round.asked.verb == ipc::AdminVerb::kExplain) {
     sent = device->worker->Send(round.number, ipc::AdminRequest{round.asked});
   } else {
@@ -173,13 +180,22 @@ void AdminDesk::OnReply(const std::string& device, std::uint32_t request, ipc::C
   const auto found = rounds_.find(request);
   if (found == rounds_.end()) return;  // Too late, and answered without it.
   Round& round = *found->second;
-  if (round.missing.erase(device) == 0) return;
+  if (!round.missing.contains(device)) return;
+  std::string& text = round.begun[device];
+  text += reply.text;
+  const bool is_too_long = text.size() > kWorkerAnswerBytesMax;
+  if (!reply.is_last && !is_too_long) return;
+  round.missing.erase(device);
+  if (is_too_long) {
+    reply.code = StatusCode::kLimitExceeded;
+    text = "the answer of " + device + " has more than " + FormatBytes(kWorkerAnswerBytesMax);
+  }
   if (reply.code != StatusCode::kOk) {
-    round.refusal = {reply.code, std::move(reply.text)};
+    round.refusal = {reply.code, std::move(text)};
     round.failed.insert(device);
   } else {
     round.done = true;
-    json parsed = json::parse(reply.text, nullptr, /*allow_exceptions=*/false);
+    json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (parsed.is_object()) round.answers.emplace(device, std::move(parsed));
   }
   if (round.missing.empty()) Conclude(request);
@@ -263,18 +279,7 @@ std::string AdminDesk::Compose(const Round& round) const {
   std::set<std::string> silent = round.missing;
   silent.insert(round.failed.begin(), round.failed.end());
   if (!silent.empty()) reply["silent_devices"] = silent;
-  std::string text = Dump(reply);
-  // A reply has a limit; what is left out is counted, so that nobody takes a part for the whole.
-  std::size_t omitted = 0;
-  while (text.size() > ipc::kAdminTextBytesMax && reply.contains("clients") &&
-         !reply["clients"].empty()) {
-    json& clients = reply["clients"];
-    const std::size_t drop = (clients.size() + 7) / 8;
-    clients.erase(clients.end() - static_cast<std::ptrdiff_t>(drop), clients.end());
-    reply["omitted"] = omitted += drop;
-    text = Dump(reply);
-  }
-  return text;
+  return Dump(reply);
 }
 
 json AdminDesk::Server() const {
@@ -349,9 +354,11 @@ json AdminDesk::Clients(const Round& round) const {
 void AdminDesk::Answer(Arrival arrival, Status refusal, std::string text) {
   const std::uint32_t number = ++last_number_;
   auto sending = std::make_unique<Sending>(context_, arrival.socket.Release());
-  const ipc::AdminReply reply = {.code = refusal.code(),
-                                 .text = refusal.ok() ? std::move(text) : refusal.message()};
-  if (!sending->outbox.Add(arrival.frame.request, reply).ok()) return;
+  sending->request = arrival.frame.request;
+  sending->code = refusal.code();
+  sending->text = refusal.ok() ? std::move(text) : refusal.message();
+  sending->rest = sending->text;
+  AddPage(*sending);
   sending->timer.expires_after(kSendTimeMax);
   sending->timer.async_wait([this, number](const boost::system::error_code& error) {
     if (!error) sending_.erase(number);
@@ -360,18 +367,31 @@ void AdminDesk::Answer(Arrival arrival, Status refusal, std::string text) {
   SendOn(number);
 }
 
+// One page at a time: a reply of any length takes the memory of its text and a page.
+void AdminDesk::AddPage(Sending& sending) {
+  const std::string_view page = ipc::TakePage(sending.rest);
+  const ipc::AdminReply reply = {
+      .code = sending.code, .text = std::string(page), .is_last = sending.rest.empty()};
+  (void)sending.outbox.Add(sending.request, reply);
+}
+
 void AdminDesk::SendOn(std::uint32_t number) {
   const auto found = sending_.find(number);
   if (found == sending_.end()) return;
-  const Result<bool> sent = found->second->outbox.Flush(found->second->socket.native_handle());
+  Sending& sending = *found->second;
+  Result<bool> sent = sending.outbox.Flush(sending.socket.native_handle());
+  while (sent.ok() && *sent && !sending.rest.empty()) {
+    AddPage(sending);
+    sent = sending.outbox.Flush(sending.socket.native_handle());
+  }
   if (!sent.ok() || *sent) {
     sending_.erase(found);
     return;
   }
-  found->second->socket.async_wait(descriptor_base::wait_write,
-                                   [this, number](const boost::system::error_code& error) {
-                                     if (!error) SendOn(number);
-                                   });
+  sending.socket.async_wait(descriptor_base::wait_write,
+                            [this, number](const boost::system::error_code& error) {
+                              if (!error) SendOn(number);
+                            });
 }
 
 }  // namespace gpushared::server

@@ -74,6 +74,7 @@ class AdminDesk {
   nlohmann::json Clients(const Round& round) const;
   nlohmann::json Server() const;
   void Answer(Arrival arrival, Status refusal, std::string json);
+  static void AddPage(Sending& sending);
   void SendOn(std::uint32_t number);
 
   boost::asio::io_context& context_;

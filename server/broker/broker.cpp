@@ -388,8 +388,10 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
                                                         " is missing: " + device.missing});
   }
   const AccessRequest asked = {
-      .scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class),
-      .weight = hello.weight,
+      .scheduling_class = static_cast<scheduler::SchedulingClass>(
+          hello.client_class.value_or(ipc::ClientClass::kNormal)),
+      .weight = hello.weight.value_or(kWeightUsual),
+      .memory_bytes = hello.memory_bytes,
       .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
   if (!device.TakesClients()) {
     // A request that no worker would change is refused at once.
@@ -407,7 +409,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
       rules_.Admit(arrival.peer, asked, ledger_.HeldBy(arrival.peer.uid, device.id),
                    device.description.memory_bytes);
   if (!quota.ok()) return RefuseArrival(std::move(arrival), quota.status());
-  HandOver(std::move(arrival), hello, device, *quota);
+  HandOver(std::move(arrival), hello, asked, device, *quota);
 }
 
 void Broker::OnListDevices(Arrival arrival) {
@@ -447,15 +449,15 @@ bool Broker::MayPark(const Arrival& arrival) const {
   return has_place && static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max;
 }
 
-void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
-                      std::uint64_t quota_bytes) {
+void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, const AccessRequest& given,
+                      DeviceEntry& device, std::uint64_t quota_bytes) {
   const AccessRule& rule = rules_.RuleFor(arrival.peer);
   const device::Isolation isolation = rules_.IsolationOf(arrival.peer);
   LiveSession session = {.id = ledger_.NextId(),
                          .peer = arrival.peer,
                          .name = hello.name,
-                         .client_class = hello.client_class,
-                         .weight = hello.weight,
+                         .client_class = static_cast<ipc::ClientClass>(given.scheduling_class),
+                         .weight = given.weight,
                          .device = device.id,
                          .generation = device.generation,
                          .quota_bytes = quota_bytes,
@@ -466,9 +468,13 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .peer = {.pid = arrival.peer.pid, .uid = arrival.peer.uid, .gid = arrival.peer.gid},
       .request = arrival.frame.request,
       .quota_bytes = quota_bytes,
+      .share_group = arrival.peer.uid,
+      .weight_max = rule.max_weight,
+      .weight = session.weight,
+      .client_class = session.client_class,
       .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
       .isolation = static_cast<std::uint8_t>(isolation),
-      .weight_max = rule.max_weight,
+      .is_trusted = IsTrusted(arrival.peer.uid, options_.own_uid),
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(arrival.socket.Release());
@@ -651,7 +657,7 @@ void Broker::StopNow() {
     device.GiveUpWaiting();
     if (!device.worker) continue;
     for (const std::uint64_t id : ledger_.On(device.id)) {
-      (void)device.worker->Send(0, ipc::TerminateSession{id});
+      (void)device.worker->Send(0, ipc::TerminateSession{id, "the server stops"});
     }
     (void)device.worker->Send(0, ipc::Drain{});
     ExpectEnd(device, options_.stop_grace);

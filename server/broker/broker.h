@@ -106,8 +106,8 @@ class Broker {
   void OnArrival(Arrival arrival);
   void OnHello(Arrival arrival);
   void Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait);
-  void HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
-                std::uint64_t quota_bytes);
+  void HandOver(Arrival arrival, const ipc::Hello& hello, const AccessRequest& given,
+                DeviceEntry& device, std::uint64_t quota_bytes);
   void OnListDevices(Arrival arrival);
   bool AreDevicesKnown() const;
   void TellDevices(Arrival arrival);

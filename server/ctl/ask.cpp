@@ -15,10 +15,18 @@ Result<ipc::AdminReply> Ask(const std::string& path, const ipc::Admin& admin) {
   // A server that refuses the connection itself answers without reading the question, so a
   // failed send is not the end of the story.
   const Status sent = ipc::SendMessage(socket->get(), 1, admin, deadline);
-  const Result<ipc::Frame> frame =
-      ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
-  if (!frame.ok()) return sent.ok() ? frame.status() : sent;
-  return ipc::DecodeReply<ipc::AdminReply>(*frame);
+  ipc::AdminReply whole;
+  do {
+    const Result<ipc::Frame> frame =
+        ipc::ReceiveFrame(socket->get(), ipc::ServerFrameRules, deadline);
+    if (!frame.ok()) return sent.ok() ? frame.status() : sent;
+    Result<ipc::AdminReply> page = ipc::DecodeReply<ipc::AdminReply>(*frame);
+    if (!page.ok()) return page.status();
+    whole.code = page->code;
+    whole.is_last = page->is_last;
+    whole.text += page->text;
+  } while (!whole.is_last);
+  return whole;
 }
 
 }  // namespace gpushared::server

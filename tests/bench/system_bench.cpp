@@ -75,11 +75,16 @@ std::size_t Sessions(const std::string& socket_path) {
   const auto deadline = Clock::now() + 5s;
   const ipc::UniqueFd socket = Must(ipc::ConnectUnix(socket_path, deadline));
   Must(ipc::SendMessage(socket.get(), 1, ipc::Admin{.verb = ipc::AdminVerb::kClients}, deadline));
-  const auto reply = Must(ipc::DecodeReply<ipc::AdminReply>(
-      Must(ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, deadline))));
+  ipc::AdminReply page{.is_last = false};
+  std::string text;
+  while (!page.is_last) {
+    page = Must(ipc::DecodeReply<ipc::AdminReply>(
+        Must(ipc::ReceiveFrame(socket.get(), ipc::ServerFrameRules, deadline))));
+    text += page.text;
+  }
   std::size_t count = 0;
-  for (std::size_t at = reply.text.find("\"pid\""); at != std::string::npos;
-       at = reply.text.find("\"pid\"", at + 1))
+  for (std::size_t at = text.find("\"pid\""); at != std::string::npos;
+       at = text.find("\"pid\"", at + 1))
     ++count;
   return count;
 }

@@ -147,12 +147,13 @@ const std::vector<Lie> kVersionLies = {Refused(0), Refused(ipc::kProtocolVersion
                                        Refused(ipc::kProtocolVersion + 1), Refused(kAllBits)};
 const Lies kHelloLies = {
     {"version", kVersionLies},
-    {"client_class", {Refused(3), Refused(kAllBits)}},
+    {"client_class", {Refused(3), Refused(0xfe)}},
     {"takes_printed", {Refused(2), Refused(kAllBits)}},
     {"reserved0", {Refused(1)}},
-    {"weight", {Refused(0), Refused(ipc::kWeightMax + 1), Refused(kAllBits)}},
+    {"weight", {Refused(ipc::kWeightMax + 1), Refused(kAllBits)}},
     {"reserved1", {Refused(1)}},
     {"latency_promise_ns", {Refused(ipc::kLatencyPromiseNsMax + 1), Refused(kAllBits)}},
+    {"memory_bytes", {Refused(1), Refused(kAllBits)}},
     {"name", kTextLies},
     {"device", kTextLies}};
 const Lies kAdminLies = {  // The verb takes nothing.

@@ -27,6 +27,7 @@ Hello GoodHello() {
   hello.client_class = ClientClass::kHigh;
   hello.weight = 3;
   hello.latency_promise_ns = 10'000'000;
+  hello.memory_bytes = 1 << 20;
   hello.name = "serve";
   hello.device = "cpu:0";
   return hello;
@@ -69,8 +70,12 @@ Attach GoodAttach() {
   attach.request = 5;
   attach.quota_bytes = 1 << 30;
   attach.allowed_class = ClientClass::kHigh;
+  attach.client_class = ClientClass::kLow;
   attach.isolation = 1;
+  attach.is_trusted = true;
+  attach.share_group = 1000;
   attach.weight_max = 100;
+  attach.weight = 3;
   attach.hello = GoodHello();
   return attach;
 }
@@ -128,15 +133,17 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 3, "protocol version 3, this side speaks version 4"},
-      {"version", 5, "protocol version 5, this side speaks version 4"},
+      {"version", 4, "protocol version 4, this side speaks version 5"},
+      {"version", 6, "protocol version 6, this side speaks version 5"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
-      {"client_class", 255, "class is 255, allowed 0 to 2"},
+      {"client_class", 255, ""},
+      {"client_class", 254, "class is 254, allowed 0 to 2"},
       {"takes_printed", 2, "takes printed is 2, allowed 0 to 1"},
-      {"weight", 0, "weight is 0, allowed 1 to 1000"},
-      {"weight", 1001, "weight is 1001, allowed 1 to 1000"},
+      {"weight", 0, ""},
+      {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
       {"latency_promise_ns", 3'600'000'000'001, "latency promise is 3600000000001, allowed 0 to"},
       {"latency_promise_ns", ~std::uint64_t{0}, "latency promise is"},
+      AnyValue("memory_bytes"),
       {"name", 0x1b, "name is not printable UTF-8"},
       {"name", 'x', "name is not filled up with zeros after at most 63 bytes", 63},
       {"name", 'x', "name is not filled up with zeros", 10},
@@ -156,8 +163,17 @@ TEST(Handshake, HelloComesBack) {
   EXPECT_EQ(hello->client_class, ClientClass::kHigh);
   EXPECT_EQ(hello->weight, 3u);
   EXPECT_EQ(hello->latency_promise_ns, 10'000'000u);
+  EXPECT_EQ(hello->memory_bytes, 1u << 20);
   EXPECT_EQ(hello->name, "serve");
   EXPECT_EQ(hello->device, "cpu:0");
+}
+
+TEST(Handshake, WhatHelloDoesNotSayStaysUnsaid) {
+  const Result<Hello> hello = Decode<Hello>(Encode(Hello{}));
+  ASSERT_TRUE(hello.ok()) << hello.status().ToString();
+  EXPECT_FALSE(hello->client_class);
+  EXPECT_FALSE(hello->weight);
+  EXPECT_EQ(hello->memory_bytes, 0u);
 }
 
 // A later version may have another layout: its number is all that may be looked at.
@@ -168,7 +184,7 @@ TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 4"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 5"));
   }
 }
 
@@ -225,7 +241,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 5, "protocol version 5"},
+          {"version", 6, "protocol version 6"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -265,7 +281,7 @@ TEST(Handshake, WelcomeComesBack) {
 
 TEST(DeviceListMessage, EveryFieldIsBounded) {
   ExpectCases<ListDevices, ListDevicesWire>(
-      Encode(ListDevices{}), {{"version", 3, "protocol version 3, this side speaks version 4"}});
+      Encode(ListDevices{}), {{"version", 4, "protocol version 4, this side speaks version 5"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
   ExpectCases<DeviceList, DeviceListWire>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
@@ -333,7 +349,7 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 5, "protocol version 5"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 6, "protocol version 6"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<MakeImage, MakeImageWire>(
       Encode(MakeImage{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
@@ -366,9 +382,11 @@ TEST(ServerMessages, EveryFieldIsBounded) {
       {"text_bytes", 8, "1 bytes too many"}};
   ExpectCases<Refused, TextWire>(Encode(Refused{status}), text);
   ExpectCases<Ended, TextWire>(Encode(Ended{status}), text);
-  ExpectCases<AdminReply, TextWire>(
-      Encode(AdminReply{StatusCode::kOk, "{}"}),
-      {{"code", 18, "code is 18"}, {"text_bytes", 131073, "text bytes is 131073"}});
+  ExpectCases<AdminReply, PageWire>(Encode(AdminReply{StatusCode::kOk, "{}"}),
+                                    {{"code", 18, "code is 18"},
+                                     {"text_bytes", 131073, "text bytes is 131073"},
+                                     {"is_last", 2, "is last is 2, allowed 0 to 1"}});
+  EXPECT_FALSE(Decode<AdminReply>(Encode(AdminReply{.text = "[", .is_last = false}))->is_last);
   EXPECT_FALSE(Decode<Refused>(Encode(Refused{Status()})).ok()) << "a refusal says why";
   ExpectCases<MemoryResized, MemoryResizedWire>(
       Encode(MemoryResized{3}), {{"mapped_bytes", ~std::uint64_t{0}, "mapped bytes is"}});
@@ -386,6 +404,20 @@ TEST(ServerMessages, EveryFieldIsBounded) {
        AnyValue("sequence"),
        {"text_bytes", 10, "too short"},
        {"text_bytes", 0xffffffff, "text bytes is 4294967295, allowed 0 to 8192"}});
+}
+
+TEST(ServerMessages, PagesAreWholeCharactersAndTogetherTheText) {
+  std::string text(kPageTextBytesMax - 1, 'a');
+  text += "\xc3\xa4 and the rest";
+  std::string_view rest = text;
+  const std::string_view first = TakePage(rest);
+  EXPECT_EQ(first.size(), kPageTextBytesMax - 1);
+  EXPECT_EQ(std::string(first) + std::string(rest), text);
+  EXPECT_EQ(TakePage(rest), "\xc3\xa4 and the rest");
+  EXPECT_TRUE(rest.empty());
+  const std::string no_text(kPageTextBytesMax + 1, '\x80');
+  rest = no_text;
+  EXPECT_EQ(TakePage(rest).size(), kPageTextBytesMax);
 }
 
 TEST(ServerMessages, PrintedTextIsBounded) {
@@ -504,7 +536,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 5, "protocol version 5"}, AnyValue("generation")},
+                                {{"version", 6, "protocol version 6"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());
@@ -515,14 +547,23 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                                    AnyValue("gid"),
                                    AnyValue("request"),
                                    AnyValue("quota_bytes"),
+                                   AnyValue("share_group"),
                                    {"allowed_class", 3, "allowed class is 3, allowed 0 to 2"},
+                                   {"client_class", 255, "class is 255, allowed 0 to 2"},
                                    {"isolation", 3, "isolation is 3, allowed 0 to 2"},
+                                   {"is_trusted", 2, "is trusted is 2, allowed 0 to 1"},
+                                   {"weight", 0, "weight is 0, allowed 1 to 1000"},
                                    {"weight_max", 0, "highest weight is 0, allowed 1 to 1000"}},
                                   {"hello"});
   ExpectInnerCases<Attach, AttachWire, HelloWire>(Encode(GoodAttach()), "hello", HelloCases());
   ExpectCases<SessionStarted, SessionWire>(Encode(SessionStarted{3}), {{"session", 0, "session"}});
-  ExpectCases<TerminateSession, SessionWire>(Encode(TerminateSession{3}),
-                                             {{"session", 0, "session is 0"}});
+  ExpectCases<TerminateSession, TerminateSessionWire>(
+      Encode(TerminateSession{3, "the lease ended"}),
+      {{"session", 0, "session is 0"},
+       {"text_bytes", 8193, "text bytes is 8193, allowed 0 to 8192"},
+       {"text_bytes", 16, "too short"},
+       {"text_bytes", 14, "bytes too many"}});
+  EXPECT_EQ(Decode<TerminateSession>(Encode(TerminateSession{3, "why"}))->why, "why");
   ExpectCases<SessionEnded, SessionEndedWire>(
       Encode(SessionEnded{3, Status(StatusCode::kCancelled, "gone")}),
       {{"session", 0, "session is 0"}, {"code", 18, "code is 18"}, {"text_bytes", 5, "too short"}});
@@ -539,6 +580,10 @@ TEST(ChannelMessages, AttachComesBack) {
   EXPECT_EQ(attach->peer.uid, 1000u);
   EXPECT_EQ(attach->allowed_class, ClientClass::kHigh);
   EXPECT_EQ(attach->isolation, 1U);
+  EXPECT_EQ(attach->share_group, 1000U);
+  EXPECT_EQ(attach->weight, 3U);
+  EXPECT_EQ(attach->client_class, ClientClass::kLow);
+  EXPECT_TRUE(attach->is_trusted);
   EXPECT_EQ(attach->hello.name, "serve");
 }
 

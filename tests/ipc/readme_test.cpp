@@ -50,7 +50,8 @@ TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
         GPUSHARED_ROW(ArenaAddedWire),     GPUSHARED_ROW(DescribeErrorWire),
         GPUSHARED_ROW(ErrorTextWire),      GPUSHARED_ROW(ReadyWire),
         GPUSHARED_ROW(AttachWire),         GPUSHARED_ROW(SessionWire),
-        GPUSHARED_ROW(SessionEndedWire),   GPUSHARED_ROW(SetSessionWire)}) {
+        GPUSHARED_ROW(SessionEndedWire),   GPUSHARED_ROW(SetSessionWire),
+        GPUSHARED_ROW(PageWire),           GPUSHARED_ROW(TerminateSessionWire)}) {
     EXPECT_THAT(readme, ::testing::HasSubstr("\n" + row)) << "as it should read";
   }
 }

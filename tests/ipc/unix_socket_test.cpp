@@ -326,10 +326,10 @@ TEST(BlockingFrames, ClosedPeerIsDisconnectedNotASignal) {
             StatusCode::kDisconnected);
 }
 
-TEST(BlockingFrames, LargeReplyArrivesWhole) {
+TEST(BlockingFrames, LargePageArrivesWhole) {
   const Pair pair = MakePair();
   AdminReply reply;
-  reply.text.assign(kAdminTextBytesMax, 'j');
+  reply.text.assign(kPageTextBytesMax, 'j');
   std::thread sender([&] { EXPECT_TRUE(SendMessage(pair.theirs.get(), 1, reply, Soon()).ok()); });
   Result<Frame> frame = ReceiveFrame(pair.ours.get(), ServerFrameRules, Soon());
   sender.join();
@@ -366,7 +366,7 @@ TEST(Outbox, KeepsOrderOverASocketThatTakesLittle) {
 TEST(Outbox, PeerThatNeverReadsIsToldApart) {
   Outbox outbox;
   AdminReply reply;
-  reply.text.assign(kAdminTextBytesMax, 'x');
+  reply.text.assign(kPageTextBytesMax, 'x');
   Status status;
   std::size_t added = 0;
   while (status.ok() && added < 10'000) {
@@ -374,7 +374,7 @@ TEST(Outbox, PeerThatNeverReadsIsToldApart) {
     ++added;
   }
   EXPECT_EQ(status.code(), StatusCode::kLimitExceeded);
-  EXPECT_LE(added * kAdminTextBytesMax, Outbox::kBytesMax + kAdminTextBytesMax);
+  EXPECT_LE(added * kPageTextBytesMax, Outbox::kBytesMax + kPageTextBytesMax);
 }
 
 TEST(Outbox, SendsDescriptorsOnceAndClosesThem) {
@@ -430,12 +430,12 @@ TEST(Channel, MessagesKeepTheirBordersAndDescriptors) {
   EXPECT_FALSE(none->has_value());
 }
 
-TEST(Channel, LargestAdminReplyIsOneMessage) {
+TEST(Channel, LargestPageIsOneMessage) {
   Result<std::pair<UniqueFd, UniqueFd>> channel = MakeChannelPair();
   ASSERT_TRUE(channel.ok());
   auto& [broker, worker] = *channel;
   ChannelReply reply;
-  reply.text.assign(kAdminTextBytesMax, 'j');
+  reply.text.assign(kPageTextBytesMax, 'j');
   Outbox outbox(Outbox::Kind::kSeqpacket);
   ASSERT_TRUE(outbox.Add(8, reply).ok());
   Result<bool> sent = outbox.Flush(worker.get());

@@ -93,7 +93,7 @@ class FakeWorker {
       case ipc::ChannelType::kTerminateSession: {
         const auto session = ipc::Decode<ipc::TerminateSession>(frame.payload);
         if (is_stubborn || !session.ok()) return;
-        End(session->session, {StatusCode::kDisconnected, "session ended by the operator"});
+        End(session->session, {StatusCode::kDisconnected, "session ended: " + session->why});
         return Tell(frame.request, ipc::ChannelReply{});
       }
       case ipc::ChannelType::kSetSession:

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -22,19 +21,15 @@ namespace {
 static_assert(ipc::kIsolationMax + 1 == device::kIsolations);
 
 scheduler::ClientSpec SpecOf(const ipc::Attach& attach, bool shares_by_uid) {
-  const ipc::Hello& hello = attach.hello;
   scheduler::ClientSpec spec;
-  if (shares_by_uid) spec.group = attach.peer.uid;
-  spec.scheduling_class = static_cast<scheduler::SchedulingClass>(hello.client_class);
-  spec.weight = hello.weight;
-  if (hello.latency_promise_ns > 0) {
-    spec.latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns);
+  if (shares_by_uid) spec.group = attach.share_group;
+  spec.scheduling_class = static_cast<scheduler::SchedulingClass>(attach.client_class);
+  spec.weight = attach.weight;
+  if (attach.hello.latency_promise_ns > 0) {
+    spec.latency_promise = std::chrono::nanoseconds(attach.hello.latency_promise_ns);
   }
   return spec;
 }
-
-// Who could do anything to this process anyway.
-bool IsTrusted(std::uint32_t uid) { return uid == 0 || uid == ::geteuid(); }
 
 }  // namespace
 
@@ -131,7 +126,7 @@ std::function<void()> Session::Returned() {
 // ---- handshake
 
 bool Session::MayUseReserve() const {
-  return attach_.allowed_class == ipc::ClientClass::kHigh || IsTrusted(attach_.peer.uid);
+  return attach_.allowed_class == ipc::ClientClass::kHigh || attach_.is_trusted;
 }
 
 void Session::Start() {
@@ -144,7 +139,7 @@ void Session::Start() {
       .quota_bytes = attach_.quota_bytes,
       .left_free_bytes = LeftFree(),
       .isolation = static_cast<device::Isolation>(attach_.isolation),
-      .driver_may_compile = environment_.driver_compiles_for_all || IsTrusted(attach_.peer.uid)};
+      .driver_may_compile = environment_.driver_compiles_for_all || attach_.is_trusted};
   MakeSlowCall([device = &environment_.device, space] { return MakeMemory(*device, space); },
                [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
                  self.OnMemoryMade(std::move(memory));

@@ -523,13 +523,13 @@ void Worker::Impl::Handle(const KernelNoted& message) {
 }
 
 void Worker::Impl::Answer(const Question& question, const std::string& text) {
-  if (text.size() > ipc::kAdminTextBytesMax) {
-    return Tell(question.request,
-                ipc::ChannelReply{.code = StatusCode::kLimitExceeded,
-                                  .text = fmt::format("the answer takes {} bytes, allowed are {}",
-                                                      text.size(), ipc::kAdminTextBytesMax)});
-  }
-  Tell(question.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = text});
+  std::string_view rest = text;
+  do {
+    const std::string_view page = ipc::TakePage(rest);
+    Tell(question.request,
+         ipc::ChannelReply{
+             .code = StatusCode::kOk, .text = std::string(page), .is_last = rest.empty()});
+  } while (!rest.empty());
 }
 
 void Worker::Impl::Handle(const DeviceLost& message) {
@@ -665,8 +665,8 @@ void Worker::Impl::Handle(const ipc::TerminateSession& session, ipc::Frame& fram
                 ipc::ChannelReply{.code = StatusCode::kNotFound,
                                   .text = fmt::format("client {} is not here", session.session)});
   }
-  found->End(
-      {StatusCode::kDisconnected, fmt::format("session ended by the operator [{}]", found->who())});
+  found->End({StatusCode::kDisconnected,
+              fmt::format("session ended: {} [{}]", session.why, found->who())});
   Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
 }
 

@@ -65,14 +65,16 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.session = next_session_++;
   attach.peer.pid = process;
   attach.peer.uid = options.uid;
+  attach.share_group = options.uid;
+  attach.is_trusted = options.uid == 0 || options.uid == ::geteuid();
   attach.request = 1;
   attach.quota_bytes = options.quota_bytes;
   attach.allowed_class = options.allowed_class;
   attach.isolation = options.isolation;
   attach.weight_max = ipc::kWeightMax;
-  attach.hello.client_class = options.client_class;
+  attach.client_class = options.client_class;
   attach.hello.latency_promise_ns = options.latency_promise_ns;
-  attach.hello.weight = options.weight;
+  attach.weight = options.weight;
   attach.hello.name = options.name;
   Send(attach, 0, std::move(fds));
   return RawClient(ipc::UniqueFd(pair[0]));
@@ -112,11 +114,16 @@ std::optional<ipc::Frame> WorkerHarness::AwaitFrame(std::uint16_t type) {
 std::string WorkerHarness::AskAdmin(const ipc::Admin& asked) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   std::optional<ipc::ChannelReply> reply;
+  std::string text;
   do {  // Where threads of the worker are kept from the cores, it says that they did not answer.
     Send(ipc::AdminRequest{.admin = asked}, 77);
-    reply = Await<ipc::ChannelReply>();
+    text.clear();
+    do {
+      reply = Await<ipc::ChannelReply>();
+      if (reply) text += reply->text;
+    } while (reply && !reply->is_last);
   } while (reply && reply->code == StatusCode::kTimedOut && std::chrono::steady_clock::now() < end);
-  return reply ? reply->text : "";
+  return text;
 }
 
 std::optional<int> WorkerHarness::AwaitExit() {

@@ -606,13 +606,14 @@ TEST(WorkerSession, MemoryStaysUntilTheDeviceHasLetGoOfIt) {
 TEST(WorkerSession, TheOperatorEndsASession) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
-  worker.Send(ipc::TerminateSession{.session = worker.last_session()}, 5);
+  worker.Send(ipc::TerminateSession{.session = worker.last_session(), .why = "its lease is over"},
+              5);
   const auto reply = worker.Await<ipc::ChannelReply>();
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->code, StatusCode::kOk);
   const Status end = client.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kDisconnected);
-  EXPECT_THAT(end.message(), HasSubstr("by the operator"));
+  EXPECT_THAT(end.message(), HasSubstr("session ended: its lease is over"));
   worker.Send(ipc::TerminateSession{.session = 999}, 6);
   const auto unknown = worker.Await<ipc::ChannelReply>();
   ASSERT_TRUE(unknown);
