@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/ctl/report.h"
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -17,54 +13,46 @@ namespace {
 
 using nlohmann::json;
 
-// How a column is made from one row of the reply.
-struct Column {
-  std::string_view heading;
-  std::string_view field;
-  double divisor = 0;  // 0: shown as it is. Else a number, divided.
-  int decimals = 0;
-  bool is_text = false;  // Aligned to the left.
-};
-
 constexpr double kMiB = 1024.0 * 1024.0;
 
+// The usual columns fit a terminal of 80 characters; the wide ones stand where they belong.
 constexpr std::array kClientColumns = {
     Column{"ID", "client"},
     Column{"NAME", "name", 0, 0, true},
-    Column{"PID", "pid"},
+    Column{"PID", "pid", 0, 0, false, false},
     Column{"UID", "uid"},
     Column{"DEVICE", "device", 0, 0, true},
     Column{"CLASS", "class", 0, 0, true},
-    Column{"WEIGHT", "weight"},
-    Column{"STATE", "state", 0, 0, true},
+    Column{"WEIGHT", "weight", 0, 0, false, false},
+    Column{"STATE", "state", 0, 0, true, false},
     Column{"DEVICE TIME s", "device_time_s", 1, 3},
-    Column{"LAUNCHES", "launches"},
-    Column{"IN MiB", "bytes_in", kMiB, 1},
-    Column{"OUT MiB", "bytes_out", kMiB, 1},
-    Column{"ON DEVICE MiB", "bytes_on_device", kMiB, 1},
+    Column{"LAUNCHES", "launches", 0, 0, false, false},
+    Column{"IN MiB", "bytes_in", kMiB, 1, false, false},
+    Column{"OUT MiB", "bytes_out", kMiB, 1, false, false},
+    Column{"ON DEVICE MiB", "bytes_on_device", kMiB, 1, false, false},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 1},
-    Column{"QUOTA MiB", "quota_bytes", kMiB, 0},
-    Column{"ISOLATION", "isolation", 0, 0, true},
-    Column{"WAIT p50 us", "queue_wait_p50_us", 1, 1},
+    Column{"QUOTA MiB", "quota_bytes", kMiB, 0, false, false},
+    Column{"ISOLATION", "isolation", 0, 0, true, false},
+    Column{"WAIT p50 us", "queue_wait_p50_us", 1, 1, false, false},
     Column{"WAIT p99 us", "queue_wait_p99_us", 1, 1},
-    Column{"OVERRUNS", "slice_overruns"},
-    Column{"STOPS", "stops"},
-    Column{"SHARE ERROR pp", "share_error_points", 1, 1},
-    Column{"KEPT %", "promise_kept_percent", 1, 1},
-    Column{"REQUEST p99 us", "request_p99_us", 1, 1},
+    Column{"OVERRUNS", "slice_overruns", 0, 0, false, false},
+    Column{"STOPS", "stops", 0, 0, false, false},
+    Column{"SHARE ERROR pp", "share_error_points", 1, 1, false, false},
+    Column{"KEPT %", "promise_kept_percent", 1, 1, false, false},
+    Column{"REQUEST p99 us", "request_p99_us", 1, 1, false, false},
 };
 constexpr std::array kDeviceColumns = {
     Column{"DEVICE", "device", 0, 0, true},
-    Column{"KIND", "kind", 0, 0, true},
+    Column{"KIND", "kind", 0, 0, true, false},
     Column{"STATE", "state", 0, 0, true},
     Column{"CLIENTS", "sessions"},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
-    Column{"SMS", "multiprocessors"},
+    Column{"SMS", "multiprocessors", 0, 0, false, false},
     Column{"WORKER PID", "worker_pid"},
-    Column{"GENERATION", "generation"},
+    Column{"GENERATION", "generation", 0, 0, false, false},
     Column{"UP s", "up_s", 1, 0},
-    Column{"PCI BUS", "pci_bus", 0, 0, true},
-    Column{"UUID", "uuid", 0, 0, true},
+    Column{"PCI BUS", "pci_bus", 0, 0, true, false},
+    Column{"UUID", "uuid", 0, 0, true, false},
     Column{"NAME", "name", 0, 0, true},
 };
 constexpr std::array kStatusColumns = {
@@ -72,72 +60,15 @@ constexpr std::array kStatusColumns = {
     Column{"STATE", "state", 0, 0, true},
     Column{"CLIENTS", "sessions"},
     Column{"DEVICE TIME s", "device_time_s", 1, 3},
-    Column{"COMMANDS", "commands"},
+    Column{"COMMANDS", "commands", 0, 0, false, false},
     Column{"GAP USED %", "gap_used_percent", 1, 1},
-    Column{"WINDOW us", "window_us", 1, 0},
-    Column{"OVERLOADED", "overloaded"},
+    Column{"WINDOW us", "window_us", 1, 0, false, false},
+    Column{"OVERLOADED", "overloaded", 0, 0, false, false},
     Column{"USED MiB", "mapped_bytes", kMiB, 1},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 0},
-    Column{"WORKER PID", "worker_pid"},
-    Column{"GENERATION", "generation"},
+    Column{"WORKER PID", "worker_pid", 0, 0, false, false},
+    Column{"GENERATION", "generation", 0, 0, false, false},
 };
-
-// Names come from clients. The server checks them; a terminal deserves a second look.
-std::string Printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    result += is_control ? '?' : c;
-  }
-  return result;
-}
-
-// Characters, not bytes: continuation bytes of UTF-8 take no room on the terminal.
-std::size_t Width(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned>(c) & 0xc0U) != 0x80U;
-  }));
-}
-
-std::string Cell(const json& row, const Column& column) {
-  const auto field = row.find(column.field);
-  if (field == row.end() || field->is_null()) return "-";
-  if (column.divisor != 0 && field->is_number()) {
-    std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "%.*f", column.decimals,
-                  field->get<double>() / column.divisor);
-    return text.data();
-  }
-  if (field->is_string()) return Printable(field->get_ref<const std::string&>());
-  return field->dump();
-}
-
-std::string Padded(const std::string& text, std::size_t width, bool left) {
-  const std::string blanks(width - std::min(width, Width(text)), ' ');
-  return left ? text + blanks : blanks + text;
-}
-
-std::string Table(const json& rows, std::span<const Column> columns) {
-  std::vector<std::vector<std::string>> cells(1);
-  for (const Column& column : columns) cells[0].emplace_back(column.heading);
-  for (const json& row : rows) {
-    if (!row.is_object()) continue;
-    std::vector<std::string>& line = cells.emplace_back();
-    for (const Column& column : columns) line.push_back(Cell(row, column));
-  }
-  std::string text;
-  for (const std::vector<std::string>& line : cells) {
-    std::string out;
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      std::size_t width = 0;
-      for (const std::vector<std::string>& any : cells) width = std::max(width, Width(any[i]));
-      out += (i == 0 ? "" : "  ") + Padded(line[i], width, columns[i].is_text);
-    }
-    out.erase(out.find_last_not_of(' ') + 1);
-    text += out + "\n";
-  }
-  return text;
-}
 
 json Part(const json& reply, std::string_view name) {
   const auto found = reply.find(name);
@@ -157,14 +88,16 @@ std::string Caveats(const json& reply) {
               " did not answer in time; its figures are missing\n";
     }
   }
-  const json omitted = Part(reply, "omitted");
-  if (omitted.is_number()) text += omitted.dump() + " further clients are not shown\n";
   return text;
 }
 
 }  // namespace
 
-std::string StatusReport(const json& reply) {
+std::span<const Column> StatusColumns() { return kStatusColumns; }
+std::span<const Column> ClientColumns() { return kClientColumns; }
+std::span<const Column> DeviceColumns() { return kDeviceColumns; }
+
+std::string StatusReport(const json& reply, const View& view) {
   const json server = Part(reply, "server");
   std::string text;
   if (server.is_object()) {
@@ -175,11 +108,11 @@ std::string StatusReport(const json& reply) {
             TextOf(server, "policy") + ", up " + uptime + " s, clients " +
             TextOf(server, "sessions") + "\n\n";
   }
-  return text + Table(Part(reply, "devices"), kStatusColumns) + Caveats(reply);
+  return text + Table(Part(reply, "devices"), kStatusColumns, view) + Caveats(reply);
 }
 
-std::string ClientsReport(const json& reply) {
-  return Table(Part(reply, "clients"), kClientColumns) + Caveats(reply);
+std::string ClientsReport(const json& reply, const View& view) {
+  return Table(Part(reply, "clients"), kClientColumns, view) + Caveats(reply);
 }
 
 namespace {
@@ -249,8 +182,8 @@ std::string ExplainReport(const json& reply) {
   return text;
 }
 
-std::string DevicesReport(const json& reply) {
-  std::string text = Table(Part(reply, "devices"), kDeviceColumns);
+std::string DevicesReport(const json& reply, const View& view) {
+  std::string text = Table(Part(reply, "devices"), kDeviceColumns, view);
   for (const json& device : Part(reply, "devices")) {
     for (const json& limit : Part(device, "sm_limits")) {
       text += TextOf(device, "device") + ": class " + TextOf(limit, "class") + " has " +

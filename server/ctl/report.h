@@ -4,16 +4,23 @@
 #ifndef GPUSHARED_SERVER_CTL_REPORT_H_
 #define GPUSHARED_SERVER_CTL_REPORT_H_
 
+#include <span>
 #include <string>
+
+#include "server/ctl/table.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace gpushared::server {
 
 // Replies to status, ps and devices. Fields a server did not send are shown as "-".
-std::string StatusReport(const nlohmann::json& reply);
-std::string ClientsReport(const nlohmann::json& reply);
-std::string DevicesReport(const nlohmann::json& reply);
+std::string StatusReport(const nlohmann::json& reply, const View& view);
+std::string ClientsReport(const nlohmann::json& reply, const View& view);
+std::string DevicesReport(const nlohmann::json& reply, const View& view);
+// All columns of each.
+std::span<const Column> StatusColumns();
+std::span<const Column> ClientColumns();
+std::span<const Column> DeviceColumns();
 // The reply to explain, as sentences.
 std::string ExplainReport(const nlohmann::json& reply);
 

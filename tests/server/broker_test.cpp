@@ -28,6 +28,7 @@
 #include <spdlog/spdlog.h>
 
 #include "ipc/unix_socket.h"
+#include "server/admin/ask.h"
 #include "tests/server/other_user.h"
 #include "tests/support/passed_descriptor.h"
 #include "tests/support/scratch_folder.h"
@@ -142,12 +143,15 @@ class BrokerTest : public ::testing::Test {
     return socket;
   }
 
+  // The one page of the answer.
   Result<ipc::AdminReply> Admin(const ipc::Admin& admin) {
     const ipc::UniqueFd socket = ConnectOnly();
     const Result<ipc::Frame> frame = Ask(socket, admin);
     if (!frame.ok()) return frame.status();
     return ipc::DecodeReply<ipc::AdminReply>(*frame);
   }
+  // The whole answer.
+  Result<json> Answer(ipc::AdminVerb verb) { return admin::Ask(options_.socket_path, Verb(verb)); }
 
   Status Why(std::uint64_t session) {
     const ipc::UniqueFd socket = ConnectOnly();
@@ -356,7 +360,7 @@ TEST_F(BrokerTest, OperatorsSeeWhatIsThereAndWhatIsNotUsed) {
   EXPECT_EQ(Device(0).at("uuid"), "GPU-aa11");
   EXPECT_EQ(Device(0).at("pci_bus"), "00000000:17:00.0");
   EXPECT_EQ(Device(0).at("name"), "fake device");  // The worker knows best.
-  const ProgramOutcome table = Ctl({"devices"});
+  const ProgramOutcome table = Ctl({"devices", "--wide"});
   EXPECT_EQ(table.exit_code, 0);
   EXPECT_THAT(table.output, AllOf(HasSubstr("GPU-aa11"), HasSubstr("00000000:17:00.0"),
                                   HasSubstr("not used: cuda:1, NVIDIA A30: it is lost")));
@@ -425,6 +429,50 @@ TEST_F(BrokerTest, OnlyRootAndTheOwnerAdminister) {
             }),
             0);
   EXPECT_TRUE(Join(Hello("still served")).ok());
+}
+
+TEST_F(BrokerTest, AnAnswerIsWholeHoweverManyClientsThereAre) {
+  constexpr std::size_t kClients = 500;
+  behaviour_ = [](const std::string&, std::uint32_t) { return "verbose"; };
+  AccessRule rule;
+  rule.label = "everyone";
+  rule.clients_max = kClients;
+  options_.access = {rule};
+  StartBroker();
+  std::vector<ipc::UniqueFd> clients;
+  for (std::size_t i = 0; i < kClients; ++i) {
+    auto client = Join(Hello(std::string(60, 'n')));
+    ASSERT_TRUE(client.ok()) << client.status().message();
+    clients.push_back(std::move(*client));
+  }
+  const Result<json> ps = Answer(ipc::AdminVerb::kClients);
+  ASSERT_TRUE(ps.ok()) << ps.status().message();
+  EXPECT_EQ(ps->at("clients").size(), kClients);
+  EXPECT_GT(ps->dump().size(), 700 * kClients) << "real rows are longer";
+  EXPECT_EQ(ps->at("clients").at(kClients - 1).at("facts").get<std::string>().size(), 500U);
+  const json by_ctl = json::parse(Ctl({"ps", "--json"}).output);
+  EXPECT_EQ(by_ctl.at("clients").size(), kClients);
+  const std::string table = Ctl({"ps"}).output;
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), kClients + 1);
+}
+
+TEST_F(BrokerTest, AWorkersAnswerComesInPagesToo) {
+  behaviour_ = [](const std::string&, std::uint32_t) { return "verbose"; };
+  StartBroker();
+  ASSERT_TRUE(Join(Hello("one")).ok());
+  const Result<json> status = Answer(ipc::AdminVerb::kStatus);
+  ASSERT_TRUE(status.ok()) << status.status().message();
+  EXPECT_EQ(status->at("devices").at(0).at("padding").get<std::string>().size(),
+            3 * ipc::kPageTextBytesMax);
+}
+
+TEST_F(BrokerTest, AWorkerThatDoesNotStopAnsweringIsNotListenedTo) {
+  behaviour_ = [](const std::string&, std::uint32_t) { return "endless"; };
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
+  const Result<json> status = Answer(ipc::AdminVerb::kStatus);
+  ASSERT_TRUE(status.ok()) << status.status().message();
+  EXPECT_EQ(status->at("silent_devices").at(0), "fake:0");
 }
 
 TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
@@ -737,9 +785,15 @@ TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
   const ProgramOutcome ps = Ctl({"ps"});
   EXPECT_EQ(ps.exit_code, 0) << ps.output;
   EXPECT_THAT(ps.output, HasSubstr("visible"));
-  EXPECT_THAT(ps.output, HasSubstr("77"));  // The worker's own count.
   EXPECT_EQ(Ctl({"status"}).exit_code, 0);
   EXPECT_EQ(Ctl({"devices", "--json"}).exit_code, 0);
+  EXPECT_EQ(Ctl({"ps", "--columns", "name,class,launches"}).output,
+            "NAME     CLASS  LAUNCHES\nvisible  low          77\n");
+  EXPECT_THAT(Ctl({"ps", "--wide"}).output, HasSubstr("LAUNCHES"));
+  EXPECT_EQ(Ctl({"ps", "--wide", "--columns", "name"}).exit_code, 2);
+  const ProgramOutcome unknown = Ctl({"ps", "--columns", "name,colour"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("there is no column 'colour'; there are client, name,"));
   const ProgramOutcome set =
       Ctl({"client", "set", "1", "--class", "high", "--weight", "9", "--json"});
   EXPECT_EQ(set.exit_code, 0) << set.output;

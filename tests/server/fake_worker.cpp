@@ -4,7 +4,8 @@
 //
 // Usage: fake_worker GENERATION BEHAVIOUR. The behaviours: normal. silent: never answers operators.
 // mad: sends garbage when a session is attached. unable: exits at once. slow: is never ready.
-// stubborn: ignores drain and the end of sessions asked for.
+// stubborn: ignores drain and the end of sessions asked for. verbose: answers operators in pages.
+// endless: in more pages than anybody wants.
 
 #include <poll.h>
 #include <unistd.h>
@@ -56,6 +57,13 @@ class FakeWorker {
     if (!outbox_.Add(request, message).ok() || !outbox_.Flush(kChannel).ok()) is_draining_ = true;
   }
 
+  void FlushAll() {
+    for (Result<bool> done = false; done.ok() && !*done; done = outbox_.Flush(kChannel)) {
+      pollfd writable = {.fd = kChannel, .events = POLLOUT, .revents = 0};
+      ::poll(&writable, 1, -1);
+    }
+  }
+
   void Turn() {
     std::vector<pollfd> polled;
     polled.push_back({.fd = channel_open_ ? kChannel : -1, .events = POLLIN, .revents = 0});
@@ -99,12 +107,30 @@ class FakeWorker {
       case ipc::ChannelType::kSetSession:
       case ipc::ChannelType::kAdminRequest: {
         if (behaviour_ == "silent") return;
+        if (behaviour_ == "verbose" || behaviour_ == "endless") return TellPages(frame.request);
         ipc::ChannelReply reply;
         reply.text = R"({"clients":[{"client":1,"launches":77}]})";
         return Tell(frame.request, reply);
       }
       default:
         return;
+    }
+  }
+
+  // A row of each session as long as real ones are.
+  void TellPages(std::uint32_t request) {
+    std::string text = R"({"padding":")";
+    text.append((behaviour_ == "endless" ? 100 : 3) * ipc::kPageTextBytesMax, 'p');
+    text += R"(","clients":[)";
+    for (const auto& [id, socket] : sessions_) {
+      text += R"({"client":)" + std::to_string(id) + R"(,"facts":")" + std::string(500, 'f') +
+              (id == sessions_.rbegin()->first ? "\"}" : "\"},");
+    }
+    text += "]}";
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::string page(ipc::TakePage(rest));
+      Tell(request, ipc::ChannelReply{.text = page, .is_last = rest.empty()});
+      FlushAll();
     }
   }
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client side of a server's administration: one question over its socket, one answer.
+
+#ifndef GPUSHARED_SERVER_ADMIN_ASK_H_
+#define GPUSHARED_SERVER_ADMIN_ASK_H_
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/wire/control.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::admin {
+
+// The server itself waits a second for its workers; the rest is for a machine under load.
+inline constexpr std::chrono::seconds kAnswerTimeMax{10};
+// Of all pages together: far beyond what the sessions of 64 devices fill.
+inline constexpr std::size_t kAnswerBytesMax = std::size_t{256} << 20;
+
+// Asks the server whose socket is at `path`, and waits for its whole answer, a JSON object. Blocks
+// for kAnswerTimeMax at most; may be called from any thread. A refusal is the server's own Status;
+// kProtocolViolation: what answered is no gpushared server.
+Result<nlohmann::json> Ask(const std::string& path, const ipc::Admin& question);
+
+// Whether `why`, of Ask, means that nobody is there to answer.
+bool NobodyAnswers(const Status& why);
+
+}  // namespace gpushared::admin
+
+#endif  // GPUSHARED_SERVER_ADMIN_ASK_H_

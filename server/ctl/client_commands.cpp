@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands about one client.
+#include <memory>
+#include <optional>
+
+#include "server/ctl/command_line.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+// CLI11 fills them in.
+struct ClientArguments {
+  std::uint64_t id = 0;
+  std::string scheduling_class;
+  std::uint32_t weight = 0;
+};
+
+std::optional<ipc::ClientClass> ClassFrom(const std::string& text) {
+  if (text == "high") return ipc::ClientClass::kHigh;
+  if (text == "normal") return ipc::ClientClass::kNormal;
+  if (text == "low") return ipc::ClientClass::kLow;
+  return std::nullopt;
+}
+
+void Do(CommandLine& line, const ipc::Admin& question, const std::string& what) {
+  line.action = [&line, question, what] {
+    return AskAndPrint(line, question, [&](const auto&) {
+      return "client " + std::to_string(question.client) + " is " + what + "\n";
+    });
+  };
+}
+
+}  // namespace
+
+void AddClientCommands(CommandLine& line) {
+  const auto arguments = std::make_shared<ClientArguments>();
+  CLI::App* const client = AddCommand(line.app, "client", "one client");
+  client->require_subcommand(1);
+
+  CLI::App* const terminate = AddCommand(*client, "terminate", "end a client's session");
+  terminate->add_option("id", arguments->id, "ID as ps shows it")->required();
+  terminate->callback([&line, arguments] {
+    Do(line, {.verb = ipc::AdminVerb::kTerminate, .client = arguments->id}, "terminated");
+  });
+
+  CLI::App* const set = AddCommand(*client, "set", "change class or weight of a live client");
+  set->add_option("id", arguments->id, "ID as ps shows it")->required();
+  set->add_option("--class", arguments->scheduling_class, "high, normal or low")
+      ->check(CLI::IsMember({"high", "normal", "low"}));
+  set->add_option("--weight", arguments->weight, "share inside the class")
+      ->check(CLI::Range(1U, ipc::kWeightMax));
+  set->callback([&line, arguments] {
+    ipc::Admin change = {.verb = ipc::AdminVerb::kSet, .client = arguments->id};
+    change.client_class = ClassFrom(arguments->scheduling_class);
+    if (arguments->weight > 0) change.weight = arguments->weight;
+    if (!change.client_class && !change.weight) {
+      throw CLI::RequiredError("client set: --class or --weight");
+    }
+    Do(line, change, "changed");
+  });
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ctl/command_line.h"
+
+#include <cstdio>
+
+#include "ipc/socket_path.h"
+#include "server/admin/ask.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+
+CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& help) {
+  CLI::App* const command = parent.add_subcommand(name, help);
+  command->fallthrough();
+  return command;
+}
+
+int Print(const std::string& text) {
+  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? kDone : kRefused;
+}
+
+int AskAndPrint(const CommandLine& line, const ipc::Admin& question, const Report& report) {
+  const Result<std::string> path = ipc::ClientSocketPath(line.socket);
+  if (!path.ok()) {
+    std::fprintf(stderr, "gpusharedctl: no gpushared server answers: %s\n",
+                 path.status().message().c_str());
+    return kNoServer;
+  }
+  const Result<nlohmann::json> answer = admin::Ask(*path, question);
+  if (answer.ok()) return Print(line.as_json ? answer->dump(2) + "\n" : report(*answer));
+  const Status why = answer.status();
+  if (admin::NobodyAnswers(why)) {
+    std::fprintf(stderr, "gpusharedctl: no gpushared server answers at %s: %s\n", path->c_str(),
+                 why.message().c_str());
+    return kNoServer;
+  }
+  std::fprintf(stderr, "gpusharedctl: %s\n", why.message().c_str());
+  return kRefused;
+}
+
+}  // namespace gpushared::server

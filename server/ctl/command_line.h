@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the commands of gpusharedctl share. Each group of commands declares itself in a file of its
+// own; the command that was given leaves behind what is to be done.
+
+#ifndef GPUSHARED_SERVER_CTL_COMMAND_LINE_H_
+#define GPUSHARED_SERVER_CTL_COMMAND_LINE_H_
+
+#include <functional>
+#include <string>
+
+#include "ipc/wire/control.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::server {
+
+enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3 };
+
+struct CommandLine {
+  CLI::App& app;
+  // Options of every command.
+  std::string socket;  // Empty: the usual places.
+  bool as_json = false;
+  // Set by the command that was given, while the arguments are parsed. Returns its exit code.
+  std::function<int()> action;
+};
+
+// The groups.
+void AddViews(CommandLine& line);           // status, ps, devices, explain
+void AddClientCommands(CommandLine& line);  // client terminate, client set
+void AddServerCommands(CommandLine& line);  // drain
+void AddPtxCommands(CommandLine& line);     // ptx check
+
+// A command under `parent`, which takes the shared options behind itself, too.
+CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& help);
+
+// Makes text for people of a server's answer.
+using Report = std::function<std::string(const nlohmann::json& answer)>;
+
+// Asks the server and prints its answer, as JSON or as `report` has it; says on stderr what went
+// wrong. The exit code.
+int AskAndPrint(const CommandLine& line, const ipc::Admin& question, const Report& report);
+
+int Print(const std::string& text);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_CTL_COMMAND_LINE_H_

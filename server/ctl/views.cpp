@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that look and change nothing.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "server/ctl/command_line.h"
+#include "server/ctl/report.h"
+#include "server/ctl/table.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
+
+// CLI11 fills them in.
+struct ViewArguments {
+  View view;
+  double watch_s = 0;  // 0: once.
+};
+
+// A command that shows a table.
+struct TableCommand {
+  const char* name;
+  const char* help;
+  ipc::AdminVerb verb;
+  std::string (*report)(const nlohmann::json& answer, const View& view);
+  std::span<const Column> (*columns)();
+};
+constexpr TableCommand kTableCommands[] = {
+    {"status", "the server and its devices at a glance", ipc::AdminVerb::kStatus, StatusReport,
+     StatusColumns},
+    {"ps", "clients, with what they have used", ipc::AdminVerb::kClients, ClientsReport,
+     ClientColumns},
+    {"devices", "devices and their workers", ipc::AdminVerb::kDevices, DevicesReport,
+     DeviceColumns},
+};
+
+// Of the terminal on stdout; 0: it is none.
+std::size_t TerminalWidth() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+int Show(const CommandLine& line, const TableCommand& command, ViewArguments asked) {
+  const bool clears = asked.watch_s > 0 && !line.as_json && ::isatty(STDOUT_FILENO) == 1;
+  while (true) {
+    asked.view.width = asked.view.wide ? 0 : TerminalWidth();
+    const int code = AskAndPrint(line, {.verb = command.verb}, [&](const nlohmann::json& answer) {
+      return (clears ? kClearScreen : "") + command.report(answer, asked.view);
+    });
+    if (code != kDone || asked.watch_s == 0) return code;
+    std::this_thread::sleep_for(std::chrono::duration<double>(asked.watch_s));
+  }
+}
+
+void AddTable(CommandLine& line, const TableCommand& command) {
+  CLI::App* const app = AddCommand(line.app, command.name, command.help);
+  const auto arguments = std::make_shared<ViewArguments>();
+  CLI::Option* const wide = app->add_flag("--wide", arguments->view.wide, "all columns");
+  app->add_option("--columns", arguments->view.fields,
+                  "these columns, by the names that --json has, such as name,class")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->excludes(wide);
+  CLI::Option* const watch =
+      app->add_option("--watch", arguments->watch_s,
+                      "again and again, every so many seconds (default 2), until interrupted")
+          ->expected(0, 1)
+          ->check(CLI::Range(0.1, 3600.0))
+          ->type_name("SECONDS");
+  app->callback([&line, &command, arguments, watch] {
+    if (watch->count() > 0 && watch->results().empty()) arguments->watch_s = 2;
+    if (const Status fields = CheckFields(arguments->view, command.columns()); !fields.ok()) {
+      throw CLI::ValidationError("--columns", fields.message());
+    }
+    line.action = [&line, &command, arguments] { return Show(line, command, *arguments); };
+  });
+}
+
+void AddExplain(CommandLine& line) {
+  CLI::App* const app = AddCommand(line.app, "explain", "why a request of a client took so long");
+  const auto question = std::make_shared<ipc::Admin>(ipc::Admin{.verb = ipc::AdminVerb::kExplain});
+  app->add_option("id", question->client, "ID as ps shows it")->required()->type_name("CLIENT");
+  app->add_option("request", question->request, "its number (default: the slowest known)")
+      ->type_name("REQUEST");
+  app->callback([&line, question] {
+    line.action = [&line, question] { return AskAndPrint(line, *question, ExplainReport); };
+  });
+}
+
+}  // namespace
+
+void AddViews(CommandLine& line) {
+  for (const TableCommand& command : kTableCommands) AddTable(line, command);
+  AddExplain(line);
+}
+
+}  // namespace gpushared::server

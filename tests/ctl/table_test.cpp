@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ctl/table.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ctl/report.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::array kColumns = {
+    Column{"ID", "id"},
+    Column{"NAME", "name", 0, 0, true},
+    Column{"TIME s", "time", 1000, 1},
+    Column{"STATE", "state", 0, 0, true, false},
+};
+const json kRows = json::parse(R"([
+  {"id": 1, "name": "a", "time": 1500, "state": "ready"},
+  {"id": 20, "name": "much longer", "state": null}])");
+
+TEST(Table, AlignsNumbersToTheRightAndTextsToTheLeft) {
+  EXPECT_EQ(Table(kRows, kColumns, {}),
+            "ID  NAME         TIME s\n"
+            " 1  a               1.5\n"
+            "20  much longer       -\n");
+}
+
+TEST(Table, ShowsAllColumnsOrThoseAskedForInTheirOrder) {
+  EXPECT_THAT(Table(kRows, kColumns, {.wide = true}), HasSubstr("TIME s  STATE\n"));
+  EXPECT_EQ(Table(kRows, kColumns, {.fields = {"state", "id"}}),
+            "STATE  ID\nready   1\n-      20\n");
+}
+
+TEST(Table, NamesTheColumnsThatThereAre) {
+  EXPECT_TRUE(CheckFields({.fields = {"id", "state"}}, kColumns).ok());
+  EXPECT_EQ(CheckFields({.fields = {"id", "colour\x1b"}}, kColumns).message(),
+            "there is no column 'colour?'; there are id, name, time, state");
+}
+
+TEST(Table, CutsTextsAndNoNumbersToFitTheTerminal) {
+  EXPECT_EQ(Table(kRows, kColumns, {.width = 21}),
+            "ID  NAME       TIME s\n"
+            " 1  a             1.5\n"
+            "20  much lon…       -\n");
+  EXPECT_THAT(Table(kRows, kColumns, {.width = 1}), HasSubstr("20  much …       -\n"))
+      << "a text keeps six characters";
+  const json umlauts = json::parse(R"([{"id": 1, "name": "äöüäöüäöü", "time": 1}])");
+  EXPECT_THAT(Table(umlauts, kColumns, {.width = 18}), HasSubstr(" 1  äöüäö…     0.0\n"));
+}
+
+TEST(Table, WhatClientsWriteIsMadePrintable) {
+  const json row = json::parse(R"([{"id": 1, "name": "a\u001b[2Jb"}])");
+  EXPECT_THAT(Table(row, kColumns, {}), HasSubstr("a?[2Jb"));
+}
+
+// A client with long names and large figures.
+const json kBusyClient = {{"client", 9999},
+                          {"name", std::string(63, 'n')},
+                          {"pid", 4194304},
+                          {"uid", 100000},
+                          {"device", "cuda:15"},
+                          {"class", "normal"},
+                          {"device_time_s", 999999.999},
+                          {"memory_bytes", 143771.0 * 1024 * 1024},
+                          {"queue_wait_p99_us", 999999.9}};
+
+TEST(Reports, TheUsualColumnsOfClientsFitATerminal) {
+  std::istringstream lines(ClientsReport({{"clients", {kBusyClient}}}, {.width = 80}));
+  for (std::string line; std::getline(lines, line);) {
+    // The cut name ends in one character of three bytes.
+    EXPECT_LE(line.size(), 80U + 2U) << line;
+  }
+  EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, {}), Not(HasSubstr("LAUNCHES")));
+  EXPECT_THAT(ClientsReport({{"clients", {kBusyClient}}}, {.wide = true}), HasSubstr("LAUNCHES"));
+}
+
+}  // namespace
+}  // namespace gpushared::server
