@@ -324,6 +324,21 @@ Status SetCodeCache(std::string_view value, Config& config) {
   return SetPath("code-cache", value, config.code_cache);
 }
 
+Status SetSubjects(const char* option, std::string_view value, std::vector<Subject>& subjects) {
+  Result<std::vector<Subject>> parsed = ParseSubjects(value);
+  if (!parsed.ok()) return Refused(option, parsed.status().message());
+  subjects = std::move(*parsed);
+  return Status::Ok();
+}
+
+Status SetObservers(std::string_view value, Config& config) {
+  return SetSubjects("observe", value, config.observers);
+}
+
+Status SetOperators(std::string_view value, Config& config) {
+  return SetSubjects("operate", value, config.operators);
+}
+
 Status SetLogLevel(std::string_view value, Config& config) {
   const auto* found = std::find(kLogLevelNames.begin(), kLogLevelNames.end(), value);
   if (found == kLogLevelNames.end()) {
@@ -411,6 +426,15 @@ constexpr std::array kOptions = {
            "where its results are kept, or none (default: $CACHE_DIRECTORY, else "
            "$XDG_CACHE_HOME/gpushared, else $HOME/.cache/gpushared)",
            SetCodeCache},
+    Option{"observe", "LIST",
+           "who may look at the server (status, ps, devices, explain) besides root and the "
+           "server's own user: everyone, or a list of user:NAME, uid:NUMBER, group:NAME and "
+           "gid:NUMBER (default: nobody)",
+           SetObservers},
+    Option{"operate", "LIST",
+           "who may act on the server (client set, client terminate, drain) and look at it; as "
+           "--observe (default: nobody)",
+           SetOperators},
     Option{"log-level", "LEVEL", "trace, debug, info, warn or error (default info)", SetLogLevel},
 };
 
@@ -598,6 +622,8 @@ std::vector<std::string> Describe(const Config& config) {
       "cuda-completion = " + CudaCompletionName(config),
       "ptx-compiler = " + (config.ptx_compiler.empty() ? "(usual places)" : config.ptx_compiler),
       "code-cache = " + (config.code_cache.empty() ? "(usual places)" : config.code_cache),
+      "observe = " + SubjectsText(config.observers),
+      "operate = " + SubjectsText(config.operators),
       "log-level = " + std::string(LogLevelName(config.log_level)),
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};
   for (const AccessRule& rule : config.access) {

@@ -23,6 +23,7 @@
 #include "server/device/cuda/completion_kind.h"
 #include "server/device/isolation.h"
 #include "server/device/sm_limit.h"
+#include "server/subject.h"
 
 namespace gpushared::server {
 
@@ -46,14 +47,11 @@ inline constexpr std::uint32_t kWeightUsual = 1;
 inline constexpr double kMemoryReserveMost = 0.9;
 inline constexpr std::size_t kAccessRulesMax = 256;
 
-// What one user or group may ask for. The first rule that matches a client counts.
+// What a client may ask for.
 //
 // Thread-compatible value.
-struct AccessRule {
-  enum class Subject : std::uint8_t { kUser, kGroup, kEveryone };
-  Subject subject = Subject::kEveryone;
-  std::uint32_t id = 0;  // uid or gid; unused for kEveryone.
-  std::string label;     // For people: "user 'alice' (uid 1000)".
+struct Allowance {
+  std::string label;  // Whose it is, for people: "user 'alice' (uid 1000)".
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
   // Under `deadline` what is promised goes before all classes. Unset: who may be of class high.
@@ -69,6 +67,13 @@ struct AccessRule {
   std::uint32_t clients_max = kClientsPerUidUsual;  // Live sessions of one uid, over all devices.
   // Unset: as Config::isolation says.
   std::optional<device::Isolation> isolation;
+};
+
+// The allowance of one user or group. The first rule that matches a client counts.
+//
+// Thread-compatible value.
+struct AccessRule : Allowance {
+  Subject who;
 };
 
 // Which part of the program this process is. The broker starts workers with the hidden options
@@ -117,8 +122,11 @@ struct Config {
   std::string ptx_compiler, code_cache;
   static constexpr std::string_view kNone = "none", kDriver = "driver";
   LogLevel log_level = LogLevel::kInfo;
-  std::string config_file;           // Empty: none was given.
-  std::vector<AccessRule> access;    // In order; the built-in rules come after these.
+  std::string config_file;         // Empty: none was given.
+  std::vector<AccessRule> access;  // In order; the built-in rules come after these.
+  // Who may look at the server, and who may act on it, besides root and the server's own uid. Who
+  // may act may look, too.
+  std::vector<Subject> observers, operators;
   std::optional<WorkerRole> worker;  // Set: this process is a worker.
 };
 

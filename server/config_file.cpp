@@ -2,9 +2,6 @@
 // The TOML side of the configuration. Values become the same text that the command line has, so
 // that both sources are judged by one set of rules.
 
-#include <grp.h>
-#include <pwd.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -18,8 +15,6 @@
 
 namespace gpushared::server {
 namespace {
-
-constexpr std::size_t kNameBufferBytes = std::size_t{64} << 10;
 
 // Where a message points: "config file /etc/gpushared.toml line 4: ".
 std::string At(std::string_view file, const toml::source_region& where) {
@@ -47,58 +42,8 @@ std::optional<std::string> AsText(const toml::node& node) {
   return joined;
 }
 
-Result<std::uint32_t> UserId(const std::string& name) {
-  std::vector<char> buffer(kNameBufferBytes);
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
-      found == nullptr) {
-    return Invalid("user '" + Escaped(name) + "' does not exist here");
-  }
-  return std::uint32_t{found->pw_uid};
-}
-
-Result<std::uint32_t> GroupId(const std::string& name) {
-  std::vector<char> buffer(kNameBufferBytes);
-  group entry{};
-  group* found = nullptr;
-  if (::getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
-      found == nullptr) {
-    return Invalid("group '" + Escaped(name) + "' does not exist here");
-  }
-  return std::uint32_t{found->gr_gid};
-}
-
-Status SetNumericSubject(AccessRule& rule, AccessRule::Subject subject, const std::string& value) {
-  const Result<std::uint64_t> id = ParseCount(value, 0, 0xffff'fffeU);
-  if (!id.ok()) return id.status();
-  rule.subject = subject;
-  rule.id = static_cast<std::uint32_t>(*id);
-  rule.label = (subject == AccessRule::Subject::kUser ? "uid " : "gid ") + value;
-  return Status::Ok();
-}
-
-Status SetNamedSubject(AccessRule& rule, AccessRule::Subject subject, const std::string& value) {
-  const bool is_user = subject == AccessRule::Subject::kUser;
-  const Result<std::uint32_t> id = is_user ? UserId(value) : GroupId(value);
-  if (!id.ok()) return id.status();
-  rule.subject = subject;
-  rule.id = *id;
-  rule.label = (is_user ? "user '" : "group '") + Escaped(value) +
-               (is_user ? "' (uid " : "' (gid ") + std::to_string(*id) + ")";
-  return Status::Ok();
-}
-
-Status SetSubject(std::string_view key, const std::string& value, AccessRule& rule) {
-  using Subject = AccessRule::Subject;
-  if (key == "uid") return SetNumericSubject(rule, Subject::kUser, value);
-  if (key == "gid") return SetNumericSubject(rule, Subject::kGroup, value);
-  if (key == "user") return SetNamedSubject(rule, Subject::kUser, value);
-  return SetNamedSubject(rule, Subject::kGroup, value);
-}
-
 // A quota, a level of isolation, or both.
-Status SetMemory(std::string_view value, AccessRule& rule) {
+Status SetMemory(std::string_view value, Allowance& rule) {
   for (const std::string_view part : SplitAtCommas(value)) {
     if (const auto isolation = device::ParseIsolation(part)) {
       rule.isolation = isolation;
@@ -114,7 +59,7 @@ Status SetMemory(std::string_view value, AccessRule& rule) {
   return Status::Ok();
 }
 
-Status SetAllowance(std::string_view key, const std::string& value, AccessRule& rule) {
+Status SetAllowance(std::string_view key, const std::string& value, Allowance& rule) {
   if (key == "highest_class") {
     const std::optional<scheduler::SchedulingClass> parsed = ParseClass(value);
     if (!parsed)
@@ -151,7 +96,6 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
       if (node.value_exact<bool>() != true) {
         return Invalid(where + "access key everyone refused: allowed is true");
       }
-      rule.label = "everyone";
       ++subjects;
       continue;
     }
@@ -171,18 +115,25 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
     }
     const std::optional<std::string> text = AsText(node);
     if (!text) return Invalid(where + "access key " + std::string(name) + " refused: wrong type");
-    const Status status =
-        is_subject ? SetSubject(name, *text, rule) : SetAllowance(name, *text, rule);
+    Status status;
+    if (is_subject) {
+      Result<Subject> subject = SubjectNamed(name, *text);
+      status = subject.status();
+      if (subject.ok()) rule.who = std::move(*subject);
+      ++subjects;
+    } else {
+      status = SetAllowance(name, *text, rule);
+    }
     if (!status.ok()) {
       return Invalid(where + "access key " + std::string(name) + " refused: " + status.message());
     }
-    subjects += is_subject ? 1 : 0;
   }
   if (subjects != 1) {
     return Invalid(
         At(file, table.source()) + "access entry refused: it names " + std::to_string(subjects) +
         " subjects, allowed is exactly one of uid, user, gid, group and everyone = true");
   }
+  rule.label = rule.who.label;
   config.access.push_back(std::move(rule));
   return Status::Ok();
 }

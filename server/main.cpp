@@ -145,6 +145,8 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   BrokerOptions options;
   options.socket_path = std::move(socket_path);
   options.access = config.access;
+  options.observers = config.observers;
+  options.operators = config.operators;
   options.isolation = config.isolation;
   options.memory_reserve = config.memory_reserve;
   options.own_uid = ::geteuid();

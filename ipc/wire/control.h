@@ -111,6 +111,7 @@ enum class AdminVerb : std::uint8_t {
   kExplain = 7,
 };
 inline constexpr std::uint8_t kAdminVerbMax = 7;
+std::string_view AdminVerbName(AdminVerb verb);   // As gpusharedctl has it: "ps".
 inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
 
 struct AdminWire {

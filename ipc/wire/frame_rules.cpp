@@ -167,6 +167,26 @@ std::string_view MessageTypeName(std::uint16_t type) {
   return "unknown";
 }
 
+std::string_view AdminVerbName(AdminVerb verb) {
+  switch (verb) {
+    case AdminVerb::kStatus:
+      return "status";
+    case AdminVerb::kClients:
+      return "ps";
+    case AdminVerb::kDevices:
+      return "devices";
+    case AdminVerb::kTerminate:
+      return "client terminate";
+    case AdminVerb::kSet:
+      return "client set";
+    case AdminVerb::kDrain:
+      return "drain";
+    case AdminVerb::kExplain:
+      return "explain";
+  }
+  return "unknown";
+}
+
 std::string_view ChannelTypeName(std::uint16_t type) {
   switch (static_cast<ChannelType>(type)) {
     case ChannelType::kReady:

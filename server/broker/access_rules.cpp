@@ -16,26 +16,12 @@ constexpr std::uint64_t kQuotaLeast = std::uint64_t{2} << 20;
 
 AccessRule Everything(std::uint32_t uid, std::string label) {
   AccessRule rule;
-  rule.subject = AccessRule::Subject::kUser;
-  rule.id = uid;
-  rule.label = std::move(label);
+  rule.who = {.kind = Subject::Kind::kUser, .id = uid, .label = std::move(label)};
+  rule.label = rule.who.label;
   rule.highest_class = scheduler::SchedulingClass::kHigh;
   rule.max_weight = scheduler::kWeightMax;
   rule.clients_max = kClientsPerUidMax;
   return rule;
-}
-
-bool Matches(const AccessRule& rule, const Peer& peer) {
-  switch (rule.subject) {
-    case AccessRule::Subject::kUser:
-      return rule.id == peer.uid;
-    case AccessRule::Subject::kGroup:
-      return rule.id == peer.gid ||
-             std::find(peer.groups.begin(), peer.groups.end(), rule.id) != peer.groups.end();
-    case AccessRule::Subject::kEveryone:
-      return true;
-  }
-  return false;
 }
 
 Status Denied(std::string message, const std::string& who) {
@@ -43,6 +29,19 @@ Status Denied(std::string message, const std::string& who) {
 }
 
 }  // namespace
+
+bool IsAbout(const Subject& subject, const Peer& peer) {
+  switch (subject.kind) {
+    case Subject::Kind::kUser:
+      return subject.id == peer.uid;
+    case Subject::Kind::kGroup:
+      return subject.id == peer.gid ||
+             std::find(peer.groups.begin(), peer.groups.end(), subject.id) != peer.groups.end();
+    case Subject::Kind::kEveryone:
+      return true;
+  }
+  return false;
+}
 
 std::string Peer::Who() const {
   return "uid " + std::to_string(uid) + " pid " + std::to_string(pid);
@@ -63,7 +62,7 @@ AccessRules::AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid,
 
 const AccessRule& AccessRules::RuleFor(const Peer& peer) const {
   const auto found = std::find_if(rules_.begin(), rules_.end(),
-                                  [&](const AccessRule& rule) { return Matches(rule, peer); });
+                                  [&](const AccessRule& rule) { return IsAbout(rule.who, peer); });
   return found != rules_.end() ? *found : rules_.back();
 }
 
@@ -144,7 +143,5 @@ Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& 
                 "memory refused: asked for " + FormatBytes(asked.memory_bytes) + ", at least " +
                     FormatBytes(kQuotaLeast) + " is needed [" + who + "]");
 }
-
-bool AccessRules::MayAdminister(const Peer& peer) const { return IsTrusted(peer.uid, own_uid_); }
 
 }  // namespace gpushared::server

@@ -26,6 +26,9 @@ struct Peer {
   std::string Who() const;  // "uid 1000 pid 4121"
 };
 
+// By the kernel's word: uid, gid and supplementary groups.
+bool IsAbout(const Subject& subject, const Peer& peer);
+
 inline constexpr std::uint32_t kRootUid = 0;
 
 // Root and the uid that runs the server: for them places are kept free.
@@ -69,9 +72,6 @@ class AccessRules {
   // Whether class, weight and promise are within the rule.
   static Status CheckShare(const AccessRule& rule, const AccessRequest& asked,
                            const std::string& who);
-
-  // Only root and the server's own uid administer.
-  bool MayAdminister(const Peer& peer) const;
 
  private:
   std::vector<AccessRule> rules_;

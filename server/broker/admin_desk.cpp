@@ -104,9 +104,10 @@ AdminDesk::AdminDesk(boost::asio::io_context& context, Surroundings around)
 
 AdminDesk::~AdminDesk() = default;
 
-void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked) {
-  if (rounds_.size() + sending_.size() >= kRoundsMax) {
-    const Status why(StatusCode::kLimitExceeded, "request refused: " + std::to_string(kRoundsMax) +
+void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator) {
+  const std::size_t rounds_max = is_operator ? kRoundsMax : kRoundsMax / 2;
+  if (rounds_.size() + sending_.size() >= rounds_max) {
+    const Status why(StatusCode::kLimitExceeded, "request refused: " + std::to_string(rounds_max) +
                                                      " others are being answered, try again");
     Refuse(std::move(arrival.socket), arrival.frame.request, why);
     return;
@@ -289,7 +290,8 @@ json AdminDesk::Server() const {
           {"policy", around_.policy},
           {"socket", around_.socket},
           {"state", around_.phase()},
-          {"sessions", around_.ledger.live().size()}};
+          {"sessions", around_.ledger.live().size()},
+          {"refused_requests", refusals_}};
 }
 
 json AdminDesk::Devices(const Round& round) const {

@@ -35,7 +35,8 @@ namespace gpushared::server {
 // Confined to the broker's thread.
 class AdminDesk {
  public:
-  // Rounds and unsent replies; only operators can have any, and each is bounded in time.
+  // Rounds and unsent replies, each bounded in time. Half of them are for operators alone: who may
+  // only look does not keep them from acting.
   static constexpr std::size_t kRoundsMax = 32;
 
   struct Surroundings {
@@ -53,8 +54,10 @@ class AdminDesk {
   AdminDesk(const AdminDesk&) = delete;
   AdminDesk& operator=(const AdminDesk&) = delete;
 
-  // Takes the connection of an operator who was found to be one.
-  void Serve(Arrival arrival, const ipc::Admin& asked);
+  // Takes the connection of somebody who was found to have the right.
+  void Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator);
+  // For `status`: somebody without the right has asked.
+  void CountRefusal(ipc::AdminVerb verb) { ++refusals_[std::string(ipc::AdminVerbName(verb))]; }
 
   // News from workers. `request` is the number of a round, or of one that is over.
   void OnReply(const std::string& device, std::uint32_t request, ipc::ChannelReply reply);
@@ -80,6 +83,7 @@ class AdminDesk {
   boost::asio::io_context& context_;
   Surroundings around_;
   std::chrono::steady_clock::time_point started_;
+  std::map<std::string, std::uint64_t> refusals_;  // By verb.
   std::uint32_t last_number_ = 0;
   std::map<std::uint32_t, std::unique_ptr<Round>> rounds_;
   std::map<std::uint32_t, std::unique_ptr<Sending>> sending_;

@@ -62,6 +62,7 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
       log_(std::move(log)),
       rated_log_(context, log_, LogRate(options_.own_uid, options_.log_limits)),
       rules_(options_.access, options_.own_uid, options_.isolation, options_.memory_reserve),
+      rights_(options_.observers, options_.operators, options_.own_uid),
       unbounded_(kUnboundedMax, kUnboundedOfUserMax),
       devices_(context, options_.devices),
       drain_report_(context) {}
@@ -341,20 +342,22 @@ void Broker::OnArrival(Arrival arrival) {
     case ipc::MessageType::kListDevices:
       return OnListDevices(std::move(arrival));
     case ipc::MessageType::kAdmin:
-      break;
+      return OnAdmin(std::move(arrival));
     default:
       return RefuseArrival(std::move(arrival),
                            {StatusCode::kProtocolViolation, "first message refused: its type"});
   }
-  if (!rules_.MayAdminister(arrival.peer)) {
-    const Status why(StatusCode::kPermissionDenied,
-                     "request refused: only root and uid " + std::to_string(options_.own_uid) +
-                         ", which runs the server, may administer it");
-    return RefuseArrival(std::move(arrival), why);
-  }
+}
+
+void Broker::OnAdmin(Arrival arrival) {
   const Result<ipc::Admin> asked = ipc::Decode<ipc::Admin>(arrival.frame.payload);
   if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
-  desk_->Serve(std::move(arrival), *asked);
+  if (const Status may = rights_.Check(arrival.peer, asked->verb); !may.ok()) {
+    desk_->CountRefusal(asked->verb);
+    return RefuseArrival(std::move(arrival), may);
+  }
+  const bool is_operator = rights_.MayOperate(arrival.peer);
+  desk_->Serve(std::move(arrival), *asked, is_operator);
 }
 
 void Broker::RefuseArrival(Arrival arrival, const Status& why) {

@@ -19,6 +19,7 @@
 
 #include "server/broker/access_rules.h"
 #include "server/broker/admin_desk.h"
+#include "server/broker/admin_rights.h"
 #include "server/broker/device_table.h"
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
@@ -34,6 +35,7 @@ struct BrokerOptions {
   std::vector<device::SelectedDevice> devices;       // At least one.
   std::vector<device::UnusedDevice> unused_devices;  // For people.
   std::vector<AccessRule> access;
+  std::vector<Subject> observers, operators;  // For AdminRights.
   std::uint32_t own_uid = 0;
   std::optional<device::Isolation> isolation;  // For AccessRules.
   double memory_reserve = 0;                   // For AccessRules.
@@ -104,6 +106,7 @@ class Broker {
 
   // New connections.
   void OnArrival(Arrival arrival);
+  void OnAdmin(Arrival arrival);
   void OnHello(Arrival arrival);
   void Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait);
   void HandOver(Arrival arrival, const ipc::Hello& hello, const AccessRequest& given,
@@ -134,6 +137,7 @@ class Broker {
   std::shared_ptr<spdlog::logger> log_;
   RatedLog rated_log_;  // For lines that clients cause.
   AccessRules rules_;
+  AdminRights rights_;
   // Ends of clients' sockets, and of workers that others look at. Outlives what holds a socket.
   ipc::UnboundedCalls unbounded_;
   SessionLedger ledger_;

@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/broker/admin_rights.h"
+
 namespace gpushared::server {
 namespace {
 
@@ -22,11 +24,10 @@ constexpr std::uint32_t kOwn = 500;
 
 Peer User(std::uint32_t uid) { return {.uid = uid, .gid = uid, .groups = {}, .pid = 77}; }
 
-AccessRule Rule(AccessRule::Subject subject, std::uint32_t id) {
+AccessRule Rule(Subject::Kind kind, std::uint32_t id) {
   AccessRule rule;
-  rule.subject = subject;
-  rule.id = id;
-  rule.label = "subject " + std::to_string(id);
+  rule.who = {.kind = kind, .id = id, .label = "subject " + std::to_string(id)};
+  rule.label = rule.who.label;
   return rule;
 }
 
@@ -43,7 +44,7 @@ TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
 }
 
 TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
-  AccessRule heavy = Rule(AccessRule::Subject::kUser, 2000);
+  AccessRule heavy = Rule(Subject::Kind::kUser, 2000);
   heavy.max_weight = 8;
   const AccessRules rules({heavy}, kOwn);
   EXPECT_TRUE(rules.Admit(User(1000), {.weight = 1}, {.clients = 31}, kGiB).ok());
@@ -59,7 +60,7 @@ TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
 }
 
 TEST(AccessRules, NoOrdinaryUserIsPromisedMemoryThatIsKeptForOthers) {
-  AccessRule high = Rule(AccessRule::Subject::kUser, 2000);
+  AccessRule high = Rule(Subject::Kind::kUser, 2000);
   high.highest_class = SchedulingClass::kHigh;
   const AccessRules rules({high}, kOwn, std::nullopt, 0.25);
   EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB).value(), kGiB / 4 * 3);
@@ -69,14 +70,14 @@ TEST(AccessRules, NoOrdinaryUserIsPromisedMemoryThatIsKeptForOthers) {
 }
 
 TEST(AccessRules, FirstMatchingRuleCountsEvenAgainstTheOwner) {
-  AccessRule strict = Rule(AccessRule::Subject::kUser, kOwn);
+  AccessRule strict = Rule(Subject::Kind::kUser, kOwn);
   strict.highest_class = SchedulingClass::kLow;
-  const AccessRules rules({strict, Rule(AccessRule::Subject::kUser, kOwn)}, kOwn);
+  const AccessRules rules({strict, Rule(Subject::Kind::kUser, kOwn)}, kOwn);
   EXPECT_EQ(rules.Admit(User(kOwn), {}, {}, kGiB).status().code(), StatusCode::kPermissionDenied);
 }
 
 TEST(AccessRules, GroupRulesMatchSupplementaryGroupsToo) {
-  AccessRule lab = Rule(AccessRule::Subject::kGroup, 42);
+  AccessRule lab = Rule(Subject::Kind::kGroup, 42);
   lab.highest_class = SchedulingClass::kHigh;
   const AccessRules rules({lab}, kOwn);
   const AccessRequest high = {.scheduling_class = SchedulingClass::kHigh, .weight = 1};
@@ -90,7 +91,7 @@ TEST(AccessRules, GroupRulesMatchSupplementaryGroupsToo) {
 }
 
 TEST(AccessRules, WeightAboveTheRuleIsRefusedNotLowered) {
-  AccessRule light = Rule(AccessRule::Subject::kEveryone, 0);
+  AccessRule light = Rule(Subject::Kind::kEveryone, 0);
   light.max_weight = 5;
   const AccessRules rules({light}, kOwn);
   EXPECT_TRUE(rules.Admit(User(1), {.weight = 5}, {}, kGiB).ok());
@@ -102,12 +103,12 @@ TEST(AccessRules, WeightAboveTheRuleIsRefusedNotLowered) {
 
 // A promised request goes before the high class, whatever its own.
 TEST(AccessRules, PromisesAreForThoseWhoMayBeOfTheHighClassUnlessARuleSaysOtherwise) {
-  AccessRule trusted = Rule(AccessRule::Subject::kUser, 1000);
+  AccessRule trusted = Rule(Subject::Kind::kUser, 1000);
   trusted.promises = true;
-  AccessRule high = Rule(AccessRule::Subject::kUser, 2000);
+  AccessRule high = Rule(Subject::Kind::kUser, 2000);
   high.highest_class = SchedulingClass::kHigh;
   AccessRule mute = high;
-  mute.id = 3000;
+  mute.who.id = 3000;
   mute.promises = false;
   const AccessRules rules({trusted, high, mute}, kOwn);
   const AccessRequest promised = {.latency_promise = std::chrono::milliseconds(10)};
@@ -123,7 +124,7 @@ TEST(AccessRules, PromisesAreForThoseWhoMayBeOfTheHighClassUnlessARuleSaysOtherw
 }
 
 TEST(AccessRules, ClientsOfOneUidAreCounted) {
-  AccessRule few = Rule(AccessRule::Subject::kEveryone, 0);
+  AccessRule few = Rule(Subject::Kind::kEveryone, 0);
   few.clients_max = 2;
   const AccessRules rules({few}, kOwn);
   EXPECT_TRUE(rules.Admit(User(1), {}, {.clients = 1}, kGiB).ok());
@@ -133,7 +134,7 @@ TEST(AccessRules, ClientsOfOneUidAreCounted) {
 
 // Otherwise a user with an allowance of 1 GiB opens four clients and takes 4 GiB.
 TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
-  AccessRule half = Rule(AccessRule::Subject::kEveryone, 0);
+  AccessRule half = Rule(Subject::Kind::kEveryone, 0);
   half.memory = {.bytes = 0, .fraction = 0.5};
   half.client_memory = MemoryQuota{.bytes = kGiB, .fraction = 0};
   const AccessRules rules({half}, kOwn);
@@ -157,9 +158,9 @@ TEST(AccessRules, WholeDeviceIsSharedNotHandedToTheFirst) {
 
 TEST(AccessRules, KernelsOfStrangersAreFencedUnlessARuleOrTheDefaultSaysOtherwise) {
   using device::Isolation;
-  AccessRule lab = Rule(AccessRule::Subject::kUser, 1000);
+  AccessRule lab = Rule(Subject::Kind::kUser, 1000);
   lab.isolation = Isolation::kOff;
-  AccessRule mine = Rule(AccessRule::Subject::kUser, 2000);
+  AccessRule mine = Rule(Subject::Kind::kUser, 2000);
   const AccessRules built_in({lab, mine}, kOwn);
   EXPECT_EQ(built_in.IsolationOf(User(kOwn)), Isolation::kOff);
   EXPECT_EQ(built_in.IsolationOf(User(0)), Isolation::kFence) << "root is another user";
@@ -174,11 +175,27 @@ TEST(AccessRules, KernelsOfStrangersAreFencedUnlessARuleOrTheDefaultSaysOtherwis
   EXPECT_EQ(none_fenced.IsolationOf(User(3000)), Isolation::kOff);
 }
 
-TEST(AccessRules, OnlyOwnerAndRootAdminister) {
-  const AccessRules rules({Rule(AccessRule::Subject::kUser, 1000)}, kOwn);
-  EXPECT_TRUE(rules.MayAdminister(User(0)));
-  EXPECT_TRUE(rules.MayAdminister(User(kOwn)));
-  EXPECT_FALSE(rules.MayAdminister(User(1000)));
+TEST(AdminRights, ObserversLookAndOperatorsActToo) {
+  const AdminRights rights({{.kind = Subject::Kind::kGroup, .id = 70}},
+                           {{.kind = Subject::Kind::kUser, .id = 1000}}, kOwn);
+  Peer observer = User(2000);
+  observer.groups = {5, 70};
+  for (const auto verb : {ipc::AdminVerb::kStatus, ipc::AdminVerb::kClients,
+                          ipc::AdminVerb::kDevices, ipc::AdminVerb::kExplain}) {
+    for (const Peer& peer : {User(0), User(kOwn), User(1000), observer}) {
+      EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
+    }
+    EXPECT_EQ(rights.Check(User(2000), verb).code(), StatusCode::kPermissionDenied);
+  }
+  for (const auto verb :
+       {ipc::AdminVerb::kTerminate, ipc::AdminVerb::kSet, ipc::AdminVerb::kDrain}) {
+    for (const Peer& peer : {User(0), User(kOwn), User(1000)}) {
+      EXPECT_TRUE(rights.Check(peer, verb).ok()) << peer.uid;
+    }
+    EXPECT_THAT(rights.Check(observer, verb).message(),
+                AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(verb)) + "' refused"),
+                      HasSubstr("the right 'operate'"), HasSubstr("[uid 2000 pid 77]")));
+  }
 }
 
 }  // namespace

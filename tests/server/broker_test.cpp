@@ -46,6 +46,7 @@ using gpushared::testing::ActingAs;
 using gpushared::testing::AsNobody;
 using gpushared::testing::AsUser;
 using gpushared::testing::Eventually;
+using gpushared::testing::kNobody;
 using gpushared::testing::OpenFileDescriptors;
 using gpushared::testing::ProgramOutcome;
 using gpushared::testing::RunProgram;
@@ -473,6 +474,33 @@ TEST_F(BrokerTest, AWorkerThatDoesNotStopAnsweringIsNotListenedTo) {
   const Result<json> status = Answer(ipc::AdminVerb::kStatus);
   ASSERT_TRUE(status.ok()) << status.status().message();
   EXPECT_EQ(status->at("silent_devices").at(0), "fake:0");
+}
+
+TEST_F(BrokerTest, ObserversMayLookAndNothingElse) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  options_.observers = {{.kind = Subject::Kind::kUser, .id = kNobody}};
+  StartBroker();
+  ASSERT_TRUE(Join(Hello("one")).ok());
+  EXPECT_EQ(AsNobody([&] { return Ctl({"ps"}).exit_code; }), 0);
+  EXPECT_EQ(AsNobody([&] { return Ctl({"status"}).exit_code; }), 0);
+  EXPECT_EQ(AsNobody([&] { return Ctl({"devices"}).exit_code; }), 0);
+  EXPECT_EQ(AsNobody([&] { return Ctl({"drain"}).exit_code; }), 1);
+  EXPECT_EQ(AsNobody([&] { return Ctl({"client", "terminate", "1"}).exit_code; }), 1);
+  const Result<json> status = Answer(ipc::AdminVerb::kStatus);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->at("server").at("state"), "serving");
+  EXPECT_EQ(status->at("server").at("refused_requests").dump(),
+            R"({"client terminate":1,"drain":1})");
+}
+
+TEST_F(BrokerTest, OperatorsMayAct) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  options_.operators = {{.kind = Subject::Kind::kUser, .id = kNobody}};
+  StartBroker();
+  const auto client = Join(Hello("one"));
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ(AsNobody([&] { return Ctl({"client", "set", "1", "--class", "low"}).exit_code; }), 0);
+  EXPECT_EQ(AsNobody([&] { return Ctl({"drain"}).exit_code; }), 0);
 }
 
 TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {

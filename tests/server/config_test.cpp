@@ -353,13 +353,13 @@ memory = "fence"
   EXPECT_EQ(config.cpu_threads, 2U);
   EXPECT_DOUBLE_EQ(config.low_floor, 0.05);
   ASSERT_EQ(config.access.size(), 3U);
-  EXPECT_EQ(config.access[0].subject, AccessRule::Subject::kUser);
-  EXPECT_EQ(config.access[0].id, 0U);
+  EXPECT_EQ(config.access[0].who.kind, Subject::Kind::kUser);
+  EXPECT_EQ(config.access[0].who.id, 0U);
   EXPECT_EQ(config.access[0].max_weight, 1U);
   EXPECT_EQ(config.access[0].clients_max, 32U);
   const AccessRule& group = config.access[1];
-  EXPECT_EQ(group.subject, AccessRule::Subject::kGroup);
-  EXPECT_EQ(group.id, 4242U);
+  EXPECT_EQ(group.who.kind, Subject::Kind::kGroup);
+  EXPECT_EQ(group.who.id, 4242U);
   EXPECT_EQ(group.highest_class, scheduler::SchedulingClass::kLow);
   EXPECT_EQ(group.max_weight, 10U);
   EXPECT_TRUE(group.AllowsPromises());
@@ -373,7 +373,32 @@ memory = "fence"
   EXPECT_EQ(config.access[2].isolation, device::Isolation::kFence);
   EXPECT_EQ(config.access[2].memory.Of(1000), 1000U);
   EXPECT_FALSE(config.isolation);
-  EXPECT_EQ(config.access[2].subject, AccessRule::Subject::kEveryone);
+  EXPECT_EQ(config.access[2].who.kind, Subject::Kind::kEveryone);
+}
+
+TEST(ConfigFile, NamesWhoMayLookAndAct) {
+  Config config;
+  const Status status = ApplyConfigText(R"(
+observe = ["everyone"]
+operate = ["user:root", "gid:4242"]
+)",
+                                        "test.toml", config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(config.observers.size(), 1U);
+  EXPECT_EQ(config.observers[0].kind, Subject::Kind::kEveryone);
+  ASSERT_EQ(config.operators.size(), 2U);
+  EXPECT_EQ(config.operators[0].label, "user 'root' (uid 0)");
+  EXPECT_EQ(config.operators[1].kind, Subject::Kind::kGroup);
+  EXPECT_EQ(config.operators[1].id, 4242U);
+  const auto refusal = [&config](const char* text) {
+    return ApplyConfigText(text, "test.toml", config).message();
+  };
+  EXPECT_THAT(refusal("operate = 'wheel'"),
+              HasSubstr("test.toml line 1: option operate refused: asked for 'wheel', allowed are "
+                        "everyone and user:NAME"));
+  EXPECT_THAT(refusal("observe = 'user:no such user'"), HasSubstr("does not exist here"));
+  EXPECT_THAT(refusal("observe = 'uid:-1'"), HasSubstr("option observe refused"));
+  EXPECT_THAT(refusal("observe = 'process:1'"), HasSubstr("asked for 'process'"));
 }
 
 TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/admin_rights.h"
+
+#include <algorithm>
+#include <string>
+
+namespace gpushared::server {
+namespace {
+
+bool OnlyLooks(ipc::AdminVerb verb) {
+  switch (verb) {
+    case ipc::AdminVerb::kStatus:
+    case ipc::AdminVerb::kClients:
+    case ipc::AdminVerb::kDevices:
+    case ipc::AdminVerb::kExplain:
+      return true;
+    case ipc::AdminVerb::kTerminate:
+    case ipc::AdminVerb::kSet:
+    case ipc::AdminVerb::kDrain:
+      return false;
+  }
+  return false;
+}
+
+bool IsAmong(const std::vector<Subject>& subjects, const Peer& peer) {
+  return std::ranges::any_of(subjects, [&](const Subject& each) { return IsAbout(each, peer); });
+}
+
+}  // namespace
+
+bool AdminRights::MayOperate(const Peer& peer) const {
+  return IsTrusted(peer.uid, own_uid_) || IsAmong(operators_, peer);
+}
+
+bool AdminRights::MayObserve(const Peer& peer) const {
+  return MayOperate(peer) || IsAmong(observers_, peer);
+}
+
+Status AdminRights::Check(const Peer& peer, ipc::AdminVerb verb) const {
+  const bool looks = OnlyLooks(verb);
+  if (looks ? MayObserve(peer) : MayOperate(peer)) return Status::Ok();
+  return {StatusCode::kPermissionDenied,
+          "request '" + std::string(ipc::AdminVerbName(verb)) + "' refused: it needs the right '" +
+              (looks ? "observe" : "operate") + "', which root, uid " + std::to_string(own_uid_) +
+              " and those have whom the server's configuration names [" + peer.Who() + "]"};
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_ADMIN_RIGHTS_H_
+#define GPUSHARED_SERVER_BROKER_ADMIN_RIGHTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "gpushared/status.h"
+
+#include "ipc/wire/control.h"
+#include "server/broker/access_rules.h"
+#include "server/subject.h"
+
+namespace gpushared::server {
+
+// Who may ask the server what. Observers may look, operators may act, too. Root and the server's
+// own uid are always operators.
+//
+// Thread-compatible value; constant after construction.
+class AdminRights {
+ public:
+  AdminRights(std::vector<Subject> observers, std::vector<Subject> operators, std::uint32_t own_uid)
+      : observers_(std::move(observers)), operators_(std::move(operators)), own_uid_(own_uid) {}
+
+  bool MayOperate(const Peer& peer) const;
+  bool MayObserve(const Peer& peer) const;
+  // Ok, or the refusal, which names the verb and the right that it needs.
+  Status Check(const Peer& peer, ipc::AdminVerb verb) const;
+
+ private:
+  std::vector<Subject> observers_, operators_;
+  std::uint32_t own_uid_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_ADMIN_RIGHTS_H_
