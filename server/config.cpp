@@ -339,6 +339,16 @@ Status SetOperators(std::string_view value, Config& config) {
   return SetSubjects("operate", value, config.operators);
 }
 
+Status SetLeaseGrace(std::string_view value, Config& config) {
+  const Result<nanoseconds> grace = ParseDuration(value);
+  if (!grace.ok()) return Refused("lease-grace", grace.status().message());
+  if (*grace > kLeaseGraceMost) {
+    return Refused("lease-grace", value, "at most " + FormatDuration(kLeaseGraceMost));
+  }
+  config.lease_grace = *grace;
+  return Status::Ok();
+}
+
 Status SetLogLevel(std::string_view value, Config& config) {
   const auto* found = std::find(kLogLevelNames.begin(), kLogLevelNames.end(), value);
   if (found == kLogLevelNames.end()) {
@@ -435,6 +445,9 @@ constexpr std::array kOptions = {
            "who may act on the server (client set, client terminate, drain) and look at it; as "
            "--observe (default: nobody)",
            SetOperators},
+    Option{"lease-grace", "DURATION",
+           "how long the sessions of a leased entrance live on after its lease (default 10s)",
+           SetLeaseGrace},
     Option{"log-level", "LEVEL", "trace, debug, info, warn or error (default info)", SetLogLevel},
 };
 
@@ -600,6 +613,19 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
   return arguments;
 }
 
+std::string Describe(const Allowance& allowance) {
+  return allowance.label + ": class " + std::string(scheduler::ClassName(allowance.UsualClass())) +
+         ", highest class " + std::string(scheduler::ClassName(allowance.highest_class)) +
+         ", weight " + std::to_string(allowance.usual_weight) + " up to " +
+         std::to_string(allowance.max_weight) +
+         (allowance.AllowsPromises() ? ", promises" : ", no promises") + ", memory " +
+         allowance.memory.ToString() +
+         (allowance.client_memory ? ", per client " + allowance.client_memory->ToString() : "") +
+         ", clients " + std::to_string(allowance.clients_max) +
+         (allowance.isolation ? ", kernels " + std::string(IsolationName(*allowance.isolation))
+                              : "");
+}
+
 std::vector<std::string> Describe(const Config& config) {
   std::vector<std::string> lines = {
       "policy = " + config.policy,
@@ -622,19 +648,15 @@ std::vector<std::string> Describe(const Config& config) {
       "cuda-completion = " + CudaCompletionName(config),
       "ptx-compiler = " + (config.ptx_compiler.empty() ? "(usual places)" : config.ptx_compiler),
       "code-cache = " + (config.code_cache.empty() ? "(usual places)" : config.code_cache),
+      "lease-grace = " + FormatDuration(config.lease_grace),
       "observe = " + SubjectsText(config.observers),
       "operate = " + SubjectsText(config.operators),
       "log-level = " + std::string(LogLevelName(config.log_level)),
       "config = " + (config.config_file.empty() ? "(none)" : config.config_file)};
-  for (const AccessRule& rule : config.access) {
-    lines.push_back(
-        "access: " + rule.label + ": highest class " +
-        std::string(scheduler::ClassName(rule.highest_class)) + ", weight up to " +
-        std::to_string(rule.max_weight) + (rule.AllowsPromises() ? ", promises" : ", no promises") +
-        ", memory " + rule.memory.ToString() +
-        (rule.client_memory ? ", per client " + rule.client_memory->ToString() : "") +
-        ", clients " + std::to_string(rule.clients_max) +
-        (rule.isolation ? ", kernels " + std::string(IsolationName(*rule.isolation)) : ""));
+  for (const AccessRule& rule : config.access) lines.push_back("access: " + Describe(rule));
+  for (const EntranceRule& rule : config.entrances) {
+    lines.push_back(Describe(rule) + ", for " +
+                    (rule.who.empty() ? "everyone" : SubjectsText(rule.who)));
   }
   return lines;
 }

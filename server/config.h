@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -46,6 +47,10 @@ inline constexpr std::uint32_t kClientsPerUidUsual = 32;
 inline constexpr std::uint32_t kWeightUsual = 1;
 inline constexpr double kMemoryReserveMost = 0.9;
 inline constexpr std::size_t kAccessRulesMax = 256;
+inline constexpr std::size_t kEntrancesMax = 64;  // In the configuration.
+inline constexpr std::uint32_t kEntranceClientsMax = 8192;
+inline constexpr std::size_t kEntranceNameBytesMax = 32;
+inline constexpr std::chrono::hours kLeaseGraceMost{1};
 
 // What a client may ask for.
 //
@@ -54,6 +59,12 @@ struct Allowance {
   std::string label;  // Whose it is, for people: "user 'alice' (uid 1000)".
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
+  // What those have who do not ask.
+  std::optional<scheduler::SchedulingClass> usual_class;  // Unset: normal, if that is allowed.
+  std::uint32_t usual_weight = kWeightUsual;
+  scheduler::SchedulingClass UsualClass() const {
+    return usual_class.value_or(std::max(highest_class, scheduler::SchedulingClass::kNormal));
+  }
   // Under `deadline` what is promised goes before all classes. Unset: who may be of class high.
   std::optional<bool> promises;
   bool AllowsPromises() const {
@@ -67,6 +78,16 @@ struct Allowance {
   std::uint32_t clients_max = kClientsPerUidUsual;  // Live sessions of one uid, over all devices.
   // Unset: as Config::isolation says.
   std::optional<device::Isolation> isolation;
+};
+
+// A further socket, and what all who come through it have together.
+//
+// Thread-compatible value.
+struct EntranceRule : Allowance {
+  std::string name;
+  std::string socket;                // Empty: see Entrances in server/broker.
+  std::vector<Subject> who;          // May come; empty: everyone.
+  std::vector<std::string> devices;  // Names or UUIDs; empty: all of the server's.
 };
 
 // The allowance of one user or group. The first rule that matches a client counts.
@@ -124,6 +145,9 @@ struct Config {
   LogLevel log_level = LogLevel::kInfo;
   std::string config_file;         // Empty: none was given.
   std::vector<AccessRule> access;  // In order; the built-in rules come after these.
+  std::vector<EntranceRule> entrances;
+  // How long the sessions of a leased entrance live on after its lease.
+  std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
   // Who may look at the server, and who may act on it, besides root and the server's own uid. Who
   // may act may look, too.
   std::vector<Subject> observers, operators;
@@ -150,12 +174,19 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
 // Sets what the TOML text names. Messages carry `file` and the line.
 Status ApplyConfigText(std::string_view text, std::string_view file, Config& config);
 
+// The rule of an entrance, from the keys that an [[entrance]] has but for `socket`. `source` is
+// named in messages.
+Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view source);
+
 // Sets one option from its text, whichever source it came from. `name` as on the command line,
 // without dashes: "low-floor". kNotFound for unknown names.
 Status ApplyOption(std::string_view name, std::string_view value, Config& config);
 
 // The options that start a worker with the same settings: ParseCommandLine reads them back.
 std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role);
+
+// For people, in one line.
+std::string Describe(const Allowance& allowance);
 
 // One "name = value" per line, for the log at start.
 std::vector<std::string> Describe(const Config& config);

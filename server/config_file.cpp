@@ -16,9 +16,10 @@
 namespace gpushared::server {
 namespace {
 
-// Where a message points: "config file /etc/gpushared.toml line 4: ".
-std::string At(std::string_view file, const toml::source_region& where) {
-  return "config file " + Escaped(file) + " line " + std::to_string(where.begin.line) + ": ";
+// Where a message points: "config file /etc/gpushared.toml line 4 column 1: ".
+std::string At(std::string_view source, const toml::source_region& where) {
+  return std::string(source) + " line " + std::to_string(where.begin.line) + " column " +
+         std::to_string(where.begin.column) + ": ";
 }
 
 Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
@@ -86,12 +87,12 @@ bool IsOneOf(std::string_view key, std::initializer_list<std::string_view> keys)
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config& config) {
+Status ApplyAccessEntry(const toml::table& table, std::string_view source, Config& config) {
   AccessRule rule;
   int subjects = 0;
   for (const auto& [key, node] : table) {
     const std::string_view name = key.str();
-    const std::string where = At(file, node.source());
+    const std::string where = At(source, node.source());
     if (name == "everyone") {
       if (node.value_exact<bool>() != true) {
         return Invalid(where + "access key everyone refused: allowed is true");
@@ -130,7 +131,7 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
   }
   if (subjects != 1) {
     return Invalid(
-        At(file, table.source()) + "access entry refused: it names " + std::to_string(subjects) +
+        At(source, table.source()) + "access entry refused: it names " + std::to_string(subjects) +
         " subjects, allowed is exactly one of uid, user, gid, group and everyone = true");
   }
   rule.label = rule.who.label;
@@ -138,48 +139,180 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view file, Config&
   return Status::Ok();
 }
 
-Status ApplyAccess(const toml::node& node, std::string_view file, Config& config) {
+Status ApplyAccess(const toml::node& node, std::string_view source, Config& config) {
   const toml::array* entries = node.as_array();
   if (entries == nullptr) {
-    return Invalid(At(file, node.source()) + "access refused: write each entry under [[access]]");
+    return Invalid(At(source, node.source()) + "access refused: write each entry under [[access]]");
   }
   if (entries->size() > kAccessRulesMax) {
-    return Invalid(At(file, node.source()) + "access refused: " + std::to_string(entries->size()) +
-                   " entries, allowed are " + std::to_string(kAccessRulesMax));
+    return Invalid(At(source, node.source()) +
+                   "access refused: " + std::to_string(entries->size()) + " entries, allowed are " +
+                   std::to_string(kAccessRulesMax));
   }
   for (const toml::node& entry : *entries) {
     const toml::table* table = entry.as_table();
     if (table == nullptr) {
-      return Invalid(At(file, entry.source()) +
+      return Invalid(At(source, entry.source()) +
                      "access refused: write each entry under [[access]]");
     }
-    if (Status status = ApplyAccessEntry(*table, file, config); !status.ok()) return status;
+    if (Status status = ApplyAccessEntry(*table, source, config); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+// Names are folders, too.
+Status SetEntranceName(const std::string& value, EntranceRule& rule) {
+  const bool is_name =
+      !value.empty() && value.size() <= kEntranceNameBytesMax && value != "main" &&
+      std::ranges::all_of(value, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+      });
+  if (!is_name) {
+    return Invalid("asked for '" + Escaped(value) + "', allowed are at most " +
+                   std::to_string(kEntranceNameBytesMax) +
+                   " of a to z, 0 to 9, - and _, and not 'main'");
+  }
+  rule.name = value;
+  rule.label = "entrance '" + value + "'";
+  return Status::Ok();
+}
+
+Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRule& rule) {
+  if (key == "name") return SetEntranceName(value, rule);
+  if (key == "socket") {
+    if (!value.starts_with('/')) {
+      return Invalid("asked for '" + Escaped(value) + "', allowed is a path that begins with '/'");
+    }
+    rule.socket = value;
+    return Status::Ok();
+  }
+  if (key == "class") {
+    rule.usual_class = ParseClass(value);
+    if (rule.usual_class) return Status::Ok();
+    return Invalid("asked for '" + Escaped(value) + "', allowed is high, normal or low");
+  }
+  if (key == "weight" || key == "clients_max") {
+    const bool is_weight = key == "weight";
+    const Result<std::uint64_t> count =
+        ParseCount(value, 1, is_weight ? scheduler::kWeightMax : kEntranceClientsMax);
+    if (!count.ok()) return count.status();
+    (is_weight ? rule.usual_weight : rule.clients_max) = static_cast<std::uint32_t>(*count);
+    return Status::Ok();
+  }
+  if (key == "who") {
+    Result<std::vector<Subject>> who = ParseSubjects(value);
+    if (!who.ok()) return who.status();
+    if (who->empty()) return Invalid("it names nobody");
+    rule.who = std::move(*who);
+    return Status::Ok();
+  }
+  if (key == "devices") {
+    for (const std::string_view device : SplitAtCommas(value)) rule.devices.emplace_back(device);
+    return Status::Ok();
+  }
+  return SetAllowance(key, value, rule);
+}
+
+Result<EntranceRule> ParseEntrance(const toml::table& table, std::string_view source) {
+  EntranceRule rule;
+  bool has_highest = false;
+  for (const auto& [key, node] : table) {
+    const std::string_view name = key.str();
+    const std::string where = At(source, node.source());
+    if (name == "promises") {
+      rule.promises = node.value_exact<bool>();
+      if (rule.promises) continue;
+      return Invalid(where + "entrance key promises refused: allowed is true or false");
+    }
+    if (!IsOneOf(name, {"name", "socket", "class", "highest_class", "weight", "memory",
+                        "client_memory", "clients_max", "who", "devices"})) {
+      return Invalid(where + "entrance key '" + Escaped(name) +
+                     "' is unknown, allowed are name, socket, class, highest_class, weight, "
+                     "promises, memory, client_memory, clients_max, who and devices");
+    }
+    has_highest = has_highest || name == "highest_class";
+    const std::optional<std::string> text = AsText(node);
+    const Status status = text ? SetEntranceKey(name, *text, rule) : Invalid("wrong type");
+    if (!status.ok()) {
+      return Invalid(where + "entrance key " + std::string(name) + " refused: " + status.message());
+    }
+  }
+  rule.max_weight = rule.usual_weight;
+  if (!has_highest && rule.usual_class) rule.highest_class = *rule.usual_class;
+  if (rule.UsualClass() < rule.highest_class) {
+    return Invalid(At(source, table.source()) + "entrance refused: its class is above its highest");
+  }
+  return rule;
+}
+
+Status ApplyEntrances(const toml::node& node, std::string_view source, Config& config) {
+  const toml::array* entries = node.as_array();
+  const Status misplaced =
+      Invalid(At(source, node.source()) + "entrance refused: write each one under [[entrance]]");
+  if (entries == nullptr) return misplaced;
+  if (entries->size() > kEntrancesMax) {
+    return Invalid(At(source, node.source()) +
+                   "entrance refused: " + std::to_string(entries->size()) +
+                   " entries, allowed are " + std::to_string(kEntrancesMax));
+  }
+  for (const toml::node& entry : *entries) {
+    const toml::table* table = entry.as_table();
+    if (table == nullptr) return misplaced;
+    Result<EntranceRule> rule = ParseEntrance(*table, source);
+    if (!rule.ok()) return rule.status();
+    const std::string where = At(source, table->source());
+    if (rule->name.empty()) return Invalid(where + "entrance refused: it has no name");
+    const auto is_same = [&](const EntranceRule& other) {
+      return other.name == rule->name || (!rule->socket.empty() && other.socket == rule->socket);
+    };
+    if (std::ranges::any_of(config.entrances, is_same)) {
+      return Invalid(where + "entrance '" + rule->name +
+                     "' refused: another one has its name or its socket");
+    }
+    config.entrances.push_back(std::move(*rule));
   }
   return Status::Ok();
 }
 
 }  // namespace
 
-Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
-  const toml::parse_result parsed = toml::parse(text, file);
+Result<EntranceRule> ParseEntranceTerms(std::string_view text, std::string_view source) {
+  const toml::parse_result parsed = toml::parse(text, source);
   if (!parsed) {
-    return Invalid(At(file, parsed.error().source()) + std::string(parsed.error().description()));
+    return Invalid(At(source, parsed.error().source()) + std::string(parsed.error().description()));
+  }
+  Result<EntranceRule> rule = ParseEntrance(parsed.table(), source);
+  if (rule.ok() && !rule->socket.empty()) {
+    return Invalid(std::string(source) + " refused: the server chooses the socket");
+  }
+  return rule;
+}
+
+Status ApplyConfigText(std::string_view text, std::string_view file, Config& config) {
+  const std::string source = "config file " + Escaped(file);
+  const toml::parse_result parsed = toml::parse(text, source);
+  if (!parsed) {
+    return Invalid(At(source, parsed.error().source()) + std::string(parsed.error().description()));
   }
   for (const auto& [key, node] : parsed.table()) {
     const std::string_view name = key.str();
     if (name == "access") {
-      if (Status status = ApplyAccess(node, file, config); !status.ok()) return status;
+      if (Status status = ApplyAccess(node, source, config); !status.ok()) return status;
+      continue;
+    }
+    if (name == "entrance") {
+      if (Status status = ApplyEntrances(node, source, config); !status.ok()) return status;
       continue;
     }
     std::string option(name);
     std::replace(option.begin(), option.end(), '_', '-');
     const std::optional<std::string> value = AsText(node);
     if (!value) {
-      return Invalid(At(file, node.source()) + "option " + Escaped(option) +
+      return Invalid(At(source, node.source()) + "option " + Escaped(option) +
                      " refused: allowed are text and numbers");
     }
     const Status status = ApplyOption(option, *value, config);
-    if (!status.ok()) return Invalid(At(file, node.source()) + status.message());
+    if (!status.ok()) return Invalid(At(source, node.source()) + status.message());
   }
   return Status::Ok();
 }

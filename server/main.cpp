@@ -145,6 +145,8 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   BrokerOptions options;
   options.socket_path = std::move(socket_path);
   options.access = config.access;
+  options.entrances = config.entrances;
+  options.lease_grace = config.lease_grace;
   options.observers = config.observers;
   options.operators = config.operators;
   options.isolation = config.isolation;

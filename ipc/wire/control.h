@@ -69,8 +69,9 @@ inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;              // CUD
 inline constexpr std::uint64_t kLatencyPromiseNsMax = 3'600'000'000'000;  // One hour.
 inline constexpr std::uint64_t kSpinNsMax = 1'000'000'000;
 inline constexpr std::uint8_t kClassNotSaid = 0xff;  // HelloWire::client_class.
+inline constexpr std::uint32_t kLeaseTermsBytesMax = 2048;
 // A later version may have a longer hello; its first word is still the version.
-inline constexpr std::uint32_t kFirstFrameBytesMax = 1024;
+inline constexpr std::uint32_t kFirstFrameBytesMax = 4096;
 
 // ---- hello
 
@@ -109,8 +110,10 @@ enum class AdminVerb : std::uint8_t {
   kSet = 5,
   kDrain = 6,
   kExplain = 7,
+  kEntrances = 8,
+  kLease = 9,  // Makes an entrance, which lasts as long as this connection.
 };
-inline constexpr std::uint8_t kAdminVerbMax = 7;
+inline constexpr std::uint8_t kAdminVerbMax = 9;
 std::string_view AdminVerbName(AdminVerb verb);   // As gpusharedctl has it: "ps".
 inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
 
@@ -119,10 +122,11 @@ struct AdminWire {
   std::uint8_t verb = 0;
   std::uint8_t client_class = kKeepClass;  // kSet only.
   std::uint16_t reserved0 = 0;
-  std::uint32_t weight = 0;  // kSet only; 0: leave as it is.
-  std::uint32_t reserved1 = 0;
-  std::uint64_t client = 0;   // Session id, for kTerminate, kSet and kExplain.
-  std::uint64_t request = 0;  // kExplain only; 0: the slowest of those that are known.
+  std::uint32_t weight = 0;      // kSet only; 0: leave as it is.
+  std::uint32_t text_bytes = 0;  // kLease only.
+  std::uint64_t client = 0;      // Session id, for kTerminate, kSet and kExplain.
+  std::uint64_t request = 0;     // kExplain only; 0: the slowest of those that are known.
+  // Then the text.
 };
 struct Admin {
   static constexpr MessageType kType = MessageType::kAdmin;
@@ -131,6 +135,7 @@ struct Admin {
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
   std::uint64_t request = 0;  // kExplain only.
+  std::string terms;          // kLease only: the keys of an [[entrance]], as TOML.
 };
 
 // ---- why: a client that saw EOF asks how its session ended.

@@ -66,6 +66,7 @@ AdminWire ToWire(const Admin& admin) {
   wire.verb = static_cast<std::uint8_t>(admin.verb);
   wire.client_class = ClassByte(admin.client_class);
   wire.weight = admin.weight.value_or(0);
+  wire.text_bytes = static_cast<std::uint32_t>(CutText(admin.terms, kLeaseTermsBytesMax).size());
   wire.client = admin.client;
   wire.request = admin.request;
   return wire;
@@ -94,7 +95,13 @@ DeviceWire ToWire(const DeviceDescription& device) {
 }
 
 Bytes Encode(const Hello& hello) { return Fixed(ToWire(hello)); }
-Bytes Encode(const Admin& admin) { return Fixed(ToWire(admin)); }
+
+Bytes Encode(const Admin& admin) {
+  ByteWriter writer;
+  writer.Put(ToWire(admin));
+  writer.PutRaw(CutText(admin.terms, kLeaseTermsBytesMax));
+  return std::move(writer).Take();
+}
 
 Bytes Encode(const Why& why) {
   WhyWire wire;
@@ -291,7 +298,7 @@ Bytes Encode(const SessionEnded& ended) {
   return std::move(writer).Take();
 }
 
-Bytes Encode(const AdminRequest& request) { return Fixed(ToWire(request.admin)); }
+Bytes Encode(const AdminRequest& request) { return Encode(request.admin); }
 Bytes Encode(const ChannelReply& reply) { return Page(reply.code, reply.text, reply.is_last); }
 Bytes Encode(const Drain&) { return {}; }
 

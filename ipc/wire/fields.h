@@ -208,7 +208,7 @@ struct WireFields<AdminWire> {
       GPUSHARED_FIELD(AdminWire, client_class),
       GPUSHARED_FIELD(AdminWire, reserved0),
       GPUSHARED_FIELD(AdminWire, weight),
-      GPUSHARED_FIELD(AdminWire, reserved1),
+      GPUSHARED_FIELD(AdminWire, text_bytes),
       GPUSHARED_FIELD(AdminWire, client),
       GPUSHARED_FIELD(AdminWire, request),
   };

@@ -183,6 +183,10 @@ std::string_view AdminVerbName(AdminVerb verb) {
       return "drain";
     case AdminVerb::kExplain:
       return "explain";
+    case AdminVerb::kEntrances:
+      return "entrances";
+    case AdminVerb::kLease:
+      return "entrance lease";
   }
   return "unknown";
 }

@@ -85,7 +85,8 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   checks.Zero("reserved", wire.reserved0);
   checks.Range("weight", wire.weight, 0, sets ? kWeightMax : 0);
   if (wire.weight != 0) admin.weight = wire.weight;
-  checks.Zero("reserved", wire.reserved1);
+  checks.Range("text bytes", wire.text_bytes, 0,
+               admin.verb == AdminVerb::kLease ? kLeaseTermsBytesMax : 0);
   checks.Range("client", wire.client, names_client ? 1 : 0, names_client ? ~std::uint64_t{0} : 0);
   admin.client = wire.client;
   checks.Range("request", wire.request, 0, explains ? ~std::uint64_t{0} : 0);
@@ -246,9 +247,17 @@ Result<Hello> Decode(std::span<const std::byte> payload) {
 
 template <>
 Result<Admin> Decode(std::span<const std::byte> payload) {
-  return DecodeVersioned<Admin, AdminWire>(
-      "admin request", payload,
-      [](const AdminWire& wire, MessageChecks& checks) { return FromWire(wire, checks); });
+  MessageChecks checks("admin request");
+  checks.Version(payload);
+  if (!checks.ok()) return checks.status();
+  ByteReader reader(payload);
+  AdminWire wire;
+  checks.Fixed(reader, wire);
+  Admin admin = FromWire(wire, checks);
+  if (checks.ok()) reader.GetRaw(admin.terms, wire.text_bytes);
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return admin;
 }
 
 template <>

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "ipc/unique_fd.h"
 #include "ipc/wire/control.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -27,7 +29,34 @@ inline constexpr std::size_t kAnswerBytesMax = std::size_t{256} << 20;
 // kProtocolViolation: what answered is no gpushared server.
 Result<nlohmann::json> Ask(const std::string& path, const ipc::Admin& question);
 
-// Whether `why`, of Ask, means that nobody is there to answer.
+// An entrance that lasts as long as this object, and no longer than its process. Then nobody comes
+// in any more, and its sessions end after the server's grace.
+//
+// Thread-compatible.
+class Lease {
+ public:
+  // `terms`: the keys of an [[entrance]], as TOML; `who` is needed. Blocks as Ask does.
+  static Result<Lease> Take(const std::string& path, const std::string& terms);
+
+  const std::string& entrance() const { return entrance_; }
+  // Clients connect there. Its folder can be mounted into a container.
+  const std::string& socket() const { return socket_; }
+  // Readable when the server has ended the lease.
+  int fd() const { return connection_.get(); }
+  // Returns when the server has ended it.
+  void AwaitEnd() const;
+
+ private:
+  Lease(ipc::UniqueFd connection, std::string entrance, std::string socket)
+      : connection_(std::move(connection)),
+        entrance_(std::move(entrance)),
+        socket_(std::move(socket)) {}
+
+  ipc::UniqueFd connection_;
+  std::string entrance_, socket_;
+};
+
+// Whether `why`, of Ask or Take, means that nobody is there to answer.
 bool NobodyAnswers(const Status& why);
 
 }  // namespace gpushared::admin

@@ -72,29 +72,35 @@ device::Isolation AccessRules::IsolationOf(const Peer& peer) const {
   return peer.uid == own_uid_ ? device::Isolation::kOff : device::kIsolationOfStrangers;
 }
 
-Status AccessRules::CheckShare(const AccessRule& rule, const AccessRequest& asked,
+device::Isolation AccessRules::IsolationUnder(const Allowance& allowance) const {
+  return allowance.isolation.value_or(isolation_.value_or(device::kIsolationOfStrangers));
+}
+
+Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& request,
                                const std::string& who) {
+  const scheduler::SchedulingClass asked_class =
+      request.scheduling_class.value_or(rule.UsualClass());
+  const std::uint32_t asked_weight = request.weight.value_or(rule.usual_weight);
   // Smaller is served first, so a class above the allowance compares less.
-  if (asked.scheduling_class < rule.highest_class) {
-    return Denied("class refused: asked for " +
-                      std::string(scheduler::ClassName(asked.scheduling_class)) +
+  if (asked_class < rule.highest_class) {
+    return Denied("class refused: asked for " + std::string(scheduler::ClassName(asked_class)) +
                       ", the access rule for " + rule.label + " allows at most " +
                       std::string(scheduler::ClassName(rule.highest_class)),
                   who);
   }
-  if (asked.weight < 1 || asked.weight > scheduler::kWeightMax) {
+  if (asked_weight < 1 || asked_weight > scheduler::kWeightMax) {
     return {StatusCode::kInvalidArgument,
-            "weight refused: asked for " + std::to_string(asked.weight) + ", allowed is 1 to " +
+            "weight refused: asked for " + std::to_string(asked_weight) + ", allowed is 1 to " +
                 std::to_string(scheduler::kWeightMax) + " [" + who + "]"};
   }
-  if (asked.weight > rule.max_weight) {
-    return Denied("weight refused: asked for " + std::to_string(asked.weight) +
+  if (asked_weight > rule.max_weight) {
+    return Denied("weight refused: asked for " + std::to_string(asked_weight) +
                       ", the access rule for " + rule.label + " allows at most " +
                       std::to_string(rule.max_weight),
                   who);
   }
-  if (asked.latency_promise > std::chrono::nanoseconds::zero() && !rule.AllowsPromises()) {
-    return Denied("latency promise refused: asked for " + FormatDuration(asked.latency_promise) +
+  if (request.latency_promise > std::chrono::nanoseconds::zero() && !rule.AllowsPromises()) {
+    return Denied("latency promise refused: asked for " + FormatDuration(request.latency_promise) +
                       ", the access rule for " + rule.label + " allows none",
                   who);
   }
@@ -103,15 +109,22 @@ Status AccessRules::CheckShare(const AccessRule& rule, const AccessRequest& aske
 
 Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& asked,
                                          const Holdings& held, std::uint64_t device_bytes) const {
-  const AccessRule& rule = RuleFor(peer);
-  const std::string who = peer.Who();
+  const Claimant claimant = {.who = peer.Who(),
+                             .holder = "uid " + std::to_string(peer.uid),
+                             .is_trusted = IsTrusted(peer.uid, own_uid_)};
+  return AdmitUnder(RuleFor(peer), claimant, asked, held, device_bytes);
+}
+
+Result<std::uint64_t> AccessRules::AdmitUnder(const Allowance& rule, const Claimant& claimant,
+                                              const AccessRequest& asked, const Holdings& held,
+                                              std::uint64_t device_bytes) const {
+  const std::string& who = claimant.who;
   if (Status status = CheckShare(rule, asked, who); !status.ok()) return status;
   if (held.clients >= rule.clients_max) {
     return Status(StatusCode::kLimitExceeded,
-                  "client refused: uid " + std::to_string(peer.uid) + " has " +
-                      std::to_string(held.clients) + " live clients, the access rule for " +
-                      rule.label + " allows " + std::to_string(rule.clients_max) + " [" + who +
-                      "]");
+                  "client refused: " + claimant.holder + " has " + std::to_string(held.clients) +
+                      " live clients, the access rule for " + rule.label + " allows " +
+                      std::to_string(rule.clients_max) + " [" + who + "]");
   }
   const std::uint64_t all = rule.memory.Of(device_bytes);
   std::uint64_t quota = rule.client_memory ? rule.client_memory->Of(device_bytes) : all;
@@ -120,16 +133,15 @@ Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& 
   if (all < device_bytes) {
     quota = std::min(quota, all - std::min(all, held.granted_bytes));
   }
-  if (!rule.MayUseReserve() && !IsTrusted(peer.uid, own_uid_)) {
+  if (!rule.MayUseReserve() && !claimant.is_trusted) {
     quota =
         std::min(quota, MemoryQuota{.bytes = 0, .fraction = 1 - memory_reserve_}.Of(device_bytes));
   }
   if (quota < kQuotaLeast) {
     return Status(StatusCode::kOutOfMemory,
-                  "client refused: the live clients of uid " + std::to_string(peer.uid) +
-                      " hold quotas of " + FormatBytes(held.granted_bytes) +
-                      " on this device, the access rule for " + rule.label + " allows " +
-                      FormatBytes(all) + " together [" + who + "]");
+                  "client refused: the live clients of " + claimant.holder + " hold quotas of " +
+                      FormatBytes(held.granted_bytes) + " on this device, the access rule for " +
+                      rule.label + " allows " + FormatBytes(all) + " together [" + who + "]");
   }
   if (asked.memory_bytes > quota) {
     return Denied("memory refused: asked for " + FormatBytes(asked.memory_bytes) +

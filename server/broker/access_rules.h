@@ -36,17 +36,24 @@ inline bool IsTrusted(std::uint32_t uid, std::uint32_t own_uid) {
   return uid == kRootUid || uid == own_uid;
 }
 
-// The holdings of one uid at this moment.
+// Who asks, and with whom an allowance is shared.
+struct Claimant {
+  std::string who;          // "uid 1000 pid 4121"
+  std::string holder;       // Whose holdings count: "uid 1000", "entrance 'batch'".
+  bool is_trusted = false;  // The reserve is for it in any case.
+};
+
+// The holdings of one uid, or of one entrance, at this moment.
 struct Holdings {
   std::uint32_t clients = 0;        // Live sessions on all devices.
   std::uint64_t granted_bytes = 0;  // Sum of their quotas on the asked device.
 };
 
 struct AccessRequest {
-  scheduler::SchedulingClass scheduling_class = scheduler::SchedulingClass::kNormal;
-  std::uint32_t weight = 1;
-  std::uint64_t memory_bytes = 0;              // Zero: all that it may have.
-  std::chrono::nanoseconds latency_promise{};  // Zero: none.
+  std::optional<scheduler::SchedulingClass> scheduling_class;  // Unset: the allowance's usual one.
+  std::optional<std::uint32_t> weight;                         // The same.
+  std::uint64_t memory_bytes = 0;                              // Zero: all that it may have.
+  std::chrono::nanoseconds latency_promise{};                  // Zero: none.
 };
 
 // Decides who may have what: the operator's rules in their order, then the built-in ones (the
@@ -65,12 +72,18 @@ class AccessRules {
   // How the kernels of a client of theirs are kept in its memory.
   device::Isolation IsolationOf(const Peer& peer) const;
 
+  // For somebody who came through an entrance, whose own uid says nothing: a container has a root.
+  device::Isolation IsolationUnder(const Allowance& allowance) const;
+
   // The memory quota of the new session in bytes, or why it is refused.
   Result<std::uint64_t> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
                               std::uint64_t device_bytes) const;
+  Result<std::uint64_t> AdmitUnder(const Allowance& allowance, const Claimant& claimant,
+                                   const AccessRequest& asked, const Holdings& held,
+                                   std::uint64_t device_bytes) const;
 
   // Whether class, weight and promise are within the rule.
-  static Status CheckShare(const AccessRule& rule, const AccessRequest& asked,
+  static Status CheckShare(const Allowance& rule, const AccessRequest& request,
                            const std::string& who);
 
  private:

@@ -48,6 +48,7 @@ json ClientJson(const LiveSession& session, pid_t worker_pid) {
           {"class",
            scheduler::ClassName(static_cast<scheduler::SchedulingClass>(session.client_class))},
           {"weight", session.weight},
+          {"entrance", session.entrance_name},
           {"device", session.device},
           {"worker_pid", worker_pid},
           {"generation", session.generation},
@@ -125,7 +126,7 @@ void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator
   Round& round = *at->second;
   if (IsAboutOne(asked.verb)) {
     AskOne(round);
-  } else {
+  } else if (asked.verb != ipc::AdminVerb::kEntrances) {
     AskAll(round);
   }
   if (round.missing.empty()) return Conclude(number);
@@ -274,8 +275,12 @@ std::string AdminDesk::Compose(const Round& round) const {
     case ipc::AdminVerb::kExplain:
       if (!round.answers.empty()) reply = round.answers.begin()->second;
       break;
+    case ipc::AdminVerb::kEntrances:
+      reply = {{"entrances", Entrances()}};
+      break;
     case ipc::AdminVerb::kDrain:
-      break;  // Answered at once.
+    case ipc::AdminVerb::kLease:
+      break;  // Answered at once, and elsewhere.
   }
   std::set<std::string> silent = round.missing;
   silent.insert(round.failed.begin(), round.failed.end());
@@ -334,6 +339,33 @@ json AdminDesk::Unused() const {
     unused.push_back({{"device", device.id}, {"name", device.name}, {"why", device.why}});
   }
   return unused;
+}
+
+json AdminDesk::Entrances() const {
+  json rows = json::array();
+  for (const auto& [number, entrance] : around_.entrances.entrances()) {
+    const EntranceRule& rule = entrance->rule;
+    json row = {{"entrance", rule.name},
+                {"socket", entrance->socket},
+                {"sessions", around_.ledger.Through(number).size()},
+                {"admitted", entrance->admitted},
+                {"refused", entrance->refused},
+                {"open", entrance->is_open}};
+    if (!entrance->IsMain()) {
+      row["class"] = scheduler::ClassName(rule.UsualClass());
+      row["highest_class"] = scheduler::ClassName(rule.highest_class);
+      row["weight"] = rule.usual_weight;
+      row["promises"] = rule.AllowsPromises();
+      row["memory"] = rule.memory.ToString();
+      row["client_memory"] = rule.client_memory.value_or(rule.memory).ToString();
+      row["clients_max"] = rule.clients_max;
+      row["devices"] = rule.devices;
+      row["who"] = rule.who.empty() ? "everyone" : SubjectsText(rule.who);
+    }
+    if (!entrance->lessee.empty()) row["lessee"] = entrance->lessee;
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 json AdminDesk::Clients(const Round& round) const {

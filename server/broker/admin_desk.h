@@ -18,6 +18,7 @@
 
 #include "ipc/wire/channel.h"
 #include "server/broker/device_table.h"
+#include "server/broker/entrance_table.h"
 #include "server/broker/listener.h"
 #include "server/broker/session_ledger.h"
 
@@ -43,6 +44,7 @@ class AdminDesk {
     DeviceTable& devices;
     const std::vector<device::UnusedDevice>& unused_devices;  // For kDevices.
     SessionLedger& ledger;
+    const EntranceTable& entrances;
     std::function<void(const std::string& what)> log;
     std::function<void()> drain;          // The operator asked for it.
     std::function<std::string()> phase;   // "serving", "draining", ...
@@ -75,6 +77,7 @@ class AdminDesk {
   nlohmann::json Devices(const Round& round) const;
   nlohmann::json Unused() const;
   nlohmann::json Clients(const Round& round) const;
+  nlohmann::json Entrances() const;
   nlohmann::json Server() const;
   void Answer(Arrival arrival, Status refusal, std::string json);
   static void AddPage(Sending& sending);

@@ -13,10 +13,12 @@ bool OnlyLooks(ipc::AdminVerb verb) {
     case ipc::AdminVerb::kClients:
     case ipc::AdminVerb::kDevices:
     case ipc::AdminVerb::kExplain:
+    case ipc::AdminVerb::kEntrances:
       return true;
     case ipc::AdminVerb::kTerminate:
     case ipc::AdminVerb::kSet:
     case ipc::AdminVerb::kDrain:
+    case ipc::AdminVerb::kLease:
       return false;
   }
   return false;

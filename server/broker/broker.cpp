@@ -30,6 +30,11 @@ std::string ClassText(ipc::ClientClass client_class) {
   return std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(client_class)));
 }
 
+// Beside those of users, which are their uids.
+std::uint64_t ShareGroupOf(const Entrance& entrance) {
+  return std::uint64_t{entrance.number} << 32;
+}
+
 Status Draining() {
   return {StatusCode::kUnavailable, "client refused: the server is draining and takes no new ones"};
 }
@@ -70,26 +75,35 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
 Broker::~Broker() = default;
 
 Status Broker::Start() {
+  entrances_ = std::make_unique<EntranceTable>(
+      context_,
+      EntranceTable::Surroundings{
+          .closing = unbounded_,
+          .limits = options_.limits,
+          .own_uid = options_.own_uid,
+          .lease_grace = options_.lease_grace,
+          .on_arrival = [this](Arrival arrival) { OnArrival(std::move(arrival)); },
+          .on_refusal =
+              [this](const Peer* who, const Status& why) {
+                rated_log_.Write(spdlog::level::warn,
+                                 who != nullptr ? *who : Peer{.uid = options_.own_uid},
+                                 why.message());
+              },
+          .log = [this](const std::string& what) { log_->info("{}", what); },
+          .end_sessions = [this](const Entrance& entrance,
+                                 const std::string& why) { EndSessionsOf(entrance, why); }});
   // Everybody may knock: who may have what is decided by the access rules, which know the peer's
   // uid from the kernel. To keep users out altogether, put the socket into a closed folder.
-  Result<ipc::ListeningSocket> socket =
-      ipc::ListeningSocket::Open({.path = options_.socket_path, .mode = 0666});
-  if (!socket.ok()) return socket.status();
-  if (socket->replaced_stale()) {
-    log_->warn("socket {}: replaced the one that a dead server had left", options_.socket_path);
+  if (Status status = entrances_->OpenMain(options_.socket_path); !status.ok()) return status;
+  for (const EntranceRule& rule : options_.entrances) {
+    if (Status status = entrances_->Open(rule); !status.ok()) return status;
   }
-  listener_ = std::make_unique<Listener>(
-      context_, unbounded_, std::move(*socket), options_.limits, options_.own_uid,
-      [this](Arrival arrival) { OnArrival(std::move(arrival)); },
-      [this](const Peer* who, const Status& why) {
-        rated_log_.Write(spdlog::level::warn, who != nullptr ? *who : Peer{.uid = options_.own_uid},
-                         why.message());
-      });
   desk_ = std::make_unique<AdminDesk>(
       context_, AdminDesk::Surroundings{
                     .devices = devices_,
                     .unused_devices = options_.unused_devices,
                     .ledger = ledger_,
+                    .entrances = *entrances_,
                     .log = [this](const std::string& what) { log_->info("{}", what); },
                     .drain = [this] { BeginDrain(); },
                     .phase = [this] { return phase_ == Phase::kServing ? "serving" : "draining"; },
@@ -97,7 +111,6 @@ Status Broker::Start() {
                     .policy = options_.policy,
                     .socket = options_.socket_path,
                     .wait_max = options_.admin_wait_max});
-  if (const Status listening = listener_->Start(); !listening.ok()) return listening;
   for (DeviceEntry& device : devices_.entries()) StartWorker(device);
   worker_watch_ = std::make_unique<WorkerWatch>(context_, devices_, options_.watch, log_);
   if (options_.read_inventory) {
@@ -352,15 +365,59 @@ void Broker::OnArrival(Arrival arrival) {
 void Broker::OnAdmin(Arrival arrival) {
   const Result<ipc::Admin> asked = ipc::Decode<ipc::Admin>(arrival.frame.payload);
   if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
-  if (const Status may = rights_.Check(arrival.peer, asked->verb); !may.ok()) {
+  Status may = rights_.Check(arrival.peer, asked->verb);
+  if (!arrival.entrance->IsMain()) {
+    // The root of a container is no operator.
+    may = {StatusCode::kPermissionDenied,
+           "request '" + std::string(ipc::AdminVerbName(asked->verb)) +
+               "' refused: " + arrival.entrance->rule.label + " is for clients; operators ask at " +
+               options_.socket_path};
+  }
+  if (!may.ok()) {
     desk_->CountRefusal(asked->verb);
     return RefuseArrival(std::move(arrival), may);
   }
+  if (asked->verb == ipc::AdminVerb::kLease) return OnLease(std::move(arrival), asked->terms);
   const bool is_operator = rights_.MayOperate(arrival.peer);
   desk_->Serve(std::move(arrival), *asked, is_operator);
 }
 
+void Broker::OnLease(Arrival arrival, const std::string& terms) {
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (const Status leased = entrances_->Lease(terms, arrival); !leased.ok()) {
+    RefuseArrival(std::move(arrival), leased);
+  }
+}
+
+const Allowance& Broker::AllowanceOf(const Arrival& arrival) const {
+  if (arrival.entrance->IsMain()) return rules_.RuleFor(arrival.peer);
+  return arrival.entrance->rule;
+}
+
+Status Broker::CheckEntrance(const Arrival& arrival) {
+  const Entrance& entrance = *arrival.entrance;
+  if (!entrance.is_open) {
+    return {StatusCode::kUnavailable,
+            "client refused: the lease of its " + entrance.rule.label + " is over"};
+  }
+  const std::vector<Subject>& who = entrance.rule.who;
+  const bool may = who.empty() || std::ranges::any_of(who, [&](const Subject& each) {
+                     return IsAbout(each, arrival.peer);
+                   });
+  if (may) return Status::Ok();
+  return {StatusCode::kPermissionDenied,
+          "client refused: " + entrance.rule.label + " is for " + SubjectsText(who)};
+}
+
+void Broker::EndSessionsOf(const Entrance& entrance, const std::string& why) {
+  for (const std::uint64_t id : ledger_.Through(entrance.number)) {
+    const DeviceEntry* device = devices_.Find(ledger_.Find(id)->device);
+    if (device->worker) (void)device->worker->Send(0, ipc::TerminateSession{id, why});
+  }
+}
+
 void Broker::RefuseArrival(Arrival arrival, const Status& why) {
+  ++arrival.entrance->refused[std::string(StatusCodeName(why.code()))];
   // Every refusal says who asked; the access rules have said it already.
   const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
   const Status full(why.code(),
@@ -377,12 +434,16 @@ void Broker::OnHello(Arrival arrival) {
 
 void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (const Status may = CheckEntrance(arrival); !may.ok()) {
+    return RefuseArrival(std::move(arrival), may);
+  }
   // A client that was told just now that its device is lost comes back for the next worker: that
   // one's last words are here already, if unread.
   for (const DeviceEntry& each : devices_.entries()) {
     if (each.worker) each.worker->TakeMessages();
   }
-  const Result<DeviceEntry*> chosen = devices_.Choose(hello.device, ledger_);
+  const Result<DeviceEntry*> chosen =
+      devices_.Choose(hello.device, ledger_, arrival.entrance->rule.devices);
   if (!chosen.ok()) return RefuseArrival(std::move(arrival), chosen.status());
   DeviceEntry& device = **chosen;
   if (device.state == DeviceEntry::State::kMissing) {
@@ -390,16 +451,17 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
                          {StatusCode::kUnavailable, "client refused: device " + device.id +
                                                         " is missing: " + device.missing});
   }
-  const AccessRequest asked = {
-      .scheduling_class = static_cast<scheduler::SchedulingClass>(
-          hello.client_class.value_or(ipc::ClientClass::kNormal)),
-      .weight = hello.weight.value_or(kWeightUsual),
-      .memory_bytes = hello.memory_bytes,
-      .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
+  AccessRequest asked = {.scheduling_class = std::nullopt,
+                         .weight = hello.weight,
+                         .memory_bytes = hello.memory_bytes,
+                         .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
+  if (hello.client_class) {
+    asked.scheduling_class = static_cast<scheduler::SchedulingClass>(*hello.client_class);
+  }
+  const Allowance& allowance = AllowanceOf(arrival);
   if (!device.TakesClients()) {
     // A request that no worker would change is refused at once.
-    const Status share =
-        AccessRules::CheckShare(rules_.RuleFor(arrival.peer), asked, arrival.peer.Who());
+    const Status share = AccessRules::CheckShare(allowance, asked, arrival.peer.Who());
     if (!share.ok()) return RefuseArrival(std::move(arrival), share);
     if (may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
     const Status why(StatusCode::kUnavailable,
@@ -408,17 +470,25 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
                          ", try again later");
     return RefuseArrival(std::move(arrival), why);
   }
+  const bool is_main = arrival.entrance->IsMain();
+  const Holdings held = is_main ? ledger_.HeldBy(arrival.peer.uid, device.id)
+                                : ledger_.HeldThrough(arrival.entrance->number, device.id);
+  const std::uint64_t device_bytes = device.description.memory_bytes;
   const Result<std::uint64_t> quota =
-      rules_.Admit(arrival.peer, asked, ledger_.HeldBy(arrival.peer.uid, device.id),
-                   device.description.memory_bytes);
+      is_main ? rules_.Admit(arrival.peer, asked, held, device_bytes)
+              : rules_.AdmitUnder(allowance, {.who = arrival.peer.Who(), .holder = allowance.label},
+                                  asked, held, device_bytes);
   if (!quota.ok()) return RefuseArrival(std::move(arrival), quota.status());
-  HandOver(std::move(arrival), hello, asked, device, *quota);
+  HandOver(std::move(arrival), hello, device, *quota);
 }
 
 void Broker::OnListDevices(Arrival arrival) {
   const Result<ipc::ListDevices> asked = ipc::Decode<ipc::ListDevices>(arrival.frame.payload);
   if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
   if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (const Status may = CheckEntrance(arrival); !may.ok()) {
+    return RefuseArrival(std::move(arrival), may);
+  }
   if (!AreDevicesKnown() && MayPark(arrival)) return Park(std::move(arrival), std::nullopt);
   TellDevices(std::move(arrival));
 }
@@ -434,7 +504,8 @@ void Broker::TellDevices(Arrival arrival) {
   ipc::DeviceList list;
   for (const DeviceEntry& device : devices_.entries()) {
     const bool is_here = device.state != DeviceEntry::State::kMissing &&
-                         device.state != DeviceEntry::State::kGone && device.was_ready;
+                         device.state != DeviceEntry::State::kGone && device.was_ready &&
+                         devices_.IsAmong(device, arrival.entrance->rule.devices);
     if (is_here) list.devices.push_back(device.description);
   }
   ipc::Outbox outbox;
@@ -452,41 +523,48 @@ bool Broker::MayPark(const Arrival& arrival) const {
   return has_place && static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max;
 }
 
-void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, const AccessRequest& given,
-                      DeviceEntry& device, std::uint64_t quota_bytes) {
-  const AccessRule& rule = rules_.RuleFor(arrival.peer);
-  const device::Isolation isolation = rules_.IsolationOf(arrival.peer);
-  LiveSession session = {.id = ledger_.NextId(),
-                         .peer = arrival.peer,
-                         .name = hello.name,
-                         .client_class = static_cast<ipc::ClientClass>(given.scheduling_class),
-                         .weight = given.weight,
-                         .device = device.id,
-                         .generation = device.generation,
-                         .quota_bytes = quota_bytes,
-                         .isolation = isolation,
-                         .since = steady_clock::now()};
+void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
+                      std::uint64_t quota_bytes) {
+  const Allowance& rule = AllowanceOf(arrival);
+  const Entrance& entrance = *arrival.entrance;
+  const device::Isolation isolation =
+      entrance.IsMain() ? rules_.IsolationOf(arrival.peer) : rules_.IsolationUnder(rule);
+  LiveSession session = {
+      .id = ledger_.NextId(),
+      .peer = arrival.peer,
+      .name = hello.name,
+      .client_class = hello.client_class.value_or(static_cast<ipc::ClientClass>(rule.UsualClass())),
+      .weight = hello.weight.value_or(rule.usual_weight),
+      .entrance = entrance.number,
+      .entrance_name = entrance.rule.name,
+      .device = device.id,
+      .generation = device.generation,
+      .quota_bytes = quota_bytes,
+      .isolation = isolation,
+      .since = steady_clock::now()};
   const ipc::Attach attach = {
       .session = session.id,
       .peer = {.pid = arrival.peer.pid, .uid = arrival.peer.uid, .gid = arrival.peer.gid},
       .request = arrival.frame.request,
       .quota_bytes = quota_bytes,
-      .share_group = arrival.peer.uid,
+      .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
       .weight_max = rule.max_weight,
       .weight = session.weight,
       .client_class = session.client_class,
       .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
       .isolation = static_cast<std::uint8_t>(isolation),
-      .is_trusted = IsTrusted(arrival.peer.uid, options_.own_uid),
+      .is_trusted = entrance.IsMain() && IsTrusted(arrival.peer.uid, options_.own_uid),
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(arrival.socket.Release());
   fds.push_back(std::move(arrival.pidfd));
-  rated_log_.Write(spdlog::level::info, session.peer,
-                   fmt::format("{} goes to {}: class {}, weight {}, quota {}, memory {}",
-                               session.Who(), device.id, ClassText(session.client_class),
-                               session.weight, FormatBytes(quota_bytes), IsolationName(isolation)));
+  rated_log_.Write(
+      spdlog::level::info, session.peer,
+      fmt::format("{} goes to {}: entrance {}, class {}, weight {}, quota {}, memory {}",
+                  session.Who(), device.id, session.entrance_name, ClassText(session.client_class),
+                  session.weight, FormatBytes(quota_bytes), IsolationName(isolation)));
   const std::uint64_t id = session.id;
+  ++arrival.entrance->admitted;
   ledger_.Add(std::move(session));
   // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and
   // death reach the worker alone.
@@ -529,8 +607,9 @@ void Broker::RetryParked() {
       if (phase_ != Phase::kServing || AreDevicesKnown()) now.push_back(number);
       continue;
     }
-    const Result<DeviceEntry*> device = devices_.Choose(parked->hello->device, ledger_);
-    if (phase_ != Phase::kServing ||
+    const Result<DeviceEntry*> device =
+        devices_.Choose(parked->hello->device, ledger_, parked->arrival.entrance->rule.devices);
+    if (phase_ != Phase::kServing || !parked->arrival.entrance->is_open ||
         (device.ok() &&
          ((*device)->TakesClients() || (*device)->state == DeviceEntry::State::kMissing))) {
       now.push_back(number);
@@ -682,7 +761,7 @@ void Broker::ExpectEnd(DeviceEntry& device, milliseconds grace) {
 void Broker::FinishWhenDone() {
   if (phase_ == Phase::kServing || phase_ == Phase::kOver || !devices_.AllGone()) return;
   phase_ = Phase::kOver;
-  listener_->Stop();
+  entrances_->Stop();
   rated_log_.Stop();
   log_->info("all workers have ended; bye");
   context_.stop();

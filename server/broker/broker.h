@@ -21,6 +21,7 @@
 #include "server/broker/admin_desk.h"
 #include "server/broker/admin_rights.h"
 #include "server/broker/device_table.h"
+#include "server/broker/entrance_table.h"
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
 #include "server/broker/rated_log.h"
@@ -35,6 +36,8 @@ struct BrokerOptions {
   std::vector<device::SelectedDevice> devices;       // At least one.
   std::vector<device::UnusedDevice> unused_devices;  // For people.
   std::vector<AccessRule> access;
+  std::vector<EntranceRule> entrances;
+  std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
   std::vector<Subject> observers, operators;  // For AdminRights.
   std::uint32_t own_uid = 0;
   std::optional<device::Isolation> isolation;  // For AccessRules.
@@ -107,10 +110,16 @@ class Broker {
   // New connections.
   void OnArrival(Arrival arrival);
   void OnAdmin(Arrival arrival);
+  void OnLease(Arrival arrival, const std::string& terms);
+  // What counts for it: the rule of its entrance, or the access rule for its user.
+  const Allowance& AllowanceOf(const Arrival& arrival) const;
+  // Whether it may come through its entrance.
+  static Status CheckEntrance(const Arrival& arrival);
+  void EndSessionsOf(const Entrance& entrance, const std::string& why);
   void OnHello(Arrival arrival);
   void Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait);
-  void HandOver(Arrival arrival, const ipc::Hello& hello, const AccessRequest& given,
-                DeviceEntry& device, std::uint64_t quota_bytes);
+  void HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
+                std::uint64_t quota_bytes);
   void OnListDevices(Arrival arrival);
   bool AreDevicesKnown() const;
   void TellDevices(Arrival arrival);
@@ -142,7 +151,7 @@ class Broker {
   ipc::UnboundedCalls unbounded_;
   SessionLedger ledger_;
   DeviceTable devices_;
-  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<EntranceTable> entrances_;
   std::unique_ptr<AdminDesk> desk_;
   std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
   std::unique_ptr<WorkerWatch> worker_watch_;

@@ -47,15 +47,38 @@ Result<DeviceEntry*> DeviceTable::Named(std::string_view name) {
                     ", this server has " + ids);
 }
 
-Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLedger& ledger) {
-  if (!name.empty()) return Named(name);
+bool DeviceTable::IsAmong(const DeviceEntry& device, const std::vector<std::string>& among) {
+  return among.empty() || std::ranges::any_of(among, [&](const std::string& name) {
+           const Result<DeviceEntry*> named = Named(name);
+           return named.ok() && *named == &device;
+         });
+}
+
+Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLedger& ledger,
+                                         const std::vector<std::string>& among) {
+  std::vector<DeviceEntry*> open;
+  std::string ids;
+  for (DeviceEntry& entry : entries_) {
+    if (!IsAmong(entry, among)) continue;
+    open.push_back(&entry);
+    ids += (ids.empty() ? "" : ", ") + entry.id;
+  }
+  if (!name.empty()) {
+    Result<DeviceEntry*> named = Named(name);
+    if (!named.ok() || IsAmong(**named, among)) return named;
+    return Status(StatusCode::kPermissionDenied, "device refused: asked for '" + Escaped(name) +
+                                                     "', this entrance has " +
+                                                     (ids.empty() ? "none" : ids));
+  }
+  if (open.empty()) {
+    return Status(StatusCode::kUnavailable, "device refused: none of this entrance's is here");
+  }
   const auto rank = [&](const DeviceEntry& entry) {
     return std::tuple(!entry.TakesClients(), entry.state == DeviceEntry::State::kMissing,
                       ledger.On(entry.id).size());
   };
-  return &*std::min_element(
-      entries_.begin(), entries_.end(),
-      [&](const DeviceEntry& a, const DeviceEntry& b) { return rank(a) < rank(b); });
+  return *std::ranges::min_element(
+      open, [&](const DeviceEntry* a, const DeviceEntry* b) { return rank(*a) < rank(*b); });
 }
 
 DeviceEntry* DeviceTable::Find(std::string_view id) {

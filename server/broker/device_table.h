@@ -79,9 +79,12 @@ class DeviceTable {
 
   // The device a client gets. A name is an id, a UUID, or the beginning of a UUID that only one
   // device has. Without a name it is the one with the fewest live sessions, a ready one before all
-  // others. kNotFound, with the names there are. The device may be not ready; the caller decides
-  // how long to wait.
-  Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger);
+  // others. Those that are not `among` do not count. kNotFound, with the names there are. The
+  // device may be not ready; the caller decides how long to wait.
+  Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger,
+                              const std::vector<std::string>& among = {});
+  // Whether the device is one of those that `among` names; none are named: all are.
+  bool IsAmong(const DeviceEntry& device, const std::vector<std::string>& among);
 
   // A device that appeared. Its id is the next free number of its kind where another device has
   // it: numbers move when a GPU goes.

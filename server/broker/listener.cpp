@@ -207,7 +207,8 @@ void Listener::ReadFrame(std::uint64_t number) {
   Arrival arrival = {.socket = waiting.TakeSocket(),
                      .pidfd = std::move(waiting.pidfd),
                      .peer = waiting.peer,
-                     .frame = std::move(frame)};
+                     .frame = std::move(frame),
+                     .entrance = nullptr};
   GiveUp(number, Status::Ok());
   on_arrival_(std::move(arrival));
 }

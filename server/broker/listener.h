@@ -24,13 +24,16 @@
 
 namespace gpushared::server {
 
+struct Entrance;
+
 // A connection whose first frame is here: who it is, and what it says. Nothing beyond that frame
 // has been read from the socket.
 struct Arrival {
   ipc::ClientSocket socket;  // Non-blocking.
   ipc::UniqueFd pidfd;
   Peer peer;
-  ipc::Frame frame;  // Of a type that FirstFrameRules allows; not decoded yet.
+  ipc::Frame frame;                    // Of a type that FirstFrameRules allows; not decoded yet.
+  std::shared_ptr<Entrance> entrance;  // It came through this one; set by EntranceTable.
 };
 
 // Sends a last frame as far as the socket takes it at once, and closes. For short answers: a new

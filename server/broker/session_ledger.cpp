@@ -51,14 +51,39 @@ std::vector<std::uint64_t> SessionLedger::On(const std::string& device) const {
   return ids;
 }
 
-Holdings SessionLedger::HeldBy(std::uint32_t uid, const std::string& device) const {
+namespace {
+
+template <typename Counts>
+Holdings Held(const std::map<std::uint64_t, LiveSession>& live, const std::string& device,
+              Counts counts) {
   Holdings held;
-  for (const auto& [id, session] : live_) {
-    if (session.peer.uid != uid) continue;
+  for (const auto& [id, session] : live) {
+    if (!counts(session)) continue;
     ++held.clients;
     if (session.device == device) held.granted_bytes += session.quota_bytes;
   }
   return held;
+}
+
+}  // namespace
+
+Holdings SessionLedger::HeldBy(std::uint32_t uid, const std::string& device) const {
+  return Held(live_, device, [uid](const LiveSession& session) {
+    return session.entrance == 0 && session.peer.uid == uid;
+  });
+}
+
+Holdings SessionLedger::HeldThrough(std::uint32_t entrance, const std::string& device) const {
+  return Held(live_, device,
+              [entrance](const LiveSession& session) { return session.entrance == entrance; });
+}
+
+std::vector<std::uint64_t> SessionLedger::Through(std::uint32_t entrance) const {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, session] : live_) {
+    if (session.entrance == entrance) ids.push_back(id);
+  }
+  return ids;
 }
 
 std::optional<Status> SessionLedger::WhyEnded(std::uint64_t id, const Peer& asker) const {

@@ -25,6 +25,8 @@ struct LiveSession {
   std::string name;  // As the client says; printable.
   ipc::ClientClass client_class = ipc::ClientClass::kNormal;
   std::uint32_t weight = 1;
+  std::uint32_t entrance = 0;  // The number of the entrance that it came through, and its name.
+  std::string entrance_name;
   std::string device;
   std::uint32_t generation = 0;  // The worker's.
   std::uint64_t quota_bytes = 0;
@@ -56,7 +58,11 @@ class SessionLedger {
   // Ids of the sessions on the device, ascending.
   std::vector<std::uint64_t> On(const std::string& device) const;
 
+  // Of those who came through the server's own socket.
   Holdings HeldBy(std::uint32_t uid, const std::string& device) const;
+  Holdings HeldThrough(std::uint32_t entrance, const std::string& device) const;
+  // Ids of the sessions that came through the entrance, ascending.
+  std::vector<std::uint64_t> Through(std::uint32_t entrance) const;
   const std::map<std::uint64_t, LiveSession>& live() const { return live_; }
 
   // Why the session ended. Only the process that had it gets to know: a later broker's numbers

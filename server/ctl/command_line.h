@@ -6,7 +6,10 @@
 #define GPUSHARED_SERVER_CTL_COMMAND_LINE_H_
 
 #include <functional>
+#include <optional>
 #include <string>
+
+#include "gpushared/status.h"
 
 #include "ipc/wire/control.h"
 
@@ -27,16 +30,22 @@ struct CommandLine {
 };
 
 // The groups.
-void AddViews(CommandLine& line);           // status, ps, devices, explain
-void AddClientCommands(CommandLine& line);  // client terminate, client set
-void AddServerCommands(CommandLine& line);  // drain
-void AddPtxCommands(CommandLine& line);     // ptx check
+void AddViews(CommandLine& line);             // status, ps, devices, entrances, explain
+void AddClientCommands(CommandLine& line);    // client terminate, client set
+void AddEntranceCommands(CommandLine& line);  // entrance lease
+void AddServerCommands(CommandLine& line);    // drain
+void AddPtxCommands(CommandLine& line);       // ptx check
 
 // A command under `parent`, which takes the shared options behind itself, too.
 CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& help);
 
 // Makes text for people of a server's answer.
 using Report = std::function<std::string(const nlohmann::json& answer)>;
+
+// The server's socket. Says on stderr when there is none.
+std::optional<std::string> SocketOf(const CommandLine& line);
+// Says on stderr why the server at `path` did not do it. The exit code.
+int Complain(const std::string& path, const Status& why);
 
 // Asks the server and prints its answer, as JSON or as `report` has it; says on stderr what went
 // wrong. The exit code.

@@ -30,6 +30,7 @@ int Main(std::span<char* const> arguments) {
   app.add_flag("--json", line.as_json, "print the server's answer as JSON");
   AddViews(line);
   AddClientCommands(line);
+  AddEntranceCommands(line);
   AddServerCommands(line);
   AddPtxCommands(line);
   app.add_subcommand("run", "start a program with this server as its CUDA driver; see run --help");

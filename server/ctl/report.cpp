@@ -22,6 +22,7 @@ constexpr std::array kClientColumns = {
     Column{"PID", "pid", 0, 0, false, false},
     Column{"UID", "uid"},
     Column{"DEVICE", "device", 0, 0, true},
+    Column{"ENTRANCE", "entrance", 0, 0, true, false},
     Column{"CLASS", "class", 0, 0, true},
     Column{"WEIGHT", "weight", 0, 0, false, false},
     Column{"STATE", "state", 0, 0, true, false},
@@ -54,6 +55,22 @@ constexpr std::array kDeviceColumns = {
     Column{"PCI BUS", "pci_bus", 0, 0, true, false},
     Column{"UUID", "uuid", 0, 0, true, false},
     Column{"NAME", "name", 0, 0, true},
+};
+constexpr std::array kEntranceColumns = {
+    Column{"ENTRANCE", "entrance", 0, 0, true},
+    Column{"CLASS", "class", 0, 0, true},
+    Column{"HIGHEST", "highest_class", 0, 0, true, false},
+    Column{"WEIGHT", "weight"},
+    Column{"MEMORY", "memory", 0, 0, true},
+    Column{"PER CLIENT", "client_memory", 0, 0, true, false},
+    Column{"CLIENTS", "sessions"},
+    Column{"MOST", "clients_max"},
+    Column{"ADMITTED", "admitted"},
+    Column{"REFUSED", "refused", 0, 0, true, false},
+    Column{"LESSEE", "lessee", 0, 0, true, false},
+    Column{"WHO", "who", 0, 0, true},
+    Column{"DEVICES", "devices", 0, 0, true, false},
+    Column{"SOCKET", "socket", 0, 0, true, false},
 };
 constexpr std::array kStatusColumns = {
     Column{"DEVICE", "device", 0, 0, true},
@@ -97,6 +114,8 @@ std::span<const Column> StatusColumns() { return kStatusColumns; }
 std::span<const Column> ClientColumns() { return kClientColumns; }
 std::span<const Column> DeviceColumns() { return kDeviceColumns; }
 
+std::span<const Column> EntranceColumns() { return kEntranceColumns; }
+
 std::string StatusReport(const json& reply, const View& view) {
   const json server = Part(reply, "server");
   std::string text;
@@ -113,6 +132,10 @@ std::string StatusReport(const json& reply, const View& view) {
 
 std::string ClientsReport(const json& reply, const View& view) {
   return Table(Part(reply, "clients"), kClientColumns, view) + Caveats(reply);
+}
+
+std::string EntrancesReport(const json& reply, const View& view) {
+  return Table(Part(reply, "entrances"), kEntranceColumns, view);
 }
 
 namespace {

@@ -13,14 +13,16 @@
 
 namespace gpushared::server {
 
-// Replies to status, ps and devices. Fields a server did not send are shown as "-".
+// Replies to status, ps, devices and entrances. Fields a server did not send are shown as "-".
 std::string StatusReport(const nlohmann::json& reply, const View& view);
 std::string ClientsReport(const nlohmann::json& reply, const View& view);
 std::string DevicesReport(const nlohmann::json& reply, const View& view);
+std::string EntrancesReport(const nlohmann::json& reply, const View& view);
 // All columns of each.
 std::span<const Column> StatusColumns();
 std::span<const Column> ClientColumns();
 std::span<const Column> DeviceColumns();
+std::span<const Column> EntranceColumns();
 // The reply to explain, as sentences.
 std::string ExplainReport(const nlohmann::json& reply);
 

@@ -41,6 +41,8 @@ constexpr TableCommand kTableCommands[] = {
      ClientColumns},
     {"devices", "devices and their workers", ipc::AdminVerb::kDevices, DevicesReport,
      DeviceColumns},
+    {"entrances", "ways in, and who came through them", ipc::AdminVerb::kEntrances, EntrancesReport,
+     EntranceColumns},
 };
 
 // Of the terminal on stdout; 0: it is none.

@@ -162,7 +162,7 @@ const Lies kAdminLies = {  // The verb takes nothing.
     {"client_class", {Refused(0), Refused(3)}},
     {"reserved0", {Refused(1)}},
     {"weight", {Refused(1)}},
-    {"reserved1", {Refused(1)}},
+    {"text_bytes", {Refused(1), Refused(kAllBits)}},
     {"client", {Refused(1)}},
     {"request", {Refused(1)}}};
 const Lies kWhyLies = {{"version", kVersionLies},

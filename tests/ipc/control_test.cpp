@@ -178,7 +178,7 @@ TEST(Handshake, WhatHelloDoesNotSayStaysUnsaid) {
 
 // A later version may have another layout: its number is all that may be looked at.
 TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
-  for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{1024}}) {
+  for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{4096}}) {
     Bytes payload(bytes, std::byte{0xff});
     const std::uint32_t version = 7;
     std::memcpy(payload.data(), &version, sizeof version);
@@ -311,11 +311,12 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   ExpectCases<Admin, AdminWire>(Encode(set),
                                 {
                                     {"version", 9, "protocol version 9"},
-                                    {"verb", 0, "verb is 0, allowed 1 to 7"},
-                                    {"verb", 8, "verb is 8, allowed 1 to 7"},
+                                    {"verb", 0, "verb is 0, allowed 1 to 9"},
+                                    {"verb", 10, "verb is 10, allowed 1 to 9"},
                                     {"verb", 1, "class is given with a verb that takes none"},
                                     {"client_class", 3, "class is 3, allowed 0 to 2"},
                                     {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
+                                    {"text_bytes", 1, "text bytes is 1, allowed 0"},
                                     {"client", 0, "client is 0, allowed 1 to"},
                                     {"request", 1, "request is 1, allowed 0"},
                                 });
@@ -330,6 +331,19 @@ TEST(AdminMessage, OneRequestOfOneClientIsExplained) {
   EXPECT_EQ(back->request, ~std::uint64_t{0});
   EXPECT_THAT(Decode<Admin>(Encode(Admin{.verb = AdminVerb::kExplain})).status().message(),
               HasSubstr("client is 0, allowed 1"));
+}
+
+TEST(AdminMessage, ALeaseHasTermsOfBoundedLength) {
+  const Admin lease{.verb = AdminVerb::kLease, .terms = "class = \"low\""};
+  EXPECT_EQ(Decode<Admin>(Encode(lease))->terms, lease.terms);
+  ExpectExactLength<Admin>(Encode(lease));
+  Bytes longer = Encode(Admin{.verb = AdminVerb::kLease, .terms = std::string(2048, 't')});
+  EXPECT_TRUE(Decode<Admin>(longer).ok());
+  longer.push_back(std::byte{'t'});
+  const std::uint32_t bytes = 2049;
+  std::memcpy(longer.data() + offsetof(AdminWire, text_bytes), &bytes, sizeof bytes);
+  EXPECT_THAT(Decode<Admin>(longer).status().message(),
+              HasSubstr("text bytes is 2049, allowed 0 to 2048"));
 }
 
 TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {

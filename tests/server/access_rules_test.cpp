@@ -73,7 +73,10 @@ TEST(AccessRules, FirstMatchingRuleCountsEvenAgainstTheOwner) {
   AccessRule strict = Rule(Subject::Kind::kUser, kOwn);
   strict.highest_class = SchedulingClass::kLow;
   const AccessRules rules({strict, Rule(Subject::Kind::kUser, kOwn)}, kOwn);
-  EXPECT_EQ(rules.Admit(User(kOwn), {}, {}, kGiB).status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(rules.Admit(User(kOwn), {.scheduling_class = SchedulingClass::kNormal}, {}, kGiB)
+                .status()
+                .code(),
+            StatusCode::kPermissionDenied);
 }
 
 TEST(AccessRules, GroupRulesMatchSupplementaryGroupsToo) {

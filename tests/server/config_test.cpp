@@ -376,6 +376,84 @@ memory = "fence"
   EXPECT_EQ(config.access[2].who.kind, Subject::Kind::kEveryone);
 }
 
+TEST(ConfigFile, SetsEntrances) {
+  Config config;
+  const Status status = ApplyConfigText(R"(
+lease_grace = "3s"
+
+[[entrance]]
+name = "batch"
+class = "low"
+weight = 5
+memory = "50%"
+client_memory = "1GiB"
+clients_max = 100
+devices = ["cpu:0", "GPU-aa"]
+who = ["user:root", "gid:4242"]
+
+[[entrance]]
+name = "serve"
+socket = "/srv/serve.sock"
+highest_class = "high"
+)",
+                                        "test.toml", config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.lease_grace, std::chrono::seconds(3));
+  ASSERT_EQ(config.entrances.size(), 2U);
+  const EntranceRule& batch = config.entrances[0];
+  EXPECT_EQ(batch.UsualClass(), scheduler::SchedulingClass::kLow);
+  EXPECT_EQ(batch.highest_class, scheduler::SchedulingClass::kLow);
+  EXPECT_EQ(batch.usual_weight, 5U);
+  EXPECT_EQ(batch.max_weight, 5U);
+  EXPECT_EQ(batch.memory.Of(1000), 500U);
+  EXPECT_EQ(batch.clients_max, 100U);
+  EXPECT_EQ(batch.devices, (std::vector<std::string>{"cpu:0", "GPU-aa"}));
+  ASSERT_EQ(batch.who.size(), 2U);
+  EXPECT_EQ(batch.who[0].id, 0U);
+  const EntranceRule& serve = config.entrances[1];
+  EXPECT_EQ(serve.socket, "/srv/serve.sock");
+  EXPECT_EQ(serve.UsualClass(), scheduler::SchedulingClass::kNormal);
+  EXPECT_EQ(serve.highest_class, scheduler::SchedulingClass::kHigh);
+  EXPECT_TRUE(serve.who.empty());
+  EXPECT_THAT(Describe(batch), HasSubstr("entrance 'batch': class low"));
+}
+
+TEST(ConfigFile, WhatMakesNoSenseAsAnEntranceIsRefusedWithItsPlace) {
+  const auto refusal = [](const std::string& keys) {
+    Config config;
+    return ApplyConfigText("[[entrance]]\n" + keys, "test.toml", config).message();
+  };
+  EXPECT_THAT(refusal("class = 'low'"), HasSubstr("line 1 column 1: entrance refused: it has no"));
+  for (const char* name : {"''", "'main'", "'a/b'", "'..'", "'Batch'"}) {
+    EXPECT_THAT(refusal(std::string("name = ") + name), HasSubstr("key name refused")) << name;
+  }
+  EXPECT_THAT(refusal("name = 'b'\nclass = 'royal'"),
+              HasSubstr("line 3 column 9: entrance key class refused: asked for 'royal', allowed"));
+  EXPECT_THAT(refusal("name = 'b'\nclass = 'normal'\nhighest_class = 'low'"),
+              HasSubstr("its class is above its highest"));
+  EXPECT_THAT(refusal("name = 'b'\nweight = 1001"), HasSubstr("weight refused"));
+  EXPECT_THAT(refusal("name = 'b'\nclients_max = 0"), HasSubstr("clients_max refused"));
+  EXPECT_THAT(refusal("name = 'b'\nwho = []"), HasSubstr("who refused: it names nobody"));
+  EXPECT_THAT(refusal("name = 'b'\nsocket = 'b.sock'"), HasSubstr("begins with '/'"));
+  EXPECT_THAT(refusal("name = 'b'\nmax_share = '30%'"), HasSubstr("'max_share' is unknown"));
+  EXPECT_THAT(refusal("name = 'b'\n[[entrance]]\nname = 'b'"),
+              HasSubstr("another one has its name"));
+  Config config;
+  EXPECT_THAT(ApplyConfigText("entrance = 3", "test.toml", config).message(),
+              HasSubstr("write each one under [[entrance]]"));
+}
+
+TEST(ConfigFile, ALeaseHasTheKeysOfAnEntranceButForTheSocket) {
+  const Result<EntranceRule> lease = ParseEntranceTerms("class = 'low'\nwho = 'uid:7'", "lease");
+  ASSERT_TRUE(lease.ok()) << lease.status().message();
+  EXPECT_EQ(lease->who.at(0).id, 7U);
+  EXPECT_EQ(lease->name, "");
+  EXPECT_EQ(ParseEntranceTerms("socket = '/tmp/s'", "lease").status().message(),
+            "lease refused: the server chooses the socket");
+  EXPECT_THAT(ParseEntranceTerms("class =", "lease").status().message(), HasSubstr("lease line 1"));
+  EXPECT_FALSE(ParseEntranceTerms("policy = 'fifo'", "lease").ok());
+}
+
 TEST(ConfigFile, NamesWhoMayLookAndAct) {
   Config config;
   const Status status = ApplyConfigText(R"(
@@ -393,9 +471,11 @@ operate = ["user:root", "gid:4242"]
   const auto refusal = [&config](const char* text) {
     return ApplyConfigText(text, "test.toml", config).message();
   };
-  EXPECT_THAT(refusal("operate = 'wheel'"),
-              HasSubstr("test.toml line 1: option operate refused: asked for 'wheel', allowed are "
-                        "everyone and user:NAME"));
+  EXPECT_THAT(
+      refusal("operate = 'wheel'"),
+      HasSubstr(
+          "test.toml line 1 column 11: option operate refused: asked for 'wheel', allowed are "
+          "everyone and user:NAME"));
   EXPECT_THAT(refusal("observe = 'user:no such user'"), HasSubstr("does not exist here"));
   EXPECT_THAT(refusal("observe = 'uid:-1'"), HasSubstr("option observe refused"));
   EXPECT_THAT(refusal("observe = 'process:1'"), HasSubstr("asked for 'process'"));
@@ -420,6 +500,7 @@ TEST(ConfigFile, TheExampleThatWeShipIsAccepted) {
   const Status status = ApplyConfigText(all, "gpushared.toml", config);
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(config.access.size(), 3U);
+  EXPECT_EQ(config.entrances.size(), 1U);
 }
 
 TEST(ConfigFile, EveryRefusalNamesTheFileAndTheLine) {

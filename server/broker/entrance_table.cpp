@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/broker/entrance_table.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "server/config_values.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using boost::asio::posix::descriptor_base;
+
+constexpr mode_t kSocketMode = 0666;  // The rules know who connects.
+constexpr mode_t kFolderMode = 0755;
+constexpr const char* kSocketName = "/gpushared.sock";
+
+Status FolderFailed(const std::string& what, const std::string& folder) {
+  return {StatusCode::kInternal,
+          what + " '" + folder + "' failed: " + std::generic_category().message(errno)};
+}
+
+std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+// One level. A folder that is there stays as it is.
+Status MakeFolder(const std::string& folder) {
+  if (::mkdir(folder.c_str(), kFolderMode) != 0) {
+    return errno == EEXIST ? Status::Ok() : FolderFailed("making folder", folder);
+  }
+  // Whatever the umask is: others pass through it to the socket.
+  if (::chmod(folder.c_str(), kFolderMode) != 0) return FolderFailed("opening folder", folder);
+  return Status::Ok();
+}
+
+// Nobody else may replace what is in it: who could replace our socket could be taken for us.
+Status CheckFolder(const std::string& folder) {
+  struct stat facts {};
+  if (::lstat(folder.c_str(), &facts) != 0) return FolderFailed("looking at folder", folder);
+  const bool is_ours = facts.st_uid == ::geteuid() || facts.st_uid == kRootUid;
+  const bool is_closed = (facts.st_mode & S_IWOTH) == 0 || (facts.st_mode & S_ISVTX) != 0;
+  if (S_ISDIR(facts.st_mode) && is_ours && is_closed) return Status::Ok();
+  return {StatusCode::kPermissionDenied,
+          "'" + folder +
+              "' is no folder of root or the server's own user, or others may replace "
+              "what is in it"};
+}
+
+void RemoveFolder(const std::string& folder) {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
+std::string LeaseReply(const Entrance& entrance) {
+  return nlohmann::json{{"entrance", entrance.rule.name}, {"socket", entrance.socket}}.dump();
+}
+
+}  // namespace
+
+// The connection that keeps a lease alive.
+struct EntranceTable::LeaseHold {
+  LeaseHold(boost::asio::io_context& context, ipc::UnboundedCalls& calls,
+            ipc::ClientSocket connection)
+      : closing(calls), socket(context, connection.Release().Release()), grace(context) {}
+  ~LeaseHold() { Close(); }
+  LeaseHold(const LeaseHold&) = delete;
+  LeaseHold& operator=(const LeaseHold&) = delete;
+
+  void Close() {
+    if (socket.is_open()) closing.CloseSocket(ipc::UniqueFd(socket.release()));
+  }
+
+  ipc::UnboundedCalls& closing;
+  boost::asio::posix::stream_descriptor socket;
+  boost::asio::steady_timer grace;
+};
+
+EntranceTable::EntranceTable(boost::asio::io_context& context, Surroundings around)
+    : context_(context), around_(std::move(around)) {}
+
+EntranceTable::~EntranceTable() = default;
+
+std::string EntranceTable::LeasesFolder() const { return main_path_ + ".leases"; }
+
+Status EntranceTable::OpenMain(const std::string& path) {
+  main_path_ = path;
+  auto entrance = std::make_shared<Entrance>();
+  entrance->rule.name = "main";
+  entrance->socket = path;
+  if (Status status = Listen(entrance); !status.ok()) return status;
+  // We have the lock of our own socket now, and so whatever stands here is of a server that died.
+  if (CheckFolder(LeasesFolder()).ok()) RemoveFolder(LeasesFolder());
+  return Status::Ok();
+}
+
+Status EntranceTable::CheckName(const EntranceRule& rule) const {
+  const bool is_taken = std::ranges::any_of(
+      entrances_, [&](const auto& each) { return each.second->rule.name == rule.name; });
+  if (!is_taken) return Status::Ok();
+  return {StatusCode::kInvalidArgument,
+          "entrance refused: there is one with the name '" + rule.name + "'"};
+}
+
+Status EntranceTable::Listen(const std::shared_ptr<Entrance>& entrance) {
+  Result<ipc::ListeningSocket> socket =
+      ipc::ListeningSocket::Open({.path = entrance->socket, .mode = kSocketMode});
+  if (!socket.ok()) return socket.status();
+  if (socket->replaced_stale()) {
+    around_.log("socket " + entrance->socket + ": replaced the one that a dead server had left");
+  }
+  auto listener = std::make_unique<Listener>(
+      context_, around_.closing, std::move(*socket), around_.limits, around_.own_uid,
+      [this, entrance](Arrival arrival) {
+        arrival.entrance = entrance;
+        around_.on_arrival(std::move(arrival));
+      },
+      around_.on_refusal);
+  if (Status status = listener->Start(); !status.ok()) return status;
+  entrances_.emplace(entrance->number, entrance);
+  listeners_.emplace(entrance->number, std::move(listener));
+  return Status::Ok();
+}
+
+Status EntranceTable::Open(const EntranceRule& rule) {
+  if (Status status = CheckName(rule); !status.ok()) return status;
+  auto entrance = std::make_shared<Entrance>();
+  entrance->number = ++last_number_;
+  entrance->rule = rule;
+  entrance->socket =
+      rule.socket.empty() ? FolderOf(main_path_) + "/" + rule.name + kSocketName : rule.socket;
+  const std::string folder = FolderOf(entrance->socket);
+  Status status = MakeFolder(folder);
+  if (status.ok()) status = CheckFolder(folder);
+  if (status.ok()) status = Listen(entrance);
+  if (status.ok()) around_.log(Describe(rule) + ", on " + entrance->socket);
+  return status;
+}
+
+Status EntranceTable::Lease(const std::string& terms, Arrival& asker) {
+  Result<EntranceRule> rule = ParseEntranceTerms(terms, "terms of the lease");
+  if (!rule.ok()) return rule.status();
+  if (rule->who.empty()) {
+    return {StatusCode::kInvalidArgument,
+            "lease refused: it does not say who may come, such as who = \"uid:1000\""};
+  }
+  if (leases_.size() >= kLeasesMax) {
+    return {StatusCode::kLimitExceeded,
+            "lease refused: there are " + std::to_string(kLeasesMax) + " already"};
+  }
+  auto entrance = std::make_shared<Entrance>();
+  entrance->number = ++last_number_;
+  if (rule->name.empty()) {
+    rule->name = "lease-" + std::to_string(entrance->number);
+    rule->label = "entrance '" + rule->name + "'";
+  }
+  if (Status status = CheckName(*rule); !status.ok()) return status;
+  entrance->rule = std::move(*rule);
+  entrance->lessee = asker.peer.Who();
+  const std::string folder = LeasesFolder() + "/" + std::to_string(entrance->number);
+  entrance->socket = folder + kSocketName;
+  Status status = MakeFolder(LeasesFolder());
+  if (status.ok()) status = CheckFolder(LeasesFolder());
+  if (status.ok()) status = MakeFolder(folder);
+  if (status.ok()) status = Listen(entrance);
+  ipc::Outbox outbox;
+  if (status.ok())
+    status = outbox.Add(asker.frame.request, ipc::AdminReply{.text = LeaseReply(*entrance)});
+  if (status.ok()) {
+    // A new connection's buffer is empty, so it takes this at once.
+    const Result<bool> sent = outbox.Flush(asker.socket.get());
+    if (!sent.ok() || !*sent) status = {StatusCode::kDisconnected, "lease refused: nobody reads"};
+  }
+  const std::uint32_t number = entrance->number;
+  if (!status.ok()) {
+    Forget(number);
+    RemoveFolder(folder);
+    return status;
+  }
+  around_.log(Describe(entrance->rule) + ", on " + entrance->socket + ", leased by " +
+              entrance->lessee);
+  leases_.emplace(number,
+                  std::make_unique<LeaseHold>(context_, around_.closing, std::move(asker.socket)));
+  Watch(number);
+  return Status::Ok();
+}
+
+void EntranceTable::Watch(std::uint32_t number) {
+  LeaseHold& hold = *leases_.at(number);
+  hold.socket.async_wait(
+      descriptor_base::wait_read, [this, number](const boost::system::error_code& error) {
+        if (error || !leases_.contains(number)) return;
+        char byte = 0;
+        const int fd = leases_.at(number)->socket.native_handle();
+        const ssize_t got = ::recv(fd, &byte, 1, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Watch(number);
+        EndLease(number, got > 0 ? "said more than its lease" : "closed its connection");
+      });
+}
+
+void EntranceTable::EndLease(std::uint32_t number, const std::string& how) {
+  const std::shared_ptr<Entrance> entrance = entrances_.at(number);
+  LeaseHold& hold = *leases_.at(number);
+  entrance->is_open = false;
+  hold.Close();
+  listeners_.at(number)->Stop();
+  RemoveFolder(FolderOf(entrance->socket));
+  around_.log(entrance->rule.label + ": " + entrance->lessee + " " + how +
+              "; sessions that are left end in " + FormatDuration(around_.lease_grace));
+  hold.grace.expires_after(around_.lease_grace);
+  hold.grace.async_wait([this, number, entrance](const boost::system::error_code& error) {
+    if (error) return;
+    around_.end_sessions(*entrance, "the lease of its " + entrance->rule.label + " is over");
+    Forget(number);
+  });
+}
+
+void EntranceTable::Forget(std::uint32_t number) {
+  leases_.erase(number);
+  listeners_.erase(number);
+  entrances_.erase(number);
+}
+
+void EntranceTable::Stop() {
+  for (auto& [number, listener] : listeners_) listener->Stop();
+  leases_.clear();
+  if (!main_path_.empty() && CheckFolder(LeasesFolder()).ok()) RemoveFolder(LeasesFolder());
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_ENTRANCE_TABLE_H_
+#define GPUSHARED_SERVER_BROKER_ENTRANCE_TABLE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "gpushared/result.h"
+
+#include "server/broker/listener.h"
+#include "server/config.h"
+
+namespace gpushared::server {
+
+// A way in: a listening socket, and the rule for all who come through it.
+struct Entrance {
+  std::uint32_t number = 0;  // 0: the server's own socket, where the access rules count.
+  EntranceRule rule;         // Not of number 0, but for its name.
+  std::string socket;
+  std::string lessee;   // Who leased it, for people; empty: it is in the configuration.
+  bool is_open = true;  // A lease that is over lets nobody in.
+  // Since it was opened: clients that were handed to a worker, and refusals by their code.
+  std::uint64_t admitted = 0;
+  std::map<std::string, std::uint64_t> refused;
+
+  bool IsMain() const { return number == 0; }
+};
+
+// The server's sockets: its own, those of the configuration, and those that operators lease. A
+// lease ends when the connection that asked for it does, however its process ended. Then nobody
+// comes in any more, and after a grace the sessions that are left are ended.
+//
+// Confined to the broker's thread.
+class EntranceTable {
+ public:
+  static constexpr std::size_t kLeasesMax = 256;
+
+  struct Surroundings {
+    ipc::UnboundedCalls& closing;  // Outlives this and all arrivals.
+    Listener::Limits limits;
+    std::uint32_t own_uid = 0;
+    std::chrono::nanoseconds lease_grace{};
+    std::function<void(Arrival arrival)> on_arrival;
+    Listener::RefusalFunction on_refusal;
+    std::function<void(const std::string& what)> log;
+    // Ends the sessions that came through it.
+    std::function<void(const Entrance& entrance, const std::string& why)> end_sessions;
+  };
+  EntranceTable(boost::asio::io_context& context, Surroundings around);
+  ~EntranceTable();
+  EntranceTable(const EntranceTable&) = delete;
+  EntranceTable& operator=(const EntranceTable&) = delete;
+
+  // The server's own socket, first; clients come from here on.
+  Status OpenMain(const std::string& path);
+  // One of the configuration. Its folder is made where it is not there.
+  Status Open(const EntranceRule& rule);
+  // Makes an entrance for whoever asked, and keeps the connection, on which the path is answered.
+  // Refusals leave `asker` to the caller.
+  Status Lease(const std::string& terms, Arrival& asker);
+  // Removes all sockets.
+  void Stop();
+
+  // Ascending by number.
+  const std::map<std::uint32_t, std::shared_ptr<Entrance>>& entrances() const { return entrances_; }
+
+ private:
+  struct LeaseHold;
+
+  std::string LeasesFolder() const;
+  Status Listen(const std::shared_ptr<Entrance>& entrance);
+  Status CheckName(const EntranceRule& rule) const;
+  void Watch(std::uint32_t number);
+  void EndLease(std::uint32_t number, const std::string& how);
+  void Forget(std::uint32_t number);
+
+  boost::asio::io_context& context_;
+  Surroundings around_;
+  std::string main_path_;
+  std::uint32_t last_number_ = 0;
+  std::map<std::uint32_t, std::shared_ptr<Entrance>> entrances_;
+  std::map<std::uint32_t, std::unique_ptr<Listener>> listeners_;
+  std::map<std::uint32_t, std::unique_ptr<LeaseHold>> leases_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_ENTRANCE_TABLE_H_

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ways in that an operator leases.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/admin/ask.h"
+#include "server/ctl/command_line.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+// CLI11 fills them in; empty or zero: not said.
+struct LeaseArguments {
+  std::string name, scheduling_class, highest_class, memory, client_memory;
+  std::vector<std::string> who, devices;
+  std::uint32_t weight = 0, clients_max = 0;
+};
+
+// A JSON string is a TOML string, too.
+std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+
+std::string Terms(const LeaseArguments& asked) {
+  std::string terms;
+  const auto add_text = [&](const char* key, const std::string& value) {
+    if (!value.empty()) terms += key + (" = " + Quoted(value)) + "\n";
+  };
+  const auto add_number = [&](const char* key, std::uint32_t value) {
+    if (value > 0) terms += key + (" = " + std::to_string(value)) + "\n";
+  };
+  const auto add_list = [&](const char* key, const std::vector<std::string>& values) {
+    if (!values.empty()) terms += key + (" = " + nlohmann::json(values).dump()) + "\n";
+  };
+  add_text("name", asked.name);
+  add_text("class", asked.scheduling_class);
+  add_text("highest_class", asked.highest_class);
+  add_number("weight", asked.weight);
+  add_text("memory", asked.memory);
+  add_text("client_memory", asked.client_memory);
+  add_number("clients_max", asked.clients_max);
+  add_list("who", asked.who);
+  add_list("devices", asked.devices);
+  return terms;
+}
+
+int HoldLease(const CommandLine& line, const LeaseArguments& asked) {
+  const std::optional<std::string> path = SocketOf(line);
+  if (!path) return kNoServer;
+  const Result<admin::Lease> lease = admin::Lease::Take(*path, Terms(asked));
+  if (!lease.ok()) return Complain(*path, lease.status());
+  const nlohmann::json told = {{"entrance", lease->entrance()}, {"socket", lease->socket()}};
+  if (Print(line.as_json ? told.dump() + "\n" : lease->socket() + "\n") != kDone) return kRefused;
+  lease->AwaitEnd();
+  return Complain(*path, {StatusCode::kDisconnected, "the server ended the lease"});
+}
+
+}  // namespace
+
+void AddEntranceCommands(CommandLine& line) {
+  CLI::App* const entrance = AddCommand(line.app, "entrance", "one way in");
+  entrance->require_subcommand(1);
+  CLI::App* const lease = AddCommand(*entrance, "lease",
+                                     "make a socket with a rule, print its path, and hold it until "
+                                     "this program ends");
+  const auto asked = std::make_shared<LeaseArguments>();
+  lease->add_option("--who", asked->who, "who may come: user:NAME, uid:NUMBER, group:NAME, ...")
+      ->delimiter(',')
+      ->required()
+      ->type_name("LIST");
+  lease->add_option("--name", asked->name, "its name (default: lease-NUMBER)");
+  lease->add_option("--class", asked->scheduling_class,
+                    "class of those who say none, and the highest (default normal)");
+  lease->add_option("--highest-class", asked->highest_class, "the highest, if it is another one");
+  lease->add_option("--weight", asked->weight, "weight of those who say none, and the highest");
+  lease->add_option("--memory", asked->memory,
+                    "device memory of all who come, \"4GiB\" or \"50%\"");
+  lease->add_option("--client-memory", asked->client_memory, "device memory of each of them");
+  lease->add_option("--clients-max", asked->clients_max, "how many may be there at one time");
+  lease->add_option("--devices", asked->devices, "these devices alone")
+      ->delimiter(',')
+      ->type_name("LIST");
+  lease->callback(
+      [&line, asked] { line.action = [&line, asked] { return HoldLease(line, *asked); }; });
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/admin/ask.h"
+#include "server/broker/entrance_table.h"
+#include "tests/server/broker_case.h"
+#include "tests/server/other_user.h"
+#include "tests/support/read_file.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using gpushared::testing::AsNobody;
+using gpushared::testing::Eventually;
+using gpushared::testing::kNobody;
+using gpushared::testing::ProgramOutcome;
+using gpushared::testing::StartProgram;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class EntranceTest : public BrokerTest {
+ protected:
+  static EntranceRule Batch() {
+    EntranceRule rule;
+    rule.name = "batch";
+    rule.label = "entrance 'batch'";
+    rule.usual_class = rule.highest_class = scheduler::SchedulingClass::kLow;
+    rule.usual_weight = rule.max_weight = 3;
+    rule.memory = {.bytes = 256 * kMiB, .fraction = 0};
+    rule.client_memory = MemoryQuota{.bytes = 64 * kMiB, .fraction = 0};
+    rule.clients_max = 2;
+    return rule;
+  }
+  std::string BatchSocket() { return folder_ / "batch/gpushared.sock"; }
+
+  json Client(std::size_t index) {
+    const Result<json> ps = Answer(ipc::AdminVerb::kClients);
+    return ps.ok() && ps->at("clients").size() > index ? ps->at("clients").at(index)
+                                                       : json::object();
+  }
+  json EntranceRow(const std::string& name) {
+    const Result<json> rows = Answer(ipc::AdminVerb::kEntrances);
+    if (!rows.ok()) return {};
+    for (const json& row : rows->at("entrances")) {
+      if (row.at("entrance") == name) return row;
+    }
+    return {};
+  }
+  Result<admin::Lease> Take(const std::string& terms) {
+    return admin::Lease::Take(options_.socket_path, terms);
+  }
+};
+
+TEST_F(EntranceTest, WhoSaysNothingHasWhatTheEntranceGives) {
+  options_.entrances = {Batch()};
+  StartBroker();
+  const auto client = JoinAt(BatchSocket(), Hello("job"));
+  ASSERT_TRUE(client.ok()) << client.status().message();
+  const json row = Client(0);
+  EXPECT_EQ(row.at("entrance"), "batch");
+  EXPECT_EQ(row.at("class"), "low");
+  EXPECT_EQ(row.at("weight"), 3);
+  EXPECT_EQ(row.at("quota_bytes"), 64 * kMiB);
+  EXPECT_EQ(row.at("isolation"), "fence") << "who runs the server is nobody special here";
+  const auto other = Join(Hello("at the main door"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(Client(1).at("entrance"), "main");
+  EXPECT_EQ(EntranceRow("batch").at("sessions"), 1);
+  EXPECT_EQ(EntranceRow("batch").at("admitted"), 1);
+  EXPECT_THAT(Ctl({"entrances"}).output, HasSubstr("batch     low"));
+}
+
+TEST_F(EntranceTest, ClaimsAboveTheRuleAreRefusedByNameAndCounted) {
+  options_.entrances = {Batch()};
+  StartBroker();
+  const auto refusal = [&](const ipc::Hello& hello) {
+    return JoinAt(BatchSocket(), hello).status().message();
+  };
+  EXPECT_THAT(refusal(Hello("a", "", ipc::ClientClass::kNormal)),
+              HasSubstr("class refused: asked for normal, the access rule for entrance 'batch'"));
+  ipc::Hello hello = Hello("b");
+  hello.weight = 4;
+  EXPECT_THAT(refusal(hello), HasSubstr("weight refused: asked for 4"));
+  hello = Hello("c");
+  hello.latency_promise_ns = 1'000'000;
+  EXPECT_THAT(refusal(hello), HasSubstr("latency promise refused"));
+  hello = Hello("d");
+  hello.memory_bytes = 65 * kMiB;
+  EXPECT_THAT(refusal(hello), HasSubstr("memory refused: asked for 65 MiB"));
+  hello.memory_bytes = 1;
+  EXPECT_THAT(refusal(hello), HasSubstr("at least 2 MiB"));
+  hello.memory_bytes = 8 * kMiB;
+  hello.weight = 2;
+  const auto modest = JoinAt(BatchSocket(), hello);
+  ASSERT_TRUE(modest.ok()) << modest.status().message();
+  EXPECT_EQ(Client(0).at("quota_bytes"), 8 * kMiB);
+  EXPECT_EQ(Client(0).at("weight"), 2);
+  const auto second = JoinAt(BatchSocket(), Hello("e"));
+  ASSERT_TRUE(second.ok());
+  EXPECT_THAT(refusal(Hello("f")),
+              HasSubstr("client refused: entrance 'batch' has 2 live clients"));
+  EXPECT_EQ(EntranceRow("batch").at("refused").dump(),
+            R"({"InvalidArgument":1,"LimitExceeded":1,"PermissionDenied":4})");
+}
+
+TEST_F(EntranceTest, ItsMemoryIsSharedByAllWhoComeThroughItAndByNobodyElse) {
+  EntranceRule rule = Batch();
+  rule.memory.bytes = 96 * kMiB;
+  rule.clients_max = 9;
+  AccessRule one;
+  one.clients_max = 1;
+  options_.access = {one};
+  options_.entrances = {rule};
+  StartBroker();
+  const auto first = JoinAt(BatchSocket(), Hello("1"));
+  const auto second = JoinAt(BatchSocket(), Hello("2"));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(Client(1).at("quota_bytes"), 32 * kMiB);
+  EXPECT_EQ(JoinAt(BatchSocket(), Hello("3")).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_TRUE(Join(Hello("the user's one client")).ok());
+}
+
+TEST_F(EntranceTest, ItHasItsOwnDevices) {
+  EntranceRule rule = Batch();
+  rule.devices = {"fake:1", "GPU-not-here"};
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
+  options_.entrances = {rule};
+  StartBroker();
+  const auto first = JoinAt(BatchSocket(), Hello("1"));
+  const auto second = JoinAt(BatchSocket(), Hello("2", "fake:1"));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(Sessions(0), 0U);
+  EXPECT_EQ(Sessions(1), 2U);
+  EXPECT_THAT(JoinAt(BatchSocket(), Hello("3", "fake:0")).status().message(),
+              HasSubstr("device refused: asked for 'fake:0', this entrance has fake:1"));
+  const Result<ipc::Frame> told = Ask(ConnectTo(BatchSocket()), ipc::ListDevices{});
+  ASSERT_TRUE(told.ok());
+  EXPECT_EQ(ipc::DecodeReply<ipc::DeviceList>(*told)->devices.size(), 1U);
+}
+
+TEST_F(EntranceTest, OnlyThoseForWhomItIsMayCome) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  EntranceRule rule = Batch();
+  rule.who = {{.kind = Subject::Kind::kUser, .id = kNobody, .label = "uid 65534"}};
+  options_.entrances = {rule};
+  StartBroker();
+  EXPECT_EQ(AsNobody([&] { return JoinAt(BatchSocket(), Hello("job")).ok() ? 0 : 1; }), 0);
+  const Status root = JoinAt(BatchSocket(), Hello("job")).status();
+  EXPECT_EQ(root.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(root.message(), HasSubstr("client refused: entrance 'batch' is for uid 65534"));
+  EXPECT_FALSE(
+      Ask(ConnectTo(BatchSocket()), ipc::ListDevices{}).status().ok() &&
+      ipc::DecodeReply<ipc::DeviceList>(*Ask(ConnectTo(BatchSocket()), ipc::ListDevices{})).ok());
+}
+
+// The root of a container has the number of the machine's root.
+TEST_F(EntranceTest, NobodyIsAnOperatorThere) {
+  options_.entrances = {Batch()};
+  StartBroker();
+  for (std::uint8_t verb = 1; verb <= ipc::kAdminVerbMax; ++verb) {
+    ipc::Admin asked = Verb(static_cast<ipc::AdminVerb>(verb));
+    asked.client = asked.verb == ipc::AdminVerb::kTerminate || asked.verb == ipc::AdminVerb::kSet ||
+                           asked.verb == ipc::AdminVerb::kExplain
+                       ? 1
+                       : 0;
+    if (asked.verb == ipc::AdminVerb::kSet) asked.weight = 2;
+    const Status refused = admin::Ask(BatchSocket(), asked).status();
+    EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+    EXPECT_THAT(refused.message(),
+                AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(asked.verb)) +
+                                "' refused: entrance 'batch' is for clients"),
+                      HasSubstr(options_.socket_path)));
+  }
+  const Result<json> status = Answer(ipc::AdminVerb::kStatus);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->at("server").at("refused_requests").size(), ipc::kAdminVerbMax);
+}
+
+TEST_F(EntranceTest, TheServersFoldersAreNobodyElses) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  options_.entrances = {Batch()};
+  const std::string folder = folder_ / "batch";
+  ASSERT_EQ(::mkdir(folder.c_str(), 0755), 0);
+  ASSERT_EQ(::chown(folder.c_str(), kNobody, kNobody), 0);
+  auto log = std::make_shared<spdlog::logger>("quiet");
+  const Status status = Broker(context_, options_, log).Start();
+  EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(status.message(), HasSubstr("batch' is no folder of root or the server's own user"));
+}
+
+TEST_F(EntranceTest, ALeaseLastsAsLongAsTheConnectionAndItsSessionsAGrace) {
+  options_.lease_grace = std::chrono::milliseconds(100);
+  StartBroker();
+  std::optional<ipc::UniqueFd> client;
+  std::string socket;
+  {
+    const Result<admin::Lease> lease = Take("name = 'job-7'\nclass = 'low'\nwho = 'everyone'");
+    ASSERT_TRUE(lease.ok()) << lease.status().message();
+    EXPECT_EQ(lease->entrance(), "job-7");
+    socket = lease->socket();
+    EXPECT_THAT(socket, ::testing::EndsWith(".leases/1/gpushared.sock"));
+    auto joined = JoinAt(socket, Hello("step"));
+    ASSERT_TRUE(joined.ok()) << joined.status().message();
+    client = std::move(*joined);
+    EXPECT_EQ(Client(0).at("class"), "low");
+    EXPECT_THAT(std::string(EntranceRow("job-7").at("lessee")), HasSubstr("uid "));
+    EXPECT_THAT(Take("name = 'job-7'\nwho = 'everyone'").status().message(),
+                HasSubstr("there is one with the name 'job-7'"));
+  }
+  EXPECT_TRUE(AtEof(*client));
+  EXPECT_THAT(Why(1).message(), HasSubstr("the lease of its entrance 'job-7' is over"));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(socket).parent_path()));
+  EXPECT_TRUE(Eventually([&] { return EntranceRow("job-7").is_null(); }));
+}
+
+TEST_F(EntranceTest, AfterALeaseNobodyComesInAndWhoIsThereMayGoOnForTheGrace) {
+  options_.lease_grace = std::chrono::hours(1);
+  StartBroker();
+  std::string socket;
+  std::optional<ipc::UniqueFd> client, late;
+  {
+    const Result<admin::Lease> lease = Take("name = 'job'\nwho = 'everyone'");
+    ASSERT_TRUE(lease.ok());
+    socket = lease->socket();
+    client = *JoinAt(socket, Hello("early"));
+    late = ConnectTo(socket);  // It has said nothing yet.
+  }
+  ASSERT_TRUE(Eventually([&] { return EntranceRow("job").at("open") == false; }));
+  EXPECT_FALSE(Ask(*late, Hello("late")).ok());
+  EXPECT_FALSE(ipc::ConnectUnix(socket, Soon()).ok());
+  EXPECT_EQ(Sessions(0), 1U);
+}
+
+TEST_F(EntranceTest, AKilledLesseeNeedsToRevokeNothing) {
+  options_.lease_grace = {};
+  StartBroker();
+  const std::string log = folder_ / "ctl.log";
+  const pid_t lessee =
+      StartProgram({GPUSHARED_CTL, "--socket", options_.socket_path, "entrance", "lease", "--who",
+                    "everyone", "--class", "low", "--weight", "2", "--memory", "64MiB",
+                    "--clients-max", "3", "--devices", "fake:0", "--name", "stepd"},
+                   log);
+  ASSERT_TRUE(Eventually([&] { return !testing::ReadFile(log).empty(); }));
+  std::string socket = testing::ReadFile(log);
+  socket.pop_back();
+  const json row = EntranceRow("stepd");
+  EXPECT_EQ(row.at("weight"), 2);
+  EXPECT_EQ(row.at("memory"), "64 MiB");
+  EXPECT_EQ(row.at("clients_max"), 3);
+  EXPECT_EQ(row.at("devices").at(0), "fake:0");
+  const auto client = JoinAt(socket, Hello("step"));
+  ASSERT_TRUE(client.ok()) << client.status().message();
+  ::kill(lessee, SIGKILL);
+  ::waitpid(lessee, nullptr, 0);
+  EXPECT_TRUE(AtEof(*client));
+  EXPECT_FALSE(std::filesystem::exists(socket));
+}
+
+TEST_F(EntranceTest, ALeaseThatMakesNoSenseIsRefusedAndLeavesNothingBehind) {
+  StartBroker();
+  EXPECT_THAT(Take("class = 'low'").status().message(), HasSubstr("does not say who may come"));
+  EXPECT_THAT(Take("who = 'everyone'\nclass = 'royal'").status().message(),
+              HasSubstr("terms of the lease line 2 column 9: entrance key class refused"));
+  EXPECT_THAT(Take("who = 'everyone'\nname = 'main'").status().message(), HasSubstr("not 'main'"));
+  EXPECT_THAT(Take(std::string(ipc::kLeaseTermsBytesMax + 1, '#')).status().message(),
+              HasSubstr("allowed are 2048"));
+  EXPECT_EQ(Answer(ipc::AdminVerb::kEntrances)->at("entrances").size(), 1U);
+  const ProgramOutcome refused = Ctl({"entrance", "lease", "--who", "user:no such user"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("does not exist here"));
+}
+
+TEST_F(EntranceTest, ALesseeThatSaysMoreLosesItsLease) {
+  StartBroker();
+  const Result<admin::Lease> lease = Take("name = 'job'\nwho = 'everyone'");
+  ASSERT_TRUE(lease.ok());
+  ASSERT_TRUE(ipc::SendMessage(lease->fd(), 2, ipc::ListDevices{}, Soon()).ok());
+  lease->AwaitEnd();
+  EXPECT_EQ(EntranceRow("job").at("open"), false);
+}
+
+TEST_F(EntranceTest, LeasesOfAServerThatDiedAreRemovedAndItsOwnEndWithIt) {
+  const std::string leases = options_.socket_path + ".leases";
+  std::filesystem::create_directories(leases + "/3");
+  StartBroker();
+  EXPECT_FALSE(std::filesystem::exists(leases));
+  const Result<admin::Lease> lease = Take("who = 'everyone'");
+  ASSERT_TRUE(lease.ok()) << lease.status().message();
+  EXPECT_EQ(lease->entrance(), "lease-1");
+  Stop();
+  WaitForEnd();
+  EXPECT_FALSE(std::filesystem::exists(leases));
+}
+
+}  // namespace
+}  // namespace gpushared::server
