@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <string>
@@ -158,7 +159,7 @@ std::chrono::nanoseconds TimeOf(std::uint64_t ns) {
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : text; }
 
 // The last field of the first version of the options: shorter structs are refused.
-constexpr std::size_t kOptionsBytesMin = sizeof(gpushared_client_options);
+constexpr std::size_t kOptionsBytesMin = offsetof(gpushared_client_options, memory_bytes);
 
 Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions& options) {
   if (given == nullptr) return Status::Ok();
@@ -169,16 +170,18 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
                       std::to_string(kOptionsBytesMin) +
                       " is needed; call gpushared_client_options_init first");
   }
-  if (given->scheduling_class < GPUSHARED_CLASS_HIGH ||
+  if (given->scheduling_class < GPUSHARED_CLASS_UNSAID ||
       given->scheduling_class > GPUSHARED_CLASS_LOW) {
     return Status(StatusCode::kInvalidArgument,
                   "connect refused: scheduling class " +
                       std::to_string(static_cast<int>(given->scheduling_class)) +
-                      " is none of 0 (high), 1 (normal), 2 (low)");
+                      " is none of -1 (unsaid), 0 (high), 1 (normal), 2 (low)");
   }
   options.name = TextOf(given->name);
-  options.scheduling_class = static_cast<gpushared::SchedulingClass>(given->scheduling_class);
-  options.weight = given->weight;
+  if (given->scheduling_class != GPUSHARED_CLASS_UNSAID) {
+    options.scheduling_class = static_cast<gpushared::SchedulingClass>(given->scheduling_class);
+  }
+  if (given->weight != 0) options.weight = given->weight;
   if (given->latency_promise_ns != 0) {
     options.latency_promise = std::chrono::nanoseconds(given->latency_promise_ns);
   }
@@ -186,7 +189,10 @@ Status ToOptions(const gpushared_client_options* given, gpushared::ClientOptions
   options.socket = TextOf(given->socket);
   if (given->spin_ns >= 0) options.spin = std::chrono::nanoseconds(given->spin_ns);
   options.control_timeout = std::chrono::nanoseconds(given->control_timeout_ns);
-  if (given->struct_bytes >= sizeof *given) options.takes_printed = given->takes_printed != 0;
+  options.takes_printed = given->takes_printed != 0;
+  if (given->struct_bytes >= sizeof *given && given->memory_bytes != 0) {
+    options.memory_bytes = given->memory_bytes;
+  }
   return Status::Ok();
 }
 
@@ -208,8 +214,7 @@ void gpushared_client_options_init(gpushared_client_options* options) noexcept {
   const gpushared::ClientOptions defaults;
   *options = {};
   options->struct_bytes = sizeof(*options);
-  options->scheduling_class = GPUSHARED_CLASS_NORMAL;
-  options->weight = defaults.weight;
+  options->scheduling_class = GPUSHARED_CLASS_UNSAID;
   options->spin_ns = -1;
   options->control_timeout_ns = static_cast<std::uint64_t>(defaults.control_timeout.count());
 }

@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "client_lib/environment.h"
 #include "ipc/socket_path.h"
 #include "ipc/wire/bytes.h"
 
@@ -26,9 +28,12 @@ Status CheckOptions(const ClientOptions& options) {
     return refuse("the device's name has " + std::to_string(options.device.size()) +
                   " bytes, at most 63 bytes of UTF-8 without control characters are allowed");
   }
-  if (options.weight == 0 || options.weight > ipc::kWeightMax) {
-    return refuse("weight is " + std::to_string(options.weight) + ", allowed 1 to " +
+  if (options.weight && (*options.weight == 0 || *options.weight > ipc::kWeightMax)) {
+    return refuse("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
                   std::to_string(ipc::kWeightMax));
+  }
+  if (options.memory_bytes == std::uint64_t{0}) {
+    return refuse("memory is 0 bytes, at least 1 is needed");
   }
   if (options.latency_promise && options.latency_promise->count() <= 0) {
     return refuse("latency promise is " + std::to_string(options.latency_promise->count()) +
@@ -42,11 +47,16 @@ Status CheckOptions(const ClientOptions& options) {
 }
 
 ipc::Hello HelloOf(const ClientOptions& options) {
-  return {.client_class = static_cast<ipc::ClientClass>(options.scheduling_class),
+  std::optional<ipc::ClientClass> client_class;
+  if (options.scheduling_class) {
+    client_class = static_cast<ipc::ClientClass>(*options.scheduling_class);
+  }
+  return {.client_class = client_class,
           .weight = options.weight,
           .latency_promise_ns = options.latency_promise
                                     ? static_cast<std::uint64_t>(options.latency_promise->count())
                                     : 0,
+          .memory_bytes = options.memory_bytes.value_or(0),
           // glibc's short program name; it needs no file system and cannot fail.
           .name = options.name.empty() ? std::string(ipc::CutText(program_invocation_short_name,
                                                                   ipc::kNameBytes - 1))
@@ -66,7 +76,27 @@ ipc::Deadline Connection::NewDeadline() const {
   return std::chrono::steady_clock::now() + std::min(timeout_, kForEver);
 }
 
-Result<Connection::Opened> Connection::Open(const ClientOptions& options) {
+Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) {
+  const Environment environment;
+  ClientOptions whole = options;
+  if (Status status = environment.Apply(whole); !status.ok()) return status;
+  if (!environment.NamesDevices(whole)) return whole;
+  const Result<ipc::DeviceList> list = ListDevices(options);
+  if (!list.ok()) return list.status();
+  std::vector<KnownDevice> known;
+  for (const ipc::DeviceDescription& device : list->devices) {
+    known.push_back({.id = device.id, .kind = device.kind, .uuid = device.uuid});
+  }
+  if (Status status = environment.ApplyDevices(known, whole); !status.ok()) return status;
+  return whole;
+}
+
+Result<Connection::Opened> Connection::Open(const ClientOptions& asked) {
+  if (Status status = CheckOptions(asked); !status.ok()) return status;
+  const Result<ClientOptions> whole = WithEnvironment(asked);
+  if (!whole.ok()) return whole.status();
+  const ClientOptions& options = *whole;
+  // Variables have bounds, too.
   if (Status status = CheckOptions(options); !status.ok()) return status;
   Result<std::string> path = ipc::ClientSocketPath(options.socket);
   if (!path.ok()) return path.status();

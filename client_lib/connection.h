@@ -34,9 +34,12 @@ class Connection {
     std::vector<ipc::UniqueFd> fds;  // In the order of ipc::MessageType::kWelcome.
   };
   // The handshake.
-  static Result<Opened> Open(const ClientOptions& options);
+  static Result<Opened> Open(const ClientOptions& asked);
   // A connection of its own that asks for nothing else.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
+  // The options, with what the environment says where they say nothing. Asks the server for its
+  // devices if a variable is about them.
+  static Result<ClientOptions> WithEnvironment(const ClientOptions& options);
 
   // Sends `request` and waits for its answer. A refusal is returned; what breaks the session
   // (EOF, an answer that does not come, a wrong one) ends it. `received_fds` may be null when

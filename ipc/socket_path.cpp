@@ -66,7 +66,12 @@ Result<std::string> ClientSocketPath(const std::string& asked, const SocketSurro
   const auto system_wide = [&] {
     return around.exists(std::string(kSystemSocketFolder) + "/" + kSocketFile);
   };
-  Result<std::string> path = Choose(asked, system_wide, around);
+  // A job that was told of MPS's daemon has our server in its place.
+  std::string of_mps = around.environment(kMpsVariable);
+  if (!of_mps.empty()) of_mps += std::string("/") + kSocketFile;
+  const bool is_for_mps = asked.empty() && around.environment(kSocketVariable).empty() &&
+                          !of_mps.empty() && around.exists(of_mps);
+  Result<std::string> path = Choose(is_for_mps ? of_mps : asked, system_wide, around);
   if (path.ok() || !path.status().message().empty()) return path;
   return Status(StatusCode::kUnavailable,
                 "no server found: /run/gpushared/gpushared.sock does not exist and "

@@ -14,6 +14,7 @@
 namespace gpushared::ipc {
 
 inline constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
+inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";  // Of clients.
 inline constexpr const char* kSystemSocketFolder = "/run/gpushared";
 inline constexpr const char* kSocketFile = "gpushared.sock";
 
@@ -33,7 +34,8 @@ struct SocketSurroundings {
 Result<std::string> ServerSocketPath(const std::string& asked,
                                      const SocketSurroundings& around = SocketSurroundings::Real());
 
-// For clients: the same, but /run/gpushared/gpushared.sock counts if it exists.
+// For clients: the same, but gpushared.sock in $CUDA_MPS_PIPE_DIRECTORY, and then
+// /run/gpushared/gpushared.sock, count if they exist.
 Result<std::string> ClientSocketPath(const std::string& asked,
                                      const SocketSurroundings& around = SocketSurroundings::Real());
 

@@ -16,11 +16,6 @@
 
 namespace gpushared::drop_in {
 
-// What the environment says about this program as a client: GPUSHARED_NAME, GPUSHARED_CLASS (high,
-// normal, low), GPUSHARED_WEIGHT, GPUSHARED_PROMISE (milliseconds); GPUSHARED_SOCKET is read by the
-// library itself. kInvalidArgument names a variable that makes no sense.
-Result<ClientOptions> OptionsFromEnvironment();
-
 // Why a session could not begin, in the driver's terms: 805 no server, 806 no answer in time, 807
 // draining, 808 full, 803 another version, 800 not allowed, 101 no such device.
 Code ConnectCode(const Status& status);

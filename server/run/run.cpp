@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,9 +47,11 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-SchedulingClass ClassOf(std::string_view name) {
+std::optional<SchedulingClass> ClassOf(std::string_view name) {
   if (name == "high") return SchedulingClass::kHigh;
-  return name == "low" ? SchedulingClass::kLow : SchedulingClass::kNormal;
+  if (name == "normal") return SchedulingClass::kNormal;
+  if (name == "low") return SchedulingClass::kLow;
+  return std::nullopt;
 }
 
 bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }

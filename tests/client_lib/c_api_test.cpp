@@ -189,6 +189,8 @@ TEST_F(CApiTest, OptionsOfAnUnknownLayoutAreRefused) {
   gpushared_client_options_init(&options);
   options.scheduling_class = static_cast<gpushared_class_t>(3);
   EXPECT_EQ(gpushared_connect(&options, &client), GPUSHARED_INVALID_ARGUMENT);
+  options.scheduling_class = static_cast<gpushared_class_t>(-2);
+  EXPECT_EQ(gpushared_connect(&options, &client), GPUSHARED_INVALID_ARGUMENT);
   EXPECT_EQ(client, nullptr);
 }
 

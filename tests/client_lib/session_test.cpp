@@ -52,6 +52,50 @@ TEST(Connect, HelloCarriesTheOptions) {
   EXPECT_EQ(hello->device, "fake:0");
 }
 
+TEST(Connect, HelloSaysNothingThatNobodyHasSaid) {
+  FakeWorker worker;
+  const Client client = Connected(worker);
+  EXPECT_FALSE(worker.last_hello()->client_class);
+  EXPECT_FALSE(worker.last_hello()->weight);
+  EXPECT_EQ(worker.last_hello()->memory_bytes, 0u);
+}
+
+// Is set for as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(Connect, HelloCarriesTheEnvironment) {
+  FakeWorker worker;
+  const Variable its_class("GPUSHARED_CLASS", "low"), weight("GPUSHARED_WEIGHT", "9"),
+      memory("GPUSHARED_MEMORY", "64MiB"), device("GPUSHARED_DEVICE", "fake:0"),
+      name("GPUSHARED_NAME", "job");
+  const Client client = Connected(worker, {.weight = 2});
+  const auto hello = worker.last_hello();
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(hello->client_class, ipc::ClientClass::kLow);
+  EXPECT_EQ(hello->weight, 2u);
+  EXPECT_EQ(hello->memory_bytes, std::uint64_t{64} << 20);
+  EXPECT_EQ(hello->device, "fake:0");
+  EXPECT_EQ(hello->name, "job");
+}
+
+TEST(Connect, NonsenseInTheEnvironmentIsRefusedBeforeAnythingIsSent) {
+  FakeWorker worker;
+  const Variable its_class("GPUSHARED_CLASS", "urgent");
+  const auto client = Client::Connect({.socket = worker.socket_path()});
+  EXPECT_EQ(client.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(client.status().message(), HasSubstr("GPUSHARED_CLASS='urgent' makes no sense"));
+  EXPECT_FALSE(worker.last_hello());
+}
+
 TEST(Connect, EmptyNameBecomesTheProgramName) {
   FakeWorker worker;
   const Client client = Connected(worker);
@@ -92,6 +136,7 @@ TEST(Connect, BadOptionsAreRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(code_of({.name = "bell\a"}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of({.weight = 0}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of({.weight = 1001}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of({.memory_bytes = 0}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of({.latency_promise = nanoseconds(0)}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of({.device = std::string(64, 'x')}), StatusCode::kInvalidArgument);
   EXPECT_FALSE(worker.last_hello());

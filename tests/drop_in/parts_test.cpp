@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles, addresses, visible devices, images.
+// Handles, addresses, images.
 #include <elf.h>
 
 #include <cstring>
@@ -16,7 +16,6 @@
 #include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/handle_table.h"
 #include "client_lib/drop_in/object_file.h"
-#include "client_lib/drop_in/visible_devices.h"
 #include "tests/drop_in/archive.h"
 
 namespace gpushared::drop_in {
@@ -73,24 +72,6 @@ TEST(AddressBookTest, FindsByAnyAddressInsideAndRemovesByTheFirst) {
   book.RemoveContext(1);
   EXPECT_FALSE(book.Find(0x1000));
   EXPECT_TRUE(book.Remove(0xf00, BlockKind::kDevice));
-}
-
-TEST(VisibleDevicesTest, FollowsCudasRules) {
-  std::vector<Uuid> uuids(3);
-  uuids[0].bytes[0] = 0x11;
-  uuids[1].bytes[0] = 0x12;
-  uuids[2].bytes[0] = 0x20;
-  const auto visible = [&](const char* value) { return VisibleDevices(value, uuids); };
-  EXPECT_THAT(visible("2,0"), ElementsAre(2, 0));
-  EXPECT_THAT(visible(" 1 , 2 "), ElementsAre(1, 2));
-  EXPECT_THAT(visible("0,7,1"), ElementsAre(0)) << "the first that names nothing ends the list";
-  EXPECT_THAT(visible("-1"), IsEmpty());
-  EXPECT_THAT(visible(""), IsEmpty());
-  EXPECT_THAT(visible("1,1"), IsEmpty()) << "named twice";
-  EXPECT_THAT(visible("GPU-20"), ElementsAre(2));
-  EXPECT_THAT(visible("GPU-1"), IsEmpty()) << "two begin like this";
-  EXPECT_THAT(visible(UuidText(uuids[1]).c_str()), ElementsAre(1));
-  EXPECT_EQ(UuidText(uuids[0]), "GPU-11000000-0000-0000-0000-000000000000");
 }
 
 TEST(ImageBytesTest, TextEndsAtItsNulAndContainersSayTheirSize) {

@@ -20,6 +20,7 @@ struct Machine {
   std::map<std::string, std::string> variables;
   bool run_writable = false;
   bool run_socket_exists = false;
+  bool mps_socket_exists = false;
   mutable std::vector<std::string> folders_made = {};
 
   SocketSurroundings Surroundings() const {
@@ -36,7 +37,8 @@ struct Machine {
             },
         .exists =
             [this](const std::string& path) {
-              return path == "/run/gpushared/gpushared.sock" && run_socket_exists;
+              return (path == "/run/gpushared/gpushared.sock" && run_socket_exists) ||
+                     (path == "/mps/gpushared.sock" && mps_socket_exists);
             },
     };
   }
@@ -52,6 +54,17 @@ TEST(SocketPath, OptionWinsOverVariableOverSystemOverUser) {
   machine.variables.erase("GPUSHARED_SOCKET");
   EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
   EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+}
+
+TEST(SocketPath, AClientFindsAServerThatStandsInMpssPlace) {
+  Machine machine{{{"CUDA_MPS_PIPE_DIRECTORY", "/mps"}}, true, true};
+  EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+  machine.mps_socket_exists = true;
+  EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/mps/gpushared.sock");
+  EXPECT_EQ(*ClientSocketPath("/x/asked.sock", machine.Surroundings()), "/x/asked.sock");
+  EXPECT_EQ(*ServerSocketPath("", machine.Surroundings()), "/run/gpushared/gpushared.sock");
+  machine.variables["GPUSHARED_SOCKET"] = "/a/env.sock";
+  EXPECT_EQ(*ClientSocketPath("", machine.Surroundings()), "/a/env.sock");
 }
 
 TEST(SocketPath, ServerAsksWhetherItMayWriteAndClientWhetherASocketIsThere) {

@@ -66,23 +66,30 @@ enum class SchedulingClass : std::uint8_t {
 };
 
 // Every member has an initialiser: naming some of them makes no compiler warn of the others.
+// What is not set here is what the environment says: GPUSHARED_NAME, _CLASS, _WEIGHT, _PROMISE,
+// _MEMORY, _DEVICE and _SOCKET, then variables of CUDA and MPS (see client_lib/README.md). A
+// variable that makes no sense is refused with kInvalidArgument. What nobody says, the server
+// decides.
 struct ClientOptions {
   // For people: shown by gpusharedctl and in logs. At most 63 bytes of UTF-8, without
   // control characters; empty means the name of the program.
   std::string name = {};
   // A class or weight above what the server's access rules allow is refused with
   // kPermissionDenied, never lowered silently.
-  SchedulingClass scheduling_class = SchedulingClass::kNormal;
+  std::optional<SchedulingClass> scheduling_class = {};
   // Share inside the class, relative to the other clients' weights. 1 to 1000.
-  std::uint32_t weight = 1;
+  std::optional<std::uint32_t> weight = {};
+  // Device memory that this client may hold at most. More than the server allows it is refused.
+  std::optional<std::uint64_t> memory_bytes = {};
   // The time in which this client wants a request served: what is between
   // Stream::BeginRequest and EndRequest, or, while it has marked none, what it submits
   // between two moments at which everything is finished. For policies that know deadlines.
   std::optional<std::chrono::nanoseconds> latency_promise = {};
-  // "cpu:0", ...; empty lets the server choose the least loaded device.
+  // "cpu:0", ...; where nobody names one, the server chooses the least loaded device.
   std::string device = {};
-  // Path of the server's Unix socket. Empty means: $GPUSHARED_SOCKET, else
-  // /run/gpushared/gpushared.sock if it exists, else $XDG_RUNTIME_DIR/gpushared.sock.
+  // Path of the server's Unix socket. Empty means: $GPUSHARED_SOCKET, else gpushared.sock in
+  // $CUDA_MPS_PIPE_DIRECTORY if it exists, else /run/gpushared/gpushared.sock if it exists, else
+  // $XDG_RUNTIME_DIR/gpushared.sock.
   std::string socket = {};
   // What this client's kernels print is kept for Client::TakePrinted, where the device knows whose
   // text it is (the cpu device). Else it goes into the server's log.

@@ -75,7 +75,8 @@ typedef enum gpushared_fault_t {
 } gpushared_fault_t;
 
 typedef enum gpushared_class_t {
-  GPUSHARED_CLASS_HIGH = 0, /* Served first; its latency is what the server protects. */
+  GPUSHARED_CLASS_UNSAID = -1, /* As the environment says, else as the server has it. */
+  GPUSHARED_CLASS_HIGH = 0,    /* Served first; its latency is what the server protects. */
   GPUSHARED_CLASS_NORMAL = 1,
   GPUSHARED_CLASS_LOW = 2 /* Fills the gaps of the others. */
 } gpushared_class_t;
@@ -91,18 +92,20 @@ typedef struct gpushared_event gpushared_event;
 typedef uint64_t gpushared_address;
 
 /* Set with gpushared_client_options_init, then change what is wanted: fields may be
- * added at the end, and struct_bytes says which exist. Strings are copied. */
+ * added at the end, and struct_bytes says which exist. Strings are copied. What is left as it is
+ * set there is what the environment says, as in client.h. */
 typedef struct gpushared_client_options {
   size_t struct_bytes; /* sizeof(gpushared_client_options) */
   const char* name;    /* At most 63 bytes; null or empty: the program's name. */
   gpushared_class_t scheduling_class;
-  uint32_t weight;             /* Share inside the class, 1 to 1000. */
+  uint32_t weight;             /* Share inside the class, 1 to 1000; 0: unsaid. */
   uint64_t latency_promise_ns; /* 0: none. */
   const char* device;          /* "cpu:0"; null or empty: the least loaded. */
   const char* socket;          /* null or empty: $GPUSHARED_SOCKET, else the default path. */
   int64_t spin_ns;             /* Spin of synchronising calls; negative: as the server says. */
   uint64_t control_timeout_ns; /* Longest wait for an answer of the server. */
   uint32_t takes_printed;      /* 1: what kernels print is kept for gpushared_take_printed. */
+  uint64_t memory_bytes;       /* Device memory to hold at most; 0: unsaid. */
 } gpushared_client_options;
 
 /* A property under its number in CUDA's CUdevice_attribute. */

@@ -55,6 +55,7 @@ ClientOptions AskedOf(const DoctorOptions& options) {
   asked.name = "gpusharedctl doctor";
   asked.socket = options.socket;
   asked.control_timeout = std::chrono::seconds(10);
+  asked.scheduling_class = SchedulingClass::kNormal;
   if (options.scheduling_class == "high") asked.scheduling_class = SchedulingClass::kHigh;
   if (options.scheduling_class == "low") asked.scheduling_class = SchedulingClass::kLow;
   return asked;

@@ -152,7 +152,8 @@ ServerLook LookAtServer(const ClientOptions& asked) {
   }
   look.findings.push_back(Ok("server", "it answers, with " + names));
   static constexpr const char* kClasses[] = {"high", "normal", "low"};
-  const std::string name = kClasses[static_cast<std::size_t>(asked.scheduling_class)];
+  const std::string name =
+      kClasses[static_cast<std::size_t>(asked.scheduling_class.value_or(SchedulingClass::kNormal))];
   Result<Client> client = Client::Connect(asked);
   if (client.ok()) {
     look.findings.push_back(Ok("class", "this user may be a client of class " + name + ", with " +

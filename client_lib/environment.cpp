@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client_lib/environment.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "ipc/wire/bytes.h"
+#include "ipc/wire/control.h"
+
+namespace gpushared::client {
+namespace {
+
+constexpr const char* kClass = "GPUSHARED_CLASS";
+constexpr const char* kWeight = "GPUSHARED_WEIGHT";
+constexpr const char* kPromise = "GPUSHARED_PROMISE";
+constexpr const char* kMemory = "GPUSHARED_MEMORY";
+constexpr const char* kName = "GPUSHARED_NAME";
+constexpr const char* kDevice = "GPUSHARED_DEVICE";
+constexpr const char* kMpsPriority = "CUDA_MPS_CLIENT_PRIORITY";
+constexpr const char* kMpsLimit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
+constexpr double kPromiseMsMost = 3.6e6;
+
+Status Nonsense(const char* variable, std::string_view value, const std::string& allowed) {
+  return Status(StatusCode::kInvalidArgument, std::string(variable) + "='" + std::string(value) +
+                                                  "' makes no sense: it takes " + allowed);
+}
+
+template <typename Number>
+bool Parse(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// "4GiB", "512MB", "1G": units are binary, as MPS has them. None for anything else, zero included.
+std::optional<std::uint64_t> ParseBytes(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  std::uint64_t number = 0;
+  if (digits == text.size() || !Parse(text.substr(0, digits), number)) return std::nullopt;
+  std::string_view unit = text.substr(digits);
+  constexpr std::string_view kLetters = "KMGT";
+  std::uint64_t scale = 1;
+  if (const std::size_t power = kLetters.find(unit.front()); power != std::string_view::npos) {
+    scale <<= 10 * (power + 1);
+    unit.remove_prefix(1);
+    if (unit != "" && unit != "B" && unit != "iB") return std::nullopt;
+  } else if (unit != "B") {
+    return std::nullopt;
+  }
+  if (number == 0 || number > std::numeric_limits<std::uint64_t>::max() / scale) {
+    return std::nullopt;
+  }
+  return number * scale;
+}
+
+// The device that an entry of kMpsLimit names; its number is that of the server's list.
+std::optional<std::size_t> PlaceOf(std::string_view name, std::span<const KnownDevice> devices) {
+  const std::vector<std::size_t> places = VisibleDevices(name, devices);
+  return places.size() == 1 ? std::optional(places[0]) : std::nullopt;
+}
+
+}  // namespace
+
+Environment::Variables Environment::Real() {
+  // Nobody in our processes changes the environment.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe)
+  return [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
+}
+
+std::string_view Environment::Text(const char* variable) const {
+  const char* const value = variables_(variable);
+  return value == nullptr ? "" : value;
+}
+
+Status Environment::ApplyName(const char* variable, std::string& name) const {
+  if (!name.empty()) return Status::Ok();
+  name = Text(variable);
+  if (name.size() < ipc::kNameBytes && ipc::IsPrintableText(name)) return Status::Ok();
+  // The value itself is nothing to show.
+  return Status(StatusCode::kInvalidArgument, std::string(variable) +
+                                                  " makes no sense: it takes at most " +
+                                                  std::to_string(ipc::kNameBytes - 1) +
+                                                  " bytes of UTF-8 without control characters");
+}
+
+Status Environment::Apply(ClientOptions& options) const {
+  if (Status status = ApplyName(kName, options.name); !status.ok()) return status;
+  if (Status status = ApplyName(kDevice, options.device); !status.ok()) return status;
+  for (Status (Environment::*apply)(ClientOptions&) const :
+       {&Environment::ApplyClass, &Environment::ApplyWeight, &Environment::ApplyPromise,
+        &Environment::ApplyMemory}) {
+    if (Status status = (this->*apply)(options); !status.ok()) return status;
+  }
+  return Status::Ok();
+}
+
+Status Environment::ApplyClass(ClientOptions& options) const {
+  if (options.scheduling_class) return Status::Ok();
+  if (const std::string_view name = Text(kClass); !name.empty()) {
+    if (name == "high") options.scheduling_class = SchedulingClass::kHigh;
+    if (name == "normal") options.scheduling_class = SchedulingClass::kNormal;
+    if (name == "low") options.scheduling_class = SchedulingClass::kLow;
+    return options.scheduling_class ? Status::Ok() : Nonsense(kClass, name, "high, normal or low");
+  }
+  if (const std::string_view priority = Text(kMpsPriority); !priority.empty()) {
+    if (priority == "0") options.scheduling_class = SchedulingClass::kNormal;
+    if (priority == "1") options.scheduling_class = SchedulingClass::kLow;
+    return options.scheduling_class
+               ? Status::Ok()
+               : Nonsense(kMpsPriority, priority, "0 (class normal) or 1 (class low)");
+  }
+  return Status::Ok();
+}
+
+Status Environment::ApplyWeight(ClientOptions& options) const {
+  const std::string_view text = Text(kWeight);
+  if (options.weight || text.empty()) return Status::Ok();
+  std::uint32_t weight = 0;
+  if (!Parse(text, weight) || weight == 0 || weight > ipc::kWeightMax) {
+    return Nonsense(kWeight, text, "1 to " + std::to_string(ipc::kWeightMax));
+  }
+  options.weight = weight;
+  return Status::Ok();
+}
+
+Status Environment::ApplyPromise(ClientOptions& options) const {
+  const std::string_view text = Text(kPromise);
+  if (options.latency_promise || text.empty()) return Status::Ok();
+  double milliseconds = 0;
+  if (!Parse(text, milliseconds) || !(milliseconds > 0) || milliseconds > kPromiseMsMost) {
+    return Nonsense(kPromise, text, "milliseconds, at most one hour");
+  }
+  options.latency_promise = std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
+  return Status::Ok();
+}
+
+Status Environment::ApplyMemory(ClientOptions& options) const {
+  const std::string_view text = Text(kMemory);
+  if (options.memory_bytes || text.empty()) return Status::Ok();
+  options.memory_bytes = ParseBytes(text);
+  return options.memory_bytes ? Status::Ok()
+                              : Nonsense(kMemory, text, "a size such as 4GiB or 512MiB");
+}
+
+bool Environment::NamesDevices(const ClientOptions& options) const {
+  const bool asks_for_device = options.device.empty() && variables_(kVisible) != nullptr;
+  return asks_for_device || (!options.memory_bytes && !Text(kMpsLimit).empty());
+}
+
+Status Environment::ApplyDevices(std::span<const KnownDevice> devices,
+                                 ClientOptions& options) const {
+  if (options.device.empty() && variables_(kVisible) != nullptr) {
+    const char* const visible = variables_(kVisible);
+    const std::vector<std::size_t> shown = VisibleDevices(visible, devices);
+    if (shown.empty()) {
+      return Status(StatusCode::kNotFound, std::string(kVisible) + "='" + visible +
+                                               "' shows none of the server's " +
+                                               std::to_string(devices.size()) + " devices");
+    }
+    options.device = devices[shown.front()].id;
+  }
+  if (options.memory_bytes || Text(kMpsLimit).empty()) return Status::Ok();
+  const Result<std::optional<std::uint64_t>> limit = PinnedLimit(devices, options.device);
+  if (limit.ok()) options.memory_bytes = *limit;
+  return limit.status();
+}
+
+// "0=1G,GPU-aa11=512MB".
+Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const KnownDevice> devices,
+                                                              const std::string& device) const {
+  const std::string_view text = Text(kMpsLimit);
+  std::vector<std::optional<std::uint64_t>> limits(devices.size());
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    const std::optional<std::size_t> place = PlaceOf(entry.substr(0, equals), devices);
+    const std::optional<std::uint64_t> bytes =
+        equals < entry.size() ? ParseBytes(entry.substr(equals + 1)) : std::nullopt;
+    if (!place || !bytes) {
+      return Nonsense(kMpsLimit, text,
+                      "devices and sizes such as 0=1G,1=512MB; the server has " +
+                          std::to_string(devices.size()) + " devices");
+    }
+    limits[*place] = *bytes;
+  }
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].id == device) return limits[i];
+  }
+  const bool is_one =
+      std::ranges::all_of(limits, [&](const auto& each) { return each == limits[0]; });
+  if (device.empty() && !limits.empty() && is_one) return limits[0];
+  return Nonsense(kMpsLimit, text,
+                  "effect on a device that is known: name it with GPUSHARED_DEVICE or "
+                  "CUDA_VISIBLE_DEVICES");
+}
+
+Result<std::vector<std::size_t>> Environment::Shown(std::span<const KnownDevice> devices) const {
+  const std::string_view named = Text(kDevice);
+  const char* const visible = variables_(kVisible);
+  if (named.empty() && visible != nullptr) return VisibleDevices(visible, devices);
+  std::vector<std::size_t> shown;
+  std::string known;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    known += " " + devices[i].id;
+    if (named.empty() || devices[i].id == named) shown.push_back(i);
+  }
+  if (named.empty() || !shown.empty()) return shown;
+  return Status(StatusCode::kNotFound, std::string(kDevice) + "='" + std::string(named) +
+                                           "' names no device: the server has" + known);
+}
+
+}  // namespace gpushared::client
