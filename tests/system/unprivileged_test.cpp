@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// A user without rights tries what he may not have at a real server: requests of operators, other
+// people's entrances, classes above his own, and claims in the environment.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "server/admin/ask.h"
+#include "tests/server/other_user.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kConfig = R"(
+[[entrance]]
+name = "batch"
+class = "low"
+client_memory = "64MiB"
+
+[[entrance]]
+name = "team"
+class = "high"
+weight = 100
+who = ["uid:4242"]
+
+[[entrance]]
+name = "closed"
+class = "high"
+)";
+
+class Unprivileged : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+    std::ofstream(folder_ / "gpushared.toml") << kConfig;
+    server_ = std::make_unique<ServerProcess>(
+        std::vector<std::string>{"--config", folder_ / "gpushared.toml", "--memory", "256MiB"});
+    place_ = std::filesystem::path(server_->socket()).parent_path();
+    // Its own socket is its first: who is answered finds all of them.
+    (void)Told(ipc::AdminVerb::kStatus);
+    ::chmod(place_.c_str(), 0755);
+    ::chmod((place_ + "/closed").c_str(), 0700);
+  }
+
+  std::string Entrance(const std::string& name) { return place_ + "/" + name + "/gpushared.sock"; }
+
+  // Counts what is not refused, or not with this sentence, and says so.
+  static int Expect(const Status& status, StatusCode code, const std::string& sentence) {
+    if (status.code() == code && status.message().find(sentence) != std::string::npos) return 0;
+    std::fprintf(stderr, "expected a refusal with '%s', got %s\n", sentence.c_str(),
+                 status.ToString().c_str());
+    return 1;
+  }
+  static int ExpectDenied(const Status& status, const std::string& sentence) {
+    return Expect(status, StatusCode::kPermissionDenied, sentence);
+  }
+  // Of a client whose environment says this.
+  static Status ConnectWith(const char* variable, const char* value, const std::string& socket) {
+    ::setenv(variable, value, 1);
+    const Status status = Client::Connect({.socket = socket}).status();
+    ::unsetenv(variable);
+    return status;
+  }
+
+  json Told(ipc::AdminVerb verb) { return *admin::Ask(server_->socket(), {.verb = verb}); }
+  json EntranceRow(const std::string& name) {
+    const json told = Told(ipc::AdminVerb::kEntrances);
+    for (const json& row : told.at("entrances")) {
+      if (row.at("entrance") == name) return row;
+    }
+    return {};
+  }
+
+  ScratchFolder folder_;
+  std::unique_ptr<ServerProcess> server_;
+  std::string place_;
+};
+
+ipc::Admin Question(ipc::AdminVerb verb) {
+  using enum ipc::AdminVerb;
+  ipc::Admin question{.verb = verb};
+  if (verb == kTerminate || verb == kSet || verb == kExplain) question.client = 1;
+  if (verb == kSet) question.client_class = ipc::ClientClass::kHigh;
+  if (verb == kLease) question.terms = "who = 'everyone'\nclass = 'high'";
+  return question;
+}
+
+TEST_F(Unprivileged, RequestsOfOperatorsAreRefusedByNameAndCounted) {
+  EXPECT_EQ(AsNobody([&] {
+              int wrong = 0;
+              for (std::uint8_t number = 1; number <= ipc::kAdminVerbMax; ++number) {
+                const auto verb = static_cast<ipc::AdminVerb>(number);
+                const std::string sentence =
+                    "request '" + std::string(ipc::AdminVerbName(verb)) + "' refused";
+                for (const std::string& socket : {server_->socket(), Entrance("batch")}) {
+                  wrong += ExpectDenied(admin::Ask(socket, Question(verb)).status(), sentence);
+                }
+              }
+              return wrong;
+            }),
+            0);
+  const json server = Told(ipc::AdminVerb::kStatus).at("server");
+  EXPECT_EQ(server.at("state"), "serving");
+  EXPECT_EQ(server.at("refused_requests").size(), ipc::kAdminVerbMax);
+  for (const auto& [verb, count] : server.at("refused_requests").items()) EXPECT_EQ(count, 2);
+}
+
+TEST_F(Unprivileged, ClaimsInTheEnvironmentAreRefusedByNameAndCounted) {
+  EXPECT_EQ(
+      AsNobody([&] {
+        const std::string& door = server_->socket();
+        const std::string batch = Entrance("batch");
+        const auto nonsense = [&](const char* variable, const char* value) {
+          return Expect(ConnectWith(variable, value, door), StatusCode::kInvalidArgument, variable);
+        };
+        return ExpectDenied(ConnectWith("GPUSHARED_CLASS", "high", door), "class refused") +
+               ExpectDenied(ConnectWith("GPUSHARED_WEIGHT", "2", door), "weight refused") +
+               ExpectDenied(ConnectWith("GPUSHARED_PROMISE", "5", door), "promise refused") +
+               ExpectDenied(ConnectWith("GPUSHARED_MEMORY", "1TiB", door), "memory refused") +
+               ExpectDenied(ConnectWith("GPUSHARED_CLASS", "normal", batch),
+                            "class refused: asked for normal, the access rule for entrance "
+                            "'batch' allows at most low") +
+               ExpectDenied(ConnectWith("CUDA_MPS_CLIENT_PRIORITY", "0", batch), "class refused") +
+               ExpectDenied(ConnectWith("GPUSHARED_MEMORY", "65MiB", batch),
+                            "memory refused: asked for 65 MiB") +
+               nonsense("GPUSHARED_CLASS", "root") + nonsense("GPUSHARED_WEIGHT", "1e9") +
+               nonsense("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "all");
+      }),
+      0);
+  EXPECT_EQ(EntranceRow("main").at("refused").dump(), R"({"PermissionDenied":4})");
+  EXPECT_EQ(EntranceRow("batch").at("refused").dump(), R"({"PermissionDenied":3})");
+  EXPECT_EQ(Told(ipc::AdminVerb::kClients).at("clients").size(), 0U);
+}
+
+TEST_F(Unprivileged, OtherPeoplesEntrancesAreClosedAndHisOwnIsOpen) {
+  EXPECT_EQ(AsNobody([&] {
+              const std::string team = Entrance("team");
+              return ExpectDenied(Client::Connect({.socket = team}).status(),
+                                  "client refused: entrance 'team' is for uid 4242") +
+                     ExpectDenied(Client::ListDevices({.socket = team}).status(),
+                                  "client refused: entrance 'team' is for uid 4242") +
+                     ExpectDenied(ConnectWith("GPUSHARED_SOCKET", team.c_str(), ""),
+                                  "entrance 'team'") +
+                     // He cannot see it, and so cannot knock.
+                     ExpectDenied(Client::Connect({.socket = Entrance("closed")}).status(),
+                                  "closed/gpushared.sock");
+            }),
+            0);
+  EXPECT_EQ(EntranceRow("team").at("refused").dump(), R"({"PermissionDenied":3})");
+  EXPECT_EQ(EntranceRow("closed").at("refused").dump(), "{}");
+  EXPECT_EQ(AsNobody([&] {
+              const Result<Client> client = Client::Connect({.socket = Entrance("batch")});
+              if (!client.ok()) return 1;
+              return client->AllocateDevice(4096).ok() ? 0 : 2;
+            }),
+            0);
+  EXPECT_EQ(EntranceRow("batch").at("admitted"), 1);
+}
+
+}  // namespace
+}  // namespace gpushared::testing
