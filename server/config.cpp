@@ -436,14 +436,15 @@ constexpr std::array kOptions = {
            "where its results are kept, or none (default: $CACHE_DIRECTORY, else "
            "$XDG_CACHE_HOME/gpushared, else $HOME/.cache/gpushared)",
            SetCodeCache},
-    Option{"observe", "LIST",
-           "who may look at the server (status, ps, devices, explain) besides root and the "
-           "server's own user: everyone, or a list of user:NAME, uid:NUMBER, group:NAME and "
-           "gid:NUMBER (default: nobody)",
-           SetObservers},
+    Option{
+        "observe", "LIST",
+        "who may look at the server (status, ps, devices, entrances, explain) besides root and the "
+        "server's own user: everyone, or a list of user:NAME, uid:NUMBER, group:NAME and "
+        "gid:NUMBER (default: nobody)",
+        SetObservers},
     Option{"operate", "LIST",
-           "who may act on the server (client set, client terminate, drain) and look at it; as "
-           "--observe (default: nobody)",
+           "who may act on the server (client set, client terminate, entrance lease, reload, "
+           "drain) and look at it; as --observe (default: nobody)",
            SetOperators},
     Option{"lease-grace", "DURATION",
            "how long the sessions of a leased entrance live on after its lease (default 10s)",
@@ -489,6 +490,31 @@ void Declare(CLI::App& app, Given& given) {
   app.add_option("--worker", given.role.channel_fd)->group("");
   app.add_option("--worker-device", given.role.device)->group("");
   app.add_option("--worker-generation", given.role.generation)->group("");
+}
+
+// Command line over file over built-in values.
+Result<Config> Assemble(const Given& given, const Machine& machine) {
+  Config config;
+  config.cpu_threads = kCpuThreadsUnset;
+  config.config_file = given.file;
+  if (!given.file.empty()) {
+    if (Status status = ApplyFile(given.file, config); !status.ok()) return status;
+  }
+  for (std::size_t i = 0; i < kOptions.size(); ++i) {
+    if (given.options[i]->count() == 0) continue;
+    if (Status status = kOptions[i].apply(given.values[i], config); !status.ok()) return status;
+  }
+  if (Status status = CheckFloor(config); !status.ok()) return status;
+  if (config.cpu_threads == kCpuThreadsUnset) {
+    const auto chosen = static_cast<std::uint32_t>(config.cpu_affinity.size());
+    config.cpu_threads = std::max(2U, chosen == 0 ? machine.cores : chosen) - 1;
+  }
+  if (config.memory_bytes == 0)
+    config.memory_bytes = std::max(kMemoryLeast, machine.memory_bytes / 2);
+  if (config.staging_bytes == 0)
+    config.staging_bytes = std::max(kStagingLeast, machine.memory_bytes / 8);
+  if (given.role.channel_fd >= 0) config.worker = given.role;
+  return config;
 }
 
 }  // namespace
@@ -542,30 +568,35 @@ std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> argu
     return ExitNow{.code = 0, .text = text.str()};
   }
 
-  Config config;
-  config.cpu_threads = kCpuThreadsUnset;
-  config.config_file = given.file;
-  if (!given.file.empty()) {
-    if (const Status status = ApplyFile(given.file, config); !status.ok()) {
-      return Usage(status.message());
+  Result<Config> config = Assemble(given, machine);
+  if (!config.ok()) return Usage(config.status().message());
+  return std::move(*config);
+}
+
+Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine) {
+  CLI::App app;
+  Given given;
+  Declare(app, given);
+  app.parse(static_cast<int>(arguments.size()), arguments.data());
+  if (given.file.empty()) {
+    return Status(StatusCode::kUnsupported, "the server was started without a configuration file");
+  }
+  return Assemble(given, machine);
+}
+
+std::vector<std::string> NeedRestart(const Config& running, const Config& read) {
+  // Rules are no "name = value".
+  constexpr std::array<std::string_view, 3> kLive = {"lease-grace", "observe", "operate"};
+  const std::vector<std::string> before = Describe(running), after = Describe(read);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
+    const std::string name = after[i].substr(0, after[i].find(" = "));
+    if (name == after[i]) break;
+    if (before[i] != after[i] && std::ranges::find(kLive, name) == kLive.end()) {
+      names.push_back(name);
     }
   }
-  for (std::size_t i = 0; i < kOptions.size(); ++i) {
-    if (given.options[i]->count() == 0) continue;
-    const Status status = kOptions[i].apply(given.values[i], config);
-    if (!status.ok()) return Usage(status.message());
-  }
-  if (const Status status = CheckFloor(config); !status.ok()) return Usage(status.message());
-  if (config.cpu_threads == kCpuThreadsUnset) {
-    const auto chosen = static_cast<std::uint32_t>(config.cpu_affinity.size());
-    config.cpu_threads = std::max(2U, chosen == 0 ? machine.cores : chosen) - 1;
-  }
-  if (config.memory_bytes == 0)
-    config.memory_bytes = std::max(kMemoryLeast, machine.memory_bytes / 2);
-  if (config.staging_bytes == 0)
-    config.staging_bytes = std::max(kStagingLeast, machine.memory_bytes / 8);
-  if (given.role.channel_fd >= 0) config.worker = given.role;
-  return config;
+  return names;
 }
 
 std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role) {

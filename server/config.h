@@ -171,6 +171,13 @@ struct Machine {
 std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
                                                const Machine& machine, std::string_view version);
 
+// The same for a server that runs: reads its file again. The arguments were accepted at its start.
+// kUnsupported: they name no file.
+Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine);
+
+// The options that differ and that a running server does not take over.
+std::vector<std::string> NeedRestart(const Config& running, const Config& read);
+
 // Sets what the TOML text names. Messages carry `file` and the line.
 Status ApplyConfigText(std::string_view text, std::string_view file, Config& config);
 

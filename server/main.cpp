@@ -140,15 +140,31 @@ int ServeDevice(const Config& config) {
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }
 
+LiveRules RulesOf(const Config& config) {
+  return {.access = config.access,
+          .entrances = config.entrances,
+          .observers = config.observers,
+          .operators = config.operators,
+          .lease_grace = config.lease_grace,
+          .need_restart = {}};
+}
+
+// Reads the file of a server that runs again. Called on a thread that may outlive the broker.
+RulesReader::Read ReaderOf(const Config& running, std::span<const char* const> arguments) {
+  return [running, arguments]() -> Result<LiveRules> {
+    const Result<Config> read = ReadAgain(arguments, Machine::Local());
+    if (!read.ok()) return read.status();
+    LiveRules rules = RulesOf(*read);
+    rules.need_restart = NeedRestart(running, *read);
+    return rules;
+  };
+}
+
 BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
                                 device::Selection selection) {
   BrokerOptions options;
   options.socket_path = std::move(socket_path);
-  options.access = config.access;
-  options.entrances = config.entrances;
-  options.lease_grace = config.lease_grace;
-  options.observers = config.observers;
-  options.operators = config.operators;
+  options.rules = RulesOf(config);
   options.isolation = config.isolation;
   options.memory_reserve = config.memory_reserve;
   options.own_uid = ::geteuid();
@@ -186,7 +202,8 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   return options;
 }
 
-int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
+int Serve(const Config& config, std::span<const char* const> arguments,
+          const std::shared_ptr<spdlog::logger>& log) {
   for (const std::string& line : Describe(config)) log->debug("{}", line);
   Result<device::Selection> selection =
       device::SelectDevices(config.device, device::ReadInventory());
@@ -205,13 +222,18 @@ int Serve(const Config& config, const std::shared_ptr<spdlog::logger>& log) {
     log->info("device {} ({}) is not used: {}", unused.id, unused.name, unused.why);
   }
   boost::asio::io_context context(1);
-  Broker broker(context, MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection)),
-                log);
-  boost::asio::signal_set signals(context, SIGTERM, SIGINT);
+  BrokerOptions options = MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection));
+  if (!config.config_file.empty()) options.read_rules = ReaderOf(config, arguments);
+  Broker broker(context, std::move(options), log);
+  boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
   std::function<void(const boost::system::error_code&, int)> on_signal =
       [&](const boost::system::error_code& error, int signal) {
         if (error) return;
-        broker.Stop(signal == SIGINT ? "SIGINT" : "SIGTERM");
+        if (signal == SIGHUP) {
+          broker.Reload([](const Result<std::vector<std::string>>&) {});  // The log has it.
+        } else {
+          broker.Stop(signal == SIGINT ? "SIGINT" : "SIGTERM");
+        }
         signals.async_wait(on_signal);
       };
   signals.async_wait(on_signal);
@@ -241,7 +263,7 @@ int Main(std::span<const char* const> arguments) {
   }
   const auto log = MakeLog(config);
   RaiseDescriptorLimit();
-  return config.worker ? ServeDevice(config) : Serve(config, log);
+  return config.worker ? ServeDevice(config) : Serve(config, arguments, log);
 }
 
 }  // namespace

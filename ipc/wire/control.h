@@ -112,8 +112,9 @@ enum class AdminVerb : std::uint8_t {
   kExplain = 7,
   kEntrances = 8,
   kLease = 9,  // Makes an entrance, which lasts as long as this connection.
+  kReload = 10,
 };
-inline constexpr std::uint8_t kAdminVerbMax = 9;
+inline constexpr std::uint8_t kAdminVerbMax = 10;
 std::string_view AdminVerbName(AdminVerb verb);   // As gpusharedctl has it: "ps".
 inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
 

@@ -187,6 +187,8 @@ std::string_view AdminVerbName(AdminVerb verb) {
       return "entrances";
     case AdminVerb::kLease:
       return "entrance lease";
+    case AdminVerb::kReload:
+      return "reload";
   }
   return "unknown";
 }

@@ -280,6 +280,7 @@ std::string AdminDesk::Compose(const Round& round) const {
       break;
     case ipc::AdminVerb::kDrain:
     case ipc::AdminVerb::kLease:
+    case ipc::AdminVerb::kReload:
       break;  // Answered at once, and elsewhere.
   }
   std::set<std::string> silent = round.missing;
@@ -339,6 +340,10 @@ json AdminDesk::Unused() const {
     unused.push_back({{"device", device.id}, {"name", device.name}, {"why", device.why}});
   }
   return unused;
+}
+
+std::string AdminDesk::ReloadJson(const std::vector<std::string>& need_restart) {
+  return Dump({{"reloaded", true}, {"need_restart", need_restart}});
 }
 
 json AdminDesk::Entrances() const {

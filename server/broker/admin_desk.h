@@ -61,6 +61,11 @@ class AdminDesk {
   // For `status`: somebody without the right has asked.
   void CountRefusal(ipc::AdminVerb verb) { ++refusals_[std::string(ipc::AdminVerbName(verb))]; }
 
+  // Answers by itself: the refusal, or the JSON text.
+  void Answer(Arrival arrival, Status refusal, std::string json);
+
+  static std::string ReloadJson(const std::vector<std::string>& need_restart);
+
   // News from workers. `request` is the number of a round, or of one that is over.
   void OnReply(const std::string& device, std::uint32_t request, ipc::ChannelReply reply);
   void OnWorkerGone(const std::string& device);
@@ -79,7 +84,6 @@ class AdminDesk {
   nlohmann::json Clients(const Round& round) const;
   nlohmann::json Entrances() const;
   nlohmann::json Server() const;
-  void Answer(Arrival arrival, Status refusal, std::string json);
   static void AddPage(Sending& sending);
   void SendOn(std::uint32_t number);
 

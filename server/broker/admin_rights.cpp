@@ -19,6 +19,7 @@ bool OnlyLooks(ipc::AdminVerb verb) {
     case ipc::AdminVerb::kSet:
     case ipc::AdminVerb::kDrain:
     case ipc::AdminVerb::kLease:
+    case ipc::AdminVerb::kReload:
       return false;
   }
   return false;

@@ -66,8 +66,8 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
       options_(std::move(options)),
       log_(std::move(log)),
       rated_log_(context, log_, LogRate(options_.own_uid, options_.log_limits)),
-      rules_(options_.access, options_.own_uid, options_.isolation, options_.memory_reserve),
-      rights_(options_.observers, options_.operators, options_.own_uid),
+      rules_(options_.rules.access, options_.own_uid, options_.isolation, options_.memory_reserve),
+      rights_(options_.rules.observers, options_.rules.operators, options_.own_uid),
       unbounded_(kUnboundedMax, kUnboundedOfUserMax),
       devices_(context, options_.devices),
       drain_report_(context) {}
@@ -81,7 +81,6 @@ Status Broker::Start() {
           .closing = unbounded_,
           .limits = options_.limits,
           .own_uid = options_.own_uid,
-          .lease_grace = options_.lease_grace,
           .on_arrival = [this](Arrival arrival) { OnArrival(std::move(arrival)); },
           .on_refusal =
               [this](const Peer* who, const Status& why) {
@@ -95,8 +94,9 @@ Status Broker::Start() {
   // Everybody may knock: who may have what is decided by the access rules, which know the peer's
   // uid from the kernel. To keep users out altogether, put the socket into a closed folder.
   if (Status status = entrances_->OpenMain(options_.socket_path); !status.ok()) return status;
-  for (const EntranceRule& rule : options_.entrances) {
-    if (Status status = entrances_->Open(rule); !status.ok()) return status;
+  if (Status status = TakeOver(options_.rules); !status.ok()) return status;
+  if (options_.read_rules) {
+    reader_ = std::make_unique<RulesReader>(context_, options_.read_rules);
   }
   desk_ = std::make_unique<AdminDesk>(
       context_, AdminDesk::Surroundings{
@@ -377,9 +377,49 @@ void Broker::OnAdmin(Arrival arrival) {
     desk_->CountRefusal(asked->verb);
     return RefuseArrival(std::move(arrival), may);
   }
+  if (asked->verb == ipc::AdminVerb::kReload) return OnReload(std::move(arrival));
   if (asked->verb == ipc::AdminVerb::kLease) return OnLease(std::move(arrival), asked->terms);
   const bool is_operator = rights_.MayOperate(arrival.peer);
   desk_->Serve(std::move(arrival), *asked, is_operator);
+}
+
+Status Broker::TakeOver(const LiveRules& rules) {
+  if (Status status = entrances_->Replace(rules.entrances); !status.ok()) return status;
+  entrances_->SetLeaseGrace(rules.lease_grace);
+  rules_ = AccessRules(rules.access, options_.own_uid, options_.isolation, options_.memory_reserve);
+  rights_ = AdminRights(rules.observers, rules.operators, options_.own_uid);
+  return Status::Ok();
+}
+
+void Broker::Reload(ReloadDone done) {
+  const auto refuse = [this, done](const Status& why) {
+    const Status full(why.code(),
+                      "reload refused, everything stays as it is: " + std::string(why.message()));
+    log_->error("{}", full.message());
+    done(full);
+  };
+  if (!reader_) {
+    return refuse({StatusCode::kUnsupported, "this server has no configuration to read"});
+  }
+  reader_->ReadThen([this, done = std::move(done), refuse](const Result<LiveRules>& rules) {
+    const Status taken = rules.ok() ? TakeOver(*rules) : rules.status();
+    if (!taken.ok()) return refuse(taken);
+    std::string later;
+    for (const std::string& name : rules->need_restart) later += (later.empty() ? "" : ", ") + name;
+    log_->info("configuration read again: {} access rules, {} entrances{}", rules->access.size(),
+               rules->entrances.size(), later.empty() ? "" : "; a restart is needed for " + later);
+    done(rules->need_restart);
+  });
+}
+
+void Broker::OnReload(Arrival arrival) {
+  log_->info("reload asked for by {}", arrival.peer.Who());
+  // A std::function must be copyable.
+  auto waiting = std::make_shared<Arrival>(std::move(arrival));
+  Reload([this, waiting](const Result<std::vector<std::string>>& need_restart) {
+    desk_->Answer(std::move(*waiting), need_restart.status(),
+                  need_restart.ok() ? AdminDesk::ReloadJson(*need_restart) : "");
+  });
 }
 
 void Broker::OnLease(Arrival arrival, const std::string& terms) {
@@ -397,8 +437,7 @@ const Allowance& Broker::AllowanceOf(const Arrival& arrival) const {
 Status Broker::CheckEntrance(const Arrival& arrival) {
   const Entrance& entrance = *arrival.entrance;
   if (!entrance.is_open) {
-    return {StatusCode::kUnavailable,
-            "client refused: the lease of its " + entrance.rule.label + " is over"};
+    return {StatusCode::kUnavailable, "client refused: its " + entrance.rule.label + " is closed"};
   }
   const std::vector<Subject>& who = entrance.rule.who;
   const bool may = who.empty() || std::ranges::any_of(who, [&](const Subject& each) {

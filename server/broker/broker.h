@@ -25,6 +25,7 @@
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
 #include "server/broker/rated_log.h"
+#include "server/broker/rules_reader.h"
 #include "server/broker/session_ledger.h"
 #include "server/broker/worker_watch.h"
 #include "server/log_rate.h"
@@ -35,10 +36,9 @@ struct BrokerOptions {
   std::string socket_path;
   std::vector<device::SelectedDevice> devices;       // At least one.
   std::vector<device::UnusedDevice> unused_devices;  // For people.
-  std::vector<AccessRule> access;
-  std::vector<EntranceRule> entrances;
-  std::chrono::nanoseconds lease_grace = std::chrono::seconds(10);
-  std::vector<Subject> observers, operators;  // For AdminRights.
+  LiveRules rules;
+  // Reads them again, on a thread of its own; empty: nobody can.
+  RulesReader::Read read_rules;
   std::uint32_t own_uid = 0;
   std::optional<device::Isolation> isolation;  // For AccessRules.
   double memory_reserve = 0;                   // For AccessRules.
@@ -85,6 +85,12 @@ class Broker {
   // every session with a sentence, and then itself.
   void Stop(const std::string& because);
 
+  // Takes over the rules as the configuration has them now: all of them, or none where one of them
+  // cannot be. Sessions that are here keep what they have. `done` gets the options that need a
+  // restart, or why nothing has changed; both are in the log, too.
+  using ReloadDone = std::function<void(const Result<std::vector<std::string>>& need_restart)>;
+  void Reload(ReloadDone done);
+
   // What main returns; meaningful after the context has stopped.
   int exit_code() const { return exit_code_; }
 
@@ -110,6 +116,8 @@ class Broker {
   // New connections.
   void OnArrival(Arrival arrival);
   void OnAdmin(Arrival arrival);
+  void OnReload(Arrival arrival);
+  Status TakeOver(const LiveRules& rules);
   void OnLease(Arrival arrival, const std::string& terms);
   // What counts for it: the rule of its entrance, or the access rule for its user.
   const Allowance& AllowanceOf(const Arrival& arrival) const;
@@ -155,6 +163,7 @@ class Broker {
   std::unique_ptr<AdminDesk> desk_;
   std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
   std::unique_ptr<WorkerWatch> worker_watch_;
+  std::unique_ptr<RulesReader> reader_;  // Null where nobody can read.
   std::uint64_t last_parked_ = 0;
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
   std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;

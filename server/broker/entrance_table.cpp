@@ -104,9 +104,10 @@ Status EntranceTable::OpenMain(const std::string& path) {
   return Status::Ok();
 }
 
-Status EntranceTable::CheckName(const EntranceRule& rule) const {
-  const bool is_taken = std::ranges::any_of(
-      entrances_, [&](const auto& each) { return each.second->rule.name == rule.name; });
+Status EntranceTable::CheckName(const EntranceRule& rule, bool among_leases) const {
+  const bool is_taken = std::ranges::any_of(entrances_, [&](const auto& each) {
+    return each.second->rule.name == rule.name && (!among_leases || !each.second->lessee.empty());
+  });
   if (!is_taken) return Status::Ok();
   return {StatusCode::kInvalidArgument,
           "entrance refused: there is one with the name '" + rule.name + "'"};
@@ -132,19 +133,58 @@ Status EntranceTable::Listen(const std::shared_ptr<Entrance>& entrance) {
   return Status::Ok();
 }
 
-Status EntranceTable::Open(const EntranceRule& rule) {
-  if (Status status = CheckName(rule); !status.ok()) return status;
+std::string EntranceTable::SocketOf(const EntranceRule& rule) const {
+  return rule.socket.empty() ? FolderOf(main_path_) + "/" + rule.name + kSocketName : rule.socket;
+}
+
+Status EntranceTable::Open(const EntranceRule& rule, std::uint32_t number) {
   auto entrance = std::make_shared<Entrance>();
-  entrance->number = ++last_number_;
+  entrance->number = number;
   entrance->rule = rule;
-  entrance->socket =
-      rule.socket.empty() ? FolderOf(main_path_) + "/" + rule.name + kSocketName : rule.socket;
+  entrance->socket = SocketOf(rule);
   const std::string folder = FolderOf(entrance->socket);
   Status status = MakeFolder(folder);
   if (status.ok()) status = CheckFolder(folder);
-  if (status.ok()) status = Listen(entrance);
-  if (status.ok()) around_.log(Describe(rule) + ", on " + entrance->socket);
-  return status;
+  return status.ok() ? Listen(entrance) : status;
+}
+
+Status EntranceTable::Replace(const std::vector<EntranceRule>& rules) {
+  std::map<std::uint32_t, const EntranceRule*> staying, opened;
+  const auto give_back = [&](Status why) {
+    for (const auto& [number, rule] : opened) Forget(number);
+    return why;
+  };
+  for (const EntranceRule& rule : rules) {
+    const auto same = std::ranges::find_if(entrances_, [&](const auto& each) {
+      return !each.second->IsMain() && each.second->lessee.empty() &&
+             each.second->socket == SocketOf(rule);
+    });
+    Status status = CheckName(rule, /*among_leases=*/true);
+    if (status.ok() && same != entrances_.end()) {
+      staying.emplace(same->first, &rule);
+    } else if (status.ok()) {
+      opened.emplace(++last_number_, &rule);
+      status = Open(rule, last_number_);
+    }
+    if (!status.ok()) return give_back(status);
+  }
+  std::vector<std::uint32_t> leaving;
+  for (const auto& [number, entrance] : entrances_) {
+    const bool is_of_file = !entrance->IsMain() && entrance->lessee.empty();
+    if (is_of_file && !staying.contains(number) && !opened.contains(number)) {
+      leaving.push_back(number);
+    }
+  }
+  for (const std::uint32_t number : leaving) {
+    around_.log(entrances_.at(number)->rule.label + " is closed");
+    entrances_.at(number)->is_open = false;
+    Forget(number);
+  }
+  for (const auto& [number, rule] : staying) entrances_.at(number)->rule = *rule;
+  for (const auto& [number, rule] : opened) {
+    around_.log(Describe(*rule) + ", on " + entrances_.at(number)->socket);
+  }
+  return Status::Ok();
 }
 
 Status EntranceTable::Lease(const std::string& terms, Arrival& asker) {
@@ -164,7 +204,7 @@ Status EntranceTable::Lease(const std::string& terms, Arrival& asker) {
     rule->name = "lease-" + std::to_string(entrance->number);
     rule->label = "entrance '" + rule->name + "'";
   }
-  if (Status status = CheckName(*rule); !status.ok()) return status;
+  if (Status status = CheckName(*rule, /*among_leases=*/false); !status.ok()) return status;
   entrance->rule = std::move(*rule);
   entrance->lessee = asker.peer.Who();
   const std::string folder = LeasesFolder() + "/" + std::to_string(entrance->number);
@@ -216,8 +256,8 @@ void EntranceTable::EndLease(std::uint32_t number, const std::string& how) {
   listeners_.at(number)->Stop();
   RemoveFolder(FolderOf(entrance->socket));
   around_.log(entrance->rule.label + ": " + entrance->lessee + " " + how +
-              "; sessions that are left end in " + FormatDuration(around_.lease_grace));
-  hold.grace.expires_after(around_.lease_grace);
+              "; sessions that are left end in " + FormatDuration(lease_grace_));
+  hold.grace.expires_after(lease_grace_);
   hold.grace.async_wait([this, number, entrance](const boost::system::error_code& error) {
     if (error) return;
     around_.end_sessions(*entrance, "the lease of its " + entrance->rule.label + " is over");

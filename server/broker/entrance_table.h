@@ -47,7 +47,6 @@ class EntranceTable {
     ipc::UnboundedCalls& closing;  // Outlives this and all arrivals.
     Listener::Limits limits;
     std::uint32_t own_uid = 0;
-    std::chrono::nanoseconds lease_grace{};
     std::function<void(Arrival arrival)> on_arrival;
     Listener::RefusalFunction on_refusal;
     std::function<void(const std::string& what)> log;
@@ -61,8 +60,11 @@ class EntranceTable {
 
   // The server's own socket, first; clients come from here on.
   Status OpenMain(const std::string& path);
-  // One of the configuration. Its folder is made where it is not there.
-  Status Open(const EntranceRule& rule);
+  // The entrances of the configuration from now on: all of them, or as before where one cannot be
+  // opened. One that keeps its socket keeps its sessions, and gives newcomers what the new rule
+  // says. One that is gone lets nobody in any more. Folders are made where they are not there.
+  Status Replace(const std::vector<EntranceRule>& rules);
+  void SetLeaseGrace(std::chrono::nanoseconds grace) { lease_grace_ = grace; }
   // Makes an entrance for whoever asked, and keeps the connection, on which the path is answered.
   // Refusals leave `asker` to the caller.
   Status Lease(const std::string& terms, Arrival& asker);
@@ -76,8 +78,11 @@ class EntranceTable {
   struct LeaseHold;
 
   std::string LeasesFolder() const;
+  std::string SocketOf(const EntranceRule& rule) const;
+  Status Open(const EntranceRule& rule, std::uint32_t number);
   Status Listen(const std::shared_ptr<Entrance>& entrance);
-  Status CheckName(const EntranceRule& rule) const;
+  // Whether no entrance has that name, or no lease.
+  Status CheckName(const EntranceRule& rule, bool among_leases) const;
   void Watch(std::uint32_t number);
   void EndLease(std::uint32_t number, const std::string& how);
   void Forget(std::uint32_t number);
@@ -85,6 +90,7 @@ class EntranceTable {
   boost::asio::io_context& context_;
   Surroundings around_;
   std::string main_path_;
+  std::chrono::nanoseconds lease_grace_{};
   std::uint32_t last_number_ = 0;
   std::map<std::uint32_t, std::shared_ptr<Entrance>> entrances_;
   std::map<std::uint32_t, std::unique_ptr<Listener>> listeners_;

@@ -33,7 +33,7 @@ struct CommandLine {
 void AddViews(CommandLine& line);             // status, ps, devices, entrances, explain
 void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEntranceCommands(CommandLine& line);  // entrance lease
-void AddServerCommands(CommandLine& line);    // drain
+void AddServerCommands(CommandLine& line);    // drain, reload
 void AddPtxCommands(CommandLine& line);       // ptx check
 
 // A command under `parent`, which takes the shared options behind itself, too.

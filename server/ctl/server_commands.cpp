@@ -16,6 +16,21 @@ void AddServerCommands(CommandLine& line) {
           });
         };
       });
+  AddCommand(line.app, "reload", "take over rules and entrances as the configuration has them now")
+      ->callback([&line] {
+        line.action = [&line] {
+          return AskAndPrint(line, {.verb = ipc::AdminVerb::kReload}, [](const auto& answer) {
+            std::string later;
+            for (const nlohmann::json& name :
+                 answer.value("need_restart", nlohmann::json::array())) {
+              later +=
+                  (later.empty() ? "" : ", ") + (name.is_string() ? name.get<std::string>() : "?");
+            }
+            return "the configuration is read again" +
+                   (later.empty() ? "" : "; a restart is needed for " + later) + "\n";
+          });
+        };
+      });
 }
 
 }  // namespace gpushared::server

@@ -91,7 +91,7 @@ TEST_F(BrokerTest, ClassAboveTheRuleIsRefusedWithTheReason) {
   AccessRule rule;
   rule.label = "everyone";
   rule.highest_class = scheduler::SchedulingClass::kLow;
-  options_.access = {rule};
+  options_.rules.access = {rule};
   StartBroker();
   const auto refused = Join(Hello("greedy", "", ipc::ClientClass::kNormal));
   EXPECT_EQ(refused.status().code(), StatusCode::kPermissionDenied);
@@ -103,7 +103,7 @@ TEST_F(BrokerTest, ClassAboveTheRuleIsRefusedWithTheReason) {
 TEST_F(BrokerTest, APromiseThatTheRuleDoesNotAllowIsRefusedWithTheReason) {
   AccessRule rule;
   rule.label = "everyone";
-  options_.access = {rule};
+  options_.rules.access = {rule};
   StartBroker();
   ipc::Hello hello = Hello("pushy");
   hello.latency_promise_ns = 5'000'000;
@@ -116,7 +116,7 @@ TEST_F(BrokerTest, ClientsOfOneUidAreBoundedUntilOneLeaves) {
   AccessRule rule;
   rule.label = "everyone";
   rule.clients_max = 1;
-  options_.access = {rule};
+  options_.rules.access = {rule};
   StartBroker();
   auto first = Join(Hello("first"));
   ASSERT_TRUE(first.ok());
@@ -289,7 +289,7 @@ TEST_F(BrokerTest, AnAnswerIsWholeHoweverManyClientsThereAre) {
   AccessRule rule;
   rule.label = "everyone";
   rule.clients_max = kClients;
-  options_.access = {rule};
+  options_.rules.access = {rule};
   StartBroker();
   std::vector<ipc::UniqueFd> clients;
   for (std::size_t i = 0; i < kClients; ++i) {
@@ -329,7 +329,7 @@ TEST_F(BrokerTest, AWorkerThatDoesNotStopAnsweringIsNotListenedTo) {
 
 TEST_F(BrokerTest, ObserversMayLookAndNothingElse) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
-  options_.observers = {{.kind = Subject::Kind::kUser, .id = kNobody}};
+  options_.rules.observers = {{.kind = Subject::Kind::kUser, .id = kNobody}};
   StartBroker();
   ASSERT_TRUE(Join(Hello("one")).ok());
   EXPECT_EQ(AsNobody([&] { return Ctl({"ps"}).exit_code; }), 0);
@@ -346,7 +346,7 @@ TEST_F(BrokerTest, ObserversMayLookAndNothingElse) {
 
 TEST_F(BrokerTest, OperatorsMayAct) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
-  options_.operators = {{.kind = Subject::Kind::kUser, .id = kNobody}};
+  options_.rules.operators = {{.kind = Subject::Kind::kUser, .id = kNobody}};
   StartBroker();
   const auto client = Join(Hello("one"));
   ASSERT_TRUE(client.ok());
@@ -497,7 +497,7 @@ TEST_F(BrokerTest, AStormOfRefusedHellosIsHeldBackInTheLogAndCounted) {
   AccessRule rule;
   rule.label = "everyone";
   rule.highest_class = scheduler::SchedulingClass::kLow;
-  options_.access = {rule};
+  options_.rules.access = {rule};
   options_.log_limits.report_interval = 1s;
   StartBroker();
   const auto until = std::chrono::steady_clock::now() + 3s;

@@ -454,6 +454,18 @@ TEST(ConfigFile, ALeaseHasTheKeysOfAnEntranceButForTheSocket) {
   EXPECT_FALSE(ParseEntranceTerms("policy = 'fifo'", "lease").ok());
 }
 
+TEST(ConfigFile, TellsWhatARunningServerDoesNotTakeOver) {
+  Config running, read;
+  EXPECT_THAT(NeedRestart(running, read), ::testing::IsEmpty());
+  read.slice = std::chrono::milliseconds(9);
+  read.policy = "fifo";
+  read.lease_grace = std::chrono::seconds(1);
+  read.observers = {Subject{}};
+  read.access.emplace_back();
+  read.entrances.emplace_back();
+  EXPECT_THAT(NeedRestart(running, read), ::testing::ElementsAre("policy", "slice"));
+}
+
 TEST(ConfigFile, NamesWhoMayLookAndAct) {
   Config config;
   const Status status = ApplyConfigText(R"(

@@ -68,7 +68,7 @@ class EntranceTest : public BrokerTest {
 };
 
 TEST_F(EntranceTest, WhoSaysNothingHasWhatTheEntranceGives) {
-  options_.entrances = {Batch()};
+  options_.rules.entrances = {Batch()};
   StartBroker();
   const auto client = JoinAt(BatchSocket(), Hello("job"));
   ASSERT_TRUE(client.ok()) << client.status().message();
@@ -87,7 +87,7 @@ TEST_F(EntranceTest, WhoSaysNothingHasWhatTheEntranceGives) {
 }
 
 TEST_F(EntranceTest, ClaimsAboveTheRuleAreRefusedByNameAndCounted) {
-  options_.entrances = {Batch()};
+  options_.rules.entrances = {Batch()};
   StartBroker();
   const auto refusal = [&](const ipc::Hello& hello) {
     return JoinAt(BatchSocket(), hello).status().message();
@@ -125,8 +125,8 @@ TEST_F(EntranceTest, ItsMemoryIsSharedByAllWhoComeThroughItAndByNobodyElse) {
   rule.clients_max = 9;
   AccessRule one;
   one.clients_max = 1;
-  options_.access = {one};
-  options_.entrances = {rule};
+  options_.rules.access = {one};
+  options_.rules.entrances = {rule};
   StartBroker();
   const auto first = JoinAt(BatchSocket(), Hello("1"));
   const auto second = JoinAt(BatchSocket(), Hello("2"));
@@ -140,7 +140,7 @@ TEST_F(EntranceTest, ItHasItsOwnDevices) {
   EntranceRule rule = Batch();
   rule.devices = {"fake:1", "GPU-not-here"};
   options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
-  options_.entrances = {rule};
+  options_.rules.entrances = {rule};
   StartBroker();
   const auto first = JoinAt(BatchSocket(), Hello("1"));
   const auto second = JoinAt(BatchSocket(), Hello("2", "fake:1"));
@@ -158,7 +158,7 @@ TEST_F(EntranceTest, OnlyThoseForWhomItIsMayCome) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   EntranceRule rule = Batch();
   rule.who = {{.kind = Subject::Kind::kUser, .id = kNobody, .label = "uid 65534"}};
-  options_.entrances = {rule};
+  options_.rules.entrances = {rule};
   StartBroker();
   EXPECT_EQ(AsNobody([&] { return JoinAt(BatchSocket(), Hello("job")).ok() ? 0 : 1; }), 0);
   const Status root = JoinAt(BatchSocket(), Hello("job")).status();
@@ -171,7 +171,7 @@ TEST_F(EntranceTest, OnlyThoseForWhomItIsMayCome) {
 
 // The root of a container has the number of the machine's root.
 TEST_F(EntranceTest, NobodyIsAnOperatorThere) {
-  options_.entrances = {Batch()};
+  options_.rules.entrances = {Batch()};
   StartBroker();
   for (std::uint8_t verb = 1; verb <= ipc::kAdminVerbMax; ++verb) {
     ipc::Admin asked = Verb(static_cast<ipc::AdminVerb>(verb));
@@ -194,7 +194,7 @@ TEST_F(EntranceTest, NobodyIsAnOperatorThere) {
 
 TEST_F(EntranceTest, TheServersFoldersAreNobodyElses) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
-  options_.entrances = {Batch()};
+  options_.rules.entrances = {Batch()};
   const std::string folder = folder_ / "batch";
   ASSERT_EQ(::mkdir(folder.c_str(), 0755), 0);
   ASSERT_EQ(::chown(folder.c_str(), kNobody, kNobody), 0);
@@ -205,7 +205,7 @@ TEST_F(EntranceTest, TheServersFoldersAreNobodyElses) {
 }
 
 TEST_F(EntranceTest, ALeaseLastsAsLongAsTheConnectionAndItsSessionsAGrace) {
-  options_.lease_grace = std::chrono::milliseconds(100);
+  options_.rules.lease_grace = std::chrono::milliseconds(100);
   StartBroker();
   std::optional<ipc::UniqueFd> client;
   std::string socket;
@@ -230,7 +230,7 @@ TEST_F(EntranceTest, ALeaseLastsAsLongAsTheConnectionAndItsSessionsAGrace) {
 }
 
 TEST_F(EntranceTest, AfterALeaseNobodyComesInAndWhoIsThereMayGoOnForTheGrace) {
-  options_.lease_grace = std::chrono::hours(1);
+  options_.rules.lease_grace = std::chrono::hours(1);
   StartBroker();
   std::string socket;
   std::optional<ipc::UniqueFd> client, late;
@@ -248,7 +248,7 @@ TEST_F(EntranceTest, AfterALeaseNobodyComesInAndWhoIsThereMayGoOnForTheGrace) {
 }
 
 TEST_F(EntranceTest, AKilledLesseeNeedsToRevokeNothing) {
-  options_.lease_grace = {};
+  options_.rules.lease_grace = {};
   StartBroker();
   const std::string log = folder_ / "ctl.log";
   const pid_t lessee =

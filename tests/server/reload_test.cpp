@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules that a running broker takes over.
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/broker_case.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using gpushared::testing::Eventually;
+using gpushared::testing::ProgramOutcome;
+using ::testing::HasSubstr;
+
+class ReloadTest : public BrokerTest {
+ protected:
+  void SetUp() override {
+    BrokerTest::SetUp();
+    options_.read_rules = [this]() -> Result<LiveRules> {
+      const std::lock_guard lock(mutex_);
+      if (!why_not_.ok()) return why_not_;
+      return next_;
+    };
+  }
+  void TearDown() override {
+    BrokerTest::TearDown();
+    broker_.reset();  // Its threads read from this.
+  }
+
+  static EntranceRule Rule(const std::string& name, scheduler::SchedulingClass its_class) {
+    EntranceRule rule;
+    rule.name = name;
+    rule.label = "entrance '" + name + "'";
+    rule.usual_class = rule.highest_class = its_class;
+    return rule;
+  }
+  std::string Socket(const std::string& name) { return folder_ / (name + "/gpushared.sock"); }
+  Status Reload() {
+    return admin::Ask(options_.socket_path, Verb(ipc::AdminVerb::kReload)).status();
+  }
+  std::string ClassOfClient(std::size_t index) {
+    const Result<nlohmann::json> ps = Answer(ipc::AdminVerb::kClients);
+    return ps.ok() ? std::string(ps->at("clients").at(index).at("class")) : "";
+  }
+
+  std::mutex mutex_;
+  LiveRules next_;
+  Status why_not_;
+};
+
+TEST_F(ReloadTest, EntrancesAndRulesAreThoseOfTheNewFile) {
+  using enum scheduler::SchedulingClass;
+  options_.rules.entrances = {Rule("stays", kLow), Rule("goes", kLow)};
+  StartBroker();
+  const auto early = JoinAt(Socket("stays"), Hello("early"));
+  const auto gone = JoinAt(Socket("goes"), Hello("gone"));
+  ASSERT_TRUE(early.ok() && gone.ok());
+  next_.entrances = {Rule("stays", kNormal), Rule("comes", kHigh)};
+  AccessRule nobody;
+  nobody.clients_max = 0;
+  next_.access = {nobody};
+  next_.need_restart = {"slice", "device"};
+  const ProgramOutcome told = Ctl({"reload"});
+  EXPECT_EQ(told.exit_code, 0) << told.output;
+  EXPECT_THAT(told.output, HasSubstr("is read again; a restart is needed for slice, device\n"));
+  const auto late = JoinAt(Socket("stays"), Hello("late"));
+  const auto came = JoinAt(Socket("comes"), Hello("came"));
+  ASSERT_TRUE(late.ok() && came.ok());
+  EXPECT_EQ(ClassOfClient(0), "low") << "who is here keeps what he has";
+  EXPECT_EQ(ClassOfClient(2), "normal");
+  EXPECT_EQ(ClassOfClient(3), "high");
+  EXPECT_FALSE(std::filesystem::exists(Socket("goes")));
+  EXPECT_EQ(Sessions(0), 4U) << "sessions outlive their entrance";
+  EXPECT_EQ(Join(Hello("at the main door")).status().code(), StatusCode::kLimitExceeded);
+}
+
+TEST_F(ReloadTest, AWrongFileChangesNothing) {
+  using enum scheduler::SchedulingClass;
+  options_.rules.entrances = {Rule("old", kLow)};
+  StartBroker();
+  why_not_ = {StatusCode::kInvalidArgument, "config file x line 3 column 9: no such class"};
+  const Status refused = Reload();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(),
+            "reload refused, everything stays as it is: config file x line 3 column 9: no such "
+            "class");
+  EXPECT_TRUE(JoinAt(Socket("old"), Hello("job")).ok());
+}
+
+TEST_F(ReloadTest, AnEntranceThatCannotBeOpenedLeavesAllAsTheyWere) {
+  using enum scheduler::SchedulingClass;
+  options_.rules.entrances = {Rule("old", kLow)};
+  StartBroker();
+  EntranceRule broken = Rule("broken", kLow);
+  broken.socket = folder_ / "no/such/folder/s";
+  next_.entrances = {Rule("old", kHigh), Rule("new", kLow), broken};
+  EXPECT_THAT(Reload().message(), HasSubstr("no/such/folder"));
+  EXPECT_FALSE(std::filesystem::exists(Socket("new")));
+  const auto client = JoinAt(Socket("old"), Hello("job"));
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ(ClassOfClient(0), "low");
+}
+
+TEST_F(ReloadTest, LeasesAreNotOfTheFileAndKeepTheirNames) {
+  StartBroker();
+  const Result<admin::Lease> lease =
+      admin::Lease::Take(options_.socket_path, "name = 'job'\nwho = 'everyone'");
+  ASSERT_TRUE(lease.ok());
+  EXPECT_TRUE(Reload().ok());
+  EXPECT_TRUE(JoinAt(lease->socket(), Hello("step")).ok());
+  next_.entrances = {Rule("job", scheduler::SchedulingClass::kLow)};
+  EXPECT_THAT(Reload().message(), HasSubstr("there is one with the name 'job'"));
+}
+
+TEST_F(ReloadTest, OneReadingAtATime) {
+  std::promise<void> goes_on;
+  options_.read_rules = [future = goes_on.get_future().share()]() -> Result<LiveRules> {
+    future.wait();
+    return LiveRules();
+  };
+  StartBroker();
+  const ipc::UniqueFd first = ConnectOnly();
+  ASSERT_TRUE(ipc::SendMessage(first.get(), 1, Verb(ipc::AdminVerb::kReload), Soon()).ok());
+  // Answered in order: the broker has taken the first one.
+  EXPECT_TRUE(Eventually([&] { return Reload().code() == StatusCode::kNotReady; }));
+  goes_on.set_value();
+  const Result<ipc::Frame> told = ipc::ReceiveFrame(first.get(), ipc::ServerFrameRules, Soon());
+  ASSERT_TRUE(told.ok());
+  EXPECT_EQ(ipc::DecodeReply<ipc::AdminReply>(*told)->code, StatusCode::kOk);
+}
+
+TEST_F(ReloadTest, AServerWithoutAFileSaysSo) {
+  options_.read_rules = nullptr;
+  StartBroker();
+  EXPECT_THAT(Reload().message(), HasSubstr("this server has no configuration to read"));
+}
+
+}  // namespace
+}  // namespace gpushared::server

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A real server reads its configuration again.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Reload, ARightFileIsTakenOverAndAWrongOneIsNot) {
+  ScratchFolder folder;
+  const std::string file = folder / "gpushared.toml";
+  const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
+  write("slice = '2ms'\n");
+  ServerProcess server({"--config", file, "--memory", "256MiB"});
+  const std::string batch =
+      std::filesystem::path(server.socket()).parent_path() / "batch/gpushared.sock";
+  const Result<Client> client = Client::Connect({.socket = server.socket()});
+  ASSERT_TRUE(client.ok()) << client.status().ToString();
+
+  write("slice = '2ms'\n[[entrance]]\nname = 'batch'\nclass = 'royal'\n");
+  server.Signal(SIGHUP);
+  const std::string sentence = "gpushared.toml line 4 column 9: entrance key class refused";
+  EXPECT_TRUE(Eventually([&] { return server.Log().find(sentence) != std::string::npos; }));
+  const ProgramOutcome refused = server.Ctl({"reload"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("everything stays as it is"), HasSubstr(sentence)));
+  EXPECT_FALSE(std::filesystem::exists(batch));
+
+  write("slice = '3ms'\n[[entrance]]\nname = 'batch'\nclass = 'low'\n");
+  server.Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] { return Client::Connect({.socket = batch}).ok(); }));
+  EXPECT_THAT(server.Ctl({"reload"}).output, HasSubstr("a restart is needed for slice"));
+  EXPECT_TRUE(client->AllocateDevice(4096).ok()) << "nobody has noticed";
+  server.Signal(SIGTERM);
+}
+
+TEST(Reload, AServerWithoutAFileGoesOn) {
+  ServerProcess server({"--memory", "256MiB"});
+  server.Signal(SIGHUP);
+  EXPECT_TRUE(Eventually([&] {
+    return server.Log().find("this server has no configuration to read") != std::string::npos;
+  }));
+  EXPECT_TRUE(Client::Connect({.socket = server.socket()}).ok());
+}
+
+}  // namespace
+}  // namespace gpushared::testing
