@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How soon high work gets the cpu device while a low kernel of a million blocks runs. And what that
-// kernel pays for being stoppable: its claimed form against its plain one.
+// How soon high work gets the cpu device while a low kernel of a million blocks runs.
 //
 // High work arrives at random times. Two times are measured from there: to the start of its block,
 // and to the end of the stopped low launch. Beside both stands the time of one block of the low
 // kernel in the same run.
-
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -29,7 +26,6 @@ namespace {
 
 using device::DeviceClock;
 using std::chrono::microseconds;
-using std::chrono::nanoseconds;
 
 constexpr std::string_view kText = R"(
 .version 8.1
@@ -65,12 +61,6 @@ T Must(Result<T> result) {
   std::exit(1);
 }
 
-nanoseconds ProcessorTime() {
-  timespec time = {};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
-}
-
 struct Parameters {
   std::uint64_t out = 0;
   std::uint32_t rounds = 0;
@@ -79,9 +69,8 @@ constexpr std::size_t kParameterBytes = 12;  // Without tail padding.
 
 class Bench {
  public:
-  explicit Bench(bool claims)
-      : device_(Must(
-            device::CreateCpuDevice({.executor_threads = 1, .passes = {.claims = claims}}, [] {}))),
+  Bench()
+      : device_(Must(device::CreateCpuDevice({.executor_threads = 1}, [] {}))),
         space_(Must(device_->CreateSpace({.quota_bytes = std::uint64_t{16} << 20}))) {
     (void)Must(space_->Resize(std::uint64_t{2} << 20));
     module_ = Must(space_->LoadModule(std::as_bytes(std::span(kText))));
@@ -115,14 +104,6 @@ class Bench {
       if (taken == 0) std::this_thread::sleep_for(microseconds(200));
     }
   }
-  // Processor time, which what else the machine does leaves alone.
-  nanoseconds CostOf(std::uint32_t blocks, std::uint32_t rounds) {
-    const nanoseconds before = ProcessorTime();
-    device::Completion low;
-    Submit(kLow, blocks, rounds);
-    Await(1, &low, nullptr);
-    return ProcessorTime() - before;
-  }
 
  private:
   std::unique_ptr<device::Device> device_;
@@ -133,7 +114,7 @@ class Bench {
 
 void MeasureStops(Report& report, std::uint32_t rounds, const std::string& name) {
   constexpr int kArrivals = 400;
-  Bench bench(true);
+  Bench bench;
   std::mt19937 random(1);
   Samples until_high, until_stopped, block;
   std::uint64_t done = 0;
@@ -156,31 +137,9 @@ void MeasureStops(Report& report, std::uint32_t rounds, const std::string& name)
   report.Add(name + ": low has stopped", until_stopped);
 }
 
-void MeasureCost(Report& report, std::uint32_t blocks, std::uint32_t rounds) {
-  constexpr int kRounds = 60;
-  Bench plain(false);
-  Bench claimed(true);
-  Samples times[2];
-  // In turns, so that what else the machine does meets both.
-  for (int i = 0; i < kRounds; ++i) {
-    times[0].Add(plain.CostOf(blocks, rounds));
-    times[1].Add(claimed.CostOf(blocks, rounds));
-  }
-  const std::string name =
-      std::to_string(blocks) + " blocks of " + std::to_string(rounds) + " rounds";
-  report.Add(name + ", plain", times[0]);
-  report.Add(name + ", claimed", times[1]);
-  // The lower quartile: what other programs took is in none of those.
-  report.AddValue(name + ", claimed / plain", times[1].Percentile(0.25) / times[0].Percentile(0.25),
-                  "x");
-}
-
 void MeasureAll(Report& report) {
   MeasureStops(report, 100, "short blocks");
   MeasureStops(report, 2000, "long blocks");
-  MeasureCost(report, 2000, 20);
-  MeasureCost(report, 400, 100);
-  MeasureCost(report, 100, 1000);
 }
 
 }  // namespace
@@ -188,5 +147,5 @@ void MeasureAll(Report& report) {
 
 int main(int argc, char** argv) {
   using namespace gpushared::testing;
-  return RunReport(argc, argv, "stop_bench: claimed launches on the cpu device", MeasureAll);
+  return RunReport(argc, argv, "stop_bench: stops on the cpu device", MeasureAll);
 }
