@@ -23,9 +23,9 @@ gpushared_fuzz_packages=(clang libclang-rt-14-dev)
 gpushared_lint_packages=(clang clang-format clang-tidy)
 
 # One release of the toolkit's compiler, so that every machine builds the same kernels.
-# cuda_fp16.h includes a header of CCCL.
+# cuda_fp16.h includes a header of CCCL; the profiler's header declares functions of the driver.
 gpushared_nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
-  nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)
+  nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-cuda-profiler-api==13.0.85)
 
 # An older nvcc does not know all that the kernels use.
 gpushared_nvcc_least=13.0
