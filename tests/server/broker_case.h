@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -154,10 +155,17 @@ class BrokerTest : public ::testing::Test {
   std::size_t Sessions(std::size_t device) { return Device(device).at("sessions"); }
   pid_t WorkerPid() { return Device(0).at("worker_pid"); }
 
-  testing::ProgramOutcome Ctl(std::vector<std::string> arguments) {
-    std::vector<std::string> command = {GPUSHARED_CTL, "--socket", options_.socket_path};
+  testing::ProgramOutcome Ctl(const std::vector<std::string>& arguments,
+                              const std::string& program = GPUSHARED_CTL) {
+    std::vector<std::string> command = {program, "--socket", options_.socket_path};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return testing::RunProgram(command);
+  }
+  // Its exit code for a user who may not go where the build lies. Needs root.
+  int CtlOfNobody(const std::vector<std::string>& arguments) {
+    const std::string copy = folder_ / "gpusharedctl";
+    std::filesystem::copy_file(GPUSHARED_CTL, copy, std::filesystem::copy_options::skip_existing);
+    return testing::AsNobody([&] { return Ctl(arguments, copy).exit_code; });
   }
 
   std::function<std::string(const std::string&, std::uint32_t)> behaviour_ =

@@ -332,11 +332,11 @@ TEST_F(BrokerTest, ObserversMayLookAndNothingElse) {
   options_.rules.observers = {{.kind = Subject::Kind::kUser, .id = kNobody}};
   StartBroker();
   ASSERT_TRUE(Join(Hello("one")).ok());
-  EXPECT_EQ(AsNobody([&] { return Ctl({"ps"}).exit_code; }), 0);
-  EXPECT_EQ(AsNobody([&] { return Ctl({"status"}).exit_code; }), 0);
-  EXPECT_EQ(AsNobody([&] { return Ctl({"devices"}).exit_code; }), 0);
-  EXPECT_EQ(AsNobody([&] { return Ctl({"drain"}).exit_code; }), 1);
-  EXPECT_EQ(AsNobody([&] { return Ctl({"client", "terminate", "1"}).exit_code; }), 1);
+  EXPECT_EQ(CtlOfNobody({"ps"}), 0);
+  EXPECT_EQ(CtlOfNobody({"status"}), 0);
+  EXPECT_EQ(CtlOfNobody({"devices"}), 0);
+  EXPECT_EQ(CtlOfNobody({"drain"}), 1);
+  EXPECT_EQ(CtlOfNobody({"client", "terminate", "1"}), 1);
   const Result<json> status = Answer(ipc::AdminVerb::kStatus);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->at("server").at("state"), "serving");
@@ -350,8 +350,8 @@ TEST_F(BrokerTest, OperatorsMayAct) {
   StartBroker();
   const auto client = Join(Hello("one"));
   ASSERT_TRUE(client.ok());
-  EXPECT_EQ(AsNobody([&] { return Ctl({"client", "set", "1", "--class", "low"}).exit_code; }), 0);
-  EXPECT_EQ(AsNobody([&] { return Ctl({"drain"}).exit_code; }), 0);
+  EXPECT_EQ(CtlOfNobody({"client", "set", "1", "--class", "low"}), 0);
+  EXPECT_EQ(CtlOfNobody({"drain"}), 0);
 }
 
 TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
