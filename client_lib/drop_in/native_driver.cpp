@@ -10,20 +10,22 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
+#include <iterator>
+#include <string>
 #include <string_view>
-#include <system_error>
+#include <vector>
 
 #include "client_lib/drop_in/entry_points.h"
 #include "client_lib/drop_in/log.h"
+#include "ipc/loader_paths.h"
 #include "ipc/unique_fd.h"
 
 namespace gpushared::drop_in {
 namespace {
 
-constexpr const char* kName = "/libcuda.so.1";
-constexpr std::size_t kConfigLinesMax = 4096;
+constexpr const char* kName = "libcuda.so.1";
+// Where hosts put the driver for their guests, who may have no cache of it.
+constexpr const char* kGuestFolders[] = {"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"};
 
 // Stands in every copy of this library, whatever folder it lies in.
 constexpr char kMark[] = "gpushared: a drop-in libcuda, no driver";
@@ -42,12 +44,31 @@ bool IsDriver(const std::string& path) {
   return !is_ours;
 }
 
-void AddListed(std::vector<std::string>& folders, std::string_view list) {
-  while (!list.empty()) {
-    const std::size_t colon = std::min(list.find(':'), list.size());
-    if (colon != 0) folders.emplace_back(list.substr(0, colon));
-    list.remove_prefix(std::min(colon + 1, list.size()));
+// Where a driver may lie, in the loader's order.
+std::vector<std::string> PathsOfDrivers() {
+  std::vector<std::string> paths;
+  const auto add = [&](std::string_view folder) {
+    paths.push_back(std::string(folder) + "/" + kName);
+  };
+  // Like the loader, programs that change their user do not follow this variable.
+  const char* const list = ::secure_getenv("LD_LIBRARY_PATH");
+  std::string_view rest = list == nullptr ? "" : list;
+  while (!rest.empty()) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    if (colon != 0) add(rest.substr(0, colon));
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
   }
+  std::ranges::move(ipc::LoaderPaths::OfThisMachine().PathsOf(kName), std::back_inserter(paths));
+  for (const char* const folder : kGuestFolders) add(folder);
+  return paths;
+}
+
+// The first of them that is neither this library nor a copy of it; empty: there is none.
+std::string FindNativeDriver() {
+  for (const std::string& path : PathsOfDrivers()) {
+    if (IsDriver(path)) return path;
+  }
+  return "";
 }
 
 }  // namespace
@@ -61,35 +82,8 @@ Result<Fallback> FallbackFromEnvironment() {
                                                   "' makes no sense: it takes native, or nothing");
 }
 
-std::vector<std::string> LoaderFolders() {
-  std::vector<std::string> folders;
-  // As the loader, not for programs that change their user.
-  if (const char* const path = ::secure_getenv("LD_LIBRARY_PATH")) AddListed(folders, path);
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/etc/ld.so.conf.d", error)) {
-    std::ifstream file(entry.path());
-    std::string line;
-    for (std::size_t i = 0; i < kConfigLinesMax && std::getline(file, line); ++i) {
-      if (line.starts_with('/')) folders.push_back(line);
-    }
-  }
-  for (const char* folder :
-       {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib",
-        "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"}) {
-    folders.emplace_back(folder);
-  }
-  return folders;
-}
-
-std::string FindNativeDriver(const std::vector<std::string>& folders) {
-  for (const std::string& folder : folders) {
-    if (std::string path = folder + kName; IsDriver(path)) return path;
-  }
-  return "";
-}
-
 Result<NativeDriver> ForwardToNativeDriver() {
-  const std::string path = FindNativeDriver(LoaderFolders());
+  const std::string path = FindNativeDriver();
   if (path.empty()) {
     return Status(StatusCode::kNotFound,
                   "fallback refused: no libcuda.so.1 beside this one is installed");

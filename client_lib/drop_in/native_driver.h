@@ -5,9 +5,6 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_NATIVE_DRIVER_H_
 
-#include <string>
-#include <vector>
-
 #include "gpushared/result.h"
 
 #include "client_lib/drop_in/driver_types.h"
@@ -18,13 +15,6 @@ enum class Fallback { kNone, kNative };
 
 // What GPUSHARED_FALLBACK says. kInvalidArgument names a value that is neither empty nor "native".
 Result<Fallback> FallbackFromEnvironment();
-
-// Where the loader looks for libraries, LD_LIBRARY_PATH first.
-std::vector<std::string> LoaderFolders();
-
-// The first libcuda.so.1 in these folders that is neither this library nor a copy of it; empty:
-// there is none.
-std::string FindNativeDriver(const std::vector<std::string>& folders);
 
 struct NativeDriver {
   Code (*init)(unsigned flags) = nullptr;

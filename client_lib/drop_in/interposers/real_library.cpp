@@ -7,12 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <utility>
+
+#include "ipc/loader_paths.h"
 
 namespace gpushared::drop_in {
 namespace {
@@ -96,35 +95,6 @@ std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind
 
 }  // namespace
 
-std::string PathInLoaderCache(std::string_view cache, std::string_view name) {
-  // The format of glibc 2.2 and later; offsets count from its beginning.
-  constexpr std::string_view kMagic = "glibc-ld.so.cache1.1";
-  constexpr std::size_t kHeaderBytes = 48;
-  constexpr std::int32_t kFlagsOfX64 = 0x0303;
-  struct Entry {
-    std::int32_t flags;
-    std::uint32_t name, path, os_version;
-    std::uint64_t hardware;
-  };
-  if (!cache.starts_with(kMagic) || cache.size() < kHeaderBytes) return "";
-  std::uint32_t count = 0;
-  std::memcpy(&count, cache.data() + kMagic.size(), sizeof count);
-  const auto text = [&](std::size_t at) {
-    const std::string_view rest = cache.substr(std::min(at, cache.size()));
-    return rest.substr(0, rest.find('\0'));
-  };
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::size_t at = kHeaderBytes + i * sizeof(Entry);
-    if (at + sizeof(Entry) > cache.size()) return "";
-    Entry entry;
-    std::memcpy(&entry, cache.data() + at, sizeof entry);
-    if (entry.flags == kFlagsOfX64 && text(entry.name) == name) {
-      return std::string(text(entry.path));
-    }
-  }
-  return "";
-}
-
 std::vector<std::string> PlacesOf(std::span<const char* const> names) {
   std::vector<std::string> places;
   const auto add = [&](const Folders& folders, const char* name) {
@@ -132,12 +102,10 @@ std::vector<std::string> PlacesOf(std::span<const char* const> names) {
   };
   const std::vector<std::string> loaded = LoadedObjects();
   for (const char* name : names) add(WheelFolders(loaded), name);
-  std::ifstream file("/etc/ld.so.cache", std::ios::binary);
-  const std::string cache(std::istreambuf_iterator<char>(file), {});
+  const auto installed = ipc::LoaderPaths::OfThisMachine();
   for (const char* name : names) {
     add(LoaderFolders(loaded), name);
-    const std::string path = PathInLoaderCache(cache, name);
-    if (!path.empty()) places.push_back(path);
+    std::ranges::move(installed.PathsOf(name), std::back_inserter(places));
     add(ToolkitFolders(), name);
   }
   return places;

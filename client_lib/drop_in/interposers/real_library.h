@@ -4,7 +4,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace gpushared::drop_in {
@@ -12,12 +11,8 @@ namespace gpushared::drop_in {
 // Where a library may lie, whether it does or not. First, under all of its names, the wheels beside
 // Python packages that the process has loaded: preloaded symbols serve a program of another major
 // version, too. Then, for one name after another, beside loaded libraries, in $LD_LIBRARY_PATH,
-// where the loader's cache says, and in conda's and the toolkit's folders. Thread-safe.
+// where the loader finds the machine's, and in conda's and the toolkit's folders. Thread-safe.
 std::vector<std::string> PlacesOf(std::span<const char* const> names);
-
-// The path that the bytes of /etc/ld.so.cache have for a library of x86-64; empty when they have
-// none or make no sense.
-std::string PathInLoaderCache(std::string_view cache, std::string_view name);
 
 struct RealLibrary {
   void* handle = nullptr;  // dlopen gave it.

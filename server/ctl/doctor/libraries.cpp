@@ -8,10 +8,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <iterator>
 #include <set>
 #include <system_error>
 
+#include "ipc/loader_paths.h"
 #include "ipc/unique_fd.h"
 #include "server/ctl/module_file.h"
 #include "server/run/elf_file.h"
@@ -21,11 +22,11 @@ namespace gpushared::server::doctor {
 namespace {
 
 constexpr std::size_t kFilesMax = 1024;
-constexpr std::size_t kConfigLinesMax = 4096;
 // Larger files are searched for the runtime, but not read for their kernels.
 constexpr std::uintmax_t kKernelFileBytesMax = std::uintmax_t{512} << 20;
 
-// Of the private table that NVIDIA's runtime asks first: 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9.
+// The number of the private table that NVIDIA's runtime asks first:
+// 6bd5fb6c-5bf4-e74a-8987-d93912fd9df9.
 constexpr unsigned char kRuntimeTable[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
                                              0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
 
@@ -34,36 +35,16 @@ bool IsFile(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
 }
 
-// The folders of /etc/ld.so.conf.d, then those that need no configuration.
-std::vector<std::string> UsualFolders() {
-  std::vector<std::string> folders;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/etc/ld.so.conf.d", error)) {
-    std::ifstream file(entry.path());
-    std::string line;
-    for (std::size_t i = 0; i < kConfigLinesMax && std::getline(file, line); ++i) {
-      if (line.starts_with('/')) folders.push_back(line);
-    }
-  }
-  for (const char* folder : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64",
-                             "/usr/lib64", "/lib", "/usr/lib"}) {
-    folders.emplace_back(folder);
-  }
-  return folders;
+// The loader passes over libraries of other machines, too.
+std::string FirstLibrary(const std::vector<std::string>& paths) {
+  const auto found =
+      std::ranges::find_if(paths, [](const std::string& path) { return ElfFile(path).IsElf64(); });
+  return found == paths.end() ? "" : *found;
 }
 
-std::string FindIn(const std::string& name, const std::vector<std::string>& folders) {
-  for (const std::string& folder : folders) {
-    // The loader passes over those of other machines, too.
-    if (const std::string path = folder + "/" + name; ElfFile(path).IsElf64()) return path;
-  }
-  return "";
-}
-
-// Where the loader would look for what this file needs.
-std::vector<std::string> FoldersOf(const ElfFile& file, const std::string& path,
-                                   const std::string& library_path,
-                                   const std::vector<std::string>& usual) {
+// The folders that this file and LD_LIBRARY_PATH name, in the loader's order.
+std::vector<std::string> NamedFolders(const ElfFile& file, const std::string& path,
+                                      const std::string& library_path) {
   std::vector<std::string> folders;
   const auto add = [&](const std::string& list) {
     ForEachPart(list, [&](std::string_view part) {
@@ -74,25 +55,30 @@ std::vector<std::string> FoldersOf(const ElfFile& file, const std::string& path,
   if (run_path.empty()) add(file.DynamicText(DT_RPATH));
   add(library_path);
   add(run_path);
-  folders.insert(folders.end(), usual.begin(), usual.end());
   return folders;
 }
 
 }  // namespace
 
 LinkedFiles FindLinkedFiles(const std::string& program, const std::string& library_path) {
-  const std::vector<std::string> usual = UsualFolders();
+  const auto installed = ipc::LoaderPaths::OfThisMachine();
   LinkedFiles found{.paths = {program}, .missing = {}};
   std::set<std::string> seen;
   for (std::size_t i = 0; i < found.paths.size(); ++i) {
     const std::string path = found.paths[i];
     const ElfFile file(path);
     if (!file.IsElf64()) continue;
-    const std::vector<std::string> folders = FoldersOf(file, path, library_path, usual);
+    const std::vector<std::string> folders = NamedFolders(file, path, library_path);
     for (const std::string& name : file.DynamicTexts(DT_NEEDED)) {
       if (name.starts_with("libcuda.so") || !seen.insert(name).second) continue;
-      const std::string library =
-          name.find('/') != std::string::npos ? name : FindIn(name, folders);
+      std::vector<std::string> paths;
+      if (name.find('/') != std::string::npos) {
+        paths.push_back(name);
+      } else {
+        for (const std::string& folder : folders) paths.push_back(folder + "/" + name);
+        std::ranges::move(installed.PathsOf(name), std::back_inserter(paths));
+      }
+      const std::string library = FirstLibrary(paths);
       if (library.empty()) {
         found.missing.push_back(name);
       } else if (found.paths.size() < kFilesMax) {

@@ -298,7 +298,10 @@ TEST(RealLibraryTest, WheelsBesideAPythonPackageAreLookedAt) {
   std::filesystem::copy_file(GPUSHARED_FAKES "/libnvrtc.so.13", extension);
   ASSERT_NE(::dlopen(extension.c_str(), RTLD_NOW), nullptr) << ::dlerror();
   const std::vector<std::string> places = PlacesOf(kNames);
-  EXPECT_EQ(places.front(), scratch / "site-packages/nvidia/cu13/lib/libnothing.so.13");
+  // Other tests of this process may have loaded packages, too.
+  const auto wheel =
+      std::ranges::find(places, scratch / "site-packages/nvidia/cu13/lib/libnothing.so.13");
+  EXPECT_LT(wheel, std::ranges::find(places, "/usr/local/cuda/lib64/libnothing.so.13"));
   EXPECT_THAT(places, Contains(scratch / "site-packages/nvidia/nvjitlink/lib/libnothing.so.12"));
 }
 
@@ -306,27 +309,6 @@ TEST(RealLibraryTest, NoLibraryIsSaidByItsName) {
   const RealLibrary none = LoadReal(kNames, &kNames);
   EXPECT_EQ(none.handle, nullptr);
   EXPECT_THAT(none.why_not, HasSubstr("there is no libnothing.so.13 beside"));
-}
-
-TEST(RealLibraryTest, LoadersCacheIsRead) {
-  const auto number = [](std::uint32_t value) {
-    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
-  };
-  const std::uint32_t texts = 48 + 2 * 24;
-  const auto entry = [&](std::uint32_t flags, std::uint32_t path) {
-    return number(flags) + number(texts) + number(texts + path) + std::string(12, '\0');
-  };
-  std::string cache = "glibc-ld.so.cache1.1" + number(2) + std::string(24, '\0');
-  cache += entry(0x0003, 5) + entry(0x0303, 9);
-  cache += std::string("name\0/32\0/64", 12) + '\0';
-  EXPECT_EQ(PathInLoaderCache(cache, "name"), "/64") << "the one for x86-64";
-  EXPECT_EQ(PathInLoaderCache(cache, "nam"), "");
-  EXPECT_EQ(PathInLoaderCache("", "name"), "");
-  for (std::size_t bytes = 0; bytes < texts; ++bytes) {
-    EXPECT_EQ(PathInLoaderCache(cache.substr(0, bytes), "name"), "") << bytes;
-  }
-  cache.replace(20, 4, number(0xffffffff));
-  EXPECT_EQ(PathInLoaderCache(cache, "other"), "");
 }
 
 }  // namespace
