@@ -20,8 +20,8 @@ namespace gpushared::client {
 // Confined to the calling thread; lives for one call.
 class Copier {
  public:
-  // One piece. Large enough to hide the cost of a command, small enough that host and device
-  // side of a copy overlap early and pieces stay in the cache.
+  // One piece. It is large enough to hide the cost of a command. It is small enough to stay in the
+  // cache, and to let host and device side of a copy overlap early.
   static constexpr std::size_t kPieceBytes = std::size_t{512} * 1024;
   // Pieces of a copy to the host that are under way at one time.
   static constexpr std::size_t kPiecesInFlight = 8;

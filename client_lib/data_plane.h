@@ -77,7 +77,7 @@ class StreamRecord {
   FaultKind fault_ = FaultKind::kNone;
   std::uint64_t error_sequence_ = 0;
   mutable Mutex text_mutex_;
-  // As the server told it.
+  // The server's own words.
   std::optional<Status> error_text_ GPUSHARED_GUARDED_BY(text_mutex_);
 };
 

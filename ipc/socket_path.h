@@ -14,7 +14,7 @@
 namespace gpushared::ipc {
 
 inline constexpr const char* kSocketVariable = "GPUSHARED_SOCKET";
-inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";  // Of clients.
+inline constexpr const char* kMpsVariable = "CUDA_MPS_PIPE_DIRECTORY";  // Clients alone read it.
 inline constexpr const char* kSystemSocketFolder = "/run/gpushared";
 inline constexpr const char* kSocketFile = "gpushared.sock";
 

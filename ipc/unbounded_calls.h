@@ -15,9 +15,9 @@ namespace gpushared::ipc {
 // Calls whose duration a client decides, and which may never return: closing a socket in which it
 // left descriptors, returning memory that it is writing to.
 //
-// Each has a thread of its own, up to a limit and up to another one for each user; those beyond
-// them wait for one that returns. Threads end when they have had nothing to do for a while. The
-// destructor leaves those that are in a call behind, so a call refers to nothing that the
+// Each has a thread of its own, up to a limit, and up to another one for each user. Those beyond
+// the limits wait for one that returns. Threads end when they have had nothing to do for a while.
+// The destructor leaves those that are in a call behind, so a call refers to nothing that the
 // destruction of its poster ends.
 //
 // Thread-safe.

@@ -59,7 +59,7 @@ struct Allowance {
   std::string label;  // Whose it is, for people: "user 'alice' (uid 1000)".
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
-  // What those have who do not ask.
+  // Clients have these who do not ask.
   std::optional<scheduler::SchedulingClass> usual_class;  // Unset: normal, if that is allowed.
   std::uint32_t usual_weight = kWeightUsual;
   scheduler::SchedulingClass UsualClass() const {

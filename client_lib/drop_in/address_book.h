@@ -25,7 +25,7 @@ enum class BlockKind : std::uint8_t {
   kMapped,      // The same of cuMemHostAlloc.
   kHost,        // Page-locked host memory of ours.
   kRegistered,  // Host memory of the program's own.
-  kReached,     // What kernels reach of it, at the device's address.
+  kReached,     // The device's address of such memory, for kernels.
 };
 
 // Numbers all blocks of the process; no number is used again.

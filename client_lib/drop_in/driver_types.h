@@ -31,7 +31,7 @@ using device::cuda::Uuid;
 inline constexpr Code kFileNotFound{301};
 inline constexpr Code kUnsupportedExecAffinity{224};
 inline constexpr Code kIllegalState{401};
-// Of captures.
+// These belong to captures.
 inline constexpr Code kCaptureUnsupported{900};
 inline constexpr Code kCaptureInvalidated{901};
 inline constexpr Code kCaptureMerge{902};

@@ -47,7 +47,7 @@ Code SayMissing(Index index) {
   return Code::kNotSupported;
 }
 
-// Of a forwarded call that the installed driver is too old for.
+// Stands for a forwarded call that the installed driver is too old for.
 Code SayUnknown() noexcept { return Code::kNotSupported; }
 
 // Waiting programs ask again and again; that is no failure.

@@ -122,7 +122,7 @@ Code GraphInstantiate(GraphExecHandle* exec, GraphHandle graph, GraphNodeHandle*
   return GraphInstantiateWithFlags(exec, graph, 0);
 }
 
-// What it keeps alive stays until its last launch has ended.
+// Its last launch keeps alive what it uses, until that launch has ended.
 Code GraphExecDestroy(GraphExecHandle handle) {
   std::shared_ptr<GraphExec> exec;
   std::shared_ptr<CudaStream> last_stream;

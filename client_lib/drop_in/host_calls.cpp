@@ -107,7 +107,7 @@ void HostCalls::Run(const Call& call) {
   if (call.stream == nullptr) return call.call(Code::kSuccess);
   Session& session = call.stream->context().session();
   const Code code = session.AfterWork(call.front ? call.front->Synchronize() : Status::Ok());
-  // What an earlier call has seen fail is in front of this one, too.
+  // A failure that an earlier call has seen is in front of this one, too.
   call.call(code == Code::kSuccess ? session.sticky() : code);
 }
 

@@ -67,7 +67,7 @@ class HostCalls {
   // Waits until no call that `condition` holds for has a number up to the last one now.
   void AwaitCalls(const std::function<bool(const Call&)>& condition);
 
-  std::atomic<std::size_t> count_{0};  // Of calls_.
+  std::atomic<std::size_t> count_{0};  // Size of calls_.
   std::mutex mutex_;                   // Guards what follows.
   std::condition_variable added_, ended_;
   std::list<Call> calls_;          // Those that run are among them.

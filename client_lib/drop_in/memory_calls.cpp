@@ -240,7 +240,7 @@ Code MemHostUnregister(void* address) {
   AddressBook& addresses = current->session().addresses();
   const std::optional<Block> block = addresses.Find(AddressOf(address));
   if (block && block->counterpart != 0) {
-    // What kernels wrote is the program's before it has the memory for itself again.
+    // The program gets what kernels wrote before it has the memory for itself again.
     const Code code = current->session().AfterWork(Status::Ok());
     if (code != Code::kSuccess) return code;
     addresses.Remove(block->counterpart, BlockKind::kReached);

@@ -20,7 +20,7 @@ struct TextureObject {
   TextureKind kind = TextureKind::kTexture;
   std::uint64_t context_id = 0;  // It ends with this context.
   TextureResource resource = {};
-  TextureMode mode = {};  // Of textures only.
+  TextureMode mode = {};  // Textures alone have one.
   DeviceBuffer record;    // The TextureRecord that kernels are given.
 };
 

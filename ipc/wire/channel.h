@@ -110,7 +110,7 @@ struct TerminateSessionWire {
 struct TerminateSession {
   static constexpr ChannelType kType = ChannelType::kTerminateSession;
   std::uint64_t session = 0;
-  std::string why;  // What the client is told.
+  std::string why;  // The reason that the client is told.
 };
 
 struct SessionEndedWire {

@@ -89,7 +89,7 @@ struct HelloWire {
 };
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
-  // What is not said is what the server gives to those who do not ask.
+  // A field that is not set leaves the choice to the server.
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
   std::uint64_t latency_promise_ns = 0;  // 0: none.

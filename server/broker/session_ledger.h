@@ -58,7 +58,7 @@ class SessionLedger {
   // Ids of the sessions on the device, ascending.
   std::vector<std::uint64_t> On(const std::string& device) const;
 
-  // Of those who came through the server's own socket.
+  // Counts those who came through the server's own socket.
   Holdings HeldBy(std::uint32_t uid, const std::string& device) const;
   Holdings HeldThrough(std::uint32_t entrance, const std::string& device) const;
   // Ids of the sessions that came through the entrance, ascending.

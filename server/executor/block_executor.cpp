@@ -29,8 +29,8 @@ constexpr std::uint32_t kStallSamples = 10;
 // States among which a launch that is stuck may change: a poll between two barriers has two.
 constexpr std::size_t kStatesMax = 16;
 
-// Tells waiting from being stuck. The stuck have registers that stay as they are while every block
-// polls, or change among few states, and no other executor of the launch gets on.
+// Tells waiting from being stuck. Registers of the stuck stay as they are while every block polls,
+// or change among few states. No other executor of the launch gets on meanwhile.
 class StallWatch {
  public:
   explicit StallWatch(const Launch& launch) : limit_(launch.stall_limit) {}

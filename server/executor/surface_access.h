@@ -6,7 +6,7 @@
 
 namespace gpushared::device::executor {
 
-// What becomes of an access outside of a surface.
+// The fate of an access outside of a surface.
 enum class SurfaceBounds : std::uint8_t { kTrap, kClamp, kZero };
 
 // What suld and sust move, in one number: MicroOp::immediate.

@@ -35,8 +35,8 @@ struct ResultHeader {
   std::uint64_t bytes = 0;
 };
 
-// Serves a worker until its channel closes. Never sees a client's bytes: each job is done by a
-// child of its own, whose parent is the worker, and which can read its image, write its result and
+// Serves a worker until its channel closes. Never sees a client's bytes: a child of its own does
+// each job. The worker is that child's parent. A child can read its image, write its result, and do
 // nothing else. Returns the exit code.
 int RunLoader();
 

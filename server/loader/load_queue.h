@@ -11,9 +11,10 @@
 
 namespace gpushared::loader {
 
-// Whose module is read next. The most urgent class goes first, then the user who has had the
-// least of the readers' time, then his client who has had the least, then the smallest image.
-// Half of what somebody has had is forgotten every kForgetHalf.
+// Whose module is read next. The most urgent class goes first. Within a class it is the
+// user who has had the least of the readers' time, then his client who has had the least. The
+// smallest image of that client goes first. Half of what somebody has had is forgotten every
+// kForgetHalf.
 //
 // Pure, told the time; thread-compatible.
 class LoadQueue {

@@ -42,7 +42,7 @@ struct ModuleLoaderOptions {
   // Children at one time: so many times the limits above is all the memory they take.
   std::uint32_t quick_readers = 2;
   std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
-  // Of modules that were read and wait to be placed, where no quota counts them yet. Beyond it
+  // Modules that were read and wait to be placed are in no quota yet; they share this. Beyond it
   // nothing more is read; one module for each reader may be on top of it.
   std::uint64_t unplaced_bytes_max = std::uint64_t{256} << 20;
   // For operators, from any thread; may be empty.
@@ -55,7 +55,7 @@ struct LoaderFacts {
   std::uint64_t read = 0;     // Modules that a child has read.
   std::uint64_t refused = 0;  // Those that it could not, crashes and limits counted.
   std::uint64_t crashed = 0;
-  std::uint64_t unplaced_bytes = 0;  // Of modules that were read and wait to be placed.
+  std::uint64_t unplaced_bytes = 0;  // Modules that were read and wait to be placed.
   std::uint64_t cache_bytes = 0, cache_hits = 0;
 };
 
@@ -110,7 +110,7 @@ class ModuleLoader {
     Done done;
     compile::Digest content = {};
     bool is_copied = false;                                // And hashed.
-    std::shared_ptr<const device::PreparedModule> module;  // As it was read.
+    std::shared_ptr<const device::PreparedModule> module;  // Not changed since it was read.
     // Of a running job; protected by mutex_.
     bool is_cancelled = false;
     bool gives_way = false;
@@ -121,7 +121,7 @@ class ModuleLoader {
       : options_(std::move(options)), cache_(options_.cache_bytes_max) {}
   Status Start();
   void Read(LoadQueue::Lane lane);  // Body of a thread.
-  // What the job comes to.
+  // Both tell how the job ended.
   JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
   JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
   // After an attempt: another one is due, or the job ends.

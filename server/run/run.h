@@ -12,8 +12,9 @@ namespace gpushared::server {
 // Whether these arguments, a program's name first, are of `run`.
 bool IsRunCommand(std::span<char* const> arguments);
 
-// Returns only when the program did not start: 0 after help and --explain without a program, 2 for
-// a command line that makes no sense, 3 when no server answers, 126 and 127 as shells do, 1 else.
+// Returns only when the program did not start. 0: after help, and --explain without a program.
+// 2: the command line makes no sense. 3: no server answers. 126 and 127: as shells use them.
+// 1: all else.
 int RunCommand(std::span<char* const> arguments);
 
 }  // namespace gpushared::server

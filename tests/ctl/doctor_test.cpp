@@ -193,7 +193,7 @@ TEST(DoctorPythonTest, ImportsAreReadFromTheScript) {
 
 class DoctorPackagesTest : public ::testing::Test {
  protected:
-  // As pip leaves it behind.
+  // Leaves the files that pip would.
   void Install(const std::string& distribution, const std::string& library,
                const std::string& content) {
     const std::string site = folder_ / "lib/python3.11/site-packages/";
@@ -202,7 +202,7 @@ class DoctorPackagesTest : public ::testing::Test {
                                                              ",sha256=x,1\n" + distribution +
                                                              "-1.0.dist-info/METADATA,,\n");
   }
-  // What is said of `python3 job.py`, in a virtual environment.
+  // Asks about `python3 job.py`, in a virtual environment.
   Findings LookAt(const std::string& script) {
     std::filesystem::create_directories(folder_ / "bin");
     const std::string python = folder_ / "bin/python3", job = folder_ / "job.py";

@@ -23,7 +23,7 @@ const std::string kDropIn = GPUSHARED_DROP_IN_DIR;
 const std::string kInstalled = GPUSHARED_INSTALLED_DIR;
 constexpr const char* kNative = "init 0 0 count 0 21 version 4321 synchronize 801";
 
-// What a program says with this environment.
+// Runs a program with this environment and gives its output.
 std::string Says(const std::string& library_path, const std::string& fallback,
                  const std::string& socket) {
   const std::string set =

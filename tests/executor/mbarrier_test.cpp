@@ -31,7 +31,7 @@ class Mbarrier : public KernelFile {
   }
 };
 
-// What PTX says of an mbarrier, in numbers.
+// PTX's rules of an mbarrier, in numbers.
 struct Model {
   u32 expected = 0, pending = 0, phase = 0;
   void Arrive(u32 count, bool drops) {
@@ -57,7 +57,7 @@ TEST_P(Mbarrier, CountsAndPhasesAreAsPtxHasThem) {
     Model model;
     model.expected = model.pending = 1 + below(6);
     steps += "mbarrier.init.shared.b64 [%at+8], " + std::to_string(model.pending) + ";\n";
-    std::vector<u32> phases;  // Of the states that were kept.
+    std::vector<u32> phases;  // Phases of the states that were kept.
     for (int step = 0; step < 60; ++step) {
       const auto& [space, place] = kPlaces[below(3)];
       const std::string state = "%state" + std::to_string(phases.size());

@@ -342,7 +342,7 @@ TEST_P(Textures, EveryModeGivesWhatTheGuideSays) {
   }
 }
 
-// As tex1Dfetch: no filter, no normalised coordinate, no wrapping.
+// tex1Dfetch: no filter, no normalised coordinate, no wrapping.
 TEST_P(Textures, IntegerCoordinatesNameTexels) {
   launcher_->Load(AllSamples());
   for (u32 round = 0; round < 240; ++round) {
@@ -656,10 +656,10 @@ TEST_P(WildTextures, ARecordWithAFieldThatMeansNothingIsNone) {
   }
   expect_none([](TextureRecord& r) { r.filter = static_cast<TextureFilter>(2); });
   expect_none([](TextureRecord& r) { r.normalised_coordinates = 2; });
-  expect_none([](TextureRecord& r) { r.normalised_values = 1; });  // Of floats.
+  expect_none([](TextureRecord& r) { r.normalised_values = 1; });  // Values are floats already.
   expect_none([](TextureRecord& r) {
     r.format = TexelFormat::kUint8;
-    r.filter = TextureFilter::kLinear;  // Of integers.
+    r.filter = TextureFilter::kLinear;  // Integers have no filter.
   });
 }
 

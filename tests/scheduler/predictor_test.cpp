@@ -112,8 +112,8 @@ TEST(Predictor, KeyZeroIsAKeyLikeOthers) {
   EXPECT_EQ(predictor.Predict(0), 9us);
 }
 
-// A client that launches a new grid each time must not push out what others need more
-// than it has to, nor make the table grow.
+// A client may launch a new grid each time. It pushes out no more of others than it has to, and the
+// table does not grow.
 TEST(Predictor, AFloodOfNewKeysFallsBackToTheFirstGuessAndNoFurther) {
   Predictor predictor;
   const std::uint64_t flood = 4 * Predictor::kKeysMax;

@@ -73,7 +73,7 @@ class Unprivileged : public ::testing::Test {
   static int ExpectDenied(const Status& status, const std::string& sentence) {
     return Expect(status, StatusCode::kPermissionDenied, sentence);
   }
-  // Of a client whose environment says this.
+  // Answer to a client whose environment says this.
   static Status ConnectWith(const char* variable, const char* value, const std::string& socket) {
     ::setenv(variable, value, 1);
     const Status status = Client::Connect({.socket = socket}).status();

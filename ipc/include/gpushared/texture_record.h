@@ -49,7 +49,7 @@ struct alignas(64) TextureRecord {
   std::uint64_t slice_bytes = 0;            // From a slice to the next one; unused without depth.
   std::uint32_t row_bytes = 0;              // From a row to the next one; unused without height.
   std::uint32_t extents[3] = {};            // Texels along x, y and z; each at least 1.
-  TexelFormat format = {};                  // Of each channel.
+  TexelFormat format = {};                  // Format of each channel.
   std::uint8_t channels = 1;                // 1, 2 or 4. A kernel reads 0 in the others.
   TextureFilter filter = {};                // kLinear needs values that are read as floats.
   std::uint8_t normalised_coordinates = 0;  // 1: along each axis from 0 to 1; 0: in texels.

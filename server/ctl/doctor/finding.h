@@ -18,7 +18,7 @@ struct Finding {
   };
   State state = State::kOk;
   std::string about;   // "driver", "server": a word or two.
-  std::string what;    // What was found, in a sentence.
+  std::string what;    // The finding, in a sentence.
   std::string advice;  // What to do; empty when nothing is to be done.
 };
 using Findings = std::vector<Finding>;

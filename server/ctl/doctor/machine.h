@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the machine a server needs, and what is there.
+// Looks for the parts of a machine that a server needs.
 
 #ifndef GPUSHARED_SERVER_CTL_DOCTOR_MACHINE_H_
 #define GPUSHARED_SERVER_CTL_DOCTOR_MACHINE_H_

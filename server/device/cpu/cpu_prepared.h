@@ -41,7 +41,7 @@ class CpuPrepared : public PreparedModule {
   const std::vector<std::unique_ptr<const executor::Program>>& programs() const {
     return programs_;
   }
-  // Of its block in the module area.
+  // Size of its block in the module area.
   std::uint64_t variable_bytes() const { return variable_bytes_; }
   const VariableContents& contents() const { return contents_; }  // Of the block.
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules of a GPU in steps: what a client wrote is read and rewritten by whoever stands in no
-// harm's way; what comes of it is checked, compiled outside of this process, and given to the
-// driver.
+// Modules of a GPU in steps. A process that has nobody's memory reads and rewrites what a client
+// wrote. The result is checked, compiled outside of this process, and given to the driver.
 
 #ifndef GPUSHARED_SERVER_DEVICE_CUDA_CUDA_PREPARED_H_
 #define GPUSHARED_SERVER_DEVICE_CUDA_CUDA_PREPARED_H_

@@ -83,7 +83,7 @@ class Records {
   bool is_read_ = false;
 };
 
-// What a sample reads along one axis.
+// The texels that a sample reads along one axis.
 struct Taps {
   static constexpr s64 kBorder = -1;
   s64 texels[2] = {};

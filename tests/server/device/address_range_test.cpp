@@ -117,8 +117,8 @@ TEST(AddressRange, EverythingGoesBackWithTheRange) {
   EXPECT_EQ(budget->free_bytes(), kTotal);
 }
 
-// A kernel that breaks the rules may run while its client shrinks; that must end
-// neither the process nor the promise that fresh memory is zero.
+// A kernel that breaks the rules may run while its client shrinks. The process goes on, and fresh
+// memory is still zero.
 TEST(AddressRange, WriteToReturnedMemoryNeitherCrashesNorShowsUpLater) {
   const auto budget = std::make_shared<MemoryBudget>(kTotal);
   const auto range = Reserve(kTotal, budget);
