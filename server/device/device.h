@@ -74,6 +74,14 @@ enum class Preemption : std::uint8_t {
   kWithinCommand,    // A started command stops at its next unit (thread block, copy piece).
 };
 
+// Blocks of a stopped launch that have begun and not ended. They are off the device; whoever has
+// them gives them back with the rest of the launch (LaunchWork::paused), or drops them, which ends
+// them. They hold host memory of the device. Any thread, also after the end of their space.
+class PausedBlocks {
+ public:
+  virtual ~PausedBlocks() = default;
+};
+
 // A property under its number in CUDA's CUdevice_attribute.
 struct NumberedAttribute {
   std::uint32_t id = 0;
@@ -223,6 +231,10 @@ struct LaunchWork : WorkHeader {
   bool is_cooperative = false;  // All blocks run at the same time, or the launch fails.
   // RequestStop may come. Where it is false the device runs what is fastest, to its end.
   bool may_be_stopped = true;
+  // Stops, and work of a higher priority, may take it off inside of a block, where the device can.
+  bool may_be_paused = false;
+  // What the completion of the submission before gave; it has units that are done.
+  std::shared_ptr<PausedBlocks> paused;
   std::uint32_t dynamic_shared_bytes = 0;
   // Exactly KernelInfo::parameter_bytes bytes; must stay valid until the completion.
   std::span<const std::byte> parameters;
@@ -265,8 +277,11 @@ struct Completion {
   Status status;  // Names kernel, block, thread, PTX line and address of a fault.
   FaultKind fault = FaultKind::kNone;  // Only a status of kKernelFault has one.
   std::uint64_t units_done = 0;        // Prefix that has run, counted from unit 0.
-  bool stopped = false;                // True when RequestStop ended it before its last unit.
-  DeviceClock::time_point started;     // First unit of this submission began.
+  // True when RequestStop ended it before its last unit, or before `paused` had ended.
+  bool stopped = false;
+  // Units of the prefix that are not done yet, of launches that may be paused; else null.
+  std::shared_ptr<PausedBlocks> paused;
+  DeviceClock::time_point started;  // First unit of this submission began.
   DeviceClock::time_point ended;
   // False when the two times are a share of what several works took together.
   bool times_are_exact = true;
@@ -324,9 +339,9 @@ class Device {
     return info().preemption == Preemption::kWithinCommand;
   }
 
-  // Asks submitted work to end before its next unit. It still completes exactly
-  // once, with `stopped` set unless the last unit had already begun. Ignored by
-  // devices without Preemption::kWithinCommand and for unknown ids.
+  // Asks submitted work to end before its next unit, or inside of one (may_be_paused). It still
+  // completes exactly once, with `stopped` set unless the last unit ends. Ignored by devices
+  // without Preemption::kWithinCommand and for unknown ids.
   virtual void RequestStop(WorkId id) = 0;
 
   // Asks submitted work to end at once, also inside a unit where the device can (an

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "server/executor/resident_block.h"
+#include "server/executor/stall_watch.h"
 
 namespace gpushared::device::executor {
 namespace {
@@ -24,43 +26,6 @@ constexpr std::chrono::microseconds kSleepMax{1000}, kSleepMin{20}, kSleepBefore
 // Rounds in which all blocks only poll until the thread sleeps between two.
 constexpr std::uint32_t kIdleRounds = 64;
 constexpr std::chrono::microseconds kIdleSleep{50};
-// Looks at the registers during the time after which a launch counts as stalled.
-constexpr std::uint32_t kStallSamples = 10;
-// States among which a launch that is stuck may change: a poll between two barriers has two.
-constexpr std::size_t kStatesMax = 16;
-
-// Tells waiting from being stuck. Registers of the stuck stay as they are while every block polls,
-// or change among few states. No other executor of the launch gets on meanwhile.
-class StallWatch {
- public:
-  explicit StallWatch(const Launch& launch) : limit_(launch.stall_limit) {}
-
-  // To be called after a round in which all blocks only polled.
-  bool IsStalled(const std::vector<std::unique_ptr<ResidentBlock>>& blocks,
-                 const LaunchState& state, const std::atomic<bool>& kill) {
-    const Clock::time_point now = Clock::now();
-    if (now < next_sample_) return false;
-    next_sample_ = now + limit_ / kStallSamples;
-    // Relaxed: a count, compared with itself.
-    std::uint64_t hash = state.progress.load(std::memory_order_relaxed);
-    for (const auto& block : blocks) {
-      // The registers of all may be many.
-      if (kill.load(std::memory_order_relaxed)) return false;
-      if (!block->is_finished()) hash = hash * 31 + block->StateHash();
-    }
-    if (std::find(seen_.begin(), seen_.end(), hash) == seen_.end()) {
-      if (seen_.size() == kStatesMax) seen_.clear();
-      seen_.push_back(hash);
-      since_ = now;
-    }
-    return now - since_ >= limit_;
-  }
-
- private:
-  const std::chrono::nanoseconds limit_;
-  Clock::time_point next_sample_, since_;
-  std::vector<std::uint64_t> seen_;  // States since `since_`, or a little before.
-};
 
 }  // namespace
 
@@ -71,34 +36,55 @@ struct BlockExecutor::State {
   LaunchState own_state;
   Fault fault;
 
-  // The work of one call of Run.
-  struct Task {
-    const Launch& launch;
-    LaunchState& state;
-    const std::atomic<bool>& kill;
-    ExecutionCounts* counts;
+  // How far the run is. It outlives the call that is paused.
+  struct Progress {
     std::uint64_t next = 0;   // Block that begins next.
     std::uint64_t end = 0;    // Behind the last block that may begin.
     std::uint64_t begun = 0;  // Blocks.
+    bool is_inside = false;   // Blocks have begun and not ended.
+    // Of a block that runs alone: rounds in which it only polled, and its sleep in them.
+    std::uint32_t spinning = 0;
+    std::chrono::nanoseconds slept{};
+    // Of blocks that run together: where they are in their round, and what the round showed so far.
+    std::optional<StallWatch> together;
+    std::size_t turn = 0;
+    bool ran = false, may_wait = false, finished = true;
+    std::uint32_t idle_rounds = 0;
+    Clock::time_point paused_at;
 
-    // Whether there is a block that may begin.
-    bool HasNext(bool beside_waiting) {
-      if (next < end) return true;
-      if (launch.more_blocks == nullptr) return false;
-      const std::optional<std::uint64_t> more = (*launch.more_blocks)(beside_waiting);
-      if (!more) return false;
-      next = *more;
-      end = next + 1;
-      return true;
+    void BeginBlock() {
+      is_inside = true;
+      spinning = 0;
+      slept = {};
+      together.reset();
+      BeginRound();
+      idle_rounds = 0;
     }
-    std::uint64_t TakeNext() {
-      ++begun;
-      return next++;
+    void BeginRound() {
+      turn = 0;
+      ran = may_wait = false;
+      finished = true;
     }
+  };
+  Progress progress;
+
+  // One call of Run or Resume.
+  struct Task {
+    const Launch& launch;
+    LaunchState& state;
+    const std::atomic<bool>& stop;
+    const std::atomic<bool>& kill;
+    ExecutionCounts* counts;
+    const PauseTerms* terms = launch.pause;  // Null, too, once it may not be paused.
   };
 
   std::uint64_t bytes() const;
   static void SleepFor(const Task& task, std::chrono::nanoseconds time);
+  bool MayPause(Task& task) const;
+  bool LeavesNow(Task& task) const { return IsDue(task.terms) && MayPause(task); }
+  bool LeavesIdle(Task& task) const;
+  bool HasNext(const Task& task, bool beside_waiting);
+  std::uint64_t TakeNext();
   bool Admit(Task& task);
   bool AdmitMore(Task& task);
   template <bool Counted>
@@ -106,14 +92,50 @@ struct BlockExecutor::State {
   template <bool Counted>
   Round RunTogether(Task& task);
   template <bool Counted>
+  RunOutcome GoOn(Task& task);
+  template <bool Counted>
   RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                  const std::atomic<bool>& stop, const std::atomic<bool>& kill,
                  ExecutionCounts* counts);
+  RunOutcome Resume(const Launch& launch, const std::atomic<bool>& kill);
+
+  LaunchState& StateOf(const Launch& launch) {
+    return launch.state == nullptr ? own_state : *launch.state;
+  }
 };
 
 void BlockExecutor::State::SleepFor(const Task& task, std::chrono::nanoseconds time) {
   if (task.launch.sleep != nullptr) return (*task.launch.sleep)(time);
   std::this_thread::sleep_for(time);
+}
+
+// Where it may not, the call does not ask again.
+bool BlockExecutor::State::MayPause(Task& task) const {
+  if (task.terms->may_pause(bytes())) return true;
+  task.terms = nullptr;
+  return false;
+}
+
+// Its blocks wait, maybe for those of a paused run, which needs a thread.
+bool BlockExecutor::State::LeavesIdle(Task& task) const {
+  return task.terms != nullptr && task.terms->paused_runs.load(std::memory_order_relaxed) != 0 &&
+         MayPause(task);
+}
+
+// Whether there is a block that may begin.
+bool BlockExecutor::State::HasNext(const Task& task, bool beside_waiting) {
+  if (progress.next < progress.end) return true;
+  if (task.launch.more_blocks == nullptr) return false;
+  const std::optional<std::uint64_t> more = (*task.launch.more_blocks)(beside_waiting);
+  if (!more) return false;
+  progress.next = *more;
+  progress.end = *more + 1;
+  return true;
+}
+
+std::uint64_t BlockExecutor::State::TakeNext() {
+  ++progress.begun;
+  return progress.next++;
 }
 
 // Begins the next block beside those that run. False when there is none, or no room.
@@ -122,10 +144,10 @@ bool BlockExecutor::State::Admit(Task& task) {
       blocks.front()->bytes() * (blocks.size() + 1) > kResidentBytesMax) {
     return false;
   }
-  if (!task.HasNext(true)) return false;
+  if (!HasNext(task, true)) return false;
   auto block = std::make_unique<ResidentBlock>();
   if (!block->Prepare(task.launch, &task.state, task.kill, &fault)) return false;
-  block->Begin(task.TakeNext());
+  block->Begin(TakeNext());
   blocks.push_back(std::move(block));
   return true;
 }
@@ -140,53 +162,63 @@ bool BlockExecutor::State::AdmitMore(Task& task) {
   return admitted != 0;
 }
 
-// The block that has begun, until it ends or waits for others.
+// The block that has begun, until it ends, waits for others or leaves (kCut).
 template <bool Counted>
 Round BlockExecutor::State::RunAlone(Task& task) {
   ResidentBlock& block = *blocks.front();
-  std::chrono::nanoseconds slept{};
-  for (std::uint32_t spinning = 0; spinning < kSpinningRounds && slept < kSleepBeforeOthers;) {
-    const Round round = block.Run<Counted>(task.counts, task.kill);
+  while (progress.spinning < kSpinningRounds && progress.slept < kSleepBeforeOthers) {
+    const Round round = block.Run<Counted>(task.counts, task.kill, task.terms);
     if (round == Round::kMayWait) return Round::kSpinning;
-    if (round != Round::kRan && round != Round::kSpinning) return round;
+    const bool goes_on = round == Round::kRan || round == Round::kSpinning || round == Round::kCut;
+    if (!goes_on) return round;
     if (round == Round::kRan) {
-      spinning = 0;
-      slept = {};
-      continue;
+      progress.spinning = 0;
+      progress.slept = {};
     }
-    ++spinning;
-    if (block.wanted_sleep() < kSleepMin) continue;
+    if (round == Round::kSpinning) ++progress.spinning;
+    if (LeavesNow(task)) return Round::kCut;
+    if (round != Round::kSpinning || block.wanted_sleep() < kSleepMin) continue;
     const auto sleep = std::min<std::chrono::nanoseconds>(block.wanted_sleep(), kSleepMax);
     SleepFor(task, sleep);
-    slept += sleep;
+    progress.slept += sleep;
   }
   return Round::kSpinning;
 }
 
-// Takes later blocks in beside one that waits, and runs all in turns until every one of
-// them has ended. It cannot be stopped in between: blocks that have begun must end.
+// Takes later blocks in beside one that waits, and runs all in turns until every one of them has
+// ended, or the run leaves (kCut). It cannot be stopped in between: blocks that have begun must
+// end.
 template <bool Counted>
 Round BlockExecutor::State::RunTogether(Task& task) {
-  StallWatch watch(task.launch);
-  for (std::uint32_t idle = 0;;) {
-    bool ran = false, may_wait = false, finished = true;
-    for (const auto& block : blocks) {
-      if (block->is_finished()) continue;
-      const Round round = block->Run<Counted>(task.counts, task.kill);
+  if (!progress.together) progress.together.emplace(task.launch);
+  for (;;) {
+    while (progress.turn < blocks.size()) {
+      ResidentBlock& block = *blocks[progress.turn];
+      if (block.is_finished()) {
+        ++progress.turn;
+        continue;
+      }
+      const Round round = block.Run<Counted>(task.counts, task.kill, task.terms);
       if (round == Round::kKilled || round == Round::kFaulted) return round;
-      ran |= round != Round::kSpinning;
-      may_wait |= round == Round::kMayWait;
-      finished &= round == Round::kFinished;
+      if (round != Round::kCut) {
+        progress.ran |= round != Round::kSpinning;
+        progress.may_wait |= round == Round::kMayWait;
+        progress.finished &= round == Round::kFinished;
+        ++progress.turn;
+      }
+      if (LeavesNow(task)) return Round::kCut;
     }
-    if (finished) return Round::kFinished;
+    if (progress.finished) return Round::kFinished;
+    const bool ran = progress.ran;
     // Relaxed: others look whether it changes, nothing is read because of it.
     if (ran) task.state.progress.fetch_add(1, std::memory_order_relaxed);
-    if (may_wait) AdmitMore(task);
+    if (progress.may_wait) AdmitMore(task);
+    progress.BeginRound();
     if (ran || AdmitMore(task)) {
-      idle = 0;
+      progress.idle_rounds = 0;
       continue;
     }
-    if (watch.IsStalled(blocks, task.state, task.kill)) {
+    if (progress.together->IsStalled(blocks, task.state, task.kill)) {
       for (const auto& block : blocks) {
         if (block->is_finished()) continue;
         using Milliseconds = std::chrono::milliseconds;
@@ -195,43 +227,40 @@ Round BlockExecutor::State::RunTogether(Task& task) {
         return Round::kFaulted;
       }
     }
-    if (++idle > kIdleRounds) SleepFor(task, kIdleSleep);
+    if (++progress.idle_rounds <= kIdleRounds) continue;
+    if (LeavesIdle(task)) return Round::kCut;
+    SleepFor(task, kIdleSleep);
   }
 }
 
 template <bool Counted>
-RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_block,
-                                     std::uint64_t count, const std::atomic<bool>& stop,
-                                     const std::atomic<bool>& kill, ExecutionCounts* counts) {
+RunOutcome BlockExecutor::State::GoOn(Task& task) {
   RunOutcome outcome;
-  LaunchState& state = launch.state == nullptr ? own_state : *launch.state;
-  own_state.Reset();
-  Task task{launch, state, kill, counts, first_block, first_block + count};
-  blocks.resize(std::min<std::size_t>(blocks.size(), 1));
-  if (blocks.empty()) blocks.push_back(std::make_unique<ResidentBlock>());
-  if (!blocks.front()->Prepare(launch, &state, kill, &fault)) {
-    outcome.end = RunOutcome::End::kFaulted;
-    outcome.fault = fault;
-    return outcome;
-  }
-  while (task.HasNext(false)) {
-    if (kill.load(std::memory_order_relaxed)) {
-      outcome.end = RunOutcome::End::kKilled;
+  while (progress.is_inside || HasNext(task, false)) {
+    if (!progress.is_inside) {
+      if (task.kill.load(std::memory_order_relaxed)) {
+        outcome.end = RunOutcome::End::kKilled;
+        return outcome;
+      }
+      if (task.stop.load(std::memory_order_relaxed)) {
+        outcome.end = RunOutcome::End::kStopped;
+        return outcome;
+      }
+      progress.BeginBlock();
+      blocks.front()->Begin(TakeNext());
+    }
+    Round round = progress.together ? Round::kSpinning : RunAlone<Counted>(task);
+    if (round == Round::kSpinning) round = RunTogether<Counted>(task);
+    if (round == Round::kCut) {
+      progress.paused_at = Clock::now();
+      outcome.end = RunOutcome::End::kPaused;
       return outcome;
     }
-    if (stop.load(std::memory_order_relaxed)) {
-      outcome.end = RunOutcome::End::kStopped;
-      return outcome;
-    }
-    blocks.front()->Begin(task.TakeNext());
-    Round round = RunAlone<Counted>(task);
-    if (round == Round::kSpinning) {
-      round = RunTogether<Counted>(task);
-    }
+    progress.is_inside = false;
     if (round == Round::kFinished) {
       blocks.resize(1);
-      outcome.blocks_done = task.begun;
-      state.progress.fetch_add(1, std::memory_order_relaxed);  // RunTogether does the same.
+      outcome.blocks_done = progress.begun;
+      task.state.progress.fetch_add(1, std::memory_order_relaxed);  // RunTogether does the same.
       continue;
     }
     outcome.end = round == Round::kKilled ? RunOutcome::End::kKilled : RunOutcome::End::kFaulted;
@@ -239,6 +268,32 @@ RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_b
     return outcome;
   }
   return outcome;
+}
+
+template <bool Counted>
+RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_block,
+                                     std::uint64_t count, const std::atomic<bool>& stop,
+                                     const std::atomic<bool>& kill, ExecutionCounts* counts) {
+  own_state.Reset();
+  progress = {.next = first_block, .end = first_block + count};
+  Task task{launch, StateOf(launch), stop, kill, counts};
+  blocks.resize(std::min<std::size_t>(blocks.size(), 1));
+  if (blocks.empty()) blocks.push_back(std::make_unique<ResidentBlock>());
+  if (!blocks.front()->Prepare(launch, &task.state, kill, &fault)) {
+    RunOutcome outcome;
+    outcome.end = RunOutcome::End::kFaulted;
+    outcome.fault = fault;
+    return outcome;
+  }
+  return GoOn<Counted>(task);
+}
+
+RunOutcome BlockExecutor::State::Resume(const Launch& launch, const std::atomic<bool>& kill) {
+  static constexpr std::atomic<bool> kNeverStopped{false};
+  Task task{launch, StateOf(launch), kNeverStopped, kill, nullptr};
+  for (const auto& block : blocks) block->MoveTo(launch, &task.state);
+  if (progress.together) progress.together->Skip(Clock::now() - progress.paused_at);
+  return GoOn<false>(task);
 }
 
 std::uint64_t BlockExecutor::State::bytes() const {
@@ -259,6 +314,10 @@ BlockExecutor::~BlockExecutor() = default;
 RunOutcome BlockExecutor::Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                               const std::atomic<bool>& stop, const std::atomic<bool>& kill) {
   return state_->Run<false>(launch, first_block, count, stop, kill, nullptr);
+}
+
+RunOutcome BlockExecutor::Resume(const Launch& launch, const std::atomic<bool>& kill) {
+  return state_->Resume(launch, kill);
 }
 
 RunOutcome BlockExecutor::RunCounted(const Launch& launch, std::uint64_t first_block,

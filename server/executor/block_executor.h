@@ -98,7 +98,27 @@ struct LaunchState {
   }
 };
 
-// Everything about a launch that its blocks share. Borrowed; must outlive Run.
+// When a run is to leave its thread inside of a block, for other work, and go on later. Others
+// write the three words. Relaxed: they are advice, nothing is read because of them.
+struct PauseTerms {
+  const std::atomic<bool>& stop;  // Raised: leave.
+  // Work of a rank below own_rank waits: leave.
+  const std::atomic<std::uint64_t>& first_rank;
+  std::uint64_t own_rank = 0;
+  // Runs of the launch that are paused. A run whose blocks all wait leaves its thread to them.
+  const std::atomic<std::uint32_t>& paused_runs;
+  // Whether the run may be kept with so many bytes of memory; where not, it goes on to the end of
+  // its blocks. Called on the executing thread.
+  const std::function<bool(std::uint64_t bytes)>& may_pause;
+
+  bool IsDue() const {
+    return stop.load(std::memory_order_relaxed) ||
+           first_rank.load(std::memory_order_relaxed) < own_rank;
+  }
+};
+inline bool IsDue(const PauseTerms* terms) { return terms != nullptr && terms->IsDue(); }
+
+// Everything about a launch that its blocks share. Borrowed; must outlive Run and Resume.
 struct Launch {
   const Program* program = nullptr;        // Its info().unsupported is empty.
   Dim3 grid, block;                        // block.Count() <= kThreadsPerBlockMax.
@@ -117,6 +137,8 @@ struct Launch {
   // Gives a run that has no more blocks the number of a further one: after its last has ended,
   // and beside those that have begun when all of these wait for others. Null: never any.
   const std::function<std::optional<std::uint64_t>(bool beside_waiting)>* more_blocks = nullptr;
+  // Null: the run leaves between two blocks only.
+  const PauseTerms* pause = nullptr;
   // Sleeps so long, on the calling thread. Null: std::this_thread::sleep_for.
   const std::function<void(std::chrono::nanoseconds)>* sleep = nullptr;
   // What malloc and free of the kernel work on. Its memory is one of memory.further. Null: malloc
@@ -154,6 +176,7 @@ struct RunOutcome {
   enum class End : std::uint8_t {
     kFinished,  // All blocks asked for have run.
     kStopped,   // `stop` was seen before a block.
+    kPaused,    // Launch::pause was due inside of a block. Resume goes on.
     kKilled,    // `kill` was seen, possibly inside a block.
     kFaulted,
   };
@@ -169,13 +192,14 @@ struct ExecutionCounts {
   std::uint64_t lane_instructions = 0;
 };
 
-// Executes blocks one after the other. Blocks that wait for later ones, at a barrier of the grid
-// or by polling memory, run in turns with those. Keeps its buffers (registers, shared and local
-// memory) for the next run.
+// Executes blocks one after the other. A run that is told to leave inside of a block is paused: the
+// object keeps it, and any thread resumes it. Blocks that wait for later ones, at a barrier of the
+// grid or by polling memory, run in turns with those. Keeps its buffers (registers, shared and
+// local memory) for the next run.
 //
 // Shared and local memory read as zero when a block begins, registers when a run begins. So
-// nothing of another tenant can be seen. There is one object per thread. Objects are independent,
-// and several may run blocks of the same launch at the same time.
+// nothing of another tenant can be seen. One thread at a time uses an object. Objects are
+// independent, and several may run blocks of the same launch at the same time.
 class BlockExecutor {
  public:
   BlockExecutor();
@@ -190,12 +214,16 @@ class BlockExecutor {
   RunOutcome Run(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                  const std::atomic<bool>& stop, const std::atomic<bool>& kill);
 
+  // Goes on with the run that was paused; whatever `launch` points to may lie elsewhere now, but
+  // for `state`. Its blocks_done counts from Run on.
+  RunOutcome Resume(const Launch& launch, const std::atomic<bool>& kill);
+
   // As Run, and counts executed instructions (about 1.3 times slower).
   RunOutcome RunCounted(const Launch& launch, std::uint64_t first_block, std::uint64_t count,
                         const std::atomic<bool>& stop, const std::atomic<bool>& kill,
                         ExecutionCounts* counts);
 
-  // Bytes of registers, shared and local memory that are kept for the next run.
+  // Bytes of registers, shared and local memory, in use or kept for the next run.
   std::uint64_t memory_bytes() const;
   // Gives them back to the system, down to kKeptBytesMax. To be called between runs.
   void ReleaseMemory();

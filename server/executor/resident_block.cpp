@@ -65,6 +65,20 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
   return true;
 }
 
+void ResidentBlock::MoveTo(const Launch& launch, LaunchState* state) {
+  block_.launch = &launch;
+  block_.state = state;
+  block_.parameters = launch.parameters.data();
+  ReadMapped();
+}
+
+void ResidentBlock::ReadMapped() {
+  const MemoryWindow& memory = block_.launch->memory;
+  // Acquire, pairs with the owner's release store after mapping: the pages exist.
+  block_.global_bytes =
+      memory.mapped_bytes == nullptr ? 0 : memory.mapped_bytes->load(std::memory_order_acquire);
+}
+
 void ResidentBlock::PrepareWarp(std::uint32_t index) {
   const Code& code = *block_.code;
   const FunctionCode& kernel = code.functions.front();
@@ -88,16 +102,14 @@ void ResidentBlock::Begin(std::uint64_t number) {
   block_.index.y = static_cast<std::uint32_t>(number / launch.grid.x % launch.grid.y);
   block_.index.z = static_cast<std::uint32_t>(number / launch.grid.x / launch.grid.y);
   block_.global_base = launch.memory.base;
-  // Acquire, pairs with the owner's release store after mapping: the pages exist.
-  block_.global_bytes = launch.memory.mapped_bytes == nullptr
-                            ? 0
-                            : launch.memory.mapped_bytes->load(std::memory_order_acquire);
+  ReadMapped();
   block_.live_threads = static_cast<std::uint32_t>(launch.block.Count());
   block_.barriers = {};
   if (block_.shared_bytes != 0) {
     std::memset(block_.shared, launch.leftover, block_.shared_bytes);
   }
-  is_local_clear_ = false;
+  local_cleared_ = 0;
+  next_warp_ = 0;
   watch_ = PollWatch();
   const FunctionCode& kernel = block_.code->functions.front();
   for (std::uint32_t i = 0; i < warp_count_; ++i) {
@@ -119,15 +131,17 @@ void ResidentBlock::Begin(std::uint64_t number) {
   }
 }
 
-// False when it was killed meanwhile.
-bool ResidentBlock::ClearLocal(const std::atomic<bool>& kill) {
+// kRan when all is clear.
+Round ResidentBlock::ClearLocal(const std::atomic<bool>& kill, const PauseTerms* terms) {
   const std::uint64_t bytes = block_.local_bytes_per_thread * kLanes * warp_count_;
-  for (std::uint64_t at = 0; at < bytes; at += kClearedAtOnce) {
-    if (kill.load(std::memory_order_relaxed)) return false;
-    std::memset(local_.data() + at, block_.launch->leftover, std::min(kClearedAtOnce, bytes - at));
+  while (local_cleared_ < bytes) {
+    if (kill.load(std::memory_order_relaxed)) return Round::kKilled;
+    const std::uint64_t piece = std::min(kClearedAtOnce, bytes - local_cleared_);
+    std::memset(local_.data() + local_cleared_, block_.launch->leftover, piece);
+    local_cleared_ += piece;
+    if (local_cleared_ < bytes && IsDue(terms)) return Round::kCut;
   }
-  is_local_clear_ = true;
-  return true;
+  return Round::kRan;
 }
 
 template <bool Counted>
@@ -155,18 +169,20 @@ void ResidentBlock::Dispatch(Warp& warp, ExecutionCounts* counts) {
 
 // One turn for each path of the warp. True when something ran.
 template <bool Counted>
-bool ResidentBlock::RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill) {
+bool ResidentBlock::RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill,
+                            const PauseTerms* terms) {
   bool ran = false;
   const std::size_t paths = warp.parked.size() + 1;
   for (std::size_t i = 0; i < paths; ++i) {
     if (warp.pause == Pause::kRunnable) {
       warp.kill = &kill;
+      warp.pause_terms = terms;
       Dispatch<Counted>(warp, counts);
       ran = true;
       if (warp.pause == Pause::kFaulted || kill.load(std::memory_order_relaxed)) return true;
       SettlePath(warp);
     }
-    if (!RotatePaths(warp)) break;
+    if (!RotatePaths(warp) || (ran && IsDue(terms))) break;
   }
   const bool released = ReleaseConverged(warp);
   only_polls_ &= !released;
@@ -203,27 +219,34 @@ void ResidentBlock::RaiseDeadlock() {
 }
 
 template <bool Counted>
-Round ResidentBlock::Run(ExecutionCounts* counts, const std::atomic<bool>& kill) {
+Round ResidentBlock::Run(ExecutionCounts* counts, const std::atomic<bool>& kill,
+                         const PauseTerms* terms) {
   if (kill.load(std::memory_order_relaxed)) return Round::kKilled;
-  if (!is_local_clear_ && !ClearLocal(kill)) return Round::kKilled;
-  bool ran = false, finished = true;
-  only_polls_ = true;
-  polled_ = false;
-  sleep_ns_ = UINT32_MAX;
-  for (std::uint32_t i = 0; i < warp_count_; ++i) {
-    Warp& warp = warps_[i];
+  if (const Round cleared = ClearLocal(kill, terms); cleared != Round::kRan) return cleared;
+  if (next_warp_ == 0) {
+    ran_ = false;
+    all_finished_ = only_polls_ = true;
+    polled_ = false;
+    sleep_ns_ = UINT32_MAX;
+  }
+  // Each call gets on, by one warp at least.
+  for (bool got_on = false; next_warp_ < warp_count_; ++next_warp_) {
+    Warp& warp = warps_[next_warp_];
     if (IsFinished(warp)) continue;
-    ran |= RunWarp<Counted>(warp, counts, kill);
+    if (got_on && IsDue(terms)) return Round::kCut;
+    got_on |= RunWarp<Counted>(warp, counts, kill, terms);
+    ran_ |= got_on;
     if (warp.pause == Pause::kFaulted) return Round::kFaulted;
     if (kill.load(std::memory_order_relaxed)) return Round::kKilled;
-    finished &= IsFinished(warp);
+    all_finished_ &= IsFinished(warp);
   }
-  if (finished) {
+  next_warp_ = 0;
+  if (all_finished_) {
     is_finished_ = true;
     return Round::kFinished;
   }
   const bool released = ReleaseBarriers();
-  if (!released && !ran) {
+  if (!released && !ran_) {
     RaiseDeadlock();
     return Round::kFaulted;
   }
@@ -239,8 +262,10 @@ Round ResidentBlock::Run(ExecutionCounts* counts, const std::atomic<bool>& kill)
   return Round::kRan;
 }
 
-template Round ResidentBlock::Run<false>(ExecutionCounts*, const std::atomic<bool>&);
-template Round ResidentBlock::Run<true>(ExecutionCounts*, const std::atomic<bool>&);
+template Round ResidentBlock::Run<false>(ExecutionCounts*, const std::atomic<bool>&,
+                                         const PauseTerms*);
+template Round ResidentBlock::Run<true>(ExecutionCounts*, const std::atomic<bool>&,
+                                        const PauseTerms*);
 
 std::uint64_t ResidentBlock::bytes() const {
   std::uint64_t bytes = shared_.bytes() + local_.bytes();

@@ -22,6 +22,7 @@ enum class Round : std::uint8_t {
   kRan,
   kMayWait,   // Ran, and has polled for so long that it may wait for another block.
   kSpinning,  // All that could run did nothing but poll, and nothing changed.
+  kCut,       // It was to leave; the next call goes on with the same round.
   kFinished,
   kKilled,
   kFaulted,
@@ -35,10 +36,13 @@ class ResidentBlock {
   // Run sees it, too.
   bool Prepare(const Launch& launch, LaunchState* state, const std::atomic<bool>& kill,
                Fault* fault);
+  // What Prepare borrowed lies elsewhere now.
+  void MoveTo(const Launch& launch, LaunchState* state);
   // Readies block `number` of the grid, counted with x fastest.
   void Begin(std::uint64_t number);
+  // One round. `terms`: null where it is not to leave.
   template <bool Counted>
-  Round Run(ExecutionCounts* counts, const std::atomic<bool>& kill);
+  Round Run(ExecutionCounts* counts, const std::atomic<bool>& kill, const PauseTerms* terms);
 
   bool is_finished() const { return is_finished_; }
   // After a round that was kSpinning: how long all that ran wants to sleep.
@@ -52,11 +56,13 @@ class ResidentBlock {
 
  private:
   void PrepareWarp(std::uint32_t index);
-  bool ClearLocal(const std::atomic<bool>& kill);
+  void ReadMapped();
+  Round ClearLocal(const std::atomic<bool>& kill, const PauseTerms* terms);
   template <bool Counted>
   void Dispatch(Warp& warp, ExecutionCounts* counts);
   template <bool Counted>
-  bool RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill);
+  bool RunWarp(Warp& warp, ExecutionCounts* counts, const std::atomic<bool>& kill,
+               const PauseTerms* terms);
   bool ReleaseBarriers();
   void RaiseDeadlock();
 
@@ -64,10 +70,13 @@ class ResidentBlock {
   std::vector<Warp> warps_;
   RegisterMemory shared_;  // Aligned as the widest vector access needs.
   Pages local_;
-  bool is_local_clear_ = false;  // For the block that has begun.
+  std::uint64_t local_cleared_ = 0;  // Bytes, for the block that has begun.
   std::uint32_t warp_count_ = 0;
   bool is_finished_ = false;
   // In this round so far.
+  std::uint32_t next_warp_ = 0;
+  bool ran_ = false;
+  bool all_finished_ = false;
   bool only_polls_ = false;
   bool polled_ = false;
   PollWatch watch_;

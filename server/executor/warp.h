@@ -115,6 +115,7 @@ struct Warp {
   std::int32_t turns_left = 0;  // Backward branches, calls and the like until the turn is over.
   const MicroOp* code = nullptr;
   const std::atomic<bool>* kill = nullptr;  // The run's word.
+  const PauseTerms* pause_terms = nullptr;  // The run's; null: it leaves at no look.
   BlockContext* block = nullptr;
   std::byte* local = nullptr;       // local_bytes_per_thread bytes for each lane.
   std::uint64_t local_base = 0;     // The running function's.

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/executor/launcher.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <utility>
 
 #include "server/device/flat.h"
 #include "server/executor/flat_code.h"
@@ -120,9 +124,41 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   const std::uint64_t count = block_count == 0 ? grid.Count() - first_block : block_count;
   counts_ = {};
   const std::atomic<bool>& killed = kill_word == nullptr ? kill : *kill_word;
+  static const bool is_always = std::getenv("GPUSHARED_PAUSE_ALWAYS") != nullptr;
+  if (!count_instructions && (pause_always || is_always)) return RunPaused(launch, count, killed);
   return count_instructions
              ? executor_.RunCounted(launch, first_block, count, stop, killed, &counts_)
              : executor_.Run(launch, first_block, count, stop, killed);
+}
+
+executor::RunOutcome Launcher::RunPaused(executor::Launch launch, std::uint64_t count,
+                                         const std::atomic<bool>& killed) {
+  const std::atomic<bool> always{true};
+  const std::atomic<std::uint64_t> nobody{std::numeric_limits<std::uint64_t>::max()};
+  const std::atomic<std::uint32_t> none{0};
+  const std::function<bool(std::uint64_t)> may_pause = [](std::uint64_t) { return true; };
+  const executor::PauseTerms terms{.stop = always,
+                                   .first_rank = nobody,
+                                   .own_rank = 0,
+                                   .paused_runs = none,
+                                   .may_pause = may_pause};
+  launch.pause = &terms;
+  auto held = std::make_unique<executor::Launch>(launch);
+  std::vector<std::byte> parameters;
+  executor::RunOutcome outcome = executor_.Run(*held, first_block, count, stop, killed);
+  while (outcome.end == executor::RunOutcome::End::kPaused) {
+    ++pauses;
+    // All that the run has borrowed moves, and is overwritten where it was.
+    auto moved = std::make_unique<executor::Launch>(*held);
+    std::vector<std::byte> copy(held->parameters.begin(), held->parameters.end());
+    moved->parameters = copy;
+    *held = {};
+    std::ranges::fill(parameters, std::byte{0xee});
+    held = std::move(moved);
+    parameters = std::move(copy);
+    outcome = executor_.Resume(*held, killed);
+  }
+  return outcome;
 }
 
 }  // namespace gpushared::testing

@@ -80,6 +80,10 @@ class Launcher {
   std::chrono::nanoseconds stall_limit = executor::kStallLimit;
   std::atomic<bool> stop = false;
   std::atomic<bool> kill = false;
+  // Runs leave at every look, and are resumed with all that they borrow in another place. Also set
+  // by GPUSHARED_PAUSE_ALWAYS, for all runs of a program.
+  bool pause_always = false;
+  std::uint64_t pauses = 0;  // Of all runs.
   // In place of `kill`, where a kernel raises it itself.
   const std::atomic<bool>* kill_word = nullptr;
 
@@ -91,6 +95,9 @@ class Launcher {
     packed->resize(at + sizeof(T));
     std::memcpy(packed->data() + at, &value, sizeof(T));
   }
+
+  executor::RunOutcome RunPaused(executor::Launch launch, std::uint64_t count,
+                                 const std::atomic<bool>& killed);
 
   executor::Flavour flavour_;
   std::unique_ptr<std::byte[]> storage_;

@@ -7,6 +7,7 @@ gpushared_test(device_unit_test
     device/fake_device_test.cpp
     device/flat_module_test.cpp
     device/host_delay_test.cpp
+    device/pause_test.cpp
     device/work_queue_test.cpp
   APART device/cpu_device_test.cpp
   LINK gpushared::device gpushared::fake_device

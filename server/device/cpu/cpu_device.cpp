@@ -209,8 +209,9 @@ class CpuDevice : public Device {
   // `further`: as CpuModule::window takes it.
   executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
                             const MemoryPieces::List& further) const;
-  void RunLaunch(const Claim& claim, executor::Launch launch, executor::BlockExecutor& blocks,
-                 const auto& count_memory);
+  // `blocks` is an executor of the thread before. It is none behind a run that was paused.
+  void RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>& blocks,
+                 std::uint32_t multiprocessor, const auto& count_memory);
   template <typename Work>
   void RunPieces(const Claim& claim, const Work& work, void (*run)(const Work&, std::uint64_t));
   void Print(QueuedWork& work, std::string_view text) const;
@@ -226,6 +227,7 @@ class CpuDevice : public Device {
   DeviceClock::time_point looked_;
   HostDelay host_delay_;
   std::vector<ExecutorTimes::Totals> totals_;  // Kept for its memory.
+  const std::shared_ptr<RunStore> store_ = std::make_shared<RunStore>();
   WorkQueue queue_;
   std::vector<std::thread> threads_;
 };
@@ -269,10 +271,15 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                                                        std::to_string(header.first_unit) + " of " +
                                                        std::to_string(units));
   }
-  queue_.Submit(std::make_unique<QueuedWork>(work, units, std::move(refused)));
+  queue_.Submit(std::make_shared<QueuedWork>(work, units, std::move(refused)));
 }
 
 void CpuDevice::Submit(const LaunchWork& work) {
+  if (work.paused != nullptr) {
+    auto rest = std::static_pointer_cast<QueuedWork>(work.paused);
+    rest->SubmitAgain(work);
+    return queue_.Submit(std::move(rest));
+  }
   SubmitChecked(work, work.grid.Count(), CheckLaunch(work, info_));
 }
 
@@ -290,21 +297,22 @@ void CpuDevice::Submit(const FillWork& work) {
 
 void CpuDevice::Execute(std::uint32_t multiprocessor) {
   if (on_thread_) on_thread_();
-  executor::BlockExecutor blocks;
+  std::unique_ptr<executor::BlockExecutor> blocks = store_->Take();
   ExecutorClock& clock = clocks_[multiprocessor];
   clock.Begin();
   const auto count_memory = [&] {
-    executor_bytes_[multiprocessor].store(blocks.memory_bytes(), std::memory_order_relaxed);
+    const std::uint64_t bytes = blocks == nullptr ? 0 : blocks->memory_bytes();
+    executor_bytes_[multiprocessor].store(bytes, std::memory_order_relaxed);
   };
   const std::function<void()> rest = [&] {
-    blocks.ReleaseMemory();
+    if (blocks != nullptr) blocks->ReleaseMemory();
+    store_->Clear();
     count_memory();
   };
-  while (const std::optional<Claim> claim = queue_.Next(&clock, &rest)) {
+  while (std::optional<Claim> claim = queue_.Next(&clock, &rest)) {
     const auto& what = claim->work->what;
-    if (const auto* launch = std::get_if<LaunchWork>(&what)) {
-      const auto further = static_cast<const CpuModule&>(*launch->module).further();
-      RunLaunch(*claim, LaunchOf(*launch, multiprocessor, *further), blocks, count_memory);
+    if (std::holds_alternative<LaunchWork>(what)) {
+      RunLaunch(*claim, blocks, multiprocessor, count_memory);
     } else if (const auto* copy = std::get_if<CopyWork>(&what)) {
       RunPieces(*claim, *copy, &RunCopyUnit);
     } else {
@@ -341,9 +349,12 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
   return launch;
 }
 
-void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
-                          executor::BlockExecutor& blocks, const auto& count_memory) {
+void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>& blocks,
+                          std::uint32_t multiprocessor, const auto& count_memory) {
   QueuedWork& work = *claim.work;
+  const auto& what = std::get<LaunchWork>(work.what);
+  const auto further = static_cast<const CpuModule&>(*what.module).further();
+  executor::Launch launch = LaunchOf(what, multiprocessor, *further);
   executor::PrintFunction print;
   if (output_) {
     // Two words, which a function holds without allocating.
@@ -361,7 +372,27 @@ void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
     return beside_waiting ? queue_.Extend(claim) : queue_.Continue(claim);
   };
   launch.more_blocks = &more_blocks;
-  executor::RunOutcome outcome = blocks.Run(launch, claim.unit, 1, kNever, work.abandon);
+  std::uint64_t reserved = 0;
+  const std::function<bool(std::uint64_t)> may_pause = [&](std::uint64_t bytes) {
+    reserved = bytes;
+    return store_->Reserve(what.space, bytes);
+  };
+  const executor::PauseTerms terms = queue_.TermsOf(claim, may_pause);
+  if (what.may_be_paused) launch.pause = &terms;
+  executor::RunOutcome outcome;
+  if (claim.paused.empty()) {
+    if (blocks == nullptr) blocks = store_->Take();
+    outcome = blocks->Run(launch, claim.unit, 1, kNever, work.abandon);
+  } else {
+    if (blocks != nullptr) store_->Drop(std::move(blocks));
+    blocks = claim.paused.Take();
+    outcome = blocks->Resume(launch, work.abandon);
+  }
+  if (outcome.end == executor::RunOutcome::End::kPaused) {
+    PausedRun run(std::move(blocks), store_, what.space, reserved);
+    count_memory();
+    return queue_.Pause(claim, std::move(run));
+  }
   count_memory();
   if (!outcome.fault) return queue_.Finish(claim, Status());
   queue_.Finish(claim, Status(StatusCode::kKernelFault, std::move(outcome.fault->message)),
@@ -369,7 +400,7 @@ void CpuDevice::RunLaunch(const Claim& claim, executor::Launch launch,
 }
 
 std::uint64_t CpuDevice::executor_bytes() const {
-  std::uint64_t sum = 0;
+  std::uint64_t sum = store_->bytes();
   for (const auto& bytes : executor_bytes_) sum += bytes.load(std::memory_order_relaxed);
   return sum;
 }

@@ -14,6 +14,16 @@ QueuedWork::QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, s
   next_unit.store(header().first_unit, std::memory_order_relaxed);
 }
 
+QueuedWork::~QueuedWork() = default;
+
+void QueuedWork::SubmitAgain(const LaunchWork& rest) {
+  what = rest;
+  // Else it would keep itself.
+  std::get<LaunchWork>(what).paused.reset();
+  stop.store(false, std::memory_order_relaxed);
+  has_started = false;
+}
+
 std::optional<std::uint64_t> QueuedWork::Deal() {
   const std::uint64_t unit = next_unit.fetch_add(1, std::memory_order_relaxed);
   return unit < units_total ? std::optional(unit) : std::nullopt;
@@ -36,7 +46,7 @@ std::uint64_t WorkQueue::RankOf(std::uint8_t priority, std::uint64_t sequence) {
   return (kPriorityMax - priority) << kSequenceBits | sequence;
 }
 
-void WorkQueue::Submit(std::unique_ptr<QueuedWork> work) {
+void WorkQueue::Submit(std::shared_ptr<QueuedWork> work) {
   MutexLock lock(mutex_);
   work->rank = RankOf(work->header().priority, ++sequence_);
   const StreamKey key = work->header().stream;  // Work without units ends here already.
@@ -125,8 +135,14 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<v
 Claim WorkQueue::TakeFirst(ExecutorClock* clock) {
   while (!claimable_.empty()) {
     QueuedWork& work = *claimable_.begin()->second;
-    const std::optional<std::uint64_t> unit = work.Deal();
-    if (!unit) {  // Its last ones run, dealt by Continue.
+    Claim claim{.work = &work, .unit = 0, .paused = {}, .clock = clock};
+    if (!work.paused.empty()) {
+      claim.paused = std::move(work.paused.front());
+      work.paused.pop_front();
+      work.NotePaused();
+    } else if (const std::optional<std::uint64_t> unit = work.Deal()) {
+      claim.unit = *unit;
+    } else {  // Its last ones run, dealt by Continue.
       MakeUnclaimable(work);
       continue;
     }
@@ -135,14 +151,39 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock) {
     if (!std::exchange(work.has_started, true)) work.started = DeviceClock::now();
     ++work.claims_running;
     ++claims_running_;
-    if (*unit + 1 == work.units_total) MakeUnclaimable(work);
-    return {.work = &work, .unit = *unit, .clock = clock};
+    if (IsDone(work)) MakeUnclaimable(work);
+    return claim;
   }
   return {};
 }
 
+executor::PauseTerms WorkQueue::TermsOf(
+    const Claim& claim, const std::function<bool(std::uint64_t bytes)>& may_pause) const {
+  return {.stop = claim.work->stop,
+          .first_rank = first_rank_,
+          .own_rank = RankOf(claim.work->header().priority, 0),
+          .paused_runs = claim.work->paused_runs,
+          .may_pause = may_pause};
+}
+
+void WorkQueue::Pause(const Claim& claim, PausedRun run) {
+  MutexLock lock(mutex_);
+  QueuedWork& work = *claim.work;
+  work.paused.push_back(std::move(run));
+  work.NotePaused();
+  --work.claims_running;
+  if (--claims_running_ == 0) free_since_ = DeviceClock::now();
+  if (!MustEnd(work) && !work.is_claimable) MakeClaimable(work);
+  if (work.is_claimable && threads_idle_ != 0) work_arrived_.notify_one();
+  EndIfDone(work);
+  if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
+  WakeIfAsked(lock);
+}
+
 std::optional<std::uint64_t> WorkQueue::Continue(const Claim& claim) const {
   QueuedWork& work = *claim.work;
+  // Units begin in their order: those that are paused have begun before.
+  if (work.paused_runs.load(std::memory_order_relaxed) != 0) return std::nullopt;
   const bool must_end = work.stop.load(std::memory_order_relaxed) ||
                         work.abandon.load(std::memory_order_relaxed) ||
                         work.is_killed.load(std::memory_order_relaxed);
@@ -154,7 +195,7 @@ std::optional<std::uint64_t> WorkQueue::Extend(const Claim& claim) {
   const MutexLock lock(mutex_);
   QueuedWork& work = *claim.work;
   // An idle thread runs the next unit sooner and beside this one, where it may take it.
-  const bool is_for_others = work.is_claimable && threads_idle_ != 0;
+  const bool is_for_others = work.is_claimable && (threads_idle_ != 0 || !work.paused.empty());
   if (is_for_others || work.is_killed || !work.status.ok()) return std::nullopt;
   return work.Deal();
 }
@@ -185,8 +226,12 @@ void WorkQueue::Close() {
   work_arrived_.notify_all();
 }
 
+bool WorkQueue::IsDone(const QueuedWork& work) {
+  return work.units_dealt() == work.units_total && work.paused.empty();
+}
+
 bool WorkQueue::MustEnd(const QueuedWork& work) {
-  return work.units_dealt() == work.units_total || work.is_killed || !work.status.ok() ||
+  return IsDone(work) || work.is_killed || !work.status.ok() ||
          work.stop.load(std::memory_order_relaxed);
 }
 
@@ -194,16 +239,13 @@ bool WorkQueue::MustEnd(const QueuedWork& work) {
 // those before it that have nothing. `threads_wanted`: how many threads may be woken.
 void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
   while (!stream.empty() && MustEnd(*stream.front())) {
-    Report(*stream.front());
+    Report(stream.front());
     stream.pop_front();
   }
   if (stream.empty()) return;
   QueuedWork& head = *stream.front();
-  if (claimable_.empty()) claimable_since_ = DeviceClock::now();
-  claimable_.emplace(head.rank, &head);
-  head.is_claimable = true;
-  NoteFirstRank();
-  const std::uint64_t units = head.units_total - head.units_dealt();
+  MakeClaimable(head);
+  const std::uint64_t units = head.units_total - head.units_dealt() + head.paused.size();
   const auto wake = std::min<std::uint64_t>({units, threads_wanted, threads_idle_});
   for (std::uint64_t woken = 0; woken < wake; ++woken) work_arrived_.notify_one();
 }
@@ -221,7 +263,8 @@ void WorkQueue::EndIfDone(QueuedWork& work) {
   if (stream.empty()) streams_.erase(found);
 }
 
-void WorkQueue::Report(QueuedWork& work) {
+void WorkQueue::Report(const std::shared_ptr<QueuedWork>& ended) {
+  QueuedWork& work = *ended;
   Completion completion;
   completion.id = work.header().id;
   completion.ended = DeviceClock::now();
@@ -231,7 +274,8 @@ void WorkQueue::Report(QueuedWork& work) {
     const std::string how = work.status.ok() ? "" : ": " + std::string(work.status.message());
     completion.status = Status(StatusCode::kCancelled, "killed on request" + how);
   } else {
-    completion.stopped = work.status.ok() && completion.units_done < work.units_total;
+    completion.stopped = work.status.ok() && !IsDone(work);
+    if (completion.stopped && !work.paused.empty()) completion.paused = ended;
     completion.status = std::move(work.status);
     completion.fault = work.fault;
   }
@@ -242,6 +286,13 @@ void WorkQueue::Report(QueuedWork& work) {
     is_wake_asked_ = false;
     is_wake_due_ = true;
   }
+}
+
+void WorkQueue::MakeClaimable(QueuedWork& work) {
+  if (claimable_.empty()) claimable_since_ = DeviceClock::now();
+  claimable_.emplace(work.rank, &work);
+  work.is_claimable = true;
+  NoteFirstRank();
 }
 
 void WorkQueue::MakeUnclaimable(QueuedWork& work) {

@@ -21,19 +21,26 @@
 #include "gpushared/status.h"
 
 #include "server/device/cpu/host_delay.h"
+#include "server/device/cpu/run_store.h"
 #include "server/device/device.h"
 #include "server/executor/block_executor.h"
 
 namespace gpushared::device {
 
-// One submitted command. What is not const or atomic belongs to the queue.
-struct QueuedWork {
+// One submitted command. What is not const or atomic belongs to the queue. As PausedBlocks, it is
+// between two submissions, and nobody else has it.
+struct QueuedWork : PausedBlocks {
   QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
              Status refused);
+  ~QueuedWork() override;
+  QueuedWork(const QueuedWork&) = delete;
+  QueuedWork& operator=(const QueuedWork&) = delete;
 
   const WorkHeader& header() const;
+  // The next submission of a launch that was stopped with paused runs.
+  void SubmitAgain(const LaunchWork& rest);
 
-  const std::variant<LaunchWork, CopyWork, FillWork> what;
+  std::variant<LaunchWork, CopyWork, FillWork> what;  // Not changed while it is submitted.
   const std::uint64_t units_total;
   // Raised when what runs of this work should end inside its unit: it was killed, or
   // another of its units failed. Relaxed: it is advice, nothing is read because of it.
@@ -44,6 +51,8 @@ struct QueuedWork {
   std::atomic<std::uint64_t> output_bytes{0};
   // Written by the queue. Relaxed, for the same reason.
   std::atomic<bool> is_killed{false};
+  // Size of `paused`, which the queue writes. Relaxed, for the same reason.
+  std::atomic<std::uint32_t> paused_runs{0};
   // State of a launch.
   executor::LaunchState launch_state;
 
@@ -51,14 +60,18 @@ struct QueuedWork {
   friend class WorkQueue;
   // The next unit, which the caller then runs; none when all are dealt. Thread-safe.
   std::optional<std::uint64_t> Deal();
+  void NotePaused() {
+    paused_runs.store(static_cast<std::uint32_t>(paused.size()), std::memory_order_relaxed);
+  }
   // The prefix that is dealt, counted from unit 0.
   std::uint64_t units_dealt() const;
 
   Status status;                       // The first failure.
   FaultKind fault = FaultKind::kNone;  // It tells what a kernel did.
   bool has_started = false;
-  bool is_claimable = false;  // Listed in WorkQueue::claimable_.
-  std::uint64_t rank = 0;     // Among all works; the lowest is served first.
+  std::deque<PausedRun> paused;  // The one paused first goes on first.
+  bool is_claimable = false;     // Listed in WorkQueue::claimable_.
+  std::uint64_t rank = 0;        // Among all works; the lowest is served first.
   std::uint32_t claims_running = 0;
   DeviceClock::time_point started;
   // Every thread that runs units changes it. Beyond units_total when threads found none left.
@@ -66,11 +79,12 @@ struct QueuedWork {
   alignas(64) std::atomic<std::uint64_t> next_unit{0};
 };
 
-// One executor thread's part in one work: one unit, and further ones as WorkQueue::Continue
-// gives them.
+// One executor thread's part in one work: one unit or a paused run, and further units as
+// WorkQueue::Continue gives them.
 struct Claim {
   QueuedWork* work = nullptr;
-  std::uint64_t unit = 0;
+  std::uint64_t unit = 0;          // Unused with a paused run.
+  PausedRun paused;                // Empty: none.
   ExecutorClock* clock = nullptr;  // Of the thread that has it; null where nobody counts.
 };
 
@@ -85,7 +99,8 @@ inline constexpr std::chrono::milliseconds kRestAfter{200};
 // streams the one with the highest priority, then the oldest, is dealt first. Units
 // are dealt one at a time, in ascending order, and what is dealt is run. So the count of
 // dealt units is the prefix that has run when the work ends. A thread leaves a work for
-// more urgent work after one unit, however long the units before were.
+// more urgent work after one unit, however long the units before were; and inside of a block for
+// work of a higher priority, where the launch may be paused.
 //
 // Thread-safe.
 class WorkQueue {
@@ -95,7 +110,7 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  void Submit(std::unique_ptr<QueuedWork> work);
+  void Submit(std::shared_ptr<QueuedWork> work);
   void RequestStop(WorkId id);
   void RequestKill(WorkId id);
   std::size_t TakeCompletions(std::span<Completion> out);
@@ -111,6 +126,12 @@ class WorkQueue {
   // `rest`: called, without any lock, when there was nothing for kRestAfter; null: nobody is.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr,
                             const std::function<void()>* rest = nullptr);
+  // When what runs of the claim is to leave inside of a block; see executor::PauseTerms.
+  executor::PauseTerms TermsOf(const Claim& claim,
+                               const std::function<bool(std::uint64_t bytes)>& may_pause) const;
+  // The claim's run has left inside of a block. It goes on before further units of the work, or in
+  // a later submission.
+  void Pause(const Claim& claim, PausedRun run);
   // Another unit of the same work, once all that the claim had has run. None when the thread is to
   // leave the work: all units are dealt, the work is to end, or other work goes before it.
   std::optional<std::uint64_t> Continue(const Claim& claim) const;
@@ -125,17 +146,20 @@ class WorkQueue {
  private:
   static constexpr std::uint64_t kNoRank = std::numeric_limits<std::uint64_t>::max();
 
-  using Stream = std::deque<std::unique_ptr<QueuedWork>>;
+  using Stream = std::deque<std::shared_ptr<QueuedWork>>;
   // Highest priority first, then oldest.
   static std::uint64_t RankOf(std::uint8_t priority, std::uint64_t sequence);
+  // All units are dealt, and none is paused.
+  static bool IsDone(const QueuedWork& work);
   // Nothing further of it is to be dealt.
   static bool MustEnd(const QueuedWork& work);
   void StartHead(Stream& stream, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
   void EndIfDone(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
-  void Report(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
+  void Report(const std::shared_ptr<QueuedWork>& work) GPUSHARED_REQUIRES(mutex_);
+  void MakeClaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void MakeUnclaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void NoteFirstRank() GPUSHARED_REQUIRES(mutex_);
-  // Takes a unit of the first work that has one; null when none has.
+  // Takes a paused run or a unit of the first work that has one; null when none has.
   Claim TakeFirst(ExecutorClock* clock) GPUSHARED_REQUIRES(mutex_);
   // Ends a time in which something was claimable and no thread had anything.
   void EndStandstill() GPUSHARED_REQUIRES(mutex_);

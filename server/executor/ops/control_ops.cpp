@@ -43,10 +43,12 @@ bool IsKilled(const Warp& w) {
   return w.kill->load(std::memory_order_relaxed);  // Advice: nothing is read because of it.
 }
 
-// Takes `branches` of the warp's turn. True when it is over.
+// Takes `branches` of the warp's turn. True when it is over. What pauses a run does not end a turn
+// at its first look: some operations look before they have done anything.
 bool IsTurnOver(Warp& w, std::int32_t branches = 1) {
+  const bool is_first = w.turns_left == static_cast<std::int32_t>(kBranchesPerTurn);
   w.turns_left -= branches;
-  return w.turns_left < 0 || IsKilled(w);
+  return w.turns_left < 0 || IsKilled(w) || (!is_first && IsDue(w.pause_terms));
 }
 
 const MicroOp* Jump(Warp& w, const MicroOp* from, const MicroOp* to) {

@@ -241,6 +241,9 @@ class CommandSlab {
   void Free(std::uint32_t slot) {
     slots_[slot].name_ = 0;
     slots_[slot].failure.reset();
+    if (auto* const launch = std::get_if<device::LaunchWork>(&slots_[slot].work)) {
+      launch->paused.reset();
+    }
     slots_[slot].next = first_free_;
     first_free_ = slot;
     --used_;

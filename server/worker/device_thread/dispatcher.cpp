@@ -342,7 +342,10 @@ std::size_t Dispatcher::TakeCompletions(scheduler::TimePoint now) {
       DescribeLoss(*loss);
     }
     offers_.NoteHostDelay(now);
-    for (std::size_t i = 0; i < count; ++i) OnCompleted(completions_[i], now);
+    for (std::size_t i = 0; i < count; ++i) {
+      OnCompleted(completions_[i], now);
+      completions_[i].paused.reset();  // Nobody keeps what the command did not take.
+    }
     for (ClientState* const client : unsettled_) Settle(*client, now);
     unsettled_.clear();
     taken += count;
@@ -361,7 +364,11 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
     return;
   }
   if (!is_part) return OnEnded(*client, command, completion, now);
-  command.units_done = std::max(command.units_done, completion.units_done);
+  // Units that are paused count as one that is not done.
+  const bool has_paused = completion.paused != nullptr;
+  const std::uint64_t done = std::min(completion.units_done, command.units - has_paused);
+  command.units_done = std::max(command.units_done, done);
+  if (has_paused) std::get<device::LaunchWork>(command.work).paused = completion.paused;
   ++client->counters.stops;
   if (!client->streams[command.stream].has_failed) {
     return offers_.OfferRest(*client, command, now);

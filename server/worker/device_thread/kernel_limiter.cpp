@@ -126,9 +126,8 @@ void KernelLimiter::NoteSlowStop(const ClientState& client, const CommandSlot& c
   const scheduler::Duration took = now - *command.submission().stop_asked;
   if (took < kSlowStop || command.kind != CommandKind::kLaunch) return;
   Note(client, command,
-       fmt::format("held the device for {} after others asked for it: it can be stopped between "
-                   "two of its blocks only",
-                   Seconds(took)));
+       fmt::format("held the device for {} after others asked for it: {}", Seconds(took),
+                   "its block went on to its end"));
 }
 
 }  // namespace gpushared::server

@@ -39,6 +39,7 @@ void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint
   const bool is_stoppable = IsWorthStopping(client, command, predicted);
   if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) {
     launch->may_be_stopped = is_stoppable;
+    launch->may_be_paused = true;
   }
   if (is_stoppable) client.streams[command.stream].holding = slot;
   command.Offer(WorkName::Make(client.index(), slot, next_serial_++), predicted, is_stoppable);
@@ -180,6 +181,8 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
         device_.Submit(work);
       },
       command.work);
+  // The device has them now.
+  if (auto* const launch = std::get_if<device::LaunchWork>(&command.work)) launch->paused.reset();
 }
 
 void Offers::CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now) {
@@ -215,10 +218,12 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
   if (charge.held > slice_ && roster_.present().size() > 1) ++count.slice_overruns;
   // One that was to end by force does not run on, even if it ended in another way before.
   const bool is_part = completion.stopped && completion.status.ok() &&
-                       completion.units_done < command.units && command.failure == nullptr;
+                       (completion.units_done < command.units || completion.paused != nullptr) &&
+                       command.failure == nullptr;
   const Submission& submission = command.submission();
   if (submission.stop_asked) count.stop_time += now - *submission.stop_asked;
-  if ((is_part && completion.units_done <= command.units_done) || !completion.status.ok()) {
+  const bool got_on = completion.units_done > command.units_done || completion.paused != nullptr;
+  if ((is_part && !got_on) || !completion.status.ok()) {
     count.wasted += charge.held;
   }
   requests_.OnStay(client, StayOf(client, command, charge, is_part, now), now);

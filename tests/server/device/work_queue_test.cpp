@@ -25,13 +25,13 @@ struct WorkSpec {
   std::uint64_t units = 1;
 };
 
-std::unique_ptr<QueuedWork> Work(const WorkSpec& spec) {
+std::shared_ptr<QueuedWork> Work(const WorkSpec& spec) {
   FillWork work;
   work.id = spec.id;
   work.stream = spec.stream;
   work.priority = spec.priority;
   work.first_unit = spec.first_unit;
-  return std::make_unique<QueuedWork>(work, spec.units, Status());
+  return std::make_shared<QueuedWork>(work, spec.units, Status());
 }
 
 Completion TakeOne(WorkQueue& queue) {
