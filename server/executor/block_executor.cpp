@@ -291,8 +291,9 @@ RunOutcome BlockExecutor::State::Run(const Launch& launch, std::uint64_t first_b
 RunOutcome BlockExecutor::State::Resume(const Launch& launch, const std::atomic<bool>& kill) {
   static constexpr std::atomic<bool> kNeverStopped{false};
   Task task{launch, StateOf(launch), kNeverStopped, kill, nullptr};
-  for (const auto& block : blocks) block->MoveTo(launch, &task.state);
-  if (progress.together) progress.together->Skip(Clock::now() - progress.paused_at);
+  const std::chrono::nanoseconds paused = Clock::now() - progress.paused_at;
+  for (const auto& block : blocks) block->Resume(launch, &task.state, paused);
+  if (progress.together) progress.together->Skip(paused);
   return GoOn<false>(task);
 }
 

@@ -24,6 +24,8 @@ class PollWatch {
   // To be called after each round, with whether some warp polled in it. `state` is asked for
   // rarely.
   Verdict Note(bool polled, const std::function<std::uint64_t()>& state);
+  // Time in which the block did not run.
+  void Skip(std::chrono::nanoseconds time) { since_ += time; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -65,7 +65,9 @@ bool ResidentBlock::Prepare(const Launch& launch, LaunchState* state, const std:
   return true;
 }
 
-void ResidentBlock::MoveTo(const Launch& launch, LaunchState* state) {
+void ResidentBlock::Resume(const Launch& launch, LaunchState* state,
+                           std::chrono::nanoseconds paused) {
+  watch_.Skip(paused);
   block_.launch = &launch;
   block_.state = state;
   block_.parameters = launch.parameters.data();

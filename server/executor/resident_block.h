@@ -36,8 +36,8 @@ class ResidentBlock {
   // Run sees it, too.
   bool Prepare(const Launch& launch, LaunchState* state, const std::atomic<bool>& kill,
                Fault* fault);
-  // What Prepare borrowed lies elsewhere now.
-  void MoveTo(const Launch& launch, LaunchState* state);
+  // Goes on after so long a pause. All that Prepare borrowed may lie elsewhere now.
+  void Resume(const Launch& launch, LaunchState* state, std::chrono::nanoseconds paused);
   // Readies block `number` of the grid, counted with x fastest.
   void Begin(std::uint64_t number);
   // One round. `terms`: null where it is not to leave.
