@@ -219,6 +219,32 @@ TEST_P(PauseTest, BlocksThatWaitForEachOtherArePausedTogether) {
   EXPECT_EQ(Word(0), kBlocks * 300);
 }
 
+// One thread is left to runs that wait for each other.
+TEST_P(PauseTest, RunsThatOnlyWaitLeaveTheirThreadToEachOther) {
+  if (GetParam() == 1) GTEST_SKIP() << "one thread has one run";
+  constexpr std::uint32_t kBlocks = 12, kRounds = 2000;
+  LaunchWork work = Work(kMeet);
+  work.grid = {kBlocks, 1, 1};
+  struct {
+    std::uint64_t counter;
+    std::uint32_t blocks = kBlocks, rounds = kRounds;
+  } const parameters{.counter = space_->base()};
+  work.parameters = std::as_bytes(std::span(&parameters, 1));
+  device_->Submit(work);
+  while (Word(0) < kBlocks) std::this_thread::yield();
+  LaunchWork urgent = Work(kEndless);
+  urgent.stream = 2;
+  urgent.priority = 1;
+  urgent.grid = {GetParam() - 1, 1, 1};
+  device_->Submit(urgent);
+  const Completion completion = Await();
+  EXPECT_EQ(completion.id, work.id);
+  EXPECT_TRUE(completion.status.ok()) << completion.status.ToString();
+  EXPECT_EQ(Word(0), kBlocks * kRounds);
+  device_->RequestKill(urgent.id);
+  EXPECT_EQ(Await().id, urgent.id);
+}
+
 TEST_P(PauseTest, MoreUrgentWorkGoesFirstAndNobodyNeedsToStopTheRest) {
   LaunchWork endless = Work(kEndless);
   endless.grid = {100, 1, 1};
