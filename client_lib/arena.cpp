@@ -2,42 +2,26 @@
 #include "client_lib/arena.h"
 
 #include <functional>
-#include <new>
+#include <optional>
 #include <utility>
 
-#include <boost/interprocess/managed_external_buffer.hpp>
-
 namespace gpushared::client {
-
-namespace {
-
-// Without a mutex of its own: ArenaSet has one, and a mutex inside shared memory would be
-// one that another process can break.
-using Buffer = boost::interprocess::managed_external_buffer;
-
-}  // namespace
-
-class Arena::Allocator {
- public:
-  explicit Allocator(std::span<std::byte> bytes)
-      : buffer(boost::interprocess::create_only, bytes.data(), bytes.size()) {}
-
-  Buffer buffer;
-};
 
 Arena::Arena(std::uint32_t number, ipc::SharedSegment segment)
     : number_(number),
       segment_(std::move(segment)),
-      allocator_(std::make_unique<Allocator>(segment_.bytes())) {}
-
-Arena::~Arena() = default;
-
-std::byte* Arena::Allocate(std::size_t bytes) {
-  return static_cast<std::byte*>(
-      allocator_->buffer.allocate_aligned(bytes, kAlignmentBytes, std::nothrow));
+      blocks_(reinterpret_cast<std::uintptr_t>(segment_.bytes().data())) {
+  blocks_.Grow(segment_.size());
 }
 
-void Arena::Free(std::byte* block) { allocator_->buffer.deallocate(block); }
+std::byte* Arena::Allocate(std::size_t bytes) {
+  const std::optional<std::uint64_t> address = blocks_.Allocate(bytes);
+  return address ? reinterpret_cast<std::byte*>(*address) : nullptr;
+}
+
+void Arena::Free(std::byte* block) {
+  static_cast<void>(blocks_.Release(reinterpret_cast<std::uintptr_t>(block)));
+}
 
 bool Arena::Contains(const void* first, std::size_t bytes) const {
   const auto* const byte = static_cast<const std::byte*>(first);

@@ -4,25 +4,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
 
+#include "client_lib/range_allocator.h"
 #include "ipc/shared_segment.h"
 
 namespace gpushared::client {
 
-// One staging arena: memory that the worker copies from and to, and an allocator in it. The
-// worker gets offsets only and trusts nothing of the content.
+// One staging arena: memory that the worker copies from and to. The worker gets offsets only and
+// trusts nothing of the content. The books of its blocks lie beside it: the worker can write to it,
+// and empties it when the session has ended.
 //
 // Thread-compatible.
 class Arena {
  public:
-  static constexpr std::size_t kAlignmentBytes = 256;
-  // The allocator keeps at most so much of a fresh arena for itself.
-  static constexpr std::size_t kOverheadBytes = 4096;
+  static constexpr std::size_t kAlignmentBytes = RangeAllocator::kAlignmentBytes;
 
+  // The segment's size is a multiple of kAlignmentBytes.
   Arena(std::uint32_t number, ipc::SharedSegment segment);
-  ~Arena();
+  ~Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -38,11 +37,9 @@ class Arena {
   std::uint32_t OffsetOf(const void* byte) const;
 
  private:
-  class Allocator;  // Boost.Interprocess.
-
   const std::uint32_t number_;
   ipc::SharedSegment segment_;
-  std::unique_ptr<Allocator> allocator_;
+  RangeAllocator blocks_;
 };
 
 }  // namespace gpushared::client

@@ -98,16 +98,15 @@ std::optional<ArenaBlock> ArenaSet::AllocateFromExisting(std::size_t bytes) {
 }
 
 Result<ArenaBlock> ArenaSet::AllocateFromNew(std::size_t bytes) {
-  constexpr std::size_t kBytesMax =
-      ipc::kArenaBytesMax - Arena::kOverheadBytes - Arena::kAlignmentBytes;
+  constexpr std::size_t kBytesMax = ipc::kArenaBytesMax;
+  static_assert(ipc::kArenaBytesStep % Arena::kAlignmentBytes == 0);
   if (bytes > kBytesMax) {
     return Status(StatusCode::kOutOfMemory, "host allocation refused: " + std::to_string(bytes) +
                                                 " bytes asked, one allocation may have " +
                                                 std::to_string(kBytesMax));
   }
   constexpr std::uint64_t kStep = ipc::kArenaBytesStep;
-  const std::uint64_t needed = bytes + Arena::kOverheadBytes + Arena::kAlignmentBytes;
-  const std::uint64_t rounded = (needed + kStep - 1) / kStep * kStep;
+  const std::uint64_t rounded = (bytes + kStep - 1) / kStep * kStep;
   // Where memory is short, as much as there is.
   std::uint64_t asked = std::max<std::uint64_t>(rounded, ipc::kArenaBytesDefault);
   Result<std::unique_ptr<Arena>> added = surroundings_.add(asked);

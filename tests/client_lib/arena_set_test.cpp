@@ -62,13 +62,26 @@ TEST_F(ArenaSetTest, BlocksAreAlignedWritableAndFoundByAddress) {
   EXPECT_EQ(place->offset, block->place.offset + 10);
 }
 
+// The worker empties an arena when its session has ended, and a host buffer may live longer.
+TEST_F(ArenaSetTest, WhateverTheOtherSideWritesBlocksCanBeFreed) {
+  for (const int written : {0, 0xa5, 0xff}) {
+    added_.clear();
+    ArenaSet arenas = Make(1);
+    std::array<ArenaBlock, 3> blocks = {};
+    for (ArenaBlock& block : blocks) block = *arenas.Allocate(1000);
+    std::memset(blocks[0].data - blocks[0].place.offset, written, added_[0]);
+    for (const ArenaBlock& block : {blocks[1], blocks[0], blocks[2]}) arenas.Free(block.data);
+    EXPECT_TRUE(arenas.Allocate(added_[0]).ok());
+  }
+}
+
 TEST_F(ArenaSetTest, RangesThatLeaveTheArenaAreNotFound) {
   ArenaSet arenas = Make(1);
   const auto block = arenas.Allocate(1000);
   ASSERT_TRUE(block.ok());
   int local = 0;
   EXPECT_FALSE(arenas.Find(&local, sizeof local));
-  EXPECT_FALSE(arenas.Find(block->data, ipc::kArenaBytesDefault));
+  EXPECT_FALSE(arenas.Find(block->data, ipc::kArenaBytesDefault + 1));
   EXPECT_FALSE(arenas.Find(block->data, ~std::size_t{0}));
 }
 
