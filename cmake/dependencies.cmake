@@ -2,6 +2,9 @@
 # Third-party packages, all from the distribution. Targets ask for the names defined here.
 find_package(Threads REQUIRED)
 find_package(Boost 1.74 REQUIRED)  # Headers only: Asio and Interprocess.
+if(GPUSHARED_CLIENT_ONLY)
+  return()
+endif()
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
