@@ -15,6 +15,7 @@
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
 #   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
 #   dropin  real programs from PyPI, unmodified, over the drop-in libcuda; their packages stay in .cache
+#   python  the Python package, and mypy over it; its packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
@@ -105,6 +106,13 @@ run_dropin() {
   configure dev
   build dev gpushared gpusharedctl gpushared_drop_in
   python3 tests/drop_in/programs/run_programs.py build/dev/bin .cache/dropin
+}
+
+run_python() {
+  gpushared_install python3-venv python3-dev
+  configure dev
+  build dev gpushared gpusharedctl gpushared_drop_in
+  python3 tests/python/run_python.py build/dev/bin .cache/python
 }
 
 run_quick() {  # folder [case]
@@ -220,9 +228,10 @@ for stage in "${stages[@]}"; do
     lint:*) run_lint "${stage#*:}" "those that differ from ${stage#*:}" ;;
     demo) cmake --preset demo >build/demo.configure.log; cmake --build --preset demo -j "$jobs" ;;
     dropin) run_dropin ;;
+    python) run_python ;;
     storms) run_storms ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, storms, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

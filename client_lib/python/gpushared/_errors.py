@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's status codes as exceptions. Each carries the library's own sentence."""
+
+from __future__ import annotations
+
+import enum
+
+
+class StatusCode(enum.IntEnum):
+    """What went wrong, for code. The numbers equal those of the C and C++ interfaces."""
+
+    INVALID_ARGUMENT = 1
+    NOT_FOUND = 2
+    OUT_OF_MEMORY = 3
+    LIMIT_EXCEEDED = 4
+    PERMISSION_DENIED = 5
+    UNAVAILABLE = 6
+    VERSION_MISMATCH = 7
+    DEVICE_LOST = 8
+    DISCONNECTED = 9
+    UNSUPPORTED = 10
+    WRONG_PROCESS = 11
+    KERNEL_FAULT = 12
+    CANCELLED = 13
+    NOT_READY = 14
+    TIMED_OUT = 15
+    PROTOCOL_VIOLATION = 16
+    INTERNAL = 17
+
+
+class FaultKind(enum.IntEnum):
+    """What a kernel did that ended it. The numbers are those of CUDA's CUresult."""
+
+    NONE = 0
+    ILLEGAL_ADDRESS = 700
+    ASSERT = 710
+    HARDWARE_STACK_ERROR = 714
+    ILLEGAL_INSTRUCTION = 715
+    MISALIGNED_ADDRESS = 716
+    INVALID_ADDRESS_SPACE = 717
+    INVALID_PC = 718
+    LAUNCH_FAILURE = 719
+
+
+class Error(Exception):
+    """A call that failed: the base of all exceptions of this package.
+
+    An error of the device stays with its stream: every later call on that stream raises it again.
+    """
+
+    code: StatusCode = StatusCode.INTERNAL
+
+
+class InvalidArgument(Error, ValueError):
+    """No server in any state could accept this argument."""
+
+    code = StatusCode.INVALID_ARGUMENT
+
+
+class NotFound(Error, LookupError):
+    """The named kernel, variable, file or device does not exist."""
+
+    code = StatusCode.NOT_FOUND
+
+
+class OutOfMemory(Error, MemoryError):
+    """Device memory, quota or staging memory is used up."""
+
+    code = StatusCode.OUT_OF_MEMORY
+
+
+class LimitExceeded(Error):
+    """A named limit (streams, modules, clients, ...) is reached."""
+
+    code = StatusCode.LIMIT_EXCEEDED
+
+
+class PermissionDenied(Error, PermissionError):
+    """The server's access rules do not allow it."""
+
+    code = StatusCode.PERMISSION_DENIED
+
+
+class Unavailable(Error, ConnectionError):
+    """No server answers, or it is draining."""
+
+    code = StatusCode.UNAVAILABLE
+
+
+class VersionMismatch(Error):
+    """Client library and server speak different protocol versions."""
+
+    code = StatusCode.VERSION_MISMATCH
+
+
+class DeviceLost(Error, ConnectionError):
+    """The device's worker is gone, and the session with it."""
+
+    code = StatusCode.DEVICE_LOST
+
+
+class Disconnected(Error, ConnectionError):
+    """The session has ended; nothing more will run. The message says why."""
+
+    code = StatusCode.DISCONNECTED
+
+
+class Unsupported(Error):
+    """This device cannot do it."""
+
+    code = StatusCode.UNSUPPORTED
+
+
+class WrongProcess(Error):
+    """A forked child used its parent's client."""
+
+    code = StatusCode.WRONG_PROCESS
+
+
+class KernelFault(Error):
+    """A kernel trapped, asserted or left its memory; ``fault`` says which."""
+
+    code = StatusCode.KERNEL_FAULT
+    fault: FaultKind = FaultKind.NONE
+
+
+class Cancelled(Error):
+    """Not run, because earlier work that it depends on failed."""
+
+    code = StatusCode.CANCELLED
+
+
+class NotReady(Error):
+    """Asked without waiting, and not finished yet."""
+
+    code = StatusCode.NOT_READY
+
+
+class TimedOut(Error, TimeoutError):
+    """A bounded wait ended first."""
+
+    code = StatusCode.TIMED_OUT
+
+
+class ProtocolViolation(Error):
+    """The server sent bytes that no server of this version sends."""
+
+    code = StatusCode.PROTOCOL_VIOLATION
+
+
+class Internal(Error):
+    """The machine failed; the message says where."""
+
+    code = StatusCode.INTERNAL
+
+
+_BY_CODE: dict[StatusCode, type[Error]] = {kind.code: kind for kind in Error.__subclasses__()}
+
+
+def error_of(code: int, message: str, fault: int = 0) -> Error:
+    """The exception of a status that is not ok. The extension calls it."""
+    error = _BY_CODE[StatusCode(code)](message)
+    if isinstance(error, KernelFault):
+        error.fault = FaultKind(fault)
+    return error

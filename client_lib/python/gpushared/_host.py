@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host memory of others: what may be copied from and to, and how shapes and types are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from ._errors import InvalidArgument
+
+Shape: TypeAlias = Union[int, Sequence[int]]
+HostArray: TypeAlias = npt.NDArray[Any]
+
+# Numbers of DLPack's DLDeviceType.
+DLPACK_CPU = 1
+DLPACK_EXTENSION = 12
+
+
+def shape_of(shape: Shape) -> tuple[int, ...]:
+    """A shape as a tuple of ints, none of them negative."""
+    extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    made = tuple(int(extent) for extent in extents)
+    if any(extent < 0 for extent in made):
+        raise InvalidArgument(f"the shape {made} has a negative extent")
+    return made
+
+
+def type_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """A dtype whose elements are plain bytes."""
+    made = np.dtype(dtype)
+    if made.hasobject:
+        raise InvalidArgument(f"dtype {made} holds references to Python objects, which no device can follow")
+    return made
+
+
+def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Bytes of an array of this shape and type, without a limit."""
+    return math.prod(shape) * dtype.itemsize
+
+
+def source_array(source: Any) -> HostArray:
+    """A NumPy array of what a copy reads: C-contiguous, and a copy only where it has to be one.
+
+    Takes NumPy arrays and scalars, objects with the buffer protocol or ``__array_interface__``, and
+    arrays of other libraries in host memory (DLPack).
+    """
+    if isinstance(source, (np.ndarray, np.generic)):
+        array = np.asarray(source)
+    elif hasattr(source, "__cuda_array_interface__"):
+        raise TypeError(f"{type(source).__name__} lies in device memory: use copy_on_device or copy_to_host")
+    elif hasattr(source, "__dlpack__"):
+        array = np.from_dlpack(source)
+    elif hasattr(source, "__array_interface__"):
+        array = np.asarray(source)
+    else:
+        try:
+            array = np.asarray(memoryview(source))
+        except TypeError:
+            raise TypeError(f"{type(source).__name__} is no array in host memory; numpy.array(...) makes one "
+                            "with a type that you choose") from None
+    type_of(array.dtype)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def bytes_of(array: HostArray) -> HostArray:
+    """The bytes of a C-contiguous array, in place, also of types that the buffer protocol does not know."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def destination_bytes(destination: Any) -> HostArray:
+    """The bytes that a copy writes, in place: of a writable C-contiguous array in host memory."""
+    array = destination if isinstance(destination, np.ndarray) else np.asarray(memoryview(destination))
+    type_of(array.dtype)
+    if not array.flags.c_contiguous:
+        raise InvalidArgument(f"the destination, an array of shape {array.shape}, is not C-contiguous: "
+                              "copy into a contiguous one, or use copy_to_host_2d")
+    if not array.flags.writeable:
+        raise InvalidArgument(f"the destination, an array of shape {array.shape}, is read-only")
+    return bytes_of(array)
+
+
+def nanoseconds(seconds: float, name: str) -> int:
+    """Seconds of a caller as whole nanoseconds; ``name`` is the option's."""
+    if not math.isfinite(seconds) or not -(2**63) <= seconds * 1e9 < 2**63:
+        raise InvalidArgument(f"{name} is {seconds} s, which is no length of time")
+    return round(seconds * 1e9)

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams, events and requests."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+
+from . import _core
+from ._errors import Error, InvalidArgument
+from ._host import HostArray, bytes_of, destination_bytes, nanoseconds, source_array
+from ._memory import DeviceBuffer, DeviceMemory, span_of
+from ._module import Kernel
+
+Extents: TypeAlias = Union[int, Sequence[int]]
+
+_FILLED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+_UINT32_MAX = 2**32 - 1
+
+
+def _extents(extents: Extents, what: str) -> tuple[int, int, int]:
+    """One to three extents; those that are not given are 1."""
+    given = (extents,) if isinstance(extents, (int, np.integer)) else tuple(extents)
+    if not 1 <= len(given) <= 3 or any(not 0 <= extent <= _UINT32_MAX for extent in given):
+        raise InvalidArgument(f"the {what} is {extents}: one to three extents below 2**32 are allowed")
+    x, y, z = (*map(int, given), 1, 1)[:3]
+    return x, y, z
+
+
+def _argument(position: int, value: Any, client: _core.Client) -> int | bytes:
+    """What the extension takes: an address, or the bytes of a value."""
+    if isinstance(value, DeviceBuffer):
+        return span_of(value, client)[0]
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, (ctypes._SimpleCData, ctypes.Structure, ctypes.Union)):
+        return bytes(value)
+    if hasattr(value, "__cuda_array_interface__"):
+        return span_of(value, client)[0]
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"argument {position} is a NumPy array, which lies in host memory: copy it with to_device")
+    raise TypeError(f"argument {position} is of type {type(value).__name__}, which says nothing of its size: pass a "
+                    "NumPy scalar such as numpy.uint32(n), a ctypes value, or device memory")
+
+
+class Event:
+    """A point in the work of a stream, set by ``Stream.record``; recording again moves it.
+
+    ``Client.create_event`` makes them. Any thread may use it.
+    """
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _core.Event) -> None:
+        self._core = core
+
+    def query(self) -> bool:
+        """Whether everything before the point has finished, without waiting; True if never recorded.
+
+        Raises the stream's error if it failed before the point.
+        """
+        return self._core.query()
+
+    def synchronize(self) -> None:
+        """Waits until everything before the point has finished."""
+        self._core.synchronize()
+
+    def elapsed_s(self, end: Event) -> float:
+        """Device time in seconds from this point to the point ``end``; negative if that came first.
+
+        Both must be made with ``timing=True`` and recorded (else InvalidArgument), and must be
+        finished (else NotReady).
+        """
+        return _core.Event.elapsed_ns(self._core, end._core) / 1e9
+
+
+class Request:
+    """One request of this program, from the beginning to the end of a ``with`` block.
+
+    ``Stream.request`` makes them. It ends when everything that the block queued on the stream has
+    finished; the block does not wait for that.
+    """
+
+    __slots__ = ("_stream", "_age_ns")
+
+    def __init__(self, stream: _core.Stream, age_ns: int) -> None:
+        self._stream = stream
+        self._age_ns = age_ns
+
+    def __enter__(self) -> Request:
+        self._stream.begin_request(self._age_ns)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 where: TracebackType | None) -> None:
+        try:
+            self._stream.end_request()
+        except Error:
+            if error is None:
+                raise
+
+
+class Stream:
+    """An ordered queue of commands: they start and end in the order of submission.
+
+    ``Client.create_stream`` makes them, and ``Client.default_stream`` is there from the start. Commands of different
+    streams are unordered unless ``wait`` orders them. The stream is given back with the last reference, after the
+    commands that are queued on it.
+
+    Calls that submit return when the command is queued, except where they say otherwise. All of
+    them raise the stream's error once it has one. Device addresses are checked by the device: a
+    range outside of this client's memory is an error of the stream, not of the call.
+
+    Any thread may use it. Calls that may wait let other threads of Python run.
+    """
+
+    __slots__ = ("_core", "_client", "__weakref__")
+
+    def __init__(self, core: _core.Stream, client: _core.Client) -> None:
+        self._core = core
+        self._client = client
+
+    def launch(self, kernel: Kernel, grid: Extents, block: Extents, *arguments: Any,
+               dynamic_shared_bytes: int = 0, cluster: Extents | None = None, cooperative: bool = False) -> None:
+        """Launches ``kernel`` with ``grid`` blocks of ``block`` threads, along one to three axes.
+
+        ``arguments`` are in the order of the kernel's parameters, and each has the size of its
+        parameter: NumPy scalars, ctypes values, and device memory (DeviceBuffer or
+        ``__cuda_array_interface__``), which stands for its address. Python's own numbers are
+        refused with TypeError: the kernel's PTX does not say whether a parameter is a float.
+
+        ``dynamic_shared_bytes`` is per block. ``cluster`` are the blocks of one cluster. With
+        ``cooperative`` all blocks run at the same time, or the launch is refused.
+
+        Raises InvalidArgument if number or sizes differ from the kernel's parameters, or if the
+        shape exceeds the limits of device or kernel, and Unsupported if the device cannot run it.
+        """
+        self._core.launch(kernel._core, *self._shape(grid, block, dynamic_shared_bytes, cluster, cooperative),
+                          [_argument(i, value, self._client) for i, value in enumerate(arguments)])
+
+    def launch_packed(self, kernel: Kernel, grid: Extents, block: Extents, parameters: Any, *,
+                      dynamic_shared_bytes: int = 0, cluster: Extents | None = None,
+                      cooperative: bool = False) -> None:
+        """As ``launch``, with the argument buffer laid out by the caller.
+
+        ``parameters`` is an object with the buffer protocol, of exactly ``kernel.parameter_bytes`` bytes.
+        """
+        self._core.launch_packed(kernel._core, *self._shape(grid, block, dynamic_shared_bytes, cluster, cooperative),
+                                 bytes_of(source_array(parameters)))
+
+    @staticmethod
+    def _shape(grid: Extents, block: Extents, dynamic_shared_bytes: int, cluster: Extents | None,
+               cooperative: bool) -> tuple[tuple[int, int, int], tuple[int, int, int], int, tuple[int, int, int], bool]:
+        if not 0 <= dynamic_shared_bytes <= _UINT32_MAX:
+            raise InvalidArgument(f"dynamic_shared_bytes is {dynamic_shared_bytes}, allowed are 0 to {_UINT32_MAX}")
+        return (_extents(grid, "grid"), _extents(block, "block"), int(dynamic_shared_bytes),
+                (0, 0, 0) if cluster is None else _extents(cluster, "cluster"), cooperative)
+
+    def copy_to_device(self, destination: DeviceMemory, source: Any) -> None:
+        """Copies an array of host memory to the device.
+
+        ``source`` is a NumPy array or scalar, an object with the buffer protocol, or an array of
+        another library in host memory (DLPack). Ordinary memory is staged: the call returns when
+        it may be changed again. Memory of ``Client.allocate_host`` is read in place: the call
+        returns at once, and the array must stay unchanged until the copy has finished.
+        """
+        address, nbytes = span_of(destination, self._client)
+        array = source_array(source)
+        _require_room(array.nbytes, nbytes)
+        self._core.copy_to_device(address, bytes_of(array))
+
+    def copy_to_host(self, source: DeviceMemory, destination: HostArray | None = None) -> HostArray:
+        """Copies device memory into ``destination``, and returns it.
+
+        ``destination`` is a writable C-contiguous array, whose bytes say how much is copied.
+        Without it a new array is made, as large as ``source``, which then knows its shape.
+
+        Returns when the bytes have arrived. Into memory of ``Client.allocate_host`` it returns at
+        once; the bytes are there when the stream has passed the copy.
+        """
+        address, nbytes = span_of(source, self._client)
+        if destination is None:
+            destination = _empty_like(source)
+        into = destination_bytes(destination)
+        _require_room(into.nbytes, nbytes)
+        self._core.copy_to_host(into, address)
+        return destination
+
+    def copy_on_device(self, destination: DeviceMemory, source: DeviceMemory, nbytes: int | None = None) -> None:
+        """Copies inside device memory: ``nbytes`` bytes, else all of ``source``. Ranges must not overlap."""
+        to, room = span_of(destination, self._client)
+        address, known = span_of(source, self._client)
+        count = known if nbytes is None else _size(nbytes, "nbytes")
+        if count is None:
+            raise InvalidArgument("copy refused: an address does not say how much to copy: pass nbytes")
+        _require_room(count, room)
+        _require_room(count, known)
+        self._core.copy_on_device(to, address, count)
+
+    def copy_to_device_2d(self, destination: DeviceMemory, source: Any, *, width_bytes: int, height: int,
+                          destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
+        """Copies ``height`` rows of ``width_bytes`` to the device; rows begin one pitch apart."""
+        self._core.copy_to_device_2d(span_of(destination, self._client)[0], bytes_of(source_array(source)),
+                                     *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
+
+    def copy_to_host_2d(self, source: DeviceMemory, destination: HostArray, *, width_bytes: int, height: int,
+                        destination_pitch_bytes: int, source_pitch_bytes: int) -> HostArray:
+        """Copies ``height`` rows of ``width_bytes`` to the host, and returns ``destination``.
+
+        Rows begin one pitch apart, on either side. It waits as ``copy_to_host`` does.
+        """
+        self._core.copy_to_host_2d(destination_bytes(destination), span_of(source, self._client)[0],
+                                   *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
+        return destination
+
+    def copy_on_device_2d(self, destination: DeviceMemory, source: DeviceMemory, *, width_bytes: int, height: int,
+                          destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
+        """Copies ``height`` rows of ``width_bytes`` inside device memory; rows begin one pitch apart."""
+        self._core.copy_on_device_2d(span_of(destination, self._client)[0], span_of(source, self._client)[0],
+                                     *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
+
+    def fill(self, destination: DeviceMemory, value: Any, count: int | None = None) -> None:
+        """Repeats ``value`` ``count`` times, or over all of ``destination``.
+
+        ``value`` is a NumPy scalar of 1, 2 or 4 bytes. Any number serves where ``destination`` is
+        a DeviceBuffer of such elements.
+        """
+        address, nbytes = span_of(destination, self._client)
+        bits, element_bytes = _element(value, destination)
+        if count is None:
+            if nbytes is None:
+                raise InvalidArgument("fill refused: an address does not say how much to fill: pass count")
+            count = nbytes // element_bytes
+        count = _size(count, "count")
+        _require_room(count * element_bytes, nbytes)
+        self._core.fill(address, bits, element_bytes, count)
+
+    def fill_2d(self, destination: DeviceMemory, value: Any, *, width_elements: int, height: int,
+                pitch_bytes: int) -> None:
+        """As ``fill``, over ``height`` rows of ``width_elements``, which begin ``pitch_bytes`` apart."""
+        bits, element_bytes = _element(value, destination)
+        self._core.fill_2d(span_of(destination, self._client)[0], bits, element_bytes,
+                           _size(width_elements, "width_elements"), _size(height, "height"),
+                           _size(pitch_bytes, "pitch_bytes"))
+
+    def record(self, event: Event) -> None:
+        """Moves ``event`` to the end of what is queued on this stream now."""
+        self._core.record(event._core)
+
+    def wait(self, event: Event) -> None:
+        """Later commands of this stream start only after the point where ``event`` stands now."""
+        self._core.wait(event._core)
+
+    def request(self, age_s: float = 0.0) -> Request:
+        """Marks a request of this program: ``with stream.request(): ...``.
+
+        The client's ``latency_promise_s`` is about requests, and ``gpusharedctl explain`` tells
+        about them. The request arrived ``age_s`` seconds ago (at most an hour). It ends when
+        everything that the block queued on this stream has finished. Requests of one stream do not
+        nest. At most 16 are open at one time: beginning one waits while 16 are about to end, and
+        raises LimitExceeded where they are not.
+        """
+        return Request(self._core, nanoseconds(age_s, "age_s"))
+
+    def synchronize(self) -> None:
+        """Waits until everything queued so far has finished."""
+        self._core.synchronize()
+
+    def query(self) -> bool:
+        """Whether everything queued so far has finished, without waiting."""
+        return self._core.query()
+
+
+def _require_room(nbytes: int, room: int | None) -> None:
+    if room is not None and nbytes > room:
+        raise InvalidArgument(f"refused: {nbytes} bytes are asked for, the device memory has {room}")
+
+
+def _size(number: int, name: str) -> int:
+    if not 0 <= number < 2**64:
+        raise InvalidArgument(f"{name} is {number}, allowed are 0 to 2**64 - 1")
+    return int(number)
+
+
+def _rows(*sizes: int) -> tuple[int, int, int, int]:
+    names = ("width_bytes", "height", "destination_pitch_bytes", "source_pitch_bytes")
+    width, height, to, of = (_size(size, name) for size, name in zip(sizes, names))
+    return width, height, to, of
+
+
+def _empty_like(source: DeviceMemory) -> HostArray:
+    if isinstance(source, DeviceBuffer):
+        return np.empty(source.shape, source.dtype)
+    interface = getattr(source, "__cuda_array_interface__", None)
+    if interface is None:
+        raise InvalidArgument("copy refused: an address does not say how much to copy: pass a destination")
+    return np.empty(tuple(interface["shape"]), np.dtype(interface["typestr"]))
+
+
+def _element(value: Any, destination: DeviceMemory) -> tuple[int, int]:
+    """The bits of a value that is repeated, and its bytes."""
+    if isinstance(value, np.generic):
+        element = np.asarray(value)
+    elif isinstance(destination, DeviceBuffer):
+        element = np.asarray(value, destination.dtype)
+    else:
+        raise TypeError("fill takes a NumPy scalar such as numpy.float32(0) where the destination has no dtype")
+    if element.ndim != 0 or element.nbytes not in _FILLED:
+        raise InvalidArgument(f"fill refused: a value of {element.nbytes} bytes, allowed are 1, 2 and 4")
+    return int(element.reshape(1).view(_FILLED[element.nbytes])[0]), element.nbytes

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Installs the Python package into a virtual environment of its own, and runs its tests and mypy.
+
+Usage: run_python.py BIN_DIR CACHE_DIR [pytest's arguments]
+
+The environment stays under CACHE_DIR. Where its packages cannot be had, the tests are skipped with the reason.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+FOLDER = pathlib.Path(__file__).parent
+ROOT = FOLDER.parents[1]
+PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "ninja==1.13.2", "numpy==2.4.6", "pytest==9.2.0",
+            "mypy==2.4.1", "aiohttp==3.14.5")
+
+
+def environment(cache):
+    """The Python of the environment, or why there is none."""
+    folder = cache / "venv"
+    python, done = folder / "bin/python", folder / "packages"
+    if done.exists() and done.read_text() == "\n".join(PACKAGES):
+        return python, None
+    shutil.rmtree(folder, ignore_errors=True)
+    for command in ([sys.executable, "-m", "venv", folder], [python, "-m", "pip", "-q", "install", *PACKAGES]):
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            said = (made.stderr or made.stdout).strip().splitlines()
+            return None, said[-1] if said else "pip failed"
+    done.write_text("\n".join(PACKAGES))
+    return python, None
+
+
+def main(bin_dir, cache, *arguments):
+    bin_dir, cache = pathlib.Path(bin_dir).resolve(), pathlib.Path(cache).resolve()
+    python, reason = environment(cache)
+    if reason is not None:
+        print(f"skipped: {reason}\npython: 0 passed, 0 failed, 1 skipped")
+        return 0
+    launcher = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"} if shutil.which("ccache") else {}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
+    surroundings = {**kept, **launcher, "GPUSHARED_BIN": str(bin_dir), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    # Without isolation the build finds its packages where they were, and compiles what has changed.
+    steps = ([python, "-m", "pip", "-q", "install", "--no-build-isolation", "--no-deps", "--force-reinstall",
+              ROOT / "client_lib/python"],
+             [python, "-m", "mypy", "--strict", "-p", "gpushared"],
+             [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", FOLDER, *arguments])
+    for step in steps:
+        ran = subprocess.run(step, env=surroundings, cwd=cache, check=False)
+        if ran.returncode != 0:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
