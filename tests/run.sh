@@ -15,7 +15,7 @@
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
 #   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
 #   dropin  real programs from PyPI, unmodified, over the drop-in libcuda; their packages stay in .cache
-#   python  the Python package, and mypy over it; its packages stay in .cache
+#   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there

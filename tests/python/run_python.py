@@ -4,7 +4,8 @@
 
 Usage: run_python.py BIN_DIR CACHE_DIR [pytest's arguments]
 
-The environment stays under CACHE_DIR. Where its packages cannot be had, the tests are skipped with the reason.
+The environment stays under CACHE_DIR. Where its packages cannot be had, the tests are skipped with the reason. The job
+beside the sample server has the environment of the stage dropin, in the folder beside CACHE_DIR.
 """
 import os
 import pathlib
@@ -14,6 +15,9 @@ import sys
 
 FOLDER = pathlib.Path(__file__).parent
 ROOT = FOLDER.parents[1]
+sys.path.insert(0, str(FOLDER.parent / "drop_in/programs"))
+from run_programs import NUMBA, NUMPY, environment_of  # noqa: E402
+
 PACKAGES = ("scikit-build-core==1.1.2", "nanobind==3.1.0", "ninja==1.13.2", "numpy==2.4.6", "pytest==9.2.0",
             "mypy==2.4.1", "aiohttp==3.14.5")
 
@@ -40,9 +44,12 @@ def main(bin_dir, cache, *arguments):
     if reason is not None:
         print(f"skipped: {reason}\npython: 0 passed, 0 failed, 1 skipped")
         return 0
+    numba, reason = environment_of("numba_add", (*NUMBA, NUMPY), cache.parent / "dropin", bin_dir.parent / "lib/drop_in")
+    print("python: no Numba: " + reason if reason else f"python: Numba is in {numba}", flush=True)
     launcher = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"} if shutil.which("ccache") else {}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "GPUSHARED"))}
-    surroundings = {**kept, **launcher, "GPUSHARED_BIN": str(bin_dir), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    surroundings = {**kept, **launcher, "GPUSHARED_BIN": str(bin_dir), "NUMBA_PYTHON": "" if reason else str(numba),
+                    "PATH": f"{python.parent}:{os.environ['PATH']}"}
     # Without isolation the build finds its packages where they were, and compiles what has changed.
     steps = ([python, "-m", "pip", "-q", "install", "--no-build-isolation", "--no-deps", "--force-reinstall",
               ROOT / "client_lib/python"],

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""samples/python_server beside its Numba job, both as their README starts them."""
+import json
+import os
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+from conftest import BIN
+
+SAMPLE = pathlib.Path(__file__).parents[2] / "samples/python_server"
+CONTEXT, WIDTH, HIDDEN, CHARACTERS = 8, 24, 64, 96
+PROMISE_S = 0.1
+
+
+def random_model(path):
+    """A model file, and its parts."""
+    random = np.random.default_rng(3)
+    shapes = (CHARACTERS, WIDTH), (CONTEXT * WIDTH, HIDDEN), (HIDDEN,), (HIDDEN, CHARACTERS), (CHARACTERS,)
+    parts = [random.normal(size=shape).astype(np.float32) for shape in shapes]
+    path.write_bytes(struct.pack("8s4i", b"GSCHAR01", CONTEXT, WIDTH, HIDDEN, CHARACTERS) +
+                     b"".join(part.tobytes() for part in parts))
+    return parts
+
+
+def completion(parts, text, count):
+    """What the model says, by NumPy."""
+    embedding, w1, b1, w2, b2 = parts
+    for _ in range(count):
+        codes = [95 if c == "\n" else ord(c) - 32 for c in text[-CONTEXT:].rjust(CONTEXT)]
+        code = int((np.tanh(embedding[codes].reshape(-1) @ w1 + b1) @ w2 + b2).argmax())
+        text += "\n" if code == 95 else chr(code + 32)
+    return text
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def sample(server, tmp_path):
+    """The server's address and its model's parts, while it runs."""
+    parts, port = random_model(tmp_path / "model"), free_port()
+    process = subprocess.Popen([sys.executable, SAMPLE / "server.py", tmp_path / "model", str(port)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        yield port, parts
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stderr.close()
+
+
+def ask(port, requests):
+    """Answers and failed ones, as ask.py prints them."""
+    said = subprocess.run([sys.executable, SAMPLE / "ask.py", str(requests), "10", str(port)], check=True,
+                          capture_output=True, text=True, timeout=120).stdout
+    return tuple(map(int, re.match(r"(\d+) answers, (\d+) failed: p50", said).groups()))
+
+
+def of_ps(server, name):
+    said = subprocess.run([BIN / "gpusharedctl", "--socket", server.socket, "ps", "--json"], check=True,
+                          capture_output=True, text=True).stdout
+    return next((entry for entry in json.loads(said)["clients"] if entry["name"] == name), None)
+
+
+def until_launched(server, name):
+    """Waits until a client has launched some kernels."""
+    for _ in range(300):
+        client = of_ps(server, name)
+        if client is not None and client.get("launches", 0) > 10:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"client '{name}' launched nothing in 30 s")
+
+
+def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sample):
+    if not os.environ.get("NUMBA_PYTHON"):
+        pytest.skip("there is no Numba")
+    port, parts = sample
+    kept = {key: value for key, value in os.environ.items() if key != "GPUSHARED_SOCKET"}
+    job = subprocess.Popen([BIN / "gpushared", "run", "--socket", server.socket, "--class", "low", "--name", "job", "--",
+                            os.environ["NUMBA_PYTHON"], SAMPLE / "train_numba.py", "10"], env=kept,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until_launched(server, "job")
+        assert ask(port, 20) == (20, 0)
+        for text in ("You may", "", "a\nb", "longer than the context of the model"):
+            url = f"http://127.0.0.1:{port}/complete?text={urllib.request.quote(text)}"
+            assert urllib.request.urlopen(url, timeout=30).read().decode() == completion(parts, text, 4)
+        ours, theirs = of_ps(server, "python_server"), of_ps(server, "job")
+        assert (ours["class"], ours["latency_promise_us"]) == ("high", PROMISE_S * 1e6)
+        assert 24 <= ours["requests"] <= 25  # Sending the model, before the first mark, counts as one.
+        assert theirs["class"] == "low"
+        said, wrong = job.communicate(timeout=60)
+        assert job.returncode == 0, wrong
+        first, last = map(float, re.search(r"loss (\S+) to (\S+)", said).groups())
+        assert last < first / 2
+    finally:
+        job.kill()
+        job.wait()
+
+
+def test_when_the_device_is_gone_who_asks_gets_the_sentence(server, sample):
+    port, _ = sample
+    session = of_ps(server, "python_server")["client"]
+    subprocess.run([BIN / "gpusharedctl", "--socket", server.socket, "client", "terminate", str(session)], check=True)
+    time.sleep(0.2)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/complete?text=a", timeout=30)
+    assert caught.value.code == 503 and "DISCONNECTED: session" in caught.value.read().decode()
