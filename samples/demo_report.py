@@ -69,11 +69,15 @@ class Rounds:
         return used / (used + max(idle, 0)) if used > 0 else 0
 
     def interval(self, figure):
-        """Where `figure` lies in 95 of 100 runs with such rounds: a bootstrap over the rounds."""
-        chance = random.Random(1)
-        values = sorted(figure([chance.choice(self.numbers) for _ in self.numbers]) for _ in range(RESAMPLES))
-        tail = int((1 - CONFIDENCE) / 2 * RESAMPLES)
-        return {"value": figure(self.numbers), "low": values[tail], "high": values[-1 - tail]}
+        return interval(figure, self.numbers)
+
+
+def interval(figure, numbers):
+    """Where `figure` lies in 95 of 100 runs with rounds of these numbers: a bootstrap over the rounds."""
+    chance = random.Random(1)
+    values = sorted(figure([chance.choice(numbers) for _ in numbers]) for _ in range(RESAMPLES))
+    tail = int((1 - CONFIDENCE) / 2 * RESAMPLES)
+    return {"value": figure(numbers), "low": values[tail], "high": values[-1 - tail]}
 
 
 def host_share(samples):

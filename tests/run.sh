@@ -14,7 +14,8 @@
 #   quick FOLDER [CASE]     builds and runs the tests of tests/FOLDER, or its cases that match CASE
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
 #   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
-#   dropin  real programs from PyPI, unmodified, over the drop-in libcuda; their packages stay in .cache
+#   dropin  real programs from PyPI, unmodified, over the drop-in libcuda, and two beside a client of high
+#           class; their packages stay in .cache
 #   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
@@ -104,8 +105,9 @@ run_storms() {
 run_dropin() {
   gpushared_install python3-venv
   configure dev
-  build dev gpushared gpusharedctl gpushared_drop_in
+  build dev gpushared gpusharedctl gpushared_drop_in train serve
   python3 tests/drop_in/programs/run_programs.py build/dev/bin .cache/dropin
+  python3 tests/drop_in/programs/priority.py build/dev/bin .cache/dropin
 }
 
 run_python() {

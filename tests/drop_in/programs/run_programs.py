@@ -77,14 +77,14 @@ def command_of(bin_dir, server):
 class Server:
     """A server with one cpu device, for as long as the block lasts."""
 
-    def __init__(self, bin_dir, scratch):
+    def __init__(self, bin_dir, scratch, *options):
         self.socket = pathlib.Path(scratch) / "gpushared.sock"
         self.log = pathlib.Path(scratch) / "log"
-        self.program = bin_dir / "gpushared"
+        self.command = [bin_dir / "gpushared", "--device", "cpu:0", "--socket", self.socket, *options]
 
     def __enter__(self):
         with self.log.open("w") as errors:
-            self.process = subprocess.Popen([self.program, "--device", "cpu:0", "--socket", self.socket], stderr=errors)
+            self.process = subprocess.Popen(self.command, stderr=errors)
         end = time.monotonic() + 20
         while not self.socket.exists() and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)

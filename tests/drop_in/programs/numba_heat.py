@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heat that spreads along a ring, step by step, until the time is over. Its sum must not change.
+
+Usage: numba_heat.py [SECONDS]
+"""
+import sys
+import time
+
+import numpy as np
+from numba import config, cuda
+
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+POINTS = 16384
+
+
+@cuda.jit
+def spread(old, new):
+    i = cuda.grid(1)
+    new[i] = old[i] + np.float32(0.25) * (old[(i + 1) % POINTS] - 2 * old[i] + old[(i + POINTS - 1) % POINTS])
+
+
+def main(seconds="1"):
+    first = np.zeros(POINTS, np.float32)
+    first[POINTS // 2] = POINTS
+    old, new = cuda.to_device(first), cuda.device_array_like(first)
+    end = time.monotonic() + float(seconds)
+    steps = 0
+    while time.monotonic() < end:
+        for _ in range(20):
+            spread[POINTS // 128, 128](old, new)
+            old, new = new, old
+        steps += 20
+        cuda.synchronize()
+    heat = old.copy_to_host()
+    assert abs(heat.sum() / POINTS - 1) < 1e-3 and heat.max() < POINTS, (heat.sum(), heat.max())
+    print(f"{steps} steps, the warmest point has {heat.max():.1f} of {POINTS}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
