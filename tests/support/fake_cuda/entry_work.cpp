@@ -302,6 +302,11 @@ Code cuEventElapsedTime(float* milliseconds, Event start, Event end) {
   });
 }
 
+// What CUDA 13's header calls it.
+Code cuEventElapsedTime_v2(float* milliseconds, Event start, Event end) {
+  return cuEventElapsedTime(milliseconds, start, end);
+}
+
 Code cuLaunchHostFunc(Stream handle, HostFunction function, void* data) {
   return OnStream("cuLaunchHostFunc", handle, [&](World& world, FakeStream& stream, Lock&) {
     Work work;

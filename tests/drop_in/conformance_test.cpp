@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// One program of the driver's interface runs natively over the fake driver, and over the drop-in
+// and a server with the same fake driver. Its lines agree.
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/gpu_server.h"
+
+namespace gpushared {
+namespace {
+
+using testing::GpuServer;
+using ::testing::IsEmpty;
+using testing::RunProgram;
+
+// What occupancy is computed from: the fake GPU lacks it, and a real one has it.
+constexpr const char* kGpu =
+    "attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
+constexpr const char* kUuid = "uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; ";
+// What follows was said by the fake driver: some calls of the program are wrong on purpose.
+constexpr const char* kMistakes = "fake_cuda: ";
+
+// Attributes that the driver has and the drop-in does not, by number. It then says 0.
+const std::map<int, const char*> kNotHad = {
+    {22, "no textures on a GPU"},          {23, "no textures on a GPU"},
+    {60, "no surfaces on a GPU"},          {70, "no surfaces on a GPU"},
+    {78, "streams have no priorities"},    {91, "host memory is registered in name only"},
+    {102, "no virtual memory management"}, {113, "no pools of memory by handles"},
+    {122, "no deferred mapping"},
+};
+
+using Lines = std::vector<std::string>;
+
+Lines LinesOf(const std::string& text) {
+  std::istringstream stream(text);
+  Lines lines;
+  for (std::string line; std::getline(stream, line) && !line.starts_with(kMistakes);) {
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+bool StartsWith(const std::string& line, const std::string& prefix) {
+  return line.starts_with(prefix);
+}
+
+// A fault of a kernel without a fence ends the worker and its sessions (server/device/cuda), so the
+// session's end (810) stands where a native program finds the fault.
+bool IsEndByFault(const std::string& native, const std::string& ours) {
+  const std::size_t code = native.rfind(" = 7");
+  return code != std::string::npos && ours == native.substr(0, code) + " = 810";
+}
+
+// Without what the fake driver does not know: names of errors, and attributes that it refuses.
+void LeaveOutUnknown(Lines& native, Lines& ours) {
+  std::erase_if(ours, [&](const std::string& line) {
+    return StartsWith(line, "error ") && std::ranges::find(native, line) == native.end();
+  });
+  Lines refused;
+  for (const std::string& line : native) {
+    if (StartsWith(line, "attribute ") && line.ends_with(" = 1: -1")) {
+      refused.push_back(line.substr(0, line.find(" = ") + 3));
+    }
+  }
+  for (Lines* lines : {&native, &ours}) {
+    std::erase_if(*lines, [&](const std::string& line) {
+      return std::ranges::any_of(
+          refused, [&](const std::string& prefix) { return StartsWith(line, prefix); });
+    });
+  }
+}
+
+class DriverConformance : public ::testing::TestWithParam<const char*> {
+ protected:
+  static Lines Run(const std::string& library, const std::string& variable) {
+    std::vector<std::string> command = {"/usr/bin/env", "LD_LIBRARY_PATH=" + library, variable,
+                                        GPUSHARED_DRIVER_CALLS};
+    if (*GetParam() != 0) command.emplace_back(GetParam());
+    return LinesOf(RunProgram(command).output);
+  }
+};
+
+TEST_P(DriverConformance, LinesOfTheDropInAreThoseOfTheDriver) {
+  const std::string leaks = "; leaks ignored";
+  Lines native = Run(GPUSHARED_FAKE_DRIVER_DIR, std::string("FAKE_CUDA=") + kUuid + kGpu + leaks);
+  const GpuServer server({.statements = kGpu + leaks});
+  Lines ours = Run(GPUSHARED_DROP_IN_DIR, "GPUSHARED_SOCKET=" + server.socket());
+  LeaveOutUnknown(native, ours);
+  ASSERT_GT(native.size(), 200u);
+  ASSERT_EQ(native.size(), ours.size());
+  std::map<int, const char*> not_had = kNotHad;
+  for (std::size_t i = 0; i < native.size(); ++i) {
+    if (native[i] == ours[i] || IsEndByFault(native[i], ours[i])) continue;
+    int id = 0;
+    if (StartsWith(native[i], "attribute ")) id = std::stoi(native[i].substr(10));
+    EXPECT_TRUE(not_had.erase(id) == 1 && ours[i].ends_with(" = 0: 0"))
+        << "line " << i + 1 << ": the driver says " << native[i] << ", the drop-in " << ours[i];
+  }
+  EXPECT_THAT(not_had, IsEmpty()) << "these agree by now";
+}
+
+// Alone, then with a kernel that faults at the end.
+INSTANTIATE_TEST_SUITE_P(Of, DriverConformance, ::testing::Values("", "fault", "stop"),
+                         [](const auto& test) {
+                           return *test.param == 0 ? std::string("calls") : std::string(test.param);
+                         });
+
+}  // namespace
+}  // namespace gpushared
