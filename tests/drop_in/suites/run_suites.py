@@ -8,30 +8,74 @@ Each file of tests runs in a process of its own. One line per file goes to TABLE
 to stdout: passed, failed, skipped; the output of each file lies beside TABLE. Nothing here judges:
 a suite's failures are read and explained by people.
 """
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
+import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "programs"))
-from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surroundings_of  # noqa: E402
+from run_programs import NUMBA, NUMPY, PATH, Server, command_of, environment_of, surroundings_of  # noqa: E402
 
-PACKAGES = (*NUMBA, NUMPY, "cffi==2.1.1", "psutil==7.2.2", "ml_dtypes==0.6.0", "pytest==9.2.0", "filecheck==1.0.6")
-# Suites by name, and their folders of files.
+PYTEST = ("pytest==9.2.0", "pytest-timeout==2.4.0")
+TEST_SECONDS_MAX = 150
+
+
+class Suite(typing.NamedTuple):
+    """Tests of a package: in its wheel, run by Numba's runner, or in the sources that it publishes, run by pytest."""
+
+    packages: tuple
+    seconds_max: int  # For one file.
+    part: str = ""  # Of Numba's tests; else from the sources.
+    surroundings: dict = {}
+
+    def environment(self):
+        return "numba_suites" if self.part else f"{self.packages[0].split('==')[0]}_suite"
+
+
+NUMBA_PACKAGES = (*NUMBA, NUMPY, "cffi==2.1.1", "psutil==7.2.2", "ml_dtypes==0.6.0", "pytest==9.2.0", "filecheck==1.0.6")
 NUMBA_TESTS = "numba_cuda/numba/cuda/tests"
-SUITES = {f"numba_{part}": part for part in ("cudadrv", "cudapy", "doc_examples", "nrt")}
-SECONDS_MAX = 400
+SUITES = {
+    **{f"numba_{part}": Suite(NUMBA_PACKAGES, 400, part) for part in ("cudadrv", "cudapy", "doc_examples", "nrt")},
+    "pycuda": Suite(("pycuda==2026.1", NUMPY, *PYTEST), 3000),
+    "tinygrad": Suite(("tinygrad==0.14.0", NUMPY, *PYTEST), 600, surroundings={"DEV": "CUDA"}),
+}
 
 
-def files_of(python, part):
-    packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-                              capture_output=True, text=True, check=True).stdout.strip()
-    return sorted(path.stem for path in (pathlib.Path(packages) / NUMBA_TESTS / part).glob("test_*.py"))
+def sources_of(python, package, cache, drop_in):
+    """The unpacked sources of a package, as its authors publish them."""
+    folder = cache / "sources" / package.replace("==", "-")
+    if not folder.exists():
+        subprocess.run([python, "-m", "pip", "-q", "download", "--no-deps", "--no-binary", package.split("==")[0], "-d", folder.parent, package], check=True,
+                       env={**os.environ, "PATH": PATH, "LIBRARY_PATH": str(drop_in)})
+        with tarfile.open(folder.parent / f"{folder.name}.tar.gz") as archive:
+            archive.extractall(folder.parent, filter="data")
+    return folder
+
+
+def files_of(suite, python, cache, drop_in):
+    if suite.part:
+        packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+                                  capture_output=True, text=True, check=True).stdout.strip()
+        folder = pathlib.Path(packages) / NUMBA_TESTS / suite.part
+    else:
+        folder = sources_of(python, suite.packages[0], cache, drop_in) / "test"
+    return sorted(folder.glob("test_*.py"))
 
 
 def counts_of(said):
-    """Passed, failed and skipped tests of a run of unittest; None when it did not end."""
+    """Passed, failed and skipped tests of a run of unittest or pytest; None when it did not end.
+
+    Tests that their authors expect to fail count as skipped.
+    """
+    closing = re.search(r"^=+ (.*) in [0-9.]+s(?: \([0-9:]+\))? =+$", said, re.M)
+    if closing:
+        number = {name: int(count) for count, name in re.findall(r"(\d+) (\w+)", closing.group(1))}
+        return (number.get("passed", 0), sum(number.get(name, 0) for name in ("failed", "error", "errors", "xpassed")),
+                number.get("skipped", 0) + number.get("xfailed", 0))
     ran = re.search(r"^Ran (\d+) tests? in", said, re.M)
     verdict = re.search(r"^(OK|FAILED)(?: \((.*)\))?$", said, re.M)
     if ran is None or verdict is None:
@@ -45,42 +89,46 @@ def counts_of(said):
     return int(ran.group(1)) - failed - skipped, failed, skipped
 
 
-def run_file(python, bin_dir, server, part, file, home):
-    command = [*command_of(bin_dir, server), python, "-m", "numba.runtests", "-v", f"numba.cuda.tests.{part}.{file}"]
+def run_file(suite, python, bin_dir, server, file, home):
+    if suite.part:
+        tests = ["-m", "numba.runtests", "-v", f"numba.cuda.tests.{suite.part}.{file.stem}"]
+    else:
+        tests = ["-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS_MAX}", file]
     try:
-        ran = subprocess.run(command, env=surroundings_of({}, home), capture_output=True,
-                             text=True, errors="replace", timeout=SECONDS_MAX)
+        ran = subprocess.run([*command_of(bin_dir, server), python, *tests], env=surroundings_of(suite.surroundings, home),
+                             capture_output=True, text=True, errors="replace", timeout=suite.seconds_max, cwd=home)
         return ran.stdout + ran.stderr + f"\nexit code {ran.returncode}\n"
     except subprocess.TimeoutExpired as late:
-        return f"{late.stdout}\n{late.stderr}\ntook longer than {SECONDS_MAX} s\n"
+        return f"{late.stdout}\n{late.stderr}\ntook longer than {suite.seconds_max} s\n"
 
 
 def main(bin_dir, cache, table, *wanted):
     bin_dir, cache, table = pathlib.Path(bin_dir).resolve(), pathlib.Path(cache).resolve(), pathlib.Path(table).resolve()
     totals = {}
     with tempfile.TemporaryDirectory() as scratch, Server(bin_dir, scratch) as server, table.open("w") as out:
-        for suite, part in SUITES.items():
-            if wanted and not any(want.split("/")[0] == suite for want in wanted):
+        for name, suite in SUITES.items():
+            if wanted and not any(want.split("/")[0] == name for want in wanted):
                 continue
-            python, reason = environment_of("numba_suites", PACKAGES, cache, bin_dir.parent / "lib/drop_in")
+            drop_in = bin_dir.parent / "lib/drop_in"
+            python, reason = environment_of(suite.environment(), suite.packages, cache, drop_in)
             if reason is not None:
-                print(f"skipped {suite}: {reason}", flush=True)
+                print(f"skipped {name}: {reason}", flush=True)
                 continue
-            for file in files_of(python, part):
-                if wanted and suite not in wanted and f"{suite}/{file}" not in wanted:
+            for file in files_of(suite, python, cache, drop_in):
+                if wanted and name not in wanted and f"{name}/{file.stem}" not in wanted:
                     continue
-                said = run_file(python, bin_dir, server, part, file, scratch)
-                (table.parent / f"{suite}.{file}.log").write_text(said)
+                said = run_file(suite, python, bin_dir, server, file, scratch)
+                (table.parent / f"{name}.{file.stem}.log").write_text(said)
                 counts = counts_of(said)
-                line = "\t".join(map(str, (suite, file, *(counts or ("did not end", "", "")))))
+                line = "\t".join(map(str, (name, file.stem, *(counts or ("did not end", "", "")))))
                 print(line, flush=True)
                 print(line, file=out, flush=True)
-                total = totals.setdefault(suite, [0, 0, 0, 0])
+                total = totals.setdefault(name, [0, 0, 0, 0])
                 for i, count in enumerate(counts or ()):
                     total[i] += count
                 total[3] += counts is None
-    for suite, (passed, failed, skipped, unended) in totals.items():
-        print(f"{suite}: {passed} passed, {failed} failed, {skipped} skipped; {unended} files did not end")
+    for name, (passed, failed, skipped, unended) in totals.items():
+        print(f"{name}: {passed} passed, {failed} failed, {skipped} skipped; {unended} files did not end")
     return 0 if totals else 1
 
 
