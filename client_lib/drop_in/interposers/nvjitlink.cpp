@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,9 +15,16 @@
 #include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/image_link.h"
 #include "client_lib/drop_in/interposers/forwarder.h"
+#include "client_lib/drop_in/interposers/lto_anchor.h"
 #include "client_lib/drop_in/log.h"
 
 namespace gpushared::drop_in {
+
+// What the real library was given.
+struct RealInput {
+  int type;
+  std::string bytes, name;
+};
 
 struct JitLink {
   JitLink() = default;
@@ -28,7 +36,9 @@ struct JitLink {
 
   std::mutex mutex;      // Guards what follows.
   void* real = nullptr;  // The real library's link of LTO-IR; null: this is none.
-  bool has_real_inputs = false;
+  std::vector<std::string> real_options;
+  std::vector<RealInput> real_inputs;
+  LtoAnchor anchor;
   ImageLink images;
   std::string error;
 };
@@ -37,6 +47,7 @@ namespace {
 
 // nvJitLinkInputType.
 constexpr int kPtx = 2;
+constexpr int kLtoIr = 3;
 constexpr int kFatbin = 4;
 constexpr int kObject = 5;
 constexpr int kLibrary = 6;
@@ -63,14 +74,22 @@ int TypeOf(std::string_view data) {
   return is_text ? kPtx : kAny;
 }
 
+int AddReal(void* real, const RealInput& input) {
+  return CallReal("nvJitLinkAddData", real, input.type,
+                  static_cast<const void*>(input.bytes.data()), input.bytes.size(),
+                  input.name.c_str());
+}
+
 int Add(JitLink& link, int type, std::string_view data, const std::string& name) {
   if (type == kAny) type = TypeOf(data);
-  if (type == kPtx) return Answer(link, link.images.AddPtx(name, data));
+  if (type == kPtx) {
+    if (link.real != nullptr) link.anchor.SeePtx(data);
+    return Answer(link, link.images.AddPtx(name, data));
+  }
   const bool is_ours = type == kLibrary && IsDeviceRuntimeArchive(data);
   if (link.real != nullptr && !is_ours) {
-    link.has_real_inputs = true;
-    return CallReal("nvJitLinkAddData", link.real, type, static_cast<const void*>(data.data()),
-                    data.size(), name.c_str());
+    link.real_inputs.push_back({type, std::string(data), name});
+    return AddReal(link.real, link.real_inputs.back());
   }
   if (type == kLibrary) return Answer(link, link.images.AddLibrary(name, data));
   if (type == kFatbin) return Answer(link, link.images.AddFatbin(name, data));
@@ -81,15 +100,44 @@ int Add(JitLink& link, int type, std::string_view data, const std::string& name)
                     "libcudadevrt.a are linked where the device takes PTX");
 }
 
+// Completes a real link and gives its PTX.
+int TakePtx(void* real, std::string& text) {
+  std::size_t bytes = 0;
+  int result = CallReal("nvJitLinkComplete", real);
+  if (result == kSucceeded) result = CallReal("nvJitLinkGetLinkedPtxSize", real, &bytes);
+  if (result != kSucceeded) return result;
+  text.assign(bytes, '\0');
+  return CallReal("nvJitLinkGetLinkedPtx", real, text.data());
+}
+
+int CreateReal(const std::vector<std::string>& options, void** real) {
+  std::vector<const char*> pointers;
+  for (const std::string& option : options) pointers.push_back(option.c_str());
+  return CallReal("nvJitLinkCreate", real, static_cast<std::uint32_t>(pointers.size()),
+                  pointers.data());
+}
+
+// Links the LTO-IR once more, with the anchor. Leaves `text` as it is where that fails.
+void LinkWithAnchor(const JitLink& link, std::string& text) {
+  const std::optional<std::string> anchor = link.anchor.LtoIr();
+  void* real = nullptr;
+  if (!anchor || CreateReal(link.real_options, &real) != kSucceeded) return;
+  std::string with_anchor;
+  bool is_good = AddReal(real, {kLtoIr, *anchor, "gpushared's anchor"}) == kSucceeded;
+  for (const RealInput& input : link.real_inputs) {
+    is_good = is_good && AddReal(real, input) == kSucceeded;
+  }
+  if (is_good && TakePtx(real, with_anchor) == kSucceeded) {
+    text = link.anchor.LinkablePtx(std::move(with_anchor));
+  }
+  CallReal("nvJitLinkDestroy", &real);
+}
+
 // Links the LTO-IR, whose PTX is one input more.
 int CompleteReal(JitLink& link) {
-  std::size_t bytes = 0;
-  int result = CallReal("nvJitLinkComplete", link.real);
-  if (result == kSucceeded) result = CallReal("nvJitLinkGetLinkedPtxSize", link.real, &bytes);
-  if (result != kSucceeded) return result;
-  std::string text(bytes, '\0');
-  result = CallReal("nvJitLinkGetLinkedPtx", link.real, text.data());
-  if (result != kSucceeded) return result;
+  std::string text;
+  if (const int result = TakePtx(link.real, text); result != kSucceeded) return result;
+  if (!link.anchor.called().empty()) LinkWithAnchor(link, text);
   return Answer(link, link.images.AddPtx("PTX of the LTO-IR", text));
 }
 
@@ -140,8 +188,9 @@ int Create(JitLink** link, std::uint32_t option_count, const char** options) {
   int result = kSucceeded;
   if (has("-lto")) {
     if (!has("-ptx")) asked.push_back("-ptx");
-    result = CallReal("nvJitLinkCreate", &made->real, static_cast<std::uint32_t>(asked.size()),
-                      asked.data());
+    made->real_options.assign(asked.begin(), asked.end());
+    for (const std::string& option : made->real_options) made->anchor.SeeOption(option);
+    result = CreateReal(made->real_options, &made->real);
     if (result != kSucceeded && made->real == nullptr) return result;
   }
   *link = made.release();
@@ -171,7 +220,7 @@ int AddFile(JitLink* link, int type, const char* path) {
 
 int Complete(JitLink* link) {
   return With(link, link, [&](JitLink& open) {
-    if (open.has_real_inputs && !open.images.is_complete()) {
+    if (!open.real_inputs.empty() && !open.images.is_complete()) {
       if (const int result = CompleteReal(open); result != kSucceeded) return result;
     }
     return Answer(open, open.images.Complete());

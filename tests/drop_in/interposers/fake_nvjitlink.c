@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libnvJitLink for links of LTO-IR to PTX alone. Its LTO-IR is PTX text; its result is the inputs
-// one after another.
+// one after another. Inputs that begin as kUncalled says are dropped, unless an anchor came before.
 #include <stdlib.h>
 #include <string.h>
 
+static const char kUncalled[] = "// uncalled\n";
+
 struct Link {
   char text[4096];
+  int has_anchor;
 };
 
 int nvJitLinkVersion(unsigned* major, unsigned* minor) {
@@ -34,7 +37,14 @@ int nvJitLinkDestroy(struct Link** link) {
 int nvJitLinkAddData(struct Link* link, int type, const void* data, size_t bytes,
                      const char* name) {
   if (type != 3 || name == NULL) return 12;  // NVJITLINK_ERROR_INCORRECT_INPUT_TYPE
-  strncat(link->text, data, bytes);
+  char text[1024] = "";
+  strncat(text, data, bytes < sizeof text ? bytes : sizeof text - 1);
+  link->has_anchor |= strstr(text, ".entry gpushared_anchor(") != NULL;
+  if (strncmp(text, kUncalled, strlen(kUncalled)) == 0 && !link->has_anchor) {
+    strcat(link->text, "// dropped\n.version 7.0\n.target sm_75\n.address_size 64\n");
+    return 0;
+  }
+  strcat(link->text, text);
   return 0;
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libnvrtc that compiles nothing: its PTX and its machine code are the options that it was given.
+// Its LTO-IR is a kernel with its source and its options in a comment.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct Program {
   char options[1024];
+  char source[1024];
 };
 
 int nvrtcVersion(int* major, int* minor) {
@@ -20,6 +22,7 @@ const char* nvrtcGetErrorString(int result) { return result == 0 ? "fine" : "fak
 int nvrtcCreateProgram(struct Program** program, const char* source, const char* name, int headers,
                        const char* const* texts, const char* const* names) {
   *program = calloc(1, sizeof **program);
+  snprintf((*program)->source, sizeof(*program)->source, "%s", source);
   snprintf((*program)->options, sizeof(*program)->options, " %s %s %d %s %s", source, name, headers,
            headers == 0 ? "" : texts[0], headers == 0 ? "" : names[0]);
   return 0;
@@ -54,4 +57,21 @@ int nvrtcGetCUBINSize(struct Program* program, size_t* bytes) {
 }
 int nvrtcGetCUBIN(struct Program* program, char* text) {
   return Give("CUBIN", program, NULL, text);
+}
+
+static void LtoIr(const struct Program* program, char* text, size_t bytes) {
+  snprintf(text, bytes,
+           ".version 7.0\n.target sm_75\n.address_size 64\n/*%s%s*/\n"
+           ".visible .entry gpushared_anchor()\n{\nret;\n}\n",
+           program->source, program->options);
+}
+int nvrtcGetLTOIRSize(struct Program* program, size_t* bytes) {
+  char text[1024];
+  LtoIr(program, text, sizeof text);
+  *bytes = strlen(text) + 1;
+  return 0;
+}
+int nvrtcGetLTOIR(struct Program* program, char* text) {
+  LtoIr(program, text, 1024);
+  return 0;
 }

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client_lib/drop_in/interposers/lto_anchor.h"
 #include "client_lib/drop_in/interposers/real_library.h"
 #include "tests/drop_in/archive.h"
 #include "tests/support/scratch_folder.h"
@@ -19,9 +20,12 @@
 namespace gpushared::drop_in {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Calls a function of a library by its name.
 class Library {
@@ -216,6 +220,49 @@ TEST_F(NvJitLinkTest, PtxIsLinkedToThePtxOfLtoIr) {
   EXPECT_EQ(Complete(), 0) << "again";
   EXPECT_THAT(Image("Cubin"), HasSubstr(".entry k"));
   EXPECT_THAT(Image("Cubin"), HasSubstr(".func twice"));
+}
+
+// nvJitLink does not know of these calls, and drops what nobody else calls.
+TEST_F(NvJitLinkTest, FunctionsOfLtoIrThatOnlyPtxCallsAreKept) {
+  void* const nvrtc = ::dlopen(GPUSHARED_DROP_IN "/libnvrtc.so.13", RTLD_NOW | RTLD_GLOBAL);
+  ASSERT_NE(nvrtc, nullptr) << ::dlerror();
+  ASSERT_EQ(Create({"-arch=sm_80", "-lto"}), 0);
+  ASSERT_EQ(Add(kLtoIr, "// uncalled\n.func  twice()\n{\nret;\n}\n", "callee"), 0);
+  ASSERT_EQ(AddText(kPtx, kCaller, "caller"), 0);
+  ASSERT_EQ(Complete(), 0) << ErrorLog();
+  EXPECT_THAT(Image("Cubin"), AllOf(HasSubstr(".visible .func twice()\n{"), HasSubstr(".entry k"),
+                                    Not(HasSubstr("gpushared_anchor"))));
+}
+
+TEST_F(NvJitLinkTest, WithoutNvrtcTheErrorNamesTheFunction) {
+  ASSERT_EQ(Create({"-arch=sm_80", "-lto"}), 0);
+  ASSERT_EQ(Add(kLtoIr, "// uncalled\n.func  twice()\n{\nret;\n}\n", "callee"), 0);
+  ASSERT_EQ(AddText(kPtx, kCaller, "caller"), 0);
+  EXPECT_EQ(Complete(), 4);
+  EXPECT_THAT(ErrorLog(), HasSubstr("undefined reference to 'twice'"));
+}
+
+TEST(LtoAnchorTest, AsksForWhatPtxDeclaresAndDoesNotDefine) {
+  LtoAnchor anchor;
+  anchor.SeePtx(
+      ".extern .func  (.param .b32 r) one\n(\n.param .b32 a\n)\n;\n"
+      ".extern .func two();\n.extern .func (.param .b32 r) vprintf (.param .b64 a);\n"
+      ".extern .func $odd();\n.extern .func three\n();\n");
+  anchor.SeePtx(".visible .func two()\n{\nret;\n}\n.func three()\n{\nret;\n}\n");
+  EXPECT_THAT(anchor.called(), ElementsAre("one", "three"));
+}
+
+TEST(LtoAnchorTest, OnlyWhatIsCalledBecomesVisible) {
+  LtoAnchor anchor;
+  anchor.SeePtx(".extern .func one();\n.extern .func two();\n");
+  const std::string kernel = ".visible .entry gpushared_anchor(\n.param .u64 p\n)\n{\nret;\n}\n";
+  const std::string rest = ".visible .func two()\n{\nret;\n}\n.func onetwo()\n{\nret;\n}\n";
+  EXPECT_EQ(anchor.LinkablePtx(".func  (.param .b32 r) one()\n{\nret;\n}\n" + kernel + rest),
+            ".visible .func  (.param .b32 r) one()\n{\nret;\n}\n" + rest);
+  EXPECT_EQ(anchor.LinkablePtx(kernel + "\t.section .debug_info"),
+            kernel + "\t.section .debug_info");
+  EXPECT_EQ(anchor.LinkablePtx(".func"), ".func");
+  EXPECT_EQ(anchor.LinkablePtx(".func (one"), ".func (one");
 }
 
 TEST_F(NvJitLinkTest, WithoutLtoIrTheRealLibraryIsNotAsked) {
