@@ -31,6 +31,7 @@ class Suite(typing.NamedTuple):
     seconds_max: int  # For one file.
     part: str = ""  # Of Numba's tests; else from the sources.
     surroundings: dict = {}
+    too_large: str = ""  # Tests, as pytest's -k names them, that want more memory than the server's machine should give.
 
     def environment(self):
         return "numba_suites" if self.part else f"{self.packages[0].split('==')[0]}_suite"
@@ -40,7 +41,7 @@ NUMBA_PACKAGES = (*NUMBA, NUMPY, "cffi==2.1.1", "psutil==7.2.2", "ml_dtypes==0.6
 NUMBA_TESTS = "numba_cuda/numba/cuda/tests"
 SUITES = {
     **{f"numba_{part}": Suite(NUMBA_PACKAGES, 400, part) for part in ("cudadrv", "cudapy", "doc_examples", "nrt")},
-    "pycuda": Suite(("pycuda==2026.1", NUMPY, *PYTEST), 3000),
+    "pycuda": Suite(("pycuda==2026.1", NUMPY, *PYTEST), 3000, too_large="8gb or 16gb or big_array"),
     "tinygrad": Suite(("tinygrad==0.14.0", NUMPY, *PYTEST), 600, surroundings={"DEV": "CUDA"}),
 }
 
@@ -93,7 +94,8 @@ def run_file(suite, python, bin_dir, server, file, home):
     if suite.part:
         tests = ["-m", "numba.runtests", "-v", f"numba.cuda.tests.{suite.part}.{file.stem}"]
     else:
-        tests = ["-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS_MAX}", file]
+        some = ["-k", f"not ({suite.too_large})"] if suite.too_large else []
+        tests = ["-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS_MAX}", *some, file]
     try:
         ran = subprocess.run([*command_of(bin_dir, server), python, *tests], env=surroundings_of(suite.surroundings, home),
                              capture_output=True, text=True, errors="replace", timeout=suite.seconds_max, cwd=home)
