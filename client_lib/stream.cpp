@@ -400,7 +400,10 @@ Status Stream::Synchronize() const {
 Status Stream::Query() const {
   if (!valid()) return EmptyStream();
   StreamRecord& stream = *state_->record();
-  const Status status = state_->session().Poll(stream, state_->session().submitted(stream));
+  std::uint64_t last = state_->session().submitted(stream);
+  // The first command of a stream makes it, and is no work of the program's.
+  if (stream.number() != 0 && last == stream.created_at() + 1) last = stream.created_at();
+  const Status status = state_->session().Poll(stream, last);
   return status.ok() ? state_->session().Usable() : status;
 }
 

@@ -456,6 +456,20 @@ TEST_F(StreamTest, TooManyStreamsAreRefused) {
   EXPECT_TRUE(client_.CreateStream().ok());
 }
 
+TEST_F(StreamTest, FreshStreamIsNeverBusy) {
+  const DeviceBuffer buffer = Buffer(64);
+  for (int i = 0; i < 300; ++i) {  // Also with numbers that are used again.
+    worker_.set_finishing(false);
+    const Stream stream = std::move(*client_.CreateStream());
+    EXPECT_TRUE(stream.Query().ok()) << i;
+    ASSERT_TRUE(stream.Fill(buffer, {}, 1).ok());
+    EXPECT_EQ(stream.Query().code(), StatusCode::kNotReady) << i;
+    worker_.set_finishing(true);
+    ASSERT_TRUE(stream.Synchronize().ok());
+    EXPECT_TRUE(stream.Query().ok()) << i;
+  }
+}
+
 TEST_F(StreamTest, EventFollowsItsPoint) {
   const Event event = *client_.CreateEvent();
   EXPECT_TRUE(event.Query().ok()) << "never recorded";

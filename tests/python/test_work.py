@@ -340,6 +340,7 @@ def test_events_order_streams_and_tell_time(client, module):
 
 def test_a_query_does_not_wait(client, module):
     stream, event = client.create_stream(), client.create_event()
+    assert stream.query() and event.query()
     stream.launch(module["busy"], 1, 1, np.uint32(BUSY_ROUNDS))
     stream.record(event)
     assert not stream.query() and not event.query()
