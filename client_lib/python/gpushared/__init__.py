@@ -53,3 +53,7 @@ __all__ = [
     "ProtocolViolation", "Request", "StatusCode", "Stream", "TimedOut", "Unavailable", "Unsupported", "VersionMismatch",
     "WrongProcess", "connect", "list_devices",
 ]
+
+# Messages and help speak of gpushared.Unavailable, not of the file that it stands in.
+for _name in __all__:
+    globals()[_name].__module__ = __name__
