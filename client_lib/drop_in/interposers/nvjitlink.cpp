@@ -112,6 +112,7 @@ int TakePtx(void* real, std::string& text) {
 
 int CreateReal(const std::vector<std::string>& options, void** real) {
   std::vector<const char*> pointers;
+  pointers.reserve(options.size());
   for (const std::string& option : options) pointers.push_back(option.c_str());
   return CallReal("nvJitLinkCreate", real, static_cast<std::uint32_t>(pointers.size()),
                   pointers.data());
