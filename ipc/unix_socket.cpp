@@ -397,18 +397,23 @@ Result<std::pair<UniqueFd, UniqueFd>> MakeChannelPair() {
     return Status(StatusCode::kInternal, "no socket pair: " + MachineSays(errno));
   }
   std::pair<UniqueFd, UniqueFd> pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
-  // Room for several of the largest messages; the kernel grants what net.core.wmem_max allows,
-  // and its default already holds one.
-  const int bytes = 4 * static_cast<int>(kChannelMessageBytesMax);
-  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  for (const int end : ends) SizeChannelBuffer(end);
   return pair;
+}
+
+void SizeChannelBuffer(int channel) {
+  // The kernel grants what net.core.wmem_max allows, and its default already holds one message.
+  const int bytes = 4 * static_cast<int>(kChannelMessageBytesMax);
+  (void)::setsockopt(channel, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules) {
   ssize_t size;
   do {
     size = ::recv(channel, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
-  } while (size == -1 && errno == EINTR);
+    // A peer that ended without taking all of ours is reported first, and once. What it sent lies
+    // here all the same.
+  } while (size == -1 && (errno == EINTR || errno == ECONNRESET));
   if (size < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Frame>();
     return PeerGone(errno);

@@ -144,6 +144,8 @@ class Outbox {
 
 // A connected SOCK_SEQPACKET pair, both ends non-blocking and close-on-exec.
 Result<std::pair<UniqueFd, UniqueFd>> MakeChannelPair();
+// Room for several of the largest messages, as far as the machine allows it.
+void SizeChannelBuffer(int channel);
 
 // One message, if one is there. Empty: would block. kDisconnected when the other end is gone.
 // Send with an Outbox of Kind::kSeqpacket.

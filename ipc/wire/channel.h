@@ -34,10 +34,27 @@ enum class ChannelType : std::uint16_t {
   kDrain = 7,             // Broker: take no new sessions, exit when the last has ended.
   kTerminateSession = 8,  // Broker.
   kSetSession = 9,        // Broker: new class or weight, live.
+  // A broker that finds a worker whose broker died: the first message on their channel.
+  kTakeOver = 10,
+  kRoster = 11,         // Worker: its answer. Then sessions, ends and keepsakes, and Ready last.
+  kRosterSession = 12,  // Worker.
+  kRosterEnd = 13,      // Worker: a session that ended not long ago.
+  kKept = 14,           // Worker: a lease that it was given. Fd: its connection.
+  kKeep = 15,           // Broker: a lease that is to outlive it. Fd: its connection.
+  kForget = 16,         // Broker: that lease is over.
 };
 
+// Of the messages in this file. A worker that is asked for its roster in another version refuses,
+// and ends with its last session.
+inline constexpr std::uint32_t kChannelVersion = 1;
+
 inline constexpr std::uint32_t kAttachFds = 2;
-inline constexpr std::uint8_t kIsolationMax = 2;  // Of device::Isolation.
+inline constexpr std::uint8_t kIsolationMax = 2;       // Of device::Isolation.
+inline constexpr std::size_t kEntranceNameBytes = 40;  // Terminator included.
+// A roster's limits.
+inline constexpr std::uint32_t kRosterSessionsMax = 1024;
+inline constexpr std::uint32_t kRosterEndsMax = 128;
+inline constexpr std::uint32_t kKeepsMax = 256;
 // Header, fixed part and the largest tail, a page of an admin reply.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
 
@@ -73,7 +90,8 @@ struct AttachWire {
   std::uint8_t client_class = 0;
   std::uint8_t isolation = 0;   // device::Isolation.
   std::uint8_t is_trusted = 0;  // 0 or 1.
-  std::uint8_t reserved[4] = {};
+  std::uint32_t entrance = 0;   // The broker's number of it.
+  char entrance_name[kEntranceNameBytes] = {};
   HelloWire hello;
 };
 struct Attach {
@@ -90,6 +108,9 @@ struct Attach {
   ClientClass allowed_class = ClientClass::kNormal;
   std::uint8_t isolation = 0;  // device::Isolation: how its kernels are kept in its memory.
   bool is_trusted = false;     // It could do anything to the server anyway.
+  // What it came through: for the roster alone.
+  std::uint32_t entrance = 0;
+  std::string entrance_name;
   Hello hello;
 };
 
@@ -153,6 +174,108 @@ struct SetSession {
   std::optional<std::uint32_t> weight;
 };
 
+// Its layout stays in all versions.
+struct TakeOverWire {
+  std::uint32_t version = kChannelVersion;
+  std::uint32_t reserved = 0;
+};
+struct TakeOver {
+  static constexpr ChannelType kType = ChannelType::kTakeOver;
+  std::uint32_t version = kChannelVersion;
+};
+
+struct RosterWire {
+  std::uint32_t version = kChannelVersion;
+  std::uint32_t generation = 0;
+  std::uint64_t made_by = 0;       // See Roster.
+  std::uint64_t last_session = 0;  // The highest number that this worker was ever told.
+  std::uint32_t sessions = 0;
+  std::uint32_t ends = 0;
+  std::uint32_t keeps = 0;
+  std::uint32_t reserved = 0;
+};
+struct Roster {
+  static constexpr ChannelType kType = ChannelType::kRoster;
+  std::uint32_t generation = 0;
+  std::uint64_t made_by = 0;  // Tells options and version of the broker that started the worker.
+  std::uint64_t last_session = 0;
+  std::uint32_t sessions = 0, ends = 0, keeps = 0;  // Messages that follow.
+};
+
+struct RosterSessionWire {
+  std::uint64_t session = 0;
+  std::uint64_t quota_bytes = 0;
+  std::uint64_t age_ns = 0;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::uint32_t entrance = 0;
+  std::uint32_t weight = 0;
+  std::uint8_t client_class = 0;
+  std::uint8_t isolation = 0;
+  std::uint8_t has_started = 0;  // 0 or 1.
+  std::uint8_t reserved = 0;
+  char entrance_name[kEntranceNameBytes] = {};
+  char name[kNameBytes] = {};
+};
+struct RosterSession {
+  static constexpr ChannelType kType = ChannelType::kRosterSession;
+  std::uint64_t session = 0;
+  PeerIdentity peer;
+  std::string name;
+  ClientClass client_class = ClientClass::kNormal;
+  std::uint32_t weight = 1;
+  std::uint32_t entrance = 0;
+  std::string entrance_name;
+  std::uint64_t quota_bytes = 0;
+  std::uint8_t isolation = 0;
+  bool has_started = false;  // It was welcomed.
+  std::uint64_t age_ns = 0;
+};
+
+struct RosterEndWire {
+  std::uint64_t session = 0;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t code = 0;  // StatusCode; kOk: the client closed its socket.
+  std::uint32_t text_bytes = 0;
+  // Then the text.
+};
+struct RosterEnd {
+  static constexpr ChannelType kType = ChannelType::kRosterEnd;
+  std::uint64_t session = 0;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  Status status;
+};
+
+struct KeepWire {
+  std::uint32_t entrance = 0;
+  std::uint32_t lessee_bytes = 0;
+  std::uint32_t terms_bytes = 0;
+  std::uint32_t reserved = 0;
+  // Then the lessee and the terms.
+};
+struct Keep {
+  static constexpr ChannelType kType = ChannelType::kKeep;
+  std::uint32_t entrance = 0;  // The broker's number of it, not 0.
+  std::string lessee;          // Who leased it, for people.
+  std::string terms;           // As in Admin.
+};
+struct Kept {  // On the wire: KeepWire.
+  static constexpr ChannelType kType = ChannelType::kKept;
+  Keep lease;
+};
+
+struct ForgetWire {
+  std::uint32_t entrance = 0;
+  std::uint32_t reserved = 0;
+};
+struct Forget {
+  static constexpr ChannelType kType = ChannelType::kForget;
+  std::uint32_t entrance = 0;
+};
+
 std::vector<std::byte> Encode(const Ready&);
 std::vector<std::byte> Encode(const Attach&);
 std::vector<std::byte> Encode(const SessionStarted&);
@@ -162,6 +285,13 @@ std::vector<std::byte> Encode(const AdminRequest&);
 std::vector<std::byte> Encode(const ChannelReply&);
 std::vector<std::byte> Encode(const Drain&);
 std::vector<std::byte> Encode(const SetSession&);
+std::vector<std::byte> Encode(const TakeOver&);
+std::vector<std::byte> Encode(const Roster&);
+std::vector<std::byte> Encode(const RosterSession&);
+std::vector<std::byte> Encode(const RosterEnd&);
+std::vector<std::byte> Encode(const Keep&);
+std::vector<std::byte> Encode(const Kept&);
+std::vector<std::byte> Encode(const Forget&);
 
 template <>
 Result<Ready> Decode(std::span<const std::byte>);
@@ -181,6 +311,21 @@ template <>
 Result<Drain> Decode(std::span<const std::byte>);
 template <>
 Result<SetSession> Decode(std::span<const std::byte>);
+// Of any version.
+template <>
+Result<TakeOver> Decode(std::span<const std::byte>);
+template <>
+Result<Roster> Decode(std::span<const std::byte>);
+template <>
+Result<RosterSession> Decode(std::span<const std::byte>);
+template <>
+Result<RosterEnd> Decode(std::span<const std::byte>);
+template <>
+Result<Keep> Decode(std::span<const std::byte>);
+template <>
+Result<Kept> Decode(std::span<const std::byte>);
+template <>
+Result<Forget> Decode(std::span<const std::byte>);
 
 std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type);
 std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type);

@@ -269,6 +269,8 @@ Bytes Encode(const Attach& attach) {
   wire.client_class = static_cast<std::uint8_t>(attach.client_class);
   wire.isolation = attach.isolation;
   wire.is_trusted = attach.is_trusted ? 1 : 0;
+  wire.entrance = attach.entrance;
+  PutFixedText(wire.entrance_name, attach.entrance_name);
   wire.hello = ToWire(attach.hello);
   return Fixed(wire);
 }
@@ -309,5 +311,65 @@ Bytes Encode(const SetSession& set) {
   wire.client_class = ClassByte(set.client_class);
   return Fixed(wire);
 }
+
+Bytes Encode(const TakeOver& take) { return Fixed(TakeOverWire{take.version, 0}); }
+
+Bytes Encode(const Roster& roster) {
+  RosterWire wire;
+  wire.generation = roster.generation;
+  wire.made_by = roster.made_by;
+  wire.last_session = roster.last_session;
+  wire.sessions = roster.sessions;
+  wire.ends = roster.ends;
+  wire.keeps = roster.keeps;
+  return Fixed(wire);
+}
+
+Bytes Encode(const RosterSession& session) {
+  RosterSessionWire wire;
+  wire.session = session.session;
+  wire.quota_bytes = session.quota_bytes;
+  wire.age_ns = session.age_ns;
+  wire.pid = session.peer.pid;
+  wire.uid = session.peer.uid;
+  wire.gid = session.peer.gid;
+  wire.entrance = session.entrance;
+  wire.weight = session.weight;
+  wire.client_class = static_cast<std::uint8_t>(session.client_class);
+  wire.isolation = session.isolation;
+  wire.has_started = session.has_started ? 1 : 0;
+  PutFixedText(wire.entrance_name, session.entrance_name);
+  PutFixedText(wire.name, session.name);
+  return Fixed(wire);
+}
+
+Bytes Encode(const RosterEnd& end) {
+  const std::string_view text = CutText(end.status.message(), kTextBytesMax);
+  RosterEndWire wire;
+  wire.session = end.session;
+  wire.pid = end.pid;
+  wire.uid = end.uid;
+  wire.code = static_cast<std::uint32_t>(end.status.code());
+  wire.text_bytes = static_cast<std::uint32_t>(text.size());
+  ByteWriter writer;
+  writer.Put(wire);
+  writer.PutRaw(text);
+  return std::move(writer).Take();
+}
+
+Bytes Encode(const Keep& keep) {
+  const std::string_view lessee = CutText(keep.lessee, kNameBytes);
+  const std::string_view terms = CutText(keep.terms, kLeaseTermsBytesMax);
+  ByteWriter writer;
+  writer.Put(KeepWire{keep.entrance, static_cast<std::uint32_t>(lessee.size()),
+                      static_cast<std::uint32_t>(terms.size()), 0});
+  writer.PutRaw(lessee);
+  writer.PutRaw(terms);
+  return std::move(writer).Take();
+}
+
+Bytes Encode(const Kept& kept) { return Encode(kept.lease); }
+
+Bytes Encode(const Forget& forget) { return Fixed(ForgetWire{forget.entrance, 0}); }
 
 }  // namespace gpushared::ipc

@@ -446,7 +446,8 @@ struct WireFields<AttachWire> {
       GPUSHARED_FIELD(AttachWire, client_class),
       GPUSHARED_FIELD(AttachWire, isolation),
       GPUSHARED_FIELD(AttachWire, is_trusted),
-      GPUSHARED_FIELD(AttachWire, reserved),
+      GPUSHARED_FIELD(AttachWire, entrance),
+      GPUSHARED_FIELD(AttachWire, entrance_name),
       GPUSHARED_FIELD(AttachWire, hello),
   };
 };
@@ -490,6 +491,83 @@ struct WireFields<SetSessionWire> {
   };
 };
 static_assert(FieldsTile<SetSessionWire>());
+
+template <>
+struct WireFields<TakeOverWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(TakeOverWire, version),
+      GPUSHARED_FIELD(TakeOverWire, reserved),
+  };
+};
+static_assert(FieldsTile<TakeOverWire>());
+
+template <>
+struct WireFields<RosterWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(RosterWire, version),
+      GPUSHARED_FIELD(RosterWire, generation),
+      GPUSHARED_FIELD(RosterWire, made_by),
+      GPUSHARED_FIELD(RosterWire, last_session),
+      GPUSHARED_FIELD(RosterWire, sessions),
+      GPUSHARED_FIELD(RosterWire, ends),
+      GPUSHARED_FIELD(RosterWire, keeps),
+      GPUSHARED_FIELD(RosterWire, reserved),
+  };
+};
+static_assert(FieldsTile<RosterWire>());
+
+template <>
+struct WireFields<RosterSessionWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(RosterSessionWire, session),
+      GPUSHARED_FIELD(RosterSessionWire, quota_bytes),
+      GPUSHARED_FIELD(RosterSessionWire, age_ns),
+      GPUSHARED_FIELD(RosterSessionWire, pid),
+      GPUSHARED_FIELD(RosterSessionWire, uid),
+      GPUSHARED_FIELD(RosterSessionWire, gid),
+      GPUSHARED_FIELD(RosterSessionWire, entrance),
+      GPUSHARED_FIELD(RosterSessionWire, weight),
+      GPUSHARED_FIELD(RosterSessionWire, client_class),
+      GPUSHARED_FIELD(RosterSessionWire, isolation),
+      GPUSHARED_FIELD(RosterSessionWire, has_started),
+      GPUSHARED_FIELD(RosterSessionWire, reserved),
+      GPUSHARED_FIELD(RosterSessionWire, entrance_name),
+      GPUSHARED_FIELD(RosterSessionWire, name),
+  };
+};
+static_assert(FieldsTile<RosterSessionWire>());
+
+template <>
+struct WireFields<RosterEndWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(RosterEndWire, session),
+      GPUSHARED_FIELD(RosterEndWire, pid),
+      GPUSHARED_FIELD(RosterEndWire, uid),
+      GPUSHARED_FIELD(RosterEndWire, code),
+      GPUSHARED_FIELD(RosterEndWire, text_bytes),
+  };
+};
+static_assert(FieldsTile<RosterEndWire>());
+
+template <>
+struct WireFields<KeepWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(KeepWire, entrance),
+      GPUSHARED_FIELD(KeepWire, lessee_bytes),
+      GPUSHARED_FIELD(KeepWire, terms_bytes),
+      GPUSHARED_FIELD(KeepWire, reserved),
+  };
+};
+static_assert(FieldsTile<KeepWire>());
+
+template <>
+struct WireFields<ForgetWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(ForgetWire, entrance),
+      GPUSHARED_FIELD(ForgetWire, reserved),
+  };
+};
+static_assert(FieldsTile<ForgetWire>());
 
 // clang-format on
 

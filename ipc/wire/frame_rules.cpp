@@ -15,6 +15,11 @@ constexpr FrameRule WithTail(std::uint32_t tail_bytes_max) {
   return {sizeof(Wire), static_cast<std::uint32_t>(sizeof(Wire)) + tail_bytes_max, 0};
 }
 constexpr FrameRule kEmpty = {0, 0, 0};
+constexpr FrameRule KeepRule() {
+  FrameRule rule = WithTail<KeepWire>(kNameBytes + kLeaseTermsBytesMax);
+  rule.fds = 1;
+  return rule;
+}
 // Whatever version it is, so that the answer can name it.
 constexpr FrameRule kAnyVersion = {sizeof(std::uint32_t), kFirstFrameBytesMax, 0};
 
@@ -95,6 +100,12 @@ std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type) {
       return WithTail<TerminateSessionWire>(kTextBytesMax);
     case ChannelType::kSetSession:
       return Exactly<SetSessionWire>();
+    case ChannelType::kTakeOver:
+      return Exactly<TakeOverWire>();
+    case ChannelType::kKeep:
+      return KeepRule();
+    case ChannelType::kForget:
+      return Exactly<ForgetWire>();
     default:
       return std::nullopt;
   }
@@ -110,6 +121,14 @@ std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type) {
       return WithTail<SessionEndedWire>(kTextBytesMax);
     case ChannelType::kChannelReply:
       return WithTail<PageWire>(kPageTextBytesMax);
+    case ChannelType::kRoster:
+      return Exactly<RosterWire>();
+    case ChannelType::kRosterSession:
+      return Exactly<RosterSessionWire>();
+    case ChannelType::kRosterEnd:
+      return WithTail<RosterEndWire>(kTextBytesMax);
+    case ChannelType::kKept:
+      return KeepRule();
     default:
       return std::nullopt;
   }
@@ -213,6 +232,20 @@ std::string_view ChannelTypeName(std::uint16_t type) {
       return "TerminateSession";
     case ChannelType::kSetSession:
       return "SetSession";
+    case ChannelType::kTakeOver:
+      return "TakeOver";
+    case ChannelType::kRoster:
+      return "Roster";
+    case ChannelType::kRosterSession:
+      return "RosterSession";
+    case ChannelType::kRosterEnd:
+      return "RosterEnd";
+    case ChannelType::kKept:
+      return "Kept";
+    case ChannelType::kKeep:
+      return "Keep";
+    case ChannelType::kForget:
+      return "Forget";
   }
   return "unknown";
 }

@@ -8,6 +8,7 @@ namespace gpushared::ipc {
 namespace {
 
 constexpr std::uint64_t kAny64 = ~std::uint64_t{0};
+constexpr std::uint64_t kAgeNsMax = std::uint64_t{1} << 62;  // A century and a half.
 
 template <typename Wire>
 Wire ReadFixed(MessageChecks& checks, std::span<const std::byte> payload) {
@@ -42,7 +43,6 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   checks.Range("class", wire.client_class, 0, kClassMax);
   checks.Range("isolation", wire.isolation, 0, kIsolationMax);
   checks.Range("is trusted", wire.is_trusted, 0, 1);
-  checks.Zero("reserved", wire.reserved);
   checks.Range("highest weight", wire.weight_max, 1, kWeightMax);
   checks.Range("weight", wire.weight, 1, kWeightMax);
   Attach attach;
@@ -57,6 +57,8 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   attach.allowed_class = static_cast<ClientClass>(wire.allowed_class);
   attach.isolation = wire.isolation;
   attach.is_trusted = wire.is_trusted == 1;
+  attach.entrance = wire.entrance;
+  checks.PrintableText("entrance name", wire.entrance_name, attach.entrance_name);
   attach.hello = FromWire(wire.hello, checks);
   if (!checks.ok()) return checks.status();
   return attach;
@@ -139,6 +141,112 @@ Result<SetSession> Decode(std::span<const std::byte> payload) {
   }
   if (!checks.ok()) return checks.status();
   return set;
+}
+
+template <>
+Result<TakeOver> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("take-over");
+  const auto wire = ReadFixed<TakeOverWire>(checks, payload);
+  checks.Zero("reserved", wire.reserved);
+  if (!checks.ok()) return checks.status();
+  return TakeOver{wire.version};
+}
+
+template <>
+Result<Roster> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("roster");
+  const auto wire = ReadFixed<RosterWire>(checks, payload);
+  checks.Range("version", wire.version, kChannelVersion, kChannelVersion);
+  checks.Range("generation", wire.generation, 1, ~std::uint32_t{0});
+  checks.Range("sessions", wire.sessions, 0, kRosterSessionsMax);
+  checks.Range("ends", wire.ends, 0, kRosterEndsMax);
+  checks.Range("keeps", wire.keeps, 0, kKeepsMax);
+  checks.Zero("reserved", wire.reserved);
+  if (!checks.ok()) return checks.status();
+  return Roster{.generation = wire.generation,
+                .made_by = wire.made_by,
+                .last_session = wire.last_session,
+                .sessions = wire.sessions,
+                .ends = wire.ends,
+                .keeps = wire.keeps};
+}
+
+template <>
+Result<RosterSession> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("session of a roster");
+  const auto wire = ReadFixed<RosterSessionWire>(checks, payload);
+  checks.Range("session", wire.session, 1, kAny64);
+  checks.Range("age in ns", wire.age_ns, 0, kAgeNsMax);
+  checks.Range("weight", wire.weight, 1, kWeightMax);
+  checks.Range("class", wire.client_class, 0, kClassMax);
+  checks.Range("isolation", wire.isolation, 0, kIsolationMax);
+  checks.Range("has started", wire.has_started, 0, 1);
+  checks.Zero("reserved", wire.reserved);
+  RosterSession session;
+  session.session = wire.session;
+  session.peer = {wire.pid, wire.uid, wire.gid};
+  checks.PrintableText("name", wire.name, session.name);
+  session.client_class = static_cast<ClientClass>(wire.client_class);
+  session.weight = wire.weight;
+  session.entrance = wire.entrance;
+  checks.PrintableText("entrance name", wire.entrance_name, session.entrance_name);
+  session.quota_bytes = wire.quota_bytes;
+  session.isolation = wire.isolation;
+  session.has_started = wire.has_started == 1;
+  session.age_ns = wire.age_ns;
+  if (!checks.ok()) return checks.status();
+  return session;
+}
+
+template <>
+Result<RosterEnd> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("ended session of a roster");
+  ByteReader reader(payload);
+  RosterEndWire wire;
+  checks.Fixed(reader, wire);
+  checks.Range("session", wire.session, 1, kAny64);
+  const TextWire text{wire.code, wire.text_bytes};
+  Status status = TextFromWire(text, StatusCode::kOk, kTextBytesMax, reader, checks);
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return RosterEnd{wire.session, wire.pid, wire.uid, std::move(status)};
+}
+
+template <>
+Result<Keep> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("lease to keep");
+  ByteReader reader(payload);
+  KeepWire wire;
+  checks.Fixed(reader, wire);
+  checks.Range("entrance", wire.entrance, 1, ~std::uint32_t{0});
+  checks.Range("lessee bytes", wire.lessee_bytes, 0, kNameBytes);
+  checks.Range("terms bytes", wire.terms_bytes, 0, kLeaseTermsBytesMax);
+  checks.Zero("reserved", wire.reserved);
+  Keep keep{.entrance = wire.entrance, .lessee = {}, .terms = {}};
+  if (checks.ok()) {
+    reader.GetRaw(keep.lessee, wire.lessee_bytes);
+    reader.GetRaw(keep.terms, wire.terms_bytes);
+  }
+  checks.End(reader);
+  if (!checks.ok()) return checks.status();
+  return keep;
+}
+
+template <>
+Result<Kept> Decode(std::span<const std::byte> payload) {
+  Result<Keep> lease = Decode<Keep>(payload);
+  if (!lease.ok()) return lease.status();
+  return Kept{*std::move(lease)};
+}
+
+template <>
+Result<Forget> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("lease to forget");
+  const auto wire = ReadFixed<ForgetWire>(checks, payload);
+  checks.Range("entrance", wire.entrance, 1, ~std::uint32_t{0});
+  checks.Zero("reserved", wire.reserved);
+  if (!checks.ok()) return checks.status();
+  return Forget{wire.entrance};
 }
 
 }  // namespace gpushared::ipc

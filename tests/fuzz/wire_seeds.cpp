@@ -221,6 +221,13 @@ Seeds AllSeeds() {
       {"terminate_session", Message(ipc::TerminateSession{1, "why"})},
       {"set_session",
        Message(ipc::SetSession{.session = 1, .client_class = ipc::ClientClass::kLow, .weight = 3})},
+      {"take_over", Message(ipc::TakeOver{})},
+      {"roster", Message(ipc::Roster{.generation = 1, .last_session = 9, .sessions = 1})},
+      {"roster_session", Message(ipc::RosterSession{.session = 1, .name = "serve"})},
+      {"roster_end", Message(ipc::RosterEnd{1, 10, 1000, status})},
+      {"keep", Message(ipc::Keep{1, "uid 0 pid 7", "class = \"low\""})},
+      {"kept", Message(ipc::Kept{{1, "uid 0 pid 7", "class = \"low\""}})},
+      {"forget", Message(ipc::Forget{1})},
   };
   AddFrames(seeds, hello);
   return seeds;

@@ -212,6 +212,13 @@ constexpr WireTarget kTargets[] = {
     Message<ipc::Drain>("Drain"),
     Message<ipc::TerminateSession>("TerminateSession"),
     Message<ipc::SetSession>("SetSession"),
+    Message<ipc::TakeOver>("TakeOver"),
+    Message<ipc::Roster>("Roster"),
+    Message<ipc::RosterSession>("RosterSession"),
+    Message<ipc::RosterEnd>("RosterEnd"),
+    Message<ipc::Kept>("Kept"),
+    Message<ipc::Keep>("Keep"),
+    Message<ipc::Forget>("Forget"),
 };
 
 }  // namespace

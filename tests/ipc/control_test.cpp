@@ -80,6 +80,20 @@ Attach GoodAttach() {
   return attach;
 }
 
+RosterSession GoodRow() {
+  return {.session = 9,
+          .peer = {1234, 1000, 1000},
+          .name = "serve",
+          .client_class = ClientClass::kLow,
+          .weight = 3,
+          .entrance = 4,
+          .entrance_name = "batch",
+          .quota_bytes = 1 << 30,
+          .isolation = 1,
+          .has_started = true,
+          .age_ns = 77};
+}
+
 ModuleLoaded GoodModule() {
   ModuleLoaded loaded;
   loaded.module = 4;
@@ -567,7 +581,9 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                                    {"isolation", 3, "isolation is 3, allowed 0 to 2"},
                                    {"is_trusted", 2, "is trusted is 2, allowed 0 to 1"},
                                    {"weight", 0, "weight is 0, allowed 1 to 1000"},
-                                   {"weight_max", 0, "highest weight is 0, allowed 1 to 1000"}},
+                                   {"weight_max", 0, "highest weight is 0, allowed 1 to 1000"},
+                                   AnyValue("entrance"),
+                                   {"entrance_name", '\n', "entrance name is not printable"}},
                                   {"hello"});
   ExpectInnerCases<Attach, AttachWire, HelloWire>(Encode(GoodAttach()), "hello", HelloCases());
   ExpectCases<SessionStarted, SessionWire>(Encode(SessionStarted{3}), {{"session", 0, "session"}});
@@ -585,6 +601,68 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                                           {{"session", 0, "session is 0"},
                                            {"weight", 1001, "weight is 1001"},
                                            {"client_class", 3, "class is 3, allowed 0 to 2"}});
+}
+
+TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
+  // The version is the worker's to judge.
+  ExpectCases<TakeOver, TakeOverWire>(Encode(TakeOver{}), {AnyValue("version")});
+  ExpectCases<Roster, RosterWire>(Encode(Roster{.generation = 2, .made_by = 3, .last_session = 4}),
+                                  {{"version", 2, "version is 2, allowed 1"},
+                                   {"generation", 0, "generation is 0, allowed 1 to"},
+                                   AnyValue("made_by"),
+                                   AnyValue("last_session"),
+                                   {"sessions", 1025, "sessions is 1025, allowed 0 to 1024"},
+                                   {"ends", 129, "ends is 129, allowed 0 to 128"},
+                                   {"keeps", 257, "keeps is 257, allowed 0 to 256"}});
+  ExpectCases<RosterSession, RosterSessionWire>(
+      Encode(GoodRow()), {{"session", 0, "session is 0"},
+                          AnyValue("quota_bytes"),
+                          {"age_ns", ~std::uint64_t{0}, "age in ns is"},
+                          AnyValue("pid"),
+                          AnyValue("uid"),
+                          AnyValue("gid"),
+                          AnyValue("entrance"),
+                          {"weight", 0, "weight is 0, allowed 1 to 1000"},
+                          {"client_class", 3, "class is 3, allowed 0 to 2"},
+                          {"isolation", 3, "isolation is 3, allowed 0 to 2"},
+                          {"has_started", 2, "has started is 2, allowed 0 to 1"},
+                          {"entrance_name", '\n', "entrance name is not printable"},
+                          {"entrance_name", 'x', "is not filled up with zeros", 39},
+                          {"name", 0x1b, "name is not printable UTF-8"}});
+  ExpectCases<RosterEnd, RosterEndWire>(
+      Encode(RosterEnd{3, 7, 1000, Status(StatusCode::kCancelled, "gone")}),
+      {{"session", 0, "session is 0"},
+       AnyValue("pid"),
+       AnyValue("uid"),
+       {"code", 18, "code is 18"},
+       {"text_bytes", 5, "too short"}});
+  ExpectCases<Keep, KeepWire>(
+      Encode(Keep{.entrance = 1, .lessee = "uid 0 pid 7", .terms = "who = \"uid:1\""}),
+      {{"entrance", 0, "entrance is 0"},
+       {"lessee_bytes", 65, "lessee bytes is 65, allowed 0 to 64"},
+       {"terms_bytes", 2049, "terms bytes is 2049, allowed 0 to 2048"},
+       {"terms_bytes", 15, "too short"}});
+  ExpectCases<Forget, ForgetWire>(Encode(Forget{3}), {{"entrance", 0, "entrance is 0"}});
+}
+
+TEST(ChannelMessages, ARosterComesBack) {
+  const Result<RosterSession> row = Decode<RosterSession>(Encode(GoodRow()));
+  ASSERT_TRUE(row.ok()) << row.status().ToString();
+  EXPECT_EQ(row->peer.uid, 1000U);
+  EXPECT_EQ(row->name, "serve");
+  EXPECT_EQ(row->entrance_name, "batch");
+  EXPECT_EQ(row->entrance, 4U);
+  EXPECT_EQ(row->client_class, ClientClass::kLow);
+  EXPECT_TRUE(row->has_started);
+  EXPECT_EQ(row->age_ns, 77U);
+  const Result<Keep> keep = Decode<Keep>(Encode(Keep{4, "uid 0 pid 7", "class = \"low\""}));
+  ASSERT_TRUE(keep.ok()) << keep.status().ToString();
+  EXPECT_EQ(keep->lessee, "uid 0 pid 7");
+  EXPECT_EQ(keep->terms, "class = \"low\"");
+  const Result<RosterEnd> end =
+      Decode<RosterEnd>(Encode(RosterEnd{3, 7, 1000, Status(StatusCode::kCancelled, "gone")}));
+  ASSERT_TRUE(end.ok()) << end.status().ToString();
+  EXPECT_EQ(end->status.message(), "gone");
 }
 
 TEST(ChannelMessages, AttachComesBack) {

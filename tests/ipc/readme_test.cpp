@@ -51,7 +51,10 @@ TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
         GPUSHARED_ROW(ErrorTextWire),      GPUSHARED_ROW(ReadyWire),
         GPUSHARED_ROW(AttachWire),         GPUSHARED_ROW(SessionWire),
         GPUSHARED_ROW(SessionEndedWire),   GPUSHARED_ROW(SetSessionWire),
-        GPUSHARED_ROW(PageWire),           GPUSHARED_ROW(TerminateSessionWire)}) {
+        GPUSHARED_ROW(PageWire),           GPUSHARED_ROW(TerminateSessionWire),
+        GPUSHARED_ROW(TakeOverWire),       GPUSHARED_ROW(RosterWire),
+        GPUSHARED_ROW(RosterSessionWire),  GPUSHARED_ROW(RosterEndWire),
+        GPUSHARED_ROW(KeepWire),           GPUSHARED_ROW(ForgetWire)}) {
     EXPECT_THAT(readme, ::testing::HasSubstr("\n" + row)) << "as it should read";
   }
 }
