@@ -341,6 +341,21 @@ void Session::ChangeSpec(const scheduler::ClientSpec& spec) {
   if (is_attached_ && !has_ended_) environment_.device_thread.Post(ChangeClient{id(), spec});
 }
 
+ipc::RosterSession Session::Row() const {
+  return {.session = id(),
+          .peer = attach_.peer,
+          .name = attach_.hello.name,
+          .client_class = static_cast<ipc::ClientClass>(spec_.scheduling_class),
+          .weight = spec_.weight,
+          .entrance = attach_.entrance,
+          .entrance_name = attach_.entrance_name,
+          .quota_bytes = attach_.quota_bytes,
+          .isolation = attach_.isolation,
+          .has_started = is_welcomed_,
+          .age_ns = static_cast<std::uint64_t>(
+              std::chrono::nanoseconds(std::chrono::steady_clock::now() - since_).count())};
+}
+
 SessionFacts Session::Facts() const {
   SessionFacts facts;
   facts.session = id();

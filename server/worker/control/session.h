@@ -139,6 +139,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
   const scheduler::ClientSpec& spec() const { return spec_; }
   SessionFacts Facts() const;
+  // For a broker that does not know it.
+  ipc::RosterSession Row() const;
 
  private:
   using Descriptor = boost::asio::posix::stream_descriptor;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 
 #include "gpushared/check.h"
 
+#include "ipc/roster_socket.h"
 #include "ipc/unbounded_calls.h"
 #include "ipc/unix_socket.h"
 #include "ipc/wire/channel.h"
@@ -58,6 +60,8 @@ class Worker::Impl {
         channel_(context_, channel.Release()),
         mail_(context_),
         cost_timer_(context_),
+        door_(context_),
+        alone_timer_(context_),
         drain_timer_(context_),
         report_timer_(context_) {}
   ~Impl();
@@ -105,10 +109,20 @@ class Worker::Impl {
   void Handle(const ipc::SetSession& change, ipc::Frame& frame);
   void Handle(const ipc::TerminateSession& session, ipc::Frame& frame);
   void Handle(const ipc::Drain& drain, ipc::Frame& frame);
+  void Handle(const ipc::Keep& keep, ipc::Frame& frame);
+  void Handle(const ipc::Forget& forget, ipc::Frame& frame);
+  void Handle(const ipc::TakeOver& take, ipc::Frame& frame);
   template <typename T>
-  void Tell(std::uint32_t request, const T& message);
+  void Tell(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds = {});
   void FlushChannel();
   void LoseBroker(const std::string& why);
+
+  // Without a broker.
+  void OpenDoor();
+  void WatchDoor();
+  void WatchAlone(bool was_deserted);
+  void TellRoster();
+  bool IsDeserted() const;
 
   // Admin.
   struct Question {
@@ -150,18 +164,31 @@ class Worker::Impl {
   boost::asio::io_context context_{1};  // Its handlers may hold sessions.
   HomePost home_{context_};
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
-  std::size_t memories_leaving_ = 0;  // Sessions destroyed whose memory is not back yet.
+  // Sessions destroyed whose memory is not back yet.
+  std::map<std::uint64_t, ipc::RosterSession> leaving_;
+  std::uint64_t last_session_ = 0;   // The highest number so far.
+  std::deque<ipc::RosterEnd> ends_;  // The latest ones, for a broker that did not hear of them.
+  struct KeptLease {
+    ipc::Keep lease;
+    ipc::UniqueFd connection;
+  };
+  std::map<std::uint32_t, KeptLease> kept_;  // For the next broker, by entrance.
 
   Descriptor channel_;
+  std::uint64_t channel_number_ = 0;  // Counts the channels that there were.
   ipc::Outbox channel_outbox_{ipc::Outbox::Kind::kSeqpacket};
   bool is_channel_flushing_ = false;
-  bool has_broker_ = true;
+  bool has_channel_ = true;
+  bool has_broker_ = true;  // Not yet, where one has not said what it wants.
   bool is_draining_ = false;
   int exit_code_ = 0;
 
   std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
   Descriptor mail_;
   boost::asio::steady_timer cost_timer_;
+  std::optional<ipc::RosterSocket> roster_socket_;
+  Descriptor door_;  // A duplicate of it.
+  boost::asio::steady_timer alone_timer_;
   boost::asio::steady_timer drain_timer_;
   boost::asio::steady_timer report_timer_;  // Writes the reports of client_log_.
   HashSeed cost_seed_{};
@@ -280,13 +307,18 @@ Status Worker::Impl::Open() {
           [this](std::uint64_t session) { Tell(0, ipc::SessionStarted{.session = session}); },
       .on_over =
           [this](std::uint64_t session) {
-            memories_leaving_ += sessions_.erase(session);
+            if (const Session* const found = Find(session)) {
+              leaving_.emplace(session, found->Row());
+              sessions_.erase(session);
+            }
             client_log_.Forget(session);
             kernel_output_.Forget(session);
           },
       .on_memory_returned =
           [this](std::uint64_t session, const Status& why) {
-            --memories_leaving_;
+            const ipc::RosterSession left = leaving_.extract(session).mapped();
+            if (ends_.size() == ipc::kRosterEndsMax) ends_.pop_front();
+            ends_.push_back({session, left.peer.pid, left.peer.uid, why});
             Tell(0, ipc::SessionEnded{.session = session, .status = why});
             CheckDone();
           }});
@@ -301,6 +333,7 @@ int Worker::Impl::Run() {
   if (options_.prefers_threads) control_priority_ = PreferThisThread();
   device_priority_ = device_thread_->Start();
   WatchMail();
+  OpenDoor();
   WatchChannel();
   Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
   const device::DeviceInfo& info = device_->info();
@@ -398,14 +431,13 @@ void Worker::Impl::WatchDrain(bool was_deserted) {
   drain_timer_.expires_after(options_.left_behind_max / 2);
   drain_timer_.async_wait([this, was_deserted](const boost::system::error_code& error) {
     if (error) return;
-    const bool is_deserted =
-        std::ranges::all_of(sessions_, [](const auto& each) { return each.second->has_ended(); });
+    const bool is_deserted = IsDeserted();
     if (!is_deserted || !was_deserted) return WatchDrain(is_deserted);
     const std::string why = fmt::format(
         "device {} ends with what {} clients left on it: a kernel of theirs, or the driver, does "
         "not "
         "come to an end",
-        device_->info().id, sessions_.size() + memories_leaving_);
+        device_->info().id, sessions_.size() + leaving_.size());
     spdlog::error("{}", why);
     exit_code_ = kWorkerStuck;
     Tell(0, ipc::ChannelReply{.code = StatusCode::kTimedOut, .text = why});
@@ -414,7 +446,7 @@ void Worker::Impl::WatchDrain(bool was_deserted) {
 }
 
 void Worker::Impl::CheckDone() {
-  const bool is_over = is_draining_ && sessions_.empty() && memories_leaving_ == 0;
+  const bool is_over = is_draining_ && sessions_.empty() && leaving_.empty();
   if (!is_over && !ends_at_once()) return;
   // The last words (sessions that ended) are worth waiting for, as long as somebody listens.
   if (has_broker_ && !channel_outbox_.empty()) return;
@@ -549,27 +581,125 @@ void Worker::Impl::Handle(const DeviceLost& message) {
 // ---- the broker
 
 void Worker::Impl::WatchChannel() {
-  channel_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
-    if (!error) OnChannelReadable();
-  });
+  // A handler may come late, when there is another channel.
+  channel_.async_wait(Descriptor::wait_read,
+                      [this, number = channel_number_](const boost::system::error_code& error) {
+                        if (!error && has_channel_ && number == channel_number_)
+                          OnChannelReadable();
+                      });
 }
 
 void Worker::Impl::OnChannelReadable() {
-  if (!has_broker_) return;
   Result<std::optional<ipc::Frame>> frame =
       ipc::ReceiveChannelMessage(channel_.native_handle(), ipc::ChannelToWorkerRules);
   if (!frame.ok()) return LoseBroker(frame.status().message());
   if (frame->has_value()) HandleFrame(std::move(**frame));
-  if (has_broker_) WatchChannel();
+  if (has_channel_) WatchChannel();
 }
 
 void Worker::Impl::LoseBroker(const std::string& why) {
-  if (!std::exchange(has_broker_, false)) return;
-  spdlog::warn("the broker is gone ({}): finishing the sessions that are here", why);
+  if (!std::exchange(has_channel_, false)) return;
+  has_broker_ = false;
   boost::system::error_code ignored;
   channel_.close(ignored);
-  BeginDrain();
+  channel_outbox_ = ipc::Outbox(ipc::Outbox::Kind::kSeqpacket);
+  is_channel_flushing_ = false;
+  ++channel_number_;
+  if (!roster_socket_) {
+    spdlog::warn("the broker is gone ({}): finishing the sessions that are here", why);
+    BeginDrain();
+    return CheckDone();
+  }
+  spdlog::warn("the broker is gone ({}): {} sessions go on, waiting for another broker", why,
+               sessions_.size());
+  WatchDoor();
+  WatchAlone(false);
   CheckDone();
+}
+
+// ---- without a broker
+
+void Worker::Impl::OpenDoor() {
+  if (options_.roster_folder.empty()) return;
+  Result<ipc::RosterSocket> socket = ipc::RosterSocket::Open(options_.roster_folder);
+  Result<ipc::UniqueFd> watched =
+      socket.ok() ? ipc::DuplicateFd(socket->fd()) : Result<ipc::UniqueFd>(socket.status());
+  if (!watched.ok()) {
+    return spdlog::warn("this worker ends with its sessions if its broker dies: {}",
+                        watched.status().message());
+  }
+  roster_socket_.emplace(*std::move(socket));
+  door_.assign(watched->Release());
+}
+
+void Worker::Impl::WatchDoor() {
+  door_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (error || has_channel_) return;
+    Result<std::optional<ipc::UniqueFd>> channel = roster_socket_->Accept();
+    if (!channel.ok()) spdlog::warn("{}", channel.status().message());
+    if (!channel.ok() || !channel->has_value()) return WatchDoor();
+    channel_.assign((*channel)->Release());
+    has_channel_ = true;
+    WatchChannel();
+  });
+}
+
+bool Worker::Impl::IsDeserted() const {
+  return std::ranges::all_of(sessions_, [](const auto& each) { return each.second->has_ended(); });
+}
+
+void Worker::Impl::WatchAlone(bool was_deserted) {
+  alone_timer_.expires_after(options_.alone_max);
+  alone_timer_.async_wait([this, was_deserted](const boost::system::error_code& error) {
+    if (error || has_broker_) return;
+    const bool is_deserted = IsDeserted();
+    if (!is_deserted || !was_deserted) return WatchAlone(is_deserted);
+    spdlog::info("no broker and no clients any more");
+    BeginDrain();
+  });
+}
+
+void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
+  if (take.version != ipc::kChannelVersion) {
+    const std::string why = fmt::format(
+        "take-over refused: the broker speaks version {} of the channel, this worker version {}; "
+        "it ends with its last session",
+        take.version, ipc::kChannelVersion);
+    spdlog::error("{}", why);
+    has_broker_ = true;
+    Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = why});
+    // No further one is waited for.
+    boost::system::error_code ignored;
+    door_.close(ignored);
+    roster_socket_.reset();
+    return LoseBroker(why);
+  }
+  has_broker_ = true;
+  alone_timer_.cancel();
+  drain_timer_.cancel();
+  is_draining_ = ends_at_once();
+  spdlog::info("a broker has taken over, with {} sessions", sessions_.size());
+  TellRoster();
+}
+
+void Worker::Impl::TellRoster() {
+  Tell(0, ipc::Roster{.generation = options_.generation,
+                      .made_by = options_.made_by,
+                      .last_session = last_session_,
+                      .sessions = static_cast<std::uint32_t>(sessions_.size() + leaving_.size()),
+                      .ends = static_cast<std::uint32_t>(ends_.size()),
+                      .keeps = static_cast<std::uint32_t>(kept_.size())});
+  for (const auto& [id, session] : sessions_) Tell(0, session->Row());
+  for (const auto& [id, row] : leaving_) Tell(0, row);
+  for (const ipc::RosterEnd& end : ends_) Tell(0, end);
+  for (const auto& [entrance, kept] : kept_) {
+    Result<ipc::UniqueFd> copy = ipc::DuplicateFd(kept.connection.get());
+    if (!copy.ok()) return LoseBroker(copy.status().message());
+    std::vector<ipc::UniqueFd> fds;
+    fds.push_back(*std::move(copy));
+    Tell(0, ipc::Kept{kept.lease}, std::move(fds));
+  }
+  Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
 }
 
 template <typename T>
@@ -580,7 +710,18 @@ void Worker::Impl::HandleAs(ipc::Frame& frame) {
 }
 
 void Worker::Impl::HandleFrame(ipc::Frame frame) {
-  switch (static_cast<ipc::ChannelType>(frame.type)) {
+  const auto type = static_cast<ipc::ChannelType>(frame.type);
+  // A broker that finds us takes over first, and once.
+  if (has_broker_ == (type == ipc::ChannelType::kTakeOver)) {
+    return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
+  }
+  switch (type) {
+    case ipc::ChannelType::kTakeOver:
+      return HandleAs<ipc::TakeOver>(frame);
+    case ipc::ChannelType::kKeep:
+      return HandleAs<ipc::Keep>(frame);
+    case ipc::ChannelType::kForget:
+      return HandleAs<ipc::Forget>(frame);
     case ipc::ChannelType::kAttach:
       return HandleAs<ipc::Attach>(frame);
     case ipc::ChannelType::kAdminRequest:
@@ -597,9 +738,9 @@ void Worker::Impl::HandleFrame(ipc::Frame frame) {
 }
 
 template <typename T>
-void Worker::Impl::Tell(std::uint32_t request, const T& message) {
+void Worker::Impl::Tell(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds) {
   if (!has_broker_) return;
-  const Status queued = channel_outbox_.Add(request, message);
+  const Status queued = channel_outbox_.Add(request, message, std::move(fds));
   if (!queued.ok()) return LoseBroker(queued.message());
   FlushChannel();
 }
@@ -610,16 +751,18 @@ void Worker::Impl::FlushChannel() {
   if (!done.ok()) return LoseBroker(done.status().message());
   if (*done) return;
   is_channel_flushing_ = true;
-  channel_.async_wait(Descriptor::wait_write, [this](const boost::system::error_code& error) {
-    is_channel_flushing_ = false;
-    if (error) return;
-    FlushChannel();
-    CheckDone();
-  });
+  channel_.async_wait(Descriptor::wait_write,
+                      [this, number = channel_number_](const boost::system::error_code& error) {
+                        if (error || number != channel_number_) return;
+                        is_channel_flushing_ = false;
+                        FlushChannel();
+                        CheckDone();
+                      });
 }
 
 void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
   const std::uint64_t id = attach.session;
+  last_session_ = std::max(last_session_, id);
   client_log_.Know(id, {.uid = attach.peer.uid, .pid = attach.peer.pid});
   auto session = std::make_shared<Session>(*environment_, std::move(attach),
                                            std::move(frame.fds[0]), std::move(frame.fds[1]));
@@ -689,6 +832,15 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
 }
 
 void Worker::Impl::Handle(const ipc::Drain&, ipc::Frame&) { BeginDrain(); }
+
+void Worker::Impl::Handle(const ipc::Keep& keep, ipc::Frame& frame) {
+  if (kept_.size() >= ipc::kKeepsMax && !kept_.contains(keep.entrance)) {
+    return LoseBroker(fmt::format("it keeps more than {} leases here", ipc::kKeepsMax));
+  }
+  kept_.insert_or_assign(keep.entrance, KeptLease{keep, std::move(frame.fds[0])});
+}
+
+void Worker::Impl::Handle(const ipc::Forget& forget, ipc::Frame&) { kept_.erase(forget.entrance); }
 
 // ---- admin
 

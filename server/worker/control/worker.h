@@ -67,6 +67,13 @@ struct WorkerOptions {
   // Running work of a session that ended is asked to stop at once, and killed when it
   // has not ended by then.
   std::chrono::nanoseconds kill_after = std::chrono::milliseconds(100);
+  // The folder of the socket at which the next broker finds this worker (ipc/roster_socket.h);
+  // empty: it ends with its last session when its broker dies.
+  std::string roster_folder;
+  std::uint64_t made_by = 0;  // See ipc::Roster.
+  // How long a worker without a broker waits for one after its last client has gone; at most twice
+  // that.
+  std::chrono::nanoseconds alone_max = std::chrono::seconds(10);
   // In a drain, the worker ends within this time after its last client has gone, whatever that
   // one's kernels and the driver do.
   std::chrono::nanoseconds left_behind_max = std::chrono::seconds(5);
@@ -75,8 +82,9 @@ struct WorkerOptions {
 inline constexpr int kWorkerLostDevice = 3;
 inline constexpr int kWorkerStuck = 4;
 
-// Runs until it was told to drain and the last session has ended. It also ends when the channel's
-// other end is closed, after its present sessions have finished.
+// Runs until it was told to drain and the last session has ended. When its broker dies it serves
+// its sessions on, and waits for another broker, which takes it over with them. Without one it ends
+// some time after its last session (WorkerOptions::alone_max).
 //
 // Run is called once. The channel speaks ipc/wire/channel.h with the broker.
 class Worker {
