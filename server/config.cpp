@@ -490,6 +490,8 @@ void Declare(CLI::App& app, Given& given) {
   app.add_option("--worker", given.role.channel_fd)->group("");
   app.add_option("--worker-device", given.role.device)->group("");
   app.add_option("--worker-generation", given.role.generation)->group("");
+  app.add_option(kRosterFolderOption, given.role.roster_folder)->group("");
+  app.add_option(kMadeByOption, given.role.made_by)->group("");
 }
 
 // Command line over file over built-in values.

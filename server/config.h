@@ -103,7 +103,11 @@ struct WorkerRole {
   int channel_fd = -1;
   std::string device;  // "cpu:0".
   std::uint32_t generation = 1;
+  std::string roster_folder;  // See WorkerOptions; and made_by.
+  std::uint64_t made_by = 0;
 };
+inline constexpr const char* kRosterFolderOption = "--worker-rosters";
+inline constexpr const char* kMadeByOption = "--worker-made-by";
 
 // Thread-compatible value; constant after parsing.
 struct Config {

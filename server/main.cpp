@@ -136,6 +136,8 @@ int ServeDevice(const Config& config) {
   }
   options.driver_compiles_for_all = config.ptx_compiler == Config::kDriver;
   options.generation = config.worker->generation;
+  options.roster_folder = config.worker->roster_folder;
+  options.made_by = config.worker->made_by;
   options.loader_command = {"/proc/self/exe", kLoaderOption};
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));
 }
@@ -158,6 +160,20 @@ RulesReader::Read ReaderOf(const Config& running, std::span<const char* const> a
     rules.need_restart = NeedRestart(running, *read);
     return rules;
   };
+}
+
+// Another number for other options, or another version: FNV-1a of both.
+std::uint64_t MadeBy(const Config& config, const device::SelectedDevice& device) {
+  std::vector<std::string> texts = WorkerArguments(config, {.device = device.id, .generation = 0});
+  texts.emplace_back(GPUSHARED_VERSION);
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::string& text : texts) {
+    // With the terminator, which keeps one text from the next.
+    for (const char each : std::string_view(text.c_str(), text.size() + 1)) {
+      hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001b3;
+    }
+  }
+  return hash;
 }
 
 BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
@@ -185,7 +201,8 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
     const WorkerRole role = {
         .channel_fd = kWorkerChannelFd, .device = device.id, .generation = generation};
     WorkerProcess::Launch launch{.program = "/proc/self/exe",
-                                 .arguments = WorkerArguments(shared, role)};
+                                 .arguments = WorkerArguments(shared, role),
+                                 .made_by = MadeBy(shared, device)};
     // A worker sees its own GPU or instance alone, as number 0.
     if (!device.visible_devices.empty()) {
       launch.environment = {"CUDA_VISIBLE_DEVICES=" + device.visible_devices};

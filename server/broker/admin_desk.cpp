@@ -138,7 +138,7 @@ void AdminDesk::Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator
 
 void AdminDesk::AskAll(Round& round) {
   for (DeviceEntry& device : around_.devices.entries()) {
-    if (!device.TakesClients()) continue;
+    if (!device.HasVoice()) continue;
     if (device.worker->Send(round.number, ipc::AdminRequest{round.asked}).ok()) {
       round.missing.insert(device.id);
     }
@@ -297,7 +297,7 @@ json AdminDesk::Server() const {
           {"socket", around_.socket},
           {"state", around_.phase()},
           {"sessions", around_.ledger.live().size()},
-          {"refused_requests", refusals_}};
+          {"refused_requests", around_.counts.RefusedRequests()}};
 }
 
 json AdminDesk::Devices(const Round& round) const {
@@ -319,6 +319,7 @@ json AdminDesk::Devices(const Round& round) const {
         {"up_s", device.worker ? SecondsSince(device.started) : 0.0}};
     if (!selected.uuid.empty()) entry["uuid"] = selected.uuid;
     if (!selected.pci_bus.empty()) entry["pci_bus"] = selected.pci_bus;
+    if (device.is_outdated) entry["outdated"] = true;
     if (!device.last_death.empty()) entry["last_death"] = device.last_death;
     if (device.state == DeviceEntry::State::kMissing) entry["missing"] = device.missing;
     const auto answer = round.answers.find(device.id);
@@ -353,8 +354,8 @@ json AdminDesk::Entrances() const {
     json row = {{"entrance", rule.name},
                 {"socket", entrance->socket},
                 {"sessions", around_.ledger.Through(number).size()},
-                {"admitted", entrance->admitted},
-                {"refused", entrance->refused},
+                {"admitted", entrance->counts->admitted},
+                {"refused", entrance->counts->Refused()},
                 {"open", entrance->is_open}};
     if (!entrance->IsMain()) {
       row["class"] = scheduler::ClassName(rule.UsualClass());

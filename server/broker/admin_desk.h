@@ -45,6 +45,7 @@ class AdminDesk {
     const std::vector<device::UnusedDevice>& unused_devices;  // For kDevices.
     SessionLedger& ledger;
     const EntranceTable& entrances;
+    const KeptCounts& counts;
     std::function<void(const std::string& what)> log;
     std::function<void()> drain;          // The operator asked for it.
     std::function<std::string()> phase;   // "serving", "draining", ...
@@ -58,9 +59,6 @@ class AdminDesk {
 
   // Takes the connection of somebody who was found to have the right.
   void Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator);
-  // For `status`: somebody without the right has asked.
-  void CountRefusal(ipc::AdminVerb verb) { ++refusals_[std::string(ipc::AdminVerbName(verb))]; }
-
   // Answers by itself: the refusal, or the JSON text.
   void Answer(Arrival arrival, Status refusal, std::string json);
 
@@ -90,7 +88,6 @@ class AdminDesk {
   boost::asio::io_context& context_;
   Surroundings around_;
   std::chrono::steady_clock::time_point started_;
-  std::map<std::string, std::uint64_t> refusals_;  // By verb.
   std::uint32_t last_number_ = 0;
   std::map<std::uint32_t, std::unique_ptr<Round>> rounds_;
   std::map<std::uint32_t, std::unique_ptr<Sending>> sending_;

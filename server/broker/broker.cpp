@@ -2,6 +2,7 @@
 #include "server/broker/broker.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -90,11 +91,28 @@ Status Broker::Start() {
               },
           .log = [this](const std::string& what) { log_->info("{}", what); },
           .end_sessions = [this](const Entrance& entrance,
-                                 const std::string& why) { EndSessionsOf(entrance, why); }});
+                                 const std::string& why) { EndSessionsOf(entrance, why); },
+          .keep =
+              [this](const ipc::Keep& lease, int connection) {
+                for (DeviceEntry& device : devices_.entries()) {
+                  if (device.HasVoice()) KeepAt(device, lease, connection);
+                }
+              },
+          .forget =
+              [this](std::uint32_t entrance) {
+                for (DeviceEntry& device : devices_.entries()) {
+                  if (device.HasVoice()) (void)device.worker->Send(0, ipc::Forget{entrance});
+                }
+              }});
   // Everybody may knock: who may have what is decided by the access rules, which know the peer's
   // uid from the kernel. To keep users out altogether, put the socket into a closed folder.
   if (Status status = entrances_->OpenMain(options_.socket_path); !status.ok()) return status;
+  // From here on no other broker serves our socket.
+  if (Status status = OpenCounts(); !status.ok()) return status;
+  OpenRosterFolder();
+  TakeOverSurvivors();
   if (Status status = TakeOver(options_.rules); !status.ok()) return status;
+  entrances_->DropOtherCounts();
   if (options_.read_rules) {
     reader_ = std::make_unique<RulesReader>(context_, options_.read_rules);
   }
@@ -104,6 +122,7 @@ Status Broker::Start() {
                     .unused_devices = options_.unused_devices,
                     .ledger = ledger_,
                     .entrances = *entrances_,
+                    .counts = *counts_,
                     .log = [this](const std::string& what) { log_->info("{}", what); },
                     .drain = [this] { BeginDrain(); },
                     .phase = [this] { return phase_ == Phase::kServing ? "serving" : "draining"; },
@@ -111,7 +130,9 @@ Status Broker::Start() {
                     .policy = options_.policy,
                     .socket = options_.socket_path,
                     .wait_max = options_.admin_wait_max});
-  for (DeviceEntry& device : devices_.entries()) StartWorker(device);
+  for (DeviceEntry& device : devices_.entries()) {
+    if (!device.worker) StartWorker(device);
+  }
   worker_watch_ = std::make_unique<WorkerWatch>(context_, devices_, options_.watch, log_);
   if (options_.read_inventory) {
     watch_ = std::make_unique<InventoryWatch>(
@@ -120,6 +141,135 @@ Status Broker::Start() {
   }
   log_->info("listening on {}, policy {}", options_.socket_path, options_.policy);
   return Status::Ok();
+}
+
+// ---- an earlier broker that died
+
+Status Broker::OpenCounts() {
+  const std::string path = options_.socket_path + ".counts";
+  Result<KeptCounts> counts = KeptCounts::Open(path);
+  if (!counts.ok()) {
+    log_->warn("counts of entrances and refusals begin anew: {}", counts.status().message());
+    (void)::unlink(path.c_str());
+    counts = KeptCounts::Open(path);
+  }
+  if (!counts.ok()) {
+    log_->warn("counts will not be there after a crash: {}", counts.status().message());
+    counts = KeptCounts::InMemory();
+  }
+  if (!counts.ok()) return counts.status();
+  counts_.emplace(*std::move(counts));
+  entrances_->KeepCounts(*counts_);
+  return Status::Ok();
+}
+
+void Broker::OpenRosterFolder() {
+  if (options_.roster_folder.empty()) options_.roster_folder = options_.socket_path + ".workers";
+  const Status status = PrepareRosterFolder(options_.roster_folder);
+  has_rosters_ = status.ok();
+  if (!status.ok()) {
+    log_->warn("workers end with their sessions if this broker dies: {}", status.message());
+  }
+}
+
+void Broker::TakeOverSurvivors() {
+  if (!has_rosters_) return entrances_->RemoveDeadLeases();
+  Survivors survivors = TakeOverWorkers(options_.roster_folder, options_.roster_wait);
+  for (const std::string& remark : survivors.remarks) log_->warn("{}", remark);
+  for (Survivor& survivor : survivors.workers) {
+    ledger_.Know(survivor.roster.last_session);
+    for (const ipc::RosterSession& session : survivor.sessions) {
+      if (session.entrance != 0) entrances_->Expect(session.entrance_name, session.entrance);
+    }
+    for (KeptLease& kept : survivor.kept) {
+      const Status restored = entrances_->Restore(kept.kept.lease, std::move(kept.connection));
+      if (!restored.ok()) {
+        log_->error("a lease of {} is lost: {}", kept.kept.lease.lessee, restored.message());
+      }
+    }
+  }
+  entrances_->RemoveDeadLeases();
+  for (Survivor& survivor : survivors.workers) Adopt(std::move(survivor));
+}
+
+DeviceEntry& Broker::RowFor(const Survivor& survivor) {
+  const ipc::DeviceDescription& description = survivor.ready.device;
+  DeviceEntry* const ours = devices_.FindOf(description);
+  if (ours != nullptr && !ours->worker) return *ours;
+  DeviceEntry& added = devices_.Add({.id = description.id, .name = description.name});
+  added.state = DeviceEntry::State::kLeaving;
+  return added;
+}
+
+void Broker::Adopt(Survivor survivor) {
+  DeviceEntry& device = RowFor(survivor);
+  const pid_t pid = survivor.worker.pid;
+  device.generation = survivor.roster.generation;
+  device.started = steady_clock::now();
+  device.worker = WorkerProcess::Adopt(context_, std::move(survivor.worker), EventsOf(device));
+  for (const ipc::RosterSession& each : survivor.sessions) {
+    ledger_.Add({.id = each.session,
+                 .peer = {.uid = each.peer.uid, .gid = each.peer.gid, .pid = each.peer.pid},
+                 .name = each.name,
+                 .client_class = each.client_class,
+                 .weight = each.weight,
+                 .entrance = each.entrance,
+                 .entrance_name = each.entrance_name,
+                 .device = device.id,
+                 .generation = device.generation,
+                 .quota_bytes = each.quota_bytes,
+                 .isolation = static_cast<device::Isolation>(each.isolation),
+                 .since = steady_clock::now() - std::chrono::nanoseconds(each.age_ns),
+                 .started = each.has_started});
+  }
+  for (const ipc::RosterEnd& end : survivor.ends) {
+    ledger_.Remember(end.session, end.uid, end.pid, end.status);
+  }
+  log_->info(
+      "device {}: worker pid {} generation {} outlived its broker and is taken over, with "
+      "{} sessions",
+      device.id, pid, device.generation, survivor.sessions.size());
+  if (device.state == DeviceEntry::State::kLeaving) {
+    log_->warn("device {} is not in the configuration any more: its worker ends with its sessions",
+               device.id);
+    device.description = std::move(survivor.ready.device);
+    (void)device.worker->Send(0, ipc::Drain{});
+    return;
+  }
+  device.is_outdated =
+      options_.launch(device.selected, device.generation).made_by != survivor.roster.made_by;
+  if (device.is_outdated) {
+    log_->warn(
+        "device {}: its worker has other options than this server, or is of another "
+        "version: it is replaced when it has no sessions",
+        device.id);
+  }
+  OnWorkerReady(device, std::move(survivor.ready));
+  RenewIfEmpty(device);
+}
+
+void Broker::RenewIfEmpty(DeviceEntry& device) {
+  const bool is_due = device.is_outdated && device.state == DeviceEntry::State::kReady &&
+                      phase_ == Phase::kServing && ledger_.On(device.id).empty();
+  if (!is_due) return;
+  log_->info("device {}: its worker is empty and gives way to one of this server", device.id);
+  device.state = DeviceEntry::State::kRestarting;
+  (void)device.worker->Send(0, ipc::Drain{});
+  ExpectEnd(device, options_.drain_grace);
+}
+
+WorkerProcess::Events Broker::EventsOf(DeviceEntry& device) {
+  return {
+      .message = [this, &device](ipc::Frame frame) { OnWorkerMessage(device, std::move(frame)); },
+      .exited = [this, &device](const std::string& how) { OnWorkerExited(device, how); }};
+}
+
+void Broker::KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection) {
+  Result<ipc::UniqueFd> copy = ipc::DuplicateFd(connection);
+  if (!copy.ok()) return;  // Then it ends with this broker.
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(*std::move(copy));
+  (void)device.worker->Send(0, lease, std::move(fds));
 }
 
 // ---- devices and their workers
@@ -132,10 +282,15 @@ void Broker::StartWorker(DeviceEntry& device) {
   device.unanswered = 0;
   device.state = DeviceEntry::State::kStarting;
   device.started = steady_clock::now();
-  Result<std::shared_ptr<WorkerProcess>> worker = WorkerProcess::Start(
-      context_, options_.launch(device.selected, device.generation),
-      {.message = [this, &device](ipc::Frame frame) { OnWorkerMessage(device, std::move(frame)); },
-       .exited = [this, &device](const std::string& how) { OnWorkerExited(device, how); }});
+  device.is_outdated = false;
+  WorkerProcess::Launch launch = options_.launch(device.selected, device.generation);
+  if (has_rosters_) {
+    launch.arguments.insert(launch.arguments.end(),
+                            {kRosterFolderOption, options_.roster_folder, kMadeByOption,
+                             std::to_string(launch.made_by)});
+  }
+  Result<std::shared_ptr<WorkerProcess>> worker =
+      WorkerProcess::Start(context_, launch, EventsOf(device));
   if (!worker.ok()) {
     log_->error("device {}: {}", device.id, worker.status().message());
     device.last_death = worker.status().message();
@@ -205,6 +360,8 @@ void Broker::OnWorkerReady(DeviceEntry& device, ipc::Ready ready) {
     (void)device.worker->Send(0, ipc::Drain{});
     return;
   }
+  entrances_->TellLeases(
+      [&](const ipc::Keep& lease, int connection) { KeepAt(device, lease, connection); });
   RetryParked();
 }
 
@@ -215,7 +372,10 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
                       std::to_string(pid) + ") " + how;
   if (!device.last_words.empty()) device.last_death += ": " + device.last_words;
   device.last_words.clear();
-  const bool expected = phase_ != Phase::kServing && ledger_.On(device.id).empty();
+  const bool is_renewed = device.is_outdated && device.state == DeviceEntry::State::kRestarting;
+  const bool is_leaving = device.state == DeviceEntry::State::kLeaving;
+  const bool expected =
+      (phase_ != Phase::kServing || is_renewed || is_leaving) && ledger_.On(device.id).empty();
   if (expected) {
     log_->debug("device {}: {}", device.id, device.last_death);
   } else {
@@ -223,6 +383,9 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   }
   LoseSessions(device);
   ipc::UniqueFd ended = device.worker->TakeEnded();
+  // It removes its file itself, unless it is killed.
+  (void)::unlink((options_.roster_folder + "/" + std::to_string(pid)).c_str());
+  device.end_timer.cancel();
   device.worker.reset();
   desk_->OnWorkerGone(device.id);
   if (phase_ != Phase::kServing) {
@@ -237,6 +400,11 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   }
   unbounded_.Post([ended = std::move(ended)]() mutable { WorkerProcess::Reap(std::move(ended)); },
                   options_.own_uid);
+  if (is_leaving) {
+    device.state = DeviceEntry::State::kGone;
+    return;
+  }
+  if (expected) return StartWorker(device);
   if (watch_ && !device.selected.uuid.empty()) watch_->LookNow();
   if (!device.missing.empty()) return GoMissing(device, std::string(device.missing));
   if (was_opening) {
@@ -313,6 +481,7 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
         StartWorker(device);
       }
       return;
+    case DeviceEntry::State::kLeaving:
     case DeviceEntry::State::kGone:
       return;
   }
@@ -374,7 +543,7 @@ void Broker::OnAdmin(Arrival arrival) {
                options_.socket_path};
   }
   if (!may.ok()) {
-    desk_->CountRefusal(asked->verb);
+    ++counts_->refused_requests(asked->verb);
     return RefuseArrival(std::move(arrival), may);
   }
   if (asked->verb == ipc::AdminVerb::kReload) return OnReload(std::move(arrival));
@@ -456,7 +625,7 @@ void Broker::EndSessionsOf(const Entrance& entrance, const std::string& why) {
 }
 
 void Broker::RefuseArrival(Arrival arrival, const Status& why) {
-  ++arrival.entrance->refused[std::string(StatusCodeName(why.code()))];
+  ++arrival.entrance->counts->refused[static_cast<std::size_t>(why.code())];
   // Every refusal says who asked; the access rules have said it already.
   const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
   const Status full(why.code(),
@@ -502,7 +671,8 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
     // A request that no worker would change is refused at once.
     const Status share = AccessRules::CheckShare(allowance, asked, arrival.peer.Who());
     if (!share.ok()) return RefuseArrival(std::move(arrival), share);
-    if (may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
+    const bool will_come = device.state != DeviceEntry::State::kLeaving;
+    if (will_come && may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
     const Status why(StatusCode::kUnavailable,
                      "client refused: device " + device.id + " is " +
                          (device.is_silent ? "silent" : std::string(StateName(device.state))) +
@@ -543,6 +713,7 @@ void Broker::TellDevices(Arrival arrival) {
   ipc::DeviceList list;
   for (const DeviceEntry& device : devices_.entries()) {
     const bool is_here = device.state != DeviceEntry::State::kMissing &&
+                         device.state != DeviceEntry::State::kLeaving &&
                          device.state != DeviceEntry::State::kGone && device.was_ready &&
                          devices_.IsAmong(device, arrival.entrance->rule.devices);
     if (is_here) list.devices.push_back(device.description);
@@ -593,6 +764,8 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
       .isolation = static_cast<std::uint8_t>(isolation),
       .is_trusted = entrance.IsMain() && IsTrusted(arrival.peer.uid, options_.own_uid),
+      .entrance = entrance.number,
+      .entrance_name = entrance.rule.name,
       .hello = hello};
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(arrival.socket.Release());
@@ -603,7 +776,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
                   session.Who(), device.id, session.entrance_name, ClassText(session.client_class),
                   session.weight, FormatBytes(quota_bytes), IsolationName(isolation)));
   const std::uint64_t id = session.id;
-  ++arrival.entrance->admitted;
+  ++arrival.entrance->counts->admitted;
   ledger_.Add(std::move(session));
   // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and
   // death reach the worker alone.
@@ -718,6 +891,7 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
   if (phase_ == Phase::kDraining && ledger_.On(device).empty()) {
     ExpectEnd(*devices_.Find(device), options_.drain_grace);
   }
+  RenewIfEmpty(*devices_.Find(device));
   for (auto at = parked_whys_.begin(); at != parked_whys_.end();) {
     ParkedWhy& parked = *at->second;
     const bool answered = parked.session == id && AnswerWhy(parked.arrival, id);
@@ -801,6 +975,8 @@ void Broker::FinishWhenDone() {
   if (phase_ == Phase::kServing || phase_ == Phase::kOver || !devices_.AllGone()) return;
   phase_ = Phase::kOver;
   entrances_->Stop();
+  counts_->Remove();
+  (void)::rmdir(options_.roster_folder.c_str());
   rated_log_.Stop();
   log_->info("all workers have ended; bye");
   context_.stop();

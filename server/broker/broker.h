@@ -25,6 +25,7 @@
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
 #include "server/broker/rated_log.h"
+#include "server/broker/roster_reader.h"
 #include "server/broker/rules_reader.h"
 #include "server/broker/session_ledger.h"
 #include "server/broker/worker_watch.h"
@@ -53,6 +54,9 @@ struct BrokerOptions {
   std::function<WorkerProcess::Launch(const device::SelectedDevice& device,
                                       std::uint32_t generation)>
       launch;
+  // Where workers listen that lost their broker; empty: <socket>.workers.
+  std::string roster_folder;
+  std::chrono::milliseconds roster_wait{5000};  // For all rosters together.
   Listener::Limits limits;
   WorkerWatch::Limits watch;
   LogRate::Limits log_limits;
@@ -97,6 +101,20 @@ class Broker {
  private:
   struct ParkedHello;
   struct ParkedWhy;
+
+  // What an earlier broker left that died: its counts, and its workers.
+  Status OpenCounts();
+  void OpenRosterFolder();
+  void TakeOverSurvivors();
+  void Adopt(Survivor survivor);
+  DeviceEntry& RowFor(const Survivor& survivor);
+  WorkerProcess::Events EventsOf(DeviceEntry& device);
+  // Ends the worker of an earlier broker's options or version if nobody is on it: the next one has
+  // this broker's.
+  void RenewIfEmpty(DeviceEntry& device);
+
+  // A worker keeps a lease for the next broker. `connection` stays the caller's.
+  void KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection);
 
   // Devices and their workers.
   void StartWorker(DeviceEntry& device);
@@ -159,6 +177,7 @@ class Broker {
   ipc::UnboundedCalls unbounded_;
   SessionLedger ledger_;
   DeviceTable devices_;
+  std::optional<KeptCounts> counts_;
   std::unique_ptr<EntranceTable> entrances_;
   std::unique_ptr<AdminDesk> desk_;
   std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
@@ -175,6 +194,7 @@ class Broker {
     kOver
   } phase_ = Phase::kServing;
   int exit_code_ = 0;
+  bool has_rosters_ = false;  // Workers can be found by the next broker.
 };
 
 }  // namespace gpushared::server

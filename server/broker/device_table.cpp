@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/broker/device_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -18,6 +20,8 @@ std::string_view StateName(DeviceEntry::State state) {
       return "restarting";
     case DeviceEntry::State::kMissing:
       return "missing";
+    case DeviceEntry::State::kLeaving:
+      return "leaving";
     case DeviceEntry::State::kGone:
       return "gone";
   }
@@ -85,6 +89,19 @@ DeviceEntry* DeviceTable::Find(std::string_view id) {
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const DeviceEntry& entry) { return entry.id == id; });
   return found == entries_.end() ? nullptr : &*found;
+}
+
+DeviceEntry* DeviceTable::FindOf(const ipc::DeviceDescription& description) {
+  std::string uuid = "GPU-";
+  for (std::size_t i = 0; i < description.uuid.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    uuid += fmt::format("{:02x}", description.uuid[i]);
+  }
+  for (DeviceEntry& entry : entries_) {
+    const bool has_uuid = entry.selected.uuid.starts_with("GPU-");
+    if (has_uuid ? entry.selected.uuid == uuid : entry.id == description.id) return &entry;
+  }
+  return nullptr;
 }
 
 DeviceEntry& DeviceTable::Add(device::SelectedDevice device) {

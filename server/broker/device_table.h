@@ -31,13 +31,20 @@ struct DeviceEntry {
     kReady,
     kRestarting,  // The worker died; the next one waits for its turn.
     kMissing,     // No worker: the GPU or instance is not there. It may come back.
-    kGone,        // The worker ended after a drain, or no further one is wanted.
+    kLeaving,  // Of an earlier broker, and not in this one's configuration: ends when it is empty.
+    kGone,     // The worker ended after a drain, or no further one is wanted.
   };
   DeviceEntry(boost::asio::io_context& context, const device::SelectedDevice& device)
       : selected(device), id(device.id), restart_timer(context), end_timer(context) {}
 
   bool TakesClients() const {
     return state == State::kReady && worker != nullptr && worker->usable() && !is_silent;
+  }
+
+  // Whether it can be asked.
+  bool HasVoice() const {
+    return (state == State::kReady || state == State::kLeaving) && worker != nullptr &&
+           worker->usable() && !is_silent;
   }
 
   // The server ends: no further worker is wanted.
@@ -54,6 +61,9 @@ struct DeviceEntry {
   bool was_ready = false;                         // At least one worker has opened the device.
   std::chrono::steady_clock::time_point started;  // The latest worker.
   RestartBackoff backoff;
+  // An earlier broker started its worker with other options or in another version: the worker is
+  // replaced as soon as it has no session.
+  bool is_outdated = false;
   bool is_newcomer = false;      // It appeared while the server ran.
   std::string missing;           // Why it is kMissing, or is about to be.
   bool comes_back = true;        // From kMissing as soon as it is there.
@@ -90,6 +100,9 @@ class DeviceTable {
   // it: numbers move when a GPU goes.
   DeviceEntry& Add(device::SelectedDevice device);
 
+  // The row of a worker that an earlier broker started. A GPU's number may have moved since, its
+  // UUID has not. Null: none of ours.
+  DeviceEntry* FindOf(const ipc::DeviceDescription& description);
   // Null for unknown ids.
   DeviceEntry* Find(std::string_view id);
   std::deque<DeviceEntry>& entries() { return entries_; }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -70,19 +71,26 @@ std::string LeaseReply(const Entrance& entrance) {
 
 // The connection that keeps a lease alive.
 struct EntranceTable::LeaseHold {
-  LeaseHold(boost::asio::io_context& context, ipc::UnboundedCalls& calls,
-            ipc::ClientSocket connection)
-      : closing(calls), socket(context, connection.Release().Release()), grace(context) {}
+  LeaseHold(boost::asio::io_context& context, ipc::UnboundedCalls& calls, ipc::UniqueFd connection,
+            std::string asked)
+      : closing(calls),
+        socket(context, connection.Release()),
+        terms(std::move(asked)),
+        grace(context) {}
   ~LeaseHold() { Close(); }
   LeaseHold(const LeaseHold&) = delete;
   LeaseHold& operator=(const LeaseHold&) = delete;
 
   void Close() {
-    if (socket.is_open()) closing.CloseSocket(ipc::UniqueFd(socket.release()));
+    if (!socket.is_open()) return;
+    // Those who keep it have it open, too.
+    ::shutdown(socket.native_handle(), SHUT_RDWR);
+    closing.CloseSocket(ipc::UniqueFd(socket.release()));
   }
 
   ipc::UnboundedCalls& closing;
   boost::asio::posix::stream_descriptor socket;
+  const std::string terms;
   boost::asio::steady_timer grace;
 };
 
@@ -98,10 +106,39 @@ Status EntranceTable::OpenMain(const std::string& path) {
   auto entrance = std::make_shared<Entrance>();
   entrance->rule.name = "main";
   entrance->socket = path;
-  if (Status status = Listen(entrance); !status.ok()) return status;
-  // We have the lock of our own socket now, and so whatever stands here is of a server that died.
-  if (CheckFolder(LeasesFolder()).ok()) RemoveFolder(LeasesFolder());
-  return Status::Ok();
+  return Listen(entrance);
+}
+
+void EntranceTable::KeepCounts(KeptCounts& counts) {
+  counts_ = &counts;
+  for (const auto& [name, number] : counts.Numbers()) {
+    Expect(name, static_cast<std::uint32_t>(number));
+  }
+  for (const auto& [number, entrance] : entrances_) entrance->counts = &RowOf(*entrance);
+}
+
+EntranceCounts& EntranceTable::RowOf(const Entrance& entrance) {
+  if (counts_ == nullptr) return uncounted_;
+  // An entrance of the configuration may have the name of the server's own.
+  return counts_->Claim(entrance.IsMain() ? "" : entrance.rule.name, entrance.number);
+}
+
+void EntranceTable::DropOtherCounts() {
+  std::set<const EntranceCounts*> used;
+  for (const auto& [number, entrance] : entrances_) used.insert(entrance->counts);
+  counts_->FreeAllBut(used);
+}
+
+void EntranceTable::Expect(const std::string& name, std::uint32_t number) {
+  std::uint32_t& expected = expected_[name];
+  expected = std::max(expected, number);
+  last_number_ = std::max(last_number_, number);
+}
+
+std::uint32_t EntranceTable::NumberFor(const std::string& name) {
+  const auto expected = expected_.extract(name);
+  const bool has_one = !expected.empty() && !entrances_.contains(expected.mapped());
+  return has_one ? expected.mapped() : ++last_number_;
 }
 
 Status EntranceTable::CheckName(const EntranceRule& rule, bool among_leases) const {
@@ -128,6 +165,7 @@ Status EntranceTable::Listen(const std::shared_ptr<Entrance>& entrance) {
       },
       around_.on_refusal);
   if (Status status = listener->Start(); !status.ok()) return status;
+  entrance->counts = &RowOf(*entrance);
   entrances_.emplace(entrance->number, entrance);
   listeners_.emplace(entrance->number, std::move(listener));
   return Status::Ok();
@@ -163,8 +201,9 @@ Status EntranceTable::Replace(const std::vector<EntranceRule>& rules) {
     if (status.ok() && same != entrances_.end()) {
       staying.emplace(same->first, &rule);
     } else if (status.ok()) {
-      opened.emplace(++last_number_, &rule);
-      status = Open(rule, last_number_);
+      const std::uint32_t number = NumberFor(rule.name);
+      opened.emplace(number, &rule);
+      status = Open(rule, number);
     }
     if (!status.ok()) return give_back(status);
   }
@@ -187,52 +226,97 @@ Status EntranceTable::Replace(const std::vector<EntranceRule>& rules) {
   return Status::Ok();
 }
 
-Status EntranceTable::Lease(const std::string& terms, Arrival& asker) {
-  Result<EntranceRule> rule = ParseEntranceTerms(terms, "terms of the lease");
+Result<std::shared_ptr<Entrance>> EntranceTable::OpenLease(const ipc::Keep& lease) {
+  Result<EntranceRule> rule = ParseEntranceTerms(lease.terms, "terms of the lease");
   if (!rule.ok()) return rule.status();
   if (rule->who.empty()) {
-    return {StatusCode::kInvalidArgument,
-            "lease refused: it does not say who may come, such as who = \"uid:1000\""};
+    return Status(StatusCode::kInvalidArgument,
+                  "lease refused: it does not say who may come, such as who = \"uid:1000\"");
   }
   if (leases_.size() >= kLeasesMax) {
-    return {StatusCode::kLimitExceeded,
-            "lease refused: there are " + std::to_string(kLeasesMax) + " already"};
+    return Status(StatusCode::kLimitExceeded,
+                  "lease refused: there are " + std::to_string(kLeasesMax) + " already");
   }
   auto entrance = std::make_shared<Entrance>();
-  entrance->number = ++last_number_;
+  entrance->number = lease.entrance;
   if (rule->name.empty()) {
     rule->name = "lease-" + std::to_string(entrance->number);
     rule->label = "entrance '" + rule->name + "'";
   }
   if (Status status = CheckName(*rule, /*among_leases=*/false); !status.ok()) return status;
   entrance->rule = std::move(*rule);
-  entrance->lessee = asker.peer.Who();
+  entrance->lessee = lease.lessee;
   const std::string folder = LeasesFolder() + "/" + std::to_string(entrance->number);
   entrance->socket = folder + kSocketName;
   Status status = MakeFolder(LeasesFolder());
   if (status.ok()) status = CheckFolder(LeasesFolder());
   if (status.ok()) status = MakeFolder(folder);
   if (status.ok()) status = Listen(entrance);
+  if (status.ok()) return entrance;
+  RemoveFolder(folder);
+  return status;
+}
+
+void EntranceTable::Hold(const std::shared_ptr<Entrance>& entrance, const std::string& terms,
+                         ipc::UniqueFd connection) {
+  around_.log(Describe(entrance->rule) + ", on " + entrance->socket + ", leased by " +
+              entrance->lessee);
+  leases_.emplace(entrance->number, std::make_unique<LeaseHold>(context_, around_.closing,
+                                                                std::move(connection), terms));
+  Watch(entrance->number);
+}
+
+Status EntranceTable::Lease(const std::string& terms, Arrival& asker) {
+  const ipc::Keep lease = {.entrance = ++last_number_, .lessee = asker.peer.Who(), .terms = terms};
+  const Result<std::shared_ptr<Entrance>> entrance = OpenLease(lease);
+  if (!entrance.ok()) return entrance.status();
   ipc::Outbox outbox;
-  if (status.ok())
-    status = outbox.Add(asker.frame.request, ipc::AdminReply{.text = LeaseReply(*entrance)});
+  Status status = outbox.Add(asker.frame.request, ipc::AdminReply{.text = LeaseReply(**entrance)});
   if (status.ok()) {
     // A new connection's buffer is empty, so it takes this at once.
     const Result<bool> sent = outbox.Flush(asker.socket.get());
     if (!sent.ok() || !*sent) status = {StatusCode::kDisconnected, "lease refused: nobody reads"};
   }
-  const std::uint32_t number = entrance->number;
   if (!status.ok()) {
-    Forget(number);
-    RemoveFolder(folder);
+    Forget(lease.entrance);
+    RemoveFolder(FolderOf((*entrance)->socket));
     return status;
   }
-  around_.log(Describe(entrance->rule) + ", on " + entrance->socket + ", leased by " +
-              entrance->lessee);
-  leases_.emplace(number,
-                  std::make_unique<LeaseHold>(context_, around_.closing, std::move(asker.socket)));
-  Watch(number);
+  around_.keep(lease, asker.socket.get());
+  Hold(*entrance, terms, asker.socket.Release());
   return Status::Ok();
+}
+
+Status EntranceTable::Restore(const ipc::Keep& lease, ipc::UniqueFd connection) {
+  last_number_ = std::max(last_number_, lease.entrance);
+  if (entrances_.contains(lease.entrance)) return Status::Ok();
+  const Result<std::shared_ptr<Entrance>> entrance = OpenLease(lease);
+  if (entrance.ok()) Hold(*entrance, lease.terms, std::move(connection));
+  return entrance.status();
+}
+
+void EntranceTable::TellLeases(
+    const std::function<void(const ipc::Keep& lease, int connection)>& keep) const {
+  for (const auto& [number, hold] : leases_) {
+    // One whose grace runs has no connection any more, and ends with this broker.
+    if (!hold->socket.is_open()) continue;
+    keep({.entrance = number, .lessee = entrances_.at(number)->lessee, .terms = hold->terms},
+         hold->socket.native_handle());
+  }
+}
+
+void EntranceTable::RemoveDeadLeases() {
+  if (!CheckFolder(LeasesFolder()).ok()) return;
+  std::error_code ignored;
+  std::vector<std::string> dead;
+  for (const auto& entry : std::filesystem::directory_iterator(LeasesFolder(), ignored)) {
+    const bool is_alive = std::ranges::any_of(leases_, [&](const auto& lease) {
+      return entry.path().filename() == std::to_string(lease.first);
+    });
+    if (!is_alive) dead.push_back(entry.path());
+  }
+  for (const std::string& folder : dead) RemoveFolder(folder);
+  (void)::rmdir(LeasesFolder().c_str());  // Where it is empty now.
 }
 
 void EntranceTable::Watch(std::uint32_t number) {
@@ -266,9 +350,15 @@ void EntranceTable::EndLease(std::uint32_t number, const std::string& how) {
 }
 
 void EntranceTable::Forget(std::uint32_t number) {
-  leases_.erase(number);
+  if (leases_.erase(number) > 0) around_.forget(number);
   listeners_.erase(number);
-  entrances_.erase(number);
+  const auto entrance = entrances_.extract(number);
+  if (entrance.empty()) return;
+  // A newer entrance may have its name, and so its row.
+  EntranceCounts* const row = std::exchange(entrance.mapped()->counts, &uncounted_);
+  const bool is_shared = std::ranges::any_of(
+      entrances_, [row](const auto& each) { return each.second->counts == row; });
+  if (counts_ != nullptr && !is_shared) counts_->Free(*row);
 }
 
 void EntranceTable::Stop() {

@@ -15,6 +15,9 @@
 
 #include "gpushared/result.h"
 
+#include "ipc/unique_fd.h"
+#include "ipc/wire/channel.h"
+#include "server/broker/kept_counts.h"
 #include "server/broker/listener.h"
 #include "server/config.h"
 
@@ -27,16 +30,15 @@ struct Entrance {
   std::string socket;
   std::string lessee;   // Who leased it, for people; empty: it is in the configuration.
   bool is_open = true;  // A lease that is over lets nobody in.
-  // Since it was opened: clients that were handed to a worker, and refusals by their code.
-  std::uint64_t admitted = 0;
-  std::map<std::string, std::uint64_t> refused;
+  EntranceCounts* counts = nullptr;  // Set while the table has it and after.
 
   bool IsMain() const { return number == 0; }
 };
 
 // The server's sockets: its own, those of the configuration, and those that operators lease. A
 // lease ends when the connection that asked for it does, however its process ended. Then nobody
-// comes in any more, and after a grace the sessions that are left are ended.
+// comes in any more, and after a grace the sessions that are left are ended. Workers keep leases
+// for the next broker, should this one die.
 //
 // Confined to the broker's thread.
 class EntranceTable {
@@ -52,6 +54,9 @@ class EntranceTable {
     std::function<void(const std::string& what)> log;
     // Ends the sessions that came through it.
     std::function<void(const Entrance& entrance, const std::string& why)> end_sessions;
+    // Hands a lease to those who outlive this broker, or takes it back from them.
+    std::function<void(const ipc::Keep& lease, int connection)> keep;
+    std::function<void(std::uint32_t entrance)> forget;
   };
   EntranceTable(boost::asio::io_context& context, Surroundings around);
   ~EntranceTable();
@@ -60,6 +65,20 @@ class EntranceTable {
 
   // The server's own socket, first; clients come from here on.
   Status OpenMain(const std::string& path);
+  // Once, after OpenMain: counts and numbers are kept there from now on. `counts` outlives this.
+  void KeepCounts(KeptCounts& counts);
+  // After Replace: counts of entrances that are not here any more are dropped.
+  void DropOtherCounts();
+  // Before Replace: under an earlier broker the entrance of that name had that number, and it gets
+  // it again.
+  void Expect(const std::string& name, std::uint32_t number);
+  // Before Replace: a lease that an earlier broker granted. Does nothing where it is here already,
+  // from another keeper.
+  Status Restore(const ipc::Keep& lease, ipc::UniqueFd connection);
+  // After all leases are restored: removes the folders of those that are over.
+  void RemoveDeadLeases();
+  // For one more who keeps them.
+  void TellLeases(const std::function<void(const ipc::Keep& lease, int connection)>& keep) const;
   // The entrances of the configuration from now on: all of them, or as before where one cannot be
   // opened. One that keeps its socket keeps its sessions, and gives newcomers what the new rule
   // says. One that is gone lets nobody in any more. Folders are made where they are not there.
@@ -80,6 +99,11 @@ class EntranceTable {
   std::string LeasesFolder() const;
   std::string SocketOf(const EntranceRule& rule) const;
   Status Open(const EntranceRule& rule, std::uint32_t number);
+  std::uint32_t NumberFor(const std::string& name);
+  EntranceCounts& RowOf(const Entrance& entrance);
+  Result<std::shared_ptr<Entrance>> OpenLease(const ipc::Keep& lease);
+  void Hold(const std::shared_ptr<Entrance>& entrance, const std::string& terms,
+            ipc::UniqueFd connection);
   Status Listen(const std::shared_ptr<Entrance>& entrance);
   // Whether no entrance has that name, or no lease.
   Status CheckName(const EntranceRule& rule, bool among_leases) const;
@@ -92,6 +116,9 @@ class EntranceTable {
   std::string main_path_;
   std::chrono::nanoseconds lease_grace_{};
   std::uint32_t last_number_ = 0;
+  std::map<std::string, std::uint32_t> expected_;  // See Expect.
+  KeptCounts* counts_ = nullptr;
+  EntranceCounts uncounted_{};  // For entrances that the table does not have.
   std::map<std::uint32_t, std::shared_ptr<Entrance>> entrances_;
   std::map<std::uint32_t, std::unique_ptr<Listener>> listeners_;
   std::map<std::uint32_t, std::unique_ptr<LeaseHold>> leases_;

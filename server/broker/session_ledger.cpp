@@ -25,22 +25,27 @@ LiveSession* SessionLedger::Find(std::uint64_t id) {
 void SessionLedger::End(std::uint64_t id, const Status& why) {
   const auto found = live_.find(id);
   if (found == live_.end()) return;
-  const Peer& peer = found->second.peer;
-  std::size_t& of_uid = ends_of_uid_[peer.uid];
+  const Peer peer = found->second.peer;
+  live_.erase(found);
+  Remember(id, peer.uid, peer.pid, why);
+}
+
+void SessionLedger::Remember(std::uint64_t id, std::uint32_t uid, std::int32_t pid,
+                             const Status& why) {
+  std::size_t& of_uid = ends_of_uid_[uid];
   if (ends_.size() >= kEndsMax || of_uid >= kEndsPerUidMax) {
     // The oldest of this uid where it has too many, else the oldest of all.
     auto oldest = ends_.begin();
     if (of_uid >= kEndsPerUidMax) {
       oldest = std::find_if(ends_.begin(), ends_.end(),
-                            [&](const Ending& end) { return end.uid == peer.uid; });
+                            [&](const Ending& end) { return end.uid == uid; });
     }
     const std::uint32_t loser = oldest->uid;
     ends_.erase(oldest);
-    if (--ends_of_uid_[loser] == 0 && loser != peer.uid) ends_of_uid_.erase(loser);
+    if (--ends_of_uid_[loser] == 0 && loser != uid) ends_of_uid_.erase(loser);
   }
-  ++ends_of_uid_[peer.uid];
-  ends_.push_back({.id = id, .uid = peer.uid, .pid = peer.pid, .why = why});
-  live_.erase(found);
+  ++ends_of_uid_[uid];
+  ends_.push_back({.id = id, .uid = uid, .pid = pid, .why = why});
 }
 
 std::vector<std::uint64_t> SessionLedger::On(const std::string& device) const {

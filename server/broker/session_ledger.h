@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_SERVER_BROKER_SESSION_LEDGER_H_
 #define GPUSHARED_SERVER_BROKER_SESSION_LEDGER_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -47,8 +48,13 @@ class SessionLedger {
   static constexpr std::size_t kEndsMax = 1024;
   static constexpr std::size_t kEndsPerUidMax = 128;
 
-  // Ids ascend from 1 and are never reused by this broker.
+  // Ids ascend from 1. They are never reused, neither by this broker nor by one that took over from
+  // it.
   std::uint64_t NextId() { return ++last_id_; }
+  // An earlier broker gave this one, and all below it.
+  void Know(std::uint64_t last_id) { last_id_ = std::max(last_id_, last_id); }
+  // A session that ended before this broker was there.
+  void Remember(std::uint64_t id, std::uint32_t uid, std::int32_t pid, const Status& why);
 
   void Add(LiveSession session);
   // Null when there is no such live session.

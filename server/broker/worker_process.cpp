@@ -132,6 +132,15 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::Start(boost::asio::io_cont
   return worker;
 }
 
+std::shared_ptr<WorkerProcess> WorkerProcess::Adopt(boost::asio::io_context& context,
+                                                    ipc::FoundWorker found, Events events) {
+  std::shared_ptr<WorkerProcess> worker(new WorkerProcess(
+      context, found.pid, std::move(found.channel), std::move(found.pidfd), std::move(events)));
+  worker->WaitForMessage();
+  worker->WaitForExit();
+  return worker;
+}
+
 WorkerProcess::WorkerProcess(boost::asio::io_context& context, pid_t pid, ipc::UniqueFd channel,
                              ipc::UniqueFd pidfd, Events events)
     : pid_(pid),
@@ -188,7 +197,9 @@ void WorkerProcess::Reap(ipc::UniqueFd ended) {
 void WorkerProcess::LearnExit() {
   siginfo_t info{};
   const auto pidfd = static_cast<id_t>(pidfd_.native_handle());
-  if (::waitid(P_PIDFD, pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
+  const int looked = ::waitid(P_PIDFD, pidfd, &info, WEXITED | WNOHANG | WNOWAIT);
+  const bool is_child = looked == 0 || errno != ECHILD;
+  if (is_child && (looked != 0 || info.si_pid == 0)) {
     WaitForExit();
     return;
   }
@@ -202,7 +213,8 @@ void WorkerProcess::LearnExit() {
   boost::system::error_code ignored;
   channel_.close(ignored);
   ended_ = ipc::UniqueFd(pidfd_.release());
-  events_.exited(DescribeExit(info));
+  events_.exited(is_child ? DescribeExit(info)
+                          : "ended, and only the broker that started it would know how");
 }
 
 void WorkerProcess::Flush() {

@@ -17,6 +17,7 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
+#include "ipc/roster_socket.h"
 #include "ipc/unique_fd.h"
 #include "ipc/unix_socket.h"
 
@@ -28,8 +29,8 @@ inline constexpr int kWorkerChannelFd = 3;
 // One child process that owns a device, and the channel to it.
 //
 // The child inherits stdout, stderr and its channel, nothing else. It is not tied to the
-// broker's life: when the broker dies, the closed channel tells it to finish its sessions and
-// go. It has a process group of its own, so that a Ctrl-C meant for the broker does not end it.
+// broker's life: when the broker dies, it serves its sessions on, and the next broker adopts it.
+// It has a process group of its own, so that a Ctrl-C meant for the broker does not end it.
 //
 // Confined to the broker's thread. Destroying the object closes the channel and forgets the
 // child; it does not kill it.
@@ -40,6 +41,7 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
     std::vector<std::string> arguments;  // Without the program's name.
     // NAME=VALUE: in the worker's environment instead of what the broker has by that name.
     std::vector<std::string> environment = {};
+    std::uint64_t made_by = 0;  // See ipc::Roster.
   };
   // Neither is called from inside Start. `message` gets frames that ChannelToBrokerRules allows;
   // their payloads are not decoded yet. `exited` comes once, as the last call, with a phrase such
@@ -50,6 +52,9 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   };
   static Result<std::shared_ptr<WorkerProcess>> Start(boost::asio::io_context& context,
                                                       const Launch& launch, Events events);
+  // One that an earlier broker started. How it ends is not known where that one has died.
+  static std::shared_ptr<WorkerProcess> Adopt(boost::asio::io_context& context,
+                                              ipc::FoundWorker found, Events events);
   ~WorkerProcess() = default;
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
