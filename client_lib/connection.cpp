@@ -92,6 +92,13 @@ Result<ClientOptions> Connection::WithEnvironment(const ClientOptions& options) 
 }
 
 Result<Connection::Opened> Connection::Open(const ClientOptions& asked) {
+  Result<Opened> opened = TryOpen(asked);
+  // A server that died before it said anything may be there again.
+  const bool was_cut = !opened.ok() && opened.status().code() == StatusCode::kDisconnected;
+  return was_cut ? TryOpen(asked) : std::move(opened);
+}
+
+Result<Connection::Opened> Connection::TryOpen(const ClientOptions& asked) {
   if (Status status = CheckOptions(asked); !status.ok()) return status;
   const Result<ClientOptions> whole = WithEnvironment(asked);
   if (!whole.ok()) return whole.status();

@@ -33,8 +33,10 @@ class Connection {
     ipc::Welcome welcome;
     std::vector<ipc::UniqueFd> fds;  // In the order of ipc::MessageType::kWelcome.
   };
-  // The handshake.
+  // The handshake; once more where the server went away before it said anything.
   static Result<Opened> Open(const ClientOptions& asked);
+  // The handshake, once.
+  static Result<Opened> TryOpen(const ClientOptions& asked);
   // A connection of its own that asks for nothing else.
   static Result<ipc::DeviceList> ListDevices(const ClientOptions& options);
   // The options, with what the environment says where they say nothing. Asks the server for its
