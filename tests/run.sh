@@ -4,7 +4,7 @@
 #
 # Without a stage it runs `dev`. Stages:
 #   dev     g++ build with warnings as errors; every test once, those labelled `long` apart
-#   long    benchmarks and tools too; the tests labelled `long`, and 1,000 kills
+#   long    benchmarks and tools too; the tests labelled `long`, 1,000 kills of clients, and 100 of the broker
 #   asan    all tests again under address and undefined-behaviour sanitizers
 #   tsan    the tests with threads again under the thread sanitizer
 #   fuzz    every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
@@ -74,6 +74,7 @@ run_long() {
   build dev all
   run_ctest long build/dev -L long
   GPUSHARED_CRASH_KILLS=1000 run_ctest crash build/dev/tests/crash
+  GPUSHARED_BROKER_KILLS=100 run_ctest takeover build/dev/tests/system -R Takeover
 }
 
 check_folders() {  # folder ...

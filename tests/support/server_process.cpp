@@ -69,9 +69,25 @@ ProgramOutcome RunProgram(const std::vector<std::string>& command) {
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments)
     : socket_(folder_ / "gpushared.sock") {
-  std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared", "--socket", socket_};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  pid_ = StartProgram(command, folder_ / "log");
+  command_ = {GPUSHARED_BIN_DIR "/gpushared", "--socket", socket_};
+  command_.insert(command_.end(), arguments.begin(), arguments.end());
+  StartAgain();
+}
+
+void ServerProcess::Crash() {
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+void ServerProcess::StartWithoutWaiting() { pid_ = StartProgram(command_, folder_ / "log"); }
+
+void ServerProcess::ReplaceArgument(const std::string& old, const std::string& wanted) {
+  std::ranges::replace(command_, old, wanted);
+}
+
+void ServerProcess::StartAgain() {
+  StartWithoutWaiting();
   if (!Eventually([&] { return Accepts(socket_); }))
     ADD_FAILURE() << "the server never answered:\n" << Log();
 }

@@ -58,12 +58,20 @@ class ServerProcess {
   ProgramOutcome Ctl(std::vector<std::string> arguments) const;
   // Sends the signal to the broker.
   void Signal(int signal) const;
+  // SIGKILL of the broker alone; its workers live on.
+  void Crash();
+  // Starts a broker again, as the first one was, and waits until it answers.
+  void StartAgain();
+  void StartWithoutWaiting();
+  // Of the next start.
+  void ReplaceArgument(const std::string& old, const std::string& wanted);
   // Waits for the broker's end; its exit code, 128 + signal, or -1 after 20 s.
   int WaitForExit();
 
  private:
   ScratchFolder folder_;
   std::string socket_;
+  std::vector<std::string> command_;
   pid_t pid_ = -1;
 };
 

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real servers whose broker is killed, and started again. No job notices.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "server/admin/ask.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+// What must be the same after a crash.
+constexpr std::array kLasting = {"client", "name",       "pid",        "uid",      "gid",
+                                 "class",  "weight",     "entrance",   "device",   "quota_bytes",
+                                 "state",  "generation", "worker_pid", "isolation"};
+
+class Takeover : public ::testing::Test {
+ protected:
+  Takeover() : file_(folder_ / "gpushared.toml") {
+    std::ofstream(file_) << "lease_grace = '1s'\n"
+                            "[[entrance]]\nname = 'batch'\nclass = 'low'\nmemory = '64MiB'\n"
+                            "[[entrance]]\nname = 'other'\nclass = 'low'\nwho = ['uid:12345']\n";
+    server_ = std::make_unique<ServerProcess>(
+        std::vector<std::string>{"--config", file_, "--memory", "256MiB", "--device", "cpu:0"});
+  }
+
+  ServerProcess& server() { return *server_; }
+  std::string EntranceSocket(const std::string& name) {
+    return std::filesystem::path(server().socket()).parent_path() / name / "gpushared.sock";
+  }
+
+  json Ask(ipc::AdminVerb verb) {
+    ipc::Admin admin;
+    admin.verb = verb;
+    const Result<json> answer = admin::Ask(server().socket(), admin);
+    EXPECT_TRUE(answer.ok()) << answer.status().ToString();
+    return answer.ok() ? *answer : json::object();
+  }
+  json Clients() {
+    json lasting = json::array();
+    const json all = Ask(ipc::AdminVerb::kClients);
+    for (const json& client : all["clients"]) {
+      json row;
+      for (const char* field : kLasting) row[field] = client.value(field, json());
+      lasting.push_back(std::move(row));
+    }
+    return lasting;
+  }
+  json Entrances() { return Ask(ipc::AdminVerb::kEntrances).value("entrances", json::array()); }
+  json Device() { return Ask(ipc::AdminVerb::kDevices)["devices"][0]; }
+  json Launches() {
+    json launches;
+    const json all = Ask(ipc::AdminVerb::kClients);
+    for (const json& client : all["clients"]) {
+      launches[client["client"].dump()] = client.value("launches", 0);
+    }
+    return launches;
+  }
+
+  void CrashAndStart() {
+    server().Crash();
+    server().StartAgain();
+  }
+
+  ScratchFolder folder_;
+  const std::string file_;
+  std::unique_ptr<ServerProcess> server_;
+};
+
+// A client that computes and looks at the result.
+class Adder {
+ public:
+  explicit Adder(const ClientOptions& options) {
+    Result<Client> client = Client::Connect(options);
+    status_ = client.status();
+    if (!status_.ok()) return;
+    client_ = std::move(*client);
+    Result<Module> module = client_.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+    status_ = module.status();
+    if (!status_.ok()) return;
+    module_ = std::move(*module);
+    Result<Kernel> kernel = module_.GetKernel("add");
+    Result<DeviceBuffer> memory = client_.AllocateDevice(3 * kBytes);
+    status_ = kernel.ok() ? memory.status() : kernel.status();
+    if (!status_.ok()) return;
+    kernel_ = std::move(*kernel);
+    memory_ = std::move(*memory);
+  }
+
+  const Status& status() const { return status_; }
+
+  Status Add(float seed) {
+    std::vector<float> a(kCount, seed), b(kCount), sum(kCount);
+    for (int i = 0; i < kCount; ++i) b[static_cast<std::size_t>(i)] = static_cast<float>(i);
+    const DeviceAddress da = memory_, db = da + kBytes, ds = db + kBytes;
+    const Stream stream = client_.default_stream();
+    Status status = stream.CopyToDevice(da, a.data(), kBytes);
+    if (status.ok()) status = stream.CopyToDevice(db, b.data(), kBytes);
+    if (status.ok()) {
+      status = stream.Launch(kernel_, {.grid = {kCount / 128}, .block = {128}}, da, db, ds, kCount);
+    }
+    if (status.ok()) status = stream.CopyToHost(sum.data(), ds, kBytes);
+    for (int i = 0; status.ok() && i < kCount; ++i) {
+      if (sum[static_cast<std::size_t>(i)] != seed + static_cast<float>(i)) {
+        status = Status(StatusCode::kInternal, "a sum is wrong");
+      }
+    }
+    return status;
+  }
+
+ private:
+  static constexpr int kCount = 1024;
+  static constexpr std::size_t kBytes = kCount * sizeof(float);
+  Status status_;
+  Client client_;
+  Module module_;
+  Kernel kernel_;
+  DeviceBuffer memory_;
+};
+
+TEST_F(Takeover, SessionsEntrancesAndCountersAreThereAgain) {
+  Adder main({.name = "main", .weight = 7, .socket = server().socket()});
+  Adder batch({.name = "batch", .memory_bytes = 48 << 20, .socket = EntranceSocket("batch")});
+  ASSERT_TRUE(main.status().ok() && batch.status().ok());
+  ASSERT_EQ(server().Ctl({"client", "set", "1", "--class", "low", "--weight", "3"}).exit_code, 0);
+  EXPECT_FALSE(Adder({.socket = EntranceSocket("other")}).status().ok());
+  ASSERT_TRUE(main.Add(1).ok() && batch.Add(2).ok());
+  const json clients = Clients(), entrances = Entrances(), launches = Launches();
+  ASSERT_EQ(clients.size(), 2U);
+  EXPECT_EQ(clients[0]["class"], "low");
+  ASSERT_EQ(entrances.size(), 3U);
+  EXPECT_EQ(entrances[2]["refused"], json({{"PermissionDenied", 1}}));
+
+  for (int crash = 0; crash < 3; ++crash) {
+    CrashAndStart();
+    EXPECT_EQ(Clients(), clients);
+    EXPECT_EQ(Entrances(), entrances);
+    EXPECT_EQ(Launches(), launches);
+  }
+  EXPECT_TRUE(main.Add(3).ok() && batch.Add(4).ok());
+  // The entrance has 64 MiB, and 48 of them are taken.
+  EXPECT_EQ(Adder({.memory_bytes = 32 << 20, .socket = EntranceSocket("batch")}).status().code(),
+            StatusCode::kPermissionDenied);
+  Adder next({.name = "next", .socket = server().socket()});
+  ASSERT_TRUE(next.status().ok()) << next.status().ToString();
+  EXPECT_TRUE(next.Add(5).ok());
+  EXPECT_EQ(Clients().size(), 3U);
+  EXPECT_GT(Clients()[2]["client"], clients[1]["client"]) << "a number is never given twice";
+  EXPECT_EQ(server().Ctl({"client", "terminate", "1"}).exit_code, 0);
+  EXPECT_THAT(main.Add(6).message(), HasSubstr("the operator ended it"));
+}
+
+TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
+  const pid_t holder =
+      StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "entrance",
+                    "lease", "--who", "uid:" + std::to_string(::geteuid()), "--class", "low"},
+                   folder_ / "lease");
+  ASSERT_TRUE(Eventually([&] { return Entrances().size() == 4; }));
+  const json before = Entrances();
+  const std::string socket = before[3]["socket"];
+  Adder client({.socket = socket});
+  ASSERT_TRUE(client.status().ok()) << client.status().ToString();
+  const json leased = Entrances();
+
+  CrashAndStart();
+  EXPECT_EQ(Entrances(), leased);
+  EXPECT_TRUE(client.Add(1).ok());
+  EXPECT_TRUE(Adder({.socket = socket}).status().ok());
+  // While nobody serves, too.
+  server().Crash();
+  ::kill(holder, SIGKILL);
+  ::waitpid(holder, nullptr, 0);
+  server().StartAgain();
+  EXPECT_FALSE(Adder({.socket = socket}).status().ok());
+  EXPECT_TRUE(Eventually([&] {
+    return client.Add(2).message().find("the lease of its") != std::string::npos;
+  })) << client.Add(3).ToString();
+  EXPECT_TRUE(Eventually([&] { return Entrances().size() == 3; }));
+}
+
+TEST_F(Takeover, AClientThatEndedMeanwhileIsToldWhy) {
+  Adder gone({.name = "gone", .socket = server().socket()});
+  Adder stays({.name = "stays", .socket = server().socket()});
+  ASSERT_TRUE(gone.status().ok() && stays.status().ok());
+  const pid_t worker = server().workers().at(0);
+  server().Crash();
+  { const Adder left = std::move(gone); }
+  EXPECT_TRUE(stays.Add(1).ok()) << "the worker " << worker << " serves on";
+  server().StartAgain();
+  EXPECT_TRUE(Eventually([&] { return Clients().size() == 1; }));
+  EXPECT_EQ(Clients()[0]["name"], "stays");
+}
+
+// Without a session, nothing holds it, and other options must not wait for ever.
+TEST_F(Takeover, AnEmptyWorkerOfOtherOptionsGivesWay) {
+  auto client = std::make_unique<Adder>(ClientOptions{.socket = server().socket()});
+  ASSERT_TRUE(client->status().ok());
+  const json before = Clients();
+  std::ofstream(file_) << "slice = '3ms'\n";
+  CrashAndStart();
+  EXPECT_EQ(Clients(), before);
+  EXPECT_TRUE(client->Add(1).ok());
+  EXPECT_EQ(Device().value("outdated", false), true);
+  client.reset();
+  EXPECT_TRUE(Eventually([&] {
+    const json device = Device();
+    return device["generation"] == 2 && device["state"] == "ready";
+  }));
+  EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
+}
+
+TEST_F(Takeover, AWorkerWhoseDeviceIsGoneFromTheOptionsEndsWithItsSessions) {
+  auto client = std::make_unique<Adder>(ClientOptions{.socket = server().socket()});
+  ASSERT_TRUE(client->status().ok());
+  server().Crash();
+  server().ReplaceArgument("cpu:0", "cpu:1");
+  server().StartAgain();
+  EXPECT_EQ(Clients().size(), 1U);
+  EXPECT_TRUE(client->Add(1).ok());
+  const Adder next({.name = "next", .socket = server().socket()});
+  ASSERT_TRUE(next.status().ok()) << next.status().ToString();
+  EXPECT_EQ(Clients()[1]["device"], "cpu:1");
+  EXPECT_EQ(Adder({.device = "cpu:0", .socket = server().socket()}).status().code(),
+            StatusCode::kUnavailable);
+  client.reset();
+  EXPECT_TRUE(Eventually([&] {
+    const json all = Ask(ipc::AdminVerb::kDevices);
+    for (const json& device : all["devices"]) {
+      if (device["device"] == "cpu:0") return device["state"] == "gone";
+    }
+    return false;
+  }));
+}
+
+// The unit kills a broker that takes longer than TimeoutStopSec for its drain.
+TEST_F(Takeover, AWorkerThatDrainedTakesNewcomersUnderTheNextBroker) {
+  Adder client({.socket = server().socket()});
+  ASSERT_TRUE(client.status().ok());
+  ASSERT_EQ(server().Ctl({"drain"}).exit_code, 0);
+  EXPECT_FALSE(Adder({.socket = server().socket()}).status().ok());
+  CrashAndStart();
+  EXPECT_EQ(Clients().size(), 1U);
+  Adder next({.socket = server().socket()});
+  EXPECT_TRUE(next.status().ok()) << next.status().ToString();
+  EXPECT_TRUE(next.Add(1).ok() && client.Add(2).ok());
+}
+
+std::size_t WantedKills() {
+  const char* wanted = std::getenv("GPUSHARED_BROKER_KILLS");
+  return wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : 12;
+}
+
+TEST_F(Takeover, KillsAtRandomMomentsAreNotNoticed) {
+  constexpr auto kWelcomeWithin = 20s;  // On a busy machine, with a start of the server within.
+  std::mutex mutex;
+  std::vector<std::string> complaints;
+  const auto complain = [&](const std::string& what) {
+    const std::lock_guard lock(mutex);
+    complaints.push_back(what);
+  };
+  std::atomic<bool> is_over = false;
+  std::atomic<std::size_t> sums = 0, newcomers = 0;
+  std::vector<std::unique_ptr<Adder>> jobs;
+  for (const std::string& socket :
+       {server().socket(), server().socket(), EntranceSocket("batch")}) {
+    jobs.push_back(std::make_unique<Adder>(ClientOptions{
+        .name = "job" + std::to_string(jobs.size()), .memory_bytes = 16 << 20, .socket = socket}));
+    ASSERT_TRUE(jobs.back()->status().ok()) << jobs.back()->status().ToString();
+  }
+  std::vector<std::thread> threads;
+  for (const auto& job : jobs) {
+    threads.emplace_back([&, at = job.get()] {
+      for (int i = 0; !is_over; ++i) {
+        const Status status = at->Add(static_cast<float>(i));
+        if (!status.ok()) return complain("a job: " + status.ToString());
+        ++sums;
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+  }
+  // They come and go, and meet every state of a server that dies and starts.
+  threads.emplace_back([&] {
+    auto since = steady_clock::now();
+    while (!is_over) {
+      Adder visitor({.name = "visitor", .memory_bytes = 4 << 20, .socket = server().socket()});
+      if (visitor.status().ok()) {
+        const Status status = visitor.Add(1);
+        if (!status.ok()) return complain("a visitor: " + status.ToString());
+        since = steady_clock::now();
+        ++newcomers;
+      } else if (steady_clock::now() > since + kWelcomeWithin) {
+        complain("no visitor is welcome: " + visitor.status().ToString());
+        return;
+      } else {
+        std::this_thread::sleep_for(2ms);
+      }
+    }
+  });
+  const auto jobs_of = [](const json& clients) {
+    json rows = json::array();
+    for (const json& each : clients) {
+      if (each["name"] != "visitor") rows.push_back(each);
+    }
+    return rows;
+  };
+  const json before = jobs_of(Clients());
+  ASSERT_EQ(before.size(), 3U);
+  std::mt19937 random(std::random_device{}());
+  std::uniform_int_distribution<int> moment(0, 60'000);
+  for (std::size_t kill = 0; kill < WantedKills(); ++kill) {
+    // Also while the broker starts, and takes over.
+    const bool waits = random() % 4 != 0;
+    std::this_thread::sleep_for(std::chrono::microseconds(moment(random)));
+    server().Crash();
+    waits ? server().StartAgain() : server().StartWithoutWaiting();
+  }
+  server().Crash();
+  server().StartAgain();
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(complaints, ::testing::IsEmpty());
+  EXPECT_TRUE(Eventually([&] { return Clients() == before; })) << Clients().dump(1);
+  std::printf("%zu kills, %zu sums of jobs, %zu newcomers\n", WantedKills(), sums.load(),
+              newcomers.load());
+  EXPECT_GT(sums, 0U);
+  EXPECT_GT(newcomers, 0U);
+}
+
+}  // namespace
+}  // namespace gpushared::testing
