@@ -8,10 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "ipc/socket_path.h"
+#include "ipc/unix_socket.h"
 
 namespace gpushared::ipc {
 namespace {
@@ -43,9 +46,40 @@ Status Bind(int socket, const std::string& path, mode_t mode) {
   return bound == 0 ? Status::Ok() : Failed("binding socket", path);
 }
 
+// From Linux 6.16 on the kernel keeps descriptors out by itself: sending one is EPERM. Accepted
+// sockets inherit this. Where the kernel cannot, readers refuse them (Descriptors::kRefused).
+void KeepDescriptorsOut(int socket) {
+  const int no = 0;
+  (void)::setsockopt(socket, SOL_SOCKET, kPassRightsOption, &no, sizeof no);
+}
+
 }  // namespace
 
-Result<ListeningSocket> ListeningSocket::Open(const Options& options) {
+Result<InheritedSocket> InheritedSocket::Examine(UniqueFd fd) {
+  sockaddr_un address{};
+  socklen_t bytes = sizeof address;
+  int type = 0, listens = 0;
+  socklen_t type_bytes = sizeof type, listens_bytes = sizeof listens;
+  const bool is_ours =
+      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
+      address.sun_family == AF_UNIX && bytes > offsetof(sockaddr_un, sun_path) &&
+      address.sun_path[0] == '/' &&
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &type_bytes) == 0 && type == SOCK_STREAM &&
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_bytes) == 0 &&
+      listens == 1;
+  if (!is_ours) {
+    return Status(StatusCode::kInvalidArgument,
+                  "it is no Unix stream socket that listens at a path");
+  }
+  InheritedSocket socket;
+  socket.path = std::string(address.sun_path, ::strnlen(address.sun_path, sizeof address.sun_path));
+  if (Status status = SetNonBlocking(fd.get(), true); !status.ok()) return status;
+  socket.fd = std::move(fd);
+  return socket;
+}
+
+Result<ListeningSocket> ListeningSocket::Open(const Options& options,
+                                              std::optional<InheritedSocket> inherited) {
   ListeningSocket opened;
   const std::string lock_path = options.path + ".lock";
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -55,6 +89,13 @@ Result<ListeningSocket> ListeningSocket::Open(const Options& options) {
     return Status(StatusCode::kUnavailable, "another server already serves '" + options.path + "'");
   }
   opened.lock_ = std::move(lock);
+  if (inherited) {
+    opened.removes_file_ = inherited->is_own;
+    opened.path_ = options.path;
+    opened.socket_ = std::move(inherited->fd);
+    KeepDescriptorsOut(opened.socket_.get());
+    return opened;
+  }
 
   struct stat facts {};
   if (::lstat(options.path.c_str(), &facts) == 0) {
@@ -72,10 +113,7 @@ Result<ListeningSocket> ListeningSocket::Open(const Options& options) {
   if (!socket.valid()) return Failed("making socket", options.path);
   if (Status status = Bind(socket.get(), options.path, options.mode); !status.ok()) return status;
   opened.path_ = options.path;  // From here on the destructor removes the file.
-  // From Linux 6.16 on the kernel keeps descriptors out by itself: sending one is EPERM. Accepted
-  // sockets inherit this. Where the kernel cannot, readers refuse them (Descriptors::kRefused).
-  const int no = 0;
-  (void)::setsockopt(socket.get(), SOL_SOCKET, kPassRightsOption, &no, sizeof no);
+  KeepDescriptorsOut(socket.get());
   if (::listen(socket.get(), options.backlog) != 0) return Failed("listening on", options.path);
   opened.socket_ = std::move(socket);
   return opened;
@@ -85,6 +123,7 @@ ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
     : path_(std::exchange(other.path_, {})),
       lock_(std::move(other.lock_)),
       socket_(std::move(other.socket_)),
+      removes_file_(other.removes_file_),
       replaced_stale_(other.replaced_stale_) {}
 
 ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
@@ -93,6 +132,7 @@ ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
     path_ = std::exchange(other.path_, {});
     lock_ = std::move(other.lock_);
     socket_ = std::move(other.socket_);
+    removes_file_ = other.removes_file_;
     replaced_stale_ = other.replaced_stale_;
   }
   return *this;
@@ -102,7 +142,7 @@ ListeningSocket::~ListeningSocket() { Close(); }
 
 void ListeningSocket::Close() {
   // The file goes while we still hold the lock: a successor's socket must not be removed.
-  if (!path_.empty()) ::unlink(path_.c_str());
+  if (!path_.empty() && removes_file_) ::unlink(path_.c_str());
   path_.clear();
   socket_.Reset();
 }

@@ -23,6 +23,8 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -35,6 +37,7 @@
 #include "server/device/inventory/read_inventory.h"
 #include "server/loader/child.h"
 #include "server/run/run.h"
+#include "server/service_manager.h"
 #include "server/thread_priority.h"
 #include "server/worker/control/cost_file.h"
 #include "server/worker/control/worker.h"
@@ -45,6 +48,23 @@ namespace {
 // Hidden: what a worker starts to have modules read (server/loader).
 constexpr const char* kLoaderOption = "--loader";
 
+// The prefix by which the journal knows how urgent a line is (syslog's numbers).
+class JournalPriority : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& text) override {
+    const std::string_view prefix = message.level >= spdlog::level::critical ? "<2>"
+                                    : message.level == spdlog::level::err    ? "<3>"
+                                    : message.level == spdlog::level::warn   ? "<4>"
+                                    : message.level == spdlog::level::info   ? "<6>"
+                                                                             : "<7>";
+    text.append(prefix.data(), prefix.data() + prefix.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<JournalPriority>();
+  }
+};
+
 std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
   std::string who = "gpushared";
   if (config.worker) {
@@ -52,7 +72,14 @@ std::shared_ptr<spdlog::logger> MakeLog(const Config& config) {
   }
   auto log =
       std::make_shared<spdlog::logger>(who, std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  log->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %n: %v");
+  if (StderrIsJournal()) {
+    // The journal has the time.
+    auto formatter = std::make_unique<spdlog::pattern_formatter>();
+    formatter->add_flag<JournalPriority>('*').set_pattern("%*%n: %v");
+    log->set_formatter(std::move(formatter));
+  } else {
+    log->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %n: %v");
+  }
   log->set_level(spdlog::level::from_str(std::string(LogLevelName(config.log_level))));
   log->flush_on(spdlog::level::trace);
   // The worker's parts log to the default logger.
@@ -219,8 +246,19 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   return options;
 }
 
+// Tells the manager in time that this thread is not stuck.
+void FeedWatchdog(boost::asio::steady_timer& timer, const ServiceManager& manager) {
+  if (!manager.watchdog_interval()) return;
+  manager.Tell("WATCHDOG=1");
+  timer.expires_after(*manager.watchdog_interval());
+  timer.async_wait([&](const boost::system::error_code& error) {
+    if (!error) FeedWatchdog(timer, manager);
+  });
+}
+
 int Serve(const Config& config, std::span<const char* const> arguments,
           const std::shared_ptr<spdlog::logger>& log) {
+  ServiceManager manager([&](const std::string& what) { log->warn("{}", what); });
   for (const std::string& line : Describe(config)) log->debug("{}", line);
   Result<device::Selection> selection =
       device::SelectDevices(config.device, device::ReadInventory());
@@ -241,6 +279,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   boost::asio::io_context context(1);
   BrokerOptions options = MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection));
   if (!config.config_file.empty()) options.read_rules = ReaderOf(config, arguments);
+  options.tell_status = [&](const std::string& line) { manager.Tell("STATUS=" + line); };
   Broker broker(context, std::move(options), log);
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
   std::function<void(const boost::system::error_code&, int)> on_signal =
@@ -254,10 +293,14 @@ int Serve(const Config& config, std::span<const char* const> arguments,
         signals.async_wait(on_signal);
       };
   signals.async_wait(on_signal);
-  if (const Status status = broker.Start(); !status.ok()) {
+  ServiceManager::UnblockSignals();
+  if (const Status status = broker.Start(manager.TakeSockets()); !status.ok()) {
     log->critical("{}", status.message());
     return 1;
   }
+  manager.Tell("READY=1\nSTATUS=serving");
+  boost::asio::steady_timer watchdog(context);
+  FeedWatchdog(watchdog, manager);
   context.run();
   return broker.exit_code();
 }

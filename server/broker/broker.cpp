@@ -75,13 +75,14 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
 
 Broker::~Broker() = default;
 
-Status Broker::Start() {
+Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
   entrances_ = std::make_unique<EntranceTable>(
       context_,
       EntranceTable::Surroundings{
           .closing = unbounded_,
           .limits = options_.limits,
           .own_uid = options_.own_uid,
+          .inherited = std::move(inherited),
           .on_arrival = [this](Arrival arrival) { OnArrival(std::move(arrival)); },
           .on_refusal =
               [this](const Peer* who, const Status& why) {
@@ -113,6 +114,9 @@ Status Broker::Start() {
   TakeOverSurvivors();
   if (Status status = TakeOver(options_.rules); !status.ok()) return status;
   entrances_->DropOtherCounts();
+  for (const std::string& path : entrances_->CloseUnused()) {
+    log_->warn("socket {} came with the start, and is no entrance's: it is closed", path);
+  }
   if (options_.read_rules) {
     reader_ = std::make_unique<RulesReader>(context_, options_.read_rules);
   }
@@ -913,6 +917,7 @@ void Broker::Stop(const std::string& because) {
 void Broker::BeginDrain() {
   if (phase_ != Phase::kServing) return;
   phase_ = Phase::kDraining;
+  if (options_.tell_status) options_.tell_status("draining");
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();
     device.GiveUpWaiting();

@@ -57,6 +57,8 @@ struct BrokerOptions {
   // Where workers listen that lost their broker; empty: <socket>.workers.
   std::string roster_folder;
   std::chrono::milliseconds roster_wait{5000};  // For all rosters together.
+  // A line for whoever asks the service manager how we are; empty: there is none.
+  std::function<void(const std::string& line)> tell_status;
   Listener::Limits limits;
   WorkerWatch::Limits watch;
   LogRate::Limits log_limits;
@@ -82,8 +84,8 @@ class Broker {
   Broker& operator=(const Broker&) = delete;
 
   // Takes the socket, starts the workers and accepts clients. Then run the context until
-  // exit_code() has a value.
-  Status Start();
+  // exit_code() has a value. `inherited`: listening sockets that came with the start.
+  Status Start(std::vector<ipc::InheritedSocket> inherited = {});
 
   // First call: takes no new clients, ends when the last session has ended. Second call: ends
   // every session with a sentence, and then itself.

@@ -150,9 +150,24 @@ Status EntranceTable::CheckName(const EntranceRule& rule, bool among_leases) con
           "entrance refused: there is one with the name '" + rule.name + "'"};
 }
 
+std::optional<ipc::InheritedSocket> EntranceTable::TakeInherited(const std::string& path) {
+  const auto found = std::ranges::find(around_.inherited, path, &ipc::InheritedSocket::path);
+  if (found == around_.inherited.end()) return std::nullopt;
+  ipc::InheritedSocket socket = std::move(*found);
+  around_.inherited.erase(found);
+  return socket;
+}
+
+std::vector<std::string> EntranceTable::CloseUnused() {
+  std::vector<std::string> paths;
+  for (const ipc::InheritedSocket& each : around_.inherited) paths.push_back(each.path);
+  around_.inherited.clear();
+  return paths;
+}
+
 Status EntranceTable::Listen(const std::shared_ptr<Entrance>& entrance) {
-  Result<ipc::ListeningSocket> socket =
-      ipc::ListeningSocket::Open({.path = entrance->socket, .mode = kSocketMode});
+  Result<ipc::ListeningSocket> socket = ipc::ListeningSocket::Open(
+      {.path = entrance->socket, .mode = kSocketMode}, TakeInherited(entrance->socket));
   if (!socket.ok()) return socket.status();
   if (socket->replaced_stale()) {
     around_.log("socket " + entrance->socket + ": replaced the one that a dead server had left");

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 
 #include "gpushared/result.h"
 
+#include "ipc/listening_socket.h"
 #include "ipc/unique_fd.h"
 #include "ipc/wire/channel.h"
 #include "server/broker/kept_counts.h"
@@ -49,6 +51,7 @@ class EntranceTable {
     ipc::UnboundedCalls& closing;  // Outlives this and all arrivals.
     Listener::Limits limits;
     std::uint32_t own_uid = 0;
+    std::vector<ipc::InheritedSocket> inherited;  // Used for entrances of their paths.
     std::function<void(Arrival arrival)> on_arrival;
     Listener::RefusalFunction on_refusal;
     std::function<void(const std::string& what)> log;
@@ -87,6 +90,8 @@ class EntranceTable {
   // Makes an entrance for whoever asked, and keeps the connection, on which the path is answered.
   // Refusals leave `asker` to the caller.
   Status Lease(const std::string& terms, Arrival& asker);
+  // Closes the sockets that came with the start and are no entrance's; their paths.
+  std::vector<std::string> CloseUnused();
   // Removes all sockets.
   void Stop();
 
@@ -100,6 +105,7 @@ class EntranceTable {
   std::string SocketOf(const EntranceRule& rule) const;
   Status Open(const EntranceRule& rule, std::uint32_t number);
   std::uint32_t NumberFor(const std::string& name);
+  std::optional<ipc::InheritedSocket> TakeInherited(const std::string& path);
   EntranceCounts& RowOf(const Entrance& entrance);
   Result<std::shared_ptr<Entrance>> OpenLease(const ipc::Keep& lease);
   void Hold(const std::shared_ptr<Entrance>& entrance, const std::string& terms,

@@ -22,6 +22,8 @@ namespace {
 
 // Another number for another layout.
 constexpr std::uint64_t kLayoutNumber = 0x3153'544e'4347'4701;
+constexpr std::size_t kVerbsMax = 64;  // Room for later ones.
+static_assert(ipc::kAdminVerbMax < kVerbsMax);
 // Of entrances; what is above it could not be counted on.
 constexpr std::uint64_t kNumberMax = 0x7fff'ffff;
 
@@ -34,14 +36,14 @@ Status CountsFailed(const std::string& what, const std::string& path) {
 
 struct KeptCounts::Layout {
   std::uint64_t number;
-  std::uint64_t refused_requests[ipc::kAdminVerbMax + 1];
+  std::uint64_t refused_requests[kVerbsMax];
   EntranceCounts own;  // Of the server's own socket.
   EntranceCounts entrances[kEntrancesMax];
 };
 
 std::map<std::string, std::uint64_t> EntranceCounts::Refused() const {
   std::map<std::string, std::uint64_t> counts;
-  for (std::size_t code = 0; code < std::size(refused); ++code) {
+  for (std::size_t code = 0; code < kCodesMax; ++code) {
     if (refused[code] == 0) continue;
     counts[std::string(StatusCodeName(static_cast<StatusCode>(code)))] = refused[code];
   }

@@ -20,10 +20,12 @@ namespace gpushared::server {
 // Of one entrance, since it was opened: clients that were handed to a worker, and refusals by their
 // code. All zero but the name: nobody has come yet.
 struct EntranceCounts {
+  static constexpr std::size_t kCodesMax = 32;  // Room for later ones.
+  static_assert(static_cast<std::size_t>(StatusCode::kInternal) < kCodesMax);
   char name[ipc::kEntranceNameBytes];  // Empty: the row is free.
   std::uint64_t number;                // Of the entrance, which it gets again.
   std::uint64_t admitted;
-  std::uint64_t refused[static_cast<std::size_t>(StatusCode::kInternal) + 1];
+  std::uint64_t refused[kCodesMax];
 
   std::map<std::string, std::uint64_t> Refused() const;  // Those that are not zero, by name.
 };

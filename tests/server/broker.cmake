@@ -15,3 +15,4 @@ gpushared_test(broker_test SOURCES broker_test.cpp broker_inventory_test.cpp ent
   LABELS process concurrency DEPENDS gpushared_fake_worker_program gpusharedctl
   DEFINITIONS "GPUSHARED_FAKE_WORKER=\"$<TARGET_FILE:gpushared_fake_worker_program>\""
     "GPUSHARED_CTL=\"$<TARGET_FILE:gpusharedctl>\"")
+gpushared_test(service_manager_test SOURCES service_manager_test.cpp LINK gpushared::service_manager LABELS unit)
