@@ -38,6 +38,7 @@
 #include "server/loader/child.h"
 #include "server/run/run.h"
 #include "server/service_manager.h"
+#include "server/successor.h"
 #include "server/thread_priority.h"
 #include "server/worker/control/cost_file.h"
 #include "server/worker/control/worker.h"
@@ -179,7 +180,8 @@ LiveRules RulesOf(const Config& config) {
 }
 
 // Reads the file of a server that runs again. Called on a thread that may outlive the broker.
-RulesReader::Read ReaderOf(const Config& running, std::span<const char* const> arguments) {
+AsideReader<LiveRules>::Read ReaderOf(const Config& running,
+                                      std::span<const char* const> arguments) {
   return [running, arguments]() -> Result<LiveRules> {
     const Result<Config> read = ReadAgain(arguments, Machine::Local());
     if (!read.ok()) return read.status();
@@ -246,6 +248,22 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   return options;
 }
 
+// Not where the program's path is unknown.
+void OfferUpgrades(BrokerOptions& options, std::span<const char* const> arguments,
+                   const ServiceManager& manager) {
+  const std::string program = ProgramPath();
+  options.upgrades = manager.executions();
+  if (program.empty()) return;
+  const std::vector<std::string> own(arguments.begin() + 1, arguments.end());
+  options.check_successor = [program, own] { return CheckSuccessor(program, own); };
+  options.execute_successor = [program, own,
+                               &manager](const std::vector<ipc::BorrowedSocket>& sockets) {
+    std::vector<std::string> all = {"gpushared"};
+    all.insert(all.end(), own.begin(), own.end());
+    return manager.Execute(program, all, sockets);
+  };
+}
+
 // Tells the manager in time that this thread is not stuck.
 void FeedWatchdog(boost::asio::steady_timer& timer, const ServiceManager& manager) {
   if (!manager.watchdog_interval()) return;
@@ -280,6 +298,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   BrokerOptions options = MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection));
   if (!config.config_file.empty()) options.read_rules = ReaderOf(config, arguments);
   options.tell_status = [&](const std::string& line) { manager.Tell("STATUS=" + line); };
+  OfferUpgrades(options, arguments, manager);
   Broker broker(context, std::move(options), log);
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
   std::function<void(const boost::system::error_code&, int)> on_signal =
@@ -305,9 +324,24 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   return broker.exit_code();
 }
 
+int SayWhetherItCouldGoOn(std::span<const char* const> arguments) {
+  std::vector<const char*> rest(arguments.begin(), arguments.end());
+  rest.erase(rest.begin() + 1);
+  const auto parsed = ParseCommandLine(rest, Machine::Local(), GPUSHARED_VERSION);
+  if (const auto* stop = std::get_if<ExitNow>(&parsed)) {
+    std::fputs(stop->text.c_str(), stderr);
+    return 2;
+  }
+  std::fputs(SuccessorAnswer(GPUSHARED_VERSION).c_str(), stdout);
+  return 0;
+}
+
 int Main(std::span<const char* const> arguments) {
   if (arguments.size() == 2 && std::string_view(arguments[1]) == kLoaderOption) {
     return loader::RunLoader();
+  }
+  if (arguments.size() >= 2 && std::string_view(arguments[1]) == kCheckOption) {
+    return SayWhetherItCouldGoOn(arguments);
   }
   OpenMissingStandardDescriptors();
   ::signal(SIGPIPE, SIG_IGN);

@@ -113,8 +113,9 @@ enum class AdminVerb : std::uint8_t {
   kEntrances = 8,
   kLease = 9,  // Makes an entrance, which lasts as long as this connection.
   kReload = 10,
+  kUpgrade = 11,  // The broker executes its program's file as it is now.
 };
-inline constexpr std::uint8_t kAdminVerbMax = 10;
+inline constexpr std::uint8_t kAdminVerbMax = 11;
 std::string_view AdminVerbName(AdminVerb verb);   // As gpusharedctl has it: "ps".
 inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
 

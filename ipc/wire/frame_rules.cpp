@@ -208,6 +208,8 @@ std::string_view AdminVerbName(AdminVerb verb) {
       return "entrance lease";
     case AdminVerb::kReload:
       return "reload";
+    case AdminVerb::kUpgrade:
+      return "upgrade";
   }
   return "unknown";
 }

@@ -281,6 +281,7 @@ std::string AdminDesk::Compose(const Round& round) const {
     case ipc::AdminVerb::kDrain:
     case ipc::AdminVerb::kLease:
     case ipc::AdminVerb::kReload:
+    case ipc::AdminVerb::kUpgrade:
       break;  // Answered at once, and elsewhere.
   }
   std::set<std::string> silent = round.missing;
@@ -296,6 +297,8 @@ json AdminDesk::Server() const {
           {"policy", around_.policy},
           {"socket", around_.socket},
           {"state", around_.phase()},
+          {"upgrades", around_.upgrades},
+          {"upgrade_failure", around_.upgrade_failure},
           {"sessions", around_.ledger.live().size()},
           {"refused_requests", around_.counts.RefusedRequests()}};
 }

@@ -50,6 +50,9 @@ class AdminDesk {
     std::function<void()> drain;          // The operator asked for it.
     std::function<std::string()> phase;   // "serving", "draining", ...
     std::string version, policy, socket;  // For kStatus.
+    // The same: how often the broker executed its program, and why the last attempt failed.
+    std::uint32_t upgrades = 0;
+    const std::string& upgrade_failure;
     std::chrono::milliseconds wait_max;
   };
   AdminDesk(boost::asio::io_context& context, Surroundings around);
@@ -61,6 +64,9 @@ class AdminDesk {
   void Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator);
   // Answers by itself: the refusal, or the JSON text.
   void Answer(Arrival arrival, Status refusal, std::string json);
+
+  // Nobody is being answered.
+  bool IsIdle() const { return rounds_.empty() && sending_.empty(); }
 
   static std::string ReloadJson(const std::vector<std::string>& need_restart);
 

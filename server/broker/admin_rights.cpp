@@ -20,6 +20,7 @@ bool OnlyLooks(ipc::AdminVerb verb) {
     case ipc::AdminVerb::kDrain:
     case ipc::AdminVerb::kLease:
     case ipc::AdminVerb::kReload:
+    case ipc::AdminVerb::kUpgrade:
       return false;
   }
   return false;

@@ -71,7 +71,8 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
       rights_(options_.rules.observers, options_.rules.operators, options_.own_uid),
       unbounded_(kUnboundedMax, kUnboundedOfUserMax),
       devices_(context, options_.devices),
-      drain_report_(context) {}
+      drain_report_(context),
+      quiet_timer_(context) {}
 
 Broker::~Broker() = default;
 
@@ -118,7 +119,12 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
     log_->warn("socket {} came with the start, and is no entrance's: it is closed", path);
   }
   if (options_.read_rules) {
-    reader_ = std::make_unique<RulesReader>(context_, options_.read_rules);
+    reader_ = std::make_unique<AsideReader<LiveRules>>(
+        context_, options_.read_rules, "the configuration is being read, try again");
+  }
+  if (options_.check_successor && options_.execute_successor) {
+    checker_ = std::make_unique<AsideReader<std::string>>(context_, options_.check_successor,
+                                                          "another one is under way");
   }
   desk_ = std::make_unique<AdminDesk>(
       context_, AdminDesk::Surroundings{
@@ -133,6 +139,8 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                     .version = options_.version,
                     .policy = options_.policy,
                     .socket = options_.socket_path,
+                    .upgrades = options_.upgrades,
+                    .upgrade_failure = upgrade_failure_,
                     .wait_max = options_.admin_wait_max});
   for (DeviceEntry& device : devices_.entries()) {
     if (!device.worker) StartWorker(device);
@@ -145,135 +153,6 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
   }
   log_->info("listening on {}, policy {}", options_.socket_path, options_.policy);
   return Status::Ok();
-}
-
-// ---- an earlier broker that died
-
-Status Broker::OpenCounts() {
-  const std::string path = options_.socket_path + ".counts";
-  Result<KeptCounts> counts = KeptCounts::Open(path);
-  if (!counts.ok()) {
-    log_->warn("counts of entrances and refusals begin anew: {}", counts.status().message());
-    (void)::unlink(path.c_str());
-    counts = KeptCounts::Open(path);
-  }
-  if (!counts.ok()) {
-    log_->warn("counts will not be there after a crash: {}", counts.status().message());
-    counts = KeptCounts::InMemory();
-  }
-  if (!counts.ok()) return counts.status();
-  counts_.emplace(*std::move(counts));
-  entrances_->KeepCounts(*counts_);
-  return Status::Ok();
-}
-
-void Broker::OpenRosterFolder() {
-  if (options_.roster_folder.empty()) options_.roster_folder = options_.socket_path + ".workers";
-  const Status status = PrepareRosterFolder(options_.roster_folder);
-  has_rosters_ = status.ok();
-  if (!status.ok()) {
-    log_->warn("workers end with their sessions if this broker dies: {}", status.message());
-  }
-}
-
-void Broker::TakeOverSurvivors() {
-  if (!has_rosters_) return entrances_->RemoveDeadLeases();
-  Survivors survivors = TakeOverWorkers(options_.roster_folder, options_.roster_wait);
-  for (const std::string& remark : survivors.remarks) log_->warn("{}", remark);
-  for (Survivor& survivor : survivors.workers) {
-    ledger_.Know(survivor.roster.last_session);
-    for (const ipc::RosterSession& session : survivor.sessions) {
-      if (session.entrance != 0) entrances_->Expect(session.entrance_name, session.entrance);
-    }
-    for (KeptLease& kept : survivor.kept) {
-      const Status restored = entrances_->Restore(kept.kept.lease, std::move(kept.connection));
-      if (!restored.ok()) {
-        log_->error("a lease of {} is lost: {}", kept.kept.lease.lessee, restored.message());
-      }
-    }
-  }
-  entrances_->RemoveDeadLeases();
-  for (Survivor& survivor : survivors.workers) Adopt(std::move(survivor));
-}
-
-DeviceEntry& Broker::RowFor(const Survivor& survivor) {
-  const ipc::DeviceDescription& description = survivor.ready.device;
-  DeviceEntry* const ours = devices_.FindOf(description);
-  if (ours != nullptr && !ours->worker) return *ours;
-  DeviceEntry& added = devices_.Add({.id = description.id, .name = description.name});
-  added.state = DeviceEntry::State::kLeaving;
-  return added;
-}
-
-void Broker::Adopt(Survivor survivor) {
-  DeviceEntry& device = RowFor(survivor);
-  const pid_t pid = survivor.worker.pid;
-  device.generation = survivor.roster.generation;
-  device.started = steady_clock::now();
-  device.worker = WorkerProcess::Adopt(context_, std::move(survivor.worker), EventsOf(device));
-  for (const ipc::RosterSession& each : survivor.sessions) {
-    ledger_.Add({.id = each.session,
-                 .peer = {.uid = each.peer.uid, .gid = each.peer.gid, .pid = each.peer.pid},
-                 .name = each.name,
-                 .client_class = each.client_class,
-                 .weight = each.weight,
-                 .entrance = each.entrance,
-                 .entrance_name = each.entrance_name,
-                 .device = device.id,
-                 .generation = device.generation,
-                 .quota_bytes = each.quota_bytes,
-                 .isolation = static_cast<device::Isolation>(each.isolation),
-                 .since = steady_clock::now() - std::chrono::nanoseconds(each.age_ns),
-                 .started = each.has_started});
-  }
-  for (const ipc::RosterEnd& end : survivor.ends) {
-    ledger_.Remember(end.session, end.uid, end.pid, end.status);
-  }
-  log_->info(
-      "device {}: worker pid {} generation {} outlived its broker and is taken over, with "
-      "{} sessions",
-      device.id, pid, device.generation, survivor.sessions.size());
-  if (device.state == DeviceEntry::State::kLeaving) {
-    log_->warn("device {} is not in the configuration any more: its worker ends with its sessions",
-               device.id);
-    device.description = std::move(survivor.ready.device);
-    (void)device.worker->Send(0, ipc::Drain{});
-    return;
-  }
-  device.is_outdated =
-      options_.launch(device.selected, device.generation).made_by != survivor.roster.made_by;
-  if (device.is_outdated) {
-    log_->warn(
-        "device {}: its worker has other options than this server, or is of another "
-        "version: it is replaced when it has no sessions",
-        device.id);
-  }
-  OnWorkerReady(device, std::move(survivor.ready));
-  RenewIfEmpty(device);
-}
-
-void Broker::RenewIfEmpty(DeviceEntry& device) {
-  const bool is_due = device.is_outdated && device.state == DeviceEntry::State::kReady &&
-                      phase_ == Phase::kServing && ledger_.On(device.id).empty();
-  if (!is_due) return;
-  log_->info("device {}: its worker is empty and gives way to one of this server", device.id);
-  device.state = DeviceEntry::State::kRestarting;
-  (void)device.worker->Send(0, ipc::Drain{});
-  ExpectEnd(device, options_.drain_grace);
-}
-
-WorkerProcess::Events Broker::EventsOf(DeviceEntry& device) {
-  return {
-      .message = [this, &device](ipc::Frame frame) { OnWorkerMessage(device, std::move(frame)); },
-      .exited = [this, &device](const std::string& how) { OnWorkerExited(device, how); }};
-}
-
-void Broker::KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection) {
-  Result<ipc::UniqueFd> copy = ipc::DuplicateFd(connection);
-  if (!copy.ok()) return;  // Then it ends with this broker.
-  std::vector<ipc::UniqueFd> fds;
-  fds.push_back(*std::move(copy));
-  (void)device.worker->Send(0, lease, std::move(fds));
 }
 
 // ---- devices and their workers
@@ -551,6 +430,7 @@ void Broker::OnAdmin(Arrival arrival) {
     return RefuseArrival(std::move(arrival), may);
   }
   if (asked->verb == ipc::AdminVerb::kReload) return OnReload(std::move(arrival));
+  if (asked->verb == ipc::AdminVerb::kUpgrade) return OnUpgrade(std::move(arrival));
   if (asked->verb == ipc::AdminVerb::kLease) return OnLease(std::move(arrival), asked->terms);
   const bool is_operator = rights_.MayOperate(arrival.peer);
   desk_->Serve(std::move(arrival), *asked, is_operator);
@@ -917,6 +797,7 @@ void Broker::Stop(const std::string& because) {
 void Broker::BeginDrain() {
   if (phase_ != Phase::kServing) return;
   phase_ = Phase::kDraining;
+  if (is_pausing_) GiveUpUpgrade("the server drains");
   if (options_.tell_status) options_.tell_status("draining");
   for (DeviceEntry& device : devices_.entries()) {
     device.restart_timer.cancel();

@@ -20,13 +20,14 @@
 #include "server/broker/access_rules.h"
 #include "server/broker/admin_desk.h"
 #include "server/broker/admin_rights.h"
+#include "server/broker/aside_reader.h"
 #include "server/broker/device_table.h"
 #include "server/broker/entrance_table.h"
 #include "server/broker/inventory_watch.h"
 #include "server/broker/listener.h"
+#include "server/broker/live_rules.h"
 #include "server/broker/rated_log.h"
 #include "server/broker/roster_reader.h"
-#include "server/broker/rules_reader.h"
 #include "server/broker/session_ledger.h"
 #include "server/broker/worker_watch.h"
 #include "server/log_rate.h"
@@ -39,7 +40,7 @@ struct BrokerOptions {
   std::vector<device::UnusedDevice> unused_devices;  // For people.
   LiveRules rules;
   // Reads them again, on a thread of its own; empty: nobody can.
-  RulesReader::Read read_rules;
+  AsideReader<LiveRules>::Read read_rules;
   std::uint32_t own_uid = 0;
   std::optional<device::Isolation> isolation;  // For AccessRules.
   double memory_reserve = 0;                   // For AccessRules.
@@ -57,6 +58,14 @@ struct BrokerOptions {
   // Where workers listen that lost their broker; empty: <socket>.workers.
   std::string roster_folder;
   std::chrono::milliseconds roster_wait{5000};  // For all rosters together.
+  // Whether the program's file as it is now could go on in this one's place: its version, or why
+  // not. On a thread of its own. Empty: there are no upgrades.
+  AsideReader<std::string>::Read check_successor;
+  // Executes it in place of this process, with these listening sockets open. Returns if that fails.
+  std::function<Status(const std::vector<ipc::BorrowedSocket>& sockets)> execute_successor;
+  std::uint32_t upgrades = 0;  // How often this process did so.
+  // For connections, clients and operators that are being served, before it is given up.
+  std::chrono::milliseconds upgrade_wait_max{7000};
   // A line for whoever asks the service manager how we are; empty: there is none.
   std::function<void(const std::string& line)> tell_status;
   Listener::Limits limits;
@@ -114,6 +123,15 @@ class Broker {
   // Ends the worker of an earlier broker's options or version if nobody is on it: the next one has
   // this broker's.
   void RenewIfEmpty(DeviceEntry& device);
+
+  // Gives way to a newer program: newcomers wait in the sockets' queues, those who are here are
+  // served, and then the file is executed, which takes over as after a crash.
+  void OnUpgrade(Arrival arrival);
+  void BeginUpgrade();
+  void AwaitQuiet(std::chrono::steady_clock::time_point deadline);
+  // Who is still being served; empty: nobody.
+  std::string Occupation() const;
+  void GiveUpUpgrade(const std::string& why);
 
   // A worker keeps a lease for the next broker. `connection` stays the caller's.
   void KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection);
@@ -184,7 +202,8 @@ class Broker {
   std::unique_ptr<AdminDesk> desk_;
   std::unique_ptr<InventoryWatch> watch_;  // Null where nobody looks.
   std::unique_ptr<WorkerWatch> worker_watch_;
-  std::unique_ptr<RulesReader> reader_;  // Null where nobody can read.
+  std::unique_ptr<AsideReader<LiveRules>> reader_;     // Null where nobody can read.
+  std::unique_ptr<AsideReader<std::string>> checker_;  // Null where nobody can follow.
   std::uint64_t last_parked_ = 0;
   std::map<std::uint64_t, std::unique_ptr<ParkedHello>> parked_hellos_;
   std::map<std::uint64_t, std::unique_ptr<ParkedWhy>> parked_whys_;
@@ -196,7 +215,10 @@ class Broker {
     kOver
   } phase_ = Phase::kServing;
   int exit_code_ = 0;
-  bool has_rosters_ = false;  // Workers can be found by the next broker.
+  boost::asio::steady_timer quiet_timer_;
+  bool is_pausing_ = false;      // For an upgrade.
+  std::string upgrade_failure_;  // Of the last one.
+  bool has_rosters_ = false;     // Workers can be found by the next broker.
 };
 
 }  // namespace gpushared::server

@@ -376,6 +376,28 @@ void EntranceTable::Forget(std::uint32_t number) {
   if (counts_ != nullptr && !is_shared) counts_->Free(*row);
 }
 
+void EntranceTable::Pause() {
+  for (auto& [number, listener] : listeners_) listener->Pause();
+}
+
+void EntranceTable::Resume() {
+  for (auto& [number, listener] : listeners_) listener->Resume();
+}
+
+std::size_t EntranceTable::waiting() const {
+  std::size_t sum = 0;
+  for (const auto& [number, listener] : listeners_) sum += listener->waiting();
+  return sum;
+}
+
+std::vector<ipc::BorrowedSocket> EntranceTable::Borrow() const {
+  std::vector<ipc::BorrowedSocket> sockets;
+  for (const auto& [number, listener] : listeners_) {
+    if (entrances_.at(number)->is_open) sockets.push_back(listener->Borrow());
+  }
+  return sockets;
+}
+
 void EntranceTable::Stop() {
   for (auto& [number, listener] : listeners_) listener->Stop();
   leases_.clear();

@@ -92,6 +92,14 @@ class EntranceTable {
   Status Lease(const std::string& terms, Arrival& asker);
   // Closes the sockets that came with the start and are no entrance's; their paths.
   std::vector<std::string> CloseUnused();
+  // Newcomers wait in the sockets' queues from now on, or no longer.
+  void Pause();
+  void Resume();
+  // Connections that have not said yet what they want.
+  std::size_t waiting() const;
+  std::size_t leases() const { return leases_.size(); }
+  // For a successor.
+  std::vector<ipc::BorrowedSocket> Borrow() const;
   // Removes all sockets.
   void Stop();
 

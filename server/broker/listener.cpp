@@ -105,14 +105,26 @@ void Listener::WaitForConnection() {
   });
 }
 
+void Listener::Pause() {
+  is_paused_ = true;
+  boost::system::error_code ignored;
+  readable_.cancel(ignored);
+  retry_.cancel();
+}
+
+void Listener::Resume() {
+  if (std::exchange(is_paused_, false) && readable_.is_open()) WaitForConnection();
+}
+
 void Listener::AcceptSome() {
+  if (is_paused_) return;  // A handler that was queued already.
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     Result<std::optional<ipc::UniqueFd>> accepted = socket_.Accept();
     if (!accepted.ok()) {
       on_refusal_(nullptr, accepted.status());
       retry_.expires_after(kAcceptRetry);
       retry_.async_wait([this](const boost::system::error_code& error) {
-        if (!error) WaitForConnection();
+        if (!error && !is_paused_) WaitForConnection();
       });
       return;
     }

@@ -69,11 +69,15 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   Status Start();
+  // Newcomers wait in the socket's queue from now on, or no longer.
+  void Pause();
+  void Resume();
   // Removes the socket file and drops all waiting connections.
   void Stop();
 
   std::size_t waiting() const { return waiting_.size(); }
   const std::string& path() const { return socket_.path(); }
+  ipc::BorrowedSocket Borrow() const { return socket_.Borrow(); }
 
  private:
   struct Waiting;
@@ -97,6 +101,7 @@ class Listener {
   RefusalFunction on_refusal_;
   boost::asio::posix::stream_descriptor readable_;  // Duplicate of the listening socket.
   boost::asio::steady_timer retry_;
+  bool is_paused_ = false;
   std::uint64_t last_number_ = 0;
   std::map<std::uint64_t, std::unique_ptr<Waiting>> waiting_;  // Oldest first.
   std::map<std::uint32_t, std::size_t> waiting_of_uid_;

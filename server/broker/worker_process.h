@@ -60,6 +60,8 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   pid_t pid() const { return pid_; }
+  // Everything that was sent is on its way.
+  bool is_flushed() const { return outbox_.empty(); }
   // False from when its channel closed or it was killed; `exited` follows.
   bool usable() const { return channel_open_ && !killed_; }
 

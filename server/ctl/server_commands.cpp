@@ -1,10 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server as a whole.
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "server/admin/ask.h"
 #include "server/ctl/command_line.h"
 
 #include <nlohmann/json.hpp>
 
 namespace gpushared::server {
+namespace {
+
+// Connections, clients and operators that are being served are waited for, and then rosters.
+constexpr std::chrono::seconds kUpgradeTimeMax{20};
+constexpr std::chrono::milliseconds kLookInterval{20};
+
+// The server answers before it gives way. Whether it did is seen by its count.
+int Upgrade(const CommandLine& line) {
+  const std::optional<std::string> path = SocketOf(line);
+  if (!path) return kNoServer;
+  const Result<nlohmann::json> begun = admin::Ask(*path, {.verb = ipc::AdminVerb::kUpgrade});
+  if (!begun.ok()) return Complain(*path, begun.status());
+  const auto before = begun->value("upgrades", std::uint64_t{0});
+  const auto deadline = std::chrono::steady_clock::now() + kUpgradeTimeMax;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const Result<nlohmann::json> status = admin::Ask(*path, {.verb = ipc::AdminVerb::kStatus});
+    const nlohmann::json server =
+        status.ok() ? status->value("server", nlohmann::json::object()) : nlohmann::json::object();
+    if (server.value("upgrades", std::uint64_t{0}) > before) {
+      if (line.as_json) return Print(server.dump(2) + "\n");
+      return Print("version " + begun->value("from", "?") + " gave way to " +
+                   server.value("version", "?") + "; " +
+                   std::to_string(server.value("sessions", std::size_t{0})) + " sessions go on\n");
+    }
+    const std::string failure = server.value("upgrade_failure", "");
+    if (!failure.empty()) {
+      return Complain(*path, {StatusCode::kCancelled,
+                              "upgrade given up, the server goes on as it was: " + failure});
+    }
+    std::this_thread::sleep_for(kLookInterval);
+  }
+  return Complain(*path, {StatusCode::kInternal,
+                          "upgrade: the server has not said within 20 s whether it went on"});
+}
+
+}  // namespace
 
 void AddServerCommands(CommandLine& line) {
   AddCommand(line.app, "drain", "take no new clients; the server ends with its last session")
@@ -31,6 +74,8 @@ void AddServerCommands(CommandLine& line) {
           });
         };
       });
+  AddCommand(line.app, "upgrade", "have the server go on with its program's file as it is now")
+      ->callback([&line] { line.action = [&line] { return Upgrade(line); }; });
 }
 
 }  // namespace gpushared::server

@@ -272,6 +272,119 @@ TEST_F(Takeover, AWorkerThatDrainedTakesNewcomersUnderTheNextBroker) {
   EXPECT_TRUE(next.Add(1).ok() && client.Add(2).ok());
 }
 
+class Upgrade : public Takeover {
+ protected:
+  // A program of its own, which can be replaced.
+  Upgrade() : program_(folder_ / "gpushared") {
+    std::filesystem::copy_file(kProgram, program_);
+    server().Crash();
+    server().ReplaceArgument(kProgram, program_);
+    server().StartAgain();
+  }
+
+  void Replace(const std::string& script) {
+    const std::string next = folder_ / "next";
+    std::ofstream(next) << "#!/bin/sh\n" << script << "\n";
+    std::filesystem::permissions(next, std::filesystem::perms::owner_all);
+    std::filesystem::rename(next, program_);
+  }
+
+  static constexpr const char* kProgram = GPUSHARED_BIN_DIR "/gpushared";
+  const std::string program_;
+};
+
+TEST_F(Upgrade, NobodyWhoConnectsMeanwhileIsRefused) {
+  constexpr std::size_t kConnecting = 64;
+  const pid_t holder =
+      StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server().socket(), "entrance",
+                    "lease", "--who", "uid:" + std::to_string(::geteuid()), "--class", "low"},
+                   folder_ / "lease");
+  ASSERT_TRUE(Eventually([&] { return Entrances().size() == 4; }));
+  const std::string leased = Entrances()[3]["socket"];
+  Adder job({.name = "job", .weight = 7, .memory_bytes = 4 << 20, .socket = server().socket()});
+  ASSERT_TRUE(job.status().ok());
+  const json clients = Clients();
+  const std::array sockets = {server().socket(), EntranceSocket("batch"), leased};
+
+  std::atomic<bool> is_over = false;
+  std::atomic<std::size_t> welcomes = 0;
+  std::atomic<std::int64_t> worst_us = 0;
+  std::mutex mutex;
+  std::vector<std::string> complaints;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kConnecting; ++i) {
+    threads.emplace_back([&, i] {
+      while (!is_over) {
+        const auto begin = steady_clock::now();
+        // Answered by the broker alone: a worker has no places for so many.
+        const Result<std::vector<DeviceProperties>> devices =
+            Client::ListDevices({.socket = sockets[i % sockets.size()]});
+        const std::int64_t us =
+            std::chrono::duration_cast<std::chrono::microseconds>(steady_clock::now() - begin)
+                .count();
+        if (us > worst_us) worst_us = us;
+        ++welcomes;
+        if (!devices.ok() || devices->empty()) {
+          const std::lock_guard lock(mutex);
+          complaints.push_back(devices.status().ToString());
+          return;
+        }
+        std::this_thread::sleep_for(20ms);
+      }
+    });
+  }
+  for (std::uint64_t upgrade = 1; upgrade <= 3; ++upgrade) {
+    const ProgramOutcome outcome = server().Ctl({"upgrade"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("1 sessions go on"));
+    EXPECT_TRUE(job.Add(static_cast<float>(upgrade)).ok());
+    const json status = Ask(ipc::AdminVerb::kStatus);
+    EXPECT_EQ(status["server"]["upgrades"], upgrade);
+    EXPECT_EQ(status["server"]["pid"], server().pid()) << "the same process";
+  }
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  std::printf("%zu answers, worst wait %.1f ms\n", welcomes.load(),
+              static_cast<double>(worst_us) / 1000);
+  EXPECT_THAT(complaints, ::testing::IsEmpty());
+  EXPECT_EQ(Clients(), clients);
+  ::kill(holder, SIGKILL);
+  ::waitpid(holder, nullptr, 0);
+  EXPECT_TRUE(Eventually([&] { return Entrances().size() == 3; }))
+      << "the lease went over, and ends with its holder";
+}
+
+TEST_F(Upgrade, AProgramThatCannotGoOnIsRefusedAndTheOldOneGoesOn) {
+  Adder job({.name = "job", .socket = server().socket()});
+  ASSERT_TRUE(job.status().ok());
+  const json clients = Clients();
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"echo gpushared channel 99 version 7.0", "says 'gpushared channel 99 version 7.0', the"},
+      {"echo option policy refused >&2; exit 2", "refuses: option policy refused"},
+      {"kill -9 $$", "refuses: "},
+      {"head -c 100000 /dev/zero", "does not say in a line"},
+      // It answers well, and then is no program.
+      {"echo gpushared channel 1 version 7.0; rm $0", "the server goes on as it was: executing"}};
+  for (const auto& [script, sentence] : wrong) {
+    Replace(script);
+    const ProgramOutcome outcome = server().Ctl({"upgrade"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.output, HasSubstr(sentence));
+    EXPECT_EQ(Clients(), clients);
+    EXPECT_TRUE(job.Add(1).ok());
+  }
+  EXPECT_THAT(server().Log(), HasSubstr("upgrade given up, this server goes on: executing"));
+  EXPECT_EQ(Ask(ipc::AdminVerb::kStatus)["server"]["upgrades"], 0);
+}
+
+TEST_F(Upgrade, AWrongConfigurationIsFoundBefore) {
+  std::ofstream(file_) << "policy = 'chaos'\n";
+  const ProgramOutcome outcome = server().Ctl({"upgrade"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("gpushared.toml line 1"));
+  EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
+}
+
 std::size_t WantedKills() {
   const char* wanted = std::getenv("GPUSHARED_BROKER_KILLS");
   return wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : 12;

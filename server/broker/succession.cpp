@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brokers come and go: what this one takes over from one that died, and how it makes room for its
+// own successor.
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "server/broker/broker.h"
+#include "server/config_values.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+// How often the broker looks whether it is still occupied, on its way to an upgrade.
+constexpr std::chrono::milliseconds kQuietInterval{2};
+
+}  // namespace
+
+// ---- an earlier broker that died
+
+Status Broker::OpenCounts() {
+  const std::string path = options_.socket_path + ".counts";
+  Result<KeptCounts> counts = KeptCounts::Open(path);
+  if (!counts.ok()) {
+    log_->warn("counts of entrances and refusals begin anew: {}", counts.status().message());
+    (void)::unlink(path.c_str());
+    counts = KeptCounts::Open(path);
+  }
+  if (!counts.ok()) {
+    log_->warn("counts will not be there after a crash: {}", counts.status().message());
+    counts = KeptCounts::InMemory();
+  }
+  if (!counts.ok()) return counts.status();
+  counts_.emplace(*std::move(counts));
+  entrances_->KeepCounts(*counts_);
+  return Status::Ok();
+}
+
+void Broker::OpenRosterFolder() {
+  if (options_.roster_folder.empty()) options_.roster_folder = options_.socket_path + ".workers";
+  const Status status = PrepareRosterFolder(options_.roster_folder);
+  has_rosters_ = status.ok();
+  if (!status.ok()) {
+    log_->warn("workers end with their sessions if this broker dies: {}", status.message());
+  }
+}
+
+void Broker::TakeOverSurvivors() {
+  if (!has_rosters_) return entrances_->RemoveDeadLeases();
+  Survivors survivors = TakeOverWorkers(options_.roster_folder, options_.roster_wait);
+  for (const std::string& remark : survivors.remarks) log_->warn("{}", remark);
+  for (Survivor& survivor : survivors.workers) {
+    ledger_.Know(survivor.roster.last_session);
+    for (const ipc::RosterSession& session : survivor.sessions) {
+      if (session.entrance != 0) entrances_->Expect(session.entrance_name, session.entrance);
+    }
+    for (KeptLease& kept : survivor.kept) {
+      const Status restored = entrances_->Restore(kept.kept.lease, std::move(kept.connection));
+      if (!restored.ok()) {
+        log_->error("a lease of {} is lost: {}", kept.kept.lease.lessee, restored.message());
+      }
+    }
+  }
+  entrances_->RemoveDeadLeases();
+  for (Survivor& survivor : survivors.workers) Adopt(std::move(survivor));
+}
+
+DeviceEntry& Broker::RowFor(const Survivor& survivor) {
+  const ipc::DeviceDescription& description = survivor.ready.device;
+  DeviceEntry* const ours = devices_.FindOf(description);
+  if (ours != nullptr && !ours->worker) return *ours;
+  DeviceEntry& added = devices_.Add({.id = description.id, .name = description.name});
+  added.state = DeviceEntry::State::kLeaving;
+  return added;
+}
+
+void Broker::Adopt(Survivor survivor) {
+  DeviceEntry& device = RowFor(survivor);
+  const pid_t pid = survivor.worker.pid;
+  device.generation = survivor.roster.generation;
+  device.started = std::chrono::steady_clock::now();
+  device.worker = WorkerProcess::Adopt(context_, std::move(survivor.worker), EventsOf(device));
+  for (const ipc::RosterSession& each : survivor.sessions) {
+    ledger_.Add({.id = each.session,
+                 .peer = {.uid = each.peer.uid, .gid = each.peer.gid, .pid = each.peer.pid},
+                 .name = each.name,
+                 .client_class = each.client_class,
+                 .weight = each.weight,
+                 .entrance = each.entrance,
+                 .entrance_name = each.entrance_name,
+                 .device = device.id,
+                 .generation = device.generation,
+                 .quota_bytes = each.quota_bytes,
+                 .isolation = static_cast<device::Isolation>(each.isolation),
+                 .since = std::chrono::steady_clock::now() - std::chrono::nanoseconds(each.age_ns),
+                 .started = each.has_started});
+  }
+  for (const ipc::RosterEnd& end : survivor.ends) {
+    ledger_.Remember(end.session, end.uid, end.pid, end.status);
+  }
+  log_->info(
+      "device {}: worker pid {} generation {} outlived its broker and is taken over, with "
+      "{} sessions",
+      device.id, pid, device.generation, survivor.sessions.size());
+  if (device.state == DeviceEntry::State::kLeaving) {
+    log_->warn("device {} is not in the configuration any more: its worker ends with its sessions",
+               device.id);
+    device.description = std::move(survivor.ready.device);
+    (void)device.worker->Send(0, ipc::Drain{});
+    return;
+  }
+  device.is_outdated =
+      options_.launch(device.selected, device.generation).made_by != survivor.roster.made_by;
+  if (device.is_outdated) {
+    log_->warn(
+        "device {}: its worker has other options than this server, or is of another "
+        "version: it is replaced when it has no sessions",
+        device.id);
+  }
+  OnWorkerReady(device, std::move(survivor.ready));
+  RenewIfEmpty(device);
+}
+
+void Broker::RenewIfEmpty(DeviceEntry& device) {
+  const bool is_due = device.is_outdated && device.state == DeviceEntry::State::kReady &&
+                      phase_ == Phase::kServing && ledger_.On(device.id).empty();
+  if (!is_due) return;
+  log_->info("device {}: its worker is empty and gives way to one of this server", device.id);
+  device.state = DeviceEntry::State::kRestarting;
+  (void)device.worker->Send(0, ipc::Drain{});
+  ExpectEnd(device, options_.drain_grace);
+}
+
+WorkerProcess::Events Broker::EventsOf(DeviceEntry& device) {
+  return {
+      .message = [this, &device](ipc::Frame frame) { OnWorkerMessage(device, std::move(frame)); },
+      .exited = [this, &device](const std::string& how) { OnWorkerExited(device, how); }};
+}
+
+void Broker::KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection) {
+  Result<ipc::UniqueFd> copy = ipc::DuplicateFd(connection);
+  if (!copy.ok()) return;  // Then it ends with this broker.
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(*std::move(copy));
+  (void)device.worker->Send(0, lease, std::move(fds));
+}
+
+// ---- upgrade
+
+void Broker::OnUpgrade(Arrival arrival) {
+  const auto refuse = [&](StatusCode code, const std::string& why) {
+    RefuseArrival(std::move(arrival), {code, "upgrade refused: " + why});
+  };
+  if (phase_ != Phase::kServing) return refuse(StatusCode::kUnavailable, "the server drains");
+  if (is_pausing_) return refuse(StatusCode::kNotReady, "another one is under way");
+  if (!has_rosters_ || !checker_) {
+    return refuse(StatusCode::kUnsupported,
+                  "this server's sessions could not be taken over; its log says why");
+  }
+  log_->info("upgrade asked for by {}", arrival.peer.Who());
+  auto waiting = std::make_shared<Arrival>(std::move(arrival));
+  checker_->ReadThen([this, waiting](const Result<std::string>& version) {
+    if (!version.ok()) {
+      const Status why(version.status().code(),
+                       "upgrade refused, this server goes on: " + version.status().message());
+      log_->error("{}", why.message());
+      return desk_->Answer(std::move(*waiting), why, "");
+    }
+    const nlohmann::json answer = {
+        {"from", options_.version}, {"to", *version}, {"upgrades", options_.upgrades}};
+    desk_->Answer(std::move(*waiting), Status::Ok(), answer.dump());
+    BeginUpgrade();
+  });
+}
+
+void Broker::BeginUpgrade() {
+  if (phase_ != Phase::kServing || is_pausing_) return;
+  is_pausing_ = true;
+  upgrade_failure_.clear();
+  entrances_->Pause();
+  AwaitQuiet(std::chrono::steady_clock::now() + options_.upgrade_wait_max);
+}
+
+std::string Broker::Occupation() const {
+  if (entrances_->waiting() > 0) return "a connection that has not said yet what it wants";
+  if (!parked_hellos_.empty()) return "a client that waits for its device";
+  if (!parked_whys_.empty()) return "a client that waits for the end of a session";
+  if (!desk_->IsIdle()) return "an answer to an operator";
+  bool has_keeper = entrances_->leases() == 0;
+  for (const DeviceEntry& device : devices_.entries()) {
+    has_keeper = has_keeper || device.HasVoice();
+    // It could not be found yet.
+    if (device.state == DeviceEntry::State::kStarting) return "the start of device " + device.id;
+    if (device.worker && !device.worker->is_flushed()) return "a message to device " + device.id;
+  }
+  return has_keeper ? "" : "leases that no worker keeps";
+}
+
+void Broker::AwaitQuiet(std::chrono::steady_clock::time_point deadline) {
+  if (!is_pausing_) return;
+  const std::string occupation = Occupation();
+  if (occupation.empty()) {
+    const Status why = options_.execute_successor(entrances_->Borrow());
+    return GiveUpUpgrade(why.message());  // It returned.
+  }
+  if (std::chrono::steady_clock::now() > deadline) {
+    return GiveUpUpgrade("it waited too long for " + occupation);
+  }
+  quiet_timer_.expires_after(kQuietInterval);
+  quiet_timer_.async_wait([this, deadline](const boost::system::error_code& error) {
+    if (!error) AwaitQuiet(deadline);
+  });
+}
+
+void Broker::GiveUpUpgrade(const std::string& why) {
+  is_pausing_ = false;
+  upgrade_failure_ = why;
+  quiet_timer_.cancel();
+  entrances_->Resume();
+  log_->error("upgrade given up, this server goes on: {}", why);
+}
+
+}  // namespace gpushared::server
