@@ -19,6 +19,8 @@
 #   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
+#   service  the server under a real systemd in a container: reload, kills, watchdog, upgrade, socket activation;
+#           needs root and namespaces, else it is skipped with the reason
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -101,6 +103,15 @@ run_storms() {
   configure dev
   build dev storms
   build/dev/bin/storms --json build/storms.json
+}
+
+run_service() {
+  gpushared_install systemd-container
+  configure dev
+  build dev gpushared gpusharedctl train
+  local status=0
+  tests/service/run_service.sh build/dev/bin build/service || status=$?
+  [[ $status -eq 0 || $status -eq 77 ]]
 }
 
 run_dropin() {
@@ -234,8 +245,9 @@ for stage in "${stages[@]}"; do
     dropin) run_dropin ;;
     python) run_python ;;
     storms) run_storms ;;
+    service) run_service ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, service, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done
