@@ -260,7 +260,7 @@ struct Keep {
   static constexpr ChannelType kType = ChannelType::kKeep;
   std::uint32_t entrance = 0;  // The broker's number of it, not 0.
   std::string lessee;          // Who leased it, for people.
-  std::string terms;           // As in Admin.
+  std::string terms;           // TOML, like those of Admin.
 };
 struct Kept {  // On the wire: KeepWire.
   static constexpr ChannelType kType = ChannelType::kKept;
@@ -311,7 +311,7 @@ template <>
 Result<Drain> Decode(std::span<const std::byte>);
 template <>
 Result<SetSession> Decode(std::span<const std::byte>);
-// Of any version.
+// Takes every version.
 template <>
 Result<TakeOver> Decode(std::span<const std::byte>);
 template <>

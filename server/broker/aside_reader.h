@@ -53,7 +53,7 @@ class AsideReader {
   }
 
  private:
-  // What a thread has of the rest.
+  // The part that a thread and this share.
   struct Shared {
     std::mutex mutex;
     boost::asio::io_context* context = nullptr;  // Null when the reader is gone.

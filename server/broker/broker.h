@@ -217,7 +217,7 @@ class Broker {
   int exit_code_ = 0;
   boost::asio::steady_timer quiet_timer_;
   bool is_pausing_ = false;      // For an upgrade.
-  std::string upgrade_failure_;  // Of the last one.
+  std::string upgrade_failure_;  // Why the last one was given up.
   bool has_rosters_ = false;     // Workers can be found by the next broker.
 };
 

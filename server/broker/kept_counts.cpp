@@ -37,7 +37,7 @@ Status CountsFailed(const std::string& what, const std::string& path) {
 struct KeptCounts::Layout {
   std::uint64_t number;
   std::uint64_t refused_requests[kVerbsMax];
-  EntranceCounts own;  // Of the server's own socket.
+  EntranceCounts own;  // The server's own socket.
   EntranceCounts entrances[kEntrancesMax];
 };
 

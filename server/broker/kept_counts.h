@@ -23,7 +23,7 @@ struct EntranceCounts {
   static constexpr std::size_t kCodesMax = 32;  // Room for later ones.
   static_assert(static_cast<std::size_t>(StatusCode::kInternal) < kCodesMax);
   char name[ipc::kEntranceNameBytes];  // Empty: the row is free.
-  std::uint64_t number;                // Of the entrance, which it gets again.
+  std::uint64_t number;                // The entrance's; it gets it again.
   std::uint64_t admitted;
   std::uint64_t refused[kCodesMax];
 

@@ -15,7 +15,7 @@ namespace gpushared::server {
 // A lease that an earlier broker granted.
 struct KeptLease {
   ipc::Kept kept;
-  ipc::UniqueFd connection;  // Of whoever asked for it.
+  ipc::UniqueFd connection;  // The holder's.
 };
 
 // A worker that outlived its broker, and what it says: checked, and about nobody else's sessions.

@@ -75,7 +75,7 @@ TEST(RosterSocket, NobodyOfAnotherUserIsABroker) {
   {
     const gpushared::testing::ActingAs nobody(65534);
     ASSERT_TRUE(nobody.is_acting());
-    // What it sees is refused on its side, too.
+    // It refuses us, too.
     EXPECT_EQ(FindWorker(folder.path(), ::getpid()).status().code(), StatusCode::kPermissionDenied);
   }
   const Result<std::optional<UniqueFd>> accepted = socket->Accept();

@@ -63,7 +63,7 @@ class ServerProcess {
   // Starts a broker again, as the first one was, and waits until it answers.
   void StartAgain();
   void StartWithoutWaiting();
-  // Of the next start.
+  // The next start has the wanted argument in place of the old one.
   void ReplaceArgument(const std::string& old, const std::string& wanted);
   // Waits for the broker's end; its exit code, 128 + signal, or -1 after 20 s.
   int WaitForExit();

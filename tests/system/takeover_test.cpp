@@ -36,7 +36,7 @@ using nlohmann::json;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
-// What must be the same after a crash.
+// Fields that a crash must not change.
 constexpr std::array kLasting = {"client", "name",       "pid",        "uid",      "gid",
                                  "class",  "weight",     "entrance",   "device",   "quota_bytes",
                                  "state",  "generation", "worker_pid", "isolation"};
