@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every command of nvidia-cuda-mps-control at a real server, compared with what gpusharedctl says.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/gpu_server.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string PidText(const json& row) { return std::to_string(row.at("pid").get<int>()); }
+
+std::vector<std::string> WordsOf(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
+}
+
+ProgramOutcome RunMps(const std::string& socket, const std::string& line) {
+  std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared-mps-control", "--socket",
+                                      socket};
+  for (const std::string& word : WordsOf(line)) command.push_back(word);
+  return RunProgram(command);
+}
+
+json Told(const ServerProcess& server, const std::string& verb) {
+  return json::parse(server.Ctl({verb, "--json"}).output);
+}
+
+// Two devices, and two clients that came in by different ways.
+class MpsControl : public ::testing::Test {
+ protected:
+  MpsControl() {
+    std::ofstream(folder_ / "gpushared.toml") << "[[entrance]]\nname = 'batch'\nclass = 'low'\n";
+    server_ = std::make_unique<ServerProcess>(
+        std::vector<std::string>{"--config", folder_ / "gpushared.toml", "--device", "cpu:0,cpu:1",
+                                 "--memory", "256MiB", "--cpu-threads", "1"});
+    const std::string batch =
+        std::filesystem::path(server_->socket()).parent_path() / "batch/gpushared.sock";
+    first_ = Join(server_->socket(), "first", "cpu:0");
+    second_ = Join(batch, "second", "cpu:1");
+    EXPECT_TRUE(Eventually([&] { return Told(*server_, "ps").at("clients").size() == 2; }));
+  }
+
+  static std::unique_ptr<Client> Join(const std::string& socket, const std::string& name,
+                                      const std::string& device) {
+    Result<Client> client = Client::Connect({.name = name, .device = device, .socket = socket});
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    return client.ok() ? std::make_unique<Client>(std::move(*client)) : nullptr;
+  }
+
+  ProgramOutcome Run(const std::string& line) const { return RunMps(server_->socket(), line); }
+  // Its answer; a refusal is a failure.
+  std::string Answer(const std::string& line) const {
+    const ProgramOutcome outcome = Run(line);
+    EXPECT_EQ(outcome.exit_code, 0) << line << ": " << outcome.output;
+    return outcome.output;
+  }
+  void ExpectRefused(const std::string& line, const std::string& sentence) const {
+    const ProgramOutcome outcome = Run(line);
+    EXPECT_EQ(outcome.exit_code, 1) << line;
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("gpushared-mps-control: "), HasSubstr(sentence)))
+        << line;
+  }
+  ProgramOutcome FromStdin(const std::string& lines) const {
+    std::ofstream(folder_ / "lines", std::ios::binary) << lines;
+    return RunProgram({"/bin/sh", "-c",
+                       GPUSHARED_BIN_DIR "/gpushared-mps-control --socket " + server_->socket() +
+                           " < " + (folder_ / "lines")});
+  }
+  json Devices() const { return Told(*server_, "devices").at("devices"); }
+  json Clients() const { return Told(*server_, "ps").at("clients"); }
+  std::string WorkerPid(std::size_t device) const {
+    return std::to_string(Devices().at(device).at("worker_pid").get<int>());
+  }
+
+  ScratchFolder folder_;
+  std::unique_ptr<ServerProcess> server_;
+  std::unique_ptr<Client> first_, second_;
+};
+
+TEST_F(MpsControl, GetServerListHasTheWorkers) {
+  EXPECT_EQ(Answer("get_server_list"), WorkerPid(0) + "\n" + WorkerPid(1) + "\n");
+}
+
+TEST_F(MpsControl, GetServerStatusFollowsTheDevicesState) {
+  EXPECT_EQ(Devices().at(0).at("state"), "ready");
+  EXPECT_EQ(Answer("get_server_status " + WorkerPid(0)), "ACTIVE\n");
+  ExpectRefused("get_server_status 1", "server 1 is not here; see get_server_list");
+}
+
+TEST_F(MpsControl, StartServerHasNothingToDoAndSaysSo) {
+  EXPECT_THAT(Answer("start_server -uid 1000"), HasSubstr("nothing to do"));
+  ExpectRefused("start_server -uid 4294967295", "uid refused: asked for '4294967295'");
+  ExpectRefused("start_server -uid 1000 -mlopart", "allowed is -uid UID alone");
+  ExpectRefused("start_server 1000", "it has 1 arguments, allowed is: start_server -uid UID");
+}
+
+TEST_F(MpsControl, ClientListsHaveThePidsThatPsHas) {
+  EXPECT_EQ(Answer("get_client_list " + WorkerPid(0)), PidText(Clients().at(0)) + "\n");
+  EXPECT_EQ(Answer("get_device_client_list"),
+            "cpu:0\n" + PidText(Clients().at(0)) + "\ncpu:1\n" + PidText(Clients().at(1)) + "\n");
+  EXPECT_EQ(Answer("get_device_client_list " + WorkerPid(1)),
+            "cpu:1\n" + PidText(Clients().at(1)) + "\n");
+  ExpectRefused("get_client_list 1", "server 1 is not here");
+  ExpectRefused("get_client_list", "it has 0 arguments");
+}
+
+TEST_F(MpsControl, PsHasNvidiasColumns) {
+  std::istringstream lines(Answer("ps"));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_THAT(WordsOf(line), ElementsAre("PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"));
+  for (const json& client : Clients()) {
+    std::getline(lines, line);
+    EXPECT_THAT(WordsOf(line),
+                ElementsAre(PidText(client), std::to_string(client.at("client").get<int>()),
+                            std::to_string(client.at("worker_pid").get<int>()),
+                            client.at("device").get<std::string>(),
+                            client.at("entrance").get<std::string>(),
+                            client.at("name").get<std::string>()));
+  }
+  EXPECT_EQ(Clients().at(1).at("entrance"), "batch");
+  EXPECT_FALSE(std::getline(lines, line)) << line;
+  EXPECT_THAT(Answer("ps -p " + WorkerPid(1)),
+              AllOf(HasSubstr("second"), ::testing::Not(HasSubstr("first"))));
+  ExpectRefused("ps -p 1", "server 1 is not here");
+  ExpectRefused("ps -q " + WorkerPid(0), "allowed is: ps [-p PID]");
+}
+
+TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
+  const std::string pid = PidText(Clients().at(0));
+  ExpectRefused("terminate_client " + WorkerPid(0) + " 1", "client 1 is not at server");
+  ExpectRefused("terminate_client 1 " + pid, "server 1 is not here");
+  EXPECT_EQ(Clients().size(), 2U);
+  EXPECT_EQ(Answer("terminate_client " + WorkerPid(0) + " " + pid), "");
+  ASSERT_TRUE(Eventually([&] { return Clients().size() == 1; }));
+  EXPECT_EQ(Clients().at(0).at("name"), "second");
+}
+
+TEST_F(MpsControl, PercentagesAreCheckedThenRefusedWhileNothingCapsTime) {
+  const std::string sentence = "this server caps no client's device time";
+  ExpectRefused("set_default_active_thread_percentage 50", sentence);
+  ExpectRefused("set_default_active_thread_percentage 101", "above 0 and at most 100");
+  ExpectRefused("set_default_active_thread_percentage 0", "above 0 and at most 100");
+  ExpectRefused("set_active_thread_percentage " + WorkerPid(0) + " 50", sentence);
+  ExpectRefused("set_active_thread_percentage " + WorkerPid(0) + " -1", "above 0");
+  ExpectRefused("set_active_thread_percentage 1 50", "server 1 is not here");
+  EXPECT_EQ(Answer("get_default_active_thread_percentage"), "100.0\n");
+  EXPECT_EQ(Answer("get_active_thread_percentage " + WorkerPid(0)), "100.0\n");
+  ExpectRefused("get_active_thread_percentage 1", "server 1 is not here");
+}
+
+TEST_F(MpsControl, MemoryLimitsNameADeviceThatIsThere) {
+  const std::string sentence = "it is a rule of the configuration, client_memory of [[access]]";
+  for (const std::string device : {"0", "1", "cpu:0"}) {
+    ExpectRefused("set_default_device_pinned_mem_limit " + device + " 1G", sentence);
+    ExpectRefused("get_default_device_pinned_mem_limit " + device, sentence);
+    ExpectRefused("set_device_pinned_mem_limit " + WorkerPid(0) + " " + device + " 512M", sentence);
+    ExpectRefused("get_device_pinned_mem_limit " + WorkerPid(0) + " " + device, sentence);
+  }
+  for (const std::string device : {"2", "GPU-0", "cpu:9"}) {
+    const std::string missing = "device '" + device + "' is not here; see device_query";
+    ExpectRefused("set_default_device_pinned_mem_limit " + device + " 1G", missing);
+    ExpectRefused("get_default_device_pinned_mem_limit " + device, missing);
+    ExpectRefused("set_device_pinned_mem_limit " + WorkerPid(0) + " " + device + " 1G", missing);
+  }
+  ExpectRefused("set_default_device_pinned_mem_limit 0 1T", "a number and G or M");
+  ExpectRefused("set_device_pinned_mem_limit 1 0 1G", "server 1 is not here");
+}
+
+TEST_F(MpsControl, PrioritiesAreRulesOfTheConfiguration) {
+  ExpectRefused("set_default_client_priority 1", "it is a rule of the configuration");
+  ExpectRefused("set_default_client_priority 2", "asked for '2', allowed is 0 to 1");
+  ExpectRefused("get_default_client_priority", "it is a rule of the configuration");
+}
+
+TEST_F(MpsControl, DeviceQueryHasTheDevices) {
+  std::string expected = "ORDINAL,UUID,NAME,SERVER,SMS\n";
+  for (std::size_t i = 0; i < Devices().size(); ++i) {
+    const json device = Devices().at(i);
+    std::string name = device.at("name");
+    std::replace(name.begin(), name.end(), ',', ' ');
+    expected += std::to_string(i) + "," + device.at("device").get<std::string>() + "," + name +
+                "," + WorkerPid(i) + "," + std::to_string(device.at("multiprocessors").get<int>()) +
+                "\n";
+  }
+  EXPECT_EQ(Answer("device_query --csv"), expected);
+  EXPECT_THAT(Answer("device_query " + WorkerPid(1)),
+              AllOf(HasSubstr("cpu:1"), ::testing::Not(HasSubstr("cpu:0"))));
+  ExpectRefused("device_query 1", "server 1 is not here");
+  ExpectRefused("device_query --json", "PID of a server refused");
+}
+
+TEST_F(MpsControl, PartitionsAreRefusedByTheOptionThatGivesThem) {
+  ExpectRefused("sm_partition add cpu:0 2", "by --sm-limit when the server starts");
+  ExpectRefused("sm_partition rm cpu:0 1", "by --sm-limit when the server starts");
+  ExpectRefused("sm_partition add GPU-0 2", "device 'GPU-0' is not here");
+  ExpectRefused("sm_partition add cpu:0 0", "allowed is 1 to 4096");
+  ExpectRefused("sm_partition list cpu:0 0", "allowed are add and rm");
+  EXPECT_EQ(WordsOf(Answer("lspart")).size(), 4U) << "headings alone: a cpu device has none";
+}
+
+TEST_F(MpsControl, OtherCommandsAndOptionsAreRefusedByName) {
+  ExpectRefused("server list", "command 'server' refused: there is none of this name");
+  EXPECT_EQ(Run("-f").exit_code, 2);
+  EXPECT_THAT(Run("-S").output, HasSubstr("option '-S' refused"));
+  EXPECT_THAT(Answer("-d"), HasSubstr("nothing to do, a server answers"));
+  const ProgramOutcome alone = RunMps(folder_ / "nobody.sock", "-d");
+  EXPECT_EQ(alone.exit_code, 3);
+  EXPECT_THAT(alone.output, HasSubstr("this program starts no server"));
+  EXPECT_EQ(RunMps(folder_ / "nobody.sock", "get_server_list").exit_code, 3);
+}
+
+TEST_F(MpsControl, LinesFromStdinAreAnsweredOneByOne) {
+  const std::string one = WorkerPid(0) + "\n" + WorkerPid(1) + "\n";
+  EXPECT_EQ(FromStdin("get_server_list\n\n get_server_list").output, one + one);
+  const ProgramOutcome mixed =
+      FromStdin("nonsense\nps\x1b[2J\n" + std::string(5000, 'a') + "\nget_server_list\n");
+  EXPECT_EQ(mixed.exit_code, 1);
+  EXPECT_THAT(mixed.output,
+              AllOf(HasSubstr("command 'nonsense' refused"), HasSubstr("byte 3 is 27"),
+                    HasSubstr("longer than 1024 bytes"), ::testing::EndsWith(one)));
+}
+
+TEST_F(MpsControl, QuitDrainsAndReadsNoFurther) {
+  const ProgramOutcome outcome = FromStdin("quit\nget_server_list\n");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("ends with the last of 2 sessions"),
+                                    ::testing::Not(HasSubstr(WorkerPid(0) + "\n"))));
+  EXPECT_EQ(Told(*server_, "status").at("server").at("state"), "draining");
+  EXPECT_FALSE(Client::Connect({.socket = server_->socket()}).ok());
+  first_.reset();
+  second_.reset();
+  EXPECT_EQ(server_->WaitForExit(), 0);
+}
+
+TEST_F(MpsControl, QuitWithATimeoutEndsWhoIsLeft) {
+  ExpectRefused("quit -t soon", "allowed is 0 to 86400 seconds");
+  EXPECT_EQ(Answer("quit -t 0"), "");
+  EXPECT_EQ(server_->WaitForExit(), 0);
+  EXPECT_FALSE(first_->AllocateDevice(4096).ok());
+}
+
+TEST_F(MpsControl, ShutDownServerIsForAllOrForNone) {
+  ExpectRefused("shutdown_server " + WorkerPid(0) + " -f",
+                "is one of 2 that start and end together");
+  ExpectRefused("shutdown_server 1", "server 1 is not here");
+  EXPECT_EQ(Clients().size(), 2U);
+  EXPECT_EQ(Answer("shutdown_server -f"), "");
+  EXPECT_EQ(server_->WaitForExit(), 0);
+}
+
+TEST(MpsControlOfGpus, PartitionsAreWhatClassesWereGiven) {
+  GpuServer gpu({.statements = "", .arguments = {"--sm-limit", "low=50%", "--policy", "fair"}});
+  ASSERT_TRUE(Eventually(
+      [&] { return Told(gpu.server(), "devices").at("devices").at(0).contains("sm_limits"); }));
+  const json device = Told(gpu.server(), "devices").at("devices").at(0);
+  const json limit = device.at("sm_limits").at(0);
+  const std::vector<std::string> words = WordsOf(RunMps(gpu.socket(), "lspart").output);
+  EXPECT_THAT(words, ElementsAre("GPU", "CLASS", "ASKED", "SMS", device.at("uuid"), "low",
+                                 std::to_string(limit.at("asked").get<int>()),
+                                 std::to_string(limit.at("granted").get<int>())));
+  const std::string by_uuid = device.at("uuid");
+  EXPECT_THAT(RunMps(gpu.socket(), "get_default_device_pinned_mem_limit " + by_uuid).output,
+              HasSubstr("rule of the configuration"));
+}
+
+}  // namespace
+}  // namespace gpushared::testing
