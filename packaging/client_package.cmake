@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the client library with its headers, CMake package and pkg-config file. Included by
-# client_lib/CMakeLists.txt. `cmake --install <build> --component client` installs only this.
+# client_lib/CMakeLists.txt. Programs run with the component client, and are built with dev, too.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS gpushared_shared gpushared_archive EXPORT gpushared
-  RUNTIME COMPONENT client LIBRARY COMPONENT client ARCHIVE COMPONENT client)
+  RUNTIME COMPONENT client LIBRARY COMPONENT client NAMELINK_COMPONENT dev ARCHIVE COMPONENT dev)
 install(FILES
   "${PROJECT_SOURCE_DIR}/client_lib/include/gpushared/client.h"
   "${PROJECT_SOURCE_DIR}/client_lib/include/gpushared/gpushared.h"
@@ -14,7 +14,7 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/status.h"
   "${PROJECT_SOURCE_DIR}/ipc/include/gpushared/texture_record.h"
   "${CMAKE_CURRENT_BINARY_DIR}/include/gpushared/version.h"
-  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/gpushared" COMPONENT client)
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/gpushared" COMPONENT dev)
 
 set(GPUSHARED_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/gpushared")
 configure_package_config_file(
@@ -27,9 +27,9 @@ write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/gpusharedConfigVer
 install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/gpusharedConfig.cmake"
   "${CMAKE_CURRENT_BINARY_DIR}/gpusharedConfigVersion.cmake"
-  DESTINATION "${GPUSHARED_PACKAGE_DIR}" COMPONENT client)
+  DESTINATION "${GPUSHARED_PACKAGE_DIR}" COMPONENT dev)
 install(EXPORT gpushared FILE gpusharedTargets.cmake NAMESPACE gpushared::
-  DESTINATION "${GPUSHARED_PACKAGE_DIR}" COMPONENT client)
+  DESTINATION "${GPUSHARED_PACKAGE_DIR}" COMPONENT dev)
 
 # Relative to the file itself, so that the installed tree can be moved.
 file(RELATIVE_PATH GPUSHARED_PC_PREFIX
@@ -37,4 +37,4 @@ file(RELATIVE_PATH GPUSHARED_PC_PREFIX
 configure_file("${PROJECT_SOURCE_DIR}/packaging/gpushared.pc.in"
   "${CMAKE_CURRENT_BINARY_DIR}/gpushared.pc" @ONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/gpushared.pc"
-  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT client)
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT dev)

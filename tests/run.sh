@@ -21,6 +21,7 @@
 #           for users of their own
 #   service  the server under a real systemd in a container: reload, kills, watchdog, upgrade, socket activation;
 #           needs root and namespaces, else it is skipped with the reason
+#   package  the Debian packages; installs, upgrades and removes them in a Debian of its own, which needs root
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -127,6 +128,15 @@ run_python() {
   configure dev
   build dev gpushared gpusharedctl gpushared_drop_in
   python3 tests/python/run_python.py build/dev/bin .cache/python
+}
+
+run_package() {
+  gpushared_setup package
+  configure package
+  build package all
+  rm -rf build/package/packages
+  (cd build/package && cpack >../package.cpack.log 2>&1) || { cat build/package.cpack.log; return 1; }
+  tests/package/run.sh build/package .cache/package
 }
 
 run_quick() {  # folder [case]
@@ -247,7 +257,7 @@ for stage in "${stages[@]}"; do
     storms) run_storms ;;
     service) run_service ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, service, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, service, package, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

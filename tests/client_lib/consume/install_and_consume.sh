@@ -10,7 +10,9 @@ build=$1 source=$2 work=$3 cc=$4 cxx=$5 flags=$6
 
 rm -rf "$work"
 mkdir -p "$work"
-cmake --install "$build" --component client --prefix "$work/installed" > "$work/install.log"
+for component in client dev; do  # To run programs, and to build them.
+  cmake --install "$build" --component $component --prefix "$work/installed" >> "$work/install.log"
+done
 mv "$work/installed" "$work/moved"
 prefix=$work/moved
 pc=$(find "$prefix" -name gpushared.pc)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manual pages and completions name all that the programs take, and completions complete it.
+
+Usage: texts_test.py SOURCE_DIR BIN_DIR
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BIN = (pathlib.Path(argument) for argument in (sys.argv.pop(1), sys.argv.pop(1)))
+PACKAGING = SOURCE / "packaging"
+sys.path.insert(0, str(PACKAGING / "completions"))
+import generate  # noqa: E402
+
+
+def page(name):
+    return (PACKAGING / "man" / f"{name}.scd").read_text(encoding="utf-8")
+
+
+def made(shell, program):
+    command = [sys.executable, PACKAGING / "completions/generate.py", shell, BIN / program]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+class ManualPages(unittest.TestCase):
+    def test_every_command_and_option_is_in_the_page(self):
+        for program, section in (("gpushared", 8), ("gpusharedctl", 1)):
+            text = page(f"{program}.{section}")
+            for path, commands, options, _ in generate.describe(BIN / program):
+                if path == "gpushared run":
+                    text += page("gpusharedctl.1")  # It lists them.
+                for word in commands + [option for option in options if option.startswith("--")]:
+                    if word in ("--socket", "--json") and " " in path:
+                        continue  # Said once.
+                    self.assertRegex(text, rf"(?<![\w-]){re.escape(word)}(?![\w-])", f"{path}: {word}")
+
+    def test_every_command_of_mps_is_in_the_page(self):
+        told = subprocess.run([BIN / "gpushared-mps-control", "--help"], capture_output=True, text=True, check=True).stdout
+        commands = re.findall(r"^  ([a-z]\w+)", told, re.MULTILINE)
+        self.assertEqual(len(commands), 22)
+        for command in commands:
+            self.assertRegex(page("gpushared-mps-control.1"), rf"\*{command}\*", command)
+
+    def test_every_key_of_the_configuration_is_in_the_page(self):
+        example = (PACKAGING / "gpushared.toml").read_text(encoding="utf-8")
+        keys = set(re.findall(r"^(?:# )?(\w+) = ", example, re.MULTILINE)) | set(re.findall(r"^#   (\w+)  ", example, re.MULTILINE))
+        self.assertGreater(len(keys), 25)
+        for key in keys - {"everyone"}:
+            self.assertRegex(page("gpushared.toml.5"), rf"\*{key}\*", key)
+
+
+class Completions(unittest.TestCase):
+    # Words so far, and what must be offered for the last one.
+    CASES = [
+        (["gpusharedctl", ""], {"status", "ps", "doctor", "entrance", "client"}),
+        (["gpusharedctl", "client", ""], {"set", "terminate"}),
+        (["gpusharedctl", "client", "set", "4", "--class", ""], {"high", "normal", "low"}),
+        (["gpusharedctl", "--socket", "/nowhere", "dr"], {"drain"}),
+        (["gpusharedctl", "entrance", "lease", "--client"], {"--client-memory", "--clients-max"}),
+        (["gpushared", ""], {"run"}),
+        (["gpushared", "run", "--fall"], {"--fallback"}),
+        (["gpushared", "run", "--fallback", ""], {"native"}),
+    ]
+
+    def test_bash_offers_what_fits(self):
+        for words, expected in self.CASES:
+            function = f"_{words[0]}"
+            script = (f"{made('bash', words[0])}\nCOMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); {function}; "
+                      "printf '%s\\n' \"${COMPREPLY[@]}\"")
+            told = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True)
+            offered = set(told.stdout.split())
+            self.assertLessEqual(expected, offered, words)
+            self.assertTrue(all(word.startswith(words[-1]) for word in offered), words)
+
+    @unittest.skipUnless(shutil.which("zsh"), "no zsh here")
+    def test_zsh_offers_what_fits(self):
+        for words, expected in self.CASES:
+            with tempfile.NamedTemporaryFile("w", suffix=".zsh") as script:
+                # Its own completion system is replaced by one that prints.
+                script.write("compadd() { shift; print -l -- $@ }\n_files() { print FILES }\n"
+                             f"words=({' '.join(repr(word) for word in words)}); CURRENT={len(words)}; PREFIX=$words[-1]\n"
+                             + made("zsh", words[0]))
+                script.flush()
+                told = subprocess.run(["zsh", "-f", script.name], capture_output=True, text=True, check=True)
+            self.assertLessEqual(expected, set(told.stdout.split()), words)
+
+    def test_all_commands_and_options_are_there(self):
+        for program in ("gpushared", "gpusharedctl"):
+            for shell in ("bash", "zsh"):
+                text = made(shell, program)
+                for path, commands, options, _ in generate.describe(BIN / program):
+                    for word in commands + options:
+                        self.assertIn(word, text, f"{shell}: {path}")
+
+
+if __name__ == "__main__":
+    unittest.main()
