@@ -78,17 +78,18 @@ make_root booted
 make_later
 mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
 cat >"$root/etc/systemd/system/package-test.service" <<EOF
+[Unit]
+SuccessAction=poweroff-force
+FailureAction=poweroff-force
 [Service]
 Type=oneshot
 ExecStart=/bin/bash /opt/test/inside.sh booted
 StandardOutput=file:/out/log
 StandardError=inherit
-SuccessAction=poweroff-force
-FailureAction=poweroff-force
 EOF
 ln -s ../package-test.service "$root/etc/systemd/system/multi-user.target.wants/"
 : >"$root/etc/machine-id"
-if ! timeout 300 systemd-nspawn -q -D "$root" --register=no --keep-unit --private-network --machine=gpushared-package-test \
+if ! timeout --kill-after=10 300 systemd-nspawn -q -D "$root" --register=no --keep-unit --private-network --machine=gpushared-package-test \
   --console=pipe --bind="$work/booted/out:/out" --boot systemd.show_status=0 </dev/null >"$work/booted/out/console" 2>&1; then
   status=1
 fi
