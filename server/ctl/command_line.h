@@ -32,7 +32,7 @@ struct CommandLine {
 // The groups.
 void AddViews(CommandLine& line);             // status, ps, devices, entrances, explain
 void AddClientCommands(CommandLine& line);    // client terminate, client set
-void AddEntranceCommands(CommandLine& line);  // entrance lease
+void AddEntranceCommands(CommandLine& line);  // entrance lease, cdi
 void AddServerCommands(CommandLine& line);    // drain, reload
 void AddPtxCommands(CommandLine& line);       // ptx check
 

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ctl/cdi.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json Way(const std::string& name, const std::string& socket) {
+  json row = {{"entrance", name}, {"socket", socket}};
+  if (name != "main") row["class"] = "low";
+  return row;
+}
+
+json Answer(const json& ways) { return {{"entrances", ways}}; }
+
+TEST(Cdi, EachEntranceOfTheConfigurationIsADevice) {
+  json lease = Way("lease-1", "/run/gpushared/gpushared.sock.leases/1/gpushared.sock");
+  lease["lessee"] = "uid 0";
+  const Result<json> file = CdiFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
+                                            Way("batch", "/run/gpushared/batch/gpushared.sock"),
+                                            Way("team", "/srv/team/own.sock"), lease}));
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ(file->at("kind"), "gpushared.io/entrance");
+  const json& devices = file->at("devices");
+  ASSERT_EQ(devices.size(), 2U) << "neither the server's own socket nor a lease";
+  EXPECT_EQ(devices.at(0).at("name"), "batch");
+  const json& batch = devices.at(0).at("containerEdits");
+  EXPECT_EQ(batch.at("mounts").at(0).at("hostPath"), "/run/gpushared/batch");
+  EXPECT_EQ(batch.at("mounts").at(0).at("containerPath"), "/run/gpushared");
+  EXPECT_EQ(batch.at("env"), json({"GPUSHARED_SOCKET=/run/gpushared/gpushared.sock"}));
+  EXPECT_EQ(devices.at(1).at("containerEdits").at("env"),
+            json({"GPUSHARED_SOCKET=/run/gpushared/own.sock"}));
+}
+
+TEST(Cdi, AFolderWithAnotherSocketIsRefused) {
+  const Status beside = CdiFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
+                                        Way("batch", "/run/gpushared/batch.sock")}))
+                            .status();
+  EXPECT_EQ(beside.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(beside.message(), HasSubstr("/run/gpushared holds the socket of 'main', too"));
+  // A name that another one begins with is no folder of it.
+  EXPECT_TRUE(CdiFile(Answer({Way("a", "/run/a/s"), Way("ab", "/run/ab/s")})).ok());
+  EXPECT_FALSE(CdiFile(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
+}
+
+TEST(Cdi, NamesAreThoseThatDevicesMayHave) {
+  for (const std::string name : {"-a", "a_", ""}) {
+    EXPECT_FALSE(CdiFile(Answer({Way(name, "/run/x/s")})).ok()) << name;
+  }
+}
+
+TEST(Cdi, NonsenseAndNothingAreRefused) {
+  for (const json& answer : {json::object(), Answer("x"), Answer({"x"}), Answer({json::object()}),
+                             Answer(json::array()), Answer({Way("main", "/run/s")})}) {
+    EXPECT_FALSE(CdiFile(answer).ok()) << answer.dump();
+  }
+}
+
+}  // namespace
+}  // namespace gpushared::server
