@@ -7,6 +7,7 @@
 #   tests    product, gtest, and nvcc: from PyPI where there is no CUDA toolkit, or only one that is too old
 #   fuzz     tests, and clang with libFuzzer
 #   lint     tests, and clang with its checks of code and format
+#   containers  tests, and podman for users without rights
 #   package  tests, what makes Debian packages, and what tries them in a Debian of its own
 #
 # Needs root or sudo only when something is missing; with everything in place it touches no network.
@@ -22,6 +23,7 @@ gpushared_test_packages=(libgtest-dev libgmock-dev pkg-config)
 gpushared_fuzz_packages=(clang libclang-rt-14-dev)
 # Debian 12 has them of release 14, which .clang-format and .clang-tidy are for.
 gpushared_lint_packages=(clang clang-format clang-tidy)
+gpushared_container_packages=(podman crun uidmap)
 # scdoc makes manual pages. The last three are a Debian to install in, booted.
 gpushared_package_packages=(dpkg-dev file scdoc lintian debootstrap debian-archive-keyring systemd-container)
 
@@ -106,8 +108,9 @@ gpushared_setup() {  # part ...
       tests) packages+=("${gpushared_test_packages[@]}") nvcc=yes ;;
       fuzz) packages+=("${gpushared_test_packages[@]}" "${gpushared_fuzz_packages[@]}") nvcc=yes ;;
       lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}") nvcc=yes ;;
+      containers) packages+=("${gpushared_test_packages[@]}" "${gpushared_container_packages[@]}") nvcc=yes ;;
       package) packages+=("${gpushared_test_packages[@]}" "${gpushared_package_packages[@]}") nvcc=yes ;;
-      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, package" >&2; return 2 ;;
+      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, containers, package" >&2; return 2 ;;
     esac
   done
   gpushared_install "${packages[@]}"

@@ -22,6 +22,7 @@
 #   service  the server under a real systemd in a container: reload, kills, watchdog, upgrade, socket activation;
 #           needs root and namespaces, else it is skipped with the reason
 #   package  the Debian packages; installs, upgrades and removes them in a Debian of its own, which needs root
+#   containers  a program in a container of podman, of a user without rights, through an entrance; needs root
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -137,6 +138,13 @@ run_package() {
   rm -rf build/package/packages
   (cd build/package && cpack >../package.cpack.log 2>&1) || { cat build/package.cpack.log; return 1; }
   tests/package/run.sh build/package .cache/package
+}
+
+run_containers() {
+  gpushared_setup containers
+  configure dev
+  build dev gpushared gpusharedctl vector_add_cpp
+  tests/package/containers.sh build/dev/bin
 }
 
 run_quick() {  # folder [case]
@@ -256,8 +264,10 @@ for stage in "${stages[@]}"; do
     python) run_python ;;
     storms) run_storms ;;
     service) run_service ;;
+    package) run_package ;;
+    containers) run_containers ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, service, package, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, service, package, containers, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done
