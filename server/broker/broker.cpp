@@ -215,6 +215,9 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
       mistake = reply.status();
       if (!reply.ok()) break;
       // Request 0 is no request of ours: the worker says why it ends now.
+      // To an order that nobody waits for, such as the end of a session whose lease is over.
+      const bool is_answer = reply->code == StatusCode::kOk || reply->code == StatusCode::kNotFound;
+      if (frame.request == 0 && is_answer) return;
       if (frame.request == 0) {
         device.last_words = Escaped(reply->text, 2048);
         device.state = DeviceEntry::State::kRestarting;

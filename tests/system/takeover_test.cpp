@@ -203,6 +203,7 @@ TEST_F(Takeover, ALeaseOutlivesTheBrokerAndEndsWithItsHolder) {
     return client.Add(2).message().find("the lease of its") != std::string::npos;
   })) << client.Add(3).ToString();
   EXPECT_TRUE(Eventually([&] { return Entrances().size() == 3; }));
+  EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok()) << "the device goes on";
 }
 
 TEST_F(Takeover, AClientThatEndedMeanwhileIsToldWhy) {
