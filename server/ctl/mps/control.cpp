@@ -360,7 +360,7 @@ Result<Answer> Control::TerminateClient(const Arguments& arguments) const {
   if (!clients.ok()) return clients.status();
   bool any = false;
   for (const json& client : *clients) {
-    const bool is_its = NumberOf(client, "pid") == *pid ||
+    const bool is_its = NumberOf(client, "pid") == *pid &&
                         NumberOf(client, "worker_pid") == NumberOf(*device, "worker_pid");
     if (!is_its) continue;
     any = true;

@@ -38,7 +38,7 @@ Result<std::vector<std::string>> Words(std::string_view line) {
   bool in_word = false;
   for (std::size_t i = 0; i < line.size(); ++i) {
     const char c = line[i];
-    if (!IsBlank(c) && c > '~') {
+    if (!IsBlank(c) && (c < '!' || c > '~')) {
       return Status(StatusCode::kInvalidArgument,
                     "line refused: byte " + std::to_string(i + 1) + " is " +
                         std::to_string(static_cast<unsigned char>(c)) +
