@@ -18,7 +18,7 @@ using nlohmann::json;
 struct Way {
   std::string name;
   std::filesystem::path socket;
-  bool is_lasting = false;  // Neither the server's own nor a lease.
+  bool is_lasting = false;  // It is neither the server's own nor a lease.
 };
 
 Status Refused(const Way& way, const std::string& why) {

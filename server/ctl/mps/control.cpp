@@ -100,7 +100,7 @@ struct Control::Command {
 };
 
 const std::vector<Control::Command>& Control::Commands() {
-  static const std::vector<Command> commands = {
+  static const std::vector<Command> kCommands = {
       {"get_server_list", "", 0, 0, &Control::ServerList},
       {"get_server_status", "PID", 1, 1, &Control::ServerStatus},
       {"start_server", "-uid UID", 2, 3, &Control::StartServer},
@@ -124,7 +124,7 @@ const std::vector<Control::Command>& Control::Commands() {
       {"sm_partition", "add|rm DEVICE CHUNKS|PARTITION", 3, 3, &Control::Partition},
       {"lspart", "", 0, 0, &Control::Partitions},
   };
-  return commands;
+  return kCommands;
 }
 
 std::string Control::Help() {

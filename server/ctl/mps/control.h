@@ -17,7 +17,7 @@
 
 namespace gpushared::server::mps {
 
-// What a command was answered.
+// The answer to a command.
 struct Answer {
   std::string text;     // For stdout, in NVIDIA's form.
   std::string note;     // For stderr: what a user of MPS would not expect. Empty: nothing.

@@ -20,7 +20,7 @@ inline constexpr std::size_t kLineBytesMax = 1024;
 inline constexpr std::uint64_t kPidMax = 4'194'304;      // Linux has no greater one.
 inline constexpr std::uint64_t kUidMax = 4'294'967'294;  // The greatest number means nobody.
 inline constexpr std::uint64_t kSecondsMax = 86'400;     // A day.
-inline constexpr std::uint64_t kMemoryMax = 1'048'576;   // Of one device, in GiB.
+inline constexpr std::uint64_t kMemoryMax = 1'048'576;   // GiB, of one device.
 inline constexpr std::uint64_t kChunksMax = 4'096;
 
 // The next line without its end. Keeps no more than kLineBytesMax + 1 bytes of it, so that a longer
