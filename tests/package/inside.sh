@@ -54,14 +54,15 @@ if [[ $1 == booted ]]; then
   see "it started with the machine" is "$(systemctl is-active gpushared) $(systemctl is-enabled gpushared)" "active enabled"
   main=$(systemctl show -P MainPID gpushared)
   echo '# The operator was here.' >>/etc/gpushared/gpushared.toml
-  chmod 0600 /etc/gpushared/gpushared.toml
+  chmod 0644 /etc/gpushared/gpushared.toml
   train 8 >/tmp/upgrade 2>&1 &
   trainer=$!
   see "train is there" eventually is_there train
   see "the later version installs" dpkg -i later/*.deb
   see "what the operator wrote stays" has "The operator was here." /etc/gpushared/gpushared.toml
-  see "and so does its mode" is "$(stat -c %a /etc/gpushared/gpushared.toml)" 600
-  see "the same server goes on" is "$(systemctl show -P MainPID gpushared)" "$main"
+  see "and so does its mode" is "$(stat -c %a /etc/gpushared/gpushared.toml)" 644
+  see "the server goes on with the new program" has '"upgrades": 1' <(gpusharedctl status --json)
+  see "as the same process" is "$(systemctl show -P MainPID gpushared)" "$main"
   wait "$trainer"
   see "train ended well over the upgrade" is "$?" 0
   see "new clients come after it" as_nobody ./vector_add_cpp
