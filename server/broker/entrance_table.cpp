@@ -45,12 +45,14 @@ Status MakeFolder(const std::string& folder) {
   return Status::Ok();
 }
 
-// Nobody else may replace what is in it: who could replace our socket could be taken for us.
+// Nobody else, no group either, may replace what is in it: who could replace our socket could be
+// taken for us.
 Status CheckFolder(const std::string& folder) {
   struct stat facts {};
   if (::lstat(folder.c_str(), &facts) != 0) return FolderFailed("looking at folder", folder);
   const bool is_ours = facts.st_uid == ::geteuid() || facts.st_uid == kRootUid;
-  const bool is_closed = (facts.st_mode & S_IWOTH) == 0 || (facts.st_mode & S_ISVTX) != 0;
+  const bool is_closed =
+      (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (facts.st_mode & S_ISVTX) != 0;
   if (S_ISDIR(facts.st_mode) && is_ours && is_closed) return Status::Ok();
   return {StatusCode::kPermissionDenied,
           "'" + folder +
@@ -213,6 +215,12 @@ Status EntranceTable::Replace(const std::vector<EntranceRule>& rules) {
              each.second->socket == SocketOf(rule);
     });
     Status status = CheckName(rule, /*among_leases=*/true);
+    // Two rules of one call may not have the same socket.
+    if (status.ok() && same != entrances_.end() &&
+        (staying.contains(same->first) || opened.contains(same->first))) {
+      status = {StatusCode::kInvalidArgument, rule.label + " refused: its socket '" +
+                                                  SocketOf(rule) + "' is that of another entrance"};
+    }
     if (status.ok() && same != entrances_.end()) {
       staying.emplace(same->first, &rule);
     } else if (status.ok()) {

@@ -192,6 +192,17 @@ TEST_F(EntranceTest, NobodyIsAnOperatorThere) {
   EXPECT_EQ(status->at("server").at("refused_requests").size(), ipc::kAdminVerbMax);
 }
 
+TEST_F(EntranceTest, NoGroupMayReplaceASocket) {
+  options_.rules.entrances = {Batch()};
+  const std::string folder = folder_ / "batch";
+  ASSERT_EQ(::mkdir(folder.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0775), 0);
+  auto log = std::make_shared<spdlog::logger>("quiet");
+  const Status status = Broker(context_, options_, log).Start();
+  EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(status.message(), HasSubstr("others may replace what is in it"));
+}
+
 TEST_F(EntranceTest, TheServersFoldersAreNobodyElses) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   options_.rules.entrances = {Batch()};

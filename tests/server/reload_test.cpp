@@ -96,6 +96,23 @@ TEST_F(ReloadTest, AWrongFileChangesNothing) {
   EXPECT_TRUE(JoinAt(Socket("old"), Hello("job")).ok());
 }
 
+TEST_F(ReloadTest, TwoEntrancesWithOneSocketAreRefused) {
+  using enum scheduler::SchedulingClass;
+  options_.rules.entrances = {Rule("old", kLow)};
+  StartBroker();
+  EntranceRule same = Rule("same", kHigh);
+  same.socket = Socket("old");
+  next_.entrances = {Rule("old", kLow), same};
+  EXPECT_THAT(Reload().message(), HasSubstr("is that of another entrance"));
+  EntranceRule twin = Rule("twin", kHigh);
+  twin.socket = Socket("new");
+  next_.entrances = {Rule("new", kLow), twin};
+  EXPECT_THAT(Reload().message(), HasSubstr("is that of another entrance"));
+  EXPECT_FALSE(std::filesystem::exists(Socket("new")));
+  ASSERT_TRUE(JoinAt(Socket("old"), Hello("job")).ok());
+  EXPECT_EQ(ClassOfClient(0), "low");
+}
+
 TEST_F(ReloadTest, AnEntranceThatCannotBeOpenedLeavesAllAsTheyWere) {
   using enum scheduler::SchedulingClass;
   options_.rules.entrances = {Rule("old", kLow)};

@@ -26,8 +26,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// count: each thread adds up the rounds of a loop, in its own word of `out`, with its own local
-// memory, a barrier in each 1,024th round, and a mark in `begun` when its block begins.
+// count: each thread counts the rounds of a loop in local memory, and writes their sum to its own
+// word of `out`. Each 1,024th round has a barrier. A block that begins adds 1 to `begun`.
 // meet: blocks wait for each other by a counter, `rounds` times.
 constexpr std::string_view kText = R"(.version 8.0
 .target sm_75
@@ -275,7 +275,7 @@ TEST_P(PauseTest, WorkOfTheSamePriorityWaitsForTheBlock) {
   device_->Submit(second);
   const WorkId ended_first = Await().id;
   Await();
-  // Of several blocks one may end before the others, and its thread is free then.
+  // One of several blocks may end before the others, and its thread is free then.
   if (GetParam() == 1) {
     EXPECT_EQ(ended_first, first.id);
   }
