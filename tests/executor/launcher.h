@@ -83,7 +83,7 @@ class Launcher {
   // Runs leave at every look, and are resumed with all that they borrow in another place. Also set
   // by GPUSHARED_PAUSE_ALWAYS, for all runs of a program.
   bool pause_always = false;
-  std::uint64_t pauses = 0;  // Of all runs.
+  std::uint64_t pauses = 0;  // Counts those of all runs.
   // In place of `kill`, where a kernel raises it itself.
   const std::atomic<bool>* kill_word = nullptr;
 

@@ -14,7 +14,7 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr std::string_view kAnchor = "gpushared_anchor";
-// What a compiler knows without a definition.
+// A compiler knows these without a definition.
 constexpr std::array<std::string_view, 4> kBuiltIn = {"__assertfail", "free", "malloc", "vprintf"};
 
 bool IsBuiltIn(std::string_view name) {

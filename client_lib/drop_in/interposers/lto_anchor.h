@@ -19,7 +19,7 @@ class LtoAnchor {
   // An option of nvJitLinkCreate: the anchor gets its architecture.
   void SeeOption(std::string_view option);
 
-  // What the PTX inputs call and none of them defines.
+  // Functions that the PTX inputs call and none of them defines.
   std::set<std::string> called() const;
   // The LTO-IR of the anchor, by the program's NVRTC. None where the process has no NVRTC, or where
   // it refuses. Requires that called() is not empty.

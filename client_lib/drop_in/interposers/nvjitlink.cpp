@@ -20,7 +20,7 @@
 
 namespace gpushared::drop_in {
 
-// What the real library was given.
+// The inputs that the real library was given.
 struct RealInput {
   int type;
   std::string bytes, name;

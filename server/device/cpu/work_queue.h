@@ -99,8 +99,8 @@ inline constexpr std::chrono::milliseconds kRestAfter{200};
 // streams the one with the highest priority, then the oldest, is dealt first. Units
 // are dealt one at a time, in ascending order, and what is dealt is run. So the count of
 // dealt units is the prefix that has run when the work ends. A thread leaves a work for
-// more urgent work after one unit, however long the units before were; and inside of a block for
-// work of a higher priority, where the launch may be paused.
+// more urgent work after one unit, however long the units before were. It leaves a launch that may
+// be paused inside of a block, for work of a higher priority.
 //
 // Thread-safe.
 class WorkQueue {

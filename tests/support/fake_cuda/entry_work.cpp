@@ -302,7 +302,7 @@ Code cuEventElapsedTime(float* milliseconds, Event start, Event end) {
   });
 }
 
-// What CUDA 13's header calls it.
+// CUDA 13's header calls it so.
 Code cuEventElapsedTime_v2(float* milliseconds, Event start, Event end) {
   return cuEventElapsedTime(milliseconds, start, end);
 }
