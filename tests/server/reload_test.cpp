@@ -109,7 +109,8 @@ TEST_F(ReloadTest, TwoEntrancesWithOneSocketAreRefused) {
   next_.entrances = {Rule("new", kLow), twin};
   EXPECT_THAT(Reload().message(), HasSubstr("is that of another entrance"));
   EXPECT_FALSE(std::filesystem::exists(Socket("new")));
-  ASSERT_TRUE(JoinAt(Socket("old"), Hello("job")).ok());
+  const auto client = JoinAt(Socket("old"), Hello("job"));
+  ASSERT_TRUE(client.ok());
   EXPECT_EQ(ClassOfClient(0), "low");
 }
 

@@ -359,7 +359,8 @@ TEST_F(System, SessionsOutliveTheBroker) {
   ASSERT_TRUE(client.default_stream().Launch(step, {}, out, 1).ok());
   EXPECT_TRUE(client.Synchronize().ok()) << "workers finish their sessions without a broker";
   const_cast<Client&>(client).Close();
-  EXPECT_TRUE(Eventually([&] { return ::kill(workers.at(0), 0) != 0; }))
+  // It waits for another broker first, for up to 20 s.
+  EXPECT_TRUE(Eventually([&] { return ::kill(workers.at(0), 0) != 0; }, std::chrono::seconds(60)))
       << "an orphaned worker with no session exits";
 }
 
