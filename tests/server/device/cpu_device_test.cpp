@@ -28,6 +28,7 @@
 #include "server/device/cpu/address_range.h"
 #include "server/executor/block_executor.h"
 #include "server/executor/device_heap.h"
+#include "tests/server/device/cpu_device_case.h"
 
 namespace gpushared::device {
 namespace {
@@ -66,50 +67,9 @@ ret;
 )";
 enum Kernel : std::uint32_t { kEndless, kNothing, kSmall, kLate, kLarge };
 
-class CpuDeviceTest : public ::testing::Test {
+class CpuDeviceTest : public ::testing::Test, protected CpuDeviceCase {
  protected:
-  void SetUp() override {
-    auto created = CreateCpuDevice({.executor_threads = 2, .memory_bytes = 1 << 26}, [this] {
-      const std::lock_guard lock(mutex_);
-      ++wakes_;
-      woken_.notify_all();
-    });
-    ASSERT_TRUE(created.ok()) << created.status().ToString();
-    device_ = std::move(*created);
-    space_ = std::move(*device_->CreateSpace({.quota_bytes = 1 << 24}));
-    auto loaded = space_->LoadModule(std::as_bytes(std::span(kText.data(), kText.size())));
-    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
-    module_ = *loaded;
-  }
-
-  LaunchWork Work(std::uint32_t kernel) {
-    LaunchWork work;
-    work.id = ++last_id_;
-    work.space = space_.get();
-    work.stream = 1;
-    work.module = module_.get();
-    work.kernel = kernel;
-    return work;
-  }
-
-  Completion Await() {
-    std::array<Completion, 2> out;  // Room for two asks for a wake when there is one.
-    while (device_->TakeCompletions(out) == 0) {
-      std::unique_lock lock(mutex_);
-      woken_.wait(lock, [this] { return wakes_ > 0; });
-      --wakes_;
-    }
-    return out[0];
-  }
-
-  std::mutex mutex_;
-  std::condition_variable woken_;
-  int wakes_ = 0;  // Protected by mutex_.
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Space> space_;
-  std::shared_ptr<const Module> module_;
-  WorkId last_id_ = 0;
+  void SetUp() override { Start({.executor_threads = 2, .memory_bytes = 1 << 26}, 1 << 24, kText); }
 };
 
 TEST_F(CpuDeviceTest, LaunchThatDoesNotFitTheKernelIsRefusedInItsCompletion) {

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of the cpu device that leave it inside of a block, and go on.
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,8 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include "server/device/cpu/cpu_device.h"
 #include "server/device/cpu/run_store.h"
+#include "tests/server/device/cpu_device_case.h"
 
 namespace gpushared::device {
 namespace {
@@ -98,32 +93,16 @@ ret;
 )";
 enum Kernel : std::uint32_t { kCount, kMeet, kEndless, kNothing };
 
-class PauseTest : public ::testing::TestWithParam<std::uint32_t> {
+class PauseTest : public ::testing::TestWithParam<std::uint32_t>, protected CpuDeviceCase {
  protected:
   void SetUp() override {
-    auto created =
-        CreateCpuDevice({.executor_threads = GetParam(), .memory_bytes = 1 << 28}, [this] {
-          const std::lock_guard lock(mutex_);
-          ++wakes_;
-          woken_.notify_all();
-        });
-    ASSERT_TRUE(created.ok()) << created.status().ToString();
-    device_ = std::move(*created);
-    space_ = std::move(*device_->CreateSpace({.quota_bytes = 1 << 26}));
+    Start({.executor_threads = GetParam(), .memory_bytes = 1 << 28}, 1 << 26, kText);
     ASSERT_TRUE(space_->Resize(std::uint64_t{1} << 22).ok());
-    auto loaded = space_->LoadModule(std::as_bytes(std::span(kText.data(), kText.size())));
-    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
-    module_ = *loaded;
     for (const KernelInfo& kernel : module_->kernels()) EXPECT_EQ(kernel.unsupported, "");
   }
 
   LaunchWork Work(std::uint32_t kernel) {
-    LaunchWork work;
-    work.id = ++last_id_;
-    work.space = space_.get();
-    work.stream = 1;
-    work.module = module_.get();
-    work.kernel = kernel;
+    LaunchWork work = CpuDeviceCase::Work(kernel);
     work.may_be_paused = true;
     return work;
   }
@@ -139,20 +118,6 @@ class PauseTest : public ::testing::TestWithParam<std::uint32_t> {
         .load();
   }
 
-  Completion Await() {
-    while (ended_.empty()) {
-      std::array<Completion, 8> out;  // Room for more asks for a wake when there is one.
-      const std::size_t count = device_->TakeCompletions(out);
-      for (std::size_t i = 0; i < count; ++i) ended_.push_back(std::move(out[i]));
-      if (count != 0) break;
-      std::unique_lock lock(mutex_);
-      woken_.wait(lock, [this] { return wakes_ > 0; });
-      --wakes_;
-    }
-    Completion first = std::move(ended_.front());
-    ended_.pop_front();
-    return first;
-  }
   // Submits it again and again, with a stop after `time` each, until it ends by itself. Returns how
   // many of the stops fell into a block.
   int RunInPieces(LaunchWork work, std::chrono::microseconds time) {
@@ -176,16 +141,6 @@ class PauseTest : public ::testing::TestWithParam<std::uint32_t> {
       work.id = ++last_id_;
     }
   }
-
-  std::mutex mutex_;
-  std::condition_variable woken_;
-  int wakes_ = 0;  // Protected by mutex_.
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Space> space_;
-  std::shared_ptr<const Module> module_;
-  WorkId last_id_ = 0;
-  std::deque<Completion> ended_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, PauseTest, ::testing::Values(1, 3), [](const auto& threads) {
