@@ -22,8 +22,9 @@ class LoadQueue {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kForgetHalf{10};
 
-  // Jobs that are quick, or might be, and those that have been seen to take long.
-  enum class Lane : std::uint8_t { kQuick, kLong };
+  // Readers serve one lane each, so that a job waits for none of a longer kind: modules that are
+  // small, those that may be quick, and those that take long.
+  enum class Lane : std::uint8_t { kSmall, kQuick, kLong };
   struct Entry {
     std::uint64_t number = 0;  // The caller's, ascending.
     std::uint64_t session = 0;

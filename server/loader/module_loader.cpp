@@ -61,18 +61,39 @@ Status ModuleLoader::Start() {
   Result<std::unique_ptr<LoaderProcess>> process = LoaderProcess::Start(options_.command);
   if (!process.ok()) return process.status();
   process_ = *std::move(process);
-  for (std::uint32_t i = 0; i <= options_.quick_readers; ++i) {
-    threads_.emplace_back([this, i] {
-      ::pthread_setname_np(::pthread_self(), "gpushared-load");
-      const auto self = static_cast<id_t>(::syscall(SYS_gettid));
-      const sched_param none = {};
-      (void)::sched_setscheduler(0, SCHED_OTHER, &none);
-      const int before = std::max(::getpriority(PRIO_PROCESS, self), 0);
-      (void)::setpriority(PRIO_PROCESS, self, before + kNiceness);
-      Read(i == 0 ? Lane::kLong : Lane::kQuick);
-    });
-  }
+  StartReader(Lane::kLong);
+  for (std::uint32_t i = 0; i < options_.quick_readers; ++i) StartReader(Lane::kQuick);
+  for (std::uint32_t i = 0; i < options_.small_readers; ++i) StartReader(Lane::kSmall);
   return {};
+}
+
+void ModuleLoader::StartReader(Lane lane) {
+  threads_.emplace_back([this, lane] {
+    ::pthread_setname_np(::pthread_self(), "gpushared-load");
+    const auto self = static_cast<id_t>(::syscall(SYS_gettid));
+    const sched_param none = {};
+    (void)::sched_setscheduler(0, SCHED_OTHER, &none);
+    const int before = std::max(::getpriority(PRIO_PROCESS, self), 0);
+    (void)::setpriority(PRIO_PROCESS, self, before + kNiceness);
+    Read(lane);
+  });
+}
+
+Lane ModuleLoader::LaneOf(std::uint64_t image_bytes) const {
+  if (image_bytes <= options_.small_image_bytes_max) return Lane::kSmall;
+  return image_bytes <= options_.quick_image_bytes_max ? Lane::kQuick : Lane::kLong;
+}
+
+Lane ModuleLoader::NextLane(const Job& job) {
+  // What was read and not compiled needs the compiler, and that takes long.
+  const bool is_read = job.module != nullptr;
+  return job.entry.lane == Lane::kSmall && !is_read ? Lane::kQuick : Lane::kLong;
+}
+
+const JobLimits& ModuleLoader::LimitsOf(Lane lane) const {
+  return lane == Lane::kSmall   ? options_.small
+         : lane == Lane::kQuick ? options_.quick
+                                : options_.costly;
 }
 
 ModuleLoader::~ModuleLoader() {
@@ -110,7 +131,7 @@ void ModuleLoader::Load(Owner owner, const device::ModuleRecipe& recipe, ipc::Un
                 .uid = job->owner.uid,
                 .rank = job->owner.rank,
                 .bytes = bytes,
-                .lane = bytes > options_.quick_image_bytes_max ? Lane::kLong : Lane::kQuick};
+                .lane = LaneOf(bytes)};
   queue_.Add(job->entry);
   MakeWayFor(*job);
   waiting_.emplace(job->entry.number, std::move(job));
@@ -215,13 +236,13 @@ PreparedCache::Key ModuleLoader::KeyOf(const Job& job) {
 
 void ModuleLoader::Settle(std::unique_ptr<Job> job, JobOutcome outcome) {
   const bool has_limit = outcome.end == End::kTime || outcome.end == End::kMemory;
-  const bool tries_again = (job->entry.lane == Lane::kQuick && has_limit) ||
+  const bool tries_again = (job->entry.lane != Lane::kLong && has_limit) ||
                            (outcome.end == End::kAbandoned && job->gives_way);
   if (tries_again && !job->is_cancelled && !is_ending_) {
     std::uint64_t count = 0;
     (void)::eventfd_read(job->abandoned.get(), &count);
     job->gives_way = false;
-    job->entry.lane = Lane::kLong;
+    job->entry.lane = NextLane(*job);
     queue_.Add(job->entry);
     MakeWayFor(*job);
     waiting_.emplace(job->entry.number, std::move(job));
@@ -263,9 +284,8 @@ JobOutcome ModuleLoader::ReadImage(Job& job, Lane lane) {
     const MutexLock lock(mutex_);
     if (auto found = cache_.Find(KeyOf(job))) return {End::kDone, std::move(found)};
   }
-  const JobLimits& limits = lane == Lane::kQuick ? options_.quick : options_.costly;
-  JobOutcome outcome =
-      RunJob(*process_, job.recipe, job.image.get(), job.bytes, limits, job.abandoned.get());
+  JobOutcome outcome = RunJob(*process_, job.recipe, job.image.get(), job.bytes, LimitsOf(lane),
+                              job.abandoned.get());
   const MutexLock lock(mutex_);
   if (outcome.module.ok()) {
     ++facts_.read;

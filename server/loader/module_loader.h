@@ -30,17 +30,24 @@ struct ModuleLoaderOptions {
   // What starts a loader process: a program and its arguments.
   std::vector<std::string> command;
   // A module is tried for a short time first, so that nobody with a small one waits for costly
-  // ones. A module that takes longer begins anew, behind others of its kind.
+  // ones. A module that takes longer begins anew in the next lane, behind others of its kind.
+  JobLimits small{.time = std::chrono::milliseconds(20),
+                  .wall = std::chrono::milliseconds(250),
+                  .memory_bytes = std::uint64_t{64} << 20,
+                  .output_bytes = std::uint64_t{16} << 20,
+                  .niceness = 5};
   JobLimits quick{.time = std::chrono::milliseconds(100),
                   .wall = std::chrono::milliseconds(500),
                   .memory_bytes = std::uint64_t{192} << 20,
                   .output_bytes = std::uint64_t{64} << 20,
                   .niceness = 5};
   JobLimits costly{.niceness = 15};
-  // Larger images are not tried.
+  // Larger images begin in the next lane.
+  std::uint64_t small_image_bytes_max = std::uint64_t{16} << 10;
   std::uint64_t quick_image_bytes_max = std::uint64_t{256} << 10;
-  // Children at one time: so many times the limits above is all the memory they take.
-  std::uint32_t quick_readers = 2;
+  // Children at one time, beside one for costly modules: so many times the limits above is all the
+  // memory they take.
+  std::uint32_t small_readers = 2, quick_readers = 1;
   std::uint64_t cache_bytes_max = std::uint64_t{64} << 20;
   // Modules that were read and wait to be placed are in no quota yet; they share this. Beyond it
   // nothing more is read; one module for each reader may be on top of it.
@@ -120,7 +127,12 @@ class ModuleLoader {
   explicit ModuleLoader(ModuleLoaderOptions options)
       : options_(std::move(options)), cache_(options_.cache_bytes_max) {}
   Status Start();
+  void StartReader(LoadQueue::Lane lane);
   void Read(LoadQueue::Lane lane);  // Body of a thread.
+  LoadQueue::Lane LaneOf(std::uint64_t image_bytes) const;
+  // Where a job goes that went beyond the limits of its lane.
+  static LoadQueue::Lane NextLane(const Job& job);
+  const JobLimits& LimitsOf(LoadQueue::Lane lane) const;
   // Both tell how the job ended.
   JobOutcome Attempt(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);
   JobOutcome ReadImage(Job& job, LoadQueue::Lane lane) GPUSHARED_EXCLUDES(mutex_);

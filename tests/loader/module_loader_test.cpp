@@ -143,6 +143,43 @@ TEST_F(ModuleLoaderTest, WhatTakesLongToCompileWaitsForAThreadThatMay) {
   EXPECT_EQ(loader_->Facts().crashed, 0u);
 }
 
+// Whoever brings large modules, in whatever number, holds up no small one.
+TEST_F(ModuleLoaderTest, SmallModulesWaitForNoLargerOnes) {
+  std::latch go(1);
+  const auto never_yet = [&](auto module, bool) {
+    go.wait();
+    return module;
+  };
+  Start();
+  const std::string padded = kSmall + "//" + std::string(options_.small_image_bytes_max, ' ');
+  compile_ = never_yet;
+  std::vector<std::future<Loaded>> larger;
+  for (std::uint64_t session = 1; session <= options_.quick_readers + options_.small_readers;
+       ++session) {
+    larger.push_back(Load(padded, session, static_cast<std::uint32_t>(session)));
+  }
+  compile_ = [](auto module, bool) { return module; };
+  // A user who has had much of the readers' time, as nobody else has.
+  for (std::uint64_t session = 10; session < 15; ++session) {
+    std::future<Loaded> small = Load(kSmall, session, 10);
+    EXPECT_EQ(small.wait_for(seconds(60)), std::future_status::ready);
+  }
+  go.count_down();
+  for (std::future<Loaded>& each : larger) EXPECT_TRUE(each.get().ok());
+}
+
+// A small image may be much work: it gets another try with more of everything.
+TEST_F(ModuleLoaderTest, ASmallImageBeyondTheLimitsOfItsLaneGoesToTheNext) {
+  const std::string text = Costly(300);
+  ASSERT_LE(text.size(), options_.small_image_bytes_max);
+  options_.small.output_bytes = options_.quick.output_bytes = 4096;
+  Start();
+  EXPECT_TRUE(Load(text).get().ok());
+  options_.costly.output_bytes = 4096;
+  Start();
+  EXPECT_EQ(Load(text).get().status().code(), StatusCode::kLimitExceeded);
+}
+
 // Else whoever loads much while nothing can be placed takes all memory.
 TEST_F(ModuleLoaderTest, NothingIsReadWhileTooMuchWaitsToBePlaced) {
   options_.unplaced_bytes_max = 0;
@@ -229,7 +266,7 @@ TEST_F(ModuleLoaderTest, ARefusalOfAChildHasNoControlCharacters) {
 }
 
 TEST_F(ModuleLoaderTest, AJobEndsWithItsSession) {
-  options_.quick.wall = std::chrono::minutes(10);  // So that only the cancel can end it.
+  options_.small.wall = std::chrono::minutes(10);  // So that only the cancel can end it.
   Start("silent");
   std::future<Loaded> running = Load(kSmall, 1), other = Load(kSmall, 2);
   std::this_thread::sleep_for(milliseconds(100));

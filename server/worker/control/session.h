@@ -219,6 +219,11 @@ class Session : public std::enable_shared_from_this<Session> {
   // Runs `work()` as a slow call and then `done(*this, its result)` here.
   template <typename Work, typename Done>
   void MakeSlowCall(Work work, Done done);
+  // The same with a call that is short if it places, maps or makes no more than so many bytes.
+  template <typename Work, typename Done>
+  void MakeSlowCallFor(std::uint64_t bytes, Work work, Done done);
+  template <typename Work, typename Done>
+  void MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done);
   // Tells the device thread and runs `then` when it has done it.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
@@ -246,6 +251,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool is_welcomed_ = false;
   bool has_slow_call_ = false;
   bool has_ended_ = false;
+  std::uint32_t newcomer_calls_ = 0;  // Short calls that went before others'.
   bool has_place_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;

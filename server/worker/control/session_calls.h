@@ -33,6 +33,9 @@ inline constexpr std::uint64_t kGrowStepsMax = 64;
 std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
                          std::uint64_t step_bytes);
 
+// A slow call for no more than so much is short: it takes well below a millisecond.
+inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
+
 // What `work` returns, a Result; exceptions of the libraries below become its Status.
 template <typename Work>
 auto CallGuarded(Work& work) -> decltype(work()) {
@@ -47,18 +50,34 @@ auto CallGuarded(Work& work) -> decltype(work()) {
 
 template <typename Work, typename Done>
 void Session::MakeSlowCall(Work work, Done done) {
+  MakeSlowCallAs(caller(), std::move(work), std::move(done));
+}
+
+template <typename Work, typename Done>
+void Session::MakeSlowCallFor(std::uint64_t bytes, Work work, Done done) {
+  SlowCalls::Caller whose = caller();
+  if (bytes <= kShortCallBytes &&
+      newcomer_calls_ < environment_.slow_calls.rules().newcomer_calls) {
+    ++newcomer_calls_;
+    whose.is_newcomer = true;
+  }
+  MakeSlowCallAs(whose, std::move(work), std::move(done));
+}
+
+template <typename Work, typename Done>
+void Session::MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done) {
   has_slow_call_ = true;
   // Moved on, never dropped on that thread: the last reference goes on the control thread.
-  environment_.slow_calls.Post(caller(), [self = shared_from_this(), work = std::move(work),
-                                          done = std::move(done)]() mutable {
-    auto result = CallGuarded(work);
-    boost::asio::io_context& context = self->environment_.context;
-    boost::asio::post(context, [self = std::move(self), result = std::move(result),
-                                done = std::move(done)]() mutable {
-      self->has_slow_call_ = false;
-      done(*self, std::move(result));
-    });
-  });
+  environment_.slow_calls.Post(
+      whose, [self = shared_from_this(), work = std::move(work), done = std::move(done)]() mutable {
+        auto result = CallGuarded(work);
+        boost::asio::io_context& context = self->environment_.context;
+        boost::asio::post(context, [self = std::move(self), result = std::move(result),
+                                    done = std::move(done)]() mutable {
+          self->has_slow_call_ = false;
+          done(*self, std::move(result));
+        });
+      });
 }
 
 template <typename T>

@@ -346,7 +346,9 @@ void Session::OnModuleRead(const ipc::LoadModule& request,
   const std::uint64_t identity =
       CostModel::ModuleIdentity(loaded->content, owner(), environment_.cost_seed);
   using Placed = Result<IdentifiedModule>;
-  MakeSlowCall(
+  const std::uint64_t bytes = loaded->module->bytes();
+  MakeSlowCallFor(
+      bytes,
       [space = memory_->space.get(), module = std::move(loaded->module),
        place = std::move(loaded->place), identity]() mutable -> Placed {
         Result<std::shared_ptr<const device::Module>> placed =
@@ -412,10 +414,12 @@ void Session::Resize(Resizing resizing) {
                                  ? LessMapped(mapped, wanted)
                                  : MoreMapped(mapped, wanted, environment_.limits.grow_step_bytes);
   resizing.is_last_step = next == wanted;
-  MakeSlowCall([space = memory_->space.get(), next] { return space->Resize(next); },
-               [resizing = std::move(resizing)](Session& self, const auto& result) mutable {
-                 self.OnResizeStep(std::move(resizing), result);
-               });
+  const std::uint64_t moved = std::max(next, mapped) - std::min(next, mapped);
+  MakeSlowCallFor(
+      moved, [space = memory_->space.get(), next] { return space->Resize(next); },
+      [resizing = std::move(resizing)](Session& self, const auto& result) mutable {
+        self.OnResizeStep(std::move(resizing), result);
+      });
 }
 
 void Session::OnResizeStep(Resizing resizing, const Result<std::uint64_t>& mapped) {
@@ -475,7 +479,8 @@ void Session::Handle(const ipc::AddArena& request) {
                      request.bytes, environment_.staging.LeftFor(arena_bytes_, MayUseReserve()))});
   }
   arena_bytes_ += request.bytes;
-  MakeSlowCall(
+  MakeSlowCallFor(
+      request.bytes,
       [device = &environment_.device, bytes = request.bytes] { return MakeArena(*device, bytes); },
       [bytes = request.bytes](Session& self, Result<Arena> arena) {
         self.OnArenaMade(bytes, std::move(arena));

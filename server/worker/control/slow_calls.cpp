@@ -91,18 +91,21 @@ SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
   return waiting.posted + (waiting.caller.is_newcomer ? rules_.newcomer_held_max : rules_.held_max);
 }
 
+std::deque<SlowCalls::Waiting>::iterator SlowCalls::Oldest() {
+  return std::ranges::find_if(waiting_, [&](const Waiting& each) { return !IsBlocked(each); });
+}
+
 std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
   const auto rank = [](const Waiting& each) {
     return each.caller.is_urgent ? 0 : each.caller.is_newcomer ? 1 : 2;
   };
-  auto oldest = waiting_.end(), first = waiting_.end();
-  for (auto each = waiting_.begin(); each != waiting_.end(); ++each) {
-    if (IsBlocked(*each)) continue;
-    if (oldest == waiting_.end()) oldest = each;
-    if (first == waiting_.end() || rank(*each) < rank(*first)) first = each;
+  const auto oldest = Oldest();
+  if (oldest_was_passed_ && Clock::now() >= oldest->posted + rules_.held_max) return oldest;
+  auto first = oldest;
+  for (auto each = oldest; each != waiting_.end(); ++each) {
+    if (rank(*each) < rank(*first) && !IsBlocked(*each)) first = each;
   }
-  const bool is_due = Clock::now() >= oldest->posted + rules_.held_max;
-  return is_due && urgent_went_last_ ? oldest : first;
+  return first;
 }
 
 std::optional<SlowCalls::Waiting> SlowCalls::Next() {
@@ -116,7 +119,7 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
     const auto next = Choose();
     // Somebody else may be next after the wait.
     if (!next->caller.is_urgent && !MayBegin(lock, LatestOf(*next))) continue;
-    urgent_went_last_ = next->caller.is_urgent;
+    oldest_was_passed_ = next != Oldest();
     Waiting taken = std::move(*next);
     waiting_.erase(next);
     return taken;

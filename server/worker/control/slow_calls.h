@@ -29,8 +29,10 @@ struct SlowCallRules {
   int pause_factor = 100;
   // This long after it was posted, a call takes turns with urgent ones in any case.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
-  // Newcomers wait for one short call, and are not held for longer.
+  // Newcomers wait for one short call, and are not held for longer. A client is one until its
+  // welcome and in so many short calls after it: memory, a module and arenas, to begin its work.
   std::chrono::nanoseconds newcomer_held_max = std::chrono::milliseconds(20);
+  std::uint32_t newcomer_calls = 4;
 };
 
 // Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first,
@@ -46,10 +48,12 @@ class SlowCalls {
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
     bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
-    bool is_newcomer = false;   // It waits for its welcome; of a call that takes no steps.
+    // It waits for its welcome, or makes one of its first short calls; of a call without steps.
+    bool is_newcomer = false;
   };
 
   explicit SlowCalls(const SlowCallRules& rules = {});
+  const SlowCallRules& rules() const { return rules_; }
   ~SlowCalls();  // Finishes.
   SlowCalls(const SlowCalls&) = delete;
   SlowCalls& operator=(const SlowCalls&) = delete;
@@ -90,8 +94,10 @@ class SlowCalls {
 
   void Add(Waiting waiting);
   void Run();
-  // Who is next, of those that wait: the oldest of the most urgent ones.
+  // Who is next, of those that wait: the oldest of the most urgent ones. Every second call is the
+  // oldest of all once that is due.
   std::deque<Waiting>::iterator Choose() GPUSHARED_REQUIRES(mutex_);
+  std::deque<Waiting>::iterator Oldest() GPUSHARED_REQUIRES(mutex_);  // Of those not blocked.
   bool IsBlocked(const Waiting& waiting) const GPUSHARED_REQUIRES(mutex_);
   Clock::time_point LatestOf(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty at the end.
@@ -104,7 +110,7 @@ class SlowCalls {
   std::condition_variable changed_;
   std::deque<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   bool is_finishing_ GPUSHARED_GUARDED_BY(mutex_) = false;
-  bool urgent_went_last_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  bool oldest_was_passed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   Clock::time_point pause_until_ GPUSHARED_GUARDED_BY(mutex_);
   // Since when no urgent request has been open; kNever while one is.
   static constexpr Clock::rep kNever = Clock::duration::max().count();

@@ -95,14 +95,21 @@ std::string Bomb(std::uint32_t number) {
   return fatbin + entry + payload;
 }
 
+const std::vector<std::string>& CostlyModules() {
+  static const std::vector<std::string> texts = {ManyRegisters(), ManyBranches(), ManyKernels()};
+  return texts;
+}
+
 ClientOptions OptionsOf(const Attacker& attacker) {
   return {.name = "loader", .socket = attacker.socket};
 }
 
 }  // namespace
 
+void MakeCostlyModules() { (void)CostlyModules(); }
+
 void LoadCostlyModules(const Attacker& attacker) {
-  const std::vector<std::string> texts = {ManyRegisters(), ManyBranches(), ManyKernels()};
+  const std::vector<std::string>& texts = CostlyModules();
   for (std::uint32_t round = 0;;) {
     const Result<Client> client = Client::Connect(OptionsOf(attacker));
     if (!attacker.Did(client.status())) continue;

@@ -105,6 +105,7 @@ class Experiment {
   }
 
   StormOutcome Run() {
+    if (storm_.prepare != nullptr) storm_.prepare();
     StartClients();
     const auto half = std::chrono::duration<double>(plan_.seconds / 2);
     const Span first = Watch(half);

@@ -33,6 +33,9 @@ struct Storm {
   std::uint32_t processes_per_user = 4;
   // Runs until the process is killed, or returns when it has nothing more to do.
   void (*attack)(const Attacker& attacker) = nullptr;
+  // Makes what the attackers send, once, before the server is measured: what they compute for
+  // themselves takes cores, too, and no server can help that.
+  void (*prepare)() = nullptr;
   const char* policy = "priority";
   SchedulingClass honest_class = SchedulingClass::kHigh;
   // Of the uid that runs the server, and of class high: for storms that take what strangers may
@@ -45,7 +48,10 @@ std::span<const Storm> Storms();
 // Null when there is none of this name.
 const Storm* FindStorm(const std::string& name);
 
+// ---- attacks_machine.cpp
+void TakeCores(const Attacker& attacker);
 // ---- attacks_loading.cpp
+void MakeCostlyModules();
 void LoadCostlyModules(const Attacker& attacker);
 void LoadBombs(const Attacker& attacker);
 void UnloadWithoutWaiting(const Attacker& attacker);

@@ -115,7 +115,23 @@ TEST(SlowCallsHeld, TakeTurnsWithUrgentOnesAfterTheBound) {
   gate.set_value();
   calls.Finish();
   EXPECT_EQ(made,
-            (Names{"a low one", "an urgent one", "a further low one", "a further urgent one"}));
+            (Names{"an urgent one", "a low one", "a further urgent one", "a further low one"}));
+}
+
+// However many come, those who came before are served, too.
+TEST(SlowCallsHeld, TakeTurnsWithNewcomersAfterTheBound) {
+  std::promise<void> gate;
+  Names made;
+  SlowCalls calls({.held_max = 0ns});
+  calls.Post({.is_urgent = true}, [opened = gate.get_future().share()] { opened.wait(); });
+  calls.Post({.session = 1}, [&made] { made.emplace_back("an older one"); });
+  for (std::uint64_t session = 2; session < 5; ++session) {
+    calls.Post({.session = session, .is_newcomer = true},
+               [&made] { made.emplace_back("a newcomer"); });
+  }
+  gate.set_value();
+  calls.Finish();
+  EXPECT_EQ(made, (Names{"a newcomer", "an older one", "a newcomer", "a newcomer"}));
 }
 
 TEST_F(SlowCallsTest, AreAllMadeAtTheEnd) {
@@ -186,10 +202,11 @@ struct Urgent {
   WorkerHarness::ClientOptions client;
 };
 
-server::WorkerOptions Options(const char* policy, std::chrono::nanoseconds held_max) {
+server::WorkerOptions Options(const char* policy, std::chrono::nanoseconds held_max,
+                              std::uint32_t newcomer_calls) {
   server::WorkerOptions options;
   options.policy = policy;
-  options.slow_calls = {.quiet = 0ns, .held_max = held_max};
+  options.slow_calls = {.quiet = 0ns, .held_max = held_max, .newcomer_calls = newcomer_calls};
   return options;
 }
 
@@ -198,8 +215,9 @@ class WorkerSlowCalls {
  public:
   explicit WorkerSlowCalls(
       std::chrono::nanoseconds held_max = kForGood, const char* policy = "priority",
-      const WorkerHarness::ClientOptions& high = {.client_class = ClientClass::kHigh})
-      : worker_({}, Options(policy, held_max)),
+      const WorkerHarness::ClientOptions& high = {.client_class = ClientClass::kHigh},
+      std::uint32_t newcomer_calls = 0)
+      : worker_({}, Options(policy, held_max, newcomer_calls)),
         urgent_(worker_.Client(high)),
         low_(worker_.Client({.client_class = ClientClass::kLow})) {}
 
@@ -278,6 +296,31 @@ TEST(WorkerSlowCalls, NobodyWaitsForLongerThanTheBound) {
   WorkerSlowCalls test(20ms);
   test.OpenRequest();
   test.AskForMore();
+  test.ExpectItGets();
+}
+
+// Its first memory was one of these calls.
+TEST(WorkerSlowCalls, ANewcomersFirstShortCallsAreHardlyHeld) {
+  const WorkerHarness::ClientOptions high = {.client_class = ClientClass::kHigh};
+  WorkerSlowCalls test(kForGood, "priority", high, 2);
+  test.OpenRequest();
+  test.AskForMore();
+  test.ExpectItGets();
+  EXPECT_TRUE(test.low_.Send(ipc::ResizeMemory{.bytes = 12 * kMiB}).ok());
+  test.Settle();
+  EXPECT_EQ(test.worker_.device().mapped_bytes(), 12 * kMiB);
+  test.worker_.device().FinishAll();
+  test.ExpectItGets();
+}
+
+TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
+  const WorkerHarness::ClientOptions high = {.client_class = ClientClass::kHigh};
+  WorkerSlowCalls test(kForGood, "priority", high, 2);
+  test.OpenRequest();
+  EXPECT_TRUE(test.low_.Send(ipc::ResizeMemory{.bytes = 64 * kMiB}).ok());
+  test.Settle();
+  EXPECT_EQ(test.worker_.device().mapped_bytes(), 8 * kMiB);
+  test.worker_.device().FinishAll();
   test.ExpectItGets();
 }
 
