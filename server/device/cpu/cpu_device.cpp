@@ -176,7 +176,7 @@ class CpuDevice : public Device {
         output_(std::move(options.output)),
         budget_(std::make_shared<MemoryBudget>(options.memory_bytes)),
         clocks_(options.executor_threads),
-        executor_bytes_(options.executor_threads),
+        executor_bytes_(options.executor_threads + 1),
         queue_(options.executor_threads, std::move(wake)) {}
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
@@ -204,14 +204,21 @@ class CpuDevice : public Device {
  private:
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
                      Status refused);
+  void StartThread(const std::string& name, const std::function<void()>& body);
   // Body of an executor thread.
   void Execute(std::uint32_t multiprocessor);
+  // Body of the one that steps in where others are held up; see WorkQueue.
+  void ExecuteAsSpare();
+  // Runs what `next` gives. `number`: of the thread.
+  void RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockExecutor>& blocks,
+                 const std::function<std::optional<Claim>()>& next);
   // `further`: as CpuModule::window takes it.
   executor::Launch LaunchOf(const LaunchWork& work, std::uint32_t multiprocessor,
                             const MemoryPieces::List& further) const;
   // `blocks` is an executor of the thread before. It is none behind a run that was paused.
   void RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>& blocks,
-                 std::uint32_t multiprocessor, const auto& count_memory);
+                 std::uint32_t number);
+  void CountMemory(std::uint32_t number, const executor::BlockExecutor* blocks);
   template <typename Work>
   void RunPieces(const Claim& claim, const Work& work, void (*run)(const Work&, std::uint64_t));
   void Print(QueuedWork& work, std::string_view text) const;
@@ -221,7 +228,9 @@ class CpuDevice : public Device {
   const OutputFunction output_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<ExecutorClock> clocks_;  // One per thread.
-  // By thread, which writes it; relaxed, since nothing else is read because of it.
+  ExecutorClock spare_clock_;
+  // By thread, which writes it, the spare one last; relaxed, since nothing else is read because of
+  // it.
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
   // The device thread's.
   DeviceClock::time_point looked_;
@@ -240,11 +249,9 @@ Status CpuDevice::Start() {
   Status status;
   try {
     for (std::uint32_t i = 0; i < info_.multiprocessors; ++i) {
-      threads_.emplace_back([this, i] { Execute(i); });
-      // At most 15 characters; longer names would be refused.
-      const std::string name = (info_.id + "-sm" + std::to_string(i)).substr(0, 15);
-      pthread_setname_np(threads_.back().native_handle(), name.c_str());
+      StartThread("-sm" + std::to_string(i), [this, i] { Execute(i); });
     }
+    StartThread("-spare", [this] { ExecuteAsSpare(); });
   } catch (const std::system_error& error) {
     status = Status(StatusCode::kInternal, info_.id + " refused: executor thread " +
                                                std::to_string(threads_.size() + 1) + " of " +
@@ -253,6 +260,13 @@ Status CpuDevice::Start() {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return status;
+}
+
+void CpuDevice::StartThread(const std::string& name, const std::function<void()>& body) {
+  threads_.emplace_back(body);
+  // At most 15 characters; longer names would be refused.
+  const std::string whole = (info_.id + name).substr(0, 15);
+  pthread_setname_np(threads_.back().native_handle(), whole.c_str());
 }
 
 Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& options) {
@@ -296,23 +310,41 @@ void CpuDevice::Submit(const FillWork& work) {
 }
 
 void CpuDevice::Execute(std::uint32_t multiprocessor) {
-  if (on_thread_) on_thread_();
   std::unique_ptr<executor::BlockExecutor> blocks = store_->Take();
   ExecutorClock& clock = clocks_[multiprocessor];
   clock.Begin();
-  const auto count_memory = [&] {
-    const std::uint64_t bytes = blocks == nullptr ? 0 : blocks->memory_bytes();
-    executor_bytes_[multiprocessor].store(bytes, std::memory_order_relaxed);
-  };
   const std::function<void()> rest = [&] {
     if (blocks != nullptr) blocks->ReleaseMemory();
     store_->Clear();
-    count_memory();
+    CountMemory(multiprocessor, blocks.get());
   };
-  while (std::optional<Claim> claim = queue_.Next(&clock, &rest)) {
+  RunClaims(multiprocessor, blocks, [&] { return queue_.Next(&clock, &rest); });
+}
+
+void CpuDevice::ExecuteAsSpare() {
+  std::unique_ptr<executor::BlockExecutor> blocks;
+  spare_clock_.Begin();
+  RunClaims(info_.multiprocessors, blocks, [&] {
+    // It is hardly ever needed, so it keeps no memory.
+    if (blocks != nullptr) store_->Drop(std::move(blocks));
+    CountMemory(info_.multiprocessors, nullptr);
+    spare_clock_.Idle();
+    return queue_.NextOfSpare(&spare_clock_);
+  });
+}
+
+void CpuDevice::CountMemory(std::uint32_t number, const executor::BlockExecutor* blocks) {
+  const std::uint64_t bytes = blocks == nullptr ? 0 : blocks->memory_bytes();
+  executor_bytes_[number].store(bytes, std::memory_order_relaxed);
+}
+
+void CpuDevice::RunClaims(std::uint32_t number, std::unique_ptr<executor::BlockExecutor>& blocks,
+                          const std::function<std::optional<Claim>()>& next) {
+  if (on_thread_) on_thread_();
+  while (std::optional<Claim> claim = next()) {
     const auto& what = claim->work->what;
     if (std::holds_alternative<LaunchWork>(what)) {
-      RunLaunch(*claim, blocks, multiprocessor, count_memory);
+      RunLaunch(*claim, blocks, number);
     } else if (const auto* copy = std::get_if<CopyWork>(&what)) {
       RunPieces(*claim, *copy, &RunCopyUnit);
     } else {
@@ -350,11 +382,12 @@ executor::Launch CpuDevice::LaunchOf(const LaunchWork& work, std::uint32_t multi
 }
 
 void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>& blocks,
-                          std::uint32_t multiprocessor, const auto& count_memory) {
+                          std::uint32_t number) {
   QueuedWork& work = *claim.work;
   const auto& what = std::get<LaunchWork>(work.what);
   const auto further = static_cast<const CpuModule&>(*what.module).further();
-  executor::Launch launch = LaunchOf(what, multiprocessor, *further);
+  // Kernels see as many multiprocessors as there are threads but the spare one.
+  executor::Launch launch = LaunchOf(what, number % info_.multiprocessors, *further);
   executor::PrintFunction print;
   if (output_) {
     // Two words, which a function holds without allocating.
@@ -390,10 +423,10 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
   }
   if (outcome.end == executor::RunOutcome::End::kPaused) {
     PausedRun run(std::move(blocks), store_, what.space, reserved);
-    count_memory();
+    CountMemory(number, nullptr);
     return queue_.Pause(claim, std::move(run));
   }
-  count_memory();
+  CountMemory(number, blocks.get());
   if (!outcome.fault) return queue_.Finish(claim, Status());
   queue_.Finish(claim, Status(StatusCode::kKernelFault, std::move(outcome.fault->message)),
                 executor::KindOf(outcome.fault->kind));

@@ -37,8 +37,9 @@ const WorkHeader& QueuedWork::header() const {
   return std::visit([](const auto& work) -> const WorkHeader& { return work; }, what);
 }
 
-WorkQueue::WorkQueue(std::uint32_t threads, WakeFunction wake)
-    : threads_(threads), wake_(std::move(wake)) {}
+WorkQueue::WorkQueue(std::uint32_t threads, WakeFunction wake,
+                     std::chrono::nanoseconds spare_patience)
+    : threads_(threads), wake_(std::move(wake)), spare_patience_(spare_patience) {}
 
 std::uint64_t WorkQueue::RankOf(std::uint8_t priority, std::uint64_t sequence) {
   constexpr unsigned kSequenceBits = 56;  // At a work each nanosecond they last two years.
@@ -122,7 +123,7 @@ void WorkQueue::WaitForWork(MutexLock& lock, const std::function<void()>** rest)
 std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<void()>* rest) {
   MutexLock lock(mutex_);
   Claim claim;
-  while (!is_closed_ && (claim = TakeFirst(clock)).work == nullptr) {
+  while (!is_closed_ && (claim = TakeFirst(clock, false)).work == nullptr) {
     if (clock != nullptr) clock->Idle();
     WaitForWork(lock, &rest);
   }
@@ -132,10 +133,41 @@ std::optional<Claim> WorkQueue::Next(ExecutorClock* clock, const std::function<v
   return claim;
 }
 
-Claim WorkQueue::TakeFirst(ExecutorClock* clock) {
+std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
+  MutexLock lock(mutex_);
+  while (!is_closed_) {
+    if (!IsHeldUp()) {
+      is_spare_asleep_ = true;
+      spare_wanted_.wait(lock.waitable());
+      is_spare_asleep_ = false;
+      continue;
+    }
+    const std::uint64_t waits = claimable_.begin()->first;
+    if (!are_threads_stuck_) {
+      spare_wanted_.wait_for(lock.waitable(), spare_patience_);
+      // What waits now may have come just now.
+      if (!IsHeldUp() || claimable_.begin()->first != waits) continue;
+      are_threads_stuck_ = true;
+    }
+    Claim claim = TakeFirst(clock, true);
+    if (claim.work == nullptr) continue;
+    lock.Unlock();
+    if (clock != nullptr) clock->Run();
+    return claim;
+  }
+  return std::nullopt;
+}
+
+bool WorkQueue::IsHeldUp() const {
+  if (claimable_.empty() || threads_idle_ != 0 || claims_by_priority_.empty()) return false;
+  return claimable_.begin()->first < RankOf(claims_by_priority_.begin()->first, 0);
+}
+
+Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare) {
   while (!claimable_.empty()) {
     QueuedWork& work = *claimable_.begin()->second;
-    Claim claim{.work = &work, .unit = 0, .paused = {}, .clock = clock};
+    Claim claim{
+        .work = &work, .unit = 0, .paused = {}, .clock = clock, .is_of_spare = is_for_spare};
     if (!work.paused.empty()) {
       claim.paused = std::move(work.paused.front());
       work.paused.pop_front();
@@ -151,10 +183,20 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock) {
     if (!std::exchange(work.has_started, true)) work.started = DeviceClock::now();
     ++work.claims_running;
     ++claims_running_;
+    ++claims_by_priority_[work.header().priority];
+    if (!is_for_spare) are_threads_stuck_ = false;
     if (IsDone(work)) MakeUnclaimable(work);
     return claim;
   }
   return {};
+}
+
+void WorkQueue::EndClaim(const Claim& claim) {
+  --claim.work->claims_running;
+  if (--claims_running_ == 0) free_since_ = DeviceClock::now();
+  const auto same = claims_by_priority_.find(claim.work->header().priority);
+  if (--same->second == 0) claims_by_priority_.erase(same);
+  if (!claim.is_of_spare) are_threads_stuck_ = false;
 }
 
 executor::PauseTerms WorkQueue::TermsOf(
@@ -171,8 +213,7 @@ void WorkQueue::Pause(const Claim& claim, PausedRun run) {
   QueuedWork& work = *claim.work;
   work.paused.push_back(std::move(run));
   work.NotePaused();
-  --work.claims_running;
-  if (--claims_running_ == 0) free_since_ = DeviceClock::now();
+  EndClaim(claim);
   if (!MustEnd(work) && !work.is_claimable) MakeClaimable(work);
   if (work.is_claimable && threads_idle_ != 0) work_arrived_.notify_one();
   EndIfDone(work);
@@ -208,8 +249,7 @@ void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
     work.fault = fault;
     work.abandon.store(true, std::memory_order_relaxed);
   }
-  --work.claims_running;
-  if (--claims_running_ == 0) free_since_ = DeviceClock::now();
+  EndClaim(claim);
   EndIfDone(work);
   // A thread woken now may take this core.
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
@@ -224,6 +264,7 @@ void WorkQueue::Close() {
     work->abandon.store(true, std::memory_order_relaxed);
   }
   work_arrived_.notify_all();
+  spare_wanted_.notify_all();
 }
 
 bool WorkQueue::IsDone(const QueuedWork& work) {
@@ -293,6 +334,7 @@ void WorkQueue::MakeClaimable(QueuedWork& work) {
   claimable_.emplace(work.rank, &work);
   work.is_claimable = true;
   NoteFirstRank();
+  if (is_spare_asleep_ && IsHeldUp()) spare_wanted_.notify_one();
 }
 
 void WorkQueue::MakeUnclaimable(QueuedWork& work) {

@@ -86,11 +86,16 @@ struct Claim {
   std::uint64_t unit = 0;          // Unused with a paused run.
   PausedRun paused;                // Empty: none.
   ExecutorClock* clock = nullptr;  // Of the thread that has it; null where nobody counts.
+  bool is_of_spare = false;        // The spare thread has it.
 };
 
 // An executor thread without work for so long gives its memory back: short against what others may
 // wait for it, long against the gaps between the launches of a busy client.
 inline constexpr std::chrono::milliseconds kRestAfter{200};
+
+// Work waits for so long behind less urgent work, then the spare thread takes it. A thread that can
+// leave its work does so within microseconds.
+inline constexpr std::chrono::milliseconds kSparePatience{1};
 
 // Orders submitted work, deals its units to the executor threads, and collects
 // completions.
@@ -102,11 +107,16 @@ inline constexpr std::chrono::milliseconds kRestAfter{200};
 // more urgent work after one unit, however long the units before were. It leaves a launch that may
 // be paused inside of a block, for work of a higher priority.
 //
+// A thread may be unable to leave: a client can make the kernel hold up whoever touches the memory
+// that it shares. So there is a spare thread. It takes work that waits behind work of a lower
+// priority for kSparePatience, and all such work from then on, until one of the others comes back.
+//
 // Thread-safe.
 class WorkQueue {
  public:
-  // `threads`: executor threads that will call Next.
-  WorkQueue(std::uint32_t threads, WakeFunction wake);
+  // `threads`: executor threads that will call Next. One more may call NextOfSpare.
+  WorkQueue(std::uint32_t threads, WakeFunction wake,
+            std::chrono::nanoseconds spare_patience = kSparePatience);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
@@ -126,6 +136,8 @@ class WorkQueue {
   // `rest`: called, without any lock, when there was nothing for kRestAfter; null: nobody is.
   std::optional<Claim> Next(ExecutorClock* clock = nullptr,
                             const std::function<void()>* rest = nullptr);
+  // The same for the spare thread: sleeps until work waits behind a thread that does not leave.
+  std::optional<Claim> NextOfSpare(ExecutorClock* clock = nullptr);
   // When what runs of the claim is to leave inside of a block; see executor::PauseTerms.
   executor::PauseTerms TermsOf(const Claim& claim,
                                const std::function<bool(std::uint64_t bytes)>& may_pause) const;
@@ -160,7 +172,11 @@ class WorkQueue {
   void MakeUnclaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void NoteFirstRank() GPUSHARED_REQUIRES(mutex_);
   // Takes a paused run or a unit of the first work that has one; null when none has.
-  Claim TakeFirst(ExecutorClock* clock) GPUSHARED_REQUIRES(mutex_);
+  Claim TakeFirst(ExecutorClock* clock, bool is_for_spare) GPUSHARED_REQUIRES(mutex_);
+  // The thread of the claim has come back.
+  void EndClaim(const Claim& claim) GPUSHARED_REQUIRES(mutex_);
+  // Whether the first work waits while no thread is free, and one runs work of a lower priority.
+  bool IsHeldUp() const GPUSHARED_REQUIRES(mutex_);
   // Ends a time in which something was claimable and no thread had anything.
   void EndStandstill() GPUSHARED_REQUIRES(mutex_);
   // Waits for work to arrive; calls `rest` once in between, and then forgets it.
@@ -173,12 +189,18 @@ class WorkQueue {
 
   const std::uint32_t threads_;
   const WakeFunction wake_;
+  const std::chrono::nanoseconds spare_patience_;
 
   Mutex mutex_;
   std::condition_variable work_arrived_;
   bool is_closed_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::uint32_t threads_idle_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::uint32_t claims_running_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // Over all works.
+  std::map<std::uint8_t, std::uint32_t> claims_by_priority_ GPUSHARED_GUARDED_BY(mutex_);
+  std::condition_variable spare_wanted_;
+  bool is_spare_asleep_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  // Work waited for kSparePatience, and no thread has come back since.
+  bool are_threads_stuck_ GPUSHARED_GUARDED_BY(mutex_) = false;
   // While no claims run.
   DeviceClock::time_point free_since_ GPUSHARED_GUARDED_BY(mutex_);
   // While claimable_ has any.

@@ -160,6 +160,25 @@ TEST_P(PauseTest, AStoppedBlockGoesOnWhereItWas) {
   for (std::uint32_t i = 0; i < kBlocks * kThreads; ++i) ASSERT_EQ(Word(16 + i), kRounds) << i;
 }
 
+// All threads are in a block that does not leave: the spare one runs what is more urgent.
+TEST_P(PauseTest, MoreUrgentWorkGoesPastBlocksThatCannotBePaused) {
+  LaunchWork endless = Work(kEndless);
+  endless.may_be_paused = false;
+  endless.grid = {GetParam(), 1, 1};
+  device_->Submit(endless);
+  for (int i = 0; i < 3; ++i) {
+    LaunchWork urgent = Work(kNothing);
+    urgent.stream = 2;
+    urgent.priority = 1;
+    device_->Submit(urgent);
+    const Completion completion = Await();
+    EXPECT_EQ(completion.id, urgent.id);
+    EXPECT_TRUE(completion.status.ok()) << completion.status.ToString();
+  }
+  device_->RequestKill(endless.id);
+  EXPECT_EQ(Await().id, endless.id);
+}
+
 // Runs of the launch wait for each other; whichever goes on first, the others follow.
 TEST_P(PauseTest, BlocksThatWaitForEachOtherArePausedTogether) {
   constexpr std::uint32_t kBlocks = 12;

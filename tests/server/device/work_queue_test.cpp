@@ -81,6 +81,66 @@ TEST(WorkQueue, AThreadLeavesForWhatGoesBeforeAfterOneUnit) {
   Finish(queue, again);
 }
 
+// A thread that sleeps in the kernel for a client leaves when that client likes.
+TEST(WorkQueue, UrgentWorkGoesPastAThreadThatDoesNotLeave) {
+  WorkQueue queue(1, {});
+  queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
+  const Claim stuck = *queue.Next();
+  for (const WorkId urgent : {2U, 3U}) {
+    queue.Submit(Work({.id = urgent, .stream = urgent, .priority = 2}));
+    const Claim claim = *queue.NextOfSpare();
+    EXPECT_EQ(claim.work->header().id, urgent);
+    Finish(queue, claim);
+    EXPECT_EQ(TakeOne(queue).id, urgent);
+  }
+  Finish(queue, stuck);
+}
+
+// Else two would run where one has a core.
+TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
+  WorkQueue queue(2, {}, std::chrono::nanoseconds(0));
+  std::atomic<int> taken{0};
+  std::thread spare([&] {
+    while (const std::optional<Claim> claim = queue.NextOfSpare()) {
+      ++taken;
+      Finish(queue, *claim);
+    }
+  });
+  queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
+  const Claim first = *queue.Next();
+  // Nobody is behind less urgent work.
+  queue.Submit(Work({.id = 2, .stream = 2, .priority = 1, .units = 10}));
+  queue.Submit(Work({.id = 3, .stream = 3, .priority = 0, .units = 10}));
+  const Claim second = *queue.Next();
+  EXPECT_FALSE(HasCompletion(queue));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(taken, 0);
+  // Somebody is, and as many threads as there are have other work.
+  queue.Submit(Work({.id = 4, .stream = 4, .priority = 2}));
+  while (!HasCompletion(queue)) std::this_thread::yield();
+  EXPECT_EQ(taken, 1);
+  Finish(queue, first);
+  Finish(queue, second);
+  queue.Close();
+  spare.join();
+}
+
+// A thread that came back may leave at once the next time.
+TEST(WorkQueue, TheSpareThreadWaitsAgainOnceAnotherCameBack) {
+  WorkQueue queue(1, {}, std::chrono::hours(1));
+  queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
+  const Claim low = *queue.Next();
+  std::thread spare([&] { EXPECT_FALSE(queue.NextOfSpare()); });
+  queue.Submit(Work({.id = 2, .stream = 2, .priority = 2}));
+  EXPECT_FALSE(queue.Continue(low));
+  Finish(queue, low);
+  const Claim urgent = *queue.Next();
+  EXPECT_EQ(urgent.work->header().id, 2U);
+  Finish(queue, urgent);
+  queue.Close();
+  spare.join();
+}
+
 TEST(WorkQueue, NobodyLeavesForWorkWhoseUnitsAreAllDealt) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 2, .units = 2}));
