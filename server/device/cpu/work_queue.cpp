@@ -66,7 +66,7 @@ void WorkQueue::RequestStop(WorkId id) {
   const auto found = works_.find(id);
   if (found == works_.end()) return;
   found->second->stop.store(true, std::memory_order_relaxed);
-  EndIfDone(*found->second);
+  EndIfDone(*found->second, threads_);
   WakeIfAsked(lock);
 }
 
@@ -77,7 +77,7 @@ void WorkQueue::RequestKill(WorkId id) {
   QueuedWork& work = *found->second;
   work.is_killed.store(true, std::memory_order_relaxed);
   work.abandon.store(true, std::memory_order_relaxed);
-  EndIfDone(work);
+  EndIfDone(work, threads_);
   WakeIfAsked(lock);
 }
 
@@ -216,7 +216,7 @@ void WorkQueue::Pause(const Claim& claim, PausedRun run) {
   EndClaim(claim);
   if (!MustEnd(work) && !work.is_claimable) MakeClaimable(work);
   if (work.is_claimable && threads_idle_ != 0) work_arrived_.notify_one();
-  EndIfDone(work);
+  EndIfDone(work, HelpersOf(claim));
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
 }
@@ -250,7 +250,7 @@ void WorkQueue::Finish(const Claim& claim, Status status, FaultKind fault) {
     work.abandon.store(true, std::memory_order_relaxed);
   }
   EndClaim(claim);
-  EndIfDone(work);
+  EndIfDone(work, HelpersOf(claim));
   // A thread woken now may take this core.
   if (claimable_.empty() && claim.clock != nullptr) claim.clock->Idle();
   WakeIfAsked(lock);
@@ -292,15 +292,14 @@ void WorkQueue::StartHead(Stream& stream, std::uint32_t threads_wanted) {
 }
 
 // For work that is, or may be, the head of its stream.
-void WorkQueue::EndIfDone(QueuedWork& work) {
+void WorkQueue::EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) {
   if (!MustEnd(work)) return;
   const auto found = streams_.find(work.header().stream);
   Stream& stream = found->second;
   if (stream.front().get() != &work) return;  // Ends when its turn comes.
   MakeUnclaimable(work);
   if (work.claims_running != 0) return;
-  // The thread that ended the work looks for more itself; others may help it.
-  StartHead(stream, threads_ - 1);
+  StartHead(stream, threads_wanted);
   if (stream.empty()) streams_.erase(found);
 }
 

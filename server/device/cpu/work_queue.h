@@ -166,7 +166,11 @@ class WorkQueue {
   // Nothing further of it is to be dealt.
   static bool MustEnd(const QueuedWork& work);
   void StartHead(Stream& stream, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
-  void EndIfDone(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
+  // `threads_wanted`: as StartHead takes it.
+  void EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
+  // How many threads may help the one that has ended the claim. That one looks for more itself, but
+  // for the spare one, which takes nothing else.
+  std::uint32_t HelpersOf(const Claim& claim) const { return threads_ - !claim.is_of_spare; }
   void Report(const std::shared_ptr<QueuedWork>& work) GPUSHARED_REQUIRES(mutex_);
   void MakeClaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
   void MakeUnclaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);

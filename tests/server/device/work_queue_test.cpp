@@ -125,6 +125,28 @@ TEST(WorkQueue, TheSpareThreadTakesNothingElse) {
   spare.join();
 }
 
+// The spare thread takes nothing that waits for nobody, so it must wake those who do.
+TEST(WorkQueue, WhatFollowsTheSpareThreadsWorkIsTakenByAnIdleOne) {
+  WorkQueue queue(1, {}, std::chrono::nanoseconds(0));
+  queue.Submit(Work({.id = 1, .stream = 1, .priority = 1}));
+  const Claim low = *queue.Next();
+  queue.Submit(Work({.id = 2, .stream = 2, .priority = 2}));
+  queue.Submit(Work({.id = 3, .stream = 2, .priority = 2}));
+  const Claim urgent = *queue.NextOfSpare();
+  Finish(queue, low);
+  std::atomic<bool> has_slept{false};
+  const std::function<void()> rest = [&] { has_slept = true; };
+  std::thread idle([&] {
+    const Claim next = *queue.Next(nullptr, &rest);
+    EXPECT_EQ(next.work->header().id, 3U);
+    Finish(queue, next);
+  });
+  // Until it waits: then it calls `rest` once.
+  while (!has_slept) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  Finish(queue, urgent);
+  idle.join();  // It has no time-out any more.
+}
+
 // A thread that came back may leave at once the next time.
 TEST(WorkQueue, TheSpareThreadWaitsAgainOnceAnotherCameBack) {
   WorkQueue queue(1, {}, std::chrono::hours(1));
