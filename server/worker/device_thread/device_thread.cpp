@@ -132,6 +132,7 @@ void DeviceThread::Run() {
     if (Turn()) {
       ++counters_.turns;
       quiet_since_.reset();
+      if (LeavesItsCore()) WaitForEvents(RingVisits::kOthersPerTurn);
     } else if (SpinsOn()) {
       ++counters_.spins;
       ipc::SpinPause();
@@ -170,6 +171,12 @@ bool DeviceThread::SpinsOn() {
                                                                        : 1;
   quiet_for_ = now - *quiet_since_;
   return quiet_for_ < options_.spin_budget * factor;
+}
+
+// A real-time thread that goes through floods keeps its core from a thread that was put there to
+// execute an urgent command, until the kernel finds that one another core: tens of milliseconds.
+bool DeviceThread::LeavesItsCore() const {
+  return visits_.was_cut() && urgent_requests_told_ && !device_.info().spinning_pays;
 }
 
 bool DeviceThread::MayHaveEnded() {

@@ -103,6 +103,8 @@ class DeviceThread {
   // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();
   bool SpinsOn();
+  // Whether it rests for as long as the others' rings took.
+  bool LeavesItsCore() const;
   int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
   ThreadSnapshot TakeSnapshot() const;
 

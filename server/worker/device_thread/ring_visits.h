@@ -29,6 +29,7 @@ class RingVisits {
     for (Client* const client : clients) {
       if (is_urgent(*client)) took |= visit(*client);
     }
+    was_cut_ = false;
     const std::size_t first = ++first_ < clients.size() ? first_ : 0;
     first_ = first;
     const scheduler::TimePoint until = now() + kOthersPerTurn;
@@ -38,12 +39,16 @@ class RingVisits {
       took = true;
       if (now() < until) continue;
       first_ = at;
+      was_cut_ = true;
       break;
     }
     return took;
   }
+  // Whether the last turn ended with kOthersPerTurn: the others may have more.
+  bool was_cut() const { return was_cut_; }
 
  private:
+  bool was_cut_ = false;
   std::size_t first_ = 0;  // The first of the others, in this turn or the last one.
 };
 

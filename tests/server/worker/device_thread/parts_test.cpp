@@ -73,6 +73,19 @@ TEST_F(RingVisitsTest, FloodsOfOthersCostAnUrgentClientABoundedTimeInEachTurn) {
   }
 }
 
+TEST_F(RingVisitsTest, ATurnSaysWhetherItEndedByItsBound) {
+  Add({.takes = 40us});
+  Add({.is_urgent = true, .takes = 400us});
+  Turn();
+  EXPECT_FALSE(visits_.was_cut());
+  for (int i = 0; i < 2; ++i) Add({.takes = 40us});
+  Turn();
+  EXPECT_TRUE(visits_.was_cut());
+  for (Visited& client : clients_) client.has_something = false;
+  Turn();
+  EXPECT_FALSE(visits_.was_cut());
+}
+
 TEST_F(RingVisitsTest, EveryoneGetsTheSameTurnsInALongRun) {
   for (int i = 0; i < 7; ++i) Add({.takes = 60us});
   for (int turn = 0; turn < 700; ++turn) Turn();
