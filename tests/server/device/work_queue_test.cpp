@@ -149,18 +149,21 @@ TEST(WorkQueue, WhatFollowsTheSpareThreadsWorkIsTakenByAnIdleOne) {
 
 // A thread that came back may leave at once the next time.
 TEST(WorkQueue, TheSpareThreadWaitsAgainOnceAnotherCameBack) {
-  WorkQueue queue(1, {}, std::chrono::hours(1));
+  constexpr std::chrono::milliseconds kPatience{500};
+  WorkQueue queue(1, {}, kPatience);
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
-  const Claim low = *queue.Next();
-  std::thread spare([&] { EXPECT_FALSE(queue.NextOfSpare()); });
+  const Claim stuck = *queue.Next();
   queue.Submit(Work({.id = 2, .stream = 2, .priority = 2}));
-  EXPECT_FALSE(queue.Continue(low));
-  Finish(queue, low);
-  const Claim urgent = *queue.Next();
-  EXPECT_EQ(urgent.work->header().id, 2U);
-  Finish(queue, urgent);
-  queue.Close();
-  spare.join();
+  Finish(queue, *queue.NextOfSpare());
+  EXPECT_EQ(TakeOne(queue).id, 2U);
+  Finish(queue, stuck);
+  const Claim again = *queue.Next();
+  EXPECT_EQ(again.work->header().id, 1U);
+  const DeviceClock::time_point begun = DeviceClock::now();
+  queue.Submit(Work({.id = 3, .stream = 3, .priority = 2}));
+  Finish(queue, *queue.NextOfSpare());
+  EXPECT_GE(DeviceClock::now() - begun, kPatience);
+  Finish(queue, again);
 }
 
 TEST(WorkQueue, NobodyLeavesForWorkWhoseUnitsAreAllDealt) {
