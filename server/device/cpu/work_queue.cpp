@@ -184,7 +184,6 @@ Claim WorkQueue::TakeFirst(ExecutorClock* clock, bool is_for_spare) {
     ++work.claims_running;
     ++claims_running_;
     ++claims_by_priority_[work.header().priority];
-    if (!is_for_spare) are_threads_stuck_ = false;
     if (IsDone(work)) MakeUnclaimable(work);
     return claim;
   }
