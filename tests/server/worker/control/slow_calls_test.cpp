@@ -318,7 +318,7 @@ TEST(WorkerSlowCalls, ANewcomersLongCallIsHeldLikeOthers) {
   WorkerSlowCalls test(kForGood, "priority", high, 2);
   test.OpenRequest();
   EXPECT_TRUE(test.low_.Send(ipc::ResizeMemory{.bytes = 64 * kMiB}).ok());
-  test.Settle();
+  std::this_thread::sleep_for(5 * server::SlowCallRules().newcomer_held_max);
   EXPECT_EQ(test.worker_.device().mapped_bytes(), 8 * kMiB);
   test.worker_.device().FinishAll();
   test.ExpectItGets();
