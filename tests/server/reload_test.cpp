@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules that a running broker takes over.
+#include <unistd.h>
+
 #include <filesystem>
 #include <future>
 #include <mutex>
@@ -81,6 +83,19 @@ TEST_F(ReloadTest, EntrancesAndRulesAreThoseOfTheNewFile) {
   EXPECT_FALSE(std::filesystem::exists(Socket("goes")));
   EXPECT_EQ(Sessions(0), 4U) << "sessions outlive their entrance";
   EXPECT_EQ(Join(Hello("at the main door")).status().code(), StatusCode::kLimitExceeded);
+}
+
+TEST_F(ReloadTest, WhoMayLookAndActIsWhatTheNewFileSays) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  options_.rules.operators = {{.kind = Subject::Kind::kUser, .id = kNobody}};
+  StartBroker();
+  EXPECT_EQ(CtlOfNobody({"ps"}), 0);
+  ASSERT_TRUE(Reload().ok());
+  EXPECT_EQ(CtlOfNobody({"ps"}), 1);
+  next_.observers = {{.kind = Subject::Kind::kUser, .id = kNobody}};
+  ASSERT_TRUE(Reload().ok());
+  EXPECT_EQ(CtlOfNobody({"ps"}), 0);
+  EXPECT_EQ(CtlOfNobody({"drain"}), 1);
 }
 
 TEST_F(ReloadTest, AWrongFileChangesNothing) {
