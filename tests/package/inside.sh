@@ -52,6 +52,9 @@ see "the drop-in is found" has libcuda.so.1 <(gpushared run --explain -- true 2>
 
 if [[ $1 == booted ]]; then
   see "it started with the machine" is "$(systemctl is-active gpushared) $(systemctl is-enabled gpushared)" "active enabled"
+  see "its socket came first" is "$(systemctl is-active gpushared.socket) $(systemctl is-enabled gpushared.socket)" "active enabled"
+  systemctl kill --signal=KILL gpushared
+  see "nobody is refused while it starts again" gpusharedctl status
   main=$(systemctl show -P MainPID gpushared)
   echo '# The operator was here.' >>/etc/gpushared/gpushared.toml
   chmod 0644 /etc/gpushared/gpushared.toml

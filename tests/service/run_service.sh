@@ -31,7 +31,7 @@ root=$work/root
 rm -rf "$root"/etc/systemd/system/*.wants "$root"/etc/systemd/system/default.target "$root"/var/log/journal
 rm -rf "${root:?}/run" && mkdir -p "$root/run" "$root/etc/gpushared" "$root/service" "$root/results"
 install -m 755 "$programs"/{gpushared,gpusharedctl,train} "$root/usr/bin/"
-install -m 644 "$here/../../README.md" "$here/../../packaging/gpushared.service" "$root/service/"
+install -m 644 "$here/../../README.md" "$here/../../packaging/gpushared.service" "$here/../../packaging/gpushared.socket" "$root/service/"
 install -m 755 "$here/scenarios.sh" "$root/service/"
 install -m 644 "$here/../../packaging/gpushared.toml" "$root/etc/gpushared/"
 : >"$root/etc/machine-id"

@@ -102,13 +102,9 @@ must "they leave" eventually none
 must "systemctl stop" systemctl stop gpushared.service
 [[ $(pgrep -c -u gpushared) -eq 0 ]] && ok "nothing is left" || bad "left: $(pgrep -a -u gpushared)"
 
-cat >/etc/systemd/system/gpushared.socket <<'UNIT'
-[Socket]
-ListenStream=/run/gpushared/gpushared.sock
-SocketMode=0666
-UNIT
+cp /service/gpushared.socket /etc/systemd/system/
 systemctl daemon-reload
-must "a socket unit starts" systemctl start gpushared.socket
+must "the socket's unit starts" systemctl start gpushared.socket
 must "the first who asks starts the server" gpusharedctl status
 [[ $(property ActiveState) == active ]] && ok "by socket activation" || bad "not active"
 kill -9 "$(property MainPID)"
