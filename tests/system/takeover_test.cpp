@@ -361,7 +361,7 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRefusedAndTheOldOneGoesOn) {
   const json clients = Clients();
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"echo gpushared channel 99 version 7.0", "says 'gpushared channel 99 version 7.0', the"},
-      {"echo option policy refused >&2; exit 2", "refuses: option policy refused"},
+      {"echo option policy >&2; echo refused >&2; exit 2", "refuses: option policy refused"},
       {"kill -9 $$", "refuses: "},
       {"head -c 100000 /dev/zero", "does not say in a line"},
       // It answers well, and then is no program.
