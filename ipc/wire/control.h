@@ -114,8 +114,9 @@ enum class AdminVerb : std::uint8_t {
   kLease = 9,  // Makes an entrance, which lasts as long as this connection.
   kReload = 10,
   kUpgrade = 11,  // The broker executes its program's file as it is now.
+  kResume = 12,   // A device that was drained takes clients again.
 };
-inline constexpr std::uint8_t kAdminVerbMax = 11;
+inline constexpr std::uint8_t kAdminVerbMax = 12;
 std::string_view AdminVerbName(AdminVerb verb);   // As gpusharedctl has it: "ps".
 inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
 
@@ -125,7 +126,7 @@ struct AdminWire {
   std::uint8_t client_class = kKeepClass;  // kSet only.
   std::uint16_t reserved0 = 0;
   std::uint32_t weight = 0;      // kSet only; 0: leave as it is.
-  std::uint32_t text_bytes = 0;  // kLease only.
+  std::uint32_t text_bytes = 0;  // kLease, kDrain and kResume only.
   std::uint64_t client = 0;      // Session id, for kTerminate, kSet and kExplain.
   std::uint64_t request = 0;     // kExplain only; 0: the slowest of those that are known.
   // Then the text.
@@ -137,7 +138,9 @@ struct Admin {
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
   std::uint64_t request = 0;  // kExplain only.
-  std::string terms;          // kLease only: the keys of an [[entrance]], as TOML.
+  // kLease: the keys of an [[entrance]], as TOML. kDrain and kResume: a device as in Hello; kDrain
+  // without one means the server.
+  std::string terms;
 };
 
 // ---- why: a client that saw EOF asks how its session ended.

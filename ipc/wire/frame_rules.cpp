@@ -210,6 +210,8 @@ std::string_view AdminVerbName(AdminVerb verb) {
       return "reload";
     case AdminVerb::kUpgrade:
       return "upgrade";
+    case AdminVerb::kResume:
+      return "resume";
   }
   return "unknown";
 }

@@ -69,6 +69,11 @@ Hello FromWire(const HelloWire& wire, MessageChecks& checks) {
   return hello;
 }
 
+std::uint32_t AdminTextBytesMax(AdminVerb verb) {
+  if (verb == AdminVerb::kLease) return kLeaseTermsBytesMax;
+  return verb == AdminVerb::kDrain || verb == AdminVerb::kResume ? sizeof(HelloWire::device) : 0;
+}
+
 Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   Admin admin;
   checks.Range("version", wire.version, kProtocolVersion, kProtocolVersion);
@@ -85,8 +90,8 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   checks.Zero("reserved", wire.reserved0);
   checks.Range("weight", wire.weight, 0, sets ? kWeightMax : 0);
   if (wire.weight != 0) admin.weight = wire.weight;
-  checks.Range("text bytes", wire.text_bytes, 0,
-               admin.verb == AdminVerb::kLease ? kLeaseTermsBytesMax : 0);
+  const bool resumes = admin.verb == AdminVerb::kResume;
+  checks.Range("text bytes", wire.text_bytes, resumes ? 1 : 0, AdminTextBytesMax(admin.verb));
   checks.Range("client", wire.client, names_client ? 1 : 0, names_client ? ~std::uint64_t{0} : 0);
   admin.client = wire.client;
   checks.Range("request", wire.request, 0, explains ? ~std::uint64_t{0} : 0);

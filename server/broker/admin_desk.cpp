@@ -282,6 +282,7 @@ std::string AdminDesk::Compose(const Round& round) const {
     case ipc::AdminVerb::kLease:
     case ipc::AdminVerb::kReload:
     case ipc::AdminVerb::kUpgrade:
+    case ipc::AdminVerb::kResume:
       break;  // Answered at once, and elsewhere.
   }
   std::set<std::string> silent = round.missing;

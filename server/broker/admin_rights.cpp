@@ -21,6 +21,7 @@ bool OnlyLooks(ipc::AdminVerb verb) {
     case ipc::AdminVerb::kLease:
     case ipc::AdminVerb::kReload:
     case ipc::AdminVerb::kUpgrade:
+    case ipc::AdminVerb::kResume:
       return false;
   }
   return false;

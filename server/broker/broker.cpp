@@ -260,8 +260,9 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   device.last_words.clear();
   const bool is_renewed = device.is_outdated && device.state == DeviceEntry::State::kRestarting;
   const bool is_leaving = device.state == DeviceEntry::State::kLeaving;
-  const bool expected =
-      (phase_ != Phase::kServing || is_renewed || is_leaving) && ledger_.On(device.id).empty();
+  const bool is_draining = device.state == DeviceEntry::State::kDraining;
+  const bool expected = (phase_ != Phase::kServing || is_renewed || is_leaving || is_draining) &&
+                        ledger_.On(device.id).empty();
   if (expected) {
     log_->debug("device {}: {}", device.id, device.last_death);
   } else {
@@ -288,6 +289,11 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
                   options_.own_uid);
   if (is_leaving) {
     device.state = DeviceEntry::State::kGone;
+    return;
+  }
+  if (is_draining) {
+    device.state = DeviceEntry::State::kDrained;
+    log_->info("device {} is drained: it has no worker until it is resumed", device.id);
     return;
   }
   if (expected) return StartWorker(device);
@@ -349,6 +355,7 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
   switch (device.state) {
     case DeviceEntry::State::kStarting:
     case DeviceEntry::State::kReady:
+    case DeviceEntry::State::kDraining:
       if (device.times_gone < kTimesGoneMax || !device.worker || !device.worker->usable()) return;
       device.missing = presence.why;
       device.last_words = "the device is gone: " + presence.why;
@@ -367,6 +374,7 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
         StartWorker(device);
       }
       return;
+    case DeviceEntry::State::kDrained:
     case DeviceEntry::State::kLeaving:
     case DeviceEntry::State::kGone:
       return;
@@ -434,6 +442,13 @@ void Broker::OnAdmin(Arrival arrival) {
   }
   if (asked->verb == ipc::AdminVerb::kReload) return OnReload(std::move(arrival));
   if (asked->verb == ipc::AdminVerb::kUpgrade) return OnUpgrade(std::move(arrival));
+  const bool is_of_device = !asked->terms.empty() || asked->verb == ipc::AdminVerb::kResume;
+  if (asked->verb == ipc::AdminVerb::kDrain && is_of_device) {
+    return OnDrainDevice(std::move(arrival), asked->terms);
+  }
+  if (asked->verb == ipc::AdminVerb::kResume) {
+    return OnResumeDevice(std::move(arrival), asked->terms);
+  }
   if (asked->verb == ipc::AdminVerb::kLease) return OnLease(std::move(arrival), asked->terms);
   const bool is_operator = rights_.MayOperate(arrival.peer);
   desk_->Serve(std::move(arrival), *asked, is_operator);
@@ -483,6 +498,58 @@ void Broker::OnLease(Arrival arrival, const std::string& terms) {
   if (const Status leased = entrances_->Lease(terms, arrival); !leased.ok()) {
     RefuseArrival(std::move(arrival), leased);
   }
+}
+
+void Broker::OnDrainDevice(Arrival arrival, const std::string& name) {
+  const Result<DeviceEntry*> named = devices_.Named(name);
+  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  DeviceEntry& device = **named;
+  const Status drained = phase_ == Phase::kServing ? DrainDevice(device) : Draining();
+  if (!drained.ok()) return RefuseArrival(std::move(arrival), drained);
+  log_->info("drain of device {} asked for by {}", device.id, arrival.peer.Who());
+  const nlohmann::json answer = {{"device", device.id},
+                                 {"state", StateName(device.state)},
+                                 {"sessions", ledger_.On(device.id).size()}};
+  desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
+}
+
+Status Broker::DrainDevice(DeviceEntry& device) {
+  if (device.IsDrained()) return Status::Ok();
+  if (device.state == DeviceEntry::State::kRestarting && !device.worker) {
+    device.restart_timer.cancel();
+    device.state = DeviceEntry::State::kDrained;
+  } else if (device.state == DeviceEntry::State::kReady) {
+    device.state = DeviceEntry::State::kDraining;
+    (void)device.worker->Send(0, ipc::Drain{});
+    if (ledger_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
+  } else {
+    return {StatusCode::kNotReady, "drain refused: device " + device.id + " is " +
+                                       std::string(StateName(device.state)) + ", not ready"};
+  }
+  RetryParked();
+  return Status::Ok();
+}
+
+void Broker::OnResumeDevice(Arrival arrival, const std::string& name) {
+  const Result<DeviceEntry*> named = devices_.Named(name);
+  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  DeviceEntry& device = **named;
+  const auto refuse = [&](const std::string& why) {
+    RefuseArrival(std::move(arrival),
+                  {StatusCode::kNotReady, "resume refused: device " + device.id + why});
+  };
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (device.state == DeviceEntry::State::kDraining) {
+    return refuse(" is still draining, it has " + std::to_string(ledger_.On(device.id).size()) +
+                  " sessions");
+  }
+  if (device.state != DeviceEntry::State::kDrained) {
+    return refuse(" is " + std::string(StateName(device.state)) + ", not drained");
+  }
+  log_->info("device {} is resumed by {}", device.id, arrival.peer.Who());
+  StartWorker(device);
+  const nlohmann::json answer = {{"device", device.id}, {"state", StateName(device.state)}};
+  desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
 }
 
 const Allowance& Broker::AllowanceOf(const Arrival& arrival) const {
@@ -541,10 +608,11 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
       devices_.Choose(hello.device, ledger_, arrival.entrance->rule.devices);
   if (!chosen.ok()) return RefuseArrival(std::move(arrival), chosen.status());
   DeviceEntry& device = **chosen;
-  if (device.state == DeviceEntry::State::kMissing) {
+  if (device.IsAway()) {
+    const std::string why = device.IsDrained() ? " takes no new clients: an operator drains it"
+                                               : " is missing: " + device.missing;
     return RefuseArrival(std::move(arrival),
-                         {StatusCode::kUnavailable, "client refused: device " + device.id +
-                                                        " is missing: " + device.missing});
+                         {StatusCode::kUnavailable, "client refused: device " + device.id + why});
   }
   AccessRequest asked = {.scheduling_class = std::nullopt,
                          .weight = hello.weight,
@@ -599,8 +667,7 @@ bool Broker::AreDevicesKnown() const {
 void Broker::TellDevices(Arrival arrival) {
   ipc::DeviceList list;
   for (const DeviceEntry& device : devices_.entries()) {
-    const bool is_here = device.state != DeviceEntry::State::kMissing &&
-                         device.state != DeviceEntry::State::kLeaving &&
+    const bool is_here = !device.IsAway() && device.state != DeviceEntry::State::kLeaving &&
                          device.state != DeviceEntry::State::kGone && device.was_ready &&
                          devices_.IsAmong(device, arrival.entrance->rule.devices);
     if (is_here) list.devices.push_back(device.description);
@@ -698,7 +765,7 @@ void Broker::AdmitParked(std::uint64_t number) {
   Admit(std::move(parked->arrival), *parked->hello, /*may_wait=*/false);
 }
 
-// After a device became ready or went missing, or the server began to drain.
+// After a device became ready, went missing or was drained, or the server began to drain.
 void Broker::RetryParked() {
   std::vector<std::uint64_t> now;
   for (const auto& [number, parked] : parked_hellos_) {
@@ -709,8 +776,7 @@ void Broker::RetryParked() {
     const Result<DeviceEntry*> device =
         devices_.Choose(parked->hello->device, ledger_, parked->arrival.entrance->rule.devices);
     if (phase_ != Phase::kServing || !parked->arrival.entrance->is_open ||
-        (device.ok() &&
-         ((*device)->TakesClients() || (*device)->state == DeviceEntry::State::kMissing))) {
+        (device.ok() && ((*device)->TakesClients() || (*device)->IsAway()))) {
       now.push_back(number);
     }
   }
@@ -775,10 +841,11 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
   const std::string device = session->device;
   ledger_.End(id, why);
   desk_->OnSessionEnded(id);
-  if (phase_ == Phase::kDraining && ledger_.On(device).empty()) {
-    ExpectEnd(*devices_.Find(device), options_.drain_grace);
-  }
-  RenewIfEmpty(*devices_.Find(device));
+  DeviceEntry& its_device = *devices_.Find(device);
+  const bool drains =
+      phase_ == Phase::kDraining || its_device.state == DeviceEntry::State::kDraining;
+  if (drains && ledger_.On(device).empty()) ExpectEnd(its_device, options_.drain_grace);
+  RenewIfEmpty(its_device);
   for (auto at = parked_whys_.begin(); at != parked_whys_.end();) {
     ParkedWhy& parked = *at->second;
     const bool answered = parked.session == id && AnswerWhy(parked.arrival, id);

@@ -157,6 +157,9 @@ class Broker {
   void OnReload(Arrival arrival);
   Status TakeOver(const LiveRules& rules);
   void OnLease(Arrival arrival, const std::string& terms);
+  void OnDrainDevice(Arrival arrival, const std::string& name);
+  Status DrainDevice(DeviceEntry& device);
+  void OnResumeDevice(Arrival arrival, const std::string& name);
   // What counts for it: the rule of its entrance, or the access rule for its user.
   const Allowance& AllowanceOf(const Arrival& arrival) const;
   // Whether it may come through its entrance.

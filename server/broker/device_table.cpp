@@ -20,6 +20,10 @@ std::string_view StateName(DeviceEntry::State state) {
       return "restarting";
     case DeviceEntry::State::kMissing:
       return "missing";
+    case DeviceEntry::State::kDraining:
+      return "draining";
+    case DeviceEntry::State::kDrained:
+      return "drained";
     case DeviceEntry::State::kLeaving:
       return "leaving";
     case DeviceEntry::State::kGone:
@@ -78,8 +82,7 @@ Result<DeviceEntry*> DeviceTable::Choose(std::string_view name, const SessionLed
     return Status(StatusCode::kUnavailable, "device refused: none of this entrance's is here");
   }
   const auto rank = [&](const DeviceEntry& entry) {
-    return std::tuple(!entry.TakesClients(), entry.state == DeviceEntry::State::kMissing,
-                      ledger.On(entry.id).size());
+    return std::tuple(!entry.TakesClients(), entry.IsAway(), ledger.On(entry.id).size());
   };
   return *std::ranges::min_element(
       open, [&](const DeviceEntry* a, const DeviceEntry* b) { return rank(*a) < rank(*b); });

@@ -31,6 +31,9 @@ struct DeviceEntry {
     kReady,
     kRestarting,  // The worker died; the next one waits for its turn.
     kMissing,     // No worker: the GPU or instance is not there. It may come back.
+    kDraining,    // An operator wants it empty: no new clients; the worker ends with its last
+                  // session.
+    kDrained,     // It is, and has no worker until the operator resumes it.
     kLeaving,  // Of an earlier broker, and not in this one's configuration: ends when it is empty.
     kGone,     // The worker ended after a drain, or no further one is wanted.
   };
@@ -41,15 +44,22 @@ struct DeviceEntry {
     return state == State::kReady && worker != nullptr && worker->usable() && !is_silent;
   }
 
+  bool IsDrained() const { return state == State::kDraining || state == State::kDrained; }
+  // Nobody waits for it: it comes back when somebody else wants it to.
+  bool IsAway() const { return state == State::kMissing || IsDrained(); }
+
   // Whether it can be asked.
   bool HasVoice() const {
-    return (state == State::kReady || state == State::kLeaving) && worker != nullptr &&
-           worker->usable() && !is_silent;
+    const bool serves =
+        state == State::kReady || state == State::kDraining || state == State::kLeaving;
+    return serves && worker != nullptr && worker->usable() && !is_silent;
   }
 
   // The server ends: no further worker is wanted.
   void GiveUpWaiting() {
-    if (state == State::kRestarting || state == State::kMissing) state = State::kGone;
+    const bool has_none =
+        state == State::kRestarting || state == State::kMissing || state == State::kDrained;
+    if (has_none) state = State::kGone;
   }
 
   const device::SelectedDevice selected;
@@ -93,6 +103,8 @@ class DeviceTable {
   // device may be not ready; the caller decides how long to wait.
   Result<DeviceEntry*> Choose(std::string_view name, const SessionLedger& ledger,
                               const std::vector<std::string>& among = {});
+  // The device of that name, as Choose takes it.
+  Result<DeviceEntry*> Named(std::string_view name);
   // Whether the device is one of those that `among` names; none are named: all are.
   bool IsAmong(const DeviceEntry& device, const std::vector<std::string>& among);
 
@@ -112,8 +124,6 @@ class DeviceTable {
   bool AllGone() const;
 
  private:
-  Result<DeviceEntry*> Named(std::string_view name);
-
   boost::asio::io_context& context_;
   std::deque<DeviceEntry> entries_;
 };

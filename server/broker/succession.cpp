@@ -192,6 +192,8 @@ std::string Broker::Occupation() const {
   bool has_keeper = entrances_->leases() == 0;
   for (const DeviceEntry& device : devices_.entries()) {
     has_keeper = has_keeper || device.HasVoice();
+    // The next program would not know of it, and take clients there.
+    if (device.IsDrained()) return "device " + device.id + ", which is drained: resume it first";
     // It could not be found yet.
     if (device.state == DeviceEntry::State::kStarting) return "the start of device " + device.id;
     if (device.worker && !device.worker->is_flushed()) return "a message to device " + device.id;

@@ -2,6 +2,7 @@
 // The server as a whole.
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -47,18 +48,50 @@ int Upgrade(const CommandLine& line) {
                           "upgrade: the server has not said within 20 s whether it went on"});
 }
 
-}  // namespace
+// What the server answers of one device.
+std::string DeviceSentence(const nlohmann::json& answer) {
+  const std::size_t sessions = answer.value("sessions", std::size_t{0});
+  std::string text = "device " + answer.value("device", "?") + " is " + answer.value("state", "?");
+  if (sessions > 0) text += ": it has " + std::to_string(sessions) + " sessions, and no new ones";
+  return text + "\n";
+}
 
-void AddServerCommands(CommandLine& line) {
-  AddCommand(line.app, "drain", "take no new clients; the server ends with its last session")
-      ->callback([&line] {
-        line.action = [&line] {
-          return AskAndPrint(line, {.verb = ipc::AdminVerb::kDrain}, [](const auto& answer) {
+void AddDrain(CommandLine& line) {
+  const auto device = std::make_shared<std::string>();
+  CLI::App* const drain =
+      AddCommand(line.app, "drain",
+                 "take no new clients; the server, or the worker of one device, ends with its last "
+                 "session");
+  drain->add_option("DEVICE", *device, "this one alone, until `resume`; a name as clients use it");
+  drain->callback([&line, device] {
+    line.action = [&line, device] {
+      return AskAndPrint(
+          line, {.verb = ipc::AdminVerb::kDrain, .terms = *device}, [](const auto& answer) {
+            if (answer.contains("device")) return DeviceSentence(answer);
             return "the server drains: no new clients; it ends with the last of " +
                    std::to_string(answer.value("sessions", std::size_t{0})) + " sessions\n";
           });
-        };
-      });
+    };
+  });
+}
+
+void AddResume(CommandLine& line) {
+  const auto device = std::make_shared<std::string>();
+  CLI::App* const resume =
+      AddCommand(line.app, "resume", "have a drained device take clients again");
+  resume->add_option("DEVICE", *device, "as in `drain`")->required();
+  resume->callback([&line, device] {
+    line.action = [&line, device] {
+      return AskAndPrint(line, {.verb = ipc::AdminVerb::kResume, .terms = *device}, DeviceSentence);
+    };
+  });
+}
+
+}  // namespace
+
+void AddServerCommands(CommandLine& line) {
+  AddDrain(line);
+  AddResume(line);
   AddCommand(line.app, "reload", "take over rules and entrances as the configuration has them now")
       ->callback([&line] {
         line.action = [&line] {

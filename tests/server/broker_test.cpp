@@ -354,6 +354,56 @@ TEST_F(BrokerTest, OperatorsMayAct) {
   EXPECT_EQ(CtlOfNobody({"drain"}), 0);
 }
 
+TEST_F(BrokerTest, ADrainedDeviceEndsWithItsLastSessionAndIsResumed) {
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
+  StartBroker();
+  auto last = Join(Hello("last", "fake:0"));
+  ASSERT_TRUE(last.ok());
+  const pid_t worker = WorkerPid();
+  const ProgramOutcome drained = Ctl({"drain", "fake:0"});
+  EXPECT_EQ(drained.exit_code, 0) << drained.output;
+  EXPECT_EQ(drained.output, "device fake:0 is draining: it has 1 sessions, and no new ones\n");
+  EXPECT_EQ(Ctl({"drain", "fake:0"}).output, drained.output) << "asked again it changes nothing";
+  EXPECT_THAT(
+      Join(Hello("late", "fake:0")).status().message(),
+      HasSubstr("client refused: device fake:0 takes no new clients: an operator drains it"));
+  const auto other = Join(Hello("other"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(Sessions(1), 1U);
+  EXPECT_THAT(Ctl({"resume", "fake:0"}).output,
+              HasSubstr("resume refused: device fake:0 is still draining, it has 1 sessions"));
+  last->Reset();
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
+  EXPECT_NE(::kill(worker, 0), 0) << "nothing has the device open";
+  EXPECT_FALSE(Join(Hello("too late", "fake:0")).ok());
+  EXPECT_EQ(Ctl({"resume", "fake:0"}).output, "device fake:0 is starting\n");
+  EXPECT_TRUE(Eventually([&] { return Join(Hello("again", "fake:0")).ok(); }));
+}
+
+TEST_F(BrokerTest, ADrainThatMakesNoSenseIsRefused) {
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "ready"; }));
+  EXPECT_THAT(Ctl({"drain", "gpu:7"}).output,
+              HasSubstr("asked for 'gpu:7', this server has fake:0"));
+  EXPECT_THAT(Ctl({"resume", "fake:0"}).output,
+              HasSubstr("resume refused: device fake:0 is ready, not drained"));
+  EXPECT_EQ(Ctl({"resume"}).exit_code, 2);
+  EXPECT_EQ(Device(0).at("state"), "ready");
+}
+
+// Its worker died before it could be told.
+TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
+  StartBroker();
+  const auto client = Join(Hello("client"));
+  ASSERT_TRUE(client.ok());
+  ASSERT_EQ(Ctl({"drain", "fake:0"}).exit_code, 0);
+  ::kill(WorkerPid(), SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
+  Stop();
+  WaitForEnd();
+  EXPECT_EQ(broker_->exit_code(), 0);
+}
+
 TEST_F(BrokerTest, SilentWorkerDoesNotSilenceTheReply) {
   options_.admin_wait_max = 50ms;
   behaviour_ = [](const std::string&, std::uint32_t) { return "silent"; };

@@ -28,7 +28,9 @@ int ExitCode(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-bool Accepts(const std::string& socket_path) {
+// Whether that process listens there. A child of the server before may have its socket still, until
+// it executes the worker's program.
+bool Accepts(const std::string& socket_path, pid_t server) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (socket_path.size() >= sizeof address.sun_path) return false;
@@ -36,8 +38,11 @@ bool Accepts(const std::string& socket_path) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const bool connected =
       ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  ucred listener{};
+  socklen_t bytes = sizeof listener;
+  const bool is_known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &bytes) == 0;
   ::close(fd);
-  return connected;
+  return connected && is_known && listener.pid == server;
 }
 
 }  // namespace
@@ -88,7 +93,7 @@ void ServerProcess::ReplaceArgument(const std::string& old, const std::string& w
 
 void ServerProcess::StartAgain() {
   StartWithoutWaiting();
-  if (!Eventually([&] { return Accepts(socket_); }))
+  if (!Eventually([&] { return Accepts(socket_, pid_); }))
     ADD_FAILURE() << "the server never answered:\n" << Log();
 }
 

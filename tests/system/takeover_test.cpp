@@ -378,6 +378,17 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRefusedAndTheOldOneGoesOn) {
   EXPECT_EQ(Ask(ipc::AdminVerb::kStatus)["server"]["upgrades"], 0);
 }
 
+// The new program would open it.
+TEST_F(Upgrade, WaitsForADeviceThatIsDrained) {
+  ASSERT_EQ(server().Ctl({"drain", "cpu:0"}).exit_code, 0);
+  const ProgramOutcome outcome = server().Ctl({"upgrade"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("device cpu:0, which is drained: resume it first"));
+  EXPECT_EQ(server().Ctl({"resume", "cpu:0"}).exit_code, 0);
+  EXPECT_EQ(server().Ctl({"upgrade"}).exit_code, 0);
+  EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok());
+}
+
 TEST_F(Upgrade, AWrongConfigurationIsFoundBefore) {
   std::ofstream(file_) << "policy = 'chaos'\n";
   const ProgramOutcome outcome = server().Ctl({"upgrade"});
