@@ -391,6 +391,31 @@ TEST_F(BrokerTest, ADrainThatMakesNoSenseIsRefused) {
   EXPECT_EQ(Device(0).at("state"), "ready");
 }
 
+TEST_F(BrokerTest, AWorkerThatDoesNotEndByItselfAfterItsLastSessionIsKilled) {
+  behaviour_ = [](const std::string&, std::uint32_t generation) {
+    return generation == 1 ? "stubborn" : "normal";
+  };
+  StartBroker();
+  auto client = Join(Hello("client"));
+  ASSERT_TRUE(client.ok());
+  ASSERT_EQ(Ctl({"drain", "fake:0"}).exit_code, 0);
+  client->Reset();
+  EXPECT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
+}
+
+// Who names no device waits for one that comes back rather than for one that is drained.
+TEST_F(BrokerTest, ANewcomerWaitsForADeviceThatIsNotDrained) {
+  options_.devices = {{.id = "fake:0"}, {.id = "fake:1"}};
+  options_.patience = 20s;
+  StartBroker();
+  ASSERT_TRUE(Eventually([&] { return Device(1).at("state") == "ready"; }));
+  ASSERT_EQ(Ctl({"drain", "fake:0"}).exit_code, 0);
+  ASSERT_TRUE(Eventually([&] { return Device(0).at("state") == "drained"; }));
+  ::kill(static_cast<pid_t>(Device(1).at("worker_pid")), SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return Device(1).at("state") != "ready"; }));
+  EXPECT_TRUE(Join(Hello("newcomer")).ok());
+}
+
 // Its worker died before it could be told.
 TEST_F(BrokerTest, ADrainedDeviceStaysSoWhenItsWorkerDies) {
   StartBroker();
