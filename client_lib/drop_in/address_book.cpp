@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <iterator>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -15,7 +14,7 @@ std::uint64_t NextBufferId() {
 }
 
 bool AddressBook::Insert(const Block& block, Memory memory) {
-  const std::lock_guard lock(mutex_);
+  const WriterLock lock(mutex_);
   const auto next = entries_.lower_bound(block.address);
   if (next != entries_.end() && next->first - block.address < block.bytes) return false;
   if (next != entries_.begin()) {
@@ -27,7 +26,7 @@ bool AddressBook::Insert(const Block& block, Memory memory) {
 }
 
 std::optional<Block> AddressBook::Find(std::uint64_t address) const {
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   const auto next = entries_.upper_bound(address);
   if (next == entries_.begin()) return std::nullopt;
   const Block& block = std::prev(next)->second.block;
@@ -37,7 +36,7 @@ std::optional<Block> AddressBook::Find(std::uint64_t address) const {
 
 bool AddressBook::Remove(std::uint64_t address, BlockKind kind) {
   std::map<std::uint64_t, Entry>::node_type removed;  // Freed outside the lock.
-  const std::lock_guard lock(mutex_);
+  const WriterLock lock(mutex_);
   const auto found = entries_.find(address);
   if (found == entries_.end() || found->second.block.kind != kind) return false;
   removed = entries_.extract(found);
@@ -45,7 +44,7 @@ bool AddressBook::Remove(std::uint64_t address, BlockKind kind) {
 }
 
 std::unique_ptr<PooledMemory> AddressBook::TakePooled(std::uint64_t address) {
-  const std::lock_guard lock(mutex_);
+  const WriterLock lock(mutex_);
   const auto found = entries_.find(address);
   if (found == entries_.end()) return nullptr;
   auto* const pooled = std::get_if<std::unique_ptr<PooledMemory>>(&found->second.memory);
@@ -56,7 +55,7 @@ std::unique_ptr<PooledMemory> AddressBook::TakePooled(std::uint64_t address) {
 }
 
 PoolHandle AddressBook::PoolAt(std::uint64_t address) const {
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   const auto next = entries_.upper_bound(address);
   if (next == entries_.begin()) return nullptr;
   const auto* const pooled =
@@ -65,14 +64,14 @@ PoolHandle AddressBook::PoolAt(std::uint64_t address) const {
 }
 
 void AddressBook::RemoveVariable(std::uint64_t address, std::uint64_t buffer_id) {
-  const std::lock_guard lock(mutex_);
+  const WriterLock lock(mutex_);
   const auto found = entries_.find(address);
   if (found != entries_.end() && found->second.block.buffer_id == buffer_id) entries_.erase(found);
 }
 
 void AddressBook::RemoveContext(std::uint64_t context_id) {
   std::vector<Memory> removed;
-  const std::lock_guard lock(mutex_);
+  const WriterLock lock(mutex_);
   for (auto it = entries_.begin(); it != entries_.end();) {
     if (it->second.block.context_id == context_id) {
       removed.push_back(std::move(it->second.memory));

@@ -7,10 +7,10 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <shared_mutex>
 #include <variant>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/memory_pool.h"
@@ -98,8 +98,8 @@ class AddressBook {
     Block block;
     Memory memory;
   };
-  mutable std::shared_mutex mutex_;
-  std::map<std::uint64_t, Entry> entries_;  // Guarded by mutex_.
+  mutable SharedMutex mutex_;
+  std::map<std::uint64_t, Entry> entries_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::drop_in

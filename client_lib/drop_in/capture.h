@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gpushared/mutex.h"
+
 #include "client_lib/drop_in/context.h"
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/graph.h"
@@ -45,7 +47,7 @@ struct CapturePoint {
 // All captures of the process, and the streams in them. Streams and threads that are gone take
 // their captures with them.
 //
-// Guarded by Driver::graphs_mutex, except for Any.
+// GraphsMutex guards all but Any.
 class Captures {
  public:
   // Whether a stream may be in a capture. Cheap: every command asks. A thread that began a capture,
@@ -54,25 +56,28 @@ class Captures {
 
   // `users_graph`: the program's, whose nodes `front` come first; null: a new one.
   Code Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode,
-             std::shared_ptr<Graph> users_graph, std::vector<std::shared_ptr<GraphNode>> front);
+             std::shared_ptr<Graph> users_graph, std::vector<std::shared_ptr<GraphNode>> front)
+      GPUSHARED_REQUIRES(GraphsMutex());
   // `graph`: that of a capture that has ended. Where the code says that it was spoilt, the graph is
   // of no use, and null if it is the program's.
-  Code End(const CudaStream& stream, std::shared_ptr<Graph>& graph);
+  Code End(const CudaStream& stream, std::shared_ptr<Graph>& graph)
+      GPUSHARED_REQUIRES(GraphsMutex());
   // The stream's point; null: in no capture. Its front has no destroyed nodes.
-  CapturePoint* Find(const CudaStream& stream);
+  CapturePoint* Find(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
 
   // Adds a node behind the stream's front. The stream must be in a capture.
-  Code Add(const CudaStream& stream, Work work);
+  Code Add(const CudaStream& stream, Work work) GPUSHARED_REQUIRES(GraphsMutex());
   // Later work of the stream needs what stands before `point`. The stream joins its capture.
-  Code Join(const std::shared_ptr<CudaStream>& stream, const CapturePoint& point);
+  Code Join(const std::shared_ptr<CudaStream>& stream, const CapturePoint& point)
+      GPUSHARED_REQUIRES(GraphsMutex());
   // Whether the stream is a legacy stream that would wait for one in a capture.
-  bool IsLegacyBlocked(const CudaStream& stream);
+  bool IsLegacyBlocked(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
   // The answer to what no capture can hold, and spoils it: nothing on a stream that is in none.
-  Code RefuseCommand(const CudaStream& stream);
+  Code RefuseCommand(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
   // The same for what involves all streams of a context.
-  Code RefuseInContext(const Context& context);
+  Code RefuseInContext(const Context& context) GPUSHARED_REQUIRES(GraphsMutex());
   // The same for a call that is unsafe while this thread, or another one, captures.
-  Code RefuseUnsafe();
+  Code RefuseUnsafe() GPUSHARED_REQUIRES(GraphsMutex());
 
  private:
   struct Line {
@@ -80,16 +85,17 @@ class Captures {
     CapturePoint point;
   };
 
-  void Purge();
-  void RemoveSequence(CaptureSequence& sequence);
+  void Purge() GPUSHARED_REQUIRES(GraphsMutex());
+  void RemoveSequence(CaptureSequence& sequence) GPUSHARED_REQUIRES(GraphsMutex());
   using Condition = std::function<bool(const CudaStream&, const CaptureSequence&)>;
   // The captures with a line that the condition holds for.
-  std::vector<CaptureSequence*> Matching(const Condition& condition);
+  std::vector<CaptureSequence*> Matching(const Condition& condition)
+      GPUSHARED_REQUIRES(GraphsMutex());
   // The same captures are spoilt. Returns whether there were any.
-  bool Spoil(const Condition& condition);
+  bool Spoil(const Condition& condition) GPUSHARED_REQUIRES(GraphsMutex());
 
-  std::unordered_map<std::uint64_t, Line> lines_;  // By stream.
-  std::uint64_t last_id_ = 0;
+  std::unordered_map<std::uint64_t, Line> lines_ GPUSHARED_GUARDED_BY(GraphsMutex());  // By stream.
+  std::uint64_t last_id_ GPUSHARED_GUARDED_BY(GraphsMutex()) = 0;
   std::atomic<bool> any_{false};
 };
 

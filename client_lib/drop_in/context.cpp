@@ -55,14 +55,14 @@ bool IsOfStreams(int attribute) {
 
 bool CudaStream::SetAttribute(int attribute, const LaunchAttribute::Value& value) {
   if (!IsOfStreams(attribute)) return false;
-  const std::lock_guard lock(attributes_mutex_);
+  const MutexLock lock(attributes_mutex_);
   attributes_[attribute] = value;
   return true;
 }
 
 bool CudaStream::GetAttribute(int attribute, LaunchAttribute::Value& value) const {
   if (!IsOfStreams(attribute)) return false;
-  const std::lock_guard lock(attributes_mutex_);
+  const MutexLock lock(attributes_mutex_);
   const auto found = attributes_.find(attribute);
   value = found == attributes_.end() ? LaunchAttribute::Value{} : found->second;
   return true;
@@ -70,8 +70,13 @@ bool CudaStream::GetAttribute(int attribute, LaunchAttribute::Value& value) cons
 
 void CudaStream::CopyAttributes(const CudaStream& from) {
   if (&from == this) return;
-  const std::scoped_lock lock(attributes_mutex_, from.attributes_mutex_);
-  attributes_ = from.attributes_;
+  std::map<int, LaunchAttribute::Value> copied;
+  {
+    const MutexLock lock(from.attributes_mutex_);
+    copied = from.attributes_;
+  }
+  const MutexLock lock(attributes_mutex_);
+  attributes_ = std::move(copied);
 }
 
 Context::Context(std::shared_ptr<Session> session, int ordinal, unsigned flags)
@@ -97,7 +102,7 @@ void Context::End() {
   std::shared_ptr<CudaStream> legacy;
   std::map<std::uint64_t, std::shared_ptr<CudaStream>> thread_streams;
   {
-    const std::lock_guard lock(streams_mutex_);
+    const MutexLock lock(streams_mutex_);
     legacy.swap(legacy_);
     thread_streams.swap(thread_streams_);
   }
@@ -108,7 +113,7 @@ void Context::End() {
 Result<std::shared_ptr<CudaStream>> Context::Attach(Stream stream, unsigned flags) {
   auto made = std::make_shared<CudaStream>(shared_from_this(), std::move(stream), flags);
   if (!made->is_blocking()) return made;
-  const std::lock_guard lock(order_mutex_);
+  const MutexLock lock(order_mutex_);
   std::erase_if(blocking_, [](const std::weak_ptr<CudaStream>& it) { return it.expired(); });
   blocking_.push_back(made);
   return made;
@@ -121,14 +126,14 @@ Result<std::shared_ptr<CudaStream>> Context::NewStream(unsigned flags) {
 }
 
 Result<std::shared_ptr<CudaStream>> Context::LegacyStream() {
-  const std::lock_guard lock(streams_mutex_);
+  const MutexLock lock(streams_mutex_);
   if (has_ended()) return Status(StatusCode::kDisconnected, "the context has ended");
   if (legacy_ == nullptr) {
     Result<Stream> stream = session_->client().CreateStream();
     if (!stream.ok()) return stream.status();
     legacy_ = std::make_shared<CudaStream>(shared_from_this(), std::move(*stream), 0,
                                            CudaStream::Kind::kLegacy);
-    const std::lock_guard order_lock(order_mutex_);
+    const MutexLock order_lock(order_mutex_);
     ordered_legacy_ = legacy_;
   }
   return legacy_;
@@ -136,7 +141,7 @@ Result<std::shared_ptr<CudaStream>> Context::LegacyStream() {
 
 Result<std::shared_ptr<CudaStream>> Context::ThreadStream() {
   ThreadStreams& mine = OfThisThread();
-  const std::lock_guard lock(streams_mutex_);
+  const MutexLock lock(streams_mutex_);
   if (has_ended()) return Status(StatusCode::kDisconnected, "the context has ended");
   if (const auto found = thread_streams_.find(mine.thread()); found != thread_streams_.end()) {
     return found->second;
@@ -150,7 +155,7 @@ Result<std::shared_ptr<CudaStream>> Context::ThreadStream() {
 
 void Context::DropThreadStream(std::uint64_t thread) {
   std::shared_ptr<CudaStream> dropped;
-  const std::lock_guard lock(streams_mutex_);
+  const MutexLock lock(streams_mutex_);
   const auto found = thread_streams_.find(thread);
   if (found == thread_streams_.end()) return;
   dropped = std::move(found->second);
@@ -173,7 +178,7 @@ void Context::AwaitHostCalls(const CudaStream& stream) {
   if (!stream.is_blocking()) return;
   std::vector<std::shared_ptr<CudaStream>> in_front;
   {
-    const std::lock_guard lock(order_mutex_);
+    const MutexLock lock(order_mutex_);
     in_front.push_back(ordered_legacy_.lock());
     if (in_front[0].get() == &stream) {
       for (const std::weak_ptr<CudaStream>& other : blocking_) in_front.push_back(other.lock());
@@ -188,22 +193,22 @@ Status Context::Order(CudaStream& stream) {
   if (HostCalls::Get().has_any()) [[unlikely]]
     AwaitHostCalls(stream);
   if (!stream.is_blocking()) return Status::Ok();
-  const std::lock_guard lock(order_mutex_);
+  const MutexLock lock(order_mutex_);
   const std::shared_ptr<CudaStream> legacy = ordered_legacy_.lock();
   if (legacy == nullptr) return Status::Ok();
   if (&stream != legacy.get()) {
     // Acquire, pairs with CountSubmission: the commands that are counted are in the queue.
     const std::uint64_t submitted = legacy->submitted_.load(std::memory_order_acquire);
-    if (submitted == stream.waits_for_legacy_) return Status::Ok();
-    stream.waits_for_legacy_ = submitted;
+    std::uint64_t& awaited = WaitsOf(stream).waits_for_legacy;
+    if (std::exchange(awaited, submitted) == submitted) return Status::Ok();
     return WaitFor(stream.stream(), legacy->stream());
   }
   for (const std::weak_ptr<CudaStream>& weak : blocking_) {
     const std::shared_ptr<CudaStream> other = weak.lock();
     if (other == nullptr) continue;
     const std::uint64_t submitted = other->submitted_.load(std::memory_order_acquire);
-    if (submitted == other->awaited_by_legacy_) continue;
-    other->awaited_by_legacy_ = submitted;
+    std::uint64_t& awaited = WaitsOf(*other).awaited_by_legacy;
+    if (std::exchange(awaited, submitted) == submitted) continue;
     if (Status status = WaitFor(legacy->stream(), other->stream()); !status.ok()) return status;
   }
   return Status::Ok();

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/session.h"
@@ -53,14 +53,17 @@ class CudaStream {
   const unsigned flags_;
   const Kind kind_;
   const std::uint64_t id_;
-  mutable std::mutex attributes_mutex_;
-  std::map<int, LaunchAttribute::Value> attributes_;  // Guarded by attributes_mutex_.
+  mutable Mutex attributes_mutex_;
+  std::map<int, LaunchAttribute::Value> attributes_ GPUSHARED_GUARDED_BY(attributes_mutex_);
   std::atomic<int> host_calls_{0};
   std::atomic<std::uint64_t> submitted_{0};  // Submissions that have ended.
   // How many of the peer's submissions this one waits for already: the legacy stream's, and, of
-  // this stream's own, those that the legacy stream waits for. Guarded by Context::order_mutex_.
-  std::uint64_t waits_for_legacy_ = 0;
-  std::uint64_t awaited_by_legacy_ = 0;
+  // this stream's own, those that the legacy stream waits for.
+  struct LegacyWaits {
+    std::uint64_t waits_for_legacy = 0;
+    std::uint64_t awaited_by_legacy = 0;
+  };
+  LegacyWaits legacy_waits_;  // Context::WaitsOf gives it.
 };
 
 // A context: the books of what belongs together in a session, and ends together.
@@ -106,6 +109,10 @@ class Context : public std::enable_shared_from_this<Context> {
   // Waits for functions of the program that come before the next command of `stream`.
   void AwaitHostCalls(const CudaStream& stream);
   Status WaitFor(const Stream& waiter, const Stream& earlier) const;
+  // `stream` is of this context.
+  CudaStream::LegacyWaits& WaitsOf(CudaStream& stream) GPUSHARED_REQUIRES(order_mutex_) {
+    return stream.legacy_waits_;
+  }
 
   const std::uint64_t id_;
   const std::shared_ptr<Session> session_;
@@ -116,13 +123,17 @@ class Context : public std::enable_shared_from_this<Context> {
   static constexpr int kLimits = 8;  // CUlimit: stack, printf, heap, sync depth, pending, L2, ...
   std::array<std::atomic<std::size_t>, kLimits> limits_;
 
-  std::mutex streams_mutex_;                                             // Guards the next two.
-  std::shared_ptr<CudaStream> legacy_;                                   // Made when it is needed.
-  std::map<std::uint64_t, std::shared_ptr<CudaStream>> thread_streams_;  // By thread.
+  Mutex streams_mutex_;
+  // Made when it is needed.
+  std::shared_ptr<CudaStream> legacy_ GPUSHARED_GUARDED_BY(streams_mutex_);
+  // By thread.
+  std::map<std::uint64_t, std::shared_ptr<CudaStream>> thread_streams_
+      GPUSHARED_GUARDED_BY(streams_mutex_);
 
-  std::mutex order_mutex_;  // Guards the next two, and the counts in streams.
-  std::weak_ptr<CudaStream> ordered_legacy_;
-  std::vector<std::weak_ptr<CudaStream>> blocking_;
+  // Guards the waits of this context's streams, too.
+  Mutex order_mutex_;
+  std::weak_ptr<CudaStream> ordered_legacy_ GPUSHARED_GUARDED_BY(order_mutex_);
+  std::vector<std::weak_ptr<CudaStream>> blocking_ GPUSHARED_GUARDED_BY(order_mutex_);
 };
 
 // The length of one submission to a stream: orders it, then counts it. Waits for functions of the

@@ -255,7 +255,7 @@ Code CtxSynchronizeV2(ContextHandle handle) {
   if (const Code fault = session.sticky(); fault != Code::kSuccess) return fault;
   Driver& driver = Driver::Get();
   if (driver.captures.Any()) {
-    const std::lock_guard lock(driver.graphs_mutex);
+    const MutexLock lock(GraphsMutex());
     const Code code = driver.captures.RefuseInContext(*context);
     if (code != Code::kSuccess) return code;
   }

@@ -101,6 +101,7 @@ Result<std::shared_ptr<CudaModule>> CudaModule::Load(const std::shared_ptr<Conte
   const std::shared_ptr<CudaModule> module(
       new CudaModule(is_library ? image : std::span<const std::byte>(), is_library));
   if (!is_library) module->context_ = context;
+  const MutexLock lock(module->mutex_);
   module->Add(*context, std::move(*loaded));
   return module;
 }
@@ -110,18 +111,18 @@ bool CudaModule::BelongsTo(const Context& context) const {
 }
 
 FunctionHandle CudaModule::HandleOf(const std::string& kernel) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = handles_.find(kernel);
   return found == handles_.end() ? nullptr : found->second;
 }
 
 void CudaModule::SetHandleOf(const std::string& kernel, FunctionHandle handle) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   handles_[kernel] = handle;
 }
 
 Result<Module> CudaModule::In(const Context& context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Loaded& loaded : loaded_) {
     if (loaded.session.lock() == context.shared_session()) return loaded.module;
   }

@@ -8,12 +8,12 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "client_lib/drop_in/context.h"
@@ -55,18 +55,17 @@ class CudaModule {
     Module module;
   };
   CudaModule(std::span<const std::byte> image, bool is_library);
-  // Keeps the module, and makes its variables known to the session's address book. Call with the
-  // lock held, or before anybody else knows this.
-  void Add(const Context& context, Module module);
+  // Keeps the module, and makes its variables known to the session's address book.
+  void Add(const Context& context, Module module) GPUSHARED_REQUIRES(mutex_);
 
   const bool is_library_;
   const std::vector<std::byte> image_;    // Libraries only.
   std::weak_ptr<const Context> context_;  // Modules only.
   const std::uint64_t variables_id_;      // Address books know its variables by it.
   std::atomic<ModuleHandle> handle_{nullptr};
-  mutable std::mutex mutex_;  // Guards the next two.
-  std::vector<Loaded> loaded_;
-  std::map<std::string, FunctionHandle> handles_;
+  mutable Mutex mutex_;
+  std::vector<Loaded> loaded_ GPUSHARED_GUARDED_BY(mutex_);
+  std::map<std::string, FunctionHandle> handles_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 // CUfunction and CUkernel: a kernel by name.
@@ -93,8 +92,8 @@ class CudaKernel {
     unsigned shared_bytes = 0;
     std::vector<std::byte> parameters;
   };
-  std::mutex legacy_mutex;
-  LegacyLaunch legacy;  // Guarded by legacy_mutex.
+  Mutex legacy_mutex;
+  LegacyLaunch legacy GPUSHARED_GUARDED_BY(legacy_mutex);
 
  private:
   const Kernel first_;  // In the session where it was looked up.

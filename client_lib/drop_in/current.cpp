@@ -113,13 +113,13 @@ StreamChoice::StreamChoice(const Current& current, StreamHandle handle) : code_(
 bool StreamChoice::is_captured() const {
   Driver& driver = Driver::Get();
   if (!ok() || !driver.captures.Any()) return false;
-  const std::lock_guard lock(driver.graphs_mutex);
+  const MutexLock lock(GraphsMutex());
   return driver.captures.Find(*stream_) != nullptr;
 }
 
 Code StreamChoice::Capture(Work work) const {
   Driver& driver = Driver::Get();
-  const std::lock_guard lock(driver.graphs_mutex);
+  const MutexLock lock(GraphsMutex());
   // Another thread may have ended the capture since.
   if (driver.captures.Find(*stream_) == nullptr) return kCaptureInvalidated;
   return driver.captures.Add(*stream_, std::move(work));
@@ -127,7 +127,7 @@ Code StreamChoice::Capture(Work work) const {
 
 Code StreamChoice::AllowedBesideCaptures() const {
   Driver& driver = Driver::Get();
-  const std::lock_guard lock(driver.graphs_mutex);
+  const MutexLock lock(GraphsMutex());
   return driver.captures.RefuseCommand(*stream_);
 }
 
@@ -135,7 +135,7 @@ Code RefuseWhileCapturing() {
   Driver& driver = Driver::Get();
   if (!driver.captures.Any()) [[likely]]
     return Code::kSuccess;
-  const std::lock_guard lock(driver.graphs_mutex);
+  const MutexLock lock(GraphsMutex());
   return driver.captures.RefuseUnsafe();
 }
 

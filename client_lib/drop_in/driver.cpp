@@ -14,7 +14,7 @@ Driver& Driver::Get() {
 }
 
 Code Driver::Init() {
-  const std::lock_guard lock(init_mutex_);
+  const MutexLock lock(init_mutex_);
   if (is_ready_.load(std::memory_order_relaxed)) return Ready();
   if (native_) return native_->init(0);
   const Result<Fallback> fallback = FallbackFromEnvironment();
@@ -53,7 +53,7 @@ void Driver::EndContext(const std::shared_ptr<Context>& context) {
 // ---- devices
 
 Code CudaDevice::NewContext(unsigned flags, std::shared_ptr<Context>& made) {
-  const std::lock_guard lock(session_mutex_);
+  const MutexLock lock(session_mutex_);
   std::shared_ptr<Session> session = session_.lock();
   // A fault, or a server that is gone, ends the contexts that saw it, not those that come after.
   if (session == nullptr || session->sticky() != Code::kSuccess ||
@@ -68,12 +68,12 @@ Code CudaDevice::NewContext(unsigned flags, std::shared_ptr<Context>& made) {
 }
 
 std::shared_ptr<Session> CudaDevice::LiveSession() {
-  const std::lock_guard lock(session_mutex_);
+  const MutexLock lock(session_mutex_);
   return session_.lock();
 }
 
 std::shared_ptr<MemoryPool> CudaDevice::DefaultPool() {
-  const std::lock_guard lock(pool_mutex_);
+  const MutexLock lock(pool_mutex_);
   if (default_pool_ == nullptr) {
     auto made = std::make_shared<MemoryPool>(ordinal_, 0);
     const PoolHandle handle = Driver::Get().pools.Insert(made);
@@ -86,19 +86,19 @@ std::shared_ptr<MemoryPool> CudaDevice::DefaultPool() {
 
 std::shared_ptr<MemoryPool> CudaDevice::Pool() {
   {
-    const std::lock_guard lock(pool_mutex_);
+    const MutexLock lock(pool_mutex_);
     if (pool_ != nullptr) return pool_;
   }
   return DefaultPool();
 }
 
 void CudaDevice::SetPool(std::shared_ptr<MemoryPool> pool) {
-  const std::lock_guard lock(pool_mutex_);
+  const MutexLock lock(pool_mutex_);
   pool_ = std::move(pool);
 }
 
 void CudaDevice::ForgetPool(const std::shared_ptr<MemoryPool>& pool) {
-  const std::lock_guard lock(pool_mutex_);
+  const MutexLock lock(pool_mutex_);
   if (pool_ == pool) pool_ = nullptr;
 }
 
@@ -123,7 +123,7 @@ void CudaDevice::EndPrimary() {
 }
 
 Code CudaDevice::RetainPrimary(ContextHandle& handle) {
-  const std::lock_guard lock(primary_mutex_);
+  const MutexLock lock(primary_mutex_);
   if (primary_ == nullptr) {
     if (const Code code = StartPrimary(); code != Code::kSuccess) return code;
   }
@@ -133,14 +133,14 @@ Code CudaDevice::RetainPrimary(ContextHandle& handle) {
 }
 
 Code CudaDevice::ReleasePrimary() {
-  const std::lock_guard lock(primary_mutex_);
+  const MutexLock lock(primary_mutex_);
   if (retained_ == 0) return Code::kInvalidContext;
   if (--retained_ == 0 && primary_ != nullptr) EndPrimary();
   return Code::kSuccess;
 }
 
 Code CudaDevice::ResetPrimary() {
-  const std::lock_guard lock(primary_mutex_);
+  const MutexLock lock(primary_mutex_);
   if (primary_ == nullptr) return Code::kSuccess;
   EndPrimary();
   // Whoever retained it goes on with a fresh one.
@@ -148,19 +148,19 @@ Code CudaDevice::ResetPrimary() {
 }
 
 void CudaDevice::SetPrimaryFlags(unsigned flags) {
-  const std::lock_guard lock(primary_mutex_);
+  const MutexLock lock(primary_mutex_);
   primary_flags_ = flags;
   if (primary_ != nullptr) primary_->set_flags(flags);
 }
 
 void CudaDevice::PrimaryState(unsigned& flags, bool& is_active) {
-  const std::lock_guard lock(primary_mutex_);
+  const MutexLock lock(primary_mutex_);
   flags = primary_flags_;
   is_active = primary_ != nullptr;
 }
 
 bool CudaDevice::IsPrimary(ContextHandle handle) {
-  const std::lock_guard lock(primary_mutex_);
+  const MutexLock lock(primary_mutex_);
   return handle != nullptr && handle == primary_handle_;
 }
 

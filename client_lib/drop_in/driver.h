@@ -5,12 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/capture.h"
 #include "client_lib/drop_in/context.h"
@@ -33,17 +33,19 @@ struct CudaEvent {
   Event event;
   bool has_timing = false;
   std::atomic<bool> is_recorded{false};
-  // Recorded last in a stream that was captured: it stands in a graph, at `captured`, which
-  // Driver::graphs_mutex guards.
+  // Recorded last in a stream that was captured: it stands in a graph, at `captured`.
   std::atomic<bool> is_captured{false};
-  CapturePoint captured;
+  CapturePoint captured GPUSHARED_GUARDED_BY(GraphsMutex());
 };
 
 // A link of images. Needs no context.
 struct CudaLink {
-  std::mutex mutex;  // Guards what follows.
-  JitLog log;
-  ImageLink link;
+  struct Parts {
+    JitLog log;
+    ImageLink link;
+  };
+  Mutex mutex;
+  Parts parts GPUSHARED_GUARDED_BY(mutex);
 };
 
 // One device that the program may use, by its ordinal.
@@ -81,24 +83,25 @@ class CudaDevice {
   bool IsPrimary(ContextHandle handle);
 
  private:
-  Code StartPrimary();
-  void EndPrimary();
+  Code StartPrimary() GPUSHARED_REQUIRES(primary_mutex_);
+  void EndPrimary() GPUSHARED_REQUIRES(primary_mutex_);
 
   const int ordinal_;
   const DeviceProperties properties_;
 
-  std::mutex session_mutex_;
-  std::weak_ptr<Session> session_;  // Guarded by session_mutex_.
+  Mutex session_mutex_;
+  std::weak_ptr<Session> session_ GPUSHARED_GUARDED_BY(session_mutex_);
 
-  std::mutex pool_mutex_;  // Guards the next two.
-  std::shared_ptr<MemoryPool> default_pool_;
-  std::shared_ptr<MemoryPool> pool_;  // Null: the default one.
+  Mutex pool_mutex_;
+  std::shared_ptr<MemoryPool> default_pool_ GPUSHARED_GUARDED_BY(pool_mutex_);
+  // Null: the default one.
+  std::shared_ptr<MemoryPool> pool_ GPUSHARED_GUARDED_BY(pool_mutex_);
 
-  std::mutex primary_mutex_;  // Guards what follows.
-  ContextHandle primary_handle_ = nullptr;
-  std::shared_ptr<Context> primary_;
-  unsigned primary_flags_ = 0;
-  unsigned retained_ = 0;
+  Mutex primary_mutex_;
+  ContextHandle primary_handle_ GPUSHARED_GUARDED_BY(primary_mutex_) = nullptr;
+  std::shared_ptr<Context> primary_ GPUSHARED_GUARDED_BY(primary_mutex_);
+  unsigned primary_flags_ GPUSHARED_GUARDED_BY(primary_mutex_) = 0;
+  unsigned retained_ GPUSHARED_GUARDED_BY(primary_mutex_) = 0;
 };
 
 // The drop-in's state in this process. It is never destroyed: programs call the driver from their
@@ -138,9 +141,7 @@ class Driver {
   HandleTable<CudaArray, ArrayHandle, HandleKind::kArray> arrays;
   HandleTable<MemoryPool, PoolHandle, HandleKind::kPool> pools;
 
-  // Guards all graphs, and captures. CUDA leaves it to programs to use a graph in one thread at a
-  // time; here a program that does not stays whole. Held for no command.
-  std::mutex graphs_mutex;
+  // GraphsMutex guards what these handles stand for.
   HandleTable<Graph, GraphHandle, HandleKind::kGraph> graphs;
   HandleTable<GraphNode, GraphNodeHandle, HandleKind::kGraphNode> graph_nodes;
   HandleTable<GraphExec, GraphExecHandle, HandleKind::kGraphExec> graph_execs;
@@ -149,11 +150,10 @@ class Driver {
 
  private:
   Driver() = default;
-  // Call with init_mutex_ held.
-  Code GoNative();
+  Code GoNative() GPUSHARED_REQUIRES(init_mutex_);
 
-  std::mutex init_mutex_;
-  std::optional<NativeDriver> native_;  // It has taken over. Guarded by init_mutex_.
+  Mutex init_mutex_;
+  std::optional<NativeDriver> native_ GPUSHARED_GUARDED_BY(init_mutex_);  // It has taken over.
   std::atomic<bool> is_ready_{false};
   // Constant once is_ready_ says so.
   std::optional<client::ForkGuard> guard_;

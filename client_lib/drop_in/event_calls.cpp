@@ -34,7 +34,7 @@ Code FindRecordedEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {
 // Takes note of where the captured stream stands.
 Code RecordInCapture(CudaEvent& event, const StreamChoice& stream) {
   Driver& driver = Driver::Get();
-  const std::lock_guard lock(driver.graphs_mutex);
+  const MutexLock lock(GraphsMutex());
   const CapturePoint* const point = driver.captures.Find(*stream);
   if (point == nullptr || !point->sequence->is_valid) return kCaptureInvalidated;
   event.captured = *point;
@@ -44,7 +44,7 @@ Code RecordInCapture(CudaEvent& event, const StreamChoice& stream) {
 
 void ForgetCapture(CudaEvent& event) {
   if (!event.is_captured.load(std::memory_order_relaxed)) return;
-  const std::lock_guard lock(Driver::Get().graphs_mutex);
+  const MutexLock lock(GraphsMutex());
   event.is_captured.store(false, std::memory_order_relaxed);
   event.captured = {};
 }

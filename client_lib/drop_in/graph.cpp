@@ -9,6 +9,12 @@
 #include "client_lib/drop_in/host_calls.h"
 
 namespace gpushared::drop_in {
+
+// Never destroyed, as the driver.
+Mutex& GraphsMutex() {
+  static Mutex& mutex = *new Mutex;
+  return mutex;
+}
 namespace {
 
 std::uint64_t NextNodeId() {

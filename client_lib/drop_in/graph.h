@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of work: what they hold, without a driver. All of it is guarded by Driver::graphs_mutex,
-// except where a type is constant.
+// Graphs of work: what they hold, without a driver. GraphsMutex guards all of it, except where a
+// type is constant.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_H_
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/driver_types.h"
 
@@ -24,6 +25,10 @@ namespace gpushared::drop_in {
 
 class CudaStream;
 class Graph;
+
+// One for all graphs and captures of the process. CUDA leaves it to programs to use a graph in one
+// thread at a time. Here a program that does not stays whole. Held for no command.
+Mutex& GraphsMutex();
 
 // A launch with its parameters copied. The kernel is looked up by each launch of the graph: a graph
 // outlives the module, and the session.

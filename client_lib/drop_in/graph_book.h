@@ -5,9 +5,10 @@
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_BOOK_H_
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/driver.h"
 #include "client_lib/drop_in/driver_types.h"
@@ -18,10 +19,14 @@ namespace gpushared::drop_in {
 // kNotSupported where an edge is special: later work may then start before earlier work has ended.
 Code CheckEdges(const EdgeData* edges, std::size_t count);
 
-// Holds Driver::graphs_mutex. Calls about graphs need no context.
-class GraphBook {
+// Holds GraphsMutex. Calls about graphs need no context.
+class GPUSHARED_SCOPED_CAPABILITY GraphBook {
  public:
-  GraphBook() : driver_(Driver::Get()), code_(driver_.Ready()), lock_(driver_.graphs_mutex) {}
+  GraphBook() GPUSHARED_ACQUIRE(GraphsMutex())
+      : driver_(Driver::Get()), code_(driver_.Ready()), lock_(GraphsMutex()) {}
+  ~GraphBook() GPUSHARED_RELEASE() = default;
+  GraphBook(const GraphBook&) = delete;
+  GraphBook& operator=(const GraphBook&) = delete;
 
   // Why there is no driver.
   Code code() const { return code_; }
@@ -56,7 +61,7 @@ class GraphBook {
  private:
   Driver& driver_;
   const Code code_;
-  const std::lock_guard<std::mutex> lock_;
+  const MutexLock lock_;
 };
 
 }  // namespace gpushared::drop_in

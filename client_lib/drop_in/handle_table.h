@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <utility>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 namespace gpushared::drop_in {
 
@@ -39,7 +39,7 @@ class HandleTable {
 
   // Null when kObjectsMax objects are there.
   Handle Insert(std::shared_ptr<Object> object) {
-    const std::lock_guard lock(mutex_);
+    const WriterLock lock(mutex_);
     if (free_.empty()) {
       if (slots_.size() == kObjectsMax) return nullptr;
       free_.push_back(static_cast<std::uint32_t>(slots_.size()));
@@ -53,21 +53,21 @@ class HandleTable {
 
   // Null for a handle that is wild, stale or of another kind.
   std::shared_ptr<Object> Find(Handle handle) const {
-    const std::shared_lock lock(mutex_);
-    const Slot* const slot = SlotOf(handle);
+    const ReaderLock lock(mutex_);
+    const Slot* const slot = SlotOf(slots_, handle);
     return slot == nullptr ? nullptr : slot->object;
   }
 
   std::shared_ptr<Object> Remove(Handle handle) {
-    const std::lock_guard lock(mutex_);
-    const Slot* const slot = SlotOf(handle);
+    const WriterLock lock(mutex_);
+    const Slot* const slot = SlotOf(slots_, handle);
     return slot == nullptr ? nullptr : Empty(static_cast<std::uint32_t>(slot - slots_.data()));
   }
 
   // The handle stands for another object from now on. False: there is no such handle.
   bool Replace(Handle handle, std::shared_ptr<Object> object) {
-    const std::lock_guard lock(mutex_);
-    const Slot* const slot = SlotOf(handle);
+    const WriterLock lock(mutex_);
+    const Slot* const slot = SlotOf(slots_, handle);
     if (slot == nullptr) return false;
     std::swap(slots_[static_cast<std::size_t>(slot - slots_.data())].object, object);
     return true;
@@ -77,7 +77,7 @@ class HandleTable {
   template <typename Condition>
   std::vector<std::shared_ptr<Object>> RemoveIf(const Condition& condition) {
     std::vector<std::shared_ptr<Object>> removed;
-    const std::lock_guard lock(mutex_);
+    const WriterLock lock(mutex_);
     for (std::uint32_t index = 0; index < slots_.size(); ++index) {
       if (slots_[index].object != nullptr && condition(*slots_[index].object)) {
         removed.push_back(Empty(index));
@@ -99,16 +99,16 @@ class HandleTable {
     return reinterpret_cast<Handle>((kTag << (kIndexBits + kGenerationBits)) |
                                     (std::uint64_t{generation} << kIndexBits) | index);
   }
-  const Slot* SlotOf(Handle handle) const {
+  static const Slot* SlotOf(const std::vector<Slot>& slots, Handle handle) {
     const auto value = reinterpret_cast<std::uint64_t>(handle);
     const std::uint64_t index = value & (kObjectsMax - 1);
-    if (index >= slots_.size()) return nullptr;
-    const Slot& slot = slots_[index];
+    if (index >= slots.size()) return nullptr;
+    const Slot& slot = slots[index];
     const bool is_it = slot.object != nullptr &&
                        Make(slot.generation, static_cast<std::uint32_t>(index)) == handle;
     return is_it ? &slot : nullptr;
   }
-  std::shared_ptr<Object> Empty(std::uint32_t index) {
+  std::shared_ptr<Object> Empty(std::uint32_t index) GPUSHARED_REQUIRES(mutex_) {
     std::shared_ptr<Object> object = std::move(slots_[index].object);
     slots_[index].object = nullptr;
     slots_[index].generation = (slots_[index].generation + 1) & ((1u << kGenerationBits) - 1);
@@ -116,9 +116,9 @@ class HandleTable {
     return object;
   }
 
-  mutable std::shared_mutex mutex_;  // Guards the next two.
-  std::vector<Slot> slots_;
-  std::vector<std::uint32_t> free_;
+  mutable SharedMutex mutex_;
+  std::vector<Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> free_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::drop_in

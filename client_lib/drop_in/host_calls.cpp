@@ -24,7 +24,7 @@ bool HostCalls::IsInside() { return is_inside; }
 
 bool HostCalls::AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
                                 const std::function<void(Code)>& call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!stream->has_host_calls()) return false;
   Append({.stream = stream, .front = std::nullopt, .call = call});
   return true;
@@ -32,14 +32,14 @@ bool HostCalls::AddBehindOthers(const std::shared_ptr<CudaStream>& stream,
 
 bool HostCalls::Add(const std::shared_ptr<CudaStream>& stream, Event front,
                     const std::function<void(Code)>& call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!HaveThreadFor(stream.get())) return false;
   Append({.stream = stream, .front = std::move(front), .call = call});
   return true;
 }
 
 void HostCalls::AddLoose(const std::function<void(Code)>& call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (HaveThreadFor(nullptr)) Append({.stream = nullptr, .front = std::nullopt, .call = call});
 }
 
@@ -76,30 +76,31 @@ bool HostCalls::StartThread() {
 
 void HostCalls::Serve() {
   is_inside = true;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     // The first call of a stream whose calls no other thread runs.
-    const auto next = std::ranges::find_if(calls_, [&](const Call& call) {
-      return &call == &*std::ranges::find(calls_, call.stream, &Call::stream) &&
-             !running_.contains(&call);
-    });
+    const auto next =
+        std::ranges::find_if(calls_, [&](const Call& call) GPUSHARED_REQUIRES(mutex_) {
+          return &call == &*std::ranges::find(calls_, call.stream, &Call::stream) &&
+                 !running_.contains(&call);
+        });
     if (next == calls_.end()) {
-      added_.wait(lock);
+      added_.wait(lock.waitable());
       continue;
     }
     running_.insert(&*next);
-    lock.unlock();
+    lock.Unlock();
     Run(*next);
-    lock.lock();
+    lock.Lock();
     running_.erase(&*next);
     if (next->stream != nullptr) next->stream->CountHostCall(-1);
     count_.fetch_sub(1, std::memory_order_acq_rel);
     std::list<Call> ended;  // Its stream may end with it, outside of the lock.
     ended.splice(ended.begin(), calls_, next);
     ended_.notify_all();
-    lock.unlock();
+    lock.Unlock();
     ended.clear();
-    lock.lock();
+    lock.Lock();
   }
 }
 
@@ -112,9 +113,9 @@ void HostCalls::Run(const Call& call) {
 }
 
 void HostCalls::AwaitCalls(const std::function<bool(const Call&)>& condition) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const std::uint64_t last = last_number_;
-  ended_.wait(lock, [&] {
+  ended_.wait(lock.waitable(), [&]() GPUSHARED_REQUIRES(mutex_) {
     return std::ranges::none_of(
         calls_, [&](const Call& call) { return call.number <= last && condition(call); });
   });

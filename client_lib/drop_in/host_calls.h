@@ -9,11 +9,11 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/context.h"
 #include "client_lib/drop_in/driver_types.h"
@@ -59,21 +59,21 @@ class HostCalls {
   };
 
   HostCalls() = default;
-  void Append(Call call);
-  bool HaveThreadFor(const CudaStream* stream);
-  bool StartThread();
+  void Append(Call call) GPUSHARED_REQUIRES(mutex_);
+  bool HaveThreadFor(const CudaStream* stream) GPUSHARED_REQUIRES(mutex_);
+  bool StartThread() GPUSHARED_REQUIRES(mutex_);
   void Serve();
   static void Run(const Call& call);
   // Waits until no call that `condition` holds for has a number up to the last one now.
   void AwaitCalls(const std::function<bool(const Call&)>& condition);
 
   std::atomic<std::size_t> count_{0};  // Size of calls_.
-  std::mutex mutex_;                   // Guards what follows.
+  Mutex mutex_;
   std::condition_variable added_, ended_;
-  std::list<Call> calls_;          // Those that run are among them.
-  std::set<const Call*> running_;  // By threads of ours.
-  std::uint64_t last_number_ = 0;
-  std::size_t threads_ = 0;
+  std::list<Call> calls_ GPUSHARED_GUARDED_BY(mutex_);          // Those that run are among them.
+  std::set<const Call*> running_ GPUSHARED_GUARDED_BY(mutex_);  // By threads of ours.
+  std::uint64_t last_number_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  std::size_t threads_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gpushared::drop_in

@@ -160,7 +160,7 @@ Code Prepare(FunctionHandle function, const Change& change) {
   if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
   const std::shared_ptr<CudaKernel> kernel = Driver::Get().kernels.Find(function);
   if (kernel == nullptr) return Code::kInvalidHandle;
-  const std::lock_guard lock(kernel->legacy_mutex);
+  const MutexLock lock(kernel->legacy_mutex);
   return change(kernel->legacy);
 }
 

@@ -26,17 +26,17 @@ Code WithLink(LinkHandle handle, const Use& use) {
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
   const std::shared_ptr<CudaLink> link = driver.links.Find(handle);
   if (link == nullptr) return Code::kInvalidHandle;
-  const std::lock_guard lock(link->mutex);
-  return use(*link);
+  const MutexLock lock(link->mutex);
+  return use(link->parts);
 }
 
 // The program finds the sentence in its error log, too.
-Code RefuseInLog(CudaLink& link, Code code, const std::string& sentence) {
+Code RefuseInLog(CudaLink::Parts& link, Code code, const std::string& sentence) {
   link.log.WriteError(sentence);
   return Refuse(code, sentence);
 }
 
-Code Add(CudaLink& link, int type, const char* given_name, std::string_view data) {
+Code Add(CudaLink::Parts& link, int type, const char* given_name, std::string_view data) {
   if (type < 0 || type > kLastType) return Code::kInvalidValue;
   const std::string name = given_name == nullptr ? "an input without a name" : given_name;
   Status added;
@@ -66,7 +66,7 @@ Code Add(CudaLink& link, int type, const char* given_name, std::string_view data
   }
 }
 
-Code Complete(CudaLink& link) {
+Code Complete(CudaLink::Parts& link) {
   const Status completed = link.link.Complete();
   switch (completed.code()) {
     case StatusCode::kOk:
@@ -89,8 +89,11 @@ Code LinkCreate(unsigned option_count, JitOption* options, void** values, LinkHa
   Driver& driver = Driver::Get();
   if (const Code code = driver.Ready(); code != Code::kSuccess) return code;
   auto link = std::make_shared<CudaLink>();
-  link->log = JitLog(option_count, options, values);
-  link->link.LimitRegisters(RegistersMost(option_count, options, values));
+  {
+    const MutexLock lock(link->mutex);
+    link->parts.log = JitLog(option_count, options, values);
+    link->parts.link.LimitRegisters(RegistersMost(option_count, options, values));
+  }
   *handle = driver.links.Insert(std::move(link));
   return *handle == nullptr ? Code::kOutOfMemory : Code::kSuccess;
 }
@@ -98,14 +101,14 @@ Code LinkCreate(unsigned option_count, JitOption* options, void** values, LinkHa
 Code LinkAddData(LinkHandle handle, int type, void* data, std::size_t bytes, const char* name,
                  unsigned, JitOption*, void**) {
   if (AnyNull(data) || bytes == 0) return Code::kInvalidValue;
-  return WithLink(handle, [&](CudaLink& link) {
+  return WithLink(handle, [&](CudaLink::Parts& link) {
     return Add(link, type, name, {static_cast<const char*>(data), bytes});
   });
 }
 
 Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned, JitOption*, void**) {
   if (AnyNull(path)) return Code::kInvalidValue;
-  return WithLink(handle, [&](CudaLink& link) {
+  return WithLink(handle, [&](CudaLink::Parts& link) {
     const Result<std::string> bytes = ReadLinkInput(path);
     if (bytes.ok()) return Add(link, type, path, *bytes);
     const bool is_missing = bytes.status().code() == StatusCode::kNotFound;
@@ -117,7 +120,7 @@ Code LinkAddFile(LinkHandle handle, int type, const char* path, unsigned, JitOpt
 // The image belongs to the link, until it is destroyed.
 Code LinkComplete(LinkHandle handle, void** image, std::size_t* bytes) {
   if (AnyNull(image)) return Code::kInvalidValue;
-  return WithLink(handle, [&](CudaLink& link) {
+  return WithLink(handle, [&](CudaLink::Parts& link) {
     if (const Code code = Complete(link); code != Code::kSuccess) return code;
     *image = link.link.image().data();
     if (bytes != nullptr) *bytes = link.link.image().size();

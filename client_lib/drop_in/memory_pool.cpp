@@ -71,7 +71,7 @@ Code MemoryPool::SetAttribute(int attribute, const void* value) {
   }
   // A high mark begins again at what there is now.
   if (number != 0) return Code::kInvalidValue;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (attribute == kReservedHigh) {
     counts_.reserved_bytes_high = counts_.reserved_bytes;
   } else {
@@ -83,12 +83,12 @@ Code MemoryPool::SetAttribute(int attribute, const void* value) {
 bool MemoryPool::HoldsTooMuch() const {
   if (is_let_go()) return true;
   const std::uint64_t threshold_bytes = threshold_bytes_.load(std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counts_.reserved_bytes > threshold_bytes;
 }
 
 bool MemoryPool::Reserve(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (bytes_max_ != 0 && bytes > bytes_max_ - std::min(counts_.reserved_bytes, bytes_max_)) {
     return false;
   }
@@ -98,23 +98,23 @@ bool MemoryPool::Reserve(std::uint64_t bytes) {
 }
 
 void MemoryPool::Unreserve(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   counts_.reserved_bytes -= bytes;
 }
 
 void MemoryPool::Use(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   counts_.used_bytes += bytes;
   counts_.used_bytes_high = std::max(counts_.used_bytes_high, counts_.used_bytes);
 }
 
 void MemoryPool::Unuse(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   counts_.used_bytes -= bytes;
 }
 
 MemoryPool::Counts MemoryPool::counts() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counts_;
 }
 
@@ -159,7 +159,7 @@ Result<std::unique_ptr<PooledMemory>> KeptMemory::Take(const std::shared_ptr<Mem
 std::unique_ptr<PooledMemory> KeptMemory::TakeKept(const MemoryPool& pool, std::size_t bytes,
                                                    std::uint64_t stream_id) {
   if (!has_any_.load(std::memory_order_relaxed)) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto [first, last] = kept_.equal_range({&pool, bytes});
   auto found = std::find_if(first, last,
                             [&](const auto& entry) { return entry.second.stream_id == stream_id; });
@@ -189,7 +189,7 @@ Result<DeviceBuffer> KeptMemory::Allocate(std::size_t bytes) {
   // The session has no more, but some of it is kept.
   std::multimap<Key, Kept> dropped;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     dropped.swap(kept_);
   }
   if (dropped.empty()) return buffer;
@@ -200,7 +200,7 @@ Result<DeviceBuffer> KeptMemory::Allocate(std::size_t bytes) {
 void KeptMemory::Keep(std::unique_ptr<PooledMemory> memory, std::uint64_t stream_id, Event freed) {
   memory->SetUsed(false);
   if (memory->pool()->is_let_go()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Key key = {memory->pool().get(), memory->bytes()};
   kept_.emplace(key, Kept{std::move(memory), stream_id, std::move(freed)});
   has_any_.store(true, std::memory_order_relaxed);
@@ -208,14 +208,14 @@ void KeptMemory::Keep(std::unique_ptr<PooledMemory> memory, std::uint64_t stream
 
 void KeptMemory::GiveBack() {
   if (!has_any_.load(std::memory_order_relaxed)) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(kept_, [](const auto& entry) {
     return entry.second.memory->pool()->HoldsTooMuch() && HasEnded(entry.second.freed);
   });
 }
 
 void KeptMemory::TrimTo(const MemoryPool& pool, std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(kept_, [&](const auto& entry) {
     return entry.first.first == &pool && pool.counts().reserved_bytes > bytes &&
            HasEnded(entry.second.freed);
@@ -223,7 +223,7 @@ void KeptMemory::TrimTo(const MemoryPool& pool, std::uint64_t bytes) {
 }
 
 void KeptMemory::Drop(const MemoryPool& pool) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(kept_, [&](const auto& entry) { return entry.first.first == &pool; });
 }
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 #include "client_lib/drop_in/driver_types.h"
@@ -64,8 +64,8 @@ class MemoryPool {
   std::atomic<int> reuse_[3] = {1, 1, 1};
   std::atomic<std::uint64_t> threshold_bytes_{0};
   std::atomic<bool> is_let_go_{false};
-  mutable std::mutex mutex_;
-  Counts counts_;  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  Counts counts_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 // One allocation of a pool: in use until it is kept, and reserved until it ends.
@@ -125,8 +125,8 @@ class KeptMemory {
 
   const Client& client_;
   std::atomic<bool> has_any_{false};  // Never false again.
-  std::mutex mutex_;
-  std::multimap<Key, Kept> kept_;  // Guarded by mutex_. Equals in the order of their frees.
+  Mutex mutex_;
+  std::multimap<Key, Kept> kept_ GPUSHARED_GUARDED_BY(mutex_);  // Equals in order of their frees.
 };
 
 }  // namespace gpushared::drop_in

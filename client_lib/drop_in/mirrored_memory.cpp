@@ -42,23 +42,23 @@ Mirror::~Mirror() {
 }
 
 void MirroredMemory::Add(const std::shared_ptr<Mirror>& mirror) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(mirrors_, [](const std::weak_ptr<Mirror>& it) { return it.expired(); });
-  mirrors_.push_back(mirror);
+  const MutexLock lock(mutex_);
+  std::erase_if(mirrors_, [](const Entry& it) { return it.mirror.expired(); });
+  mirrors_.push_back({.mirror = mirror});
   has_any_.store(true, std::memory_order_relaxed);
 }
 
 Status MirroredMemory::ToDevice() {
   if (!has_any()) return Status::Ok();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Stream stream = client_.default_stream();
   bool has_copied = false;
-  for (const std::weak_ptr<Mirror>& weak : mirrors_) {
-    const std::shared_ptr<Mirror> mirror = weak.lock();
-    if (mirror == nullptr || !mirror->is_on_host_) continue;
+  for (Entry& entry : mirrors_) {
+    const std::shared_ptr<Mirror> mirror = entry.mirror.lock();
+    if (mirror == nullptr || !entry.is_on_host) continue;
     Status status = stream.CopyToDevice(mirror->address(), mirror->host(), mirror->bytes());
     if (!status.ok()) return status;
-    mirror->is_on_host_ = false;
+    entry.is_on_host = false;
     has_copied = true;
   }
   // Commands of other streams follow.
@@ -67,11 +67,11 @@ Status MirroredMemory::ToDevice() {
 
 Status MirroredMemory::ToHost() {
   if (!has_any()) return Status::Ok();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool has_waited = false;
-  for (const std::weak_ptr<Mirror>& weak : mirrors_) {
-    const std::shared_ptr<Mirror> mirror = weak.lock();
-    if (mirror == nullptr || mirror->is_on_host_) continue;
+  for (Entry& entry : mirrors_) {
+    const std::shared_ptr<Mirror> mirror = entry.mirror.lock();
+    if (mirror == nullptr || entry.is_on_host) continue;
     if (!has_waited) {
       if (Status status = client_.Synchronize(); !status.ok()) return status;
       has_waited = true;
@@ -79,7 +79,7 @@ Status MirroredMemory::ToHost() {
     const Stream stream = client_.default_stream();
     Status status = stream.CopyToHost(mirror->host(), mirror->address(), mirror->bytes());
     if (!status.ok()) return status;
-    mirror->is_on_host_ = true;
+    entry.is_on_host = true;
   }
   return Status::Ok();
 }

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 namespace gpushared::drop_in {
@@ -31,7 +31,6 @@ class Mirror {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  friend class MirroredMemory;
   Mirror(DeviceBuffer buffer, std::uint64_t address, void* host, std::size_t bytes)
       : buffer_(std::move(buffer)), address_(address), host_(host), bytes_(bytes) {}
 
@@ -39,7 +38,6 @@ class Mirror {
   const std::uint64_t address_;
   void* const host_;
   const std::size_t bytes_;
-  bool is_on_host_ = true;  // Guarded by MirroredMemory::mutex_.
 };
 
 // Managed memory, and host memory that kernels reach. It changes hands as on GPUs that cannot share
@@ -62,8 +60,12 @@ class MirroredMemory {
  private:
   const Client& client_;
   std::atomic<bool> has_any_{false};  // Never false again.
-  std::mutex mutex_;                  // Guards what follows.
-  std::vector<std::weak_ptr<Mirror>> mirrors_;
+  struct Entry {
+    std::weak_ptr<Mirror> mirror;
+    bool is_on_host = true;
+  };
+  Mutex mutex_;
+  std::vector<Entry> mirrors_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::drop_in

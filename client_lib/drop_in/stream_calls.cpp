@@ -34,7 +34,7 @@ std::optional<Code> WaitInCapture(const StreamChoice& stream, EventHandle handle
   if (is_stream_captured && flags == kExternal) return stream.Capture(EventWaitWork{handle});
   if (!is_event_captured && !is_stream_captured) return std::nullopt;
   Driver& driver = Driver::Get();
-  const std::lock_guard lock(driver.graphs_mutex);
+  const MutexLock lock(GraphsMutex());
   if (is_event_captured) return driver.captures.Join(stream.shared(), event.captured);
   const Code code = driver.captures.RefuseCommand(*stream);
   if (code != kCaptureUnsupported) return code;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "gpushared/client.h"
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/driver_types.h"
 
@@ -36,8 +36,9 @@ class TextureBook {
   void RemoveContext(std::uint64_t context_id);
 
  private:
-  mutable std::mutex mutex_;
-  std::map<TextureHandle, std::shared_ptr<const TextureObject>> objects_;  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  std::map<TextureHandle, std::shared_ptr<const TextureObject>> objects_
+      GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::drop_in

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +11,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
+#include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
 namespace gpushared::server {
@@ -32,7 +32,7 @@ class AsideReader {
     shared_->context = &context;
   }
   ~AsideReader() {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     shared_->context = nullptr;
     shared_->done = nullptr;
   }
@@ -44,7 +44,7 @@ class AsideReader {
     shared_->done = std::move(done);
     std::thread([shared = shared_, read = read_] {
       Result<T> answer = read();
-      const std::lock_guard lock(shared->mutex);
+      const MutexLock lock(shared->mutex);
       if (shared->context == nullptr) return;
       boost::asio::post(*shared->context, [shared, answer = std::move(answer)] {
         if (Done waiting = std::exchange(shared->done, nullptr)) waiting(answer);
@@ -55,9 +55,10 @@ class AsideReader {
  private:
   // The part that a thread and this share.
   struct Shared {
-    std::mutex mutex;
-    boost::asio::io_context* context = nullptr;  // Null when the reader is gone.
-    Done done;                                   // On the context's thread; empty: nobody waits.
+    Mutex mutex;
+    // Null when the reader is gone.
+    boost::asio::io_context* context GPUSHARED_GUARDED_BY(mutex) = nullptr;
+    Done done;  // On the context's thread; empty: nobody waits.
   };
 
   const Read read_;

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/broker/inventory_watch.h"
 
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 
+#include "gpushared/mutex.h"
+
 namespace gpushared::server {
 
 // What a thread that looks has of the rest: it may outlive both.
 struct InventoryWatch::Shared {
-  std::mutex mutex;
-  boost::asio::io_context* context = nullptr;  // Null when the watch is gone.
-  InventoryWatch* watch = nullptr;             // Read on the context's thread.
+  Mutex mutex;
+  // Null when the watch is gone.
+  boost::asio::io_context* context GPUSHARED_GUARDED_BY(mutex) = nullptr;
+  InventoryWatch* watch = nullptr;  // On the context's thread.
 };
 
 InventoryWatch::InventoryWatch(boost::asio::io_context& context, Read read,
@@ -29,7 +31,7 @@ InventoryWatch::InventoryWatch(boost::asio::io_context& context, Read read,
 }
 
 InventoryWatch::~InventoryWatch() {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->context = nullptr;
   shared_->watch = nullptr;
 }
@@ -48,7 +50,7 @@ void InventoryWatch::LookNow() {
   timer_.cancel();
   std::thread([shared = shared_, read = read_] {
     device::Inventory inventory = read();
-    const std::lock_guard lock(shared->mutex);
+    const MutexLock lock(shared->mutex);
     if (shared->context == nullptr) return;
     boost::asio::post(*shared->context, [shared, found = std::move(inventory)] {
       if (shared->watch != nullptr) shared->watch->OnRead(found);

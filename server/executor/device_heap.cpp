@@ -56,7 +56,7 @@ std::optional<std::uint64_t> DeviceHeap::Allocate(std::uint64_t bytes) {
   if (bytes > bytes_) return std::nullopt;
   const auto size =
       static_cast<Granule>(std::max<std::uint64_t>((bytes + kGranule - 1) / kGranule, 1));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const Granule first = FindFree(size);
   if (first == kNone) return std::nullopt;
   Unlink(first);
@@ -70,10 +70,10 @@ std::optional<std::uint64_t> DeviceHeap::Allocate(std::uint64_t bytes) {
 }
 
 bool DeviceHeap::Free(std::uint64_t address) {
+  const MutexLock lock(mutex_);
   const std::uint64_t offset = address - base_;
   if (offset >= places_.size() * kGranule || offset % kGranule != 0) return false;
   auto first = static_cast<Granule>(offset / kGranule);
-  const std::scoped_lock lock(mutex_);
   if (places_[first].size == 0 || !places_[first].is_used) return false;
   Granule size = places_[first].size;
   if (const Granule behind = first + size; behind < places_.size() && !places_[behind].is_used) {

@@ -6,9 +6,10 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 namespace gpushared::device::executor {
 
@@ -56,16 +57,16 @@ class DeviceHeap {
   };
 
   static std::size_t ListOf(Granule size);
-  Granule FindFree(Granule size) const;
-  void Mark(Granule first, Granule size, bool is_used);
-  void Link(Granule first);
-  void Unlink(Granule first);
+  Granule FindFree(Granule size) const GPUSHARED_REQUIRES(mutex_);
+  void Mark(Granule first, Granule size, bool is_used) GPUSHARED_REQUIRES(mutex_);
+  void Link(Granule first) GPUSHARED_REQUIRES(mutex_);
+  void Unlink(Granule first) GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
-  std::mutex mutex_;           // Protects everything below.
-  std::vector<Place> places_;  // One for each granule.
-  std::array<Granule, kLists> lists_;
+  Mutex mutex_;
+  std::vector<Place> places_ GPUSHARED_GUARDED_BY(mutex_);  // One for each granule.
+  std::array<Granule, kLists> lists_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushared::device::executor

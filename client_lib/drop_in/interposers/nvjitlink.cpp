@@ -5,12 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/device_runtime_archive.h"
 #include "client_lib/drop_in/image_link.h"
@@ -26,21 +27,25 @@ struct RealInput {
   std::string bytes, name;
 };
 
-struct JitLink {
-  JitLink() = default;
-  JitLink(const JitLink&) = delete;
-  JitLink& operator=(const JitLink&) = delete;
-  ~JitLink() {
+struct LinkState {
+  LinkState() = default;
+  LinkState(const LinkState&) = delete;
+  LinkState& operator=(const LinkState&) = delete;
+  ~LinkState() {
     if (real != nullptr) CallReal("nvJitLinkDestroy", &real);
   }
 
-  std::mutex mutex;      // Guards what follows.
   void* real = nullptr;  // The real library's link of LTO-IR; null: this is none.
   std::vector<std::string> real_options;
   std::vector<RealInput> real_inputs;
   LtoAnchor anchor;
   ImageLink images;
   std::string error;
+};
+
+struct JitLink {
+  Mutex mutex;
+  LinkState state GPUSHARED_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -53,13 +58,13 @@ constexpr int kObject = 5;
 constexpr int kLibrary = 6;
 constexpr int kAny = 10;
 
-int Refuse(JitLink& link, int code, std::string sentence) {
+int Refuse(LinkState& link, int code, std::string sentence) {
   LogLine("nvJitLink: " + sentence);
   link.error = std::move(sentence);
   return code;
 }
 
-int Answer(JitLink& link, const Status& status) {
+int Answer(LinkState& link, const Status& status) {
   if (status.ok()) return kSucceeded;
   return Refuse(link, status.code() == StatusCode::kUnsupported ? kUnrecognizedInput : kPtxRefused,
                 status.message());
@@ -80,7 +85,7 @@ int AddReal(void* real, const RealInput& input) {
                   input.name.c_str());
 }
 
-int Add(JitLink& link, int type, std::string_view data, const std::string& name) {
+int Add(LinkState& link, int type, std::string_view data, const std::string& name) {
   if (type == kAny) type = TypeOf(data);
   if (type == kPtx) {
     if (link.real != nullptr) link.anchor.SeePtx(data);
@@ -119,7 +124,7 @@ int CreateReal(const std::vector<std::string>& options, void** real) {
 }
 
 // Links the LTO-IR once more, with the anchor. Leaves `text` as it is where that fails.
-void LinkWithAnchor(const JitLink& link, std::string& text) {
+void LinkWithAnchor(const LinkState& link, std::string& text) {
   const std::optional<std::string> anchor = link.anchor.LtoIr();
   void* real = nullptr;
   if (!anchor || CreateReal(link.real_options, &real) != kSucceeded) return;
@@ -135,7 +140,7 @@ void LinkWithAnchor(const JitLink& link, std::string& text) {
 }
 
 // Links the LTO-IR, whose PTX is one input more.
-int CompleteReal(JitLink& link) {
+int CompleteReal(LinkState& link) {
   std::string text;
   if (const int result = TakePtx(link.real, text); result != kSucceeded) return result;
   if (!link.anchor.called().empty()) LinkWithAnchor(link, text);
@@ -146,13 +151,13 @@ int CompleteReal(JitLink& link) {
 template <typename Use>
 int With(JitLink* link, const void* argument, const Use& use) {
   if (link == nullptr || argument == nullptr) return kNullInput;
-  const std::lock_guard lock(link->mutex);
-  return use(*link);
+  const MutexLock lock(link->mutex);
+  return use(link->state);
 }
 
 // A log is our own sentence, or else what the real library says.
 int LogSize(JitLink* link, const char* of_the_real, bool is_error, std::size_t* bytes) {
-  return With(link, bytes, [&](JitLink& open) {
+  return With(link, bytes, [&](LinkState& open) {
     const bool is_own = is_error && !open.error.empty();
     if (!is_own && open.real != nullptr) return CallReal(of_the_real, open.real, bytes);
     *bytes = is_own ? open.error.size() + 1 : 0;
@@ -161,7 +166,7 @@ int LogSize(JitLink* link, const char* of_the_real, bool is_error, std::size_t* 
 }
 
 int Log(JitLink* link, const char* of_the_real, bool is_error, char* log) {
-  return With(link, log, [&](JitLink& open) {
+  return With(link, log, [&](LinkState& open) {
     const bool is_own = is_error && !open.error.empty();
     if (!is_own && open.real != nullptr) return CallReal(of_the_real, open.real, log);
     if (is_own) std::memcpy(log, open.error.c_str(), open.error.size() + 1);
@@ -179,20 +184,22 @@ int Create(JitLink** link, std::uint32_t option_count, const char** options) {
     return std::ranges::find(asked, option) != asked.end();
   };
   auto made = std::make_unique<JitLink>();
+  const MutexLock lock(made->mutex);
+  LinkState& state = made->state;
   for (const std::string_view option : asked) {
     constexpr std::string_view kRegisters = "-maxrregcount=";
     if (!option.starts_with(kRegisters)) continue;
     // The option is the program's text, with a NUL.
-    made->images.LimitRegisters(
+    state.images.LimitRegisters(
         static_cast<unsigned>(std::strtoul(option.data() + kRegisters.size(), nullptr, 10)));
   }
   int result = kSucceeded;
   if (has("-lto")) {
     if (!has("-ptx")) asked.push_back("-ptx");
-    made->real_options.assign(asked.begin(), asked.end());
-    for (const std::string& option : made->real_options) made->anchor.SeeOption(option);
-    result = CreateReal(made->real_options, &made->real);
-    if (result != kSucceeded && made->real == nullptr) return result;
+    state.real_options.assign(asked.begin(), asked.end());
+    for (const std::string& option : state.real_options) state.anchor.SeeOption(option);
+    result = CreateReal(state.real_options, &state.real);
+    if (result != kSucceeded && state.real == nullptr) return result;
   }
   *link = made.release();
   return result;
@@ -205,14 +212,14 @@ int Destroy(JitLink** link) {
 }
 
 int AddData(JitLink* link, int type, const void* data, std::size_t bytes, const char* name) {
-  return With(link, data, [&](JitLink& open) {
+  return With(link, data, [&](LinkState& open) {
     return Add(open, type, {static_cast<const char*>(data), bytes},
                name == nullptr ? "an input without a name" : name);
   });
 }
 
 int AddFile(JitLink* link, int type, const char* path) {
-  return With(link, path, [&](JitLink& open) {
+  return With(link, path, [&](LinkState& open) {
     const Result<std::string> bytes = ReadLinkInput(path);
     if (!bytes.ok()) return Refuse(open, kInvalidInput, bytes.status().message());
     return Add(open, type, *bytes, path);
@@ -220,7 +227,7 @@ int AddFile(JitLink* link, int type, const char* path) {
 }
 
 int Complete(JitLink* link) {
-  return With(link, link, [&](JitLink& open) {
+  return With(link, link, [&](LinkState& open) {
     if (!open.real_inputs.empty() && !open.images.is_complete()) {
       if (const int result = CompleteReal(open); result != kSucceeded) return result;
     }
@@ -229,7 +236,7 @@ int Complete(JitLink* link) {
 }
 
 int GetImageSize(JitLink* link, std::size_t* bytes) {
-  return With(link, bytes, [&](JitLink& open) {
+  return With(link, bytes, [&](LinkState& open) {
     if (!open.images.is_complete()) return kInvalidInput;
     *bytes = open.images.image().size();
     return kSucceeded;
@@ -237,7 +244,7 @@ int GetImageSize(JitLink* link, std::size_t* bytes) {
 }
 
 int GetImage(JitLink* link, void* image) {
-  return With(link, image, [&](JitLink& open) {
+  return With(link, image, [&](LinkState& open) {
     if (!open.images.is_complete()) return kInvalidInput;
     std::memcpy(image, open.images.image().data(), open.images.image().size());
     return kSucceeded;
@@ -245,14 +252,14 @@ int GetImage(JitLink* link, void* image) {
 }
 
 int GetLinkedLTOIRSize(JitLink* link, std::size_t* bytes) {
-  return With(link, bytes, [&](JitLink& open) {
+  return With(link, bytes, [&](LinkState& open) {
     if (open.real == nullptr) return kLtoNotEnabled;
     return CallReal("nvJitLinkGetLinkedLTOIRSize", open.real, bytes);
   });
 }
 
 int GetLinkedLTOIR(JitLink* link, void* ltoir) {
-  return With(link, ltoir, [&](JitLink& open) {
+  return With(link, ltoir, [&](LinkState& open) {
     if (open.real == nullptr) return kLtoNotEnabled;
     return CallReal("nvJitLinkGetLinkedLTOIR", open.real, ltoir);
   });

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client_lib/drop_in/interposers/nvrtc.h"
 
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "gpushared/mutex.h"
 
 #include "client_lib/drop_in/interposers/forwarder.h"
 
@@ -19,7 +20,7 @@ constexpr std::string_view kVirtualArchitecture = "compute_";
 class AskedForMachineCode {
  public:
   void Set(const void* program, bool has_asked) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (has_asked) {
       programs_.insert(program);
     } else {
@@ -27,13 +28,13 @@ class AskedForMachineCode {
     }
   }
   bool Has(const void* program) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return programs_.contains(program);
   }
 
  private:
-  std::mutex mutex_;
-  std::set<const void*> programs_;  // Guarded by mutex_.
+  Mutex mutex_;
+  std::set<const void*> programs_ GPUSHARED_GUARDED_BY(mutex_);
 };
 
 // Never destroyed: programs call from their own last destructors.
