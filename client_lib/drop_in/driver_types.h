@@ -240,6 +240,11 @@ struct HostNodeParameters {
   void* data;
 };
 
+struct ChildNodeParameters {
+  GraphHandle graph;
+  int ownership;
+};
+
 // CUgraphNodeParams.
 struct NodeParameters {
   int type;
@@ -250,10 +255,7 @@ struct NodeParameters {
     CopyNodeParameters copy;
     FillNodeParameters fill;  // A context follows.
     HostNodeParameters host;
-    struct {
-      GraphHandle graph;
-      int ownership;
-    } child;
+    ChildNodeParameters child;
     EventHandle event;
   };
   long long reserved2;

@@ -60,7 +60,7 @@ void SayFailed(Index index, Code code) {
 
 template <auto kHandler, DefaultStream kStream, Index kIndex>
 struct Call {
-  static_assert(std::is_same_v<decltype(kHandler), const Missing>);
+  static_assert(std::is_same_v<std::remove_const_t<decltype(kHandler)>, Missing>);
   static Code Run() noexcept { return SayMissing(kIndex); }
 };
 
@@ -108,19 +108,23 @@ extern "C" {
 
 }  // extern "C"
 
-asm(".pushsection .text.gpushared_drop_in, \"ax\", @progbits\n"
-    ".set .Lcall, 0\n"
-#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) \
-  ".p2align 4\n"                                                   \
-  ".globl " #symbol                                                \
-  "\n"                                                             \
-  ".type " #symbol ", @function\n" #symbol                         \
-  ":\n"                                                            \
-  "endbr64\n"                                                      \
-  "jmp *gpushared_drop_in_calls + .Lcall(%rip)\n"                  \
-  ".size " #symbol ", . - " #symbol                                \
-  "\n"                                                             \
-  ".set .Lcall, .Lcall + 8\n"
+// One text, since a compiler may change the order of several. The macro keeps it within the 65,536
+// characters that every compiler takes.
+asm(R"(
+.macro gpushared_entry name
+  .p2align 4
+  .globl \name
+  .type \name, @function
+\name:
+  endbr64
+  jmp *gpushared_drop_in_calls + .Lcall(%rip)
+  .size \name, . - \name
+  .set .Lcall, .Lcall + 8
+.endm
+.pushsection .text.gpushared_drop_in, "ax", @progbits
+.set .Lcall, 0
+)"
+#define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) "gpushared_entry " #symbol "\n"
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
     ".popsection\n");

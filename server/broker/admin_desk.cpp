@@ -71,8 +71,8 @@ Status NoSuchClient(std::uint64_t id) {
 
 // One question to some workers, from when it is sent until the operator is answered.
 struct AdminDesk::Round {
-  Round(boost::asio::io_context& context, Arrival from, const ipc::Admin& asked_, std::uint32_t n)
-      : number(n), arrival(std::move(from)), asked(asked_), timer(context) {}
+  Round(boost::asio::io_context& context, Arrival from, const ipc::Admin& question, std::uint32_t n)
+      : number(n), arrival(std::move(from)), asked(question), timer(context) {}
 
   std::uint32_t number;
   Arrival arrival;
@@ -395,12 +395,13 @@ json AdminDesk::Clients(const Round& round) const {
   return clients;
 }
 
-void AdminDesk::Answer(Arrival arrival, Status refusal, std::string text) {
+void AdminDesk::Answer(Arrival arrival, const Status& refusal, std::string text) {
   const std::uint32_t number = ++last_number_;
   auto sending = std::make_unique<Sending>(context_, arrival.socket.Release());
   sending->request = arrival.frame.request;
   sending->code = refusal.code();
-  sending->text = refusal.ok() ? std::move(text) : refusal.message();
+  sending->text = std::move(text);
+  if (!refusal.ok()) sending->text = refusal.message();
   sending->rest = sending->text;
   AddPage(*sending);
   sending->timer.expires_after(kSendTimeMax);

@@ -63,7 +63,7 @@ class AdminDesk {
   // Takes the connection of somebody who was found to have the right.
   void Serve(Arrival arrival, const ipc::Admin& asked, bool is_operator);
   // Answers by itself: the refusal, or the JSON text.
-  void Answer(Arrival arrival, Status refusal, std::string json);
+  void Answer(Arrival arrival, const Status& refusal, std::string json);
 
   // Nobody is being answered.
   bool IsIdle() const { return rounds_.empty() && sending_.empty(); }

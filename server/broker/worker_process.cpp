@@ -89,10 +89,12 @@ Result<pid_t> Spawn(const WorkerProcess::Launch& launch, int channel) {
   std::string name = "gpushared";
   arguments.push_back(name.data());
   std::vector<std::string> copies = launch.arguments;
+  arguments.reserve(copies.size() + 2);
   for (std::string& argument : copies) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   std::vector<std::string> variables = EnvironmentOf(launch);
   std::vector<char*> environment;
+  environment.reserve(variables.size() + 1);
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
   pid_t pid = -1;
