@@ -442,16 +442,13 @@ TimePoint DeadlinePolicy::BesideUntil(TimePoint now) const {
   return std::min(latest_start_, now + std::max(left, Duration::zero()));
 }
 
-bool DeadlinePolicy::MustStopOthers(TimePoint now) {
+bool DeadlinePolicy::MustStopOthers(TimePoint now) const {
   const Level lowest = LowestStoppable();
   if (lowest == kPromised) return false;
   if (!due_.empty()) {
     // How long it takes is what is to be seen, and not at the cost of who is here.
-    if (is_stop_tried_) return true;
-    // The plan knows nothing of what has run since it was made.
-    if (now + stop_time_ >= latest_start_) Replan(now);
+    if (is_stop_tried_ || IsKeptOut(lowest) || now + stop_time_ >= BesideUntil(now)) return true;
   }
-  if (!due_.empty() && (IsKeptOut(lowest) || now + stop_time_ >= BesideUntil(now))) return true;
   const bool is_quiet = quiet_ && now + stop_time_ >= quiet_->from && now < quiet_->until;
   return is_quiet && lowest > kHighest;
 }
@@ -488,9 +485,7 @@ std::optional<Decision> DeadlinePolicy::HoldBack(const State& state, TimePoint n
   const Head& head = state.head;
   const Duration turn = head.stoppable ? kStopsPerTurn * stop_time_ : head.predicted;
   const Duration hold = others_unstoppable_ + turn;
-  // More of what is there already adds nothing that a stop would not end.
-  const bool goes_on = head.stoppable && LowestStoppable() != kPromised;
-  if (!due_.empty() && !goes_on) {
+  if (!due_.empty()) {
     const bool is_kept_out = is_stop_tried_ || IsKeptOut(LevelFor(state));
     if (is_kept_out || now + hold > BesideUntil(now)) return Decision::Wait();
   }

@@ -131,7 +131,7 @@ class DeadlinePolicy final : public Policy {
   void ReviewPause(TimePoint now);
 
   std::optional<Decision> PickPromised(TimePoint now);
-  bool MustStopOthers(TimePoint now);
+  bool MustStopOthers(TimePoint now) const;
   Decision StopOther();
   // The lowest level that has anything of what is not promised; kPromised if none.
   Level LowestStoppable() const;
