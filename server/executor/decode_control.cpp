@@ -17,12 +17,15 @@ struct Builtin {
   std::size_t arguments;
   std::array<std::uint32_t, 4> argument_bytes;  // The sizes of those that are looked at.
   std::uint32_t result_bytes;                   // 0: returns nothing.
+  std::string_view key;                         // Of its operation.
 };
-constexpr std::array<Builtin, 4> kBuiltins = {{
-    {"vprintf", 2, {8, 8}, 4},
-    {"__assertfail", 5, {8, 8, 4, 8}, 0},
-    {"malloc", 1, {8}, 8},
-    {"free", 1, {8}, 0},
+// LLVM declares vprintf without a result where its source does not read that.
+constexpr std::array<Builtin, 5> kBuiltins = {{
+    {"vprintf", 2, {8, 8}, 4, "vprintf"},
+    {"vprintf", 2, {8, 8}, 0, "vprintf.unread"},
+    {"__assertfail", 5, {8, 8, 4, 8}, 0, "__assertfail"},
+    {"malloc", 1, {8}, 8, "malloc"},
+    {"free", 1, {8}, 0, "free"},
 }};
 
 }  // namespace
@@ -207,20 +210,21 @@ std::vector<AreaSlot> FunctionDecoder::MatchArguments(const Operand* list,
 
 bool FunctionDecoder::DecodeBuiltinCall(const std::string& name, const Operand* results,
                                         const Operand* arguments) {
-  const auto builtin = std::ranges::find(kBuiltins, name, &Builtin::name);
-  if (builtin == kBuiltins.end()) return false;
   const std::size_t given = arguments == nullptr ? 0 : arguments->elements.size();
   const std::size_t returned = results == nullptr ? 0 : results->elements.size();
-  const bool returns = builtin->result_bytes != 0;
-  if (given != builtin->arguments || returned != (returns ? 1u : 0u)) return false;
+  const auto builtin = std::ranges::find_if(kBuiltins, [&](const Builtin& known) {
+    return known.name == name && known.arguments == given &&
+           returned == (known.result_bytes == 0 ? 0u : 1u);
+  });
+  if (builtin == kBuiltins.end()) return false;
   std::array<std::uint32_t, 4> rows = {};
   std::size_t row = 0;
   for (; row < std::min(given, rows.size()); ++row) {
     rows[row] = AreaOffset(arguments->elements[row], builtin->argument_bytes[row]);
   }
-  if (returns) rows[row] = AreaOffset(results->elements[0], builtin->result_bytes);
+  if (returned != 0) rows[row] = AreaOffset(results->elements[0], builtin->result_bytes);
   code_.allocates |= name == "malloc";
-  Emit(name, true).rows = rows;
+  Emit(builtin->key, true).rows = rows;
   return true;
 }
 

@@ -110,8 +110,11 @@ struct AreaOp {
   std::string_view key;
   std::array<std::uint32_t, 4> bytes;
 };
-constexpr std::array<AreaOp, 4> kAreaOps = {
-    {{"vprintf", {8, 8, 4}}, {"__assertfail", {8, 8, 4, 8}}, {"malloc", {8, 8}}, {"free", {8}}}};
+constexpr std::array<AreaOp, 5> kAreaOps = {{{"vprintf", {8, 8, 4}},
+                                             {"vprintf.unread", {8, 8}},
+                                             {"__assertfail", {8, 8, 4, 8}},
+                                             {"malloc", {8, 8}},
+                                             {"free", {8}}}};
 
 std::uint32_t GroupExtra(std::string_view key) {
   if (key == "vote.ballot") return kReadsPredicate;

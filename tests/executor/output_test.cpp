@@ -47,6 +47,42 @@ TEST_P(Output, EachThreadPrintsItsOwnLine) {
   EXPECT_EQ(results[3], 2);
 }
 
+// LLVM declares vprintf without a result where nothing reads it.
+TEST_P(Output, ACallMayLeaveTheResultOut) {
+  Launcher plain(1 << 20, GetParam());
+  plain.Load(R"(.version 7.8
+.target sm_80
+.address_size 64
+.extern .func vprintf(.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 text[10] = {108, 97, 110, 101, 32, 37, 100, 10, 0};
+.visible .entry print_lane(.param .u64 to)
+{
+  .local .align 8 .b8 values[8];
+  .reg .pred %p1;
+  .reg .b32 %r1;
+  .reg .b64 %rd<5>;
+  mov.u32 %r1, %tid.x;
+  setp.gt.u32 %p1, %r1, 1;
+  @%p1 ret;
+  st.local.u32 [values], %r1;
+  mov.u64 %rd1, text;
+  mov.u64 %rd2, values;
+  cvta.local.u64 %rd2, %rd2;
+  {
+    .param .b64 format;
+    .param .b64 arguments;
+    st.param.b64 [format], %rd1;
+    st.param.b64 [arguments], %rd2;
+    call.uni vprintf, (format, arguments);
+  }
+  ret;
+}
+)");
+  EXPECT_EQ(plain.Run("print_lane", {1, 1, 1}, {32, 1, 1}, u64{0}).end,
+            executor::RunOutcome::End::kFinished);
+  EXPECT_EQ(plain.printed, "lane 0\nlane 1\n");
+}
+
 TEST_P(Output, AFailedAssertionNamesItself) {
   Run("assert_below", {1, 1, 1}, {40, 1, 1}, 40);
   const executor::Fault fault = Faulting("assert_below", {3, 1, 1}, {64, 1, 1}, 40);

@@ -334,7 +334,8 @@ uint64_t AreaWord(Warp& w, const MicroOp* op, uint32_t lane, uint32_t offset, ui
 }
 
 // vprintf(format, arguments): area offsets of both in rows[0] and rows[1], of the
-// result in rows[2].
+// result in rows[2] where the call has one.
+template <bool kHasResult>
 const MicroOp* Print(Warp& w, const MicroOp* op) {
   for (uint32_t rest = Lanes(w, op); rest != 0; rest &= rest - 1) {
     // A killed warp does nothing more.
@@ -344,7 +345,9 @@ const MicroOp* Print(Warp& w, const MicroOp* op) {
     const uint64_t arguments = AreaWord(w, op, lane, op->rows[1], 8);
     std::int32_t conversions = 0;
     if (!PrintFormatted(w, op, lane, format, arguments, &conversions)) return nullptr;
-    std::memcpy(AreaAt(w, op, lane) + op->rows[2], &conversions, sizeof(conversions));
+    if constexpr (kHasResult) {
+      std::memcpy(AreaAt(w, op, lane) + op->rows[2], &conversions, sizeof(conversions));
+    }
     w.turns_left -= kPrintBranches;
   }
   return IsTurnOver(w, 0) ? EndTurn(w, op + 1) : op + 1;
@@ -509,7 +512,8 @@ void AddControlOps(const OpSink& sink) {
   AddOp(sink, Return, "return");
   AddOp(sink, LoadArea, "ld.area");
   AddOp(sink, StoreArea, "st.area");
-  AddOp(sink, Print, "vprintf");
+  AddOp(sink, Print<true>, "vprintf");
+  AddOp(sink, Print<false>, "vprintf.unread");
   AddOp(sink, Assert, "__assertfail");
   AddOp(sink, HeapAllocate, "malloc");
   AddOp(sink, HeapFree, "free");
