@@ -188,7 +188,7 @@ class ProgramBuilder {
     std::vector<std::pair<SymbolTable*, const ptx::Variable*>> dynamic;
     const auto place = [&](const ptx::Variable& variable, SymbolTable* table) {
       if (variable.space != ptx::StateSpace::kShared) return;
-      if (variable.linkage == ".extern" || variable.Bytes() == 0) {
+      if (variable.Bytes() == 0) {
         dynamic.push_back({table, &variable});
         dynamic_alignment =
             std::max(dynamic_alignment, std::min<std::uint64_t>(AlignmentOf(variable), 4096));

@@ -532,6 +532,33 @@ TEST_P(Memory, SharedAndLocalMemoryBeginZeroInEveryBlock) {
   for (u32 i = 0; i < 12; ++i) EXPECT_EQ(out[i], i % 4 == 3 ? 16u : 0u);
 }
 
+// Seen of ptxas: "Unresolved extern variable in whole program compilation, ignoring extern
+// qualifier". Taichi's arrays in shared memory are declared so.
+TEST_P(Memory, ExternalSharedMemoryOfAKnownSizeIsTheKernelsOwn) {
+  Launcher launcher(65536, GetParam());
+  launcher.Load(Header() + R"(
+.extern .shared .align 8 .b8 first[16];
+.extern .shared .align 8 .b8 second[16];
+.visible .entry swap(.param .u64 out)
+{
+  .reg .b32 %r<4>; .reg .b64 %o;
+  ld.param.u64 %o, [out];
+  mov.u32 %r0, 7;
+  st.shared.u32 [first+12], %r0;
+  mov.u32 %r0, 9;
+  st.shared.u32 [second+12], %r0;
+  ld.shared.u32 %r1, [first+12];
+  ld.shared.u32 %r2, [second+12];
+  st.global.v2.u32 [%o], {%r1, %r2};
+  ret;
+})");
+  auto* out = launcher.Allocate<u32>(2);
+  const auto outcome = launcher.Run("swap", {1, 1, 1}, {1, 1, 1}, out);
+  ASSERT_FALSE(outcome.fault) << outcome.fault->message;
+  EXPECT_EQ(out[0], 7u);
+  EXPECT_EQ(out[1], 9u);
+}
+
 TEST_P(Memory, WhatABlockTookIsGivenBackWhenAsked) {
   Launcher launcher(65536, GetParam());
   launcher.Load(R"(

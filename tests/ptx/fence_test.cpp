@@ -242,6 +242,15 @@ TEST(Fence, SharedMemoryIsZeroedByKernelsThatReachIt) {
   EXPECT_THAT(FenceBody("ld.u32 %r1, [%rd1];", shared), Not(HasSubstr("st.shared")));
 }
 
+// A compiler ignores the word, and gives the variable memory that others have written.
+TEST(Fence, ExternalSharedMemoryOfAKnownSizeIsTheModulesOwn) {
+  const std::string text = FenceBody("ld.shared.u32 %r1, [s];", ".extern .shared .b8 s[64];\n");
+  EXPECT_THAT(text, HasSubstr("st.shared"));
+  EXPECT_THAT(text, HasSubstr("\n.shared .b8 s[64]"));
+  EXPECT_THAT(FenceBody("ld.shared.u32 %r1, [s];", ".extern .shared .b8 s[];\n"),
+              HasSubstr(".extern .shared .b8 s[]"));
+}
+
 TEST(Fence, LocalMemoryIsZeroedWhereItCanBeReadUnwritten) {
   const std::string local = ".local .align 16 .b8 l[32]; mov.u64 %rd1, l;";
   EXPECT_EQ(Count(FenceBody(local + "ld.local.u32 %r1, [%rd1];"), "st.local.v4"), 2u);

@@ -275,7 +275,7 @@ class ModuleFence {
       if (IsMemory(*variable)) memory.insert(variable->name);
       if (variable->space == StateSpace::kConstant) constants.insert(variable->name);
       if (variable->space == StateSpace::kShared) shared_[variable->name] = variable;
-      if (variable->space == StateSpace::kShared && variable->linkage != ".extern") {
+      if (variable->space == StateSpace::kShared && !variable->IsElsewhere()) {
         facts_.shared[variable->name] = {.bytes = variable->Bytes(),
                                          .alignment = variable->NaturalAlignment()};
       }
@@ -387,8 +387,7 @@ class ModuleFence {
     std::uint64_t bytes = 0;
     bool names_dynamic = false;
     const auto add = [&](const Variable& variable) {
-      const bool zeroed = variable.space == StateSpace::kShared && variable.linkage != ".extern" &&
-                          variable.Bytes() > 0;
+      const bool zeroed = variable.space == StateSpace::kShared && variable.Bytes() > 0;
       if (zeroed) shared.push_back(variable.name);
       if (zeroed) bytes += variable.Bytes();
     };
@@ -400,7 +399,7 @@ class ModuleFence {
     std::ranges::sort(of_module);  // In source order.
     for (const Variable* variable : of_module) {
       add(*variable);
-      names_dynamic |= variable->linkage == ".extern";
+      names_dynamic |= variable->IsElsewhere();
     }
     for (const Statement& statement : *form.function.body) {
       if (const auto* variable = std::get_if<Variable>(&statement)) add(*variable);
@@ -456,6 +455,10 @@ class ModuleFence {
                                      : variable->space == StateSpace::kShared ||
                                            facts_.constants.contains(variable->name)) {
         items.push_back(item);
+        // No compiler shall take for the launch's what is zeroed as the module's own.
+        if (variable != nullptr && variable->linkage == ".extern" && !variable->IsElsewhere()) {
+          std::get<Variable>(items.back()).linkage.clear();
+        }
       }
     }
     result_.module.items = std::move(items);

@@ -523,7 +523,7 @@ class FunctionFence {
   std::optional<SharedVariable> FindShared(const std::string& name) const {
     if (const auto own = declared_.find(name); own != declared_.end()) {
       const Variable& variable = *own->second;
-      if (variable.space != StateSpace::kShared || variable.linkage == ".extern") return {};
+      if (variable.space != StateSpace::kShared || variable.IsElsewhere()) return {};
       return SharedVariable{.bytes = variable.Bytes(), .alignment = variable.NaturalAlignment()};
     }
     const auto found = facts_.shared.find(name);

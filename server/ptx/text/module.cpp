@@ -96,6 +96,10 @@ std::uint32_t Variable::NaturalAlignment() const {
   return alignment != 0 ? alignment : std::max(ElementBytes(), 1u);
 }
 
+bool Variable::IsElsewhere() const {
+  return linkage == ".extern" && (space != StateSpace::kShared || Bytes() == 0);
+}
+
 const Function* Module::FindFunction(std::string_view name) const {
   for (const Item& item : items) {
     const auto* function = std::get_if<Function>(&item);

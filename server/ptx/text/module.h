@@ -99,6 +99,9 @@ struct Variable {
   std::uint32_t ElementBytes() const;
   std::uint64_t Bytes() const;             // All elements; 0 for `[]`.
   std::uint32_t NaturalAlignment() const;  // `alignment`, else that of the element.
+  // Another module or the launch gives it its memory. Shared memory with a size is this module's
+  // own, even as `.extern`: ptxas ignores the word there.
+  bool IsElsewhere() const;
 };
 
 using Statement = std::variant<Instruction, Label, Variable, ScopeBegin, ScopeEnd, Directive>;
