@@ -14,7 +14,7 @@
 #   quick FOLDER [CASE]     builds and runs the tests of tests/FOLDER, or its cases that match CASE
 #   asan:FOLDER[,FOLDER...] and tsan:FOLDER[,...]  of that stage only the tests of these folders
 #   lint and lint:REF       these checks on the files that differ from main, or from REF; the format on all
-#   dropin  real programs from PyPI, unmodified, over the drop-in libcuda, and two beside a client of high
+#   dropin  real programs from PyPI and Debian, unmodified, over the drop-in libcuda, and two beside a client of high
 #           class; their packages stay in .cache
 #   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root

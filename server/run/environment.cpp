@@ -6,10 +6,12 @@
 namespace gpushared::server {
 namespace {
 
+constexpr const char* kPtxFolder = "/ptx";  // In the drop-in's folder.
+
 // Tools that make machine code, and how their own documentation lets them make PTX.
 struct PtxTool {
   const char* variable;
-  const char* value;  // After the drop-in's folder when it begins with a slash.
+  const char* value;  // After the folder of these tools when it begins with a slash.
   const char* why;
 };
 constexpr PtxTool kPtxTools[] = {
@@ -35,7 +37,9 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   const auto set = [&](const char* variable, const std::string& value, const char* why) {
     if (!value.empty()) settings.push_back({variable, value, why});
   };
-  set("LD_LIBRARY_PATH", InFront(wishes.drop_in, environment("LD_LIBRARY_PATH")),
+  const std::string ptx_folder = wishes.drop_in + kPtxFolder;
+  const std::string first = wishes.wants_ptx ? InFront(wishes.drop_in, ptx_folder) : wishes.drop_in;
+  set("LD_LIBRARY_PATH", InFront(first, environment("LD_LIBRARY_PATH")),
       "libcuda.so.1 is found there first");
   set("GPUSHARED_SOCKET", wishes.socket, "the server");
   set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
@@ -49,12 +53,12 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   for (const PtxTool& tool : kPtxTools) {
     if (!environment(tool.variable).empty()) continue;
     const bool is_file = tool.value[0] == '/';
-    const std::string value = is_file ? wishes.drop_in + tool.value : tool.value;
+    const std::string value = is_file ? ptx_folder + tool.value : tool.value;
     if (!is_file || exists(value)) set(tool.variable, value, tool.why);
   }
   std::string preloaded;
   for (const char* library : kInterposers) {
-    const std::string path = wishes.drop_in + library;
+    const std::string path = ptx_folder + library;
     if (!exists(path)) continue;
     if (!preloaded.empty()) preloaded += ':';
     preloaded += path;

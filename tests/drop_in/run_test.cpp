@@ -52,6 +52,13 @@ TEST_F(RunSettingsTest, DropInStandsInFrontOfTheUsersFolders) {
   EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u:/v");
 }
 
+// Some programs open "libnvrtc.so" at run time, which nothing preloaded answers to.
+TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
+  environment_["LD_LIBRARY_PATH"] = "/u";
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_LIBRARY_PATH"], "/d:/d/ptx:/u");
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"})["LD_LIBRARY_PATH"], "/d:/u");
+}
+
 TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
   EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 1u);
   const auto all = SettingsOf({.socket = "/s",
@@ -70,17 +77,17 @@ TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
 }
 
 TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
-  files_["/d/ptxas"] = true;
+  files_["/d/ptx/ptxas"] = true;
   EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("TRITON_PTXAS_PATH"));
-  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptxas");
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptx/ptxas");
   environment_["TRITON_PTXAS_PATH"] = "/mine";
   EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("TRITON_PTXAS_PATH"));
   EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["PYCUDA_DISABLE_CACHE"], "1");
   EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("LD_PRELOAD"));
-  files_["/d/libnvrtc.so.13"] = true;
+  files_["/d/ptx/libnvrtc.so.13"] = true;
   environment_["LD_PRELOAD"] = "/u.so";
   EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_PRELOAD"],
-            "/d/libnvrtc.so.13:/u.so");
+            "/d/ptx/libnvrtc.so.13:/u.so");
 }
 
 // ---- who would not see it

