@@ -32,7 +32,8 @@ Code PackedParameters(void** extra, std::span<const std::byte>& packed) {
       return Code::kInvalidValue;
     }
   }
-  if (data == nullptr || bytes == nullptr) return Code::kInvalidValue;
+  // A kernel without parameters has a buffer without bytes, which may be nowhere.
+  if (bytes == nullptr || (data == nullptr && *bytes != 0)) return Code::kInvalidValue;
   packed = {static_cast<const std::byte*>(data), *bytes};
   return Code::kSuccess;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "gpushared/client.h"
 #include "gpushared/mutex.h"
@@ -21,7 +22,8 @@ struct TextureObject {
   std::uint64_t context_id = 0;  // It ends with this context.
   TextureResource resource = {};
   TextureMode mode = {};  // Textures alone have one.
-  DeviceBuffer record;    // The TextureRecord that kernels are given.
+  std::optional<TextureView> view;
+  DeviceBuffer record;  // The TextureRecord that kernels are given.
 };
 
 // The textures and surfaces of a session. Their handles are the addresses of their records.

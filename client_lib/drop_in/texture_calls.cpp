@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Textures and surfaces. An object is a record in device memory, which the device reads when a
 // kernel samples (gpushared/texture_record.h).
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -121,10 +122,9 @@ Code SampleAsAsked(const TextureMode& mode, const TexelType& texel, TextureRecor
   }
   if (mode.filter != 0 && mode.filter != 1) return Code::kInvalidValue;
   record.filter = static_cast<TextureFilter>(mode.filter);
-  if (record.filter == TextureFilter::kLinear && !texel.is_float() &&
-      record.normalised_values == 0) {
-    return Refuse(Code::kInvalidValue, "texture refused: integers are not interpolated");
-  }
+  // Only what is read as a float is interpolated. Programs ask for it with integers, too: ffmpeg's
+  // filters do.
+  if (!texel.is_float() && record.normalised_values == 0) record.filter = TextureFilter::kPoint;
   record.normalised_coordinates = (mode.flags & kNormalisedCoordinates) != 0 ? 1 : 0;
   std::memcpy(record.border, mode.border, sizeof record.border);
   return Code::kSuccess;
@@ -140,6 +140,46 @@ Code CheckMode(const TextureMode& mode) {
     return Refuse(Code::kNotSupported, "texture refused: this library has no anisotropic filter");
   }
   return Code::kSuccess;
+}
+
+// CUresourceViewFormat of one channel; those of two and four channels follow it.
+int ViewFormatOf(const TexelType& texel) {
+  switch (texel.format) {
+    case TexelFormat::kUint8:
+      return 0x01;
+    case TexelFormat::kInt8:
+      return 0x04;
+    case TexelFormat::kUint16:
+      return 0x07;
+    case TexelFormat::kInt16:
+      return 0x0a;
+    case TexelFormat::kUint32:
+      return 0x0d;
+    case TexelFormat::kInt32:
+      return 0x10;
+    case TexelFormat::kFloat16:
+      return 0x13;
+    case TexelFormat::kFloat32:
+      return 0x16;
+  }
+  return 0;
+}
+
+// A view of an array as the array is. Format 0 means the array's own.
+Code CheckView(const TextureView& view, const TextureResource& resource,
+               const TextureRecord& record, const TexelType& texel) {
+  if (resource.type != TextureResource::kArray) return Code::kInvalidValue;
+  const int format = ViewFormatOf(texel) + static_cast<int>(texel.channels / 2);
+  const std::size_t extents[] = {view.width, view.height, view.depth};
+  bool is_same = view.format == 0 || view.format == format;
+  for (int axis = 0; axis < 3; ++axis) {
+    is_same &= std::max<std::size_t>(extents[axis], 1) == record.extents[axis];
+  }
+  is_same &= view.level_first == 0 && view.level_last == 0;
+  is_same &= view.layer_first == 0 && view.layer_last == 0;
+  if (is_same) return Code::kSuccess;
+  return Refuse(Code::kNotSupported,
+                "texture refused: this library views an array only as the array is");
 }
 
 // Writes the record to the device before any kernel can be given its address.
@@ -189,14 +229,15 @@ Code TexObjectCreate(TextureHandle* texture, const TextureResource* resource,
   if (AnyNull(texture, resource, mode)) return Code::kInvalidValue;
   const Current current;
   if (const Code code = CheckDevice(current); code != Code::kSuccess) return code;
-  if (view != nullptr) {
-    return Refuse(Code::kNotSupported, "texture refused: this library has no resource views");
-  }
   if (const Code code = CheckMode(*mode); code != Code::kSuccess) return code;
   TextureRecord record;
   TexelType texel;
   if (const Code code = Place(current, *resource, record, texel); code != Code::kSuccess) {
     return code;
+  }
+  if (view != nullptr) {
+    const Code code = CheckView(*view, *resource, record, texel);
+    if (code != Code::kSuccess) return code;
   }
   record.format = texel.format;
   record.channels = static_cast<std::uint8_t>(texel.channels);
@@ -210,6 +251,7 @@ Code TexObjectCreate(TextureHandle* texture, const TextureResource* resource,
   TextureObject object;
   object.resource = *resource;
   object.mode = *mode;
+  if (view != nullptr) object.view = *view;
   return Make(current, record, std::move(object), *texture);
 }
 
@@ -226,8 +268,14 @@ Code TexObjectGetTextureDesc(TextureMode* mode, TextureHandle texture) {
   return code;
 }
 
-// No texture has a view.
-Code TexObjectGetResourceViewDesc(TextureView*, TextureHandle) { return Code::kInvalidValue; }
+Code TexObjectGetResourceViewDesc(TextureView* view, TextureHandle texture) {
+  if (AnyNull(view)) return Code::kInvalidValue;
+  Code code = Code::kSuccess;
+  const auto found = Find(texture, TextureKind::kTexture, code);
+  if (found == nullptr || !found->view) return Code::kInvalidValue;
+  *view = *found->view;
+  return Code::kSuccess;
+}
 
 Code SurfObjectCreate(TextureHandle* surface, const TextureResource* resource) {
   if (AnyNull(surface, resource)) return Code::kInvalidValue;

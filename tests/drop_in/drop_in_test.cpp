@@ -591,6 +591,15 @@ TEST_F(DropInTest, ParametersArePackedAsTheProgramLikes) {
   EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, extra),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Read(numbers), All(2));
+  // No bytes lie nowhere, as with Slang's kernels that read all from constant memory.
+  const CUfunction nothing = Function("nothing");
+  extra[1] = nullptr;
+  EXPECT_EQ(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra),
+            CUDA_ERROR_INVALID_VALUE);
+  bytes = 0;
+  EXPECT_EQ(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra), CUDA_SUCCESS);
+  EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, extra),
+            CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(DropInTest, ShapesBeyondTheDeviceAreThisCallsError) {

@@ -271,6 +271,29 @@ TEST_F(DropInTextureTest, KernelsWriteToSurfaces) {
   EXPECT_EQ(Run("add_one", {1, 1, 1}, {8, 5, 1}, surface), CUDA_ERROR_LAUNCH_FAILED);
 }
 
+// Nothing lies between two integers.
+TEST_F(DropInTextureTest, IntegersAreReadAtTheNearestTexelWhateverTheFilter) {
+  const CUarray array = Array(2, 2, 2, CU_AD_FORMAT_SIGNED_INT16, 1);
+  const short numbers[] = {10, -20, 30, -40, 50, -60, 70, -80};
+  CUDA_MEMCPY3D copy = {};
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = numbers;
+  copy.srcPitch = copy.WidthInBytes = 4;
+  copy.srcHeight = copy.Height = copy.Depth = 2;
+  copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  copy.dstArray = array;
+  ASSERT_EQ(cuMemcpy3D(&copy), CUDA_SUCCESS);
+  CUDA_TEXTURE_DESC mode = {};
+  mode.filterMode = CU_TR_FILTER_MODE_LINEAR;
+  mode.flags = CU_TRSF_READ_AS_INTEGER;
+  const CUtexObject texture = Texture(Of(array), mode);
+  ASSERT_EQ(Run("sample_box", {1, 1, 1}, {2, 2, 2}, out_, texture), CUDA_SUCCESS);
+  EXPECT_EQ(Out<short>(8), std::vector<short>(numbers, numbers + 8));
+  CUDA_TEXTURE_DESC same = {};
+  ASSERT_EQ(cuTexObjectGetTextureDesc(&same, texture), CUDA_SUCCESS);
+  EXPECT_EQ(same.filterMode, CU_TR_FILTER_MODE_LINEAR) << "as it was asked for";
+}
+
 TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRefused) {
   const CUarray array = Array(4, 4, 0, CU_AD_FORMAT_UNSIGNED_INT8, 2);
   CUDA_TEXTURE_DESC mode = {};
@@ -290,10 +313,23 @@ TEST_F(DropInTextureTest, DescriptorsComeBackAndOddOnesAreRefused) {
     return cuTexObjectCreate(&none, &what, &how, nullptr);
   };
   EXPECT_EQ(cuTexObjectCreate(&none, &resource, &mode, &view), CUDA_ERROR_NOT_SUPPORTED);
+  view = {};
+  view.format = CU_RES_VIEW_FORMAT_UINT_2X8;
+  view.width = view.height = 4;
+  ASSERT_EQ(cuTexObjectCreate(&none, &resource, &mode, &view), CUDA_SUCCESS) << "as it is";
+  CUDA_RESOURCE_VIEW_DESC same_view = {};
+  ASSERT_EQ(cuTexObjectGetResourceViewDesc(&same_view, none), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(&same_view, &view, sizeof view), 0);
+  view.format = CU_RES_VIEW_FORMAT_SINT_2X8;
+  EXPECT_EQ(cuTexObjectCreate(&none, &resource, &mode, &view), CUDA_ERROR_NOT_SUPPORTED);
+  view.format = CU_RES_VIEW_FORMAT_NONE;
+  view.height = 2;
+  EXPECT_EQ(cuTexObjectCreate(&none, &resource, &mode, &view), CUDA_ERROR_NOT_SUPPORTED);
+  CUDA_RESOURCE_DESC flat = {};
+  flat.resType = CU_RESOURCE_TYPE_LINEAR;
+  flat.res.linear = {out_, CU_AD_FORMAT_FLOAT, 1, 64};
+  EXPECT_EQ(cuTexObjectCreate(&none, &flat, &mode, &view), CUDA_ERROR_INVALID_VALUE) << "no array";
   CUDA_TEXTURE_DESC odd = {};
-  odd.filterMode = CU_TR_FILTER_MODE_LINEAR;
-  odd.flags = CU_TRSF_READ_AS_INTEGER;
-  EXPECT_EQ(refused(resource, odd), CUDA_ERROR_INVALID_VALUE) << "integers between integers";
   for (const unsigned flag : {CU_TRSF_SRGB, CU_TRSF_SEAMLESS_CUBEMAP}) {
     odd.flags = flag;
     EXPECT_EQ(refused(resource, odd), CUDA_ERROR_NOT_SUPPORTED);
