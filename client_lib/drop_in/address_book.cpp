@@ -22,7 +22,22 @@ bool AddressBook::Insert(const Block& block, Memory memory) {
     if (block.address - before.address < before.bytes) return false;
   }
   entries_.emplace_hint(next, block.address, Entry{block, std::move(memory)});
+  if (block.kind == BlockKind::kHost) has_had_host_.store(true, std::memory_order_relaxed);
   return true;
+}
+
+std::shared_ptr<Mirror> AddressBook::Twin(std::uint64_t address) const {
+  const ReaderLock lock(mutex_);
+  const auto found = entries_.find(address);
+  return found == entries_.end() ? nullptr : found->second.twin;
+}
+
+std::shared_ptr<Mirror> AddressBook::SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin) {
+  const WriterLock lock(mutex_);
+  const auto found = entries_.find(address);
+  if (found == entries_.end() || found->second.block.kind != BlockKind::kHost) return nullptr;
+  if (found->second.twin == nullptr) found->second.twin = std::move(twin);
+  return found->second.twin;
 }
 
 std::optional<Block> AddressBook::Find(std::uint64_t address) const {

@@ -2,6 +2,7 @@
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_ADDRESS_BOOK_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_ADDRESS_BOOK_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -82,6 +83,13 @@ class AddressBook {
   bool Insert(const Block& block, Memory memory);
   // The block that `address` lies in.
   std::optional<Block> Find(std::uint64_t address) const;
+  // Whether there has ever been page-locked memory of ours.
+  bool has_had_host() const { return has_had_host_.load(std::memory_order_relaxed); }
+  // The device's copy of the kHost block that begins at `address`; null: no kernel reached it yet.
+  std::shared_ptr<Mirror> Twin(std::uint64_t address) const;
+  // Gives the kHost block such a copy, which ends with it. Another thread's counts if it was first.
+  // Null: there is no such block any more.
+  std::shared_ptr<Mirror> SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin);
   // Removes the block of this kind that begins at `address`; its memory is freed.
   bool Remove(std::uint64_t address, BlockKind kind);
   // The same where a pool's memory begins at `address`, which is the caller's then; else null.
@@ -97,7 +105,9 @@ class AddressBook {
   struct Entry {
     Block block;
     Memory memory;
+    std::shared_ptr<Mirror> twin = nullptr;  // Ends before the memory that it is a copy of.
   };
+  std::atomic<bool> has_had_host_{false};  // Never false again.
   mutable SharedMutex mutex_;
   std::map<std::uint64_t, Entry> entries_ GPUSHARED_GUARDED_BY(mutex_);
 };

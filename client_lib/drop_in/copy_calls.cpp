@@ -116,6 +116,16 @@ void FindMirror(Session& session, Side& side) {
   side.address = *block->OnDevice(side.address);
 }
 
+// Page-locked memory that a kernel has reached comes back before a copy touches it.
+Code TakeBack(Session& session, const Side& side) {
+  if (side.is_device || !session.mirrored().has_any()) return Code::kSuccess;
+  const std::optional<Block> block = session.addresses().Find(side.address);
+  if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
+  const std::shared_ptr<Mirror> twin = session.addresses().Twin(block->address);
+  if (twin == nullptr || session.mirrored().IsOnHost(*twin)) return Code::kSuccess;
+  return session.CodeOf(session.mirrored().ToHost());
+}
+
 Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWaits waits) {
   const Current current;
   const StreamChoice stream(current, handle);
@@ -124,6 +134,7 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
   Session& session = current->session();
   for (Side* side : {&to, &from}) {
     FindMirror(session, *side);
+    if (const Code code = TakeBack(session, *side); code != Code::kSuccess) return code;
     if (const Code code = CheckSide(session, *side, extent); code != Code::kSuccess) return code;
   }
   const auto submit = [&](const Stream& queue) {

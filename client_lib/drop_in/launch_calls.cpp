@@ -89,6 +89,44 @@ Code Pack(const Kernel& kernel, void** values, void** extra, std::vector<std::by
   return Code::kSuccess;
 }
 
+// The device's address of a byte of page-locked memory, which goes to the device for it; 0: it is no
+// such memory.
+Code ReachHost(Session& session, std::uint64_t address, std::uint64_t& on_device) {
+  on_device = 0;
+  AddressBook& addresses = session.addresses();
+  const std::optional<Block> block = addresses.Find(address);
+  if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
+  std::shared_ptr<Mirror> twin = addresses.Twin(block->address);
+  if (twin == nullptr) {
+    void* const host = reinterpret_cast<void*>(block->address);
+    Result<std::shared_ptr<Mirror>> made = Mirror::OnDemand(session.client(), host, block->bytes);
+    if (!made.ok()) return session.CodeOf(made.status());
+    twin = addresses.SetTwin(block->address, *made);
+    if (twin == nullptr) return Code::kSuccess;
+    if (twin == *made) session.mirrored().Add(twin);
+  }
+  const Status status = session.mirrored().Reach(*twin);
+  if (status.ok()) on_device = twin->address() + (address - block->address);
+  return session.CodeOf(status);
+}
+
+// Kernels reach all page-locked memory at the program's address (CUDA: unified addressing). Here
+// they get the device's address in place of each parameter that is one of the program's.
+Code ReachHostOf(Session& session, std::vector<std::byte>& packed, bool& has_any) {
+  has_any = false;
+  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= packed.size();
+       at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0, on_device = 0;
+    std::memcpy(&word, packed.data() + at, sizeof word);
+    const Code code = ReachHost(session, word, on_device);
+    if (code != Code::kSuccess) return code;
+    if (on_device == 0) continue;
+    std::memcpy(packed.data() + at, &on_device, sizeof on_device);
+    has_any = true;
+  }
+  return Code::kSuccess;
+}
+
 Code CaptureLaunch(const StreamChoice& stream, FunctionHandle function, const LaunchShape& shape,
                    void** parameters, void** extra) {
   KernelWork work;
@@ -107,6 +145,17 @@ Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle hand
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
   if (!loaded.ok()) return current.CodeOf(loaded.status());
+  if (current->session().addresses().has_had_host()) {
+    std::vector<std::byte> packed;
+    bool reaches_host = false;
+    Code code = Pack(*loaded, parameters, extra, packed);
+    if (code == Code::kSuccess) code = ReachHostOf(current->session(), packed, reaches_host);
+    if (code != Code::kSuccess) return code;
+    if (reaches_host) {
+      return stream.Run(
+          [&](const Stream& queue) { return LaunchPacked(queue, *loaded, shape, packed); });
+    }
+  }
   if (parameters != nullptr || extra == nullptr) {
     if (parameters == nullptr && !loaded->parameters().empty()) return Code::kInvalidValue;
     return stream.Run(

@@ -36,6 +36,13 @@ Result<std::shared_ptr<Mirror>> Mirror::Of(const Client& client, void* host, std
   return std::shared_ptr<Mirror>(new Mirror(std::move(*buffer), address, host, bytes));
 }
 
+Result<std::shared_ptr<Mirror>> Mirror::OnDemand(const Client& client, void* host,
+                                                 std::size_t bytes) {
+  Result<std::shared_ptr<Mirror>> mirror = Of(client, host, bytes);
+  if (mirror.ok()) (*mirror)->is_on_demand_ = true;
+  return mirror;
+}
+
 Mirror::~Mirror() {
   const bool has_own_pages = reinterpret_cast<std::uint64_t>(host_) == address_;
   if (has_own_pages) ::munmap(host_, bytes_);
@@ -55,7 +62,7 @@ Status MirroredMemory::ToDevice() {
   bool has_copied = false;
   for (Entry& entry : mirrors_) {
     const std::shared_ptr<Mirror> mirror = entry.mirror.lock();
-    if (mirror == nullptr || !entry.is_on_host) continue;
+    if (mirror == nullptr || !entry.is_on_host || mirror->is_on_demand()) continue;
     Status status = stream.CopyToDevice(mirror->address(), mirror->host(), mirror->bytes());
     if (!status.ok()) return status;
     entry.is_on_host = false;
@@ -63,6 +70,31 @@ Status MirroredMemory::ToDevice() {
   }
   // Commands of other streams follow.
   return has_copied ? stream.Synchronize() : Status::Ok();
+}
+
+MirroredMemory::Entry* MirroredMemory::EntryOf(const Mirror& mirror) {
+  for (Entry& entry : mirrors_) {
+    if (entry.mirror.lock().get() == &mirror) return &entry;
+  }
+  return nullptr;
+}
+
+Status MirroredMemory::Reach(Mirror& mirror) {
+  const MutexLock lock(mutex_);
+  Entry* const entry = EntryOf(mirror);
+  if (entry == nullptr || !entry->is_on_host) return Status::Ok();
+  const Stream stream = client_.default_stream();
+  Status status = stream.CopyToDevice(mirror.address(), mirror.host(), mirror.bytes());
+  // Commands of other streams follow.
+  if (status.ok()) status = stream.Synchronize();
+  if (status.ok()) entry->is_on_host = false;
+  return status;
+}
+
+bool MirroredMemory::IsOnHost(const Mirror& mirror) {
+  const MutexLock lock(mutex_);
+  const Entry* const entry = EntryOf(mirror);
+  return entry == nullptr || entry->is_on_host;
 }
 
 Status MirroredMemory::ToHost() {

@@ -22,6 +22,9 @@ class Mirror {
   static Result<std::shared_ptr<Mirror>> Make(const Client& client, std::size_t bytes);
   // With memory that the program has. Whoever makes it sees to it that the memory stays.
   static Result<std::shared_ptr<Mirror>> Of(const Client& client, void* host, std::size_t bytes);
+  // The same for memory that goes to the device only for kernels that are given its address.
+  static Result<std::shared_ptr<Mirror>> OnDemand(const Client& client, void* host,
+                                                  std::size_t bytes);
   ~Mirror();
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
@@ -29,6 +32,7 @@ class Mirror {
   std::uint64_t address() const { return address_; }
   void* host() const { return host_; }
   std::size_t bytes() const { return bytes_; }
+  bool is_on_demand() const { return is_on_demand_; }
 
  private:
   Mirror(DeviceBuffer buffer, std::uint64_t address, void* host, std::size_t bytes)
@@ -38,6 +42,7 @@ class Mirror {
   const std::uint64_t address_;
   void* const host_;
   const std::size_t bytes_;
+  bool is_on_demand_ = false;  // Set before anybody else has it.
 };
 
 // Managed memory, and host memory that kernels reach. It changes hands as on GPUs that cannot share
@@ -52,18 +57,24 @@ class MirroredMemory {
 
   void Add(const std::shared_ptr<Mirror>& mirror);
   bool has_any() const { return has_any_.load(std::memory_order_relaxed); }
-  // Before a command: the device gets what the program may have written.
+  // Before a command: the device gets what the program may have written, but for memory on demand.
   Status ToDevice();
+  // Before a kernel that is given its address: memory on demand goes to the device.
+  Status Reach(Mirror& mirror);
+  bool IsOnHost(const Mirror& mirror);
   // After work: waits for all commands, and the program gets what they have written.
   Status ToHost();
 
  private:
-  const Client& client_;
-  std::atomic<bool> has_any_{false};  // Never false again.
   struct Entry {
     std::weak_ptr<Mirror> mirror;
     bool is_on_host = true;
   };
+  // Null: it was not added.
+  Entry* EntryOf(const Mirror& mirror) GPUSHARED_REQUIRES(mutex_);
+
+  const Client& client_;
+  std::atomic<bool> has_any_{false};  // Never false again.
   Mutex mutex_;
   std::vector<Entry> mirrors_ GPUSHARED_GUARDED_BY(mutex_);
 };

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -368,6 +369,42 @@ TEST_F(DropInTest, ManagedMemoryChangesHands) {
 }
 
 // A program may poll for the end in place of waiting for it.
+// CUDA: with unified addressing kernels reach all page-locked memory, whatever its flags.
+TEST_F(DropInTest, KernelsReachPageLockedMemoryThatTheyAreGiven) {
+  UsePrimary();
+  void* memory = nullptr;
+  ASSERT_EQ(cuMemAllocHost(&memory, kBytes), CUDA_SUCCESS);
+  auto* const numbers = static_cast<unsigned*>(memory);
+  std::fill_n(numbers, kCount, 4u);
+  unsigned n = kCount;
+  void* parameters[] = {&memory, &n};
+  const CUfunction add = Function("add_one");
+  const auto launch = [&] {
+    return cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr);
+  };
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(numbers[0], 6u);
+  EXPECT_EQ(numbers[kCount - 1], 6u);
+  // The program's turn. A kernel of other memory leaves it alone.
+  const CUdeviceptr others = Numbers();
+  n = 1;
+  numbers[0] = 10;
+  void* of_others[] = {const_cast<CUdeviceptr*>(&others), &n};
+  ASSERT_EQ(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, nullptr, of_others, nullptr), CUDA_SUCCESS);
+  numbers[0] = 20;
+  ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(numbers[0], 20u);
+  // A copy behind a kernel has what it wrote.
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyHtoDAsync(others, numbers, sizeof(unsigned), nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Read(others)[0], 21u);
+  ASSERT_EQ(launch(), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeHost(memory), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
 TEST_F(DropInTest, ManagedMemoryComesBackWithTheAnswerThatWorkIsDone) {
   UsePrimary();
   CUdeviceptr numbers = 0;
