@@ -101,9 +101,10 @@ Code ReachHost(Session& session, std::uint64_t address, std::uint64_t& on_device
     void* const host = reinterpret_cast<void*>(block->address);
     Result<std::shared_ptr<Mirror>> made = Mirror::OnDemand(session.client(), host, block->bytes);
     if (!made.ok()) return session.CodeOf(made.status());
+    // Known before another thread may find it.
+    session.mirrored().Add(*made);
     twin = addresses.SetTwin(block->address, *made);
     if (twin == nullptr) return Code::kSuccess;
-    if (twin == *made) session.mirrored().Add(twin);
   }
   const Status status = session.mirrored().Reach(*twin);
   if (status.ok()) on_device = twin->address() + (address - block->address);
