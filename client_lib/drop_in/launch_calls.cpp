@@ -89,8 +89,8 @@ Code Pack(const Kernel& kernel, void** values, void** extra, std::vector<std::by
   return Code::kSuccess;
 }
 
-// The device's address of a byte of page-locked memory, which goes to the device for it; 0: it is no
-// such memory.
+// The device's address of a byte of page-locked memory, which goes to the device for it; 0: it is
+// no such memory.
 Code ReachHost(Session& session, std::uint64_t address, std::uint64_t& on_device) {
   on_device = 0;
   AddressBook& addresses = session.addresses();
