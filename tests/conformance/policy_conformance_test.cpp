@@ -304,32 +304,49 @@ class AllOrders {
         with_requests_(with_requests) {}
 
   std::uint64_t Play() {
-    Extend();
+    Extend(Replay());
     return played_;
   }
 
  private:
-  void Extend() {
-    Driver driver(entry_);
-    for (const Step& step : steps_) driver.Make(step.call, step.client);
+  std::unique_ptr<Driver> Replay() const {
+    auto driver = std::make_unique<Driver>(entry_);
+    for (const Step& step : steps_) driver->Make(step.call, step.client);
+    return driver;
+  }
+
+  void Extend(std::unique_ptr<Driver> driver) {
     if (steps_.size() == length_) {
       ++played_;
-      driver.CheckLiveness();
+      driver->CheckLiveness();
       if (::testing::Test::HasFailure()) ADD_FAILURE() << "after" << Describe(steps_);
       return;
     }
+    // The first one goes on from here; a policy cannot be copied for the others.
+    for (const Step& step : NextSteps(*driver)) {
+      steps_.push_back(step);
+      if (driver != nullptr) {
+        driver->Make(step.call, step.client);
+        Extend(std::move(driver));
+      } else {
+        Extend(Replay());
+      }
+      steps_.pop_back();
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+
+  std::vector<Step> NextSteps(const Driver& driver) const {
+    std::vector<Step> steps;
     for (int call = 0; call < Driver::kCalls; ++call) {
       for (const ClientId client : {ClientId{1}, ClientId{2}}) {
         const Step step{static_cast<Driver::Call>(call), client};
         if (!Driver::IsOfAClient(step.call) && client.value > 1) continue;
         if (Driver::IsOfRequests(step.call) && !with_requests_) continue;
-        if (!driver.IsLegal(step.call, step.client) || IsPointless(step)) continue;
-        steps_.push_back(step);
-        Extend();
-        steps_.pop_back();
-        if (::testing::Test::HasFailure()) return;
+        if (driver.IsLegal(step.call, step.client) && !IsPointless(step)) steps.push_back(step);
       }
     }
+    return steps;
   }
 
   // Asking twice in a row and two leaps in time add orders, but no new situations.

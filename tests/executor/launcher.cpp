@@ -6,10 +6,13 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <new>
+#include <set>
 #include <utility>
 
 #include "server/device/flat.h"
 #include "server/executor/flat_code.h"
+#include "server/executor/op_table.h"
 #include "server/ptx/text/parser.h"
 
 namespace gpushared::testing {
@@ -23,8 +26,29 @@ T Need(Result<T> result) {
   return std::move(result).value();
 }
 
-std::set<executor::Handler>& Noted() {
-  static std::set<executor::Handler> noted;
+// The operations of every kernel that launchers of this process have run, on one thread. At its end
+// the process writes their forms to the file that GPUSHARED_FORMS_RUN names; reach.cpp reads it.
+class HandlersRun {
+ public:
+  ~HandlersRun() {
+    const char* const path = std::getenv("GPUSHARED_FORMS_RUN");
+    if (path == nullptr) return;
+    std::ofstream forms(path);
+    executor::VisitHandlers(executor::BestFlavour(),
+                            [&](std::string_view key, executor::Handler handler) {
+                              if (handlers_.contains(handler)) forms << key << '\n';
+                            });
+  }
+  void Note(const executor::Program& program) {
+    for (const executor::MicroOp& op : program.code().ops) handlers_.insert(op.handler);
+  }
+
+ private:
+  std::set<executor::Handler> handlers_;
+};
+
+HandlersRun& Noted() {
+  static HandlersRun noted;
   return noted;
 }
 
@@ -45,12 +69,11 @@ std::unique_ptr<executor::ModuleImage> ThroughBytes(const executor::ModuleImage&
 
 }  // namespace
 
-const std::set<executor::Handler>& HandlersRun() { return Noted(); }
-
 Launcher::Launcher(std::uint64_t memory_bytes, executor::Flavour flavour)
     : flavour_(flavour),
-      storage_(std::make_unique<std::byte[]>(memory_bytes + kPage)),
+      storage_(static_cast<std::byte*>(std::calloc(memory_bytes + kPage, 1))),
       mapped_bytes_(memory_bytes) {
+  if (storage_ == nullptr) throw std::bad_alloc();
   const auto at = reinterpret_cast<std::uint64_t>(storage_.get());
   memory_ = storage_.get() + (kPage - at % kPage);
 }
@@ -101,7 +124,7 @@ executor::RunOutcome Launcher::RunPacked(std::string_view kernel, device::Dim3 g
   if (!program.info().unsupported.empty()) {
     throw std::runtime_error(std::string(kernel) + ": " + program.info().unsupported);
   }
-  for (const executor::MicroOp& op : program.code().ops) Noted().insert(op.handler);
+  Noted().Note(program);
   parameters.resize(program.info().parameter_bytes);
   const executor::PrintFunction print = [this](std::string_view text) {
     printed += text;

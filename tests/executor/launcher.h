@@ -9,10 +9,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -27,9 +27,6 @@
 namespace gpushared::testing {
 
 namespace executor = device::executor;
-
-// The operations of every kernel that launchers of this process have run, on one thread.
-const std::set<executor::Handler>& HandlersRun();
 
 // One client's memory, module and executor. Allocates upwards and never frees.
 class Launcher {
@@ -100,7 +97,11 @@ class Launcher {
                                  const std::atomic<bool>& killed);
 
   executor::Flavour flavour_;
-  std::unique_ptr<std::byte[]> storage_;
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  // Zeros that the system gives page by page: most launchers touch few of them.
+  std::unique_ptr<std::byte[], Free> storage_;
   std::byte* memory_ = nullptr;
   std::atomic<std::uint64_t> mapped_bytes_;
   std::uint64_t used_ = 0;

@@ -1,38 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs all tests of this folder in one process, then says which forms of the executor were in no
-// kernel that one of them ran. An operation that nothing runs is right by luck.
+// Says which forms of the executor are in no kernel that a test of this folder has run. An
+// operation that nothing runs is right by luck.
+//
+// Usage: executor_reach FILE ...: the forms that each test program has run, as it wrote them when
+// GPUSHARED_FORMS_RUN named the file.
 #include <cstdio>
+#include <fstream>
 #include <set>
 #include <string>
 #include <string_view>
 
-#include <gmock/gmock.h>
-
 #include "server/executor/op_table.h"
-#include "tests/executor/launcher.h"
 
 int main(int argc, char** argv) {
-  using gpushared::device::executor::BestFlavour;
-  using gpushared::device::executor::Flavour;
-  using gpushared::device::executor::Handler;
-  ::testing::InitGoogleMock(&argc, argv);
+  std::set<std::string> run;
+  for (int i = 1; i < argc; ++i) {
+    std::ifstream forms(argv[i]);
+    if (!forms) {
+      std::printf("no %s: its test program has not run\n", argv[i]);
+      return 1;
+    }
+    for (std::string form; std::getline(forms, form);) run.insert(form);
+  }
   // Both flavours are compiled from one source and run by one set of tests: the better one will do.
-  const Flavour flavour = BestFlavour();
-  // Random kernels have no forms of their own, and take long.
-  const std::string random =
-      "-*Killed.AnyKernel*:*Members.Shuffle/*:*Members.Vote/*:"
-      "*Members.Match/*:*Members.Redux/*:";
-  GTEST_FLAG_SET(filter, random + (flavour == Flavour::kV3 ? "*/baseline" : "*/v3"));
-  GTEST_FLAG_SET(brief, true);
-  // A test that fails is red as a test of its own, and tried again there.
-  if (RUN_ALL_TESTS() != 0) std::printf("some tests failed\n");
-
-  const std::set<Handler>& run = gpushared::testing::HandlersRun();
   std::set<std::string> known, missing;
-  gpushared::device::executor::VisitHandlers(flavour, [&](std::string_view key, Handler handler) {
-    known.emplace(key);
-    if (!run.contains(handler)) missing.emplace(key);
-  });
+  gpushared::device::executor::VisitHandlers(
+      gpushared::device::executor::BestFlavour(),
+      [&](std::string_view key, gpushared::device::executor::Handler) {
+        known.emplace(key);
+        if (!run.contains(std::string(key))) missing.emplace(key);
+      });
   std::printf("%zu of %zu forms are in a kernel that a test runs\n", known.size() - missing.size(),
               known.size());
   for (const std::string& form : missing) std::printf("in none: %s\n", form.c_str());

@@ -3,13 +3,18 @@
 
 #include <elf.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "tests/support/read_file.h"
@@ -83,12 +88,8 @@ void CountInstructions(const std::string& cubin, std::map<std::string, MachineCo
   }
 }
 
-}  // namespace
-
-bool HasPtxas() { return std::filesystem::exists(Ptxas()); }
-
-Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
-                                                    const std::string& architecture) {
+Result<std::map<std::string, MachineCode>> AssembleAnew(const std::string& ptx,
+                                                        const std::string& architecture) {
   const ScratchFolder scratch;
   const std::string in = scratch / "in.ptx", out = scratch / "out.cubin";
   const std::string report = scratch / "report";
@@ -100,6 +101,70 @@ Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
   if (status != 0) return Status(StatusCode::kInvalidArgument, said);
   std::map<std::string, MachineCode> kernels = ReadReport(said);
   CountInstructions(ReadFile(out), &kernels);
+  return kernels;
+}
+
+// Two hashes that have nothing in common: 128 bits.
+std::string HashOf(std::string_view text) {
+  std::uint64_t other = 0xcbf29ce484222325;  // FNV-1a.
+  for (const char c : text) other = (other ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  char name[33];
+  std::snprintf(name, sizeof name, "%016zx%016llx", std::hash<std::string_view>()(text),
+                static_cast<unsigned long long>(other));
+  return name;
+}
+
+// A thousand texts take ptxas more than a minute, and mostly they are those of the last build. So
+// what it made of a text is kept, for this text, architecture and ptxas.
+std::filesystem::path KeptAt(const std::string& ptx, const std::string& architecture) {
+  static const std::string tool = [] {
+    std::error_code ignored;
+    const auto changed = std::filesystem::last_write_time(Ptxas(), ignored).time_since_epoch();
+    return std::to_string(std::filesystem::file_size(Ptxas(), ignored)) + " " +
+           std::to_string(changed.count());
+  }();
+  return std::filesystem::path(GPUSHARED_TEST_PTXAS_KEPT) /
+         HashOf(tool + '\n' + architecture + '\n' + ptx);
+}
+
+std::optional<std::map<std::string, MachineCode>> ReadKept(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) return {};
+  std::map<std::string, MachineCode> kernels;
+  std::string kernel;
+  MachineCode code;
+  while (file >> kernel >> code.registers >> code.instructions >> code.spilled_bytes) {
+    kernels[kernel] = code;
+  }
+  return kernels;
+}
+
+// Failures are not kept.
+void Keep(const std::map<std::string, MachineCode>& kernels, const std::filesystem::path& path) {
+  std::error_code ignored;
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  const std::filesystem::path written = path.string() + "-" + std::to_string(::getpid());
+  {
+    std::ofstream file(written);
+    for (const auto& [kernel, code] : kernels) {
+      file << kernel << ' ' << code.registers << ' ' << code.instructions << ' '
+           << code.spilled_bytes << '\n';
+    }
+    if (!file.flush()) return;
+  }
+  std::filesystem::rename(written, path, ignored);  // Others may read it meanwhile.
+}
+
+}  // namespace
+
+bool HasPtxas() { return std::filesystem::exists(Ptxas()); }
+
+Result<std::map<std::string, MachineCode>> Assemble(const std::string& ptx,
+                                                    const std::string& architecture) {
+  const std::filesystem::path kept = KeptAt(ptx, architecture);
+  if (auto kernels = ReadKept(kept)) return *std::move(kernels);
+  Result<std::map<std::string, MachineCode>> kernels = AssembleAnew(ptx, architecture);
+  if (kernels) Keep(*kernels, kept);
   return kernels;
 }
 
