@@ -110,6 +110,8 @@ Status MirroredMemory::ToHost() {
     }
     const Stream stream = client_.default_stream();
     Status status = stream.CopyToHost(mirror->host(), mirror->address(), mirror->bytes());
+    // Copies to page-locked memory only begin by themselves.
+    if (status.ok() && mirror->is_on_demand()) status = stream.Synchronize();
     if (!status.ok()) return status;
     entry.is_on_host = true;
   }
