@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/server/broker_case.h"
+#include "tests/server/other_user.h"
 
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,7 @@ namespace gpushared::server {
 namespace {
 
 using gpushared::testing::Eventually;
+using gpushared::testing::kNobody;
 using gpushared::testing::ProgramOutcome;
 using ::testing::HasSubstr;
 
