@@ -492,6 +492,7 @@ void Declare(CLI::App& app, Given& given) {
   app.add_option("--worker-generation", given.role.generation)->group("");
   app.add_option(kRosterFolderOption, given.role.roster_folder)->group("");
   app.add_option(kMadeByOption, given.role.made_by)->group("");
+  app.add_option(kTotalsFileOption, given.role.totals_file)->group("");
 }
 
 // Command line over file over built-in values.

@@ -105,9 +105,11 @@ struct WorkerRole {
   std::uint32_t generation = 1;
   std::string roster_folder;  // See WorkerOptions; and made_by.
   std::uint64_t made_by = 0;
+  std::string totals_file;  // See WorkerOptions.
 };
 inline constexpr const char* kRosterFolderOption = "--worker-rosters";
 inline constexpr const char* kMadeByOption = "--worker-made-by";
+inline constexpr const char* kTotalsFileOption = "--worker-totals";
 
 // Thread-compatible value; constant after parsing.
 struct Config {

@@ -165,6 +165,7 @@ int ServeDevice(const Config& config) {
   options.driver_compiles_for_all = config.ptx_compiler == Config::kDriver;
   options.generation = config.worker->generation;
   options.roster_folder = config.worker->roster_folder;
+  options.totals_file = config.worker->totals_file;
   options.made_by = config.worker->made_by;
   options.loader_command = {"/proc/self/exe", kLoaderOption};
   return RunWorker(std::move(options), ipc::UniqueFd(config.worker->channel_fd));

@@ -15,6 +15,7 @@
 
 #include "scheduler/class_name.h"
 #include "scheduler/types.h"
+#include "server/broker/totals_json.h"
 #include "server/config_values.h"
 
 #include <nlohmann/json.hpp>
@@ -257,6 +258,7 @@ std::string AdminDesk::Compose(const Round& round) const {
   switch (round.asked.verb) {
     case ipc::AdminVerb::kStatus:
       reply = {{"server", Server()}, {"devices", Devices(round)}};
+      AddTotals(reply["devices"]);
       break;
     case ipc::AdminVerb::kDevices:
       reply = {{"devices", Devices(round)}, {"unused_devices", Unused()}};
@@ -337,6 +339,22 @@ json AdminDesk::Devices(const Round& round) const {
     devices.push_back(std::move(entry));
   }
   return devices;
+}
+
+void AdminDesk::AddTotals(json& devices) const {
+  std::set<std::string> open;
+  for (const auto& [number, entrance] : around_.entrances.entrances()) {
+    open.insert(entrance->rule.name);
+  }
+  for (json& row : devices) {
+    const DeviceEntry* const device = around_.devices.Find(row["device"].get<std::string>());
+    const auto totals = DeviceTotals::Read(around_.totals_file(*device));
+    if (totals.ok()) {
+      row["totals"] = TotalsJson(**totals, open);
+    } else {
+      row["totals_missing"] = totals.status().message();
+    }
+  }
 }
 
 json AdminDesk::Unused() const {

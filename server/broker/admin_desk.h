@@ -46,6 +46,7 @@ class AdminDesk {
     SessionLedger& ledger;
     const EntranceTable& entrances;
     const KeptCounts& counts;
+    std::function<std::string(const DeviceEntry&)> totals_file;  // For kStatus; DeviceTotals.
     std::function<void(const std::string& what)> log;
     std::function<void()> drain;          // The operator asked for it.
     std::function<std::string()> phase;   // "serving", "draining", ...
@@ -84,6 +85,7 @@ class AdminDesk {
   void Conclude(std::uint32_t number);
   std::string Compose(const Round& round) const;
   nlohmann::json Devices(const Round& round) const;
+  void AddTotals(nlohmann::json& devices) const;
   nlohmann::json Unused() const;
   nlohmann::json Clients(const Round& round) const;
   nlohmann::json Entrances() const;

@@ -133,6 +133,7 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                     .ledger = ledger_,
                     .entrances = *entrances_,
                     .counts = *counts_,
+                    .totals_file = [this](const DeviceEntry& each) { return TotalsFile(each); },
                     .log = [this](const std::string& what) { log_->info("{}", what); },
                     .drain = [this] { BeginDrain(); },
                     .phase = [this] { return phase_ == Phase::kServing ? "serving" : "draining"; },
@@ -168,9 +169,9 @@ void Broker::StartWorker(DeviceEntry& device) {
   device.is_outdated = false;
   WorkerProcess::Launch launch = options_.launch(device.selected, device.generation);
   if (has_rosters_) {
-    launch.arguments.insert(launch.arguments.end(),
-                            {kRosterFolderOption, options_.roster_folder, kMadeByOption,
-                             std::to_string(launch.made_by)});
+    launch.arguments.insert(launch.arguments.end(), {kRosterFolderOption, options_.roster_folder,
+                                                     kMadeByOption, std::to_string(launch.made_by),
+                                                     kTotalsFileOption, TotalsFile(device)});
   }
   Result<std::shared_ptr<WorkerProcess>> worker =
       WorkerProcess::Start(context_, launch, EventsOf(device));
@@ -932,6 +933,9 @@ void Broker::FinishWhenDone() {
   phase_ = Phase::kOver;
   entrances_->Stop();
   counts_->Remove();
+  for (const DeviceEntry& device : devices_.entries()) {
+    (void)::unlink(TotalsFile(device).c_str());
+  }
   (void)::rmdir(options_.roster_folder.c_str());
   rated_log_.Stop();
   log_->info("all workers have ended; bye");

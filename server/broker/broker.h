@@ -116,6 +116,8 @@ class Broker {
   // What an earlier broker left that died: its counts, and its workers.
   Status OpenCounts();
   void OpenRosterFolder();
+  // Where the device's workers count, see DeviceTotals.
+  std::string TotalsFile(const DeviceEntry& device) const;
   void TakeOverSurvivors();
   void Adopt(Survivor survivor);
   DeviceEntry& RowFor(const Survivor& survivor);

@@ -48,6 +48,13 @@ void Broker::OpenRosterFolder() {
   }
 }
 
+std::string Broker::TotalsFile(const DeviceEntry& device) const {
+  // A GPU's number may be another one next time, its UUID is not.
+  std::string name = device.selected.uuid.empty() ? device.id : device.selected.uuid;
+  std::ranges::replace(name, '/', '_');
+  return options_.roster_folder + "/totals-" + name;
+}
+
 void Broker::TakeOverSurvivors() {
   if (!has_rosters_) return entrances_->RemoveDeadLeases();
   Survivors survivors = TakeOverWorkers(options_.roster_folder, options_.roster_wait);

@@ -201,7 +201,8 @@ void Session::Attach() {
                          .doorbell = memory_->doorbell.get(),
                          .space = memory_->space.get(),
                          .limits = environment_.limits,
-                         .printed = printed_});
+                         .printed = printed_,
+                         .entrance = attach_.entrance_name});
   is_attached_ = true;
   environment_.device_thread.Post(AttachClient{std::move(client)});
 }

@@ -77,6 +77,8 @@ class Worker::Impl {
   void WakeControl();
   // Where none are kept that can be used: nothing, and a seed of its own.
   KeptCosts ReadKeptCosts() const;
+  // Null where the file cannot be used.
+  std::shared_ptr<DeviceTotals> OpenTotals() const;
   void WatchCosts();
   void WatchLog();
   void KeepCosts(std::vector<scheduler::KnownCost> costs) const;
@@ -234,6 +236,13 @@ Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
   return entry->make(options_.policy_options);
 }
 
+std::shared_ptr<DeviceTotals> Worker::Impl::OpenTotals() const {
+  Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::Open(options_.totals_file);
+  if (totals.ok()) return *std::move(totals);
+  spdlog::warn("the device's totals lack what this worker does: {}", totals.status().message());
+  return nullptr;
+}
+
 Status Worker::Impl::Open() {
   Check(options_.limits.sessions_max <= kSessionsLimit, "sessions_max fits its limit");
   Result<std::unique_ptr<scheduler::Policy>> policy = MakePolicy();
@@ -265,6 +274,7 @@ Status Worker::Impl::Open() {
   DeviceThreadOptions thread_options;
   thread_options.dispatcher.lane = options_.lane_options;
   thread_options.dispatcher.slice = options_.policy_options.slice;
+  if (!options_.totals_file.empty()) thread_options.dispatcher.totals = OpenTotals();
   thread_options.dispatcher.kill_after = options_.kill_after;
   thread_options.dispatcher.kernels = {.limits = options_.kernel_limits,
                                        .ends_device = options_.limit_ends_device,

@@ -45,6 +45,8 @@ struct WorkerOptions {
   std::vector<std::string> loader_command;
   // Where what is learnt of kernels is kept for the next worker of this device; empty: nowhere.
   std::string cost_file;
+  // Where the device's totals are, see DeviceTotals; empty: nobody reads them.
+  std::string totals_file;
   std::chrono::nanoseconds keep_costs_every = std::chrono::seconds(60);
   // A kernel that has had the device for longer is ended: alone where Device::CanKill, else the
   // worker ends as for a lost device.

@@ -14,6 +14,7 @@
 #include "ipc/wire/validate.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/totals/device_totals.h"
 #include "server/worker/device_thread/activity_meter.h"
 #include "server/worker/device_thread/client_outlet.h"
 #include "server/worker/device_thread/client_streams.h"
@@ -109,6 +110,7 @@ class ClientState {
     device::Space* space = nullptr;
     SessionLimits limits;
     std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
+    std::string entrance;                                  // For DeviceTotals.
   };
   explicit ClientState(const Setup& setup);
   ClientState(const ClientState&) = delete;
@@ -138,12 +140,16 @@ class ClientState {
   ClientRequests requests;
   ClientVisits visits;
   ClientLife life;
-  ClientCounters counters;  // Each counted where it happens.
+  // What is counted here is counted in the totals, too, and both where it happens.
+  ClientCounters counters;
+  ClientTotals totals;
 
  private:
   friend class ClientRoster;
+  friend class Dispatcher;
   scheduler::ClientSpec spec_;
   std::uint32_t index_ = 0;
+  std::size_t totals_row_ = 0;
 };
 
 }  // namespace gpushared::server

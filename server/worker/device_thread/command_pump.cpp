@@ -110,6 +110,7 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
     return;
   }
   ++client.counters.commands_taken;
+  client.totals.AddCommand();
   ReserveAnswers(client, command_);
   const std::uint32_t index = client.streams.slab().Allocate();
   CommandSlot& slot = client.streams.slab()[index];
@@ -124,6 +125,7 @@ void CommandPump::Take(ClientState& client, scheduler::TimePoint now) {
   }
   if (!refusal.ok()) [[unlikely]] {
     ++client.counters.commands_refused;
+    client.totals.of_class().commands_refused.Add(1);
     slot.failure = std::make_unique<CommandFailure>(refusal);
   }
   dispatcher_.Append(client, index, now);

@@ -75,8 +75,14 @@ Result<std::unique_ptr<DeviceThread>> DeviceThread::Create(
                                              std::generic_category().message(errno));
   }
   if (Status status = Watch(epoll.get(), signal.eventfd()); !status.ok()) return status;
+  DeviceThreadOptions with_totals = options;
+  if (with_totals.dispatcher.totals == nullptr) {
+    Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::InMemory();
+    if (!totals.ok()) return totals.status();
+    with_totals.dispatcher.totals = *std::move(totals);
+  }
   return std::unique_ptr<DeviceThread>(
-      new DeviceThread(device, std::move(policy), signal, control, options, std::move(epoll)));
+      new DeviceThread(device, std::move(policy), signal, control, with_totals, std::move(epoll)));
 }
 
 DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
@@ -216,7 +222,10 @@ bool DeviceThread::Turn() {
     was_busy = true;
   }
   if (barriers_ > 0) FinishBarriers();
-  if (was_busy) ReportOverload(now);
+  if (was_busy) {
+    dispatcher_.CountTotals();
+    ReportOverload(now);
+  }
   const bool is_urgent = dispatcher_.requests().has_urgent();
   if (std::exchange(urgent_requests_told_, is_urgent) != is_urgent) {
     options_.on_urgent_requests(is_urgent);

@@ -19,28 +19,35 @@ namespace {
 constexpr std::size_t kCompletionsPerCall = 64;
 constexpr std::size_t kSuspectsNamedMax = 8;
 
-void CountRetired(ClientCounters& count, const CommandSlot& command) {
+void CountRetired(ClientState& client, const CommandSlot& command) {
+  ClientCounters& count = client.counters;
+  ClassTotals& total = client.totals.of_class();
+  const auto add = [&command](std::uint64_t& times, Total& times_total, std::uint64_t& bytes,
+                              Total& bytes_total) {
+    ++times;
+    times_total.Add(1);
+    bytes += command.bytes;
+    bytes_total.Add(command.bytes);
+  };
   switch (command.kind) {
     case CommandKind::kLaunch:
       ++count.launches;
+      total.launches.Add(1);
       break;
     case CommandKind::kCopyToDevice:
-      ++count.copies;
-      count.bytes_in += command.bytes;
-      break;
+      return add(count.copies, total.copies, count.bytes_in, total.bytes_in);
     case CommandKind::kCopyToHost:
-      ++count.copies;
-      count.bytes_out += command.bytes;
-      break;
+      return add(count.copies, total.copies, count.bytes_out, total.bytes_out);
     case CommandKind::kCopyOnDevice:
-      ++count.copies;
-      count.bytes_on_device += command.bytes;
-      break;
+      return add(count.copies, total.copies, count.bytes_on_device, total.bytes_on_device);
     default:
-      ++count.fills;
-      count.bytes_on_device += command.bytes;
-      break;
+      return add(count.fills, total.fills, count.bytes_on_device, total.bytes_on_device);
   }
+}
+
+void CountSkipped(ClientState& client) {
+  ++client.counters.commands_skipped;
+  client.totals.of_class().commands_skipped.Add(1);
 }
 
 }  // namespace
@@ -48,6 +55,7 @@ void CountRetired(ClientCounters& count, const CommandSlot& command) {
 Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
                        const DispatcherOptions& options)
     : device_(device),
+      totals_(options.totals),
       kill_after_(options.kill_after),
       lane_(std::move(policy), options.lane),
       requests_(roster_, lane_),
@@ -57,10 +65,29 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
   unsettled_.reserve(kSessionsLimit);
 }
 
+void Dispatcher::CountTotals() {
+  DeviceTotals::Layout& totals = totals_->layout();
+  const auto follow = [](Total& total, std::uint64_t& counted, std::uint64_t now) {
+    total.Add(now - std::exchange(counted, now));
+  };
+  const auto ns = [](scheduler::Duration time) { return static_cast<std::uint64_t>(time.count()); };
+  follow(totals.gap_ns, counted_.gap_ns, ns(requests_.gaps().wanted));
+  follow(totals.gap_used_ns, counted_.gap_used_ns, ns(requests_.gaps().used));
+  follow(totals.host_delay_ns, counted_.host_delay_ns, ns(lane_.host_delay()));
+  const scheduler::PromiseReport promises = lane_.promises();
+  for (std::size_t each = 0; each < scheduler::kSchedulingClasses; ++each) {
+    follow(totals.classes[each].promises_given_up, counted_.given_up[each],
+           promises.given_up[each]);
+  }
+}
+
 // ---- clients
 
 ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now) {
   ClientState& added = roster_.Add(std::move(client));
+  added.totals_row_ = totals_->Enter(added.setup.entrance);
+  added.totals = totals_->For(added.spec().scheduling_class, added.totals_row_);
+  added.totals.AddSession();
   lane_.AddClient(added.id(), added.spec(), now);
   requests_.OnClientAdded(added, now);
   offers_.ReviewGivingWay(now);
@@ -72,6 +99,7 @@ void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& 
                               scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
   ClientRoster::Change(client, spec);
+  client.totals = totals_->For(spec.scheduling_class, client.totals_row_);
   lane_.ChangeClient(client.id(), spec, now);
   requests_.OnClientChanged(client, now);
   offers_.ReviewGivingWay(now);
@@ -96,6 +124,7 @@ void Dispatcher::RemoveClient(ClientState& client, scheduler::TimePoint now) {
 void Dispatcher::Depart(ClientState& client) {
   --leaving_;
   publisher_.Forget(client);
+  totals_->Leave(client.totals_row_);
   departed_.push_back(roster_.Remove(client));
 }
 
@@ -151,11 +180,11 @@ Dispatcher::FrontOutcome Dispatcher::SettleFront(ClientState& client, std::uint3
     return FrontOutcome::kStays;
   }
   if (state.has_failed) {
-    ++client.counters.commands_skipped;
+    CountSkipped(client);
   } else if (command.failure != nullptr) {
     FailStream(client, stream, command, std::move(*command.failure), now);
   } else if (command.state() == CommandState::kEnded) {
-    CountRetired(client.counters, command);
+    CountRetired(client, command);
     state.last_time_ns = std::max(state.last_time_ns, command.ended_ns);
   } else {
     return FrontOutcome::kStays;
@@ -218,7 +247,7 @@ bool Dispatcher::SettleWait(ClientState& client, std::uint32_t stream, const Com
                             scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
   if (state.has_failed) {
-    ++client.counters.commands_skipped;
+    CountSkipped(client);
     return true;
   }
   const StreamState& target = client.streams[command.target.stream];
@@ -370,6 +399,7 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   command.units_done = std::max(command.units_done, done);
   if (has_paused) std::get<device::LaunchWork>(command.work).paused = completion.paused;
   ++client->counters.stops;
+  client->totals.of_class().stops.Add(1);
   if (!client->streams[command.stream].has_failed) {
     return offers_.OfferRest(*client, command, now);
   }
@@ -389,6 +419,7 @@ void Dispatcher::OnEnded(ClientState& client, CommandSlot& command,
   }
   if (command.failure != nullptr) {
     ++client.counters.commands_failed;
+    client.totals.of_class().commands_failed.Add(1);
   } else {
     offers_.Learn(command, now);
   }

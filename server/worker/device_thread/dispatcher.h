@@ -4,6 +4,7 @@
 #ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DISPATCHER_H_
 #define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_DISPATCHER_H_
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 #include "scheduler/device_lane.h"
 #include "server/device/device.h"
+#include "server/totals/device_totals.h"
 #include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/kernel_limiter.h"
@@ -29,6 +31,7 @@ struct DispatcherOptions {
   scheduler::Duration slice = std::chrono::milliseconds(2);
   scheduler::Duration kill_after = std::chrono::milliseconds(100);
   KernelLimiterOptions kernels;
+  std::shared_ptr<DeviceTotals> totals;  // Null, to a device thread: kept nowhere.
 };
 
 // The order of commands in their streams: which are ready, what becomes of those that have ended,
@@ -45,7 +48,7 @@ struct DispatcherOptions {
 // Confined to the device thread.
 class Dispatcher {
  public:
-  // `device` outlives the dispatcher.
+  // `device` outlives the dispatcher. `options.totals` is not null.
   Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
              const DispatcherOptions& options);
 
@@ -97,6 +100,8 @@ class Dispatcher {
 
   const ClientRoster& roster() const { return roster_; }
   const scheduler::DeviceLane& lane() const { return lane_; }
+  // Brings the totals of the whole device up to date.
+  void CountTotals();
   Offers& offers() { return offers_; }
   const Offers& offers() const { return offers_; }
   Requests& requests() { return requests_; }
@@ -142,6 +147,13 @@ class Dispatcher {
   void Depart(ClientState& client);
 
   device::Device& device_;
+  const std::shared_ptr<DeviceTotals> totals_;
+  // Of what this worker's parts have counted: the part that is in the totals.
+  struct Counted {
+    std::uint64_t gap_ns = 0, gap_used_ns = 0, host_delay_ns = 0;
+    std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};
+  };
+  Counted counted_;
   const scheduler::Duration kill_after_;
   scheduler::DeviceLane lane_;
   ClientRoster roster_;

@@ -188,8 +188,10 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
 void Offers::CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now) {
   using Company = Submission::Company;
   if (command.past() == CommandSlot::Past::kNew) {
-    client.counters.queue_wait.Add(
-        static_cast<std::uint64_t>(std::max<std::int64_t>(0, (now - command.taken).count())));
+    const auto waited =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(0, (now - command.taken).count()));
+    client.counters.queue_wait.Add(waited);
+    client.totals.of_class().queue_wait.Add(waited);
   }
   const bool found_idle = streams_on_device_ == 0;
   if (client.offers.on_device_of_stream_[command.stream]++ == 0) ++streams_on_device_;
@@ -215,16 +217,21 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
   const scheduler::Charge charge = lane_.OnCompleted(completion.id, now);
   ClientCounters& count = client.counters;
   count.device_time += charge.held;
+  client.totals.AddDeviceTime(charge.held);
   if (charge.held > slice_ && roster_.present().size() > 1) ++count.slice_overruns;
   // One that was to end by force does not run on, even if it ended in another way before.
   const bool is_part = completion.stopped && completion.status.ok() &&
                        (completion.units_done < command.units || completion.paused != nullptr) &&
                        command.failure == nullptr;
   const Submission& submission = command.submission();
-  if (submission.stop_asked) count.stop_time += now - *submission.stop_asked;
+  if (submission.stop_asked) {
+    count.stop_time += now - *submission.stop_asked;
+    client.totals.of_class().stop_time.Add(now - *submission.stop_asked);
+  }
   const bool got_on = completion.units_done > command.units_done || completion.paused != nullptr;
   if ((is_part && !got_on) || !completion.status.ok()) {
     count.wasted += charge.held;
+    client.totals.of_class().wasted_ns.Add(charge.held);
   }
   requests_.OnStay(client, StayOf(client, command, charge, is_part, now), now);
   limiter_.OnLeft(client, command, now);

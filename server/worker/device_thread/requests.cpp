@@ -201,7 +201,9 @@ void Requests::Count(ClientState& client, const OpenRequest& request, bool has_f
   if (!promise && request.stream == OpenRequest::kAllStreams) return;
   ClientCounters& count = client.counters;
   ++count.requests;
-  if (promise && latency <= *promise && !has_failed) ++count.requests_kept;
+  const bool is_kept = promise && latency <= *promise && !has_failed;
+  count.requests_kept += is_kept;
+  client.totals.AddRequest(latency, promise.has_value(), is_kept);
   count.request_latency.Add(static_cast<std::uint64_t>(latency.count()));
 }
 

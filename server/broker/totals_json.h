@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_BROKER_TOTALS_JSON_H_
+#define GPUSHARED_SERVER_BROKER_TOTALS_JSON_H_
+
+#include <set>
+#include <string>
+
+#include "server/totals/device_totals.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace gpushared::server {
+
+// {"workers_started":2,"gap_s":..,"gap_used_s":..,"host_delay_s":..,
+//  "classes":{"high":{"sessions":..,"device_time_s":..,"commands":..,
+//                     "queue_wait":{"counts":[..],"sum_s":..},..},..},
+//  "entrances":[{"entrance":"main","class":"high","sessions":..,"device_time_s":..,..},..]}
+// Times are in seconds. A histogram's counts are those of TotalHistogram, not cumulative.
+// Entrances that are not `open` any more are left out. Thread-safe.
+nlohmann::json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>& open);
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_BROKER_TOTALS_JSON_H_

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/broker/totals_json.h"
+#include "server/totals/device_totals.h"
+#include "tests/support/scratch_folder.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+using namespace std::chrono_literals;
+using scheduler::SchedulingClass;
+using ::testing::HasSubstr;
+
+std::unique_ptr<DeviceTotals> Opened(const std::string& path) {
+  Result<std::unique_ptr<DeviceTotals>> totals = DeviceTotals::Open(path);
+  EXPECT_TRUE(totals.ok()) << totals.status().ToString();
+  return totals.ok() ? *std::move(totals) : nullptr;
+}
+
+nlohmann::json Read(const std::string& path, const std::set<std::string>& open = {"main"}) {
+  const Result<std::unique_ptr<DeviceTotals::Layout>> read = DeviceTotals::Read(path);
+  EXPECT_TRUE(read.ok()) << read.status().ToString();
+  return read.ok() ? TotalsJson(**read, open) : nlohmann::json();
+}
+
+TEST(DeviceTotals, ABoundHoldsTheDurationsUpToItself) {
+  TotalHistogram histogram;
+  for (const std::uint64_t ns : {0ull, 1ull, 1023ull, 1024ull}) histogram.Add(ns);
+  EXPECT_EQ(histogram.counts[0].Get(), 4U);
+  histogram.Add(std::uint64_t{1025});
+  histogram.Add(std::uint64_t{2048});
+  EXPECT_EQ(histogram.counts[1].Get(), 2U);
+  const std::uint64_t last = TotalHistogram::BoundNs(TotalHistogram::kBounds - 1);
+  EXPECT_EQ(last, 17'179'869'184U);
+  histogram.Add(last);
+  histogram.Add(last + 1);
+  histogram.Add(~std::uint64_t{0} / 4);
+  EXPECT_EQ(histogram.counts[TotalHistogram::kBounds - 1].Get(), 1U);
+  EXPECT_EQ(histogram.counts[TotalHistogram::kBounds].Get(), 2U);
+  EXPECT_EQ(histogram.sum_ns.Get(),
+            1024 + 1023 + 1 + 1025 + 2048 + 2 * last + 1 + ~std::uint64_t{0} / 4);
+}
+
+TEST(DeviceTotals, TheNextWorkerGoesOnWhereOneWasKilled) {
+  const testing::ScratchFolder folder;
+  const std::string path = folder / "totals";
+  for (int worker = 1; worker <= 3; ++worker) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const std::unique_ptr<DeviceTotals> totals = Opened(path);
+      ClientTotals client = totals->For(SchedulingClass::kLow, totals->Enter("main"));
+      client.AddSession();
+      for (int i = 0; i < 100; ++i) client.AddDeviceTime(5ms);
+      client.of_class().queue_wait.Add(std::uint64_t{3000});
+      ::kill(::getpid(), SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    const nlohmann::json totals = Read(path);
+    EXPECT_EQ(totals["workers_started"], worker);
+    EXPECT_DOUBLE_EQ(totals["classes"]["low"]["device_time_s"], 0.5 * worker);
+    EXPECT_EQ(totals["classes"]["low"]["queue_wait"]["counts"][2], worker);
+    EXPECT_EQ(totals["classes"]["high"]["sessions"], 0);
+    ASSERT_EQ(totals["entrances"].size(), 1U);
+    EXPECT_EQ(totals["entrances"][0]["sessions"], worker);
+    EXPECT_EQ(totals["entrances"][0]["class"], "low");
+  }
+}
+
+TEST(DeviceTotals, OneWorkerWritesAtATime) {
+  const testing::ScratchFolder folder;
+  const std::string path = folder / "totals";
+  std::unique_ptr<DeviceTotals> first = Opened(path);
+  EXPECT_THAT(std::string(DeviceTotals::Open(path).status().message()),
+              HasSubstr("another worker writes"));
+  first.reset();
+  EXPECT_TRUE(DeviceTotals::Open(path).ok());
+}
+
+TEST(DeviceTotals, AnotherLayoutBeginsAnewAndIsNotRead) {
+  const testing::ScratchFolder folder;
+  const std::string path = folder / "totals";
+  EXPECT_EQ(DeviceTotals::Read(path).status().code(), StatusCode::kNotFound);
+  const auto damage = [&](const std::string& bytes) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file << bytes;
+  };
+  Opened(path)->layout().gap_ns.Add(7);
+  damage("\xff");  // No size ends like that.
+  EXPECT_THAT(std::string(DeviceTotals::Read(path).status().message()),
+              HasSubstr("of another version"));
+  EXPECT_EQ(Opened(path)->layout().gap_ns.Get(), 0U);
+  std::filesystem::resize_file(path, 100);
+  EXPECT_THAT(std::string(DeviceTotals::Read(path).status().message()),
+              HasSubstr("of another version"));
+  EXPECT_EQ(Opened(path)->layout().workers_started.Get(), 1U);
+}
+
+TEST(DeviceTotals, AFileThatIsNotOursIsRefused) {
+  const testing::ScratchFolder folder;
+  const std::string path = folder / "totals";
+  Opened(path).reset();
+  ::chmod(path.c_str(), 0644);
+  EXPECT_THAT(std::string(DeviceTotals::Open(path).status().message()), HasSubstr("is no file of"));
+  EXPECT_THAT(std::string(DeviceTotals::Read(path).status().message()), HasSubstr("is no file of"));
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(folder / "elsewhere", path);
+  EXPECT_THAT(std::string(DeviceTotals::Open(path).status().message()), HasSubstr("opening"));
+}
+
+TEST(DeviceTotals, EntrancesComeAndGoWithoutEnd) {
+  const testing::ScratchFolder folder;
+  const std::string path = folder / "totals";
+  const std::unique_ptr<DeviceTotals> totals = Opened(path);
+  const std::size_t kept = totals->Enter("main");
+  totals->For(SchedulingClass::kHigh, kept).AddDeviceTime(1s);
+  for (int lease = 0; lease < 2000; ++lease) {
+    const std::size_t row = totals->Enter("lease-" + std::to_string(lease));
+    ASSERT_NE(row, kept);
+    ClientTotals client = totals->For(SchedulingClass::kNormal, row);
+    client.AddSession();
+    client.AddDeviceTime(1ms);
+    totals->Leave(row);
+  }
+  // The row of an entrance with clients is nobody else's, and the class has all of them.
+  const nlohmann::json read = Read(path, {"main", "lease-1", "lease-1999"});
+  EXPECT_DOUBLE_EQ(read["classes"]["normal"]["device_time_s"], 2.0);
+  ASSERT_EQ(read["entrances"].size(), 2U);
+  for (const nlohmann::json& row : read["entrances"]) {
+    EXPECT_EQ(row["device_time_s"], row["entrance"] == "main" ? 1.0 : 0.001);
+    EXPECT_NE(row["entrance"], "lease-1");
+  }
+}
+
+TEST(DeviceTotals, AReaderNeverSeesARowUnderTwoNames) {
+  const testing::ScratchFolder folder;
+  const std::string path = folder / "totals";
+  const std::unique_ptr<DeviceTotals> totals = Opened(path);
+  std::atomic<bool> is_over = false;
+  std::thread writer([&] {
+    // Row after row gets another name. What "slow-*" has is 1 s each, "fast-*" have 1 ns.
+    for (int i = 0; !is_over; ++i) {
+      const bool is_slow = i % 2 == 0;
+      const std::size_t row = totals->Enter((is_slow ? "slow-" : "fast-") + std::to_string(i));
+      EntranceTotals& low = totals->layout().entrances[row].classes[2];
+      low.device_time_ns.Add(is_slow ? 1s : 1ns);
+      totals->Leave(row);
+    }
+  });
+  for (int read = 0; read < 300; ++read) {
+    const Result<std::unique_ptr<DeviceTotals::Layout>> now = DeviceTotals::Read(path);
+    ASSERT_TRUE(now.ok());
+    for (const DeviceTotals::Entrance& row : (*now)->entrances) {
+      const std::uint64_t ns = row.classes[2].device_time_ns.Get();
+      const bool is_slow = std::string(row.name).starts_with("slow");
+      EXPECT_TRUE(ns == 0 || ns == (is_slow ? 1'000'000'000U : 1U)) << row.name << " " << ns;
+    }
+  }
+  is_over = true;
+  writer.join();
+}
+
+}  // namespace
+}  // namespace gpushared::server
