@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WEB_ANSWERS_H_
+#define GPUSHARED_SERVER_WEB_ANSWERS_H_
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpushared/mutex.h"
+#include "gpushared/result.h"
+
+#include "ipc/wire/control.h"
+#include "server/web/exposition.h"
+#include "server/web/http_server.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::web {
+
+// Answers to /metrics and /healthz. Everybody who asks within a second gets what the server said
+// once: scrapers do not keep it from its work.
+//
+// Thread-safe. Its thread asks the server.
+class Answers {
+ public:
+  static constexpr std::chrono::seconds kSharedFor{1};
+  // May block; called on the thread of this object.
+  using Ask = std::function<Result<nlohmann::json>(ipc::AdminVerb verb)>;
+
+  Answers(Ask ask, std::string host);
+  ~Answers();
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+
+  // Waits for a server's answer that is under way. Nobody gets a reply any more. Idempotent.
+  void Stop();
+
+  // Replies at once, or on the thread of this object.
+  void Handle(const HttpServer::Request& request, HttpServer::Reply reply);
+
+ private:
+  struct Waiting {
+    bool wants_metrics = false;
+    TextFormat format = TextFormat::kPlain;
+    HttpServer::Reply reply;
+  };
+
+  void Run();
+  void AskServer();
+  HttpAnswer AnswerTo(const Waiting& asked);
+
+  const Ask ask_;
+  const std::string host_;
+  // The thread has these for itself.
+  std::optional<std::chrono::steady_clock::time_point> told_at_;
+  Status why_not_;
+  nlohmann::json status_, entrances_;
+  std::array<std::optional<std::string>, 2> texts_;  // By format.
+
+  Mutex mutex_;
+  std::condition_variable is_asked_;
+  std::vector<Waiting> waiting_ GPUSHARED_GUARDED_BY(mutex_);  // At most one per connection.
+  bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace gpushared::web
+
+#endif  // GPUSHARED_SERVER_WEB_ANSWERS_H_

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/web/exposition.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/web/metrics.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::web {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Type = Exposition::Type;
+
+std::string Both(TextFormat format) {
+  Exposition text(format);
+  text.Begin("x_seconds", Type::kCounter, "A \\ and \"b\"\nc.");
+  text.Add({{"name", "one"}}, 0.1);
+  text.Begin("y", Type::kInfo, "Why.");
+  text.Add({{"version", "1"}}, 1);
+  text.Begin("z_bytes", Type::kGauge, "Zed.");
+  text.Add({}, 9007199254740991.0);
+  text.Begin("h_seconds", Type::kHistogram, "Waits.");
+  const std::vector<double> bounds = {1.024e-6, 0.5}, counts = {2, 0, 3};
+  text.AddHistogram({{"class", "low"}}, bounds, counts, 7.25);
+  return text.Finish();
+}
+
+TEST(Exposition, PlainText) {
+  EXPECT_EQ(Both(TextFormat::kPlain),
+            "# HELP x_seconds_total A \\\\ and \"b\"\\nc.\n"
+            "# TYPE x_seconds_total counter\n"
+            "x_seconds_total{name=\"one\"} 0.1\n"
+            "# HELP y_info Why.\n"
+            "# TYPE y_info gauge\n"
+            "y_info{version=\"1\"} 1\n"
+            "# HELP z_bytes Zed.\n"
+            "# TYPE z_bytes gauge\n"
+            "z_bytes 9007199254740991\n"
+            "# HELP h_seconds Waits.\n"
+            "# TYPE h_seconds histogram\n"
+            "h_seconds_bucket{class=\"low\",le=\"1.024e-06\"} 2\n"
+            "h_seconds_bucket{class=\"low\",le=\"0.5\"} 2\n"
+            "h_seconds_bucket{class=\"low\",le=\"+Inf\"} 5\n"
+            "h_seconds_sum{class=\"low\"} 7.25\n"
+            "h_seconds_count{class=\"low\"} 5\n");
+}
+
+TEST(Exposition, OpenMetricsNamesFamiliesAndUnitsAndItsEnd) {
+  EXPECT_EQ(Both(TextFormat::kOpenMetrics),
+            "# HELP x_seconds A \\\\ and \\\"b\\\"\\nc.\n"
+            "# TYPE x_seconds counter\n"
+            "# UNIT x_seconds seconds\n"
+            "x_seconds_total{name=\"one\"} 0.1\n"
+            "# HELP y Why.\n"
+            "# TYPE y info\n"
+            "y_info{version=\"1\"} 1\n"
+            "# HELP z_bytes Zed.\n"
+            "# TYPE z_bytes gauge\n"
+            "# UNIT z_bytes bytes\n"
+            "z_bytes 9007199254740991\n"
+            "# HELP h_seconds Waits.\n"
+            "# TYPE h_seconds histogram\n"
+            "# UNIT h_seconds seconds\n"
+            "h_seconds_bucket{class=\"low\",le=\"1.024e-06\"} 2\n"
+            "h_seconds_bucket{class=\"low\",le=\"0.5\"} 2\n"
+            "h_seconds_bucket{class=\"low\",le=\"+Inf\"} 5\n"
+            "h_seconds_sum{class=\"low\"} 7.25\n"
+            "h_seconds_count{class=\"low\"} 5\n"
+            "# EOF\n");
+}
+
+TEST(Exposition, AHostileNameStaysInItsValue) {
+  for (const TextFormat format : {TextFormat::kPlain, TextFormat::kOpenMetrics}) {
+    Exposition text(format);
+    text.Begin("x", Type::kGauge, "");
+    text.Add({{"name", "a\"} 1\nevil{b=\"\\"}}, 2);
+    const std::string all = text.Finish();
+    EXPECT_THAT(all, HasSubstr("x{name=\"a\\\"} 1\\nevil{b=\\\"\\\\\"} 2\n"));
+    EXPECT_THAT(all, Not(HasSubstr("\nevil")));
+  }
+}
+
+TEST(Exposition, NumbersAreReadAsTheSameOnes) {
+  Exposition text(TextFormat::kPlain);
+  text.Begin("x", Type::kGauge, "");
+  for (const double value :
+       {0.0, -3.0, 1e300, 0.30000000000000004, std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    text.Add({}, value);
+  }
+  EXPECT_EQ(text.Finish(),
+            "# HELP x \n# TYPE x gauge\nx 0\nx -3\nx 1e+300\nx 0.30000000000000004\nx +Inf\n"
+            "x -Inf\nx NaN\n");
+}
+
+TEST(Exposition, TheFormatThatTheClientPrefers) {
+  const auto is_open = [](std::string_view accept) {
+    return PreferredFormat(accept) == TextFormat::kOpenMetrics;
+  };
+  // Prometheus 2.42, and 2.53.
+  EXPECT_TRUE(
+      is_open("application/openmetrics-text;version=1.0.0,application/openmetrics-text;"
+              "version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"));
+  EXPECT_TRUE(
+      is_open("application/openmetrics-text;version=1.0.0;q=0.5,application/"
+              "openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3"));
+  EXPECT_TRUE(is_open("Application/OpenMetrics-Text ; Version=1.0.0"));
+  EXPECT_FALSE(is_open(""));
+  EXPECT_FALSE(is_open("*/*"));
+  EXPECT_FALSE(is_open("application/openmetrics-text;version=0.0.1"));
+  EXPECT_FALSE(is_open("application/openmetrics-text;version=2.0.0,text/plain;q=0.1"));
+  EXPECT_FALSE(is_open("application/openmetrics-text;q=0"));
+  EXPECT_FALSE(is_open("application/openmetrics-text;q=0.2,text/plain;q=0.3"));
+  EXPECT_FALSE(is_open("application/openmetrics-text;q=nan"));
+  EXPECT_FALSE(is_open("application/openmetrics-text;q=7,text/plain;q=0.1"));
+  EXPECT_FALSE(is_open(",;,;;q=,=;version="));
+}
+
+TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
+  const json status = {{"server", {{"version", "1"}}},
+                       {"devices",
+                        {{{"device", "cuda:1"},
+                          {"uuid", "GPU-1"},
+                          {"name", "N\"V"},
+                          {"state", "ready"},
+                          {"generation", 3},
+                          {"memory_bytes", "many"}},
+                         "no device",
+                         {{"device", 7}, {"totals", {{"classes", {{"high", 5}}}}}}}}};
+  const std::string text = MetricsText(status, json(), "host", TextFormat::kPlain);
+  EXPECT_THAT(text, HasSubstr("gpushared_device_up{gpu=\"1\",UUID=\"GPU-1\",device=\"cuda:1\","
+                              "modelName=\"N\\\"V\",Hostname=\"host\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("gpushared_device_generation{gpu=\"1\""));
+  EXPECT_THAT(text, Not(HasSubstr("\ngpushared_device_memory_bytes{gpu=\"1\"")));
+  EXPECT_THAT(text, Not(HasSubstr("\ngpushared_launches_total{")));
+}
+
+TEST(Metrics, AHistogramOfAnotherSizeIsLeftOut) {
+  json status = {{"devices", {{{"device", "cpu:0"}}}}};
+  json& wait = status["devices"][0]["totals"]["classes"]["low"]["queue_wait"];
+  wait = {{"counts", json::array()}, {"sum_s", 1.5}};
+  for (int i = 0; i < 26; ++i) wait["counts"].push_back(i);
+  EXPECT_THAT(MetricsText(status, json(), "h", TextFormat::kPlain),
+              HasSubstr("class=\"low\",le=\"17.179869184\"} 300\n"));
+  EXPECT_THAT(MetricsText(status, json(), "h", TextFormat::kPlain),
+              HasSubstr("class=\"low\",le=\"+Inf\"} 325\n"));
+  wait["counts"].push_back(1);
+  EXPECT_THAT(MetricsText(status, json(), "h", TextFormat::kPlain),
+              Not(HasSubstr("gpushared_queue_wait_seconds_bucket")));
+}
+
+}  // namespace
+}  // namespace gpushared::web

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpushared-web beside a real server.
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <list>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+#include "tests/web/raw_http.h"
+
+namespace gpushared::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string Slurp(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class WebProcess {
+ public:
+  WebProcess(const std::string& socket, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpushared-web", "--socket", socket,
+                                        "--listen", "127.0.0.1:0"};
+    command.insert(command.end(), more.begin(), more.end());
+    pid_ = StartProgram(command, folder_ / "log");
+    const std::string before = "http://127.0.0.1:";
+    EXPECT_TRUE(Eventually([&] { return Log().find("/metrics\n") != std::string::npos; })) << Log();
+    const std::size_t at = Log().find(before);
+    if (at == std::string::npos) return;
+    port_ = static_cast<std::uint16_t>(std::stoi(Log().substr(at + before.size())));
+  }
+  ~WebProcess() {
+    if (pid_ > 0) (void)End();
+  }
+  WebProcess(const WebProcess&) = delete;
+  WebProcess& operator=(const WebProcess&) = delete;
+
+  // By SIGTERM; the exit status.
+  int End() {
+    ::kill(pid_, SIGTERM);
+    int status = -1;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+  std::string Log() const { return Slurp(folder_ / "log"); }
+  std::uint16_t port() const { return port_; }
+  std::string Get(const std::string& path, const std::string& headers = "Host: localhost\r\n") {
+    return RawHttp::Get(port_, path, headers);
+  }
+
+ private:
+  ScratchFolder folder_;
+  pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+// Values by sample, as it is written: "name{labels}".
+std::map<std::string, double> Samples(const std::string& text) {
+  std::map<std::string, double> samples;
+  std::istringstream lines(text.substr(std::min(text.find("\r\n\r\n"), text.size())));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t space = line.rfind(' ');
+    if (line.starts_with("gpushared_") && space != std::string::npos) {
+      samples[line.substr(0, space)] = std::stod(line.substr(space + 1));
+    }
+  }
+  return samples;
+}
+
+double SumOf(const std::map<std::string, double>& samples, const std::string& name) {
+  double sum = 0;
+  for (const auto& [sample, value] : samples) {
+    if (sample.starts_with(name + "{")) sum += value;
+  }
+  return sum;
+}
+
+void ComeFillAndLeave(const ServerProcess& server, int times) {
+  Result<Client> client = Client::Connect({.name = "x\"} 1 \\", .socket = server.socket()});
+  ASSERT_TRUE(client.ok()) << client.status().ToString();
+  Result<DeviceBuffer> memory = client->AllocateDevice(4096);
+  ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+  const Stream stream = client->default_stream();
+  for (int i = 0; i < times; ++i) {
+    ASSERT_TRUE(stream.Fill(*memory, FillElement::U8(1), 4096).ok());
+  }
+  ASSERT_TRUE(stream.Synchronize().ok());
+}
+
+TEST(Web, CountersDoNotFallWhileClientsComeAndGo) {
+  const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
+  WebProcess web(server.socket());
+  std::map<std::string, double> before;
+  for (int round = 1; round <= 5; ++round) {
+    ComeFillAndLeave(server, 10);
+    // Answers are shared for a second, so this one may be an earlier one.
+    ASSERT_TRUE(Eventually([&] {
+      return SumOf(Samples(web.Get("/metrics")), "gpushared_fills_total") == 10 * round;
+    }));
+    const std::map<std::string, double> now = Samples(web.Get("/metrics"));
+    for (const auto& [sample, value] : before) {
+      if (sample.find("_total{") == std::string::npos &&
+          sample.find("_bucket{") == std::string::npos) {
+        continue;
+      }
+      const auto found = now.find(sample);
+      ASSERT_NE(found, now.end()) << sample;
+      EXPECT_GE(found->second, value) << sample;
+    }
+    before = now;
+  }
+  EXPECT_GT(SumOf(before, "gpushared_device_busy_seconds_total"), 0);
+  EXPECT_EQ(SumOf(before, "gpushared_sessions_started_total"), 5);
+  EXPECT_EQ(SumOf(before, "gpushared_entrance_sessions_started_total"), 5);
+  EXPECT_EQ(SumOf(before, "gpushared_entrance_admitted_total"), 5);
+  const std::string open = web.Get(
+      "/metrics", "Host: localhost\r\nAccept: application/openmetrics-text;version=1.0.0\r\n");
+  EXPECT_THAT(open, HasSubstr("Content-Type: application/openmetrics-text; version=1.0.0"));
+  EXPECT_THAT(open, ::testing::EndsWith("# EOF\n"));
+}
+
+TEST(Web, IsHealthyWhileTheServerIs) {
+  auto server = std::make_unique<ServerProcess>(std::vector<std::string>{"--device", "cpu:0"});
+  WebProcess web(server->socket());
+  EXPECT_THAT(web.Get("/healthz"), HasSubstr("\r\n\r\nok\n"));
+  EXPECT_THAT(web.Get("/elsewhere"), StartsWith("HTTP/1.1 404 "));
+  server.reset();
+  EXPECT_TRUE(Eventually([&] { return web.Get("/healthz").starts_with("HTTP/1.1 503 "); }));
+  EXPECT_THAT(web.Get("/metrics"), HasSubstr("the server does not answer"));
+  const int status = web.End();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST(Web, HostileConnectionsDoNotKeepAGoodOneOut) {
+  const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
+  WebProcess web(server.socket());
+  std::list<RawHttp> silent, hungry;
+  for (int i = 0; i < 200; ++i) silent.emplace_back(web.port());
+  for (int i = 0; i < 20; ++i) {
+    hungry.emplace_back(web.port(), 4096);
+    (void)hungry.back().Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  }
+  EXPECT_THAT(web.Get("/metrics"), StartsWith("HTTP/1.1 200 "));
+  RawHttp large(web.port());
+  (void)large.Send("GET / HTTP/1.1\r\nX: " + std::string(std::size_t{1} << 20, 'x'));
+  EXPECT_THAT(large.ReadAll(), StartsWith("HTTP/1.1 431 "));
+  EXPECT_THAT(web.Get("/metrics", "Host: evil.example\r\n"), StartsWith("HTTP/1.1 421 "));
+  EXPECT_THAT(web.Get("/metrics"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST(Web, ATokenIsAskedFor) {
+  const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
+  const ScratchFolder folder;
+  std::ofstream(folder / "token") << "a-token-of-some-length\n";
+  ::chmod((folder / "token").c_str(), 0600);
+  WebProcess web(server.socket(), {"--token-file", folder / "token"});
+  EXPECT_THAT(web.Get("/metrics"), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(web.Get("/healthz"), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(web.Get("/metrics", "Authorization: Bearer a-token-of-some-length\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+}
+
+TEST(Web, OptionsThatMakeNoSenseAreRefused) {
+  const ProgramOutcome open =
+      RunProgram({GPUSHARED_BIN_DIR "/gpushared-web", "--listen", "[::]:0"});
+  EXPECT_EQ(open.exit_code, 2);
+  EXPECT_THAT(open.output,
+              HasSubstr("allowed are loopback addresses, and others with --token-file"));
+}
+
+}  // namespace
+}  // namespace gpushared::testing
