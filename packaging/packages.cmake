@@ -23,7 +23,8 @@ endfunction()
 
 # ---- manual pages: <page> belongs to <component>
 set(outputs)
-foreach(entry server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 tools:gpushared-mps-control.1)
+foreach(entry server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 tools:gpushared-mps-control.1
+    tools:gpushared-web.8)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 page)
@@ -35,7 +36,7 @@ foreach(entry server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 to
 endforeach()
 
 # ---- completions, from what the programs say of themselves
-foreach(entry server:gpushared tools:gpusharedctl)
+foreach(entry server:gpushared tools:gpusharedctl tools:gpushared-web)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 program)
@@ -56,7 +57,10 @@ endforeach()
 file(GLOB units RELATIVE "${here}" CONFIGURE_DEPENDS "${here}/*.socket" "${here}/*.service")
 set(sockets ${units})
 list(FILTER sockets INCLUDE REGEX "\\.socket$")
-list(JOIN units " " GPUSHARED_UNITS)
+# Whoever wants the metrics on TCP enables their unit.
+set(started ${units})
+list(REMOVE_ITEM started gpushared-web.service)
+list(JOIN started " " GPUSHARED_UNITS)
 list(JOIN sockets " " GPUSHARED_SOCKET_UNITS)
 foreach(unit IN LISTS units)
   install(FILES "${here}/${unit}" DESTINATION lib/systemd/system COMPONENT server)

@@ -28,7 +28,7 @@ def made(shell, program):
 
 class ManualPages(unittest.TestCase):
     def test_every_command_and_option_is_in_the_page(self):
-        for program, section in (("gpushared", 8), ("gpusharedctl", 1)):
+        for program, section in (("gpushared", 8), ("gpusharedctl", 1), ("gpushared-web", 8)):
             text = page(f"{program}.{section}")
             for path, commands, options, _ in generate.describe(BIN / program):
                 if path == "gpushared run":
@@ -64,6 +64,7 @@ class Completions(unittest.TestCase):
         (["gpushared", ""], {"run"}),
         (["gpushared", "run", "--fall"], {"--fallback"}),
         (["gpushared", "run", "--fallback", ""], {"native"}),
+        (["gpushared-web", "--l"], {"--listen"}),
     ]
 
     def test_bash_offers_what_fits(self):
@@ -89,7 +90,7 @@ class Completions(unittest.TestCase):
             self.assertLessEqual(expected, set(told.stdout.split()), words)
 
     def test_all_commands_and_options_are_there(self):
-        for program in ("gpushared", "gpusharedctl"):
+        for program in ("gpushared", "gpusharedctl", "gpushared-web"):
             for shell in ("bash", "zsh"):
                 text = made(shell, program)
                 for path, commands, options, _ in generate.describe(BIN / program):
