@@ -17,6 +17,11 @@ constexpr Duration kPredictedMin = std::chrono::microseconds(1);
 
 }  // namespace
 
+Duration ChargeMeter::SoFar(const Entry& entry, TimePoint now) const {
+  ChargeMeter ended = *this;
+  return ended.End(entry, now);
+}
+
 ChargeMeter::Entry ChargeMeter::Start(Duration predicted, TimePoint now) {
   Advance(now);
   const auto predicted_ns = static_cast<std::uint64_t>(

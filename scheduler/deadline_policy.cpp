@@ -141,6 +141,13 @@ void DeadlinePolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   shares_.OnEnded(client, ended, now);
 }
 
+void DeadlinePolicy::OnBarred(ClientId client, bool is_barred, TimePoint now) {
+  AdvanceTo(now);
+  State& state = clients_.At(client);
+  state.is_barred = is_barred;
+  Place(state, now);
+}
+
 void DeadlinePolicy::OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) {
   AdvanceTo(now);
   State& state = clients_.At(client);
@@ -210,7 +217,7 @@ void DeadlinePolicy::CountOthers(const State& state, int sign) {
 void DeadlinePolicy::Place(State& state, TimePoint now) {
   plan_is_dirty_ = pause_is_dirty_ = true;
   const PromiseAccount& account = state.account;
-  const bool belongs = account.has_promise() && !state.is_set_aside &&
+  const bool belongs = account.has_promise() && !state.is_set_aside && !state.is_barred &&
                        account.open_count() > account.given_up_count();
   if (state.is_promised) {
     Delist(state);
@@ -384,7 +391,7 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
   for (const auto& item : clients_) {
     const State& state = item.value;
     const PromiseAccount& account = state.account;
-    if (account.is_open()) continue;
+    if (account.is_open() || state.is_barred) continue;
     const bool is_hinted = account.arrivals().HasHint(now);
     if (!state.is_waited_for() && !is_hinted) continue;
     if (state.is_waited_for()) {

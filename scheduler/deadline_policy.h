@@ -50,6 +50,7 @@ class DeadlinePolicy final : public Policy {
   void OnIdle(ClientId client, TimePoint now) override;
   void OnStarted(ClientId client, const Head& head, TimePoint now) override;
   void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  void OnBarred(ClientId client, bool is_barred, TimePoint now) override;
   void OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) override;
   void OnRequestEnded(ClientId client, std::uint64_t number, TimePoint now) override;
   void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
@@ -73,6 +74,7 @@ class DeadlinePolicy final : public Policy {
     bool ready = false;
     bool is_promised = false;   // Is in due_.
     bool is_set_aside = false;  // Its requests have brought nothing for too long.
+    bool is_barred = false;
     std::uint32_t running = 0;
     Duration unstoppable{};  // Predicted time of what it has on the device and cannot stop.
     std::optional<TimePoint> stop_asked{};
@@ -80,7 +82,7 @@ class DeadlinePolicy final : public Policy {
     PromiseAccount account{};
 
     bool is_waited_for() const {
-      return account.has_promise() && account.knows() && !account.is_open();
+      return account.has_promise() && account.knows() && !account.is_open() && !is_barred;
     }
   };
 

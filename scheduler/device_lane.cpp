@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "scheduler/check.h"
@@ -53,8 +54,27 @@ void DeviceLane::ChangeClient(ClientId client, const ClientSpec& spec, TimePoint
   settled_ = false;
 }
 
+void DeviceLane::LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now) {
+  Client& state = clients_.At(client);
+  // Joined before it leaves the former ones, so that none of both is forgotten.
+  const ShareCaps::Set joined = caps_.Join(caps, now);
+  for (InFlight& command : in_flight_) {
+    if (command.client != client) continue;
+    BillSoFar(command, now);
+    caps_.OnEnded(command.caps);
+    command.caps = joined;
+    caps_.OnStarted(joined, now);
+  }
+  caps_.Leave(state.caps);
+  state.caps = joined;
+  ReviewCaps(now);
+  settled_ = false;
+}
+
 std::span<const std::uint64_t> DeviceLane::RemoveClient(ClientId client, TimePoint now) {
-  if (rules_.IsUrgent(clients_.At(client).spec)) --urgent_count_;
+  const Client& leaving = clients_.At(client);
+  if (rules_.IsUrgent(leaving.spec)) --urgent_count_;
+  caps_.Leave(leaving.caps);
   clients_.Remove(client);
   removed_in_flight_.clear();
   for (InFlight& command : in_flight_) {
@@ -96,6 +116,8 @@ void DeviceLane::EndRequest(ClientId client, std::uint64_t number, TimePoint now
 }
 
 void DeviceLane::ExpectRequest(ClientId client, TimePoint at, TimePoint now) {
+  // It could not begin then, and nobody waits for it.
+  if (clients_.At(client).is_barred) return;
   policy_->OnRequestExpected(client, at, now);
   settled_ = false;
 }
@@ -125,7 +147,8 @@ void DeviceLane::OnQueueChanged(ClientId client, TimePoint now) {
 
 void DeviceLane::TellHead(ClientId client, Client& state, TimePoint now) {
   settled_ = false;
-  if (!state.queue.empty()) {
+  if (state.is_barred) CountKept(state, now);
+  if (!state.queue.empty() && !state.is_barred) {
     policy_->OnReady(client, HeadOf(state), now);
     state.told_ready = true;
   } else if (state.told_ready) {
@@ -139,6 +162,63 @@ Head DeviceLane::HeadOf(const Client& state) {
   return {first.command.predicted, first.arrival, first.command.stoppable};
 }
 
+bool DeviceLane::IsCapped(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state != nullptr && !state->caps.empty();
+}
+
+Duration DeviceLane::BarredFor(ClientId client, TimePoint now) const {
+  const Client* const state = clients_.Find(client);
+  if (state == nullptr) return {};
+  return state->kept + (state->kept_since ? now - *state->kept_since : Duration::zero());
+}
+
+// ---- caps
+
+void DeviceLane::CountKept(Client& state, TimePoint now) {
+  const bool is_kept = state.is_barred && !state.queue.empty();
+  if (is_kept == state.kept_since.has_value()) return;
+  if (is_kept) {
+    state.kept_since = now;
+  } else {
+    state.kept += now - *state.kept_since;
+    state.kept_since.reset();
+  }
+}
+
+void DeviceLane::BillSoFar(InFlight& command, TimePoint now) {
+  const Duration so_far = meter_.SoFar(command.charge, now);
+  caps_.Bill(command.caps, so_far - command.billed, now);
+  command.billed = so_far;
+}
+
+void DeviceLane::ReviewCaps(TimePoint now) {
+  for (InFlight& command : in_flight_) {
+    if (!command.caps.empty()) BillSoFar(command, now);
+  }
+  caps_.Review(now);
+  for (auto& [client, state] : clients_) {
+    const bool is_barred = caps_.IsClosed(state.caps);
+    if (is_barred == state.is_barred) continue;
+    state.is_barred = is_barred;
+    if (is_barred) {
+      Bar(client, state, now);
+    } else {
+      policy_->OnBarred(client, false, now);
+      CountKept(state, now);
+      TellHead(client, state, now);
+    }
+  }
+}
+
+void DeviceLane::Bar(ClientId client, Client& state, TimePoint now) {
+  TellHead(client, state, now);
+  policy_->OnBarred(client, true, now);
+  for (InFlight& command : in_flight_) {
+    if (command.client == client && command.stoppable && !command.stop_asked) AskToStop(command);
+  }
+}
+
 Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
   InFlight* const found =
       std::find_if(in_flight_.begin(), in_flight_.end(),
@@ -148,6 +228,10 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
   in_flight_.Remove(found);
 
   const Charge charge{ended.client, meter_.End(ended.charge, now), ended.stop_asked};
+  if (!ended.caps.empty()) {
+    caps_.Bill(ended.caps, charge.held - ended.billed, now);
+    caps_.OnEnded(ended.caps);
+  }
   if (ended.stop_pending) --stops_pending_;
   if (ended.windowed) {
     window_used_ -= ended.predicted;
@@ -158,7 +242,7 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
                      Ended{.held = std::min<Duration>(charge.held, kCommandTimeMax),
                            .predicted = ended.predicted,
                            .stoppable = ended.stoppable,
-                           .stop_asked = ended.stop_asked,
+                           .stop_asked = ended.policy_asked,
                            .account = ended.account},
                      now);
   }
@@ -169,11 +253,18 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
 std::optional<Action> DeviceLane::Next(TimePoint now) {
   if (stops_pending_ > 0) return TakePendingStop();
   if (settled_ && (!wake_at_ || now < *wake_at_)) return {};
+  if (caps_.IsDue(now)) {
+    ReviewCaps(now);
+    if (stops_pending_ > 0) return TakePendingStop();
+  }
 
-  const Decision decision = policy_->Pick(now);
+  Decision decision = policy_->Pick(now);
+  // Its cap may have stopped the client before.
+  while (decision.kind == Decision::Kind::kStop && !MarkStops(decision.client)) {
+    decision = policy_->Pick(now);
+  }
   switch (decision.kind) {
     case Decision::Kind::kStop:
-      MarkStops(decision.client);
       return TakePendingStop();
     case Decision::Kind::kRun: {
       Client& state = clients_.At(decision.client);
@@ -187,7 +278,7 @@ std::optional<Action> DeviceLane::Next(TimePoint now) {
   }
   Check(!decision.reconsider_at || *decision.reconsider_at > now,
         "the policy asked to be asked again at once");
-  wake_at_ = decision.reconsider_at;
+  wake_at_ = Earlier(decision.reconsider_at, caps_.due_at());
   settled_ = true;
   return {};
 }
@@ -202,7 +293,8 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
     return false;
   }
   if (!IsWindowed(state)) {
-    return in_flight_.size() - windowed_count_ < options_.high_in_flight_max;
+    if (in_flight_.size() - windowed_count_ >= options_.high_in_flight_max) return false;
+    return state.caps.empty() || IsWithinOwnWindow(client, state);
   }
   if (windowed_count_ >= options_.in_flight_max) return false;
   if (windowed_count_ < options_.beyond_window_max) return true;
@@ -210,6 +302,17 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
   if (window_used_ + next.predicted > options_.window) return false;
   const Duration ahead = lookahead();
   return ahead == options_.window || BehindOldest(client, next.stream) < ahead;
+}
+
+bool DeviceLane::IsWithinOwnWindow(ClientId client, const Client& state) const {
+  Duration used{};
+  bool is_first = true;
+  for (const InFlight& each : in_flight_) {
+    if (each.client != client) continue;
+    used += each.predicted;
+    is_first = false;
+  }
+  return is_first || used + state.queue.front().command.predicted <= options_.window;
 }
 
 Duration DeviceLane::BehindOldest(ClientId client, std::uint32_t stream) const {
@@ -237,7 +340,9 @@ Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now
                           .account = decision.account,
                           .charge = meter_.Start(head.predicted, now),
                           .stoppable = head.stoppable,
-                          .windowed = windowed});
+                          .windowed = windowed,
+                          .caps = state.caps});
+  if (!state.caps.empty()) caps_.OnStarted(state.caps, now);
   if (windowed) {
     window_used_ += head.predicted;
     ++windowed_count_;
@@ -254,14 +359,22 @@ Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now
   return {Action::Kind::kSubmit, client, command, priority};
 }
 
-void DeviceLane::MarkStops(ClientId client) {
+bool DeviceLane::MarkStops(ClientId client) {
+  bool has_stoppable = false;
   for (InFlight& command : in_flight_) {
-    if (command.client != client || !command.stoppable || command.stop_asked) continue;
-    command.stop_asked = true;
-    command.stop_pending = true;
-    ++stops_pending_;
+    if (command.client != client || !command.stoppable || command.policy_asked) continue;
+    has_stoppable = true;
+    command.policy_asked = true;
+    if (!command.stop_asked) AskToStop(command);
   }
-  Check(stops_pending_ > 0, "the policy stopped a client that has nothing to stop");
+  Check(has_stoppable, "the policy stopped a client that has nothing to stop");
+  return stops_pending_ > 0;
+}
+
+void DeviceLane::AskToStop(InFlight& command) {
+  command.stop_asked = true;
+  command.stop_pending = true;
+  ++stops_pending_;
 }
 
 Action DeviceLane::TakePendingStop() {

@@ -16,6 +16,7 @@
 #include "scheduler/client_table.h"
 #include "scheduler/command_queue.h"
 #include "scheduler/policy.h"
+#include "scheduler/share_caps.h"
 #include "scheduler/submission_list.h"
 
 namespace gpushared::scheduler {
@@ -68,6 +69,10 @@ class DeviceLane {
   // comes here.
   void AddClient(ClientId client, const ClientSpec& spec, TimePoint now);
   void ChangeClient(ClientId client, const ClientSpec& spec, TimePoint now);
+  // Puts the client under these caps instead of its former ones; see ShareCaps::Join. A client
+  // whose cap is used up is barred: the policy is not told of its commands, and those on the device
+  // are stopped if they can be. Commands on the device count under the new caps from now on.
+  void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
   // Drops the client's queued commands and returns those in flight. The caller asks the
   // device to stop these, and reports them to OnCompleted like any other command. The span is
   // good until the next call.
@@ -116,6 +121,9 @@ class DeviceLane {
   std::size_t client_count() const { return clients_.size(); }
   std::size_t in_flight_count() const { return in_flight_.size(); }
   std::size_t queued_count(ClientId client) const;
+  bool IsCapped(ClientId client) const;
+  // Time in which the client was barred with commands queued, up to `now`.
+  Duration BarredFor(ClientId client, TimePoint now) const;
   Duration charged_total() const { return meter_.charged_total(); }
   // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
@@ -135,6 +143,11 @@ class DeviceLane {
     ClientSpec spec;
     CommandQueue queue;
     bool told_ready = false;
+    bool is_barred = false;
+    ShareCaps::Set caps;
+    // While it is barred and has commands queued.
+    std::optional<TimePoint> kept_since{};
+    Duration kept{};  // Before that.
   };
   struct InFlight {
     std::uint64_t command = 0;
@@ -145,9 +158,12 @@ class DeviceLane {
     ChargeMeter::Entry charge;
     bool stoppable = false;
     bool stop_asked = false;
+    bool policy_asked = false;  // To stop it.
     bool stop_pending = false;  // Decided, the action not yet handed out.
     bool windowed = false;
     bool orphan = false;  // Its client was removed; the policy does not know it.
+    ShareCaps::Set caps;
+    Duration billed{};  // To its caps.
   };
 
   static LaneCommand Bounded(const LaneCommand& command);
@@ -156,11 +172,21 @@ class DeviceLane {
   void OnQueueChanged(ClientId client, TimePoint now);
   void TellHead(ClientId client, Client& state, TimePoint now);
   bool Admits(ClientId client, const Client& state) const;
+  // For a capped client that the window does not bound. Whatever it has on the device when its cap
+  // closes is debt.
+  bool IsWithinOwnWindow(ClientId client, const Client& state) const;
   // Predicted time on the device behind the oldest windowed command of that stream.
   Duration BehindOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
   Action Submit(const Decision& decision, Client& state, TimePoint now);
-  void MarkStops(ClientId client);
+  // The policy stops the client. False when everything had been asked to stop already.
+  bool MarkStops(ClientId client);
+  void AskToStop(InFlight& command);
+  // Bills what is on the device, and bars clients or lets them go on.
+  void ReviewCaps(TimePoint now);
+  void BillSoFar(InFlight& command, TimePoint now);
+  void Bar(ClientId client, Client& state, TimePoint now);
+  static void CountKept(Client& state, TimePoint now);
   Action TakePendingStop();
 
   const std::unique_ptr<Policy> policy_;
@@ -171,6 +197,7 @@ class DeviceLane {
   std::vector<std::uint64_t> removed_in_flight_;
   std::vector<std::uint64_t> dropped_;
   ChargeMeter meter_;
+  ShareCaps caps_;
   Duration window_used_{};
   Duration lookahead_;  // While urgent_count_ is not 0.
   std::size_t urgent_count_ = 0;

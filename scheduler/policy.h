@@ -39,9 +39,11 @@ struct LaneRules {
 //     head changes, so OnReady or OnIdle follows each OnStarted.
 //   * OnStarted follows a Decision that said kRun, for that client and head.
 //   * OnEnded is called once per OnStarted, unless the client was removed before.
+//   * A client is barred from OnBarred(true) to OnBarred(false), and is not ready meanwhile.
 //   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed
 //     before. At most kOpenRequestsMax requests of a client are open, with different
 //     numbers, and none arrived later than `now`.
+//   * The lane may stop commands on its own. `stop_asked` says only what the policy asked for.
 // A client may be removed with commands ready or on the device; the policy must
 // forget it, and is not told of its commands again.
 //
@@ -68,6 +70,10 @@ class Policy {
 
   virtual void OnStarted(ClientId client, const Head& head, TimePoint now) = 0;
   virtual void OnEnded(ClientId client, const Ended& ended, TimePoint now) = 0;
+
+  // The client's cap lets it have no time for now. Nobody is to be kept waiting for it, whatever it
+  // promised or expects.
+  virtual void OnBarred(ClientId, bool /*is_barred*/, TimePoint) {}
 
   // For policies that look at requests. `at` is when the client expects its next one.
   virtual void OnRequestBegan(ClientId, const RequestMark&, TimePoint) {}

@@ -87,6 +87,10 @@ void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now)
   shares_.OnEnded(client, ended, now);
 }
 
+void PriorityPolicy::OnBarred(ClientId client, bool is_barred, TimePoint) {
+  if (is_barred) ForgetExpected(client);
+}
+
 void PriorityPolicy::OnRequestBegan(ClientId client, const RequestMark&, TimePoint) {
   ForgetExpected(client);
 }

@@ -36,6 +36,7 @@ class PriorityPolicy final : public Policy {
   void OnIdle(ClientId client, TimePoint now) override;
   void OnStarted(ClientId client, const Head& head, TimePoint now) override;
   void OnEnded(ClientId client, const Ended& ended, TimePoint now) override;
+  void OnBarred(ClientId client, bool is_barred, TimePoint now) override;
   void OnRequestBegan(ClientId client, const RequestMark& request, TimePoint now) override;
   void OnRequestExpected(ClientId client, TimePoint at, TimePoint now) override;
   Decision Pick(TimePoint now) override;

@@ -98,7 +98,8 @@ struct Ended {
   Duration held{};           // Device time charged to it.
   Duration predicted{};      // Head::predicted.
   bool stoppable = false;    // Head::stoppable.
-  bool stop_asked = false;   // It had been asked to stop (and may have ended by itself).
+  // The policy had it stopped (and it may have ended by itself).
+  bool stop_asked = false;
   std::uint8_t account = 0;  // Decision::account of its start.
 };
 

@@ -45,13 +45,16 @@ class Driver {
     kBegin,     // A request.
     kEndBegun,  // The client's request that began first.
     kExpect,    // A request, soon.
+    kBar,       // Its cap is used up: what it has is no longer ready.
+    kUnbar,
     kObey,      // Ask and do as it says, until it says nothing new (client ignored).
     kAskOnly,   // Ask; the lane's bounds keep it from running (client ignored).
     kTimeGoes,  // By a little more than a slice (client ignored).
   };
-  static constexpr int kCalls = 12;
+  static constexpr int kCalls = 14;
   static bool IsOfAClient(Call call) { return call < Call::kObey; }
-  static bool IsOfRequests(Call call) { return call >= Call::kBegin && call < Call::kObey; }
+  static bool IsOfRequests(Call call) { return call >= Call::kBegin && call < Call::kBar; }
+  static bool IsOfCaps(Call call) { return call == Call::kBar || call == Call::kUnbar; }
 
   explicit Driver(const PolicyEntry& entry) : policy_(entry.make(kOptions)) {}
 
@@ -63,8 +66,13 @@ class Driver {
         return !is_here && !gone_.contains(client) && clients_.size() < kClientsMax;
       case Call::kRemove:
       case Call::kChange:
-      case Call::kReady:
         return is_here;
+      case Call::kReady:
+      case Call::kExpect:
+      case Call::kBar:
+        return is_here && !found->second.is_barred;
+      case Call::kUnbar:
+        return is_here && found->second.is_barred;
       case Call::kIdle:
         return is_here && found->second.ready > 0;
       case Call::kEnd:
@@ -73,8 +81,6 @@ class Driver {
         return is_here && found->second.requests.size() < kOpenRequestsMax;
       case Call::kEndBegun:
         return is_here && !found->second.requests.empty();
-      case Call::kExpect:
-        return is_here;
       default:
         return true;
     }
@@ -120,6 +126,16 @@ class Driver {
       case Call::kExpect:
         policy_->OnRequestExpected(client, now_ + 700us, now_);
         break;
+      case Call::kBar:
+        if (clients_.at(client).ready > 0) policy_->OnIdle(client, now_);
+        clients_.at(client).ready = 0;
+        clients_.at(client).is_barred = true;
+        policy_->OnBarred(client, true, now_);
+        break;
+      case Call::kUnbar:
+        clients_.at(client).is_barred = false;
+        policy_->OnBarred(client, false, now_);
+        break;
       case Call::kObey:
         while (Obey()) {
         }
@@ -162,6 +178,7 @@ class Driver {
   struct State {
     ClientSpec spec;
     int ready = 0;  // Commands queued; the first is the head.
+    bool is_barred = false;
     Head head;
     std::vector<Running> running;
     std::vector<std::uint64_t> requests;  // Open.
@@ -280,9 +297,9 @@ struct Step {
 };
 
 std::string Describe(const std::vector<Step>& steps) {
-  static constexpr const char* kNames[Driver::kCalls] = {"Add",    "Remove", "Change",  "Ready",
-                                                         "Idle",   "End",    "Begin",   "EndBegun",
-                                                         "Expect", "Obey",   "AskOnly", "TimeGoes"};
+  static constexpr const char* kNames[Driver::kCalls] = {
+      "Add",      "Remove", "Change", "Ready", "Idle", "End",     "Begin",
+      "EndBegun", "Expect", "Bar",    "Unbar", "Obey", "AskOnly", "TimeGoes"};
   std::string text;
   for (const Step& step : steps) {
     text += std::string(" ") + kNames[static_cast<int>(step.call)];
@@ -297,11 +314,12 @@ class PolicyConformance : public ::testing::TestWithParam<PolicyEntry> {};
 class AllOrders {
  public:
   AllOrders(const PolicyEntry& entry, std::vector<Step> opening, std::size_t length,
-            bool with_requests = false)
+            bool with_requests = false, bool with_caps = false)
       : entry_(entry),
         steps_(std::move(opening)),
         length_(steps_.size() + length),
-        with_requests_(with_requests) {}
+        with_requests_(with_requests),
+        with_caps_(with_caps) {}
 
   std::uint64_t Play() {
     Extend(Replay());
@@ -343,6 +361,7 @@ class AllOrders {
         const Step step{static_cast<Driver::Call>(call), client};
         if (!Driver::IsOfAClient(step.call) && client.value > 1) continue;
         if (Driver::IsOfRequests(step.call) && !with_requests_) continue;
+        if (Driver::IsOfCaps(step.call) && !with_caps_) continue;
         if (driver.IsLegal(step.call, step.client) && !IsPointless(step)) steps.push_back(step);
       }
     }
@@ -358,6 +377,7 @@ class AllOrders {
   std::vector<Step> steps_;
   const std::size_t length_;
   const bool with_requests_;
+  const bool with_caps_;
   std::uint64_t played_ = 0;
 };
 
@@ -390,6 +410,15 @@ TEST_P(PolicyConformance, AllLegalCallOrdersWithRequests) {
   AllOrders orders(GetParam(),
                    {{kAdd, a}, {kAdd, b}, {kBegin, a}, {kReady, a}, {kObey, a}, {kReady, b}},
                    5 - kCallsLeftOut, true);
+  EXPECT_GT(orders.Play(), 1000u);
+}
+
+TEST_P(PolicyConformance, AllLegalCallOrdersWithCaps) {
+  using enum Driver::Call;
+  const ClientId a{1}, b{2};
+  AllOrders orders(GetParam(),
+                   {{kAdd, a}, {kAdd, b}, {kBegin, a}, {kReady, a}, {kObey, a}, {kReady, b}},
+                   4 - kCallsLeftOut, true, true);
   EXPECT_GT(orders.Play(), 1000u);
 }
 
