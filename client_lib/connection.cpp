@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "client_lib/environment.h"
@@ -32,6 +33,11 @@ Status CheckOptions(const ClientOptions& options) {
     return refuse("weight is " + std::to_string(*options.weight) + ", allowed 1 to " +
                   std::to_string(ipc::kWeightMax));
   }
+  // Not a number is in no range.
+  if (options.max_share && !(*options.max_share >= 0.1 && *options.max_share <= 100)) {
+    return refuse("max_share is " + std::to_string(*options.max_share) +
+                  " percent, allowed 0.1 to 100");
+  }
   if (options.memory_bytes == std::uint64_t{0}) {
     return refuse("memory is 0 bytes, at least 1 is needed");
   }
@@ -51,8 +57,13 @@ ipc::Hello HelloOf(const ClientOptions& options) {
   if (options.scheduling_class) {
     client_class = static_cast<ipc::ClientClass>(*options.scheduling_class);
   }
+  std::optional<std::uint32_t> max_share;
+  if (options.max_share) {
+    max_share = static_cast<std::uint32_t>(std::lround(*options.max_share * 10));
+  }
   return {.client_class = client_class,
           .weight = options.weight,
+          .max_share = max_share,
           .latency_promise_ns = options.latency_promise
                                     ? static_cast<std::uint64_t>(options.latency_promise->count())
                                     : 0,

@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "ipc/share.h"
 #include "ipc/wire/bytes.h"
 #include "ipc/wire/control.h"
 
@@ -17,11 +18,13 @@ namespace {
 
 constexpr const char* kClass = "GPUSHARED_CLASS";
 constexpr const char* kWeight = "GPUSHARED_WEIGHT";
+constexpr const char* kMaxShare = "GPUSHARED_MAX_SHARE";
 constexpr const char* kPromise = "GPUSHARED_PROMISE";
 constexpr const char* kMemory = "GPUSHARED_MEMORY";
 constexpr const char* kName = "GPUSHARED_NAME";
 constexpr const char* kDevice = "GPUSHARED_DEVICE";
 constexpr const char* kMpsPriority = "CUDA_MPS_CLIENT_PRIORITY";
+constexpr const char* kMpsShare = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 constexpr const char* kMpsLimit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 constexpr double kPromiseMsMost = 3.6e6;
@@ -92,8 +95,8 @@ Status Environment::Apply(ClientOptions& options) const {
   if (Status status = ApplyName(kName, options.name); !status.ok()) return status;
   if (Status status = ApplyName(kDevice, options.device); !status.ok()) return status;
   for (Status (Environment::*apply)(ClientOptions&) const :
-       {&Environment::ApplyClass, &Environment::ApplyWeight, &Environment::ApplyPromise,
-        &Environment::ApplyMemory}) {
+       {&Environment::ApplyClass, &Environment::ApplyWeight, &Environment::ApplyMaxShare,
+        &Environment::ApplyPromise, &Environment::ApplyMemory}) {
     if (Status status = (this->*apply)(options); !status.ok()) return status;
   }
   return Status::Ok();
@@ -125,6 +128,25 @@ Status Environment::ApplyWeight(ClientOptions& options) const {
     return Nonsense(kWeight, text, "1 to " + std::to_string(ipc::kWeightMax));
   }
   options.weight = weight;
+  return Status::Ok();
+}
+
+Status Environment::ApplyMaxShare(ClientOptions& options) const {
+  if (options.max_share) return Status::Ok();
+  // MPS's is a number, ours has a unit.
+  for (const char* const variable : {kMaxShare, kMpsShare}) {
+    const std::string_view text = Text(variable);
+    if (text.empty()) continue;
+    const bool is_ours = variable == kMaxShare;
+    const Result<std::uint32_t> share = ipc::ParseShare(std::string(text) + (is_ours ? "" : "%"));
+    if (!share.ok()) {
+      return Nonsense(
+          variable, text,
+          is_ours ? "0.1% to 100% of device time" : "0.1 to 100, percent of device time");
+    }
+    options.max_share = *share / 10.0;
+    return Status::Ok();
+  }
   return Status::Ok();
 }
 

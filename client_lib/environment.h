@@ -49,6 +49,7 @@ class Environment {
   Status ApplyName(const char* variable, std::string& name) const;
   Status ApplyClass(ClientOptions& options) const;
   Status ApplyWeight(ClientOptions& options) const;
+  Status ApplyMaxShare(ClientOptions& options) const;
   Status ApplyPromise(ClientOptions& options) const;
   Status ApplyMemory(ClientOptions& options) const;
   Result<std::optional<std::uint64_t>> PinnedLimit(std::span<const KnownDevice> devices,

@@ -19,6 +19,7 @@
 
 #include "gpushared/result.h"
 
+#include "scheduler/share_caps.h"
 #include "scheduler/types.h"
 #include "server/config_values.h"
 #include "server/device/cuda/completion_kind.h"
@@ -74,6 +75,8 @@ struct Allowance {
   bool MayUseReserve() const { return highest_class == scheduler::SchedulingClass::kHigh; }
   // Of each device: what all live sessions of one uid may hold together, and one of them alone.
   MemoryQuota memory;
+  // Device time of all its clients together, in thousandths of each device.
+  std::uint32_t max_share = scheduler::kSharePerMilleMax;
   std::optional<MemoryQuota> client_memory;         // Unset: as much as `memory` leaves.
   std::uint32_t clients_max = kClientsPerUidUsual;  // Live sessions of one uid, over all devices.
   // Unset: as Config::isolation says.

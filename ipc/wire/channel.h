@@ -46,7 +46,7 @@ enum class ChannelType : std::uint16_t {
 
 // Of the messages in this file. A worker that is asked for its roster in another version refuses,
 // and ends with its last session.
-inline constexpr std::uint32_t kChannelVersion = 1;
+inline constexpr std::uint32_t kChannelVersion = 2;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Of device::Isolation.
@@ -84,6 +84,9 @@ struct AttachWire {
   std::uint32_t request = 0;      // The hello frame's, repeated in the welcome.
   std::uint64_t quota_bytes = 0;  // Device memory this client may hold.
   std::uint64_t share_group = 0;  // Clients of one group share what one client would have.
+  std::uint64_t rule_cap = 0;     // Number of the cap that clients of one rule are under.
+  std::uint32_t rule_share = 0;   // Its share, in thousandths.
+  std::uint32_t max_share = 0;    // The client's own, in thousandths.
   std::uint32_t weight_max = 0;
   std::uint32_t weight = 0;
   std::uint8_t allowed_class = 0;  // Most urgent class the access rules give it.
@@ -101,6 +104,10 @@ struct Attach {
   std::uint32_t request = 0;
   std::uint64_t quota_bytes = 0;
   std::uint64_t share_group = 0;
+  // Caps of device time in thousandths, of all clients of its rule together and of it alone.
+  std::uint64_t rule_cap = 0;
+  std::uint32_t rule_share = kSharePerMilleMax;
+  std::uint32_t max_share = kSharePerMilleMax;
   std::uint32_t weight_max = 1;
   // What it gets: what it has said, else the broker's word.
   std::uint32_t weight = 1;
@@ -165,13 +172,15 @@ struct SetSessionWire {
   std::uint64_t session = 0;
   std::uint32_t weight = 0;  // 0: leave as it is.
   std::uint8_t client_class = kKeepClass;
-  std::uint8_t reserved[3] = {};
+  std::uint8_t reserved = 0;
+  std::uint16_t max_share = 0;  // 0: leave as it is.
 };
 struct SetSession {
   static constexpr ChannelType kType = ChannelType::kSetSession;
   std::uint64_t session = 0;
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
+  std::optional<std::uint32_t> max_share;  // Thousandths of device time.
 };
 
 // Its layout stays in all versions.

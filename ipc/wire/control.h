@@ -63,6 +63,8 @@ inline constexpr std::uint32_t kPageTextBytesMax = 128 * 1024;     // One page o
 inline constexpr std::uint32_t kSymbolNameBytesMax = 4096;         // A kernel or a variable has it.
 inline constexpr std::uint32_t kModuleReplyBytesMax = 8u << 20;
 inline constexpr std::uint32_t kWeightMax = 1000;  // The scheduler's; the worker asserts it.
+// Shares of device time are in thousandths; this is no cap.
+inline constexpr std::uint32_t kSharePerMilleMax = 1000;
 inline constexpr std::uint32_t kDevicesListedMax = 64;
 inline constexpr std::uint32_t kDeviceAttributesMax = 160;
 inline constexpr std::uint32_t kDeviceAttributeIdMax = 1023;              // CUDA has fewer.
@@ -80,8 +82,8 @@ struct HelloWire {
   std::uint8_t client_class = kClassNotSaid;
   std::uint8_t takes_printed = 0;  // 0 or 1.
   std::uint8_t reserved0[2] = {};
-  std::uint32_t weight = 0;  // 1 to kWeightMax; 0: not said.
-  std::uint32_t reserved1 = 0;
+  std::uint32_t weight = 0;              // 1 to kWeightMax; 0: not said.
+  std::uint32_t max_share = 0;           // 1 to kSharePerMilleMax; 0: not said.
   std::uint64_t latency_promise_ns = 0;  // 0: none.
   std::uint64_t memory_bytes = 0;        // 0: as much as it may have.
   char name[kNameBytes] = {};
@@ -92,9 +94,10 @@ struct Hello {
   // A field that is not set leaves the choice to the server.
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
-  std::uint64_t latency_promise_ns = 0;  // 0: none.
-  std::uint64_t memory_bytes = 0;        // Device memory it wants at most; 0: all that it may have.
-  std::string name;                      // At most 63 bytes, printable.
+  std::optional<std::uint32_t> max_share;  // Thousandths of device time.
+  std::uint64_t latency_promise_ns = 0;    // 0: none.
+  std::uint64_t memory_bytes = 0;  // Device memory it wants at most; 0: all that it may have.
+  std::string name;                // At most 63 bytes, printable.
   std::string device;
   // What its kernels print is kept for it (kTakePrinted) and not written into the server's log.
   bool takes_printed = false;
@@ -124,11 +127,11 @@ struct AdminWire {
   std::uint32_t version = kProtocolVersion;
   std::uint8_t verb = 0;
   std::uint8_t client_class = kKeepClass;  // kSet only.
-  std::uint16_t reserved0 = 0;
-  std::uint32_t weight = 0;      // kSet only; 0: leave as it is.
-  std::uint32_t text_bytes = 0;  // kLease, kDrain and kResume only.
-  std::uint64_t client = 0;      // Session id, for kTerminate, kSet and kExplain.
-  std::uint64_t request = 0;     // kExplain only; 0: the slowest of those that are known.
+  std::uint16_t max_share = 0;             // kSet only; 0: leave as it is.
+  std::uint32_t weight = 0;                // kSet only; 0: leave as it is.
+  std::uint32_t text_bytes = 0;            // kLease, kDrain and kResume only.
+  std::uint64_t client = 0;                // Session id, for kTerminate, kSet and kExplain.
+  std::uint64_t request = 0;               // kExplain only; 0: the slowest of those that are known.
   // Then the text.
 };
 struct Admin {
@@ -137,7 +140,8 @@ struct Admin {
   std::uint64_t client = 0;
   std::optional<ClientClass> client_class;
   std::optional<std::uint32_t> weight;
-  std::uint64_t request = 0;  // kExplain only.
+  std::optional<std::uint32_t> max_share;  // Thousandths of device time.
+  std::uint64_t request = 0;               // kExplain only.
   // kLease: the keys of an [[entrance]], as TOML. kDrain and kResume: a device as in Hello; kDrain
   // without one means the server.
   std::string terms;

@@ -54,6 +54,7 @@ HelloWire ToWire(const Hello& hello) {
   wire.client_class = ClassByte(hello.client_class);
   wire.takes_printed = hello.takes_printed ? 1 : 0;
   wire.weight = hello.weight.value_or(0);
+  wire.max_share = hello.max_share.value_or(0);
   wire.latency_promise_ns = hello.latency_promise_ns;
   wire.memory_bytes = hello.memory_bytes;
   PutFixedText(wire.name, hello.name);
@@ -66,6 +67,7 @@ AdminWire ToWire(const Admin& admin) {
   wire.verb = static_cast<std::uint8_t>(admin.verb);
   wire.client_class = ClassByte(admin.client_class);
   wire.weight = admin.weight.value_or(0);
+  wire.max_share = static_cast<std::uint16_t>(admin.max_share.value_or(0));
   wire.text_bytes = static_cast<std::uint32_t>(CutText(admin.terms, kLeaseTermsBytesMax).size());
   wire.client = admin.client;
   wire.request = admin.request;
@@ -263,6 +265,9 @@ Bytes Encode(const Attach& attach) {
   wire.request = attach.request;
   wire.quota_bytes = attach.quota_bytes;
   wire.share_group = attach.share_group;
+  wire.rule_cap = attach.rule_cap;
+  wire.rule_share = attach.rule_share;
+  wire.max_share = attach.max_share;
   wire.weight_max = attach.weight_max;
   wire.weight = attach.weight;
   wire.allowed_class = static_cast<std::uint8_t>(attach.allowed_class);
@@ -308,6 +313,7 @@ Bytes Encode(const SetSession& set) {
   SetSessionWire wire;
   wire.session = set.session;
   wire.weight = set.weight.value_or(0);
+  wire.max_share = static_cast<std::uint16_t>(set.max_share.value_or(0));
   wire.client_class = ClassByte(set.client_class);
   return Fixed(wire);
 }

@@ -191,7 +191,7 @@ struct WireFields<HelloWire> {
       GPUSHARED_FIELD(HelloWire, takes_printed),
       GPUSHARED_FIELD(HelloWire, reserved0),
       GPUSHARED_FIELD(HelloWire, weight),
-      GPUSHARED_FIELD(HelloWire, reserved1),
+      GPUSHARED_FIELD(HelloWire, max_share),
       GPUSHARED_FIELD(HelloWire, latency_promise_ns),
       GPUSHARED_FIELD(HelloWire, memory_bytes),
       GPUSHARED_FIELD(HelloWire, name),
@@ -206,7 +206,7 @@ struct WireFields<AdminWire> {
       GPUSHARED_FIELD(AdminWire, version),
       GPUSHARED_FIELD(AdminWire, verb),
       GPUSHARED_FIELD(AdminWire, client_class),
-      GPUSHARED_FIELD(AdminWire, reserved0),
+      GPUSHARED_FIELD(AdminWire, max_share),
       GPUSHARED_FIELD(AdminWire, weight),
       GPUSHARED_FIELD(AdminWire, text_bytes),
       GPUSHARED_FIELD(AdminWire, client),
@@ -440,6 +440,9 @@ struct WireFields<AttachWire> {
       GPUSHARED_FIELD(AttachWire, request),
       GPUSHARED_FIELD(AttachWire, quota_bytes),
       GPUSHARED_FIELD(AttachWire, share_group),
+      GPUSHARED_FIELD(AttachWire, rule_cap),
+      GPUSHARED_FIELD(AttachWire, rule_share),
+      GPUSHARED_FIELD(AttachWire, max_share),
       GPUSHARED_FIELD(AttachWire, weight_max),
       GPUSHARED_FIELD(AttachWire, weight),
       GPUSHARED_FIELD(AttachWire, allowed_class),
@@ -488,6 +491,7 @@ struct WireFields<SetSessionWire> {
       GPUSHARED_FIELD(SetSessionWire, weight),
       GPUSHARED_FIELD(SetSessionWire, client_class),
       GPUSHARED_FIELD(SetSessionWire, reserved),
+      GPUSHARED_FIELD(SetSessionWire, max_share),
   };
 };
 static_assert(FieldsTile<SetSessionWire>());

@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 5;
+inline constexpr std::uint32_t kProtocolVersion = 6;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;

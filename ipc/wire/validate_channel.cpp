@@ -43,6 +43,8 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   checks.Range("class", wire.client_class, 0, kClassMax);
   checks.Range("isolation", wire.isolation, 0, kIsolationMax);
   checks.Range("is trusted", wire.is_trusted, 0, 1);
+  checks.Range("share of its rule", wire.rule_share, 1, kSharePerMilleMax);
+  checks.Range("max_share", wire.max_share, 1, kSharePerMilleMax);
   checks.Range("highest weight", wire.weight_max, 1, kWeightMax);
   checks.Range("weight", wire.weight, 1, kWeightMax);
   Attach attach;
@@ -51,6 +53,9 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   attach.request = wire.request;
   attach.quota_bytes = wire.quota_bytes;
   attach.share_group = wire.share_group;
+  attach.rule_cap = wire.rule_cap;
+  attach.rule_share = wire.rule_share;
+  attach.max_share = wire.max_share;
   attach.weight_max = wire.weight_max;
   attach.weight = wire.weight;
   attach.client_class = static_cast<ClientClass>(wire.client_class);
@@ -135,6 +140,8 @@ Result<SetSession> Decode(std::span<const std::byte> payload) {
   SetSession set;
   set.session = wire.session;
   if (wire.weight != 0) set.weight = wire.weight;
+  checks.Range("max_share", wire.max_share, 0, kSharePerMilleMax);
+  if (wire.max_share != 0) set.max_share = wire.max_share;
   if (wire.client_class != kKeepClass) {
     checks.Range("class", wire.client_class, 0, kClassMax);
     set.client_class = static_cast<ClientClass>(wire.client_class);

@@ -59,7 +59,8 @@ Hello FromWire(const HelloWire& wire, MessageChecks& checks) {
   checks.Zero("reserved", wire.reserved0);
   checks.Range("weight", wire.weight, 0, kWeightMax);
   if (wire.weight != 0) hello.weight = wire.weight;
-  checks.Zero("reserved", wire.reserved1);
+  checks.Range("max_share", wire.max_share, 0, kSharePerMilleMax);
+  if (wire.max_share != 0) hello.max_share = wire.max_share;
   checks.Range("latency promise", wire.latency_promise_ns, 0, kLatencyPromiseNsMax);
   checks.PrintableText("name", wire.name, hello.name);
   checks.PrintableText("device", wire.device, hello.device);
@@ -87,7 +88,8 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
     if (!sets) checks.Refuse("class is given with a verb that takes none");
     admin.client_class = static_cast<ClientClass>(wire.client_class);
   }
-  checks.Zero("reserved", wire.reserved0);
+  checks.Range("max_share", wire.max_share, 0, sets ? kSharePerMilleMax : 0);
+  if (wire.max_share != 0) admin.max_share = wire.max_share;
   checks.Range("weight", wire.weight, 0, sets ? kWeightMax : 0);
   if (wire.weight != 0) admin.weight = wire.weight;
   const bool resumes = admin.verb == AdminVerb::kResume;
@@ -96,7 +98,8 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   admin.client = wire.client;
   checks.Range("request", wire.request, 0, explains ? ~std::uint64_t{0} : 0);
   admin.request = wire.request;
-  if (sets && !admin.client_class && !admin.weight) checks.Refuse("nothing is to be set");
+  if (sets && !admin.client_class && !admin.weight && !admin.max_share)
+    checks.Refuse("nothing is to be set");
   return admin;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ipc/share.h"
 #include "scheduler/class_name.h"
 #include "server/config_values.h"
 
@@ -97,6 +98,12 @@ Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& reque
     return Denied("weight refused: asked for " + std::to_string(asked_weight) +
                       ", the access rule for " + rule.label + " allows at most " +
                       std::to_string(rule.max_weight),
+                  who);
+  }
+  if (request.max_share && *request.max_share > rule.max_share) {
+    return Denied("max_share refused: asked for " + ipc::ShareText(*request.max_share) +
+                      ", the access rule for " + rule.label + " allows at most " +
+                      ipc::ShareText(rule.max_share),
                   who);
   }
   if (request.latency_promise > std::chrono::nanoseconds::zero() && !rule.AllowsPromises()) {

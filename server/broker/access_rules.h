@@ -52,8 +52,9 @@ struct Holdings {
 struct AccessRequest {
   std::optional<scheduler::SchedulingClass> scheduling_class;  // Unset: the allowance's usual one.
   std::optional<std::uint32_t> weight;                         // The same.
-  std::uint64_t memory_bytes = 0;                              // Zero: all that it may have.
-  std::chrono::nanoseconds latency_promise{};                  // Zero: none.
+  std::optional<std::uint32_t> max_share;      // Thousandths; unset: no cap but the rule's.
+  std::uint64_t memory_bytes = 0;              // Zero: all that it may have.
+  std::chrono::nanoseconds latency_promise{};  // Zero: none.
 };
 
 // Decides who may have what: the operator's rules in their order, then the built-in ones (the
@@ -82,7 +83,7 @@ class AccessRules {
                                    const AccessRequest& asked, const Holdings& held,
                                    std::uint64_t device_bytes) const;
 
-  // Whether class, weight and promise are within the rule.
+  // Whether class, weight, max_share and promise are within the rule.
   static Status CheckShare(const Allowance& rule, const AccessRequest& request,
                            const std::string& who);
 

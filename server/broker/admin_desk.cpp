@@ -13,6 +13,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "ipc/share.h"
 #include "scheduler/class_name.h"
 #include "scheduler/types.h"
 #include "server/broker/totals_json.h"
@@ -170,7 +171,8 @@ void AdminDesk::AskOne(Round& round) {
     sent =
         device->worker->Send(round.number, ipc::SetSession{.session = session->id,
                                                            .client_class = round.asked.client_class,
-                                                           .weight = round.asked.weight});
+                                                           .weight = round.asked.weight,
+                                                           .max_share = round.asked.max_share});
   }
   if (!sent.ok()) {
     round.refusal = sent;
@@ -244,11 +246,14 @@ void AdminDesk::Conclude(std::uint32_t number) {
   if (round->asked.verb == ipc::AdminVerb::kSet && session != nullptr) {
     session->client_class = round->asked.client_class.value_or(session->client_class);
     session->weight = round->asked.weight.value_or(session->weight);
-    around_.log(session->Who() + " has now class " +
-                std::string(scheduler::ClassName(
-                    static_cast<scheduler::SchedulingClass>(session->client_class))) +
-                " and weight " + std::to_string(session->weight) + ", set by " +
-                round->arrival.peer.Who());
+    around_.log(
+        session->Who() + " has now class " +
+        std::string(
+            scheduler::ClassName(static_cast<scheduler::SchedulingClass>(session->client_class))) +
+        " and weight " + std::to_string(session->weight) +
+        (round->asked.max_share ? " and max_share " + ipc::ShareText(*round->asked.max_share)
+                                : std::string()) +
+        ", set by " + round->arrival.peer.Who());
   }
   Answer(std::move(round->arrival), Status::Ok(), Compose(*round));
 }
@@ -383,6 +388,7 @@ json AdminDesk::Entrances() const {
       row["class"] = scheduler::ClassName(rule.UsualClass());
       row["highest_class"] = scheduler::ClassName(rule.highest_class);
       row["weight"] = rule.usual_weight;
+      row["max_share_percent"] = rule.max_share / 10.0;
       row["promises"] = rule.AllowsPromises();
       row["memory"] = rule.memory.ToString();
       row["client_memory"] = rule.client_memory.value_or(rule.memory).ToString();

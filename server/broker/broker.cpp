@@ -36,6 +36,14 @@ std::uint64_t ShareGroupOf(const Entrance& entrance) {
   return std::uint64_t{entrance.number} << 32;
 }
 
+// Clients under one rule share its cap. The label stays when the rules are read again, or by
+// another broker; numbers of sessions, which have caps, too, are smaller.
+std::uint64_t CapNumberOf(const Allowance& rule) {
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
+  for (const char c : rule.label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash | std::uint64_t{1} << 63;
+}
+
 Status Draining() {
   return {StatusCode::kUnavailable, "client refused: the server is draining and takes no new ones"};
 }
@@ -617,6 +625,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   }
   AccessRequest asked = {.scheduling_class = std::nullopt,
                          .weight = hello.weight,
+                         .max_share = hello.max_share,
                          .memory_bytes = hello.memory_bytes,
                          .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
   if (hello.client_class) {
@@ -713,6 +722,9 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .request = arrival.frame.request,
       .quota_bytes = quota_bytes,
       .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
+      .rule_cap = CapNumberOf(rule),
+      .rule_share = rule.max_share,
+      .max_share = hello.max_share.value_or(scheduler::kSharePerMilleMax),
       .weight_max = rule.max_weight,
       .weight = session.weight,
       .client_class = session.client_class,

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "ipc/share.h"
 #include "server/ctl/command_line.h"
 
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@ struct ClientArguments {
   std::uint64_t id = 0;
   std::string scheduling_class;
   std::uint32_t weight = 0;
+  std::string max_share;
 };
 
 std::optional<ipc::ClientClass> ClassFrom(const std::string& text) {
@@ -22,6 +24,11 @@ std::optional<ipc::ClientClass> ClassFrom(const std::string& text) {
   if (text == "normal") return ipc::ClientClass::kNormal;
   if (text == "low") return ipc::ClientClass::kLow;
   return std::nullopt;
+}
+
+std::string IsShare(const std::string& text) {
+  const Result<std::uint32_t> share = ipc::ParseShare(text);
+  return share.ok() ? "" : std::string(share.status().message());
 }
 
 void Do(CommandLine& line, const ipc::Admin& question, const std::string& what) {
@@ -45,18 +52,23 @@ void AddClientCommands(CommandLine& line) {
     Do(line, {.verb = ipc::AdminVerb::kTerminate, .client = arguments->id}, "terminated");
   });
 
-  CLI::App* const set = AddCommand(*client, "set", "change class or weight of a live client");
+  CLI::App* const set =
+      AddCommand(*client, "set", "change class, weight or share of a live client");
   set->add_option("id", arguments->id, "ID as ps shows it")->required();
   set->add_option("--class", arguments->scheduling_class, "high, normal or low")
       ->check(CLI::IsMember({"high", "normal", "low"}));
   set->add_option("--weight", arguments->weight, "share inside the class")
       ->check(CLI::Range(1U, ipc::kWeightMax));
+  set->add_option("--max-share", arguments->max_share,
+                  "its device time at most, \"25%\"; \"100%\" lifts the cap")
+      ->check(IsShare);
   set->callback([&line, arguments] {
     ipc::Admin change = {.verb = ipc::AdminVerb::kSet, .client = arguments->id};
     change.client_class = ClassFrom(arguments->scheduling_class);
     if (arguments->weight > 0) change.weight = arguments->weight;
-    if (!change.client_class && !change.weight) {
-      throw CLI::RequiredError("client set: --class or --weight");
+    if (!arguments->max_share.empty()) change.max_share = *ipc::ParseShare(arguments->max_share);
+    if (!change.client_class && !change.weight && !change.max_share) {
+      throw CLI::RequiredError("client set: --class, --weight or --max-share");
     }
     Do(line, change, "changed");
   });

@@ -20,7 +20,7 @@ namespace {
 
 // CLI11 fills them in; empty or zero: not said.
 struct LeaseArguments {
-  std::string name, scheduling_class, highest_class, memory, client_memory;
+  std::string name, scheduling_class, highest_class, max_share, memory, client_memory;
   std::vector<std::string> who, devices;
   std::uint32_t weight = 0, clients_max = 0;
 };
@@ -43,6 +43,7 @@ std::string Terms(const LeaseArguments& asked) {
   add_text("class", asked.scheduling_class);
   add_text("highest_class", asked.highest_class);
   add_number("weight", asked.weight);
+  add_text("max_share", asked.max_share);
   add_text("memory", asked.memory);
   add_text("client_memory", asked.client_memory);
   add_number("clients_max", asked.clients_max);
@@ -110,6 +111,8 @@ void AddEntranceCommands(CommandLine& line) {
                     "class of those who say none, and the highest (default normal)");
   lease->add_option("--highest-class", asked->highest_class, "the highest, if it is another one");
   lease->add_option("--weight", asked->weight, "weight of those who say none, and the highest");
+  lease->add_option("--max-share", asked->max_share,
+                    "device time of all who come at most, \"25%\"");
   lease->add_option("--memory", asked->memory,
                     "device memory of all who come, \"4GiB\" or \"50%\"");
   lease->add_option("--client-memory", asked->client_memory, "device memory of each of them");

@@ -25,6 +25,7 @@ constexpr std::array kClientColumns = {
     Column{"ENTRANCE", "entrance", 0, 0, true, false},
     Column{"CLASS", "class", 0, 0, true},
     Column{"WEIGHT", "weight", 0, 0, false, false},
+    Column{"MAX SHARE %", "max_share_percent", 1, 1, false, false},
     Column{"STATE", "state", 0, 0, true, false},
     Column{"DEVICE TIME s", "device_time_s", 1, 3},
     Column{"LAUNCHES", "launches", 0, 0, false, false},
@@ -61,6 +62,7 @@ constexpr std::array kEntranceColumns = {
     Column{"CLASS", "class", 0, 0, true},
     Column{"HIGHEST", "highest_class", 0, 0, true, false},
     Column{"WEIGHT", "weight"},
+    Column{"MAX SHARE %", "max_share_percent", 1, 1, false, false},
     Column{"MEMORY", "memory", 0, 0, true},
     Column{"PER CLIENT", "client_memory", 0, 0, true, false},
     Column{"CLIENTS", "sessions"},
@@ -184,8 +186,12 @@ std::string ExplainReport(const json& reply) {
   const json failed = Part(reply, "failed");
   if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";
   text += "\n  " + Time(reply, "before_us") + " before it was begun here\n  " +
-          Time(reply, "waited_us") + " waiting for the device, with commands ready\n  " +
-          Time(reply, "on_device_us") + " on the device: " + TextOf(reply, "commands") +
+          Time(reply, "waited_us") + " waiting for the device, with commands ready\n  ";
+  if (reply.contains("barred_us")) {
+    text += "waited " + Time(reply, "barred_us") + ": its max_share of " +
+            TextOf(reply, "max_share_percent") + " %\n  ";
+  }
+  text += Time(reply, "on_device_us") + " on the device: " + TextOf(reply, "commands") +
           " commands, charged " + Time(reply, "device_time_us") + "\n  " + Time(reply, "host_us") +
           " with nothing ready: the client's own time\n";
   if (const json wait = Part(reply, "longest_wait"); wait.is_object()) text += WaitText(wait);

@@ -44,6 +44,7 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   set("GPUSHARED_SOCKET", wishes.socket, "the server");
   set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
   set("GPUSHARED_WEIGHT", wishes.weight == 0 ? "" : std::to_string(wishes.weight), "--weight");
+  set("GPUSHARED_MAX_SHARE", wishes.max_share, "--max-share");
   set("GPUSHARED_PROMISE", wishes.promise, "--promise");
   set("GPUSHARED_NAME", wishes.name, "--name");
   set("GPUSHARED_DEVICE", wishes.device, "--device");

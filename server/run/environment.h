@@ -14,8 +14,9 @@ struct RunWishes {
   std::string drop_in;  // Folder of libcuda.so.1.
   std::string scheduling_class, name, device;
   unsigned weight = 0;
-  std::string promise;   // Milliseconds.
-  std::string fallback;  // "native".
+  std::string max_share;  // "25%".
+  std::string promise;    // Milliseconds.
+  std::string fallback;   // "native".
   // The device takes PTX only: tools that make machine code are asked for PTX.
   bool wants_ptx = false;
 };

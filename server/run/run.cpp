@@ -17,6 +17,7 @@
 #include "gpushared/client.h"
 #include "gpushared/result.h"
 
+#include "ipc/share.h"
 #include "ipc/socket_path.h"
 #include "server/run/drop_in_folder.h"
 #include "server/run/environment.h"
@@ -61,6 +62,11 @@ void Declare(CLI::App& app, RunOptions& options) {
   app.add_option("--class", wishes.scheduling_class, "high, normal or low")
       ->check(CLI::IsMember({"high", "normal", "low"}));
   app.add_option("--weight", wishes.weight, "share inside the class")->check(CLI::Range(1U, 1000U));
+  app.add_option("--max-share", wishes.max_share, "device time at most, \"25%\"")
+      ->check([](const std::string& text) {
+        const Result<std::uint32_t> share = ipc::ParseShare(text);
+        return share.ok() ? std::string() : std::string(share.status().message());
+      });
   app.add_option("--promise", wishes.promise, "time in which a request shall be served")
       ->check(CLI::PositiveNumber)
       ->type_name("MILLISECONDS");
@@ -93,6 +99,7 @@ Status AskServer(RunOptions& options) {
   asked.name = wishes.name.empty() ? "gpushared run" : wishes.name;
   asked.scheduling_class = ClassOf(wishes.scheduling_class);
   if (wishes.weight != 0) asked.weight = wishes.weight;
+  if (!wishes.max_share.empty()) asked.max_share = *ipc::ParseShare(wishes.max_share) / 10.0;
   asked.device = wishes.device;
   asked.socket = wishes.socket;
   Result<Client> client = Client::Connect(asked);

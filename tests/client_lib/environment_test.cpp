@@ -102,6 +102,15 @@ TEST(Environment, AnOptionWinsOverOurVariableOverMpss) {
   EXPECT_EQ(options.device, "cuda:2") << "the first that is shown, as in CUDA";
 }
 
+TEST(Environment, AShareIsOursOrMpss) {
+  Map variables = {{"GPUSHARED_MAX_SHARE", "12.5%"}, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "40"}};
+  EXPECT_EQ(Applied(variables, {.max_share = 70}).max_share, 70);
+  EXPECT_EQ(Applied(variables).max_share, 12.5);
+  variables.erase("GPUSHARED_MAX_SHARE");
+  EXPECT_EQ(Applied(variables).max_share, 40);
+  EXPECT_FALSE(Applied({}).max_share);
+}
+
 TEST(Environment, AValueThatMakesNoSenseIsRefusedByVariable) {
   const Map cases[] = {
       {{"GPUSHARED_CLASS", "urgent"}},
@@ -110,6 +119,14 @@ TEST(Environment, AValueThatMakesNoSenseIsRefusedByVariable) {
       {{"GPUSHARED_WEIGHT", "1001"}},
       {{"GPUSHARED_WEIGHT", "-1"}},
       {{"GPUSHARED_WEIGHT", "2x"}},
+      {{"GPUSHARED_MAX_SHARE", "0%"}},
+      {{"GPUSHARED_MAX_SHARE", "101%"}},
+      {{"GPUSHARED_MAX_SHARE", "nan%"}},
+      {{"GPUSHARED_MAX_SHARE", "25"}},
+      {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "0"}},
+      {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "101"}},
+      {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "nan"}},
+      {{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25%"}},
       {{"GPUSHARED_PROMISE", "0"}},
       {{"GPUSHARED_PROMISE", "nan"}},
       {{"GPUSHARED_PROMISE", "3600001"}},

@@ -159,8 +159,11 @@ void AddFrames(Seeds& seeds, const ipc::Hello& hello) {
 
 Seeds AllSeeds() {
   const Status status(StatusCode::kOutOfMemory, "quota is used up");
-  const ipc::Hello hello{
-      .weight = 2, .latency_promise_ns = 1'000'000, .name = "serve", .device = "cpu:0"};
+  const ipc::Hello hello{.weight = 2,
+                         .max_share = 250,
+                         .latency_promise_ns = 1'000'000,
+                         .name = "serve",
+                         .device = "cpu:0"};
   const ipc::Admin set{.verb = ipc::AdminVerb::kSet,
                        .client = 3,
                        .client_class = ipc::ClientClass::kLow,

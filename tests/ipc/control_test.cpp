@@ -147,14 +147,16 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 4, "protocol version 4, this side speaks version 5"},
-      {"version", 6, "protocol version 6, this side speaks version 5"},
+      {"version", 5, "protocol version 5, this side speaks version 6"},
+      {"version", 7, "protocol version 7, this side speaks version 6"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, ""},
       {"client_class", 254, "class is 254, allowed 0 to 2"},
       {"takes_printed", 2, "takes printed is 2, allowed 0 to 1"},
       {"weight", 0, ""},
       {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
+      {"max_share", 0, ""},
+      {"max_share", 1001, "max_share is 1001, allowed 0 to 1000"},
       {"latency_promise_ns", 3'600'000'000'001, "latency promise is 3600000000001, allowed 0 to"},
       {"latency_promise_ns", ~std::uint64_t{0}, "latency promise is"},
       AnyValue("memory_bytes"),
@@ -198,7 +200,7 @@ TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 5"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 6"));
   }
 }
 
@@ -255,7 +257,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 6, "protocol version 6"},
+          {"version", 7, "protocol version 7"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -295,7 +297,7 @@ TEST(Handshake, WelcomeComesBack) {
 
 TEST(DeviceListMessage, EveryFieldIsBounded) {
   ExpectCases<ListDevices, ListDevicesWire>(
-      Encode(ListDevices{}), {{"version", 4, "protocol version 4, this side speaks version 5"}});
+      Encode(ListDevices{}), {{"version", 5, "protocol version 5, this side speaks version 6"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
   ExpectCases<DeviceList, DeviceListWire>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
@@ -330,6 +332,7 @@ TEST(AdminMessage, EveryFieldIsBounded) {
                                     {"verb", 1, "class is given with a verb that takes none"},
                                     {"client_class", 3, "class is 3, allowed 0 to 2"},
                                     {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
+                                    {"max_share", 1001, "max_share is 1001, allowed 0 to 1000"},
                                     {"text_bytes", 1, "text bytes is 1, allowed 0"},
                                     {"client", 0, "client is 0, allowed 1 to"},
                                     {"request", 1, "request is 1, allowed 0"},
@@ -377,7 +380,7 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 6, "protocol version 6"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 7, "protocol version 7"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<MakeImage, MakeImageWire>(
       Encode(MakeImage{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
@@ -564,7 +567,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 6, "protocol version 6"}, AnyValue("generation")},
+                                {{"version", 7, "protocol version 7"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());
@@ -576,6 +579,9 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                                    AnyValue("request"),
                                    AnyValue("quota_bytes"),
                                    AnyValue("share_group"),
+                                   AnyValue("rule_cap"),
+                                   {"rule_share", 0, "share of its rule is 0, allowed 1 to 1000"},
+                                   {"max_share", 1001, "max_share is 1001, allowed 1 to 1000"},
                                    {"allowed_class", 3, "allowed class is 3, allowed 0 to 2"},
                                    {"client_class", 255, "class is 255, allowed 0 to 2"},
                                    {"isolation", 3, "isolation is 3, allowed 0 to 2"},
@@ -600,6 +606,7 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<SetSession, SetSessionWire>(Encode(SetSession{3, ClientClass::kLow, 5}),
                                           {{"session", 0, "session is 0"},
                                            {"weight", 1001, "weight is 1001"},
+                                           {"max_share", 1001, "max_share is 1001"},
                                            {"client_class", 3, "class is 3, allowed 0 to 2"}});
 }
 
@@ -607,7 +614,7 @@ TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
   // The version is the worker's to judge.
   ExpectCases<TakeOver, TakeOverWire>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Roster, RosterWire>(Encode(Roster{.generation = 2, .made_by = 3, .last_session = 4}),
-                                  {{"version", 2, "version is 2, allowed 1"},
+                                  {{"version", 3, "version is 3, allowed 2"},
                                    {"generation", 0, "generation is 0, allowed 1 to"},
                                    AnyValue("made_by"),
                                    AnyValue("last_session"),

@@ -158,7 +158,7 @@ TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
 }
 
 TEST_F(MpsControl, PercentagesAreCheckedThenRefusedWhileNothingCapsTime) {
-  const std::string sentence = "this server caps no client's device time";
+  const std::string sentence = "max_share of [[access]] or [[entrance]]";
   ExpectRefused("set_default_active_thread_percentage 50", sentence);
   ExpectRefused("set_default_active_thread_percentage 101", "above 0 and at most 100");
   ExpectRefused("set_default_active_thread_percentage 0", "above 0 and at most 100");

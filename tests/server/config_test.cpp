@@ -337,6 +337,7 @@ highest_class = "high"
 gid = 4242
 highest_class = "low"
 max_weight = 10
+max_share = "40%"
 promises = true
 memory = ["50%", "off"]
 client_memory = "256MiB"
@@ -362,6 +363,7 @@ memory = "fence"
   EXPECT_EQ(group.who.id, 4242U);
   EXPECT_EQ(group.highest_class, scheduler::SchedulingClass::kLow);
   EXPECT_EQ(group.max_weight, 10U);
+  EXPECT_EQ(group.max_share, 400U);
   EXPECT_TRUE(group.AllowsPromises());
   EXPECT_TRUE(config.access[0].AllowsPromises());
   EXPECT_FALSE(config.access[2].AllowsPromises());
@@ -388,6 +390,7 @@ weight = 5
 memory = "50%"
 client_memory = "1GiB"
 clients_max = 100
+max_share = "12.5%"
 devices = ["cpu:0", "GPU-aa"]
 who = ["user:root", "gid:4242"]
 
@@ -407,6 +410,7 @@ highest_class = "high"
   EXPECT_EQ(batch.max_weight, 5U);
   EXPECT_EQ(batch.memory.Of(1000), 500U);
   EXPECT_EQ(batch.clients_max, 100U);
+  EXPECT_EQ(batch.max_share, 125U);
   EXPECT_EQ(batch.devices, (std::vector<std::string>{"cpu:0", "GPU-aa"}));
   ASSERT_EQ(batch.who.size(), 2U);
   EXPECT_EQ(batch.who[0].id, 0U);
@@ -415,6 +419,7 @@ highest_class = "high"
   EXPECT_EQ(serve.UsualClass(), scheduler::SchedulingClass::kNormal);
   EXPECT_EQ(serve.highest_class, scheduler::SchedulingClass::kHigh);
   EXPECT_TRUE(serve.who.empty());
+  EXPECT_EQ(serve.max_share, 1000U);
   EXPECT_THAT(Describe(batch), HasSubstr("entrance 'batch': class low"));
 }
 
@@ -435,7 +440,12 @@ TEST(ConfigFile, WhatMakesNoSenseAsAnEntranceIsRefusedWithItsPlace) {
   EXPECT_THAT(refusal("name = 'b'\nclients_max = 0"), HasSubstr("clients_max refused"));
   EXPECT_THAT(refusal("name = 'b'\nwho = []"), HasSubstr("who refused: it names nobody"));
   EXPECT_THAT(refusal("name = 'b'\nsocket = 'b.sock'"), HasSubstr("begins with '/'"));
-  EXPECT_THAT(refusal("name = 'b'\nmax_share = '30%'"), HasSubstr("'max_share' is unknown"));
+  for (const char* share :
+       {"'0%'", "'101%'", "'nan%'", "'-1%'", "'30'", "'much'", "30", "''", "'%'"}) {
+    EXPECT_THAT(refusal(std::string("name = 'b'\nmax_share = ") + share),
+                HasSubstr("max_share refused: asked for '"))
+        << share;
+  }
   EXPECT_THAT(refusal("name = 'b'\n[[entrance]]\nname = 'b'"),
               HasSubstr("another one has its name"));
   Config config;

@@ -42,6 +42,7 @@ class EntranceTest : public BrokerTest {
     rule.label = "entrance 'batch'";
     rule.usual_class = rule.highest_class = scheduler::SchedulingClass::kLow;
     rule.usual_weight = rule.max_weight = 3;
+    rule.max_share = 300;
     rule.memory = {.bytes = 256 * kMiB, .fraction = 0};
     rule.client_memory = MemoryQuota{.bytes = 64 * kMiB, .fraction = 0};
     rule.clients_max = 2;
@@ -81,6 +82,7 @@ TEST_F(EntranceTest, WhoSaysNothingHasWhatTheEntranceGives) {
   const auto other = Join(Hello("at the main door"));
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(Client(1).at("entrance"), "main");
+  EXPECT_EQ(EntranceRow("batch").at("max_share_percent"), 30);
   EXPECT_EQ(EntranceRow("batch").at("sessions"), 1);
   EXPECT_EQ(EntranceRow("batch").at("admitted"), 1);
   EXPECT_THAT(Ctl({"entrances"}).output, HasSubstr("batch     low"));
@@ -97,6 +99,10 @@ TEST_F(EntranceTest, ClaimsAboveTheRuleAreRefusedByNameAndCounted) {
   ipc::Hello hello = Hello("b");
   hello.weight = 4;
   EXPECT_THAT(refusal(hello), HasSubstr("weight refused: asked for 4"));
+  hello = Hello("f");
+  hello.max_share = 301;
+  EXPECT_THAT(refusal(hello), HasSubstr("max_share refused: asked for 30.1%, the access rule for "
+                                        "entrance 'batch' allows at most 30%"));
   hello = Hello("c");
   hello.latency_promise_ns = 1'000'000;
   EXPECT_THAT(refusal(hello), HasSubstr("latency promise refused"));
@@ -107,6 +113,7 @@ TEST_F(EntranceTest, ClaimsAboveTheRuleAreRefusedByNameAndCounted) {
   EXPECT_THAT(refusal(hello), HasSubstr("at least 2 MiB"));
   hello.memory_bytes = 8 * kMiB;
   hello.weight = 2;
+  hello.max_share = 100;
   const auto modest = JoinAt(BatchSocket(), hello);
   ASSERT_TRUE(modest.ok()) << modest.status().message();
   EXPECT_EQ(Client(0).at("quota_bytes"), 8 * kMiB);
@@ -116,7 +123,7 @@ TEST_F(EntranceTest, ClaimsAboveTheRuleAreRefusedByNameAndCounted) {
   EXPECT_THAT(refusal(Hello("f")),
               HasSubstr("client refused: entrance 'batch' has 2 live clients"));
   EXPECT_EQ(EntranceRow("batch").at("refused").dump(),
-            R"({"InvalidArgument":1,"LimitExceeded":1,"PermissionDenied":4})");
+            R"({"InvalidArgument":1,"LimitExceeded":1,"PermissionDenied":5})");
 }
 
 TEST_F(EntranceTest, ItsMemoryIsSharedByAllWhoComeThroughItAndByNobodyElse) {

@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,11 +54,13 @@ class ShareOfProcesses : public ::testing::Test {
     while (!processes_.empty()) End(processes_.begin()->first);
   }
 
-  void Start(const std::string& name, std::uint32_t weight) {
+  void Start(const std::string& name, std::uint32_t weight,
+             std::optional<double> max_share = std::nullopt) {
     ClientOptions options;
     options.socket = server_.socket();
     options.name = name;
     options.weight = weight;
+    options.max_share = max_share;
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) LaunchWithoutEnd(options);
@@ -97,6 +101,45 @@ class ShareOfProcesses : public ::testing::Test {
     return shares;
   }
 
+  // Of the next second or a little more, of wall time. A snapshot is taken at some moment while it
+  // is asked for, so there are two bounds.
+  struct Bounds {
+    double least = 0, most = 0;
+    double all = 0;  // Of all clients, at least: what the machine lent the device.
+  };
+  Bounds NextShareOfTime(const std::string& name) const {
+    using Clock = std::chrono::steady_clock;
+    const auto seconds = [](Clock::duration span) {
+      return std::chrono::duration<double>(span).count();
+    };
+    const auto asked_first = Clock::now();
+    std::map<std::string, double> before = DeviceTimes();
+    const auto told_first = Clock::now();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const auto asked_last = Clock::now();
+    std::map<std::string, double> used = DeviceTimes();
+    const auto told_last = Clock::now();
+    double all = 0;
+    for (auto& [each, time] : used) all += time -= before[each];
+    const double longest = seconds(told_last - asked_first);
+    return {used[name] / longest, used[name] / seconds(asked_last - told_first), all / longest};
+  }
+  void SetMaxShare(const std::string& name, const std::string& share) {
+    const auto report = nlohmann::json::parse(server_.Ctl({"ps", "--json"}).output);
+    for (const auto& row : report["clients"]) {
+      if (row["name"] != name) continue;
+      const std::string id = std::to_string(row["client"].get<std::uint64_t>());
+      EXPECT_EQ(server_.Ctl({"client", "set", id, "--max-share", share}).exit_code, 0);
+      const auto after = nlohmann::json::parse(server_.Ctl({"ps", "--json"}).output);
+      for (const auto& changed : after["clients"]) {
+        if (changed["name"] != name) continue;
+        EXPECT_EQ(changed["max_share_percent"].get<double>(), std::stod(share));
+      }
+      return;
+    }
+    ADD_FAILURE() << "no client is called " << name;
+  }
+
   ServerProcess server_{{"--policy", "fair"}};
 
  private:
@@ -131,6 +174,39 @@ TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
   shares = NextShares();
   EXPECT_NEAR(shares["one"], 0.125, 0.02);
   EXPECT_NEAR(shares["newcomer"], 0.5, 0.02);
+}
+
+// On a busy machine a command may hold the device for 20 ms, and the cap pays that back later. The
+// machine may lend the device less than half of the time, of which each client then has half.
+TEST_F(ShareOfProcesses, ACapHoldsAndIsChangedLive) {
+  Start("capped", 1, 25.0);
+  Start("free", 1);
+  std::vector<double> missing;
+  for (int window = 0; window < 7; ++window) {
+    const Bounds share = NextShareOfTime("capped");
+    EXPECT_LE(share.least, 0.25 + 0.02 + 0.02) << "window " << window;
+    missing.push_back(std::min(0.25, share.all / 2) - share.most);
+  }
+  std::ranges::sort(missing);
+  EXPECT_LE(missing[missing.size() / 2], 0.02 + 0.03);
+
+  SetMaxShare("capped", "100%");
+  EXPECT_NEAR(NextShares()["capped"], 0.5, 0.04) << "the cap was lifted";
+
+  SetMaxShare("capped", "10%");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LE(NextShareOfTime("capped").least, 0.10 + 0.02 + 0.02);
+
+  // Without a competitor, too: nothing is lent.
+  End("free");
+  ASSERT_TRUE(Eventually([&] { return !DeviceTimes().contains("free"); }));
+  EXPECT_LE(NextShareOfTime("capped").least, 0.10 + 0.02 + 0.02);
+
+  for (const char* share : {"0%", "101%", "nan%", "-5%", "25", "some"}) {
+    const ProgramOutcome outcome = server_.Ctl({"client", "set", "1", "--max-share", share});
+    EXPECT_NE(outcome.exit_code, 0) << share;
+    EXPECT_NE(outcome.output.find("0.1% to 100%"), std::string::npos) << outcome.output;
+  }
 }
 
 // The same to the server as a virtual machine whose host gives its cores to another.

@@ -66,10 +66,10 @@ enum class SchedulingClass : std::uint8_t {
 };
 
 // Every member has an initialiser: naming some of them makes no compiler warn of the others.
-// What is not set here is what the environment says: GPUSHARED_NAME, _CLASS, _WEIGHT, _PROMISE,
-// _MEMORY, _DEVICE and _SOCKET, then variables of CUDA and MPS (see client_lib/README.md). A
-// variable that makes no sense is refused with kInvalidArgument. What nobody says, the server
-// decides.
+// What is not set here is what the environment says: GPUSHARED_NAME, _CLASS, _WEIGHT,
+// _MAX_SHARE, _PROMISE, _MEMORY, _DEVICE and _SOCKET, then variables of CUDA and MPS (see
+// client_lib/README.md). A variable that makes no sense is refused with kInvalidArgument. What
+// nobody says, the server decides.
 struct ClientOptions {
   // For people: shown by gpusharedctl and in logs. At most 63 bytes of UTF-8, without
   // control characters; empty means the name of the program.
@@ -79,6 +79,9 @@ struct ClientOptions {
   std::optional<SchedulingClass> scheduling_class = {};
   // Share inside the class, relative to the other clients' weights. 1 to 1000.
   std::optional<std::uint32_t> weight = {};
+  // Device time that this client has at most, in percent, 0.1 to 100. What it leaves is for others
+  // or stays idle. More than its access rule or entrance allows is refused.
+  std::optional<double> max_share = {};
   // Device memory that this client may hold at most. More than the server allows it is refused.
   std::optional<std::uint64_t> memory_bytes = {};
   // The time in which this client wants a request served: what is between

@@ -19,15 +19,17 @@ constexpr Column kPartitionColumns[] = {
     {.heading = "SMS", .field = "granted"},
 };
 
-// Nothing bounds a client's device time yet: each may use all of it while nobody else wants it.
+// Default of the server: a client that neither a rule nor it itself caps may use all device time.
 constexpr const char* kWholeDevice = "100.0\n";
 
 Status Unsupported(const std::string& sentence) { return {StatusCode::kUnsupported, sentence}; }
 
 Status NoShares() {
   return Unsupported(
-      "active thread percentage refused: this server caps no client's device time; weights share "
-      "it (gpusharedctl client set ID --weight N), and --sm-limit of the server bounds a class");
+      "active thread percentage refused: it is a rule of the configuration, max_share of "
+      "[[access]] "
+      "or [[entrance]], taken over by gpusharedctl reload; for one client, gpusharedctl client set "
+      "ID --max-share PERCENT%");
 }
 
 Status NoMemoryLimit() {

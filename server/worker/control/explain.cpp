@@ -82,6 +82,10 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   const Duration taken = report.ended - report.begun;
   row["before_us"] = Us(report.begun - report.arrived);
   row["waited_us"] = Us(report.waited);
+  if (report.barred > Duration::zero()) {
+    row["barred_us"] = Us(report.barred);
+    row["max_share_percent"] = report.max_share / 10.0;
+  }
   row["on_device_us"] = Us(report.on_device);
   row["host_us"] = Us(taken - report.waited - report.on_device);
   row["device_time_us"] = Us(report.charged);

@@ -60,6 +60,7 @@ Session::Session(SessionEnvironment& environment, ipc::Attach attach, ipc::Uniqu
       who_(fmt::format("client {} '{}' pid {}", attach_.session, attach_.hello.name,
                        attach_.peer.pid)),
       spec_(SpecOf(attach_, environment.shares_by_uid)),
+      caps_{attach_.max_share, attach_.rule_cap, attach_.rule_share},
       socket_(environment.context, socket.Release()),
       pidfd_(environment.context, pidfd.Release()),
       reader_(ipc::ClientFrameRules, ipc::Descriptors::kRefused) {}
@@ -196,6 +197,7 @@ void Session::Attach() {
       ClientState::Setup{.session = id(),
                          .who = who_,
                          .spec = spec_,
+                         .caps = caps_,
                          .commands = &memory_->commands.As<ipc::CommandSegment>(),
                          .completions = &memory_->completions.As<ipc::CompletionSegment>(),
                          .doorbell = memory_->doorbell.get(),
@@ -333,13 +335,15 @@ void Session::CheckOver() {
                     [&environment = environment_, id = id()] { environment.on_over(id); });
 }
 
-void Session::ChangeSpec(const scheduler::ClientSpec& spec) {
+void Session::Change(const scheduler::ClientSpec& spec, const ClientCaps& caps) {
   spec_ = spec;
+  caps_ = caps;
   environment_.slow_calls.SetUrgent(id(), caller().is_urgent);
   if (environment_.loader != nullptr) {
     environment_.loader->SetRank(id(), static_cast<std::uint8_t>(spec_.scheduling_class));
   }
-  if (is_attached_ && !has_ended_) environment_.device_thread.Post(ChangeClient{id(), spec});
+  if (is_attached_ && !has_ended_)
+    environment_.device_thread.Post(ChangeClient{id(), spec_, caps_});
 }
 
 ipc::RosterSession Session::Row() const {
@@ -365,6 +369,7 @@ SessionFacts Session::Facts() const {
   facts.uid = attach_.peer.uid;
   facts.gid = attach_.peer.gid;
   facts.spec = spec_;
+  facts.caps = caps_;
   facts.quota_bytes = attach_.quota_bytes;
   facts.modules = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->modules.size());
   facts.arenas = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->arenas.size());

@@ -33,6 +33,7 @@
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/staging_budget.h"
 #include "server/worker/control/stats.h"
+#include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/cost_model.h"
 #include "server/worker/device_thread/device_signal.h"
 #include "server/worker/device_thread/keyed_hash.h"
@@ -122,7 +123,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Start();
   // Idempotent. kOk: the client went by itself; anything else is told to it.
   void End(Status why);
-  void ChangeSpec(const scheduler::ClientSpec& spec);
+  void Change(const scheduler::ClientSpec& spec, const ClientCaps& caps);
 
   // From the device thread.
   void OnDetached(std::unique_ptr<ClientState> client);
@@ -138,6 +139,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
   const scheduler::ClientSpec& spec() const { return spec_; }
+  const ClientCaps& caps() const { return caps_; }
   SessionFacts Facts() const;
   // For a broker that does not know it.
   ipc::RosterSession Row() const;
@@ -235,6 +237,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::string who_;
   std::shared_ptr<PrintedText> printed_;  // Null: the client takes none.
   scheduler::ClientSpec spec_;
+  ClientCaps caps_;
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   Descriptor socket_;
   Descriptor pidfd_;

@@ -49,6 +49,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   const ClientCounters& count = client.counters;
   row["class"] = scheduler::ClassName(facts.spec.scheduling_class);
   row["weight"] = facts.spec.weight;
+  row["max_share_percent"] = facts.caps.Least() / 10.0;
   row["memory_bytes"] = client.mapped_bytes;
   row["device_time_s"] = Seconds(count.device_time);
   row["commands"] = count.commands_taken;

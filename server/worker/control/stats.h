@@ -12,6 +12,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/loader/module_loader.h"
+#include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/counters.h"
 
 namespace gpushared::server {
@@ -24,6 +25,7 @@ struct SessionFacts {
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
   scheduler::ClientSpec spec;
+  ClientCaps caps;
   std::uint64_t quota_bytes = 0;
   std::uint32_t modules = 0;
   std::uint32_t arenas = 0;

@@ -832,12 +832,15 @@ void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
   }
   // So what the wire lets through needs no second look.
   static_assert(ipc::kWeightMax == scheduler::kWeightMax);
+  static_assert(ipc::kSharePerMilleMax == scheduler::kSharePerMilleMax);
   scheduler::ClientSpec spec = found->spec();
   if (change.client_class) {
     spec.scheduling_class = static_cast<scheduler::SchedulingClass>(*change.client_class);
   }
   if (change.weight) spec.weight = *change.weight;
-  found->ChangeSpec(spec);
+  ClientCaps caps = found->caps();
+  caps.own = change.max_share.value_or(caps.own);
+  found->Change(spec, caps);
   Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
 }
 

@@ -10,7 +10,8 @@ ClientState::ClientState(const Setup& of)
       intake(*of.commands, *of.completions),
       streams(of.limits.commands_taken_max),
       outlet(*of.completions, *of.commands, of.printed),
-      spec_(of.spec) {}
+      spec_(of.spec),
+      caps_(of.caps) {}
 
 std::string ClientState::Who(std::uint32_t stream, std::uint64_t sequence) const {
   return fmt::format("[{} stream {} command {}]", setup.who, stream, sequence);

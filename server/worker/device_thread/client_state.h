@@ -16,6 +16,7 @@
 #include "server/device/device.h"
 #include "server/totals/device_totals.h"
 #include "server/worker/device_thread/activity_meter.h"
+#include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/client_outlet.h"
 #include "server/worker/device_thread/client_streams.h"
 #include "server/worker/device_thread/command_scope.h"
@@ -104,6 +105,7 @@ class ClientState {
     std::uint64_t session = 0;
     std::string who;  // For messages: "client 7 pid 4121".
     scheduler::ClientSpec spec;
+    ClientCaps caps;
     const ipc::CommandSegment* commands = nullptr;
     ipc::CompletionSegment* completions = nullptr;
     int doorbell = -1;  // Borrowed.
@@ -123,6 +125,7 @@ class ClientState {
   static std::uint64_t SessionOf(device::StreamKey key) { return key / ipc::kStreamsMax; }
   // As it is now; may change while it runs.
   const scheduler::ClientSpec& spec() const { return spec_; }
+  const ClientCaps& caps() const { return caps_; }
   // Of the roster; part of its commands' names.
   std::uint32_t index() const { return index_; }
 
@@ -148,6 +151,7 @@ class ClientState {
   friend class ClientRoster;
   friend class Dispatcher;
   scheduler::ClientSpec spec_;
+  ClientCaps caps_;
   std::uint32_t index_ = 0;
   std::size_t totals_row_ = 0;
 };

@@ -346,7 +346,7 @@ void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
 
 void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
   if (ClientState* const client = dispatcher_.roster().Find(message.session)) {
-    dispatcher_.ChangeClient(*client, message.spec, now);
+    dispatcher_.ChangeClient(*client, message.spec, message.caps, now);
   }
 }
 

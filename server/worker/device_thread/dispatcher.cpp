@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -89,18 +91,33 @@ ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, schedule
   added.totals = totals_->For(added.spec().scheduling_class, added.totals_row_);
   added.totals.AddSession();
   lane_.AddClient(added.id(), added.spec(), now);
+  if (added.caps() != ClientCaps{}) LimitClient(added, now);
   requests_.OnClientAdded(added, now);
   offers_.ReviewGivingWay(now);
   SettleAll(now);
   return added;
 }
 
+void Dispatcher::LimitClient(const ClientState& client, scheduler::TimePoint now) {
+  const ClientCaps& caps = client.caps();
+  std::array<scheduler::ShareCap, 2> set;
+  std::size_t count = 0;
+  const auto add = [&](std::uint64_t number, std::uint32_t per_mille) {
+    if (per_mille < scheduler::kSharePerMilleMax) set.at(count++) = {number, per_mille};
+  };
+  add(client.setup.session, caps.own);
+  add(caps.rule_number, caps.rule);
+  lane_.LimitClient(client.id(), std::span(set).first(count), now);
+}
+
 void Dispatcher::ChangeClient(ClientState& client, const scheduler::ClientSpec& spec,
-                              scheduler::TimePoint now) {
+                              const ClientCaps& caps, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
-  ClientRoster::Change(client, spec);
+  const bool is_limited_anew = caps != client.caps();
+  ClientRoster::Change(client, spec, caps);
   client.totals = totals_->For(spec.scheduling_class, client.totals_row_);
   lane_.ChangeClient(client.id(), spec, now);
+  if (is_limited_anew) LimitClient(client, now);
   requests_.OnClientChanged(client, now);
   offers_.ReviewGivingWay(now);
   offers_.Review(client, now);  // One that leaves the high class may be stopped from now on.

@@ -54,7 +54,7 @@ class Dispatcher {
 
   // There is room: the control thread counts sessions.
   ClientState& AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now);
-  void ChangeClient(ClientState& client, const scheduler::ClientSpec& spec,
+  void ChangeClient(ClientState& client, const scheduler::ClientSpec& spec, const ClientCaps& caps,
                     scheduler::TimePoint now);
   // Drops what is queued and asks the device to stop what runs. The client shows up in
   // TakeDeparted when nothing of it is left on the device.
@@ -118,6 +118,7 @@ class Dispatcher {
   std::uint64_t commands() const { return commands_; }  // Finished.
 
  private:
+  void LimitClient(const ClientState& client, scheduler::TimePoint now);
   // The next step of a stream's front.
   enum class FrontOutcome { kRetired, kStays };
 

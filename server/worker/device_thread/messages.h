@@ -19,6 +19,7 @@
 #include "scheduler/predictor.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/counters.h"
 #include "server/worker/device_thread/kernel_watch.h"
@@ -63,6 +64,7 @@ struct SetMapped {
 struct ChangeClient {
   std::uint64_t session = 0;
   scheduler::ClientSpec spec;
+  ClientCaps caps;
 };
 // Answered by StreamError.
 struct AskStreamError {

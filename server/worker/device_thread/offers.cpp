@@ -67,7 +67,7 @@ bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& comma
 }
 
 bool Offers::MustGiveWay(const ClientState& client) const {
-  if (!device_.info().stopping_costs) return true;
+  if (!device_.info().stopping_costs || lane_.IsCapped(client.id())) return true;
   return std::ranges::any_of(roster_.present(), [&](const ClientState* other) {
     return other != &client && !other->life.is_leaving() &&
            lane_.GivesWay(client.spec(), other->spec());

@@ -29,7 +29,7 @@ struct OpenRequest {
   bool is_told = false;  // The policy knows of it.
   scheduler::TimePoint begun{};
   // Its client's sums when it began.
-  scheduler::Duration waited_before{}, on_device_before{}, charged_before{};
+  scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{};
   scheduler::Duration longest_wait{};
   Blocker blocker;  // Who caused that wait.
 };

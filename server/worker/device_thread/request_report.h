@@ -65,6 +65,8 @@ struct RequestReport {
   scheduler::Duration waited{};     // Its client had commands ready, and none on the device.
   scheduler::Duration on_device{};  // Its client had commands on the device.
   scheduler::Duration charged{};    // Device time of its client.
+  scheduler::Duration barred{};     // It had commands queued, and its cap was used up.
+  std::uint32_t max_share = 0;      // The least of its caps at the end, in thousandths.
   std::uint64_t commands = 0;       // Its client's, ended meanwhile.
   std::uint64_t stops = 0;          // Commands taken off unfinished.
 

@@ -102,7 +102,7 @@ void Requests::NameStay(const Stay& stay, ShortText& name) const {
 // ---- begin and end
 
 OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
-                              scheduler::TimePoint arrived, scheduler::TimePoint now) {
+                              scheduler::TimePoint arrived, scheduler::TimePoint now) const {
   const ClientActivity& activity = client.requests.activity();
   return {.mark = {.number = ++client.requests.last_number_, .arrived = arrived},
           .stream = stream,
@@ -110,6 +110,7 @@ OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
           .waited_before = activity.WaitedUntil(now),
           .on_device_before = activity.OnDeviceUntil(now),
           .charged_before = client.counters.device_time,
+          .barred_before = lane_.BarredFor(client.id(), now),
           .blocker = {}};
 }
 
@@ -185,6 +186,8 @@ void Requests::Report(ClientState& client, const OpenRequest& request, bool has_
   report.waited = activity.WaitedUntil(now) - request.waited_before;
   report.on_device = activity.OnDeviceUntil(now) - request.on_device_before;
   report.charged = client.counters.device_time - request.charged_before;
+  report.barred = lane_.BarredFor(client.id(), now) - request.barred_before;
+  report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait;
   report.blocker = request.blocker;
   if (const Stay* const longest = stays_.Summarise(client.setup.session, report)) {

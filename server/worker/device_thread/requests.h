@@ -56,8 +56,8 @@ class Requests {
   void RefreshShares(scheduler::TimePoint now);
 
  private:
-  static OpenRequest OpenNow(ClientState& client, std::uint32_t stream,
-                             scheduler::TimePoint arrived, scheduler::TimePoint now);
+  OpenRequest OpenNow(ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
+                      scheduler::TimePoint now) const;
   // After every change of the client's open requests, or of the client.
   void CountUrgent(ClientState& client);
   void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares of device time as people write them.
+
+#ifndef GPUSHARED_IPC_SHARE_H_
+#define GPUSHARED_IPC_SHARE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gpushared/result.h"
+
+namespace gpushared::ipc {
+
+// "25%", "12.5%", as thousandths, rounded. Refused (kInvalidArgument) unless it is 0.1% to 100%.
+Result<std::uint32_t> ParseShare(std::string_view text);
+
+// "25%", "12.5%".
+std::string ShareText(std::uint32_t per_mille);
+
+}  // namespace gpushared::ipc
+
+#endif  // GPUSHARED_IPC_SHARE_H_
