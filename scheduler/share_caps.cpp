@@ -14,7 +14,7 @@ constexpr std::uint32_t kWhole = kSharePerMilleMax;
 constexpr Duration kReviewMin = std::chrono::microseconds(100);
 // Longer times are cut off, which keeps products in 64 bits.
 constexpr Duration kEarnedMax = std::chrono::hours(1000);
-// As many as all clients of a lane may name, and room for those that are in debt.
+// Room for all caps that the clients of a lane may name, and for those in debt.
 constexpr std::size_t kCapsMax = (kCapsPerClientMax + 1) * kClientsMax;
 
 std::int64_t ShareOf(Duration time, std::uint32_t per_mille) {

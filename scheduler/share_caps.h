@@ -56,8 +56,8 @@ class ShareCaps {
     std::uint8_t count_ = 0;
   };
 
-  // Puts a client under these caps. A share that differs from the cap's present one replaces it;
-  // debt beyond a window's share is forgiven then, so that a new share counts within a window.
+  // Puts a client under these caps. A share that differs from the cap's present one replaces it.
+  // Debt beyond a window's share is forgiven then, so that a new share counts within a window.
   // At most kCapsPerClientMax, each with another number.
   Set Join(std::span<const ShareCap> caps, TimePoint now);
   // The client leaves, or gets others. A cap outlives its clients while it is in debt.

@@ -34,6 +34,8 @@ class Front {
 
   virtual ~Front() = default;
   virtual void AddClient(const scheduler::ClientSpec& spec, TimePoint now) = 0;
+  // Caps the client's device time, in thousandths, where the front can.
+  virtual void LimitClient(std::size_t /*client*/, std::uint32_t /*per_mille*/, TimePoint) {}
   virtual void Enqueue(const Launch& launch, TimePoint now) = 0;
   // True when the launch is complete; false when what is left of it will be submitted again.
   virtual bool OnFinished(const Finished& finished, TimePoint now) = 0;

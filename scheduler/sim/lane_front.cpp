@@ -2,6 +2,7 @@
 #include "scheduler/sim/lane_front.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace gpushared::simulation {
@@ -22,6 +23,11 @@ LaneFront::LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> polic
 void LaneFront::AddClient(const scheduler::ClientSpec& spec, TimePoint now) {
   lane_.AddClient(IdOf(clients_.size()), spec, now);
   clients_.push_back({.scheduling_class = spec.scheduling_class, .waiting = {}, .unmarked = {}});
+}
+
+void LaneFront::LimitClient(std::size_t number, std::uint32_t per_mille, TimePoint now) {
+  const std::array caps{scheduler::ShareCap{.number = number, .per_mille = per_mille}};
+  lane_.LimitClient(IdOf(number), caps, now);
 }
 
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {

@@ -22,6 +22,7 @@ class LaneFront final : public Front {
             const FrontOptions& options);
 
   void AddClient(const scheduler::ClientSpec& spec, TimePoint now) override;
+  void LimitClient(std::size_t number, std::uint32_t per_mille, TimePoint now) override;
   void Enqueue(const Launch& launch, TimePoint now) override;
   bool OnFinished(const Finished& finished, TimePoint now) override;
   // The lane is told of kOpenRequestsMax at a time; of later ones when those have ended.

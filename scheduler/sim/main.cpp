@@ -44,6 +44,7 @@ struct Arguments {
   std::vector<std::string> profiles;
 
   std::vector<std::uint32_t> weights;
+  std::vector<double> max_shares;  // Percent.
   std::size_t clients = 2;
   std::uint32_t spread = 1;
   double sleep_s = 0, seconds = 0;
@@ -267,6 +268,20 @@ Status Shares(Arguments arguments) {
                        .length = Nanoseconds(1e9 * arguments.seconds)};
   if (arguments.synchronous) options.depth = 1;
   if (options.weights.empty()) options.weights = SpreadWeights(arguments.clients, arguments.spread);
+  if (arguments.max_shares.size() > options.weights.size()) {
+    return Status(StatusCode::kInvalidArgument,
+                  std::to_string(arguments.max_shares.size()) + " shares at most, of " +
+                      std::to_string(options.weights.size()) + " clients");
+  }
+  for (const SetupEntry& contestant : *contestants) {
+    if (arguments.max_shares.empty() || scheduler::FindPolicy(contestant.name) != nullptr) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  "--max-share refused: '" + std::string(contestant.name) +
+                      "' knows no caps, allowed are " + scheduler::PolicyNames());
+  }
+  for (const double percent : arguments.max_shares) {
+    options.max_shares.push_back(static_cast<std::uint32_t>(std::lround(10 * percent)));
+  }
   const Scenario scenario = MakeShareScenario(options, front.policy.slice);
 
   auto document = Document::array();
@@ -279,8 +294,14 @@ Status Shares(Arguments arguments) {
                 static_cast<int>(contestant.name.size()), contestant.name.data(),
                 scenario.clients.size(), outcome.seconds, 100 * report.error_max, report.jain,
                 report.least_ratio, report.greatest_ratio);
+    const double cap_error = CapErrorMax(outcome.samples, options.max_shares);
+    if (!options.max_shares.empty()) {
+      std::printf("%-13s largest difference of 1 s from a cap: %.2f pp\n", "", 100 * cap_error);
+    }
     document.push_back({{"policy", contestant.name},
                         {"weights", options.weights},
+                        {"max_share_percent", arguments.max_shares},
+                        {"cap_error_max", cap_error},
                         {"seconds", outcome.seconds},
                         {"error_max", report.error_max},
                         {"jain", report.jain},
@@ -369,6 +390,10 @@ void AddShares(CLI::App& app, Arguments& arguments) {
   CLI::App& command = *app.add_subcommand("shares", "device time against weights");
   command.add_option("--weights", arguments.weights, "one per client")
       ->check(CLI::Range(1u, scheduler::kWeightMax));
+  command
+      .add_option("--max-share", arguments.max_shares,
+                  "caps of the first clients, in percent of device time; 100: none")
+      ->check(Within(0.1, 100));
   command.add_option("--clients", arguments.clients, "where no weights are given (2)")
       ->check(CLI::Range(2, 64));
   command.add_option("--spread", arguments.spread, "their weights go from 1 to this (1)")

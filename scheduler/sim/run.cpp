@@ -39,6 +39,7 @@ class Run {
     for (std::size_t number = 0; number < clients_.size(); ++number) {
       Client& client = clients_[number];
       front_->AddClient(client.plan->spec, now_);
+      if (client.plan->max_share) front_->LimitClient(number, *client.plan->max_share, now_);
       outcome_.clients[number].request_times.reserve(client.plan->times_s.size());
       if (!client.plan->times_s.empty()) ++unfinished_;
       ScheduleNext(client);

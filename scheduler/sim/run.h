@@ -28,6 +28,7 @@ struct ClientPlan {
 
   std::string name;
   scheduler::ClientSpec spec;
+  std::optional<std::uint32_t> max_share = {};  // In thousandths of device time.
   Job job;
   Pace pace = Pace::kEndless;
   // kOpen, kOneByOne: arrivals, seconds from the start, ascending. kClosed: the pause before each

@@ -59,6 +59,22 @@ ShareReport ReportShares(const std::vector<ShareSample>& samples) {
   return report;
 }
 
+double CapErrorMax(const std::vector<ShareSample>& samples,
+                   const std::vector<std::uint32_t>& max_shares) {
+  double error_max = 0;
+  for (std::size_t i = 0; i < max_shares.size(); ++i) {
+    if (max_shares[i] == scheduler::kSharePerMilleMax) continue;
+    const double cap = static_cast<double>(max_shares[i]) / scheduler::kSharePerMilleMax;
+    Duration before{};
+    for (const ShareSample& sample : samples) {
+      const std::chrono::duration<double> held = sample.held[i] - before;
+      error_max = std::max(error_max, std::abs(held / kWindow - cap));
+      before = sample.held[i];
+    }
+  }
+  return error_max;
+}
+
 Scenario MakeShareScenario(const ShareOptions& options, Duration slice) {
   std::mt19937_64 random(options.seed);
   std::uniform_real_distribution<double> log_ns(std::log(kKernelLeastNs), std::log(kKernelMostNs));
@@ -82,6 +98,7 @@ Scenario MakeShareScenario(const ShareOptions& options, Duration slice) {
         .times_s = {},
         .depth = options.depth,
         .awake = {}};
+    if (i < options.max_shares.size()) plan.max_share = options.max_shares[i];
     if (options.sleep_s > 0 && i % 2 == 1) {
       for (double from = options.sleep_s; from < length_s; from += 2 * options.sleep_s)
         plan.awake.push_back({from, from + options.sleep_s});

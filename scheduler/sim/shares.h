@@ -25,11 +25,18 @@ struct ShareReport {
 };
 
 // `samples` are cumulative and equally far apart; clients to which nothing was due do not count.
+// The largest difference, over all capped clients and samples a second apart, of the part of the
+// second that a client held and its cap. Its own demand, or others, may leave it below that.
+double CapErrorMax(const std::vector<ShareSample>& samples,
+                   const std::vector<std::uint32_t>& max_shares);
+
 ShareReport ReportShares(const std::vector<ShareSample>& samples);
 
 struct ShareOptions {
   std::vector<std::uint32_t> weights = {1, 1};
   scheduler::SchedulingClass scheduling_class = scheduler::SchedulingClass::kNormal;
+  // In thousandths of device time, for the first clients; kSharePerMilleMax: no cap.
+  std::vector<std::uint32_t> max_shares = {};
   std::uint32_t seed = 1;  // Chooses the kernels.
   // Every second client sleeps for this long after being busy for this long, and comes with as
   // much delay; 0: all are busy all the time.

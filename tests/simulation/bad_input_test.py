@@ -43,6 +43,10 @@ class BadInput(unittest.TestCase):
             self.refused(["shares", option, "nan"], option)
         self.refused(["shares", "--weights", *["1"] * 300], "300 weights")
         self.refused(["shares", "--weights", "1", "0"], "--weights")
+        for share in ("0", "101", "nan", "-1", "x"):
+            self.refused(["shares", "--max-share", share], "--max-share")
+        self.refused(["shares", "--max-share", "10", "20", "30"], "3 shares at most, of 2 clients")
+        self.refused(["shares", "--max-share", "10", "--policy", "mps"], "'mps' knows no caps")
 
     def test_files(self):
         header = "Name,Profile,Memory_footprint,SM_usage,Duration\n"

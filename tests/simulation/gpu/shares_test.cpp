@@ -83,6 +83,18 @@ TEST(FairShareRuns, ClientsThatWaitForEachKernelGetTheirShareToo) {
   ExpectFair({.weights = {1, 10}, .depth = 1, .length = 10s});
 }
 
+TEST(CappedRuns, EveryPolicyIsWithinTwoPointsOfACap) {
+  for (const scheduler::PolicyEntry& policy : scheduler::PolicyCatalog()) {
+    const ShareOptions options{.weights = {1, 1, 1}, .max_shares = {250, 50, 1000}, .length = 10s};
+    const FrontOptions front;
+    const Outcome outcome =
+        RunScenario(*FindSetup(policy.name), front, MakeShareScenario(options, front.policy.slice));
+    EXPECT_LE(CapErrorMax(outcome.samples, options.max_shares), 0.02) << policy.name;
+    // The rest is for the third.
+    EXPECT_GE(outcome.samples.back().held[2] / outcome.samples.size(), 680ms) << policy.name;
+  }
+}
+
 TEST(FairShareRuns, WithoutAPolicyWeightsMeanNothing) {
   const FrontOptions front;
   const Outcome outcome =
