@@ -95,9 +95,9 @@ struct Head {
 
 // A command that left the device.
 struct Ended {
-  Duration held{};           // Device time charged to it.
-  Duration predicted{};      // Head::predicted.
-  bool stoppable = false;    // Head::stoppable.
+  Duration held{};         // Device time charged to it.
+  Duration predicted{};    // Head::predicted.
+  bool stoppable = false;  // Head::stoppable.
   // The policy had it stopped (and it may have ended by itself).
   bool stop_asked = false;
   std::uint8_t account = 0;  // Decision::account of its start.
