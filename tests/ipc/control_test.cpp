@@ -327,8 +327,8 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   ExpectCases<Admin, AdminWire>(Encode(set),
                                 {
                                     {"version", 9, "protocol version 9"},
-                                    {"verb", 0, "verb is 0, allowed 1 to 11"},
-                                    {"verb", 12, "verb is 12, allowed 1 to 11"},
+                                    {"verb", 0, "verb is 0, allowed 1 to 12"},
+                                    {"verb", 13, "verb is 13, allowed 1 to 12"},
                                     {"verb", 1, "class is given with a verb that takes none"},
                                     {"client_class", 3, "class is 3, allowed 0 to 2"},
                                     {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
