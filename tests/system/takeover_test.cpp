@@ -22,6 +22,7 @@
 
 #include "gpushared/client.h"
 
+#include "ipc/wire/channel.h"
 #include "server/admin/ask.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
@@ -365,7 +366,8 @@ TEST_F(Upgrade, AProgramThatCannotGoOnIsRefusedAndTheOldOneGoesOn) {
       {"kill -9 $$", "refuses: "},
       {"head -c 100000 /dev/zero", "does not say in a line"},
       // It answers well, and then is no program.
-      {"echo gpushared channel 1 version 7.0; rm $0", "the server goes on as it was: executing"}};
+      {"echo gpushared channel " + std::to_string(ipc::kChannelVersion) + " version 7.0; rm $0",
+       "the server goes on as it was: executing"}};
   for (const auto& [script, sentence] : wrong) {
     Replace(script);
     const ProgramOutcome outcome = server().Ctl({"upgrade"});
