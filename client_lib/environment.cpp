@@ -51,7 +51,7 @@ std::optional<std::uint64_t> ParseBytes(std::string_view text) {
   if (const std::size_t power = kLetters.find(unit.front()); power != std::string_view::npos) {
     scale <<= 10 * (power + 1);
     unit.remove_prefix(1);
-    if (unit != "" && unit != "B" && unit != "iB") return std::nullopt;
+    if (!unit.empty() && unit != "B" && unit != "iB") return std::nullopt;
   } else if (unit != "B") {
     return std::nullopt;
   }

@@ -21,8 +21,8 @@ gpushared_packages=(g++ cmake ninja-build python3 libboost-dev libspdlog-dev lib
 gpushared_test_packages=(libgtest-dev libgmock-dev pkg-config)
 # The compiler for the fuzz targets, which need libFuzzer.
 gpushared_fuzz_packages=(clang libclang-rt-14-dev)
-# Debian 12 has them of release 14, which .clang-format and .clang-tidy are for.
-gpushared_lint_packages=(clang clang-format clang-tidy)
+# .clang-format is for release 14. clang-tidy is of release 19: before 15, clang has no _Float16 on x86.
+gpushared_lint_packages=(clang clang-format clang-tidy-19)
 gpushared_container_packages=(podman crun uidmap)
 # scdoc makes manual pages. The last three are a Debian to install in, booted.
 gpushared_package_packages=(dpkg-dev file scdoc lintian debootstrap debian-archive-keyring systemd-container)

@@ -47,7 +47,7 @@ device::MakeCodeCompiler CompilerOf(const Config& config,
   compile::PtxCompilerOptions options = {.program = config.ptx_compiler,
                                          .limits = {},
                                          .cache_folder = CacheFolder(config),
-                                         .warn = warn};
+                                         .warn = std::move(warn)};
   return [options, warn]() -> std::unique_ptr<device::CodeCompiler> {
     Result<std::unique_ptr<compile::PtxCompiler>> compiler = compile::PtxCompiler::Create(options);
     if (compiler.ok()) return std::make_unique<OutsideCompiler>(*std::move(compiler));

@@ -78,7 +78,7 @@ Status SetMemory(std::string_view value, Config& config) {
       config.isolation = isolation;
       continue;
     }
-    const Status status =
+    Status status =
         SetBytes("memory", part, kMemoryLeast, config.memory_bytes, config.memory_given);
     if (!status.ok()) return status;
   }
@@ -202,11 +202,11 @@ Status SetKernelLimit(std::string_view value, Config& config) {
     limits = {};
     given.fill(true);
   } else {
-    const Status status = ForEachClass("kernel-limit", value, "low=2s,normal=none",
-                                       [&](std::size_t of_class, std::string_view text) {
-                                         given.at(of_class) = true;
-                                         return ReadKernelLimit(text, limits.at(of_class));
-                                       });
+    Status status = ForEachClass("kernel-limit", value, "low=2s,normal=none",
+                                 [&](std::size_t of_class, std::string_view text) {
+                                   given.at(of_class) = true;
+                                   return ReadKernelLimit(text, limits.at(of_class));
+                                 });
     if (!status.ok()) return status;
   }
   config.kernel_limits = limits;
@@ -256,7 +256,7 @@ Status SetCpuAffinity(std::string_view value, Config& config) {
 
 Status SetSmLimit(std::string_view value, Config& config) {
   device::SmLimits limits;
-  const Status status = ForEachClass(
+  Status status = ForEachClass(
       "sm-limit", value, "low=50% or low=32", [&](std::size_t of_class, std::string_view text) {
         device::SmLimit limit;
         if (text.ends_with('%')) {

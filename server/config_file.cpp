@@ -254,7 +254,7 @@ Result<EntranceRule> ParseEntrance(const toml::table& table, std::string_view so
 
 Status ApplyEntrances(const toml::node& node, std::string_view source, Config& config) {
   const toml::array* entries = node.as_array();
-  const Status misplaced =
+  Status misplaced =
       Invalid(At(source, node.source()) + "entrance refused: write each one under [[entrance]]");
   if (entries == nullptr) return misplaced;
   if (entries->size() > kEntrancesMax) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 #include "scheduler/class_name.h"
@@ -60,7 +61,7 @@ Result<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
     for (const Unit& known : kDurationUnits) {
       const double nanoseconds = number * known.factor;
       if (unit == known.name && nanoseconds <= 1e15) {
-        return std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds + 0.5));
+        return std::chrono::nanoseconds(std::llround(nanoseconds));
       }
     }
   }

@@ -151,6 +151,7 @@ Status ServiceManager::Execute(const std::string& program,
   ::pthread_sigmask(SIG_BLOCK, &handled, &before);
   std::vector<std::string> copies = arguments;
   std::vector<char*> pointers;
+  pointers.reserve(copies.size() + 1);
   for (std::string& each : copies) pointers.push_back(each.data());
   pointers.push_back(nullptr);
   ::execve(program.c_str(), pointers.data(), environ);

@@ -36,6 +36,7 @@ Result<pid_t> SpawnCheck(const std::string& program, const std::vector<std::stri
   std::vector<std::string> copies = {"gpushared", kCheckOption};
   copies.insert(copies.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
+  pointers.reserve(copies.size() + 1);
   for (std::string& each : copies) pointers.push_back(each.data());
   pointers.push_back(nullptr);
   posix_spawn_file_actions_t actions;

@@ -227,7 +227,7 @@ run_lint() {  # base, or all; how to call these files
   rm -rf build/lint/found
   mkdir -p build/lint/found
   # Two at a time: each takes up to 1 GB.
-  xargs -r -P 2 -I{} bash -c 'clang-tidy -p build/lint --quiet "$1" >"build/lint/found/${1//\//.}" 2>&1' _ {} \
+  xargs -r -P 2 -I{} bash -c 'clang-tidy-19 -p build/lint --quiet "$1" >"build/lint/found/${1//\//.}" 2>&1' _ {} \
     <<<"$sources" || status=1
   # A finding in a header is in the output of every source that includes it.
   find build/lint/found -type f -exec sed -nE "s,^$PWD/(.*: (error|warning): ),\1,p" {} + | sort -u | tee build/lint/findings

@@ -36,6 +36,7 @@ Code Begin(StreamHandle handle, int mode, GraphHandle users_graph, const GraphBo
     if (code != Code::kSuccess) return code;
   }
   std::vector<std::shared_ptr<GraphNode>> front;
+  front.reserve(nodes.size());
   for (GraphNode* node : nodes) front.push_back(node->shared_from_this());
   return Driver::Get().captures.Begin(stream.shared(), static_cast<CaptureMode>(mode),
                                       std::move(graph), std::move(front));

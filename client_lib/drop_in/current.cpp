@@ -13,6 +13,7 @@ namespace gpushared::drop_in {
 
 namespace {
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): each thread has its own.
 thread_local ContextStack* stack_of_this_thread = nullptr;
 
 // Lets go of a thread's contexts when it ends. The main thread keeps its own: static destructors

@@ -28,7 +28,7 @@ Result<std::vector<DeviceProperties>> ListDevices() {
   const client::Environment environment;
   ClientOptions options;
   if (Status status = environment.Apply(options); !status.ok()) return status;
-  const Result<std::vector<DeviceProperties>> devices = Client::ListDevices({});
+  Result<std::vector<DeviceProperties>> devices = Client::ListDevices({});
   if (!devices.ok()) return devices;
   std::vector<client::KnownDevice> known;
   for (const DeviceProperties& device : *devices) known.push_back(KnownOf(device));

@@ -9,8 +9,8 @@
 namespace gpushared::drop_in {
 
 Driver& Driver::Get() {
-  static Driver* const driver = new Driver;
-  return *driver;
+  static Driver* const kDriver = new Driver;
+  return *kDriver;
 }
 
 Code Driver::Init() {

@@ -148,7 +148,7 @@ bool ForwardCalls(const std::function<void*(const char* symbol)>& find) {
 }
 
 std::span<const Function> Functions() {
-  static const Function functions[] = {
+  static const Function kFunctions[] = {
 #define GPUSHARED_FUNCTION(name, version, symbol, stream, handler) \
   {#name,                                                          \
    version,                                                        \
@@ -159,7 +159,7 @@ std::span<const Function> Functions() {
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
   };
-  return functions;
+  return kFunctions;
 }
 
 }  // namespace gpushared::drop_in

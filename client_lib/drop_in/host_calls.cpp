@@ -11,13 +11,14 @@
 namespace gpushared::drop_in {
 namespace {
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): each thread has its own.
 thread_local bool is_inside = false;
 
 }  // namespace
 
 HostCalls& HostCalls::Get() {
-  static HostCalls* const calls = new HostCalls;
-  return *calls;
+  static HostCalls* const kCalls = new HostCalls;
+  return *kCalls;
 }
 
 bool HostCalls::IsInside() { return is_inside; }

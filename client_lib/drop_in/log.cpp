@@ -20,12 +20,13 @@ int OpenLog() {
 
 // Minus one: no log.
 int LogDescriptor() {
-  static const int descriptor = OpenLog();
-  return descriptor;
+  static const int kDescriptor = OpenLog();
+  return kDescriptor;
 }
 
 // Without a destructor: programs call the driver when their threads' objects are gone, too.
 constexpr std::size_t kSentenceBytesMax = 1024;
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): each thread has its own.
 thread_local char last_sentence[kSentenceBytesMax] = {};
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include "scheduler/class_name.h"
 #include "server/config_values.h"
 
+#include <nlohmann/json.hpp>
+
 namespace gpushared::server {
 namespace {
 

@@ -91,8 +91,9 @@ class Telling {
   template <typename T>
   static Status Read(const ipc::Frame& frame, T& message) {
     Result<T> decoded = ipc::Decode<T>(frame.payload);
-    if (decoded.ok()) message = *std::move(decoded);
-    return decoded.status();
+    if (!decoded.ok()) return decoded.status();
+    message = *std::move(decoded);
+    return Status::Ok();
   }
 
   Status Check() const {
@@ -219,6 +220,7 @@ Survivors TakeOverWorkers(const std::string& folder, milliseconds patience) {
   while (!asked.empty()) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     std::vector<pollfd> polled;
+    polled.reserve(asked.size());
     for (const Telling& each : asked) polled.push_back({each.channel(), POLLIN, 0});
     const int ready =
         ::poll(polled.data(), polled.size(), static_cast<int>(std::max<long>(0, left.count())));

@@ -13,7 +13,7 @@ namespace {
 std::string SpaceOf(const ptx::Instruction& instruction) {
   for (const std::string& modifier : instruction.modifiers) {
     if (modifier == "shared::cluster") return "cluster";
-    const std::string base = modifier.substr(0, modifier.find(':'));
+    std::string base = modifier.substr(0, modifier.find(':'));
     if (base == "const") return "global";
     if (base == "global" || base == "shared" || base == "local" || base == "param") return base;
   }

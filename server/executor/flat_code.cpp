@@ -135,9 +135,9 @@ void TakeTables(FlatReader& from, Code* code) {
     callable.address = from.Take<std::uint64_t>();
     callable.function = from.Take<std::uint32_t>();
   }
-  code->target_lists.resize(from.TakeCount(8, sizeof code->target_lists[0]));
+  code->target_lists.resize(from.TakeCount(8, sizeof(std::vector<std::uint64_t>)));
   for (auto& list : code->target_lists) list = from.TakeAll<std::uint64_t>();
-  code->branch_tables.resize(from.TakeCount(8, sizeof code->branch_tables[0]));
+  code->branch_tables.resize(from.TakeCount(8, sizeof(std::vector<std::uint32_t>)));
   for (auto& table : code->branch_tables) table = from.TakeAll<std::uint32_t>();
   code->matrix_calls.resize(from.TakeCount(48, sizeof(MatrixCall)));
   for (MatrixCall& call : code->matrix_calls) {

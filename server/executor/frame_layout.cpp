@@ -129,7 +129,8 @@ void FrameLayout::Finish(std::uint32_t area_bytes, FunctionCode* function) const
   for (const auto& [offset, constant] : constant_rows_) {
     const auto [value, width] = constant;
     for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
-      std::memcpy(function->image.data() + (offset - extra_begin_) + lane * width, &value, width);
+      std::memcpy(function->image.data() + (offset - extra_begin_) + std::size_t{lane} * width,
+                  &value, width);
     }
   }
   function->special_rows = special_rows_;

@@ -34,7 +34,8 @@ void CopyBit(const std::byte* from, std::byte* to, std::uint32_t lane) {
 }
 
 void CopyLane(const std::byte* from, std::byte* to, std::uint32_t lane, std::uint32_t bytes) {
-  std::memcpy(to + lane * bytes, from + lane * bytes, bytes);
+  const std::size_t offset = std::size_t{lane} * bytes;
+  std::memcpy(to + offset, from + offset, bytes);
 }
 
 void Gather(const MicroOp& op, const std::byte* frame, std::byte* registers, std::uint32_t lane) {
@@ -69,7 +70,7 @@ std::uint32_t Meeting::Add(const Path& path) {
   const std::uint32_t lanes = path.active & guard;
   for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
     const auto lane = static_cast<std::uint32_t>(__builtin_ctz(rest));
-    places_[lane] = {op, frame, WordAt(frame + op->rows[1] + lane * 4)};
+    places_[lane] = {op, frame, WordAt(frame + op->rows[1] + std::size_t{lane} * 4)};
   }
   waiting_ |= lanes;
   return lanes;

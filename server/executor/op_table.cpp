@@ -45,9 +45,9 @@ Table Build(Flavour flavour) {
 
 // Immutable after the first call, which is why it may be shared by every thread.
 const Table& TableOf(Flavour flavour) {
-  static const Table baseline_table = Build(Flavour::kBaseline);
-  static const Table v3_table = BestFlavour() == Flavour::kV3 ? Build(Flavour::kV3) : Table();
-  return flavour == Flavour::kV3 ? v3_table : baseline_table;
+  static const Table kBaseline = Build(Flavour::kBaseline);
+  static const Table kV3 = BestFlavour() == Flavour::kV3 ? Build(Flavour::kV3) : Table();
+  return flavour == Flavour::kV3 ? kV3 : kBaseline;
 }
 
 struct Numbers {
@@ -66,9 +66,9 @@ Numbers NumberAll(const Table& table) {
 }
 
 const Numbers& NumbersOf(Flavour flavour) {
-  static const Numbers baseline_numbers = NumberAll(TableOf(Flavour::kBaseline));
-  static const Numbers v3_numbers = NumberAll(TableOf(Flavour::kV3));
-  return flavour == Flavour::kV3 ? v3_numbers : baseline_numbers;
+  static const Numbers kBaseline = NumberAll(TableOf(Flavour::kBaseline));
+  static const Numbers kV3 = NumberAll(TableOf(Flavour::kV3));
+  return flavour == Flavour::kV3 ? kV3 : kBaseline;
 }
 
 }  // namespace

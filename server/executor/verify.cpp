@@ -179,9 +179,9 @@ const std::vector<OpRule>& RulesOf(Flavour flavour) {
     while (const OpEntry* entry = OpOfNumber(of, rules.size())) rules.push_back(RuleOf(entry->key));
     return rules;
   };
-  static const std::vector<OpRule> baseline_rules = make(Flavour::kBaseline);
-  static const std::vector<OpRule> v3_rules = make(Flavour::kV3);
-  return flavour == Flavour::kV3 ? v3_rules : baseline_rules;
+  static const std::vector<OpRule> kBaseline = make(Flavour::kBaseline);
+  static const std::vector<OpRule> kV3 = make(Flavour::kV3);
+  return flavour == Flavour::kV3 ? kV3 : kBaseline;
 }
 
 bool IsInside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t end) {

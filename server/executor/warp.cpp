@@ -156,9 +156,9 @@ void FillRow(std::uint32_t offset, bool wide, std::byte* frame, Value value_of) 
     const std::uint64_t value = value_of(lane);
     const auto narrow = static_cast<std::uint32_t>(value);
     if (wide) {
-      std::memcpy(frame + offset + lane * 8, &value, 8);
+      std::memcpy(frame + offset + std::size_t{lane} * 8, &value, 8);
     } else {
-      std::memcpy(frame + offset + lane * 4, &narrow, 4);
+      std::memcpy(frame + offset + std::size_t{lane} * 4, &narrow, 4);
     }
   }
 }

@@ -98,9 +98,9 @@ constexpr Entry kOfEntrance[] = {
 };
 
 const json& Member(const json& object, const char* key) {
-  static const json nothing;
+  static const json kNothing;
   const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? nothing : *found;
+  return found == object.end() ? kNothing : *found;
 }
 
 std::optional<double> Number(const json& object, const char* key) {
@@ -116,9 +116,9 @@ std::string Text(const json& object, const char* key) {
 
 // Empty where there are none, or nonsensically many.
 const json& Rows(const json& object, const char* key) {
-  static const json none = json::array();
+  static const json kNone = json::array();
   const json& rows = Member(object, key);
-  return rows.is_array() && rows.size() <= kRowsMax ? rows : none;
+  return rows.is_array() && rows.size() <= kRowsMax ? rows : kNone;
 }
 
 // Bounds in seconds, as DeviceTotals counts.

@@ -120,7 +120,7 @@ Findings LookAtPackages(const std::string& folder, const std::set<std::string>& 
     if (IsPassedOver(name)) continue;
     const Package package = ReadPackage(entry.path() / "RECORD", name);
     const auto has_runtime = [&](const std::string& library) {
-      return HasCudaRuntime(folder + "/" + library);
+      return HasCudaRuntime(fs::path(folder) / library);
     };
     const auto found = std::ranges::find_if(package.libraries, has_runtime);
     if (found == package.libraries.end()) continue;

@@ -10,7 +10,7 @@ namespace gpushared::device {
 
 QueuedWork::QueuedWork(std::variant<LaunchWork, CopyWork, FillWork> submitted, std::uint64_t units,
                        Status refused)
-    : what(submitted), units_total(units), status(std::move(refused)) {
+    : what(std::move(submitted)), units_total(units), status(std::move(refused)) {
   next_unit.store(header().first_unit, std::memory_order_relaxed);
 }
 

@@ -466,7 +466,7 @@ bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expect
 void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                                std::uint64_t units, Status refused) {
   std::unique_ptr<Item> item = NewItem();
-  item->work = work;
+  item->work = std::move(work);
   item->units = units;
   if (const auto* launch = std::get_if<LaunchWork>(&item->work);
       launch != nullptr && refused.ok()) {

@@ -82,18 +82,18 @@ u32 FindBitShift(T a) {
 template <typename T>
 T ExtractField(T a, u32 position, u32 length) {
   using U = std::make_unsigned_t<T>;
-  constexpr u32 msb = kBits<T> - 1;
+  constexpr u32 kTopBit = kBits<T> - 1;
   position &= 0xff;
   length &= 0xff;
   const U value = static_cast<U>(a);
   U sign = 0;
   if (std::is_signed_v<T> && length != 0) {
     const u32 top = position + length - 1;
-    sign = value >> (top > msb ? msb : top) & 1;
+    sign = value >> (top > kTopBit ? kTopBit : top) & 1;
   }
-  U field = position > msb ? U{0} : static_cast<U>(value >> position);
-  if (position + length > msb + 1) {
-    const u32 kept = position > msb ? 0 : msb + 1 - position;
+  U field = position > kTopBit ? U{0} : static_cast<U>(value >> position);
+  if (position + length > kTopBit + 1) {
+    const u32 kept = position > kTopBit ? 0 : kTopBit + 1 - position;
     length = length < kept ? length : kept;
     if (kept < kBits<T>) field = static_cast<U>(field & ((U{1} << kept) - 1));
   }

@@ -80,16 +80,16 @@ enum class Class { kFinite, kInfinite, kNumber, kNotANumber, kNormal, kSubnormal
 
 template <typename Word, u32 FractionBits, Class C>
 const MicroOp* TestClass(Warp& w, const MicroOp* op) {
-  constexpr Word fraction_mask = (Word{1} << FractionBits) - 1;
-  constexpr Word exponent_mask =
-      static_cast<Word>(~(Word{1} << (sizeof(Word) * 8 - 1))) & static_cast<Word>(~fraction_mask);
+  constexpr Word kFractionMask = (Word{1} << FractionBits) - 1;
+  constexpr Word kExponentMask =
+      static_cast<Word>(~(Word{1} << (sizeof(Word) * 8 - 1))) & static_cast<Word>(~kFractionMask);
   const std::byte* a = w.frame + op->a;
   u32 result = 0;
   for (u32 l = 0; l < kLanes; ++l) {
     const Word bits = Get<Word>(a, l);
-    const Word exponent = bits & exponent_mask;
-    const bool fraction = (bits & fraction_mask) != 0;
-    const bool special = exponent == exponent_mask;
+    const Word exponent = bits & kExponentMask;
+    const bool fraction = (bits & kFractionMask) != 0;
+    const bool special = exponent == kExponentMask;
     bool holds = false;
     switch (C) {
       case Class::kFinite:

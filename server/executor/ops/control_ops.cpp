@@ -296,7 +296,7 @@ const MicroOp* LoadArea(Warp& w, const MicroOp* op) {
     const std::byte* from = AreaAt(w, op, lane);
     for (uint32_t i = 0; i < access.count; ++i) {
       uint64_t value = 0;
-      std::memcpy(&value, from + i * access.bytes, access.bytes);
+      std::memcpy(&value, from + std::size_t{i} * access.bytes, access.bytes);
       if (access.is_signed) {
         const uint32_t shift = 64 - access.bytes * 8;
         value = static_cast<uint64_t>(static_cast<std::int64_t>(value << shift) >> shift);
@@ -321,7 +321,7 @@ const MicroOp* StoreArea(Warp& w, const MicroOp* op) {
       const std::byte* row = w.frame + op->rows[i];
       const uint64_t value =
           access.bytes == 8 ? Get<uint64_t>(row, lane) : uint64_t{Get<uint32_t>(row, lane)};
-      std::memcpy(to + i * access.bytes, &value, access.bytes);
+      std::memcpy(to + std::size_t{i} * access.bytes, &value, access.bytes);
     }
   }
   return op + 1;

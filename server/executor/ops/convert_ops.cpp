@@ -20,7 +20,7 @@ struct Range {
 template <typename D, typename A>
 D Saturate(A a) {
   if constexpr (std::is_signed_v<A>) {
-    const s64 value = a;
+    const auto value = static_cast<s64>(a);
     if constexpr (std::is_signed_v<D>) {
       if (value < s64{Range<D>::kMin}) return Range<D>::kMin;
       if (value > s64{Range<D>::kMax}) return Range<D>::kMax;

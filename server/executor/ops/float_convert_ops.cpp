@@ -35,9 +35,9 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
 #else
   // Without SSE4.1 the C functions are calls; this is arithmetic that vectorises.
   // Adding and removing 2^23 (2^52) rounds to nearest even.
-  constexpr T magic = sizeof(T) == 4 ? T{8388608.0} : T{4503599627370496.0};
+  constexpr T kMagic = sizeof(T) == 4 ? T{8388608.0} : T{4503599627370496.0};
   const T magnitude = FloatAbs<T, false>(value);
-  const T rounded = CopySign<T>(value, (magnitude + magic) - magic);
+  const T rounded = CopySign<T>(value, (magnitude + kMagic) - kMagic);
   T result = rounded;
   if (rounding == Rounding::kDown) result = rounded > value ? rounded - T{1} : rounded;
   if (rounding == Rounding::kUp) result = rounded < value ? rounded + T{1} : rounded;
@@ -46,22 +46,23 @@ GPUSHARED_INLINE T RoundToIntegral(T value, Rounding rounding) {
     result = FloatAbs<T, false>(rounded) > magnitude ? shrunk : rounded;
   }
   result = CopySign<T>(value, result);
-  return magnitude < magic ? result : value;  // Large values and NaN stay.
+  return magnitude < kMagic ? result : value;  // Large values and NaN stay.
 #endif
 }
 
 // Out of range saturates, NaN gives 0 (from f64 and for 64-bit results the highest bit alone).
 template <typename D, typename T>
 GPUSHARED_INLINE D ToInteger(T value) {
-  constexpr bool is_signed = std::is_signed_v<D>;
-  constexpr u32 bits = sizeof(D) * 8;
-  constexpr T limit = static_cast<T>(u64{1} << (bits - 1)) * (is_signed ? T{1} : T{2});
-  constexpr D highest = static_cast<D>(is_signed ? ~u64{0} >> (65 - bits) : ~u64{0} >> (64 - bits));
-  constexpr D lowest = is_signed ? static_cast<D>(-highest - 1) : D{0};
-  constexpr bool marks_nan = bits == 64 || sizeof(T) == 8;
-  if (value != value) return marks_nan ? static_cast<D>(u64{1} << (bits - 1)) : D{0};
-  if (value >= limit) return highest;
-  if (value < (is_signed ? -limit : T{0})) return lowest;
+  constexpr bool kIsSigned = std::is_signed_v<D>;
+  constexpr u32 kBitCount = sizeof(D) * 8;
+  constexpr T kLimit = static_cast<T>(u64{1} << (kBitCount - 1)) * (kIsSigned ? T{1} : T{2});
+  constexpr D kHighest =
+      static_cast<D>(kIsSigned ? ~u64{0} >> (65 - kBitCount) : ~u64{0} >> (64 - kBitCount));
+  constexpr D kLowest = kIsSigned ? static_cast<D>(-kHighest - 1) : D{0};
+  constexpr bool kMarksNan = kBitCount == 64 || sizeof(T) == 8;
+  if (value != value) return kMarksNan ? static_cast<D>(u64{1} << (kBitCount - 1)) : D{0};
+  if (value >= kLimit) return kHighest;
+  if (value < (kIsSigned ? -kLimit : T{0})) return kLowest;
   return static_cast<D>(value);
 }
 

@@ -94,11 +94,11 @@ GPUSHARED_INLINE T Extreme(T a, T b) {
   const T zero = Bits<T>(Minimum ? (x | y) : (x & y));
   result = a == b ? zero : result;
   if constexpr (PropagateNan) {
-    result = (a != a) | (b != b) ? Bits<T>(B::kNan) : result;
+    result = ((a != a) | (b != b)) ? Bits<T>(B::kNan) : result;
   } else {
     result = a != a ? b : result;
     result = b != b ? a : result;
-    result = (a != a) & (b != b) ? Bits<T>(B::kNan) : result;
+    result = ((a != a) & (b != b)) ? Bits<T>(B::kNan) : result;
   }
   return result;
 }

@@ -34,11 +34,11 @@ H FromDouble(double a) {
 template <typename H, typename A>
 H FromInteger(A a) {
   if constexpr (sizeof(A) == 8) {
-    constexpr u64 low_bits = 0x7ff;
+    constexpr u64 kLowBits = 0x7ff;
     const bool negative = std::is_signed_v<A> && a < 0;
     const u64 magnitude = negative ? u64{0} - static_cast<u64>(a) : static_cast<u64>(a);
-    const u64 sticky = (magnitude & low_bits) != 0 ? low_bits + 1 : 0;
-    const u64 kept = magnitude >> 53 != 0 ? (magnitude & ~low_bits) | sticky : magnitude;
+    const u64 sticky = (magnitude & kLowBits) != 0 ? kLowBits + 1 : 0;
+    const u64 kept = magnitude >> 53 != 0 ? (magnitude & ~kLowBits) | sticky : magnitude;
     const double value = static_cast<double>(kept);
     return NarrowDouble<H>(negative ? -value : value);
   } else {
@@ -64,13 +64,14 @@ GPUSHARED_INLINE float Integral(H a) {
 template <typename D, typename H, Rounding R>
 D ToInteger(H a) {
   const double value = Integral<H, R>(a);
-  constexpr bool is_signed = std::is_signed_v<D>;
-  constexpr u32 bits = sizeof(D) * 8;
-  constexpr double limit = static_cast<double>(u64{1} << (bits - 1)) * (is_signed ? 1 : 2);
-  constexpr D highest = static_cast<D>(is_signed ? ~u64{0} >> (65 - bits) : ~u64{0} >> (64 - bits));
-  if (value != value) return bits == 64 ? static_cast<D>(u64{1} << 63) : D{0};
-  if (value >= limit) return highest;
-  if (value < (is_signed ? -limit : 0.0)) return is_signed ? static_cast<D>(-highest - 1) : D{0};
+  constexpr bool kIsSigned = std::is_signed_v<D>;
+  constexpr u32 kBitCount = sizeof(D) * 8;
+  constexpr double kLimit = static_cast<double>(u64{1} << (kBitCount - 1)) * (kIsSigned ? 1 : 2);
+  constexpr D kHighest =
+      static_cast<D>(kIsSigned ? ~u64{0} >> (65 - kBitCount) : ~u64{0} >> (64 - kBitCount));
+  if (value != value) return kBitCount == 64 ? static_cast<D>(u64{1} << 63) : D{0};
+  if (value >= kLimit) return kHighest;
+  if (value < (kIsSigned ? -kLimit : 0.0)) return kIsSigned ? static_cast<D>(-kHighest - 1) : D{0};
   return static_cast<D>(value);
 }
 

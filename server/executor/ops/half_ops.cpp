@@ -45,15 +45,15 @@ void AddSaturatedHalves(const OpSink& sink, const char* ftz, const char* type) {
 // .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
 template <typename H>
 void AddHalfType(const OpSink& sink, const char* type) {
-  constexpr bool is_bf16 = std::is_same_v<H, bf16>;
+  constexpr bool kIsBf16 = std::is_same_v<H, bf16>;
   AddHalfModes<H, false>(sink, "", type);
-  if constexpr (!is_bf16) {
+  if constexpr (!kIsBf16) {
     AddHalfModes<H, true>(sink, "ftz", type);
     AddSaturatedHalves<H, false>(sink, "", type);
     AddSaturatedHalves<H, true>(sink, "ftz", type);
   }
-  AddOp(sink, HalfArithmetic<HalfOp::kExp2, H, is_bf16, false, false>, "ex2.approx",
-        is_bf16 ? "ftz" : "", type);
+  AddOp(sink, HalfArithmetic<HalfOp::kExp2, H, kIsBf16, false, false>, "ex2.approx",
+        kIsBf16 ? "ftz" : "", type);
   AddOp(sink, HalfArithmetic<HalfOp::kTanh, H, false, false, false>, "tanh.approx", type);
 }
 

@@ -138,18 +138,18 @@ void AddSaturatedPairs(const OpSink& sink, const char* ftz, const char* type) {
 // .ftz and .sat belong to f16; of bf16 ex2 flushes, and has no other form.
 template <typename H>
 void AddPairType(const OpSink& sink, const char* type) {
-  constexpr bool is_bf16 = std::is_same_v<H, bf16>;
+  constexpr bool kIsBf16 = std::is_same_v<H, bf16>;
   AddPairModes<H, false>(sink, "", type);
-  if constexpr (!is_bf16) {
+  if constexpr (!kIsBf16) {
     AddPairModes<H, true>(sink, "ftz", type);
     AddSaturatedPairs<H, false>(sink, "", type);
     AddSaturatedPairs<H, true>(sink, "ftz", type);
   }
-  AddOp(sink, PairArithmetic<HalfOp::kExp2, H, is_bf16, false, false>, "ex2.approx",
-        is_bf16 ? "ftz" : "", type);
+  AddOp(sink, PairArithmetic<HalfOp::kExp2, H, kIsBf16, false, false>, "ex2.approx",
+        kIsBf16 ? "ftz" : "", type);
   AddOp(sink, PairArithmetic<HalfOp::kTanh, H, false, false, false>, "tanh.approx", type);
   AddComparisons<H, false>(sink, type);
-  if constexpr (!is_bf16) AddComparisons<H, true>(sink, type);
+  if constexpr (!kIsBf16) AddComparisons<H, true>(sink, type);
 }
 
 }  // namespace

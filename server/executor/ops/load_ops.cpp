@@ -95,21 +95,21 @@ const MicroOp* Load(Warp& w, const MicroOp* op) {
   if (lanes != kAllLanes || S == Space::kLocal) {
     return LoadEach<T, S, Index, N, false>(w, op, lanes);
   }
-  constexpr u32 bytes = sizeof(T) * N;
+  constexpr u32 kBytes = sizeof(T) * N;
   const std::byte* addresses = w.frame + op->a;
   const u64 first = AddressOf<Index>(addresses, op, 0);
   if (Consecutive<T, Index, N>(addresses)) {
     const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
-    if (first <= last && Inside<S>(w, first, bytes) && Inside<S>(w, last, bytes)) {
+    if (first <= last && Inside<S>(w, first, kBytes) && Inside<S>(w, last, kBytes)) {
       CopyConsecutive<T, N>(w, op, HostAddress<S>(w, 0, first));
       return op + 1;
     }
   } else if (AllEqual<T, Index>(addresses)) {
-    if (Inside<S>(w, first, bytes)) {
+    if (Inside<S>(w, first, kBytes)) {
       Broadcast<T, N>(w, op, HostAddress<S>(w, 0, first));
       return op + 1;
     }
-  } else if (N == 1 && AllInside<S, Index>(w, op, addresses, bytes)) {
+  } else if (N == 1 && AllInside<S, Index>(w, op, addresses, kBytes)) {
     std::byte* row = w.frame + op->rows[0];
     // An address row of 4-byte words may be the destination: read before write, lane by lane.
     for (u32 l = 0; l < kLanes; ++l) {
@@ -136,7 +136,7 @@ const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
   __m256i low_bits = _mm256_setzero_si256();
   __m256i inside = _mm256_set1_epi32(-1);
   for (u32 i = 0; i < 4; ++i) {
-    const auto* from = reinterpret_cast<const __m256i*>(addresses + i * 32);
+    const auto* from = reinterpret_cast<const __m256i*>(addresses + std::size_t{i} * 32);
     address[i] = _mm256_add_epi32(_mm256_load_si256(from), offset);
     low_bits = _mm256_or_si256(low_bits, address[i]);
     inside = _mm256_and_si256(
@@ -151,7 +151,7 @@ const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
   std::byte* row = w.frame + op->rows[0];
   const int* shared = reinterpret_cast<const int*>(w.block->shared);
   for (u32 i = 0; i < 4; ++i) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(row + i * 32),
+    _mm256_store_si256(reinterpret_cast<__m256i*>(row + std::size_t{i} * 32),
                        _mm256_i32gather_epi32(shared, address[i], 1));
   }
   return op + 1;
@@ -181,17 +181,17 @@ const MicroOp* LoadParameter(Warp& w, const MicroOp* op) {
 // Kernel parameters at a computed offset (indexing into a struct passed by value).
 template <typename T, u32 N>
 const MicroOp* LoadParameterAt(Warp& w, const MicroOp* op) {
-  constexpr u32 bytes = sizeof(T) * N;
+  constexpr u32 kBytes = sizeof(T) * N;
   const std::byte* addresses = w.frame + op->a;
   alignas(64) u64 offset[kLanes];
   const u32 lanes = Lanes(w, op);
   for (u32 rest = lanes; rest != 0; rest &= rest - 1) {
     const u32 l = static_cast<u32>(__builtin_ctz(rest));
     offset[l] = AddressOf<u64>(addresses, op, l);
-    const bool outside = offset[l] >= StartLimit(w.block->parameter_bytes, bytes);
-    if (outside || (offset[l] & (bytes - 1)) != 0) {
+    const bool outside = offset[l] >= StartLimit(w.block->parameter_bytes, kBytes);
+    if (outside || (offset[l] & (kBytes - 1)) != 0) {
       return RaiseFault(w, op, outside ? Fault::Kind::kParameterAddress : Fault::Kind::kMisaligned,
-                        l, offset[l], bytes);
+                        l, offset[l], kBytes);
     }
   }
   for (u32 i = 0; i < N; ++i) {

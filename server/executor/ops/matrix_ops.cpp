@@ -39,20 +39,21 @@ const MicroOp* MultiplyOp(Warp& w, const MicroOp* op) {
   if (Lanes(w, op) == 0) return op + 1;
   if (MustMeet(w, op)) return nullptr;
   const MatrixCall& call = CallOf(w, op);
-  constexpr u32 P = kPacked<A>;
+  constexpr u32 kPack = kPacked<A>;
   std::array<Sum<A>, kElementsMax> a;
   std::array<Sum<B>, kElementsMax> b;
   std::array<Sum<D>, kElementsMax> c;
   const u32 halves = call.m / 8;
   for (u32 lane = 0; lane < kLanes; ++lane) {
     const u32 g = lane / 4, t = lane % 4;
-    for (u32 s = 0; s < P; ++s) {
+    for (u32 s = 0; s < kPack; ++s) {
       for (u32 r = 0; r < call.a.size(); ++r) {
-        const u32 row = g + 8 * (r % halves), k = t * P + s + 4 * P * (r / halves);
+        const u32 row = g + 8 * (r % halves), k = t * kPack + s + 4 * kPack * (r / halves);
         a[row * call.k + k] = Value(ElementOf<A>(w, call.a, r, s, lane));
       }
       for (u32 r = 0; r < call.b.size(); ++r) {
-        b[(t * P + s + 4 * P * r) * call.n + g] = Value(ElementOf<B>(w, call.b, r, s, lane));
+        b[(t * kPack + s + 4 * kPack * r) * call.n + g] =
+            Value(ElementOf<B>(w, call.b, r, s, lane));
       }
     }
   }
@@ -200,8 +201,8 @@ const MicroOp* TransposeMatrix(Warp& w, const MicroOp* op) {
   Matrix8 matrix;
   for (u32 lane = 0; lane < kLanes; ++lane) {
     const u32 pair = Get<u32>(w.frame + op->a, lane);
-    matrix[lane / 4][2 * (lane % 4)] = static_cast<u16>(pair);
-    matrix[lane / 4][2 * (lane % 4) + 1] = static_cast<u16>(pair >> 16);
+    matrix[lane / 4][std::size_t{2} * (lane % 4)] = static_cast<u16>(pair);
+    matrix[lane / 4][std::size_t{2} * (lane % 4) + 1] = static_cast<u16>(pair >> 16);
   }
   StoreLanes<u32>(w.frame + op->destination, lanes,
                   [&](u32 l) { return PairOfMatrix(matrix, l, true); });

@@ -39,17 +39,17 @@ const MicroOp* Store(Warp& w, const MicroOp* op) {
   if (lanes != kAllLanes || S == Space::kLocal) {
     return StoreEach<T, S, Index, N, false>(w, op, lanes);
   }
-  constexpr u32 bytes = sizeof(T) * N;
+  constexpr u32 kBytes = sizeof(T) * N;
   const std::byte* addresses = w.frame + op->a;
   const Index first_index = Get<Index>(addresses, 0);
   Index difference = 0;
   for (u32 l = 0; l < kLanes; ++l) {
-    difference |= Get<Index>(addresses, l) ^ (first_index + static_cast<Index>(l * bytes));
+    difference |= Get<Index>(addresses, l) ^ (first_index + static_cast<Index>(l * kBytes));
   }
   const u64 first = AddressOf<Index>(addresses, op, 0);
   const u64 last = AddressOf<Index>(addresses, op, kLanes - 1);
-  if (difference != 0 || first > last || !Inside<S>(w, first, bytes) ||
-      !Inside<S>(w, last, bytes)) {
+  if (difference != 0 || first > last || !Inside<S>(w, first, kBytes) ||
+      !Inside<S>(w, last, kBytes)) {
     return StoreEach<T, S, Index, N, false>(w, op, lanes);
   }
   std::byte* to = HostAddress<S>(w, 0, first);

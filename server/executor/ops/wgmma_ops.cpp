@@ -54,7 +54,7 @@ struct Descriptor {
     const u32 line = transposed ? depth : row, chunk = (transposed ? row : depth) / per_chunk;
     u64 at = start + u64{line % 8} * chunks * kChunkBytes;
     if (!transposed) {
-      at += line / 8 * stride + chunk * (bits == 0 ? leading : kChunkBytes);
+      at += u64{line / 8} * stride + chunk * (bits == 0 ? leading : kChunkBytes);
     } else if (bits == 0) {
       at += chunk * stride + line / 8 * leading;
     } else {
@@ -92,12 +92,12 @@ bool ReadMatrix(Warp& w, const MicroOp* op, u64 descriptor_bits, u32 first_row, 
 
 template <typename T>
 void ReadRegisters(const Warp& w, const std::vector<u32>& rows, u32 depth, Sum<T>* out) {
-  constexpr u32 P = kPacked<T>;
+  constexpr u32 kPack = kPacked<T>;
   for (u32 lane = 0; lane < kLanes; ++lane) {
     const u32 g = lane / 4, t = lane % 4;
-    for (u32 i = 0; i < rows.size() * P; ++i) {
-      const u32 r = i / P, s = i % P;
-      const u32 row = g + 8 * (r % 2), k = t * P + s + 4 * P * (r / 2);
+    for (u32 i = 0; i < rows.size() * kPack; ++i) {
+      const u32 r = i / kPack, s = i % kPack;
+      const u32 row = g + 8 * (r % 2), k = t * kPack + s + 4 * kPack * (r / 2);
       out[row * depth + k] = Value(ElementOf<T>(w, rows, r, s, lane));
     }
   }
@@ -126,15 +126,15 @@ const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
   }
   const bool adds = (Predicate(w, op->c) & kBit[first]) != 0;
   const bool negates = (op->extra & kNegates) != 0;
-  constexpr u32 P = kPacked<D>;
+  constexpr u32 kPack = kPacked<D>;
   for (u32 lane = 0; lane < kLanes; ++lane) {
-    for (u32 i = 0; i < call.d.size() * P; ++i) {
+    for (u32 i = 0; i < call.d.size() * kPack; ++i) {
       const u32 row = lane / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
       Sum<D> sum = 0;
       for (u32 k = 0; k < call.k; ++k) sum += a[row * call.k + k] * b[column * call.k + k];
       if (negates) sum = -sum;
-      if (adds) sum += Value(ElementOf<D>(w, call.d, i / P, i % P, lane));
-      SetElement<D>(w, call.d, i / P, i % P, lane, Rounded<D, Saturates>(sum));
+      if (adds) sum += Value(ElementOf<D>(w, call.d, i / kPack, i % kPack, lane));
+      SetElement<D>(w, call.d, i / kPack, i % kPack, lane, Rounded<D, Saturates>(sum));
     }
   }
   return Charged(w, op, kBranchesPerTile * static_cast<s32>(call.n / 8));

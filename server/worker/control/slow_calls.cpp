@@ -92,7 +92,8 @@ SlowCalls::Clock::time_point SlowCalls::LatestOf(const Waiting& waiting) const {
 }
 
 std::deque<SlowCalls::Waiting>::iterator SlowCalls::Oldest() {
-  return std::ranges::find_if(waiting_, [&](const Waiting& each) { return !IsBlocked(each); });
+  return std::ranges::find_if(
+      waiting_, [&](const Waiting& each) GPUSHARED_REQUIRES(mutex_) { return !IsBlocked(each); });
 }
 
 std::deque<SlowCalls::Waiting>::iterator SlowCalls::Choose() {
