@@ -209,7 +209,7 @@ Result<std::optional<std::uint64_t>> Environment::PinnedLimit(std::span<const Kn
                       "devices and sizes such as 0=1G,1=512MB; the server has " +
                           std::to_string(devices.size()) + " devices");
     }
-    limits[*place] = *bytes;
+    limits[*place] = bytes;
   }
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (devices[i].id == device) return limits[i];

@@ -321,7 +321,8 @@ Duration DeviceLane::BehindOldest(ClientId client, std::uint32_t stream) const {
   };
   const InFlight* each = std::find_if(in_flight_.begin(), in_flight_.end(), is_counted);
   Duration behind{};
-  while (each != in_flight_.end() && ++each != in_flight_.end()) {
+  if (each != in_flight_.end()) ++each;
+  for (; each != in_flight_.end(); ++each) {
     if (is_counted(*each)) behind += each->predicted;
   }
   return behind;
@@ -380,9 +381,10 @@ void DeviceLane::AskToStop(InFlight& command) {
 Action DeviceLane::TakePendingStop() {
   // Latest first: stopping an earlier command could let the device begin a later one.
   InFlight* found = in_flight_.end();
-  while (found != in_flight_.begin() && !(--found)->stop_pending) {
-  }
-  Check(found != in_flight_.end() && found->stop_pending, "a pending stop has no command");
+  do {
+    Check(found != in_flight_.begin(), "a pending stop has no command");
+    --found;
+  } while (!found->stop_pending);
   found->stop_pending = false;
   --stops_pending_;
   return {Action::Kind::kStop, found->client, found->command, 0};

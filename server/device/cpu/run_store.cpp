@@ -20,7 +20,8 @@ void RunStore::Release(const Space* space, std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   bytes_ -= bytes;
   const auto found = by_space_.find(space);
-  if ((found->second -= bytes) == 0) by_space_.erase(found);
+  found->second -= bytes;
+  if (found->second == 0) by_space_.erase(found);
 }
 
 std::uint64_t RunStore::bytes() const {

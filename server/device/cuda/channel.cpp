@@ -76,7 +76,8 @@ bool Channel::IssueWhole(Item& item) {
 
 bool Channel::IssueClaims(Item& item) {
   if (item.parts_running >= kGroupsAhead) return false;
-  if (!item.slot && !(item.slot = environment_.claims->Take(number_))) return false;
+  if (!item.slot) item.slot = environment_.claims->Take(number_);
+  if (!item.slot) return false;
   if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch()) return false;
   // Each takes one block of those that are left, whichever group it is of.
@@ -164,7 +165,10 @@ bool Channel::IssueGroup(Item& item) {
   const bool is_whole = !has_detour && item.header().priority >= kHighestPriority;
   if (!is_whole && item.parts_running >= kGroupsAhead) return false;
   Part part{.item = &item, .group = {}, .detour = {}};
-  if (has_detour && (part.detour.buffer = environment_.bounces.Take()) == nullptr) return false;
+  if (has_detour) {
+    part.detour.buffer = environment_.bounces.Take();
+    if (part.detour.buffer == nullptr) return false;
+  }
   if (!OpenBatch()) return false;
   const std::uint64_t bytes_max = GroupBytesMax(item, has_detour);
   Status status;

@@ -56,9 +56,10 @@ struct Descriptor {
     if (!transposed) {
       at += u64{line / 8} * stride + chunk * (bits == 0 ? leading : kChunkBytes);
     } else if (bits == 0) {
-      at += chunk * stride + line / 8 * leading;
+      at += u64{chunk} * stride + u64{line / 8} * leading;
     } else {
-      at += chunk / chunks * leading + chunk % chunks * kChunkBytes + line / 8 * stride;
+      at += u64{chunk / chunks} * leading + u64{chunk % chunks} * kChunkBytes +
+            u64{line / 8} * stride;
     }
     return at ^ ((at >> 7 & (chunks - 1)) << 4);
   }
@@ -112,8 +113,8 @@ const MicroOp* WarpgroupMultiply(Warp& w, const MicroOp* op) {
   if (MustMeet(w, op)) return nullptr;
   const MatrixCall& call = CallOf(w, op);
   const u32 first = static_cast<u32>(__builtin_ctz(lanes));
-  alignas(64) std::array<Sum<A>, kRows * kWarpgroupDepthMax> a;
-  alignas(64) std::array<Sum<B>, kWarpgroupColumnsMax * kWarpgroupDepthMax> b;
+  alignas(64) std::array<Sum<A>, std::size_t{kRows} * kWarpgroupDepthMax> a;
+  alignas(64) std::array<Sum<B>, std::size_t{kWarpgroupColumnsMax} * kWarpgroupDepthMax> b;
   if (!call.a.empty()) {
     ReadRegisters<A>(w, call.a, call.k, a.data());
   } else if (!ReadMatrix<A>(w, op, Get<u64>(w.frame + op->a, first), w.index % 4 * kRows, kRows,
