@@ -48,10 +48,10 @@ device::MakeCodeCompiler CompilerOf(const Config& config,
                                          .limits = {},
                                          .cache_folder = CacheFolder(config),
                                          .warn = std::move(warn)};
-  return [options, warn]() -> std::unique_ptr<device::CodeCompiler> {
+  return [options]() -> std::unique_ptr<device::CodeCompiler> {
     Result<std::unique_ptr<compile::PtxCompiler>> compiler = compile::PtxCompiler::Create(options);
     if (compiler.ok()) return std::make_unique<OutsideCompiler>(*std::move(compiler));
-    warn(std::string(device::kWithoutCompiler) + ": " + compiler.status().message());
+    options.warn(std::string(device::kWithoutCompiler) + ": " + compiler.status().message());
     return nullptr;
   };
 }
