@@ -75,7 +75,8 @@ LinkedFiles FindLinkedFiles(const std::string& program, const std::string& libra
       if (name.find('/') != std::string::npos) {
         paths.push_back(name);
       } else {
-        for (const std::string& folder : folders) paths.push_back(std::filesystem::path(folder) / name);
+        for (const std::string& folder : folders)
+          paths.push_back(std::filesystem::path(folder) / name);
         std::ranges::move(installed.PathsOf(name), std::back_inserter(paths));
       }
       const std::string library = FirstLibrary(paths);
