@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "ipc/share.h"
 #include "scheduler/class_name.h"
 #include "scheduler/policy_catalog.h"
 
@@ -40,11 +41,27 @@ Status Refused(std::string_view option, std::string_view asked, const std::strin
   return Refused(option, "asked for '" + Escaped(asked) + "', allowed is " + allowed);
 }
 
+// The names that NVIDIA's vGPU scheduler has for what it does. Both take turns; under fixed shares
+// every client has a cap, too, and its time stays idle while it has nothing to do.
+constexpr std::string_view kEqualShare = "equal_share", kFixedShare = "fixed_share";
+
 Status SetPolicy(std::string_view value, Config& config) {
-  if (scheduler::FindPolicy(value) == nullptr) {
-    return Refused("policy", value, scheduler::PolicyNames());
+  config.has_fixed_shares = value == kFixedShare;
+  const bool is_preset = config.has_fixed_shares || value == kEqualShare;
+  const std::string_view name = is_preset ? std::string_view("round_robin") : value;
+  if (scheduler::FindPolicy(name) == nullptr) {
+    return Refused("policy", value,
+                   scheduler::PolicyNames() + ", " + std::string(kEqualShare) + ", " +
+                       std::string(kFixedShare));
   }
-  config.policy = value;
+  config.policy = name;
+  return Status::Ok();
+}
+
+Status SetClientMaxShare(std::string_view value, Config& config) {
+  const Result<std::uint32_t> share = ipc::ParseShare(value);
+  if (!share.ok()) return Refused("client-max-share", share.status().message());
+  config.defaults.client_max_share = *share;
   return Status::Ok();
 }
 
@@ -75,7 +92,7 @@ Status SetBytes(std::string_view option, std::string_view value, std::uint64_t l
 Status SetMemory(std::string_view value, Config& config) {
   for (const std::string_view part : SplitAtCommas(value)) {
     if (const auto isolation = device::ParseIsolation(part)) {
-      config.isolation = isolation;
+      config.defaults.isolation = isolation;
       continue;
     }
     Status status =
@@ -94,7 +111,7 @@ Status SetMemoryReserve(std::string_view value, Config& config) {
   const Result<double> part = ParseFraction(value);
   if (!part.ok()) return Refused("memory-reserve", part.status().message());
   if (*part > kMemoryReserveMost) return Refused("memory-reserve", value, "0 to 0.9");
-  config.memory_reserve = *part;
+  config.defaults.memory_reserve = *part;
   return Status::Ok();
 }
 
@@ -156,6 +173,16 @@ Status CheckFloor(const Config& config) {
   return Refused("low-floor", "asked for " + std::to_string(config.low_floor) + " under policy '" +
                                   config.policy + "', which has no floor, allowed is 0 there and " +
                                   "more under '" + std::string(kFloorPolicy) + "'");
+}
+
+// Once all options are known.
+Status CheckFixedShares(const Config& config) {
+  if (!config.has_fixed_shares || config.defaults.client_max_share < scheduler::kSharePerMilleMax) {
+    return Status::Ok();
+  }
+  return Refused("policy",
+                 "'" + std::string(kFixedShare) +
+                     "' needs --client-max-share below 100%, the device time that each client has");
 }
 
 // Takes "low=2s,normal=10s" apart; each class at most once. `set` refuses what follows the '='.
@@ -367,7 +394,9 @@ struct Option {
 };
 constexpr std::array kOptions = {
     Option{"policy", "NAME",
-           "who runs next: fifo, round_robin, fair, priority or deadline (default priority)",
+           "who runs next: fifo, round_robin, fair, priority or deadline; or, with vGPU's names, "
+           "equal_share, which is round_robin, and fixed_share, which is the same with "
+           "--client-max-share (default priority)",
            SetPolicy},
     Option{"device", "LIST",
            "auto (every usable GPU and MIG instance, else cpu:0), or a list of cpu:N, cuda:N, "
@@ -394,6 +423,11 @@ constexpr std::array kOptions = {
            "who shares device time by weight: uid (first the users, then the clients of each) or "
            "client (default uid)",
            SetShareBy},
+    Option{
+        "client-max-share", "PERCENT",
+        "device time that each client has at most, where no access rule or entrance says it, for "
+        "example 25% (default 100%)",
+        SetClientMaxShare},
     Option{"memory-reserve", "FRACTION",
            "part of each device's memory that clients must leave to those who may be of class high "
            "(default 0.1)",
@@ -508,6 +542,7 @@ Result<Config> Assemble(const Given& given, const Machine& machine) {
     if (Status status = kOptions[i].apply(given.values[i], config); !status.ok()) return status;
   }
   if (Status status = CheckFloor(config); !status.ok()) return status;
+  if (Status status = CheckFixedShares(config); !status.ok()) return status;
   if (config.cpu_threads == kCpuThreadsUnset) {
     const auto chosen = static_cast<std::uint32_t>(config.cpu_affinity.size());
     config.cpu_threads = std::max(2U, chosen == 0 ? machine.cores : chosen) - 1;
@@ -622,7 +657,7 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         "--share-by",
                                         ShareByText(config),
                                         "--memory-reserve",
-                                        std::to_string(config.memory_reserve),
+                                        std::to_string(config.defaults.memory_reserve),
                                         "--low-floor",
                                         std::to_string(config.low_floor),
                                         "--cuda-completion",
@@ -655,6 +690,9 @@ std::string Describe(const Allowance& allowance) {
          (allowance.AllowsPromises() ? ", promises" : ", no promises") + ", memory " +
          allowance.memory.ToString() +
          (allowance.client_memory ? ", per client " + allowance.client_memory->ToString() : "") +
+         ", device time " + ipc::ShareText(allowance.max_share) +
+         (allowance.client_max_share ? ", per client " + ipc::ShareText(*allowance.client_max_share)
+                                     : "") +
          ", clients " + std::to_string(allowance.clients_max) +
          (allowance.isolation ? ", kernels " + std::string(IsolationName(*allowance.isolation))
                               : "");
@@ -666,12 +704,14 @@ std::vector<std::string> Describe(const Config& config) {
       "device = " + config.device,
       "cpu-threads = " + std::to_string(config.cpu_threads),
       "memory = " + FormatBytes(config.memory_bytes) +
-          (config.isolation ? "," + std::string(IsolationName(*config.isolation)) : ""),
+          (config.defaults.isolation ? "," + std::string(IsolationName(*config.defaults.isolation))
+                                     : ""),
       "staging-memory = " + FormatBytes(config.staging_bytes),
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
       "share-by = " + ShareByText(config),
-      "memory-reserve = " + std::to_string(config.memory_reserve),
+      "client-max-share = " + ipc::ShareText(config.defaults.client_max_share),
+      "memory-reserve = " + std::to_string(config.defaults.memory_reserve),
       "low-floor = " + std::to_string(config.low_floor),
       "cost-folder = " + (config.cost_folder.empty() ? "(none)" : config.cost_folder),
       "kernel-limit = " +

@@ -77,10 +77,26 @@ struct Allowance {
   MemoryQuota memory;
   // Device time of all its clients together, in thousandths of each device.
   std::uint32_t max_share = scheduler::kSharePerMilleMax;
+  // The same of each client. Unset: as Config::client_max_share says.
+  std::optional<std::uint32_t> client_max_share;
   std::optional<MemoryQuota> client_memory;         // Unset: as much as `memory` leaves.
   std::uint32_t clients_max = kClientsPerUidUsual;  // Live sessions of one uid, over all devices.
   // Unset: as Config::isolation says.
   std::optional<device::Isolation> isolation;
+};
+
+// What holds where no rule says otherwise.
+//
+// Thread-compatible value.
+struct AccessDefaults {
+  // How kernels are kept in their client's memory. Unset: those of the server's own uid not at all,
+  // others as kIsolationOfStrangers.
+  std::optional<device::Isolation> isolation;
+  // Part of each device's memory that ordinary users leave to those who may be of the high class.
+  // The same part of the shared half of its staging memory.
+  double memory_reserve = 0;
+  // Device time of each client at most, in thousandths.
+  std::uint32_t client_max_share = scheduler::kSharePerMilleMax;
 };
 
 // A further socket, and what all who come through it have together.
@@ -123,15 +139,12 @@ struct Config {
   std::vector<std::uint32_t> cpu_affinity;
   bool memory_given = false;       // Else memory_bytes is for all cpu devices together.
   std::uint64_t memory_bytes = 0;  // Device memory of each cpu device.
-  // How kernels are kept in their client's memory, where no access rule says it. Unset: those of
-  // the server's own uid not at all, others as kIsolationOfStrangers.
-  std::optional<device::Isolation> isolation;
-  bool staging_given = false;  // Else staging_bytes is for all devices together.
+  bool staging_given = false;      // Else staging_bytes is for all devices together.
   // Host memory through which clients of one device copy, all of them together.
   std::uint64_t staging_bytes = 0;
-  // Part of each device's memory that ordinary users leave to those who may be of the high class.
-  // The same part of the shared half of its staging memory.
-  double memory_reserve = 0.1;
+  AccessDefaults defaults = {.memory_reserve = 0.1};
+  // Named `--policy fixed_share`, which is nothing without a share.
+  bool has_fixed_shares = false;
   std::string socket;  // Empty: the usual places (ipc/socket_path.h).
   std::chrono::nanoseconds slice = scheduler::PolicyOptions{}.slice;
   // By class: how long one kernel may run; none: as long as it takes. Only a limit that was given

@@ -78,10 +78,14 @@ Status SetAllowance(std::string_view key, const std::string& value, Allowance& r
     return Status::Ok();
   }
   if (key == "memory") return SetMemory(value, rule);
-  if (key == "max_share") {
+  if (key == "max_share" || key == "client_max_share") {
     const Result<std::uint32_t> share = ipc::ParseShare(value);
     if (!share.ok()) return share.status();
-    rule.max_share = *share;
+    if (key == "max_share") {
+      rule.max_share = *share;
+    } else {
+      rule.client_max_share = *share;
+    }
     return Status::Ok();
   }
   const Result<MemoryQuota> quota = ParseMemoryQuota(value);
@@ -115,11 +119,13 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view source, Confi
       continue;
     }
     const bool is_subject = IsOneOf(name, {"uid", "gid", "user", "group"});
-    if (!is_subject && !IsOneOf(name, {"highest_class", "max_weight", "max_share", "memory",
-                                       "client_memory", "clients_max"})) {
+    if (!is_subject &&
+        !IsOneOf(name, {"highest_class", "max_weight", "max_share", "client_max_share", "memory",
+                        "client_memory", "clients_max"})) {
       return Invalid(where + "access key '" + Escaped(name) +
                      "' is unknown, allowed are uid, user, gid, group, everyone, highest_class, "
-                     "max_weight, max_share, promises, memory, client_memory and clients_max");
+                     "max_weight, max_share, client_max_share, promises, memory, client_memory and "
+                     "clients_max");
     }
     const std::optional<std::string> text = AsText(node);
     if (!text) return Invalid(where + "access key " + std::string(name) + " refused: wrong type");
@@ -231,11 +237,14 @@ Result<EntranceRule> ParseEntrance(const toml::table& table, std::string_view so
       if (rule.promises) continue;
       return Invalid(where + "entrance key promises refused: allowed is true or false");
     }
-    if (!IsOneOf(name, {"name", "socket", "class", "highest_class", "weight", "max_share", "memory",
-                        "client_memory", "clients_max", "who", "devices"})) {
-      return Invalid(where + "entrance key '" + Escaped(name) +
-                     "' is unknown, allowed are name, socket, class, highest_class, weight, "
-                     "max_share, promises, memory, client_memory, clients_max, who and devices");
+    if (!IsOneOf(name, {"name", "socket", "class", "highest_class", "weight", "max_share",
+                        "client_max_share", "memory", "client_memory", "clients_max", "who",
+                        "devices"})) {
+      return Invalid(
+          where + "entrance key '" + Escaped(name) +
+          "' is unknown, allowed are name, socket, class, highest_class, weight, "
+          "max_share, client_max_share, promises, memory, client_memory, clients_max, who "
+          "and devices");
     }
     has_highest = has_highest || name == "highest_class";
     const std::optional<std::string> text = AsText(node);

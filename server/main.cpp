@@ -154,7 +154,7 @@ int ServeDevice(const Config& config) {
   options.policy_options.slice = config.slice;
   options.policy_options.low_floor = config.low_floor;
   options.limits.staging_bytes = config.staging_bytes;
-  options.limits.memory_kept = config.memory_reserve;
+  options.limits.memory_kept = config.defaults.memory_reserve;
   options.shares_by_uid = config.shares_by_uid;
   options.kernel_limits = config.kernel_limits;
   options.limit_ends_device = config.kernel_limits_given;
@@ -211,8 +211,7 @@ BrokerOptions MakeBrokerOptions(const Config& config, std::string socket_path,
   BrokerOptions options;
   options.socket_path = std::move(socket_path);
   options.rules = RulesOf(config);
-  options.isolation = config.isolation;
-  options.memory_reserve = config.memory_reserve;
+  options.access_defaults = config.defaults;
   options.own_uid = ::geteuid();
   options.policy = config.policy;
   options.version = GPUSHARED_VERSION;

@@ -49,11 +49,8 @@ std::string Peer::Who() const {
 }
 
 AccessRules::AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid,
-                         std::optional<device::Isolation> isolation, double memory_reserve)
-    : rules_(std::move(rules)),
-      own_uid_(own_uid),
-      isolation_(isolation),
-      memory_reserve_(memory_reserve) {
+                         AccessDefaults defaults)
+    : rules_(std::move(rules)), own_uid_(own_uid), defaults_(defaults) {
   rules_.push_back(Everything(own_uid, "the server's own uid " + std::to_string(own_uid)));
   if (own_uid != kRootUid) rules_.push_back(Everything(kRootUid, "root"));
   AccessRule others;
@@ -69,16 +66,16 @@ const AccessRule& AccessRules::RuleFor(const Peer& peer) const {
 
 device::Isolation AccessRules::IsolationOf(const Peer& peer) const {
   if (const AccessRule& rule = RuleFor(peer); rule.isolation) return *rule.isolation;
-  if (isolation_) return *isolation_;
+  if (defaults_.isolation) return *defaults_.isolation;
   return peer.uid == own_uid_ ? device::Isolation::kOff : device::kIsolationOfStrangers;
 }
 
 device::Isolation AccessRules::IsolationUnder(const Allowance& allowance) const {
-  return allowance.isolation.value_or(isolation_.value_or(device::kIsolationOfStrangers));
+  return allowance.isolation.value_or(defaults_.isolation.value_or(device::kIsolationOfStrangers));
 }
 
 Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& request,
-                               const std::string& who) {
+                               const std::string& who) const {
   const scheduler::SchedulingClass asked_class =
       request.scheduling_class.value_or(rule.UsualClass());
   const std::uint32_t asked_weight = request.weight.value_or(rule.usual_weight);
@@ -100,10 +97,11 @@ Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& reque
                       std::to_string(rule.max_weight),
                   who);
   }
-  if (request.max_share && *request.max_share > rule.max_share) {
+  const std::uint32_t share_most = std::min(rule.max_share, ClientShareUnder(rule));
+  if (request.max_share && *request.max_share > share_most) {
     return Denied("max_share refused: asked for " + ipc::ShareText(*request.max_share) +
                       ", the access rule for " + rule.label + " allows at most " +
-                      ipc::ShareText(rule.max_share),
+                      ipc::ShareText(share_most),
                   who);
   }
   if (request.latency_promise > std::chrono::nanoseconds::zero() && !rule.AllowsPromises()) {
@@ -141,8 +139,8 @@ Result<std::uint64_t> AccessRules::AdmitUnder(const Allowance& rule, const Claim
     quota = std::min(quota, all - std::min(all, held.granted_bytes));
   }
   if (!rule.MayUseReserve() && !claimant.is_trusted) {
-    quota =
-        std::min(quota, MemoryQuota{.bytes = 0, .fraction = 1 - memory_reserve_}.Of(device_bytes));
+    quota = std::min(
+        quota, MemoryQuota{.bytes = 0, .fraction = 1 - defaults_.memory_reserve}.Of(device_bytes));
   }
   if (quota < kQuotaLeast) {
     return Status(StatusCode::kOutOfMemory,

@@ -63,11 +63,8 @@ struct AccessRequest {
 // Thread-compatible value; constant after construction.
 class AccessRules {
  public:
-  // `isolation`: of whom no rule says otherwise; unset: off for the own uid, else
-  // device::kIsolationOfStrangers. `memory_reserve`: part of each device that ordinary users must
-  // leave; the worker sees to that, and nobody is promised it.
-  AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid,
-              std::optional<device::Isolation> isolation = std::nullopt, double memory_reserve = 0);
+  // Nobody is promised the memory that `defaults` reserves; the worker sees to it.
+  AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid, AccessDefaults defaults = {});
 
   const AccessRule& RuleFor(const Peer& peer) const;
   // How the kernels of a client of theirs are kept in its memory.
@@ -84,14 +81,19 @@ class AccessRules {
                                    std::uint64_t device_bytes) const;
 
   // Whether class, weight, max_share and promise are within the rule.
-  static Status CheckShare(const Allowance& rule, const AccessRequest& request,
-                           const std::string& who);
+  Status CheckShare(const Allowance& rule, const AccessRequest& request,
+                    const std::string& who) const;
+
+  // A client's own cap of device time under this rule, in thousandths; also the most that it may
+  // ask for, beside the rule's max_share.
+  std::uint32_t ClientShareUnder(const Allowance& rule) const {
+    return rule.client_max_share.value_or(defaults_.client_max_share);
+  }
 
  private:
   std::vector<AccessRule> rules_;
   std::uint32_t own_uid_;
-  std::optional<device::Isolation> isolation_;
-  double memory_reserve_;
+  AccessDefaults defaults_;
 };
 
 }  // namespace gpushared::server

@@ -389,6 +389,9 @@ json AdminDesk::Entrances() const {
       row["highest_class"] = scheduler::ClassName(rule.highest_class);
       row["weight"] = rule.usual_weight;
       row["max_share_percent"] = rule.max_share / 10.0;
+      if (rule.client_max_share) {
+        row["client_max_share_percent"] = *rule.client_max_share / 10.0;
+      }
       row["promises"] = rule.AllowsPromises();
       row["memory"] = rule.memory.ToString();
       row["client_memory"] = rule.client_memory.value_or(rule.memory).ToString();

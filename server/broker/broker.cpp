@@ -77,7 +77,7 @@ Broker::Broker(boost::asio::io_context& context, BrokerOptions options,
       options_(std::move(options)),
       log_(std::move(log)),
       rated_log_(context, log_, LogRate(options_.own_uid, options_.log_limits)),
-      rules_(options_.rules.access, options_.own_uid, options_.isolation, options_.memory_reserve),
+      rules_(options_.rules.access, options_.own_uid, options_.access_defaults),
       rights_(options_.rules.observers, options_.rules.operators, options_.own_uid),
       unbounded_(kUnboundedMax, kUnboundedOfUserMax),
       devices_(context, options_.devices),
@@ -468,7 +468,7 @@ void Broker::OnAdmin(Arrival arrival) {
 Status Broker::TakeOver(const LiveRules& rules) {
   if (Status status = entrances_->Replace(rules.entrances); !status.ok()) return status;
   entrances_->SetLeaseGrace(rules.lease_grace);
-  rules_ = AccessRules(rules.access, options_.own_uid, options_.isolation, options_.memory_reserve);
+  rules_ = AccessRules(rules.access, options_.own_uid, options_.access_defaults);
   rights_ = AdminRights(rules.observers, rules.operators, options_.own_uid);
   return Status::Ok();
 }
@@ -636,7 +636,7 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
   const Allowance& allowance = AllowanceOf(arrival);
   if (!device.TakesClients()) {
     // A request that no worker would change is refused at once.
-    const Status share = AccessRules::CheckShare(allowance, asked, arrival.peer.Who());
+    const Status share = rules_.CheckShare(allowance, asked, arrival.peer.Who());
     if (!share.ok()) return RefuseArrival(std::move(arrival), share);
     const bool will_come = device.state != DeviceEntry::State::kLeaving;
     if (will_come && may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
@@ -726,7 +726,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
       .rule_cap = CapNumberOf(rule),
       .rule_share = rule.max_share,
-      .max_share = hello.max_share.value_or(scheduler::kSharePerMilleMax),
+      .max_share = hello.max_share.value_or(rules_.ClientShareUnder(rule)),
       .weight_max = rule.max_weight,
       .weight = session.weight,
       .client_class = session.client_class,

@@ -42,10 +42,9 @@ struct BrokerOptions {
   // Reads them again, on a thread of its own; empty: nobody can.
   AsideReader<LiveRules>::Read read_rules;
   std::uint32_t own_uid = 0;
-  std::optional<device::Isolation> isolation;  // For AccessRules.
-  double memory_reserve = 0;                   // For AccessRules.
-  std::string policy;                          // For people.
-  std::string version;                         // For people.
+  AccessDefaults access_defaults;
+  std::string policy;   // For people.
+  std::string version;  // For people.
   // What GPUs the machine has now; empty: nobody looks, as where no device is a GPU. Called on
   // threads of its own, every so often and after the death of a GPU's worker.
   InventoryWatch::Read read_inventory;

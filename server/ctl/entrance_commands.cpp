@@ -20,7 +20,8 @@ namespace {
 
 // CLI11 fills them in; empty or zero: not said.
 struct LeaseArguments {
-  std::string name, scheduling_class, highest_class, max_share, memory, client_memory;
+  std::string name, scheduling_class, highest_class, max_share, client_max_share, memory,
+      client_memory;
   std::vector<std::string> who, devices;
   std::uint32_t weight = 0, clients_max = 0;
 };
@@ -44,6 +45,7 @@ std::string Terms(const LeaseArguments& asked) {
   add_text("highest_class", asked.highest_class);
   add_number("weight", asked.weight);
   add_text("max_share", asked.max_share);
+  add_text("client_max_share", asked.client_max_share);
   add_text("memory", asked.memory);
   add_text("client_memory", asked.client_memory);
   add_number("clients_max", asked.clients_max);
@@ -113,6 +115,8 @@ void AddEntranceCommands(CommandLine& line) {
   lease->add_option("--weight", asked->weight, "weight of those who say none, and the highest");
   lease->add_option("--max-share", asked->max_share,
                     "device time of all who come at most, \"25%\"");
+  lease->add_option("--client-max-share", asked->client_max_share,
+                    "device time of each of them at most");
   lease->add_option("--memory", asked->memory,
                     "device memory of all who come, \"4GiB\" or \"50%\"");
   lease->add_option("--client-memory", asked->client_memory, "device memory of each of them");

@@ -65,6 +65,7 @@ constexpr std::array kEntranceColumns = {
     Column{"MAX SHARE %", "max_share_percent", 1, 1, false, false},
     Column{"MEMORY", "memory", 0, 0, true},
     Column{"PER CLIENT", "client_memory", 0, 0, true, false},
+    Column{"PER CLIENT %", "client_max_share_percent", 1, 1, false, false},
     Column{"CLIENTS", "sessions"},
     Column{"MOST", "clients_max"},
     Column{"ADMITTED", "admitted"},

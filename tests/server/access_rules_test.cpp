@@ -62,7 +62,7 @@ TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
 TEST(AccessRules, NoOrdinaryUserIsPromisedMemoryThatIsKeptForOthers) {
   AccessRule high = Rule(Subject::Kind::kUser, 2000);
   high.highest_class = SchedulingClass::kHigh;
-  const AccessRules rules({high}, kOwn, std::nullopt, 0.25);
+  const AccessRules rules({high}, kOwn, {.memory_reserve = 0.25});
   EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB).value(), kGiB / 4 * 3);
   for (const std::uint32_t uid : {kOwn, 0U, 2000U}) {
     EXPECT_EQ(rules.Admit(User(uid), {}, {}, kGiB).value(), kGiB) << uid;
@@ -102,6 +102,23 @@ TEST(AccessRules, WeightAboveTheRuleIsRefusedNotLowered) {
               AllOf(HasSubstr("6"), HasSubstr("at most 5")));
   EXPECT_EQ(rules.Admit(User(1), {.weight = 0}, {}, kGiB).status().code(),
             StatusCode::kInvalidArgument);
+}
+
+TEST(AccessRules, AClientHasTheShareOfItsRuleElseTheServers) {
+  AccessRule own = Rule(Subject::Kind::kUser, 1000);
+  own.client_max_share = 400;
+  own.max_share = 300;  // Of all its clients together.
+  const AccessRules rules({own}, kOwn, {.client_max_share = 250});
+  EXPECT_EQ(rules.ClientShareUnder(rules.RuleFor(User(1000))), 400U);
+  for (const std::uint32_t uid : {kOwn, 0U, 2000U}) {
+    EXPECT_EQ(rules.ClientShareUnder(rules.RuleFor(User(uid))), 250U) << uid;
+    EXPECT_TRUE(rules.Admit(User(uid), {.max_share = 250}, {}, kGiB).ok()) << uid;
+    EXPECT_THAT(rules.Admit(User(uid), {.max_share = 251}, {}, kGiB).status().message(),
+                AllOf(HasSubstr("asked for 25.1%"), HasSubstr("at most 25%")));
+  }
+  EXPECT_TRUE(rules.Admit(User(1000), {.max_share = 300}, {}, kGiB).ok());
+  EXPECT_THAT(rules.Admit(User(1000), {.max_share = 301}, {}, kGiB).status().message(),
+              HasSubstr("at most 30%"));
 }
 
 // A promised request goes before the high class, whatever its own.
@@ -171,10 +188,10 @@ TEST(AccessRules, KernelsOfStrangersAreFencedUnlessARuleOrTheDefaultSaysOtherwis
   EXPECT_EQ(built_in.IsolationOf(User(2000)), Isolation::kFence);
   EXPECT_EQ(built_in.IsolationOf(User(3000)), Isolation::kFence);
 
-  const AccessRules all_fenced({lab}, kOwn, Isolation::kFence);
+  const AccessRules all_fenced({lab}, kOwn, {.isolation = Isolation::kFence});
   EXPECT_EQ(all_fenced.IsolationOf(User(kOwn)), Isolation::kFence);
   EXPECT_EQ(all_fenced.IsolationOf(User(1000)), Isolation::kOff);
-  const AccessRules none_fenced({mine}, kOwn, Isolation::kOff);
+  const AccessRules none_fenced({mine}, kOwn, {.isolation = Isolation::kOff});
   EXPECT_EQ(none_fenced.IsolationOf(User(3000)), Isolation::kOff);
 }
 

@@ -94,12 +94,12 @@ TEST(Config, AFloorIsRefusedWhereThePolicyHasNone) {
 }
 
 TEST(Config, TheMemoryReserveReachesTheWorker) {
-  EXPECT_DOUBLE_EQ(Accepted({}).memory_reserve, 0.1);
+  EXPECT_DOUBLE_EQ(Accepted({}).defaults.memory_reserve, 0.1);
   const std::vector<std::string> texts = WorkerArguments(
       Accepted({"--memory-reserve", "25%"}), {.channel_fd = 3, .device = "cpu:0", .generation = 2});
   std::vector<const char*> arguments;
   for (const std::string& text : texts) arguments.push_back(text.c_str());
-  EXPECT_DOUBLE_EQ(Accepted(arguments).memory_reserve, 0.25);
+  EXPECT_DOUBLE_EQ(Accepted(arguments).defaults.memory_reserve, 0.25);
   EXPECT_THAT(RefusalOf({"--memory-reserve", "0.95"}), AllOf(HasSubstr("0.95"), HasSubstr("0.9")));
 }
 
@@ -257,12 +257,12 @@ TEST(Config, CpuAffinityIsAListOfProcessorsAndBoundsTheExecutorThreads) {
 
 TEST(Config, MemoryIsASizeOrALevelOrBoth) {
   using device::Isolation;
-  EXPECT_FALSE(Accepted({}).isolation);
-  EXPECT_EQ(Accepted({"--memory", "fence"}).isolation, Isolation::kFence);
-  EXPECT_EQ(Accepted({"--memory", "contain"}).isolation, Isolation::kContain);
+  EXPECT_FALSE(Accepted({}).defaults.isolation);
+  EXPECT_EQ(Accepted({"--memory", "fence"}).defaults.isolation, Isolation::kFence);
+  EXPECT_EQ(Accepted({"--memory", "contain"}).defaults.isolation, Isolation::kContain);
   EXPECT_FALSE(Accepted({"--memory", "fence"}).memory_given);
   for (const char* both : {"1GiB,off", "off,1GiB"}) {
-    EXPECT_EQ(Accepted({"--memory", both}).isolation, Isolation::kOff);
+    EXPECT_EQ(Accepted({"--memory", both}).defaults.isolation, Isolation::kOff);
     EXPECT_EQ(Accepted({"--memory", both}).memory_bytes, std::uint64_t{1} << 30);
   }
   EXPECT_THAT(RefusalOf({"--memory", "fenced"}), HasSubstr("'fenced'"));
@@ -338,6 +338,7 @@ gid = 4242
 highest_class = "low"
 max_weight = 10
 max_share = "40%"
+client_max_share = "10%"
 promises = true
 memory = ["50%", "off"]
 client_memory = "256MiB"
@@ -364,6 +365,8 @@ memory = "fence"
   EXPECT_EQ(group.highest_class, scheduler::SchedulingClass::kLow);
   EXPECT_EQ(group.max_weight, 10U);
   EXPECT_EQ(group.max_share, 400U);
+  EXPECT_EQ(group.client_max_share, 100U);
+  EXPECT_FALSE(config.access[0].client_max_share);
   EXPECT_TRUE(group.AllowsPromises());
   EXPECT_TRUE(config.access[0].AllowsPromises());
   EXPECT_FALSE(config.access[2].AllowsPromises());
@@ -374,8 +377,19 @@ memory = "fence"
   EXPECT_EQ(group.isolation, device::Isolation::kOff);
   EXPECT_EQ(config.access[2].isolation, device::Isolation::kFence);
   EXPECT_EQ(config.access[2].memory.Of(1000), 1000U);
-  EXPECT_FALSE(config.isolation);
+  EXPECT_FALSE(config.defaults.isolation);
   EXPECT_EQ(config.access[2].who.kind, Subject::Kind::kEveryone);
+}
+
+TEST(Config, TakesThePoliciesOfVgpuByTheirNames) {
+  EXPECT_EQ(Accepted({"--policy", "equal_share"}).policy, "round_robin");
+  EXPECT_EQ(Accepted({"--policy", "equal_share"}).defaults.client_max_share, 1000U);
+  const Config fixed = Accepted({"--policy", "fixed_share", "--client-max-share", "25%"});
+  EXPECT_EQ(fixed.policy, "round_robin");
+  EXPECT_EQ(fixed.defaults.client_max_share, 250U);
+  EXPECT_THAT(RefusalOf({"--policy", "fixed_share"}),
+              HasSubstr("'fixed_share' needs --client-max-share below 100%"));
+  EXPECT_THAT(RefusalOf({"--client-max-share", "0%"}), HasSubstr("client-max-share refused"));
 }
 
 TEST(ConfigFile, SetsEntrances) {
@@ -391,6 +405,7 @@ memory = "50%"
 client_memory = "1GiB"
 clients_max = 100
 max_share = "12.5%"
+client_max_share = "2.5%"
 devices = ["cpu:0", "GPU-aa"]
 who = ["user:root", "gid:4242"]
 
@@ -411,6 +426,7 @@ highest_class = "high"
   EXPECT_EQ(batch.memory.Of(1000), 500U);
   EXPECT_EQ(batch.clients_max, 100U);
   EXPECT_EQ(batch.max_share, 125U);
+  EXPECT_EQ(batch.client_max_share, 25U);
   EXPECT_EQ(batch.devices, (std::vector<std::string>{"cpu:0", "GPU-aa"}));
   ASSERT_EQ(batch.who.size(), 2U);
   EXPECT_EQ(batch.who[0].id, 0U);

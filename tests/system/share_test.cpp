@@ -11,8 +11,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gpushared/client.h"
@@ -50,6 +52,8 @@ namespace {
 
 class ShareOfProcesses : public ::testing::Test {
  protected:
+  explicit ShareOfProcesses(std::vector<std::string> arguments = {"--policy", "fair"})
+      : server_(std::move(arguments)) {}
   ~ShareOfProcesses() override {
     while (!processes_.empty()) End(processes_.begin()->first);
   }
@@ -140,7 +144,7 @@ class ShareOfProcesses : public ::testing::Test {
     ADD_FAILURE() << "no client is called " << name;
   }
 
-  ServerProcess server_{{"--policy", "fair"}};
+  ServerProcess server_;
 
  private:
   // Every object that has both a name and a device time.
@@ -154,6 +158,26 @@ class ShareOfProcesses : public ::testing::Test {
 
   std::map<std::string, pid_t> processes_;
 };
+
+class FixedShareOfProcesses : public ShareOfProcesses {
+ protected:
+  FixedShareOfProcesses()
+      : ShareOfProcesses({"--policy", "fixed_share", "--client-max-share", "25%"}) {}
+};
+
+TEST_F(FixedShareOfProcesses, IsNotExceededWhereNobodyElseWantsTheRest) {
+  Start("alone", 1);
+  for (int window = 0; window < 3; ++window) {
+    EXPECT_LE(NextShareOfTime("alone").least, 0.25 + 0.02 + 0.02) << "window " << window;
+  }
+  ClientOptions greedy;
+  greedy.socket = server_.socket();
+  greedy.max_share = 26.0;
+  const Status refused = Client::Connect(greedy).status();
+  EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("asked for 26%"));
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("allows at most 25%"));
+}
 
 TEST_F(ShareOfProcesses, FollowsWeightsAndIsLentAndTakenBack) {
   Start("one", 1);
