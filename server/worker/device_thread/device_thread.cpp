@@ -45,6 +45,10 @@ constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
 constexpr nanoseconds kOverloadTellEvery = std::chrono::seconds(10);
 constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
 
+// Beside an urgent request the floods of others get half of a core, and an urgent command waits for
+// its turn this much longer.
+constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
+
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
 
@@ -138,7 +142,7 @@ void DeviceThread::Run() {
     if (Turn()) {
       ++counters_.turns;
       quiet_since_.reset();
-      if (LeavesItsCore()) WaitForEvents(RingVisits::kOthersPerTurn);
+      if (LeavesItsCore()) Rest();
     } else if (SpinsOn()) {
       ++counters_.spins;
       ipc::SpinPause();
@@ -183,6 +187,13 @@ bool DeviceThread::SpinsOn() {
 // execute an urgent command, until the kernel finds that one another core: tens of milliseconds.
 bool DeviceThread::LeavesItsCore() const {
   return visits_.was_cut() && urgent_requests_told_ && !device_.info().spinning_pays;
+}
+
+// Nobody ends the rest early: a client may write its doorbell as often as it likes.
+void DeviceThread::Rest() {
+  timespec left{.tv_sec = 0, .tv_nsec = kRest.count()};
+  while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
+  }
 }
 
 bool DeviceThread::MayHaveEnded() {

@@ -103,8 +103,9 @@ class DeviceThread {
   // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();
   bool SpinsOn();
-  // Whether it rests for as long as the others' rings took.
+  // Whether it rests after a turn that others' rings filled.
   bool LeavesItsCore() const;
+  void Rest();
   int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
   ThreadSnapshot TakeSnapshot() const;
 
