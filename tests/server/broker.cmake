@@ -3,6 +3,7 @@ gpushared_test(config_test SOURCES config_test.cpp LINK gpushared::config LABELS
   DEFINITIONS "GPUSHARED_EXAMPLE_CONFIG=\"${PROJECT_SOURCE_DIR}/packaging/gpushared.toml\"")
 gpushared_test(totals_test SOURCES totals_test.cpp LINK gpushared::broker nlohmann_json::nlohmann_json
   LABELS unit concurrency)
+gpushared_test(trace_test SOURCES trace_test.cpp LINK gpushared::trace LABELS unit concurrency)
 gpushared_test(log_rate_test SOURCES log_rate_test.cpp LINK gpushared::log_rate LABELS unit)
 gpushared_test(access_rules_test SOURCES access_rules_test.cpp restart_backoff_test.cpp session_ledger_test.cpp
   APART session_ledger_test.cpp

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_TRACE_WRITER_H_
+#define GPUSHARED_SERVER_TRACE_WRITER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "gpushared/result.h"
+
+#include "ipc/shared_segment.h"
+#include "ipc/unique_fd.h"
+#include "server/trace/event.h"
+#include "server/trace/layout.h"
+
+namespace gpushared::trace {
+
+// The memory of a trace and its writing end. Writing takes no lock, no system call and no
+// allocation, and waits for no reader. Others can only read the memory.
+//
+// Thread-compatible: whoever made it may hand it to the thread that writes.
+class Writer {
+ public:
+  // Takes milliseconds: the memory's pages are made here.
+  static Result<std::unique_ptr<Writer>> Create();
+
+  // For a reader.
+  Result<ipc::UniqueFd> ShareMemory() const;
+
+  template <typename T>
+  void Write(const T& event) {
+    events_.Write(ToWords(event));
+  }
+
+  // Whether a kernel's name was written and not forgotten since. It is to be written before the
+  // first slice that means it.
+  bool KnowsKernel(std::uint64_t key) const {
+    const Set& set = SetOf(key);
+    return set[0] == key || set[1] == key || set[2] == key || set[3] == key;
+  }
+  void NameKernel(std::uint64_t key, std::string_view name);
+  void NameClient(std::uint64_t session, std::int32_t pid, std::string_view name) {
+    names_.Write(ToWords(Name::Of::kClient, session, pid, name));
+  }
+
+ private:
+  // As many as the ring of names holds. One that was forgotten is written again.
+  static constexpr std::size_t kSets = kNamesMax / 4;
+  using Set = std::array<std::uint64_t, 4>;
+
+  explicit Writer(ipc::SharedSegment memory);
+  static std::size_t IndexOf(std::uint64_t key) {
+    return static_cast<std::size_t>((key * 0x9e37'79b9'7f4a'7c15U) >> 54) % kSets;
+  }
+  const Set& SetOf(std::uint64_t key) const { return known_[IndexOf(key)]; }
+
+  ipc::SharedSegment memory_;
+  RingWriter<EventRing> events_;
+  RingWriter<NameRing> names_;
+  std::array<Set, kSets> known_{};
+};
+
+}  // namespace gpushared::trace
+
+#endif  // GPUSHARED_SERVER_TRACE_WRITER_H_

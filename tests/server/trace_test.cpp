@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ipc/shared_segment.h"
+#include "ipc/wire/bytes.h"
+#include "server/trace/reader.h"
+#include "server/trace/writer.h"
+
+namespace gpushared::trace {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+scheduler::TimePoint At(std::chrono::nanoseconds time) { return scheduler::TimePoint(time); }
+
+// A writer and a reader that began before anything was written.
+struct Pair {
+  Pair() : writer(*Writer::Create()), reader(*Reader::Open(*writer->ShareMemory())) {}
+
+  std::vector<Event> Poll() {
+    std::vector<Event> events;
+    progress = reader.Poll([&](const Event& event) { events.push_back(event); });
+    EXPECT_EQ(progress.events, events.size());
+    return events;
+  }
+
+  std::unique_ptr<Writer> writer;
+  Reader reader;
+  Reader::Progress progress;
+};
+
+TEST(Trace, EventsComeBackAsTheyWereWritten) {
+  Pair trace;
+  trace.writer->Write(Slice{.session = 7,
+                            .kernel = KernelKey(3, 4),
+                            .request = 812,
+                            .work = Work::kCopyToHost,
+                            .cut = Cut::kStopped,
+                            .of_class = scheduler::SchedulingClass::kLow,
+                            .stream = 255,
+                            .is_part = true,
+                            .waited = 1ms,
+                            .submitted = At(10ms),
+                            .started = At(11ms),
+                            .ended = At(14ms),
+                            .stop_asked = At(13ms),
+                            .charged_from = At(10ms),
+                            .charged = 4ms,
+                            .left = {.queued = 5, .on_device = 2}});
+  trace.writer->Write(Request{.session = 7,
+                              .number = 812,
+                              .of_class = scheduler::SchedulingClass::kHigh,
+                              .row = 15,
+                              .stream = 3,
+                              .has_failed = true,
+                              .arrived = At(1ms),
+                              .begun = At(2ms),
+                              .ended = At(15ms),
+                              .promise = 14ms});
+  trace.writer->Write(Depth{.session = 9, .at = At(16ms), .depths = {.queued = 1000}});
+  const std::vector<Event> events = trace.Poll();
+  ASSERT_EQ(events.size(), 3U);
+  const auto& slice = std::get<Slice>(events[0]);
+  EXPECT_EQ(ToWords(slice), ToWords(std::get<Slice>(*FromWords(ToWords(slice)))));
+  EXPECT_EQ(slice.session, 7U);
+  EXPECT_EQ(slice.request, 812U);
+  EXPECT_EQ(slice.work, Work::kCopyToHost);
+  EXPECT_EQ(slice.cut, Cut::kStopped);
+  EXPECT_EQ(slice.of_class, scheduler::SchedulingClass::kLow);
+  EXPECT_EQ(slice.stream, 255);
+  EXPECT_TRUE(slice.is_part);
+  EXPECT_FALSE(slice.has_failed);
+  EXPECT_EQ(slice.waited, 1ms);
+  EXPECT_EQ(slice.submitted, At(10ms));
+  EXPECT_EQ(slice.started, At(11ms));
+  EXPECT_EQ(slice.ended, At(14ms));
+  EXPECT_EQ(slice.stop_asked, At(13ms));
+  EXPECT_EQ(slice.charged_from, At(10ms));
+  EXPECT_EQ(slice.charged, 4ms);
+  EXPECT_EQ(slice.left.queued, 5U);
+  EXPECT_EQ(slice.left.on_device, 2U);
+  const auto& request = std::get<Request>(events[1]);
+  EXPECT_EQ(request.number, 812U);
+  EXPECT_EQ(request.row, 15);
+  EXPECT_EQ(request.stream, std::uint8_t{3});
+  EXPECT_TRUE(request.has_failed);
+  EXPECT_EQ(request.arrived, At(1ms));
+  EXPECT_EQ(request.begun, At(2ms));
+  EXPECT_EQ(request.ended, At(15ms));
+  EXPECT_FALSE(request.is_kept());
+  EXPECT_EQ(std::get<Depth>(events[2]).depths.queued, 1000U);
+  EXPECT_EQ(std::get<Depth>(events[2]).at, At(16ms));
+  EXPECT_TRUE(trace.Poll().empty()) << "each event once";
+}
+
+TEST(Trace, AReaderThatIsLateLosesTheOldestAndSaysHowMany) {
+  Pair trace;
+  const std::uint64_t written = 3 * kEventsMax + 100;
+  for (std::uint64_t i = 0; i < written; ++i) trace.writer->Write(Depth{.session = i});
+  const std::vector<Event> events = trace.Poll();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.size() + trace.progress.lost, written);
+  EXPECT_EQ(events.size(), kEventsMax - 1) << "the slot that is written next is no more than that";
+  EXPECT_EQ(std::get<Depth>(events.front()).session, trace.progress.lost);
+  EXPECT_EQ(std::get<Depth>(events.back()).session, written - 1);
+  trace.writer->Write(Depth{.session = written});
+  EXPECT_EQ(trace.Poll().size(), 1U);
+  EXPECT_EQ(trace.progress.lost, 0U) << "it has caught up";
+}
+
+TEST(Trace, AReaderThatComesLateKnowsTheNamesAndNothingThatWas) {
+  Pair trace;
+  trace.writer->NameClient(7, 4121, "serve");
+  trace.writer->NameKernel(KernelKey(1, 2), "gemm");
+  trace.writer->Write(Slice{.session = 7, .kernel = KernelKey(1, 2)});
+  Reader late = *Reader::Open(*trace.writer->ShareMemory());
+  EXPECT_EQ(late.Poll([](const Event&) { ADD_FAILURE(); }).events, 0U);
+  trace.writer->Write(Slice{.session = 7, .kernel = KernelKey(1, 2)});
+  Slice seen;
+  EXPECT_EQ(late.Poll([&](const Event& event) { seen = std::get<Slice>(event); }).events, 1U);
+  ASSERT_NE(late.ClientOf(seen.session), nullptr);
+  EXPECT_EQ(late.ClientOf(seen.session)->text, "serve");
+  EXPECT_EQ(late.ClientOf(seen.session)->pid, 4121);
+  EXPECT_EQ(late.WhatOf(seen), "gemm");
+  EXPECT_EQ(late.WhatOf(Slice{.kernel = KernelKey(1, 3)}), "kernel") << "nobody has named it";
+  EXPECT_EQ(late.WhatOf(Slice{.work = Work::kFill}), "fill");
+  EXPECT_EQ(late.ClientOf(KernelKey(1, 2)), nullptr) << "a kernel is no client";
+}
+
+TEST(Trace, AKernelIsNamedOnceUntilManyOthersWere) {
+  Pair trace;
+  EXPECT_FALSE(trace.writer->KnowsKernel(KernelKey(1, 0)));
+  trace.writer->NameKernel(KernelKey(1, 0), "first");
+  EXPECT_TRUE(trace.writer->KnowsKernel(KernelKey(1, 0)));
+  for (std::uint32_t kernel = 0; kernel < 1000; ++kernel) {
+    trace.writer->NameKernel(KernelKey(2, kernel), "other");
+  }
+  std::size_t known = 0;
+  for (std::uint32_t kernel = 0; kernel < 1000; ++kernel) {
+    known += trace.writer->KnowsKernel(KernelKey(2, kernel)) ? 1 : 0;
+  }
+  EXPECT_GT(known, 980U) << "keys are spread";
+  for (std::uint32_t kernel = 0; kernel < 20'000; ++kernel) {
+    trace.writer->NameKernel(KernelKey(3, kernel), "flood");
+  }
+  EXPECT_FALSE(trace.writer->KnowsKernel(KernelKey(1, 0)))
+      << "forgotten no later than the ring of names has overwritten it";
+}
+
+TEST(Trace, NamesAreBoundedAndFitToBeShown) {
+  Pair trace;
+  trace.writer->NameKernel(1, std::string(95, 'k') + "äöü");
+  trace.writer->NameKernel(2, "two\nlines \xff\x1b[31m");
+  trace.writer->NameClient(3, 1, "");
+  trace.Poll();
+  EXPECT_EQ(trace.reader.KernelOf(1)->text, std::string(95, 'k')) << "cut at a character";
+  EXPECT_EQ(trace.reader.KernelOf(2)->text, "two?lines ??[31m");
+  EXPECT_TRUE(ipc::IsPrintableText(trace.reader.KernelOf(2)->text));
+  EXPECT_EQ(trace.reader.ClientOf(3)->text, "");
+}
+
+TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
+  EXPECT_FALSE(FromWords(EventWords{}));
+  const auto with = [](const auto& event, std::size_t word, std::uint64_t value) {
+    EventWords words = ToWords(event);
+    words[word] = value;
+    return FromWords(words).has_value();
+  };
+  const Slice slice{.session = 1};
+  EXPECT_TRUE(with(slice, 1, 2));
+  EXPECT_FALSE(with(slice, 0, 4)) << "a kind that there is not";
+  EXPECT_FALSE(with(slice, 0, 1 | 5 << 8)) << "a work";
+  EXPECT_FALSE(with(slice, 0, 1 | 3 << 16)) << "a class";
+  EXPECT_FALSE(with(slice, 0, 1 | std::uint64_t{6} << 32)) << "a cut";
+  for (const std::size_t time : {4, 5, 6, 7, 8, 9, 10}) {
+    EXPECT_FALSE(with(slice, time, ~std::uint64_t{0})) << time;
+  }
+  for (const std::size_t time : {3, 4, 5, 6}) {
+    EXPECT_FALSE(with(Request{}, time, std::uint64_t{1} << 61)) << time;
+  }
+  EXPECT_FALSE(with(Depth{}, 2, ~std::uint64_t{0}));
+  NameWords name = ToWords(Name::Of::kKernel, 1, 0, "name");
+  EXPECT_TRUE(FromWords(name));
+  name[0] = 97 << 8;
+  EXPECT_FALSE(FromWords(name)) << "longer than any name";
+  name[0] = 2;
+  EXPECT_FALSE(FromWords(name)) << "of neither";
+}
+
+TEST(Trace, ReadersCannotWriteAndTakeNothingElseForATrace) {
+  const std::unique_ptr<Writer> writer = *Writer::Create();
+  const ipc::UniqueFd memory = *writer->ShareMemory();
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0), MAP_FAILED);
+  EXPECT_LT(::pwrite(memory.get(), "x", 1, 0), 0);
+  EXPECT_LT(::ftruncate(memory.get(), 0), 0);
+  EXPECT_EQ(Reader::Open(*ipc::MakeFixedMemory("other", 4096)).status().code(),
+            StatusCode::kProtocolViolation);
+  EXPECT_THAT(
+      std::string(Reader::Open(*ipc::MakeFixedMemory("old", kMemoryBytes)).status().message()),
+      HasSubstr("another layout"));
+}
+
+// A record is all of one event or is not told, also where the writer overtakes the reader all the
+// time; and none is missing without being counted.
+TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
+  using Small = Ring<kEventWords, 64>;
+  constexpr std::uint64_t kRecords = 300'000;
+  const auto ring = std::make_unique<Small>();
+  std::atomic<bool> is_over{false};
+  std::thread writing([&] {
+    RingWriter<Small> writer(*ring);
+    for (std::uint64_t number = 0; number < kRecords; ++number) {
+      EventWords words;
+      for (std::size_t i = 0; i < words.size(); ++i) words[i] = number * 31 + i;
+      writer.Write(words);
+      // So that the reader gets on between two laps.
+      if (number % 40 == 0) std::this_thread::yield();
+    }
+    is_over.store(true, std::memory_order_release);
+  });
+  RingReader<Small> reader(*ring, 0);
+  std::array<EventWords, 24> copies;
+  std::uint64_t seen = 0, expected = 0;
+  while (true) {
+    const bool was_over = is_over.load(std::memory_order_acquire);
+    const std::uint64_t lost_before = reader.lost();
+    const std::size_t count = reader.Read(RingReader<Small>::Written(*ring), copies);
+    expected += reader.lost() - lost_before;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t word = 0; word < kEventWords; ++word) {
+        ASSERT_EQ(copies[i][word], (expected + i) * 31 + word) << "record " << expected + i;
+      }
+    }
+    expected += count;
+    seen += count;
+    if (count == 0 && was_over) break;
+  }
+  writing.join();
+  EXPECT_EQ(seen + reader.lost(), kRecords);
+  EXPECT_GT(seen, 0U);
+}
+
+}  // namespace
+}  // namespace gpushared::trace
