@@ -42,11 +42,13 @@ enum class ChannelType : std::uint16_t {
   kKept = 14,           // Worker: a lease that it was given. Fd: its connection.
   kKeep = 15,           // Broker: a lease that is to outlive it. Fd: its connection.
   kForget = 16,         // Broker: that lease is over.
+  // Broker: somebody wants to see what runs. Fd: the connection, on which the worker answers.
+  kWatch = 17,
 };
 
 // Of the messages in this file. A worker that is asked for its roster in another version refuses,
 // and ends with its last session.
-inline constexpr std::uint32_t kChannelVersion = 2;
+inline constexpr std::uint32_t kChannelVersion = 3;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Of device::Isolation.
@@ -285,6 +287,21 @@ struct Forget {
   std::uint32_t entrance = 0;
 };
 
+struct WatchWire {
+  std::uint32_t uid = 0;
+  std::int32_t pid = 0;
+  std::uint32_t request = 0;     // The admin frame's, repeated in the answer.
+  std::uint8_t is_operator = 0;  // 0 or 1.
+  std::uint8_t reserved[3] = {};
+};
+struct Watch {
+  static constexpr ChannelType kType = ChannelType::kWatch;
+  std::uint32_t uid = 0;
+  std::int32_t pid = 0;
+  std::uint32_t request = 0;
+  bool is_operator = false;  // It may act, too.
+};
+
 std::vector<std::byte> Encode(const Ready&);
 std::vector<std::byte> Encode(const Attach&);
 std::vector<std::byte> Encode(const SessionStarted&);
@@ -301,6 +318,7 @@ std::vector<std::byte> Encode(const RosterEnd&);
 std::vector<std::byte> Encode(const Keep&);
 std::vector<std::byte> Encode(const Kept&);
 std::vector<std::byte> Encode(const Forget&);
+std::vector<std::byte> Encode(const Watch&);
 
 template <>
 Result<Ready> Decode(std::span<const std::byte>);
@@ -335,6 +353,8 @@ template <>
 Result<Kept> Decode(std::span<const std::byte>);
 template <>
 Result<Forget> Decode(std::span<const std::byte>);
+template <>
+Result<Watch> Decode(std::span<const std::byte>);
 
 std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type);
 std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type);

@@ -52,6 +52,9 @@ enum class MessageType : std::uint16_t {
   kImageMade = 43,  // Carries a memfd: the client writes a module's image into it.
   kTakePrinted = 44,
   kPrinted = 45,
+  // Worker to whoever watches (AdminVerb::kTrace). Carries the trace's memfd, which others can only
+  // read. Its worker writes until the connection closes.
+  kTraceOpened = 46,
 };
 
 inline constexpr std::uint32_t kWelcomeFds = 4;
@@ -118,8 +121,9 @@ enum class AdminVerb : std::uint8_t {
   kReload = 10,
   kUpgrade = 11,  // The broker executes its program's file as it is now.
   kResume = 12,   // A device that was drained takes clients again.
+  kTrace = 13,    // What runs on a device is written for as long as this connection lasts.
 };
-inline constexpr std::uint8_t kAdminVerbMax = 12;
+inline constexpr std::uint8_t kAdminVerbMax = 13;
 std::string_view AdminVerbName(AdminVerb verb);   // As gpusharedctl has it: "ps".
 inline constexpr std::uint8_t kKeepClass = 0xff;  // AdminWire::client_class: leave as it is.
 
@@ -129,7 +133,7 @@ struct AdminWire {
   std::uint8_t client_class = kKeepClass;  // kSet only.
   std::uint16_t max_share = 0;             // kSet only; 0: leave as it is.
   std::uint32_t weight = 0;                // kSet only; 0: leave as it is.
-  std::uint32_t text_bytes = 0;            // kLease, kDrain and kResume only.
+  std::uint32_t text_bytes = 0;            // kLease, kDrain, kResume and kTrace only.
   std::uint64_t client = 0;                // Session id, for kTerminate, kSet and kExplain.
   std::uint64_t request = 0;               // kExplain only; 0: the slowest of those that are known.
   // Then the text.
@@ -142,8 +146,8 @@ struct Admin {
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
   std::uint64_t request = 0;               // kExplain only.
-  // kLease: the keys of an [[entrance]], as TOML. kDrain and kResume: a device as in Hello; kDrain
-  // without one means the server.
+  // kLease: the keys of an [[entrance]], as TOML. kDrain, kResume and kTrace: a device as in Hello;
+  // kDrain without one means the server.
   std::string terms;
 };
 
@@ -282,6 +286,19 @@ struct AdminReply {
 };
 // Takes what one page holds off the front of `rest`: whole characters, if it is UTF-8.
 std::string_view TakePage(std::string_view& rest);
+
+// ---- trace
+
+struct TraceOpenedWire {
+  std::uint64_t layout = 0;      // Of the memory: trace::kLayoutNumber of the worker.
+  std::uint32_t generation = 0;  // The worker's.
+  std::uint32_t reserved = 0;
+};
+struct TraceOpened {
+  static constexpr MessageType kType = MessageType::kTraceOpened;
+  std::uint64_t layout = 0;
+  std::uint32_t generation = 0;
+};
 
 // ---- modules
 
@@ -467,6 +484,7 @@ std::vector<std::byte> Encode(const Welcome&);
 std::vector<std::byte> Encode(const Refused&);
 std::vector<std::byte> Encode(const Ended&);
 std::vector<std::byte> Encode(const AdminReply&);
+std::vector<std::byte> Encode(const TraceOpened&);
 std::vector<std::byte> Encode(const MakeImage&);
 std::vector<std::byte> Encode(const ImageMade&);
 std::vector<std::byte> Encode(const LoadModule&);
@@ -506,6 +524,8 @@ template <>
 Result<Ended> Decode(std::span<const std::byte>);
 template <>
 Result<AdminReply> Decode(std::span<const std::byte>);
+template <>
+Result<TraceOpened> Decode(std::span<const std::byte>);
 template <>
 Result<MakeImage> Decode(std::span<const std::byte>);
 template <>

@@ -223,6 +223,9 @@ Bytes Encode(const MemoryResized& resized) {
   return Fixed(MemoryResizedWire{resized.mapped_bytes});
 }
 Bytes Encode(const AddArena& add) { return Fixed(AddArenaWire{add.bytes}); }
+Bytes Encode(const TraceOpened& opened) {
+  return Fixed(TraceOpenedWire{opened.layout, opened.generation, 0});
+}
 Bytes Encode(const ArenaAdded& added) { return Fixed(ArenaAddedWire{added.arena, 0, added.bytes}); }
 Bytes Encode(const DescribeError& describe) { return Fixed(DescribeErrorWire{describe.stream, 0}); }
 
@@ -377,5 +380,14 @@ Bytes Encode(const Keep& keep) {
 Bytes Encode(const Kept& kept) { return Encode(kept.lease); }
 
 Bytes Encode(const Forget& forget) { return Fixed(ForgetWire{forget.entrance, 0}); }
+
+Bytes Encode(const Watch& watch) {
+  WatchWire wire;
+  wire.uid = watch.uid;
+  wire.pid = watch.pid;
+  wire.request = watch.request;
+  wire.is_operator = watch.is_operator ? 1 : 0;
+  return Fixed(wire);
+}
 
 }  // namespace gpushared::ipc

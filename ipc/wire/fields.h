@@ -379,6 +379,16 @@ struct WireFields<AddArenaWire> {
 static_assert(FieldsTile<AddArenaWire>());
 
 template <>
+struct WireFields<TraceOpenedWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(TraceOpenedWire, layout),
+      GPUSHARED_FIELD(TraceOpenedWire, generation),
+      GPUSHARED_FIELD(TraceOpenedWire, reserved),
+  };
+};
+static_assert(FieldsTile<TraceOpenedWire>());
+
+template <>
 struct WireFields<ArenaAddedWire> {
   static constexpr Field kAll[] = {
       GPUSHARED_FIELD(ArenaAddedWire, arena),
@@ -572,6 +582,18 @@ struct WireFields<ForgetWire> {
   };
 };
 static_assert(FieldsTile<ForgetWire>());
+
+template <>
+struct WireFields<WatchWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(WatchWire, uid),
+      GPUSHARED_FIELD(WatchWire, pid),
+      GPUSHARED_FIELD(WatchWire, request),
+      GPUSHARED_FIELD(WatchWire, is_operator),
+      GPUSHARED_FIELD(WatchWire, reserved),
+  };
+};
+static_assert(FieldsTile<WatchWire>());
 
 // clang-format on
 

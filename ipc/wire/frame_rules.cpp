@@ -67,6 +67,8 @@ std::optional<FrameRule> ServerFrameRules(std::uint16_t type) {
       return WithTail<TextWire>(kTextBytesMax);
     case MessageType::kAdminReply:
       return WithTail<PageWire>(kPageTextBytesMax);
+    case MessageType::kTraceOpened:
+      return Exactly<TraceOpenedWire>(1);
     case MessageType::kDeviceList:
       return WithTail<DeviceListWire>(kDevicesListedMax * sizeof(DeviceWire));
     case MessageType::kModuleLoaded:
@@ -106,6 +108,8 @@ std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type) {
       return KeepRule();
     case ChannelType::kForget:
       return Exactly<ForgetWire>();
+    case ChannelType::kWatch:
+      return Exactly<WatchWire>(1);
     default:
       return std::nullopt;
   }
@@ -182,6 +186,8 @@ std::string_view MessageTypeName(std::uint16_t type) {
       return "MakeImage";
     case MessageType::kImageMade:
       return "ImageMade";
+    case MessageType::kTraceOpened:
+      return "TraceOpened";
   }
   return "unknown";
 }
@@ -212,6 +218,8 @@ std::string_view AdminVerbName(AdminVerb verb) {
       return "upgrade";
     case AdminVerb::kResume:
       return "resume";
+    case AdminVerb::kTrace:
+      return "trace";
   }
   return "unknown";
 }
@@ -250,6 +258,8 @@ std::string_view ChannelTypeName(std::uint16_t type) {
       return "Keep";
     case ChannelType::kForget:
       return "Forget";
+    case ChannelType::kWatch:
+      return "Watch";
   }
   return "unknown";
 }

@@ -256,4 +256,14 @@ Result<Forget> Decode(std::span<const std::byte> payload) {
   return Forget{wire.entrance};
 }
 
+template <>
+Result<Watch> Decode(std::span<const std::byte> payload) {
+  MessageChecks checks("watch");
+  const auto wire = ReadFixed<WatchWire>(checks, payload);
+  checks.Range("is operator", wire.is_operator, 0, 1);
+  checks.Zero("reserved", wire.reserved);
+  if (!checks.ok()) return checks.status();
+  return Watch{wire.uid, wire.pid, wire.request, wire.is_operator == 1};
+}
+
 }  // namespace gpushared::ipc

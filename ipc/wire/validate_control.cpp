@@ -72,7 +72,9 @@ Hello FromWire(const HelloWire& wire, MessageChecks& checks) {
 
 std::uint32_t AdminTextBytesMax(AdminVerb verb) {
   if (verb == AdminVerb::kLease) return kLeaseTermsBytesMax;
-  return verb == AdminVerb::kDrain || verb == AdminVerb::kResume ? sizeof(HelloWire::device) : 0;
+  const bool names_device =
+      verb == AdminVerb::kDrain || verb == AdminVerb::kResume || verb == AdminVerb::kTrace;
+  return names_device ? sizeof(HelloWire::device) : 0;
 }
 
 Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
@@ -92,8 +94,8 @@ Admin FromWire(const AdminWire& wire, MessageChecks& checks) {
   if (wire.max_share != 0) admin.max_share = wire.max_share;
   checks.Range("weight", wire.weight, 0, sets ? kWeightMax : 0);
   if (wire.weight != 0) admin.weight = wire.weight;
-  const bool resumes = admin.verb == AdminVerb::kResume;
-  checks.Range("text bytes", wire.text_bytes, resumes ? 1 : 0, AdminTextBytesMax(admin.verb));
+  const bool needs_text = admin.verb == AdminVerb::kResume || admin.verb == AdminVerb::kTrace;
+  checks.Range("text bytes", wire.text_bytes, needs_text ? 1 : 0, AdminTextBytesMax(admin.verb));
   checks.Range("client", wire.client, names_client ? 1 : 0, names_client ? ~std::uint64_t{0} : 0);
   admin.client = wire.client;
   checks.Range("request", wire.request, 0, explains ? ~std::uint64_t{0} : 0);
@@ -461,6 +463,15 @@ Result<AddArena> Decode(std::span<const std::byte> payload) {
         checks.Range("bytes", wire.bytes, kArenaBytesStep, kArenaBytesMax);
         checks.Zero("bytes modulo the arena step", wire.bytes % kArenaBytesStep);
         return AddArena{wire.bytes};
+      });
+}
+
+template <>
+Result<TraceOpened> Decode(std::span<const std::byte> payload) {
+  return DecodeFixed<TraceOpened, TraceOpenedWire>(
+      "trace", payload, [](const TraceOpenedWire& wire, MessageChecks& checks) {
+        checks.Zero("reserved", wire.reserved);
+        return TraceOpened{wire.layout, wire.generation};
       });
 }
 

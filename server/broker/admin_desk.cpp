@@ -290,6 +290,7 @@ std::string AdminDesk::Compose(const Round& round) const {
     case ipc::AdminVerb::kReload:
     case ipc::AdminVerb::kUpgrade:
     case ipc::AdminVerb::kResume:
+    case ipc::AdminVerb::kTrace:
       break;  // Answered at once, and elsewhere.
   }
   std::set<std::string> silent = round.missing;

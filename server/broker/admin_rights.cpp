@@ -14,6 +14,7 @@ bool OnlyLooks(ipc::AdminVerb verb) {
     case ipc::AdminVerb::kDevices:
     case ipc::AdminVerb::kExplain:
     case ipc::AdminVerb::kEntrances:
+    case ipc::AdminVerb::kTrace:
       return true;
     case ipc::AdminVerb::kTerminate:
     case ipc::AdminVerb::kSet:

@@ -462,6 +462,9 @@ void Broker::OnAdmin(Arrival arrival) {
   }
   if (asked->verb == ipc::AdminVerb::kLease) return OnLease(std::move(arrival), asked->terms);
   const bool is_operator = rights_.MayOperate(arrival.peer);
+  if (asked->verb == ipc::AdminVerb::kTrace) {
+    return OnTrace(std::move(arrival), asked->terms, is_operator);
+  }
   desk_->Serve(std::move(arrival), *asked, is_operator);
 }
 
@@ -508,6 +511,30 @@ void Broker::OnLease(Arrival arrival, const std::string& terms) {
   if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
   if (const Status leased = entrances_->Lease(terms, arrival); !leased.ok()) {
     RefuseArrival(std::move(arrival), leased);
+  }
+}
+
+// The worker answers on the connection, and writes until that closes.
+void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator) {
+  const Result<DeviceEntry*> named = devices_.Named(name);
+  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  DeviceEntry& device = **named;
+  if (!device.HasVoice()) {
+    return RefuseArrival(
+        std::move(arrival),
+        {StatusCode::kNotReady, "trace refused: device " + device.id + " is " +
+                                    std::string(StateName(device.state)) + ", nothing runs there"});
+  }
+  rated_log_.Write(spdlog::level::info, arrival.peer,
+                   "trace of device " + device.id + " asked for by " + arrival.peer.Who());
+  const ipc::Watch watch = {.uid = arrival.peer.uid,
+                            .pid = arrival.peer.pid,
+                            .request = arrival.frame.request,
+                            .is_operator = is_operator};
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(arrival.socket.Release());
+  if (const Status sent = device.worker->Send(0, watch, std::move(fds)); !sent.ok()) {
+    log_->error("device {}: its worker does not read its channel: {}", device.id, sent.message());
   }
 }
 

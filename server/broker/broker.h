@@ -158,6 +158,7 @@ class Broker {
   void OnReload(Arrival arrival);
   Status TakeOver(const LiveRules& rules);
   void OnLease(Arrival arrival, const std::string& terms);
+  void OnTrace(Arrival arrival, const std::string& name, bool is_operator);
   void OnDrainDevice(Arrival arrival, const std::string& name);
   Status DrainDevice(DeviceEntry& device);
   void OnResumeDevice(Arrival arrival, const std::string& name);

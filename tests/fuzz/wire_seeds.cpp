@@ -231,6 +231,8 @@ Seeds AllSeeds() {
       {"keep", Message(ipc::Keep{1, "uid 0 pid 7", "class = \"low\""})},
       {"kept", Message(ipc::Kept{{1, "uid 0 pid 7", "class = \"low\""}})},
       {"forget", Message(ipc::Forget{1})},
+      {"watch", Message(ipc::Watch{1000, 10, 1, true})},
+      {"trace_opened", Message(ipc::TraceOpened{7, 1})},
   };
   AddFrames(seeds, hello);
   return seeds;

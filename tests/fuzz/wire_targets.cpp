@@ -219,6 +219,8 @@ constexpr WireTarget kTargets[] = {
     Message<ipc::Kept>("Kept"),
     Message<ipc::Keep>("Keep"),
     Message<ipc::Forget>("Forget"),
+    Message<ipc::Watch>("Watch"),
+    Message<ipc::TraceOpened>("TraceOpened"),
 };
 
 }  // namespace

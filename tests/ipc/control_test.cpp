@@ -327,8 +327,8 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   ExpectCases<Admin, AdminWire>(Encode(set),
                                 {
                                     {"version", 9, "protocol version 9"},
-                                    {"verb", 0, "verb is 0, allowed 1 to 12"},
-                                    {"verb", 13, "verb is 13, allowed 1 to 12"},
+                                    {"verb", 0, "verb is 0, allowed 1 to 13"},
+                                    {"verb", 14, "verb is 14, allowed 1 to 13"},
                                     {"verb", 1, "class is given with a verb that takes none"},
                                     {"client_class", 3, "class is 3, allowed 0 to 2"},
                                     {"weight", 1001, "weight is 1001, allowed 0 to 1000"},
@@ -421,6 +421,8 @@ TEST(ServerMessages, EveryFieldIsBounded) {
   EXPECT_FALSE(Decode<Refused>(Encode(Refused{Status()})).ok()) << "a refusal says why";
   ExpectCases<MemoryResized, MemoryResizedWire>(
       Encode(MemoryResized{3}), {{"mapped_bytes", ~std::uint64_t{0}, "mapped bytes is"}});
+  ExpectCases<TraceOpened, TraceOpenedWire>(Encode(TraceOpened{7, 2}),
+                                            {AnyValue("layout"), AnyValue("generation")});
   ExpectCases<ArenaAdded, ArenaAddedWire>(Encode(ArenaAdded{3, kArenaBytesDefault}),
                                           {{"arena", 64, "number is 64, allowed 0 to 63"},
                                            {"bytes", 0, "bytes is 0"},
@@ -614,7 +616,7 @@ TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
   // The version is the worker's to judge.
   ExpectCases<TakeOver, TakeOverWire>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Roster, RosterWire>(Encode(Roster{.generation = 2, .made_by = 3, .last_session = 4}),
-                                  {{"version", 3, "version is 3, allowed 2"},
+                                  {{"version", 4, "version is 4, allowed 3"},
                                    {"generation", 0, "generation is 0, allowed 1 to"},
                                    AnyValue("made_by"),
                                    AnyValue("last_session"),
@@ -650,6 +652,11 @@ TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
        {"terms_bytes", 2049, "terms bytes is 2049, allowed 0 to 2048"},
        {"terms_bytes", 15, "too short"}});
   ExpectCases<Forget, ForgetWire>(Encode(Forget{3}), {{"entrance", 0, "entrance is 0"}});
+  ExpectCases<Watch, WatchWire>(Encode(Watch{1000, 7, 3, true}),
+                                {AnyValue("uid"),
+                                 AnyValue("pid"),
+                                 AnyValue("request"),
+                                 {"is_operator", 2, "is operator is 2, allowed 0 to 1"}});
 }
 
 TEST(ChannelMessages, ARosterComesBack) {

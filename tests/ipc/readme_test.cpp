@@ -54,7 +54,8 @@ TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
         GPUSHARED_ROW(PageWire),           GPUSHARED_ROW(TerminateSessionWire),
         GPUSHARED_ROW(TakeOverWire),       GPUSHARED_ROW(RosterWire),
         GPUSHARED_ROW(RosterSessionWire),  GPUSHARED_ROW(RosterEndWire),
-        GPUSHARED_ROW(KeepWire),           GPUSHARED_ROW(ForgetWire)}) {
+        GPUSHARED_ROW(KeepWire),           GPUSHARED_ROW(ForgetWire),
+        GPUSHARED_ROW(WatchWire),          GPUSHARED_ROW(TraceOpenedWire)}) {
     EXPECT_THAT(readme, ::testing::HasSubstr("\n" + row)) << "as it should read";
   }
 }

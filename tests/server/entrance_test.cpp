@@ -187,7 +187,9 @@ TEST_F(EntranceTest, NobodyIsAnOperatorThere) {
                        ? 1
                        : 0;
     if (asked.verb == ipc::AdminVerb::kSet) asked.weight = 2;
-    if (asked.verb == ipc::AdminVerb::kResume) asked.terms = "fake:0";
+    if (asked.verb == ipc::AdminVerb::kResume || asked.verb == ipc::AdminVerb::kTrace) {
+      asked.terms = "fake:0";
+    }
     const Status refused = admin::Ask(BatchSocket(), asked).status();
     EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
     EXPECT_THAT(refused.message(),

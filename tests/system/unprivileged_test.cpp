@@ -100,7 +100,7 @@ ipc::Admin Question(ipc::AdminVerb verb) {
   ipc::Admin question{.verb = verb};
   if (verb == kTerminate || verb == kSet || verb == kExplain) question.client = 1;
   if (verb == kSet) question.client_class = ipc::ClientClass::kHigh;
-  if (verb == kResume) question.terms = "cpu:0";
+  if (verb == kResume || verb == kTrace) question.terms = "cpu:0";
   if (verb == kLease) question.terms = "who = 'everyone'\nclass = 'high'";
   return question;
 }

@@ -204,7 +204,9 @@ void Session::Attach() {
                          .space = memory_->space.get(),
                          .limits = environment_.limits,
                          .printed = printed_,
-                         .entrance = attach_.entrance_name});
+                         .entrance = attach_.entrance_name,
+                         .name = attach_.hello.name,
+                         .pid = attach_.peer.pid});
   is_attached_ = true;
   environment_.device_thread.Post(AttachClient{std::move(client)});
 }

@@ -32,6 +32,7 @@
 #include "server/worker/control/session.h"
 #include "server/worker/control/session_calls.h"
 #include "server/worker/control/stats.h"
+#include "server/worker/control/trace_desk.h"
 #include "server/worker/device_thread/device_signal.h"
 #include "server/worker/device_thread/device_thread.h"
 #include "server/worker/device_thread/mailbox.h"
@@ -94,6 +95,7 @@ class Worker::Impl {
   void Handle(const StatsTaken& message);
   void Handle(const RequestTold& message);
   void Handle(CostsTaken message);
+  void Handle(TraceOver message);
   void Handle(const Overloaded& message);
   void Handle(const KernelsEnded& message);
   void Handle(const KernelNoted& message);
@@ -113,6 +115,7 @@ class Worker::Impl {
   void Handle(const ipc::Drain& drain, ipc::Frame& frame);
   void Handle(const ipc::Keep& keep, ipc::Frame& frame);
   void Handle(const ipc::Forget& forget, ipc::Frame& frame);
+  void Handle(const ipc::Watch& watch, ipc::Frame& frame);
   void Handle(const ipc::TakeOver& take, ipc::Frame& frame);
   template <typename T>
   void Tell(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds = {});
@@ -196,6 +199,7 @@ class Worker::Impl {
   HashSeed cost_seed_{};
   std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
   std::vector<ControlMessage> taken_;
+  std::unique_ptr<TraceDesk> trace_desk_;
   std::map<std::uint64_t, Question> questions_;
   std::uint64_t next_token_ = 1;
 };
@@ -332,6 +336,13 @@ Status Worker::Impl::Open() {
             Tell(0, ipc::SessionEnded{.session = session, .status = why});
             CheckDone();
           }});
+  trace_desk_ = std::make_unique<TraceDesk>(
+      TraceDesk::Surroundings{.context = context_,
+                              .slow_calls = *slow_calls_,
+                              .device_thread = device_thread_->mailbox(),
+                              .home = home_,
+                              .endings = endings_,
+                              .generation = options_.generation});
   return ipc::SetNonBlocking(channel_.native_handle(), true);
 }
 
@@ -546,6 +557,8 @@ void Worker::Impl::Handle(const RequestTold& message) {
   Tell(asked->request, ipc::ChannelReply{.code = StatusCode::kNotFound, .text = why});
 }
 
+void Worker::Impl::Handle(TraceOver message) { trace_desk_->Free(std::move(message.writer)); }
+
 void Worker::Impl::Handle(const Overloaded& message) {
   spdlog::warn(
       "{}: overloaded: not all latency promises can be kept; given up so far: {} of class high, "
@@ -732,6 +745,8 @@ void Worker::Impl::HandleFrame(ipc::Frame frame) {
       return HandleAs<ipc::Keep>(frame);
     case ipc::ChannelType::kForget:
       return HandleAs<ipc::Forget>(frame);
+    case ipc::ChannelType::kWatch:
+      return HandleAs<ipc::Watch>(frame);
     case ipc::ChannelType::kAttach:
       return HandleAs<ipc::Attach>(frame);
     case ipc::ChannelType::kAdminRequest:
@@ -854,6 +869,10 @@ void Worker::Impl::Handle(const ipc::Keep& keep, ipc::Frame& frame) {
 }
 
 void Worker::Impl::Handle(const ipc::Forget& forget, ipc::Frame&) { kept_.erase(forget.entrance); }
+
+void Worker::Impl::Handle(const ipc::Watch& watch, ipc::Frame& frame) {
+  trace_desk_->Add(watch, std::move(frame.fds[0]));
+}
 
 // ---- admin
 

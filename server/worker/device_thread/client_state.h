@@ -15,6 +15,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/totals/device_totals.h"
+#include "server/trace/event.h"
 #include "server/worker/device_thread/activity_meter.h"
 #include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/client_outlet.h"
@@ -62,6 +63,7 @@ class ClientRequests {
  public:
   const RequestHistory& history() const { return history_; }
   const ClientActivity& activity() const { return activity_; }
+  const OpenRequests& open() const { return open_; }
 
  private:
   friend class Requests;
@@ -79,6 +81,13 @@ class ClientVisits {
   friend class DeviceThread;
   bool is_hot_ = false;
   std::uint32_t quiet_ = 0;  // In a row, while hot.
+};
+
+// What was written of it for those who watch. Tracer's.
+class ClientTrace {
+  friend class Tracer;
+  std::uint64_t named_in_ = 0;  // The number of the trace that has its name.
+  trace::Depths told_;
 };
 
 // How it leaves. Dispatcher's.
@@ -113,6 +122,9 @@ class ClientState {
     SessionLimits limits;
     std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
     std::string entrance;                                  // For DeviceTotals.
+    // As it calls itself, and its process.
+    std::string name;
+    std::int32_t pid = 0;
   };
   explicit ClientState(const Setup& setup);
   ClientState(const ClientState&) = delete;
@@ -143,6 +155,7 @@ class ClientState {
   ClientRequests requests;
   ClientVisits visits;
   ClientLife life;
+  ClientTrace trace;
   // What is counted here is counted in the totals, too, and both where it happens.
   ClientCounters counters;
   ClientTotals totals;

@@ -234,6 +234,7 @@ bool DeviceThread::Turn() {
   }
   if (barriers_ > 0) FinishBarriers();
   if (was_busy) {
+    dispatcher_.tracer().OnTurn(now);
     dispatcher_.CountTotals();
     ReportOverload(now);
   }
@@ -392,6 +393,12 @@ void DeviceThread::Handle(AskCosts, scheduler::TimePoint) {
   if (costs_told_ || samples == samples_told_) return;
   costs_told_ = 0;
   samples_telling_ = samples;
+}
+
+void DeviceThread::Handle(SetTrace message, scheduler::TimePoint now) {
+  std::unique_ptr<trace::Writer> before =
+      dispatcher_.tracer().Replace(std::move(message.writer), now);
+  if (before != nullptr) control_.Post(TraceOver{std::move(before)});
 }
 
 // Thousands of them, sorted, would keep a request waiting for longer than a stop does.

@@ -121,6 +121,7 @@ class DeviceThread {
   void Handle(AskStats message, scheduler::TimePoint now);
   void Handle(AskRequest message, scheduler::TimePoint now);
   void Handle(AskCosts message, scheduler::TimePoint now);
+  void Handle(SetTrace message, scheduler::TimePoint now);
 
   const DeviceThreadOptions options_;
   device::Device& device_;

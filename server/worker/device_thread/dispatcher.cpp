@@ -60,9 +60,9 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
       totals_(options.totals),
       kill_after_(options.kill_after),
       lane_(std::move(policy), options.lane),
-      requests_(roster_, lane_),
+      requests_(roster_, lane_, tracer_),
       limiter_(device, roster_, options.kernels),
-      offers_(device, lane_, roster_, requests_, limiter_, options.slice),
+      offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice),
       completions_(kCompletionsPerCall) {
   unsettled_.reserve(kSessionsLimit);
 }

@@ -23,6 +23,7 @@
 #include "server/worker/device_thread/offers.h"
 #include "server/worker/device_thread/publisher.h"
 #include "server/worker/device_thread/requests.h"
+#include "server/worker/device_thread/tracer.h"
 
 namespace gpushared::server {
 
@@ -108,6 +109,7 @@ class Dispatcher {
   const Requests& requests() const { return requests_; }
   KernelLimiter& limiter() { return limiter_; }
   const KernelLimiter& limiter() const { return limiter_; }
+  Tracer& tracer() { return tracer_; }
   Publisher& publisher() { return publisher_; }
   const Publisher& publisher() const { return publisher_; }
 
@@ -158,6 +160,7 @@ class Dispatcher {
   const scheduler::Duration kill_after_;
   scheduler::DeviceLane lane_;
   ClientRoster roster_;
+  Tracer tracer_{roster_};
   Requests requests_;
   KernelLimiter limiter_;
   Offers offers_;

@@ -19,6 +19,7 @@
 #include "scheduler/predictor.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/trace/writer.h"
 #include "server/worker/device_thread/client_caps.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/counters.h"
@@ -83,12 +84,17 @@ struct AskRequest {
 };
 // Answered by CostsTaken, if anything was learnt since the last time.
 struct AskCosts {};
+// What runs is written there from now on; null: nowhere. The writer before it comes back with
+// TraceOver.
+struct SetTrace {
+  std::unique_ptr<trace::Writer> writer;
+};
 // Ends the thread. No client is attached then.
 struct StopThread {};
 
 using DeviceMessage =
     std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddArena,
-                 SetMapped, ChangeClient, AskStreamError, AskStats, AskRequest, AskCosts>;
+                 SetMapped, ChangeClient, AskStreamError, AskStats, AskRequest, AskCosts, SetTrace>;
 
 // ---- to the control thread
 
@@ -127,6 +133,10 @@ struct CostsTaken {
   std::vector<scheduler::KnownCost> costs;
   bool is_last = true;
 };
+// Nothing is written there any more; to be freed where that may take long.
+struct TraceOver {
+  std::unique_ptr<trace::Writer> writer;
+};
 // Not all promises can be kept at this moment. Not told again for a while.
 struct Overloaded {
   std::array<std::uint64_t, scheduler::kSchedulingClasses> given_up{};  // Over all, by class.
@@ -137,9 +147,9 @@ struct DeviceLost {
   Status status;
 };
 
-using ControlMessage =
-    std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased, StreamError, StatsTaken,
-                 RequestTold, CostsTaken, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
+using ControlMessage = std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased,
+                                    StreamError, StatsTaken, RequestTold, CostsTaken, TraceOver,
+                                    Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server
 

@@ -21,12 +21,14 @@ std::uint64_t NsOf(device::DeviceClock::time_point time) {
 }  // namespace
 
 Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
-               Requests& requests, KernelLimiter& limiter, scheduler::Duration slice)
+               Requests& requests, KernelLimiter& limiter, Tracer& tracer,
+               scheduler::Duration slice)
     : device_(device),
       lane_(lane),
       roster_(roster),
       requests_(requests),
       limiter_(limiter),
+      tracer_(tracer),
       slice_(slice),
       can_stop_launches_(device.info().preemption == device::Preemption::kWithinCommand),
       can_stop_copies_(device.info().copy_preemption == device::Preemption::kWithinCommand) {}
@@ -194,6 +196,7 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
     client.totals.of_class().queue_wait.Add(waited);
   }
   const bool found_idle = streams_on_device_ == 0;
+  if (found_idle) tracer_.OnDeviceBusy(now);
   if (client.offers.on_device_of_stream_[command.stream]++ == 0) ++streams_on_device_;
   if (streams_on_device_ > 1) ++overlaps_;
   command.Submit(
@@ -233,12 +236,15 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
     count.wasted += charge.held;
     client.totals.of_class().wasted_ns.Add(charge.held);
   }
-  requests_.OnStay(client, StayOf(client, command, charge, is_part, now), now);
+  const Stay stay = StayOf(client, command, charge, is_part, now);
+  requests_.OnStay(client, stay, now);
   limiter_.OnLeft(client, command, now);
   if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
   if (submission.counts_as_high) --high_on_device_;
   --client.offers.on_device_;
   requests_.OnOffersChanged(client, now);
+  if (tracer_.is_on()) [[unlikely]]
+    tracer_.OnLeft(client, command, completion, stay);
   Measure(command, completion);
   return is_part;
 }

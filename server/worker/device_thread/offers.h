@@ -16,6 +16,7 @@
 #include "server/worker/device_thread/kernel_limiter.h"
 #include "server/worker/device_thread/requests.h"
 #include "server/worker/device_thread/stay_log.h"
+#include "server/worker/device_thread/tracer.h"
 
 namespace gpushared::server {
 
@@ -27,7 +28,7 @@ class Offers {
  public:
   // All but `slice` outlive it.
   Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
-         Requests& requests, KernelLimiter& limiter, scheduler::Duration slice);
+         Requests& requests, KernelLimiter& limiter, Tracer& tracer, scheduler::Duration slice);
 
   // A command whose turn has come goes to the lane.
   void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
@@ -82,6 +83,7 @@ class Offers {
   const ClientRoster& roster_;
   Requests& requests_;
   KernelLimiter& limiter_;
+  Tracer& tracer_;
   const scheduler::Duration slice_;
   const bool can_stop_launches_;
   const bool can_stop_copies_;

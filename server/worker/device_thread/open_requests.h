@@ -27,6 +27,7 @@ struct OpenRequest {
   scheduler::RequestMark mark;
   std::uint32_t stream = kAllStreams;
   bool is_told = false;  // The policy knows of it.
+  std::uint8_t row = 0;  // The first that no other open request of its client has.
   scheduler::TimePoint begun{};
   // Its client's sums when it began.
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{};
@@ -44,15 +45,28 @@ class OpenRequests {
   bool full() const { return count_ == list_.size(); }
   std::span<OpenRequest> all() { return std::span(list_).first(count_); }
 
-  // Not when full.
+  // Not when full. Gives it its row.
   OpenRequest& Add(const OpenRequest& request) {
     Check(!full(), "a client's open requests are bounded");
-    return list_[count_++] = request;
+    std::uint8_t row = 0;
+    while (std::ranges::find(all(), row, &OpenRequest::row) != all().end()) ++row;
+    list_[count_] = request;
+    list_[count_].row = row;
+    return list_[count_++];
   }
   // The oldest of that stream; null when there is none.
   OpenRequest* Find(std::uint32_t stream) {
     const auto found = std::ranges::find(all(), stream, &OpenRequest::stream);
     return found == all().end() ? nullptr : &*found;
+  }
+  // The number of the one that a command of that stream belongs to, when it ends; 0: to none.
+  std::uint64_t NumberFor(std::uint32_t stream) const {
+    for (const OpenRequest& each : std::span(list_).first(count_)) {
+      if (each.stream == stream || each.stream == OpenRequest::kAllStreams) {
+        return each.mark.number;
+      }
+    }
+    return 0;
   }
   void Remove(OpenRequest* request) {
     std::move(request + 1, list_.data() + count_, request);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "scheduler/types.h"
+#include "server/trace/event.h"
 
 namespace gpushared::server {
 
@@ -31,14 +32,7 @@ class ShortText {
 
 // A command of another client that had the device while one waited for it.
 struct Blocker {
-  enum class Cut : std::uint8_t {
-    kStopped,       // It was asked to stop.
-    kNotAsked,      // It could have been stopped; the policy did not want it.
-    kDeviceCannot,  // The device stops between commands only.
-    kTooShort,      // Predicted to be too short to be worth stopping.
-    kRanAsItIs,     // This launch could not be stopped; others of the device can.
-    kHighClass,     // Nothing of the high class is stopped.
-  };
+  using Cut = trace::Cut;
 
   std::uint64_t session = 0;  // 0: nobody was on the device.
   ShortText what;             // "kernel 'gemm'", "copy to device"; empty when no longer known.

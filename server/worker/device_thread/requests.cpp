@@ -168,6 +168,8 @@ void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoi
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);
   Report(client, *request, has_failed, now);
+  if (tracer_.is_on()) [[unlikely]]
+    tracer_.OnRequestEnded(client, *request, has_failed, now);
   client.requests.open_.Remove(request);
   CountUrgent(client);
 }

@@ -13,6 +13,7 @@
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/open_requests.h"
 #include "server/worker/device_thread/stay_log.h"
+#include "server/worker/device_thread/tracer.h"
 
 namespace gpushared::server {
 
@@ -22,9 +23,9 @@ namespace gpushared::server {
 // Confined to the device thread.
 class Requests {
  public:
-  // Both outlive it.
-  Requests(const ClientRoster& roster, scheduler::DeviceLane& lane)
-      : roster_(roster), lane_(lane), meter_(lane.rules().classes_matter) {}
+  // All outlive it.
+  Requests(const ClientRoster& roster, scheduler::DeviceLane& lane, Tracer& tracer)
+      : roster_(roster), lane_(lane), tracer_(tracer), meter_(lane.rules().classes_matter) {}
 
   void OnClientAdded(ClientState& client, scheduler::TimePoint now);
   void OnClientChanged(ClientState& client, scheduler::TimePoint now);
@@ -69,6 +70,7 @@ class Requests {
 
   const ClientRoster& roster_;
   scheduler::DeviceLane& lane_;
+  Tracer& tracer_;
   ActivityMeter meter_;
   StayLog stays_;
   std::uint32_t clients_with_urgent_ = 0;

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/tracer.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace gpushared::server {
+
+namespace {
+
+using scheduler::TimePoint;
+
+trace::Work WorkOf(CommandKind kind) {
+  switch (kind) {
+    case CommandKind::kCopyToDevice:
+      return trace::Work::kCopyToDevice;
+    case CommandKind::kCopyToHost:
+      return trace::Work::kCopyToHost;
+    case CommandKind::kCopyOnDevice:
+      return trace::Work::kCopyOnDevice;
+    case CommandKind::kFill:
+      return trace::Work::kFill;
+    default:
+      return trace::Work::kLaunch;
+  }
+}
+
+TimePoint TimeOf(device::DeviceClock::time_point at) {
+  return TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
+}
+
+trace::Depths DepthsOf(const ClientState& client) {
+  return {.queued = client.offers.queued(), .on_device = client.offers.on_device()};
+}
+
+// In the queue: since the command was taken, or since its last stay on the device ended.
+scheduler::Duration Waited(const CommandSlot& command) {
+  const bool has_run = command.past() == CommandSlot::Past::kStopped && command.ended_ns > 0;
+  const TimePoint since =
+      has_run ? TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(command.ended_ns)))
+              : command.taken;
+  return std::max(command.submission().at - since, scheduler::Duration::zero());
+}
+
+}  // namespace
+
+std::unique_ptr<trace::Writer> Tracer::Replace(std::unique_ptr<trace::Writer> writer,
+                                               TimePoint now) {
+  if (writer != nullptr) {
+    ++traces_;
+    depths_due_ = now;
+  }
+  std::swap(writer, writer_);
+  return writer;
+}
+
+void Tracer::Name(ClientState& client) {
+  if (std::exchange(client.trace.named_in_, traces_) == traces_) [[likely]]
+    return;
+  client.trace.told_ = {};
+  writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
+}
+
+std::uint64_t Tracer::NameKernel(const ClientState& client, const Stay& stay) {
+  const std::uint64_t key = trace::KernelKey(stay.module_serial, stay.kernel);
+  if (writer_->KnowsKernel(key)) [[likely]]
+    return key;
+  const ModuleEntry& entry = client.scope.module(stay.module);
+  if (entry.module != nullptr && entry.serial == stay.module_serial) {
+    writer_->NameKernel(key, entry.module->kernels()[stay.kernel].name);
+  }
+  return key;
+}
+
+void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
+                    const device::Completion& completion, const Stay& stay) {
+  Name(client);
+  // A trace that began while the device was busy does not know since when.
+  if (charged_until_ + stay.charged > stay.ended) charged_until_ = stay.ended - stay.charged;
+  const TimePoint started = std::clamp(TimeOf(completion.started), stay.submitted, stay.ended);
+  trace::Slice slice{.session = stay.session,
+                     .kernel = stay.kind == CommandKind::kLaunch ? NameKernel(client, stay) : 0,
+                     .request = client.requests.open().NumberFor(command.stream),
+                     .work = WorkOf(stay.kind),
+                     .cut = stay.cut,
+                     .of_class = client.spec().scheduling_class,
+                     .stream = command.stream,
+                     .is_part = stay.was_stopped,
+                     .has_failed = !completion.status.ok(),
+                     .waited = Waited(command),
+                     .submitted = stay.submitted,
+                     .started = started,
+                     .ended = std::clamp(TimeOf(completion.ended), started, stay.ended),
+                     .stop_asked = stay.stop_asked,
+                     .charged_from = charged_until_,
+                     .charged = stay.charged,
+                     .left = DepthsOf(client)};
+  charged_until_ += stay.charged;
+  client.trace.told_ = slice.left;
+  writer_->Write(slice);
+}
+
+void Tracer::OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,
+                            TimePoint now) {
+  Name(client);
+  trace::Request ended{
+      .session = client.setup.session,
+      .number = request.mark.number,
+      .of_class = client.spec().scheduling_class,
+      .row = request.row,
+      .stream = {},
+      .has_failed = has_failed,
+      .arrived = request.mark.arrived,
+      .begun = request.begun,
+      .ended = now,
+      .promise = client.spec().latency_promise.value_or(scheduler::Duration::zero())};
+  if (request.stream != OpenRequest::kAllStreams) {
+    ended.stream = static_cast<std::uint8_t>(request.stream);
+  }
+  writer_->Write(ended);
+}
+
+void Tracer::WriteDepths(TimePoint now) {
+  depths_due_ = now + kDepthsEvery;
+  for (ClientState* const client : roster_.present()) {
+    Name(*client);
+    const trace::Depths depths = DepthsOf(*client);
+    if (std::exchange(client->trace.told_, depths) == depths) continue;
+    writer_->Write(trace::Depth{.session = client->setup.session,
+                                .of_class = client->spec().scheduling_class,
+                                .at = now,
+                                .depths = depths});
+  }
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_TRACER_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_TRACER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/trace/writer.h"
+#include "server/worker/device_thread/client_roster.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/open_requests.h"
+#include "server/worker/device_thread/stay_log.h"
+
+namespace gpushared::server {
+
+// Writes what runs for those who watch; nothing while nobody does.
+//
+// Confined to the device thread.
+class Tracer {
+ public:
+  // `roster` outlives it.
+  explicit Tracer(const ClientRoster& roster) : roster_(roster) {}
+
+  bool is_on() const { return writer_ != nullptr; }
+  // Writes there from now on, or nothing. Returns the writer before, if there was one.
+  std::unique_ptr<trace::Writer> Replace(std::unique_ptr<trace::Writer> writer,
+                                         scheduler::TimePoint now);
+
+  // The device has work again.
+  void OnDeviceBusy(scheduler::TimePoint now) { charged_until_ = now; }
+  // The next two: while it is on. A command has left the device; before it is measured.
+  void OnLeft(ClientState& client, const CommandSlot& command, const device::Completion& completion,
+              const Stay& stay);
+  void OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,
+                      scheduler::TimePoint now);
+  // A turn that did something is over.
+  void OnTurn(scheduler::TimePoint now) {
+    if (is_on() && now >= depths_due_) [[unlikely]]
+      WriteDepths(now);
+  }
+
+ private:
+  // Queues that grow while nothing of their client runs are seen this often.
+  static constexpr scheduler::Duration kDepthsEvery = std::chrono::milliseconds(1);
+
+  void Name(ClientState& client);
+  std::uint64_t NameKernel(const ClientState& client, const Stay& stay);
+  void WriteDepths(scheduler::TimePoint now);
+
+  const ClientRoster& roster_;
+  std::unique_ptr<trace::Writer> writer_;
+  std::uint64_t traces_ = 0;  // Counts them, the present one included.
+  // The device's time since it was idle is charged up to here. Charges of overlapping commands are
+  // laid one behind the other.
+  scheduler::TimePoint charged_until_{};
+  scheduler::TimePoint depths_due_{};
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_TRACER_H_
