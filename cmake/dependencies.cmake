@@ -19,6 +19,19 @@ find_library(GPUSHARED_LZ4_STATIC liblz4.a REQUIRED)
 add_library(gpushared_compression INTERFACE)
 add_library(gpushared::compression ALIAS gpushared_compression)
 target_link_libraries(gpushared_compression INTERFACE "${GPUSHARED_ZSTD_STATIC}" "${GPUSHARED_LZ4_STATIC}")
+
+# The terminal of gpusharedctl top.
+add_library(gpushared_curses INTERFACE)
+add_library(gpushared::curses ALIAS gpushared_curses)
+foreach(library ncursesw tinfo)
+  if(GPUSHARED_PORTABLE)
+    find_library(GPUSHARED_${library} lib${library}.a REQUIRED)
+  else()
+    find_library(GPUSHARED_${library} ${library} REQUIRED)
+  endif()
+  target_link_libraries(gpushared_curses INTERFACE "${GPUSHARED_${library}}")
+endforeach()
+
 if(GPUSHARED_PORTABLE)
   # Header-only keeps the copied tree free of distribution libraries.
   target_link_libraries(gpushared_logging INTERFACE spdlog::spdlog_header_only fmt::fmt-header-only)

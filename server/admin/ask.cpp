@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include "ipc/unix_socket.h"
-
 #include <nlohmann/json.hpp>
 
 namespace gpushared::admin {
@@ -18,48 +16,73 @@ Status TooLong() {
           "the server's answer has more than " + std::to_string(kAnswerBytesMax >> 20) + " MiB"};
 }
 
-// The text of all pages, or the refusal that they carry.
-Result<std::string> ReceiveAnswer(int socket, ipc::Deadline deadline) {
-  std::string text;
+// Waits for the whole answer.
+Result<nlohmann::json> Await(Inquiry& inquiry, ipc::Deadline deadline) {
   while (true) {
-    const Result<ipc::Frame> frame = ipc::ReceiveFrame(socket, ipc::ServerFrameRules, deadline);
-    if (!frame.ok()) return frame.status();
-    const Result<ipc::AdminReply> page = ipc::DecodeReply<ipc::AdminReply>(*frame);
-    if (!page.ok()) return page.status();
-    if (text.size() + page->text.size() > kAnswerBytesMax) return TooLong();
-    text += page->text;
-    if (!page->is_last) continue;
-    if (page->code != StatusCode::kOk) return Status(page->code, text);
-    return text;
+    Result<std::optional<nlohmann::json>> answer = inquiry.Receive();
+    if (!answer.ok()) return answer.status();
+    if (*answer) return *std::move(*answer);
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) {
+      return Status(StatusCode::kTimedOut, "the server did not answer in time");
+    }
+    pollfd ready = {.fd = inquiry.fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, static_cast<int>(left.count())) < 0 && errno != EINTR) {
+      return Status(StatusCode::kInternal, "waiting for the server's answer failed");
+    }
   }
-}
-
-// Asks and leaves the connection open.
-Result<nlohmann::json> AskOn(Result<ipc::UniqueFd>& socket, const std::string& path,
-                             const ipc::Admin& question) {
-  const ipc::Deadline deadline = std::chrono::steady_clock::now() + kAnswerTimeMax;
-  socket = ipc::ConnectUnix(path, deadline);
-  if (!socket.ok()) return socket.status();
-  // A server that refuses the connection itself answers without reading the question, so a
-  // failed send is not the end of the story.
-  const Status sent = ipc::SendMessage(socket->get(), 1, question, deadline);
-  const Result<std::string> answer = ReceiveAnswer(socket->get(), deadline);
-  if (!answer.ok()) {
-    const bool said_nothing = answer.status().code() == StatusCode::kDisconnected;
-    return said_nothing && !sent.ok() ? sent : answer.status();
-  }
-  nlohmann::json parsed = nlohmann::json::parse(*answer, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) {
-    return Status(StatusCode::kProtocolViolation, "the server's answer is no JSON object");
-  }
-  return parsed;
 }
 
 }  // namespace
 
+Result<Inquiry> Inquiry::Begin(const std::string& path, const ipc::Admin& question,
+                               ipc::Deadline deadline) {
+  Result<ipc::UniqueFd> connection = ipc::ConnectUnix(path, deadline);
+  if (!connection.ok()) return connection.status();
+  // A server that refuses the connection itself answers without reading the question, so a
+  // failed send is not the end of the story.
+  Status sent = ipc::SendMessage(connection->get(), 1, question, deadline);
+  return Inquiry(std::move(*connection), std::move(sent));
+}
+
+Result<bool> Inquiry::TakePage(const ipc::Frame& frame) {
+  const Result<ipc::AdminReply> page = ipc::DecodeReply<ipc::AdminReply>(frame);
+  if (!page.ok()) return page.status();
+  if (text_.size() + page->text.size() > kAnswerBytesMax) return TooLong();
+  text_ += page->text;
+  if (!page->is_last) return false;
+  if (page->code != StatusCode::kOk) return Status(page->code, text_);
+  return true;
+}
+
+Result<std::optional<nlohmann::json>> Inquiry::Receive() {
+  while (true) {
+    ipc::Frame frame;
+    const Result<ipc::FrameReader::Progress> progress = reader_.Read(connection_.get(), frame);
+    if (!progress.ok()) return progress.status();
+    if (*progress == ipc::FrameReader::Progress::kWouldBlock)
+      return std::optional<nlohmann::json>();
+    if (*progress == ipc::FrameReader::Progress::kClosed) {
+      if (!sent_.ok()) return sent_;
+      return Status(StatusCode::kDisconnected, "the other end has closed the connection");
+    }
+    const Result<bool> is_whole = TakePage(frame);
+    if (!is_whole.ok()) return is_whole.status();
+    if (*is_whole) break;
+  }
+  nlohmann::json parsed = nlohmann::json::parse(text_, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) {
+    return Status(StatusCode::kProtocolViolation, "the server's answer is no JSON object");
+  }
+  return std::optional(std::move(parsed));
+}
+
 Result<nlohmann::json> Ask(const std::string& path, const ipc::Admin& question) {
-  Result<ipc::UniqueFd> socket = ipc::UniqueFd();
-  return AskOn(socket, path, question);
+  const ipc::Deadline deadline = std::chrono::steady_clock::now() + kAnswerTimeMax;
+  Result<Inquiry> inquiry = Inquiry::Begin(path, question, deadline);
+  if (!inquiry.ok()) return inquiry.status();
+  return Await(*inquiry, deadline);
 }
 
 Result<Lease> Lease::Take(const std::string& path, const std::string& terms) {
@@ -68,16 +91,18 @@ Result<Lease> Lease::Take(const std::string& path, const std::string& terms) {
                   "lease refused: its terms have " + std::to_string(terms.size()) +
                       " bytes, allowed are " + std::to_string(ipc::kLeaseTermsBytesMax));
   }
-  Result<ipc::UniqueFd> connection = ipc::UniqueFd();
-  const Result<nlohmann::json> answer =
-      AskOn(connection, path, {.verb = ipc::AdminVerb::kLease, .terms = terms});
+  const ipc::Deadline deadline = std::chrono::steady_clock::now() + kAnswerTimeMax;
+  Result<Inquiry> inquiry =
+      Inquiry::Begin(path, {.verb = ipc::AdminVerb::kLease, .terms = terms}, deadline);
+  if (!inquiry.ok()) return inquiry.status();
+  const Result<nlohmann::json> answer = Await(*inquiry, deadline);
   if (!answer.ok()) return answer.status();
   const auto entrance = answer->find("entrance"), socket = answer->find("socket");
   if (entrance == answer->end() || !entrance->is_string() || socket == answer->end() ||
       !socket->is_string()) {
     return Status(StatusCode::kProtocolViolation, "the server's answer names no entrance");
   }
-  return Lease(std::move(*connection), *entrance, *socket);
+  return Lease(inquiry->TakeConnection(), *entrance, *socket);
 }
 
 void Lease::AwaitEnd() const {

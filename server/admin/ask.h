@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "gpushared/status.h"
 
 #include "ipc/unique_fd.h"
+#include "ipc/unix_socket.h"
 #include "ipc/wire/control.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,6 +25,36 @@ namespace gpushared::admin {
 inline constexpr std::chrono::seconds kAnswerTimeMax{10};
 // Of all pages together: far beyond what the sessions of 64 devices fill.
 inline constexpr std::size_t kAnswerBytesMax = std::size_t{256} << 20;
+
+// One question that is under way, for programs that have other things to do meanwhile.
+//
+// Thread-compatible.
+class Inquiry {
+ public:
+  // Connects and asks. Waits until `deadline` where the server lets others wait, too.
+  static Result<Inquiry> Begin(const std::string& path, const ipc::Admin& question,
+                               ipc::Deadline deadline);
+
+  // Readable when Receive has something to do.
+  int fd() const { return connection_.get(); }
+  // The answer, a JSON object, as soon as all of it has come; nothing before. Does not block. After
+  // an answer or an error this object is finished.
+  Result<std::optional<nlohmann::json>> Receive();
+  // The connection, which some answers leave with a meaning.
+  ipc::UniqueFd TakeConnection() { return std::move(connection_); }
+
+ private:
+  Inquiry(ipc::UniqueFd connection, Status sent)
+      : connection_(std::move(connection)), sent_(std::move(sent)) {}
+
+  // Whether it was the last page.
+  Result<bool> TakePage(const ipc::Frame& frame);
+
+  ipc::UniqueFd connection_;
+  Status sent_;
+  ipc::FrameReader reader_{ipc::ServerFrameRules};
+  std::string text_;  // Of the pages so far.
+};
 
 // Asks the server whose socket is at `path`, and waits for its whole answer, a JSON object. Blocks
 // for kAnswerTimeMax at most; may be called from any thread. A refusal is the server's own Status;

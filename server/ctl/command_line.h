@@ -30,7 +30,7 @@ struct CommandLine {
 };
 
 // The groups.
-void AddViews(CommandLine& line);             // status, ps, devices, entrances, explain
+void AddViews(CommandLine& line);             // status, ps, devices, entrances, top, explain
 void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEntranceCommands(CommandLine& line);  // entrance lease, cdi
 void AddServerCommands(CommandLine& line);    // drain, reload

@@ -12,6 +12,7 @@
 #include "server/ctl/command_line.h"
 #include "server/ctl/report.h"
 #include "server/ctl/table.h"
+#include "server/ctl/top/top.h"
 
 #include <nlohmann/json.hpp>
 
@@ -98,10 +99,27 @@ void AddExplain(CommandLine& line) {
   });
 }
 
+void AddTop(CommandLine& line) {
+  CLI::App* const app =
+      AddCommand(line.app, "top", "devices and clients, live in the terminal; h shows the keys");
+  const auto every_s = std::make_shared<double>(1);
+  app->add_option("--every", *every_s, "asks every so many seconds (default 1)")
+      ->check(CLI::Range(0.2, 3600.0))
+      ->type_name("SECONDS");
+  app->callback([&line, every_s] {
+    if (line.as_json) throw CLI::ValidationError("--json", "top has none; status and ps have");
+    line.action = [&line, every_s] {
+      const std::optional<std::string> path = SocketOf(line);
+      return path ? top::ShowTop(*path, std::chrono::duration<double>(*every_s)) : kNoServer;
+    };
+  });
+}
+
 }  // namespace
 
 void AddViews(CommandLine& line) {
   for (const TableCommand& command : kTableCommands) AddTable(line, command);
+  AddTop(line);
   AddExplain(line);
 }
 
