@@ -87,7 +87,8 @@ void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   column =
       canvas.Put(row, column + 2, now.state, now.state == "ready" ? Style::kPlain : Style::kAlarm);
   if (now.is_overloaded) column = canvas.Put(row, column + 2, "OVERLOADED", Style::kAlarm);
-  column = canvas.Put(row, column + 2, WholeText(now.sessions) + " clients");
+  column = canvas.Put(row, column + 2,
+                      WholeText(now.sessions) + (now.sessions == 1 ? " client" : " clients"));
   column = canvas.Put(row, column + 2, CountText(device.launches_per_s) + " launches/s");
   column = canvas.Put(row, column + 2, CountText(device.stops_per_s) + " stops/s");
   column = canvas.Put(row, column + 2, "gap used " + PercentText(device.gap_used) + " %");
@@ -96,7 +97,8 @@ void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
 
 void DrawStrip(Canvas& canvas, std::size_t row, const std::string& device, const Scene& scene) {
   const std::size_t width = canvas.size().columns - kLabelColumns - 2;
-  canvas.Put(row, 1, AgeText(static_cast<double>(width) * scene.every_s), Style::kPlain,
+  const double seconds = static_cast<double>(width) * scene.every_s;
+  canvas.Put(row, 1, seconds < 120 ? WholeText(seconds) + " s" : AgeText(seconds), Style::kPlain,
              kLabelColumns - 1);
   const std::deque<Busy>& moments = scene.history.Of(device);
   const std::size_t shown = std::min(moments.size(), width);

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kSentenceRowsMax = 4;
 
 constexpr std::string_view kKeys =
-    "h help  q quit  arrows choose  c class  w weight  e explain  / filter  capitals sort";
+    "h help  q quit  arrows choose  c class  w weight  e explain  / find  A-Z sort";
 
 // Takes a word off the front, with the blank behind it; a longer one in parts of whole characters.
 std::string_view NextWord(std::string_view& text, std::size_t width) {
@@ -32,17 +32,24 @@ std::string_view NextWord(std::string_view& text, std::size_t width) {
   return word;
 }
 
-// Lines of at most `width` columns, broken at blanks where there are any. A line that goes on is
-// indented as it began.
+// Where a line that goes on is indented: behind the first word of a list, whose rest stands apart.
+std::size_t HangingIndent(std::string_view line, std::size_t width) {
+  const std::size_t word = line.find_first_not_of(' ');
+  if (word == std::string_view::npos || word == 0) return 0;
+  const std::size_t apart = line.find("  ", word);
+  const std::size_t rest =
+      apart == std::string_view::npos ? apart : line.find_first_not_of(' ', apart);
+  return rest == std::string_view::npos || rest > width / 3 ? std::min(word, width / 3) : rest;
+}
+
+// Lines of at most `width` columns, broken at blanks where there are any.
 std::vector<std::string> Wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> lines;
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
-    const std::string indent(std::min(blanks, width / 2), ' ');
-    std::string current(indent);
-    line.remove_prefix(blanks);
+    const std::string indent(HangingIndent(line, width), ' ');
+    std::string current;
     bool is_empty = true;
     while (!line.empty()) {
       const std::string_view word = NextWord(line, width - indent.size());
@@ -61,25 +68,27 @@ std::vector<std::string> Wrapped(std::string_view text, std::size_t width) {
 
 std::string HelpText() {
   std::string text =
-      "Arrows, PgUp, PgDn, Home and End choose a client; Esc leaves it again.\n"
-      "  c   change its class: h, n or l, or the arrows, then Enter; needs the right 'operate'\n"
-      "  w   change its weight: digits, then Enter; needs the right 'operate'\n"
-      "  e   explain its slowest request of the last 64\n"
-      "  /   show clients whose name, class, device, entrance, uid or id contains a text\n"
-      "  space  stop and go on asking\n"
-      "  h   this page    q   quit\n"
-      "\nCapitals sort; the same one again turns the order around:\n ";
-  for (const SortKey& key : kSortKeys) {
-    text += "  " + std::string(1, key.letter) + " " + std::string(key.what);
+      "Arrows, PgUp, PgDn, Home and End choose a client, Esc none. Small letters act:\n"
+      "  c      change its class: h, n, l or the arrows, then Enter  (right 'operate')\n"
+      "  w      change its weight: digits, then Enter  (right 'operate')\n"
+      "  e      explain the slowest of its last 64 requests\n"
+      "  /      show clients whose name, id, uid, class, device or entrance has a text\n"
+      "  space  stop asking, and go on\n"
+      "  h      this page\n"
+      "  q      quit\n"
+      "\nCapitals sort; the same one again turns the order around:";
+  for (std::size_t each = 0; each < std::size(kSortKeys); ++each) {
+    text += each % 5 == 0 ? "\n" : "";
+    text += "  " + std::string(1, kSortKeys[each].letter) + " " + std::string(kSortKeys[each].what);
   }
   text += "\n\nColumns; a wider terminal shows more of them:\n" + ClientColumnsHelp();
   text +=
-      "\nDevices: 'time' is device time that clients were charged, by class. A kernel counts when "
-      "it "
-      "leaves the device. 'gap used' is the part of the time without work of class high in which "
-      "others worked. The strip shows how busy the device was; its colour is the class that had "
-      "the "
-      "most.\n";
+      "\nDevices\n"
+      "  time       device time that clients were charged, by class. A command counts when it "
+      "leaves "
+      "the device.\n"
+      "  gap used   the part of the time without work of class high in which others worked\n"
+      "  strip      how busy the device was; its colour is the class that had the most\n";
   return text;
 }
 
