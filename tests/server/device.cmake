@@ -39,6 +39,11 @@ gpushared_test(cuda_device_test
   LINK gpushared::device gpushared::fake_cuda
   LABELS unit concurrency)
 
+gpushared_test(cuda_costs_test
+  SOURCES device/cuda_costs_test.cpp
+  LINK gpushared::virtual_time gpushared::cuda_driver gpushared::fake_cuda
+  LABELS unit)
+
 gpushared_test(inventory_test
   SOURCES device/inventory_test.cpp device/inventory_read_test.cpp
   LINK gpushared::inventory gpushared::fake_nvml

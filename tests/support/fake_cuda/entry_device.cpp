@@ -250,10 +250,10 @@ Code cuCtxGetCurrent(Context* context) {
 Code cuCtxSynchronize() {
   return Call("cuCtxSynchronize", Needs::kContext, 0, [&](World& world, Lock& lock) {
     Gpu* gpu = world.CurrentContext()->gpu;
-    world.changed.wait(lock, [&] {
-      return world.sticky || std::ranges::all_of(gpu->streams, [&](const auto& stream) {
-               return world.Idle(*stream);
-             });
+    world.Await(lock, [&] {
+      auto last = std::chrono::steady_clock::time_point();
+      for (const auto& stream : gpu->streams) last = std::max(last, world.SeenAt(*stream));
+      return last;
     });
     return world.sticky.value_or(Code::kSuccess);
   });

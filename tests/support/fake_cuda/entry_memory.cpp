@@ -74,6 +74,13 @@ std::string AttributesOf(const LaunchConfig& config) {
   return text;
 }
 
+int BlocksPerMultiprocessor(const World& world, unsigned threads) {
+  constexpr int kMost = 32;
+  const int room =
+      world.settings.attributes.at(static_cast<int>(DeviceAttribute::kThreadsPerMultiprocessorMax));
+  return std::min(kMost, room / static_cast<int>(threads));
+}
+
 // The occupancy of cuOccupancyMaxActiveBlocksPerMultiprocessor, on the stream's multiprocessors.
 std::uint64_t BlocksAtOnce(World& world, std::uintptr_t of_context, const LaunchConfig& config) {
   const auto context = world.contexts.Find(of_context);
@@ -82,7 +89,8 @@ std::uint64_t BlocksAtOnce(World& world, std::uintptr_t of_context, const Launch
                                        : static_cast<unsigned>(world.settings.attributes.at(
                                              static_cast<int>(DeviceAttribute::kMultiprocessors)));
   const unsigned threads = std::max(1U, config.block_x * config.block_y * config.block_z);
-  return std::uint64_t{multiprocessors} * std::min(32U, 2048U / threads);
+  return std::uint64_t{multiprocessors} *
+         static_cast<unsigned>(BlocksPerMultiprocessor(world, threads));
 }
 
 Code Launch(const char* name, Function handle, const LaunchConfig& config, void** parameters,
@@ -398,9 +406,9 @@ Code cuFuncSetAttribute(Function handle, FunctionAttribute which, int value) {
 Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function handle, int threads,
                                                  std::size_t) {
   constexpr const char* kName = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
-  return OfFunction(kName, handle, [&](World&, const auto&) {
+  return OfFunction(kName, handle, [&](World& world, const auto&) {
     if (threads <= 0 || threads > 1024) return Code::kInvalidValue;
-    *blocks = std::min(32, 2048 / threads);
+    *blocks = BlocksPerMultiprocessor(world, static_cast<unsigned>(threads));
     return Code::kSuccess;
   });
 }

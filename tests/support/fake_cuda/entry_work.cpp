@@ -15,6 +15,7 @@ namespace gpushared::device::cuda {
 using testing::fake_cuda::Call;
 using testing::fake_cuda::FakeEvent;
 using testing::fake_cuda::FakeStream;
+using testing::fake_cuda::Kind;
 using testing::fake_cuda::Lock;
 using testing::fake_cuda::Mark;
 using testing::fake_cuda::Needs;
@@ -93,6 +94,8 @@ Code Copy(const char* name, Stream handle, Side to, Side from, std::size_t width
       work.uses.push_back({.address = AddressOf(side.start), .bytes = extent});
     }
     work.call = name;
+    work.kind = to.host ? Kind::kCopyOut : from.host ? Kind::kCopyIn : Kind::kCopyInside;
+    work.bytes = width * height;
     work.run = [to, from, width, height] {
       for (std::size_t row = 0; row < height; ++row) {
         std::memmove(to.start + row * to.pitch, from.start + row * from.pitch, width);
@@ -103,7 +106,7 @@ Code Copy(const char* name, Stream handle, Side to, Side from, std::size_t width
     if (!is_pageable) return Code::kSuccess;
     // The caller may use such memory again at once: real drivers go through memory of their own.
     ++world.pageable_copies;
-    world.changed.wait(lock, [&] { return world.sticky || world.Idle(stream); });
+    world.Await(lock, [&] { return world.SeenAt(stream); });
     return world.sticky.value_or(Code::kSuccess);
   });
 }
@@ -129,6 +132,8 @@ Code Fill(const char* name, Stream handle, DeviceAddress to, std::size_t pitch, 
     }
     Work work;
     work.call = name;
+    work.kind = Kind::kFill;
+    work.bytes = width * sizeof(T) * height;
     work.uses.push_back({.address = to, .bytes = extent});
     work.run = [side, value, width, height] {
       for (std::size_t row = 0; row < height; ++row) {
@@ -158,6 +163,7 @@ Code WriteWord(const char* name, Stream handle, DeviceAddress address, T value, 
     if (flags > kWriteValueNoBarrier || !WordFits<T>(world, address)) return Code::kInvalidValue;
     Work work;
     work.call = name;
+    work.kind = Kind::kWrite;
     work.uses.push_back({.address = address, .bytes = sizeof(T)});
     work.run = [address, value] {
       std::atomic_ref<T>(*static_cast<T*>(Pointer(address)))
@@ -210,14 +216,14 @@ Code cuStreamDestroy_v2(Stream handle) {
 
 Code cuStreamSynchronize(Stream handle) {
   return OnStream("cuStreamSynchronize", handle, [&](World& world, FakeStream& stream, Lock& lock) {
-    world.changed.wait(lock, [&] { return world.sticky || world.Idle(stream); });
+    world.Await(lock, [&] { return world.SeenAt(stream); });
     return world.sticky.value_or(Code::kSuccess);
   });
 }
 
 Code cuStreamQuery(Stream handle) {
   return OnStream("cuStreamQuery", handle, [&](World& world, FakeStream& stream, Lock&) {
-    return world.Idle(stream) ? Code::kSuccess : Code::kNotReady;
+    return world.SeenAt(stream) <= World::Now() ? Code::kSuccess : Code::kNotReady;
   });
 }
 
@@ -228,6 +234,7 @@ Code cuStreamWaitEvent(Stream handle, Event event, unsigned) {
     if (found == nullptr) return Code::kInvalidHandle;
     Work work;
     work.call = kName;
+    work.kind = Kind::kWait;
     // An event that was never recorded holds nobody up.
     if (found->mark) work.ready = [mark = found->mark] { return mark->done; };
     world.Submit(stream, std::move(work));
@@ -265,9 +272,13 @@ Code cuEventRecord(Event handle, Stream on) {
     event->mark = std::make_shared<Mark>();
     Work work;
     work.call = kName;
+    work.kind = event->timed ? Kind::kTimedEvent : Kind::kEvent;
     work.ended = [&world, mark = event->mark] {
       mark->done = true;
       mark->at = world.GpuNow();
+      if (world.settings.costs) {
+        mark->seen_at = *world.work_time + std::chrono::nanoseconds(world.settings.costs->notice);
+      }
     };
     world.Submit(stream, std::move(work));
     return Code::kSuccess;
@@ -275,15 +286,16 @@ Code cuEventRecord(Event handle, Stream on) {
 }
 
 Code cuEventQuery(Event handle) {
-  return OnEvent("cuEventQuery", handle, [&](World&, FakeEvent& event, Lock&) {
-    return event.mark == nullptr || event.mark->done ? Code::kSuccess : Code::kNotReady;
+  return OnEvent("cuEventQuery", handle, [&](World& world, FakeEvent& event, Lock&) {
+    return event.mark == nullptr || world.SeenAt(*event.mark) <= World::Now() ? Code::kSuccess
+                                                                              : Code::kNotReady;
   });
 }
 
 Code cuEventSynchronize(Event handle) {
   return OnEvent("cuEventSynchronize", handle, [&](World& world, FakeEvent& event, Lock& lock) {
     const std::shared_ptr<Mark> mark = event.mark;
-    world.changed.wait(lock, [&] { return world.sticky || mark == nullptr || mark->done; });
+    if (mark != nullptr) world.Await(lock, [&] { return world.SeenAt(*mark); });
     return world.sticky.value_or(Code::kSuccess);
   });
 }
@@ -311,6 +323,7 @@ Code cuLaunchHostFunc(Stream handle, HostFunction function, void* data) {
   return OnStream("cuLaunchHostFunc", handle, [&](World& world, FakeStream& stream, Lock&) {
     Work work;
     work.call = "cuLaunchHostFunc";
+    work.kind = Kind::kHostFunction;
     work.run = [function, data] {
       function(data);
       return Code::kSuccess;
@@ -386,6 +399,7 @@ Code cuStreamWaitValue32_v2(Stream handle, DeviceAddress address, std::uint32_t 
     }
     Work work;
     work.call = kName;
+    work.kind = Kind::kWait;
     work.uses.push_back({.address = address, .bytes = sizeof value});
     work.polls = true;
     work.ready = [address, value, flags] {

@@ -14,6 +14,10 @@
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS).
 //   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster.
 //   kernels 3             each kernel takes 3 ms at least.
+//   costs on              calls and work take the time of a real driver's and GPU's (costs.h):
+//   before
+//                         the first call.
+//   cost kernel_gap 900   one of these times, in ns.
 //   leftover 222          byte that other kernels left everywhere in shared and local memory.
 //   missing cuMemMap      the driver has no such call.
 //   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*`: all calls.
@@ -46,6 +50,11 @@ extern "C" {
 // Forgets everything: objects, log, mistakes, statements; then reads FAKE_CUDA again. Only while no
 // other thread is inside a call and no Device is alive.
 void fake_cuda_reset(void);
+
+// On a costed GPU: all that is due has happened after. Calls do that by themselves.
+void fake_cuda_catch_up(void);
+// On costed GPUs: time in which blocks of kernels ran, in ns, of all GPUs together.
+uint64_t fake_cuda_busy_ns(void);
 
 // Null, or what it did not understand (valid until the next call). Statements before that hold.
 const char* fake_cuda_script(const char* statements);

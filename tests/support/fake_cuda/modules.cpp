@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -96,47 +98,98 @@ struct Running {
   std::uint32_t multiprocessors = 1;
 };
 
-Code Execute(World& world, const Running& running) {
+// What the executor is told of it.
+struct Prepared {
   std::atomic<std::uint64_t> mapped{0};
   std::vector<executor::MemoryPiece> pieces;
   executor::Launch launch;
-  std::chrono::milliseconds least{};
-  {
-    const Lock lock(world.mutex);
-    least = std::chrono::milliseconds(world.settings.kernel_ms);
-    launch.leftover = world.settings.leftover;
-    if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
-    const Memory::Piece window = WindowOf(world.memory, running.parameters);
-    mapped = window.bytes;
-    // Kernels of one context reach all of its memory.
-    for (const Memory::Piece& piece : world.memory.Reachable()) {
-      pieces.push_back({.base = piece.base, .bytes = piece.bytes});
-    }
-    std::ranges::sort(pieces, {}, &executor::MemoryPiece::base);
-    launch.memory = {.base = window.base,
-                     .mapped_bytes = &mapped,
-                     .variables_base = running.function->module->variables,
-                     .variables_bytes = running.function->module->layout.bytes,
-                     .further = pieces};
+};
+
+// As the kernel begins; under the lock. `running` outlives what is prepared.
+Code Prepare(World& world, const Running& running, Prepared& prepared) {
+  executor::Launch& launch = prepared.launch;
+  launch.leftover = world.settings.leftover;
+  if (const auto rule = Strike(world.settings.faults, ""); rule) return rule->code;
+  const Memory::Piece window = WindowOf(world.memory, running.parameters);
+  prepared.mapped = window.bytes;
+  // Kernels of one context reach all of its memory.
+  for (const Memory::Piece& piece : world.memory.Reachable()) {
+    prepared.pieces.push_back({.base = piece.base, .bytes = piece.bytes});
   }
+  std::ranges::sort(prepared.pieces, {}, &executor::MemoryPiece::base);
+  launch.memory = {.base = window.base,
+                   .mapped_bytes = &prepared.mapped,
+                   .variables_base = running.function->module->variables,
+                   .variables_bytes = running.function->module->layout.bytes,
+                   .further = prepared.pieces};
   launch.program = running.function->program;
   launch.grid = running.shape.grid;
   launch.block = running.shape.block;
   launch.dynamic_shared_bytes = running.shape.dynamic_shared_bytes;
   launch.parameters = running.parameters;
   launch.multiprocessors = running.multiprocessors;
-  static const std::atomic<bool> never{false};
   // As the driver does: to the stdout of whoever uses it.
-  const executor::PrintFunction print = [](std::string_view text) {
+  static const executor::PrintFunction print = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
   };
   launch.print = &print;
+  return Code::kSuccess;
+}
+
+Code Execute(World& world, const Running& running) {
+  Prepared prepared;
+  std::chrono::milliseconds least{};
+  {
+    const Lock lock(world.mutex);
+    least = std::chrono::milliseconds(world.settings.kernel_ms);
+    const Code code = Prepare(world, running, prepared);
+    if (code != Code::kSuccess) return code;
+  }
+  static const std::atomic<bool> never{false};
   std::this_thread::sleep_for(least);
   executor::BlockExecutor blocks;
   const executor::RunOutcome outcome =
-      blocks.Run(launch, 0, launch.grid.Count(), never, world.kill_kernels);
+      blocks.Run(prepared.launch, 0, prepared.launch.grid.Count(), never, world.kill_kernels);
   return outcome.fault ? CodeOf(*outcome.fault) : Code::kSuccess;
 }
+
+// The same, for a costed GPU.
+class Blocks : public BlockRun {
+ public:
+  Blocks(World& world, Running running) : world_(world), running_(std::move(running)) {}
+  std::uint64_t count() const override { return running_.shape.grid.Count(); }
+  std::uint64_t threads() const override { return running_.shape.block.Count(); }
+  Code Begin() override {
+    prepared_.launch.state = &state_;
+    prepared_.launch.more_blocks = &more_;
+    return Prepare(world_, running_, prepared_);
+  }
+  Ran Run(std::uint64_t block) override {
+    static const std::atomic<bool> never{false};
+    next_ = block + 1;
+    executor::ExecutionCounts counts;
+    const executor::RunOutcome outcome =
+        executor_.RunCounted(prepared_.launch, block, 1, never, world_.kill_kernels, &counts);
+    const std::uint64_t ran = next_ - block;
+    const auto warps = static_cast<double>((threads() + 31) / 32 * ran);
+    return {.code = outcome.fault ? CodeOf(*outcome.fault) : Code::kSuccess,
+            .blocks = ran,
+            .instructions = static_cast<double>(counts.warp_instructions) / warps};
+  }
+
+ private:
+  World& world_;
+  const Running running_;
+  Prepared prepared_;
+  executor::LaunchState state_;
+  executor::BlockExecutor executor_;
+  std::uint64_t next_ = 0;  // The first block that has not begun.
+  const std::function<std::optional<std::uint64_t>(bool)> more_ =
+      [this](bool beside_waiting) -> std::optional<std::uint64_t> {
+    if (!beside_waiting || next_ >= count()) return std::nullopt;
+    return next_++;
+  };
+};
 
 bool ShapeFits(const World& world, const LaunchShape& shape, const FakeFunction& function) {
   const auto limit = [&](DeviceAttribute which) {
@@ -238,7 +291,12 @@ Code SubmitLaunch(World& world, const std::shared_ptr<FakeFunction>& function,
   work.call = call;
   work.engine = Engine::kCompute;
   work.module = function->module_handle;
-  work.run = [&world, running] { return Execute(world, *running); };
+  work.kind = Kind::kKernel;
+  if (world.settings.costs) {
+    work.blocks = std::make_shared<Blocks>(world, *running);
+  } else {
+    work.run = [&world, running] { return Execute(world, *running); };
+  }
   world.Submit(stream, std::move(work));
   return Code::kSuccess;
 }

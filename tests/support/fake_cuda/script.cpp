@@ -116,6 +116,11 @@ bool Settings::ApplyOne(std::string_view statement) {
     clock_faster_ppm = *number(2);
   } else if (words.size() == 2 && verb == "kernels" && number(1)) {
     kernel_ms = *number(1);
+  } else if (words.size() == 2 && verb == "costs" && words[1] == "on") {
+    costs.emplace();
+  } else if (words.size() == 3 && verb == "cost" && number(2) && *number(2) >= 0 && costs &&
+             costs->Named(words[1]) != nullptr) {
+    *costs->Named(words[1]) = static_cast<std::uint64_t>(*number(2));
   } else if (words.size() == 2 && verb == "leftover" && number(1)) {
     leftover = static_cast<std::uint8_t>(*number(1));
   } else if (words.size() == 2 && verb == "missing") {

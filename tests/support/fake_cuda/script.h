@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "server/device/cuda/driver_types.h"
+#include "tests/support/fake_cuda/costs.h"
 
 namespace gpushared::testing::fake_cuda {
 
@@ -39,6 +40,7 @@ struct Settings {
   long long clock_ahead_ms = 0;  // The GPUs' clock against the host's.
   long long clock_faster_ppm = 0;
   long long kernel_ms = 0;  // Least duration of a kernel.
+  std::optional<Costs> costs;
   std::uint8_t leftover = 0;
   std::string log_path;
   std::string control_path;

@@ -14,6 +14,13 @@
 
 #include "server/device/cuda/driver.h"
 #include "tests/support/fake_cuda/modules.h"
+#include "tests/support/fake_cuda/timeline.h"
+#include "tests/support/virtual_time/virtual_time.h"
+
+// There only where a program was started or linked with it.
+#pragma weak virtual_time_is_on
+#pragma weak virtual_time_now
+#pragma weak virtual_time_spend
 
 namespace gpushared::testing::fake_cuda {
 namespace {
@@ -22,6 +29,10 @@ using device::cuda::Code;
 
 // Memory that anybody may write is looked at this often.
 constexpr std::chrono::microseconds kPollInterval{100};
+// A thread that waits for a costed GPU sleeps while it has longer than this.
+constexpr std::chrono::microseconds kSpinsWithin{200};
+
+bool IsVirtual() { return &virtual_time_is_on != nullptr && virtual_time_is_on() != 0; }
 
 std::string Hex(std::uintptr_t value) {
   char text[24];
@@ -36,6 +47,9 @@ std::string DefaultUuid(int number) {
 }  // namespace
 
 thread_local std::uintptr_t World::current = 0;
+
+Gpu::Gpu() = default;
+Gpu::~Gpu() = default;
 
 World& World::Get() {
   static World world;
@@ -129,6 +143,15 @@ void World::MakeGpus() {
     auto gpu = std::make_unique<Gpu>();
     gpu->number = number;
     gpu->uuid = settings.uuids.contains(number) ? settings.uuids[number] : DefaultUuid(number);
+    if (settings.costs) {
+      gpu->timeline = std::make_unique<Timeline>(*this, *gpu);
+      // Words of host memory change although nobody calls. In virtual time callers see to that.
+      if (!IsVirtual()) {
+        gpu->engines[0] = std::thread([this, &made = *gpu] { Tick(made); });
+      }
+      gpus.push_back(std::move(gpu));
+      continue;
+    }
     for (const Engine engine : {Engine::kCompute, Engine::kOther}) {
       gpu->engines[static_cast<std::size_t>(engine)] =
           std::thread([this, engine, &made = *gpu] { Engines(made, engine); });
@@ -172,7 +195,9 @@ void World::StopEngines(Lock& lock) {
   changed.notify_all();
   lock.unlock();
   for (const auto& gpu : gpus) {
-    for (std::thread& engine : gpu->engines) engine.join();
+    for (std::thread& engine : gpu->engines) {
+      if (engine.joinable()) engine.join();
+    }
   }
   lock.lock();
   stopping_ = false;
@@ -183,12 +208,84 @@ void World::StopEngines(Lock& lock) {
 
 void World::Submit(FakeStream& stream, Work work) {
   work.order = ++last_order_;
+  if (stream.gpu->timeline != nullptr) work.arrives = stream.gpu->timeline->Arrival(Now());
   stream.queue.push_back(std::move(work));
   changed.notify_all();
 }
 
+Clock::time_point World::Now() {
+  if (!IsVirtual()) return Clock::now();
+  return Clock::time_point(std::chrono::nanoseconds(virtual_time_now()));
+}
+
+void World::Spend(std::chrono::nanoseconds time) {
+  if (IsVirtual()) return virtual_time_spend(static_cast<std::uint64_t>(time.count()));
+  const Clock::time_point until = Clock::now() + time;
+  while (Clock::now() < until) {
+  }
+}
+
+void World::CatchUp() {
+  for (const auto& gpu : gpus) {
+    if (gpu->timeline != nullptr) gpu->timeline->AdvanceTo(Now());
+  }
+}
+
+Clock::time_point World::SeenAt(const FakeStream& stream) const {
+  if (!Idle(stream)) return kNotDue;
+  if (!settings.costs || stream.last == Kind::kNothing) return {};
+  return stream.free_at + std::chrono::nanoseconds(settings.costs->notice);
+}
+
+Clock::time_point World::SeenAt(const Mark& mark) const {
+  if (!mark.done) return kNotDue;
+  return settings.costs ? mark.seen_at : Clock::time_point();
+}
+
+void World::Await(Lock& lock, const std::function<Clock::time_point()>& due) {
+  if (!settings.costs) {
+    changed.wait(lock, [&] { return sticky || due() != kNotDue; });
+    return;
+  }
+  if (sticky || due() <= Now()) return;
+  Clock::time_point at = due();
+  while (!sticky && at > Now()) {
+    for (const auto& gpu : gpus) at = std::min(at, gpu->timeline->next_event());
+    if (IsVirtual()) {
+      // With nothing that could happen it would wait for ever, as on a real GPU.
+      if (at == kNotDue) std::abort();
+      Spend(std::max(at, Now()) - Now());
+    } else if (at - Now() > kSpinsWithin) {
+      changed.wait_for(lock, std::min<Clock::duration>(at - Now() - kSpinsWithin, kPollInterval));
+    } else {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+    CatchUp();
+    at = due();
+  }
+  const bool sleeps = (CurrentContext()->gpu->flags & device::cuda::kContextBlockingSync) != 0;
+  if (sleeps) Spend(std::chrono::nanoseconds(settings.costs->wake));
+}
+
+// Nobody may call for a while, and host memory has to change all the same.
+void World::Tick(Gpu& gpu) {
+  Lock lock(mutex);
+  while (!stopping_) {
+    gpu.timeline->AdvanceTo(Now());
+    const Clock::time_point next = gpu.timeline->next_event();
+    if (next == kNotDue) {
+      changed.wait(lock);
+    } else {
+      changed.wait_for(lock,
+                       std::clamp<Clock::duration>(next - Now(), kPollInterval / 2, kPollInterval));
+    }
+  }
+}
+
 Clock::time_point World::GpuNow() const {
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = work_time.value_or(Now());
   return now + std::chrono::milliseconds(settings.clock_ahead_ms) +
          (now - made_) * settings.clock_faster_ppm / 1'000'000;
 }
@@ -341,6 +438,10 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
     std::this_thread::sleep_for(std::chrono::milliseconds(slow->second));
   }
   std::optional<FailRule> rule = Strike(world.settings.fails, name);
+  if (world.settings.costs) {
+    World::Spend(std::chrono::nanoseconds(world.settings.costs->OfCall(name)));
+    world.CatchUp();
+  }
   if (needs != Needs::kNothing && !world.initialized) {
     world.Mistake(std::string(name) + ": before cuInit");
     refused_ = Code::kNotInitialized;
@@ -362,9 +463,16 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
 
 Code CallFrame::Finish(Code code) {
   if (late_) code = *late_;
+  const auto called = world.call_counts.find(name_);
+  if (called != world.call_counts.end()) {
+    ++called->second;
+  } else {
+    world.call_counts.emplace(name_, 1);
+  }
+  // Polling makes millions of calls, and who measures them does not want a list.
+  if (world.settings.costs && world.settings.log_path.empty()) return code;
   const auto thread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
   world.log.push_back({.name = name_, .result = code, .thread = thread, .handle = handle_});
-  ++world.call_counts[name_];
   if (!world.settings.log_path.empty()) {
     // Appended and closed each time: the process may be killed at any call.
     if (std::FILE* file = std::fopen(world.settings.log_path.c_str(), "a"); file != nullptr) {
@@ -425,6 +533,23 @@ int fake_cuda_call_at(size_t index, fake_cuda_call* call) {
            .thread = logged.thread,
            .handle = logged.handle};
   return 1;
+}
+
+void fake_cuda_catch_up(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  world.CatchUp();
+}
+
+uint64_t fake_cuda_busy_ns(void) {
+  World& world = World::Get();
+  const Lock lock(world.mutex);
+  world.CatchUp();
+  std::chrono::nanoseconds busy{};
+  for (const auto& gpu : world.gpus) {
+    if (gpu->timeline != nullptr) busy += gpu->timeline->busy();
+  }
+  return static_cast<std::uint64_t>(busy.count());
 }
 
 void fake_cuda_forget_calls(void) {

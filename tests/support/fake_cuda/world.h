@@ -51,6 +51,36 @@ struct Range {
 
 enum class Engine : std::uint8_t { kCompute, kOther };
 
+// What a costed GPU distinguishes.
+enum class Kind : std::uint8_t {
+  kNothing,
+  kKernel,
+  kCopyIn,
+  kCopyOut,
+  kCopyInside,
+  kFill,
+  kEvent,
+  kTimedEvent,
+  kWrite,
+  kWait,
+  kHostFunction,
+};
+
+// A kernel that a costed GPU runs block by block. All calls under the lock.
+class BlockRun {
+ public:
+  virtual ~BlockRun() = default;
+  virtual std::uint64_t count() const = 0;
+  virtual std::uint64_t threads() const = 0;  // Of a block.
+  virtual device::cuda::Code Begin() = 0;
+  struct Ran {
+    device::cuda::Code code = {};
+    std::uint64_t blocks = 1;  // More where the block waits for those behind it.
+    double instructions = 0;   // Of one warp.
+  };
+  virtual Ran Run(std::uint64_t block) = 0;
+};
+
 struct Work {
   const char* call = "";  // The call that submitted it.
   Engine engine = Engine::kOther;
@@ -61,6 +91,11 @@ struct Work {
   std::vector<Range> uses;
   std::uintptr_t module = 0;  // The module whose code it runs.
   std::uint64_t order = 0;
+  // ---- on a costed GPU
+  Kind kind = Kind::kNothing;
+  std::uint64_t bytes = 0;
+  std::shared_ptr<BlockRun> blocks;  // A kernel's, in place of `run`.
+  Clock::time_point arrives;
 };
 
 struct FakeStream {
@@ -70,12 +105,16 @@ struct FakeStream {
   std::deque<Work> queue;
   std::optional<Work> running;  // Its `run` has been moved out.
   bool destroyed = false;
+  // On a costed GPU: when its last work ended, and what that was.
+  Clock::time_point free_at;
+  Kind last = Kind::kNothing;
 };
 
 // One cuEventRecord; a later one does not change what earlier waits wait for.
 struct Mark {
   bool done = false;
-  Clock::time_point at;  // On the GPU's clock.
+  Clock::time_point at;       // On the GPU's clock.
+  Clock::time_point seen_at;  // On the host's.
 };
 struct FakeEvent {
   std::uintptr_t context = 0;
@@ -85,8 +124,12 @@ struct FakeEvent {
 
 struct FakeModule;    // modules.h
 struct FakeFunction;  // modules.h
+class Timeline;       // timeline.h
 
 struct Gpu {
+  Gpu();
+  ~Gpu();
+
   int number = 0;
   std::string uuid;
   std::uintptr_t primary = 0;  // The primary context while it is retained.
@@ -94,6 +137,7 @@ struct Gpu {
   unsigned flags = 0;
   std::vector<std::shared_ptr<FakeStream>> streams;  // Also destroyed ones with work left.
   std::array<std::thread, 2> engines;
+  std::unique_ptr<Timeline> timeline;  // A costed GPU's; it has no engines.
 };
 
 // Objects of a kind by handle. Handles are never used twice, so a stale one is known as such.
@@ -160,6 +204,19 @@ class World {
   // Of the calling thread; null when none is current.
   std::shared_ptr<FakeContext> CurrentContext() { return contexts.Find(current); }
   void Submit(FakeStream& stream, Work work);
+  // The host's time, as whoever calls the driver sees it.
+  static Clock::time_point Now();
+  // The calling thread is busy for so long.
+  static void Spend(std::chrono::nanoseconds time);
+  // On costed GPUs all that is due has happened after.
+  void CatchUp();
+  // Until `due` says a time that is not later than now, or the context is dead. kNotDue: nobody
+  // knows yet. A costed GPU's caller sleeps or spins as the context was told to.
+  static constexpr Clock::time_point kNotDue = Clock::time_point::max();
+  void Await(Lock& lock, const std::function<Clock::time_point()>& due);
+  // When a thread can know that the stream's work has ended, or that the mark was reached.
+  Clock::time_point SeenAt(const FakeStream& stream) const;
+  Clock::time_point SeenAt(const Mark& mark) const;
   // The time of the GPUs, which is not the host's.
   Clock::time_point GpuNow() const;
   // The pending work that uses the range, or null.
@@ -177,6 +234,7 @@ class World {
   Settings settings;
   bool initialized = false;
   std::optional<device::cuda::Code> sticky;
+  std::optional<Clock::time_point> work_time;  // On a costed GPU, while something happens.
   std::vector<std::unique_ptr<Gpu>> gpus;
   Table<FakeContext> contexts{"context"};
   Table<FakeStream> streams{"stream"};
@@ -197,6 +255,7 @@ class World {
   void MakeGpus();
   void StopEngines(Lock& lock);
   void Engines(Gpu& gpu, Engine engine);
+  void Tick(Gpu& gpu);
   std::shared_ptr<FakeStream> NextStream(Gpu& gpu, Engine engine, bool& polls);
 
   bool stopping_ = false;

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake driver with the costs of a real one, in virtual time: what the model promises.
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "server/device/cuda/driver.h"
+#include "tests/support/fake_cuda/costs.h"
+#include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/support/virtual_time/virtual_time.h"
+
+namespace gpushared::device::cuda {
+namespace {
+
+using testing::fake_cuda::Costs;
+
+// spin(rounds, out): a loop; every block adds 1 to the word at `out`.
+constexpr const char* kSpinPtx = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry spin(.param .u32 rounds, .param .u64 out)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<2>;
+  ld.param.u32 %r1, [rounds];
+  ld.param.u64 %rd1, [out];
+  atom.global.add.u32 %r3, [%rd1], 1;
+LOOP:
+  sub.u32 %r1, %r1, 1;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra LOOP;
+  ret;
+}
+)";
+
+// One multiprocessor with room for four blocks of a warp.
+class CudaCosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_cuda_reset();
+    ASSERT_EQ(fake_cuda_script("sms 1; attribute 39 128; costs on"), nullptr);
+    virtual_time_begin();
+    driver_ = *Driver::Load();
+    Do(driver_->DevicePrimaryCtxRetain, &context_, 0);
+    Do(driver_->CtxSetCurrent, context_);
+    Do(driver_->StreamCreateWithPriority, &low_, kStreamNonBlocking, 0);
+    Do(driver_->StreamCreateWithPriority, &high_, kStreamNonBlocking, -5);
+    Do(driver_->ModuleLoadDataEx, &module_, static_cast<const void*>(kSpinPtx), 0U,
+       static_cast<JitOption*>(nullptr), static_cast<void**>(nullptr));
+    Do(driver_->ModuleGetFunction, &spin_, module_, "spin");
+    Do(driver_->MemAlloc, &out_, std::size_t{4096});
+    Do(driver_->MemHostAlloc, &host_, std::size_t{4096}, 0U);
+    Do(driver_->EventCreate, &timed_, 0U);
+    Do(driver_->EventCreate, &untimed_, kEventDisableTiming);
+  }
+  void TearDown() override {
+    Do(driver_->EventDestroy, timed_);
+    Do(driver_->EventDestroy, untimed_);
+    Do(driver_->MemFreeHost, host_);
+    Do(driver_->MemFree, out_);
+    Do(driver_->ModuleUnload, module_);
+    Do(driver_->StreamDestroy, low_);
+    Do(driver_->StreamDestroy, high_);
+    Do(driver_->DevicePrimaryCtxRelease, 0);
+    EXPECT_STREQ(fake_cuda_take_mistakes(), "");
+    fake_cuda_reset();
+  }
+
+  template <typename Call, typename... Arguments>
+  void Do(const Call& call, Arguments... arguments) {
+    const Status status = driver_->Try(call, arguments...);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+  void Launch(Stream stream, std::uint32_t rounds, unsigned blocks = 1) {
+    std::array<void*, 2> given = {&rounds, &out_};
+    Do(driver_->LaunchKernel, spin_, blocks, 1U, 1U, 32U, 1U, 1U, 0U, stream, given.data(),
+       static_cast<void**>(nullptr));
+  }
+  std::uint64_t TimeOf(const std::function<void()>& what) {
+    const std::uint64_t begin = virtual_time_now();
+    what();
+    return virtual_time_now() - begin;
+  }
+  // From an idle GPU until the end is known.
+  std::uint64_t TimeOfWork(const std::function<void()>& what) {
+    return TimeOf([&] {
+      what();
+      Do(driver_->CtxSynchronize);
+    });
+  }
+  // What lies between two long kernels of a stream on top of what lies there with nothing.
+  std::uint64_t Between(const std::function<void()>& what) {
+    const auto both = [&](const std::function<void()>& between) {
+      return TimeOfWork([&] {
+        Launch(low_, kLong);
+        between();
+        Launch(low_, kLong);
+      });
+    };
+    return both(what) - both([] {});
+  }
+
+  static constexpr std::uint32_t kLong = 10'000;
+  const Costs costs_;
+  std::shared_ptr<const Driver> driver_;
+  Context context_ = nullptr;
+  Stream low_ = nullptr, high_ = nullptr;
+  Module module_ = nullptr;
+  Function spin_ = nullptr;
+  DeviceAddress out_ = 0;
+  void* host_ = nullptr;
+  Event timed_ = nullptr, untimed_ = nullptr;
+};
+
+TEST_F(CudaCosts, ACallTakesItsTimeOfItsThreadAndTheWorkFollowsBehindIt) {
+  EXPECT_EQ(TimeOf([&] { Launch(low_, 1); }), costs_.call_launch);
+  EXPECT_EQ(driver_->StreamQuery(low_), Code::kNotReady);
+  virtual_time_spend(costs_.launch_delay + 1000 + costs_.notice);
+  EXPECT_EQ(TimeOf([&] { Do(driver_->StreamQuery, low_); }), costs_.call_query);
+}
+
+TEST_F(CudaCosts, KernelsOfAStreamHaveAGapAndEveryThingBetweenThemMakesItLonger) {
+  const std::uint64_t one = TimeOfWork([&] { Launch(low_, kLong); });
+  const std::uint64_t two = TimeOfWork([&] { Launch(low_, 2 * kLong); });
+  const std::uint64_t one_and_one = TimeOfWork([&] {
+    Launch(low_, kLong);
+    Launch(low_, kLong);
+  });
+  // The second one's own first instructions are the rest.
+  EXPECT_GE(one_and_one - two, costs_.kernel_gap);
+  EXPECT_LT(one_and_one - two, costs_.kernel_gap + 10 * costs_.instruction);
+  EXPECT_GT(two - one, one / 2);
+  EXPECT_EQ(Between([&] { Do(driver_->EventRecord, untimed_, low_); }), costs_.untimed_event);
+  EXPECT_EQ(Between([&] { Do(driver_->EventRecord, timed_, low_); }), costs_.timed_event);
+  EXPECT_EQ(Between([&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1U, 0U); }),
+            costs_.write_value);
+  EXPECT_EQ(Between([&] { Do(driver_->MemsetD32Async, out_ + 64, 1U, std::size_t{1}, low_); }),
+            costs_.kernel_gap + costs_.fill_kernel);
+  EXPECT_EQ(Between([&] { Do(driver_->MemcpyDtoHAsync, host_, out_, std::size_t{32}, low_); }),
+            2 * costs_.engine_switch + costs_.copy_latency);
+}
+
+TEST_F(CudaCosts, BlocksRunInWavesAsTheyHaveRoom) {
+  const auto time = [&](unsigned blocks) {
+    return TimeOfWork([&] { Launch(low_, kLong, blocks); });
+  };
+  const std::uint64_t wave = time(1) - costs_.call_launch - costs_.launch_delay;
+  EXPECT_LT(time(4), time(1) + 10);
+  EXPECT_GT(time(5), time(4) + wave / 2);
+  EXPECT_LT(time(8), time(5) + 10);
+}
+
+TEST_F(CudaCosts, TheBlocksOfTheBetterPriorityGoFirst) {
+  Launch(low_, kLong, 400);
+  virtual_time_spend(1'000'000);  // It is well on its way.
+  const std::uint64_t time = TimeOf([&] {
+    Launch(high_, 1, 4);
+    Do(driver_->StreamSynchronize, high_);
+  });
+  EXPECT_EQ(driver_->StreamQuery(low_), Code::kNotReady);
+  // It waits for no more than one block of the other's.
+  const std::uint64_t wave = std::uint64_t{3} * kLong * costs_.instruction;
+  EXPECT_LT(time, wave + 20'000);
+  Do(driver_->CtxSynchronize);
+}
+
+TEST_F(CudaCosts, WhoSleepsUntilTheEndWakesUpLater) {
+  const auto waits = [&] { return TimeOfWork([&] { Launch(low_, kLong); }); };
+  const std::uint64_t spins = waits();
+  Do(driver_->DevicePrimaryCtxSetFlags, 0, kContextBlockingSync);
+  EXPECT_EQ(waits() - spins, costs_.wake);
+}
+
+TEST_F(CudaCosts, ACostCanBeSetAndOthersAreRefused) {
+  ASSERT_EQ(fake_cuda_script("cost timed_event 7000"), nullptr);
+  EXPECT_EQ(Between([&] { Do(driver_->EventRecord, timed_, low_); }), 7000U);
+  EXPECT_NE(fake_cuda_script("cost frobnication 1"), nullptr);
+}
+
+}  // namespace
+}  // namespace gpushared::device::cuda

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_cuda/costs.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+namespace gpushared::testing::fake_cuda {
+namespace {
+
+struct Name {
+  std::string_view name;
+  std::uint64_t Costs::*cost;
+};
+constexpr Name kNames[] = {
+    {"call_launch", &Costs::call_launch},
+    {"call_copy", &Costs::call_copy},
+    {"call_fill", &Costs::call_fill},
+    {"call_record", &Costs::call_record},
+    {"call_write", &Costs::call_write},
+    {"call_query", &Costs::call_query},
+    {"call_elapsed", &Costs::call_elapsed},
+    {"call_slow", &Costs::call_slow},
+    {"call_other", &Costs::call_other},
+    {"launch_delay", &Costs::launch_delay},
+    {"notice", &Costs::notice},
+    {"wake", &Costs::wake},
+    {"kernel_gap", &Costs::kernel_gap},
+    {"untimed_event", &Costs::untimed_event},
+    {"timed_event", &Costs::timed_event},
+    {"write_value", &Costs::write_value},
+    {"engine_switch", &Costs::engine_switch},
+    {"copy_latency", &Costs::copy_latency},
+    {"fill_kernel", &Costs::fill_kernel},
+    {"host_function", &Costs::host_function},
+    {"instruction", &Costs::instruction},
+    {"block_start", &Costs::block_start},
+    {"host_bytes_per_us", &Costs::host_bytes_per_us},
+    {"device_bytes_per_us", &Costs::device_bytes_per_us},
+};
+
+// By how their names begin, the first that fits.
+constexpr Name kCalls[] = {
+    {"cuLaunchKernel", &Costs::call_launch},
+    {"cuMemcpy", &Costs::call_copy},
+    {"cuMemset", &Costs::call_fill},
+    {"cuEventRecord", &Costs::call_record},
+    {"cuStreamWaitEvent", &Costs::call_record},
+    {"cuStreamWriteValue", &Costs::call_write},
+    {"cuStreamWaitValue", &Costs::call_write},
+    {"cuEventQuery", &Costs::call_query},
+    {"cuStreamQuery", &Costs::call_query},
+    {"cuEventElapsedTime", &Costs::call_elapsed},
+    {"cuModuleLoad", &Costs::call_slow},
+    {"cuModuleUnload", &Costs::call_slow},
+    {"cuMemHostRegister", &Costs::call_slow},
+    {"cuMemHostUnregister", &Costs::call_slow},
+    {"cuMemHostAlloc", &Costs::call_slow},
+    {"cuMemFreeHost", &Costs::call_slow},
+    {"cuMemAlloc", &Costs::call_slow},
+    {"cuMemFree", &Costs::call_slow},
+    {"cuMemCreate", &Costs::call_slow},
+    {"cuMemMap", &Costs::call_slow},
+    {"cuMemUnmap", &Costs::call_slow},
+    {"cuMemSetAccess", &Costs::call_slow},
+};
+
+}  // namespace
+
+std::uint64_t* Costs::Named(std::string_view name) {
+  const auto* const found = std::ranges::find(kNames, name, &Name::name);
+  return found == std::end(kNames) ? nullptr : &(this->*found->cost);
+}
+
+std::uint64_t Costs::OfCall(std::string_view call) const {
+  const auto* const found =
+      std::ranges::find_if(kCalls, [&](const Name& each) { return call.starts_with(each.name); });
+  return found == std::end(kCalls) ? call_other : this->*found->cost;
+}
+
+}  // namespace gpushared::testing::fake_cuda

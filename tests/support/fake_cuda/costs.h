@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a real driver and GPU would take: times that the fake ones spend when a test asks for it.
+//
+// None of these was measured by us. `tests/gpu/run.sh` measures them on a GPU (part `facts`: chain
+// costs and call costs); what it prints is to replace them here.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_COSTS_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_COSTS_H_
+
+#include <cstdint>
+#include <string_view>
+
+namespace gpushared::testing::fake_cuda {
+
+// In ns, for a Hopper GPU on PCIe 5. Sources:
+//   [sim]    `GpuCosts` of scheduler/sim, which has them from the publications named there.
+//   [lithos] AureliusJustin/lithos-reproduction, A100: a null launch takes 2.10 to 2.22 µs of its
+//            caller; an event behind each launch 4.1 to 5.1 µs, two calls and their waiting.
+//   [graphs] NVIDIA blog "Getting Started with CUDA Graphs", V100: kernels of 2.9 µs that follow
+//            each other in a stream take 3.8 µs each, so 0.9 µs lie between two.
+//   [events] coreylowman/cudarc, pull request 335: an event that a stream waits for takes about 1
+//   µs,
+//            with PCIe 1 to 2 µs more.
+//   [guess]  Nobody has published it. The order of magnitude follows from what it consists of.
+struct Costs {
+  // ---- of the calling thread, which holds the context's lock meanwhile
+  std::uint64_t call_launch = 2'100;  // [lithos]
+  std::uint64_t call_copy = 2'100;    // [guess] As a launch.
+  std::uint64_t call_fill = 2'100;    // [guess] It launches a kernel.
+  std::uint64_t call_record = 1'000;  // [guess] A method into the same buffer as a launch.
+  std::uint64_t call_write = 1'000;   // [guess] As a record.
+  std::uint64_t call_query = 300;     // [guess] A lock and a word in host memory.
+  std::uint64_t call_elapsed = 300;   // [guess] As a query.
+  std::uint64_t call_slow = 300'000;  // [guess] Module loads, mapping, registering, allocating.
+  std::uint64_t call_other = 100;     // [guess]
+
+  // ---- of work on its way
+  std::uint64_t launch_delay = 4'000;  // [sim] From the end of a call to the start on an idle GPU.
+  std::uint64_t notice = 1'000;        // [events] A word from the GPU to host memory, and its look.
+  std::uint64_t wake = 20'000;         // [guess] A thread that sleeps until the GPU's interrupt.
+
+  // ---- between two kernels of a stream; all of these lie on top of kernel_gap
+  std::uint64_t kernel_gap = 1'000;      // [sim], [graphs]
+  std::uint64_t untimed_event = 500;     // [guess] A release of a word, without a time stamp.
+  std::uint64_t timed_event = 1'000;     // [events] It waits for the kernel, and stamps.
+  std::uint64_t write_value = 1'000;     // [guess] It has a barrier of the system, as an event.
+  std::uint64_t engine_switch = 2'000;   // [guess] To a copy engine, and the same back: semaphores.
+  std::uint64_t copy_latency = 1'500;    // [guess] One round trip over PCIe.
+  std::uint64_t fill_kernel = 1'500;     // [guess] A kernel that does next to nothing.
+  std::uint64_t host_function = 20'000;  // [guess] A thread of the driver wakes up.
+
+  // ---- of blocks and bytes
+  // For each instruction of a block's warp. A claim of a block, about 25 instructions, takes 0.5 µs
+  // so, as it would by two accesses to the L2 cache, one after the other.
+  std::uint64_t instruction = 20;
+  std::uint64_t block_start = 1;             // [guess] Blocks begin one after the other.
+  std::uint64_t host_bytes_per_us = 55'000;  // PCIe 5 x16 gives 50 to 55 GB/s of its 63.
+  std::uint64_t device_bytes_per_us =
+      3'000'000;  // HBM3e of an H200 has 4.8 TB/s in both directions.
+
+  // The one of that name; null when there is none.
+  std::uint64_t* Named(std::string_view name);
+  // Of a call, by its name.
+  std::uint64_t OfCall(std::string_view call) const;
+};
+
+}  // namespace gpushared::testing::fake_cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_COSTS_H_

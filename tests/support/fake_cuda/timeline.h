@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU whose work takes the time that the costs say: when each work begins and ends is computed,
+// not waited for. So a machine that is busy does not change it.
+
+#ifndef GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TIMELINE_H_
+#define GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TIMELINE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <vector>
+
+#include "tests/support/fake_cuda/costs.h"
+#include "tests/support/fake_cuda/world.h"
+
+namespace gpushared::testing::fake_cuda {
+
+// What happens on one GPU, in the order of its times. Whoever calls the driver moves it on, up to
+// now. Blocks take room on the multiprocessors; the kernel of the best priority goes first, and
+// those behind one whose block does not fit wait with it. A block's instructions are executed at
+// its beginning, those of a copy at its end.
+//
+// Not modelled: that a block needs its room on one multiprocessor, limits of green contexts,
+// contention for memory.
+//
+// All calls under the world's lock.
+class Timeline {
+ public:
+  using TimePoint = Clock::time_point;
+  static constexpr TimePoint kNever = TimePoint::max();
+
+  Timeline(World& world, Gpu& gpu);
+
+  // When a work that is submitted now can begin on an idle GPU.
+  TimePoint Arrival(TimePoint now) const;
+  void AdvanceTo(TimePoint now);
+  // kNever when nothing happens before the next submission.
+  TimePoint next_event() const;
+  // Time in which blocks ran.
+  std::chrono::nanoseconds busy() const { return busy_; }
+
+ private:
+  // A kernel that has begun.
+  struct Resident {
+    std::shared_ptr<FakeStream> stream;
+    std::uint64_t next_block = 0;
+    std::uint64_t running = 0;
+    std::uint64_t room = 0;  // Of a block, in threads.
+  };
+  struct End {
+    TimePoint at;
+    std::uint64_t order = 0;  // Of two at one time.
+    std::shared_ptr<FakeStream> stream;
+    Resident* resident = nullptr;  // Null: the end of a work that is no kernel.
+    std::uint64_t blocks = 0;
+    bool operator<(const End& other) const {  // The earliest is the greatest.
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+  struct Head {
+    TimePoint at = kNever;
+    std::shared_ptr<FakeStream> stream;
+  };
+
+  const Costs& costs() const;
+  Head NextHead() const;
+  std::chrono::nanoseconds Gap(Kind last, Kind next) const;
+  std::chrono::nanoseconds Length(const Work& work) const;
+  void Start(const std::shared_ptr<FakeStream>& stream);
+  void EndNext();
+  void Finish(FakeStream& stream);
+  void DispatchBlocks();
+  // False: there is no room for it.
+  bool DispatchFrom(Resident& kernel);
+  void MoveTo(TimePoint time);
+
+  World& world_;
+  Gpu& gpu_;
+  TimePoint time_;
+  TimePoint next_block_at_;                       // Blocks begin one after the other.
+  std::array<TimePoint, 2> engine_free_at_ = {};  // Copies in, and out.
+  std::uint64_t threads_ = 0;
+  std::uint64_t free_threads_ = 0;
+  std::chrono::nanoseconds busy_{0};
+  std::uint64_t order_ = 0;
+  std::vector<std::unique_ptr<Resident>> residents_;  // The most urgent first.
+  std::priority_queue<End> ends_;
+};
+
+}  // namespace gpushared::testing::fake_cuda
+
+#endif  // GPUSHARED_TESTS_SUPPORT_FAKE_CUDA_TIMELINE_H_
