@@ -70,6 +70,8 @@ class DeviceThread {
 
   // Returns what the thread has of the machine's cores.
   ThreadPriority Start();
+  // Instead of Start: on the calling thread, until StopThread is in the mailbox.
+  void Run();
   // Idempotent; the destructor does it too.
   void Stop();
   // Once it is stopped: what was learnt since it last told that; empty when nothing.
@@ -82,7 +84,6 @@ class DeviceThread {
                DeviceSignal& signal, Mailbox<ControlMessage>& control,
                const DeviceThreadOptions& options, ipc::UniqueFd epoll);
 
-  void Run();
   void KeepWithinBudget();
   bool Turn();
   bool TakeMail(scheduler::TimePoint now);
