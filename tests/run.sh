@@ -110,7 +110,7 @@ run_storms() {
 run_service() {
   gpushared_install systemd-container
   configure dev
-  build dev gpushared gpusharedctl train
+  build dev gpushared gpusharedctl train serve compile_test
   local status=0
   tests/service/run_service.sh build/dev/bin build/service || status=$?
   [[ $status -eq 0 || $status -eq 77 ]]

@@ -30,9 +30,11 @@ mounted=yes
 root=$work/root
 rm -rf "$root"/etc/systemd/system/*.wants "$root"/etc/systemd/system/default.target "$root"/var/log/journal
 rm -rf "${root:?}/run" && mkdir -p "$root/run" "$root/etc/gpushared" "$root/service" "$root/results"
-install -m 755 "$programs"/{gpushared,gpusharedctl,train} "$root/usr/bin/"
+install -m 755 "$programs"/{gpushared,gpusharedctl,train,serve} "$root/usr/bin/"
 install -m 644 "$here/../../README.md" "$here/../../packaging/gpushared.service" "$here/../../packaging/gpushared.socket" "$root/service/"
-install -m 755 "$here/scenarios.sh" "$root/service/"
+install -m 755 "$here/scenarios.sh" "$programs/../tests/compile_test" "$root/service/"
+hostile=$(realpath "$(find "$programs/.." -name gpushared_hostile_compiler -type f)")
+install -m 755 "$hostile" "$root/service/"
 install -m 644 "$here/../../packaging/gpushared.toml" "$root/etc/gpushared/"
 : >"$root/etc/machine-id"
 cat >"$root/etc/systemd/system/scenarios.service" <<UNIT
@@ -40,15 +42,16 @@ cat >"$root/etc/systemd/system/scenarios.service" <<UNIT
 After=basic.target
 [Service]
 Type=oneshot
-Environment=GPUSHARED_BROKER_KILLS=$kills
+Environment=GPUSHARED_BROKER_KILLS=$kills HOSTILE_COMPILER=$hostile
 ExecStart=/bin/bash /service/scenarios.sh
 UNIT
 mkdir -p "$root/etc/systemd/system/basic.target.wants"
 ln -s ../scenarios.service "$root/etc/systemd/system/basic.target.wants/"
 rm -f "$results"/{log,console}
 status=0
-timeout --kill-after=20 "${GPUSHARED_SERVICE_SECONDS:-300}" \
+timeout --kill-after=20 "${GPUSHARED_SERVICE_SECONDS:-600}" \
   unshare --pid --fork --kill-child --mount-proc systemd-nspawn --quiet --directory="$root" --register=no --keep-unit \
+  --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" \
   --private-network --machine=gpushared-service --console=pipe --bind="$results:/results" --boot \
   systemd.unit=basic.target systemd.log_target=console systemd.show_status=0 \
   </dev/null >"$results/console" 2>&1 || status=$?

@@ -50,10 +50,34 @@ must "systemctl start returns when clients can connect" systemctl start gpushare
 must "and they can" gpusharedctl status
 [[ $(property StatusText) == serving ]] && ok "systemctl status says what it does" || bad "status: $(property StatusText)"
 
-train --text /service/README.md --seconds 100000 --steps 0 --name main >/results/train.main 2>&1 &
+# The tests of the compiler's sandbox, in a unit that takes away all that the service's does.
+exposure=$(systemd-analyze security gpushared.service --no-pager | tail -n 1)
+score=$(grep -oE '[0-9]+\.[0-9]' <<<"$exposure")
+[[ $(sort -V <<<"$score"$'\n'3.0 | head -n 1) == "$score" && -n $score ]] && ok "systemd-analyze security: $score" || bad "$exposure"
+grep -vE '^(Type|NotifyAccess|WatchdogSec|Exec.*|Restart.*|Runtime.*|Cache.*|ProtectHome)=' /service/gpushared.service \
+  >/etc/systemd/system/sandbox.service
+mkdir -p /etc/systemd/system/sandbox.service.d
+# The test knows one path for the program that attacks it.
+cat >/etc/systemd/system/sandbox.service.d/test.conf <<UNIT
+[Service]
+Type=oneshot
+ProtectHome=tmpfs
+BindReadOnlyPaths=/service/gpushared_hostile_compiler:$HOSTILE_COMPILER
+ExecStart=/service/compile_test --gtest_filter=Sandbox.*
+UNIT
+systemctl daemon-reload
+must "the compiler's sandbox works in there" systemctl start sandbox.service
+journalctl -u sandbox.service -o cat >/results/sandbox
+must "at least ten of its tests ran" grep -E '^\[=+\] 1[0-9] tests .* ran' /results/sandbox
+must_not "with nothing left out" grep -q SKIPPED /results/sandbox
+
+# Long enough for all that follows; both check their results when they end.
+seconds=$((60 + 3 * GPUSHARED_BROKER_KILLS))
+must "a model is made" train --text /service/README.md --steps 20 --model /tmp/model
+serve --model /tmp/model --requests 0 --seconds "$seconds" --name main >/results/serve 2>&1 &
 main=$!
 GPUSHARED_SOCKET=/run/gpushared/batch/gpushared.sock \
-  train --text /service/README.md --seconds 100000 --steps 0 --name batch >/results/train.batch 2>&1 &
+  train --text /service/README.md --seconds "$seconds" --steps 0 --name batch >/results/train 2>&1 &
 batch=$!
 two() { [[ $(gpusharedctl ps --json | grep -c '"client":') -eq 2 ]]; }
 must "two jobs run" eventually two
@@ -69,7 +93,7 @@ cp /tmp/right /etc/gpushared/gpushared.toml
 must "and all is as before" same_jobs
 
 killed=0
-for i in $(seq "${GPUSHARED_BROKER_KILLS:-5}"); do
+for i in $(seq "$GPUSHARED_BROKER_KILLS"); do
   sleep ".$((RANDOM % 9))"
   kill -9 "$(property MainPID)" && killed=$((killed + 1))
   eventually serves || { bad "no server after kill $i"; break; }
@@ -94,9 +118,9 @@ sleep 10  # Longer than the watchdog waits.
 warning=$(journalctl -u gpushared.service -o json --output-fields=PRIORITY,MESSAGE | grep 'the broker is gone' | head -n 1)
 [[ $warning == *'"PRIORITY":"4"'* ]] && ok "lines have the journal's priorities" || bad "priority: $warning"
 
-kill -0 "$main" && kill -0 "$batch" && ok "both jobs still run" || bad "a job has ended: $(tail -n 1 /results/train.main /results/train.batch)"
-kill "$main" "$batch"
-wait "$main" "$batch"
+kill -0 "$main" && kill -0 "$batch" && ok "both jobs still run" || bad "a job has ended: $(tail -n 1 /results/serve /results/train)"
+must "serve ends, and its answers are right" wait "$main"
+must "train ends, and its results are right" wait "$batch"
 none() { [[ $(gpusharedctl ps --json | grep -c '"client":') -eq 0 ]]; }
 must "they leave" eventually none
 must "systemctl stop" systemctl stop gpushared.service
