@@ -53,7 +53,7 @@ class Inquiry {
   ipc::UniqueFd connection_;
   Status sent_;
   ipc::FrameReader reader_{ipc::ServerFrameRules};
-  std::string text_;  // Of the pages so far.
+  std::string text_;  // The pages so far.
 };
 
 // Asks the server whose socket is at `path`, and waits for its whole answer, a JSON object. Blocks

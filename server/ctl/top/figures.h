@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened between two samples of a server.
+// Differences between two samples of a server, as rates.
 
 #ifndef GPUSHARED_SERVER_CTL_TOP_FIGURES_H_
 #define GPUSHARED_SERVER_CTL_TOP_FIGURES_H_

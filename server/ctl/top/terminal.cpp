@@ -126,6 +126,10 @@ Terminal::Terminal(screen* owned)
 }
 
 Terminal::~Terminal() {
+  // Where there is no second screen, the shell goes on in the last row, below the table.
+  ::wmove(stdscr, getmaxy(stdscr) - 1, 0);
+  ::wclrtoeol(stdscr);
+  ::wrefresh(stdscr);
   ::endwin();
   ::delscreen(screen_);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operator looks at, and what becomes of a key.
+// The state of the screen, which keys change.
 
 #ifndef GPUSHARED_SERVER_CTL_TOP_VIEW_H_
 #define GPUSHARED_SERVER_CTL_TOP_VIEW_H_
@@ -47,7 +47,7 @@ enum class SortBy : std::uint8_t {
 };
 struct SortKey {
   SortBy by;
-  char letter;  // That one presses.
+  char letter;
   std::string_view what;
 };
 inline constexpr SortKey kSortKeys[] = {
@@ -58,7 +58,7 @@ inline constexpr SortKey kSortKeys[] = {
     {SortBy::kName, 'N', "name"},
 };
 
-// What top has to do after a key.
+// The deed that a key asks for.
 struct Wish {
   enum class What : std::uint8_t { kNothing, kQuit, kAsk };
   What what = What::kNothing;
@@ -121,10 +121,10 @@ class View {
   SortBy sort_ = SortBy::kBusy;
   bool is_reversed_ = false;
   std::optional<std::uint64_t> selected_;
-  std::size_t first_ = 0, rows_ = 1;  // Of the table.
-  std::size_t line_ = 0;              // Of a page.
+  std::size_t first_ = 0, rows_ = 1;  // Of the table: the first row shown, and how many fit.
+  std::size_t line_ = 0;              // First line of a page.
   Edit edit_ = Edit::kNothing;
-  std::string typed_;  // Of the edit: a class, digits, or the filter.
+  std::string typed_;  // So far: a class, digits, or the filter.
   std::string filter_;
   bool is_paused_ = false;
   std::string sentence_;
