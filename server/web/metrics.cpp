@@ -74,6 +74,16 @@ constexpr Entry kOfClass[] = {
     {"gpushared_promises_given_up", Type::kCounter, "promises_given_up",
      "Promises that the policy gave up while it was overloaded."},
 };
+// Of the sessions that are here now.
+constexpr Entry kOfSessions[] = {
+    {"gpushared_class_sessions", Type::kGauge, "sessions", "Sessions of the class that live now."},
+    {"gpushared_class_sessions_waiting", Type::kGauge, "waiting",
+     "Sessions of the class with commands and none on the device."},
+    {"gpushared_class_memory_bytes", Type::kGauge, "memory_bytes",
+     "Device memory that sessions of the class hold."},
+    {"gpushared_class_quota_used_ratio", Type::kGauge, "quota_used_most",
+     "Part of its quota that the session of the class holds which holds most of its own."},
+};
 constexpr Entry kHistograms[] = {
     {"gpushared_queue_wait_seconds", Type::kHistogram, "queue_wait",
      "Time of a command from the ring to the device."},
@@ -224,15 +234,25 @@ class Writer {
   template <typename Function>
   void ForEachClass(const Function& function) {
     for (const Device& device : devices_) {
-      const json& classes = Member(Member(*device.facts, "totals"), "classes");
-      if (!classes.is_object()) continue;
-      for (const auto& [name, totals] : classes.items()) {
-        function(With(device.labels, "class", name), totals);
-      }
+      ForEachClassIn(Member(*device.facts, "totals"), device.labels, function);
     }
+  }
+  template <typename Function>
+  static void ForEachClassIn(const json& object, const Labels& labels, const Function& function) {
+    const json& classes = Member(object, "classes");
+    if (!classes.is_object()) return;
+    for (const auto& [name, row] : classes.items()) function(With(labels, "class", name), row);
   }
 
   void AddClasses() {
+    for (const Entry& entry : kOfSessions) {
+      Begin(entry);
+      for (const Device& device : devices_) {
+        ForEachClassIn(*device.facts, device.labels, [&](const Labels& labels, const json& row) {
+          AddNumber(labels, row, entry.key);
+        });
+      }
+    }
     for (const Entry& entry : kOfClass) {
       Begin(entry);
       ForEachClass(

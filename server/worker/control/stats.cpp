@@ -2,6 +2,7 @@
 #include "server/worker/control/stats.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "scheduler/class_name.h"
@@ -90,6 +91,42 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   return row;
 }
 
+const ClientSnapshot* Find(const ThreadSnapshot& snapshot, std::uint64_t session) {
+  const auto found = std::ranges::find(snapshot.clients, session, &ClientSnapshot::session);
+  return found == snapshot.clients.end() ? nullptr : &*found;
+}
+
+// The sessions that are here, by class.
+ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
+                             const ThreadSnapshot& snapshot) {
+  struct OfClass {
+    unsigned sessions = 0, waiting = 0;
+    std::uint64_t memory_bytes = 0;
+    double quota_used = 0;
+  };
+  std::array<OfClass, scheduler::kClassNames.size()> classes;
+  for (const SessionFacts& facts : sessions) {
+    OfClass& of_class = classes.at(static_cast<std::size_t>(facts.spec.scheduling_class));
+    ++of_class.sessions;
+    const ClientSnapshot* const client = Find(snapshot, facts.session);
+    if (client == nullptr) continue;
+    if (client->commands_pending > 0 && client->commands_in_flight == 0) ++of_class.waiting;
+    of_class.memory_bytes += client->mapped_bytes;
+    if (facts.quota_bytes == 0) continue;
+    of_class.quota_used = std::max(of_class.quota_used, static_cast<double>(client->mapped_bytes) /
+                                                            static_cast<double>(facts.quota_bytes));
+  }
+  ordered_json rows = ordered_json::object();
+  for (std::size_t each = 0; each < classes.size(); ++each) {
+    const OfClass& of_class = classes.at(each);
+    rows[std::string(scheduler::kClassNames.at(each))] = {{"sessions", of_class.sessions},
+                                                          {"waiting", of_class.waiting},
+                                                          {"memory_bytes", of_class.memory_bytes},
+                                                          {"quota_used_most", of_class.quota_used}};
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string ClientsJson(const device::DeviceInfo& info, const std::vector<SessionFacts>& sessions,
@@ -98,10 +135,7 @@ std::string ClientsJson(const device::DeviceInfo& info, const std::vector<Sessio
   document["device"] = info.id;
   ordered_json& rows = document["clients"] = ordered_json::array();
   for (const SessionFacts& facts : sessions) {
-    const auto seen =
-        std::find_if(snapshot.clients.begin(), snapshot.clients.end(),
-                     [&](const ClientSnapshot& client) { return client.session == facts.session; });
-    rows.push_back(ClientRow(facts, seen == snapshot.clients.end() ? nullptr : &*seen));
+    rows.push_back(ClientRow(facts, Find(snapshot, facts.session)));
   }
   return Dump(document);
 }
@@ -120,6 +154,7 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["clients"] = sessions.size();
   std::uint64_t mapped_bytes = 0;
   for (const ClientSnapshot& client : snapshot.clients) mapped_bytes += client.mapped_bytes;
+  document["classes"] = SessionsByClass(sessions, snapshot);
   document["memory_bytes"] = info.memory_bytes;
   document["mapped_bytes"] = mapped_bytes;
   document["device_time_s"] = Seconds(snapshot.thread.busy_time);

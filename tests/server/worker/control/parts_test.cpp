@@ -40,6 +40,32 @@ TEST(StatusJson, SaysHowGoodPredictionsWereAndWhatTheHostDid) {
   EXPECT_EQ(status["host_delay_s"], 1.5);
 }
 
+TEST(StatusJson, CountsTheSessionsOfEachClass) {
+  ThreadSnapshot snapshot;
+  std::vector<SessionFacts> sessions(3);
+  snapshot.clients.resize(3);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    sessions[i].session = snapshot.clients[i].session = i + 1;
+    sessions[i].spec.scheduling_class = scheduler::SchedulingClass::kLow;
+    sessions[i].quota_bytes = 1000;
+  }
+  sessions[2].spec.scheduling_class = scheduler::SchedulingClass::kHigh;
+  sessions[2].quota_bytes = 0;  // Of one that has nothing yet.
+  snapshot.clients[0].commands_pending = 5;
+  snapshot.clients[0].mapped_bytes = 900;
+  snapshot.clients[1].commands_pending = 5;
+  snapshot.clients[1].commands_in_flight = 1;
+  snapshot.clients[1].mapped_bytes = 100;
+  const auto classes = nlohmann::json::parse(StatusJson({}, {}, sessions, snapshot))["classes"];
+  EXPECT_EQ(classes["low"]["sessions"], 2);
+  EXPECT_EQ(classes["low"]["waiting"], 1);
+  EXPECT_EQ(classes["low"]["memory_bytes"], 1000);
+  EXPECT_EQ(classes["low"]["quota_used_most"], 0.9);
+  EXPECT_EQ(classes["high"]["sessions"], 1);
+  EXPECT_EQ(classes["high"]["quota_used_most"], 0.0);
+  EXPECT_EQ(classes["normal"]["sessions"], 0);
+}
+
 TEST(StagingBudget, HalfIsAssuredToEverySessionAndHalfGoesToWhoeverAsksFirst) {
   StagingBudget budget(800, 4, 0.0);  // 100 assured to each, 400 shared.
   EXPECT_EQ(budget.session_max(true), 500u);
