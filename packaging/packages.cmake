@@ -72,6 +72,10 @@ foreach(script postinst prerm postrm)
     FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 endforeach()
 
+# For whoever has Grafana and Prometheus; they are told of these by hand.
+install(FILES "${here}/grafana/gpushared.json" DESTINATION share/gpushared/grafana COMPONENT tools)
+install(FILES "${here}/prometheus/gpushared.rules.yml" DESTINATION share/gpushared/prometheus COMPONENT tools)
+
 # Who wants MPS's name puts this folder on the PATH.
 install(DIRECTORY DESTINATION lib/gpushared/mps COMPONENT tools)
 install(CODE [[

@@ -19,6 +19,7 @@
 #   python  the Python package, and its sample server beside a Numba job; their packages stay in .cache
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
+#   metrics  what a real Prometheus makes of a loaded server's metrics, of the dashboard and of the alerts; it stays in .cache
 #   service  the server under a real systemd in a container: reload, kills, watchdog, upgrade, socket activation;
 #           needs root and namespaces, else it is skipped with the reason
 #   package  the Debian packages; installs, upgrades and removes them in a Debian of its own, which needs root
@@ -138,6 +139,19 @@ run_package() {
   rm -rf build/package/packages
   (cd build/package && cpack >../package.cpack.log 2>&1) || { cat build/package.cpack.log; return 1; }
   tests/package/run.sh build/package .cache/package
+}
+
+run_metrics() {
+  gpushared_install python3-prometheus-client
+  # Unpacked only: installed, it would be a service of this machine.
+  local cache=$PWD/.cache/prometheus
+  if [[ ! -x $cache/usr/bin/prometheus ]]; then
+    mkdir -p "$cache"
+    (cd "$cache" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .)
+  fi
+  configure dev
+  build dev web_programs
+  PATH="$cache/usr/bin:$PATH" run_ctest metrics build/dev/tests/web -R '^web_(scrape|rules|expressions|churn)$'
 }
 
 run_containers() {
@@ -264,10 +278,11 @@ for stage in "${stages[@]}"; do
     python) run_python ;;
     storms) run_storms ;;
     service) run_service ;;
+    metrics) run_metrics ;;
     package) run_package ;;
     containers) run_containers ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, service, package, containers, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, service, package, containers, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done
