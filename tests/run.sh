@@ -142,16 +142,21 @@ run_package() {
 }
 
 run_metrics() {
-  gpushared_install python3-prometheus-client
-  # Unpacked only: installed, it would be a service of this machine.
-  local cache=$PWD/.cache/prometheus
-  if [[ ! -x $cache/usr/bin/prometheus ]]; then
+  gpushared_install python3-venv
+  local cache=$PWD/.cache/metrics
+  if [[ ! -e $cache/.complete ]]; then
+    rm -rf "$cache"
     mkdir -p "$cache"
+    # Unpacked only: installed, it would be a service of this machine.
     (cd "$cache" && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .)
+    python3 -m venv "$cache/venv"
+    "$cache/venv/bin/pip" -q install --target "$cache/python" prometheus_client==0.26.0
+    touch "$cache/.complete"
   fi
   configure dev
   build dev web_programs
-  PATH="$cache/usr/bin:$PATH" run_ctest metrics build/dev/tests/web -R '^web_(scrape|rules|expressions|churn)$'
+  PATH="$cache/usr/bin:$PATH" PYTHONPATH="$cache/python" \
+    run_ctest metrics build/dev/tests/web -R '^web_(scrape|rules|expressions|churn)$'
 }
 
 run_containers() {

@@ -26,7 +26,7 @@ def check_open_metrics(text):
     try:
         from prometheus_client.openmetrics.parser import text_string_to_metric_families
     except ImportError:
-        print("not looked at: OpenMetrics, without Debian's python3-prometheus-client")
+        print("not looked at: OpenMetrics, without prometheus_client of PyPI; tests/run.sh metrics fetches it")
         return
     families = list(text_string_to_metric_families(text.decode()))  # Strict: it raises.
     if len(families) < 30:
