@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's management library, found and loaded at run time: the part of its C interface that the
-// inventory reads, in declarations of our own.
+// inventory reads and that MIG needs, in declarations of our own.
 
 #ifndef GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
 #define GPUSHARED_SERVER_DEVICE_INVENTORY_NVML_H_
@@ -16,12 +16,12 @@
 namespace gpushared::device::nvml {
 
 enum class [[nodiscard]] Code : int{
-    kSuccess = 0,          kUninitialized = 1,   kInvalidArgument = 2,
-    kNotSupported = 3,     kNoPermission = 4,    kNotFound = 6,
-    kInsufficientSize = 7, kDriverNotLoaded = 9, kFunctionNotFound = 13,
+    kSuccess = 0,          kUninitialized = 1,          kInvalidArgument = 2,
+    kNotSupported = 3,     kNoPermission = 4,           kNotFound = 6,
+    kInsufficientSize = 7, kDriverNotLoaded = 9,        kFunctionNotFound = 13,
     kGpuIsLost = 15,       kResetRequired = 16,
     kVersionMismatch = 18,  // Library and kernel module differ after an update.
-    kInUse = 19,           kUnknown = 999,
+    kInUse = 19,           kInsufficientResources = 23, kUnknown = 999,
 };
 
 using DeviceHandle = struct DeviceTarget*;  // Names a GPU or a MIG instance.
@@ -53,6 +53,62 @@ struct ProcessInfo {
 };
 static_assert(sizeof(ProcessInfo) == 24);
 
+// ---- MIG. A GPU instance is a part of a GPU, and a compute instance a part of that; programs see
+// each compute instance as a device.
+
+using GpuInstanceHandle = struct GpuInstanceTarget*;
+using ComputeInstanceHandle = struct ComputeInstanceTarget*;
+
+// NVML asks for profiles by these numbers, which are not their ids: 0 up to one less.
+inline constexpr unsigned kGpuInstanceProfiles = 0x12;
+inline constexpr unsigned kComputeInstanceProfiles = 0x9;
+
+struct MigPlacement {
+  std::uint32_t start = 0, size = 0;  // Slices, of memory or of multiprocessors.
+};
+static_assert(sizeof(MigPlacement) == 8);
+
+struct GpuInstanceProfile {
+  std::uint32_t id = 0, is_p2p_supported = 0, slice_count = 0, instance_count = 0;
+  std::uint32_t multiprocessors = 0, copy_engines = 0, decoders = 0, encoders = 0, jpeg_engines = 0;
+  std::uint32_t ofa_engines = 0;
+  std::uint64_t memory_mib = 0;
+};
+static_assert(sizeof(GpuInstanceProfile) == 48);
+
+struct GpuInstanceProfileV2 {
+  std::uint32_t version = kVersion;
+  std::uint32_t id = 0, is_p2p_supported = 0, slice_count = 0, instance_count = 0;
+  std::uint32_t multiprocessors = 0, copy_engines = 0, decoders = 0, encoders = 0, jpeg_engines = 0;
+  std::uint32_t ofa_engines = 0;
+  std::uint64_t memory_mib = 0;
+  char name[96] = {};  // "MIG 1g.5gb"
+  // The size and the number of the version.
+  static constexpr std::uint32_t kVersion = 152 | (2U << 24);
+};
+static_assert(sizeof(GpuInstanceProfileV2) == 152);
+
+struct GpuInstanceInfo {
+  DeviceHandle device = nullptr;
+  std::uint32_t id = 0, profile_id = 0;
+  MigPlacement placement;
+};
+static_assert(sizeof(GpuInstanceInfo) == 24);
+
+struct ComputeInstanceProfile {
+  std::uint32_t id = 0, slice_count = 0, instance_count = 0, multiprocessors = 0;
+  std::uint32_t copy_engines = 0, decoders = 0, encoders = 0, jpeg_engines = 0, ofa_engines = 0;
+};
+static_assert(sizeof(ComputeInstanceProfile) == 36);
+
+struct ComputeInstanceInfo {
+  DeviceHandle device = nullptr;
+  GpuInstanceHandle gpu_instance = nullptr;
+  std::uint32_t id = 0, profile_id = 0;
+  MigPlacement placement;
+};
+static_assert(sizeof(ComputeInstanceInfo) == 32);
+
 // Rows: X(name, suffix, required, signature). The library exports nvml<name><suffix>. Without a
 // required one there is no inventory; without another, what it would tell stays unknown.
 // clang-format off
@@ -78,7 +134,38 @@ static_assert(sizeof(ProcessInfo) == 24);
     (DeviceHandle device, unsigned index, DeviceHandle* instance))                                 \
   X(DeviceGetAttributes, _v2, false, (DeviceHandle device, Attributes* attributes))                \
   X(DeviceGetGpuInstanceId, , false, (DeviceHandle device, unsigned* id))                          \
-  X(DeviceGetComputeInstanceId, , false, (DeviceHandle device, unsigned* id))
+  X(DeviceGetComputeInstanceId, , false, (DeviceHandle device, unsigned* id))                      \
+  X(DeviceGetMinorNumber, , false, (DeviceHandle device, unsigned* minor))                         \
+  X(DeviceSetMigMode, , false, (DeviceHandle device, unsigned mode, Code* activation))             \
+  X(DeviceGetGpuInstanceProfileInfo, , false,                                                      \
+    (DeviceHandle device, unsigned profile, GpuInstanceProfile* info))                             \
+  X(DeviceGetGpuInstanceProfileInfoV, , false,                                                     \
+    (DeviceHandle device, unsigned profile, GpuInstanceProfileV2* info))                           \
+  X(DeviceGetGpuInstancePossiblePlacements, _v2, false,                                            \
+    (DeviceHandle device, unsigned profile_id, MigPlacement* placements, unsigned* count))         \
+  X(DeviceCreateGpuInstanceWithPlacement, , false,                                                 \
+    (DeviceHandle device, unsigned profile_id, const MigPlacement* placement,                      \
+     GpuInstanceHandle* instance))                                                                 \
+  X(DeviceGetGpuInstances, , false,                                                                \
+    (DeviceHandle device, unsigned profile_id, GpuInstanceHandle* instances, unsigned* count))     \
+  X(DeviceGetGpuInstanceById, , false,                                                             \
+    (DeviceHandle device, unsigned id, GpuInstanceHandle* instance))                               \
+  X(GpuInstanceGetInfo, , false, (GpuInstanceHandle instance, GpuInstanceInfo* info))              \
+  X(GpuInstanceDestroy, , false, (GpuInstanceHandle instance))                                     \
+  X(GpuInstanceGetComputeInstanceProfileInfo, , false,                                             \
+    (GpuInstanceHandle instance, unsigned profile, unsigned engine_profile,                        \
+     ComputeInstanceProfile* info))                                                                \
+  X(GpuInstanceCreateComputeInstance, , false,                                                     \
+    (GpuInstanceHandle instance, unsigned profile_id, ComputeInstanceHandle* compute))             \
+  X(GpuInstanceCreateComputeInstanceWithPlacement, , false,                                        \
+    (GpuInstanceHandle instance, unsigned profile_id, const MigPlacement* placement,               \
+     ComputeInstanceHandle* compute))                                                              \
+  X(GpuInstanceGetComputeInstances, , false,                                                       \
+    (GpuInstanceHandle instance, unsigned profile_id, ComputeInstanceHandle* computes,             \
+     unsigned* count))                                                                             \
+  X(ComputeInstanceGetInfo, _v2, false,                                                            \
+    (ComputeInstanceHandle compute, ComputeInstanceInfo* info))                                    \
+  X(ComputeInstanceDestroy, , false, (ComputeInstanceHandle compute))
 // clang-format on
 
 // The library, initialised. The destructor shuts it down, because an open one keeps operators from

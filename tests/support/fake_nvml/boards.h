@@ -7,18 +7,30 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace gpushared::testing::fake_nvml {
 
 struct Profile {
   std::string_view name;
+  unsigned number = 0;  // By which NVML is asked for it.
   unsigned id = 0;
   unsigned memory_mib = 0;
   unsigned count_max = 0;
   unsigned multiprocessors = 0;
   unsigned slices = 0;  // Of memory, of the 8 (A30: 4) that a board has.
   std::span<const unsigned> starts;
+
+  unsigned compute_slices() const { return static_cast<unsigned>(name[0] - '0'); }
 };
+
+// A size of compute instance in a GPU instance.
+struct ComputeProfile {
+  unsigned number = 0;  // By which NVML is asked for it; the id, too.
+  unsigned slices = 0;
+  std::vector<unsigned> starts;
+};
+std::vector<ComputeProfile> ComputeProfilesOf(const Profile& profile);
 
 struct Board {
   std::string_view name;     // The board's name here.
@@ -28,6 +40,7 @@ struct Board {
   unsigned cores = 0;
   int major = 0, minor = 0;  // Compute capability.
   unsigned instances_max = 0;
+  unsigned model = 0;  // PCI device and vendor.
   std::span<const Profile> profiles;
 };
 

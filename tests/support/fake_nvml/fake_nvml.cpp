@@ -1,186 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fake_nvml/fake_nvml.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <map>
-#include <memory>
+#include <iterator>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "server/device/inventory/nvml.h"
-#include "tests/support/fake_nvml/boards.h"
-
-#include <nlohmann/json.hpp>
+#include "tests/support/fake_nvml/frame.h"
 
 namespace gpushared::device::nvml {
-extern "C" {
-#define FAKE_NVML_DECLARE(name, suffix, required, signature) Code nvml##name##suffix signature;
-GPUSHARED_NVML_SYMBOLS(FAKE_NVML_DECLARE)
+
+using testing::fake_nvml::FakeCompute;
+using testing::fake_nvml::FakeGpu;
+using testing::fake_nvml::FakeInstance;
+using testing::fake_nvml::Machine;
+using testing::fake_nvml::Target;
+
+Fake g_fake;
+
+void Fake::Keep() {
+  told = testing::fake_nvml::WriteMachine(machine);
+  const char* path = std::getenv("FAKE_NVML");
+  if (given) {
+    given = told;
+  } else if (path != nullptr) {
+    // In one step: others may be reading it.
+    const std::string part = std::string(path) + ".part";
+    std::ofstream(part) << told << std::flush;
+    std::rename(part.c_str(), path);
+  }
 }
 
 namespace {
 
-using nlohmann::json;
-using testing::fake_nvml::Board;
-using testing::fake_nvml::FindBoard;
-using testing::fake_nvml::Profile;
-
-struct FakeGpu;
-
-// What a handle points to: a GPU, or an instance of it.
-struct Target {
-  const FakeGpu* gpu = nullptr;
-  const Profile* profile = nullptr;  // Null: the GPU itself.
-  unsigned start = 0;
-  std::string uuid;
-};
-
-struct FakeGpu {
-  const Board* board = nullptr;
-  unsigned index = 0;
-  bool mig = false, lost = false;
-  int compute_mode = 0;
-  std::vector<unsigned> processes;
-  Target self;
-  std::map<unsigned, Target> instances;  // By their first slice, so that the numbers have holes.
-};
-
-struct FailRule {
-  std::string call;
-  unsigned at = 0;
-  Code code = Code::kUnknown;
-};
-
-struct State {
-  std::string driver = "580.65.06";
-  int cuda = 13000;
-  std::vector<std::unique_ptr<FakeGpu>> gpus;
-  std::vector<FailRule> fails;
-};
-
-std::mutex g_mutex;
-std::optional<std::string> g_given;
-std::string g_wrong;
-State g_state;
-std::map<std::string, unsigned> g_calls;  // Since nvmlInit.
-int g_open = 0;
-
-std::string Uuid(const char* kind, unsigned gpu, unsigned start, unsigned generation) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%s-%08x-fa4e-4000-8000-%06x%06x", kind, 0xa0000000U + gpu,
-                generation, start);
-  return text;
-}
-
-// GPU instance numbers as the driver gives them.
-unsigned GpuInstanceId(const Target& instance) {
-  switch (instance.profile->slices) {
-    case 1:
-      return 7 + instance.start;
-    case 2:
-      return 3 + instance.start / 2;
-    case 4:
-      return 1 + instance.start / 4;
-    default:
-      return 0;
-  }
-}
-
-std::string AddInstance(FakeGpu& gpu, const json& described, unsigned generation) {
-  const std::string wanted = described.at("profile");
-  const unsigned start = described.at("start");
-  const auto profile = std::ranges::find(gpu.board->profiles, wanted, &Profile::name);
-  if (profile == gpu.board->profiles.end()) return wanted + " is no profile of this board";
-  if (std::ranges::find(profile->starts, start) == profile->starts.end()) {
-    return wanted + " cannot start at " + std::to_string(start);
-  }
-  unsigned same = 0;
-  for (const auto& [other_start, other] : gpu.instances) {
-    if (start < other_start + other.profile->slices && other_start < start + profile->slices) {
-      return wanted + " at " + std::to_string(start) + " overlaps another";
+// The machine's compute instances, in order.
+template <typename Visit>
+void ForEachCompute(Visit&& visit) {
+  for (const auto& gpu : g_fake.machine.gpus) {
+    for (auto& [start, instance] : gpu->instances) {
+      for (FakeCompute& compute : instance.compute) visit(compute);
     }
-    same += other.profile == &*profile ? 1U : 0U;
   }
-  if (same == profile->count_max) return "more of " + wanted + " than the board has";
-  gpu.instances[start] = {.gpu = &gpu,
-                          .profile = &*profile,
-                          .start = start,
-                          .uuid = Uuid("MIG", gpu.index, start, generation)};
-  return "";
-}
-
-std::string AddGpu(State& state, const json& described) {
-  auto gpu = std::make_unique<FakeGpu>();
-  gpu->index = static_cast<unsigned>(state.gpus.size());
-  const std::string board = described.value("board", "H200");
-  gpu->board = FindBoard(board);
-  if (gpu->board == nullptr) return board + " is no board";
-  gpu->mig = described.value("mig", false);
-  gpu->lost = described.value("lost", false);
-  gpu->compute_mode = described.value("compute_mode", 0);
-  gpu->processes = described.value("processes", std::vector<unsigned>());
-  gpu->self = {.gpu = gpu.get(), .uuid = Uuid("GPU", gpu->index, 0, 0)};
-  for (const json& instance : described.value("instances", json::array())) {
-    const std::string wrong = AddInstance(*gpu, instance, described.value("generation", 0U));
-    if (!wrong.empty()) return wrong;
-  }
-  state.gpus.push_back(std::move(gpu));
-  return "";
-}
-
-// Empty, or what is wrong.
-std::string Read(const std::string& text, State& state) try {
-  const json described = json::parse(text);
-  state.driver = described.value("driver", state.driver);
-  state.cuda = described.value("cuda", state.cuda);
-  for (const json& gpu : described.value("gpus", json::array())) {
-    if (const std::string wrong = AddGpu(state, gpu); !wrong.empty()) return wrong;
-  }
-  for (const json& rule : described.value("fail", json::array())) {
-    state.fails.push_back({.call = rule.at("call"),
-                           .at = rule.value("at", 0U),
-                           .code = static_cast<Code>(rule.at("code").get<int>())});
-  }
-  return "";
-} catch (const json::exception& error) {
-  return error.what();
-}
-
-// The frame around every call.
-template <typename Body>
-Code Called(const char* name, Body&& body) {
-  const std::lock_guard lock(g_mutex);
-  const unsigned number = ++g_calls[name];
-  for (const FailRule& rule : g_state.fails) {
-    if (rule.call == name && (rule.at == 0 || rule.at == number)) return rule.code;
-  }
-  if (g_open == 0) return Code::kUninitialized;
-  return body();
-}
-
-template <typename Body>
-Code OfDevice(const char* name, DeviceHandle handle, Body&& body) {
-  return Called(name, [&] {
-    const auto* target = reinterpret_cast<const Target*>(handle);
-    if (target == nullptr) return Code::kInvalidArgument;
-    return target->gpu->lost ? Code::kGpuIsLost : body(*target);
-  });
-}
-
-// Runs `body` on a whole GPU; instances are refused.
-template <typename Body>
-Code OfGpu(const char* name, DeviceHandle handle, Body&& body) {
-  return OfDevice(name, handle, [&](const Target& target) {
-    return target.profile != nullptr ? Code::kInvalidArgument : body(*target.gpu);
-  });
 }
 
 Code Say(const std::string& text, char* out, unsigned bytes) {
@@ -191,76 +58,121 @@ Code Say(const std::string& text, char* out, unsigned bytes) {
 
 }  // namespace
 
+Target* FindTarget(DeviceHandle handle) {
+  Target* found = nullptr;
+  const void* const wanted = handle;
+  for (const auto& gpu : g_fake.machine.gpus) {
+    if (&gpu->self == wanted) found = &gpu->self;
+  }
+  ForEachCompute([&](FakeCompute& compute) {
+    if (&compute.target == wanted) found = &compute.target;
+  });
+  return found;
+}
+
+FakeInstance* FindInstance(GpuInstanceHandle handle) {
+  const void* const wanted = handle;
+  for (const auto& gpu : g_fake.machine.gpus) {
+    for (auto& [start, instance] : gpu->instances) {
+      if (&instance == wanted) return &instance;
+    }
+  }
+  return nullptr;
+}
+
+FakeCompute* FindCompute(ComputeInstanceHandle handle) {
+  FakeCompute* found = nullptr;
+  const void* const wanted = handle;
+  ForEachCompute([&](FakeCompute& compute) {
+    if (&compute == wanted) found = &compute;
+  });
+  return found;
+}
+
 extern "C" {
 
 const char* nvmlErrorString(Code code) {
   switch (code) {
     case Code::kSuccess:
       return "The operation was successful";
+    case Code::kInvalidArgument:
+      return "Invalid Argument";
     case Code::kNotSupported:
       return "Not Supported";
+    case Code::kNoPermission:
+      return "Insufficient Permissions";
+    case Code::kNotFound:
+      return "Not Found";
     case Code::kDriverNotLoaded:
       return "Driver Not Loaded";
     case Code::kGpuIsLost:
       return "GPU is lost";
+    case Code::kResetRequired:
+      return "GPU requires reset";
     case Code::kVersionMismatch:
       return "Driver/library version mismatch";
+    case Code::kInUse:
+      return "In use by another client";
+    case Code::kInsufficientResources:
+      return "Insufficient Resources";
     default:
       return "Unknown Error";
   }
 }
 
 Code nvmlInit_v2() {
-  const std::lock_guard lock(g_mutex);
-  std::string text = g_given.value_or("{}");
+  const std::lock_guard lock(g_fake.mutex);
+  std::string text = g_fake.given.value_or("{}");
   const char* path = std::getenv("FAKE_NVML");
-  if (!g_given && path != nullptr) {
+  if (!g_fake.given && path != nullptr) {
     std::ifstream file(path);
     text.assign(std::istreambuf_iterator<char>(file), {});
   }
-  State state;
-  if (const std::string wrong = Read(text, state); !wrong.empty()) {
+  Machine machine;
+  if (const std::string wrong = ReadMachine(text, machine); !wrong.empty()) {
     std::fprintf(stderr, "fake_nvml: %s\n", wrong.c_str());
     return Code::kUnknown;
   }
-  g_state = std::move(state);
-  g_calls.clear();
-  for (const FailRule& rule : g_state.fails) {
+  g_fake.machine = std::move(machine);
+  g_fake.told = testing::fake_nvml::WriteMachine(g_fake.machine);
+  g_fake.calls.clear();
+  for (const auto& rule : g_fake.machine.fails) {
     if (rule.call == "nvmlInit") return rule.code;
   }
-  ++g_open;
+  ++g_fake.open;
   return Code::kSuccess;
 }
 
 Code nvmlShutdown() {
   return Called("nvmlShutdown", [] {
-    --g_open;
+    --g_fake.open;
     return Code::kSuccess;
   });
 }
 
 Code nvmlSystemGetDriverVersion(char* text, unsigned bytes) {
-  return Called("nvmlSystemGetDriverVersion", [&] { return Say(g_state.driver, text, bytes); });
+  return Called("nvmlSystemGetDriverVersion",
+                [&] { return Say(g_fake.machine.driver, text, bytes); });
 }
 
 Code nvmlSystemGetCudaDriverVersion_v2(int* version) {
   return Called("nvmlSystemGetCudaDriverVersion", [&] {
-    *version = g_state.cuda;
+    *version = g_fake.machine.cuda;
     return Code::kSuccess;
   });
 }
 
 Code nvmlDeviceGetCount_v2(unsigned* count) {
   return Called("nvmlDeviceGetCount", [&] {
-    *count = static_cast<unsigned>(g_state.gpus.size());
+    *count = static_cast<unsigned>(g_fake.machine.gpus.size());
     return Code::kSuccess;
   });
 }
 
 Code nvmlDeviceGetHandleByIndex_v2(unsigned index, DeviceHandle* device) {
   return Called("nvmlDeviceGetHandleByIndex", [&] {
-    if (index >= g_state.gpus.size()) return Code::kInvalidArgument;
-    FakeGpu& gpu = *g_state.gpus[index];
+    if (index >= g_fake.machine.gpus.size()) return Code::kInvalidArgument;
+    FakeGpu& gpu = *g_fake.machine.gpus[index];
     *device = reinterpret_cast<DeviceHandle>(&gpu.self);
     return gpu.lost ? Code::kGpuIsLost : Code::kSuccess;
   });
@@ -268,21 +180,26 @@ Code nvmlDeviceGetHandleByIndex_v2(unsigned index, DeviceHandle* device) {
 
 Code nvmlDeviceGetUUID(DeviceHandle device, char* text, unsigned bytes) {
   return OfDevice("nvmlDeviceGetUUID", device,
-                  [&](const Target& target) { return Say(target.uuid, text, bytes); });
+                  [&](const Target& target) { return Say(UuidOf(target), text, bytes); });
 }
 
 Code nvmlDeviceGetName(DeviceHandle device, char* text, unsigned bytes) {
   return OfDevice("nvmlDeviceGetName", device, [&](const Target& target) {
     std::string name(target.gpu->board->product);
-    if (target.profile != nullptr) name += " MIG " + std::string(target.profile->name);
+    if (target.instance != nullptr) {
+      const auto& profile = *target.instance->profile;
+      const unsigned slices = target.compute->slices;
+      const bool is_whole = slices == profile.compute_slices();
+      name += " MIG " + (is_whole ? "" : std::to_string(slices) + "c.") + std::string(profile.name);
+    }
     return Say(name, text, bytes);
   });
 }
 
 Code nvmlDeviceGetMemoryInfo(DeviceHandle device, MemoryInfo* memory) {
   return OfDevice("nvmlDeviceGetMemoryInfo", device, [&](const Target& target) {
-    const std::uint64_t mib =
-        target.profile != nullptr ? target.profile->memory_mib : target.gpu->board->memory_mib;
+    const std::uint64_t mib = target.instance != nullptr ? target.instance->profile->memory_mib
+                                                         : target.gpu->board->memory_mib;
     *memory = {.total = mib << 20, .free = mib << 20, .used = 0};
     return Code::kSuccess;
   });
@@ -292,6 +209,7 @@ Code nvmlDeviceGetPciInfo_v3(DeviceHandle device, PciInfo* pci) {
   return OfDevice("nvmlDeviceGetPciInfo", device, [&](const Target& target) {
     *pci = {};
     pci->bus = 0x10 + target.gpu->index;
+    pci->device_id = target.gpu->board->model;
     std::snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
     return Code::kSuccess;
   });
@@ -307,7 +225,16 @@ Code nvmlDeviceGetComputeMode(DeviceHandle device, int* mode) {
 Code nvmlDeviceGetComputeRunningProcesses_v3(DeviceHandle device, unsigned* count,
                                              ProcessInfo* processes) {
   return OfDevice("nvmlDeviceGetComputeRunningProcesses", device, [&](const Target& target) {
-    const auto& pids = target.gpu->processes;
+    std::vector<unsigned> pids;
+    if (target.compute != nullptr) {
+      pids = target.compute->processes;
+    } else {
+      pids = target.gpu->processes;
+      ForEachCompute([&](const FakeCompute& compute) {
+        if (compute.target.gpu != target.gpu) return;
+        pids.insert(pids.end(), compute.processes.begin(), compute.processes.end());
+      });
+    }
     const unsigned room = *count;
     *count = static_cast<unsigned>(pids.size());
     if (room < *count) return Code::kInsufficientSize;
@@ -335,7 +262,7 @@ Code nvmlDeviceGetMigMode(DeviceHandle device, unsigned* current, unsigned* pend
   return OfGpu("nvmlDeviceGetMigMode", device, [&](const FakeGpu& gpu) {
     if (gpu.board->profiles.empty()) return Code::kNotSupported;
     *current = gpu.mig;
-    *pending = gpu.mig;
+    *pending = gpu.mig_pending;
     return Code::kSuccess;
   });
 }
@@ -349,53 +276,72 @@ Code nvmlDeviceGetMaxMigDeviceCount(DeviceHandle device, unsigned* count) {
 
 Code nvmlDeviceGetMigDeviceHandleByIndex(DeviceHandle device, unsigned index,
                                          DeviceHandle* instance) {
-  return OfGpu("nvmlDeviceGetMigDeviceHandleByIndex", device, [&](const FakeGpu& gpu) {
-    const auto found = gpu.instances.find(index);
-    if (!gpu.mig || found == gpu.instances.end()) return Code::kNotFound;
-    *instance = reinterpret_cast<DeviceHandle>(const_cast<Target*>(&found->second));
-    return Code::kSuccess;
+  return OfGpu("nvmlDeviceGetMigDeviceHandleByIndex", device, [&](FakeGpu& gpu) {
+    if (!gpu.mig) return Code::kNotFound;
+    for (auto& [start, gpu_instance] : gpu.instances) {
+      for (FakeCompute& compute : gpu_instance.compute) {
+        // So that the numbers have holes.
+        if (start + compute.start != index) continue;
+        *instance = reinterpret_cast<DeviceHandle>(&compute.target);
+        return Code::kSuccess;
+      }
+    }
+    return Code::kNotFound;
   });
 }
 
 Code nvmlDeviceGetAttributes_v2(DeviceHandle device, Attributes* attributes) {
   return OfDevice("nvmlDeviceGetAttributes", device, [&](const Target& target) {
-    if (target.profile == nullptr) return Code::kNotSupported;
+    if (target.instance == nullptr) return Code::kNotSupported;
     *attributes = {};
-    attributes->multiprocessors = target.profile->multiprocessors;
-    attributes->memory_mib = target.profile->memory_mib;
+    attributes->multiprocessors = target.instance->profile->multiprocessors;
+    attributes->memory_mib = target.instance->profile->memory_mib;
     return Code::kSuccess;
   });
 }
 
 Code nvmlDeviceGetGpuInstanceId(DeviceHandle device, unsigned* id) {
   return OfDevice("nvmlDeviceGetGpuInstanceId", device, [&](const Target& target) {
-    if (target.profile == nullptr) return Code::kNotSupported;
-    *id = GpuInstanceId(target);
+    if (target.instance == nullptr) return Code::kNotSupported;
+    *id = target.instance->id();
     return Code::kSuccess;
   });
 }
 
 Code nvmlDeviceGetComputeInstanceId(DeviceHandle device, unsigned* id) {
   return OfDevice("nvmlDeviceGetComputeInstanceId", device, [&](const Target& target) {
-    if (target.profile == nullptr) return Code::kNotSupported;
-    *id = 0;
+    if (target.instance == nullptr) return Code::kNotSupported;
+    *id = target.compute->id;
     return Code::kSuccess;
   });
 }
 
 const char* fake_nvml_set(const char* text) {
-  const std::lock_guard lock(g_mutex);
-  g_given.reset();
+  const std::lock_guard lock(g_fake.mutex);
+  g_fake.given.reset();
   if (text == nullptr) return nullptr;
-  State state;
-  g_wrong = Read(text, state);
-  g_given = text;
-  return g_wrong.empty() ? nullptr : g_wrong.c_str();
+  Machine machine;
+  g_fake.wrong = ReadMachine(text, machine);
+  g_fake.given = text;
+  g_fake.told = testing::fake_nvml::WriteMachine(machine);
+  if (!g_fake.wrong.empty()) return g_fake.wrong.c_str();
+  if (g_fake.open > 0) g_fake.machine = std::move(machine);
+  return nullptr;
+}
+
+const char* fake_nvml_get(void) {
+  const std::lock_guard lock(g_fake.mutex);
+  return g_fake.told.c_str();
+}
+
+unsigned fake_nvml_calls(void) {
+  const std::lock_guard lock(g_fake.mutex);
+  return g_fake.calls["*"];
 }
 
 int fake_nvml_open(void) {
-  const std::lock_guard lock(g_mutex);
-  return g_open;
+  const std::lock_guard lock(g_fake.mutex);
+  return g_fake.open;
 }
 
 }  // extern "C"

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NVML says of a GPU's instances, and the calls that change them.
+
+#ifndef GPUSHARED_SERVER_MIG_GPU_H_
+#define GPUSHARED_SERVER_MIG_GPU_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "server/device/inventory/nvml.h"
+#include "server/mig/layout.h"
+
+namespace gpushared::mig {
+
+// A device for programs.
+struct LiveCompute {
+  std::uint32_t id = 0;      // Within its GPU instance.
+  std::uint32_t slices = 0;  // Of multiprocessors.
+  std::string uuid;          // "MIG-..."; empty when NVML did not tell.
+  std::vector<std::uint32_t> processes;
+};
+
+struct LiveInstance {
+  Instance instance;
+  std::uint32_t id = 0;  // The driver's, within the GPU.
+  std::vector<LiveCompute> compute;
+};
+
+struct MigGpu {
+  std::uint32_t index = 0;  // As nvidia-smi counts.
+  std::string uuid;         // "GPU-..."
+  std::string name;
+  std::uint32_t model = 0;  // PCI device and vendor, 0x233010DE.
+  std::uint32_t minor = 0;  // Of /dev/nvidia0.
+  bool has_mig = false;     // The board can be cut.
+  bool is_enabled = false;
+  bool is_pending = false;  // The mode after the next reset.
+  Board board;              // Empty where there is no MIG.
+  std::vector<LiveInstance> instances;
+  std::vector<std::uint32_t> processes;  // Holders of a context, anywhere on it.
+  std::string trouble;                   // Why it could not be read.
+
+  Layout layout() const;
+  std::string Named() const;  // "GPU 0 (NVIDIA H200)"
+};
+
+// The GPUs of this machine, asked anew at each call: nothing is remembered between them.
+//
+// Thread-compatible; borrows `nvml`, which must be open.
+class GpuControl {
+ public:
+  explicit GpuControl(const device::nvml::Nvml& nvml) : nvml_(nvml) {}
+
+  Result<std::vector<MigGpu>> Read() const;
+  // kNotFound: it is not there. kUnavailable: it could not be read.
+  Result<MigGpu> Find(std::string_view uuid) const;
+
+  // kNotReady: somebody holds the GPU. kUnsupported: the driver cannot reset it here, and the mode
+  // waits for a reset.
+  Status SetMode(const MigGpu& gpu, bool enable) const;
+  // With its compute instances. When it fails, a part may be there.
+  Status Create(const MigGpu& gpu, const Instance& instance) const;
+  // kNotReady: a process uses it, and nothing or some compute instances have gone.
+  Status Destroy(const MigGpu& gpu, const LiveInstance& instance) const;
+
+ private:
+  Status CreateCompute(device::nvml::GpuInstanceHandle made, const std::string& what,
+                       const std::vector<std::uint32_t>& compute) const;
+  Status Failed(const std::string& what, const char* call, device::nvml::Code code) const;
+
+  const device::nvml::Nvml& nvml_;
+};
+
+}  // namespace gpushared::mig
+
+#endif  // GPUSHARED_SERVER_MIG_GPU_H_

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts are reached or taken back, whatever fails where; nobody's instance is lost.
+
+#include "server/mig/apply.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <set>
+
+#include <gmock/gmock.h>
+
+#include "server/mig/planner.h"
+#include "tests/mig/brute_force.h"
+#include "tests/mig/mig_case.h"
+
+namespace gpushared::mig {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+json Rule(const char* call, unsigned at, int code, bool and_later = false) {
+  return json::array({{{"call", call}, {"at", at}, {"code", code}, {"and_later", and_later}}});
+}
+
+class MigApply : public MigCase {
+ protected:
+  Change To(const Layout& layout, bool enabled = true) const {
+    const MigGpu gpu = Gpu();
+    return {.before = AsIs(gpu),
+            .after = {.gpu = gpu.uuid, .is_enabled = enabled, .layout = layout}};
+  }
+};
+
+constexpr const char* kA100 = R"({"gpus": [{"board": "A100-40", "mig": true, "instances": [
+    {"profile": "1g.5gb", "start": 4}, {"profile": "2g.10gb", "start": 0}]}]})";
+const Layout kBalanced = {{14, 0, {2}}, {19, 2, {1}}, {19, 3, {1}}, {9, 4, {3}}};
+
+TEST_F(MigApply, MovesOnlyWhatMustMove) {
+  Machine(kA100);
+  const std::string kept = Gpu().instances.at(0).compute.at(0).uuid;
+  ASSERT_TRUE(Apply({To(kBalanced)}).ok());
+  EXPECT_EQ(Gpu().layout(), kBalanced);
+  EXPECT_EQ(Gpu().instances[0].compute[0].uuid, kept);
+  EXPECT_EQ(tenant_.left.size(), 1U);
+  EXPECT_EQ(tenant_.came_back, 1);
+  EXPECT_THAT(Saved().under_way, IsEmpty());
+  EXPECT_THAT(Saved().at_boot, ElementsAre(AsIs(Gpu())));
+}
+
+TEST_F(MigApply, TurnsTheModeOnAndOff) {
+  Machine(R"({"gpus": [{"board": "A100-40", "processes": [77]}]})");
+  ASSERT_TRUE(Apply({To(kBalanced)}).ok());
+  EXPECT_TRUE(Gpu().is_enabled);
+  EXPECT_EQ(Gpu().layout(), kBalanced);
+  const Status off = Apply({To({}, false)});
+  ASSERT_TRUE(off.ok()) << off.message();
+  EXPECT_FALSE(Gpu().is_enabled);
+  EXPECT_THAT(Gpu().instances, IsEmpty());
+}
+
+TEST_F(MigApply, ModeThatSomebodyKeepsFromChangingIsTakenBack) {
+  Machine(R"({"gpus": [{"board": "A100-40", "processes": [4711]}]})");
+  const Status held = Apply({To(kBalanced)});
+  EXPECT_THAT(held.message(),
+              AllOf(HasSubstr("MIG mode could not be turned on"),
+                    HasSubstr("the driver resets the GPU for it, and it is held by"),
+                    HasSubstr("--at-boot"), HasSubstr("the layout is as it was")));
+  EXPECT_FALSE(Gpu().is_pending);
+  Machine(R"({"gpus": [{"board": "A100-40", "reset_required": true}]})");
+  const Status reset = Apply({To(kBalanced)});
+  EXPECT_THAT(reset.message(), AllOf(HasSubstr("a reset is needed"), HasSubstr("reboot")));
+  EXPECT_FALSE(Gpu().is_pending);
+  EXPECT_THAT(Saved().under_way, IsEmpty());
+}
+
+// A process came between the plan and its execution.
+TEST_F(MigApply, InstanceThatIsUsedByNowStays) {
+  Machine(kA100);
+  const Change change = To(kBalanced);
+  json machine = json::parse(fake_nvml_get());
+  machine["gpus"][0]["instances"][1]["compute"][0]["processes"] = {4711};
+  Machine(machine.dump());
+  const Status applied = Apply({change});
+  EXPECT_EQ(applied.code(), StatusCode::kNotReady);
+  EXPECT_THAT(applied.message(),
+              HasSubstr("1g.5gb at 4 is not destroyed: it is used by process 4711"));
+  EXPECT_EQ(Gpu().layout(), change.before.layout);
+}
+
+TEST_F(MigApply, TenantThatDoesNotLeaveIsNotPushed) {
+  Machine(kA100);
+  tenant_.refusal = {StatusCode::kTimedOut, "it has a session"};
+  const Change change = To(kBalanced);
+  const Status applied = Apply({change});
+  EXPECT_THAT(applied.message(), HasSubstr("it has a session; the layout is as it was"));
+  EXPECT_EQ(Gpu().layout(), change.before.layout);
+  EXPECT_EQ(tenant_.came_back, 1);
+}
+
+TEST_F(MigApply, SecondGpuThatFailsTakesTheFirstBack) {
+  Machine(
+      R"({"gpus": [{"board": "A30", "mig": true, "instances": [{"profile": "4g.24gb", "start": 0}]},
+      {"board": "A30", "mig": true}]})");
+  std::vector<Change> changes;
+  for (const std::size_t index : {0U, 1U}) {
+    const MigGpu gpu = Gpu(index);
+    changes.push_back({.before = AsIs(gpu),
+                       .after = {.gpu = gpu.uuid, .is_enabled = true, .layout = {{5, 0, {2}}}}});
+  }
+  Failing(Rule("nvmlDeviceCreateGpuInstanceWithPlacement", 2, 23));
+  const Status applied = Apply(changes);
+  EXPECT_THAT(applied.message(),
+              AllOf(HasSubstr("GPU 1 (NVIDIA A30): 2g.12gb at 0 could not be made"),
+                    HasSubstr("the layout is as it was")));
+  EXPECT_EQ(AsIs(Gpu(0)), changes[0].before);
+  EXPECT_EQ(AsIs(Gpu(1)), changes[1].before);
+  EXPECT_THAT(Saved().at_boot, IsEmpty());
+}
+
+TEST_F(MigApply, WhatWasCutOffIsTakenBackBeforeAnythingElse) {
+  Machine(kA100);
+  const Change change = To(kBalanced);
+  Failing(Rule("nvmlDeviceCreateGpuInstanceWithPlacement", 0, 999));
+  const Status applied = Apply({change});
+  EXPECT_THAT(applied.message(), HasSubstr("the way back failed, too"));
+  ASSERT_EQ(Saved().under_way.size(), 1U);
+  EXPECT_EQ(Saved().under_way[0].before, change.before);
+  Failing(json::array());
+  EXPECT_THAT(Apply({To({})}).message(), HasSubstr("gpusharedctl mig restore takes it back"));
+  ASSERT_TRUE(Restore().ok());
+  EXPECT_EQ(Gpu().layout(), change.before.layout);
+  EXPECT_THAT(Saved().under_way, IsEmpty());
+}
+
+// After a reboot there are no instances, and on newer boards no MIG mode either.
+TEST_F(MigApply, BootRestoresWhatWasApplied) {
+  Machine(kA100);
+  ASSERT_TRUE(Apply({To(kBalanced)}).ok());
+  for (const char* mig : {"true", "false"}) {
+    Machine(R"({"gpus": [{"board": "A100-40", "mig": )" + std::string(mig) + "}]}");
+    const Status restored = Restore();
+    ASSERT_TRUE(restored.ok()) << restored.message();
+    EXPECT_EQ(Gpu().layout(), kBalanced);
+  }
+}
+
+TEST_F(MigApply, LayoutOfTheNextBootChangesNothingNow) {
+  Machine(kA100);
+  const Layout before = Gpu().layout();
+  {
+    const auto state = StateFile::Open(path_);
+    Mover mover(control(), *state, tenant_, [](const std::string&) {});
+    ASSERT_TRUE(mover.SaveForBoot({To(kBalanced)}).ok());
+  }
+  EXPECT_EQ(Gpu().layout(), before);
+  ASSERT_TRUE(Restore().ok());
+  EXPECT_EQ(Gpu().layout(), kBalanced);
+}
+
+TEST_F(MigApply, GpuThatIsGoneKeepsNoOtherFromItsLayout) {
+  Machine(kA100);
+  ASSERT_TRUE(Apply({To(kBalanced)}).ok());
+  SavedState saved = Saved();
+  saved.at_boot.insert(saved.at_boot.begin(), {.gpu = "GPU-gone", .is_enabled = true});
+  ASSERT_TRUE(StateFile::Open(path_)->Save(saved).ok());
+  Machine(R"({"gpus": [{"board": "A100-40", "mig": true}]})");
+  EXPECT_THAT(Restore().message(), HasSubstr("GPU-gone is not in this machine"));
+  EXPECT_EQ(Gpu().layout(), kBalanced);
+}
+
+// ---- random plans, with failures at random calls
+
+struct Outcomes {
+  int plans = 0, made = 0, taken_back = 0, restored = 0;
+};
+
+class RandomPlans : public MigCase {
+ protected:
+  RandomPlans() { path_ = shared_ / "state.json"; }
+
+  std::size_t Below(std::size_t bound) {
+    return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random_);
+  }
+  const std::vector<Layout>& LayoutsOf(const Board& board) {
+    std::vector<Layout>& layouts = layouts_[board.slices];
+    if (layouts.empty()) layouts = AllLayouts(board);
+    return layouts;
+  }
+
+  // A GPU of any board in any layout, some instances used by others or by the tenant.
+  json RandomGpu() {
+    static constexpr const char* kNames[] = {"A30",     "A100-40", "A100-80", "H100",
+                                             "H100-96", "H200",    "B200"};
+    const char* const name = kNames[Below(std::size(kNames))];
+    Machine(json{{"gpus", {{{"board", name}}}}}.dump());
+    const Board board = Gpu().board;
+    json gpu = {{"board", name}, {"mig", Below(5) != 0}, {"instances", json::array()}};
+    if (!gpu["mig"]) return gpu;
+    const std::vector<Layout>& layouts = LayoutsOf(board);
+    for (const Instance& instance : layouts[Below(layouts.size())]) {
+      static const json kUsers[] = {json::array(), json::array(), {77}, {4711}};
+      gpu["instances"].push_back({{"profile", board.Find(instance.profile)->name},
+                                  {"start", instance.start},
+                                  {"processes", kUsers[Below(std::size(kUsers))]}});
+    }
+    return gpu;
+  }
+
+  // Nothing when its used instances do not allow what was drawn.
+  std::optional<Change> RandomChange(const MigGpu& gpu) {
+    const std::vector<Layout>& layouts = LayoutsOf(gpu.board);
+    const Counts counts = CountsOf(layouts[Below(layouts.size())]);
+    std::vector<Present> have;
+    for (const LiveInstance& live : gpu.instances) {
+      have.push_back(
+          {.instance = live.instance, .user = UsersOf(live.compute.at(0).processes, {kWorkerPid})});
+    }
+    const Result<Plan> plan = MakePlan(gpu.board, have, WantedOf(gpu.board, counts));
+    if (!plan.ok()) return std::nullopt;
+    return Change{.before = AsIs(gpu),
+                  .after = {.gpu = gpu.uuid, .is_enabled = true, .layout = plan->After()}};
+  }
+
+  // UUIDs of the devices that others use.
+  std::set<std::string> Used() const {
+    std::set<std::string> used;
+    const auto gpus = control().Read();
+    for (const MigGpu& gpu : *gpus) {
+      for (const LiveInstance& live : gpu.instances) {
+        for (const LiveCompute& compute : live.compute) {
+          if (!UsersOf(compute.processes, {kWorkerPid}).empty()) used.insert(compute.uuid);
+        }
+      }
+    }
+    return used;
+  }
+
+  void ExpectAll(const std::vector<Change>& changes, GpuLayout Change::*which) {
+    for (const Change& change : changes) {
+      const auto gpu = control().Find(change.before.gpu);
+      ASSERT_TRUE(gpu.ok()) << gpu.status().message();
+      EXPECT_EQ(AsIs(*gpu), change.*which);
+      EXPECT_EQ(gpu->is_pending, gpu->is_enabled);
+    }
+  }
+
+  // Applies the changes to the machine with that failure, and checks where it ended.
+  void ApplyWith(const std::string& machine, const std::vector<Change>& changes, const json& rules,
+                 Outcomes& outcomes) {
+    Machine(machine);
+    const std::set<std::string> used = Used();
+    Failing(rules);
+    const Status applied = Apply(changes);
+    Failing(json::array());
+    EXPECT_EQ(Used(), used) << "an instance in use was lost";
+    if (applied.ok()) {
+      ++outcomes.made;
+      ExpectAll(changes, &Change::after);
+      return;
+    }
+    if (Saved().under_way.empty()) {
+      ++outcomes.taken_back;
+    } else {
+      ++outcomes.restored;
+      const Status restored = Restore();
+      ASSERT_TRUE(restored.ok()) << restored.message();
+      EXPECT_EQ(Used(), used) << "an instance in use was lost on the way back";
+      EXPECT_TRUE(Saved().under_way.empty());
+    }
+    ExpectAll(changes, &Change::before);
+  }
+
+  void RunOnePlan(Outcomes& outcomes) {
+    json gpus = {RandomGpu()};
+    if (Below(4) == 0) gpus.push_back(RandomGpu());
+    const std::string machine = json{{"gpus", gpus}}.dump();
+    Machine(machine);
+    std::vector<Change> changes;
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      if (auto change = RandomChange(Gpu(i)); change) changes.push_back(std::move(*change));
+    }
+    if (changes.size() != gpus.size()) return;
+    ++outcomes.plans;
+    std::filesystem::remove(path_);
+    ApplyWith(machine, changes, json::array(), outcomes);
+    Machine(machine);
+    const Status applied = Apply(changes);
+    EXPECT_TRUE(applied.ok()) << applied.message();
+    const std::size_t calls = fake_nvml_calls();
+    static constexpr int kCodes[] = {1, 2, 3, 4, 6, 7, 15, 19, 23, 999};
+    const json rule = Rule("*", 1 + static_cast<unsigned>(Below(calls)),
+                           kCodes[Below(std::size(kCodes))], Below(2) == 0);
+    SCOPED_TRACE(machine + " " + rule.dump());
+    std::filesystem::remove(path_);
+    ApplyWith(machine, changes, rule, outcomes);
+  }
+
+  std::mt19937 random_{20261124};
+  std::map<std::uint32_t, std::vector<Layout>> layouts_;
+  const testing::ScratchFolder shared_;
+};
+
+TEST_F(RandomPlans, EndAtOneOfTheirTwoEnds) {
+  const char* const asked = std::getenv("GPUSHARED_MIG_PLANS");
+  const int plans = asked != nullptr ? std::atoi(asked) : 500;
+  Outcomes outcomes;
+  while (outcomes.plans < plans && !HasFailure()) RunOnePlan(outcomes);
+  std::printf("%d plans: %d made, %d taken back at once, %d by restore\n", outcomes.plans,
+              outcomes.made, outcomes.taken_back, outcomes.restored);
+  EXPECT_GT(outcomes.taken_back, plans / 10);
+  EXPECT_GT(outcomes.restored, plans / 10);
+}
+
+// One plan that destroys, makes, and keeps what is used: every call fails once, and from every call
+// on nothing works any more.
+TEST_F(RandomPlans, EveryCallOfOnePlanMayFail) {
+  const std::string machine = R"({"gpus": [
+      {"board": "A100-40", "mig": true, "instances": [
+        {"profile": "2g.10gb", "start": 0, "processes": [4711]},
+        {"profile": "1g.5gb", "start": 4, "processes": [77]}, {"profile": "1g.5gb", "start": 6}]},
+      {"board": "A30", "processes": [77]}]})";
+  Machine(machine);
+  const MigGpu first = Gpu(0), second = Gpu(1);
+  const std::vector<Change> changes = {
+      {.before = AsIs(first),
+       .after = {first.uuid, true, {{14, 0, {2}}, {19, 2, {1}}, {9, 4, {2, 1}}}}},
+      {.before = AsIs(second), .after = {second.uuid, true, {{5, 0, {2}}, {5, 2, {1, 1}}}}}};
+  ASSERT_TRUE(Apply(changes).ok());
+  const unsigned calls = fake_nvml_calls();
+  EXPECT_GT(calls, 300U);
+  Outcomes outcomes;
+  for (unsigned call = 1; call <= calls && !HasFailure(); ++call) {
+    for (const bool and_later : {false, true}) {
+      for (const int code : {3, 19, 999}) {
+        SCOPED_TRACE("call " + std::to_string(call) + (and_later ? " and later" : ""));
+        std::filesystem::remove(path_);
+        ApplyWith(machine, changes, Rule("*", call, code, and_later), outcomes);
+      }
+    }
+  }
+  std::printf("%u calls: %d made, %d taken back at once, %d by restore\n", calls, outcomes.made,
+              outcomes.taken_back, outcomes.restored);
+}
+
+}  // namespace
+}  // namespace gpushared::mig

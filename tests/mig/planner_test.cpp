@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans against all layouts of each board, and the sentences of refusals.
+
+#include "server/mig/planner.h"
+
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/mig/boards.h"
+#include "server/mig/profile_name.h"
+#include "tests/mig/brute_force.h"
+
+namespace gpushared::mig {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<Present> PresentOf(const Layout& layout) {
+  std::vector<Present> have;
+  for (const Instance& instance : layout) have.push_back({.instance = instance});
+  return have;
+}
+
+std::size_t Common(const Layout& one, const Layout& other) {
+  return static_cast<std::size_t>(std::ranges::count_if(one, [&](const Instance& instance) {
+    return std::ranges::find(other, instance) != other.end();
+  }));
+}
+
+// All layouts of one board, by what they have.
+struct Known {
+  explicit Known(const Board& of) : board(of), all(AllLayouts(of)) {
+    for (const Layout& layout : all) by_counts[CountsOf(layout)].push_back(layout);
+    for (const auto& [counts, layouts] : by_counts) kinds.push_back(counts);
+  }
+  // The most that can stay of `have`, if all that is used does; -1: none is possible.
+  int MostKept(const std::vector<Present>& have, const Counts& counts) const {
+    Layout there, used;
+    for (const Present& present : have) {
+      there.push_back(present.instance);
+      if (!present.user.empty()) used.push_back(present.instance);
+    }
+    int most = -1;
+    for (const Layout& layout : by_counts.at(counts)) {
+      if (Common(used, layout) != used.size()) continue;
+      most = std::max(most, static_cast<int>(Common(there, layout)));
+    }
+    return most;
+  }
+  void Check(const std::vector<Present>& have, const Counts& counts) const {
+    const int most = MostKept(have, counts);
+    const Result<Plan> plan = MakePlan(board, have, WantedOf(board, counts));
+    ASSERT_EQ(plan.ok(), most >= 0) << plan.status().message();
+    if (!plan.ok()) {
+      EXPECT_EQ(plan.status().code(), StatusCode::kUnavailable);
+      return;
+    }
+    EXPECT_EQ(plan->keep.size(), static_cast<std::size_t>(most));
+    EXPECT_EQ(plan->keep.size() + plan->destroy.size(), have.size());
+    EXPECT_EQ(CountsOf(plan->After()), counts);
+    EXPECT_TRUE(CheckLayout(board, plan->After()).ok());
+    for (const Present& present : have) {
+      EXPECT_TRUE(present.user.empty() || Common({present.instance}, plan->keep) == 1);
+    }
+  }
+
+  Board board;
+  std::vector<Layout> all;
+  std::map<Counts, std::vector<Layout>> by_counts;
+  std::vector<Counts> kinds;
+};
+
+// From every layout to every set of instances, and with each one of them used.
+TEST(Planner, MovesTheFewestOnAnA30) {
+  const Known known(FindKnownBoard("A30")->board);
+  for (const Layout& from : known.all) {
+    for (const Counts& counts : known.kinds) {
+      std::vector<Present> have = PresentOf(from);
+      known.Check(have, counts);
+      for (Present& present : have) {
+        present.user = "process 1";
+        known.Check(have, counts);
+        present.user.clear();
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// 20,000 random pairs of each board of eight slices, with random users.
+TEST(Planner, MovesTheFewestOnEveryBoard) {
+  for (const KnownBoard& each : KnownBoards()) {
+    const Known known(each.board);
+    std::mt19937 random(7);
+    const auto below = [&](std::size_t bound) {
+      return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
+    };
+    for (int i = 0; i < 20000 && !HasFailure(); ++i) {
+      std::vector<Present> have = PresentOf(known.all[below(known.all.size())]);
+      for (Present& present : have) {
+        if (below(4) == 0) present.user = "process 1";
+      }
+      known.Check(have, known.kinds[below(known.kinds.size())]);
+    }
+  }
+}
+
+class A100 : public ::testing::Test {
+ protected:
+  Layout At(const std::string& list) const {
+    const Result<Layout> layout = ParseLayout(board_, list);
+    EXPECT_TRUE(layout.ok()) << layout.status().message();
+    return *layout;
+  }
+  Result<Plan> From(const std::string& there, const std::string& used, const std::string& wanted) {
+    std::vector<Present> have = PresentOf(At(there));
+    for (Present& present : have) {
+      if (Common({present.instance}, At(used)) == 1) present.user = "process 4711 (python3)";
+    }
+    return MakePlan(board_, have, *ParseInstances(board_, wanted));
+  }
+  const Board board_ = FindKnownBoard("A100-40")->board;
+};
+
+// The driver's own order takes 1g at 6, 1g at 4 and 2g at 0, and has no place for 3g then.
+TEST_F(A100, FindsPlacesThatTheNaiveOrderMisses) {
+  const Result<Plan> plan = From("", "", "19,19,14,9");
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->create, At("14:0,19:2,19:3,9:4"));
+  EXPECT_EQ(plan->After(), plan->create);
+  const Result<Plan> after_the_naive = From("19:6,19:4,14:0", "", "19,19,14,9");
+  ASSERT_TRUE(after_the_naive.ok());
+  EXPECT_EQ(after_the_naive->keep, At("14:0"));
+  EXPECT_EQ(after_the_naive->destroy, At("19:4,19:6"));
+  EXPECT_EQ(after_the_naive->create, At("19:2,19:3,9:4"));
+}
+
+TEST_F(A100, WhatIsThereStays) {
+  const Result<Plan> plan = From("19:0,14:4", "", "14,19");
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->ChangesNothing());
+  EXPECT_EQ(plan->keep.size(), 2U);
+}
+
+// Of places that cost the same, those that leave room for large instances.
+TEST_F(A100, LeavesRoomForMore) {
+  EXPECT_EQ(From("", "", "3g.20gb")->create, At("9:4"));
+  EXPECT_EQ(From("9:4", "", "9,19")->create, At("19:0"));
+  EXPECT_EQ(From("19:1", "", "19,19")->create, At("19:0"));
+}
+
+TEST_F(A100, RefusalsSayWhatWasAskedAndWhatThereIs) {
+  const auto refusal = [&](const std::string& there, const std::string& used,
+                           const std::string& wanted) {
+    const Result<Plan> plan = From(there, used, wanted);
+    EXPECT_FALSE(plan.ok());
+    return plan.status().message();
+  };
+  EXPECT_EQ(refusal("", "", "8*19"),
+            "layout refused: asked for 8 of 1g.5gb, A100-40 has at most 7");
+  EXPECT_EQ(refusal("", "", "3*14,9"),
+            "layout refused: 3 of 2g.10gb, 1 of 3g.20gb need 10 memory slices, A100-40 has 8");
+  EXPECT_THAT(refusal("", "", "9,9,19"), HasSubstr("need 9 memory slices"));
+  // Eight slices, but 7g takes them all, and a 4g has one place.
+  EXPECT_THAT(refusal("", "", "4g.20gb,2*14"), HasSubstr("fit A100-40 in no places"));
+  EXPECT_EQ(refusal("9:0,19:4", "9:0", "19,19,14,9"),
+            "layout refused: each of the 2 layouts with 2 of 1g.5gb, 1 of 2g.10gb, 1 of 3g.20gb "
+            "takes an instance away that is used: 3g.20gb at 0, used by process 4711 (python3)");
+}
+
+TEST_F(A100, ExactPlansGoWhereTheyAreTold) {
+  const Result<Plan> plan = MakeExactPlan(board_, PresentOf(At("9:0,14:4")), At("9:4,14:0"));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->keep, IsEmpty());
+  EXPECT_EQ(plan->create, At("9:4,14:0"));
+  EXPECT_THAT(MakeExactPlan(board_, {{.instance = {9, 0, {3}}, .user = "process 5"}}, At("9:4"))
+                  .status()
+                  .message(),
+              HasSubstr("takes 3g.20gb at 0 away, used by process 5"));
+  EXPECT_FALSE(MakeExactPlan(board_, {}, {{9, 2, {3}}}).ok());
+}
+
+// A GPU instance that is divided otherwise is another one: its devices go.
+TEST_F(A100, DivisionsMatter) {
+  const Result<std::vector<Wanted>> want = InstancesFor(board_, {{"1c.3g.20gb", 3}});
+  ASSERT_TRUE(want.ok());
+  const Result<Plan> plan = MakePlan(board_, PresentOf(At("9:0")), *want);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->keep, IsEmpty());
+  EXPECT_EQ(plan->create.at(0).compute, (std::vector<std::uint32_t>{1, 1, 1}));
+}
+
+}  // namespace
+}  // namespace gpushared::mig
