@@ -386,6 +386,10 @@ void Broker::Compare(DeviceEntry& device, const device::Presence& presence) {
       }
       return;
     case DeviceEntry::State::kDrained:
+      // What it was drained for has happened: an instance was destroyed, a GPU taken out or cut.
+      if (device.times_gone < kTimesGoneMax) return;
+      device.comes_back = true;
+      return GoMissing(device, presence.why);
     case DeviceEntry::State::kLeaving:
     case DeviceEntry::State::kGone:
       return;

@@ -35,6 +35,7 @@ void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEntranceCommands(CommandLine& line);  // entrance lease, cdi
 void AddServerCommands(CommandLine& line);    // drain, reload
 void AddPtxCommands(CommandLine& line);       // ptx check
+void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; where it is built
 
 // A command under `parent`, which takes the shared options behind itself, too.
 CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& help);

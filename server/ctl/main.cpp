@@ -33,6 +33,9 @@ int Main(std::span<char* const> arguments) {
   AddEntranceCommands(line);
   AddServerCommands(line);
   AddPtxCommands(line);
+#ifdef GPUSHARED_HAS_MIG
+  AddMigCommands(line);
+#endif
   app.add_subcommand("run", "start a program with this server as its CUDA driver; see run --help");
   app.add_subcommand("doctor",
                      "what will work here, and what to do about the rest; see doctor --help");

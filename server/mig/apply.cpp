@@ -83,7 +83,7 @@ Status Mover::Apply(const std::vector<Change>& changes) {
     if (!moved.ok()) break;
   }
   const Status returned = moved.ok() ? Status::Ok() : GoBack(changes);
-  tenant_.ComeBack();
+  LetComeBack();
   if (!returned.ok()) {
     return {moved.code(), moved.message() + "; the way back failed, too: " + returned.message() +
                               "; " + state_.path() +
@@ -140,8 +140,21 @@ Status Mover::Restore() {
   for (const GpuLayout& layout : state->at_boot) {
     if (std::ranges::find(taken_back, layout.gpu) == taken_back.end()) keep(MoveTo(layout));
   }
-  tenant_.ComeBack();
+  LetComeBack();
   return first;
+}
+
+void Mover::LetComeBack() {
+  const Result<std::vector<MigGpu>> gpus = control_.Read();
+  if (!gpus.ok()) return tenant_.ComeBack(std::nullopt);
+  std::vector<std::string> there;
+  for (const MigGpu& gpu : *gpus) {
+    if (!gpu.is_enabled) there.push_back(gpu.uuid);
+    for (const LiveInstance& live : gpu.instances) {
+      for (const LiveCompute& compute : live.compute) there.push_back(compute.uuid);
+    }
+  }
+  tenant_.ComeBack(there);
 }
 
 Status Mover::MoveTo(const GpuLayout& target) {

@@ -5,6 +5,7 @@
 #define GPUSHARED_SERVER_MIG_APPLY_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,9 @@ class Tenant {
   // Gives the GPU or instance of this UUID up, and takes it no more. Returns ok when nothing of the
   // tenant is on it, also when it never had it.
   virtual Status Leave(const std::string& uuid) = 0;
-  // What it left, and what is there still, is its again.
-  virtual void ComeBack() = 0;
+  // What it left is its again, if it is among those that are `there`. Nothing: nobody knows what
+  // is.
+  virtual void ComeBack(const std::optional<std::vector<std::string>>& there) = 0;
 };
 
 // Moves GPUs from one layout to another.
@@ -58,6 +60,7 @@ class Mover {
   Status MoveMode(const MigGpu& gpu, const GpuLayout& target);
   Status DestroyOthers(const std::string& uuid, const Layout& target);
   Status CreateMissing(const std::string& uuid, const Layout& target);
+  void LetComeBack();
 
   const GpuControl& control_;
   const StateFile& state_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace gpushared::mig {
@@ -112,6 +113,10 @@ void GpuReader::ReadProfiles() {
     if (!ReadPlaces(profile)) return;
     gpu_.board.profiles.push_back(std::move(profile));
   }
+  std::ranges::sort(gpu_.board.profiles, [](const Profile& one, const Profile& other) {
+    return std::tuple(one.compute_slices, one.memory_slices, one.name) <
+           std::tuple(other.compute_slices, other.memory_slices, other.name);
+  });
   for (const Profile& profile : gpu_.board.profiles) {
     for (const std::uint32_t start : profile.starts) {
       gpu_.board.slices = std::max(gpu_.board.slices, start + profile.memory_slices);

@@ -50,6 +50,9 @@ TEST_F(MigApply, MovesOnlyWhatMustMove) {
   EXPECT_EQ(Gpu().instances[0].compute[0].uuid, kept);
   EXPECT_EQ(tenant_.left.size(), 1U);
   EXPECT_EQ(tenant_.came_back, 1);
+  ASSERT_TRUE(tenant_.now.has_value());
+  EXPECT_EQ(tenant_.now->size(), 4U);
+  EXPECT_EQ(tenant_.now->front(), kept);
   EXPECT_THAT(Saved().under_way, IsEmpty());
   EXPECT_THAT(Saved().at_boot, ElementsAre(AsIs(Gpu())));
 }

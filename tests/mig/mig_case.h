@@ -5,6 +5,7 @@
 #define GPUSHARED_TESTS_MIG_MIG_CASE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,11 +44,15 @@ class FakeTenant : public Tenant {
     EXPECT_EQ(fake_nvml_set(machine.dump().c_str()), nullptr);
     return Status::Ok();
   }
-  void ComeBack() override { ++came_back; }
+  void ComeBack(const std::optional<std::vector<std::string>>& there) override {
+    ++came_back;
+    now = there;
+  }
 
   Status refusal;
   std::vector<std::string> left;
   int came_back = 0;
+  std::optional<std::vector<std::string>> now;  // What is there, as it was told last.
 };
 
 class MigCase : public ::testing::Test {

@@ -197,6 +197,21 @@ TEST_F(BrokerInventory, AGpuThatIsGoneEndsItsSessionsAndStaysWithoutAWorkerUntil
   AwaitState("cuda:0", "ready");
 }
 
+// What it was drained for has happened: nobody has to resume what comes later.
+TEST_F(BrokerInventory, ADrainedDeviceThatGoesAwayComesBackByItself) {
+  StartBroker();
+  const Result<ipc::UniqueFd> socket = ipc::ConnectUnix(options_.socket_path, InTime());
+  ASSERT_TRUE(socket.ok());
+  ASSERT_TRUE(Ask(*socket, ipc::Admin{.verb = ipc::AdminVerb::kDrain, .terms = "cuda:0"}).ok());
+  AwaitState("cuda:0", "drained");
+  AwaitLooks(10);
+  EXPECT_EQ(Device("cuda:0").at("state"), "drained") << "it is there, and nobody resumed it";
+  SetGpus({GpuOf(0, "GPU-b")});
+  AwaitState("cuda:0", "missing");
+  SetGpus({GpuOf(0, "GPU-a"), GpuOf(1, "GPU-b")});
+  AwaitState("cuda:0", "ready");
+}
+
 TEST_F(BrokerInventory, OneLookThatMissesAGpuHarmsNobody) {
   options_.read_inventory = [this, read = options_.read_inventory] {
     device::Inventory inventory = read();

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpusharedctl mig as operators use it: over the fake NVML, killed at any call, and beside a server
+// that has the instances as devices.
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/read_file.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// After the order 19,19,14 that leaves a 3g no place.
+constexpr const char* kHalfWay = R"({"gpus": [{"board": "A100-40", "mig": true, "instances": [
+    {"profile": "1g.5gb", "start": 6}, {"profile": "1g.5gb", "start": 4},
+    {"profile": "2g.10gb", "start": 0}]}]})";
+
+class MigCommands : public ::testing::Test {
+ protected:
+  MigCommands() {
+    ::setenv("LD_LIBRARY_PATH", GPUSHARED_FAKE_DRIVERS, 1);
+    ::setenv("FAKE_NVML", machine_.c_str(), 1);
+    ::setenv("CUDA_MPS_PIPE_DIRECTORY", folder_.path().c_str(), 1);
+    ::setenv("GPUSHARED_SOCKET", (folder_ / "none").c_str(), 1);
+  }
+  ~MigCommands() override {
+    for (const char* name : {"LD_LIBRARY_PATH", "FAKE_NVML", "FAKE_CUDA", "CUDA_MPS_PIPE_DIRECTORY",
+                             "GPUSHARED_SOCKET"}) {
+      ::unsetenv(name);
+    }
+  }
+
+  void Machine(const std::string& text) {
+    std::ofstream(machine_ + ".new") << text;
+    std::filesystem::rename(machine_ + ".new", machine_);
+  }
+  json Now() const { return json::parse(ReadFile(machine_)); }
+  // What is where, without the numbers that change when it is made again.
+  std::vector<std::pair<std::string, unsigned>> Layout(std::size_t gpu = 0) const {
+    std::vector<std::pair<std::string, unsigned>> found;
+    for (const json& instance : Now().at("gpus").at(gpu).value("instances", json::array())) {
+      found.emplace_back(instance.at("profile"), instance.at("start"));
+    }
+    std::ranges::sort(found, {}, &std::pair<std::string, unsigned>::second);
+    return found;
+  }
+  ProgramOutcome Mig(std::vector<std::string> arguments) const {
+    std::vector<std::string> command = {GPUSHARED_BIN_DIR "/gpusharedctl", "mig"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const std::string& verb = arguments.front();
+    if (verb == "apply" || verb == "restore") {
+      command.insert(command.end(), {"--state", folder_ / "state/state.json"});
+    }
+    return RunProgram(command);
+  }
+  std::string File(const std::string& text) const {
+    std::ofstream(folder_ / "mig.yaml") << text;
+    return folder_ / "mig.yaml";
+  }
+
+  const ScratchFolder folder_;
+  const std::string machine_ = folder_ / "nvml.json";
+};
+
+TEST_F(MigCommands, PlansWithoutAGpu) {
+  const ProgramOutcome plan =
+      Mig({"plan", "--board", "A100-40", "--have", "19:6,19:4,14:0", "19,19,14,9"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.output;
+  EXPECT_EQ(plan.output,
+            R"(A100-40: 1 instance kept, 2 destroyed, 3 made
+memory slice  0        1        2        3        4        5        6        7
+before       |2g.10gb =        |        |        |1g.5gb -|        |1g.5gb -|        |
+after        |2g.10gb =        |1g.5gb +|1g.5gb +|3g.20gb +                          |
+= stays   * stays, in use   - goes   + is made
+lost: 1g.5gb at 4 with what its memory holds; nobody uses it
+lost: 1g.5gb at 6 with what its memory holds; nobody uses it
+)");
+  EXPECT_THAT(Mig({"list", "--board", "B200"}).output, HasSubstr("source: NVIDIA MIG User Guide"));
+  EXPECT_THAT(Mig({"list", "--board", "V100"}).output,
+              HasSubstr("none of those known: A30 A100-40"));
+  EXPECT_EQ(Mig({"plan"}).exit_code, 2);
+  EXPECT_EQ(Mig({"plan", "19", "--file", "x", "--config", "y"}).exit_code, 2);
+}
+
+TEST_F(MigCommands, TellWhatIsThere) {
+  Machine(kHalfWay);
+  EXPECT_THAT(Mig({"list"}).output, AllOf(HasSubstr("MIG mode on"), HasSubstr("1g.5gb at 4: MIG-"),
+                                          HasSubstr("3g.20gb        9     2     0")));
+  const json listed = json::parse(Mig({"list", "--json"}).output);
+  EXPECT_EQ(listed.at("gpus").at(0).at("instances").size(), 3U);
+  const json plan = json::parse(Mig({"plan", "--json", "19,19,14,9"}).output);
+  EXPECT_EQ(plan.at("plans").at(0).at("destroy").size(), 2U);
+  EXPECT_EQ(Layout().size(), 3U) << "a plan changes nothing";
+}
+
+TEST_F(MigCommands, ApplyFindsWhatTheNaiveOrderMisses) {
+  Machine(kHalfWay);
+  const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
+  EXPECT_EQ(applied.exit_code, 0) << applied.output;
+  EXPECT_EQ(Layout(), (std::vector<std::pair<std::string, unsigned>>{
+                          {"2g.10gb", 0}, {"1g.5gb", 2}, {"1g.5gb", 3}, {"3g.20gb", 4}}));
+  EXPECT_THAT(Mig({"apply", "none"}).output, HasSubstr("0 instances kept, 4 destroyed"));
+  EXPECT_TRUE(Layout().empty());
+  EXPECT_TRUE(Now()["gpus"][0]["mig"]);
+  EXPECT_EQ(Mig({"apply", "--disable"}).exit_code, 0);
+  EXPECT_FALSE(Now()["gpus"][0]["mig"]);
+  // At the boot after it, MIG mode stays off.
+  Machine(kHalfWay);
+  EXPECT_EQ(Mig({"restore"}).exit_code, 0);
+  EXPECT_FALSE(Now()["gpus"][0]["mig"]);
+}
+
+TEST_F(MigCommands, NobodysInstanceIsTaken) {
+  json machine = json::parse(kHalfWay);
+  machine["gpus"][0]["instances"][1]["processes"] = {4711};
+  Machine(machine.dump());
+  const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
+  EXPECT_EQ(applied.exit_code, 1);
+  EXPECT_THAT(applied.output,
+              HasSubstr("takes an instance away that is used: 1g.5gb at 4, used by process 4711"));
+  EXPECT_EQ(Layout().size(), 3U);
+  EXPECT_FALSE(Now().contains("driver")) << "the fake writes when something changes";
+}
+
+TEST_F(MigCommands, RightsAreNamed) {
+  Machine(R"({"privileged": false, "gpus": [{"board": "A30", "mig": true}]})");
+  EXPECT_THAT(Mig({"apply", "14"}).output,
+              AllOf(HasSubstr("Insufficient Permissions"), HasSubstr("root")));
+  ::setenv("LD_LIBRARY_PATH", folder_.path().c_str(), 1);
+  EXPECT_THAT(Mig({"list"}).output, HasSubstr("no NVIDIA driver on this machine"));
+}
+
+TEST_F(MigCommands, FilesOfMigPartedAreAppliedAssertedAndWritten) {
+  Machine(
+      R"({"gpus": [{"board": "A30"}, {"board": "A100-40", "mig": true}, {"board": "H200", "mig": true}]})");
+  const std::string published = GPUSHARED_PUBLISHED_CONFIGS;
+  EXPECT_EQ(Mig({"assert", "--file", published, "--config", "all-balanced"}).exit_code, 1);
+  const ProgramOutcome applied = Mig({"apply", "--file", published, "--config", "all-balanced"});
+  EXPECT_EQ(applied.exit_code, 0) << applied.output;
+  EXPECT_EQ(Layout(0).size(), 3U);
+  EXPECT_EQ(Layout(1).size(), 4U);
+  EXPECT_EQ(Layout(2).size(), 4U);
+  EXPECT_EQ(Mig({"assert", "--file", published, "--config", "all-balanced"}).exit_code, 0);
+  const ProgramOutcome other = Mig({"assert", "--file", published, "--config", "all-disabled"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.output, HasSubstr("GPU 2 (NVIDIA H200) is cut otherwise"));
+  EXPECT_EQ(Mig({"export", "--name", "here", "--output", folder_ / "here.yaml"}).exit_code, 0);
+  EXPECT_EQ(Mig({"assert", "--file", folder_ / "here.yaml", "--config", "here"}).exit_code, 0);
+  EXPECT_EQ(Mig({"apply", "--file", published, "--config", "all-disabled"}).exit_code, 0);
+  EXPECT_EQ(Mig({"apply", "--file", folder_ / "here.yaml", "--config", "here"}).exit_code, 0);
+  EXPECT_EQ(Mig({"assert", "--file", published, "--config", "all-balanced"}).exit_code, 0);
+}
+
+TEST_F(MigCommands, FilesThatDoNotFitAreRefusedBeforeAnythingChanges) {
+  Machine(R"({"gpus": [{"board": "A30", "mig": true}, {"board": "A100-40", "mig": true}]})");
+  const std::string file = File(
+      "version: v1\nmig-configs:\n  a:\n"
+      "  - devices: [0]\n    mig-enabled: true\n    mig-devices: {2g.12gb: 2}\n"
+      "  - devices: [1]\n    mig-enabled: true\n    mig-devices: {2g.12gb: 2}\n"
+      "  b:\n  - devices: all\n    mig-enabled: false\n"
+      "  - devices: [0]\n    mig-enabled: false\n"
+      "  c:\n  - devices: [7]\n    mig-enabled: false\n");
+  EXPECT_THAT(
+      Mig({"apply", "--file", file, "--config", "a"}).output,
+      HasSubstr("mig.yaml:7: layout refused: NVIDIA A100-SXM4-40GB has no profile '2g.12gb'"));
+  EXPECT_TRUE(Layout(0).empty());
+  EXPECT_THAT(Mig({"apply", "--file", file, "--config", "b"}).output,
+              HasSubstr("GPU 0 (NVIDIA A30) has an entry already, in line 11"));
+  EXPECT_THAT(Mig({"apply", "--file", file, "--config", "c"}).output,
+              HasSubstr("is about no GPU of this machine"));
+  EXPECT_THAT(Mig({"apply", "--file", file, "--config", "d"}).output,
+              HasSubstr("has no configuration 'd'"));
+  EXPECT_THAT(Mig({"apply", "14"}).output, HasSubstr("--gpu takes a number or a UUID"));
+}
+
+// The process dies at that call, as by a power cut; a new one goes the way back.
+TEST_F(MigCommands, KilledAtAnyCallThereIsAWayBack) {
+  Machine(kHalfWay);
+  const auto before = Layout();
+  const auto rules = [](unsigned at, bool kill) {
+    json machine = json::parse(kHalfWay);
+    if (kill) machine["fail"] = json::array({{{"call", "*"}, {"at", at}, {"kill", true}}});
+    return machine.dump();
+  };
+  unsigned cut_off = 0, at = 150;
+  for (; at < 5000; at += 23) {
+    std::filesystem::remove_all(folder_ / "state");
+    Machine(rules(at, true));
+    const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
+    if (applied.exit_code == 0) break;
+    ASSERT_EQ(applied.exit_code, 128 + 9) << applied.output;
+    json machine = Now();
+    machine["fail"] = json::array();
+    Machine(machine.dump());
+    const bool is_under_way =
+        ReadFile(folder_ / "state/state.json").find("\"before\"") != std::string::npos;
+    cut_off += is_under_way ? 1 : 0;
+    const ProgramOutcome restored = Mig({"restore"});
+    ASSERT_EQ(restored.exit_code, 0) << restored.output;
+    EXPECT_EQ(Layout(), before) << "killed at call " << at;
+  }
+  EXPECT_LT(at, 5000U);
+  EXPECT_GT(cut_off, 10U);
+}
+
+TEST_F(MigCommands, LayoutOfTheNextBootWaits) {
+  Machine(R"({"gpus": [{"board": "H100-96", "processes": [4711]}]})");
+  const ProgramOutcome now = Mig({"apply", "9,9"});
+  EXPECT_EQ(now.exit_code, 1);
+  EXPECT_THAT(now.output, HasSubstr("change of MIG mode refused: the GPU is used by process 4711"));
+  Machine(R"({"gpus": [{"board": "H100-96", "mig_pending": false}]})");
+  EXPECT_EQ(Mig({"apply", "--at-boot", "9,9"}).exit_code, 0);
+  EXPECT_TRUE(Layout().empty());
+  EXPECT_EQ(Mig({"restore"}).exit_code, 0);
+  EXPECT_EQ(Layout().size(), 2U);
+}
+
+// ---- beside a server
+
+std::string Uuid(unsigned generation, unsigned start) {
+  char text[64];
+  std::snprintf(text, sizeof text, "MIG-a0000000-fa4e-4000-8000-%06x%06x", generation, start);
+  return text;
+}
+
+class MigServer : public MigCommands {
+ protected:
+  MigServer() {
+    Machine(kHalfWay);
+    // Instances that are, and those that come: the fake numbers what it makes.
+    std::string gpus = "devices 6";
+    int number = 0;
+    for (const auto& [generation, start] : std::vector<std::pair<unsigned, unsigned>>{
+             {0, 0}, {0, 4}, {0, 6}, {1, 2}, {2, 3}, {3, 4}}) {
+      gpus += "; uuid " + std::to_string(number++) + " " + Uuid(generation, start);
+    }
+    ::setenv("FAKE_CUDA", gpus.c_str(), 1);
+    server_ = std::make_unique<ServerProcess>(std::vector<std::string>{
+        "--device", "auto", "--code-cache", "none", "--ptx-compiler", "none"});
+    ::setenv("GPUSHARED_SOCKET", server_->socket().c_str(), 1);
+  }
+  std::string StateOf(const std::string& uuid) const {
+    const json answer = json::parse(server_->Ctl({"devices", "--json"}).output, nullptr, false);
+    if (!answer.is_object()) return "";
+    for (const json& device : answer.at("devices")) {
+      if (device.value("uuid", "") == uuid) return device.at("state");
+    }
+    return "";
+  }
+  bool Becomes(const std::string& uuid, const std::string& state) const {
+    return Eventually([&] { return StateOf(uuid) == state; }, std::chrono::seconds(60));
+  }
+
+  std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(MigServer, InstancesBecomeItsDevicesByThemselves) {
+  ASSERT_TRUE(Becomes(Uuid(0, 4), "ready"));
+  const std::string kept_worker = server_->Ctl({"devices", "--json"}).output;
+  const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
+  EXPECT_EQ(applied.exit_code, 0) << applied.output;
+  EXPECT_TRUE(Becomes(Uuid(3, 4), "ready"));
+  EXPECT_TRUE(Becomes(Uuid(1, 2), "ready"));
+  EXPECT_TRUE(Becomes(Uuid(0, 6), "missing"));
+  EXPECT_EQ(StateOf(Uuid(0, 0)), "ready");
+  // The one that stays was not touched.
+  EXPECT_THAT(server_->Log(), Not(HasSubstr("device " + Uuid(0, 0) + " is drained")));
+  EXPECT_THAT(server_->Log(), HasSubstr("device " + Uuid(0, 4) + " is drained"));
+}
+
+TEST_F(MigServer, DevicesOfAChangeThatFailsAreItsAgain) {
+  ASSERT_TRUE(Becomes(Uuid(0, 4), "ready"));
+  json machine = json::parse(kHalfWay);
+  machine["fail"] =
+      json::array({{{"call", "nvmlGpuInstanceDestroy"}, {"at", 1}, {"code", 999}},
+                   {{"call", "nvmlComputeInstanceDestroy"}, {"at", 1}, {"code", 19}}});
+  Machine(machine.dump());
+  const ProgramOutcome applied = Mig({"apply", "19,19,14,9"});
+  EXPECT_EQ(applied.exit_code, 1);
+  EXPECT_THAT(applied.output, HasSubstr("the layout is as it was"));
+  EXPECT_EQ(Layout().size(), 3U);
+  EXPECT_TRUE(Becomes(Uuid(0, 4), "ready"));
+  EXPECT_TRUE(Becomes(Uuid(0, 6), "ready"));
+  EXPECT_THAT(server_->Log(), HasSubstr("device " + Uuid(0, 4) + " is resumed"));
+}
+
+}  // namespace
+}  // namespace gpushared::testing
