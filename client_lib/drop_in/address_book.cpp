@@ -78,6 +78,17 @@ PoolHandle AddressBook::PoolAt(std::uint64_t address) const {
   return pooled == nullptr ? nullptr : (*pooled)->pool()->handle();
 }
 
+bool AddressBook::ChangeHints(std::uint64_t address, std::size_t bytes,
+                              const std::function<void(ManagedHints&)>& change) {
+  const WriterLock lock(mutex_);
+  const auto next = entries_.upper_bound(address);
+  if (next == entries_.begin()) return false;
+  Entry& entry = std::prev(next)->second;
+  if (entry.block.kind != BlockKind::kManaged || !entry.block.Holds(address, bytes)) return false;
+  change(entry.hints);
+  return true;
+}
+
 void AddressBook::RemoveVariable(std::uint64_t address, std::uint64_t buffer_id) {
   const WriterLock lock(mutex_);
   const auto found = entries_.find(address);

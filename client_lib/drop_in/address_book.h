@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "gpushared/client.h"
 #include "gpushared/mutex.h"
@@ -70,6 +72,17 @@ struct Block {
   }
 };
 
+// What a program has said about managed memory. It changes nothing: the memory goes to the device
+// with the next command, and comes back with the next wait.
+struct ManagedHints {
+  static constexpr MemoryLocation kNowhere{LocationType{0}, -2};  // CU_DEVICE_INVALID.
+
+  bool is_read_mostly = false;
+  MemoryLocation preferred = kNowhere;
+  MemoryLocation prefetched = kNowhere;
+  std::vector<int> accessed_by = {};  // Ordinals, and -1 for the host; each once.
+};
+
 // Which memory lies where, for one device: tells device from host addresses, and a wrong address
 // from a right one before a copy of it spoils its stream.
 //
@@ -96,6 +109,10 @@ class AddressBook {
   std::unique_ptr<PooledMemory> TakePooled(std::uint64_t address);
   // The pool whose memory `address` lies in; null: none.
   PoolHandle PoolAt(std::uint64_t address) const;
+  // Runs `change` on the hints of the managed memory that holds all of this range. False: none
+  // does.
+  bool ChangeHints(std::uint64_t address, std::size_t bytes,
+                   const std::function<void(ManagedHints&)>& change);
   // Removes the variable that begins at `address`, if it is still the one with this number.
   void RemoveVariable(std::uint64_t address, std::uint64_t buffer_id);
   // Removes everything of a context that ends.
@@ -105,6 +122,7 @@ class AddressBook {
   struct Entry {
     Block block;
     Memory memory;
+    ManagedHints hints = {};
     std::shared_ptr<Mirror> twin = nullptr;  // Ends before the memory that it is a copy of.
   };
   std::atomic<bool> has_had_host_{false};  // Never false again.

@@ -82,6 +82,17 @@ Code CtxGetStreamPriorityRange(int* least, int* greatest);
 Code CtxSynchronize();
 Code CtxSynchronizeV2(ContextHandle context);
 
+// ---- peer_calls.cpp
+Code CtxEnablePeerAccess(ContextHandle peer, unsigned flags);
+Code CtxDisablePeerAccess(ContextHandle peer);
+Code MemcpyPeer(DevicePointer destination, ContextHandle destination_context, DevicePointer source,
+                ContextHandle source_context, std::size_t bytes);
+Code MemcpyPeerAsync(DevicePointer destination, ContextHandle destination_context,
+                     DevicePointer source, ContextHandle source_context, std::size_t bytes,
+                     StreamHandle stream);
+Code Memcpy3dPeer(const PeerCopy3d* copy);
+Code Memcpy3dPeerAsync(const PeerCopy3d* copy, StreamHandle stream);
+
 // ---- memory_calls.cpp
 Code MemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 Code MemAlloc(DevicePointer* address, std::size_t bytes);
@@ -102,6 +113,27 @@ Code MemFreeHost(void* address);
 Code MemHostGetFlags(unsigned* flags, void* address);
 Code MemHostRegister(void* address, std::size_t bytes, unsigned flags);
 Code MemHostUnregister(void* address);
+
+// ---- managed_calls.cpp
+Code MemAdvise(DevicePointer address, std::size_t bytes, int advice, MemoryLocation location);
+Code MemAdviseV1(DevicePointer address, std::size_t bytes, int advice, int device);
+Code MemPrefetchAsync(DevicePointer address, std::size_t bytes, MemoryLocation location,
+                      unsigned flags, StreamHandle stream);
+Code MemPrefetchAsyncV1(DevicePointer address, std::size_t bytes, int device, StreamHandle stream);
+Code MemPrefetchBatchAsync(DevicePointer* addresses, std::size_t* bytes, std::size_t count,
+                           MemoryLocation* locations, std::size_t* location_starts,
+                           std::size_t location_count, unsigned long long flags,
+                           StreamHandle stream);
+Code MemDiscardBatchAsync(DevicePointer* addresses, std::size_t* bytes, std::size_t count,
+                          unsigned long long flags, StreamHandle stream);
+Code MemDiscardAndPrefetchBatchAsync(DevicePointer* addresses, std::size_t* bytes,
+                                     std::size_t count, MemoryLocation* locations,
+                                     std::size_t* location_starts, std::size_t location_count,
+                                     unsigned long long flags, StreamHandle stream);
+Code MemRangeGetAttribute(void* data, std::size_t data_bytes, int attribute, DevicePointer address,
+                          std::size_t bytes);
+Code MemRangeGetAttributes(void** data, std::size_t* data_bytes, int* attributes, std::size_t count,
+                           DevicePointer address, std::size_t bytes);
 
 // ---- pool_calls.cpp
 Code MemAllocAsync(DevicePointer* address, std::size_t bytes, StreamHandle stream);
@@ -135,6 +167,12 @@ Code MemcpyDtoHAsync(void* destination, DevicePointer source, std::size_t bytes,
 Code MemcpyDtoD(DevicePointer destination, DevicePointer source, std::size_t bytes);
 Code MemcpyDtoDAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,
                      StreamHandle stream);
+Code MemcpyBatchAsync(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                      std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                      std::size_t hint_count, StreamHandle stream);
+Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                        std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                        std::size_t hint_count, std::size_t* failed, StreamHandle stream);
 Code Memcpy2d(const Copy2d* copy);
 Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream);
 Code Memcpy3d(const Copy3d* copy);
@@ -288,6 +326,7 @@ Code StreamGetFlags(StreamHandle stream, unsigned* flags);
 Code StreamGetPriority(StreamHandle stream, int* priority);
 Code StreamGetId(StreamHandle stream, unsigned long long* id);
 Code StreamGetCtx(StreamHandle stream, ContextHandle* context);
+Code StreamGetCtxV2(StreamHandle stream, ContextHandle* context, GreenContextHandle* green);
 Code StreamGetDevice(StreamHandle stream, int* device);
 Code StreamGetAttribute(StreamHandle stream, int attribute, LaunchAttribute::Value* value);
 Code StreamSetAttribute(StreamHandle stream, int attribute, const LaunchAttribute::Value* value);
@@ -334,6 +373,10 @@ Code GraphNodeGetDependentNodesV2(GraphNodeHandle handle, GraphNodeHandle* list,
                                   std::size_t* count);
 Code GraphNodeGetDependentNodes(GraphNodeHandle node, GraphNodeHandle* list, std::size_t* count);
 Code GraphNodeGetType(GraphNodeHandle handle, int* type);
+Code GraphNodeGetContainingGraph(GraphNodeHandle handle, GraphHandle* graph);
+Code GraphNodeGetLocalId(GraphNodeHandle handle, unsigned* id);
+Code GraphNodeGetToolsId(GraphNodeHandle handle, unsigned long long* id);
+Code GraphGetId(GraphHandle handle, unsigned* id);
 Code GraphAddDependenciesV2(GraphHandle handle, const GraphNodeHandle* from,
                             const GraphNodeHandle* to, const EdgeData* data, std::size_t count);
 Code GraphAddDependencies(GraphHandle graph, const GraphNodeHandle* from, const GraphNodeHandle* to,
@@ -402,6 +445,7 @@ Code GraphAddNodeV2(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHan
                     const EdgeData* edges, std::size_t count, NodeParameters* parameters);
 Code GraphAddNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandle* needs,
                   std::size_t count, NodeParameters* parameters);
+Code GraphNodeGetParams(GraphNodeHandle handle, NodeParameters* parameters);
 Code GraphNodeSetParams(GraphNodeHandle node, NodeParameters* parameters);
 Code GraphExecNodeSetParams(GraphExecHandle exec, GraphNodeHandle node, NodeParameters* parameters);
 
@@ -412,6 +456,7 @@ Code GraphInstantiateWithParams(GraphExecHandle* exec, GraphHandle graph,
 Code GraphInstantiate(GraphExecHandle* exec, GraphHandle graph, GraphNodeHandle* error_node,
                       char* log, std::size_t log_bytes);
 Code GraphExecDestroy(GraphExecHandle handle);
+Code GraphExecGetId(GraphExecHandle handle, unsigned* id);
 Code GraphExecGetFlags(GraphExecHandle handle, std::uint64_t* flags);
 Code GraphExecUpdate(GraphExecHandle handle, GraphHandle graph_handle, UpdateResultInfo* info);
 Code GraphExecUpdateV1(GraphExecHandle exec, GraphHandle graph, GraphNodeHandle* error_node,
@@ -455,6 +500,9 @@ Code OccupancyMaxPotentialBlockSizeWithFlags(int* grid_least, int* block_threads
                                              unsigned flags);
 Code OccupancyAvailableDynamicSmemPerBlock(std::size_t* shared_bytes, FunctionHandle function,
                                            int blocks, int block_threads);
+Code OccupancyMaxActiveClusters(int* clusters, FunctionHandle function, const LaunchConfig* config);
+Code OccupancyMaxPotentialClusterSize(int* blocks, FunctionHandle function,
+                                      const LaunchConfig* config);
 
 }  // namespace gpushared::drop_in
 

@@ -435,6 +435,37 @@ Code MemcpyHtoAAsync(ArrayHandle destination, std::size_t destination_offset, co
   return CopyToArray(stream, destination, destination_offset, HostSide(source), bytes,
                      HostWaits::kNo);
 }
+
+// Copies in the order of the stream, one after another: what the hints allow, none of them asks
+// for. So the source is read in time, whatever their order says.
+Code MemcpyBatchAsyncV1(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                        std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                        std::size_t hint_count, std::size_t* failed, StreamHandle stream) {
+  if (failed != nullptr) *failed = ~std::size_t{0};
+  if (AnyNull(destinations, sources, bytes, hints, hint_starts)) return Code::kInvalidValue;
+  if (count == 0 || hint_count == 0 || hint_count > count || hint_starts[0] != 0) {
+    return Code::kInvalidValue;
+  }
+  for (std::size_t i = 0; i < hint_count; ++i) {
+    const bool is_known = hints[i].source_order >= 1 && hints[i].source_order <= 3;
+    const bool is_in_order = i == 0 || hint_starts[i] > hint_starts[i - 1];
+    if (!is_known || !is_in_order || hint_starts[i] >= count) return Code::kInvalidValue;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const Code code = MemcpyAsync(destinations[i], sources[i], bytes[i], stream);
+    if (code == Code::kSuccess) continue;
+    if (failed != nullptr) *failed = i;
+    return code;
+  }
+  return Code::kSuccess;
+}
+Code MemcpyBatchAsync(DevicePointer* destinations, DevicePointer* sources, std::size_t* bytes,
+                      std::size_t count, CopyHints* hints, std::size_t* hint_starts,
+                      std::size_t hint_count, StreamHandle stream) {
+  return MemcpyBatchAsyncV1(destinations, sources, bytes, count, hints, hint_starts, hint_count,
+                            nullptr, stream);
+}
+
 Code Memcpy2d(const Copy2d* copy) { return CopyPitched(copy, nullptr, HostWaits::kYes); }
 Code Memcpy2dAsync(const Copy2d* copy, StreamHandle stream) {
   return CopyPitched(copy, stream, HostWaits::kNo);

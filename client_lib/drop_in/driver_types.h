@@ -29,6 +29,8 @@ using device::cuda::Uuid;
 
 // Numbers that only the drop-in answers.
 inline constexpr Code kFileNotFound{301};
+inline constexpr Code kPeerAccessUnsupported{217};
+inline constexpr Code kPeerAccessNotEnabled{705};
 inline constexpr Code kUnsupportedExecAffinity{224};
 inline constexpr Code kIllegalState{401};
 // These belong to captures.
@@ -50,6 +52,7 @@ using EventHandle = device::cuda::Event;
 using ModuleHandle = device::cuda::Module;
 using FunctionHandle = device::cuda::Function;
 using ArrayHandle = device::cuda::Array;
+using GreenContextHandle = device::cuda::GreenContext;
 using LibraryHandle = struct LibraryTarget*;
 using KernelHandle = struct KernelTarget*;
 using LinkHandle = struct LinkTarget*;
@@ -90,6 +93,34 @@ struct Copy3d {
   std::size_t width_bytes, height, depth;
 };
 static_assert(sizeof(Copy3d) == 200);
+
+// CUDA_MEMCPY3D_PEER: the same, with a context where the other has nothing.
+struct PeerCopy3d {
+  std::size_t source_x_bytes, source_y, source_z, source_lod;
+  int source_type;
+  const void* source_host;
+  DevicePointer source_device;
+  ArrayHandle source_array;
+  ContextHandle source_context;
+  std::size_t source_pitch, source_height;
+  std::size_t destination_x_bytes, destination_y, destination_z, destination_lod;
+  int destination_type;
+  void* destination_host;
+  DevicePointer destination_device;
+  ArrayHandle destination_array;
+  ContextHandle destination_context;
+  std::size_t destination_pitch, destination_height;
+  std::size_t width_bytes, height, depth;
+};
+static_assert(sizeof(PeerCopy3d) == sizeof(Copy3d));
+
+// CUmemcpyAttributes.
+struct CopyHints {
+  int source_order;
+  MemoryLocation source, destination;
+  unsigned flags;
+};
+static_assert(sizeof(CopyHints) == 24);
 
 // CUDA_ARRAY_DESCRIPTOR.
 struct ArrayShape {

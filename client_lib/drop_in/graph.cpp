@@ -17,6 +17,11 @@ Mutex& GraphsMutex() {
 }
 namespace {
 
+std::uint64_t NextGraphId() {
+  static std::uint64_t last = 0;
+  return ++last;
+}
+
 std::uint64_t NextNodeId() {
   static std::uint64_t last = 0;
   return ++last;
@@ -45,6 +50,8 @@ void AddTo(GraphExec::Plan& plan, const Graph& graph) {
 UserObject::~UserObject() {
   HostCalls::Get().AddLoose([destroy = destroy_, data = data_](Code) { destroy(data); });
 }
+
+Graph::Graph() : id_(NextGraphId()) {}
 
 Graph::~Graph() {
   for (const auto& node : nodes_) node->graph = nullptr;

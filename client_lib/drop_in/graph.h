@@ -101,17 +101,18 @@ struct GraphNode : std::enable_shared_from_this<GraphNode> {
   std::vector<void*> shown;          // The parameters that a program was shown last.
 };
 
-// Nodes and their order.
-class Graph {
+// Nodes and their order. Lives in a shared pointer.
+class Graph : public std::enable_shared_from_this<Graph> {
  public:
   // Graphs inside graphs. A deeper one is refused: the library walks them by calling itself.
   static constexpr std::size_t kDepthMax = 64;
 
-  Graph() = default;
+  Graph();
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
+  std::uint64_t id() const { return id_; }  // No number is used again.
   // In the order in which they were added.
   std::span<const std::shared_ptr<GraphNode>> nodes() const { return nodes_; }
   std::size_t depth() const;  // 1 without graphs inside.
@@ -147,6 +148,7 @@ class Graph {
   Updated Compare(const Graph& other) const;
   void Take(const Graph& from);
 
+  const std::uint64_t id_;
   std::vector<std::shared_ptr<GraphNode>> nodes_;
 };
 

@@ -219,6 +219,40 @@ Code GraphNodeGetType(GraphNodeHandle handle, int* type) {
   });
 }
 
+Code GraphNodeGetContainingGraph(GraphNodeHandle handle, GraphHandle* graph) {
+  if (AnyNull(graph)) return Code::kInvalidValue;
+  return WithNode(handle, [&](GraphBook& book, const GraphNode& node) {
+    *graph = book.HandleOf(node.graph->shared_from_this());
+    return *graph == nullptr ? Code::kOutOfMemory : Code::kSuccess;
+  });
+}
+
+// ---- numbers, as cuGraphDebugDotPrint shows them
+
+Code GraphNodeGetLocalId(GraphNodeHandle handle, unsigned* id) {
+  if (AnyNull(id)) return Code::kInvalidValue;
+  return WithNode(handle, [&](GraphBook&, const GraphNode& node) {
+    *id = static_cast<unsigned>(node.id);
+    return Code::kSuccess;
+  });
+}
+
+Code GraphNodeGetToolsId(GraphNodeHandle handle, unsigned long long* id) {
+  if (AnyNull(id)) return Code::kInvalidValue;
+  return WithNode(handle, [&](GraphBook&, const GraphNode& node) {
+    *id = node.id;
+    return Code::kSuccess;
+  });
+}
+
+Code GraphGetId(GraphHandle handle, unsigned* id) {
+  if (AnyNull(id)) return Code::kInvalidValue;
+  return WithGraph(handle, [&](GraphBook&, const std::shared_ptr<Graph>& graph) {
+    *id = static_cast<unsigned>(graph->id());
+    return Code::kSuccess;
+  });
+}
+
 // ---- changes of it
 
 // All edges or, where one is wrong, none.

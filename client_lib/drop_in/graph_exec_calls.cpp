@@ -150,6 +150,14 @@ Code GraphExecGetFlags(GraphExecHandle handle, std::uint64_t* flags) {
   });
 }
 
+Code GraphExecGetId(GraphExecHandle handle, unsigned* id) {
+  if (AnyNull(id)) return Code::kInvalidValue;
+  return WithExec(handle, [&](GraphBook&, const GraphExec& exec) {
+    *id = static_cast<unsigned>(exec.graph().id());
+    return Code::kSuccess;
+  });
+}
+
 // ---- changed
 
 Code GraphExecUpdate(GraphExecHandle handle, GraphHandle graph_handle, UpdateResultInfo* info) {

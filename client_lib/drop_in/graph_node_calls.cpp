@@ -417,6 +417,42 @@ Code GraphAddNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandl
                   std::size_t count, NodeParameters* parameters) {
   return GraphAddNodeV2(node, graph, needs, nullptr, count, parameters);
 }
+
+namespace {
+
+// What a node was made from, as a program is shown it.
+void Show(GraphBook&, GraphNode& node, const KernelWork& work, NodeParameters& to) {
+  Put(node, work, to.kernel.launch);
+}
+void Show(GraphBook&, GraphNode&, const CopyWork& work, NodeParameters& to) {
+  to.copy.copy = work.copy;
+}
+void Show(GraphBook&, GraphNode&, const FillWork& work, NodeParameters& to) { to.fill = work.fill; }
+void Show(GraphBook&, GraphNode&, const HostWork& work, NodeParameters& to) { to.host = work.host; }
+void Show(GraphBook& book, GraphNode&, const ChildWork& work, NodeParameters& to) {
+  to.child.graph = book.HandleOf(work.graph);
+}
+void Show(GraphBook&, GraphNode&, const EmptyWork&, NodeParameters&) {}
+void Show(GraphBook&, GraphNode&, const EventWaitWork& work, NodeParameters& to) {
+  to.event = work.event;
+}
+void Show(GraphBook&, GraphNode&, const EventRecordWork& work, NodeParameters& to) {
+  to.event = work.event;
+}
+
+}  // namespace
+
+Code GraphNodeGetParams(GraphNodeHandle handle, NodeParameters* parameters) {
+  if (AnyNull(parameters)) return Code::kInvalidValue;
+  GraphBook book;
+  if (!book.ok()) return book.code();
+  const std::shared_ptr<GraphNode> node = book.Find(handle);
+  if (node == nullptr) return Code::kInvalidValue;
+  *parameters = {};
+  parameters->type = static_cast<int>(node->work->index());
+  std::visit([&](const auto& work) { Show(book, *node, work, *parameters); }, *node->work);
+  return Code::kSuccess;
+}
 Code GraphNodeSetParams(GraphNodeHandle node, NodeParameters* parameters) {
   return Set(node, static_cast<const NodeParameters*>(parameters));
 }

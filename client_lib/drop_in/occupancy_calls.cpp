@@ -12,6 +12,9 @@
 namespace gpushared::drop_in {
 namespace {
 
+// Clusters of so many blocks run on every device that has any (CUDA C++ Programming Guide).
+constexpr int kPortableClusterBlocks = 8;
+
 // Limits of the blocks of one kernel on one device.
 struct Limits {
   int threads_per_block;
@@ -23,6 +26,7 @@ struct Limits {
   std::uint64_t static_shared;
   int warps_by_registers;
   int multiprocessors;
+  int cluster_blocks_max;  // 1: no clusters.
 };
 
 // Each of the four parts of a multiprocessor gives registers to whole warps, in steps of 256
@@ -57,7 +61,9 @@ Code FindLimits(FunctionHandle function, Limits& limits) {
       .warps_by_registers =
           WarpsByRegisters(static_cast<int>(std::min(loaded->attributes().registers, 255U)),
                            AttributeOf(device, Attribute::kRegistersPerMultiprocessor)),
-      .multiprocessors = AttributeOf(device, Attribute::kMultiprocessors)};
+      .multiprocessors = AttributeOf(device, Attribute::kMultiprocessors),
+      .cluster_blocks_max =
+          AttributeOf(device, Attribute::kClusterLaunch) == 0 ? 1 : kPortableClusterBlocks};
   return Code::kSuccess;
 }
 
@@ -77,6 +83,32 @@ int BlocksFitting(const Limits& limits, int block_threads, std::uint64_t dynamic
     blocks = static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(blocks), most));
   }
   return blocks;
+}
+
+// Threads and blocks that a description of a launch asks for.
+struct Asked {
+  int block_threads = 0;
+  std::uint64_t cluster_blocks = 1;
+};
+
+Code ReadConfig(const LaunchConfig& config, Asked& asked) {
+  if (config.attribute_count != 0 && config.attributes == nullptr) return Code::kInvalidValue;
+  std::uint64_t threads = 1;
+  for (const unsigned size : {config.block_x, config.block_y, config.block_z}) {
+    threads *= std::min(size, 4096U);  // More than any block has.
+  }
+  if (threads == 0 || threads > std::numeric_limits<int>::max()) return Code::kInvalidValue;
+  asked.block_threads = static_cast<int>(threads);
+  for (unsigned i = 0; i < config.attribute_count; ++i) {
+    const LaunchAttribute& attribute = config.attributes[i];
+    if (attribute.id != LaunchAttributeId::kClusterDimension) continue;
+    const auto& size = attribute.value.cluster;
+    asked.cluster_blocks = 1;
+    for (const unsigned blocks : {size.x, size.y, size.z}) {
+      asked.cluster_blocks *= std::clamp(blocks, 1U, 4096U);
+    }
+  }
+  return Code::kSuccess;
 }
 
 }  // namespace
@@ -140,6 +172,35 @@ Code OccupancyAvailableDynamicSmemPerBlock(std::size_t* shared_bytes, FunctionHa
       std::min(limits.shared_per_multiprocessor / static_cast<std::uint64_t>(blocks),
                limits.shared_per_block);
   *shared_bytes = share - std::min(limits.static_shared, share);
+  return Code::kSuccess;
+}
+
+Code OccupancyMaxActiveClusters(int* clusters, FunctionHandle function,
+                                const LaunchConfig* config) {
+  if (AnyNull(clusters, config)) return Code::kInvalidValue;
+  Asked asked;
+  Limits limits{};
+  Code code = ReadConfig(*config, asked);
+  if (code == Code::kSuccess) code = FindLimits(function, limits);
+  if (code != Code::kSuccess) return code;
+  if (asked.cluster_blocks > static_cast<std::uint64_t>(limits.cluster_blocks_max)) {
+    return Code::kInvalidClusterSize;
+  }
+  *clusters = BlocksFitting(limits, asked.block_threads, config->shared_bytes) *
+              limits.multiprocessors / static_cast<int>(asked.cluster_blocks);
+  return Code::kSuccess;
+}
+
+Code OccupancyMaxPotentialClusterSize(int* blocks, FunctionHandle function,
+                                      const LaunchConfig* config) {
+  if (AnyNull(blocks, config)) return Code::kInvalidValue;
+  Asked asked;
+  Limits limits{};
+  Code code = ReadConfig(*config, asked);
+  if (code == Code::kSuccess) code = FindLimits(function, limits);
+  if (code != Code::kSuccess) return code;
+  const bool fits = BlocksFitting(limits, asked.block_threads, config->shared_bytes) > 0;
+  *blocks = fits ? limits.cluster_blocks_max : 0;
   return Code::kSuccess;
 }
 

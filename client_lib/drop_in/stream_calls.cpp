@@ -113,6 +113,13 @@ Code StreamGetCtx(StreamHandle handle, ContextHandle* context) {
                     [&](const CudaStream& stream) { *context = stream.context().handle(); });
 }
 
+// No stream belongs to a green context here.
+Code StreamGetCtxV2(StreamHandle stream, ContextHandle* context, GreenContextHandle* green) {
+  const Code code = StreamGetCtx(stream, context);
+  if (code == Code::kSuccess && green != nullptr) *green = nullptr;
+  return code;
+}
+
 Code StreamGetDevice(StreamHandle handle, int* device) {
   if (AnyNull(device)) return Code::kInvalidValue;
   return WithStream(handle,

@@ -200,6 +200,55 @@ TEST_F(DropInFactsTest, LibrariesHaveVariables) {
   EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
+// ---- occupancy
+
+TEST_F(DropInFactsTest, OccupancyFollowsFromTheDevicesLimits) {
+  UsePrimary();
+  const CUfunction function = Function("add_one");
+  int blocks = 0, multiprocessors = 0, threads = 0, least = 0;
+  ASSERT_EQ(cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 1024, 0), CUDA_SUCCESS);
+  EXPECT_EQ(blocks, threads / 1024);
+  EXPECT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 1025, 0), CUDA_SUCCESS);
+  EXPECT_EQ(blocks, 0) << "no block has so many threads";
+  EXPECT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 32, ~std::size_t{0}),
+            CUDA_SUCCESS);
+  EXPECT_EQ(blocks, 0) << "no block has so much shared memory";
+  ASSERT_EQ(cuOccupancyMaxPotentialBlockSize(&least, &blocks, function, nullptr, 0, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(blocks, 1024);
+  EXPECT_EQ(least, threads / 1024 * multiprocessors);
+}
+
+TEST_F(DropInFactsTest, DeviceWithoutClustersHasThoseOfOneBlock) {
+  UsePrimary();
+  const CUfunction function = Function("add_one");
+  int blocks = 0, multiprocessors = 0, found = 0;
+  ASSERT_EQ(cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 0), CUDA_SUCCESS);
+  CUlaunchConfig config{};
+  config.gridDimX = 8;
+  config.blockDimX = 256;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  EXPECT_EQ(cuOccupancyMaxActiveClusters(&found, function, &config), CUDA_SUCCESS);
+  EXPECT_EQ(found, blocks * multiprocessors);
+  EXPECT_EQ(cuOccupancyMaxPotentialClusterSize(&found, function, &config), CUDA_SUCCESS);
+  EXPECT_EQ(found, 1);
+  CUlaunchAttribute cluster{};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim = {2, 1, 1};
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  EXPECT_EQ(cuOccupancyMaxActiveClusters(&found, function, &config),
+            CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  config.blockDimX = 0;
+  EXPECT_EQ(cuOccupancyMaxActiveClusters(&found, function, &config), CUDA_ERROR_INVALID_VALUE);
+}
+
 // ---- faults
 
 struct FaultCase {

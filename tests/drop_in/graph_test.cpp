@@ -365,5 +365,66 @@ TEST_F(GraphTest, PictureNamesNodesAndEdges) {
   EXPECT_EQ(GraphDebugDotPrint(graph_, "/nonexistent/graph.dot", 0), Code::kOperatingSystem);
 }
 
+TEST_F(GraphTest, NodesSayWhatTheyAre) {
+  const GraphNodeHandle fill = AddFill(5);
+  NodeParameters parameters{};
+  ASSERT_EQ(GraphNodeGetParams(fill, &parameters), Code::kSuccess);
+  EXPECT_EQ(parameters.type, 2);
+  EXPECT_EQ(parameters.fill.value, 5u);
+  EXPECT_EQ(parameters.fill.destination, memory_);
+  parameters.fill.value = 6;
+  EXPECT_EQ(GraphNodeSetParams(fill, &parameters), Code::kSuccess) << "what was shown can be set";
+  EXPECT_THAT(Launch(Instantiate()), ElementsAre(6));
+  parameters = {};
+  parameters.kernel.launch = {.function = nothing_,
+                              .grid_x = 3,
+                              .grid_y = 1,
+                              .grid_z = 1,
+                              .block_x = 4,
+                              .block_y = 1,
+                              .block_z = 1};
+  GraphNodeHandle launch = nullptr;
+  ASSERT_EQ(GraphAddNode(&launch, graph_, nullptr, 0, &parameters), Code::kSuccess);
+  parameters = {};
+  ASSERT_EQ(GraphNodeGetParams(launch, &parameters), Code::kSuccess);
+  EXPECT_EQ(parameters.type, 0);
+  EXPECT_EQ(parameters.kernel.launch.function, nothing_);
+  EXPECT_EQ(parameters.kernel.launch.grid_x, 3u);
+  EXPECT_EQ(GraphNodeGetParams(nullptr, &parameters), Code::kInvalidValue);
+}
+
+TEST_F(GraphTest, NumbersTellGraphsAndNodesApart) {
+  const GraphNodeHandle first = AddFill(1), second = AddFill(2);
+  GraphHandle clone = nullptr, containing = nullptr;
+  GraphNodeHandle copy = nullptr;
+  ASSERT_EQ(GraphClone(&clone, graph_), Code::kSuccess);
+  ASSERT_EQ(GraphNodeFindInClone(&copy, first, clone), Code::kSuccess);
+  EXPECT_EQ(GraphNodeGetContainingGraph(first, &containing), Code::kSuccess);
+  EXPECT_EQ(containing, graph_);
+  EXPECT_EQ(GraphNodeGetContainingGraph(copy, &containing), Code::kSuccess);
+  EXPECT_EQ(containing, clone);
+  const auto number_of = [](GraphNodeHandle node) {
+    unsigned local = 0;
+    unsigned long long tools = 0;
+    EXPECT_EQ(GraphNodeGetLocalId(node, &local), Code::kSuccess);
+    EXPECT_EQ(GraphNodeGetToolsId(node, &tools), Code::kSuccess);
+    EXPECT_EQ(local, tools);
+    return local;
+  };
+  EXPECT_NE(number_of(first), number_of(second));
+  EXPECT_NE(number_of(first), number_of(copy));
+  const testing::ScratchFolder folder;
+  const std::string path = folder.path() + "/graph.dot";
+  ASSERT_EQ(GraphDebugDotPrint(graph_, path.c_str(), 0), Code::kSuccess);
+  EXPECT_THAT(testing::ReadFile(path), HasSubstr("node " + std::to_string(number_of(first))));
+  unsigned one = 0, two = 0, three = 0;
+  EXPECT_EQ(GraphGetId(graph_, &one), Code::kSuccess);
+  EXPECT_EQ(GraphGetId(clone, &two), Code::kSuccess);
+  EXPECT_EQ(GraphExecGetId(Instantiate(), &three), Code::kSuccess);
+  EXPECT_NE(one, two);
+  EXPECT_NE(three, one);
+  EXPECT_NE(three, two);
+}
+
 }  // namespace
 }  // namespace gpushared::drop_in

@@ -88,6 +88,7 @@ class WildArgumentsTest : public DropInCase {
     } else if constexpr (std::is_pointer_v<T> && std::is_function_v<std::remove_pointer_t<T>>) {
       return nullptr;
     } else if constexpr (std::is_same_v<T, const Copy2d*> || std::is_same_v<T, const Copy3d*> ||
+                         std::is_same_v<T, const PeerCopy3d*> ||
                          std::is_same_v<T, const LaunchConfig*> ||
                          std::is_same_v<T, const ArrayShape*> ||
                          std::is_same_v<T, const ArrayShape3d*> ||
@@ -98,6 +99,8 @@ class WildArgumentsTest : public DropInCase {
                          std::is_same_v<T, const FillNodeParameters*> ||
                          std::is_same_v<T, NodeParameters*>) {
       return Structure<std::remove_const_t<std::remove_pointer_t<T>>>();
+    } else if constexpr (std::is_same_v<T, MemoryLocation>) {
+      return {static_cast<LocationType>(Among<int>({0, 1, 2, 3, 9, -1})), Among<int>({0, 7, -1})};
     } else if constexpr (IsHandle<T>) {
       return reinterpret_cast<T>(handles_[random_() % handles_.size()]);
     } else if constexpr (std::is_pointer_v<T>) {
@@ -213,6 +216,13 @@ class WildArgumentsTest : public DropInCase {
     copy.depth = Size();
     copy.source_z = Size();
     copy.destination_height = Size();
+  }
+  void Fill(PeerCopy3d& copy) {
+    FillPlane(copy);
+    copy.depth = Size();
+    copy.source_height = Size();
+    copy.source_context = Argument<ContextHandle>();
+    copy.destination_context = Argument<ContextHandle>();
   }
   template <typename Copy>
   void FillPlane(Copy& copy) {

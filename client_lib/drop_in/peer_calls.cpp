@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between contexts. Those of one device share a session, so such a copy is one on the
+// device. Devices cannot reach each other's memory: their copies go through the program's.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/current.h"
+#include "client_lib/drop_in/log.h"
+
+namespace gpushared::drop_in {
+namespace {
+
+// A copy between devices takes at most so much of the program's memory.
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+
+// Makes a context current, for its own length.
+class ContextScope {
+ public:
+  explicit ContextScope(ContextHandle context) : code_(CtxPushCurrent(context)) {}
+  ~ContextScope() {
+    ContextHandle popped = nullptr;
+    if (code_ == Code::kSuccess) static_cast<void>(CtxPopCurrent(&popped));
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+  Code code() const { return code_; }
+
+ private:
+  const Code code_;
+};
+
+Code FindContext(ContextHandle handle, std::shared_ptr<Context>& context) {
+  if (const Code code = Driver::Get().Ready(); code != Code::kSuccess) return code;
+  context = Driver::Get().contexts.Find(handle);
+  return context == nullptr || context->has_ended() ? Code::kInvalidContext : Code::kSuccess;
+}
+
+Copy3d OrdinaryOf(const PeerCopy3d& peer) {
+  return {.source_x_bytes = peer.source_x_bytes,
+          .source_y = peer.source_y,
+          .source_z = peer.source_z,
+          .source_lod = peer.source_lod,
+          .source_type = peer.source_type,
+          .source_host = peer.source_host,
+          .source_device = peer.source_device,
+          .source_array = peer.source_array,
+          .reserved0 = nullptr,
+          .source_pitch = peer.source_pitch,
+          .source_height = peer.source_height,
+          .destination_x_bytes = peer.destination_x_bytes,
+          .destination_y = peer.destination_y,
+          .destination_z = peer.destination_z,
+          .destination_lod = peer.destination_lod,
+          .destination_type = peer.destination_type,
+          .destination_host = peer.destination_host,
+          .destination_device = peer.destination_device,
+          .destination_array = peer.destination_array,
+          .reserved1 = nullptr,
+          .destination_pitch = peer.destination_pitch,
+          .destination_height = peer.destination_height,
+          .width_bytes = peer.width_bytes,
+          .height = peer.height,
+          .depth = peer.depth};
+}
+
+// What a copy leaves out, so that its pieces are laid out as the whole. kInvalidValue where rows or
+// slices would overlap.
+Code FillIn(Copy3d& copy) {
+  for (std::size_t* const pitch : {&copy.source_pitch, &copy.destination_pitch}) {
+    if (*pitch == 0) *pitch = copy.width_bytes;
+  }
+  for (std::size_t* const height : {&copy.source_height, &copy.destination_height}) {
+    if (*height == 0) *height = copy.height;
+  }
+  const auto is_sound = [&](int type, std::size_t pitch, std::size_t height) {
+    return type == kMemoryTypeArray || (pitch >= copy.width_bytes && height >= copy.height);
+  };
+  return is_sound(copy.source_type, copy.source_pitch, copy.source_height) &&
+                 is_sound(copy.destination_type, copy.destination_pitch, copy.destination_height)
+             ? Code::kSuccess
+             : Code::kInvalidValue;
+}
+
+// A part of a copy: rows of one slice, or a part of one row.
+struct Piece {
+  std::size_t slice = 0, row = 0, column_bytes = 0;
+  std::size_t rows = 0, width_bytes = 0;
+};
+
+// One piece through `room`, which holds it.
+Code CopyThrough(std::vector<char>& room, const Copy3d& whole, const Piece& piece, ContextHandle to,
+                 ContextHandle from) {
+  Copy3d read = whole, write = whole;
+  for (Copy3d* const side : {&read, &write}) {
+    side->width_bytes = piece.width_bytes;
+    side->height = piece.rows;
+    side->depth = 1;
+  }
+  read.source_x_bytes += piece.column_bytes;
+  read.source_y += piece.row;
+  read.source_z += piece.slice;
+  read.destination_type = kMemoryTypeHost;
+  read.destination_host = room.data();
+  read.destination_x_bytes = read.destination_y = read.destination_z = 0;
+  read.destination_pitch = piece.width_bytes;
+  write.destination_x_bytes += piece.column_bytes;
+  write.destination_y += piece.row;
+  write.destination_z += piece.slice;
+  write.source_type = kMemoryTypeHost;
+  write.source_host = room.data();
+  write.source_x_bytes = write.source_y = write.source_z = 0;
+  write.source_pitch = piece.width_bytes;
+  {
+    const ContextScope scope(from);
+    if (scope.code() != Code::kSuccess) return scope.code();
+    if (const Code code = Memcpy3d(&read); code != Code::kSuccess) return code;
+  }
+  const ContextScope scope(to);
+  return scope.code() == Code::kSuccess ? Memcpy3d(&write) : scope.code();
+}
+
+// Waits for both devices, and for the copy itself.
+Code CopyAcross(Copy3d copy, ContextHandle to, ContextHandle from) {
+  if (copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) return Code::kSuccess;
+  if (const Code code = FillIn(copy); code != Code::kSuccess) return code;
+  const std::size_t width_most = std::min(copy.width_bytes, kPieceBytes);
+  const std::size_t rows_most = kPieceBytes / width_most;
+  std::vector<char> room(width_most * std::min(rows_most, copy.height));
+  Piece piece;
+  for (; piece.slice < copy.depth; ++piece.slice) {
+    for (piece.row = 0; piece.row < copy.height; piece.row += piece.rows) {
+      piece.rows = std::min(rows_most, copy.height - piece.row);
+      for (piece.column_bytes = 0; piece.column_bytes < copy.width_bytes;
+           piece.column_bytes += piece.width_bytes) {
+        piece.width_bytes = std::min(width_most, copy.width_bytes - piece.column_bytes);
+        const Code code = CopyThrough(room, copy, piece, to, from);
+        if (code != Code::kSuccess) return code;
+      }
+    }
+  }
+  return Code::kSuccess;
+}
+
+Code CopyAcross(DevicePointer to_address, ContextHandle to, DevicePointer from_address,
+                ContextHandle from, std::size_t bytes) {
+  Copy3d copy{};
+  copy.source_type = copy.destination_type = kMemoryTypeDevice;
+  copy.source_device = from_address;
+  copy.destination_device = to_address;
+  copy.width_bytes = bytes;
+  copy.height = copy.depth = 1;
+  return CopyAcross(copy, to, from);
+}
+
+// Runs `on_device` where both contexts are of one device, with that of the source current; else
+// `across`.
+template <typename OnDevice, typename Across>
+Code Choose(ContextHandle to_handle, ContextHandle from_handle, const OnDevice& on_device,
+            const Across& across) {
+  std::shared_ptr<Context> to, from;
+  Code code = FindContext(to_handle, to);
+  if (code == Code::kSuccess) code = FindContext(from_handle, from);
+  if (code != Code::kSuccess) return code;
+  if (to->shared_session() != from->shared_session()) return across();
+  const ContextScope scope(from_handle);
+  return scope.code() == Code::kSuccess ? on_device() : scope.code();
+}
+
+}  // namespace
+
+// Contexts of one device reach each other's memory as it is; CUDA has no access to enable there.
+Code CtxEnablePeerAccess(ContextHandle handle, unsigned flags) {
+  if (flags != 0) return Code::kInvalidValue;
+  const Current current;
+  if (!current.ok()) return current.code();
+  std::shared_ptr<Context> peer;
+  if (const Code code = FindContext(handle, peer); code != Code::kSuccess) return code;
+  if (peer == current.shared()) return Code::kInvalidContext;
+  return Refuse(kPeerAccessUnsupported,
+                "access refused: kernels cannot reach another device's memory, copies can");
+}
+
+Code CtxDisablePeerAccess(ContextHandle handle) {
+  const Current current;
+  if (!current.ok()) return current.code();
+  std::shared_ptr<Context> peer;
+  const Code code = FindContext(handle, peer);
+  return code == Code::kSuccess ? kPeerAccessNotEnabled : code;
+}
+
+Code MemcpyPeer(DevicePointer destination, ContextHandle to, DevicePointer source,
+                ContextHandle from, std::size_t bytes) {
+  return Choose(
+      to, from, [&] { return MemcpyDtoD(destination, source, bytes); },
+      [&] { return CopyAcross(destination, to, source, from, bytes); });
+}
+
+// Between devices it has ended when the call returns, and comes after what is on the stream.
+Code MemcpyPeerAsync(DevicePointer destination, ContextHandle to, DevicePointer source,
+                     ContextHandle from, std::size_t bytes, StreamHandle stream) {
+  return Choose(
+      to, from, [&] { return MemcpyDtoDAsync(destination, source, bytes, stream); },
+      [&] {
+        const Code code = StreamSynchronize(stream);
+        return code == Code::kSuccess ? CopyAcross(destination, to, source, from, bytes) : code;
+      });
+}
+
+Code Memcpy3dPeer(const PeerCopy3d* peer) {
+  if (AnyNull(peer)) return Code::kInvalidValue;
+  const Copy3d copy = OrdinaryOf(*peer);
+  return Choose(
+      peer->destination_context, peer->source_context, [&] { return Memcpy3d(&copy); },
+      [&] { return CopyAcross(copy, peer->destination_context, peer->source_context); });
+}
+
+Code Memcpy3dPeerAsync(const PeerCopy3d* peer, StreamHandle stream) {
+  if (AnyNull(peer)) return Code::kInvalidValue;
+  const Copy3d copy = OrdinaryOf(*peer);
+  return Choose(
+      peer->destination_context, peer->source_context, [&] { return Memcpy3dAsync(&copy, stream); },
+      [&] {
+        const Code code = StreamSynchronize(stream);
+        return code == Code::kSuccess
+                   ? CopyAcross(copy, peer->destination_context, peer->source_context)
+                   : code;
+      });
+}
+
+}  // namespace gpushared::drop_in

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between contexts, of one device and of two, and batches of copies.
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/server_process.h"
+
+namespace gpushared::testing {
+namespace {
+
+// More than one piece of what goes through the program's memory.
+constexpr std::size_t kLargeBytes = (std::size_t{16} << 20) + 4096;
+
+// Two contexts: of one device, then of two.
+class PeerTest : public ::testing::TestWithParam<int> {
+ protected:
+  PeerTest() : server_({"--device", "cpu:0,cpu:1"}) {
+    ::setenv("GPUSHARED_SOCKET", server_.socket().c_str(), 1);
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate(&first_, nullptr, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate(&second_, nullptr, 0, GetParam()), CUDA_SUCCESS);
+  }
+
+  CUdeviceptr Allocate(CUcontext context, std::size_t bytes) {
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAlloc(&memory, bytes), CUDA_SUCCESS);
+    return memory;
+  }
+
+  ServerProcess server_;
+  CUcontext first_ = nullptr, second_ = nullptr;
+};
+
+TEST_P(PeerTest, BytesReachTheOtherContext) {
+  std::vector<std::uint32_t> numbers(kLargeBytes / 4), found(numbers.size());
+  std::iota(numbers.begin(), numbers.end(), 5u);
+  const CUdeviceptr from = Allocate(first_, kLargeBytes), to = Allocate(second_, kLargeBytes);
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyHtoD(from, numbers.data(), kLargeBytes), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyPeer(to, second_, from, first_, kLargeBytes), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, kLargeBytes), CUDA_SUCCESS);
+  EXPECT_EQ(found, numbers);
+}
+
+TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
+  const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
+  CUstream stream = nullptr;
+  std::uint32_t found = 0;
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemsetD32Async(from, 77, 1024, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyPeerAsync(to, second_, from, first_, 4096, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(&found, to + 4092, 4), CUDA_SUCCESS);
+  EXPECT_EQ(found, 77u);
+}
+
+TEST_P(PeerTest, BoxesKeepTheirPitches) {
+  // Two slices of three rows of eight bytes, out of rows of 16 and into rows of 32.
+  const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
+  std::array<unsigned char, 512> bytes{}, found{};
+  std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(1));
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyHtoD(from, bytes.data(), bytes.size()), CUDA_SUCCESS);
+  CUDA_MEMCPY3D_PEER copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from;
+  copy.srcContext = first_;
+  copy.srcPitch = 16;
+  copy.srcHeight = 4;
+  copy.srcXInBytes = 2;
+  copy.dstDevice = to;
+  copy.dstContext = second_;
+  copy.dstPitch = 32;
+  copy.dstY = 1;
+  copy.WidthInBytes = 8;
+  copy.Height = 3;
+  copy.Depth = 2;
+  ASSERT_EQ(cuMemcpy3DPeer(&copy), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, found.size()), CUDA_SUCCESS);
+  for (std::size_t slice = 0; slice < 2; ++slice) {
+    for (std::size_t row = 0; row < 3; ++row) {
+      for (std::size_t column = 0; column < 8; ++column) {
+        ASSERT_EQ(found[(slice * 3 + row + 1) * 32 + column],
+                  bytes[(slice * 4 + row) * 16 + 2 + column])
+            << slice << ' ' << row << ' ' << column;
+      }
+    }
+  }
+}
+
+TEST_P(PeerTest, WhatMakesNoSenseIsRefused) {
+  const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
+  EXPECT_EQ(cuMemcpyPeer(to, second_, from, nullptr, 4096), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuMemcpyPeer(to, second_, from, first_, ~std::size_t{0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpyPeer(to, second_, from, first_, 4097), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpyPeer(to, second_, from + 1, first_, 4096), CUDA_ERROR_INVALID_VALUE);
+  CUDA_MEMCPY3D_PEER copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from;
+  copy.srcContext = first_;
+  copy.dstDevice = to;
+  copy.dstContext = second_;
+  copy.WidthInBytes = 64;
+  copy.srcPitch = 32;
+  copy.Height = copy.Depth = ~std::size_t{0};
+  EXPECT_EQ(cuMemcpy3DPeer(&copy), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_P(PeerTest, KernelsGetNoAccessToAnotherDevice) {
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxEnablePeerAccess(second_, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  EXPECT_EQ(cuCtxEnablePeerAccess(second_, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuCtxEnablePeerAccess(first_, 0), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuCtxEnablePeerAccess(nullptr, 0), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuCtxDisablePeerAccess(second_), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, PeerTest, ::testing::Values(0, 1), [](const auto& test) {
+  return std::string(test.param == 0 ? "OneDevice" : "TwoDevices");
+});
+
+using BatchTest = PeerTest;
+
+TEST_P(BatchTest, EachCopyGoesWhereItsPointersLead) {
+  const CUdeviceptr device = Allocate(first_, 64);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  std::array<std::uint32_t, 4> host = {1, 2, 3, 4}, found{};
+  const auto address = [](void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
+  CUdeviceptr to[] = {device, device + 16, address(found.data())};
+  CUdeviceptr from[] = {address(host.data()), device, device + 20};
+  std::size_t bytes[] = {16, 16, 8};
+  CUmemcpyAttributes hints[2] = {};
+  hints[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  hints[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+  std::size_t starts[] = {0, 2};
+  ASSERT_EQ(cuMemcpyBatchAsync(to, from, bytes, 3, hints, starts, 2, stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(found, (std::array<std::uint32_t, 4>{2, 3, 0, 0}));
+  starts[1] = 0;
+  EXPECT_EQ(cuMemcpyBatchAsync(to, from, bytes, 3, hints, starts, 2, stream),
+            CUDA_ERROR_INVALID_VALUE);
+  starts[1] = 2;
+  hints[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+  EXPECT_EQ(cuMemcpyBatchAsync(to, from, bytes, 3, hints, starts, 2, stream),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, BatchTest, ::testing::Values(0),
+                         [](const auto&) { return std::string("Copies"); });
+
+}  // namespace
+}  // namespace gpushared::testing
