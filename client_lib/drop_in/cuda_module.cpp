@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "server/ptx/link/child_kernels.h"
+
 namespace gpushared::drop_in {
 namespace {
 
@@ -81,6 +83,9 @@ CudaModule::~CudaModule() {
 
 void CudaModule::Add(const Context& context, Module module) {
   for (const ModuleVariable& variable : module.variables()) {
+    if (variable.name == ptx::kChildQueueName) {
+      starts_kernels_.store(true, std::memory_order_relaxed);
+    }
     if (variable.bytes == 0) continue;
     // What the program's own memory hides cannot be copied to or from; kernels reach it.
     static_cast<void>(context.session().addresses().Insert({.address = variable.address,

@@ -46,6 +46,10 @@ class CudaModule {
   void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
   FunctionHandle HandleOf(const std::string& kernel) const;
   void SetHandleOf(const std::string& kernel, FunctionHandle handle);
+  // Whether its kernels start kernels (server/ptx/link/child_kernels.h). Launches of them hold
+  // `children_mutex`, since all write into one queue.
+  bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
+  Mutex children_mutex;
   // The module in this context's session; kNotFound in one that it does not belong to.
   Result<Module> In(const Context& context);
 
@@ -63,6 +67,7 @@ class CudaModule {
   std::weak_ptr<const Context> context_;  // Modules only.
   const std::uint64_t variables_id_;      // Address books know its variables by it.
   std::atomic<ModuleHandle> handle_{nullptr};
+  std::atomic<bool> starts_kernels_{false};
   mutable Mutex mutex_;
   std::vector<Loaded> loaded_ GPUSHARED_GUARDED_BY(mutex_);
   std::map<std::string, FunctionHandle> handles_ GPUSHARED_GUARDED_BY(mutex_);

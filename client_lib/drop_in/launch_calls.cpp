@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client_lib/drop_in/calls.h"
+#include "client_lib/drop_in/child_kernels.h"
 #include "client_lib/drop_in/current.h"
 #include "client_lib/drop_in/graph_work.h"
 #include "client_lib/drop_in/log.h"
@@ -135,6 +136,41 @@ Code CaptureLaunch(const StreamChoice& stream, FunctionHandle function, const La
   return code == Code::kSuccess ? stream.Capture(std::move(work)) : code;
 }
 
+Code SubmitLoaded(const StreamChoice& stream, const Kernel& kernel, const LaunchShape& shape,
+                  void** parameters, void** extra) {
+  Session& session = stream->context().session();
+  if (session.addresses().has_had_host()) {
+    std::vector<std::byte> packed;
+    bool reaches_host = false;
+    Code code = Pack(kernel, parameters, extra, packed);
+    if (code == Code::kSuccess) code = ReachHostOf(session, packed, reaches_host);
+    if (code != Code::kSuccess) return code;
+    if (reaches_host) {
+      return stream.Run(
+          [&](const Stream& queue) { return LaunchPacked(queue, kernel, shape, packed); });
+    }
+  }
+  if (parameters != nullptr || extra == nullptr) {
+    if (parameters == nullptr && !kernel.parameters().empty()) return Code::kInvalidValue;
+    return stream.Run(
+        [&](const Stream& queue) { return LaunchWith(queue, kernel, shape, parameters); });
+  }
+  std::span<const std::byte> packed;
+  if (const Code code = PackedParameters(extra, packed); code != Code::kSuccess) return code;
+  return stream.Run(
+      [&](const Stream& queue) { return LaunchPacked(queue, kernel, shape, packed); });
+}
+
+// The launch ends with all that the kernel has started.
+Code SubmitParent(const StreamChoice& stream, CudaModule& module, const Kernel& kernel,
+                  const LaunchShape& shape, void** parameters, void** extra) {
+  const Result<Module> loaded = module.In(stream->context());
+  if (!loaded.ok()) return stream->context().session().CodeOf(loaded.status());
+  const MutexLock lock(module.children_mutex);
+  const Code code = SubmitLoaded(stream, kernel, shape, parameters, extra);
+  return code == Code::kSuccess ? LaunchChildren(stream, *loaded) : code;
+}
+
 Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle handle,
             void** parameters, void** extra) {
   const Current current;
@@ -146,26 +182,9 @@ Code Submit(FunctionHandle function, const LaunchShape& shape, StreamHandle hand
   if (kernel == nullptr) return Code::kInvalidHandle;
   const Result<Kernel> loaded = kernel->In(*current);
   if (!loaded.ok()) return current.CodeOf(loaded.status());
-  if (current->session().addresses().has_had_host()) {
-    std::vector<std::byte> packed;
-    bool reaches_host = false;
-    Code code = Pack(*loaded, parameters, extra, packed);
-    if (code == Code::kSuccess) code = ReachHostOf(current->session(), packed, reaches_host);
-    if (code != Code::kSuccess) return code;
-    if (reaches_host) {
-      return stream.Run(
-          [&](const Stream& queue) { return LaunchPacked(queue, *loaded, shape, packed); });
-    }
-  }
-  if (parameters != nullptr || extra == nullptr) {
-    if (parameters == nullptr && !loaded->parameters().empty()) return Code::kInvalidValue;
-    return stream.Run(
-        [&](const Stream& queue) { return LaunchWith(queue, *loaded, shape, parameters); });
-  }
-  std::span<const std::byte> packed;
-  if (const Code code = PackedParameters(extra, packed); code != Code::kSuccess) return code;
-  return stream.Run(
-      [&](const Stream& queue) { return LaunchPacked(queue, *loaded, shape, packed); });
+  if (kernel->module->starts_kernels()) [[unlikely]]
+    return SubmitParent(stream, *kernel->module, *loaded, shape, parameters, extra);
+  return SubmitLoaded(stream, *loaded, shape, parameters, extra);
 }
 
 // What the attributes of a launch ask for. Hints are passed over; what would change the result is

@@ -3,10 +3,14 @@
 
 #include <string_view>
 
+#include "server/run/program_file.h"
+
 namespace gpushared::server {
 namespace {
 
-constexpr const char* kPtxFolder = "/ptx";  // In the drop-in's folder.
+constexpr const char* kPtxFolder = "/ptx";   // In the drop-in's folder.
+constexpr const char* kPathFolder = "/bin";  // In that one.
+constexpr const char* kCompiler = "/nvcc";
 
 // Tools that make machine code, and how their own documentation lets them make PTX.
 struct PtxTool {
@@ -16,8 +20,6 @@ struct PtxTool {
 };
 constexpr PtxTool kPtxTools[] = {
     {"TRITON_PTXAS_PATH", "/ptxas", "Triton hands its PTX on"},
-    {"PYCUDA_DEFAULT_NVCC_FLAGS", "--ptx -o kernel.cubin", "PyCUDA's nvcc makes PTX"},
-    {"PYCUDA_DISABLE_CACHE", "1", "PyCUDA's cache asks nvcc for text, with the same flags"},
     {"CUDA_FORCE_PTX_JIT", "1", "machine code beside PTX is passed over"},
 };
 // Libraries that stand in front of NVIDIA's, and ask them for PTX.
@@ -26,6 +28,15 @@ constexpr const char* kInterposers[] = {"/libnvJitLink.so.13", "/libnvJitLink.so
 
 std::string InFront(const std::string& first, const std::string& rest) {
   return rest.empty() ? first : first + ":" + rest;
+}
+
+// A program that looks for a compiler shall find one only where there is one.
+bool HasCompiler(const std::string& search_path,
+                 const std::function<bool(const std::string&)>& exists) {
+  bool has_one = false;
+  ForEachPart(search_path,
+              [&](std::string_view folder) { has_one |= exists(std::string(folder) + kCompiler); });
+  return has_one;
 }
 
 }  // namespace
@@ -56,6 +67,10 @@ std::vector<Setting> Settings(const RunWishes& wishes,
     const bool is_file = tool.value[0] == '/';
     const std::string value = is_file ? ptx_folder + tool.value : tool.value;
     if (!is_file || exists(value)) set(tool.variable, value, tool.why);
+  }
+  const std::string path_folder = ptx_folder + kPathFolder;
+  if (exists(path_folder + kCompiler) && HasCompiler(environment("PATH"), exists)) {
+    set("PATH", InFront(path_folder, environment("PATH")), "nvcc makes PTX in place of cubins");
   }
   std::string preloaded;
   for (const char* library : kInterposers) {

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -82,12 +83,56 @@ TEST_F(RunSettingsTest, ToolsAreAskedForPtxWhereTheUserHasNotChosen) {
   EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["TRITON_PTXAS_PATH"], "/d/ptx/ptxas");
   environment_["TRITON_PTXAS_PATH"] = "/mine";
   EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("TRITON_PTXAS_PATH"));
-  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["PYCUDA_DISABLE_CACHE"], "1");
   EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("LD_PRELOAD"));
   files_["/d/ptx/libnvrtc.so.13"] = true;
   environment_["LD_PRELOAD"] = "/u.so";
   EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["LD_PRELOAD"],
             "/d/ptx/libnvrtc.so.13:/u.so");
+}
+
+TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
+  files_["/d/ptx/bin/nvcc"] = true;
+  environment_["PATH"] = "/usr/bin:/cuda/bin";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("PATH"));
+  files_["/cuda/bin/nvcc"] = true;
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["PATH"],
+            "/d/ptx/bin:/usr/bin:/cuda/bin");
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("PATH"));
+}
+
+// A compiler that says how it was called.
+class NvccTest : public ::testing::Test {
+ protected:
+  NvccTest() {
+    std::filesystem::create_directory(real_);
+    std::ofstream(real_ + "/nvcc") << "#!/bin/sh\nprintf '%s|' \"$@\"\n";
+    std::filesystem::permissions(real_ + "/nvcc", std::filesystem::perms::owner_all);
+  }
+  std::string CalledWith(std::vector<std::string> arguments, const std::string& path = "/real") {
+    std::vector<std::string> command = {
+        "/usr/bin/env",
+        "PATH=" GPUSHARED_NVCC_FOLDER ":" + folder_.path() + path + ":/usr/bin:/bin", "nvcc"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return RunProgram(command).output;
+  }
+
+  const testing::ScratchFolder folder_;
+  const std::string real_ = folder_.path() + "/real";
+};
+
+TEST_F(NvccTest, MakesPtxUnderTheCubinsName) {
+  EXPECT_EQ(CalledWith({"--cubin", "-arch", "sm_80", "kernel.cu"}),
+            "--ptx|-arch|sm_80|kernel.cu|-o|kernel.cubin|");
+  EXPECT_EQ(CalledWith({"a b.cu", "-cubin", "-code", "sm_80", "-o", "x y"}),
+            "a b.cu|--ptx|-o|x y|");
+  EXPECT_EQ(CalledWith({"-cubin", "--gpu-code=sm_80", "-odir", "/t", "in/k.cu"}),
+            "--ptx|-odir|/t|in/k.cu|-o|/t/k.cubin|");
+}
+
+TEST_F(NvccTest, HandsOnWhatIsNoCubin) {
+  EXPECT_EQ(CalledWith({"--fatbin", "-code", "sm_80", "a b.cu"}), "--fatbin|-code|sm_80|a b.cu|");
+  EXPECT_EQ(CalledWith({"--version"}), "--version|gpushared: makes PTX in place of cubins\n");
+  EXPECT_THAT(CalledWith({"--version"}, "/nothing"), HasSubstr("names no other nvcc"));
 }
 
 // ---- who would not see it

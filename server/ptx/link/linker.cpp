@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/ptx/link/child_kernels.h"
 #include "server/ptx/link/device_runtime.h"
 #include "server/ptx/text/editor.h"
 #include "server/ptx/text/module.h"
@@ -23,6 +24,9 @@ namespace {
 // Functions that every device defines for itself.
 constexpr std::array<std::string_view, 4> kOfTheDevice = {"vprintf", "malloc", "free",
                                                           "__assertfail"};
+
+// In front of the variables that stand for kernels.
+constexpr std::string_view kChildKernelHead = ".version 6.0\n.target sm_60\n.address_size 64\n";
 
 bool IsNameCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' || c == '%';
@@ -55,13 +59,20 @@ class Renaming {
       : names_(std::move(names)) {}
 
   void Apply(Module& module) const {
+    for (Item& item : module.items) {
+      if (auto* variable = std::get_if<Variable>(&item)) Change(variable->name, names_);
+      if (auto* function = std::get_if<Function>(&item)) Change(function->name, names_);
+    }
+    ApplyToUses(module);
+  }
+
+  // The same, where they are named beside their own definitions.
+  void ApplyToUses(Module& module) const {
     if (names_.empty()) return;
     for (Item& item : module.items) {
       if (auto* variable = std::get_if<Variable>(&item)) {
-        Change(variable->name, names_);
         if (variable->initializer) variable->initializer = Renamed(*variable->initializer, names_);
       } else if (auto* function = std::get_if<Function>(&item)) {
-        Change(function->name, names_);
         if (function->body) Apply(*function);
       }
     }
@@ -123,6 +134,7 @@ class Linker {
       if (Status taken = TakeSymbols(i); !taken.ok()) return taken;
     }
     if (Status defined = AddDeviceRuntime(); !defined.ok()) return defined;
+    if (Status defined = AddChildKernels(); !defined.ok()) return defined;
     if (Status resolved = CheckResolved(); !resolved.ok()) return resolved;
     return Print(Merged());
   }
@@ -280,17 +292,50 @@ class Linker {
     return {};
   }
 
-  // Only where it is asked for.
-  Status AddDeviceRuntime() {
-    const auto is_wanted = [&](std::string_view name) {
+  // Whether one of these names is used and defined nowhere.
+  bool IsWanted(std::span<const std::string_view> names) const {
+    return std::ranges::any_of(names, [&](std::string_view name) {
       const auto found = symbols_.find(std::string(name));
       return found != symbols_.end() && found->second.strength == Strength::kExtern;
-    };
-    if (std::ranges::none_of(kDeviceRuntimeNames, is_wanted)) return {};
-    Result<Module> runtime = Parse(kDeviceRuntime);
+    });
+  }
+
+  Status AddText(std::string_view text) {
+    Result<Module> runtime = Parse(text);
     if (!runtime) return runtime.status();
     modules_.push_back(*std::move(runtime));
     return TakeSymbols(modules_.size() - 1);
+  }
+
+  Status AddDeviceRuntime() {
+    return IsWanted(kDeviceRuntimeNames) ? AddText(kDeviceRuntime) : Status();
+  }
+
+  // A kernel's name as a value becomes that of the variable that stands for it.
+  Status AddChildKernels() {
+    if (!IsWanted(kChildKernelFunctions)) return {};
+    std::unordered_map<std::string, std::string> names;
+    std::string variables(kChildKernelHead);
+    std::uint64_t parameter_bytes_max = 0;
+    for (const Module& module : modules_) {
+      for (const Item& item : module.items) {
+        const auto* const kernel = std::get_if<Function>(&item);
+        if (kernel == nullptr || !kernel->is_entry) continue;
+        std::uint64_t bytes = 0;
+        for (const Variable& parameter : kernel->parameters) {
+          const std::uint64_t alignment = std::max(parameter.NaturalAlignment(), 1U);
+          bytes = (bytes + alignment - 1) / alignment * alignment + parameter.Bytes();
+        }
+        parameter_bytes_max = std::clamp(bytes, parameter_bytes_max, kChildParameterBytesMax);
+        const std::string name = std::string(kChildKernelPrefix) + kernel->name;
+        if (!names.emplace(kernel->name, name).second) continue;
+        variables += ".visible .global .align 8 .u64 " + name + ";\n";
+      }
+    }
+    const Renaming renaming(std::move(names));
+    for (Module& module : modules_) renaming.ApplyToUses(module);
+    if (Status added = AddText(variables); !added.ok()) return added;
+    return AddText(ChildKernelRuntime(parameter_bytes_max));
   }
 
   Status CheckResolved() const {

@@ -26,6 +26,8 @@ inline constexpr std::size_t kLinkInputsMax = 4096;
 //   definition stays `.extern`: vprintf, malloc, free, __assertfail, and shared memory of a size
 //   that the launch decides. The synchronisation of a grid (cudaCGGetIntrinsicHandle,
 //   cudaCGSynchronize, of cudadevrt) is defined here. Any other `.extern` name is refused.
+// - So is what kernels that start kernels call (child_kernels.h). A kernel's name as a value is
+//   then a variable that stands for it.
 // - Of several `.weak` definitions the first counts, of `.common` variables the largest, and a
 //   definition that is neither comes before both. Two of those are refused.
 // - A name without linkage is its input's own. Where another input has it, too, it gets a number.
