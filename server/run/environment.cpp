@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/run/environment.h"
 
+#include <filesystem>
 #include <string_view>
 
 #include "server/run/program_file.h"
@@ -30,13 +31,14 @@ std::string InFront(const std::string& first, const std::string& rest) {
   return rest.empty() ? first : first + ":" + rest;
 }
 
-// A program that looks for a compiler shall find one only where there is one.
-bool HasCompiler(const std::string& search_path,
-                 const std::function<bool(const std::string&)>& exists) {
-  bool has_one = false;
-  ForEachPart(search_path,
-              [&](std::string_view folder) { has_one |= exists(std::string(folder) + kCompiler); });
-  return has_one;
+// The first folder of the search path that has nvcc; empty: none has.
+std::string CompilerFolder(const std::string& search_path,
+                           const std::function<bool(const std::string&)>& exists) {
+  std::string found;
+  ForEachPart(search_path, [&](std::string_view folder) {
+    if (found.empty() && exists(std::string(folder) + kCompiler)) found = folder;
+  });
+  return found;
 }
 
 }  // namespace
@@ -68,9 +70,16 @@ std::vector<Setting> Settings(const RunWishes& wishes,
     const std::string value = is_file ? ptx_folder + tool.value : tool.value;
     if (!is_file || exists(value)) set(tool.variable, value, tool.why);
   }
+  // A program that looks for a compiler shall find one only where there is one, and its toolkit.
   const std::string path_folder = ptx_folder + kPathFolder;
-  if (exists(path_folder + kCompiler) && HasCompiler(environment("PATH"), exists)) {
+  const std::string compiler_folder = CompilerFolder(environment("PATH"), exists);
+  if (exists(path_folder + kCompiler) && !compiler_folder.empty()) {
     set("PATH", InFront(path_folder, environment("PATH")), "nvcc makes PTX in place of cubins");
+    if (environment("CUDA_ROOT").empty()) {
+      set("CUDA_ROOT",
+          std::filesystem::path(compiler_folder + kCompiler).parent_path().parent_path(),
+          "PyCUDA finds the toolkit of nvcc");
+    }
   }
   std::string preloaded;
   for (const char* library : kInterposers) {

@@ -97,6 +97,9 @@ TEST_F(RunSettingsTest, NvccIsStoodInForWhereThereIsOne) {
   files_["/cuda/bin/nvcc"] = true;
   EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["PATH"],
             "/d/ptx/bin:/usr/bin:/cuda/bin");
+  EXPECT_EQ(SettingsOf({.drop_in = "/d", .wants_ptx = true})["CUDA_ROOT"], "/cuda");
+  environment_["CUDA_ROOT"] = "/mine";
+  EXPECT_FALSE(SettingsOf({.drop_in = "/d", .wants_ptx = true}).contains("CUDA_ROOT"));
   EXPECT_FALSE(SettingsOf({.drop_in = "/d"}).contains("PATH"));
 }
 
