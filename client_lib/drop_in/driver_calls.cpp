@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver as a whole: beginning, version, look-up of functions, texts of errors, profiler.
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -33,6 +35,10 @@ const ErrorText* FindError(Code code) {
 constexpr std::uint64_t kProcDefault = 0;
 constexpr std::uint64_t kProcLegacyStream = 1;
 constexpr std::uint64_t kProcPerThreadStream = 2;
+
+// Begins the number of the table that NVIDIA's runtime asks for (6bd5fb6c-5bf4-e74a). Not all of
+// it stands here: `gpusharedctl doctor` knows files with the runtime by the whole number.
+constexpr std::uint64_t kRuntimeTable = 0x4ae7f45b6cfbd56b;
 
 // The newest form of the function that a program written for `version` can call. Functions that
 // know no default stream have one form only.
@@ -89,10 +95,18 @@ Code GetProcAddress(const char* name, void** function, int version, std::uint64_
 
 // By these tables NVIDIA's own libraries make the driver prove that it is NVIDIA's. We are not,
 // and do not claim to be.
+// No private table is here. NVIDIA's runtime asks for one before all others.
 Code GetExportTable(const void** table, const Uuid* id) {
   if (AnyNull(table, id)) return Code::kInvalidValue;
   *table = nullptr;
-  return Code::kNotFound;
+  std::uint64_t first_half = 0;
+  std::memcpy(&first_half, id->bytes, sizeof first_half);
+  if (first_half != kRuntimeTable) return Code::kNotFound;
+  constexpr std::string_view kSentence =
+      "NVIDIA's CUDA runtime, which this program has in it, works with no driver but NVIDIA's: its "
+      "calls fail. gpusharedctl doctor -- PROGRAM says where it is";
+  TellUser(kSentence);
+  return Refuse(Code::kNotFound, kSentence);
 }
 
 Code GetErrorName(Code code, const char** name) {

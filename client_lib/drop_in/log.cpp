@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 
@@ -39,6 +40,15 @@ void LogLine(std::string_view line) {
       "gpushared drop-in [pid " + std::to_string(::getpid()) + "]: " + std::string(line) + "\n";
   // One write, so that lines of several processes do not mix; a full disk loses the line.
   [[maybe_unused]] const ssize_t written = ::write(LogDescriptor(), text.data(), text.size());
+}
+
+void TellUser(std::string_view line) {
+  static std::atomic<bool> has_told{false};
+  const char* const is_run = std::getenv("GPUSHARED_RUN");
+  if (is_run == nullptr || *is_run == '\0') return;
+  if (has_told.exchange(true, std::memory_order_relaxed)) return;
+  const std::string text = "gpushared: " + std::string(line) + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
 Code Refuse(Code code, std::string_view sentence) {

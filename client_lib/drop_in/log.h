@@ -17,6 +17,9 @@ bool IsLogging();
 // One line, with the process in front; nothing unless IsLogging().
 void LogLine(std::string_view line);
 
+// The line to stderr, once in a process, where `gpushared run` has started the program.
+void TellUser(std::string_view line);
+
 // Returns `code`; `sentence` will stand beside it in the log when the call has ended.
 Code Refuse(Code code, std::string_view sentence);
 // The sentence of the calling thread's last refusal, which is then forgotten.

@@ -54,6 +54,7 @@ std::vector<Setting> Settings(const RunWishes& wishes,
   const std::string first = wishes.wants_ptx ? InFront(wishes.drop_in, ptx_folder) : wishes.drop_in;
   set("LD_LIBRARY_PATH", InFront(first, environment("LD_LIBRARY_PATH")),
       "libcuda.so.1 is found there first");
+  set("GPUSHARED_RUN", "1", "what cannot work over the drop-in is said on stderr");
   set("GPUSHARED_SOCKET", wishes.socket, "the server");
   set("GPUSHARED_CLASS", wishes.scheduling_class, "--class");
   set("GPUSHARED_WEIGHT", wishes.weight == 0 ? "" : std::to_string(wishes.weight), "--weight");

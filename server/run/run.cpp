@@ -68,7 +68,12 @@ void Declare(CLI::App& app, RunOptions& options) {
         return share.ok() ? std::string() : std::string(share.status().message());
       });
   app.add_option("--promise", wishes.promise, "time in which a request shall be served")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) {
+        double milliseconds = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, milliseconds);
+        return is_number && milliseconds > 0 ? std::string()
+                                             : "'" + text + "' is no number above 0";
+      })
       ->type_name("MILLISECONDS");
   app.add_option("--name", wishes.name, "for gpusharedctl and logs (default: the program's name)");
   app.add_option("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
@@ -123,6 +128,10 @@ void Explain(const std::vector<Setting>& settings) {
 
 int Become(char* const* program) {
   const std::string found = FindProgram(program[0], Variable("PATH"));
+  if (found.empty() && std::strchr(program[0], '/') != nullptr && Exists(program[0])) {
+    ::execv(program[0], program);  // Says why.
+    return Complain(kCannotRun, std::string(program[0]) + " cannot run: " + std::strerror(errno));
+  }
   if (found.empty()) {
     return Complain(kNoProgram, std::string("there is no program '") + program[0] + "'");
   }
@@ -150,7 +159,9 @@ int RunCommand(std::span<char* const> arguments) {
   try {
     app.parse(static_cast<int>(own) - 1, arguments.data() + 1);
   } catch (const CLI::ParseError& stop) {
-    return app.exit(stop) == 0 ? kDone : kUsage;
+    if (app.exit(stop) == 0) return kDone;
+    if (mark != arguments.end()) return kUsage;
+    return Complain(kUsage, "-- comes before the program: run [options] -- PROGRAM [arguments]");
   }
   const bool has_program = mark != arguments.end() && own + 1 < arguments.size();
   if (!has_program && !options.explains) {

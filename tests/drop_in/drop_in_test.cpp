@@ -44,6 +44,25 @@ TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
   EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 
+// As NVIDIA's runtime does before its first call of the driver.
+TEST(DropInWithoutServerTest, RuntimeThatWantsItsOwnDriverIsToldToTheUserOfRun) {
+  const CUuuid runtime = {{0x6b, static_cast<char>(0xd5), static_cast<char>(0xfb), 0x6c, 0x5b,
+                           static_cast<char>(0xf4), static_cast<char>(0xe7), 0x4a}};
+  const CUuuid other = {{1}};
+  const void* table = &runtime;
+  const auto said = [&](const CUuuid& id) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(cuGetExportTable(&table, &id), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(table, nullptr);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said(runtime), "") << "nobody asked for sentences";
+  ::setenv("GPUSHARED_RUN", "1", 1);
+  EXPECT_EQ(said(other), "");
+  EXPECT_THAT(said(runtime), HasSubstr("works with no driver but NVIDIA's"));
+  EXPECT_EQ(said(runtime), "") << "once is enough";
+}
+
 TEST_F(DropInTest, InitMayBeRepeatedOnceAServerIsThere) {
   ::setenv("GPUSHARED_SOCKET", "/nonexistent/gpushared.sock", 1);
   EXPECT_EQ(cuInit(0), CUDA_ERROR_MPS_CONNECTION_FAILED);

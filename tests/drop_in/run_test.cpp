@@ -61,7 +61,7 @@ TEST_F(RunSettingsTest, PtxToolsAreFoundByNameOnlyWhereTheDeviceWantsPtx) {
 }
 
 TEST_F(RunSettingsTest, OnlyWhatWasAskedForIsSet) {
-  EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 1u);
+  EXPECT_EQ(SettingsOf({.drop_in = "/d"}).size(), 2u) << "the library's folder, and who started it";
   const auto all = SettingsOf({.socket = "/s",
                                .drop_in = "/d",
                                .scheduling_class = "low",
@@ -192,6 +192,11 @@ TEST_P(RunTest, SaysWhatIsWrongByItsExitCode) {
   EXPECT_EQ(Run({}).exit_code, 2);
   EXPECT_EQ(Run({"--class", "urgent", "--", "true"}).exit_code, 2);
   EXPECT_EQ(Run({"--promise", "-1", "--", "true"}).exit_code, 2);
+  EXPECT_THAT(Run({"--promise", "0", "--", "true"}).output, HasSubstr("'0' is no number above 0"));
+  EXPECT_THAT(Run({"true"}).output, HasSubstr("-- comes before the program"));
+  const ProgramOutcome text = Run({"--", "/etc/passwd"});
+  EXPECT_EQ(text.exit_code, 126);
+  EXPECT_THAT(text.output, HasSubstr("/etc/passwd cannot run: Permission denied"));
   const ProgramOutcome none = Run({"--", "no-such-program"});
   EXPECT_EQ(none.exit_code, 127);
   EXPECT_THAT(none.output, HasSubstr("there is no program 'no-such-program'"));

@@ -79,8 +79,10 @@ std::vector<std::string> PackageFolders(const std::string& python) {
     for (const auto& entry : fs::directory_iterator(prefix / lib, error)) {
       if (!entry.path().filename().string().starts_with("python3")) continue;
       for (const char* kind : {"site-packages", "dist-packages"}) {
-        const fs::path folder = entry.path() / kind;
-        if (fs::is_directory(folder, error)) folders.push_back(folder.string());
+        // lib64 of a virtual environment is its lib under another name.
+        const std::string folder = fs::weakly_canonical(entry.path() / kind, error).string();
+        const bool is_new = std::ranges::find(folders, folder) == folders.end();
+        if (is_new && fs::is_directory(folder, error)) folders.push_back(folder);
       }
     }
   }
