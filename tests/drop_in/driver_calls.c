@@ -289,6 +289,135 @@ static void Streams(void) {
   CALL(cuStreamDestroy(other));
 }
 
+static uint32_t Number(uint32_t below) {
+  static uint32_t state = 20261124;
+  state = state * 1664525u + 1013904223u;
+  return (state >> 8) % below;
+}
+
+/* A piece of rows inside of the memory: `pitch` bytes apart, of `width` bytes. */
+static CUdeviceptr Rows(size_t* pitch, size_t* width, size_t* height) {
+  *pitch = 64 + 4 * Number(20);
+  *width = 4 * (1 + Number((uint32_t)*pitch / 4));
+  *height = 1 + Number(10);
+  return memory + 4 * Number((uint32_t)((sizeof numbers - *pitch * *height) / 4));
+}
+
+/* Operations in an order that nobody chose, in two streams that wait for each other. */
+static int AnyOperation(CUdeviceptr other, CUstream on) {
+  size_t pitch, width, height;
+  const CUdeviceptr rows = Rows(&pitch, &width, &height);
+  const uint32_t value = Number(1u << 24);
+  CUDA_MEMCPY2D copy = {0};
+  switch (Number(8)) {
+    case 0:
+      return (int)cuMemsetD2D8Async(rows + Number(3), pitch, (unsigned char)value, width - 3,
+                                    height, on);
+    case 1:
+      return (int)cuMemsetD2D16Async(rows + Number(2), pitch, (unsigned short)value, width / 4,
+                                     height, on);
+    case 2:
+      return (int)cuMemsetD2D32Async(rows + 2 * Number(2), pitch, value, width / 8, height, on);
+    case 3:
+      return (int)cuMemsetD32Async(rows, value, width / 4, on);
+    case 4:
+      return (int)cuMemcpyDtoDAsync(other + Number(100), rows, width, on);
+    case 5:
+      return (int)cuMemcpyHtoDAsync(rows, numbers + Number(100), width, on);
+    case 6: {
+      uint32_t n = (uint32_t)width / 4;
+      CUdeviceptr at = rows;
+      void* parameters[] = {&at, &n, (void*)&value};
+      return (int)cuLaunchKernel(Function("add"), 1 + Number(4), 1, 1, 64, 1, 1, 0, on, parameters,
+                                 NULL);
+    }
+    default:
+      copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+      copy.srcDevice = other;
+      copy.srcXInBytes = Number(5);
+      copy.srcY = Number(3);
+      copy.srcPitch = pitch + Number(9);
+      copy.dstDevice = rows;
+      copy.dstPitch = pitch;
+      copy.WidthInBytes = width;
+      copy.Height = height;
+      return (int)cuMemcpy2DAsync(&copy, on);
+  }
+}
+
+static void Sequences(void) {
+  CUdeviceptr other = 0;
+  CUstream second = NULL;
+  CUevent turn = NULL;
+  CALL(cuMemAlloc(&other, 1 << 16));
+  CALL(cuStreamCreateWithPriority(&second, CU_STREAM_NON_BLOCKING, 0));
+  CALL(cuEventCreate(&turn, CU_EVENT_DISABLE_TIMING));
+  CALL(cuMemsetD8Async(other, 5, 1 << 16, stream));
+  Fill();
+  for (int round = 0; round < 40; ++round) {
+    const CUstream on = round % 2 == 0 ? stream : second;
+    for (int i = 0; i < 10; ++i) SAY("operation %d.%d = %d", round, i, AnyOperation(other, on));
+    CALL(cuEventRecord(turn, on));
+    CALL(cuStreamWaitEvent(on == stream ? second : stream, turn, 0));
+    if (round % 2 != 0) Contents("ten operations in each stream");
+  }
+  CALL(cuStreamSynchronize(second));
+  CALL(cuEventDestroy(turn));
+  CALL(cuStreamDestroy(second));
+  CALL(cuMemFree(other));
+}
+
+/* Two modules with the same names have variables of their own. */
+static void TwoModules(void) {
+  CUmodule second = NULL;
+  CUdeviceptr one = 0, two = 0;
+  CUfunction function = NULL, list[8] = {NULL};
+  CUmoduleLoadingMode mode = (CUmoduleLoadingMode)0;
+  const char* name = NULL;
+  uint32_t value = 0;
+  CALL(cuModuleLoadDataEx(&second, kKernels, 0, NULL, NULL));
+  CALL(cuModuleGetGlobal(&one, NULL, module, "counter"));
+  CALL(cuModuleGetGlobal(&two, NULL, second, "counter"));
+  SAY("their addresses differ: %d", one != two);
+  CALL(cuModuleGetFunction(&function, second, "count_up"));
+  CALL(cuFuncGetName(&name, function));
+  SAY("name: %s", name);
+  CALL(cuFuncLoad(function));
+  CALL(cuModuleGetLoadingMode(&mode));
+  CALL(cuModuleEnumerateFunctions(list, 8, second));
+  CALL(cuMemsetD32Async(two, 100, 1, stream));
+  CALL(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+  CALL(cuMemcpyDtoHAsync(&value, two, 4, stream));
+  CALL(cuStreamSynchronize(stream));
+  SAY("counter of the second: %u", value);
+  CALL(cuMemcpyDtoHAsync(&value, one, 4, stream));
+  CALL(cuStreamSynchronize(stream));
+  SAY("counter of the first: %u", value);
+  CALL(cuModuleUnload(second));
+}
+
+/* Memory of the program that it shows to the driver. */
+static void HostMemory(void) {
+  static uint32_t room[COUNT] __attribute__((aligned(4096)));
+  CUdeviceptr address = 0;
+  void* mapped = NULL;
+  uint32_t n = COUNT, what = 1;
+  void* parameters[] = {&address, &n, &what};
+  CALL(cuMemHostRegister(room, sizeof room, 0));
+  CALL(cuMemHostRegister(room, sizeof room, 0));
+  CALL(cuMemcpyHtoDAsync(memory, room, sizeof room, stream));
+  Contents("a copy of registered memory");
+  CALL(cuMemHostUnregister(room));
+  CALL(cuMemHostUnregister(room));
+  CALL(cuMemHostAlloc(&mapped, sizeof room, CU_MEMHOSTALLOC_DEVICEMAP));
+  memset(mapped, 0, sizeof room);
+  CALL(cuMemHostGetDevicePointer(&address, mapped, 0));
+  CALL(cuLaunchKernel(Function("add"), 8, 1, 1, 128, 1, 1, 0, stream, parameters, NULL));
+  CALL(cuStreamSynchronize(stream));
+  SAY("a kernel wrote %u and %u", ((uint32_t*)mapped)[0], ((uint32_t*)mapped)[COUNT - 1]);
+  CALL(cuMemFreeHost(mapped));
+}
+
 /* What a kernel did stays with the context. */
 static void Faults(const char* kernel) {
   const CUfunction function = Function(kernel);
@@ -322,6 +451,9 @@ int main(int argc, char** argv) {
   Modules();
   Launches();
   Streams();
+  Sequences();
+  TwoModules();
+  HostMemory();
   if (argc > 1) {
     Faults(argv[1]);
     return 0;
