@@ -41,7 +41,7 @@ NUMBA_PACKAGES = (*NUMBA, NUMPY, "cffi==2.1.1", "psutil==7.2.2", "ml_dtypes==0.6
 NUMBA_TESTS = "numba_cuda/numba/cuda/tests"
 SUITES = {
     **{f"numba_{part}": Suite(NUMBA_PACKAGES, 400, part) for part in ("cudadrv", "cudapy", "doc_examples", "nrt")},
-    "pycuda": Suite(("pycuda==2026.1", NUMPY, *PYTEST), 3000, too_large="8gb or 16gb or big_array"),
+    "pycuda": Suite(("pycuda==2026.1", NUMPY, *PYTEST), 3000, too_large="8gb or 16gb or big_array_elementwise or big_array_scan"),
     "tinygrad": Suite(("tinygrad==0.14.0", NUMPY, *PYTEST), 600, surroundings={"DEV": "CUDA"}),
 }
 
