@@ -16,6 +16,8 @@ namespace {
 
 // A batch this long is marked although the caller has not looked yet.
 constexpr std::size_t kBatchPartsMax = 64;
+// One mark more would make the GPU wait once more and tell nothing that anybody waits for.
+constexpr std::size_t kMarksOut = 2;
 // Groups of one work that are with the driver: while one ends and is noticed, the next runs.
 constexpr std::uint32_t kGroupsAhead = 2;
 // The record of a launch that did not reach the driver.
@@ -213,7 +215,13 @@ bool Channel::OpenBatch() {
 void Channel::AddPart(const Part& part) {
   ++part.item->parts_running;
   parts_.push_back(part);
-  if (++open_parts_ >= kBatchPartsMax) CloseBatch();
+  ++open_parts_;
+  // More may come in this turn: it is the next batch, which runs while this one's end is noticed.
+  if (batches_.empty() || open_parts_ >= kBatchPartsMax) CloseBatch();
+}
+
+void Channel::MarkEnd() {
+  if (batches_.size() < kMarksOut) CloseBatch();
 }
 
 void Channel::CloseBatch() {

@@ -88,9 +88,10 @@ struct ChannelEnvironment {
 };
 
 // A FIFO: work starts and ends in the order in which it was added. Some of it is with the driver,
-// in batches with one mark each. The rest waits here for one of three reasons. The driver has
-// enough of it already. It is a copy or a claimed launch, which goes in groups. Or contained
-// kernels of its module have to end first.
+// in batches with one mark each: while there is work, two marks are out, so that one batch runs
+// while the end of the other becomes known. The rest waits here for one of three reasons. The
+// driver has enough of it already. It is a copy or a claimed launch, which goes in groups. Or
+// contained kernels of its module have to end first.
 //
 // Confined to the device thread; the context is current on it.
 class Channel {
@@ -107,8 +108,9 @@ class Channel {
   ~Channel();
 
   void Add(std::unique_ptr<Item> item);
-  // Ends the batch that is open, so that its end can be seen.
-  void CloseBatch();
+  // Marks the end of the batch that is open, unless that can wait: until one of the marks ahead of
+  // it has been reached.
+  void MarkEnd();
   // Takes note of batches that have ended, issues what may follow, and appends what is finished.
   void Advance(std::vector<std::unique_ptr<Item>>& finished);
   // Ends the work before its next unit that the driver does not have; false if it is not here.
@@ -146,6 +148,7 @@ class Channel {
   bool NeedsDetour(const Item& item) const;
   std::uint64_t GroupBytesMax(const Item& item, bool has_detour) const;
   bool OpenBatch();
+  void CloseBatch();
   void AddPart(const Part& part);
   void Fail(Item& item, Status why);
   void FinishBatch(const BatchTimes& times);

@@ -529,9 +529,8 @@ void CudaDevice::Poll() {
   // The most urgent first.
   for (auto channel = channels_.rbegin(); channel != channels_.rend(); ++channel) {
     if ((*channel)->empty()) continue;
-    (*channel)->CloseBatch();
     (*channel)->Advance(finished_);
-    (*channel)->CloseBatch();
+    (*channel)->MarkEnd();
   }
   for (std::unique_ptr<Item>& item : finished_) {
     streams_.Leave(item->header().stream);
