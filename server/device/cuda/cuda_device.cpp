@@ -33,6 +33,9 @@ namespace {
 // Cluster size that every GPU with clusters allows every kernel.
 constexpr std::uint32_t kPortableClusterBlocks = 8;
 
+// A stop keeps blocks from beginning; where most have begun, it saves nothing.
+constexpr std::uint64_t kWavesWorthStopping = 2;
+
 // Whether a compiler and a driver understand each other is seen with this.
 constexpr const char* kTrialKernel = "gpushared_trial";
 constexpr std::string_view kTrialText =
@@ -458,6 +461,8 @@ bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expect
   if (code != Code::kSuccess || blocks <= 0) return false;
   const std::uint64_t at_once = static_cast<std::uint64_t>(blocks) * MultiprocessorsFor(work);
   const std::uint64_t total = work.grid.Count();
+  // All blocks of a single wave have begun before anybody could stop it.
+  if (total < kWavesWorthStopping * at_once) return false;
   // So long each block takes, with as many others beside it as there is room for.
   const auto block = expected * std::min(at_once, total) / total;
   return block >= options_.limits.claim_time * kClaimWorth;

@@ -212,8 +212,14 @@ class Claims : public CudaDeviceTest {
     gpu().Submit(copy);
     EXPECT_TRUE(Await(copy.id).status.ok());
   }
-  bool CanStop(const LaunchWork& work) { return gpu().CanStop(work, milliseconds(10)); }
+  // With as many blocks as make a stop worth its while.
+  bool CanStop(LaunchWork work) {
+    work.grid = {100'000, 1, 1};
+    return gpu().CanStop(work, std::chrono::seconds(10));
+  }
 
+  // 32 small blocks on each of the fake GPU's multiprocessors.
+  static constexpr std::uint32_t kBlocksAtOnce = 32 * 132;
   static constexpr std::uint64_t kRuns = 0, kGate = kMebibyte, kScratch = 2 * kMebibyte;
   Workshop shop_;
 };
@@ -353,11 +359,24 @@ TEST_F(Claims, BlocksThatAreShortAgainstTheirClaimAreNotWorthIt) {
   Start(options);
   const Tenant tenant = NewTenantWith(kGatedPtx);
   LaunchWork work = Gated(tenant, 10, 2);
-  EXPECT_TRUE(gpu().CanStop(work, microseconds(20)));
-  EXPECT_FALSE(gpu().CanStop(work, microseconds(19)));
-  // Waves of blocks, each as long as a block.
+  // Two waves of blocks, each as long as a block.
+  work.grid = {2 * kBlocksAtOnce, 1, 1};
+  EXPECT_TRUE(gpu().CanStop(work, microseconds(40)));
+  EXPECT_FALSE(gpu().CanStop(work, microseconds(39)));
   work.grid = {100'000'000, 1, 1};
   EXPECT_FALSE(gpu().CanStop(work, milliseconds(1)));
+  EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
+}
+
+// All of its blocks have begun before anybody could stop it.
+TEST_F(Claims, ALaunchOfLessThanTwoWavesIsNotWorthIt) {
+  Start(WithCompiler());
+  const Tenant tenant = NewTenantWith(kGatedPtx);
+  LaunchWork work = Gated(tenant, 10, 2);
+  EXPECT_FALSE(gpu().CanStop(work, std::chrono::hours(1)));
+  work.grid = {2 * kBlocksAtOnce - 1, 1, 1};
+  EXPECT_FALSE(gpu().CanStop(work, std::chrono::hours(1)));
+  work.grid = {2 * kBlocksAtOnce, 1, 1};
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
