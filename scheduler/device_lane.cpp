@@ -297,7 +297,10 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
     return state.caps.empty() || IsWithinOwnWindow(client, state);
   }
   if (windowed_count_ >= options_.in_flight_max) return false;
-  if (windowed_count_ < options_.beyond_window_max) return true;
+  // A lone client's next command keeps nobody waiting, and runs while the end of the one ahead is
+  // noticed.
+  const std::size_t for_the_lone = clients_.size() == 1 && urgent_count_ == 0 ? 1 : 0;
+  if (windowed_count_ < options_.beyond_window_max + for_the_lone) return true;
   const LaneCommand& next = state.queue.front().command;
   if (window_used_ + next.predicted > options_.window) return false;
   const Duration ahead = lookahead();

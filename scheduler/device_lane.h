@@ -29,9 +29,9 @@ struct LaneOptions {
   // nothing can be taken back, stays shallow. Not applied to the high class where
   // classes matter. See also DeviceLane::lookahead.
   Duration window = std::chrono::microseconds(500);
-  // This many may be on the device whatever the window says; a command longer than
-  // the window could never run otherwise. Larger values let long commands of one
-  // class run side by side.
+  // This many may be on the device whatever the window says; a command longer than the window
+  // could never run otherwise. One more of a client that has the device to itself. Larger values
+  // let long commands of one class run side by side.
   std::size_t beyond_window_max = 1;
 };
 

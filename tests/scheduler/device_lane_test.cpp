@@ -120,6 +120,17 @@ TEST(DeviceLane, OneCommandLongerThanTheWindowMayStillRun) {
   EXPECT_EQ(SubmitAll(*lane, kStart + 20ms), 1u);
 }
 
+TEST(DeviceLane, ALoneClientHasOneLongCommandMoreBehindTheOneThatRuns) {
+  const auto lane = FifoLane({.window = 500us});
+  lane->RemoveClient(kB, kStart);
+  for (std::uint64_t i = 1; i <= 4; ++i) lane->Enqueue(kA, {i, 20ms, false}, kStart);
+
+  EXPECT_EQ(SubmitAll(*lane), 2u);
+  lane->AddClient(kB, {}, kStart);
+  lane->OnCompleted(1, kStart + 20ms);
+  EXPECT_EQ(SubmitAll(*lane, kStart + 20ms), 0u);
+}
+
 TEST(DeviceLane, LongCommandsRunSideBySideWhereTheOptionsSaySo) {
   const auto lane = FifoLane({.window = 500us, .beyond_window_max = 2});
   for (std::uint64_t i = 1; i <= 3; ++i) lane->Enqueue(kA, {i, 20ms, false}, kStart);

@@ -293,11 +293,11 @@ void World::CheckBounds() {
   Require(windowed <= lane_options_.in_flight_max, "the count on the device is bounded");
   Require(unwindowed <= lane_options_.high_in_flight_max, "the high class's count is bounded");
   Require(predicted == lane_.window_used(), "the lane knows what uses the window");
-  Require(
-      predicted <= lane_options_.window || windowed <= lane_options_.beyond_window_max ||
-          predicted <= lane_options_.window +
-                           predicted_max * static_cast<int>(lane_options_.beyond_window_max - 1),
-      "the predicted time on the device stays within the window");
+  // A client that is or was alone has one more.
+  const std::size_t beyond = lane_options_.beyond_window_max + 1;
+  Require(predicted <= lane_options_.window || windowed <= beyond ||
+              predicted <= lane_options_.window + predicted_max * static_cast<int>(beyond - 1),
+          "the predicted time on the device stays within the window");
   if (policy_.name == "round_robin") {
     Require(on_device.size() <= 1, "round_robin has one client on the device");
   }
