@@ -34,9 +34,11 @@ constexpr std::uint32_t kPlentyOffered = 32;
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
 // A device that must be polled is asked without pause for this many spin budgets (1 ms for a budget
-// of 50 µs). Then naps follow, each 1/128 of the quiet time so far. So its answer comes less than
-// 1 % late. Naps below the shortest cost more than they save.
+// of 50 µs), or for the second number of them while high-class work is on it (6 ms). Then naps
+// follow, each 1/128 of the quiet time so far. So its answer comes less than 1 % late. Naps below
+// the shortest cost more than they save.
 constexpr int kPolledSpinFactor = 20;
+constexpr int kPolledHighSpinFactor = 120;
 constexpr int kNapDivisor = 128;
 constexpr nanoseconds kNapMin = std::chrono::microseconds(5);
 constexpr nanoseconds kNapMax = std::chrono::microseconds(50);
@@ -176,9 +178,10 @@ bool DeviceThread::SpinsOn() {
   if (options_.spin_budget.count() == 0 && !polls) return false;
   const auto now = std::chrono::steady_clock::now();
   if (!quiet_since_) quiet_since_ = now;
-  const int factor = polls                                             ? kPolledSpinFactor
-                     : dispatcher_.offers().has_high_class_on_device() ? kHighClassSpinFactor
-                                                                       : 1;
+  const bool has_high = dispatcher_.offers().has_high_class_on_device();
+  const int factor = polls      ? (has_high ? kPolledHighSpinFactor : kPolledSpinFactor)
+                     : has_high ? kHighClassSpinFactor
+                                : 1;
   quiet_for_ = now - *quiet_since_;
   return quiet_for_ < options_.spin_budget * factor;
 }
