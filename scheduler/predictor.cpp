@@ -30,6 +30,11 @@ const Predictor::Entry* Predictor::Find(std::uint64_t key) const {
   return nullptr;
 }
 
+bool Predictor::KnowsWell(std::uint64_t key) const {
+  const Entry* const entry = Find(key);
+  return entry != nullptr && entry->samples.size() == kSamplesKept;
+}
+
 Duration Predictor::Predict(std::uint64_t key, const KernelGrid& grid) const {
   if (const Entry* const entry = Find(key)) return entry->predicted;
   const Relative& relative = relatives_[PlaceOfKin(grid.kernel)];

@@ -44,6 +44,7 @@ class Predictor {
  public:
   static constexpr Duration kFirstGuess = std::chrono::milliseconds(1);
   static constexpr std::size_t kKeysMax = 4096;
+  static constexpr std::size_t kSamplesKept = 19;
   static constexpr std::size_t kKnownParts = 64;
 
   Predictor();
@@ -52,6 +53,8 @@ class Predictor {
   Duration Predict(std::uint64_t key, const KernelGrid& grid = {}) const;
   // Whether the key itself has one.
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
+  // Whether it has as many as are kept.
+  bool KnowsWell(std::uint64_t key) const;
   void AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});
 
   // All keys with samples, the one with the oldest last sample first. Another predictor that gets
@@ -75,7 +78,7 @@ class Predictor {
     Duration predicted{};  // Zero: free.
     KernelGrid grid;
     std::uint64_t used = 0;  // Order of last sample; the smallest is replaced.
-    RecentSamples<19> samples;
+    RecentSamples<kSamplesKept> samples;
   };
   // The latest sample of a kernel; one place per hash.
   struct Relative {

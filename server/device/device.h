@@ -219,6 +219,8 @@ struct WorkHeader {
   std::uint8_t of_class = 0;     // Scheduling class, 0 the most urgent: see DeviceInfo::sm_grants.
   std::uint8_t priority = 0;     // Larger is served first where the device has a choice.
   std::uint64_t first_unit = 0;  // Resume point; units before it are already done.
+  // Exact times in the completion are of use. Where they are not, the device may save their cost.
+  bool wants_times = true;
 };
 
 struct LaunchWork : WorkHeader {

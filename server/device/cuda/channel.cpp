@@ -59,7 +59,7 @@ bool Channel::IssueNext(Item& item) {
 
 bool Channel::IssueWhole(Item& item) {
   if (!EnterContained(item)) return item.is_closed;
-  if (!OpenBatch()) return false;
+  if (!OpenBatch(item)) return false;
   Status status =
       IssueLaunch(environment_.context, std::get<LaunchWork>(item.work), multiprocessors_, stream_);
   item.is_closed = true;
@@ -81,7 +81,7 @@ bool Channel::IssueClaims(Item& item) {
   if (!item.slot) item.slot = environment_.claims->Take(number_);
   if (!item.slot) return false;
   if (!EnterContained(item)) return item.is_closed;
-  if (!OpenBatch()) return false;
+  if (!OpenBatch(item)) return false;
   // Each takes one block of those that are left, whichever group it is of.
   const std::uint64_t blocks =
       std::min(item.units - item.issued, environment_.limits.claim_group_blocks);
@@ -171,7 +171,7 @@ bool Channel::IssueGroup(Item& item) {
     part.detour.buffer = environment_.bounces.Take();
     if (part.detour.buffer == nullptr) return false;
   }
-  if (!OpenBatch()) return false;
+  if (!OpenBatch(item)) return false;
   const std::uint64_t bytes_max = GroupBytesMax(item, has_detour);
   Status status;
   if (const auto* copy = std::get_if<CopyWork>(&item.work)) {
@@ -203,9 +203,10 @@ void Channel::Fail(Item& item, Status why) {
   item.status = std::move(why);
 }
 
-bool Channel::OpenBatch() {
+bool Channel::OpenBatch(const Item& first) {
   if (open_parts_ > 0) return true;
-  Status status = environment_.marks.Open(number_, stream_, batches_.empty());
+  open_is_timed_ = first.header().wants_times;
+  Status status = environment_.marks.Open(number_, stream_, batches_.empty(), open_is_timed_);
   if (status.ok()) return true;
   // Without marks nobody would know when anything ends.
   environment_.context.GiveUp(status);
@@ -226,8 +227,10 @@ void Channel::MarkEnd() {
 
 void Channel::CloseBatch() {
   if (open_parts_ == 0) return;
+  // Works of a batch share its time, which teaches nothing.
+  const bool is_timed = open_is_timed_ && open_parts_ == 1;
   batches_.push_back(std::exchange(open_parts_, 0));
-  Status status = environment_.marks.Close(number_, stream_);
+  Status status = environment_.marks.Close(number_, stream_, is_timed);
   if (!status.ok()) environment_.context.GiveUp(status);
 }
 
@@ -262,7 +265,7 @@ void Channel::FinishBatch(const BatchTimes& times) {
     const auto parts = static_cast<std::int64_t>(count);
     BatchTimes own = {.started = times.started + length * share / parts,
                       .ended = times.started + length * (share + 1) / parts};
-    if (count > 1) parts_.front().item->times_are_exact = false;
+    if (count > 1 || !times.are_exact) parts_.front().item->times_are_exact = false;
     FinishPart(parts_.front(), own);
     parts_.pop_front();
   }

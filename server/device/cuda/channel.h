@@ -147,7 +147,7 @@ class Channel {
   void LeaveContained(const Part& part);
   bool NeedsDetour(const Item& item) const;
   std::uint64_t GroupBytesMax(const Item& item, bool has_detour) const;
-  bool OpenBatch();
+  bool OpenBatch(const Item& first);
   void CloseBatch();
   void AddPart(const Part& part);
   void Fail(Item& item, Status why);
@@ -164,6 +164,7 @@ class Channel {
   std::deque<Part> parts_;                   // With the driver, as issued.
   std::deque<std::size_t> batches_;          // Parts of each closed batch, oldest first.
   std::size_t open_parts_ = 0;               // In the open batch.
+  bool open_is_timed_ = false;               // The first of them wants times.
   std::size_t contained_parts_ = 0;          // With the driver.
   std::size_t contained_parts_ever_ = 0;
 };

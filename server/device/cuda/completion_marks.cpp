@@ -2,6 +2,7 @@
 #include "server/device/cuda/completion_marks.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -60,37 +61,48 @@ class EventMarks : public CompletionMarks {
     // The event passes at once, and when we hear of that is up to the machine: a time that is told
     // is rather too early than later than it was.
     ahead_ = DeviceClock::now().time_since_epoch();
-    if (status.ok()) status = Record(stream_, base_);
-    if (status.ok()) status = context_->Try("starting the clock", driver.EventSynchronize, base_);
+    if (status.ok()) status = Record(stream_, Pool::kTimed, base_);
+    if (status.ok()) {
+      status = context_->Try("starting the clock", driver.EventSynchronize, base_.event);
+    }
     return status;
   }
 
-  Status Open(std::size_t number, Stream stream, bool is_idle) override {
+  Status Open(std::size_t number, Stream stream, bool is_idle, bool is_timed) override {
     StreamState& state = streams_[number];
-    if (!is_idle) return {};
-    // The driver refused the batch that was to follow the last one.
-    Free(state.opened);
-    Free(state.last_end);
-    state.opened_at = DeviceClock::now();
-    return Record(stream, state.opened);
+    state.is_idle = is_idle;
+    if (is_idle) {
+      // The driver refused the batch that was to follow the last one.
+      Free(state.opened);
+      Free(state.last_end);
+      state.opened_at = DeviceClock::now();
+    }
+    // The end of the batch ahead is its beginning, if that has a time.
+    if (!is_timed || (!is_idle && state.last_is_timed)) return {};
+    return Record(stream, Pool::kTimed, state.opened);
   }
 
-  Status Close(std::size_t number, Stream stream) override {
+  Status Close(std::size_t number, Stream stream, bool is_timed) override {
     StreamState& state = streams_[number];
-    Event end = nullptr;
-    if (Status status = Record(stream, end); !status.ok()) return status;
-    state.batches.push_back(
-        {.start = std::exchange(state.opened, nullptr), .end = end, .opened_at = state.opened_at});
+    const bool has_start = state.opened.event != nullptr || (!state.is_idle && state.last_is_timed);
+    Batch batch{.start = std::exchange(state.opened, {}),
+                .is_timed = is_timed && has_start,
+                .is_idle = state.is_idle,
+                .opened_at = state.opened_at};
+    Status status = Record(stream, batch.is_timed ? Pool::kTimed : Pool::kUntimed, batch.end);
+    if (!status.ok()) return status;
+    state.last_is_timed = batch.is_timed;
+    state.batches.push_back(batch);
     return {};
   }
 
   Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream /*stream*/) override {
     StreamState& state = streams_[number];
     if (state.batches.empty()) return std::optional<BatchTimes>();
-    const Batch& batch = state.batches.front();
+    Batch& batch = state.batches.front();
     const TimePoint asked = DeviceClock::now();
     const Driver& driver = context_->driver();
-    const Code code = context_->Call(driver.EventQuery, batch.end);
+    const Code code = context_->Call(driver.EventQuery, batch.end.event);
     if (code == Code::kNotReady) {
       state.seen_running = asked;
       return std::optional<BatchTimes>();
@@ -98,37 +110,66 @@ class EventMarks : public CompletionMarks {
     if (code != Code::kSuccess) {
       return context_->Explain("following work", driver.EventQuery.name(), code);
     }
-    const TimePoint now = DeviceClock::now();
-    const bool was_idle = batch.start != nullptr;
-    nanoseconds length{};
-    Status status = Distance(was_idle ? batch.start : state.last_end, batch.end, length);
-    if (status.ok() && was_idle) status = MoveBase(batch.start);
-    if (!status.ok()) return status;
-    state.last_end_at = (was_idle ? base_at_ : state.last_end_at) + length;
-    Free(state.last_end);
-    state.last_end = batch.end;
-    TimePoint least = std::exchange(state.seen_running, {});
-    if (was_idle) least = std::max(least, batch.opened_at + length);
-    const TimePoint ended = OnHost(state.last_end_at, std::min(least, now), now, !was_idle);
+    Result<BatchTimes> times = batch.is_timed ? TimesOf(state, batch) : HostTimesOf(state, batch);
+    if (!times.ok()) return times.status();
     state.batches.pop_front();
-    return std::optional(state.times.Bounded(ended - length, ended, now));
+    return std::optional(*times);
   }
 
  private:
+  enum class Pool : std::uint8_t { kTimed, kUntimed };
+  struct Mark {
+    Event event = nullptr;
+    Pool pool = Pool::kTimed;
+  };
   struct Batch {
-    Event start = nullptr;  // Null: it follows the one ahead.
-    Event end = nullptr;
-    TimePoint opened_at;  // Just before `start` was submitted.
+    Mark start;  // None: it follows the one ahead, or has no times.
+    Mark end;
+    bool is_timed = false;
+    bool is_idle = false;  // The stream was, ahead of it.
+    TimePoint opened_at;   // Just before its first work was submitted to an idle stream.
   };
   struct StreamState {
-    Event opened = nullptr;  // Ahead of the batch that is open.
+    Mark opened;  // Ahead of the batch that is open.
+    bool is_idle = true;
     TimePoint opened_at;
+    bool last_is_timed = false;  // The batch that was closed last.
     std::deque<Batch> batches;
-    Event last_end = nullptr;  // End of the last batch, for the next one.
+    Mark last_end;  // End of the last batch, for the next one.
     nanoseconds last_end_at{};
     TimePoint seen_running;  // The oldest batch, last.
     StreamTimes times;
   };
+
+  // Of a batch that has ended. Takes its marks.
+  Result<BatchTimes> TimesOf(StreamState& state, Batch& batch) {
+    const TimePoint now = DeviceClock::now();
+    const bool has_start = batch.start.event != nullptr;
+    const Event begin = has_start ? batch.start.event : state.last_end.event;
+    nanoseconds length{};
+    Status status = Distance(begin, batch.end.event, length);
+    if (status.ok() && has_start) status = MoveBase(batch.start);
+    if (!status.ok()) return status;
+    state.last_end_at = (has_start ? base_at_ : state.last_end_at) + length;
+    Free(state.last_end);
+    state.last_end = batch.end;
+    TimePoint least = std::exchange(state.seen_running, {});
+    if (batch.is_idle) least = std::max(least, batch.opened_at + length);
+    const TimePoint ended = OnHost(state.last_end_at, std::min(least, now), now, !batch.is_idle);
+    return state.times.Bounded(ended - length, ended, now);
+  }
+  // From its submission to an idle stream, or the end of the one ahead, to the look that saw its
+  // end.
+  BatchTimes HostTimesOf(StreamState& state, Batch& batch) {
+    const TimePoint now = DeviceClock::now();
+    Free(batch.start);
+    Free(batch.end);
+    Free(state.last_end);
+    state.seen_running = {};
+    BatchTimes times = state.times.Bounded(batch.is_idle ? batch.opened_at : TimePoint(), now, now);
+    times.are_exact = false;
+    return times;
+  }
 
   Status Distance(Event from, Event to, nanoseconds& distance) {
     float milliseconds = 0;
@@ -139,9 +180,9 @@ class EventMarks : public CompletionMarks {
   }
 
   // Takes the event, which has passed.
-  Status MoveBase(Event next) {
+  Status MoveBase(Mark& next) {
     nanoseconds distance{};
-    Status status = Distance(base_, next, distance);
+    Status status = Distance(base_.event, next.event, distance);
     Free(base_);
     base_ = next;
     base_at_ += distance;
@@ -158,34 +199,36 @@ class EventMarks : public CompletionMarks {
     return time;
   }
 
-  Status Make() {
+  Status Make(Pool pool) {
     Event made = nullptr;
-    Status status = context_->Try("making an event", context_->driver().EventCreate, &made, 0U);
+    const unsigned flags = pool == Pool::kTimed ? 0U : kEventDisableTiming;
+    Status status = context_->Try("making an event", context_->driver().EventCreate, &made, flags);
     if (!status.ok()) return status;
     all_.push_back(made);
-    free_.push_back(made);
+    Free(pool).push_back(made);
     return {};
   }
-  void Free(Event& event) {
-    if (event != nullptr) free_.push_back(std::exchange(event, nullptr));
+  std::vector<Event>& Free(Pool pool) { return free_[pool == Pool::kTimed ? 0 : 1]; }
+  void Free(Mark& mark) {
+    if (mark.event != nullptr) Free(mark.pool).push_back(std::exchange(mark.event, nullptr));
   }
-  Status Record(Stream stream, Event& event) {
-    if (free_.empty()) {
-      if (Status status = Make(); !status.ok()) return status;
+  Status Record(Stream stream, Pool pool, Mark& mark) {
+    if (Free(pool).empty()) {
+      if (Status status = Make(pool); !status.ok()) return status;
     }
-    event = free_.back();
-    free_.pop_back();
-    return context_->Try("marking work", context_->driver().EventRecord, event, stream);
+    mark = {.event = Free(pool).back(), .pool = pool};
+    Free(pool).pop_back();
+    return context_->Try("marking work", context_->driver().EventRecord, mark.event, stream);
   }
 
   const std::shared_ptr<CudaContext> context_;
   Stream stream_ = nullptr;  // Empty, so that its events pass at once.
   std::vector<Event> all_;
-  std::vector<Event> free_;
+  std::array<std::vector<Event>, 2> free_;  // By pool.
   std::vector<StreamState> streams_;
   // That opened the batch which was found ended last, of those that had one. Times on the GPU's
   // clock are counted from the one of the start.
-  Event base_ = nullptr;
+  Mark base_;
   nanoseconds base_at_{};
   nanoseconds ahead_{};  // The host's clock, of that.
 };
@@ -216,13 +259,13 @@ class WriteMarks : public CompletionMarks {
                          memory, 0U);
   }
 
-  Status Open(std::size_t number, Stream /*stream*/, bool is_idle) override {
+  Status Open(std::size_t number, Stream /*stream*/, bool is_idle, bool /*is_timed*/) override {
     // The end of the batch ahead, when it is not idle.
     streams_[number].opened = is_idle ? DeviceClock::now() : TimePoint();
     return {};
   }
 
-  Status Close(std::size_t number, Stream stream) override {
+  Status Close(std::size_t number, Stream stream, bool /*is_timed*/) override {
     StreamState& state = streams_[number];
     state.batches.push_back({.sequence = ++state.last_sequence, .started = state.opened});
     return context_->Try("marking work", context_->driver().StreamWriteValue64, stream,

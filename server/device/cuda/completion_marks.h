@@ -22,6 +22,7 @@ namespace gpushared::device::cuda {
 struct BatchTimes {
   DeviceClock::time_point started;
   DeviceClock::time_point ended;
+  bool are_exact = true;  // As exact as this kind of marks can be.
 };
 
 // Marks on streams: one behind each batch of work, found by polling. A stream is named by its
@@ -32,16 +33,18 @@ class CompletionMarks {
  public:
   virtual ~CompletionMarks() = default;
   // Before the first work of a batch. `is_idle`: nothing is left on the stream, so the time of
-  // its beginning is not the end of the batch ahead.
-  virtual Status Open(std::size_t number, Stream stream, bool is_idle) = 0;
-  // Behind the last work of the batch.
-  virtual Status Close(std::size_t number, Stream stream) = 0;
+  // its beginning is not the end of the batch ahead. `is_timed`: exact times are of use.
+  virtual Status Open(std::size_t number, Stream stream, bool is_idle, bool is_timed) = 0;
+  // Behind the last work of the batch. `is_timed`: exact times are still of use.
+  virtual Status Close(std::size_t number, Stream stream, bool is_timed) = 0;
   // The oldest closed batch of the stream, when it has ended; each once.
   virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
 
   // kEvents: an event behind each batch, and one ahead where the stream was idle. The GPU measures
   // the duration, to about 0.5 µs. On the host's clock the batch lies between the looks that saw it
   // running and ended. Its times are never later than the truth, except for drift of the clocks.
+  // Where times are of no use, an event without a time stamp stands behind the batch, and none
+  // ahead: the GPU waits less for it. The times are the host's then.
   // kWrites: the stream writes a number to host memory. That is cheaper to look at, but the times
   // are the host's: submission, and the look that saw the end.
   static Result<std::unique_ptr<CompletionMarks>> Create(CompletionKind kind,

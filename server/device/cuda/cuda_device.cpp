@@ -362,13 +362,13 @@ Status CudaDevice::TryParts(std::span<const PartStream> streams) {
 
 Status CudaDevice::TryPart(const PartStream& part, Function trial) {
   const Driver& driver = context_->driver();
-  Status status = marks_->Open(part.number, part.stream, true);
+  Status status = marks_->Open(part.number, part.stream, true, true);
   if (status.ok()) {
     status = context_->Try("a launch on a part of the multiprocessors", driver.LaunchKernel, trial,
                            1U, 1U, 1U, 1U, 1U, 1U, 0U, part.stream, static_cast<void**>(nullptr),
                            static_cast<void**>(nullptr));
   }
-  if (status.ok()) status = marks_->Close(part.number, part.stream);
+  if (status.ok()) status = marks_->Close(part.number, part.stream, true);
   if (status.ok()) {
     status = context_->Try("waiting for a part of the multiprocessors", driver.StreamSynchronize,
                            part.stream);

@@ -66,6 +66,11 @@ scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);
 }
 
+bool CostModel::WantsSample(const CommandSlot& command) const {
+  return command.kind != CommandKind::kLaunch || command.sequence % kSampleEvery == 0 ||
+         !launches_.KnowsWell(command.cost_key);
+}
+
 void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
   const scheduler::Duration sample = std::max(measured, scheduler::Duration(1));
   if (command.kind == CommandKind::kLaunch && Knows(command)) Judge(PredictWhole(command), sample);

@@ -27,6 +27,8 @@ namespace gpushared::server {
 // Confined to the device thread.
 class CostModel {
  public:
+  static constexpr std::uint64_t kSampleEvery = 16;
+
   // A module's identity in keys: its content, its owner and its isolation, which decides about its
   // code. So one program of a user teaches the next one, also in the next worker with this seed.
   // Nobody who does not know the seed can bring a module with another user's key.
@@ -47,6 +49,10 @@ class CostModel {
 
   // Predicts the rest of the command.
   scheduler::Duration Predict(const CommandSlot& command) const;
+
+  // Whether a sample of it is worth what exact times cost: until its key has enough of them, and
+  // of every kSampleEvery-th command from then on, since kernels change what they do.
+  bool WantsSample(const CommandSlot& command) const;
 
   // Only for commands that ran to their end, and next to nothing else.
   void AddSample(const CommandSlot& command, scheduler::Duration measured);

@@ -179,6 +179,7 @@ void Offers::Submit(const scheduler::Action& action, scheduler::TimePoint now) {
         work.of_class = static_cast<std::uint8_t>(client->spec().scheduling_class);
         work.priority = action.priority;
         work.first_unit = command.units_done;
+        work.wants_times = costs_.WantsSample(command);
         limiter_.OnSubmitted(*client, command, action.priority, now);
         device_.Submit(work);
       },

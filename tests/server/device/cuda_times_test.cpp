@@ -94,6 +94,46 @@ TEST_F(CudaDeviceTest, KernelsThatFollowEachOtherTookAsLongAsTheGpuSays) {
   EXPECT_LE(last, DeviceClock::now());
 }
 
+// A time stamp makes the GPU wait for longer, and one ahead of the work once more.
+TEST_F(CudaDeviceTest, WorkWhoseTimesAreOfNoUseHasAMarkWithoutATime) {
+  Start();
+  const Tenant tenant = NewTenant();
+  Await(Store(tenant, tenant.At(0), 1));
+  fake_cuda_forget_calls();
+  for (int i = 0; i < 3; ++i) {
+    LaunchWork work = StoreWork(tenant, tenant.At(0), 1);
+    work.wants_times = false;
+    const auto before = DeviceClock::now();
+    gpu().Submit(work);
+    const Completion completion = Await(work.id);
+    EXPECT_FALSE(completion.times_are_exact);
+    EXPECT_GE(completion.started, before);
+    EXPECT_LE(completion.ended, DeviceClock::now());
+  }
+  EXPECT_EQ(fake_cuda_calls("cuEventRecord"), 3U);
+  EXPECT_EQ(fake_cuda_calls("cuEventElapsedTime"), 0U);
+  EXPECT_TRUE(Await(Store(tenant, tenant.At(0), 1)).times_are_exact);
+}
+
+// One that is timed behind one that is not has a beginning of its own.
+TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
+  Start();
+  const Tenant tenant = NewTenant();
+  Say("kernels 3; hold");
+  LaunchWork untimed = StoreWork(tenant, tenant.At(0), 1);
+  untimed.wants_times = false;
+  gpu().Submit(untimed);
+  EXPECT_FALSE(IsDone(untimed.id));
+  const WorkId timed = Store(tenant, tenant.At(0), 1);
+  EXPECT_FALSE(IsDone(timed));
+  Say("go");
+  EXPECT_FALSE(Await(untimed.id).times_are_exact);
+  const Completion completion = Await(timed);
+  EXPECT_TRUE(completion.times_are_exact);
+  EXPECT_GE(completion.ended - completion.started, milliseconds(3));
+  EXPECT_LT(completion.ended - completion.started, milliseconds(6) + milliseconds(100));
+}
+
 // Each mark makes the GPU wait; with fewer than two it idles while an end is noticed.
 TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
   Start();
@@ -103,16 +143,21 @@ TEST_F(CudaDeviceTest, TwoMarksAreOutAndWorkBehindThemWaitsForItsMark) {
   fake_cuda_forget_calls();
   std::vector<WorkId> works;
   const auto marks = [&](std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) works.push_back(Store(tenant, tenant.At(0), 1));
+    for (std::size_t i = 0; i < count; ++i) {
+      LaunchWork work = StoreWork(tenant, tenant.At(0), 1);
+      work.wants_times = false;
+      gpu().Submit(work);
+      works.push_back(work.id);
+    }
     for (int i = 0; i < 3; ++i) EXPECT_FALSE(IsDone(works.front()));
     return fake_cuda_calls("cuEventRecord");
   };
-  EXPECT_EQ(marks(1), 2U);  // And one ahead of it, since the stream was idle.
-  EXPECT_EQ(marks(10), 3U);
-  EXPECT_EQ(marks(10), 3U);
+  EXPECT_EQ(marks(1), 1U);
+  EXPECT_EQ(marks(10), 2U);
+  EXPECT_EQ(marks(10), 2U);
   Say("go");
   for (const WorkId id : works) Await(id);
-  EXPECT_LE(fake_cuda_calls("cuEventRecord"), 4U);
+  EXPECT_EQ(fake_cuda_calls("cuEventRecord"), 3U);
 }
 
 TEST_F(CudaDeviceTest, WorkDidNotEndBeforeItWasSeenRunning) {
