@@ -67,8 +67,7 @@ TEST_F(ManagedHintsTest, PrefetchesSayWhereTo) {
   EXPECT_EQ(Value(kPrefetched), kNoOrdinal);
   EXPECT_EQ(MemPrefetchAsyncV1(memory_, kManagedBytes, 0, nullptr), Code::kSuccess);
   EXPECT_EQ(Value(kPrefetched), 0);
-  EXPECT_EQ(MemPrefetchAsync(memory_, 1, {LocationType::kHost, 0}, 0, nullptr),
-            Code::kSuccess);
+  EXPECT_EQ(MemPrefetchAsync(memory_, 1, {LocationType::kHost, 0}, 0, nullptr), Code::kSuccess);
   EXPECT_EQ(Value(kPrefetched), kHostOrdinal);
   EXPECT_EQ(MemPrefetchAsync(memory_, 1, {LocationType::kHost, 0}, 1, nullptr),
             Code::kInvalidValue);
@@ -79,8 +78,7 @@ TEST_F(ManagedHintsTest, ABatchNamesAPlaceForEachRange) {
   ASSERT_EQ(MemAllocManaged(&other, kManagedBytes, 1), Code::kSuccess);
   std::array<DevicePointer, 2> addresses = {other, memory_};
   std::array<std::size_t, 2> bytes = {kManagedBytes, kManagedBytes}, starts = {0, 1};
-  std::array<MemoryLocation, 2> places = {
-      {{LocationType::kDevice, 0}, {LocationType::kHost, 0}}};
+  std::array<MemoryLocation, 2> places = {{{LocationType::kDevice, 0}, {LocationType::kHost, 0}}};
   const auto prefetch = [&](unsigned long long flags) {
     return MemPrefetchBatchAsync(addresses.data(), bytes.data(), 2, places.data(), starts.data(), 2,
                                  flags, nullptr);

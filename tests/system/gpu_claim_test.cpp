@@ -21,8 +21,9 @@
 namespace gpushared::testing {
 namespace {
 
-constexpr std::uint32_t kBlocks = 4000;
-constexpr int kRounds = 3000;
+// More than two waves of the fake GPU: less is not worth a stop.
+constexpr std::uint32_t kBlocks = 9000;
+constexpr int kRounds = 1300;
 
 struct Tenant {
   Client client;
