@@ -43,6 +43,8 @@ class ChargeMeter {
 
   Duration excluded() const { return excluded_; }
   Duration charged_total() const { return charged_total_; }
+  // Device time of commands in flight, which is not charged yet; up to the last start or end.
+  Duration uncharged() const { return busy_total_ - charged_total_; }
   // Time with at least one command in flight, less what was excluded, up to the last start or end.
   Duration busy_total() const { return busy_total_; }
 

@@ -125,6 +125,8 @@ class DeviceLane {
   // Time in which the client was barred with commands queued, up to `now`.
   Duration BarredFor(ClientId client, TimePoint now) const;
   Duration charged_total() const { return meter_.charged_total(); }
+  // See ChargeMeter.
+  Duration uncharged() const { return meter_.uncharged(); }
   // Predicted time in flight that counts against the window.
   Duration window_used() const { return window_used_; }
   // Predicted time that a windowed stream may have on the device behind its oldest command. While

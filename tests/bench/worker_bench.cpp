@@ -23,6 +23,8 @@
 #include "ipc/shared_segment.h"
 #include "ipc/tag_ring.h"
 #include "scheduler/policy_catalog.h"
+#include "server/trace/reader.h"
+#include "server/trace/writer.h"
 #include "server/worker/device_thread/device_thread.h"
 #include "tests/bench/report.h"
 #include "tests/support/allocation_count.h"
@@ -136,11 +138,32 @@ class Bench {
     AwaitMail(clients);
   }
   ~Bench() {
+    is_over_.store(true, std::memory_order_relaxed);
+    if (reading_.joinable()) reading_.join();
     for (const auto& client : clients_) {
       thread_->mailbox().Post(server::DetachClient{client->session()});
     }
     AwaitMail(clients_.size());
   }
+
+  // What runs is written from now on, and read as gpusharedctl reads it.
+  void Trace() {
+    std::unique_ptr<trace::Writer> writer = Must(trace::Writer::Create());
+    trace::Reader reader = Must(trace::Reader::Open(Must(writer->ShareMemory())));
+    thread_->mailbox().Post(server::SetTrace{std::move(writer)});
+    reading_ = std::thread([this, reader = std::move(reader)]() mutable {
+      // Relaxed: nothing else is read because of it.
+      while (!is_over_.load(std::memory_order_relaxed)) {
+        const trace::Reader::Progress progress = reader.Poll([](const trace::Event&) {});
+        events_ += progress.events;
+        lost_ += progress.lost;
+        std::this_thread::sleep_for(5ms);
+      }
+    });
+  }
+  // Those of the trace, once it is over.
+  std::uint64_t events() const { return events_; }
+  std::uint64_t lost() const { return lost_; }
 
   // All rings are filled while the thread sleeps; then it drains them, alone. Its own time per
   // command, whoever else uses the machine.
@@ -205,11 +228,15 @@ class Bench {
   server::Mailbox<server::ControlMessage> control_;
   std::vector<std::unique_ptr<BenchClient>> clients_;
   std::unique_ptr<server::DeviceThread> thread_;
+  std::thread reading_;
+  std::atomic<bool> is_over_{false};
+  std::atomic<std::uint64_t> events_{0}, lost_{0};
 };
 
-void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_bytes,
-             Report& report) {
+void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_bytes, Report& report,
+             bool is_traced = false) {
   Bench bench(policy, clients, parameter_bytes);
+  if (is_traced) bench.Trace();
   bench.Throughput(100ms);
   // Few enough for every ring; the thread's spinning before it sleeps again is 50 us of it.
   constexpr int kPerClient = 4000;
@@ -222,11 +249,15 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
   const std::uint64_t allocations = AllocationCount() - before;
   std::sort(rounds.begin(), rounds.end());
   const std::string what = std::string(policy) + ", " + std::to_string(clients) + " clients, " +
-                           std::to_string(parameter_bytes) + " B";
+                           std::to_string(parameter_bytes) + " B" + (is_traced ? ", traced" : "");
   report.Add(what + ": device thread's time per command", drained);
   report.AddValue(what + ": median of 5", rounds[2] / 1e6, "M commands/s");
   report.AddValue(what + ": allocations", static_cast<double>(allocations), "");
   if (clients == 1) report.Add(what + ": submit to seen", bench.RoundTrips(100'000));
+  if (is_traced) {
+    report.AddValue(what + ": events told", static_cast<double>(bench.events()) / 1e6, "M");
+    report.AddValue(what + ": events lost", static_cast<double>(bench.lost()) / 1e6, "M");
+  }
 }
 
 }  // namespace
@@ -266,7 +297,9 @@ void MeasureAll(Report& report) {
   report.AddValue("baseline: the ring alone", RingAlone() / 1e6, "M records/s");
   Measure("priority", 1, 0, report);
   Measure("priority", 1, 56, report);
+  Measure("priority", 1, 0, report, true);
   Measure("priority", 8, 0, report);
+  Measure("priority", 8, 0, report, true);
   Measure("priority", 64, 0, report);
   Measure("fifo", 1, 0, report);
   Measure("fair", 8, 0, report);

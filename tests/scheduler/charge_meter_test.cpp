@@ -37,6 +37,7 @@ TEST(ChargeMeter, NobodyPaysForTimeBeforeTheirStart) {
   const auto late = meter.Start(1ms, At(10ms));
 
   EXPECT_EQ(meter.End(late, At(12ms)), 1ms);
+  EXPECT_EQ(meter.uncharged(), 11ms);
   EXPECT_EQ(meter.End(early, At(12ms)), 11ms);
 }
 

@@ -27,6 +27,8 @@ if(TARGET gpushared::worker)
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
   gpushared_test(worker_explain_test SOURCES worker/control/explain_test.cpp
     LINK gpushared_worker_harness nlohmann_json::nlohmann_json LABELS unit concurrency)
+  gpushared_test(worker_trace_test SOURCES worker/control/trace_test.cpp
+    LINK gpushared_worker_harness LABELS unit concurrency)
   gpushared_test(worker_slow_calls_test SOURCES worker/control/slow_calls_test.cpp
     LINK gpushared_worker_harness LABELS unit concurrency)
 endif()

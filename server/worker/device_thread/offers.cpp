@@ -197,7 +197,6 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
     client.totals.of_class().queue_wait.Add(waited);
   }
   const bool found_idle = streams_on_device_ == 0;
-  if (found_idle) tracer_.OnDeviceBusy(now);
   if (client.offers.on_device_of_stream_[command.stream]++ == 0) ++streams_on_device_;
   if (streams_on_device_ > 1) ++overlaps_;
   command.Submit(
@@ -245,7 +244,7 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
   --client.offers.on_device_;
   requests_.OnOffersChanged(client, now);
   if (tracer_.is_on()) [[unlikely]]
-    tracer_.OnLeft(client, command, completion, stay);
+    tracer_.OnLeft(client, command, completion, stay, lane_.uncharged());
   Measure(command, completion);
   return is_part;
 }

@@ -74,10 +74,12 @@ std::uint64_t Tracer::NameKernel(const ClientState& client, const Stay& stay) {
 }
 
 void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
-                    const device::Completion& completion, const Stay& stay) {
+                    const device::Completion& completion, const Stay& stay,
+                    scheduler::Duration uncharged) {
   Name(client);
-  // A trace that began while the device was busy does not know since when.
-  if (charged_until_ + stay.charged > stay.ended) charged_until_ = stay.ended - stay.charged;
+  // As late as they can: behind them is the time of what is still there.
+  const TimePoint charged_from = std::max(charged_until_, stay.ended - uncharged - stay.charged);
+  charged_until_ = charged_from + stay.charged;
   const TimePoint started = std::clamp(TimeOf(completion.started), stay.submitted, stay.ended);
   trace::Slice slice{.session = stay.session,
                      .kernel = stay.kind == CommandKind::kLaunch ? NameKernel(client, stay) : 0,
@@ -93,10 +95,9 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
                      .started = started,
                      .ended = std::clamp(TimeOf(completion.ended), started, stay.ended),
                      .stop_asked = stay.stop_asked,
-                     .charged_from = charged_until_,
+                     .charged_from = charged_from,
                      .charged = stay.charged,
                      .left = DepthsOf(client)};
-  charged_until_ += stay.charged;
   client.trace.told_ = slice.left;
   writer_->Write(slice);
 }

@@ -29,11 +29,10 @@ class Tracer {
   std::unique_ptr<trace::Writer> Replace(std::unique_ptr<trace::Writer> writer,
                                          scheduler::TimePoint now);
 
-  // The device has work again.
-  void OnDeviceBusy(scheduler::TimePoint now) { charged_until_ = now; }
-  // The next two: while it is on. A command has left the device; before it is measured.
+  // The next two: while it is on. A command has left the device, and is not measured yet.
+  // `uncharged`: of those that are there (DeviceLane).
   void OnLeft(ClientState& client, const CommandSlot& command, const device::Completion& completion,
-              const Stay& stay);
+              const Stay& stay, scheduler::Duration uncharged);
   void OnRequestEnded(ClientState& client, const OpenRequest& request, bool has_failed,
                       scheduler::TimePoint now);
   // A turn that did something is over.
@@ -53,8 +52,7 @@ class Tracer {
   const ClientRoster& roster_;
   std::unique_ptr<trace::Writer> writer_;
   std::uint64_t traces_ = 0;  // Counts them, the present one included.
-  // The device's time since it was idle is charged up to here. Charges of overlapping commands are
-  // laid one behind the other.
+  // Where the charges end that were written: they are laid one behind the other.
   scheduler::TimePoint charged_until_{};
   scheduler::TimePoint depths_due_{};
 };
