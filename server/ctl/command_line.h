@@ -34,6 +34,7 @@ void AddViews(CommandLine& line);             // status, ps, devices, entrances,
 void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEntranceCommands(CommandLine& line);  // entrance lease, cdi
 void AddServerCommands(CommandLine& line);    // drain, reload
+void AddTraceCommands(CommandLine& line);     // trace
 void AddPtxCommands(CommandLine& line);       // ptx check
 void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; where it is built
 

@@ -32,6 +32,7 @@ int Main(std::span<char* const> arguments) {
   AddClientCommands(line);
   AddEntranceCommands(line);
   AddServerCommands(line);
+  AddTraceCommands(line);
   AddPtxCommands(line);
 #ifdef GPUSHARED_HAS_MIG
   AddMigCommands(line);

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a real server tells of what ran.
 #include <signal.h>
+#include <sys/wait.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <thread>
@@ -15,6 +20,7 @@
 
 #include "server/admin/ask.h"
 #include "server/admin/trace_watch.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -147,6 +153,88 @@ TEST(TraceWatch, IsRefusedWithAReason) {
               HasSubstr("16 others watch this device, allowed are 16"));
   watches.pop_back();
   EXPECT_TRUE(Eventually([&] { return Watch(server).ok(); }));
+}
+
+std::vector<std::string> Recorded(const std::string& file) {
+  std::ifstream in(file);
+  const json trace = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  std::vector<std::string> lines;
+  EXPECT_TRUE(trace.is_object()) << file << " is whole";
+  if (!trace.is_object()) return lines;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") lines.push_back(event["name"]);
+  }
+  return lines;
+}
+
+bool Watches(pid_t process) {
+  std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+  const std::string text((std::istreambuf_iterator<char>(maps)), std::istreambuf_iterator<char>());
+  return text.find("memfd:gpushared-trace") != std::string::npos;
+}
+
+TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
+  ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
+  const ScratchFolder folder;
+  const std::string file = folder / "t.json", said = folder / "said";
+  Filler before = Come(server, "before", SchedulingClass::kLow);
+  const pid_t recording =
+      StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server.socket(), "trace",
+                    "--seconds", "600", "--json", "--out", file},
+                   said);
+  ASSERT_TRUE(Eventually([&] { return Watches(recording); }));
+  Fill(before, 3);
+  ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return !Watches(recording); }));
+  ASSERT_TRUE(Eventually([&] { return Watches(recording); }));
+  Filler after = Come(server, "after", SchedulingClass::kHigh);
+  Fill(after, 4);
+  ASSERT_EQ(::kill(recording, SIGTERM), 0) << "as Ctrl-C, it ends the file";
+  int status = 0;
+  ASSERT_EQ(::waitpid(recording, &status, 0), recording);
+  std::ifstream in(said);
+  const json summary = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << summary.dump(1);
+  EXPECT_EQ(summary["clients"], 2) << summary.dump(1);
+  EXPECT_EQ(summary["lost"], 0);
+  const std::vector<std::string> slices = Recorded(file);
+  EXPECT_EQ(std::ranges::count(slices, "before"), 3);
+  EXPECT_EQ(std::ranges::count(slices, "after"), 4);
+}
+
+TEST(TraceCommand, AFullFileIsWholeAndSaysSo) {
+  ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
+  const ScratchFolder folder;
+  const std::string file = folder / "t.json";
+  ProgramOutcome outcome;
+  std::atomic<bool> is_over{false};
+  std::thread recording([&] {
+    outcome = server.Ctl({"trace", "--seconds", "600", "--max-mib", "1", "--out", file});
+    is_over.store(true);
+  });
+  Filler filler = Come(server, "filler", SchedulingClass::kLow);
+  EXPECT_TRUE(Eventually([&] {
+    Fill(filler, 100);
+    return is_over.load();
+  }));
+  recording.join();
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("the file is full after"));
+  EXPECT_GT(Recorded(file).size(), 1000U);
+}
+
+TEST(TraceCommand, SaysWhyThereIsNoTrace) {
+  const ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
+  const ScratchFolder folder;
+  ProgramOutcome outcome = server.Ctl({"trace", "--out", folder / "t.txt"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("neither in .pftrace nor in .json: give --format"));
+  outcome = server.Ctl({"trace", "--out", folder / "no/such/t.json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("cannot write"));
+  outcome = server.Ctl({"trace", "--device", "cpu:7", "--out", folder / "t.json"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("this server has cpu:0"));
 }
 
 }  // namespace

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs on devices, written into a file.
+#include <signal.h>
+#include <time.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/ctl/command_line.h"
+#include "server/ctl/trace/recording.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+constexpr double kSecondsMax = 3600;
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+// A worker's ring holds the events of 40 ms of the highest load.
+constexpr std::chrono::milliseconds kPollEvery{5};
+
+struct TraceArguments {
+  double seconds = 10;
+  std::string file, format;
+  std::vector<std::string> devices;
+  std::uint64_t mib_max = 1024;
+};
+
+std::optional<TraceFormat> FormatOf(const TraceArguments& asked) {
+  if (asked.format == "perfetto") return TraceFormat::kPerfetto;
+  if (asked.format == "chrome") return TraceFormat::kChrome;
+  if (asked.file.ends_with(".pftrace") || asked.file.ends_with(".perfetto-trace")) {
+    return TraceFormat::kPerfetto;
+  }
+  if (asked.file.ends_with(".json")) return TraceFormat::kChrome;
+  return std::nullopt;
+}
+
+// Ctrl-C ends a recording early, and the file is whole then.
+class Interrupts {
+ public:
+  Interrupts() {
+    ::sigemptyset(&signals_);
+    ::sigaddset(&signals_, SIGINT);
+    ::sigaddset(&signals_, SIGTERM);
+    ::sigprocmask(SIG_BLOCK, &signals_, &before_);
+  }
+  ~Interrupts() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  // Whether one came within that time.
+  bool Await(std::chrono::milliseconds time) const {
+    const timespec wait = {.tv_sec = 0, .tv_nsec = time.count() * 1'000'000};
+    return ::sigtimedwait(&signals_, nullptr, &wait) > 0;
+  }
+
+ private:
+  sigset_t signals_{}, before_{};
+};
+
+std::string Sentence(const nlohmann::json& summary) {
+  const auto number = [&](const char* of) {
+    return std::to_string(summary.value(of, std::uint64_t{0}));
+  };
+  std::string devices;
+  for (const nlohmann::json& device : summary.at("devices")) {
+    devices += (devices.empty() ? "" : ", ") + device.get<std::string>();
+  }
+  const std::uint64_t tenths = static_cast<std::uint64_t>(summary.value("seconds", 0.0) * 10 + 0.5);
+  std::string text = summary.value("file", "") + ": " + number("slices") + " slices and " +
+                     number("requests") + " requests of " + number("clients") + " clients on " +
+                     devices + " in " + std::to_string(tenths / 10) + "." +
+                     std::to_string(tenths % 10) + " s; ";
+  text += summary.value("lost", std::uint64_t{0}) == 0
+              ? "nothing was lost\n"
+              : number("lost") + " events were lost: they came faster than they were read\n";
+  if (summary.value("is_full", false)) {
+    text += "the file is full after " + number("bytes") + " bytes; see --max-mib\n";
+  }
+  return text;
+}
+
+int Record(const CommandLine& line, const TraceArguments& asked) {
+  const std::optional<std::string> path = SocketOf(line);
+  if (!path) return kNoServer;
+  const Interrupts interrupts;
+  Result<std::unique_ptr<Recording>> recording =
+      Recording::Begin({.socket = *path,
+                        .devices = asked.devices,
+                        .file = asked.file,
+                        .format = *FormatOf(asked),
+                        .bytes_max = asked.mib_max * kMiB});
+  if (!recording.ok()) return Complain(*path, recording.status());
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(asked.seconds);
+  while (std::chrono::steady_clock::now() < until && (*recording)->Go() &&
+         !interrupts.Await(kPollEvery)) {
+  }
+  if (const Status finished = (*recording)->Finish(); !finished.ok()) {
+    return Complain(asked.file, finished);
+  }
+  const nlohmann::json summary = (*recording)->Summary();
+  return Print(line.as_json ? summary.dump(2) + "\n" : Sentence(summary));
+}
+
+}  // namespace
+
+void AddTraceCommands(CommandLine& line) {
+  const auto asked = std::make_shared<TraceArguments>();
+  CLI::App* const trace = AddCommand(
+      line.app, "trace", "write what runs into a file for a viewer, such as ui.perfetto.dev");
+  trace
+      ->add_option("--out", asked->file,
+                   "the file: NAME.pftrace for Perfetto, NAME.json for Chrome's viewer")
+      ->required()
+      ->type_name("FILE");
+  trace
+      ->add_option("--seconds", asked->seconds, "for how long (default 10); Ctrl-C ends it earlier")
+      ->check(CLI::Range(0.1, kSecondsMax));
+  trace
+      ->add_option("--format", asked->format, "perfetto or chrome, if the file's name does not say")
+      ->check(CLI::IsMember({"perfetto", "chrome"}));
+  trace->add_option("--device", asked->devices, "these devices alone")
+      ->delimiter(',')
+      ->type_name("LIST");
+  trace->add_option("--max-mib", asked->mib_max, "end when the file has so many MiB (default 1024)")
+      ->check(CLI::Range(1U, 1U << 20));
+  trace->callback([&line, asked] {
+    if (!FormatOf(*asked)) {
+      throw CLI::ValidationError(
+          "--out", "the file's name ends neither in .pftrace nor in .json: give --format");
+    }
+    line.action = [&line, asked] { return Record(line, *asked); };
+  });
+}
+
+}  // namespace gpushared::server
