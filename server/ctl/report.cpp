@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "server/ctl/waterfall.h"
+
 #include <nlohmann/json.hpp>
 
 namespace gpushared::server {
@@ -209,7 +211,7 @@ std::string ExplainReport(const json& reply) {
   if (cut.is_boolean() && cut.get<bool>()) {
     text += "  more went on than the server remembers: commands are those of the end\n";
   }
-  return text;
+  return text + WaterfallText(reply);
 }
 
 std::string DevicesReport(const json& reply, const View& view) {

@@ -70,6 +70,10 @@ void Fit(std::vector<std::size_t>& widths, const std::vector<Column>& columns, s
 
 }  // namespace
 
+std::string Fitted(const std::string& text, std::size_t width) {
+  return Padded(CutTo(text, width), width, true);
+}
+
 std::string Printable(std::string_view text) {
   std::string result;
   for (const char c : text) {

@@ -43,6 +43,9 @@ Status CheckFields(const View& view, std::span<const Column> columns);
 // One field as its cell would show it.
 std::string Cell(const nlohmann::json& row, const Column& column);
 
+// A text of exactly that many characters: filled up with blanks, or cut with "…".
+std::string Fitted(const std::string& text, std::size_t width);
+
 // Names come from clients. The server checks them; a terminal deserves a second look.
 std::string Printable(std::string_view text);
 

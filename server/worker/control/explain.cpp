@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 
 #include "scheduler/class_name.h"
 
@@ -63,6 +64,41 @@ ordered_json BehindJson(const Blocker& blocker, const std::vector<SessionFacts>&
   return behind;
 }
 
+// Times of a waterfall are microseconds since the request began. What was there before has a
+// negative one.
+ordered_json WaterfallJson(std::uint64_t session, const RequestsTold& told,
+                           const std::vector<SessionFacts>& sessions) {
+  const RequestReport& report = told.report;
+  const auto since = [&](scheduler::TimePoint at) { return Us(at - report.begun); };
+  ordered_json rows = ordered_json::array();
+  for (const Wait& wait : report.waterfall.waits.items()) {
+    ordered_json& row = rows.emplace_back(Who(session, sessions));
+    row["kind"] = "wait";
+    row["from_us"] = since(wait.from);
+    row["to_us"] = since(wait.to);
+  }
+  const std::span<const Stay> stays = report.waterfall.stays.items();
+  for (std::size_t i = 0; i < stays.size(); ++i) {
+    const Stay& stay = stays[i];
+    ordered_json& row = rows.emplace_back(Who(stay.session, sessions));
+    row["kind"] = stay.session == session ? "own" : "other";
+    if (const auto what = told.stay_names[i].view(); !what.empty()) row["what"] = what;
+    row["from_us"] = since(stay.started);
+    row["to_us"] = since(stay.ended);
+    row["device_time_us"] = Us(stay.charged);
+    row["unfinished"] = stay.was_stopped;
+    row["cut"] = CutText(stay.cut);
+    if (stay.cut == Blocker::Cut::kStopped) {
+      row["stop_asked_us"] = since(stay.stop_asked);
+      row["stop_latency_us"] = Us(stay.ended - stay.stop_asked);
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const ordered_json& one, const ordered_json& two) {
+    return one["from_us"].get<double>() < two["from_us"].get<double>();
+  });
+  return rows;
+}
+
 }  // namespace
 
 std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
@@ -108,6 +144,12 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
   }
   row["others_rest_us"] = Us(report.charged_to_rest);
   row["is_cut"] = report.is_cut;
+  row["waterfall"] = WaterfallJson(session, told, sessions);
+  const Waterfall& waterfall = report.waterfall;
+  row["waterfall_rest"] = {{"waits", waterfall.waits.rest_count},
+                           {"waited_us", Us(waterfall.waits.rest)},
+                           {"commands", waterfall.stays.rest_count},
+                           {"on_device_us", Us(waterfall.stays.rest)}};
   // Kernel names come from clients' modules.
   return row.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }

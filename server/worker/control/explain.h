@@ -13,7 +13,10 @@ namespace gpushared::server {
 
 // {"client":7,"name":"serve","request":812,"latency_us":..,"promise_us":..,"kept":false,
 //  "before_us":..,"waited_us":..,"on_device_us":..,"host_us":..,"longest_wait":{"us":..,
-//  "behind":{"client":3,"what":"kernel 'gemm'",..}},"others":[..],..}
+//  "behind":{"client":3,"what":"kernel 'gemm'",..}},"others":[..],..,"waterfall":[..]}
+// A waterfall's rows are in the order of their begins: {"client":3,"name":"train","class":"low",
+// "kind":"other","what":"kernel 'gemm'","from_us":-120.5,"to_us":840.0,"cut":"was stopped",..}.
+// Of kind "wait", its client had commands ready and none on the device; "own" are its commands.
 std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
                         const std::vector<SessionFacts>& sessions, scheduler::TimePoint now);
 

@@ -543,7 +543,7 @@ void Worker::Impl::Handle(const StatsTaken& message) {
 void Worker::Impl::Handle(const RequestTold& message) {
   const std::optional<Question> asked = TakeQuestion(message.token);
   if (!asked) return;
-  const RequestsTold& told = message.told;
+  const RequestsTold& told = *message.told;
   const std::uint64_t client = asked->admin.client;
   if (told.report.number != 0) {
     return Answer(*asked, ExplainJson(client, told, SessionRows(), DeviceThread::Now()));

@@ -416,16 +416,20 @@ void DeviceThread::TellCosts() {
 }
 
 void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
-  RequestTold answer{.token = message.token, .told = {}};
+  auto told = std::make_unique<RequestsTold>();
   if (const ClientState* const client = dispatcher_.roster().Find(message.session)) {
     const RequestHistory& history = client->requests.history();
-    answer.told.first = history.first_number();
-    answer.told.last = history.last_number();
+    told->first = history.first_number();
+    told->last = history.last_number();
     const RequestReport* const report =
         message.request == 0 ? history.Slowest() : history.Find(message.request);
-    if (report != nullptr) answer.told.report = *report;
+    if (report != nullptr) told->report = *report;
+    const std::span<const Stay> stays = told->report.waterfall.stays.items();
+    for (std::size_t i = 0; i < stays.size(); ++i) {
+      dispatcher_.requests().NameStay(stays[i], told->stay_names[i]);
+    }
   }
-  control_.Post(answer);
+  control_.Post(RequestTold{message.token, std::move(told)});
 }
 
 ThreadSnapshot DeviceThread::TakeSnapshot() const {

@@ -126,7 +126,7 @@ struct StatsTaken {
 
 struct RequestTold {
   std::uint64_t token = 0;
-  RequestsTold told;
+  std::unique_ptr<const RequestsTold> told;  // Large.
 };
 // In parts, in no order.
 struct CostsTaken {

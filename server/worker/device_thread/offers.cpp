@@ -18,6 +18,10 @@ std::uint64_t NsOf(device::DeviceClock::time_point time) {
       std::max<std::int64_t>(0, std::chrono::nanoseconds(time.time_since_epoch()).count()));
 }
 
+scheduler::TimePoint TimeOf(device::DeviceClock::time_point at) {
+  return scheduler::TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
+}
+
 }  // namespace
 
 Offers::Offers(device::Device& device, scheduler::DeviceLane& lane, const ClientRoster& roster,
@@ -236,7 +240,7 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
     count.wasted += charge.held;
     client.totals.of_class().wasted_ns.Add(charge.held);
   }
-  const Stay stay = StayOf(client, command, charge, is_part, now);
+  const Stay stay = StayOf(client, command, completion, charge, is_part, now);
   requests_.OnStay(client, stay, now);
   limiter_.OnLeft(client, command, now);
   if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
@@ -250,7 +254,8 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
 }
 
 Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
-                    const scheduler::Charge& charge, bool is_part, scheduler::TimePoint now) const {
+                    const device::Completion& completion, const scheduler::Charge& charge,
+                    bool is_part, scheduler::TimePoint now) const {
   using Cut = Blocker::Cut;
   const bool is_launch = command.kind == CommandKind::kLaunch;
   const Submission& submission = command.submission();
@@ -258,6 +263,7 @@ Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
             .kind = command.kind,
             .was_stopped = is_part,
             .submitted = submission.at,
+            .started = std::clamp(TimeOf(completion.started), submission.at, now),
             .ended = now,
             .charged = charge.held,
             .predicted = command.predicted()};

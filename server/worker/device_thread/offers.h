@@ -71,7 +71,8 @@ class Offers {
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   void AskToStop(device::WorkId name, scheduler::TimePoint now);
   Stay StayOf(const ClientState& client, const CommandSlot& command,
-              const scheduler::Charge& charge, bool is_part, scheduler::TimePoint now) const;
+              const device::Completion& completion, const scheduler::Charge& charge, bool is_part,
+              scheduler::TimePoint now) const;
   // Whether no other stream has been on the device since the command came.
   bool IsAlone(const Submission& submission) const {
     return submission.was_alone() && submission.overlaps == overlaps_;

@@ -33,6 +33,7 @@ struct OpenRequest {
   scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{};
   scheduler::Duration longest_wait{};
   Blocker blocker;  // Who caused that wait.
+  Largest<Wait, Waterfall::kWaitsMax> waits;
 };
 
 // A client's open requests, the one begun first first. Of a stream they end in the order in

@@ -12,6 +12,7 @@
 
 #include "scheduler/types.h"
 #include "server/trace/event.h"
+#include "server/worker/device_thread/waterfall.h"
 
 namespace gpushared::server {
 
@@ -78,6 +79,7 @@ struct RequestReport {
   scheduler::Duration charged_to_rest{};
   // More went on than the worker remembers: the parts about commands are of the last part only.
   bool is_cut = false;
+  Waterfall waterfall;
 
   scheduler::Duration latency() const { return ended - arrived; }
 };
@@ -85,6 +87,8 @@ struct RequestReport {
 // The device thread's knowledge of a client's requests.
 struct RequestsTold {
   RequestReport report;  // Of the one that was asked about; number 0: it is not known.
+  // What its stays are called; empty where that is not known any more.
+  std::array<ShortText, Waterfall::kStaysMax> stay_names;
   // Of those known, in the order of their ends; 0: none.
   std::uint64_t first = 0, last = 0;
 };

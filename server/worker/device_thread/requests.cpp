@@ -53,6 +53,7 @@ void Requests::OnStay(ClientState& client, const Stay& stay, scheduler::TimePoin
 void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {
   for (OpenRequest& request : client.requests.open_.all()) {
     const scheduler::TimePoint begin = std::max(from, request.begun);
+    if (now > begin) request.waits.Add({begin, now}, now - begin);
     if (now - begin <= request.longest_wait) continue;
     request.longest_wait = now - begin;
     Blocker& blocker = request.blocker;
@@ -192,6 +193,7 @@ void Requests::Report(ClientState& client, const OpenRequest& request, bool has_
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait;
   report.blocker = request.blocker;
+  report.waterfall.waits = request.waits;
   if (const Stay* const longest = stays_.Summarise(client.setup.session, report)) {
     NameStay(*longest, report.longest_what);
   }

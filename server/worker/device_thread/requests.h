@@ -51,6 +51,9 @@ class Requests {
   // A command of the client left the device. Before OnOffersChanged.
   void OnStay(ClientState& client, const Stay& stay, scheduler::TimePoint now);
 
+  // "kernel 'gemm'"; leaves `name` empty when that is not known any more.
+  void NameStay(const Stay& stay, ShortText& name) const;
+
   bool has_urgent() const { return clients_with_urgent_ > 0; }
   const ActivityMeter::Gaps& gaps() const { return meter_.gaps(); }
   // Brings share errors up to date.
@@ -62,7 +65,6 @@ class Requests {
   // After every change of the client's open requests, or of the client.
   void CountUrgent(ClientState& client);
   void NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now);
-  void NameStay(const Stay& stay, ShortText& name) const;
   void Report(ClientState& client, const OpenRequest& request, bool has_failed,
               scheduler::TimePoint now);
   static void Count(ClientState& client, const OpenRequest& request, bool has_failed,

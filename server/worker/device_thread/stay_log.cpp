@@ -44,6 +44,10 @@ const Stay* StayLog::LongestOfOthers(std::uint64_t session, scheduler::TimePoint
 const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) const {
   const Stay* longest = nullptr;
   const bool is_whole = VisitSince(report.begun, [&](const Stay& stay) {
+    // The log is ordered by ends; what ended before the request is not visited.
+    const Duration inside =
+        std::min(stay.ended, report.ended) - std::max(stay.started, report.begun);
+    if (inside > Duration::zero()) report.waterfall.stays.Add(stay, inside);
     if (stay.session != session) {
       return Charge(report.others, report.charged_to_rest, stay.session, stay.charged);
     }

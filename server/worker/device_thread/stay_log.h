@@ -7,27 +7,10 @@
 #include <vector>
 
 #include "scheduler/types.h"
-#include "server/worker/device_thread/command_slab.h"
 #include "server/worker/device_thread/request_report.h"
+#include "server/worker/device_thread/stay.h"
 
 namespace gpushared::server {
-
-// A command on the device, from its submission to its end or stop. A stopped command makes one
-// per submission.
-struct Stay {
-  std::uint64_t session = 0;
-  std::uint64_t module_serial = 0;  // Launches only; so are the next two.
-  std::uint32_t kernel = 0;
-  std::uint16_t module = 0;
-  CommandKind kind = CommandKind::kLaunch;
-  Blocker::Cut cut = Blocker::Cut::kNotAsked;
-  bool was_stopped = false;  // Left the device unfinished.
-  scheduler::TimePoint submitted{};
-  scheduler::TimePoint ended{};
-  scheduler::TimePoint stop_asked{};  // With Cut::kStopped.
-  scheduler::Duration charged{};
-  scheduler::Duration predicted{};
-};
 
 // The last commands that left the device, in the order in which they did. A fixed number:
 // adding one allocates nothing, and what is asked of it is bounded.
@@ -46,8 +29,8 @@ class StayLog {
   const Stay* LongestOfOthers(std::uint64_t session, scheduler::TimePoint from,
                               scheduler::TimePoint to) const;
 
-  // Fills in what the log knows of a request of that session: commands, stops, others, and of the
-  // longest command all but its name; that one is returned, null when there was none.
+  // Fills in what the log knows of a request of that session: commands, stops, others, stays, and
+  // of the longest command all but its name; that one is returned, null when there was none.
   const Stay* Summarise(std::uint64_t session, RequestReport& report) const;
 
  private:

@@ -26,7 +26,7 @@ trace::Work WorkOf(CommandKind kind) {
   }
 }
 
-TimePoint TimeOf(device::DeviceClock::time_point at) {
+TimePoint DeviceTime(device::DeviceClock::time_point at) {
   return TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
 }
 
@@ -80,7 +80,6 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
   // As late as they can: behind them is the time of what is still there.
   const TimePoint charged_from = std::max(charged_until_, stay.ended - uncharged - stay.charged);
   charged_until_ = charged_from + stay.charged;
-  const TimePoint started = std::clamp(TimeOf(completion.started), stay.submitted, stay.ended);
   trace::Slice slice{.session = stay.session,
                      .kernel = stay.kind == CommandKind::kLaunch ? NameKernel(client, stay) : 0,
                      .request = client.requests.open().NumberFor(command.stream),
@@ -92,8 +91,8 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
                      .has_failed = !completion.status.ok(),
                      .waited = Waited(command),
                      .submitted = stay.submitted,
-                     .started = started,
-                     .ended = std::clamp(TimeOf(completion.ended), started, stay.ended),
+                     .started = stay.started,
+                     .ended = std::clamp(DeviceTime(completion.ended), stay.started, stay.ended),
                      .stop_asked = stay.stop_asked,
                      .charged_from = charged_from,
                      .charged = stay.charged,

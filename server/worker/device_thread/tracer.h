@@ -12,7 +12,7 @@
 #include "server/worker/device_thread/client_roster.h"
 #include "server/worker/device_thread/client_state.h"
 #include "server/worker/device_thread/open_requests.h"
-#include "server/worker/device_thread/stay_log.h"
+#include "server/worker/device_thread/stay.h"
 
 namespace gpushared::server {
 

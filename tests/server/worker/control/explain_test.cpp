@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why requests took as long as they did, as operators are told.
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
@@ -92,6 +94,94 @@ TEST(Explain, ALowClientWaitsForTheHighOneAndIsToldSo) {
   worker.device().FinishOldest();
   ASSERT_TRUE(low.AwaitFinished(0, next));
   EXPECT_LT(Explain(worker, 2, 2)["waited_us"], why["waited_us"]) << "each has its own waits";
+}
+
+// Rows of a waterfall, by kind and client.
+std::vector<json> RowsOf(const json& why, const std::string& kind, std::uint64_t client) {
+  std::vector<json> rows;
+  for (const json& row : why["waterfall"]) {
+    if (row["kind"] == kind && row["client"] == client) rows.push_back(row);
+  }
+  return rows;
+}
+
+TEST(Explain, AWaterfallShowsWaitsAndWhoHadTheDeviceMeanwhile) {
+  WorkerHarness worker;
+  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  std::this_thread::sleep_for(5ms);
+  const Sequence last = low.Launch(0, 0, 0, {.x = 10});
+  std::this_thread::sleep_for(40ms);
+  worker.device().FinishOldest();
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  std::this_thread::sleep_for(5ms);
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, last));
+  const json why = Explain(worker, 2, 1);
+  const std::vector<json> waits = RowsOf(why, "wait", 2), others = RowsOf(why, "other", 1),
+                          own = RowsOf(why, "own", 2);
+  ASSERT_EQ(waits.size(), 1u) << why.dump(1);
+  ASSERT_EQ(others.size(), 1u);
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_NEAR(waits[0]["to_us"].get<double>() - waits[0]["from_us"].get<double>(),
+              why["waited_us"].get<double>(), 1.0);
+  EXPECT_EQ(others[0]["name"], "serve");
+  EXPECT_EQ(others[0]["what"], "kernel 'three'");
+  EXPECT_LT(others[0]["from_us"], 0.0) << "it was there before";
+  EXPECT_THAT(others[0]["cut"].get<std::string>(), HasSubstr("of the high class"));
+  EXPECT_FALSE(others[0].contains("stop_asked_us"));
+  EXPECT_EQ(own[0]["what"], "kernel 'null'");
+  EXPECT_GE(own[0]["from_us"], others[0]["to_us"]);
+  EXPECT_LE(own[0]["to_us"].get<double>(), why["latency_us"].get<double>() + 1.0);
+  EXPECT_EQ(why["waterfall"][0]["kind"], "other") << "in the order of their begins";
+  EXPECT_EQ(why["waterfall_rest"]["commands"], 0);
+}
+
+TEST(Explain, AWaterfallKeepsTheLongestAndCountsTheRest) {
+  WorkerHarness worker;
+  RawClient client = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  client.BeginRequest(0);
+  for (int i = 0; i < 40; ++i) {
+    const Sequence launch = client.Launch(0, 0, 0);
+    ASSERT_EQ(worker.device().WaitForSubmissions(static_cast<std::size_t>(i) + 1).size(),
+              static_cast<std::size_t>(i) + 1);
+    if (i == 20) std::this_thread::sleep_for(30ms);
+    worker.device().FinishOldest();
+    ASSERT_TRUE(client.AwaitFinished(0, launch));
+  }
+  ASSERT_TRUE(client.AwaitFinished(0, client.EndRequest(0)));
+  const json why = Explain(worker, 1);
+  const std::vector<json> own = RowsOf(why, "own", 1);
+  EXPECT_EQ(own.size() + why["waterfall_rest"]["commands"].get<std::size_t>(), 40u);
+  EXPECT_EQ(own.size(), 16u);
+  EXPECT_TRUE(std::ranges::any_of(own, [](const json& row) {
+    return row["to_us"].get<double>() - row["from_us"].get<double>() >= 29'000.0;
+  })) << "the longest is kept, though many came after it";
+}
+
+TEST(Explain, AWaterfallSaysWhoWasStopped) {
+  WorkerHarness worker;
+  RawClient low = worker.Client({.name = "train", .client_class = ClientClass::kLow});
+  low.Launch(0, 0, 0, {.x = 100});
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  worker.device().RunUnits(30);
+  RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
+  high.BeginRequest(0);
+  high.Launch(0, 0, 0);
+  ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
+  std::this_thread::sleep_for(2ms);
+  worker.device().RunAtOnce();
+  ASSERT_TRUE(high.AwaitFinished(0, high.EndRequest(0)));
+  const json why = Explain(worker, 2);
+  const std::vector<json> others = RowsOf(why, "other", 1);
+  ASSERT_EQ(others.size(), 1u) << why.dump(1);
+  EXPECT_EQ(others[0]["cut"], "was stopped");
+  EXPECT_EQ(others[0]["unfinished"], true);
+  EXPECT_GE(others[0]["stop_asked_us"], 0.0) << "for this request's sake";
+  EXPECT_LE(others[0]["stop_asked_us"], others[0]["to_us"]);
+  EXPECT_GE(others[0]["stop_latency_us"], 0.0);
 }
 
 TEST(Explain, AWaitCountsFromTheBeginOfTheRequest) {

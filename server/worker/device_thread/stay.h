@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STAY_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STAY_H_
+
+#include <cstdint>
+
+#include "scheduler/types.h"
+#include "server/trace/event.h"
+#include "server/worker/device_thread/command_slab.h"
+
+namespace gpushared::server {
+
+// A command on the device, from its submission to its end or stop. A stopped command makes one
+// per submission.
+struct Stay {
+  std::uint64_t session = 0;
+  std::uint64_t module_serial = 0;  // Launches only; so are the next two.
+  std::uint32_t kernel = 0;
+  std::uint16_t module = 0;
+  CommandKind kind = CommandKind::kLaunch;
+  trace::Cut cut = trace::Cut::kNotAsked;
+  bool was_stopped = false;  // Left the device unfinished.
+  scheduler::TimePoint submitted{};
+  scheduler::TimePoint started{};  // By the device: its first unit began. Within the others.
+  scheduler::TimePoint ended{};
+  scheduler::TimePoint stop_asked{};  // With Cut::kStopped.
+  scheduler::Duration charged{};
+  scheduler::Duration predicted{};
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_STAY_H_

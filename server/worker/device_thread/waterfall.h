@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_WATERFALL_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_WATERFALL_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "scheduler/types.h"
+#include "server/worker/device_thread/stay.h"
+
+namespace gpushared::server {
+
+// The kItemsMax largest of the items that were added, in no order, and what the others come to.
+// Only items that are there are copied.
+//
+// Thread-compatible value; allocates nothing.
+template <typename Item, std::size_t kItemsMax>
+class Largest {
+ public:
+  Largest() = default;
+  Largest(const Largest& other) { *this = other; }
+  Largest& operator=(const Largest& other) {
+    if (this == &other) return *this;
+    std::copy_n(other.items_.begin(), other.count_, items_.begin());
+    std::copy_n(other.sizes_.begin(), other.count_, sizes_.begin());
+    count_ = other.count_;
+    rest_count = other.rest_count;
+    rest = other.rest;
+    return *this;
+  }
+  ~Largest() = default;
+
+  void Add(const Item& item, scheduler::Duration size) {
+    if (count_ < kItemsMax) {
+      sizes_[count_] = size;
+      items_[count_++] = item;
+      return;
+    }
+    const auto least = std::ranges::min_element(sizes_);
+    ++rest_count;
+    rest += std::min(*least, size);
+    if (*least >= size) return;
+    items_[static_cast<std::size_t>(least - sizes_.begin())] = item;
+    *least = size;
+  }
+  std::span<const Item> items() const { return std::span(items_).first(count_); }
+
+  std::uint64_t rest_count = 0;
+  scheduler::Duration rest{};
+
+ private:
+  std::array<Item, kItemsMax> items_;
+  std::array<scheduler::Duration, kItemsMax> sizes_{};
+  std::size_t count_ = 0;
+};
+
+// A time in which a client had commands ready and none on the device.
+struct Wait {
+  scheduler::TimePoint from{};
+  scheduler::TimePoint to{};
+};
+
+// What went on in the time of one request: the longest waits of its client, and who had the device
+// for longest, its client among them.
+struct Waterfall {
+  static constexpr std::size_t kWaitsMax = 4;
+  static constexpr std::size_t kStaysMax = 16;
+
+  Largest<Wait, kWaitsMax> waits;
+  Largest<Stay, kStaysMax> stays;  // Sized by their part within the request.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_WATERFALL_H_
