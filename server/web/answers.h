@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,15 +23,15 @@
 
 namespace gpushared::web {
 
-// Answers to /metrics and /healthz. Everybody who asks within a second gets what the server said
-// once: scrapers do not keep it from its work.
+// Answers to /metrics, /healthz and /api/. Everybody who asks the same within a second gets what
+// the server said once: scrapers do not keep it from its work.
 //
 // Thread-safe. Its thread asks the server.
 class Answers {
  public:
   static constexpr std::chrono::seconds kSharedFor{1};
   // May block; called on the thread of this object.
-  using Ask = std::function<Result<nlohmann::json>(ipc::AdminVerb verb)>;
+  using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
 
   Answers(Ask ask, std::string host);
   ~Answers();
@@ -44,23 +45,33 @@ class Answers {
   void Handle(const HttpServer::Request& request, HttpServer::Reply reply);
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
   struct Waiting {
-    bool wants_metrics = false;
-    TextFormat format = TextFormat::kPlain;
+    enum class What : std::uint8_t { kMetrics, kHealth, kJson };
+
+    What what = What::kHealth;
+    TextFormat format = TextFormat::kPlain;  // kMetrics.
+    ipc::Admin question;                     // kJson.
     HttpServer::Reply reply;
+  };
+  struct Told {
+    Time at;
+    Result<nlohmann::json> answer;
   };
 
   void Run();
-  void AskServer();
   HttpAnswer AnswerTo(const Waiting& asked);
+  HttpAnswer Metrics(TextFormat format);
+  // What the server said less than kSharedFor ago.
+  const Told& AskedFor(const ipc::Admin& question);
 
   const Ask ask_;
   const std::string host_;
   // The thread has these for itself.
-  std::optional<std::chrono::steady_clock::time_point> told_at_;
-  Status why_not_;
-  nlohmann::json status_, entrances_;
-  std::array<std::optional<std::string>, 2> texts_;  // By format.
+  std::map<ipc::AdminVerb, Told> told_;
+  std::optional<Told> explained_;  // The last one: each is about another request.
+  Time texts_at_;
+  std::array<std::optional<std::string>, 2> texts_;  // By format, of what was told at texts_at_.
 
   Mutex mutex_;
   std::condition_variable is_asked_;

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <list>
-#include <optional>
+#include <string_view>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -14,6 +15,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
@@ -27,68 +29,30 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::size_t kTokenBytesMax = 512;
 // What a client sends beyond its request is read for so long: closing at once could take the
 // answer from it.
 constexpr std::chrono::milliseconds kLingerMax{500};
 constexpr std::chrono::milliseconds kAcceptPause{100};  // After one failed, as for descriptors.
-constexpr std::string_view kBearer = "bearer ";
 
-char Lower(char each) {
-  return each >= 'A' && each <= 'Z' ? static_cast<char>(each - 'A' + 'a') : each;
-}
-
-bool IsSameWord(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (Lower(a[i]) != Lower(b[i])) return false;
-  }
-  return true;
-}
-
-bool HasToken(std::string_view authorization, std::string_view token) {
-  const bool is_bearer = IsSameWord(authorization.substr(0, kBearer.size()), kBearer);
-  return IsSameToken(is_bearer ? authorization.substr(kBearer.size()) : "", token) && is_bearer;
-}
+// What a browser may do with anything from here: run and show our own files, and be nobody's frame.
+constexpr std::pair<const char*, const char*> kSafety[] = {
+    {"Content-Security-Policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"},
+    {"X-Content-Type-Options", "nosniff"},
+    {"Referrer-Policy", "no-referrer"},
+    {"Cross-Origin-Resource-Policy", "same-origin"},
+    {"Cross-Origin-Opener-Policy", "same-origin"},
+};
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace
 
-bool NamesLoopback(std::string_view host) {
-  const std::size_t colon = host.rfind(':');
-  if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) {
-    const std::string_view port = host.substr(colon + 1);
-    if (port.empty() || port.find_first_not_of("0123456789") != std::string_view::npos)
-      return false;
-    host = host.substr(0, colon);
-  }
-  if (IsSameWord(host, "localhost")) return true;
-  const Result<Endpoint> named = ParseEndpoint(std::string(host) + ":0");
-  return named.ok() && named->is_loopback;
-}
-
-bool IsSameToken(std::string_view given, std::string_view wanted) {
-  // Both are spread over as many bytes, so that neither where they differ nor how long the wanted
-  // one is shows in the time.
-  unsigned difference = given.size() == wanted.size() ? 0 : 1;
-  std::array<unsigned char, kTokenBytesMax> a{}, b{};
-  for (std::size_t i = 0; i < std::min(given.size(), a.size()); ++i) {
-    a[i] = static_cast<unsigned char>(given[i]);
-  }
-  for (std::size_t i = 0; i < std::min(wanted.size(), b.size()); ++i) {
-    b[i] = static_cast<unsigned char>(wanted[i]);
-  }
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned>(a[i] ^ b[i]);
-  }
-  return difference == 0;
-}
-
 class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(std::string token, HttpLimits limits, Handler handler)
-      : token_(std::move(token)), limits_(limits), handler_(std::move(handler)) {}
+  Impl(HttpLimits limits, Callbacks callbacks)
+      : limits_(limits), callbacks_(std::move(callbacks)) {}
 
   Status Listen(const Endpoint& endpoint) {
     error_code error;
@@ -119,6 +83,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     context_.run();
   }
   void Stop() { context_.stop(); }
+  void Publish(std::string text);
 
  private:
   class Connection;
@@ -136,10 +101,14 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
   void Welcome(tcp::socket socket);
+  void CountStreams(std::size_t streams) {
+    streams_ = streams;
+    if (callbacks_.on_streams) callbacks_.on_streams(streams);
+  }
 
-  const std::string token_;
   const HttpLimits limits_;
-  const Handler handler_;
+  const Callbacks callbacks_;
+  std::size_t streams_ = 0;
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   asio::steady_timer pause_{context_};
@@ -151,8 +120,13 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
  public:
   Connection(Impl& server, tcp::socket socket) : server_(server), stream_(std::move(socket)) {
     parser_.header_limit(server.limits_.header_bytes_max);
-    parser_.body_limit(0);
+    parser_.body_limit(server.limits_.body_bytes_max);
   }
+  ~Connection() {
+    if (is_stream_) server_.CountStreams(server_.streams_ - 1);
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   // Nothing complete has come from it.
   bool is_silent() const { return is_silent_; }
@@ -165,31 +139,74 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         [self = shared_from_this()](const error_code& error, std::size_t) { self->OnHead(error); });
   }
 
+  // An event for its stream, where it has one. A client that does not keep up is dropped.
+  void Send(const std::shared_ptr<const std::string>& text) {
+    if (!is_stream_ || !stream_.socket().is_open()) return;
+    if (behind_.size() >= server_.limits_.events_behind_max) return Drop();
+    behind_.push_back(text);
+    if (behind_.size() == 1 && has_begun_) SendNext();
+  }
+
  private:
   void OnHead(const error_code& error) {
-    is_silent_ = false;
+    if (error) return OnWrong(error);
+    method_ = parser_.get().method();
+    if (method_ != http::verb::get && method_ != http::verb::head && method_ != http::verb::post) {
+      return Answer({.code = 405,
+                     .body = "allowed are GET, HEAD and POST\n",
+                     .headers = {{"Allow", "GET, HEAD, POST"}}});
+    }
+    const bool has_body = parser_.chunked() || parser_.content_length().value_or(0) > 0;
+    if (method_ != http::verb::post && has_body) {
+      return Answer({.code = 413, .body = "this request has no body\n"});
+    }
+    http::async_read(
+        stream_, buffer_, parser_,
+        [self = shared_from_this()](const error_code& why, std::size_t) { self->OnWhole(why); });
+  }
+
+  void OnWrong(const error_code& error) {
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
       return Answer({.code = 431,
                      .body = "the header has more than " +
                              std::to_string(server_.limits_.header_bytes_max) + " bytes\n"});
     }
     if (error == http::error::body_limit) {
-      return Answer({.code = 413, .body = "a request has no body here\n"});
+      return Answer({.code = 413,
+                     .body = "the body has more than " +
+                             std::to_string(server_.limits_.body_bytes_max) + " bytes\n"});
     }
     if (error.category() == http::make_error_code(http::error::bad_method).category() &&
         error != http::error::end_of_stream && error != http::error::partial_message) {
       return Answer({.code = 400, .body = "this is no HTTP request\n"});
     }
-    if (error) return;  // Gone, or too slow.
-    if (std::optional<HttpAnswer> refusal = Refusal()) return Answer(*std::move(refusal));
-    const http::request<http::empty_body>& request = parser_.get();
-    const std::string_view target = View(request.target());
-    Request asked{.path = std::string(target.substr(0, target.find('?'))),
-                  .accept = std::string(View(request[http::field::accept]))};
+    // Gone, or too slow.
+  }
+
+  // Empty unless the request has it once.
+  std::string Field(http::field name) const {
+    const auto& request = parser_.get();
+    return request.count(name) == 1 ? std::string(View(request[name])) : std::string();
+  }
+
+  void OnWhole(const error_code& error) {
+    if (error) return OnWrong(error);
+    is_silent_ = false;
+    const std::string_view target = View(parser_.get().target());
+    const std::size_t path_bytes = std::min(target.find('?'), target.size());
+    const Request asked{
+        .is_post = method_ == http::verb::post,
+        .path = std::string(target.substr(0, path_bytes)),
+        .query = std::string(target.substr(std::min(path_bytes + 1, target.size()))),
+        .host = Field(http::field::host),
+        .authorization = Field(http::field::authorization),
+        .cookie = Field(http::field::cookie),
+        .accept = std::string(View(parser_.get()[http::field::accept])),
+        .body = parser_.get().body()};
     // The handler's own time is bounded by itself; the time of the client begins with the answer.
     stream_.expires_never();
     // The connection goes on to the other thread whole: it must not end on the handler's.
-    server_.handler_(asked, [self = shared_from_this()](HttpAnswer answer) mutable {
+    server_.callbacks_.on_request(asked, [self = shared_from_this()](HttpAnswer answer) mutable {
       asio::io_context& context = self->server_.context_;
       asio::post(context, [self = std::move(self), answer = std::move(answer)]() mutable {
         self->Answer(std::move(answer));
@@ -197,40 +214,49 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     });
   }
 
-  std::optional<HttpAnswer> Refusal() {
-    const http::request<http::empty_body>& request = parser_.get();
-    is_head_ = request.method() == http::verb::head;
-    if (server_.token_.empty()) {
-      if (request.count(http::field::host) != 1 || !NamesLoopback(View(request[http::field::host])))
-        return HttpAnswer{.code = 421,
-                          .body =
-                              "the Host header names another machine; allowed are localhost "
-                              "and loopback addresses\n"};
-    } else if (request.count(http::field::authorization) != 1 ||
-               !HasToken(View(request[http::field::authorization]), server_.token_)) {
-      return HttpAnswer{.code = 401, .body = "the token is wrong or missing\n"};
-    }
-    if (!is_head_ && request.method() != http::verb::get) {
-      return HttpAnswer{.code = 405, .body = "allowed are GET and HEAD\n"};
-    }
-    return std::nullopt;
-  }
-
   void Answer(HttpAnswer answer) {
+    is_silent_ = false;
+    if (answer.is_stream && server_.streams_ >= server_.limits_.streams_max) {
+      answer = {.code = 503,
+                .body = "refused: " + std::to_string(server_.streams_) + " others read events\n"};
+    }
+    const bool is_head = method_ == http::verb::head;
+    if (answer.is_stream && !is_head) {
+      is_stream_ = true;
+      server_.CountStreams(server_.streams_ + 1);
+    }
     response_.result(answer.code);
     response_.version(11);
     response_.keep_alive(false);
     response_.set(http::field::content_type, answer.content_type);
     response_.set(http::field::cache_control, "no-store");
-    response_.set("X-Content-Type-Options", "nosniff");
-    if (answer.code == 401) response_.set(http::field::www_authenticate, "Bearer");
-    if (answer.code == 405) response_.set(http::field::allow, "GET, HEAD");
-    response_.content_length(answer.body.size());
-    if (!is_head_) response_.body() = std::move(answer.body);
+    for (const auto& [name, value] : kSafety) response_.set(name, value);
+    for (const auto& [name, value] : answer.headers) response_.set(name, value);
+    if (!answer.is_stream) response_.content_length(answer.body.size());
+    if (!is_head) response_.body() = std::move(answer.body);
     stream_.expires_after(server_.limits_.answer_time_max);
     http::async_write(stream_, response_,
                       [self = shared_from_this()](const error_code& error, std::size_t) {
-                        if (!error) self->Linger();
+                        if (!error) self->is_stream_ ? self->BeginStream() : self->Linger();
+                      });
+  }
+
+  void BeginStream() {
+    has_begun_ = true;
+    stream_.expires_never();
+    // Such a client has nothing more to say: what comes is its end, or a reason for it.
+    stream_.async_read_some(
+        asio::buffer(rest_),
+        [self = shared_from_this()](const error_code&, std::size_t) { self->Drop(); });
+    if (!behind_.empty()) SendNext();
+  }
+  void SendNext() {
+    stream_.expires_after(server_.limits_.answer_time_max);
+    asio::async_write(stream_, asio::buffer(*behind_.front()),
+                      [self = shared_from_this()](const error_code& error, std::size_t) {
+                        if (error) return self->Drop();
+                        self->behind_.pop_front();
+                        if (!self->behind_.empty()) self->SendNext();
                       });
   }
 
@@ -250,12 +276,22 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   Impl& server_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_{std::size_t{64} * 1024};
-  http::request_parser<http::empty_body> parser_;
+  http::request_parser<http::string_body> parser_;
   http::response<http::string_body> response_;
   std::array<char, 4096> rest_{};
+  http::verb method_ = http::verb::unknown;
   bool is_silent_ = true;
-  bool is_head_ = false;
+  bool is_stream_ = false, has_begun_ = false;
+  std::deque<std::shared_ptr<const std::string>> behind_;  // The first is being sent.
 };
+
+void HttpServer::Impl::Publish(std::string text) {
+  asio::post(context_, [this, text = std::make_shared<const std::string>(std::move(text))] {
+    for (const std::weak_ptr<Connection>& each : connections_) {
+      if (const std::shared_ptr<Connection> connection = each.lock()) connection->Send(text);
+    }
+  });
+}
 
 void HttpServer::Impl::Welcome(tcp::socket socket) {
   connections_.remove_if([](const auto& each) { return each.expired(); });
@@ -277,9 +313,9 @@ void HttpServer::Impl::Welcome(tcp::socket socket) {
 HttpServer::HttpServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 
-Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const Endpoint& endpoint, std::string token,
-                                                       HttpLimits limits, Handler handler) {
-  auto impl = std::make_shared<Impl>(std::move(token), limits, std::move(handler));
+Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const Endpoint& endpoint, HttpLimits limits,
+                                                       Callbacks callbacks) {
+  auto impl = std::make_shared<Impl>(limits, std::move(callbacks));
   if (Status status = impl->Listen(endpoint); !status.ok()) return status;
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
@@ -287,5 +323,6 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const Endpoint& endpoint,
 std::string HttpServer::address() const { return impl_->address(); }
 void HttpServer::Run() { impl_->Run(); }
 void HttpServer::Stop() { impl_->Stop(); }
+void HttpServer::Publish(std::string text) { impl_->Publish(std::move(text)); }
 
 }  // namespace gpushared::web

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small HTTP/1 server for answers that everybody shares.
+// A small HTTP/1 server, and streams of events that all their readers share. It knows nothing of
+// what is served, and to whom.
 
 #ifndef GPUSHARED_SERVER_WEB_HTTP_SERVER_H_
 #define GPUSHARED_SERVER_WEB_HTTP_SERVER_H_
@@ -10,7 +11,8 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gpushared/result.h"
 #include "gpushared/status.h"
@@ -20,43 +22,52 @@
 namespace gpushared::web {
 
 struct HttpLimits {
-  std::size_t connections_max = 64;
+  std::size_t connections_max = 64;  // Streams among them.
+  std::size_t streams_max = 32;
+  std::size_t events_behind_max = 16;  // That a stream's client has not read yet.
   std::uint32_t header_bytes_max = 8 * 1024;
-  std::chrono::milliseconds header_time_max{5000};   // Until a request is complete.
-  std::chrono::milliseconds answer_time_max{10000};  // Until the client has read the answer.
+  std::uint32_t body_bytes_max = 2 * 1024;          // Of a form that was filled in.
+  std::chrono::milliseconds header_time_max{5000};  // Until a request is complete.
+  std::chrono::milliseconds answer_time_max{
+      10000};  // Until the client has read an answer or event.
 };
 
 struct HttpAnswer {
   unsigned code = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // Further ones.
+  // The body is the beginning. What is published from now on follows until the client leaves.
+  bool is_stream = false;
 };
 
-// Whether a request's Host header names the machine itself: a page of another site that a browser
-// was led to has its own name there. Any port.
-bool NamesLoopback(std::string_view host);
-// Takes as long for every `given`. `wanted` has at most 512 bytes.
-bool IsSameToken(std::string_view given, std::string_view wanted);
-
-// Listens and answers GET and HEAD, a request per connection. Where all connections are taken,
-// the one that has been silent for longest is dropped for a new one. If none is silent, the new one
-// is dropped. A client that is slow to ask or to read is dropped, too.
+// Listens and answers GET, HEAD and POST, a request per connection. Where all connections are
+// taken, the one that has been silent for longest is dropped for a new one. If none is silent, the
+// new one is dropped. A client that is slow to ask or to read is dropped, too.
 //
-// Run blocks its thread; the other functions but Stop are called before it.
+// Run blocks its thread; the other functions but Stop and Publish are called before it.
 class HttpServer {
  public:
   struct Request {
-    std::string path;  // Without what follows a '?'.
-    std::string accept;
+    bool is_post = false;
+    std::string path;   // Without what follows a '?'.
+    std::string query;  // That.
+    // Fields that a request has twice are empty, as those that it has not.
+    std::string host, authorization, cookie, accept;
+    std::string body;  // Of a POST.
   };
   using Reply = std::function<void(HttpAnswer answer)>;
-  // Called on the thread of Run, when everything about the request is in order; answers then or
-  // later, from any thread, once.
-  using Handler = std::function<void(const Request& request, Reply reply)>;
+  // Both are called on the thread of Run.
+  struct Callbacks {
+    // A whole request is here. Answers then or later, from any thread, once.
+    std::function<void(const Request& request, Reply reply)> on_request;
+    // So many clients read what is published. May be empty.
+    std::function<void(std::size_t streams)> on_streams;
+  };
 
-  // kUnavailable when the address cannot be had. Without a token, Host must name this machine.
-  static Result<std::unique_ptr<HttpServer>> Listen(const Endpoint& endpoint, std::string token,
-                                                    HttpLimits limits, Handler handler);
+  // kUnavailable when the address cannot be had.
+  static Result<std::unique_ptr<HttpServer>> Listen(const Endpoint& endpoint, HttpLimits limits,
+                                                    Callbacks callbacks);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -66,6 +77,8 @@ class HttpServer {
   void Run();
   // From any thread.
   void Stop();
+  // From any thread: to all streams that there are.
+  void Publish(std::string text);
 
  private:
   class Impl;

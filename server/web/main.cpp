@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared-web: a gpushared server's metrics for Prometheus. It asks the server's socket, with the
-// right to observe, and listens on TCP, which the server itself never does.
+// gpushared-web: a gpushared server on a page for people, and its metrics for Prometheus. It asks
+// the server's socket, with the right to observe, and listens on TCP, which the server never does.
 
 #include <signal.h>
 #include <unistd.h>
@@ -8,16 +8,21 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "ipc/socket_path.h"
 #include "server/admin/ask.h"
 #include "server/web/answers.h"
+#include "server/web/gate.h"
 #include "server/web/http_server.h"
 #include "server/web/options.h"
+#include "server/web/site.h"
+#include "server/web/watch.h"
 
 namespace gpushared::web {
 namespace {
@@ -31,12 +36,42 @@ std::string HostName() {
 }
 
 // The server may come later than this program, and elsewhere.
-Result<nlohmann::json> AskServer(const std::string& socket, ipc::AdminVerb verb) {
+Result<nlohmann::json> AskServer(const std::string& socket, const ipc::Admin& question) {
   const Result<std::string> path = ipc::ClientSocketPath(socket);
   if (!path.ok()) return path.status();
-  ipc::Admin question;
-  question.verb = verb;
   return admin::Ask(*path, question);
+}
+
+int Serve(const Options& options) {
+  const std::string host = HostName();
+  const auto ask = [&](const ipc::Admin& question) { return AskServer(options.socket, question); };
+  std::vector<std::string> hosts = options.hosts;
+  if (!host.empty()) hosts.push_back(host);
+  const Gate gate(options.token, std::move(hosts));
+  // The server ends first: its connections tell these two of their ends.
+  Watch watch(ask, host);
+  Answers answers(ask, host);
+  const Site site(gate, [&](const HttpServer::Request& request, HttpServer::Reply reply) {
+    if (request.path == "/events") {
+      return reply({.content_type = "text/event-stream", .is_stream = true});
+    }
+    answers.Handle(request, std::move(reply));
+  });
+  const Result<std::unique_ptr<HttpServer>> server = HttpServer::Listen(
+      options.listen, {},
+      {.on_request = [&](const HttpServer::Request& request,
+                         HttpServer::Reply reply) { site.Handle(request, std::move(reply)); },
+       .on_streams = [&](std::size_t streams) { watch.SetWatchers(streams); }});
+  if (!server.ok()) {
+    std::fprintf(stderr, "gpushared-web: %s\n", server.status().message().c_str());
+    return kCannotListen;
+  }
+  std::fprintf(stderr, "gpushared-web: serves http://%s/\n", (*server)->address().c_str());
+  watch.Start([&](std::string event) { (*server)->Publish(std::move(event)); });
+  (*server)->Run();
+  watch.Stop();
+  answers.Stop();
+  return kDone;
 }
 
 int Main(std::span<const char* const> arguments) {
@@ -45,22 +80,7 @@ int Main(std::span<const char* const> arguments) {
     std::fputs(stop->text.c_str(), stop->code == 0 ? stdout : stderr);
     return stop->code;
   }
-  const Options options = std::get<Options>(std::move(parsed));
-  Answers answers([&options](ipc::AdminVerb verb) { return AskServer(options.socket, verb); },
-                  HostName());
-  const Result<std::unique_ptr<HttpServer>> server =
-      HttpServer::Listen(options.listen, options.token, {},
-                         [&answers](const HttpServer::Request& request, HttpServer::Reply reply) {
-                           answers.Handle(request, std::move(reply));
-                         });
-  if (!server.ok()) {
-    std::fprintf(stderr, "gpushared-web: %s\n", server.status().message().c_str());
-    return kCannotListen;
-  }
-  std::fprintf(stderr, "gpushared-web: serves http://%s/metrics\n", (*server)->address().c_str());
-  (*server)->Run();
-  answers.Stop();
-  return kDone;
+  return Serve(std::get<Options>(parsed));
 }
 
 }  // namespace

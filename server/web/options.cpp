@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kUsualEndpoint = "127.0.0.1:9464";
 constexpr std::size_t kTokenBytesMin = 16, kTokenBytesMax = 512;
+constexpr std::size_t kHostsMax = 16, kHostBytesMax = 253;
 constexpr int kRefused = 2;
 
 Status NoEndpoint(std::string_view text) {
@@ -33,6 +34,18 @@ Status NoEndpoint(std::string_view text) {
 
 Status NoToken(const std::string& path, const std::string& why) {
   return {StatusCode::kInvalidArgument, "token file '" + path + "' refused: " + why};
+}
+
+Status CheckHostName(const std::string& name) {
+  const bool is_name =
+      !name.empty() && name.size() <= kHostBytesMax && std::ranges::all_of(name, [](char each) {
+        return (each >= '0' && each <= '9') || (each >= 'a' && each <= 'z') ||
+               (each >= 'A' && each <= 'Z') || each == '-' || each == '.';
+      });
+  if (is_name) return Status::Ok();
+  return {StatusCode::kInvalidArgument, "host '" + name + "' refused: allowed are 1 to " +
+                                            std::to_string(kHostBytesMax) +
+                                            " letters, digits, dots and hyphens, without a port"};
 }
 
 }  // namespace
@@ -87,8 +100,9 @@ Result<std::string> ReadToken(const std::string& path) {
 }
 
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments) {
-  CLI::App app("Serves the metrics of a gpushared server to Prometheus, at /metrics.",
-               "gpushared-web");
+  CLI::App app(
+      "Shows a gpushared server on a page, and serves its metrics to Prometheus at /metrics.",
+      "gpushared-web");
   app.set_version_flag("--version", std::string("gpushared-web ") + GPUSHARED_VERSION);
   app.footer(
       "Exit codes: 0 stopped by a signal; 1 it could not listen; 2 the command line makes "
@@ -103,8 +117,15 @@ std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> argumen
                      kUsualEndpoint + ")")
       ->type_name("ADDRESS:PORT");
   app.add_option("--token-file", token_file,
-                 "a file with the token that requests must carry, 'Authorization: Bearer TOKEN'")
+                 "a file with the token: who looks types it in once, programs send "
+                 "'Authorization: Bearer TOKEN'")
       ->type_name("FILE");
+  app.add_option("--host", options.hosts,
+                 "a name under which this machine is reached, beside its own; with --token-file "
+                 "(may be repeated)")
+      ->type_name("NAME")
+      ->expected(1)
+      ->take_all();
   const auto refused = [](const Status& why) {
     return ExitNow{kRefused, "gpushared-web: " + std::string(why.message()) + "\n"};
   };
@@ -122,6 +143,14 @@ std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> argumen
     Result<std::string> token = ReadToken(token_file);
     if (!token.ok()) return refused(token.status());
     options.token = *std::move(token);
+  }
+  for (const std::string& host : options.hosts) {
+    if (const Status named = CheckHostName(host); !named.ok()) return refused(named);
+  }
+  if (options.hosts.size() > kHostsMax) {
+    return refused({StatusCode::kInvalidArgument,
+                    "option host refused: it is given " + std::to_string(options.hosts.size()) +
+                        " times, allowed are " + std::to_string(kHostsMax)});
   }
   if (!options.listen.is_loopback && options.token.empty()) {
     return refused({StatusCode::kInvalidArgument,

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "gpushared/result.h"
 
@@ -29,6 +30,7 @@ struct Options {
   std::string socket;  // As asked for; empty: the usual places.
   Endpoint listen;
   std::string token;  // Empty: none is asked for, and the address is of this machine alone.
+  std::vector<std::string> hosts;  // Names under which browsers reach it, with a token.
 };
 
 struct ExitNow {

@@ -48,6 +48,11 @@ class RawHttp {
   }
   // Reads until the server closes, or for that long.
   std::string ReadAll(std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+    return ReadUntil("", limit);
+  }
+  // Or until what came ends with `end_text`, where that is not empty.
+  std::string ReadUntil(std::string_view end_text,
+                        std::chrono::milliseconds limit = std::chrono::seconds(20)) {
     std::string all;
     std::array<char, 65536> part{};
     const auto end = std::chrono::steady_clock::now() + limit;
@@ -60,6 +65,7 @@ class RawHttp {
       was_closed_ = got <= 0;
       if (was_closed_) return all;
       all.append(part.data(), static_cast<std::size_t>(got));
+      if (!end_text.empty() && all.ends_with(end_text)) return all;
     }
   }
   // Whether ReadAll ended because the server closed.

@@ -21,9 +21,12 @@
 #include "tests/support/server_process.h"
 #include "tests/web/raw_http.h"
 
+#include <nlohmann/json.hpp>
+
 namespace gpushared::testing {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -41,7 +44,7 @@ class WebProcess {
     command.insert(command.end(), more.begin(), more.end());
     pid_ = StartProgram(command, folder_ / "log");
     const std::string before = "http://127.0.0.1:";
-    EXPECT_TRUE(Eventually([&] { return Log().find("/metrics\n") != std::string::npos; })) << Log();
+    EXPECT_TRUE(Eventually([&] { return Log().find("/\n") != std::string::npos; })) << Log();
     const std::size_t at = Log().find(before);
     if (at == std::string::npos) return;
     port_ = static_cast<std::uint16_t>(std::stoi(Log().substr(at + before.size())));
@@ -174,8 +177,68 @@ TEST(Web, ATokenIsAskedFor) {
   WebProcess web(server.socket(), {"--token-file", folder / "token"});
   EXPECT_THAT(web.Get("/metrics"), StartsWith("HTTP/1.1 401 "));
   EXPECT_THAT(web.Get("/healthz"), StartsWith("HTTP/1.1 401 "));
-  EXPECT_THAT(web.Get("/metrics", "Authorization: Bearer a-token-of-some-length\r\n"),
-              StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(web.Get("/events"), StartsWith("HTTP/1.1 401 "));
+  const std::string bearer = "Authorization: Bearer a-token-of-some-length\r\n";
+  EXPECT_THAT(web.Get("/metrics", "Host: 192.0.2.1\r\n" + bearer), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(web.Get("/metrics", "Host: evil.example\r\n" + bearer), StartsWith("HTTP/1.1 421 "));
+  RawHttp form(web.port());
+  form.Send(
+      "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 28\r\n\r\n"
+      "token=a-token-of-some-length");
+  const std::string answer = form.ReadAll();
+  const std::size_t cookie = answer.find("Set-Cookie: ");
+  ASSERT_NE(cookie, std::string::npos) << answer;
+  const std::string given = answer.substr(cookie + 12, answer.find(';', cookie) - cookie - 12);
+  EXPECT_THAT(web.Get("/", "Host: localhost\r\nCookie: " + given + "\r\n"),
+              HasSubstr("<!doctype html>"));
+}
+
+json BodyOf(const std::string& answer) {
+  const std::size_t at = answer.find("\r\n\r\n");
+  return at == std::string::npos
+             ? json()
+             : json::parse(answer.substr(at + 4), nullptr, /*allow_exceptions=*/false);
+}
+
+TEST(Web, TheApiSaysWhatGpusharedctlSays) {
+  const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
+  WebProcess web(server.socket());
+  Result<Client> client = Client::Connect({.name = "<b>\u202e", .socket = server.socket()});
+  ASSERT_TRUE(client.ok()) << client.status().ToString();
+  ASSERT_TRUE(Eventually([&] { return BodyOf(web.Get("/api/ps"))["clients"].size() == 1; }));
+  const json ps = BodyOf(web.Get("/api/ps"));
+  EXPECT_EQ(ps["clients"][0]["name"], "<b>\u202e");
+  for (const std::string command : {"status", "devices", "entrances"}) {
+    const json told = json::parse(server.Ctl({command, "--json"}).output);
+    const json shown = BodyOf(web.Get("/api/" + command));
+    EXPECT_TRUE(shown.is_object() && !shown.empty()) << command;
+    for (const auto& [key, value] : told.items())
+      EXPECT_TRUE(shown.contains(key)) << command << key;
+  }
+  const std::string id = ps["clients"][0]["client"].dump();
+  EXPECT_THAT(web.Get("/api/explain?client=" + id),
+              StartsWith("HTTP/1.1 404 "));  // No request yet.
+  EXPECT_THAT(web.Get("/api/explain?client=9999"), HasSubstr("client 9999 is not here"));
+  for (const std::string query : {"", "?client=", "?client=-1", "?client=1x", "?client=1&x=2"}) {
+    EXPECT_THAT(web.Get("/api/explain" + query), StartsWith("HTTP/1.1 400 ")) << query;
+  }
+  EXPECT_THAT(web.Get("/api/drain"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST(Web, EventsComeWhileTheServerComesAndGoes) {
+  auto server = std::make_unique<ServerProcess>(std::vector<std::string>{"--device", "cpu:0"});
+  WebProcess web(server->socket());
+  RawHttp page(web.port());
+  ASSERT_TRUE(page.Send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  const std::string begin = page.ReadUntil("\n\n");
+  EXPECT_THAT(begin, HasSubstr("Content-Type: text/event-stream\r\n"));
+  EXPECT_THAT(begin, HasSubstr("data: {"));
+  EXPECT_THAT(page.ReadUntil("\n\n"), HasSubstr("\"device\":\"cpu:0\""));
+  server.reset();
+  EXPECT_TRUE(Eventually([&] {
+    return page.ReadUntil("\n\n").find("\"failure\":\"the server does not answer") !=
+           std::string::npos;
+  }));
 }
 
 TEST(Web, OptionsThatMakeNoSenseAreRefused) {

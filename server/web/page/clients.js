@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clients of one device, a row each.
+
+import {element, keyed, named, setAttribute, setText} from './dom.js';
+import {bytes, microseconds, number, percent, wholePercent} from './format.js';
+import {History, Sparkline} from './history.js';
+
+const kPastMs = 60000;
+const kClasses = ['high', 'normal', 'low'];
+const kKeptLow = 99;  // Percent; the line of kept promises begins there, unless there were fewer.
+
+// By class, then by age.
+export function usualOrder(a, b) {
+  return kClasses.indexOf(a.class) - kClasses.indexOf(b.class) || a.client - b.client;
+}
+
+// A column: its heading, and what it is sorted by. Columns without that keep the usual order.
+const kColumns = [
+  {key: 'client', heading: 'Client', by: (client) => client.name ?? '', first: 'ascending'},
+  {key: 'class', heading: 'Class', by: (client) => kClasses.indexOf(client.class), first: 'ascending'},
+  {key: 'share', heading: 'Device time', by: (client, shares) => shares.get(client.client) ?? 0, hint: 'Share of the last 10 s'},
+  {key: 'p50', heading: 'p50', by: (client) => client.request_p50_us ?? -1, hint: 'Half of its requests took no longer'},
+  {key: 'p99', heading: 'p99', by: (client) => client.request_p99_us ?? -1, hint: 'Of its requests; dashed: its promise; the last minute'},
+  {key: 'promise', heading: 'Promise', by: (client) => client.latency_promise_us ?? -1, hint: 'Its latency goal for each request'},
+  {key: 'kept', heading: 'Kept', by: (client) => -(client.promise_kept_percent ?? 101), hint: 'Requests within their promise; the last minute'},
+  {key: 'wait', heading: 'Wait p99', by: (client) => client.queue_wait_p99_us ?? -1, hint: 'From a command’s arrival to its start'},
+  {key: 'memory', heading: 'Memory', by: (client) => client.memory_bytes ?? -1},
+  {key: 'stops', heading: 'Stops', by: (client) => client.stops ?? -1, hint: 'Commands taken off the device unfinished'},
+  {key: 'explain', heading: ''},
+];
+
+class Row {
+  constructor(client, explain) {
+    this.id = client.client;
+    this.p99 = new History(kPastMs);
+    this.kept = new History(kPastMs);
+    this.p99Line = new Sparkline();
+    this.keptLine = new Sparkline();
+    this.cells = new Map(kColumns.map(({key, heading}) => [key, element(key === 'client' ? 'th' : 'td', {class: key, 'data-label': heading})]));
+    this.cells.get('client').scope = 'row';
+    this.name = named('');
+    this.number = element('span', {class: 'id'});
+    this.cells.get('client').append(element('span', {class: 'chip'}), this.name, ' ', this.number);
+    this.bar = element('span', {class: 'share-bar', 'aria-hidden': 'true'});
+    this.texts = new Map();
+    for (const key of ['class', 'share', 'p50', 'p99', 'promise', 'kept', 'wait', 'memory', 'stops']) {
+      const text = element('span', {class: 'text'});
+      this.texts.set(key, text);
+      this.cells.get(key).append(text);
+    }
+    this.cells.get('share').append(this.bar);
+    this.cells.get('p99').append(this.p99Line.root);
+    this.cells.get('kept').append(this.keptLine.root);
+    this.button = element('button', {type: 'button', class: 'small'}, 'Explain');
+    this.button.addEventListener('click', () => explain(this.client));
+    this.cells.get('explain').append(this.button);
+    this.root = element('tr', {}, ...this.cells.values());
+  }
+
+  update({at, client, share}) {
+    this.client = client;
+    this.root.dataset.class = client.class;
+    this.root.dataset.client = client.client;
+    setText(this.name, client.name ?? '');
+    setAttribute(this.name, 'title', client.name ?? '');
+    setText(this.number, `#${client.client}`);
+    const set = (key, text) => setText(this.texts.get(key), text);
+    set('class', client.class ?? '');
+    set('share', wholePercent(share === undefined ? undefined : 100 * share));
+    this.bar.style.setProperty('--share', (share ?? 0).toFixed(3));
+    set('p50', microseconds(client.request_p50_us));
+    set('p99', microseconds(client.request_p99_us));
+    set('wait', microseconds(client.queue_wait_p99_us));
+    set('memory', bytes(client.memory_bytes));
+    set('stops', number(client.stops));
+    this.showPromise(at, client);
+    const hasRequests = client.requests > 0;
+    this.button.hidden = !hasRequests;
+    setAttribute(this.button, 'aria-label', `Explain the slowest request of ${client.name}`);
+  }
+
+  showPromise(at, client) {
+    const promise = client.latency_promise_us;
+    const hasRequests = client.requests > 0;
+    setText(this.texts.get('kept'), promise !== undefined && hasRequests ? percent(client.promise_kept_percent) : '–');
+    setText(this.texts.get('promise'), microseconds(promise));
+    if (hasRequests) this.p99.add(at, client.request_p99_us);
+    if (hasRequests && promise !== undefined) this.kept.add(at, client.promise_kept_percent);
+    this.p99Line.root.style.visibility = this.p99.points.length > 1 ? '' : 'hidden';
+    this.keptLine.root.style.visibility = this.kept.points.length > 1 ? '' : 'hidden';
+    const isLate = promise !== undefined && hasRequests && client.request_p99_us > promise;
+    this.cells.get('p99').classList.toggle('bad', isLate);
+    this.cells.get('kept').classList.toggle('bad', promise !== undefined && hasRequests && client.promise_kept_percent < kKeptLow);
+    this.p99Line.update(this.p99, {limit: promise});
+    const least = Math.min(kKeptLow, ...this.kept.points.map((point) => point.value));
+    this.keptLine.update(this.kept, {low: least - 0.1, high: 100});
+  }
+}
+
+export class ClientTable {
+  constructor(explain) {
+    this.explain = explain;
+    this.rows = new Map();
+    this.sorted = undefined;  // {key, isAscending}
+    this.headings = new Map();
+    const heads = kColumns.map((column) => this.heading(column));
+    this.body = element('tbody');
+    this.nobody = element('p', {class: 'hint nobody', hidden: ''}, 'No client is connected.');
+    this.rest = element('p', {class: 'hint', hidden: ''});
+    this.root = element('div', {class: 'clients'},
+      element('table', {}, element('thead', {}, element('tr', {}, ...heads)), this.body), this.nobody, this.rest);
+  }
+
+  heading(column) {
+    const head = element('th', {class: column.key, scope: 'col', ...(column.hint ? {title: column.hint} : {})});
+    if (!column.by) return head;
+    const button = element('button', {type: 'button'}, column.heading);
+    button.addEventListener('click', () => this.sortBy(column));
+    head.append(button);
+    this.headings.set(column.key, head);
+    return head;
+  }
+
+  // The third click brings the usual order back.
+  sortBy(column) {
+    const first = column.first === 'ascending';
+    if (this.sorted?.key !== column.key) {
+      this.sorted = {key: column.key, isAscending: first};
+    } else if (this.sorted.isAscending === first) {
+      this.sorted.isAscending = !first;
+    } else {
+      this.sorted = undefined;
+    }
+    for (const [key, head] of this.headings) {
+      if (this.sorted?.key === key) {
+        head.setAttribute('aria-sort', this.sorted.isAscending ? 'ascending' : 'descending');
+      } else {
+        head.removeAttribute('aria-sort');
+      }
+    }
+    if (this.last) this.update(this.last);
+  }
+
+  update(told) {
+    this.last = told;
+    const {at, clients, shares, leftOut} = told;
+    const column = kColumns.find(({key}) => key === this.sorted?.key);
+    const ordered = [...clients].sort((a, b) => {
+      if (!column) return usualOrder(a, b);
+      const x = column.by(a, shares), y = column.by(b, shares);
+      const order = x < y ? -1 : x > y ? 1 : 0;
+      return (this.sorted.isAscending ? order : -order) || usualOrder(a, b);
+    });
+    keyed(this.body, this.rows, ordered.map((client) => ({at, client, share: shares.get(client.client)})),
+      ({client}) => client.client, ({client}) => new Row(client, this.explain));
+    this.nobody.hidden = clients.length > 0;
+    this.rest.hidden = !leftOut;
+    setText(this.rest, leftOut ? `${leftOut} more clients are not shown; gpusharedctl ps has all.` : '');
+  }
+}

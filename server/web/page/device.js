@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device: who runs, its figures, the timeline, and its clients.
+
+import {ClientTable, usualOrder} from './clients.js';
+import {element, keyed, named, setAttribute, setText} from './dom.js';
+import {age, bytes, number, percent, perSecond, wholePercent} from './format.js';
+import {History} from './history.js';
+import {Timeline} from './timeline.js';
+
+const kNowMs = 1000, kRecentMs = 10000;
+const kNamedMax = 4;
+
+class Figure {
+  constructor(label, hint) {
+    this.value = element('dd', {class: 'value'});
+    this.below = element('dd', {class: 'below'});
+    this.root = element('div', {class: 'figure'}, element('dt', {title: hint}, label), this.value, this.below);
+  }
+  update(value, below = '', isBad = false) {
+    setText(this.value, value);
+    setText(this.below, below);
+    this.root.classList.toggle('bad', isBad);
+  }
+}
+
+// Bars side by side: who had the device in the last second.
+class NowBar {
+  constructor() {
+    this.bar = element('div', {class: 'now-bar', role: 'img'});
+    this.words = element('p', {class: 'now-words'});
+    this.root = element('div', {class: 'figure now'}, element('dt', {}, 'Running now'), element('dd', {}, this.bar),
+      element('dd', {}, this.words));
+    this.parts = new Map();
+    this.texts = new Map();
+  }
+  update(shares) {
+    const busiest = [...shares].sort((a, b) => b.share - a.share).slice(0, kNamedMax);
+    // In the order of the others below, which does not change from one moment to the next.
+    const shown = shares.filter((each) => busiest.includes(each));
+    const rest = shares.filter((each) => !busiest.includes(each)).reduce((sum, each) => sum + each.share, 0);
+    if (rest > 0.005) shown.push({client: 'rest', name: `${shares.length - kNamedMax} others`, class: 'others', share: rest});
+    const idle = Math.max(0, 1 - shown.reduce((sum, each) => sum + each.share, 0));
+    keyed(this.bar, this.parts, shown, (each) => each.client, () => {
+      const root = element('span');
+      return {root, update: (each) => {
+        root.dataset.class = each.class;
+        root.style.flexGrow = each.share.toFixed(3);
+      }};
+    });
+    this.bar.style.setProperty('--rest', idle.toFixed(3));
+    setAttribute(this.bar, 'aria-label', shown.map((each) => `${each.name} ${wholePercent(100 * each.share)}`).join(', ') || 'idle');
+    const words = [...shown, {client: 'idle', name: 'idle', class: 'idle', share: idle}].filter((each) => each.share >= 0.005);
+    keyed(this.words, this.texts, words, (each) => each.client, () => {
+      const name = named(''), share = element('span', {class: 'share'});
+      const root = element('span', {class: 'who'}, element('span', {class: 'chip'}), name, ' ', share);
+      return {root, update: (each) => {
+        root.dataset.class = each.class;
+        setText(name, each.name);
+        setText(share, wholePercent(100 * each.share));
+      }};
+    });
+  }
+}
+
+export class DeviceCard {
+  constructor(explain) {
+    this.title = element('h2');
+    this.model = element('p', {class: 'model'});
+    this.state = element('p', {class: 'pill'});
+    this.now = new NowBar();
+    this.busy = new Figure('Busy', 'Device time of the last 10 s that anybody used');
+    this.gap = new Figure('Gap used', 'Time that the high class left, and with work of others on the device');
+    this.kept = new Figure('Promises kept', 'Requests of clients with a latency promise that ended within it');
+    this.memory = new Figure('Memory', 'Device memory that clients hold');
+    this.stops = new Figure('Stops', 'Commands taken off the device for more urgent ones, in the last 10 s');
+    this.meter = element('meter', {min: 0, max: 1, 'aria-label': 'Memory in use'});
+    this.memory.root.append(this.meter);
+    this.timeline = new Timeline();
+    this.table = new ClientTable(explain);
+    this.trouble = element('p', {class: 'trouble', hidden: ''});
+    this.root = element('section', {class: 'card device'},
+      element('header', {}, this.title, this.model, this.state), this.trouble,
+      element('dl', {class: 'figures'}, this.now.root, this.busy.root, this.gap.root, this.kept.root, this.memory.root, this.stops.root),
+      this.timeline.root, this.table.root);
+    this.reset(undefined);
+  }
+
+  // Figures of another worker begin anew.
+  reset(generation) {
+    this.generation = generation;
+    this.time = new History(kRecentMs);
+    this.stopped = new History(kRecentMs);
+    this.of = new Map();  // Device time by client.
+  }
+
+  update({at, device, clients: unsorted, leftOut}) {
+    const clients = [...unsorted].sort(usualOrder);
+    if (device.generation !== this.generation) this.reset(device.generation);
+    setText(this.title, device.device);
+    setText(this.model, device.name ?? '');
+    setText(this.state, device.state ?? '');
+    this.state.dataset.state = device.state;
+    this.showTrouble(device);
+    this.time.add(at, device.device_time_s);
+    this.noteClients(at, clients);
+    this.now.update(this.shares(clients, kNowMs));
+    const busy = this.time.rate(kRecentMs);
+    this.busy.update(wholePercent(busy === undefined ? undefined : 100 * Math.min(1, busy)), 'of the last 10 s');
+    this.gap.update(percent(device.gap_used_percent), device.gap_s ? `of ${age(device.gap_s)}` : 'no gap so far');
+    this.showPromises(device, clients);
+    const used = device.mapped_bytes, all = device.memory_bytes;
+    this.memory.update(bytes(used), `of ${bytes(all)}`);
+    this.meter.value = used && all ? used / all : 0;
+    const shares = new Map(this.shares(clients, kRecentMs).map((each) => [each.client, each.share]));
+    this.timeline.update(at, device.timeline, clients);
+    this.table.update({at, clients, shares, leftOut});
+  }
+
+  paint() { this.timeline.paint(); }
+
+  noteClients(at, clients) {
+    let stops = 0;
+    const here = new Set();
+    for (const client of clients) {
+      here.add(client.client);
+      if (!this.of.has(client.client)) this.of.set(client.client, new History(kRecentMs));
+      this.of.get(client.client).add(at, client.device_time_s);
+      stops += client.stops ?? 0;
+    }
+    for (const id of this.of.keys()) if (!here.has(id)) this.of.delete(id);
+    this.stopped.add(at, stops);
+    this.stops.update(perSecond(this.stopped.rate(kRecentMs)), `${number(stops)} in all`);
+  }
+
+  shares(clients, window_ms) {
+    return clients.map((client) => ({client: client.client, name: client.name, class: client.class,
+      share: Math.min(1, this.of.get(client.client).rate(window_ms) ?? 0)}));
+  }
+
+  showPromises(device, clients) {
+    const promised = clients.filter((client) => client.latency_promise_us !== undefined && client.requests > 0);
+    const asked = promised.reduce((sum, client) => sum + client.requests, 0);
+    const kept = promised.reduce((sum, client) => sum + (client.requests_kept ?? 0), 0);
+    if (asked === 0) return this.kept.update('–', 'nobody has one', false);
+    const broken = asked - kept;
+    this.kept.update(percent(100 * kept / asked), broken === 0 ? `all ${number(asked)}` : `${number(broken)} of ${number(asked)} broken`,
+      device.overloaded === true);
+  }
+
+  showTrouble(device) {
+    const words = [];
+    if (device.overloaded) words.push('Overloaded: a promise is given up at this moment.');
+    if (device.missing) words.push(`Missing: ${device.missing}`);
+    if (device.state !== 'ready' && device.last_death) words.push(`Its last worker: ${device.last_death}`);
+    this.trouble.hidden = words.length === 0;
+    setText(this.trouble, words.join(' '));
+  }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements are made and filled here. Text only ever becomes text: nothing on this page parses markup.
+
+const kSvg = 'http://www.w3.org/2000/svg';
+
+// element('td', {class: 'number'}, 'text', another element, ...)
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+export function svg(name, attributes = {}) {
+  const made = document.createElementNS(kSvg, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+// A name that somebody chose. The element keeps its direction to itself.
+export function named(text) { return element('bdi', {class: 'name', title: text}, text); }
+
+// Writes only what differs, so that selections and screen readers are left in peace.
+export function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+export function setAttribute(target, name, value) {
+  if (target.getAttribute(name) !== value) target.setAttribute(name, value);
+}
+
+// Makes the children of `parent` those of `items`, in their order. Elements stay with their keys.
+export function keyed(parent, views, items, keyOf, make) {
+  const seen = new Set();
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    seen.add(key);
+    if (!views.has(key)) views.set(key, make(item));
+    const view = views.get(key);
+    if (view.root === place) {
+      place = place.nextElementSibling;
+    } else {
+      parent.insertBefore(view.root, place);
+    }
+    view.update(item);
+  }
+  for (const [key, view] of views) {
+    if (seen.has(key)) continue;
+    view.root.remove();
+    views.delete(key);
+  }
+}
