@@ -17,6 +17,7 @@
 
 #include "ipc/socket_path.h"
 #include "server/admin/ask.h"
+#include "server/admin/trace_watch.h"
 #include "server/web/answers.h"
 #include "server/web/gate.h"
 #include "server/web/http_server.h"
@@ -49,7 +50,12 @@ int Serve(const Options& options) {
   if (!host.empty()) hosts.push_back(host);
   const Gate gate(options.token, std::move(hosts));
   // The server ends first: its connections tell these two of their ends.
-  Watch watch(ask, host);
+  const auto begin_trace = [&](const std::string& device) -> Result<admin::TraceWatch> {
+    const Result<std::string> path = ipc::ClientSocketPath(options.socket);
+    if (!path.ok()) return path.status();
+    return admin::TraceWatch::Begin(*path, device);
+  };
+  Watch watch(ask, begin_trace, host);
   Answers answers(ask, host);
   const Site site(gate, [&](const HttpServer::Request& request, HttpServer::Reply reply) {
     if (request.path == "/events") {

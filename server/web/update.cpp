@@ -119,8 +119,8 @@ Timelines GrowthTimelines::Take(const json& clients, MonotonicTime now) {
     const double grown_us = (now_seen.device_time_s - before->second.device_time_s) * 1e6;
     if (grown_us <= 0) continue;
     json& timeline = timelines[now_seen.device];
-    if (timeline.is_null()) timeline = {{"from_ms", from_ms}, {"bin_ms", bin_ms}};
-    timeline["ran"].push_back({{"client", id}, {"us", {grown_us}}});
+    if (timeline.is_null()) timeline = {{"bin_ms", bin_ms}};
+    timeline["ran"].push_back({{"client", id}, {"from_ms", from_ms}, {"us", {grown_us}}});
   }
   before_ = std::move(seen);
   at_ = now;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/web/watch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gpushared::web {
 
 using nlohmann::json;
 
-Watch::Watch(Ask ask, std::string host) : ask_(std::move(ask)), host_(std::move(host)) {}
+Watch::Watch(Ask ask, TraceTimelines::Begin begin, std::string host)
+    : ask_(std::move(ask)), host_(std::move(host)), traces_(std::move(begin)) {}
 
 Watch::~Watch() { Stop(); }
 
@@ -34,19 +36,30 @@ void Watch::Stop() {
 }
 
 void Watch::Run() {
+  while (AwaitWatchers()) {
+    const MonotonicTime begin = std::chrono::steady_clock::now();
+    if (!ReadUntil(begin + PublishUpdate())) return;
+  }
+}
+
+bool Watch::AwaitWatchers() {
+  MutexLock lock(mutex_);
+  while (watchers_ == 0 && !is_over_) {
+    // What happens unseen is in no timeline.
+    growth_ = {};
+    traces_.StopFollowing();
+    changed_.wait(lock.waitable());
+  }
+  return !is_over_;
+}
+
+bool Watch::ReadUntil(MonotonicTime end) {
   while (true) {
-    {
-      MutexLock lock(mutex_);
-      while (watchers_ == 0 && !is_over_) {
-        growth_ = {};  // What happens unseen is no bin.
-        changed_.wait(lock.waitable());
-      }
-      if (is_over_) return;
-    }
-    const auto next = std::chrono::steady_clock::now() + PublishUpdate();
+    traces_.Read();
+    const MonotonicTime now = std::chrono::steady_clock::now();
     MutexLock lock(mutex_);
-    while (!is_over_ && changed_.wait_until(lock.waitable(), next) == std::cv_status::no_timeout) {
-    }
+    if (is_over_ || now >= end) return !is_over_;
+    changed_.wait_until(lock.waitable(), std::min(end, now + kReadPeriod));
   }
 }
 
@@ -55,9 +68,14 @@ std::chrono::milliseconds Watch::PublishUpdate() {
   const Result<json> clients =
       status.ok() ? ask_({.verb = ipc::AdminVerb::kClients}) : Result<json>(status.status());
   const MonotonicTime now = std::chrono::steady_clock::now();
-  const std::string text =
-      clients.ok() ? UpdateText(*status, *clients, growth_.Take(*clients, now), host_, now)
-                   : FailureText(std::string(clients.status().message()), host_, now);
+  std::string text;
+  if (clients.ok()) {
+    traces_.Follow(*status, now);
+    traces_.Read();
+    text = UpdateText(*status, *clients, traces_.Take(growth_.Take(*clients, now)), host_, now);
+  } else {
+    text = FailureText(std::string(clients.status().message()), host_, now);
+  }
   publish_("data: " + text + "\n\n");
   return clients.ok() ? kPeriod : kPeriodWithoutServer;
 }

@@ -13,6 +13,7 @@
 #include "gpushared/result.h"
 
 #include "ipc/wire/control.h"
+#include "server/web/trace_timelines.h"
 #include "server/web/update.h"
 
 #include <nlohmann/json.hpp>
@@ -26,12 +27,14 @@ namespace gpushared::web {
 class Watch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{250};
+  // A trace holds as many commands as a device runs in this time, and more.
+  static constexpr std::chrono::milliseconds kReadPeriod{50};
   static constexpr std::chrono::milliseconds kPeriodWithoutServer{1000};
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;
   using Publish = std::function<void(std::string event)>;
 
-  // `ask` may block; it is called on the thread of this object.
-  Watch(Ask ask, std::string host);
+  // `ask` and `begin` may block; they are called on the thread of this object.
+  Watch(Ask ask, TraceTimelines::Begin begin, std::string host);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -45,13 +48,18 @@ class Watch {
 
  private:
   void Run();
+  bool AwaitWatchers();
+  // False when it is over.
+  bool ReadUntil(MonotonicTime end);
   // Returns for how long nothing more is to be published.
   std::chrono::milliseconds PublishUpdate();
 
   const Ask ask_;
   const std::string host_;
   Publish publish_;
-  GrowthTimelines growth_;  // The thread's.
+  // The thread's.
+  GrowthTimelines growth_;
+  TraceTimelines traces_;
 
   Mutex mutex_;
   std::condition_variable changed_;

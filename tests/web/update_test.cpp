@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/web/trace_timelines.h"
+
 namespace gpushared::web {
 namespace {
 
@@ -32,7 +34,7 @@ TEST(Update, SaysWhatThePageShows) {
         "no device",
         {{"name", "nobody"}}}}};
   const json clients = {{"clients", {Client(3, "low", 1.5), Client(4, "high", 0.5), 7}}};
-  const Timelines timelines = {{"cpu:0", {{"from_ms", 4750}}}};
+  const Timelines timelines = {{"cpu:0", {{"bin_ms", 10}}}};
   const json update = json::parse(UpdateText(status, clients, timelines, "n1", kNow));
   EXPECT_EQ(update["at_ms"], 5000.0);
   EXPECT_EQ(update["host"], "n1");
@@ -40,7 +42,7 @@ TEST(Update, SaysWhatThePageShows) {
   ASSERT_EQ(update["devices"].size(), 1U);
   EXPECT_EQ(
       update["devices"][0],
-      (json{{"device", "cpu:0"}, {"gap_used_percent", 99.5}, {"timeline", {{"from_ms", 4750}}}}));
+      (json{{"device", "cpu:0"}, {"gap_used_percent", 99.5}, {"timeline", {{"bin_ms", 10}}}}));
   ASSERT_EQ(update["clients"].size(), 2U);
   EXPECT_EQ(update["clients"][0]["client"], 4);
   EXPECT_EQ(update["clients"][1], Client(3, "low", 1.5));
@@ -90,12 +92,73 @@ TEST(GrowthTimelines, SayHowMuchEachClientsTimeGrew) {
                   kNow + 250ms);
   ASSERT_EQ(grown.size(), 1U);
   const json& timeline = grown.at("cpu:0");
-  EXPECT_EQ(timeline["from_ms"], 5000.0);
   EXPECT_EQ(timeline["bin_ms"], 250.0);
   ASSERT_EQ(timeline["ran"].size(), 1U);
   EXPECT_EQ(timeline["ran"][0]["client"], 1);
+  EXPECT_EQ(timeline["ran"][0]["from_ms"], 5000.0);
   EXPECT_NEAR(timeline["ran"][0]["us"][0].get<double>(), 200'000, 1);
   EXPECT_TRUE(growth.Take(json("nonsense"), kNow + 500ms).empty());
+}
+
+trace::Slice SliceOf(std::uint64_t session, std::chrono::nanoseconds from,
+                     std::chrono::nanoseconds to) {
+  trace::Slice slice;
+  slice.session = session;
+  slice.started = scheduler::TimePoint(from);
+  slice.ended = scheduler::TimePoint(to);
+  return slice;
+}
+
+TEST(SliceBins, SayHowLongEachClientRan) {
+  SliceBins bins;
+  EXPECT_TRUE(bins.Take().is_null());
+  bins.Add(SliceOf(7, 1'004ms, 1'023ms));
+  bins.Add(SliceOf(7, 1'025ms, 1'026ms));
+  bins.Add(SliceOf(9, 2'000ms, 2'010ms));
+  bins.Add(SliceOf(9, 2'010ms, 2'010ms));  // It took no time.
+  EXPECT_EQ(bins.Take(),
+            (json{{"bin_ms", 10},
+                  {"ran",
+                   {{{"client", 7}, {"from_ms", 1000}, {"us", {6000.0, 10000.0, 4000.0}}},
+                    {{"client", 9}, {"from_ms", 2000}, {"us", {10000.0}}}}}}));
+  EXPECT_TRUE(bins.Take().is_null());
+}
+
+TEST(SliceBins, AreBoundedWhateverAWorkerSays) {
+  SliceBins bins;
+  bins.Add(SliceOf(1, 0s, 1'000'000h));
+  bins.Add(SliceOf(1, 5s, 6s));
+  bins.Add(SliceOf(2, 6s, 5s));
+  bins.Add(SliceOf(2, -6s, 5s));
+  for (std::uint64_t client = 3; client < 1000; ++client) bins.Add(SliceOf(client, 1s, 2s));
+  const json taken = bins.Take();
+  EXPECT_LE(taken["ran"].size(), SliceBins::kClientsMax);
+  for (const json& client : taken["ran"]) {
+    EXPECT_NE(client["client"], 2);
+    EXPECT_LE(client["us"].size(), 2 * SliceBins::kPast / SliceBins::kBin + 1);
+  }
+}
+
+TEST(TraceTimelines, ADeviceWithoutATraceHasACoarseOneAndSaysWhy) {
+  int asked = 0;
+  TraceTimelines traces([&](const std::string& device) -> Result<admin::TraceWatch> {
+    ++asked;
+    return Status(StatusCode::kLimitExceeded, device + " is watched by 8 others");
+  });
+  const json status = {{"devices",
+                        {{{"device", "cpu:0"}, {"state", "ready"}},
+                         {{"device", "cuda:0"}, {"state", "restarting"}}}}};
+  traces.Follow(status, kNow);
+  traces.Read();
+  const Timelines told = traces.Take({{"cpu:0", {{"bin_ms", 250}, {"ran", {1}}}}});
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told.at("cpu:0")["bin_ms"], 250);
+  EXPECT_EQ(told.at("cpu:0")["coarse"], "cpu:0 is watched by 8 others");
+  // It is not asked for again and again.
+  traces.Follow(status, kNow + 1s);
+  EXPECT_EQ(asked, 1);
+  traces.Follow(status, kNow + 6s);
+  EXPECT_EQ(asked, 2);
 }
 
 }  // namespace

@@ -241,6 +241,18 @@ TEST(Web, EventsComeWhileTheServerComesAndGoes) {
   }));
 }
 
+TEST(Web, EventsSayWhoRanWhen) {
+  const ServerProcess server({"--device", "cpu:0", "--memory", "64MiB"});
+  WebProcess web(server.socket());
+  RawHttp page(web.port());
+  ASSERT_TRUE(page.Send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  // The device is traced once somebody looks.
+  EXPECT_THAT(page.ReadUntil("\n\n"), HasSubstr("\"timeline\":{\"bin_ms\":10,\"ran\":[]"));
+  ComeFillAndLeave(server, 100);
+  EXPECT_TRUE(Eventually(
+      [&] { return page.ReadUntil("\n\n").find("\"ran\":[{\"client\":") != std::string::npos; }));
+}
+
 TEST(Web, OptionsThatMakeNoSenseAreRefused) {
   const ProgramOutcome open =
       RunProgram({GPUSHARED_BIN_DIR "/gpushared-web", "--listen", "[::]:0"});

@@ -106,9 +106,8 @@ export class ClientTable {
     const heads = kColumns.map((column) => this.heading(column));
     this.body = element('tbody');
     this.nobody = element('p', {class: 'hint nobody', hidden: ''}, 'No client is connected.');
-    this.rest = element('p', {class: 'hint', hidden: ''});
     this.root = element('div', {class: 'clients'},
-      element('table', {}, element('thead', {}, element('tr', {}, ...heads)), this.body), this.nobody, this.rest);
+      element('table', {}, element('thead', {}, element('tr', {}, ...heads)), this.body), this.nobody);
   }
 
   heading(column) {
@@ -143,7 +142,7 @@ export class ClientTable {
 
   update(told) {
     this.last = told;
-    const {at, clients, shares, leftOut} = told;
+    const {at, clients, shares} = told;
     const column = kColumns.find(({key}) => key === this.sorted?.key);
     const ordered = [...clients].sort((a, b) => {
       if (!column) return usualOrder(a, b);
@@ -154,7 +153,5 @@ export class ClientTable {
     keyed(this.body, this.rows, ordered.map((client) => ({at, client, share: shares.get(client.client)})),
       ({client}) => client.client, ({client}) => new Row(client, this.explain));
     this.nobody.hidden = clients.length > 0;
-    this.rest.hidden = !leftOut;
-    setText(this.rest, leftOut ? `${leftOut} more clients are not shown; gpusharedctl ps has all.` : '');
   }
 }

@@ -93,7 +93,7 @@ export class DeviceCard {
     this.of = new Map();  // Device time by client.
   }
 
-  update({at, device, clients: unsorted, leftOut}) {
+  update({at, device, clients: unsorted}) {
     const clients = [...unsorted].sort(usualOrder);
     if (device.generation !== this.generation) this.reset(device.generation);
     setText(this.title, device.device);
@@ -113,7 +113,7 @@ export class DeviceCard {
     this.meter.value = used && all ? used / all : 0;
     const shares = new Map(this.shares(clients, kRecentMs).map((each) => [each.client, each.share]));
     this.timeline.update(at, device.timeline, clients);
-    this.table.update({at, clients, shares, leftOut});
+    this.table.update({at, clients, shares});
   }
 
   paint() { this.timeline.paint(); }

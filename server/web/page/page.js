@@ -7,6 +7,7 @@ import {Explanation} from './explain.js';
 import {age, number} from './format.js';
 
 const kAgainMs = 3000;
+const kSilentMs = 3000;  // Without news for so long, the page says so.
 const kThemes = ['system', 'light', 'dark'];
 
 const find = (id) => document.getElementById(id);
@@ -17,13 +18,15 @@ class Page {
     this.cards = new Map();
     this.area = document.createElement('div');
     this.area.className = 'cards';
-    find('devices').append(this.area);
+    find('devices').insertBefore(this.area, find('rest'));
     this.updates = 0;
     this.at = 0;
+    this.heard = performance.now();
     this.isPaused = false;
     this.setUpKeys();
     this.setUpTheme();
     this.listen();
+    setInterval(() => this.noteSilence(), 1000);
     const paint = () => {
       if (!this.isPaused) for (const card of this.cards.values()) card.paint();
       requestAnimationFrame(paint);
@@ -55,6 +58,7 @@ class Page {
       this.cards.clear();
     }
     this.at = told.at_ms;
+    this.heard = performance.now();
     ++this.updates;
     document.documentElement.dataset.updates = this.updates;
     if (told.failure) return this.showFailure(told.failure);
@@ -64,11 +68,20 @@ class Page {
     setText(find('host'), told.host);
     const server = told.server;
     setText(find('server'), `${server.state}, policy ${server.policy}, up ${age(server.uptime_s)}, ${number(server.sessions)} clients`);
+    const leftOut = told.clients_left_out ?? 0;
+    find('rest').hidden = leftOut === 0;
+    setText(find('rest'), `${number(leftOut)} more clients are not shown; gpusharedctl ps has all.`);
     document.title = `${told.host}: gpushared`;
     keyed(this.area, this.cards, told.devices.map((device) => ({
       at: told.at_ms, device, clients: told.clients.filter((client) => client.device === device.device),
-      leftOut: told.clients_left_out?.[device.device],
     })), ({device}) => device.device, () => new DeviceCard((client) => this.explanation.show(client)));
+  }
+
+  noteSilence() {
+    const silent = performance.now() - this.heard;
+    if (silent > kSilentMs && find('state').dataset.state === 'live') {
+      this.setState('lost', `no news for ${age(silent / 1000)}`);
+    }
   }
 
   showFailure(why) {

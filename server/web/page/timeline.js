@@ -2,6 +2,7 @@
 // Who ran when: the last ten seconds of one device, a lane for each client.
 
 import {element, named, setText} from './dom.js';
+import {number} from './format.js';
 
 const kSpanMs = 10000;
 const kDelayMs = 400;  // The picture is that much behind, so that it moves evenly between two updates.
@@ -29,7 +30,8 @@ export class Timeline {
     this.labels = element('ol', {class: 'lanes'});
     this.canvas = element('canvas', {role: 'img'});
     this.frame = element('div', {class: 'timeline-picture'}, this.canvas);
-    this.root = element('div', {class: 'timeline'}, this.labels, this.frame);
+    this.remarks = element('p', {class: 'hint remarks', hidden: ''});
+    this.root = element('div', {class: 'timeline'}, this.labels, this.frame, this.remarks);
     this.lanes = new Map();   // By client.
     this.facts = new Map();   // Name and class of clients, of those too that have left.
     this.shown = [];
@@ -40,16 +42,16 @@ export class Timeline {
     new ResizeObserver(() => this.resize()).observe(this.frame);
   }
 
-  // `part`: {from_ms, bin_ms, ran: [{client, us: [...]}]}.
+  // `part`: {bin_ms, ran: [{client, from_ms, us: [...]}]}. A bin that comes twice counts twice.
   update(at, part, clients) {
     this.at = at;
     this.received = performance.now();
     for (const client of clients) this.facts.set(client.client, {name: client.name, of: client.class});
-    for (const {client, us} of part?.ran ?? []) {
+    for (const {client, from_ms, us} of part?.ran ?? []) {
       if (!this.lanes.has(client)) this.lanes.set(client, new Lane());
       const lane = this.lanes.get(client);
       us.forEach((each, index) => {
-        const from = part.from_ms + index * part.bin_ms;
+        const from = from_ms + index * part.bin_ms;
         if (each > 0) lane.add(from, from + part.bin_ms, Math.min(1, each / 1000 / part.bin_ms));
       });
     }
@@ -63,7 +65,16 @@ export class Timeline {
       }
     }
     this.chooseLanes();
+    this.remark(part);
     this.paint(true);
+  }
+
+  remark(part) {
+    const words = [];
+    if (part?.coarse) words.push(`Drawn from device time between updates: ${part.coarse}.`);
+    if (part?.lost) words.push(`${number(part.lost)} commands went by too fast to be drawn.`);
+    this.remarks.hidden = words.length === 0;
+    setText(this.remarks, words.join(' '));
   }
 
   // The busiest have a lane of their own, in an order that stays: by class, then by age. The rest share one.

@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The page of gpushared-web in a real browser, beside a running pair of train and serve.
+
+Usage: run_browser.py BIN_DIR FOLDER_FOR_SCREENSHOTS [TEST ...]
+"""
+import http.client
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from fake_server import FakeServer
+from web_driver import Browser
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+PICTURES = pathlib.Path(sys.argv.pop(1)).resolve()
+PATIENCE_S = 60
+UPDATES = 100
+SIZES = ((1400, 900), (900, 900), (390, 844))
+THEMES = ("light", "dark")
+CONNECTIONS, CONNECTIONS_MAX = 1000, 64
+TOKEN = "a-token-of-some-length"
+# Three digits are shown.
+ROUNDING = 0.006
+UNITS = {"µs": 1, "ms": 1e3, "s": 1e6, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "%": 1, "": 1}
+HOSTILE_NAMES = ("<img src=x onerror=\"document.title='hit'\"><b>bold</b>", "x" * 4096,
+                 "\u202eevil\u202d \u0639\u0631\u0628\u064a \u2067mirrored", "</script><script>document.title='hit'</script>",
+                 "&lt;b&gt; &amp; \" ' ` ${1}", "\u0000\u0007\ufffd", "")
+
+
+def eventually(condition, what, patience_s=PATIENCE_S):
+    end = time.monotonic() + patience_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {patience_s} s: {what}")
+        time.sleep(0.1)
+
+
+def value(text):
+    """The number that a text of the page says, in microseconds, bytes, percent or as it is."""
+    said = re.fullmatch(r"([0-9,.]+) ?(\S*)", text)
+    if not said:
+        raise AssertionError(f"'{text}' is no figure")
+    return float(said.group(1).replace(",", "")) * UNITS[said.group(2)]
+
+
+class Programs:
+    """Ends what it has started, the last one first."""
+
+    def __init__(self):
+        self.running = []
+
+    def start(self, *command, **more):
+        self.running.append(subprocess.Popen([str(each) for each in command], stdout=subprocess.DEVNULL, **more))
+        return self.running[-1]
+
+    def web(self, path, *more):
+        """A gpushared-web before the server at that path; its address."""
+        program = self.start(BIN / "gpushared-web", "--socket", path, "--listen", "127.0.0.1:0", *more,
+                             stderr=subprocess.PIPE, text=True)
+        return program.stderr.readline().split("//")[1].split("/")[0]
+
+    def end(self):
+        for program in reversed(self.running):
+            program.terminate()
+            program.wait(timeout=30)
+            if program.stderr:
+                program.stderr.close()
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory(prefix="gpushared-")
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        cls.socket = cls.folder / "gpushared.sock"
+        cls.programs = Programs()
+        cls.addClassCleanup(cls.programs.end)
+        cls.browser = Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    def open(self, address, path="/"):
+        self.browser.open(f"http://{address}{path}")
+        self.browser.console()
+
+    def await_state(self, state):
+        eventually(lambda: self.browser.js("return document.getElementById('state').dataset.state") == state, f"the page is {state}")
+
+    def assert_fits(self):
+        wide, shown = self.browser.js("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        self.assertLessEqual(wide, shown)
+
+    def assert_quiet(self):
+        self.assertEqual(self.browser.console(), [])
+
+
+class TestPair(Case):
+    """train and serve share a device while somebody looks."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        run = {"env": {"GPUSHARED_SOCKET": str(cls.socket), "PATH": "/usr/bin:/bin"}, "cwd": ROOT}
+        cls.programs.start(BIN / "gpushared", "--socket", cls.socket, "--device", "cpu:0", "--policy", "priority",
+                           stderr=subprocess.DEVNULL)
+        eventually(lambda: subprocess.run([BIN / "gpusharedctl", "--socket", cls.socket, "status"], capture_output=True,
+                                          check=False).returncode == 0, "the server answers")
+        model = cls.folder / "model"
+        subprocess.run([BIN / "train", "--text", "LICENSE", "--model", model, "--batch", "64", "--steps", "20"], check=True,
+                       capture_output=True, **run)
+        cls.programs.start(BIN / "train", "--text", "LICENSE", "--batch", "64", "--steps", "0", "--seconds", "600", **run)
+        cls.programs.start(BIN / "serve", "--model", model, "--batch", "16", "--requests", "0", "--seconds", "600",
+                           "--load", "0.3", "--variation", "1", **run)
+        cls.address = cls.programs.web(cls.socket)
+
+    def setUp(self):
+        self.browser.size(*SIZES[0])
+        self.open(self.address)
+        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == 2, "both clients are shown")
+        eventually(lambda: self.cell("serve", "p99") != "–", "serve has ended a request")
+
+    def tearDown(self):
+        self.assert_quiet()
+
+    def ctl(self, *command):
+        told = subprocess.run([BIN / "gpusharedctl", "--socket", self.socket, *command, "--json"], capture_output=True, check=True)
+        return json.loads(told.stdout)
+
+    def cell(self, name, key):
+        """Figures stand in a .text of the client's row."""
+        return self.browser.js("""const row = [...document.querySelectorAll('tbody tr')]
+            .find((each) => each.querySelector('.name').textContent === arguments[0]);
+            return row ? row.querySelector(`.${arguments[1]} .text`).textContent : '–'""", name, key)
+
+    def figure(self, name):
+        return self.browser.js("""const found = [...document.querySelectorAll('.figure')]
+            .find((each) => each.querySelector('dt').textContent === arguments[0]);
+            return found.querySelector('.value').textContent""", name)
+
+    def test_figures_are_those_of_gpusharedctl(self):
+        fields = {"p50": "request_p50_us", "p99": "request_p99_us", "kept": "promise_kept_percent",
+                  "promise": "latency_promise_us", "wait": "queue_wait_p99_us", "memory": "memory_bytes", "stops": "stops"}
+        compared = 0
+        for _ in range(5):
+            before = {client["name"]: client for client in self.ctl("ps")["clients"]}
+            gap_before = self.ctl("status")["devices"][0]["gap_used_percent"]
+            time.sleep(0.6)  # At least one update.
+            shown = {name: {key: self.cell(name, key) for key in fields} for name in ("serve", "train")}
+            gap = self.figure("Gap used")
+            after = {client["name"]: client for client in self.ctl("ps")["clients"]}
+            gap_after = self.ctl("status")["devices"][0]["gap_used_percent"]
+            for name, cells in shown.items():
+                for key, field in fields.items():
+                    if field not in after[name]:
+                        self.assertEqual(cells[key], "–", f"{name} {key}")
+                        continue
+                    told = sorted((before[name][field], after[name][field]))
+                    self.assertGreaterEqual(value(cells[key]), told[0] * (1 - ROUNDING), f"{name} {key}")
+                    self.assertLessEqual(value(cells[key]), told[1] * (1 + ROUNDING), f"{name} {key}")
+                    compared += 1
+            self.assertGreaterEqual(value(gap), min(gap_before, gap_after) - 0.1)
+            self.assertLessEqual(value(gap), max(gap_before, gap_after) + 0.1)
+        self.assertGreaterEqual(compared, 5 * 10)
+
+    def test_a_hundred_updates_are_drawn(self):
+        eventually(lambda: int(self.browser.js("return document.documentElement.dataset.updates")) >= UPDATES, f"{UPDATES} updates")
+        self.assertEqual(self.browser.text("#state"), "live")
+        painted = self.browser.js("""const canvas = document.querySelector('.timeline canvas');
+            const style = getComputedStyle(document.querySelector('.timeline'));
+            const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+            const count = (name) => {
+              const [r, g, b] = style.getPropertyValue(`--${name}`).trim().match(/[0-9a-f]{2}/g).map((each) => parseInt(each, 16));
+              let found = 0;
+              for (let i = 0; i < pixels.length; i += 4) found += pixels[i] === r && pixels[i + 1] === g && pixels[i + 2] === b;
+              return found;
+            };
+            return [count('high'), count('low')]""")
+        self.assertGreater(min(painted), 500, painted)
+
+    def test_the_slowest_request_is_explained_with_one_click(self):
+        self.browser.click("tr[data-class='high'] button")
+        text = eventually(lambda: self.browser.text(".verdict"), "an explanation")
+        self.assertRegex(text, r"^Request \d+ took [0-9.]+ ms, promised 25 ms: (not )?kept\.$")
+        self.assertIn("on the device", self.browser.text(".parts"))
+        self.browser.screenshot(PICTURES / "explain.png", *SIZES[0])
+        self.browser.keys("\ue00c")  # Escape.
+        eventually(lambda: not self.browser.js("return document.getElementById('explain').open"), "the dialog is closed")
+
+    def test_keys(self):
+        self.browser.keys("p")
+        self.await_state("paused")
+        stops = self.cell("train", "stops")
+        time.sleep(1)
+        self.assertEqual(self.cell("train", "stops"), stops)
+        self.browser.keys("p")
+        self.await_state("live")
+        theme = self.browser.js("return document.documentElement.dataset.theme")
+        self.browser.keys("t")
+        self.assertNotEqual(self.browser.js("return document.documentElement.dataset.theme"), theme)
+        # Everything can be reached, in the order in which it stands there.
+        reached = []
+        self.browser.js("document.activeElement.blur()")
+        for _ in range(14):
+            self.browser.keys("\ue004")  # Tab.
+            reached.append(self.browser.js("return document.activeElement.innerText"))
+        self.assertEqual(reached[:3], ["Pause", self.browser.text("#theme"), "Client"])
+        self.assertIn("Explain", reached)
+
+    def test_a_heading_sorts(self):
+        names = "return [...document.querySelectorAll('tbody .name')].map((each) => each.textContent)"
+        self.assertEqual(self.browser.js(names), ["serve", "train"])
+        self.browser.click("thead .stops button")
+        self.assertEqual(self.browser.js(names), ["train", "serve"])
+
+    def test_screenshots_at_three_widths_in_two_themes(self):
+        time.sleep(10)  # The timeline is full.
+        for theme in THEMES:
+            self.browser.js("document.documentElement.dataset.theme = arguments[0]", theme)
+            for width, height in SIZES:
+                file = PICTURES / f"page-{width}-{theme}.png"
+                self.browser.screenshot(file, width, height)
+                self.assert_fits()
+                self.assertGreater(file.stat().st_size, 10_000)
+
+    def test_idle_connections_do_not_keep_a_good_one_out(self):
+        host, port = self.address.split(":")
+        idle = []
+        self.addCleanup(lambda: [each.close() for each in idle])
+        for _ in range(CONNECTIONS):
+            idle.append(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
+        status, body = get(self.address, "/api/ps")
+        self.assertEqual((status, len(json.loads(body)["clients"])), (200, 2))
+        updates = int(self.browser.js("return document.documentElement.dataset.updates"))
+        eventually(lambda: int(self.browser.js("return document.documentElement.dataset.updates")) > updates + 4, "updates go on")
+
+        def dropped():
+            gone = 0
+            for each in idle:
+                each.setblocking(False)
+                try:
+                    gone += each.recv(1) == b""
+                except BlockingIOError:
+                    pass
+                except ConnectionResetError:
+                    gone += 1
+            return gone
+
+        self.assertGreaterEqual(dropped(), CONNECTIONS - CONNECTIONS_MAX)
+
+    def test_another_host_is_refused(self):
+        self.assertEqual(get(self.address, "/", Host="evil.example")[0], 421)
+        self.assertEqual(get(self.address, "/events", Host="evil.example:80")[0], 421)
+
+    def test_a_token_is_asked_for_once(self):
+        file = self.folder / "token"
+        file.write_text(TOKEN + "\n", encoding="utf-8")
+        file.chmod(0o600)
+        address = self.programs.web(self.socket, "--token-file", file)
+        self.assertEqual(get(address, "/api/ps", Authorization="Bearer wrong")[0], 401)
+        self.assertEqual(get(address, "/api/ps", Authorization=f"Bearer {TOKEN}")[0], 200)
+        self.open(address)
+        self.assertEqual(self.browser.url(), f"http://{address}/login")
+        self.browser.screenshot(PICTURES / "login.png", *SIZES[2])
+        self.log_in("wrong")
+        self.assertEqual(self.browser.text(".problem"), "That is not the token.")
+        self.assertTrue(any("401" in each for each in self.browser.console()))
+        self.log_in(TOKEN)
+        self.await_state("live")
+        self.assertEqual(self.browser.js("return document.cookie"), "")
+        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == 2, "both clients are shown")
+
+    def log_in(self, token):
+        self.browser.click("#token")
+        self.browser.keys(token)
+        self.browser.click("button")
+        eventually(lambda: self.browser.js("return document.readyState") == "complete", "the answer is there")
+
+
+class TestHostileServer(Case):
+    """A server whose clients have names that no real server lets in."""
+
+    def server(self, clients):
+        status = {"server": {"version": "1", "policy": "<i>fair</i>", "state": "serving", "uptime_s": 5, "sessions": 3},
+                  "devices": [{"device": "cpu:0", "name": HOSTILE_NAMES[0], "state": "ready", "generation": 1,
+                               "memory_bytes": 2**30, "mapped_bytes": 0, "device_time_s": 1.0}]}
+        return FakeServer(self.socket, status, clients)
+
+    def rows(self):
+        return {"clients": [{"client": number, "name": name, "class": "low", "device": "cpu:0", "device_time_s": 0.5 * number,
+                             "memory_bytes": 0, "stops": 0} for number, name in enumerate(HOSTILE_NAMES, start=1)]}
+
+    def test_names_stay_text(self):
+        fake = self.server(self.rows())
+        self.addCleanup(fake.close)
+        self.open(self.programs.web(self.socket))
+        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == len(HOSTILE_NAMES), "rows")
+        time.sleep(1)
+        # A browser shows a NUL as U+FFFD only where it parses markup.
+        self.assertEqual(self.browser.js("return [...document.querySelectorAll('tbody .name')].map((each) => each.textContent)"),
+                         list(HOSTILE_NAMES))
+        self.assertEqual(self.browser.js("return document.querySelectorAll('main img, main b, main i, main script').length"), 0)
+        self.assertNotIn("hit", self.browser.js("return document.title"))
+        # What a name does to the direction of text ends with it.
+        self.assertEqual(self.browser.js("""return [...document.querySelectorAll('tbody .name')]
+            .filter((each) => getComputedStyle(each).unicodeBidi !== 'isolate').length"""), 0)
+        for width, height in SIZES:
+            self.browser.screenshot(PICTURES / f"hostile-{width}.png", width, height)
+            self.assert_fits()
+        self.assertIn("Drawn from device time between updates: this server is not real.", self.browser.text(".remarks"))
+        self.assert_quiet()
+
+    def test_invalid_utf_8_is_no_answer_and_the_page_goes_on_after_it(self):
+        bad = self.server(b'{"clients":[{"client":1,"name":"a\xff\xfeb","device":"cpu:0"}]}')
+        self.open(self.programs.web(self.socket))
+        eventually(lambda: self.browser.text("#notice") == "the server does not answer: the server's answer is no JSON object", "a notice")
+        self.await_state("lost")
+        bad.close()
+        eventually(lambda: "No such file" in (self.browser.text("#notice") or ""), "the server has gone")
+        fake = self.server(self.rows())
+        self.addCleanup(fake.close)
+        self.await_state("live")
+        self.assertFalse(self.browser.text("#notice"))
+        self.assert_quiet()
+
+
+def get(address, path, **headers):
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read() if answer.getheader("Content-Length") else b""
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    unittest.main(verbosity=2)
