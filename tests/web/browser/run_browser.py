@@ -330,7 +330,7 @@ class TestHostileServer(Case):
         fake = self.server(self.rows())
         self.addCleanup(fake.close)
         self.await_state("live")
-        self.assertFalse(self.browser.text("#notice"))
+        self.assertTrue(self.browser.js("return document.getElementById('notice').hidden"))
         self.assert_quiet()
 
 

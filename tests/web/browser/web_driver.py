@@ -25,7 +25,7 @@ class Browser:
             line = self.driver.stdout.readline()
             if not line:
                 raise RuntimeError("chromedriver ended before it listened")
-            port = re.search(r"on port (\d+)", line)
+            port = re.search(r"successfully on port (\d+)", line)
         self.address = f"http://127.0.0.1:{port.group(1)}"
         self.session = None
         try:
