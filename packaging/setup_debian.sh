@@ -8,6 +8,7 @@
 #   fuzz     tests, and clang with libFuzzer
 #   lint     tests, and clang with its checks of code and format
 #   containers  tests, and podman for users without rights
+#   web      tests, and a browser with its driver
 #   package  tests, what makes Debian packages, and what tries them in a Debian of its own
 #
 # Needs root or sudo only when something is missing; with everything in place it touches no network.
@@ -24,6 +25,8 @@ gpushared_fuzz_packages=(clang libclang-rt-14-dev)
 # .clang-format is for release 14. clang-tidy is of release 19: before 15, clang has no _Float16 on x86.
 gpushared_lint_packages=(clang clang-format clang-tidy-19)
 gpushared_container_packages=(podman crun uidmap)
+# The fonts are for screenshots, and for names in other scripts.
+gpushared_web_packages=(chromium chromium-driver fonts-noto-core)
 # scdoc makes manual pages. The last three are a Debian to install in, booted.
 gpushared_package_packages=(dpkg-dev file scdoc lintian debootstrap debian-archive-keyring systemd-container)
 
@@ -109,8 +112,9 @@ gpushared_setup() {  # part ...
       fuzz) packages+=("${gpushared_test_packages[@]}" "${gpushared_fuzz_packages[@]}") nvcc=yes ;;
       lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}") nvcc=yes ;;
       containers) packages+=("${gpushared_test_packages[@]}" "${gpushared_container_packages[@]}") nvcc=yes ;;
+      web) packages+=("${gpushared_test_packages[@]}" "${gpushared_web_packages[@]}") nvcc=yes ;;
       package) packages+=("${gpushared_test_packages[@]}" "${gpushared_package_packages[@]}") nvcc=yes ;;
-      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, containers, package" >&2; return 2 ;;
+      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, containers, web, package" >&2; return 2 ;;
     esac
   done
   gpushared_install "${packages[@]}"

@@ -4,15 +4,17 @@
 # job (train, low class) share one device. First train alone; then, in turns, serve alone,
 # both without priorities (fifo), and both with them.
 #
-# Usage: samples/demo.sh [--seconds N] [--json FILE] [--picture FILE] [--trace FILE] [--device LIST]
+# Usage: samples/demo.sh [--seconds N] [--json FILE] [--picture FILE] [--trace FILE] [--device LIST] [--web]
 #   --seconds N     length of each phase, over all rounds, with however few requests (enough for 1,000)
 #   --json FILE     write the table as JSON too
 #   --picture FILE  where the picture goes (build/demo.svg)
 #   --trace FILE    arrivals of serve from this CSV instead of a Poisson process
 #   --device LIST   as for gpushared (auto)
+#   --web           show the server with priorities on a page while the demo runs, and leave a trace of its last round,
+#                   demo.pftrace, beside the picture
 set -euo pipefail
 
-seconds="" json="" trace="" device=auto picture=$(realpath -m "$(dirname "${BASH_SOURCE[0]}")/../build/demo.svg")
+seconds="" json="" trace="" device=auto web="" picture=$(realpath -m "$(dirname "${BASH_SOURCE[0]}")/../build/demo.svg")
 while [[ $# -gt 0 ]]; do
   case $1 in
     --seconds) seconds=${2:?--seconds needs a number}; shift 2 ;;
@@ -20,10 +22,13 @@ while [[ $# -gt 0 ]]; do
     --picture) picture=$(realpath -m "${2:?--picture needs a file}"); shift 2 ;;
     --trace) trace=$(realpath -e "${2:?--trace needs a file}"); shift 2 ;;
     --device) device=${2:?--device needs a list}; shift 2 ;;
-    *) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    --web) web=yes; shift ;;
+    *) sed -n '3,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
+[[ -z $web ]] || web=$(dirname "$picture")/demo.pftrace
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[[ -z $web ]] || mkdir -p "$(dirname "$web")"
 
 readonly rounds=10 load=0.3 promise_ms=25 model_steps=120
 # Small enough that 1,000 requests per phase fit into a minute or so on two slow cores.
@@ -38,7 +43,8 @@ if [[ -z ${GPUSHARED_DEMO_SKIP_BUILD:-} ]]; then
   mkdir -p build
   echo "building the $preset preset ..." >&2
   { cmake --preset "$preset" &&
-    cmake --build --preset "$preset" -j "$(nproc)"; } >"build/$preset.log" 2>&1 ||
+    cmake --build --preset "$preset" -j "$(nproc)" && { [[ -z $web ]] ||
+      cmake --build --preset "$preset" -j "$(nproc)" --target gpushared-web; }; } >"build/$preset.log" 2>&1 ||
     { tail -n 40 "build/$preset.log" >&2; echo "demo: the build failed, see build/$preset.log" >&2; exit 1; }
 fi
 
@@ -62,6 +68,20 @@ fail() {
   exit 1
 }
 
+# The page ends with the demo.
+show_page() {
+  local page
+  "$bin/gpushared-web" --socket "$work/priority.sock" --listen 127.0.0.1:0 2>"$work/web.log" &
+  server[web]=$!
+  for _ in $(seq 100); do
+    page=$(sed -n 's,.*serves \(http://.*\),\1,p' "$work/web.log")
+    [[ -z $page ]] || { echo "look at $page" >&2; return 0; }
+    kill -0 "${server[web]}" 2>/dev/null || fail "the page cannot be shown: $(cat "$work/web.log")"
+    sleep 0.1
+  done
+  fail "the page did not come"
+}
+
 # One server per policy. The idle one's threads sleep; on a GPU it keeps a context.
 for policy in fifo priority; do
   "$bin/gpushared" --policy "$policy" --device "$device" --socket "$work/$policy.sock" 2>"$work/$policy.log" &
@@ -74,6 +94,8 @@ for policy in fifo priority; do
     sleep 0.1
   done
 done
+
+[[ -z $web ]] || show_page
 
 run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 
@@ -109,7 +131,7 @@ PY
 
 # One phase: its programs begin together. With both of them, who has the device is watched.
 phase() {  # round name policy who...
-  local round=$1 name=$2 policy=$3 pids=() pid watcher="" start
+  local round=$1 name=$2 policy=$3 pids=() pid watcher="" tracer="" start
   start=$(python3 -c 'import sys, time; print(f"{time.time() + float(sys.argv[1]):.3f}")' "$lead_s")
   for who in "${@:4}"; do
     case $who in
@@ -125,10 +147,15 @@ phase() {  # round name policy who...
     sleep "$lead_s"
     python3 samples/demo_watch.py "$bin/gpusharedctl" "$work/$policy.sock" "$work/device.$name.$round.json" & watcher=$!
   fi
+  if [[ -n $web && $name == priority && $round -eq $rounds ]]; then
+    "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds 3600 --out "$web" >"$work/trace.log" 2>&1 & tracer=$!
+  fi
   for pid in "${pids[@]}"; do
     wait "$pid" || fail "phase $name: $(cat "$work"/{serve,train}.log)"
   done
   [[ -z $watcher ]] || { kill "$watcher"; wait "$watcher" || fail "the device could not be watched"; }
+  # It ends whole when it is asked to.
+  [[ -z $tracer ]] || { kill "$tracer"; wait "$tracer" || fail "no trace was written: $(cat "$work/trace.log")"; cat "$work/trace.log" >&2; }
 }
 
 # Many short rounds, so that a slow moment of the machine meets all phases alike, and is seen as a difference

@@ -20,6 +20,8 @@
 #   storms  hostile clients in storms against an honest one, as a table; needs ten minutes, and root
 #           for users of their own
 #   metrics  what a real Prometheus makes of a loaded server's metrics, of the dashboard and of the alerts; it stays in .cache
+#   web     the page of gpushared-web in a headless Chromium, beside a running pair and a hostile server; screenshots
+#           go to build/web
 #   service  the server under a real systemd in a container: reload, kills, watchdog, upgrade, socket activation;
 #           needs root and namespaces, else it is skipped with the reason
 #   package  the Debian packages; installs, upgrades and removes them in a Debian of its own, which needs root
@@ -159,6 +161,13 @@ run_metrics() {
     run_ctest metrics build/dev/tests/web -R '^web_(scrape|rules|expressions|churn)$'
 }
 
+run_web() {
+  gpushared_setup web
+  configure dev
+  build dev gpushared gpusharedctl gpushared-web train serve
+  python3 -B tests/web/browser/run_browser.py build/dev/bin build/web
+}
+
 run_containers() {
   gpushared_setup containers
   configure dev
@@ -284,10 +293,11 @@ for stage in "${stages[@]}"; do
     storms) run_storms ;;
     service) run_service ;;
     metrics) run_metrics ;;
+    web) run_web ;;
     package) run_package ;;
     containers) run_containers ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, service, package, containers, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

@@ -62,7 +62,7 @@ class Answers {
   void Run();
   HttpAnswer AnswerTo(const Waiting& asked);
   HttpAnswer Metrics(TextFormat format);
-  // What the server said less than kSharedFor ago.
+  // The server's answer, less than kSharedFor old.
   const Told& AskedFor(const ipc::Admin& question);
 
   const Ask ask_;

@@ -63,7 +63,7 @@ std::optional<unsigned> HexDigit(char each) {
   return std::nullopt;
 }
 
-// As browsers send what was typed into a form.
+// The text that was typed into a form, of the form in which browsers send it.
 std::string Decoded(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -24,9 +24,9 @@ namespace gpushared::web {
 struct HttpLimits {
   std::size_t connections_max = 64;  // Streams among them.
   std::size_t streams_max = 32;
-  std::size_t events_behind_max = 16;  // That a stream's client has not read yet.
+  std::size_t events_behind_max = 16;  // Events of a stream that wait for its client.
   std::uint32_t header_bytes_max = 8 * 1024;
-  std::uint32_t body_bytes_max = 2 * 1024;          // Of a form that was filled in.
+  std::uint32_t body_bytes_max = 2 * 1024;          // A filled-in form has fewer.
   std::chrono::milliseconds header_time_max{5000};  // Until a request is complete.
   std::chrono::milliseconds answer_time_max{
       10000};  // Until the client has read an answer or event.
@@ -51,10 +51,10 @@ class HttpServer {
   struct Request {
     bool is_post = false;
     std::string path;   // Without what follows a '?'.
-    std::string query;  // That.
+    std::string query;  // The part behind it.
     // Fields that a request has twice are empty, as those that it has not.
     std::string host, authorization, cookie, accept;
-    std::string body;  // Of a POST.
+    std::string body;  // Empty unless it is a POST.
   };
   using Reply = std::function<void(HttpAnswer answer)>;
   // Both are called on the thread of Run.

@@ -17,7 +17,7 @@ HttpAnswer Show(const PageFile& file) {
 
 HttpAnswer GoTo(const char* path) { return {.code = 303, .headers = {{"Location", path}}}; }
 
-// What the form itself needs, and nobody learns anything from.
+// The form needs them, and they tell nobody anything.
 bool IsForEverybody(std::string_view name) { return name == "style.css" || name == "icon.svg"; }
 
 }  // namespace

@@ -28,7 +28,7 @@ namespace gpushared::web {
 class SliceBins {
  public:
   static constexpr std::chrono::milliseconds kBin{10};
-  static constexpr std::chrono::seconds kPast{10};  // What is older is not shown.
+  static constexpr std::chrono::seconds kPast{10};  // The page shows no more.
   static constexpr std::size_t kClientsMax = 256;   // Further ones are left out until Take.
 
   void Add(const trace::Slice& slice);

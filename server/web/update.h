@@ -15,9 +15,9 @@ namespace gpushared::web {
 using MonotonicTime = std::chrono::steady_clock::time_point;
 
 // Who ran when on a device: {"bin_ms", "ran": [{"client", "from_ms", "us": [...]}]}. Each number
-// says how long the client ran in one bin. Times are those of the machine's monotonic clock. With
-// "coarse" it says why bins are as long as the time between two updates, and with "lost" how many
-// commands went by too fast to be counted.
+// says how long the client ran in one bin. Times are those of the machine's monotonic clock.
+// "coarse": why bins are as long as the time between two updates. "lost": how many commands went by
+// too fast to be counted.
 using Timelines = std::map<std::string, nlohmann::json>;  // By device.
 
 // The page's knowledge of a moment, as JSON: what it shows of a server's answers to kStatus and

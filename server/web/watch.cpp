@@ -45,7 +45,7 @@ void Watch::Run() {
 bool Watch::AwaitWatchers() {
   MutexLock lock(mutex_);
   while (watchers_ == 0 && !is_over_) {
-    // What happens unseen is in no timeline.
+    // Timelines leave out the time that nobody sees.
     growth_ = {};
     traces_.StopFollowing();
     changed_.wait(lock.waitable());

@@ -93,6 +93,9 @@ class Setup(unittest.TestCase):
     def test_lint_adds_clang_and_its_checks(self):
         self.assertLessEqual({"g++", "libgtest-dev", "clang", "clang-tidy-19", "clang-format"}, self.installed("lint")[1])
 
+    def test_web_adds_a_browser(self):
+        self.assertLessEqual({"g++", "libgtest-dev", "chromium", "chromium-driver"}, self.installed("web")[1])
+
     def test_an_unknown_part_is_refused(self):
         run, packages = self.installed("everything")
         self.assertNotEqual(run.returncode, 0)

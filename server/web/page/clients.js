@@ -2,7 +2,7 @@
 // The clients of one device, a row each.
 
 import {element, keyed, named, setAttribute, setText} from './dom.js';
-import {bytes, microseconds, number, percent, wholePercent} from './format.js';
+import {bytes, kNothing, microseconds, number, percent, wholePercent} from './format.js';
 import {History, Sparkline} from './history.js';
 
 const kPastMs = 60000;
@@ -64,7 +64,7 @@ class Row {
     setText(this.name, client.name ?? '');
     setAttribute(this.name, 'title', client.name ?? '');
     setText(this.number, `#${client.client}`);
-    const set = (key, text) => setText(this.texts.get(key), text);
+    const set = (key, text) => this.set(key, text);
     set('class', client.class ?? '');
     set('share', wholePercent(share === undefined ? undefined : 100 * share));
     this.bar.style.setProperty('--share', (share ?? 0).toFixed(3));
@@ -79,11 +79,17 @@ class Row {
     setAttribute(this.button, 'aria-label', `Explain the slowest request of ${client.name}`);
   }
 
+  // Where there is little room, what there is nothing to say of is not shown.
+  set(key, text) {
+    setText(this.texts.get(key), text);
+    this.cells.get(key).classList.toggle('nothing', text === kNothing);
+  }
+
   showPromise(at, client) {
     const promise = client.latency_promise_us;
     const hasRequests = client.requests > 0;
-    setText(this.texts.get('kept'), promise !== undefined && hasRequests ? percent(client.promise_kept_percent) : '–');
-    setText(this.texts.get('promise'), microseconds(promise));
+    this.set('kept', promise !== undefined && hasRequests ? percent(client.promise_kept_percent) : kNothing);
+    this.set('promise', microseconds(promise));
     if (hasRequests) this.p99.add(at, client.request_p99_us);
     if (hasRequests && promise !== undefined) this.kept.add(at, client.promise_kept_percent);
     this.p99Line.root.style.visibility = this.p99.points.length > 1 ? '' : 'hidden';

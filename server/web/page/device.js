@@ -3,7 +3,7 @@
 
 import {ClientTable, usualOrder} from './clients.js';
 import {element, keyed, named, setAttribute, setText} from './dom.js';
-import {age, bytes, number, percent, perSecond, wholePercent} from './format.js';
+import {age, bytes, kNothing, number, percent, perSecond, wholePercent} from './format.js';
 import {History} from './history.js';
 import {Timeline} from './timeline.js';
 
@@ -73,8 +73,6 @@ export class DeviceCard {
     this.kept = new Figure('Promises kept', 'Requests of clients with a latency promise that ended within it');
     this.memory = new Figure('Memory', 'Device memory that clients hold');
     this.stops = new Figure('Stops', 'Commands taken off the device for more urgent ones, in the last 10 s');
-    this.meter = element('meter', {min: 0, max: 1, 'aria-label': 'Memory in use'});
-    this.memory.root.append(this.meter);
     this.timeline = new Timeline();
     this.table = new ClientTable(explain);
     this.trouble = element('p', {class: 'trouble', hidden: ''});
@@ -110,7 +108,6 @@ export class DeviceCard {
     this.showPromises(device, clients);
     const used = device.mapped_bytes, all = device.memory_bytes;
     this.memory.update(bytes(used), `of ${bytes(all)}`);
-    this.meter.value = used && all ? used / all : 0;
     const shares = new Map(this.shares(clients, kRecentMs).map((each) => [each.client, each.share]));
     this.timeline.update(at, device.timeline, clients);
     this.table.update({at, clients, shares});
@@ -141,9 +138,9 @@ export class DeviceCard {
     const promised = clients.filter((client) => client.latency_promise_us !== undefined && client.requests > 0);
     const asked = promised.reduce((sum, client) => sum + client.requests, 0);
     const kept = promised.reduce((sum, client) => sum + (client.requests_kept ?? 0), 0);
-    if (asked === 0) return this.kept.update('–', 'nobody has one', false);
+    if (asked === 0) return this.kept.update(kNothing, 'nobody has one', false);
     const broken = asked - kept;
-    this.kept.update(percent(100 * kept / asked), broken === 0 ? `all ${number(asked)}` : `${number(broken)} of ${number(asked)} broken`,
+    this.kept.update(percent(100 * kept / asked), broken === 0 ? `all ${number(asked)}` : `${number(broken)} broken`,
       device.overloaded === true);
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers as people read them: three digits and a unit, or a dash for what the server did not say.
 
-const kNothing = '–';
+export const kNothing = '–';
 const kKiB = 1024;
 
 function isNumber(value) { return typeof value === 'number' && Number.isFinite(value); }
@@ -42,7 +42,7 @@ export function number(value) {
 
 export function perSecond(value) {
   if (!isNumber(value)) return kNothing;
-  return `${value >= 10 ? Math.round(value) : value.toFixed(1)} /s`;
+  return `${value >= 10 || value === 0 ? Math.round(value) : value.toFixed(1)} /s`;
 }
 
 export function age(seconds) {
