@@ -60,6 +60,7 @@ class Completions(unittest.TestCase):
         (["gpusharedctl", "client", ""], {"set", "terminate"}),
         (["gpusharedctl", "client", "set", "4", "--class", ""], {"high", "normal", "low"}),
         (["gpusharedctl", "--socket", "/nowhere", "dr"], {"drain"}),
+        (["gpusharedctl", "top", "--e"], {"--every"}),
         (["gpusharedctl", "entrance", "lease", "--client"], {"--client-memory", "--clients-max"}),
         (["gpushared", ""], {"run"}),
         (["gpushared", "run", "--fall"], {"--fallback"}),
