@@ -120,10 +120,10 @@ class TopTerminal : public ::testing::Test {
   // Words go in front of the command: variables, or a program that starts it.
   std::unique_ptr<TerminalOfTmux> Top(TerminalOfTmux::Size size = {}, const std::string& words = "",
                                       const std::string& variables = "TERM=screen-256color") {
-    return std::make_unique<TerminalOfTmux>(
-        "env LC_ALL=C.UTF-8 " + variables + " " + words +
-            " " GPUSHARED_BIN_DIR "/gpusharedctl top --every 0.2 --socket " + server_->socket(),
-        size);
+    return std::make_unique<TerminalOfTmux>("env LC_ALL=C.UTF-8 " + variables + " " + words + " " +
+                                                program_ + " top --every 0.2 --socket " +
+                                                server_->socket(),
+                                            size);
   }
   json Row(std::uint64_t id) {
     const json told = json::parse(server_->Ctl({"ps", "--json"}).output);
@@ -134,6 +134,7 @@ class TopTerminal : public ::testing::Test {
   }
 
   ScratchFolder folder_;
+  std::string program_ = GPUSHARED_BIN_DIR "/gpusharedctl";
   std::unique_ptr<ServerProcess> server_;
 };
 
@@ -210,6 +211,10 @@ TEST_F(TopTerminal, ClassAndWeightAreChangedInPlace) {
 
 TEST_F(TopTerminal, WithoutTheRightToOperateTheRefusalIsShown) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  // Nobody else may pass through the folder of the build, or those of this test.
+  program_ = folder_ / "gpusharedctl";
+  std::filesystem::copy_file(GPUSHARED_BIN_DIR "/gpusharedctl", program_);
+  ::chmod(folder_.path().c_str(), 0755);
   ::chmod(std::filesystem::path(server_->socket()).parent_path().c_str(), 0755);
   const Client client = Come("someone");
   const auto top = Top({}, "setpriv --reuid=65534 --regid=65534 --clear-groups");
