@@ -245,7 +245,8 @@ TEST(WorkerScheduling, WhatWasWaitingWhenAMoreUrgentClientCameCanBeStoppedForIt)
   constexpr std::uint32_t kLaunches = 40;
   WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  const RawClient idle = worker.Client({});  // A lone client has two long commands on the device.
+  // A lone client has two long commands on the device.
+  const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   LaunchInTurn(low, kLaunches);
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
@@ -296,7 +297,8 @@ TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
   WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
                        {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  const RawClient idle = worker.Client({});  // A lone client has two long commands on the device.
+  // A lone client has two long commands on the device.
+  const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.CreateStream(1);
   const std::vector<std::byte> parameters(24);
@@ -331,7 +333,8 @@ TEST(WorkerScheduling, WhatIsOfferedAnewKeepsItsPlaceInItsStream) {
 TEST(WorkerScheduling, AFillThatHeldBackItsStreamIsOfferedAnewWithWhatIsBeforeIt) {
   WorkerHarness worker({.stopping_costs = true}, {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  const RawClient idle = worker.Client({});  // A lone client has two long commands on the device.
+  // A lone client has two long commands on the device.
+  const RawClient idle = worker.Client({.client_class = ClientClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.Launch(0, 0, 0, {.x = 1});
   low.Launch(0, 0, 0, {.x = 2});
