@@ -19,7 +19,8 @@ gpushared_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 gpushared_packages=(g++ cmake ninja-build python3 libboost-dev libspdlog-dev libfmt-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev liblz4-dev libncurses-dev)
-gpushared_test_packages=(libgtest-dev libgmock-dev pkg-config tmux)
+# With what the demo does not build: gpusharedctl mig reads YAML.
+gpushared_test_packages=(libgtest-dev libgmock-dev pkg-config tmux libyaml-cpp-dev)
 # The compiler for the fuzz targets, which need libFuzzer.
 gpushared_fuzz_packages=(clang libclang-rt-14-dev)
 # .clang-format is for release 14. clang-tidy is of release 19: before 15, clang has no _Float16 on x86.

@@ -4,7 +4,7 @@
 #
 # Without a stage it runs `dev`. Stages:
 #   dev     g++ build with warnings as errors; every test once, those labelled `long` apart
-#   long    benchmarks and tools too; the tests labelled `long`, 1,000 kills of clients, and 100 of the broker
+#   long    benchmarks and tools too; the tests labelled `long`, 1,000 kills of clients, 100 of the broker, 10,000 MIG plans
 #   asan    all tests again under address and undefined-behaviour sanitizers
 #   tsan    the tests with threads again under the thread sanitizer
 #   fuzz    every fuzz target for GPUSHARED_FUZZ_SECONDS (60), from its seeds
@@ -81,6 +81,7 @@ run_long() {
   build dev all
   run_ctest long build/dev -L long
   GPUSHARED_CRASH_KILLS=1000 run_ctest crash build/dev/tests/crash
+  GPUSHARED_MIG_PLANS=10000 run_ctest mig build/dev/tests/mig
   GPUSHARED_BROKER_KILLS=100 run_ctest takeover build/dev/tests/system -R Takeover
 }
 

@@ -21,7 +21,8 @@ int Main(std::span<char* const> arguments) {
   app.require_subcommand(1);
   app.fallthrough();  // --json and --socket may stand after the command too.
   app.footer(
-      "Exit codes: 0 done; 1 the server or the file refused; 2 the command line makes no sense; "
+      "Exit codes: 0 done; 1 the server, driver or file refused; 2 the command line makes no "
+      "sense; "
       "3 no server answers.");
   app.set_version_flag("--version", std::string("gpusharedctl ") + GPUSHARED_VERSION);
   CommandLine line{.app = app, .socket = {}, .as_json = false, .action = {}};

@@ -140,6 +140,10 @@ Result<std::vector<GpuRequest>> RequestsOf(const std::vector<mig::MigGpu>& gpus,
                       " of the " + std::to_string(gpus.size()) +
                       " GPUs here: --gpu takes a number or a UUID");
   }
+  if (!meant[0]->trouble.empty()) {
+    return Status(StatusCode::kUnavailable,
+                  meant[0]->Named() + " does not answer: " + meant[0]->trouble);
+  }
   mig::Request request{.is_enabled = !asked.is_disabled};
   if (request.is_enabled && asked.instances != "none") {
     Result<std::vector<mig::Wanted>> wanted = mig::ParseInstances(meant[0]->board, asked.instances);

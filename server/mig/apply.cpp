@@ -25,7 +25,7 @@ std::string UsersOfInstance(const LiveInstance& live) {
   return UsersOf(processes);
 }
 
-// What an operator can do about a mode that did not change.
+// The refusal, with advice to the operator.
 Status ModeRefusal(const MigGpu& gpu, const Status& why) {
   if (why.code() == StatusCode::kNotReady) {
     std::string holders;
@@ -223,7 +223,7 @@ Status Mover::CreateMissing(const std::string& uuid, const Layout& target) {
     say_(gpu->Named() + ": making " + InstanceName(gpu->board, instance));
     if (Status created = control_.Create(*gpu, instance); !created.ok()) return created;
   }
-  // What was made is what was meant.
+  // The driver could have made something else.
   gpu = control_.Find(uuid);
   if (!gpu.ok()) return gpu.status();
   Layout wanted = target;

@@ -14,7 +14,7 @@ namespace gpushared::mig {
 // A board as its documents have it, to plan for without a GPU. Where there is a GPU, NVML is asked.
 struct KnownBoard {
   Board board;
-  std::string source;  // Of its profiles, places, memory and multiprocessors.
+  std::string source;  // Where its profiles, places and sizes are from.
 };
 
 // A30, A100-40, A100-80, H100-80, H100-96, H200 and B200.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVML says of a GPU's instances, and the calls that change them.
+// A GPU's instances as NVML tells them, and the calls that change them.
 
 #ifndef GPUSHARED_SERVER_MIG_GPU_H_
 #define GPUSHARED_SERVER_MIG_GPU_H_
@@ -20,7 +20,7 @@ namespace gpushared::mig {
 // A device for programs.
 struct LiveCompute {
   std::uint32_t id = 0;      // Within its GPU instance.
-  std::uint32_t slices = 0;  // Of multiprocessors.
+  std::uint32_t slices = 0;  // Multiprocessor slices.
   std::string uuid;          // "MIG-..."; empty when NVML did not tell.
   std::vector<std::uint32_t> processes;
 };
@@ -32,11 +32,11 @@ struct LiveInstance {
 };
 
 struct MigGpu {
-  std::uint32_t index = 0;  // As nvidia-smi counts.
+  std::uint32_t index = 0;  // The number that nvidia-smi shows.
   std::string uuid;         // "GPU-..."
   std::string name;
   std::uint32_t model = 0;  // PCI device and vendor, 0x233010DE.
-  std::uint32_t minor = 0;  // Of /dev/nvidia0.
+  std::uint32_t minor = 0;  // Its file is /dev/nvidia<minor>.
   bool has_mig = false;     // The board can be cut.
   bool is_enabled = false;
   bool is_pending = false;  // The mode after the next reset.

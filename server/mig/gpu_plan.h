@@ -19,7 +19,7 @@
 
 namespace gpushared::mig {
 
-// What a GPU is to be.
+// A wish for one GPU.
 struct Request {
   bool is_enabled = true;
   std::vector<Wanted> wanted;  // Under MIG mode.
@@ -34,7 +34,7 @@ struct GpuPlan {
   std::vector<Present> have;
   bool is_enabled = true;
   Plan plan;
-  std::vector<Holder> holders;  // Of the GPU, where the mode changes.
+  std::vector<Holder> holders;  // Who holds the GPU, where the mode changes.
 
   bool ChangesNothing() const;
   Change AsChange() const;

@@ -27,7 +27,7 @@ struct Profile {
   std::string name;      // "1g.5gb+me"
   std::uint32_t id = 0;  // NVML's, unique on the board.
   std::uint32_t count_max = 0;
-  std::uint32_t memory_slices = 0;  // Of the board's slices, those that an instance covers.
+  std::uint32_t memory_slices = 0;  // Slices of the board that an instance covers.
   std::uint32_t compute_slices = 0;
   std::uint64_t memory_mib = 0;
   std::uint32_t multiprocessors = 0;  // 0: unknown.
@@ -36,7 +36,7 @@ struct Profile {
 
 struct Board {
   std::string name;
-  std::uint32_t slices = 0;  // Of memory.
+  std::uint32_t slices = 0;  // Memory slices.
   std::vector<Profile> profiles;
 
   // Null when the board has no such profile.

@@ -16,11 +16,11 @@
 
 namespace gpushared::mig {
 
-// What one entry wants of the GPUs that it is about.
+// One wish, and the GPUs that it is about.
 struct ConfigEntry {
   int line = 0;                       // Where it begins; 0: it was not read.
   std::vector<std::uint32_t> models;  // PCI device and vendor, 0x233010DE. Empty: all.
-  std::optional<std::vector<std::uint32_t>> indices;  // As nvidia-smi counts. Nothing: all.
+  std::optional<std::vector<std::uint32_t>> indices;  // Numbers of nvidia-smi. Nothing: all.
   bool is_enabled = false;
   DeviceCounts devices;
 
@@ -37,8 +37,8 @@ using ConfigFile = std::vector<NamedConfig>;
 
 inline constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kConfigsMax = 1024;
-inline constexpr std::size_t kEntriesMax = 256;  // Of one configuration.
-inline constexpr std::size_t kItemsMax = 256;    // Of one list in an entry.
+inline constexpr std::size_t kEntriesMax = 256;  // In one configuration.
+inline constexpr std::size_t kItemsMax = 256;    // In one list of an entry.
 inline constexpr std::uint32_t kDeviceCountMax = 1024;
 
 // `name` stands in front of refusals: "mig.yaml:7: ...". Keys that the format does not have are

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instances of a GPU stay, go and are made, so that it has what is wanted.
+// The planner decides which instances of a GPU stay, go and are made.
 
 #ifndef GPUSHARED_SERVER_MIG_PLANNER_H_
 #define GPUSHARED_SERVER_MIG_PLANNER_H_
@@ -38,7 +38,7 @@ Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
 Result<Plan> MakeExactPlan(const Board& board, const std::vector<Present>& have,
                            const Layout& target);
 
-// What a layout has, by kind.
+// Counts the instances of a layout by kind.
 std::vector<Wanted> KindsOf(const Layout& layout);
 
 }  // namespace gpushared::mig

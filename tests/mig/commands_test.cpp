@@ -56,7 +56,7 @@ class MigCommands : public ::testing::Test {
     std::filesystem::rename(machine_ + ".new", machine_);
   }
   json Now() const { return json::parse(ReadFile(machine_)); }
-  // What is where, without the numbers that change when it is made again.
+  // Profiles and places, without the numbers that change when an instance is made again.
   std::vector<std::pair<std::string, unsigned>> Layout(std::size_t gpu = 0) const {
     std::vector<std::pair<std::string, unsigned>> found;
     for (const json& instance : Now().at("gpus").at(gpu).value("instances", json::array())) {

@@ -32,8 +32,8 @@ Board Without(Board board, std::initializer_list<std::uint32_t> profiles) {
   return board;
 }
 
-// NVIDIA draws 19 layouts of an A100 that take no further instance, without +me and the 1g of twice
-// the memory (MIG User Guide, Supported MIG Profiles).
+// NVIDIA draws 19 layouts of an A100 that are full (MIG User Guide, Supported MIG Profiles). They
+// have neither +me nor the 1g of twice the memory.
 TEST(Boards, A100HasTheLayoutsThatNvidiaDraws) {
   const Board board = Without(FindKnownBoard("A100-40")->board, {20, 15});
   const std::vector<Layout> all = AllLayouts(board);
@@ -100,7 +100,7 @@ TEST(Layouts, SearchFindsAllOfEveryTable) {
   }
 }
 
-// Of the counts that no layout has, every one up to one more than the board allows.
+// Every set that no layout has, up to one more of each profile than the board allows.
 TEST(Layouts, SearchFindsNoneWhereThereIsNone) {
   for (const char* name : {"A30", "A100-40"}) {
     const Board board = FindKnownBoard(name)->board;
@@ -130,7 +130,7 @@ TEST(Layouts, SearchFindsNoneWhereThereIsNone) {
 
 TEST(Layouts, DivisionsAreKindsOfTheirOwn) {
   const Board board = FindKnownBoard("A100-40")->board;
-  // Which of the two has the 1c instances makes two layouts of one.
+  // The 1c instances may be in either of the two.
   EXPECT_EQ(
       Found(board, {{.profile = 9, .compute = {3}}, {.profile = 9, .compute = {1, 1, 1}}}).size(),
       2U);

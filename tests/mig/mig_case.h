@@ -52,7 +52,7 @@ class FakeTenant : public Tenant {
   Status refusal;
   std::vector<std::string> left;
   int came_back = 0;
-  std::optional<std::vector<std::string>> now;  // What is there, as it was told last.
+  std::optional<std::vector<std::string>> now;  // Devices that are there, as it was told last.
 };
 
 class MigCase : public ::testing::Test {

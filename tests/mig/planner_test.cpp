@@ -145,7 +145,7 @@ TEST_F(A100, WhatIsThereStays) {
   EXPECT_EQ(plan->keep.size(), 2U);
 }
 
-// Of places that cost the same, those that leave room for large instances.
+// Among places that cost the same, it takes those that leave room for large instances.
 TEST_F(A100, LeavesRoomForMore) {
   EXPECT_EQ(From("", "", "3g.20gb")->create, At("9:4"));
   EXPECT_EQ(From("9:4", "", "9,19")->create, At("19:0"));

@@ -76,12 +76,12 @@ class Setup(unittest.TestCase):
     def test_the_product_needs_neither_gtest_nor_nvcc(self):
         run, packages = self.installed("product")
         self.assertLessEqual({"g++", "cmake", "libboost-dev"}, packages)
-        self.assertFalse({"libgtest-dev", "libgmock-dev", "clang", "python3-venv"} & packages)
+        self.assertFalse({"libgtest-dev", "libgmock-dev", "clang", "python3-venv", "libyaml-cpp-dev"} & packages)
         self.assertEqual(run.stdout, "CUDA_HOME=\n")
 
     def test_tests_add_gtest_and_nvcc_and_are_taken_when_nothing_is_named(self):
         named, packages = self.installed("tests")
-        self.assertLessEqual({"g++", "libgtest-dev"}, packages)
+        self.assertLessEqual({"g++", "libgtest-dev", "libyaml-cpp-dev"}, packages)
         self.assertNotIn("clang", packages)
         self.assertEqual(named.stdout, f"CUDA_HOME={self.fetched}\n")
         default, default_packages = self.installed()

@@ -29,7 +29,7 @@ struct Target {
 struct FakeCompute {
   Target target;
   unsigned id = 0;
-  unsigned slices = 0, start = 0;  // Of the instance's multiprocessors.
+  unsigned slices = 0, start = 0;  // Multiprocessor slices.
   std::vector<unsigned> processes;
 };
 
@@ -52,7 +52,7 @@ struct FakeGpu {
   unsigned index = 0;
   bool mig = false, mig_pending = false, lost = false, reset_required = false;
   int compute_mode = 0;
-  unsigned generation = 0;  // Of the instance that was made last.
+  unsigned generation = 0;  // The instance that was made last has it.
   std::vector<unsigned> processes;
   Target self;
   std::map<unsigned, FakeInstance> instances;  // By their first slice.
