@@ -328,7 +328,7 @@ using Arguments = std::shared_ptr<MigArguments>;
 void AddWish(CLI::App& command, const Arguments& asked) {
   CLI::Option* const instances =
       command.add_option("INSTANCES", asked->instances,
-                         "profiles by id or name, such as 19,19,14,9 or 2*1g.5gb; none");
+                         "profiles by id or name, such as 19,19,14,9 or 2x1g.5gb; none");
   command.add_option("--gpu", asked->gpu, "the GPU: its number or UUID (default: the only one)")
       ->type_name("GPU");
   CLI::Option* const disable =

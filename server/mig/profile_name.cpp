@@ -167,19 +167,18 @@ Result<std::vector<Wanted>> ParseInstances(const Board& board, std::string_view 
   std::vector<Wanted> all;
   std::uint64_t total = 0;
   Status parsed = ForEachItem(list, [&](std::string_view item) {
-    const std::size_t star = item.find('*');
-    const bool has_count = star != std::string_view::npos;
-    const auto count = has_count ? Number(item.substr(0, star)) : std::optional<std::uint32_t>(1);
-    const std::string_view name = has_count ? item.substr(star + 1) : item;
+    std::string_view name = item;
+    // "2x1g.5gb"; no profile begins so.
+    const std::uint32_t count = TakeNumber(name, "x").value_or(1);
     const Profile* const profile = FindNamed(board, name);
-    if (!count || *count == 0) {
-      return Status(StatusCode::kInvalidArgument,
-                    "layout refused: " + Quoted(item) + " has no count before its '*'");
-    }
     if (profile == nullptr) return NoProfile(board, name);
-    total += *count;
+    if (count == 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    "layout refused: " + Quoted(item) + " asks for no instance");
+    }
+    total += count;
     if (total > kInstancesMax) return TooMany(board, total);
-    AddWanted(all, *profile, {profile->compute_slices}, *count);
+    AddWanted(all, *profile, {profile->compute_slices}, count);
     return Status::Ok();
   });
   if (!parsed.ok()) return parsed;

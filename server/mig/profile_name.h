@@ -28,7 +28,7 @@ bool IsDeviceName(std::string_view name);
 Result<std::vector<Wanted>> InstancesFor(const Board& board, const DeviceCounts& devices);
 DeviceCounts DevicesOf(const Board& board, const Layout& layout);
 
-// "19,19,14,9", "1g.5gb,1g.5gb,2g.10gb,3g.20gb" or "2*1g.5gb,14,9": ids and names, in any order.
+// "19,19,14,9", "1g.5gb,1g.5gb,2g.10gb,3g.20gb" or "2x1g.5gb,14,9": ids and names, in any order.
 Result<std::vector<Wanted>> ParseInstances(const Board& board, std::string_view list);
 // The same with places: "19:6,2g.10gb:0".
 Result<Layout> ParseLayout(const Board& board, std::string_view list);

@@ -159,13 +159,13 @@ TEST_F(A100, RefusalsSayWhatWasAskedAndWhatThereIs) {
     EXPECT_FALSE(plan.ok());
     return plan.status().message();
   };
-  EXPECT_EQ(refusal("", "", "8*19"),
+  EXPECT_EQ(refusal("", "", "8x19"),
             "layout refused: asked for 8 of 1g.5gb, A100-40 has at most 7");
-  EXPECT_EQ(refusal("", "", "3*14,9"),
+  EXPECT_EQ(refusal("", "", "3x14,9"),
             "layout refused: 3 of 2g.10gb, 1 of 3g.20gb need 10 memory slices, A100-40 has 8");
   EXPECT_THAT(refusal("", "", "9,9,19"), HasSubstr("need 9 memory slices"));
   // Eight slices, but 7g takes them all, and a 4g has one place.
-  EXPECT_THAT(refusal("", "", "4g.20gb,2*14"), HasSubstr("fit A100-40 in no places"));
+  EXPECT_THAT(refusal("", "", "4g.20gb,2x14"), HasSubstr("fit A100-40 in no places"));
   EXPECT_EQ(refusal("9:0,19:4", "9:0", "19,19,14,9"),
             "layout refused: each of the 2 layouts with 2 of 1g.5gb, 1 of 2g.10gb, 1 of 3g.20gb "
             "takes an instance away that is used: 3g.20gb at 0, used by process 4711 (python3)");

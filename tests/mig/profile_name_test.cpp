@@ -30,7 +30,7 @@ TEST_F(ProfileNames, AreNvidias) {
 }
 
 TEST_F(ProfileNames, ListsHaveIdsNamesAndCounts) {
-  const auto wanted = ParseInstances(board_, "2*1g.5gb,14,3g.20gb,19");
+  const auto wanted = ParseInstances(board_, "2x1g.5gb,14,3g.20gb,19");
   ASSERT_TRUE(wanted.ok()) << wanted.status().message();
   ASSERT_EQ(wanted->size(), 3U);
   EXPECT_EQ(wanted->at(0).count, 3U);
@@ -41,10 +41,10 @@ TEST_F(ProfileNames, ListsHaveIdsNamesAndCounts) {
   };
   EXPECT_THAT(refusal("19,,14"), HasSubstr("an item of the list is empty"));
   EXPECT_THAT(refusal("19,"), HasSubstr("an item of the list is empty"));
-  EXPECT_THAT(refusal("0*19"), HasSubstr("'0*19' has no count"));
-  EXPECT_THAT(refusal("x*19"), HasSubstr("has no count"));
+  EXPECT_THAT(refusal("0x19"), HasSubstr("'0x19' asks for no instance"));
+  EXPECT_THAT(refusal("x19"), HasSubstr("has no profile 'x19'"));
   EXPECT_THAT(refusal("21"), HasSubstr("A100-40 has no profile '21', it has 1g.5gb, 1g.5gb+me"));
-  EXPECT_THAT(refusal("4000000000*19"), HasSubstr("asked for 4000000000 instances"));
+  EXPECT_THAT(refusal("4000000000x19"), HasSubstr("asked for 4000000000 instances"));
   EXPECT_TRUE(ParseInstances(board_, "")->empty());
 }
 
