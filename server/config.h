@@ -104,7 +104,10 @@ struct AccessDefaults {
 // Thread-compatible value.
 struct EntranceRule : Allowance {
   std::string name;
-  std::string socket;                // Empty: see Entrances in server/broker.
+  std::string socket;  // Empty: see Entrances in server/broker.
+  // Entrances of one budget share memory, max_share and clients_max, as if they were one. Empty: it
+  // is the entrance's own.
+  std::string budget;
   std::vector<Subject> who;          // May come; empty: everyone.
   std::vector<std::string> devices;  // Names or UUIDs; empty: all of the server's.
 };

@@ -174,7 +174,7 @@ Status ApplyAccess(const toml::node& node, std::string_view source, Config& conf
 }
 
 // Names are folders, too.
-Status SetEntranceName(const std::string& value, EntranceRule& rule) {
+Status CheckEntranceName(const std::string& value) {
   const bool is_name =
       !value.empty() && value.size() <= kEntranceNameBytesMax && value != "main" &&
       std::ranges::all_of(value, [](char c) {
@@ -185,6 +185,11 @@ Status SetEntranceName(const std::string& value, EntranceRule& rule) {
                    std::to_string(kEntranceNameBytesMax) +
                    " of a to z, 0 to 9, - and _, and not 'main'");
   }
+  return Status::Ok();
+}
+
+Status SetEntranceName(const std::string& value, EntranceRule& rule) {
+  if (Status status = CheckEntranceName(value); !status.ok()) return status;
   rule.name = value;
   rule.label = "entrance '" + value + "'";
   return Status::Ok();
@@ -192,6 +197,10 @@ Status SetEntranceName(const std::string& value, EntranceRule& rule) {
 
 Status SetEntranceKey(std::string_view key, const std::string& value, EntranceRule& rule) {
   if (key == "name") return SetEntranceName(value, rule);
+  if (key == "budget") {
+    rule.budget = value;
+    return CheckEntranceName(value);
+  }
   if (key == "socket") {
     if (!value.starts_with('/')) {
       return Invalid("asked for '" + Escaped(value) + "', allowed is a path that begins with '/'");
@@ -238,12 +247,12 @@ Result<EntranceRule> ParseEntrance(const toml::table& table, std::string_view so
       return Invalid(where + "entrance key promises refused: allowed is true or false");
     }
     if (!IsOneOf(name, {"name", "socket", "class", "highest_class", "weight", "max_share",
-                        "client_max_share", "memory", "client_memory", "clients_max", "who",
-                        "devices"})) {
+                        "client_max_share", "memory", "client_memory", "clients_max", "budget",
+                        "who", "devices"})) {
       return Invalid(
           where + "entrance key '" + Escaped(name) +
           "' is unknown, allowed are name, socket, class, highest_class, weight, "
-          "max_share, client_max_share, promises, memory, client_memory, clients_max, who "
+          "max_share, client_max_share, promises, memory, client_memory, clients_max, budget, who "
           "and devices");
     }
     has_highest = has_highest || name == "highest_class";

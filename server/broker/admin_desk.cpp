@@ -397,6 +397,7 @@ json AdminDesk::Entrances() const {
       row["memory"] = rule.memory.ToString();
       row["client_memory"] = rule.client_memory.value_or(rule.memory).ToString();
       row["clients_max"] = rule.clients_max;
+      if (!rule.budget.empty()) row["budget"] = rule.budget;
       row["devices"] = rule.devices;
       row["who"] = rule.who.empty() ? "everyone" : SubjectsText(rule.who);
     }

@@ -33,17 +33,26 @@ std::string ClassText(ipc::ClientClass client_class) {
   return std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(client_class)));
 }
 
+// Clients under one rule, or of one budget, share its cap. The text stays when the rules are read
+// again, or by another broker; numbers of sessions, which have caps, too, are smaller.
+std::uint64_t NumberOf(const std::string& label) {
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
+  for (const char c : label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash | std::uint64_t{1} << 63;
+}
+
+std::uint64_t BudgetNumberOf(const Entrance& entrance) {
+  return NumberOf("budget '" + entrance.rule.budget + "'");
+}
+
 // Beside those of users, which are their uids.
 std::uint64_t ShareGroupOf(const Entrance& entrance) {
+  if (!entrance.rule.budget.empty()) return BudgetNumberOf(entrance);
   return std::uint64_t{entrance.number} << 32;
 }
 
-// Clients under one rule share its cap. The label stays when the rules are read again, or by
-// another broker; numbers of sessions, which have caps, too, are smaller.
-std::uint64_t CapNumberOf(const Allowance& rule) {
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
-  for (const char c : rule.label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash | std::uint64_t{1} << 63;
+std::uint64_t CapNumberOf(const Entrance& entrance, const Allowance& rule) {
+  return entrance.rule.budget.empty() ? NumberOf(rule.label) : BudgetNumberOf(entrance);
 }
 
 Status Draining() {
@@ -678,8 +687,9 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
     return RefuseArrival(std::move(arrival), why);
   }
   const bool is_main = arrival.entrance->IsMain();
-  const Holdings held = is_main ? ledger_.HeldBy(arrival.peer.uid, device.id)
-                                : ledger_.HeldThrough(arrival.entrance->number, device.id);
+  const Holdings held =
+      is_main ? ledger_.HeldBy(arrival.peer.uid, device.id)
+              : ledger_.HeldThrough(entrances_->SharersWith(*arrival.entrance), device.id);
   const std::uint64_t device_bytes = device.description.memory_bytes;
   const Result<std::uint64_t> quota =
       is_main ? rules_.Admit(arrival.peer, asked, held, device_bytes)
@@ -755,7 +765,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .request = arrival.frame.request,
       .quota_bytes = quota_bytes,
       .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
-      .rule_cap = CapNumberOf(rule),
+      .rule_cap = CapNumberOf(entrance, rule),
       .rule_share = rule.max_share,
       .max_share = hello.max_share.value_or(rules_.ClientShareUnder(rule)),
       .weight_max = rule.max_weight,

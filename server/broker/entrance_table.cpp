@@ -406,6 +406,15 @@ std::vector<ipc::BorrowedSocket> EntranceTable::Borrow() const {
   return sockets;
 }
 
+std::set<std::uint32_t> EntranceTable::SharersWith(const Entrance& entrance) const {
+  std::set<std::uint32_t> sharers = {entrance.number};
+  for (const auto& [number, other] : entrances_) {
+    const bool is_shared = !entrance.rule.budget.empty() && !other->IsMain();
+    if (is_shared && other->rule.budget == entrance.rule.budget) sharers.insert(number);
+  }
+  return sharers;
+}
+
 void EntranceTable::Stop() {
   for (auto& [number, listener] : listeners_) listener->Stop();
   leases_.clear();

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,8 @@ class EntranceTable {
   // Removes all sockets.
   void Stop();
 
+  // The numbers of those that share a budget with it, its own included.
+  std::set<std::uint32_t> SharersWith(const Entrance& entrance) const;
   // Ascending by number.
   const std::map<std::uint32_t, std::shared_ptr<Entrance>>& entrances() const { return entrances_; }
 

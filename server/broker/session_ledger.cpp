@@ -78,9 +78,10 @@ Holdings SessionLedger::HeldBy(std::uint32_t uid, const std::string& device) con
   });
 }
 
-Holdings SessionLedger::HeldThrough(std::uint32_t entrance, const std::string& device) const {
+Holdings SessionLedger::HeldThrough(const std::set<std::uint32_t>& entrances,
+                                    const std::string& device) const {
   return Held(live_, device,
-              [entrance](const LiveSession& session) { return session.entrance == entrance; });
+              [&](const LiveSession& session) { return entrances.contains(session.entrance); });
 }
 
 std::vector<std::uint64_t> SessionLedger::Through(std::uint32_t entrance) const {

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,7 +67,7 @@ class SessionLedger {
 
   // Counts those who came through the server's own socket.
   Holdings HeldBy(std::uint32_t uid, const std::string& device) const;
-  Holdings HeldThrough(std::uint32_t entrance, const std::string& device) const;
+  Holdings HeldThrough(const std::set<std::uint32_t>& entrances, const std::string& device) const;
   // Ids of the sessions that came through the entrance, ascending.
   std::vector<std::uint64_t> Through(std::uint32_t entrance) const;
   const std::map<std::uint64_t, LiveSession>& live() const { return live_; }

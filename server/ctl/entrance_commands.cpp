@@ -21,7 +21,7 @@ namespace {
 // CLI11 fills them in; empty or zero: not said.
 struct LeaseArguments {
   std::string name, scheduling_class, highest_class, max_share, client_max_share, memory,
-      client_memory;
+      client_memory, budget;
   std::vector<std::string> who, devices;
   std::uint32_t weight = 0, clients_max = 0;
 };
@@ -49,6 +49,7 @@ std::string Terms(const LeaseArguments& asked) {
   add_text("memory", asked.memory);
   add_text("client_memory", asked.client_memory);
   add_number("clients_max", asked.clients_max);
+  add_text("budget", asked.budget);
   add_list("who", asked.who);
   add_list("devices", asked.devices);
   return terms;
@@ -121,6 +122,8 @@ void AddEntranceCommands(CommandLine& line) {
                     "device memory of all who come, \"4GiB\" or \"50%\"");
   lease->add_option("--client-memory", asked->client_memory, "device memory of each of them");
   lease->add_option("--clients-max", asked->clients_max, "how many may be there at one time");
+  lease->add_option("--budget", asked->budget,
+                    "leases of one budget have share, memory and clients together");
   lease->add_option("--devices", asked->devices, "these devices alone")
       ->delimiter(',')
       ->type_name("LIST");

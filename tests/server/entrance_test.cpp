@@ -143,6 +143,26 @@ TEST_F(EntranceTest, ItsMemoryIsSharedByAllWhoComeThroughItAndByNobodyElse) {
   EXPECT_TRUE(Join(Hello("the user's one client")).ok());
 }
 
+TEST_F(EntranceTest, EntrancesOfOneBudgetAreAsOne) {
+  StartBroker();
+  const std::string terms =
+      "budget = 'job-7'\nwho = 'everyone'\nmemory = '96MiB'\nclient_memory = '64MiB'\n";
+  const Result<admin::Lease> lease = Take("name = 'step-1'\nclients_max = 3\n" + terms);
+  const Result<admin::Lease> other = Take("name = 'step-2'\nclients_max = 3\n" + terms);
+  const Result<admin::Lease> apart = Take("name = 'apart'\nwho = 'everyone'\nmemory = '96MiB'");
+  ASSERT_TRUE(lease.ok() && other.ok() && apart.ok());
+  EXPECT_EQ(EntranceRow("step-1").at("budget"), "job-7");
+  const auto first = JoinAt(lease->socket(), Hello("1"));
+  const auto second = JoinAt(other->socket(), Hello("2"));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(Client(0).at("quota_bytes"), 64 * kMiB);
+  EXPECT_EQ(Client(1).at("quota_bytes"), 32 * kMiB);
+  EXPECT_EQ(JoinAt(lease->socket(), Hello("3")).status().code(), StatusCode::kOutOfMemory);
+  const auto stranger = JoinAt(apart->socket(), Hello("4"));
+  ASSERT_TRUE(stranger.ok());
+  EXPECT_EQ(Client(2).at("quota_bytes"), 96 * kMiB);
+}
+
 TEST_F(EntranceTest, ItHasItsOwnDevices) {
   EntranceRule rule = Batch();
   rule.devices = {"fake:1", "GPU-not-here"};
