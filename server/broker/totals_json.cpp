@@ -62,6 +62,9 @@ json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>&
                            {"sessions", of_class.sessions.Get()},
                            {"device_time_s", SecondsOf(of_class.device_time_ns)},
                            {"commands", of_class.commands.Get()},
+                           {"bytes_in", of_class.bytes_in.Get()},
+                           {"bytes_out", of_class.bytes_out.Get()},
+                           {"bytes_on_device", of_class.bytes_on_device.Get()},
                            {"requests", of_class.requests.Get()},
                            {"requests_promised", of_class.requests_promised.Get()},
                            {"requests_kept", of_class.requests_kept.Get()}});

@@ -87,6 +87,7 @@ struct EntranceTotals {
   Total sessions;
   Total device_time_ns;
   Total commands;
+  Total bytes_in, bytes_out, bytes_on_device;
   Total requests, requests_promised, requests_kept;
 };
 
@@ -108,6 +109,18 @@ class ClientTotals {
   void AddDeviceTime(scheduler::Duration held) {
     of_class_->device_time_ns.Add(held);
     of_entrance_->device_time_ns.Add(held);
+  }
+  void AddBytesIn(std::uint64_t bytes) {
+    of_class_->bytes_in.Add(bytes);
+    of_entrance_->bytes_in.Add(bytes);
+  }
+  void AddBytesOut(std::uint64_t bytes) {
+    of_class_->bytes_out.Add(bytes);
+    of_entrance_->bytes_out.Add(bytes);
+  }
+  void AddBytesOnDevice(std::uint64_t bytes) {
+    of_class_->bytes_on_device.Add(bytes);
+    of_entrance_->bytes_on_device.Add(bytes);
   }
   void AddRequest(scheduler::Duration latency, bool is_promised, bool is_kept) {
     of_class_->request_time.Add(latency);

@@ -138,6 +138,9 @@ TEST(DeviceTotals, EntrancesComeAndGoWithoutEnd) {
     ClientTotals client = totals->For(SchedulingClass::kNormal, row);
     client.AddSession();
     client.AddDeviceTime(1ms);
+    client.AddBytesIn(1);
+    client.AddBytesOut(2);
+    client.AddBytesOnDevice(3);
     totals->Leave(row);
   }
   // The row of an entrance with clients is nobody else's, and the class has all of them.
@@ -147,6 +150,10 @@ TEST(DeviceTotals, EntrancesComeAndGoWithoutEnd) {
   for (const nlohmann::json& row : read["entrances"]) {
     EXPECT_EQ(row["device_time_s"], row["entrance"] == "main" ? 1.0 : 0.001);
     EXPECT_NE(row["entrance"], "lease-1");
+    const int bytes = row["entrance"] == "main" ? 0 : 1;
+    EXPECT_EQ(row["bytes_in"], bytes);
+    EXPECT_EQ(row["bytes_out"], 2 * bytes);
+    EXPECT_EQ(row["bytes_on_device"], 3 * bytes);
   }
 }
 

@@ -24,12 +24,12 @@ constexpr std::size_t kSuspectsNamedMax = 8;
 void CountRetired(ClientState& client, const CommandSlot& command) {
   ClientCounters& count = client.counters;
   ClassTotals& total = client.totals.of_class();
-  const auto add = [&command](std::uint64_t& times, Total& times_total, std::uint64_t& bytes,
-                              Total& bytes_total) {
+  const auto add = [&](std::uint64_t& times, Total& times_total, std::uint64_t& bytes,
+                       void (ClientTotals::*add_bytes)(std::uint64_t)) {
     ++times;
     times_total.Add(1);
     bytes += command.bytes;
-    bytes_total.Add(command.bytes);
+    (client.totals.*add_bytes)(command.bytes);
   };
   switch (command.kind) {
     case CommandKind::kLaunch:
@@ -37,13 +37,14 @@ void CountRetired(ClientState& client, const CommandSlot& command) {
       total.launches.Add(1);
       break;
     case CommandKind::kCopyToDevice:
-      return add(count.copies, total.copies, count.bytes_in, total.bytes_in);
+      return add(count.copies, total.copies, count.bytes_in, &ClientTotals::AddBytesIn);
     case CommandKind::kCopyToHost:
-      return add(count.copies, total.copies, count.bytes_out, total.bytes_out);
+      return add(count.copies, total.copies, count.bytes_out, &ClientTotals::AddBytesOut);
     case CommandKind::kCopyOnDevice:
-      return add(count.copies, total.copies, count.bytes_on_device, total.bytes_on_device);
+      return add(count.copies, total.copies, count.bytes_on_device,
+                 &ClientTotals::AddBytesOnDevice);
     default:
-      return add(count.fills, total.fills, count.bytes_on_device, total.bytes_on_device);
+      return add(count.fills, total.fills, count.bytes_on_device, &ClientTotals::AddBytesOnDevice);
   }
 }
 
