@@ -29,16 +29,10 @@ ALLOWED = {
     "server/worker/device_thread": {"server/worker/device_thread", "server/totals", "server/trace", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
     "server/broker": {"server/broker", "server/totals", "server/config", "server/subject", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
     "server/run": {"server/run", "ipc", "gpushared"},
-<<<<<<< HEAD
     "server/admin": {"server/admin", "server/trace", "ipc", "gpushared"},
     "server/web": {"server/web", "server/admin", "server/totals", "server/trace", "scheduler", "ipc", "gpushared"},
-    "server/ctl": {"server/ctl", "server/admin", "server/trace", "scheduler", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
-=======
-    "server/admin": {"server/admin", "ipc", "gpushared"},
-    "server/web": {"server/web", "server/admin", "server/totals", "ipc", "gpushared"},
     "server/mig": {"server/mig", "server/device/inventory", "ipc", "gpushared"},
-    "server/ctl": {"server/ctl", "server/admin", "server/mig", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
->>>>>>> cabefc2 (mig: a unit restores layouts at boot; manual, set-up and tests' folders know MIG)
+    "server/ctl": {"server/ctl", "server/admin", "server/mig", "server/trace", "scheduler", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
     "server": {"server", "ipc", "scheduler", "gpushared"},
     "samples": {"samples", "gpushared"},
 }
