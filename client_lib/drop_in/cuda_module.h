@@ -49,7 +49,7 @@ class CudaModule {
   // Whether its kernels start kernels (server/ptx/link/child_kernels.h). Launches of them hold
   // `children_mutex`, since all write into one queue.
   bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
-  Mutex children_mutex;
+  Mutex children_mutex;  // Held by one launch of them at a time.
   // The module in this context's session; kNotFound in one that it does not belong to.
   Result<Module> In(const Context& context);
 

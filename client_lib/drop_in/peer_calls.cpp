@@ -168,6 +168,16 @@ Code Choose(ContextHandle to_handle, ContextHandle from_handle, const OnDevice& 
   return scope.code() == Code::kSuccess ? on_device() : scope.code();
 }
 
+// A copy on one device that waits for both contexts, and for itself: CUDA puts such a copy between
+// all that is before it and all that comes after it in either one (cuMemcpyPeer).
+template <typename Copy>
+Code BetweenContexts(ContextHandle to, ContextHandle from, const Copy& copy) {
+  Code code = CtxSynchronizeV2(to);
+  if (code == Code::kSuccess) code = CtxSynchronizeV2(from);
+  if (code == Code::kSuccess) code = copy();
+  return code == Code::kSuccess ? CtxSynchronizeV2(from) : code;
+}
+
 }  // namespace
 
 // Contexts of one device reach each other's memory as it is; CUDA has no access to enable there.
@@ -193,7 +203,10 @@ Code CtxDisablePeerAccess(ContextHandle handle) {
 Code MemcpyPeer(DevicePointer destination, ContextHandle to, DevicePointer source,
                 ContextHandle from, std::size_t bytes) {
   return Choose(
-      to, from, [&] { return MemcpyDtoD(destination, source, bytes); },
+      to, from,
+      [&] {
+        return BetweenContexts(to, from, [&] { return MemcpyDtoD(destination, source, bytes); });
+      },
       [&] { return CopyAcross(destination, to, source, from, bytes); });
 }
 
@@ -212,7 +225,11 @@ Code Memcpy3dPeer(const PeerCopy3d* peer) {
   if (AnyNull(peer)) return Code::kInvalidValue;
   const Copy3d copy = OrdinaryOf(*peer);
   return Choose(
-      peer->destination_context, peer->source_context, [&] { return Memcpy3d(&copy); },
+      peer->destination_context, peer->source_context,
+      [&] {
+        return BetweenContexts(peer->destination_context, peer->source_context,
+                               [&] { return Memcpy3d(&copy); });
+      },
       [&] { return CopyAcross(copy, peer->destination_context, peer->source_context); });
 }
 
