@@ -14,102 +14,78 @@ namespace {
 constexpr std::size_t kNameLeast = 12;
 constexpr double kStarvedWaits = 0.9, kStarvedBusy = 0.01;
 
+using Client = const ClientFigures&;
+
 struct TableColumn {
   std::string_view heading;
   std::size_t width;
   unsigned rank;  // The lowest are shown first; 0 always.
-  std::optional<SortBy> sort;
-  std::string (*text)(const ClientFigures& client);
+  std::string (*text)(Client client);
   std::string_view help;
+  std::optional<SortBy> sort = {};
+  bool is_text = false;  // Aligned to the left.
 };
 
-const std::vector<TableColumn>& Columns() {
-  using Client = const ClientFigures&;
-  static const std::vector<TableColumn> kColumns = {
-      {"ID", 5, 0, SortBy::kId, [](Client c) { return std::to_string(c.now.id); },
-       "the server's number for the client"},
-      {"DEVICE", 7, 5, {}, [](Client c) { return c.now.device; }, "where its work runs"},
-      {"CLASS", 6, 0, SortBy::kClass, [](Client c) { return c.now.scheduling_class; },
-       "high, normal or low"},
-      {"WGT",
-       4,
-       2,
-       {},
-       [](Client c) { return WholeText(c.now.weight); },
-       "its weight within the class, 1 to 1000"},
-      {"DEV%", 5, 0, SortBy::kBusy, [](Client c) { return PercentText(c.busy); },
-       "device time that it was charged since the last answer"},
-      {"WAIT%", 5, 1, SortBy::kWaits, [](Client c) { return PercentText(c.waits); },
-       "time with work ready and none on the device, since then"},
-      {"MEMORY", 8, 3, SortBy::kMemory, [](Client c) { return BytesText(c.now.memory_bytes); },
-       "device memory it holds"},
-      {"REQ/s", 5, 6, SortBy::kRequests, [](Client c) { return CountText(c.requests_per_s); },
-       "requests that ended"},
-      {"REQ p99", 7, 4, SortBy::kRequestP99,
-       [](Client c) { return MicrosecondsText(c.now.request_p99_us); },
-       "99 of 100 of its requests took no longer"},
-      {"KEPT%", 6, 4, SortBy::kKept,
-       [](Client c) { return PercentText(c.kept) + (c.broke_promise ? "!" : ""); },
-       "requests within its promise; '!' when one just was not"},
-      {"LAUNCH/s",
-       8,
-       7,
-       {},
-       [](Client c) { return CountText(c.launches_per_s); },
-       "kernel launches that ended"},
-      {"STOPS/s",
-       7,
-       8,
-       {},
-       [](Client c) { return CountText(c.stops_per_s); },
-       "commands taken off the device unfinished"},
-      {"CAP%",
-       5,
-       9,
-       {},
-       [](Client c) {
-         const Figure& percent = c.now.max_share_percent;
-         return percent && *percent < 100 ? CountText(percent) : std::string("-");
-       },
-       "the most device time it may have"},
-      {"UID", 6, 10, {}, [](Client c) { return WholeText(c.now.uid); }, "its user"},
-      {"PID", 8, 11, {}, [](Client c) { return WholeText(c.now.pid); }, "its process"},
-      {"QUEUE p99",
-       9,
-       12,
-       {},
-       [](Client c) { return MicrosecondsText(c.now.queue_wait_p99_us); },
-       "99 of 100 of its commands waited no longer for the device"},
-      {"QUOTA",
-       8,
-       13,
-       {},
-       [](Client c) { return BytesText(c.now.quota_bytes); },
-       "device memory it may have"},
-      {"IN/s",
-       8,
-       14,
-       {},
-       [](Client c) { return BytesText(c.in_bytes_per_s); },
-       "bytes copied to the device"},
-      {"OUT/s",
-       8,
-       15,
-       {},
-       [](Client c) { return BytesText(c.out_bytes_per_s); },
-       "bytes copied from the device"},
-      {"ENTRANCE", 10, 16, {}, [](Client c) { return c.now.entrance; }, "the way it came in"},
-  };
-  return kColumns;
+std::string Id(Client c) { return std::to_string(c.now.id); }
+std::string Device(Client c) { return c.now.device; }
+std::string Class(Client c) { return c.now.scheduling_class; }
+std::string Weight(Client c) { return WholeText(c.now.weight); }
+std::string Share(Client c) { return PercentText(c.busy); }
+std::string Waits(Client c) { return PercentText(c.waits); }
+std::string Memory(Client c) { return BytesText(c.now.memory_bytes); }
+std::string Requests(Client c) { return CountText(c.requests_per_s); }
+std::string RequestP99(Client c) { return MicrosecondsText(c.now.request_p99_us); }
+std::string Kept(Client c) { return PercentText(c.kept) + (c.broke_promise ? "!" : ""); }
+std::string Launches(Client c) { return CountText(c.launches_per_s); }
+std::string Stops(Client c) { return CountText(c.stops_per_s); }
+std::string Cap(Client c) {
+  const Figure& percent = c.now.max_share_percent;
+  return percent && *percent < 100 ? CountText(percent) : "-";
 }
+std::string Uid(Client c) { return WholeText(c.now.uid); }
+std::string Pid(Client c) { return WholeText(c.now.pid); }
+std::string QueueP99(Client c) { return MicrosecondsText(c.now.queue_wait_p99_us); }
+std::string Quota(Client c) { return BytesText(c.now.quota_bytes); }
+std::string BytesIn(Client c) { return BytesText(c.in_bytes_per_s); }
+std::string BytesOut(Client c) { return BytesText(c.out_bytes_per_s); }
+std::string Entrance(Client c) { return c.now.entrance; }
+
+constexpr std::string_view kDevice = "DEVICE", kClass = "CLASS", kWeight = "WGT";
+constexpr std::array kColumns = {
+    TableColumn{"ID", 6, 0, Id, "the server's number for the client", SortBy::kId},
+    TableColumn{kDevice, 7, 5, Device, "where its work runs", {}, true},
+    TableColumn{kClass, 6, 0, Class, "high, normal or low", SortBy::kClass, true},
+    TableColumn{kWeight, 4, 2, Weight, "its weight within the class, 1 to 1000"},
+    TableColumn{"DEV%", 5, 0, Share, "device time it was charged since the last answer",
+                SortBy::kBusy},
+    TableColumn{"WAIT%", 5, 1, Waits, "time with work ready and none on the device, since then",
+                SortBy::kWaits},
+    TableColumn{"MEMORY", 8, 3, Memory, "device memory it holds", SortBy::kMemory},
+    TableColumn{"REQ/s", 5, 6, Requests, "requests that ended", SortBy::kRequests},
+    TableColumn{"REQ p99", 7, 4, RequestP99, "99 of 100 of its requests took no longer",
+                SortBy::kRequestP99},
+    TableColumn{"KEPT%", 6, 4, Kept, "requests within its promise; '!' when one just was not",
+                SortBy::kKept},
+    TableColumn{"LAUNCH/s", 8, 7, Launches, "kernel launches that ended"},
+    TableColumn{"STOPS/s", 7, 8, Stops, "commands taken off the device unfinished"},
+    TableColumn{"CAP%", 5, 9, Cap, "the most device time it may have"},
+    TableColumn{"UID", 6, 10, Uid, "its user"},
+    TableColumn{"PID", 8, 11, Pid, "its process"},
+    TableColumn{"QUEUE p99", 9, 12, QueueP99,
+                "99 of 100 of its commands waited no longer for the device"},
+    TableColumn{"QUOTA", 8, 13, Quota, "device memory it may have"},
+    TableColumn{"IN/s", 8, 14, BytesIn, "bytes copied to the device"},
+    TableColumn{"OUT/s", 8, 15, BytesOut, "bytes copied from the device"},
+    TableColumn{"ENTRANCE", 10, 16, Entrance, "the way it came in", {}, true},
+};
+constexpr unsigned kLastRank = 99;
 
 // Those that fit, in their order. On one device its number says nothing, so it comes last.
 std::vector<const TableColumn*> Fitting(std::size_t width, bool has_devices) {
-  const std::vector<TableColumn>& all = Columns();
   std::vector<const TableColumn*> by_rank;
-  for (const TableColumn& column : all) by_rank.push_back(&column);
+  for (const TableColumn& column : kColumns) by_rank.push_back(&column);
   const auto rank = [&](const TableColumn* column) {
-    return column->heading == "DEVICE" && !has_devices ? 99 : column->rank;
+    return column->heading == kDevice && !has_devices ? kLastRank : column->rank;
   };
   std::ranges::stable_sort(by_rank, {}, rank);
   std::size_t used = 1 + kNameLeast;
@@ -137,14 +113,10 @@ Style CellStyle(const TableColumn& column, const ClientFigures& client) {
   return Style::kPlain;
 }
 
-bool IsText(const TableColumn& column) {
-  return column.heading == "DEVICE" || column.heading == "CLASS" || column.heading == "ENTRANCE";
-}
-
 void PutCell(Canvas& canvas, std::size_t row, std::size_t at, const TableColumn& column,
              std::string_view text, Style style) {
   const std::size_t width = WidthOf(text, canvas.charset());
-  const std::size_t blanks = IsText(column) || width >= column.width ? 0 : column.width - width;
+  const std::size_t blanks = column.is_text || width >= column.width ? 0 : column.width - width;
   canvas.Put(row, at + blanks, text, style, column.width - blanks);
 }
 
@@ -156,7 +128,7 @@ void DrawHeading(Canvas& canvas, std::size_t row, const View& view,
   for (const TableColumn* column : columns) {
     PutCell(canvas, row, at, *column, column->heading, Style::kHeading);
     const std::size_t width = column->heading.size();
-    const std::size_t begin = IsText(*column) ? at : at + column->width - width;
+    const std::size_t begin = column->is_text ? at : at + column->width - width;
     if (column->sort == view.sort()) canvas.Put(row, begin - 1, mark);
     at += column->width + 1;
   }
@@ -181,7 +153,7 @@ void DrawClient(Canvas& canvas, std::size_t row, const View& view, const ClientF
   if (!edits_class && view.edit() != View::Edit::kWeight) return;
   at = 1;
   for (const TableColumn* column : columns) {
-    if (column->heading == (edits_class ? "CLASS" : "WGT")) {
+    if (column->heading == (edits_class ? kClass : kWeight)) {
       // Over the whole width of the cell, so that one sees where the keys go.
       canvas.Put(row, at, std::string(column->width, ' '), Style::kEdited);
       PutCell(canvas, row, at, *column, edits_class ? view.typed() : view.typed() + "_",
@@ -212,7 +184,7 @@ void DrawClients(Canvas& canvas, std::size_t row, std::size_t rows, View& view) 
 
 std::string ClientColumnsHelp() {
   std::string text;
-  for (const TableColumn& column : Columns()) {
+  for (const TableColumn& column : kColumns) {
     text += "  " + std::string(column.heading) + std::string(11 - column.heading.size(), ' ') +
             std::string(column.help) + "\n";
   }

@@ -183,10 +183,10 @@ TEST_F(TopView, TheTableFits80Columns) {
             " time    [#####-----------     ] 75.0 %  # high 25.0  = normal 0.0  - low 50.0\n"
             " memory  [|||||                ] 25.0 %  256 MiB of 1.0 GiB\n"
             " 69 s                                                                         +\n"
-            "    ID CLASS   WGT vDEV% WAIT%   MEMORY REQ/s REQ p99  KEPT% NAME\n"
-            "     2 low       1  30.0   0.0  1.0 KiB     -       -      - b\n"
-            "     3 low       1  20.0   0.0  2.0 KiB     -       -      - c\n"
-            "     1 low       1  10.0   0.0  3.0 KiB     -       -      - a\n"
+            "     ID CLASS   WGT vDEV% WAIT%   MEMORY REQ/s REQ p99  KEPT% NAME\n"
+            "      2 low       1  30.0   0.0  1.0 KiB     -       -      - b\n"
+            "      3 low       1  20.0   0.0  2.0 KiB     -       -      - c\n"
+            "      1 low       1  10.0   0.0  3.0 KiB     -       -      - a\n"
             "\n\n"
             "h help  q quit  arrows choose  c class  w weight  e explain  / find  A-Z sort\n");
 }
@@ -201,8 +201,8 @@ TEST_F(TopView, NamesStandLastSoThatTheyMoveNoFigure) {
   const Canvas canvas = Draw(view_, {.history = history_, .every_s = 1}, {80, 24}, Charset::kUtf8);
   const auto begin = [&](std::size_t row) {
     std::string text;
-    for (std::size_t i = 0; i < 61; ++i) text += canvas.Row(row)[i].text;
-    return text.substr(6);
+    for (std::size_t i = 0; i < 62; ++i) text += canvas.Row(row)[i].text;
+    return text.substr(7);
   };
   for (std::size_t row = 7; row < 10; ++row) EXPECT_EQ(begin(row), begin(6));
   EXPECT_THAT(canvas.Text(), HasSubstr("?[31m?"));
