@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of keys, and how a view is laid out.
+// Keys change a view, and a view is laid out for terminals of all sizes.
 #include "server/ctl/top/view.h"
 
 #include <string>
