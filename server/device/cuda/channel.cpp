@@ -83,8 +83,7 @@ bool Channel::IssueClaims(Item& item) {
   if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
   // Each takes one block of those that are left, whichever group it is of.
-  const std::uint64_t blocks =
-      std::min(item.units - item.issued, environment_.limits.claim_group_blocks);
+  const std::uint64_t blocks = std::min(item.units - item.issued, item.claim_group_blocks);
   Status status = IssueClaimedGroup(item, blocks);
   Part part{.item = &item, .group = {.end_unit = item.issued + blocks}, .detour = {}};
   if (!status.ok()) {
@@ -95,9 +94,6 @@ bool Channel::IssueClaims(Item& item) {
   }
   item.issued += blocks;
   item.is_closed = item.issued == item.units;
-  if (status = environment_.claims->Read(*item.slot, stream_); !status.ok()) {
-    Fail(item, std::move(status));
-  }
   ReadFault(part);
   AddPart(part);
   // Each group's end is what the next one waits for.
@@ -109,8 +105,10 @@ Status Channel::IssueClaimedGroup(Item& item, std::uint64_t blocks) {
   ClaimWords& words = *environment_.claims;
   const auto& work = std::get<LaunchWork>(item.work);
   if (item.issued == work.first_unit) {
-    Status status = words.Begin(*item.slot, static_cast<std::uint32_t>(item.issued), stream_);
-    if (!status.ok()) return status;
+    const Result<std::uint32_t> base =
+        words.Begin(*item.slot, static_cast<std::uint32_t>(item.issued), stream_);
+    if (!base.ok()) return base.status();
+    item.claim_base = *base;
   }
   const ptx::ClaimParameter claim{.counter = words.CounterOf(*item.slot),
                                   .stop = words.StopOf(*item.slot),
@@ -118,9 +116,18 @@ Status Channel::IssueClaimedGroup(Item& item, std::uint64_t blocks) {
                                   .blocks = static_cast<std::uint32_t>(item.units),
                                   .grid_x = work.grid.x,
                                   .grid_y = work.grid.y,
-                                  .grid_z = work.grid.z};
+                                  .grid_z = work.grid.z,
+                                  .base = item.claim_base};
   return IssueClaimed(environment_.context, work, *item.claimed, claim,
                       static_cast<std::uint32_t>(blocks), stream_);
+}
+
+void Channel::ReadCounter(Item& item) {
+  if (item.parts_running == 0 || !OpenBatch(item)) return;
+  Status status = environment_.claims->Read(*item.slot, stream_);
+  if (!status.ok()) Fail(item, std::move(status));
+  AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}, .is_reading = true});
+  CloseBatch();
 }
 
 bool Channel::EnterContained(Item& item) {
@@ -277,7 +284,7 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
   item.done = part.group.end_unit;
   if (!std::exchange(item.has_started, true)) item.started = times.started;
   item.ended = times.ended;
-  LeaveContained(part);
+  if (!part.is_reading) LeaveContained(part);
   if (part.detour.buffer == nullptr) return;
   const auto& copy = std::get<CopyWork>(item.work);
   if (copy.direction == CopyWork::Direction::kDeviceToHost) {
@@ -304,20 +311,20 @@ void Channel::LeaveContained(const Part& part) {
 void Channel::FinishClaims(Item& item) {
   const auto& work = std::get<LaunchWork>(item.work);
   environment_.claims->Return(*item.slot);
-  if (!item.status.ok()) return;
+  if (item.issued == work.first_unit) item.done = work.first_unit;
+  if (!item.status.ok() || item.issued == work.first_unit) return;
+  if (!item.is_stopped && !item.is_killed) {
+    // Each block has claimed one: else it would have ended with a fault, or been stopped.
+    environment_.claims->NoteClaimed(*item.slot, item.claim_base,
+                                     static_cast<std::uint32_t>(item.issued));
+    return;
+  }
   // A kernel that is not fenced may have written to the counter: nobody is deceived but its client.
-  item.done = item.issued == work.first_unit
-                  ? work.first_unit
-                  : std::clamp<std::uint64_t>(environment_.claims->Claimed(*item.slot),
-                                              work.first_unit, item.issued);
-  if (item.done == item.units || item.is_stopped) return;
-  item.status =
-      item.is_killed
-          ? Status(StatusCode::kCancelled, "ended before it was complete")
-          : Status(StatusCode::kKernelFault,
-                   "kernel '" + ShownName(work.module->kernels()[work.kernel].name) + "' ran " +
-                       std::to_string(item.done) + " of " + std::to_string(item.units) +
-                       " blocks: something has written to the counter of its blocks");
+  item.done = std::clamp<std::uint64_t>(environment_.claims->Claimed(*item.slot, item.claim_base),
+                                        work.first_unit, item.issued);
+  if (item.is_killed && item.done < item.units) {
+    item.status = Status(StatusCode::kCancelled, "ended before it was complete");
+  }
 }
 
 // ---- ends of other kinds
@@ -334,6 +341,7 @@ bool Channel::Stop(WorkId id, bool is_kill) {
   if (item.slot) {
     // Also a launch whose blocks are all with the driver: those that have not begun will not run.
     environment_.claims->Stop(*item.slot);
+    if (!item.is_stopped && !item.is_killed) ReadCounter(item);
     item.is_closed = true;
     item.is_killed = item.is_killed || is_kill;
     item.is_stopped = !item.is_killed;

@@ -43,6 +43,8 @@ struct Item {
   // driver.
   const ClaimedKernel* claimed = nullptr;
   std::optional<ClaimWords::Slot> slot;
+  std::uint32_t claim_base = 0;          // Of the slot's counter.
+  std::uint64_t claim_group_blocks = 0;  // Blocks that go to the driver at a time.
   bool has_started = false;
   bool times_are_exact = true;
   Status status;
@@ -66,8 +68,9 @@ struct ChannelLimits {
   std::uint64_t device_group_bytes = std::uint64_t{64} << 20;  // 30 µs on HBM3.
   // Claimed launches go in groups of blocks in the same way: blocks that have not begun when the
   // launch is stopped still begin, and end at once. At 1 ns each, taken to be, two groups take 33
-  // µs.
+  // µs. On a part of a GPU each takes its place for longer: so many waves at most.
   std::uint64_t claim_group_blocks = 16384;
+  std::uint64_t claim_group_waves = 16;
   // What claiming adds to a block: a load and an atomic operation in the L2 cache, one after the
   // other, and a barrier. Blocks shorter than kClaimWorth times that are not claimed.
   std::chrono::nanoseconds claim_time{500};
@@ -131,6 +134,7 @@ class Channel {
     Detour detour;
     // What a contained launch has ended with, once it has; null where it could not be asked for.
     const ptx::FaultRecord* fault = nullptr;
+    bool is_reading = false;  // No work of the item, but the copy of its counter.
   };
 
   void Issue();
@@ -140,6 +144,8 @@ class Channel {
   bool IssueWhole(Item& item);
   bool IssueClaims(Item& item);
   Status IssueClaimedGroup(Item& item, std::uint64_t blocks);
+  // Behind what has been issued of a claimed launch that was stopped.
+  void ReadCounter(Item& item);
   // Around what is issued of a launch of contained kernels. Not entered: it has to wait, or failed.
   bool EnterContained(Item& item);
   // Of a part that the driver has: puts its record into the part.

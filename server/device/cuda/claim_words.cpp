@@ -18,6 +18,7 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
   const Driver& driver = context_->driver();
   epochs_.assign(slots, epoch);
   taken_.assign(slots, false);
+  counters_.assign(slots, epoch);
   Status status =
       context_->Try("taking device memory", driver.MemAlloc, &device_, slots * kSlotBytes);
   void* host = nullptr;
@@ -26,7 +27,7 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
                            slots * sizeof *host_, kHostPortable);
   }
   host_ = static_cast<std::uint32_t*>(host);
-  // The counters, too: they are set anew by every launch.
+  // The counters, too: they begin anywhere.
   if (status.ok()) {
     status = stops_->Fill(device_, epoch, slots * kSlotBytes / sizeof epoch);
   }
@@ -54,11 +55,18 @@ std::optional<ClaimWords::Slot> ClaimWords::Take(std::size_t channel) {
 
 void ClaimWords::Return(const Slot& slot) { taken_[slot.number] = false; }
 
-Status ClaimWords::Begin(const Slot& slot, std::uint32_t first_block, Stream stream) {
+Result<std::uint32_t> ClaimWords::Begin(const Slot& slot, std::uint32_t first_block,
+                                        Stream stream) {
   // On the stream of the stops, lest it undo one that comes before the launch has begun.
   if (slot.epoch % kRenewalEpochs == 0) (void)stops_->Write(StopOf(slot), slot.epoch - 1);
-  return context_->Try("setting the counter of a launch", context_->driver().MemsetD32Async,
-                       CounterOf(slot), first_block, std::size_t{1}, stream);
+  // Until the launch is known to have claimed all of its blocks.
+  const auto counter = std::exchange(counters_[slot.number], std::nullopt);
+  if (counter) return *counter - first_block;
+  Status status =
+      context_->Try("setting the counter of a launch", context_->driver().MemsetD32Async,
+                    CounterOf(slot), first_block, std::size_t{1}, stream);
+  if (!status.ok()) return status;
+  return 0U;
 }
 
 Status ClaimWords::Read(const Slot& slot, Stream stream) {

@@ -20,6 +20,7 @@ namespace gpushared::device::cuda {
 // The words of claimed launches (server/ptx/passes/claim.h). Each launch has a counter and a stop
 // word in device memory outside of every client's range. A word of host memory takes a copy of the
 // counter. Launches of one channel take turns in a few slots; their stream orders its accesses.
+// A counter goes on where the launch before has left it: setting it would make the GPU wait.
 //
 // The stop word lies on the device because every block reads it, also unstarted ones that end at
 // once. Reads over PCIe would take longer than the rest of the launch.
@@ -50,11 +51,19 @@ class ClaimWords {
   DeviceAddress CounterOf(const Slot& slot) const { return device_ + slot.number * kSlotBytes; }
   DeviceAddress StopOf(const Slot& slot) const { return CounterOf(slot) + kStopOffset; }
 
-  // Ahead of the launch, on its stream: the counter becomes the first block.
-  Status Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
-  // Behind it: copies the counter, to be read by Claimed once that is known to have ended.
+  // Ahead of the launch, on its stream. Returns the base of the counter, for which the first block
+  // is the next to be claimed. Sets the counter only where nobody knows what it says.
+  Result<std::uint32_t> Begin(const Slot& slot, std::uint32_t first_block, Stream stream);
+  // All of the launch has ended, and each of its blocks up to `blocks` has claimed one.
+  void NoteClaimed(const Slot& slot, std::uint32_t base, std::uint32_t blocks) {
+    counters_[slot.number] = base + blocks;
+  }
+  // Behind a launch that was stopped: copies the counter, for Claimed to read once that is known to
+  // have ended.
   Status Read(const Slot& slot, Stream stream);
-  std::uint32_t Claimed(const Slot& slot) const { return host_[slot.number]; }
+  std::uint32_t Claimed(const Slot& slot, std::uint32_t base) const {
+    return host_[slot.number] - base;
+  }
   // Blocks that have not begun end at once, soon. What fails here stops nothing and breaks nothing.
   void Stop(const Slot& slot) { (void)stops_->Write(StopOf(slot), slot.epoch); }
 
@@ -76,6 +85,8 @@ class ClaimWords {
   std::uint32_t* host_ = nullptr;
   std::vector<std::uint32_t> epochs_;  // By slot, of its latest launch.
   std::vector<bool> taken_;            // By slot.
+  // By slot: what the counter says when the next launch begins; empty where nobody knows.
+  std::vector<std::optional<std::uint32_t>> counters_;
 };
 
 }  // namespace gpushared::device::cuda

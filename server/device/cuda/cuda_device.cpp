@@ -127,6 +127,8 @@ class CudaDevice : public Device {
   // That it could run as; null when it runs as the client wrote it.
   const ClaimedKernel* ClaimedFormOf(const LaunchWork& work) const;
   std::uint32_t MultiprocessorsFor(const WorkHeader& header) const;
+  // 0 where the driver does not say.
+  std::uint64_t BlocksAtOnce(const LaunchWork& work, const ClaimedKernel& form);
   void SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work, std::uint64_t units,
                      Status refused);
   void Stop(WorkId id, bool is_kill);
@@ -450,19 +452,23 @@ std::uint32_t CudaDevice::MultiprocessorsFor(const WorkHeader& header) const {
   return partition != nullptr ? partition->multiprocessors() : info_.multiprocessors;
 }
 
-bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) {
-  const ClaimedKernel* const form = ClaimedFormOf(work);
-  if (form == nullptr || !Bind()) return false;
+std::uint64_t CudaDevice::BlocksAtOnce(const LaunchWork& work, const ClaimedKernel& form) {
   int blocks = 0;
   const Code code =
       context_->Call(context_->driver().OccupancyMaxActiveBlocksPerMultiprocessor, &blocks,
-                     form->function, static_cast<int>(work.block.Count()),
+                     form.function, static_cast<int>(work.block.Count()),
                      static_cast<std::size_t>(work.dynamic_shared_bytes) + ptx::kClaimSharedBytes);
-  if (code != Code::kSuccess || blocks <= 0) return false;
-  const std::uint64_t at_once = static_cast<std::uint64_t>(blocks) * MultiprocessorsFor(work);
+  if (code != Code::kSuccess || blocks <= 0) return 0;
+  return static_cast<std::uint64_t>(blocks) * MultiprocessorsFor(work);
+}
+
+bool CudaDevice::CanStop(const LaunchWork& work, std::chrono::nanoseconds expected) {
+  const ClaimedKernel* const form = ClaimedFormOf(work);
+  if (form == nullptr || !Bind()) return false;
+  const std::uint64_t at_once = BlocksAtOnce(work, *form);
   const std::uint64_t total = work.grid.Count();
   // All blocks of a single wave have begun before anybody could stop it.
-  if (total < kWavesWorthStopping * at_once) return false;
+  if (at_once == 0 || total < kWavesWorthStopping * at_once) return false;
   // So long each block takes, with as many others beside it as there is room for.
   const auto block = expected * std::min(at_once, total) / total;
   return block >= options_.limits.claim_time * kClaimWorth;
@@ -487,7 +493,14 @@ void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work
   item->issued = item->done = header.first_unit;
   item->is_closed = !refused.ok();
   item->status = std::move(refused);
-  if (!Bind()) {
+  const bool is_bound = Bind();
+  if (is_bound && item->claimed != nullptr) {
+    const std::uint64_t at_once = BlocksAtOnce(std::get<LaunchWork>(item->work), *item->claimed);
+    item->claim_group_blocks =
+        std::min(options_.limits.claim_group_blocks,
+                 std::max<std::uint64_t>(at_once, 1) * options_.limits.claim_group_waves);
+  }
+  if (!is_bound) {
     // Nothing more can run: it ends like what is under way.
     item->status = context_->death();
     Complete(*item);

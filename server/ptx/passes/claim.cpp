@@ -197,6 +197,8 @@ class KernelClaim {
     const std::string counter = LoadParameter("u64", offsetof(ClaimParameter, counter));
     const std::string ticket = editor_.NewRegister("b32");
     Add("atom.global.add.u32", {Name(ticket), Address(counter), Integer(1)});
+    const std::string base = LoadParameter("u32", offsetof(ClaimParameter, base));
+    Add("sub.u32", {Name(ticket), Name(ticket), Name(base)});
     const std::string blocks = LoadParameter("u32", offsetof(ClaimParameter, blocks));
     Add("setp.ge.u32", {Name(ends), Name(ticket), Name(blocks)});
     AddIf(ends, "bra", {Name(publish)});

@@ -19,11 +19,12 @@ namespace gpushared::ptx {
 // The parameter that a claimed kernel takes behind its own. Device addresses are of global memory
 // that the kernel reaches; the words there are 32 bits wide and aligned.
 //
-// The counter holds the number of blocks that have been claimed: before the first launch 0, or the
-// block to resume at. A block ends at once when stop - epoch, as a signed number, is not negative:
-// writing an epoch stops the launches of that epoch and all before it, and nothing is ever cleared.
-// Else it claims block (counter++), and ends at once when there is none left. So the claimed
-// blocks are exactly [0, min(counter, blocks)), and every claimed block runs to its end.
+// The counter less the base is the number of blocks that have been claimed: before the first launch
+// 0, or the block to resume at. So a counter need not be set before each launch. A block ends at
+// once when stop - epoch, as a signed number, is not negative: writing an epoch stops the launches
+// of that epoch and all before it, and nothing is ever cleared. Else it claims block
+// (counter++ - base), and ends at once when there is none left. So the claimed blocks are exactly
+// [0, min(counter - base, blocks)), and every claimed block runs to its end.
 struct ClaimParameter {
   std::uint64_t counter = 0;  // Device address.
   std::uint64_t stop = 0;     // Device address.
@@ -32,7 +33,7 @@ struct ClaimParameter {
   std::uint32_t grid_x = 1;
   std::uint32_t grid_y = 1;
   std::uint32_t grid_z = 1;
-  std::uint32_t reserved = 0;
+  std::uint32_t base = 0;  // Modulo 2^32, as the counter.
 };
 static_assert(sizeof(ClaimParameter) == 40);
 

@@ -561,23 +561,61 @@ TEST_F(Claims, ModulesThatWaitForTheCompilerAreBounded) {
 TEST_F(Claims, FailuresOfTheDriverAreTheLaunchesOwn) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
-  for (const char* call : {"cuMemsetD32Async", "cuLaunchKernel", "cuMemcpyDtoHAsync"}) {
-    for (const char* which : {"1", "2"}) {
-      Say(std::string("fail ") + call + " " + which + " 1");
-      const LaunchWork bad = Gated(tenant, 10, 99);
-      const LaunchWork good = Gated(tenant, 10, 99);
-      gpu().Submit(bad);
-      gpu().Submit(good);
-      const bool is_second_fill = std::string(call) == "cuMemsetD32Async" && which[0] == '2';
-      const Status first = Await(bad.id).status;
-      const Status second = Await(good.id).status;
-      EXPECT_EQ(first.ok(), is_second_fill) << call << which << first.ToString();
-      EXPECT_EQ(second.ok(), !is_second_fill) << call << which << second.ToString();
+  const auto run = [&] {
+    const LaunchWork work = Gated(tenant, 10, 99);
+    gpu().Submit(work);
+    return Await(work.id).status;
+  };
+  // The first group, or the second one: then nobody knows what the counter says, and it is set.
+  for (const char* which : {"1", "2"}) {
+    Say(std::string("fail cuLaunchKernel ") + which + " 1");
+    EXPECT_FALSE(run().ok()) << which;
+    // Slots take turns only while they are in use: the next launch has the same one.
+    Say("fail cuMemsetD32Async 1 1");
+    EXPECT_FALSE(run().ok()) << which;
+    EXPECT_TRUE(run().ok()) << which;
+  }
+  Shut(tenant);
+  const LaunchWork stopped = Gated(tenant, 10, 2);
+  Say("fail cuMemcpyDtoHAsync 1 1");
+  gpu().Submit(stopped);
+  WaitForBlock(tenant, 2);
+  gpu().RequestStop(stopped.id);
+  Open(tenant);
+  EXPECT_FALSE(Await(stopped.id).status.ok()) << "nobody knows how far it came";
+  EXPECT_TRUE(run().ok());
+}
+
+// Setting a counter and reading it make the GPU wait, around launches that nobody stopped.
+TEST_F(Claims, CountersGoOnFromLaunchToLaunchAndAreReadOnlyAfterAStop) {
+  Start(WithCompiler());
+  const Tenant tenant = NewTenantWith(kGatedPtx);
+  fake_cuda_forget_calls();
+  const auto extra = [] {
+    return fake_cuda_calls("cuMemsetD32Async") + fake_cuda_calls("cuMemcpyDtoHAsync");
+  };
+  for (int i = 1; i <= 5; ++i) {
+    const LaunchWork work = Gated(tenant, 10, 99);
+    gpu().Submit(work);
+    EXPECT_EQ(Await(work.id).units_done, 10U);
+    for (std::uint32_t block = 0; block < 10; ++block) {
+      EXPECT_EQ(Runs(tenant, block), static_cast<std::uint32_t>(i)) << block;
     }
   }
-  const LaunchWork last = Gated(tenant, 10, 99);
-  gpu().Submit(last);
-  EXPECT_TRUE(Await(last.id).status.ok());
+  EXPECT_EQ(extra(), 0U);
+  Shut(tenant);
+  const LaunchWork stopped = Gated(tenant, 10, 2);
+  gpu().Submit(stopped);
+  while (Runs(tenant, 2) < 6) std::this_thread::sleep_for(microseconds(50));
+  gpu().RequestStop(stopped.id);
+  WaitForStops(tenant);
+  Open(tenant);
+  EXPECT_EQ(Await(stopped.id).units_done, 3U);
+  EXPECT_EQ(extra(), 1U);
+  const LaunchWork next = Gated(tenant, 10, 99);
+  gpu().Submit(next);
+  EXPECT_EQ(Await(next.id).units_done, 10U);
+  EXPECT_EQ(extra(), 2U) << "after a stop nobody knows where the counter stands";
 }
 
 TEST_F(Claims, WordsOfARefusedLaunchAreNotGivenBackUnderTheGpu) {
