@@ -51,7 +51,8 @@ std::uint64_t StopsOf(GpuServer& gpu, const std::string& name) {
 }
 
 void StopsForHigh(const std::vector<std::string>& arguments) {
-  GpuServer gpu({.statements = "", .arguments = arguments, .has_compiler = true});
+  // Few enough multiprocessors that the launch has waves of blocks to be stopped between.
+  GpuServer gpu({.statements = "sms 16", .arguments = arguments, .has_compiler = true});
   Tenant high(gpu, SchedulingClass::kHigh, "urgent");
   Tenant low(gpu, SchedulingClass::kLow, "patient");
   std::vector<std::uint32_t> zeros(kBlocks);
