@@ -120,6 +120,7 @@ TEST(WorkerStreams, AFailedCommandFailsWhatFollowsItInItsStreamOnly) {
 TEST(WorkerStreams, AnErrorOfTheDeviceEndsTheStreamAndTakesBackWhatWasQueued) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
+  const RawClient peer = worker.Client();  // A lone client has two commands on the device.
 
   client.CreateStream(1);
   const Sequence first = client.Launch(0, 0, 0);
