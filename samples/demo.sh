@@ -71,6 +71,7 @@ fail() {
 # The page ends with the demo.
 show_page() {
   local page
+  : >"$work/web.log"  # It is read before the program has made it.
   "$bin/gpushared-web" --socket "$work/priority.sock" --listen 127.0.0.1:0 2>"$work/web.log" &
   server[web]=$!
   for _ in $(seq 100); do
