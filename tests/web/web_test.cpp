@@ -246,8 +246,11 @@ TEST(Web, EventsSayWhoRanWhen) {
   WebProcess web(server.socket());
   RawHttp page(web.port());
   ASSERT_TRUE(page.Send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-  // The device is traced once somebody looks.
-  EXPECT_THAT(page.ReadUntil("\n\n"), HasSubstr("\"timeline\":{\"bin_ms\":10,\"ran\":[]"));
+  // The device is traced once it is ready and somebody looks.
+  ASSERT_TRUE(Eventually([&] {
+    return page.ReadUntil("\n\n").find("\"timeline\":{\"bin_ms\":10,\"ran\":[]") !=
+           std::string::npos;
+  }));
   ComeFillAndLeave(server, 100);
   EXPECT_TRUE(Eventually(
       [&] { return page.ReadUntil("\n\n").find("\"ran\":[{\"client\":") != std::string::npos; }));
