@@ -139,7 +139,8 @@ TEST(HttpServer, StreamsEndWithTheirReadersAndHaveABound) {
 }
 
 TEST(HttpServer, AStreamThatDoesNotReadIsDropped) {
-  RunningServer server({.events_behind_max = 4});
+  // Long enough for the bound alone to drop it.
+  RunningServer server({.events_behind_max = 4, .answer_time_max = 60s});
   RawHttp hungry(server.port(), 4096), good(server.port());
   for (RawHttp* each : {&hungry, &good}) {
     EXPECT_TRUE(each->Send("GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"));
