@@ -9,6 +9,7 @@
 #   lint     tests, and clang with its checks of code and format
 #   containers  tests, and podman for users without rights
 #   web      tests, and a browser with its driver
+#   slurm    tests, Slurm's daemons with their database, and headers for its plugins; none of these is started
 #   package  tests, what makes Debian packages, and what tries them in a Debian of its own
 #
 # Needs root or sudo only when something is missing; with everything in place it touches no network.
@@ -28,6 +29,8 @@ gpushared_lint_packages=(clang clang-format clang-tidy-19)
 gpushared_container_packages=(podman crun uidmap)
 # The fonts are for screenshots, and for names in other scripts.
 gpushared_web_packages=(chromium chromium-driver fonts-noto-core)
+gpushared_slurm_packages=(slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-mysql-plugin
+  mariadb-server munge libslurm-dev iproute2)
 # scdoc makes manual pages. The last three are a Debian to install in, booted.
 gpushared_package_packages=(dpkg-dev file scdoc lintian debootstrap debian-archive-keyring systemd-container)
 
@@ -38,6 +41,18 @@ gpushared_nvcc_wheels=(nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cud
 
 # An older nvcc does not know all that the kernels use.
 gpushared_nvcc_least=13.0
+
+# Debian starts a daemon when it is installed, unless this file says no.
+gpushared_without_services() {  # command ...
+  local policy=/usr/sbin/policy-rc.d status=0
+  [[ -e $policy ]] && { "$@"; return; }
+  local as_root=()
+  [[ $(id -u) -eq 0 ]] || as_root=(sudo)
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" install -m 755 /dev/stdin "$policy"
+  "$@" || status=$?
+  "${as_root[@]}" rm -f "$policy"
+  return "$status"
+}
 
 gpushared_install() {
   local missing=() package
@@ -53,7 +68,7 @@ gpushared_install() {
   fi
   echo "setup: installing ${missing[*]}" >&2
   "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  ${without_services:+gpushared_without_services} "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
 # Whether this nvcc runs and is new enough; says so when not.
@@ -105,7 +120,7 @@ gpushared_setup_nvcc() {
 }
 
 gpushared_setup() {  # part ...
-  local part packages=("${gpushared_packages[@]}") nvcc=""
+  local part packages=("${gpushared_packages[@]}") nvcc="" without_services=""
   for part in "$@"; do
     case $part in
       product) ;;
@@ -114,8 +129,9 @@ gpushared_setup() {  # part ...
       lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}") nvcc=yes ;;
       containers) packages+=("${gpushared_test_packages[@]}" "${gpushared_container_packages[@]}") nvcc=yes ;;
       web) packages+=("${gpushared_test_packages[@]}" "${gpushared_web_packages[@]}") nvcc=yes ;;
+      slurm) packages+=("${gpushared_test_packages[@]}" "${gpushared_slurm_packages[@]}") nvcc=yes without_services=yes ;;
       package) packages+=("${gpushared_test_packages[@]}" "${gpushared_package_packages[@]}") nvcc=yes ;;
-      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, containers, web, package" >&2; return 2 ;;
+      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, containers, web, slurm, package" >&2; return 2 ;;
     esac
   done
   gpushared_install "${packages[@]}"

@@ -26,6 +26,8 @@
 #           needs root and namespaces, else it is skipped with the reason
 #   package  the Debian packages; installs, upgrades and removes them in a Debian of its own, which needs root
 #   containers  a program in a container of podman, of a user without rights, through an entrance; needs root
+#   slurm   Slurm's daemons as two nodes in namespaces, a server on each: jobs, kills, accounting, a long queue; needs
+#           root, else it is skipped with the reason
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -176,6 +178,15 @@ run_containers() {
   tests/package/containers.sh build/dev/bin
 }
 
+run_slurm() {
+  gpushared_setup slurm
+  configure dev
+  build dev gpushared gpusharedctl train vector_add_cpp gpushared_spank
+  local status=0
+  tests/slurm/run_slurm.sh build/dev/bin build/dev/lib/gpushared_spank.so build/slurm || status=$?
+  [[ $status -eq 0 || $status -eq 77 ]]
+}
+
 run_quick() {  # folder [case]
   check_folders "$1"
   [[ -f build/dev/build.ninja ]] || configure dev
@@ -297,8 +308,9 @@ for stage in "${stages[@]}"; do
     web) run_web ;;
     package) run_package ;;
     containers) run_containers ;;
+    slurm) run_slurm ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

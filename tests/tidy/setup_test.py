@@ -96,6 +96,21 @@ class Setup(unittest.TestCase):
     def test_web_adds_a_browser(self):
         self.assertLessEqual({"g++", "libgtest-dev", "chromium", "chromium-driver"}, self.installed("web")[1])
 
+    def test_slurm_adds_its_daemons_and_starts_none(self):
+        # The part writes Debian's policy file and removes it; here, it is a file of the test.
+        policy = self.root / "policy-rc.d"
+        script = self.root / "packaging/setup_debian.sh"
+        script.write_text(script.read_text(encoding="utf-8").replace("/usr/sbin/policy-rc.d", str(policy)), encoding="utf-8")
+        write_program(self.root / "bin/apt-get", "exit 0")
+        run, packages = self.installed("slurm")
+        self.assertLessEqual({"g++", "slurmctld", "slurmd", "slurmdbd", "munge", "mariadb-server"}, packages, run.stderr)
+        self.assertFalse(policy.exists())
+        write_program(self.root / "bin/apt-get", f'[ "$1" = install ] || exit 0; sh {policy}; [ $? = 101 ]')
+        env = {"PATH": f"{self.root}/bin:/usr/bin:/bin"}
+        asked = subprocess.run(["bash", script, "slurm"], env=env, capture_output=True, text=True, check=False)
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+        self.assertFalse(policy.exists())
+
     def test_an_unknown_part_is_refused(self):
         run, packages = self.installed("everything")
         self.assertNotEqual(run.returncode, 0)

@@ -1,0 +1,39 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What jobs used on the nodes' servers, added up in their AdminComment. For the job_submit.lua of slurmctld, which
+-- calls slurm_job_modify under the controller's own lock. So nodes that tell at the same time lose nothing.
+--
+-- A node tells "gpushared+ device_us=N bytes=N ..." (server/cluster/slurm/plugin.c). The comment then has
+-- "gpushared(device_s=1.234567 bytes=N requests=N promised=N kept=N)", and around it whatever others wrote.
+local gpushared = {}
+
+local counts = { "bytes", "requests", "promised", "kept" }
+local told = "^gpushared%+ "
+local kept = "gpushared%(([^)]*)%)"
+
+local function number(text, key)
+  return tonumber(string.match(" " .. text, " " .. key .. "=([%d.]+)") or 0)
+end
+
+-- The comment after a node told `text`; nothing where `text` is no node's.
+function gpushared.merged(text, comment)
+  if not string.find(text, told) then return nil end
+  comment = comment or ""
+  local sums = string.match(comment, kept) or ""
+  local device_us = number(sums, "device_s") * 1e6 + number(text, "device_us")
+  local parts = { string.format("device_s=%.6f", device_us / 1e6) }
+  for _, key in ipairs(counts) do
+    table.insert(parts, string.format("%s=%.0f", key, number(sums, key) + number(text, key)))
+  end
+  local section = "gpushared(" .. table.concat(parts, " ") .. ")"
+  local from, to = string.find(comment, kept)
+  if from then return string.sub(comment, 1, from - 1) .. section .. string.sub(comment, to + 1) end
+  return comment == "" and section or comment .. " " .. section
+end
+
+-- Call it from slurm_job_modify. Slurm lets nobody but its operators write this comment.
+function gpushared.account(change, job)
+  local merged = change.admin_comment and gpushared.merged(change.admin_comment, job.admin_comment)
+  if merged then change.admin_comment = merged end
+end
+
+return gpushared

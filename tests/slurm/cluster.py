@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's own daemons as a cluster of a controller and two nodes, each in namespaces of its own, and a gpushared server
+on each node. Everything is a child of this process, which must be the first of a pid namespace: when it ends, all end."""
+import os
+import pathlib
+import secrets
+import shutil
+import subprocess
+import time
+
+HERE = pathlib.Path(__file__).parent
+PACKAGING = HERE.parent.parent / "packaging/slurm"
+NODES = ("n1", "n2")
+# The queues of QOS; the first is the one of who says none.
+QOS = {"batch": 10, "prod": 1000, "open": 10}
+START_MAX_S = 90
+RUN_FOLDER = "/run/gpushared"  # Each node has its own.
+
+SLURM_CONF = """
+ClusterName=gpushared
+SlurmctldHost=ctl(10.77.0.1)
+SlurmUser=slurm
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={work}/munge/socket
+CredType=cred/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_min_interval=100000
+ReturnToService=2
+KillWait=5
+SlurmdTimeout=30
+SlurmdParameters=config_overrides
+StateSaveLocation={work}/ctl
+SlurmctldPidFile={work}/slurmctld.pid
+SlurmctldLogFile={work}/log/slurmctld.log
+SlurmdSpoolDir={work}/spool.%n
+SlurmdPidFile={work}/slurmd.%n.pid
+SlurmdLogFile={work}/log/slurmd.%n.log
+SlurmctldDebug=info
+SlurmdDebug=info
+PlugStackConfig={work}/etc/plugstack.conf
+JobSubmitPlugins=lua
+GresTypes=gpushared,gpushared_memory,gpu,mps
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=10.77.0.1
+AccountingStoragePass={work}/munge/socket
+AccountingStorageTRES=gres/gpushared,gres/gpushared_memory
+AccountingStorageEnforce=associations,limits,qos
+PriorityType=priority/multifactor
+PriorityWeightQOS=10000
+NodeName=n[1-2] NodeAddr=10.77.0.[11-12] CPUs=64 RealMemory=8000 Gres=gpushared:cpu0:100,gpushared_memory:cpu0:1G,gpu:1,mps:100 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+GRES_CONF = """
+AutoDetect=off
+NodeName=n[1-2] Name=gpushared Type=cpu0 Count=100
+NodeName=n[1-2] Name=gpushared_memory Type=cpu0 Count=1G
+NodeName=n[1-2] Name=gpu File={work}/gpu0
+NodeName=n[1-2] Name=mps Count=100 File={work}/gpu0
+"""
+SLURMDBD_CONF = """
+AuthType=auth/munge
+AuthInfo={work}/munge/socket
+DbdHost=ctl
+DbdAddr=10.77.0.1
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort=33306
+StorageUser=slurm
+StoragePass=gpushared
+StorageLoc=slurm_acct
+PidFile={work}/dbd/pid
+LogFile={work}/log/slurmdbd.log
+"""
+RULES = """
+[qos.batch]
+class = "low"
+highest_share = "50%"
+highest_memory = "512MiB"
+[qos.prod]
+class = "high"
+"""
+# Of the machine; the rules are those that sites have.
+SERVER_OPTIONS = ("--device", "cpu:0", "--cpu-threads", "1", "--memory", "1GiB", "--staging-memory", "256MiB",
+                  "--code-cache", "none")
+
+
+def until(what: str, done, seconds: float = START_MAX_S, pause: float = 0.1):
+    """What `done` says once it says anything; an error after that time."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = done()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(pause)
+
+
+class Cluster:
+    def __init__(self, programs: pathlib.Path, plugin: pathlib.Path, work: pathlib.Path):
+        self.work, self.processes = work, {}
+        self.holders = {}
+        self.environment = {"PATH": f"{work}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8",
+                            "SLURM_CONF": f"{work}/etc/slurm.conf", "LD_LIBRARY_PATH": f"{work}/lib"}
+        for folder in ("bin", "lib", "etc", "log", "ctl", "db", "dbd", "munge", "jobs", "spool.n1", "spool.n2"):
+            (work / folder).mkdir()
+        (work / "jobs").chmod(0o777)
+        for folder in ("log", "ctl", "dbd"):
+            shutil.chown(work / folder, "slurm")
+        shutil.chown(work / "db", "mysql")
+        shutil.chown(work / "munge", "munge")
+        for program in ("gpushared", "gpusharedctl", "train", "vector_add_cpp"):
+            shutil.copy(programs / program, work / "bin")
+        shutil.copy(plugin, work / "lib")
+        # Slurm wants a device file; this one is opened by nobody.
+        os.mknod(work / "gpu0", 0o666 | 0o020000, os.makedev(1, 3))
+        self.configure()
+
+    def configure(self):
+        lua = (PACKAGING / "job_submit.lua").read_text().replace("/usr/share/gpushared/slurm/gpushared.lua",
+                                                                 str(PACKAGING / "gpushared.lua"))
+        plugstack = (PACKAGING / "plugstack.conf").read_text()
+        plugstack = plugstack.replace("/usr/lib/gpushared/slurm", f"{self.work}/lib")
+        plugstack = plugstack.replace("/etc/gpushared/slurm.toml", f"{self.work}/etc/rules.toml")
+        files = {"slurm.conf": SLURM_CONF, "gres.conf": GRES_CONF, "slurmdbd.conf": SLURMDBD_CONF,
+                 "rules.toml": RULES, "gpushared.toml": (PACKAGING / "gpushared.toml").read_text(), "plugstack.conf": plugstack,
+                 "job_submit.lua": lua}
+        for name, text in files.items():
+            (self.work / "etc" / name).write_text(text.replace("{work}", str(self.work)))
+        shutil.chown(self.work / "etc/slurmdbd.conf", "slurm")
+        (self.work / "etc/slurmdbd.conf").chmod(0o600)
+
+    # ---- running things
+
+    def inside(self, where: str, command, user: str = ""):
+        """The command, as run on the controller or a node."""
+        holder = self.holders.get(where)
+        enter = ["nsenter", f"--target={holder.pid}", "--net", "--uts", "--mount", "--"] if holder else []
+        change = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
+        return [*enter, *change, *map(str, command)]
+
+    def start(self, name: str, where: str, *command, user: str = ""):
+        with open(self.work / "log" / f"{name}.out", "ab") as log:
+            self.processes[name] = subprocess.Popen(self.inside(where, command, user), stdin=subprocess.DEVNULL, stdout=log,
+                                                    stderr=log, env=self.environment)
+        return self.processes[name]
+
+    def run(self, where: str, *command, user: str = "", environment=None, check: bool = True, seconds: float = 120):
+        done = subprocess.run(self.inside(where, command, user), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              env={**self.environment, **(environment or {})}, timeout=seconds, check=False,
+                              cwd=self.work / "jobs")
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{' '.join(map(str, command))} on {where}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def ask(self, *command, **more) -> str:
+        return self.run("ctl", *command, **more).stdout.strip()
+
+    # ---- from nothing to a cluster
+
+    def up(self):
+        begun = time.monotonic()
+        self.bring_up()
+        print(f"the cluster was up in {time.monotonic() - begun:.0f} s", flush=True)
+
+    def bring_up(self):
+        self.network()
+        self.munge()
+        self.accounting()
+        self.start("slurmctld", "ctl", "slurmctld", "-D", "-c")
+        until("slurmctld answers", lambda: self.run("ctl", "scontrol", "ping", check=False).stdout.find("UP") >= 0)
+        for node in NODES:
+            self.start_server(node)
+            self.start(f"slurmd.{node}", node, "slurmd", "-D", "-N", node)
+        until("the nodes are idle", lambda: self.ask("sinfo", "-h", "-N", "-o", "%t").split() == ["idle", "idle"])
+
+    def network(self):
+        for where in ("ctl", *NODES):
+            command = f"hostname {where}; mkdir -p {RUN_FOLDER}; mount -t tmpfs -o mode=755 tmpfs {RUN_FOLDER}; " \
+                      "ip link set lo up; exec sleep infinity"
+            self.holders[where] = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", command])
+        for where, holder in self.holders.items():
+            def is_apart():
+                name = self.run(where, "hostname").stdout.strip()
+                return name == where and "state UNKNOWN" in self.run(where, "ip", "link", "show", "lo").stdout
+            until(f"namespaces of {where}", lambda: holder.poll() is None and is_apart())
+        for command in ("link add br0 type bridge", "addr add 10.77.0.1/24 dev br0", "link set br0 up"):
+            self.run("ctl", "ip", *command.split())
+        for number, node in enumerate(NODES, 11):
+            self.run("ctl", "ip", "link", "add", f"to-{node}", "type", "veth", "peer", "name", "veth0", "netns",
+                     self.holders[node].pid)
+            self.run("ctl", "ip", "link", "set", f"to-{node}", "master", "br0", "up")
+            self.run(node, "ip", "addr", "add", f"10.77.0.{number}/24", "dev", "veth0")
+            self.run(node, "ip", "link", "set", "veth0", "up")
+
+    def munge(self):
+        folder = self.work / "munge"
+        key = folder / "key"
+        key.write_bytes(secrets.token_bytes(1024))
+        key.chmod(0o600)
+        shutil.chown(key, "munge")
+        self.start("munged", "ctl", "munged", "--foreground", f"--key-file={key}", f"--socket={folder}/socket",
+                   f"--pid-file={folder}/pid", f"--log-file={folder}/log", f"--seed-file={folder}/seed", user="munge")
+        until("munged answers", lambda: self.run("ctl", "munge", "-S", folder / "socket", "-n", check=False).returncode == 0)
+
+    def accounting(self):
+        database = self.work / "db"
+        self.run("ctl", "mariadb-install-db", "--user=mysql", f"--datadir={database}",
+                 "--auth-root-authentication-method=normal")
+        self.start("mariadbd", "ctl", "mariadbd", "--no-defaults", f"--datadir={database}", f"--socket={database}/socket",
+                   "--bind-address=127.0.0.1", "--port=33306", f"--pid-file={database}/pid",
+                   "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900", user="mysql")
+        sql = ("create database slurm_acct; create user slurm@127.0.0.1 identified by 'gpushared'; create user "
+               "slurm@localhost identified by 'gpushared'; grant all on slurm_acct.* to slurm@127.0.0.1; "
+               "grant all on slurm_acct.* to slurm@localhost")
+        until("mariadbd takes the accounts", lambda: self.run(
+            "ctl", "mariadb", "-S", database / "socket", "-uroot", "-e", sql, check=False).returncode == 0)
+        self.start("slurmdbd", "ctl", "slurmdbd", "-D", user="slurm")
+        until("slurmdbd answers", lambda: self.run("ctl", "sacctmgr", "-n", "show", "cluster", check=False).returncode == 0)
+        self.ask("sacctmgr", "-i", "add", "cluster", "gpushared", check=False)
+        self.ask("sacctmgr", "-i", "add", "account", "lab")
+        for qos, priority in QOS.items():
+            self.ask("sacctmgr", "-i", "add", "qos", qos, "set", f"priority={priority}")
+        for user in ("daemon", "games"):
+            self.ask("sacctmgr", "-i", "add", "user", user, "account=lab", f"qos={','.join(QOS)}", "defaultqos=batch")
+
+    def start_server(self, node: str):
+        self.start(f"gpushared.{node}", node, "gpushared", "--config", self.work / "etc/gpushared.toml", "--socket",
+                   f"{RUN_FOLDER}/gpushared.sock", *SERVER_OPTIONS)
+        until(f"the server of {node} answers", lambda: self.run(node, "gpusharedctl", "--socket", f"{RUN_FOLDER}/gpushared.sock",
+                                                                "status", check=False).returncode == 0)
