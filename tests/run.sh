@@ -179,6 +179,7 @@ run_containers() {
 }
 
 run_slurm() {
+  [[ $EUID -eq 0 ]] || { echo "slurm: skipped: needs root"; return; }
   gpushared_setup slurm
   configure dev
   build dev gpushared gpusharedctl train vector_add_cpp gpushared_spank
