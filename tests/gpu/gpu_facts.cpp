@@ -59,6 +59,8 @@ class Facts {
     Open();
     Part("sealed shared memory", [this] { SharedMemory(); });
     Part("end of work", [this] { EndOfWork(); });
+    Part("chains of kernels", [this] { Chains(); });
+    Part("calls", [this] { Calls(); });
     Part("stream priority", [this] { StreamPriority(); });
     Part("a word that stops", [this] { StopWord(); });
     Part("slow calls", [this] { SlowCalls(); });
@@ -294,6 +296,88 @@ class Facts {
   }
 
   // A kernel of one thread in the middle of a kernel that has 32 blocks per multiprocessor slot.
+  // From the first launch of a chain until its end is known; the fastest of some tries.
+  double ChainNs(unsigned iterations, int kernels, const std::function<void()>& between) {
+    constexpr int kTries = 7;
+    double fastest = 0;
+    for (int i = 0; i < kTries; ++i) {
+      const auto begin = Clock::now();
+      for (int k = 0; k < kernels; ++k) {
+        Launch(step_, 1, 1, iterations, low_);
+        between();
+      }
+      Do(driver_->StreamSynchronize, low_);
+      const double took = Ns(Clock::now() - begin);
+      fastest = i == 0 ? took : std::min(fastest, took);
+    }
+    return fastest;
+  }
+
+  // How long the GPU idles between two kernels of a stream, and for how much longer with something
+  // between them: to replace what tests/support/fake_cuda/costs.h assumes.
+  void Chains() {
+    constexpr int kLinks = 64;
+    constexpr double kKernelNs =
+        30'000;  // Longer than the calls for it, or the chain would starve.
+    const auto nothing = [] {};
+    unsigned iterations = 1000;
+    while (iterations < (1u << 24) && ChainNs(iterations, kLinks, nothing) < kLinks * kKernelNs) {
+      iterations *= 2;
+    }
+    const double bare = ChainNs(iterations, kLinks, nothing);
+    // Half as many that are twice as long.
+    Row("between kernels of a stream: idle",
+        (bare - ChainNs(2 * iterations, kLinks / 2, nothing)) / (kLinks / 2) / 1e3, "us", "");
+    const auto more = [&](const std::string& with, const std::function<void()>& between) {
+      Row("between kernels of a stream: more with " + with,
+          (ChainNs(iterations, kLinks, between) - bare) / kLinks / 1e3, "us", "");
+    };
+    Event timed = nullptr, untimed = nullptr;
+    void* host = nullptr;
+    Do(driver_->EventCreate, &timed, 0u);
+    Do(driver_->EventCreate, &untimed, kEventDisableTiming);
+    Do(driver_->MemHostAlloc, &host, std::size_t{4096}, kHostPortable);
+    more("an untimed event", [&] { Do(driver_->EventRecord, untimed, low_); });
+    more("a timed event", [&] { Do(driver_->EventRecord, timed, low_); });
+    if (driver_->Has(Feature::kStreamMemoryOperations)) {
+      more("a written word",
+           [&] { Do(driver_->StreamWriteValue32, low_, out_ + 64, 1u, kWriteValueDefault); });
+    }
+    more("a memset of 4 bytes",
+         [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); });
+    more("a copy of 32 bytes to the host",
+         [&] { Do(driver_->MemcpyDtoHAsync, host, out_, std::size_t{32}, low_); });
+    Do(driver_->MemFreeHost, host);
+    Do(driver_->EventDestroy, timed);
+    Do(driver_->EventDestroy, untimed);
+  }
+
+  // What a call takes of its thread, in bursts that the driver takes without waiting.
+  void Calls() {
+    constexpr int kBurst = 64;
+    const auto row = [&](const std::string& call, const std::function<void()>& make) {
+      Samples samples;
+      const auto end = Clock::now() + limit_ / 4;
+      do {
+        const auto begin = Clock::now();
+        for (int i = 0; i < kBurst; ++i) make();
+        samples.Add(Ns(Clock::now() - begin) / kBurst);
+        Do(driver_->StreamSynchronize, low_);
+      } while (Clock::now() < end);
+      Row("call: " + call, samples.Percentile(0.5) / 1e3, "us", "mean of bursts, p50");
+    };
+    Event timed = nullptr;
+    Do(driver_->EventCreate, &timed, 0u);
+    Do(driver_->EventRecord, timed, low_);
+    row("launch", [&] { Launch(step_, 1, 1, 1, low_); });
+    row("record a timed event", [&] { Do(driver_->EventRecord, timed, low_); });
+    row("query an event", [&] { Do(driver_->EventQuery, timed); });
+    row("query a stream", [&] { Do(driver_->StreamQuery, low_); });
+    row("memset of 4 bytes",
+        [&] { Do(driver_->MemsetD32Async, out_ + 64, 1u, std::size_t{1}, low_); });
+    Do(driver_->EventDestroy, timed);
+  }
+
   void StreamPriority() {
     const unsigned blocks = LongBlocks();
     const unsigned iterations = LongIterations();

@@ -9,7 +9,7 @@
 #   --bin DIR      the programs (bin beside tests, else the portable or release build)
 #   --device NAME  a GPU or MIG instance as gpushared calls it (the first that it would use)
 #   --short        small sizes and times, figures are not judged: for machines whose GPU is a fake
-#   --only PART    only these: environment conformance facts bench model pair solo hostile claims
+#   --only PART    only these: environment facts model pair bench conformance solo hostile claims
 #                  churn limits sanitizer
 #
 # Each part runs under a time limit of its own and adds rows to rows.tsv, with tabs between
@@ -19,7 +19,7 @@ set -uo pipefail
 readonly total_s=530
 # Most telling first. What a part takes where all is well, and its limit; in s. None gets the time
 # that those behind it take where all is well.
-readonly parts=(environment:25:60 conformance:60:130 facts:25:45 bench:85:130 model:15:40 pair:105:150
+readonly parts=(environment:25:60 facts:25:45 model:15:40 pair:105:150 bench:85:130 conformance:60:130
   solo:60:85 hostile:10:25 claims:40:80 churn:20:40 limits:12:25 sanitizer:35:60)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -583,6 +583,8 @@ part_churn() {
 }
 
 part_facts() {
+  # As a worker sets it before it loads the driver (PrepareEnvironment).
+  export CUDA_MODULE_LOADING=${CUDA_MODULE_LOADING:-EAGER} CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
   "$bin/gpu_facts" --rows "$rows" --ms "$(either 10 300)" || fail "gpu_facts failed"
 }
 

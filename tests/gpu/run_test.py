@@ -175,6 +175,7 @@ class Run(unittest.TestCase):
                            ("hostile", "kernels that mean harm"),
                            ("claims", "stop of a launch of 20 us blocks, p99"),
                            ("facts", "registering 16 MiB of a sealed memfd"),
+                           ("facts", "call: launch"),
                            ("facts", "null kernel, end seen by a host function, p50"),
                            ("facts", "null kernel beside a thread that maps 64 MiB, p99"),
                            ("facts", "blocks that look at a word in pinned memory of the host, time / without")):
