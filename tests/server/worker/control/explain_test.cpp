@@ -170,10 +170,11 @@ TEST(Explain, AWaterfallSaysWhoWasStopped) {
   RawClient high = worker.Client({.name = "serve", .client_class = ClientClass::kHigh});
   high.BeginRequest(0);
   high.Launch(0, 0, 0);
+  const Sequence end = high.EndRequest(0);
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
   std::this_thread::sleep_for(2ms);
   worker.device().RunAtOnce();
-  ASSERT_TRUE(high.AwaitFinished(0, high.EndRequest(0)));
+  ASSERT_TRUE(high.AwaitFinished(0, end));
   const json why = Explain(worker, 2);
   const std::vector<json> others = RowsOf(why, "other", 1);
   ASSERT_EQ(others.size(), 1u) << why.dump(1);

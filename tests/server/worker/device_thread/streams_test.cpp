@@ -222,6 +222,7 @@ TEST(WorkerStreams, AWaitStillSeesTheFailureOfAnEarlierIncarnation) {
 TEST(WorkerStreams, AStreamWhoseWaitWasSkippedCanWaitForAnotherStream) {
   WorkerHarness worker;
   RawClient client = worker.Client();
+  const RawClient peer = worker.Client();  // A lone client has two commands on the device.
   for (const std::uint32_t stream : {1u, 2u, 3u}) client.CreateStream(stream);
 
   const Sequence slow = client.Launch(1, 0, 0);
