@@ -50,8 +50,8 @@ struct Costs {
   std::uint64_t host_function = 20'000;  // [guess] A thread of the driver wakes up.
 
   // ---- of blocks and bytes
-  // For each instruction of a block's warp. A claim of a block, about 25 instructions, takes 0.5 µs
-  // so, as it would by two accesses to the L2 cache, one after the other.
+  // For each instruction of a block's warp. So the claim of a block, about 25 instructions, takes
+  // 0.5 µs. Two accesses to the L2 cache, one after the other, would take about as long.
   std::uint64_t instruction = 20;
   std::uint64_t block_start = 1;             // [guess] Blocks begin one after the other.
   std::uint64_t host_bytes_per_us = 55'000;  // PCIe 5 x16 gives 50 to 55 GB/s of its 63.
