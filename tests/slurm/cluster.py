@@ -117,7 +117,7 @@ class Cluster:
             shutil.chown(work / folder, "slurm")
         shutil.chown(work / "db", "mysql")
         shutil.chown(work / "munge", "munge")
-        for program in ("gpushared", "gpusharedctl", "train", "vector_add_cpp"):
+        for program in ("gpushared", "gpusharedctl", "serve", "train", "vector_add_cpp"):
             shutil.copy(programs / program, work / "bin")
         shutil.copy(plugin, work / "lib")
         # Slurm wants a device file; this one is opened by nobody.

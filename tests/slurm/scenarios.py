@@ -58,8 +58,9 @@ class Jobs:
     def totals(self) -> dict:
         """What was used on all nodes since their servers began."""
         rows = [row for node in NODES for row in self.server(node, "status")["devices"][0]["totals"]["classes"].values()]
-        return {"device_s": sum(row["device_time_s"] for row in rows),
-                "bytes": sum(row["bytes_in"] + row["bytes_out"] + row["bytes_on_device"] for row in rows)}
+        keys = {"device_s": ("device_time_s",), "bytes": ("bytes_in", "bytes_out", "bytes_on_device"),
+                "requests": ("requests",), "promised": ("requests_promised",), "kept": ("requests_kept",)}
+        return {key: sum(row[name] for row in rows for name in names) for key, names in keys.items()}
 
     def accounted(self, job: int) -> dict:
         """What sacct has of it."""
@@ -176,8 +177,10 @@ def accounting(jobs: Jobs):
     before = jobs.totals()
     script = jobs.cluster.work / "jobs/steps.sh"
     command = " ".join(map(str, jobs.train(2)))
-    script.write_text(f"#!/bin/sh\nsrun -N2 -n4 {command}\nsrun -N2 -n2 {command}\nvector_add_cpp\n")
-    done = jobs.cluster.run("ctl", "sbatch", "--wait", "-N2", "-n4", "--qos=batch", "--gres=gpushared:50", "--parsable",
+    model = jobs.cluster.work / "jobs/model"
+    script.write_text(f"#!/bin/sh -e\nsrun -N2 -n4 {command}\nsrun -N1 -n1 {command} --model {model}\n"
+                      f"srun -N2 -n2 serve --model {model} --requests 40 --promise-ms 1000\nvector_add_cpp\n")
+    done = jobs.cluster.run("ctl", "sbatch", "--wait", "-N2", "-n4", "--qos=prod", "--gres=gpushared:50", "--parsable",
                             "-o", jobs.cluster.work / "jobs/steps.out", script, user=USER)
     job = int(done.stdout.split()[0])
     after = jobs.totals()
@@ -185,7 +188,7 @@ def accounting(jobs: Jobs):
     sums = until("sacct has it", lambda: jobs.accounted(job), 30)
     for key, value in used.items():
         expect(value > 0 and abs(sums[key] - value) <= LEDGER_ERROR_MAX * value, f"{key}: sacct {sums[key]}, servers {value}")
-    return f"sacct {sums['device_s']:.3f} s and {sums['bytes']:.0f} B, servers {used['device_s']:.3f} s and {used['bytes']} B"
+    return ", ".join(f"{key}: sacct {sums[key]:g}, servers {value:g}" for key, value in used.items())
 
 
 def restarted_server(jobs: Jobs):
