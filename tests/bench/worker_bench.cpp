@@ -106,17 +106,18 @@ class BenchClient {
 };
 
 // A device thread with its clients, from the first attach to the last detach.
-// CPU time of the thread "gpushared-dev" of this process.
+// CPU time of the threads "gpushared-dev" of this process, of which one is at work.
 std::uint64_t DeviceThreadCpuNs() {
+  std::uint64_t sum = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm"), name);
     if (name != "gpushared-dev") continue;
     std::uint64_t ns = 0;
     std::ifstream(task.path() / "schedstat") >> ns;
-    return ns;
+    sum += ns;
   }
-  return 0;
+  return sum;
 }
 
 class Bench {
@@ -233,10 +234,9 @@ class Bench {
   std::atomic<std::uint64_t> events_{0}, lost_{0};
 };
 
-void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_bytes, Report& report,
-             bool is_traced = false) {
+void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_bytes,
+             Report& report) {
   Bench bench(policy, clients, parameter_bytes);
-  if (is_traced) bench.Trace();
   bench.Throughput(100ms);
   // Few enough for every ring; the thread's spinning before it sleeps again is 50 us of it.
   constexpr int kPerClient = 4000;
@@ -249,15 +249,31 @@ void Measure(const char* policy, std::size_t clients, std::uint32_t parameter_by
   const std::uint64_t allocations = AllocationCount() - before;
   std::sort(rounds.begin(), rounds.end());
   const std::string what = std::string(policy) + ", " + std::to_string(clients) + " clients, " +
-                           std::to_string(parameter_bytes) + " B" + (is_traced ? ", traced" : "");
+                           std::to_string(parameter_bytes) + " B";
   report.Add(what + ": device thread's time per command", drained);
   report.AddValue(what + ": median of 5", rounds[2] / 1e6, "M commands/s");
   report.AddValue(what + ": allocations", static_cast<double>(allocations), "");
   if (clients == 1) report.Add(what + ": submit to seen", bench.RoundTrips(100'000));
-  if (is_traced) {
-    report.AddValue(what + ": events told", static_cast<double>(bench.events()) / 1e6, "M");
-    report.AddValue(what + ": events lost", static_cast<double>(bench.lost()) / 1e6, "M");
+}
+
+// What a trace costs, in pairs: the machine's speed changes from second to second.
+void MeasureTrace(std::size_t clients, Report& report) {
+  Bench plain("priority", clients, 0), traced("priority", clients, 0);
+  traced.Trace();
+  constexpr int kPerClient = 4000, kPairs = 41;
+  std::array<double, kPairs> more{};
+  for (Bench* const bench : {&plain, &traced}) bench->DrainNs(kPerClient);
+  for (double& each : more) {
+    const double without = plain.DrainNs(kPerClient);
+    each = 100 * (traced.DrainNs(kPerClient) / without - 1);
   }
+  std::sort(more.begin(), more.end());
+  const std::string what = "traced, " + std::to_string(clients) + " clients: ";
+  report.AddValue(what + "time per command more by, median of 41 pairs", more[kPairs / 2], "%");
+  traced.Throughput(1s);
+  std::this_thread::sleep_for(50ms);  // The reader's last look.
+  report.AddValue(what + "events told", static_cast<double>(traced.events()) / 1e6, "M");
+  report.AddValue(what + "events lost", static_cast<double>(traced.lost()) / 1e6, "M");
 }
 
 }  // namespace
@@ -297,12 +313,12 @@ void MeasureAll(Report& report) {
   report.AddValue("baseline: the ring alone", RingAlone() / 1e6, "M records/s");
   Measure("priority", 1, 0, report);
   Measure("priority", 1, 56, report);
-  Measure("priority", 1, 0, report, true);
   Measure("priority", 8, 0, report);
-  Measure("priority", 8, 0, report, true);
   Measure("priority", 64, 0, report);
   Measure("fifo", 1, 0, report);
   Measure("fair", 8, 0, report);
+  MeasureTrace(1, report);
+  MeasureTrace(8, report);
 }
 
 }  // namespace
