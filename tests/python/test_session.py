@@ -47,7 +47,7 @@ def test_each_public_name_says_what_it_is():
 
 def test_the_example_of_the_readme_runs(server, monkeypatch, capsys):
     text = (ROOT / "client_lib/python/README.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(ROOT / "samples/kernels")
+    monkeypatch.chdir(ROOT)
     exec(compile(re.search(r"```python\n(.*?)```", text, re.S).group(1), "README.md", "exec"), {})
     assert "1998" in capsys.readouterr().out
 
