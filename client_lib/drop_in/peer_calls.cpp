@@ -154,28 +154,43 @@ Code CopyAcross(DevicePointer to_address, ContextHandle to, DevicePointer from_a
   return CopyAcross(copy, to, from);
 }
 
-// Runs `on_device` where both contexts are of one device, with that of the source current; else
-// `across`.
-template <typename OnDevice, typename Across>
-Code Choose(ContextHandle to_handle, ContextHandle from_handle, const OnDevice& on_device,
-            const Across& across) {
+// Whether both contexts are of the current one's device: then a copy is one on that device.
+Code Compare(ContextHandle to_handle, ContextHandle from_handle, bool& is_one_device) {
+  const Current current;
+  if (!current.ok()) return current.code();
   std::shared_ptr<Context> to, from;
   Code code = FindContext(to_handle, to);
   if (code == Code::kSuccess) code = FindContext(from_handle, from);
   if (code != Code::kSuccess) return code;
-  if (to->shared_session() != from->shared_session()) return across();
-  const ContextScope scope(from_handle);
-  return scope.code() == Code::kSuccess ? on_device() : scope.code();
+  is_one_device = to->shared_session() == current->shared_session() &&
+                  from->shared_session() == current->shared_session();
+  return Code::kSuccess;
 }
 
-// A copy on one device that waits for both contexts, and for itself: CUDA puts such a copy between
-// all that is before it and all that comes after it in either one (cuMemcpyPeer).
-template <typename Copy>
-Code BetweenContexts(ContextHandle to, ContextHandle from, const Copy& copy) {
-  Code code = CtxSynchronizeV2(to);
+// As CUDA orders it: after all work of both contexts, and before all that comes.
+template <typename OnDevice, typename Across>
+Code Serialised(ContextHandle to, ContextHandle from, const OnDevice& on_device,
+                const Across& across) {
+  bool is_one_device = false;
+  Code code = Compare(to, from, is_one_device);
+  if (code == Code::kSuccess) code = CtxSynchronizeV2(to);
   if (code == Code::kSuccess) code = CtxSynchronizeV2(from);
-  if (code == Code::kSuccess) code = copy();
-  return code == Code::kSuccess ? CtxSynchronizeV2(from) : code;
+  if (code != Code::kSuccess) return code;
+  if (!is_one_device) return across();
+  code = on_device();
+  return code == Code::kSuccess ? CtxSynchronize() : code;
+}
+
+// In the order of the stream alone. Between devices it has ended when the call returns.
+template <typename OnDevice, typename Across>
+Code InStream(ContextHandle to, ContextHandle from, StreamHandle stream, const OnDevice& on_device,
+              const Across& across) {
+  bool is_one_device = false;
+  Code code = Compare(to, from, is_one_device);
+  if (code != Code::kSuccess) return code;
+  if (is_one_device) return on_device();
+  code = StreamSynchronize(stream);
+  return code == Code::kSuccess ? across() : code;
 }
 
 }  // namespace
@@ -202,48 +217,33 @@ Code CtxDisablePeerAccess(ContextHandle handle) {
 
 Code MemcpyPeer(DevicePointer destination, ContextHandle to, DevicePointer source,
                 ContextHandle from, std::size_t bytes) {
-  return Choose(
-      to, from,
-      [&] {
-        return BetweenContexts(to, from, [&] { return MemcpyDtoD(destination, source, bytes); });
-      },
+  return Serialised(
+      to, from, [&] { return MemcpyDtoD(destination, source, bytes); },
       [&] { return CopyAcross(destination, to, source, from, bytes); });
 }
 
-// Between devices it has ended when the call returns, and comes after what is on the stream.
 Code MemcpyPeerAsync(DevicePointer destination, ContextHandle to, DevicePointer source,
                      ContextHandle from, std::size_t bytes, StreamHandle stream) {
-  return Choose(
-      to, from, [&] { return MemcpyDtoDAsync(destination, source, bytes, stream); },
-      [&] {
-        const Code code = StreamSynchronize(stream);
-        return code == Code::kSuccess ? CopyAcross(destination, to, source, from, bytes) : code;
-      });
+  return InStream(
+      to, from, stream, [&] { return MemcpyDtoDAsync(destination, source, bytes, stream); },
+      [&] { return CopyAcross(destination, to, source, from, bytes); });
 }
 
 Code Memcpy3dPeer(const PeerCopy3d* peer) {
   if (AnyNull(peer)) return Code::kInvalidValue;
   const Copy3d copy = OrdinaryOf(*peer);
-  return Choose(
-      peer->destination_context, peer->source_context,
-      [&] {
-        return BetweenContexts(peer->destination_context, peer->source_context,
-                               [&] { return Memcpy3d(&copy); });
-      },
-      [&] { return CopyAcross(copy, peer->destination_context, peer->source_context); });
+  const ContextHandle to = peer->destination_context, from = peer->source_context;
+  return Serialised(
+      to, from, [&] { return Memcpy3d(&copy); }, [&] { return CopyAcross(copy, to, from); });
 }
 
 Code Memcpy3dPeerAsync(const PeerCopy3d* peer, StreamHandle stream) {
   if (AnyNull(peer)) return Code::kInvalidValue;
   const Copy3d copy = OrdinaryOf(*peer);
-  return Choose(
-      peer->destination_context, peer->source_context, [&] { return Memcpy3dAsync(&copy, stream); },
-      [&] {
-        const Code code = StreamSynchronize(stream);
-        return code == Code::kSuccess
-                   ? CopyAcross(copy, peer->destination_context, peer->source_context)
-                   : code;
-      });
+  const ContextHandle to = peer->destination_context, from = peer->source_context;
+  return InStream(
+      to, from, stream, [&] { return Memcpy3dAsync(&copy, stream); },
+      [&] { return CopyAcross(copy, to, from); });
 }
 
 }  // namespace gpushared::drop_in

@@ -3,7 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include <cuda.h>
@@ -64,6 +66,23 @@ TEST_P(PeerTest, ACopyInAStreamComesAfterWhatIsOnTheStream) {
   EXPECT_EQ(found, 77u);
 }
 
+// No stream of one context waits for those of another; such a copy does, and later work for it.
+TEST_P(PeerTest, ComesAfterWorkOfBothContextsAndBeforeWhatFollows) {
+  constexpr std::size_t kWords = 1 << 20;
+  const CUdeviceptr from = Allocate(first_, 4 * kWords), to = Allocate(second_, 4 * kWords);
+  std::vector<std::uint32_t> found(kWords);
+  for (std::uint32_t round = 1; round < 20; ++round) {
+    ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemsetD32Async(to, 0, kWords, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemsetD32Async(from, round, kWords, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemcpyPeer(to, second_, from, first_, 4 * kWords), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemcpyDtoH(found.data(), to, 4 * kWords), CUDA_SUCCESS);
+    ASSERT_EQ(found, std::vector<std::uint32_t>(kWords, round));
+  }
+}
+
 TEST_P(PeerTest, BoxesKeepTheirPitches) {
   // Two slices of three rows of eight bytes, out of rows of 16 and into rows of 32.
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
@@ -96,6 +115,32 @@ TEST_P(PeerTest, BoxesKeepTheirPitches) {
             << slice << ' ' << row << ' ' << column;
       }
     }
+  }
+}
+
+// Two slices of three rows of 6 MiB: more than one piece each, and none of one row.
+TEST_P(PeerTest, LargeBoxesArriveWhole) {
+  constexpr std::size_t kWidth = std::size_t{6} << 20, kPitch = kWidth + 64, kRows = 6;
+  std::vector<std::uint32_t> numbers(kPitch * kRows / 4), found(kWidth * kRows / 4);
+  std::iota(numbers.begin(), numbers.end(), 9u);
+  const CUdeviceptr from = Allocate(first_, kPitch * kRows), to = Allocate(second_, kWidth * kRows);
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyHtoD(from, numbers.data(), kPitch * kRows), CUDA_SUCCESS);
+  CUDA_MEMCPY3D_PEER copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from;
+  copy.srcContext = first_;
+  copy.srcPitch = kPitch;
+  copy.dstDevice = to;
+  copy.dstContext = second_;
+  copy.WidthInBytes = kWidth;
+  copy.Height = 3;
+  copy.Depth = 2;
+  ASSERT_EQ(cuMemcpy3DPeer(&copy), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, kWidth * kRows), CUDA_SUCCESS);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    EXPECT_EQ(std::memcmp(&found[row * kWidth / 4], &numbers[row * kPitch / 4], kWidth), 0) << row;
   }
 }
 
