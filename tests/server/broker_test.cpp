@@ -769,9 +769,10 @@ TEST_F(BrokerTest, CtlShowsChangesAndEndsClients) {
 TEST_F(BrokerTest, CtlsHelpTellsItsExitCodes) {
   const ProgramOutcome help = Ctl({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.output,
-              HasSubstr("Exit codes: 0 done; 1 the server or the file refused; 2 the command line "
-                        "makes no sense; 3 no server answers."));
+  EXPECT_THAT(
+      help.output,
+      HasSubstr("Exit codes: 0 done; 1 the server, driver or file refused; 2 the command line "
+                "makes no sense; 3 no server answers."));
 }
 
 TEST_F(BrokerTest, CtlSaysWhenNoServerAnswersOrTheRequestMakesNoSense) {
