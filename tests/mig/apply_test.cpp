@@ -312,7 +312,7 @@ class RandomPlans : public MigCase {
 
 TEST_F(RandomPlans, EndAtOneOfTheirTwoEnds) {
   const char* const asked = std::getenv("GPUSHARED_MIG_PLANS");
-  const int plans = asked != nullptr ? std::atoi(asked) : 500;
+  const int plans = asked != nullptr ? std::atoi(asked) : 200;
   Outcomes outcomes;
   while (outcomes.plans < plans && !HasFailure()) RunOnePlan(outcomes);
   std::printf("%d plans: %d made, %d taken back at once, %d by restore\n", outcomes.plans,
