@@ -36,7 +36,7 @@ class ChargeMeter {
   void Exclude(Duration total) { excluded_ = total; }
 
   Entry Start(Duration predicted, TimePoint now);
-  // What the command would be charged if it ended now.
+  // The charge of the command if it ended now.
   Duration SoFar(const Entry& entry, TimePoint now) const;
   // Returns the command's charge.
   Duration End(const Entry& entry, TimePoint now);

@@ -420,7 +420,7 @@ Code GraphAddNode(GraphNodeHandle* node, GraphHandle graph, const GraphNodeHandl
 
 namespace {
 
-// What a node was made from, as a program is shown it.
+// The parameters of a node, as a program is shown them.
 void Show(GraphBook&, GraphNode& node, const KernelWork& work, NodeParameters& to) {
   Put(node, work, to.kernel.launch);
 }

@@ -58,7 +58,7 @@ Code CheckLocation(const MemoryLocation& location) {
   }
 }
 
-// As the older attributes name a place.
+// The name of a place in the older attributes.
 int OrdinalOf(const MemoryLocation& location) {
   if (location.type == LocationType::kDevice) return location.id;
   return static_cast<int>(location.type) == 0 ? kInvalidOrdinal : kHostOrdinal;
@@ -202,7 +202,7 @@ Code MemPrefetchBatchAsync(DevicePointer* addresses, std::size_t* bytes, std::si
   return Code::kSuccess;
 }
 
-// What is discarded may be read as anything, so also as what it was.
+// Discarded memory may be read as anything, so also as it was.
 Code MemDiscardBatchAsync(DevicePointer* addresses, std::size_t* bytes, std::size_t count,
                           unsigned long long flags, StreamHandle handle) {
   if (!IsBatch(addresses, bytes, count, flags)) return Code::kInvalidValue;

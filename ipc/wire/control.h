@@ -121,7 +121,7 @@ enum class AdminVerb : std::uint8_t {
   kReload = 10,
   kUpgrade = 11,  // The broker executes its program's file as it is now.
   kResume = 12,   // A device that was drained takes clients again.
-  kTrace = 13,    // What runs on a device is written for as long as this connection lasts.
+  kTrace = 13,    // A device writes what runs for as long as this connection lasts.
 };
 inline constexpr std::uint8_t kAdminVerbMax = 13;
 std::string_view AdminVerbName(AdminVerb verb);   // As gpusharedctl has it: "ps".

@@ -48,7 +48,7 @@ int Upgrade(const CommandLine& line) {
                           "upgrade: the server has not said within 20 s whether it went on"});
 }
 
-// What the server answers of one device.
+// The server's answer, of one device alone.
 std::string DeviceSentence(const nlohmann::json& answer) {
   const std::size_t sessions = answer.value("sessions", std::size_t{0});
   std::string text = "device " + answer.value("device", "?") + " is " + answer.value("state", "?");

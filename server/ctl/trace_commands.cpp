@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs on devices, written into a file.
+// `gpusharedctl trace` writes what runs on devices into a file.
 #include <signal.h>
 #include <time.h>
 

@@ -17,7 +17,7 @@ struct Builtin {
   std::size_t arguments;
   std::array<std::uint32_t, 4> argument_bytes;  // The sizes of those that are looked at.
   std::uint32_t result_bytes;                   // 0: returns nothing.
-  std::string_view key;                         // Of its operation.
+  std::string_view key;                         // Its operation's.
 };
 // LLVM declares vprintf without a result where its source does not read that.
 constexpr std::array<Builtin, 5> kBuiltins = {{

@@ -85,7 +85,7 @@ Lane ModuleLoader::LaneOf(std::uint64_t image_bytes) const {
 }
 
 Lane ModuleLoader::NextLane(const Job& job) {
-  // What was read and not compiled needs the compiler, and that takes long.
+  // A module that was read and not compiled needs the compiler, which takes long.
   const bool is_read = job.module != nullptr;
   return job.entry.lane == Lane::kSmall && !is_read ? Lane::kQuick : Lane::kLong;
 }

@@ -74,7 +74,7 @@ constexpr Entry kOfClass[] = {
     {"gpushared_promises_given_up", Type::kCounter, "promises_given_up",
      "Promises that the policy gave up while it was overloaded."},
 };
-// Of the sessions that are here now.
+// Gauges of the sessions that are here now.
 constexpr Entry kOfSessions[] = {
     {"gpushared_class_sessions", Type::kGauge, "sessions", "Sessions of the class that live now."},
     {"gpushared_class_sessions_waiting", Type::kGauge, "waiting",

@@ -147,7 +147,7 @@ class Bench {
     AwaitMail(clients_.size());
   }
 
-  // What runs is written from now on, and read as gpusharedctl reads it.
+  // The worker writes what runs from now on; we read it as gpusharedctl does.
   void Trace() {
     std::unique_ptr<trace::Writer> writer = Must(trace::Writer::Create());
     trace::Reader reader = Must(trace::Reader::Open(Must(writer->ShareMemory())));

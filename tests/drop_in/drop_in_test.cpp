@@ -44,7 +44,7 @@ TEST(DropInWithoutServerTest, InitSaysThatNoServerAnswers) {
   EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 
-// As NVIDIA's runtime does before its first call of the driver.
+// NVIDIA's runtime does so before its first call of the driver.
 TEST(DropInWithoutServerTest, RuntimeThatWantsItsOwnDriverIsToldToTheUserOfRun) {
   const CUuuid runtime = {{0x6b, static_cast<char>(0xd5), static_cast<char>(0xfb), 0x6c, 0x5b,
                            static_cast<char>(0xf4), static_cast<char>(0xe7), 0x4a}};

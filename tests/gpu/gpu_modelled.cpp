@@ -97,11 +97,11 @@ struct Shape {
   std::uint32_t blocks() const { return waves * kBlocksAtOnce; }
 };
 
-// What came of some launches.
+// The outcome of some launches.
 struct Outcome {
   double ns_each = 0;   // From the first launch to the end of the last one.
   double busy = 0;      // Part of that in which the GPU ran blocks.
-  Samples round_trips;  // Of launches that were waited for.
+  Samples round_trips;  // Launches that were waited for.
 };
 
 // ---- the driver itself

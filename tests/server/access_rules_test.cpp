@@ -107,7 +107,7 @@ TEST(AccessRules, WeightAboveTheRuleIsRefusedNotLowered) {
 TEST(AccessRules, AClientHasTheShareOfItsRuleElseTheServers) {
   AccessRule own = Rule(Subject::Kind::kUser, 1000);
   own.client_max_share = 400;
-  own.max_share = 300;  // Of all its clients together.
+  own.max_share = 300;  // All its clients together.
   const AccessRules rules({own}, kOwn, {.client_max_share = 250});
   EXPECT_EQ(rules.ClientShareUnder(rules.RuleFor(User(1000))), 400U);
   for (const std::uint32_t uid : {kOwn, 0U, 2000U}) {

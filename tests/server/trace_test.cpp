@@ -215,7 +215,7 @@ TEST(Trace, ReadersCannotWriteAndTakeNothingElseForATrace) {
 }
 
 // A record is all of one event or is not told, also where the writer overtakes the reader all the
-// time; and none is missing without being counted.
+// time. None is missing without being counted.
 TEST(Trace, AReaderThatIsOvertakenSeesWholeRecordsInOrder) {
   using Small = Ring<kEventWords, 64>;
   constexpr std::uint64_t kRecords = 300'000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a real server tells of what ran.
+// A real server tells what ran.
 #include <signal.h>
 #include <sys/wait.h>
 

@@ -11,19 +11,19 @@ namespace gpushared::server {
 
 namespace {
 
-// Of Trace and TracePacket.
+// Fields of Trace and TracePacket.
 constexpr std::uint32_t kPacket = 1, kClockSnapshot = 6, kTimestamp = 8, kSequence = 10,
                         kTrackEvent = 11, kInternedData = 12, kSequenceFlags = 13,
                         kPacketDefaults = 59, kTrackDescriptor = 60;
-// Of TracePacketDefaults.
+// Fields of TracePacketDefaults.
 constexpr std::uint32_t kDefaultClock = 58;
-// Of ClockSnapshot and its clocks.
+// Fields of ClockSnapshot and its clocks.
 constexpr std::uint32_t kClocks = 1, kPrimaryClock = 2, kClockId = 1, kClockValue = 2;
 constexpr std::uint64_t kRealtime = 1, kMonotonic = 3, kBoottime = 6;
 // Of TrackDescriptor; CounterDescriptor.
 constexpr std::uint32_t kTrackUuid = 1, kTrackName = 2, kTrackParent = 5, kTrackCounter = 8;
 constexpr std::uint32_t kCounterUnitName = 6;
-// Of TrackEvent.
+// Fields of TrackEvent.
 constexpr std::uint32_t kEventAnnotations = 4, kEventType = 9, kEventNameId = 10, kEventTrack = 11,
                         kEventName = 23, kEventCounter = 30, kEventFlows = 47;
 constexpr std::uint64_t kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4;

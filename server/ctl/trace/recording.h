@@ -62,7 +62,7 @@ class Recording {
 
   struct Device {
     std::string id;
-    std::size_t number = 0;  // Of the timeline.
+    std::size_t number = 0;  // The timeline's.
     std::optional<admin::TraceWatch> watch;
     Clock::time_point next_ask{};
   };

@@ -145,7 +145,7 @@ std::optional<Claim> WorkQueue::NextOfSpare(ExecutorClock* clock) {
     const std::uint64_t waits = claimable_.begin()->first;
     if (!are_threads_stuck_) {
       spare_wanted_.wait_for(lock.waitable(), spare_patience_);
-      // What waits now may have come just now.
+      // The work that waits may have come just now.
       if (!IsHeldUp() || claimable_.begin()->first != waits) continue;
       are_threads_stuck_ = true;
     }

@@ -43,7 +43,7 @@ struct Item {
   // driver.
   const ClaimedKernel* claimed = nullptr;
   std::optional<ClaimWords::Slot> slot;
-  std::uint32_t claim_base = 0;          // Of the slot's counter.
+  std::uint32_t claim_base = 0;          // The slot's counter at its start.
   std::uint64_t claim_group_blocks = 0;  // Blocks that go to the driver at a time.
   bool has_started = false;
   bool times_are_exact = true;

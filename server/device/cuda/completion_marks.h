@@ -22,7 +22,7 @@ namespace gpushared::device::cuda {
 struct BatchTimes {
   DeviceClock::time_point started;
   DeviceClock::time_point ended;
-  bool are_exact = true;  // As exact as this kind of marks can be.
+  bool are_exact = true;  // The times are as exact as this kind of marks can be.
 };
 
 // Marks on streams: one behind each batch of work, found by polling. A stream is named by its

@@ -43,7 +43,7 @@ struct ChildRecord {
   std::uint32_t block[3];
   std::uint32_t shared_bytes;
   std::uint32_t is_launched;
-  std::uint32_t order;  // Of the launches.
+  std::uint32_t order;  // Its place among the launches.
   std::uint32_t reserved[3];
 };
 static_assert(sizeof(ChildRecord) == 64);
@@ -53,7 +53,7 @@ inline constexpr std::uint32_t kChildRecordsMax = 2048;
 inline constexpr std::uint64_t kChildQueueBytesMax = std::uint64_t{1} << 20;
 // No kernel has more parameters (PTX ISA, "Kernel Function Parameters").
 inline constexpr std::uint64_t kChildParameterBytesMax = 32764;
-// What CUDA's own calls give kernels for streams of this meaning.
+// The handles that CUDA's own calls give kernels for such streams.
 inline constexpr std::uint64_t kTailLaunchStream = 3;
 // Kernels that start kernels that start kernels: as deep as CUDA allows.
 inline constexpr int kChildDepthMax = 24;

@@ -97,7 +97,7 @@ class SlowCalls {
   // Who is next, of those that wait: the oldest of the most urgent ones. Every second call is the
   // oldest of all once that is due.
   std::deque<Waiting>::iterator Choose() GPUSHARED_REQUIRES(mutex_);
-  std::deque<Waiting>::iterator Oldest() GPUSHARED_REQUIRES(mutex_);  // Of those not blocked.
+  std::deque<Waiting>::iterator Oldest() GPUSHARED_REQUIRES(mutex_);  // Among those not blocked.
   bool IsBlocked(const Waiting& waiting) const GPUSHARED_REQUIRES(mutex_);
   Clock::time_point LatestOf(const Waiting& waiting) const;
   std::optional<Waiting> Next();  // Empty at the end.

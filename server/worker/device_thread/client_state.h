@@ -122,7 +122,7 @@ class ClientState {
     SessionLimits limits;
     std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
     std::string entrance;                                  // For DeviceTotals.
-    // As it calls itself, and its process.
+    // Its own name for itself, and its process.
     std::string name;
     std::int32_t pid = 0;
   };
@@ -156,7 +156,7 @@ class ClientState {
   ClientVisits visits;
   ClientLife life;
   ClientTrace trace;
-  // What is counted here is counted in the totals, too, and both where it happens.
+  // Each count here is in the totals, too, and both are made where it happens.
   ClientCounters counters;
   ClientTotals totals;
 

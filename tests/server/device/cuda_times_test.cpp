@@ -132,7 +132,7 @@ TEST_F(CudaDeviceTest, TimedWorkBehindWorkWithoutTimesTookAsLongAsTheGpuSays) {
   EXPECT_FALSE(Await(untimed.id).times_are_exact);
   const Completion completion = Await(timed);
   EXPECT_TRUE(completion.times_are_exact);
-  // Of 3 ms, less what the clock of a GPU and that of the fake differ by.
+  // It takes 3 ms, less what the clocks of the GPU and of the fake differ by.
   EXPECT_GE(completion.ended - completion.started, milliseconds(2));
   EXPECT_LT(completion.ended - completion.started, milliseconds(250));
 }

@@ -60,7 +60,7 @@ struct Costs {
 
   // The one of that name; null when there is none.
   std::uint64_t* Named(std::string_view name);
-  // Of a call, by its name.
+  // The cost of a call, by its name.
   std::uint64_t OfCall(std::string_view call) const;
 };
 

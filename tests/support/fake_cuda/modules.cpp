@@ -98,7 +98,7 @@ struct Running {
   std::uint32_t multiprocessors = 1;
 };
 
-// What the executor is told of it.
+// The executor's view of it.
 struct Prepared {
   std::atomic<std::uint64_t> mapped{0};
   std::vector<executor::MemoryPiece> pieces;

@@ -47,11 +47,11 @@ class Timeline {
     std::shared_ptr<FakeStream> stream;
     std::uint64_t next_block = 0;
     std::uint64_t running = 0;
-    std::uint64_t room = 0;  // Of a block, in threads.
+    std::uint64_t room = 0;  // One block, in threads.
   };
   struct End {
     TimePoint at;
-    std::uint64_t order = 0;  // Of two at one time.
+    std::uint64_t order = 0;  // Decides between two at one time.
     std::shared_ptr<FakeStream> stream;
     Resident* resident = nullptr;  // Null: the end of a work that is no kernel.
     std::uint64_t blocks = 0;

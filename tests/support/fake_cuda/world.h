@@ -51,7 +51,7 @@ struct Range {
 
 enum class Engine : std::uint8_t { kCompute, kOther };
 
-// What a costed GPU distinguishes.
+// The kinds of work that a costed GPU distinguishes.
 enum class Kind : std::uint8_t {
   kNothing,
   kKernel,
@@ -71,12 +71,12 @@ class BlockRun {
  public:
   virtual ~BlockRun() = default;
   virtual std::uint64_t count() const = 0;
-  virtual std::uint64_t threads() const = 0;  // Of a block.
+  virtual std::uint64_t threads() const = 0;  // In one block.
   virtual device::cuda::Code Begin() = 0;
   struct Ran {
     device::cuda::Code code = {};
     std::uint64_t blocks = 1;  // More where the block waits for those behind it.
-    double instructions = 0;   // Of one warp.
+    double instructions = 0;   // One warp executes so many.
   };
   virtual Ran Run(std::uint64_t block) = 0;
 };

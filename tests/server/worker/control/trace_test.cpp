@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker writes for those who watch, and whom it lets watch.
+// A worker writes for those who watch, and lets not everybody watch.
 #include <sys/socket.h>
 
 #include <algorithm>
