@@ -13,6 +13,7 @@
 #include "gpushared/client.h"
 
 #include "server/admin/ask.h"
+#include "tests/support/filler.h"
 #include "tests/support/server_process.h"
 
 #include <nlohmann/json.hpp>
@@ -21,8 +22,6 @@ namespace gpushared::testing {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::size_t kBytes = std::size_t{1} << 20;
 
 json Ask(const ServerProcess& server, ipc::AdminVerb verb) {
   ipc::Admin admin;
@@ -70,39 +69,13 @@ class NeverFalls {
   std::map<std::string, double> seen_;
 };
 
-struct Filler {
-  Client client;
-  DeviceBuffer memory;
-};
-
-Filler Come(const ServerProcess& server, SchedulingClass of_class) {
-  Filler filler;
-  Result<Client> client =
-      Client::Connect({.name = "filler", .scheduling_class = of_class, .socket = server.socket()});
-  EXPECT_TRUE(client.ok()) << client.status().ToString();
-  if (!client.ok()) return filler;
-  filler.client = std::move(*client);
-  Result<DeviceBuffer> memory = filler.client.AllocateDevice(kBytes);
-  EXPECT_TRUE(memory.ok()) << memory.status().ToString();
-  if (memory.ok()) filler.memory = std::move(*memory);
-  return filler;
-}
-
-void Fill(Filler& filler, int times) {
-  const Stream stream = filler.client.default_stream();
-  for (int i = 0; i < times; ++i) {
-    EXPECT_TRUE(stream.Fill(filler.memory, FillElement::U8(1), kBytes).ok());
-  }
-  EXPECT_TRUE(stream.Synchronize().ok());
-}
-
 TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
-  Filler low = Come(server, SchedulingClass::kLow);
+  Filler low = ComeToFill(server, "filler", SchedulingClass::kLow);
   Fill(low, 30);
   double left_s = 0, left_fills = 0;
   {
-    Filler leaves = Come(server, SchedulingClass::kLow);
+    Filler leaves = ComeToFill(server, "filler", SchedulingClass::kLow);
     Fill(leaves, 20);
     const json clients = Ask(server, ipc::AdminVerb::kClients);
     for (const json& row : clients["clients"]) {
@@ -112,7 +85,7 @@ TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
     }
   }
   ASSERT_EQ(left_fills, 20);
-  Filler normal = Come(server, SchedulingClass::kNormal);
+  Filler normal = ComeToFill(server, "filler", SchedulingClass::kNormal);
   Fill(normal, 10);
   // Nobody works now.
   std::map<std::string, double> time_s = {{"low", left_s}}, fills = {{"low", left_fills}};
@@ -143,7 +116,7 @@ TEST(Totals, AreTheSumOverClientsThatAreHereAndThatLeft) {
 TEST(Totals, WorkCountsForTheClassThatItWasDoneIn) {
   const ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   NeverFalls totals;
-  Filler filler = Come(server, SchedulingClass::kNormal);
+  Filler filler = ComeToFill(server, "filler", SchedulingClass::kNormal);
   Fill(filler, 7);
   totals.Look(server, "normal");
   const ProgramOutcome set =
@@ -160,14 +133,14 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   NeverFalls totals;
   {
-    Filler filler = Come(server, SchedulingClass::kLow);
+    Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);
     Fill(filler, 20);
     totals.Look(server, "at work");
   }
   totals.Look(server, "a client left");
   EXPECT_EQ(totals.Of("/classes/low/fills"), 20);
   {
-    Filler filler = Come(server, SchedulingClass::kLow);
+    Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);
     Fill(filler, 5);
     const pid_t worker = server.workers().at(0);
     ASSERT_EQ(::kill(worker, SIGKILL), 0);
@@ -180,7 +153,7 @@ TEST(Totals, DoNotFallWhenWorkersAndBrokersDie) {
   // A worker that is killed loses nothing.
   EXPECT_EQ(totals.Of("/classes/low/fills"), 25);
   EXPECT_TRUE(Eventually([&] { return Totals(server)["workers_started"] == 2; }));
-  Filler filler = Come(server, SchedulingClass::kLow);
+  Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);
   Fill(filler, 5);
   server.Crash();
   Fill(filler, 5);

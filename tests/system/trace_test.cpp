@@ -20,6 +20,7 @@
 
 #include "server/admin/ask.h"
 #include "server/admin/trace_watch.h"
+#include "tests/support/filler.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/server_process.h"
 
@@ -32,34 +33,6 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr std::size_t kBytes = std::size_t{1} << 20;
-
-struct Filler {
-  Client client;
-  DeviceBuffer memory;
-};
-
-Filler Come(const ServerProcess& server, const std::string& name, SchedulingClass of_class) {
-  Filler filler;
-  Result<Client> client =
-      Client::Connect({.name = name, .scheduling_class = of_class, .socket = server.socket()});
-  EXPECT_TRUE(client.ok()) << client.status().ToString();
-  if (!client.ok()) return filler;
-  filler.client = std::move(*client);
-  Result<DeviceBuffer> memory = filler.client.AllocateDevice(kBytes);
-  EXPECT_TRUE(memory.ok()) << memory.status().ToString();
-  if (memory.ok()) filler.memory = std::move(*memory);
-  return filler;
-}
-
-void Fill(Filler& filler, int times) {
-  const Stream stream = filler.client.default_stream();
-  for (int i = 0; i < times; ++i) {
-    EXPECT_TRUE(stream.Fill(filler.memory, FillElement::U8(1), kBytes).ok());
-  }
-  EXPECT_TRUE(stream.Synchronize().ok());
-}
 
 Result<admin::TraceWatch> Watch(const ServerProcess& server, const std::string& device = "cpu:0") {
   Result<admin::TraceWatch> watch =
@@ -77,8 +50,8 @@ TEST(TraceWatch, SlicesAreWhatClientsAreCharged) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   Result<admin::TraceWatch> watch = Watch(server);
   ASSERT_TRUE(watch.ok()) << watch.status().ToString();
-  Filler low = Come(server, "batch", SchedulingClass::kLow);
-  Filler high = Come(server, "serve", SchedulingClass::kHigh);
+  Filler low = ComeToFill(server, "batch", SchedulingClass::kLow);
+  Filler high = ComeToFill(server, "serve", SchedulingClass::kHigh);
   Fill(low, 30);
   Fill(high, 20);
   Fill(low, 10);
@@ -117,7 +90,7 @@ TEST(TraceWatch, SlicesAreWhatClientsAreCharged) {
 
 TEST(TraceWatch, LastsAsLongAsItsConnectionAndItsWorker) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
-  Filler filler = Come(server, "filler", SchedulingClass::kNormal);
+  Filler filler = ComeToFill(server, "filler", SchedulingClass::kNormal);
   for (int round = 0; round < 3; ++round) {
     // Only one that was asked for after the last one ended, and so began anew.
     Result<admin::TraceWatch> watch = Watch(server);
@@ -177,7 +150,7 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
   ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
   const ScratchFolder folder;
   const std::string file = folder / "t.json", said = folder / "said";
-  Filler before = Come(server, "before", SchedulingClass::kLow);
+  Filler before = ComeToFill(server, "before", SchedulingClass::kLow);
   const pid_t recording =
       StartProgram({GPUSHARED_BIN_DIR "/gpusharedctl", "--socket", server.socket(), "trace",
                     "--seconds", "600", "--json", "--out", file},
@@ -187,7 +160,7 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
   ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
   ASSERT_TRUE(Eventually([&] { return !Watches(recording); }));
   ASSERT_TRUE(Eventually([&] { return Watches(recording); }));
-  Filler after = Come(server, "after", SchedulingClass::kHigh);
+  Filler after = ComeToFill(server, "after", SchedulingClass::kHigh);
   Fill(after, 4);
   ASSERT_EQ(::kill(recording, SIGTERM), 0) << "as Ctrl-C, it ends the file";
   int status = 0;
@@ -212,7 +185,7 @@ TEST(TraceCommand, AFullFileIsWholeAndSaysSo) {
     outcome = server.Ctl({"trace", "--seconds", "600", "--max-mib", "1", "--out", file});
     is_over.store(true);
   });
-  Filler filler = Come(server, "filler", SchedulingClass::kLow);
+  Filler filler = ComeToFill(server, "filler", SchedulingClass::kLow);
   EXPECT_TRUE(Eventually([&] {
     Fill(filler, 100);
     return is_over.load();
