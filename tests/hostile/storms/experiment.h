@@ -56,7 +56,7 @@ struct StormOutcome {
   double p50_ratio = 0, p99_ratio = 0;
   Latencies welcome, load, result, welcome_alone, load_alone;
   std::uint64_t newcomers_left_out = 0;
-  double log_bytes_per_minute = 0;
+  double log_bytes_per_minute = 0;  // See LogMinute.
   Holdings before, after;
   std::uint64_t most_bytes = 0;  // All processes of the server together, in the storm.
   std::uint64_t memory_kills = 0;
@@ -64,6 +64,7 @@ struct StormOutcome {
   std::uint64_t deeds = 0, refused_deeds = 0, wrong_results = 0, reconnects = 0;
   bool worker_ended = false, broker_ended = false, was_cut_short = false;
   std::string honest_words, newcomer_words, attacker_words, log_tail;
+  std::string broken_before;  // Of several runs' median: what Broken said of each.
 
   // What must hold whatever the machine: nobody shut out, no process of the server gone, no
   // wrong result, no descriptor left. Empty when it holds.

@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "tests/hostile/storms/experiment.h"
+#include "tests/hostile/storms/median_outcome.h"
 #include "tests/hostile/storms/report.h"
 #include "tests/hostile/storms/storms.h"
 
@@ -28,38 +30,70 @@ std::vector<const Storm*> Chosen(const std::vector<std::string>& names) {
   return chosen;
 }
 
-int Run(const StormPlan& plan, const std::vector<const Storm*>& storms, const std::string& json) {
-  std::vector<StormOutcome> outcomes;
-  std::string remarks;
-  bool is_sound = true;
-  std::printf("%s, %.0f s of storm each\n%s", plan.server.c_str(), plan.seconds,
-              TableHead().c_str());
-  for (const Storm* const storm : storms) {
-    std::fflush(stdout);
-    try {
-      outcomes.push_back(RunStorm(*storm, plan));
-    } catch (const std::exception& error) {
-      std::printf("%s: %s\n", storm->name, error.what());
-      is_sound = false;
-      continue;
+struct Invocation {
+  StormPlan plan;
+  std::vector<const Storm*> storms;
+  int runs = 1;
+  std::string json, markdown;
+};
+
+// The runs of each storm, in their order. One that did not start has none, and `is_sound` falls.
+std::vector<std::vector<StormOutcome>> RunAll(const Invocation& asked, bool* is_sound) {
+  std::vector<std::vector<StormOutcome>> outcomes(asked.storms.size());
+  for (int run = 1; run <= asked.runs; ++run) {
+    if (asked.runs > 1) std::printf("run %d of %d\n", run, asked.runs);
+    for (std::size_t i = 0; i < asked.storms.size(); ++i) {
+      std::fflush(stdout);
+      try {
+        outcomes[i].push_back(RunStorm(*asked.storms[i], asked.plan));
+        std::printf("%s", TableRow(outcomes[i].back()).c_str());
+      } catch (const std::exception& error) {
+        std::printf("%s: %s\n", asked.storms[i]->name, error.what());
+        *is_sound = false;
+      }
     }
-    is_sound = is_sound && outcomes.back().Broken().empty();
-    std::printf("%s", TableRow(outcomes.back()).c_str());
-    remarks += Remarks(outcomes.back());
+  }
+  return outcomes;
+}
+
+bool Write(const Invocation& asked, const std::vector<StormOutcome>& outcomes) {
+  if (!asked.json.empty() && !WriteJson(asked.json, outcomes)) {
+    std::fprintf(stderr, "storms: cannot write '%s'\n", asked.json.c_str());
+    return false;
+  }
+  if (asked.markdown.empty()) return true;
+  std::ofstream file(asked.markdown);
+  file << MarkdownTable(outcomes);
+  file.close();
+  if (!file) std::fprintf(stderr, "storms: cannot write '%s'\n", asked.markdown.c_str());
+  return static_cast<bool>(file);
+}
+
+int Run(const Invocation& asked) {
+  bool is_sound = true;
+  std::printf("%s, %.0f s of storm each\n%s", asked.plan.server.c_str(), asked.plan.seconds,
+              TableHead().c_str());
+  std::vector<StormOutcome> medians;
+  for (const std::vector<StormOutcome>& runs : RunAll(asked, &is_sound)) {
+    if (!runs.empty()) medians.push_back(MedianOf(runs));
+  }
+  if (asked.runs > 1) std::printf("\nmedian of %d runs\n%s", asked.runs, TableHead().c_str());
+  std::string remarks;
+  for (const StormOutcome& outcome : medians) {
+    is_sound = is_sound && outcome.Broken().empty();
+    if (asked.runs > 1) std::printf("%s", TableRow(outcome).c_str());
+    remarks += Remarks(outcome);
   }
   std::printf("\n%s", remarks.c_str());
-  if (!json.empty() && !WriteJson(json, outcomes)) {
-    std::fprintf(stderr, "storms: cannot write '%s'\n", json.c_str());
-    return 2;
-  }
+  if (!Write(asked, medians)) return 2;
   return is_sound ? 0 : 1;
 }
 
 int Main(int argc, char** argv) {
   CLI::App app("storms of hostile clients against an honest one and newcomers");
-  StormPlan plan{.server = ServerBesideThisProgram()};
+  Invocation asked{.plan = {.server = ServerBesideThisProgram()}};
+  StormPlan& plan = asked.plan;
   std::vector<std::string> names;
-  std::string json;
   double memory_mib = static_cast<double>(plan.memory_limit_bytes >> 20);
   app.add_option("--server", plan.server,
                  "the gpushared to measure; built in: beside this program");
@@ -70,7 +104,11 @@ int Main(int argc, char** argv) {
   app.add_option("--deeds", plan.deeds_least, "each storm lasts until so many deeds, too");
   app.add_option("--memory-limit", memory_mib, "MiB for all processes of the server")
       ->check(CLI::Range(64., 1e6));
-  app.add_option("--json", json, "write the outcomes to this file, too");
+  app.add_option("--runs", asked.runs,
+                 "run all storms so often, in turns; each figure is the median of its runs")
+      ->check(CLI::Range(1, 100));
+  app.add_option("--json", asked.json, "write the outcomes to this file, too");
+  app.add_option("--markdown", asked.markdown, "write the figures with goals to this file, too");
   app.add_option("SERVER-ARGUMENT", plan.arguments, "further arguments of the server, after --");
   bool lists = false;
   app.add_flag("--list", lists, "name the storms");
@@ -80,7 +118,8 @@ int Main(int argc, char** argv) {
     for (const Storm& storm : Storms()) std::printf("%-12s %s\n", storm.name, storm.what);
     return 0;
   }
-  return Run(plan, Chosen(names), json);
+  asked.storms = Chosen(names);
+  return Run(asked);
 }
 
 }  // namespace

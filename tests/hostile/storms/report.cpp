@@ -104,6 +104,24 @@ std::string Remarks(const StormOutcome& o) {
   return text + "\n";
 }
 
+std::string MarkdownTable(const std::vector<StormOutcome>& outcomes) {
+  const auto bold = [](const std::string& figure, bool is_missed) {
+    return is_missed ? "**" + figure + "**" : figure;
+  };
+  std::string text =
+      "| storm | honest p99, ratio | honest p99, ms | welcome p99, ms | small load p99, ms | log, "
+      "kB/min |\n|---|---|---|---|---|---|\n";
+  for (const StormOutcome& o : outcomes) {
+    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", o.name,
+                        bold(fmt::format("{:.2f}", o.p99_ratio), o.p99_ratio > kHonestRatioMax),
+                        Ms(o.honest.p99), bold(Ms(o.welcome.p99), o.welcome.p99 > kWelcomeP99MaxNs),
+                        bold(Ms(o.load.p99), o.load.p99 > kLoadP99MaxNs),
+                        bold(fmt::format("{:.0f}", o.log_bytes_per_minute / 1e3),
+                             o.log_bytes_per_minute > kLogBytesPerMinuteMax));
+  }
+  return text;
+}
+
 bool WriteJson(const std::string& path, const std::vector<StormOutcome>& outcomes) {
   nlohmann::json json = nlohmann::json::array();
   for (const StormOutcome& outcome : outcomes) json.push_back(JsonOf(outcome));

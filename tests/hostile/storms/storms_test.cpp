@@ -5,13 +5,18 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/hostile/storms/experiment.h"
+#include "tests/hostile/storms/log_minute.h"
+#include "tests/hostile/storms/median_outcome.h"
 #include "tests/hostile/storms/processes.h"
+#include "tests/hostile/storms/report.h"
 
 namespace gpushared::storms {
 namespace {
@@ -108,6 +113,31 @@ TEST(StormLatencies, AreNearestRanks) {
   EXPECT_EQ(LatenciesOf({}).worst, 0);
 }
 
+TEST(LogMinute, OfAShortStormIsItsBurstAndTheRateOfItsEnd) {
+  constexpr std::int64_t kSecondNs = 1'000'000'000;
+  LogMinute log;
+  EXPECT_EQ(log.Bytes(), 0);
+  log.Add(0, 500);  // Written before the storm.
+  log.Add(kSecondNs / 2, 100'500);
+  for (int second = 1; second <= 4; ++second) {
+    log.Add(second * kSecondNs, 100'500 + 1000 * static_cast<std::uint64_t>(second));
+  }
+  EXPECT_FALSE(log.is_whole());
+  EXPECT_DOUBLE_EQ(log.Bytes(), 104'000 + 56 * 1000);
+}
+
+TEST(LogMinute, OfALongStormIsItsWorstMinute) {
+  constexpr std::int64_t kSecondNs = 1'000'000'000;
+  LogMinute log;
+  std::uint64_t bytes = 0;
+  for (int second = 0; second <= 200; ++second) {
+    log.Add(second * kSecondNs, bytes);
+    bytes += second >= 100 && second < 110 ? 5000 : 10;
+  }
+  EXPECT_TRUE(log.is_whole());
+  EXPECT_DOUBLE_EQ(log.Bytes(), 10 * 5000 + 50 * 10);
+}
+
 // A sound outcome, for tests that spoil one thing of it.
 StormOutcome Sound() {
   StormOutcome outcome;
@@ -138,6 +168,35 @@ TEST(StormOutcome, MissesGoalsByTimesAndLogBytes) {
   outcome.welcome.p99 = kWelcomeP99MaxNs + 1;
   outcome.log_bytes_per_minute = kLogBytesPerMinuteMax + 1;
   EXPECT_EQ(outcome.Missed(), "p99 welcome log");
+}
+
+TEST(StormMedian, TakesEachFigureByItselfAndForgetsNothingThatBroke) {
+  std::vector<StormOutcome> runs(5, Sound());
+  const double ratios[] = {3, 1, 2.5, 1.5, 2}, welcomes[] = {10, 90, 30, 20, 80};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    runs[i].p99_ratio = ratios[i];
+    runs[i].welcome.p99 = welcomes[i];
+  }
+  EXPECT_EQ(MedianOf(runs).p99_ratio, 2);
+  EXPECT_EQ(MedianOf(runs).welcome.p99, 30);
+  EXPECT_EQ(MedianOf(runs).Broken(), "");
+  runs[3].worker_ended = true;
+  EXPECT_EQ(MedianOf(runs).Broken(), "run 4: the worker ended");
+  runs.resize(2);
+  EXPECT_EQ(MedianOf(runs).p99_ratio, 1) << "the lower one of two";
+}
+
+TEST(StormTable, HasMissedFiguresInBold) {
+  StormOutcome outcome = Sound();
+  outcome.name = "calm";
+  outcome.p99_ratio = 1.25;
+  outcome.honest.p99 = 12e6;
+  outcome.welcome.p99 = 63e6;
+  outcome.load.p99 = 8e6;
+  outcome.log_bytes_per_minute = 2e6;
+  EXPECT_NE(MarkdownTable({outcome}).find("| calm | 1.25 | 12 | **63** | 8.0 | **2000** |\n"),
+            std::string::npos)
+      << MarkdownTable({outcome});
 }
 
 }  // namespace

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/hostile/storms/log_minute.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace gpushared::storms {
+
+double LogMinute::Bytes() const {
+  if (Length() <= 0) return 0;
+  if (is_whole()) return WorstWithin(kMinuteNs);
+  const Look& last = looks_.back();
+  const auto tail = std::ranges::find_if(
+      looks_, [&](const Look& look) { return look.at_ns >= last.at_ns - kTailNs; });
+  const auto so_far = static_cast<double>(last.bytes - looks_.front().bytes);
+  // A storm that has just begun has no tail yet.
+  if (tail->at_ns >= last.at_ns) return so_far;
+  const double per_ns =
+      static_cast<double>(last.bytes - tail->bytes) / static_cast<double>(last.at_ns - tail->at_ns);
+  return so_far + per_ns * static_cast<double>(kMinuteNs - Length());
+}
+
+double LogMinute::WorstWithin(std::int64_t length_ns) const {
+  std::uint64_t worst = 0;
+  std::size_t first = 0;
+  for (const Look& look : looks_) {
+    while (look.at_ns - looks_[first].at_ns > length_ns) ++first;
+    worst = std::max(worst, look.bytes - looks_[first].bytes);
+  }
+  return static_cast<double>(worst);
+}
+
+}  // namespace gpushared::storms
