@@ -75,7 +75,7 @@ bool LogRate::Allow(Cause cause, std::size_t bytes, TimePoint now) {
   const std::int64_t cost = kLineBytes + static_cast<std::int64_t>(bytes);
   if (process != nullptr) process->left_bytes -= cost;
   of_uid.bucket.left_bytes -= cost;
-  if (!is_trusted) all_->left_bytes -= cost;
+  all_->left_bytes -= cost;
   return true;
 }
 

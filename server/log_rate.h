@@ -13,7 +13,8 @@ namespace gpushared::server {
 
 // Bounds the log lines that clients cause: those of one process, of one uid, and all together.
 // Lines beyond a bound are held back and counted; Report says in one sentence how many they were.
-// Root and the server's own uid are bounded alone, so that no stranger hides their lines.
+// Lines of root and of the server's own uid count among all. But only their own bounds hold them
+// back, so that no stranger hides them.
 //
 // It knows a bounded number of processes and uids. A process beyond it is bounded with its uid
 // alone, and uids beyond it share one bound.
@@ -28,11 +29,12 @@ class LogRate {
     std::int64_t burst_bytes = 0;
     std::int64_t bytes_per_second = 0;
   };
-  // Two processes with the built-in bounds, a broker and a worker, write less than 1 MB a minute.
+  // Two processes with the built-in bounds, a broker and a worker, write less than 1 MB in any
+  // minute, whoever fills their logs.
   struct Limits {
-    Bound process{.burst_bytes = 32 << 10, .bytes_per_second = 1 << 10};
-    Bound uid{.burst_bytes = 64 << 10, .bytes_per_second = 2 << 10};
-    Bound all{.burst_bytes = 96 << 10, .bytes_per_second = 6 << 10};
+    Bound process{.burst_bytes = 24 << 10, .bytes_per_second = 1 << 10};
+    Bound uid{.burst_bytes = 32 << 10, .bytes_per_second = 2 << 10};
+    Bound all{.burst_bytes = 48 << 10, .bytes_per_second = 6 << 10};
     std::chrono::seconds report_interval{10};
   };
   // Who causes a line. pid 0: not known, or of no matter.
