@@ -318,6 +318,8 @@ int Serve(const Config& config, std::span<const char* const> arguments,
     return 1;
   }
   manager.Tell("READY=1\nSTATUS=serving");
+  // Processes and threads that it starts are normal.
+  log->info("beside other threads of this machine the broker is {}", PreferThisThread().ToString());
   boost::asio::steady_timer watchdog(context);
   FeedWatchdog(watchdog, manager);
   context.run();

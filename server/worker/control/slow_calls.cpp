@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace gpushared::server {
 namespace {
@@ -12,9 +13,10 @@ constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(100);
 
 }  // namespace
 
-SlowCalls::SlowCalls(const SlowCallRules& rules) : rules_(rules) {
-  thread_ = std::thread([this] {
+SlowCalls::SlowCalls(const SlowCallRules& rules, std::function<void()> on_thread) : rules_(rules) {
+  thread_ = std::thread([this, on_thread = std::move(on_thread)] {
     ::pthread_setname_np(::pthread_self(), "gpushared-slow");
+    if (on_thread) on_thread();
     Run();
   });
 }

@@ -52,7 +52,8 @@ class SlowCalls {
     bool is_newcomer = false;
   };
 
-  explicit SlowCalls(const SlowCallRules& rules = {});
+  // `on_thread`: called first on the thread that makes the calls.
+  explicit SlowCalls(const SlowCallRules& rules = {}, std::function<void()> on_thread = {});
   const SlowCallRules& rules() const { return rules_; }
   ~SlowCalls();  // Finishes.
   SlowCalls(const SlowCalls&) = delete;

@@ -286,7 +286,10 @@ Status Worker::Impl::Open() {
   KeptCosts kept = ReadKeptCosts();
   cost_seed_ = kept.seed;
   thread_options.known_costs = std::move(kept.costs);
-  slow_calls_ = std::make_unique<SlowCalls>(options_.slow_calls);
+  slow_calls_ =
+      std::make_unique<SlowCalls>(options_.slow_calls, [prefers = options_.prefers_threads] {
+        if (prefers) PreferThisThread();
+      });
   thread_options.on_urgent_requests = [this](bool are_open) {
     slow_calls_->NoteUrgentRequests(are_open);
   };
