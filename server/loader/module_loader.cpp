@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <list>
 #include <span>
 #include <utility>
 
@@ -22,7 +23,8 @@ using Lane = LoadQueue::Lane;
 using Clock = LoadQueue::Clock;
 using End = JobOutcome::End;
 
-// The threads copy and check what children made; the device's own go first.
+// The threads copy and check what children made; clients' own threads go first. Newcomers wait for
+// small modules, which take less than a slice.
 constexpr int kNiceness = 5;
 // Crashes are said in the log at most so often.
 constexpr std::chrono::seconds kWarnEvery{1};
@@ -74,7 +76,7 @@ void ModuleLoader::StartReader(Lane lane) {
     const sched_param none = {};
     (void)::sched_setscheduler(0, SCHED_OTHER, &none);
     const int before = std::max(::getpriority(PRIO_PROCESS, self), 0);
-    (void)::setpriority(PRIO_PROCESS, self, before + kNiceness);
+    (void)::setpriority(PRIO_PROCESS, self, before + (lane == Lane::kSmall ? 0 : kNiceness));
     Read(lane);
   });
 }
@@ -286,11 +288,11 @@ JobOutcome ModuleLoader::ReadImage(Job& job, Lane lane) {
   }
   JobOutcome outcome = RunJob(*process_, job.recipe, job.image.get(), job.bytes, LimitsOf(lane),
                               job.abandoned.get());
+  if (!outcome.module.ok()) return outcome;
+  std::list<std::shared_ptr<const device::PreparedModule>> freed_unlocked;
   const MutexLock lock(mutex_);
-  if (outcome.module.ok()) {
-    ++facts_.read;
-    cache_.Keep(KeyOf(job), *outcome.module);
-  }
+  ++facts_.read;
+  freed_unlocked = cache_.Keep(KeyOf(job), *outcome.module);
   return outcome;
 }
 

@@ -35,7 +35,7 @@ struct ModuleLoaderOptions {
                   .wall = std::chrono::milliseconds(250),
                   .memory_bytes = std::uint64_t{64} << 20,
                   .output_bytes = std::uint64_t{16} << 20,
-                  .niceness = 5};
+                  .niceness = 0};
   JobLimits quick{.time = std::chrono::milliseconds(100),
                   .wall = std::chrono::milliseconds(500),
                   .memory_bytes = std::uint64_t{192} << 20,

@@ -35,7 +35,10 @@ class PreparedCache {
 
   // Null where there is none.
   std::shared_ptr<const device::PreparedModule> Find(const Key& key);
-  void Keep(const Key& key, std::shared_ptr<const device::PreparedModule> module);
+  // What goes for it. Freeing large ones takes milliseconds, so the caller does that without a
+  // lock.
+  [[nodiscard]] std::list<std::shared_ptr<const device::PreparedModule>> Keep(
+      const Key& key, std::shared_ptr<const device::PreparedModule> module);
 
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t hits() const { return hits_; }

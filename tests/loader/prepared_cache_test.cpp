@@ -28,7 +28,7 @@ PreparedCache::Key KeyOf(unsigned char content, std::uint32_t uid = 1,
 
 TEST(PreparedCacheTest, OneUsersModulesServeNobodyElse) {
   PreparedCache cache(1000);
-  cache.Keep(KeyOf(1), std::make_shared<FakePrepared>(10));
+  EXPECT_TRUE(cache.Keep(KeyOf(1), std::make_shared<FakePrepared>(10)).empty());
   EXPECT_NE(cache.Find(KeyOf(1)), nullptr);
   EXPECT_EQ(cache.Find(KeyOf(2)), nullptr);
   EXPECT_EQ(cache.Find(KeyOf(1, 2)), nullptr);
@@ -38,9 +38,16 @@ TEST(PreparedCacheTest, OneUsersModulesServeNobodyElse) {
 
 TEST(PreparedCacheTest, WhatWasNotUsedForLongestGoesFirst) {
   PreparedCache cache(100);
-  for (unsigned char i = 0; i < 4; ++i) cache.Keep(KeyOf(i), std::make_shared<FakePrepared>(25));
+  for (unsigned char i = 0; i < 4; ++i) {
+    EXPECT_TRUE(cache.Keep(KeyOf(i), std::make_shared<FakePrepared>(25)).empty());
+  }
+  const auto oldest = cache.Find(KeyOf(1));
+  EXPECT_NE(oldest, nullptr);
+  for (unsigned char i = 2; i < 4; ++i) EXPECT_NE(cache.Find(KeyOf(i)), nullptr);
   EXPECT_NE(cache.Find(KeyOf(0)), nullptr);
-  cache.Keep(KeyOf(9), std::make_shared<FakePrepared>(20));
+  const auto gone = cache.Keep(KeyOf(9), std::make_shared<FakePrepared>(20));
+  ASSERT_EQ(gone.size(), 1u) << "handed to the caller, who frees it where nobody waits";
+  EXPECT_EQ(gone.front(), oldest);
   EXPECT_EQ(cache.Find(KeyOf(1)), nullptr);
   EXPECT_NE(cache.Find(KeyOf(0)), nullptr);
   EXPECT_EQ(cache.bytes(), 95u);
@@ -48,7 +55,7 @@ TEST(PreparedCacheTest, WhatWasNotUsedForLongestGoesFirst) {
 
 TEST(PreparedCacheTest, NoModuleTakesMoreThanAQuarter) {
   PreparedCache cache(100);
-  cache.Keep(KeyOf(1), std::make_shared<FakePrepared>(26));
+  EXPECT_TRUE(cache.Keep(KeyOf(1), std::make_shared<FakePrepared>(26)).empty());
   EXPECT_EQ(cache.bytes(), 0u);
   EXPECT_EQ(cache.Find(KeyOf(1)), nullptr);
 }
