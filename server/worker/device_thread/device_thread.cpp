@@ -50,6 +50,9 @@ constexpr nanoseconds kEndedTellEvery = std::chrono::seconds(1);
 // Beside an urgent request the floods of others get half of a core, and an urgent command waits for
 // its turn this much longer.
 constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
+// A real-time thread rests after so long. Threads of newcomers that were put on its core go on
+// then, and floods lose a tenth of it.
+constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 
 // While a latency client has work on the device its next command is near.
 constexpr int kHighClassSpinFactor = 4;
@@ -186,10 +189,13 @@ bool DeviceThread::SpinsOn() {
   return quiet_for_ < options_.spin_budget * factor;
 }
 
-// A real-time thread that goes through floods keeps its core from a thread that was put there to
-// execute an urgent command, until the kernel finds that one another core: tens of milliseconds.
+// A real-time thread that goes through floods keeps its core from threads that were put there,
+// until the kernel finds them another one: tens of milliseconds. One of these may be there to
+// execute an urgent command, others are of newcomers.
 bool DeviceThread::LeavesItsCore() const {
-  return visits_.was_cut() && urgent_requests_told_ && !device_.info().spinning_pays;
+  if (device_.info().spinning_pays) return false;
+  if (visits_.was_cut() && urgent_requests_told_) return true;
+  return is_realtime_ && Now() - waited_at_ >= kBusyMax;
 }
 
 // Nobody ends the rest early: a client may write its doorbell as often as it likes.
@@ -197,6 +203,7 @@ void DeviceThread::Rest() {
   timespec left{.tv_sec = 0, .tv_nsec = kRest.count()};
   while (::clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
   }
+  waited_at_ = Now();
 }
 
 bool DeviceThread::MayHaveEnded() {
@@ -538,6 +545,7 @@ void DeviceThread::Sleep() {
   ++counters_.sleeps;
   WaitForEvents(timeout);
   sleep_.Cancel();
+  waited_at_ = Now();
 }
 
 int DeviceThread::WaitForEvents(std::optional<nanoseconds> timeout) {

@@ -104,7 +104,7 @@ class DeviceThread {
   // Looks at all rings; sets waits_for_credit_ where it finds nothing.
   bool HasWork();
   bool SpinsOn();
-  // Whether it rests after a turn that others' rings filled.
+  // Whether it rests after a turn that was busy.
   bool LeavesItsCore() const;
   void Rest();
   int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
@@ -154,6 +154,7 @@ class DeviceThread {
   std::optional<scheduler::TimePoint> overload_told_, kernels_ended_told_;
   bool is_stopping_ = false;
   bool is_realtime_ = false;
+  scheduler::TimePoint waited_at_;  // The end of its last sleep or rest.
   RealtimeBudget realtime_budget_;
   ThreadCounters counters_;
   std::thread thread_;
