@@ -95,7 +95,7 @@ inline constexpr std::chrono::milliseconds kRestAfter{200};
 
 // Work waits for so long behind less urgent work, then the spare thread takes it. A thread that can
 // leave its work does so within microseconds.
-inline constexpr std::chrono::milliseconds kSparePatience{1};
+inline constexpr std::chrono::microseconds kSparePatience{250};
 
 // Orders submitted work, deals its units to the executor threads, and collects
 // completions.
