@@ -48,7 +48,8 @@ class ArenaSet {
   Result<ArenaBlock> Allocate(std::size_t bytes);
 
   // Memory for a copy in between. Takes what is free now. If blocks are retired, it is empty, and
-  // the caller calls WaitForOldest. Adds an arena only when nothing will become free by itself.
+  // the caller calls WaitForOldest. Adds an arena only when nothing will become free by itself, or
+  // while all arenas together have less than the usual one (ipc::kArenaBytesDefault).
   Result<std::optional<ArenaBlock>> TryAllocateStaging(std::size_t bytes);
   Status WaitForOldest();
 
@@ -78,7 +79,8 @@ class ArenaSet {
   const Surroundings surroundings_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_ GPUSHARED_GUARDED_BY(mutex_);
-  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);  // Oldest first.
+  std::uint64_t total_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // All arenas together.
+  std::deque<Retired> retired_ GPUSHARED_GUARDED_BY(mutex_);    // Oldest first.
 };
 
 }  // namespace gpushared::client

@@ -105,6 +105,41 @@ TEST_F(ArenaSetTest, EverySizeFitsIntoTheArenaMadeForIt) {
   }
 }
 
+// Memory for an arena costs the server time, for which other clients wait.
+TEST_F(ArenaSetTest, WhoeverNeedsLittleBeginsWithLittleAndGrows) {
+  constexpr std::uint64_t kMiB = 1u << 20;
+  ArenaSet arenas = Make(6);
+  while (added_.size() < 6) ASSERT_TRUE(arenas.Allocate(200'000).ok());
+  EXPECT_EQ(added_, (std::vector<std::uint64_t>{kMiB, kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB,
+                                                ipc::kArenaBytesDefault}));
+}
+
+// A small arena keeps no copies waiting that come later.
+TEST_F(ArenaSetTest, StagingGrowsToTheUsualArenaBeforeItWaits) {
+  ArenaSet arenas = Make(2);
+  const auto small = arenas.TryAllocateStaging(4096);
+  ASSERT_TRUE(small.ok() && *small);
+  progress_.NoteSubmitted(1, 1);
+  arenas.Retire((*small)->data, {{1, 1}});
+  const auto large = arenas.TryAllocateStaging(4u << 20);
+  ASSERT_TRUE(large.ok() && *large);
+  EXPECT_EQ(added_, (std::vector<std::uint64_t>{1u << 20, ipc::kArenaBytesDefault}));
+}
+
+TEST_F(ArenaSetTest, StagingThatCannotGrowWaitsForRetiredBytes) {
+  ArenaSet arenas = Make(1);
+  const auto small = arenas.TryAllocateStaging(200'000);
+  ASSERT_TRUE(small.ok() && *small);
+  progress_.NoteSubmitted(1, 1);
+  arenas.Retire((*small)->data, {{1, 1}});
+  const auto none = arenas.TryAllocateStaging(900'000);
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(*none);
+  ASSERT_TRUE(arenas.WaitForOldest().ok());
+  const auto again = arenas.TryAllocateStaging(900'000);
+  EXPECT_TRUE(again.ok() && *again);
+}
+
 TEST_F(ArenaSetTest, StagingWaitsForRetiredBytesInsteadOfAddingAnArena) {
   ArenaSet arenas = Make(2);
   const auto block = arenas.TryAllocateStaging(15u << 20);
@@ -152,7 +187,7 @@ TEST_F(ArenaSetTest, BytesInUseAreNeverGivenOutAgain) {
 TEST_F(ArenaSetTest, WhereMemoryIsShortArenasAreSmaller) {
   ArenaSet arenas = Make(64);
   bytes_left_ = ipc::kArenaBytesDefault / 3;
-  ASSERT_TRUE(arenas.Allocate(100'000).ok());
+  ASSERT_TRUE(arenas.Allocate(1'000'000).ok());
   ASSERT_TRUE(arenas.Allocate(4u << 20).status().code() == StatusCode::kOutOfMemory);
   EXPECT_EQ(added_, std::vector<std::uint64_t>{ipc::kArenaBytesDefault / 4});
   EXPECT_TRUE(arenas.Allocate(3u << 20).ok()) << "from the arena that is there";
