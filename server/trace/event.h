@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace says: values here, words in shared memory.
+// What a trace says. event_words.h makes words of it.
 
 #ifndef GPUSHARED_SERVER_TRACE_EVENT_H_
 #define GPUSHARED_SERVER_TRACE_EVENT_H_
@@ -11,7 +11,6 @@
 #include <variant>
 
 #include "scheduler/types.h"
-#include "server/trace/layout.h"
 
 namespace gpushared::trace {
 
@@ -87,12 +86,6 @@ struct Depth {
 
 using Event = std::variant<Slice, Request, Depth>;
 
-EventWords ToWords(const Slice& slice);
-EventWords ToWords(const Request& request);
-EventWords ToWords(const Depth& depth);
-// Empty for words that no writer of this layout makes.
-std::optional<Event> FromWords(const EventWords& words);
-
 // Who a session is, or which kernel a key means.
 struct Name {
   enum class Of : std::uint8_t { kClient, kKernel };
@@ -101,11 +94,6 @@ struct Name {
   std::int32_t pid = 0;   // Clients only.
   std::string text;       // At most kNameBytesMax bytes of UTF-8 without control characters.
 };
-
-// A longer text is cut at a character.
-NameWords ToWords(Name::Of of, std::uint64_t key, std::int32_t pid, std::string_view text);
-// Empty as above. Bytes of the text that are not fit to be shown become '?'.
-std::optional<Name> FromWords(const NameWords& words);
 
 // `module_serial`: counts all modules of a worker from 1.
 constexpr std::uint64_t KernelKey(std::uint64_t module_serial, std::uint32_t kernel) {

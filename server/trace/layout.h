@@ -12,7 +12,7 @@
 
 namespace gpushared::trace {
 
-inline constexpr std::size_t kEventWords = 12;
+inline constexpr std::size_t kEventWords = 8;  // One cache line: the writer fills whole ones.
 inline constexpr std::size_t kNameWords = 16;
 // Room for the events of 40 ms at 3 million a second, and of a second under usual loads.
 inline constexpr std::size_t kEventsMax = std::size_t{1} << 17;
@@ -45,7 +45,7 @@ struct Memory {
   alignas(128) NameRing names;
   alignas(128) EventRing events;
 };
-inline constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x7472'0001} << 32) | sizeof(Memory);
+inline constexpr std::uint64_t kLayoutNumber = (std::uint64_t{0x7472'0002} << 32) | sizeof(Memory);
 inline constexpr std::size_t kMemoryBytes = (sizeof(Memory) + 4095) / 4096 * 4096;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

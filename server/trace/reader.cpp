@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "server/trace/event_words.h"
+
 namespace gpushared::trace {
 namespace {
 

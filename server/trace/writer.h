@@ -13,7 +13,7 @@
 
 #include "ipc/shared_segment.h"
 #include "ipc/unique_fd.h"
-#include "server/trace/event.h"
+#include "server/trace/event_words.h"
 #include "server/trace/layout.h"
 
 namespace gpushared::trace {

@@ -107,6 +107,49 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
   EXPECT_TRUE(trace.Poll().empty()) << "each event once";
 }
 
+// Halves of a word hold 2 s to the nanosecond. Longer times lose their last bits, all of a slice
+// together.
+TEST(Trace, LongTimesAreRoundedAndChargesStillDoNotOverlap) {
+  const auto back = [](const Slice& slice) { return std::get<Slice>(*FromWords(ToWords(slice))); };
+  const Slice exact = back({.waited = 4'294'967'295ns,
+                            .submitted = At(5s),
+                            .started = At(5s + 1ns),
+                            .ended = At(7s + 3ns),
+                            .charged_from = At(3s),
+                            .charged = 1'999'999'999ns});
+  EXPECT_EQ(exact.waited, 4'294'967'295ns);
+  EXPECT_EQ(exact.started, At(5s + 1ns));
+  EXPECT_EQ(exact.ended, At(7s + 3ns));
+  EXPECT_EQ(exact.charged_from, At(3s));
+  EXPECT_EQ(exact.charged, 1'999'999'999ns);
+  EXPECT_EQ(exact.stop_asked, scheduler::TimePoint{});
+
+  const auto from = At(23h + 1ns);
+  const std::chrono::nanoseconds charged = 1h + 6ns;
+  const Slice first = back({.cut = Cut::kStopped,
+                            .waited = 3h,
+                            .submitted = At(24h),
+                            .started = At(24h + 1s),
+                            .ended = At(25h),
+                            .stop_asked = At(24h + 5s),
+                            .charged_from = from,
+                            .charged = charged});
+  const Slice second = back({.submitted = At(24h),
+                             .started = At(24h),
+                             .ended = At(25h),
+                             .charged_from = from + charged,
+                             .charged = 2h});
+  constexpr std::chrono::nanoseconds kCoarse = 4us;  // 3 h in 2^32 parts, to a power of two.
+  EXPECT_LE(std::chrono::abs(first.waited - 3h), kCoarse);
+  EXPECT_LE(std::chrono::abs(first.started - At(24h + 1s)), kCoarse);
+  EXPECT_LE(std::chrono::abs(first.ended - At(25h)), kCoarse);
+  EXPECT_LE(std::chrono::abs(first.stop_asked - At(24h + 5s)), kCoarse);
+  EXPECT_LE(std::chrono::abs(first.charged - charged), 2 * kCoarse);
+  EXPECT_GE(first.charged_from, from);
+  EXPECT_LE(first.charged_from + first.charged, from + charged);
+  EXPECT_GE(second.charged_from, from + charged);
+}
+
 TEST(Trace, AReaderThatIsLateLosesTheOldestAndSaysHowMany) {
   Pair trace;
   const std::uint64_t written = 3 * kEventsMax + 100;
@@ -182,13 +225,14 @@ TEST(Trace, WordsThatNoWriterMakesAreNoEvents) {
   };
   const Slice slice{.session = 1};
   EXPECT_TRUE(with(slice, 1, 2));
-  EXPECT_FALSE(with(slice, 0, 4)) << "a kind that there is not";
-  EXPECT_FALSE(with(slice, 0, 1 | 5 << 8)) << "a work";
-  EXPECT_FALSE(with(slice, 0, 1 | 3 << 16)) << "a class";
-  EXPECT_FALSE(with(slice, 0, 1 | std::uint64_t{6} << 32)) << "a cut";
-  for (const std::size_t time : {4, 5, 6, 7, 8, 9, 10}) {
-    EXPECT_FALSE(with(slice, time, ~std::uint64_t{0})) << time;
-  }
+  EXPECT_TRUE(with(slice, 0, 1));
+  EXPECT_FALSE(with(slice, 0, 0)) << "a kind that there is not";
+  EXPECT_FALSE(with(slice, 0, 1 | 3 << HeadBits::kClass)) << "a class";
+  EXPECT_FALSE(with(slice, 0, 1 | 5 << HeadBits::kWork)) << "a work";
+  EXPECT_FALSE(with(slice, 0, 1 | 6 << HeadBits::kCut)) << "a cut";
+  EXPECT_FALSE(with(slice, 0, 1 | std::uint64_t{HeadBits::kShiftMax + 1} << HeadBits::kShift));
+  EXPECT_FALSE(with(slice, 4, std::uint64_t{1} << 61));
+  EXPECT_FALSE(with(slice, 7, 0xffff'ffff)) << "charged from before the clock began";
   for (const std::size_t time : {3, 4, 5, 6}) {
     EXPECT_FALSE(with(Request{}, time, std::uint64_t{1} << 61)) << time;
   }

@@ -75,8 +75,8 @@ class OpenRequests {
   }
 
  private:
+  std::size_t count_ = 0;  // First, beside the one request that most clients have.
   std::array<OpenRequest, ipc::kOpenRequestsMax> list_;
-  std::size_t count_ = 0;
 };
 
 }  // namespace gpushared::server
