@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "server/totals/device_totals.h"
@@ -124,6 +125,16 @@ std::string Text(const json& object, const char* key) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
+// Who ended the service of a device: an operator, who is not to be woken for it, or a failure.
+constexpr std::array kDeviceStates = {"serving", "draining", "drained", "lost"};
+
+std::string_view DeviceState(std::string_view told) {
+  if (told == "ready") return "serving";
+  if (told == "draining" || told == "leaving") return "draining";
+  if (told == "drained" || told == "gone") return "drained";
+  return "lost";
+}
+
 // Empty where there are none, or nonsensically many.
 const json& Rows(const json& object, const char* key) {
   static const json kNone = json::array();
@@ -208,6 +219,15 @@ class Writer {
     text_.Begin("gpushared_device_up", Type::kGauge, "1 while the device serves clients, else 0.");
     for (const Device& device : devices_) {
       text_.Add(device.labels, Text(*device.facts, "state") == "ready" ? 1 : 0);
+    }
+    text_.Begin("gpushared_device_state", Type::kGauge,
+                "1 for the state that the device is in, 0 for the others. Drained: by an operator. "
+                "Lost: it starts, or its worker has died, is silent, or the device is missing.");
+    for (const Device& device : devices_) {
+      const std::string told = Text(*device.facts, "state");
+      for (const char* const state : kDeviceStates) {
+        text_.Add(With(device.labels, "state", state), DeviceState(told) == state ? 1 : 0);
+      }
     }
     for (const Entry& entry : kOfDevice) {
       Begin(entry);

@@ -144,6 +144,27 @@ TEST(Metrics, WhatTheServerDoesNotSayIsLeftOut) {
   EXPECT_THAT(text, Not(HasSubstr("\ngpushared_launches_total{")));
 }
 
+TEST(Metrics, ADrainedDeviceIsNotALostOne) {
+  const auto states = [](const char* told) {
+    const json status = {{"devices", {{{"device", "cpu:0"}, {"state", told}}}}};
+    const std::string text = MetricsText(status, json(), "h", TextFormat::kPlain);
+    std::string found;
+    for (const std::string state : {"serving", "draining", "drained", "lost"}) {
+      const std::size_t at = text.find("Hostname=\"h\",state=\"" + state + "\"} 1\n");
+      if (at != std::string::npos) found += state + " ";
+    }
+    return found;
+  };
+  EXPECT_EQ(states("ready"), "serving ");
+  EXPECT_EQ(states("draining"), "draining ");
+  EXPECT_EQ(states("leaving"), "draining ");
+  EXPECT_EQ(states("drained"), "drained ");
+  EXPECT_EQ(states("gone"), "drained ");
+  for (const char* const lost : {"starting", "restarting", "missing", "silent", ""}) {
+    EXPECT_EQ(states(lost), "lost ") << lost;
+  }
+}
+
 TEST(Metrics, AHistogramOfAnotherSizeIsLeftOut) {
   json status = {{"devices", {{{"device", "cpu:0"}}}}};
   json& wait = status["devices"][0]["totals"]["classes"]["low"]["queue_wait"];

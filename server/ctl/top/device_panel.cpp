@@ -80,12 +80,17 @@ std::string MemoryText(const DeviceSample& device) {
   return BytesText(device.mapped_bytes) + " of " + BytesText(device.memory_bytes);
 }
 
+// A device that an operator drains is no alarm.
+Style StateStyle(const DeviceSample& device) {
+  if (device.state == "ready") return Style::kPlain;
+  return device.state == "draining" || device.state == "drained" ? Style::kWarning : Style::kAlarm;
+}
+
 // The device's number, state, clients and what they do; its name comes last.
 void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   const DeviceSample& now = device.now;
   std::size_t column = canvas.Put(row, 0, now.id, Style::kStrong);
-  column =
-      canvas.Put(row, column + 2, now.state, now.state == "ready" ? Style::kPlain : Style::kAlarm);
+  column = canvas.Put(row, column + 2, now.state, StateStyle(now));
   if (now.is_overloaded) column = canvas.Put(row, column + 2, "OVERLOADED", Style::kAlarm);
   column = canvas.Put(row, column + 2,
                       WholeText(now.sessions) + (now.sessions == 1 ? " client" : " clients"));
@@ -149,8 +154,9 @@ void DrawShort(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   const DeviceSample& now = device.now;
   canvas.Put(row, 0, now.id, Style::kStrong, kIdColumns - 1);
   const bool is_ready = now.state == "ready";
-  canvas.Put(row, kIdColumns, now.is_overloaded && is_ready ? "OVERLOADED" : now.state,
-             is_ready && !now.is_overloaded ? Style::kPlain : Style::kAlarm, kStateColumns - 1);
+  const bool is_overloaded = now.is_overloaded && is_ready;
+  canvas.Put(row, kIdColumns, is_overloaded ? "OVERLOADED" : now.state,
+             is_overloaded ? Style::kAlarm : StateStyle(now), kStateColumns - 1);
   std::size_t column = kIdColumns + kStateColumns;
   if (!now.missing.empty()) {
     canvas.Put(row, column, now.missing, Style::kFaint);

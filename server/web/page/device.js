@@ -9,6 +9,7 @@ import {Timeline} from './timeline.js';
 
 const kNowMs = 1000, kRecentMs = 10000;
 const kNamedMax = 4;
+const kDrained = ['draining', 'drained'];  // States of a device that an operator wanted.
 
 class Figure {
   constructor(label, hint) {
@@ -148,8 +149,11 @@ export class DeviceCard {
     const words = [];
     if (device.overloaded) words.push('Overloaded: a promise is given up at this moment.');
     if (device.missing) words.push(`Missing: ${device.missing}`);
-    if (device.state !== 'ready' && device.last_death) words.push(`Its last worker: ${device.last_death}`);
+    const isDrained = kDrained.includes(device.state);
+    if (isDrained) words.push(`An operator has drained it: gpusharedctl resume ${device.device} lets clients in again.`);
+    if (device.state !== 'ready' && !isDrained && device.last_death) words.push(`Its last worker: ${device.last_death}`);
     this.trouble.hidden = words.length === 0;
+    this.trouble.className = isDrained ? 'hint' : 'trouble';
     setText(this.trouble, words.join(' '));
   }
 }

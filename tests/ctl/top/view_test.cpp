@@ -2,6 +2,7 @@
 // Keys change a view, and a view is laid out for terminals of all sizes.
 #include "server/ctl/top/view.h"
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -249,6 +250,31 @@ TEST_F(TopView, ManyDevicesTakeALineEach) {
   EXPECT_THAT(screen, HasSubstr("missing    it fell off the bus"));
   EXPECT_THAT(screen, HasSubstr("12 more devices"));
   EXPECT_THAT(screen, HasSubstr("DEVICE"));
+}
+
+TEST_F(TopView, ADrainedDeviceIsNoAlarm) {
+  const auto style = [&](const char* state, Size size) {
+    std::vector<json> devices = {DeviceRow("cpu:0", {})};
+    devices[0]["state"] = state;
+    devices.resize(size.rows < 20 ? 8 : 1, devices[0]);  // Where there is little room, a line each.
+    view_.Take(Between(nullptr, SampleOf(devices, {}, 1)));
+    const Canvas canvas = Draw(view_, {.history = history_, .every_s = 1}, size, Charset::kAscii);
+    std::istringstream lines(canvas.Text());
+    std::string line;
+    for (std::size_t row = 0; std::getline(lines, line); ++row) {
+      const std::size_t at = line.find(state);
+      if (at != std::string::npos) return canvas.Row(row)[at].style;
+    }
+    ADD_FAILURE() << state << " is not shown:\n" << canvas.Text();
+    return Style::kPlain;
+  };
+  for (const Size size : {Size{80, 24}, Size{80, 12}}) {
+    EXPECT_EQ(style("ready", size), Style::kPlain);
+    EXPECT_EQ(style("drained", size), Style::kWarning);
+    EXPECT_EQ(style("draining", size), Style::kWarning);
+    EXPECT_EQ(style("missing", size), Style::kAlarm);
+    EXPECT_EQ(style("restarting", size), Style::kAlarm);
+  }
 }
 
 TEST_F(TopView, ALostServerIsSaidAboveTheLastFigures) {
