@@ -133,6 +133,11 @@ PY
 # One phase: its programs begin together. With both of them, who has the device is watched.
 phase() {  # round name policy who...
   local round=$1 name=$2 policy=$3 pids=() pid watcher="" tracer="" start
+  if [[ $# -eq 5 ]]; then
+    coproc watch { exec python3 samples/demo_watch.py "$bin/gpusharedctl" "$work/$policy.sock" "$work/device.$name.$round.json"; }
+    watcher=$watch_PID
+    read -r -u "${watch[0]}" || fail "the device cannot be watched"
+  fi
   start=$(python3 -c 'import sys, time; print(f"{time.time() + float(sys.argv[1]):.3f}")' "$lead_s")
   for who in "${@:4}"; do
     case $who in
@@ -144,17 +149,14 @@ phase() {  # round name policy who...
     esac
     pids+=($!)
   done
-  if [[ ${#pids[@]} -eq 2 ]]; then
-    sleep "$lead_s"
-    python3 samples/demo_watch.py "$bin/gpusharedctl" "$work/$policy.sock" "$work/device.$name.$round.json" & watcher=$!
-  fi
+  [[ -z $watcher ]] || echo "$start" >&"${watch[1]}"
   if [[ -n $web && $name == priority && $round -eq $rounds ]]; then
     "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds 3600 --out "$web" >"$work/trace.log" 2>&1 & tracer=$!
   fi
   for pid in "${pids[@]}"; do
     wait "$pid" || fail "phase $name: $(cat "$work"/{serve,train}.log)"
   done
-  [[ -z $watcher ]] || { kill "$watcher"; wait "$watcher" || fail "the device could not be watched"; }
+  [[ -z $watcher ]] || { exec {watch[1]}>&-; wait "$watcher" || fail "the device could not be watched"; }
   # It ends whole when it is asked to.
   [[ -z $tracer ]] || { kill "$tracer"; wait "$tracer" || fail "no trace was written: $(cat "$work/trace.log")"; cat "$work/trace.log" >&2; }
 }

@@ -169,7 +169,9 @@ def complaints(result, requests_min):
         yield f"p99 under priority is {with_interval(to_alone, 'f', 2)} of that alone, promised {P99_TO_ALONE_MAX}"
     if train["longest_kernel_ms"] > KERNEL_MS_MAX:
         yield f"a kernel of train takes {train['longest_kernel_ms']:.1f} ms alone, allowed are {KERNEL_MS_MAX}"
-    if train["gap_used_high"] < GAP_USED_MIN:
+    if train["gap_used_high"] == 0:
+        yield "nobody saw train on the device beside serve: longer phases (--seconds), or a less busy machine, show it"
+    elif train["gap_used_high"] < GAP_USED_MIN:
         yield f"train used {train['gap_used']:.2f} of the gap, promised {GAP_USED_MIN}"
 
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes ten times a second how much time each client has had on the device, until SIGTERM.
+"""Notes ten times a second how much time each client has had on the device.
 
 Usage: demo_watch.py GPUSHAREDCTL SOCKET FILE
+
+Says a line when it is ready, and reads one with the Unix time at which to begin. Ends when its input does.
 """
 import json
 import pathlib
-import signal
+import select
 import subprocess
 import sys
 import time
@@ -32,14 +34,21 @@ def host_delay_seconds(ctl, socket):
     return answer["devices"][0].get("host_delay_s") if answer and answer["devices"] else None
 
 
+def has_ended(patience_s):
+    """Whether the input ends within so many seconds."""
+    readable, _, _ = select.select([sys.stdin], [], [], patience_s)
+    return bool(readable) and not sys.stdin.read(1)
+
+
 def main(ctl, socket, file):
-    ended = []
-    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    print("ready", flush=True)
+    patience_s = float(sys.stdin.readline()) - time.time()
     samples = []
-    while not ended:
+    is_over = patience_s > 0 and has_ended(patience_s)  # A phase may fail before it has begun.
+    while not is_over:
         host_delay_s = host_delay_seconds(ctl, socket) if len(samples) % HOST_DELAY_EVERY == 0 else None
         samples.append([time.time(), device_seconds(ctl, socket), host_delay_s])
-        time.sleep(PERIOD_S)
+        is_over = has_ended(PERIOD_S)
     pathlib.Path(file).write_text(json.dumps(samples), encoding="utf-8")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo's report says of given rounds.
+"""What the demo's report says of given rounds, and how the device is watched meanwhile.
 
 Usage: demo_report_test.py SAMPLES_DIR
 """
@@ -7,12 +7,15 @@ import contextlib
 import io
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
-sys.path.insert(0, sys.argv.pop(1))
+SAMPLES = sys.argv.pop(1)
+sys.path.insert(0, SAMPLES)
 import demo_picture
 import demo_report
 
@@ -201,6 +204,10 @@ class Report(unittest.TestCase):
         self.device_s["train"] = 0.55
         self.assert_fails("train used 0.79 of the gap, promised 0.8")
 
+    def test_phases_too_short_to_be_watched_fail_with_that_reason(self):
+        self.samples = lambda: []
+        self.assert_fails("nobody saw train on the device beside serve")
+
     def test_the_picture_has_each_phase_and_who_had_the_device(self):
         self.report()
         root = xml.etree.ElementTree.fromstring(self.picture)
@@ -211,6 +218,34 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(float(bars[0].get("height")), 0.63 * demo_picture.STRIP_HEIGHT, delta=0.1)
         for words in ("serve alone", "beside train, fifo", "beside train, priority"):
             self.assertIn(words, "".join(root.itertext()))
+
+
+class Watch(unittest.TestCase):
+    """demo_watch.py beside a gpusharedctl that knows one client."""
+
+    def watch(self, begin):
+        with tempfile.TemporaryDirectory() as folder:
+            ctl, told = pathlib.Path(folder) / "ctl", pathlib.Path(folder) / "told.json"
+            ctl.write_text("""#!/bin/sh
+echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "devices": [{"host_delay_s": 0.25}]}'
+""", encoding="utf-8")
+            ctl.chmod(0o755)
+            with subprocess.Popen([sys.executable, "-B", f"{SAMPLES}/demo_watch.py", ctl, "socket", told], text=True,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+                self.assertEqual(program.stdout.readline(), "ready\n")
+                program.stdin.write(f"{begin}\n")
+                program.stdin.close()
+                self.assertEqual(program.wait(timeout=60), 0)
+            return json.loads(told.read_text(encoding="utf-8"))
+
+    def test_a_phase_that_is_over_at_once_is_watched_once(self):
+        begin = time.time()
+        (at, had, host_delay_s), = self.watch(begin)
+        self.assertGreaterEqual(at, begin)
+        self.assertEqual((had, host_delay_s), ({"serve": 1.5}, 0.25))
+
+    def test_a_phase_that_never_began_is_not_watched(self):
+        self.assertEqual(self.watch(time.time() + 3600), [])
 
 
 unittest.main()
