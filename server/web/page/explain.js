@@ -3,6 +3,7 @@
 
 import {element, named} from './dom.js';
 import {microseconds, number} from './format.js';
+import {waterfall, whoOf} from './waterfall.js';
 
 const kParts = [
   {key: 'before_us', of: 'before', words: 'before it was begun here'},
@@ -12,14 +13,13 @@ const kParts = [
 ];
 
 function who(told) {
-  if (told.name === undefined) return element('span', {}, `client ${told.client}, which has left`);
-  return element('span', {}, named(told.name), ` (${told.class})`);
+  return told.name === undefined ? whoOf(told) : element('span', {}, whoOf(told), ` (${told.class})`);
 }
 
 // The parts side by side, and where the promise ended.
-function waterfall(told) {
+function sum(told) {
   const whole = Math.max(told.latency_us, told.promise_us ?? 0) || 1;
-  const bar = element('div', {class: 'waterfall', 'aria-hidden': 'true', 'data-class': told.class ?? ''});
+  const bar = element('div', {class: 'sum', 'aria-hidden': 'true', 'data-class': told.class ?? ''});
   for (const {key, of} of kParts) {
     const part = element('span', {'data-part': of});
     part.style.width = `${(100 * Math.max(0, told[key] ?? 0) / whole).toFixed(2)}%`;
@@ -108,7 +108,7 @@ export class Explanation {
       const answer = await fetch(`/api/explain?client=${encodeURIComponent(client.client)}`);
       if (!answer.ok) throw new Error(await answer.text());
       const told = await answer.json();
-      content = [verdict(told), waterfall(told), parts(told), facts(told)];
+      content = [verdict(told), sum(told), parts(told), ...waterfall(told), facts(told)];
       if (told.is_cut) content.push(element('p', {class: 'hint'}, 'More went on than the server remembers: commands are those of the end.'));
       content.push(element('p', {class: 'hint'}, 'The slowest of its last 64 requests.'));
     } catch (error) {

@@ -10,16 +10,16 @@ FRAME = struct.Struct("<IHHII")  # Magic, type, reserved, request, bytes; see ip
 PAGE = struct.Struct("<IIB7x")   # Code, bytes, is last.
 TEXT = struct.Struct("<II")      # Code, bytes.
 MAGIC, ADMIN_REPLY, REFUSED = 0x31534747, 19, 17
-STATUS, CLIENTS = 1, 2           # Verbs.
+STATUS, CLIENTS, EXPLAIN = 1, 2, 7  # Verbs.
 UNSUPPORTED = 10                 # A code.
 PAGE_BYTES_MAX = 128 * 1024
 
 
 class FakeServer:
-    """Listens at `path` until close. `clients` and `status` are sent as they are, bytes or what becomes JSON."""
+    """Listens at `path` until close. Answers are sent as they are, bytes or what becomes JSON; None is a refusal."""
 
-    def __init__(self, path, status, clients):
-        self.answers = {STATUS: status, CLIENTS: clients}
+    def __init__(self, path, status, clients, explanation=None):
+        self.answers = {STATUS: status, CLIENTS: clients, EXPLAIN: explanation}
         self.path = path
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.bind(str(path))

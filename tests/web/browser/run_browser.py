@@ -193,6 +193,8 @@ class TestPair(Case):
         text = eventually(lambda: self.browser.text(".verdict"), "an explanation")
         self.assertRegex(text, r"^Request \d+ took [0-9.]+ ms, promised 25 ms: (not )?kept\.$")
         self.assertIn("on the device", self.browser.text(".parts"))
+        kinds = self.browser.js("return [...document.querySelectorAll('.fall ol li')].map((each) => each.dataset.kind)")
+        self.assertIn("own", kinds, "what serve ran itself")
         self.browser.screenshot(PICTURES / "explain.png", *SIZES[0])
         self.browser.keys("\ue00c")  # Escape.
         eventually(lambda: not self.browser.js("return document.getElementById('explain').open"), "the dialog is closed")
@@ -290,15 +292,88 @@ class TestPair(Case):
 class TestHostileServer(Case):
     """A server whose clients have names that no real server lets in."""
 
-    def server(self, clients):
+    def server(self, clients, explanation=None):
         status = {"server": {"version": "1", "policy": "<i>fair</i>", "state": "serving", "uptime_s": 5, "sessions": 3},
                   "devices": [{"device": "cpu:0", "name": HOSTILE_NAMES[0], "state": "ready", "generation": 1,
                                "memory_bytes": 2**30, "mapped_bytes": 0, "device_time_s": 1.0}]}
-        return FakeServer(self.socket, status, clients)
+        return FakeServer(self.socket, status, clients, explanation)
 
     def rows(self):
         return {"clients": [{"client": number, "name": name, "class": "low", "device": "cpu:0", "device_time_s": 0.5 * number,
-                             "memory_bytes": 0, "stops": 0} for number, name in enumerate(HOSTILE_NAMES, start=1)]}
+                             "memory_bytes": 0, "stops": 0, "requests": 1} for number, name in enumerate(HOSTILE_NAMES, start=1)]}
+
+    def explanation(self):
+        """Of a request that waited for one that was stopped, and for one that could not be."""
+        serve = {"client": 2, "name": "serve", "class": "high"}
+        train = {"client": 3, "name": HOSTILE_NAMES[2], "class": "low"}
+        gone = {"client": 4}
+        return {**serve, "request": 812, "latency_us": 15000, "before_us": 1000, "promise_us": 12000, "kept": False, "failed": False,
+                "waited_us": 7000, "on_device_us": 6000, "host_us": 1000, "device_time_us": 5900, "commands": 979, "stops": 0,
+                "longest_wait": {"us": 6500, "behind": {**train, "what": HOSTILE_NAMES[0], "on_device_us": 9000, "predicted_us": 8000,
+                                                        "cut": "was stopped", "stop_latency_us": 6000}},
+                "longest_command": {"what": "kernel 'attend'", "us": 4000}, "others": [{**train, "device_time_us": 6500}],
+                "waterfall": [
+                    {**train, "kind": "other", "what": HOSTILE_NAMES[0], "from_us": -2500, "to_us": 6500, "device_time_us": 9000,
+                     "unfinished": True, "cut": "was stopped", "stop_asked_us": 500, "stop_latency_us": 6000},
+                    {**serve, "kind": "wait", "from_us": 0, "to_us": 6500},
+                    {**serve, "kind": "own", "what": "kernel 'attend'", "from_us": 6500, "to_us": 10500, "device_time_us": 4000,
+                     "unfinished": False, "cut": "was not cut: it is of the high class"},
+                    {**gone, "kind": "other", "what": "kernel '" + HOSTILE_NAMES[1], "from_us": 10500, "to_us": 11000,
+                     "device_time_us": 500, "unfinished": False,
+                     "cut": "was not cut: its predicted time was too short to be worth a stop"},
+                    {**serve, "kind": "own", "from_us": 12000, "to_us": 1e9, "device_time_us": 2000, "unfinished": False, "cut": ""}],
+                "waterfall_rest": {"waits": 2, "waited_us": 500, "commands": 970, "on_device_us": 1900}}
+
+    def test_a_waterfall_says_who_had_the_device_and_why_that_was_cut(self):
+        fake = self.server(self.rows(), self.explanation())
+        self.addCleanup(fake.close)
+        self.browser.size(*SIZES[0])
+        self.open(self.programs.web(self.socket))
+        eventually(lambda: self.browser.js("return document.querySelectorAll('tbody tr').length") == len(HOSTILE_NAMES), "rows")
+        self.open_by_keyboard()
+        rows = self.browser.js("""return [...document.querySelectorAll('.fall ol li')].map((row) => {
+              const track = row.querySelector('.fall-track').getBoundingClientRect();
+              const part = (what) => {
+                const found = row.querySelector(what)?.getBoundingClientRect();
+                return found && [Math.round(100 * (found.left - track.left) / track.width), Math.round(100 * (found.right - track.left) / track.width)];
+              };
+              return [row.querySelector('.fall-who').textContent, part('.fall-bar'), row.querySelector('.fall-time').textContent,
+                row.querySelector('.fall-why')?.textContent ?? '', part('.stop-mark')?.[0] ?? null];
+            })""")
+        self.assertEqual(rows, [
+            [f"{HOSTILE_NAMES[2]} {HOSTILE_NAMES[0]}", [0, 46], "9 ms", "It was stopped, which took 6 ms.", 4],
+            ["waits", [0, 46], "6.50 ms", "", None],
+            ["kernel 'attend'", [46, 75], "4 ms", "", None],
+            [f"client 4, which has left kernel '{HOSTILE_NAMES[1]}", [75, 79], "500 µs",
+             "It was not cut: its predicted time was too short to be worth a stop.", None],
+            ["a command", [86, 100], "1000 s", "", None]])
+        self.assertIn("And 970 shorter commands, 1.90 ms in all; 2 shorter waits, 500 µs in all.", self.browser.text(".fall"))
+        self.assertEqual(self.browser.js("return document.querySelectorAll('dialog img, dialog script, dialog ol b').length"), 0)
+        self.assertNotIn("hit", self.browser.js("return document.title"))
+        for theme in THEMES:
+            self.browser.js("document.documentElement.dataset.theme = arguments[0]", theme)
+            for width, height in SIZES:
+                self.browser.screenshot(PICTURES / f"waterfall-{width}-{theme}.png", width, height)
+                self.assert_fits()
+                wide, shown = self.browser.js("const box = document.getElementById('explain'); return [box.scrollWidth, box.clientWidth]")
+                self.assertLessEqual(wide, shown, "nothing is cut off at the side")
+        # What does not fit is reached by keyboard as well.
+        self.browser.size(390, 400)
+        self.browser.keys("\ue00f")  # Page down.
+        eventually(lambda: self.browser.js("return document.getElementById('explain').scrollTop") > 0, "the dialog has scrolled")
+        self.browser.keys("\ue00c")  # Escape.
+        eventually(lambda: not self.browser.js("return document.getElementById('explain').open"), "the dialog is closed")
+        self.assert_quiet()
+
+    def open_by_keyboard(self):
+        """Tab until a button that explains, then Enter."""
+        self.browser.js("document.activeElement.blur()")
+        for _ in range(30):
+            self.browser.keys("\ue004")  # Tab.
+            if self.browser.js("return document.activeElement.innerText") == "Explain":
+                self.browser.keys("\ue007")  # Enter.
+                break
+        eventually(lambda: self.browser.text(".fall"), "a waterfall")
 
     def test_names_stay_text(self):
         fake = self.server(self.rows())
