@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -86,6 +90,60 @@ TEST(TraceWatch, SlicesAreWhatClientsAreCharged) {
     EXPECT_EQ(name->pid, row["pid"]);
   }
   EXPECT_EQ(charged_s.size(), 2U);
+}
+
+// Keeps the device thread as busy as one client can.
+void FillWithoutPause(Filler& filler, const std::atomic<bool>& is_over) {
+  const Stream stream = filler.client.default_stream();
+  while (!is_over.load()) {
+    for (int i = 0; i < 500; ++i) {
+      ASSERT_TRUE(stream.Fill(filler.memory, FillElement::U8(1), 64).ok());
+    }
+    ASSERT_TRUE(stream.Synchronize().ok());
+  }
+}
+
+// For a second; for a minute in the long test trace_full_load.
+TEST(TraceWatch, UnderFullLoadEverySliceIsToldOrCountedAsLost) {
+  const char* const asked = std::getenv("GPUSHARED_TRACE_SECONDS");
+  const std::chrono::seconds length(asked != nullptr ? std::atoi(asked) : 1);
+  ServerProcess server({"--device", "cpu:0", "--memory", "256MiB"});
+  Result<admin::TraceWatch> watch = Watch(server);
+  ASSERT_TRUE(watch.ok()) << watch.status().ToString();
+  Filler low = ComeToFill(server, "low", SchedulingClass::kLow);
+  Filler high = ComeToFill(server, "high", SchedulingClass::kHigh);
+  std::atomic<bool> is_over{false};
+  std::vector<std::thread> filling;
+  for (Filler* const filler : {&low, &high}) {
+    filling.emplace_back([&, filler] { FillWithoutPause(*filler, is_over); });
+  }
+  std::uint64_t slices = 0, lost = 0;
+  const auto poll = [&] {
+    lost += watch->reader()
+                .Poll([&](const trace::Event& event) {
+                  slices += std::holds_alternative<trace::Slice>(event) ? 1 : 0;
+                })
+                .lost;
+  };
+  const auto end = std::chrono::steady_clock::now() + length;
+  while (std::chrono::steady_clock::now() < end) {
+    poll();
+    std::this_thread::sleep_for(10ms);  // gpusharedctl looks as often.
+  }
+  is_over.store(true);
+  for (std::thread& thread : filling) thread.join();
+  poll();
+  const Result<json> clients = admin::Ask(server.socket(), {.verb = ipc::AdminVerb::kClients});
+  ASSERT_TRUE(clients.ok());
+  std::uint64_t ran = 0;
+  for (const json& row : (*clients)["clients"]) {
+    ran += row["fills"].get<std::uint64_t>() + row["stops"].get<std::uint64_t>();
+  }
+  std::printf("%llu slices in %lld s, %llu events lost\n", static_cast<unsigned long long>(ran),
+              static_cast<long long>(length.count()), static_cast<unsigned long long>(lost));
+  EXPECT_GT(ran, 1000U);
+  EXPECT_LE(slices, ran);
+  EXPECT_GE(slices + lost, ran) << "a slice is missing, and nobody says so";
 }
 
 TEST(TraceWatch, LastsAsLongAsItsConnectionAndItsWorker) {
