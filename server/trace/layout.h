@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace gpushared::trace {
 
@@ -59,10 +60,12 @@ class RingWriter {
 
   void Write(const typename R::Words& words) {
     typename R::Slot& slot = ring_.slots[written_ % R::kSlotsMax];
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      // (1) Release, pairs with (3): who sees this word sees that the records before were written.
-      slot[i].store(words[i], std::memory_order_release);
+    // (1) Release, pairs with (3): who sees this word sees that the records before were written.
+    // No loop, so that words need not pass through memory on their way.
+    [&]<std::size_t... kWord>(std::index_sequence<kWord...>) {
+      (slot[kWord].store(words[kWord], std::memory_order_release), ...);
     }
+    (std::make_index_sequence<R::kWordsPerSlot>());
     // (2) Release, pairs with (4): who sees the number sees the words.
     ring_.written.store(++written_, std::memory_order_release);
   }

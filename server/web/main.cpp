@@ -3,6 +3,7 @@
 // the server's socket, with the right to observe, and listens on TCP, which the server never does.
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -29,6 +30,8 @@ namespace gpushared::web {
 namespace {
 
 constexpr int kDone = 0, kCannotListen = 1;
+// Clients' threads go first on the cores that they share with us: who looks must not delay them.
+constexpr int kNicer = 10;
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -94,6 +97,8 @@ int Main(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
+  // Refused where systemd's filter forbids it; the unit has Nice= instead.
+  (void)::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + gpushared::web::kNicer);
   try {
     return gpushared::web::Main({argv, static_cast<std::size_t>(argc)});
   } catch (const std::exception& error) {

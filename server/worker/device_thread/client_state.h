@@ -51,9 +51,10 @@ class ClientOffers {
 
  private:
   friend class Offers;
+  // Apart from each other: a processor that reads both at once waits for the last store to one.
+  std::uint32_t queued_ = 0;
   // Its launches are better stoppable: somebody is here for whom the policy would stop them.
   bool must_give_way_ = false;
-  std::uint32_t queued_ = 0;
   std::uint32_t on_device_ = 0;
   std::array<std::uint32_t, ipc::kStreamsMax> on_device_of_stream_ = {};
 };
