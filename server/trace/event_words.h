@@ -36,7 +36,7 @@ struct HeadBits {
   static constexpr unsigned kClass = 2, kPart = 4, kFailed = 5, kMarked = 6;
   static constexpr unsigned kStream = 8, kWork = 16, kCut = 20, kRow = 16, kShift = 24;
   static constexpr unsigned kQueued = 32, kOnDevice = 48;
-  static constexpr std::uint32_t kDepthMax = 0xffff;
+  static constexpr std::uint32_t kDepthMax = 0xffff;  // In a head.
   // Sums and differences of a few times fit.
   static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 32;
 
@@ -59,24 +59,28 @@ inline EventWords ToWords(const Slice& slice) {
   const std::int64_t from = since(slice.charged_from);
   const auto longest = static_cast<std::uint64_t>(started | ended | waited | charged | stop_asked) |
                        static_cast<std::uint64_t>(from ^ (from >> 63)) << 1;
-  const int shift = std::max(static_cast<int>(std::bit_width(longest)) - 32, 0);
-  // Charges are rounded to the inside, so that they do not overlap.
-  const std::int64_t from_up = -(-from >> shift);
-  const std::int64_t charged_down =
-      std::max<std::int64_t>(((from + charged) >> shift) - from_up, 0);
-  return {Bits::Put(Bits::Kind::kSlice, 0) | Bits::Put(slice.of_class, Bits::kClass) |
-              Bits::Put(slice.is_part, Bits::kPart) | Bits::Put(slice.has_failed, Bits::kFailed) |
-              Bits::Put(slice.stream, Bits::kStream) | Bits::Put(slice.work, Bits::kWork) |
-              Bits::Put(slice.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift) |
-              Bits::Put(std::min(slice.left.queued, Bits::kDepthMax), Bits::kQueued) |
-              Bits::Put(std::min(slice.left.on_device, Bits::kDepthMax), Bits::kOnDevice),
-          slice.session,
-          slice.kernel,
-          slice.request,
-          static_cast<std::uint64_t>(slice.submitted.time_since_epoch().count()),
-          pair(started >> shift, ended >> shift),
-          pair(waited >> shift, charged_down),
-          pair(stop_asked >> shift, from_up)};
+  const auto words = [&](int shift) {
+    // Charges are rounded to the inside, so that they do not overlap.
+    const std::int64_t from_up = -(-from >> shift);
+    const std::int64_t charged_down = ((from + charged) >> shift) - from_up;
+    return EventWords{
+        Bits::Put(Bits::Kind::kSlice, 0) | Bits::Put(slice.of_class, Bits::kClass) |
+            Bits::Put(slice.is_part, Bits::kPart) | Bits::Put(slice.has_failed, Bits::kFailed) |
+            Bits::Put(slice.stream, Bits::kStream) | Bits::Put(slice.work, Bits::kWork) |
+            Bits::Put(slice.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift) |
+            Bits::Put(static_cast<std::uint16_t>(slice.left.queued), Bits::kQueued) |
+            Bits::Put(slice.left.on_device, Bits::kOnDevice),
+        slice.session,
+        slice.kernel,
+        slice.request,
+        static_cast<std::uint64_t>(slice.submitted.time_since_epoch().count()),
+        pair(started >> shift, ended >> shift),
+        pair(waited >> shift, std::max<std::int64_t>(charged_down, 0)),
+        pair(stop_asked >> shift, from_up)};
+  };
+  if (longest >> 32 == 0) [[likely]]
+    return words(0);
+  return words(static_cast<int>(std::bit_width(longest)) - 32);
 }
 EventWords ToWords(const Request& request);
 EventWords ToWords(const Depth& depth);

@@ -11,20 +11,17 @@ namespace {
 
 using scheduler::TimePoint;
 
-trace::Work WorkOf(CommandKind kind) {
-  switch (kind) {
-    case CommandKind::kCopyToDevice:
-      return trace::Work::kCopyToDevice;
-    case CommandKind::kCopyToHost:
-      return trace::Work::kCopyToHost;
-    case CommandKind::kCopyOnDevice:
-      return trace::Work::kCopyOnDevice;
-    case CommandKind::kFill:
-      return trace::Work::kFill;
-    default:
-      return trace::Work::kLaunch;
-  }
+// Of work for the device. The first kinds are the same there and here.
+trace::Work WorkOf(CommandKind kind) { return static_cast<trace::Work>(kind); }
+constexpr bool IsSame(CommandKind kind, trace::Work work) {
+  return static_cast<int>(kind) == static_cast<int>(work);
 }
+static_assert(IsSame(CommandKind::kLaunch, trace::Work::kLaunch) &&
+              IsSame(CommandKind::kCopyToDevice, trace::Work::kCopyToDevice) &&
+              IsSame(CommandKind::kCopyToHost, trace::Work::kCopyToHost) &&
+              IsSame(CommandKind::kCopyOnDevice, trace::Work::kCopyOnDevice) &&
+              IsSame(CommandKind::kFill, trace::Work::kFill));
+static_assert(kCommandsTakenLimit <= trace::HeadBits::kDepthMax);
 
 TimePoint DeviceTime(device::DeviceClock::time_point at) {
   return TimePoint(std::chrono::nanoseconds(at.time_since_epoch()));
@@ -56,8 +53,9 @@ std::unique_ptr<trace::Writer> Tracer::Replace(std::unique_ptr<trace::Writer> wr
 }
 
 void Tracer::Name(ClientState& client) {
-  if (std::exchange(client.trace.named_in_, traces_) == traces_) [[likely]]
+  if (client.trace.named_in_ == traces_) [[likely]]
     return;
+  client.trace.named_in_ = traces_;
   client.trace.told_ = {};
   writer_->NameClient(client.setup.session, client.setup.pid, client.setup.name);
 }
