@@ -2,15 +2,12 @@
 // Ways in that an operator leases.
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "server/admin/ask.h"
-#include "server/ctl/cdi.h"
+#include "server/admin/containers.h"
 #include "server/ctl/command_line.h"
 
 #include <nlohmann/json.hpp>
@@ -66,28 +63,18 @@ int HoldLease(const CommandLine& line, const LeaseArguments& asked) {
   return Complain(*path, {StatusCode::kDisconnected, "the server ended the lease"});
 }
 
-// As a whole or not at all: a container starts at any moment.
-Status Replace(const std::string& file, const std::string& text) {
-  const std::string part = file + ".part";
-  std::ofstream(part) << text << std::flush;
-  std::error_code error;
-  if (std::filesystem::file_size(part, error) == text.size() && !error) {
-    std::filesystem::rename(part, file, error);
-    if (!error) return Status::Ok();
-  }
-  return {StatusCode::kInternal, "cannot write " + file + (error ? ": " + error.message() : "")};
-}
-
 int WriteCdi(const CommandLine& line, const std::string& file) {
   const std::optional<std::string> path = SocketOf(line);
   if (!path) return kNoServer;
   const Result<nlohmann::json> answer = admin::Ask(*path, {.verb = ipc::AdminVerb::kEntrances});
   if (!answer.ok()) return Complain(*path, answer.status());
-  const Result<nlohmann::json> cdi = CdiFile(*answer);
+  const Result<std::vector<admin::ContainerWay>> ways = admin::ContainerWays(*answer);
+  if (!ways.ok()) return Complain(*path, ways.status());
+  const Result<nlohmann::json> cdi = admin::CdiFile(*ways);
   if (!cdi.ok()) return Complain(*path, cdi.status());
   const std::string text = cdi->dump(2) + "\n";
   if (file.empty()) return Print(text);
-  const Status written = Replace(file, text);
+  const Status written = admin::ReplaceFile(file, text);
   return written.ok() ? kDone : Complain(file, written);
 }
 

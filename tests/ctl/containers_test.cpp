@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/ctl/cdi.h"
+#include "server/admin/containers.h"
 
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-namespace gpushared::server {
+namespace gpushared::admin {
 namespace {
 
 using nlohmann::json;
@@ -22,12 +23,19 @@ json Way(const std::string& name, const std::string& socket) {
 
 json Answer(const json& ways) { return {{"entrances", ways}}; }
 
+// As `gpusharedctl cdi` makes it of an answer.
+Result<json> FileOf(const json& answer) {
+  const Result<std::vector<ContainerWay>> ways = ContainerWays(answer);
+  if (!ways.ok()) return ways.status();
+  return CdiFile(*ways);
+}
+
 TEST(Cdi, EachEntranceOfTheConfigurationIsADevice) {
   json lease = Way("lease-1", "/run/gpushared/gpushared.sock.leases/1/gpushared.sock");
   lease["lessee"] = "uid 0";
-  const Result<json> file = CdiFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
-                                            Way("batch", "/run/gpushared/batch/gpushared.sock"),
-                                            Way("team", "/srv/team/own.sock"), lease}));
+  const Result<json> file = FileOf(Answer({Way("main", "/run/gpushared/gpushared.sock"),
+                                           Way("batch", "/run/gpushared/batch/gpushared.sock"),
+                                           Way("team", "/srv/team/own.sock"), lease}));
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   EXPECT_EQ(file->at("kind"), "gpushared.io/entrance");
   const json& devices = file->at("devices");
@@ -42,28 +50,36 @@ TEST(Cdi, EachEntranceOfTheConfigurationIsADevice) {
 }
 
 TEST(Cdi, AFolderWithAnotherSocketIsRefused) {
-  const Status beside = CdiFile(Answer({Way("main", "/run/gpushared/gpushared.sock"),
-                                        Way("batch", "/run/gpushared/batch.sock")}))
+  const Status beside = FileOf(Answer({Way("main", "/run/gpushared/gpushared.sock"),
+                                       Way("batch", "/run/gpushared/batch.sock")}))
                             .status();
   EXPECT_EQ(beside.code(), StatusCode::kUnsupported);
   EXPECT_THAT(beside.message(), HasSubstr("/run/gpushared holds the socket of 'main', too"));
   // A name that another one begins with is no folder of it.
-  EXPECT_TRUE(CdiFile(Answer({Way("a", "/run/a/s"), Way("ab", "/run/ab/s")})).ok());
-  EXPECT_FALSE(CdiFile(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
+  EXPECT_TRUE(FileOf(Answer({Way("a", "/run/a/s"), Way("ab", "/run/ab/s")})).ok());
+  EXPECT_FALSE(FileOf(Answer({Way("a", "/run/x/../a/s"), Way("b", "/run/a/b/s")})).ok());
 }
 
 TEST(Cdi, NamesAreThoseThatDevicesMayHave) {
   for (const std::string name : {"-a", "a_", ""}) {
-    EXPECT_FALSE(CdiFile(Answer({Way(name, "/run/x/s")})).ok()) << name;
+    EXPECT_FALSE(FileOf(Answer({Way(name, "/run/x/s")})).ok()) << name;
   }
+}
+
+TEST(Cdi, AnEntranceThatIsClosedIsNone) {
+  json closed = Way("batch", "/run/gpushared/batch/gpushared.sock");
+  closed["open"] = false;
+  EXPECT_EQ(FileOf(Answer({closed})).status().code(), StatusCode::kNotFound);
+  closed["open"] = true;
+  EXPECT_TRUE(FileOf(Answer({closed})).ok());
 }
 
 TEST(Cdi, NonsenseAndNothingAreRefused) {
   for (const json& answer : {json::object(), Answer("x"), Answer({"x"}), Answer({json::object()}),
                              Answer(json::array()), Answer({Way("main", "/run/s")})}) {
-    EXPECT_FALSE(CdiFile(answer).ok()) << answer.dump();
+    EXPECT_FALSE(FileOf(answer).ok()) << answer.dump();
   }
 }
 
 }  // namespace
-}  // namespace gpushared::server
+}  // namespace gpushared::admin
