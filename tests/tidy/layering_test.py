@@ -33,7 +33,8 @@ ALLOWED = {
     "server/web": {"server/web", "server/admin", "server/totals", "server/trace", "scheduler", "ipc", "gpushared"},
     "server/mig": {"server/mig", "server/device/inventory", "ipc", "gpushared"},
     "server/ctl": {"server/ctl", "server/admin", "server/mig", "server/trace", "scheduler", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
-    "server/cluster": {"server/cluster", "server/admin", "server/trace", "server/config_values", "scheduler", "ipc", "gpushared"},
+    "server/cluster/kubernetes": {"server/cluster/kubernetes", "server/admin", "ipc", "gpushared"},
+    "server/cluster/slurm": {"server/cluster/slurm", "server/admin", "server/trace", "server/config_values", "scheduler", "ipc", "gpushared"},
     "server": {"server", "ipc", "scheduler", "gpushared"},
     "samples": {"samples", "gpushared"},
 }
@@ -98,6 +99,7 @@ OFFENDERS = {
     "server/trace/a.cpp": '#include "server/worker/control/session.h"',
     "server/web/a.cpp": '#include "server/broker/broker.h"',
     "server/cluster/slurm/a.cpp": '#include "server/broker/broker.h"',
+    "server/cluster/kubernetes/a.cpp": '#include "server/cluster/slurm/job_rules.h"',
     "server/a.cpp": '#include "client_lib/client_impl.h"',
     "samples/a.cpp": '#include "ipc/unix_socket.h"',
     "samples/b.cu": "#include <boost/asio.hpp>",

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_CLUSTER_KUBERNETES_OPTIONS_H_
+#define GPUSHARED_SERVER_CLUSTER_KUBERNETES_OPTIONS_H_
+
+#include <span>
+#include <string>
+#include <variant>
+
+#include "server/cluster/kubernetes/plugin.h"
+
+namespace gpushared::kubernetes {
+
+// Thread-compatible value.
+struct Options {
+  std::string socket;  // Empty: the usual places.
+  PluginSettings plugin;
+};
+
+// What to say instead of serving, and with which exit code.
+struct ExitNow {
+  int code;
+  std::string text;
+};
+
+std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments);
+
+}  // namespace gpushared::kubernetes
+
+#endif  // GPUSHARED_SERVER_CLUSTER_KUBERNETES_OPTIONS_H_

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/cluster/kubernetes/plugin.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/mutex.h"
+
+#include "device_plugin.grpc.pb.h"
+#include "tests/support/scratch_folder.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::kubernetes {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+
+// The kubelet's side: takes registrations as the real one does.
+class PlayedKubelet final : public v1beta1::Registration::Service {
+ public:
+  // As a kubelet starts: what others left in the folder is removed.
+  explicit PlayedKubelet(const std::string& folder) : folder_(folder) {
+    for (const auto& each : std::filesystem::directory_iterator(folder)) {
+      std::filesystem::remove_all(each.path());
+    }
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + folder + "/kubelet.sock", grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~PlayedKubelet() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  grpc::Status Register(grpc::ServerContext*, const v1beta1::RegisterRequest* request,
+                        v1beta1::Empty*) override {
+    const MutexLock lock(mutex_);
+    if (!refusal_.empty()) return {grpc::StatusCode::UNKNOWN, refusal_};
+    endpoints_[request->resource_name()] = request->endpoint();
+    versions_.push_back(request->version());
+    return grpc::Status::OK;
+  }
+
+  void Refuse(const std::string& why) {
+    const MutexLock lock(mutex_);
+    refusal_ = why;
+  }
+  std::map<std::string, std::string> endpoints() {
+    const MutexLock lock(mutex_);
+    return endpoints_;
+  }
+  std::vector<std::string> versions() {
+    const MutexLock lock(mutex_);
+    return versions_;
+  }
+  std::unique_ptr<v1beta1::DevicePlugin::Stub> Dial(const std::string& resource) {
+    return v1beta1::DevicePlugin::NewStub(grpc::CreateChannel(
+        "unix:" + folder_ + "/" + endpoints()[resource], grpc::InsecureChannelCredentials()));
+  }
+
+ private:
+  const std::string folder_;
+  std::unique_ptr<grpc::Server> server_;
+  Mutex mutex_;
+  std::string refusal_ GPUSHARED_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> endpoints_ GPUSHARED_GUARDED_BY(mutex_);  // By resource.
+  std::vector<std::string> versions_ GPUSHARED_GUARDED_BY(mutex_);
+};
+
+// A kubelet's watch of one resource's shares.
+class Follower {
+ public:
+  explicit Follower(PlayedKubelet& kubelet, const std::string& resource = "gpushared.io/low")
+      : stub_(kubelet.Dial(resource)), reader_(stub_->ListAndWatch(&context_, {})) {}
+  ~Follower() {
+    context_.TryCancel();
+    reader_->Finish();
+  }
+  // The next list: health by id. Empty where the stream has ended, too.
+  std::map<std::string, std::string> Next() {
+    v1beta1::ListAndWatchResponse list;
+    std::map<std::string, std::string> health;
+    if (!reader_->Read(&list)) return {{"stream", "ended"}};
+    for (const auto& device : list.devices()) health[device.id()] = device.health();
+    return health;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<v1beta1::DevicePlugin::Stub> stub_;
+  std::unique_ptr<grpc::ClientReader<v1beta1::ListAndWatchResponse>> reader_;
+};
+
+class PluginTest : public ::testing::Test {
+ protected:
+  PluginTest() {
+    std::filesystem::create_directory(kubelet_folder_);
+    std::filesystem::create_directory(cdi_folder_);
+  }
+
+  std::unique_ptr<Plugin> Start() {
+    return std::make_unique<Plugin>(
+        PluginSettings{.kubelet_folder = kubelet_folder_,
+                       .cdi_folder = cdi_folder_,
+                       .shares = {.usual = 1, .of_entrance = {}}},
+        [this](const ipc::Admin& question) -> Result<json> {
+          if (!server_answers_) return Status(StatusCode::kUnavailable, "nobody is there");
+          if (question.verb == ipc::AdminVerb::kStatus) return status_;
+          return json{{"entrances", entrances_}};
+        },
+        [this](const std::string& sentence) { said_.push_back(sentence); });
+  }
+  static json Way(const std::string& name) {
+    return {{"entrance", name},
+            {"socket", "/run/gpushared/" + name + "/gpushared.sock"},
+            {"class", "low"},
+            {"open", true},
+            {"devices", json::array()}};
+  }
+
+  testing::ScratchFolder folder_;
+  const std::string kubelet_folder_ = folder_ / "k", cdi_folder_ = folder_ / "c";
+  const std::string cdi_file_ = cdi_folder_ + "/gpushared.io-entrance.json";
+  bool server_answers_ = true;
+  json entrances_ = {Way("low")};
+  json status_ = {{"state", "serving"}, {"devices", {{{"device", "cpu:0"}, {"state", "ready"}}}}};
+  std::vector<std::string> said_;
+};
+
+TEST_F(PluginTest, EachEntranceIsRegisteredAndFollowed) {
+  PlayedKubelet kubelet(kubelet_folder_);
+  entrances_.push_back(Way("high"));
+  const auto plugin = Start();
+  plugin->Turn();
+  EXPECT_THAT(kubelet.endpoints(), ElementsAre(Pair("gpushared.io/high", "gpushared-high.sock"),
+                                               Pair("gpushared.io/low", "gpushared-low.sock")));
+  EXPECT_THAT(kubelet.versions(), ElementsAre("v1beta1", "v1beta1"));
+  Follower follower(kubelet);
+  EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Healthy")));
+  plugin->Turn();
+  EXPECT_EQ(kubelet.versions().size(), 2U) << "who is registered registers no second time";
+}
+
+TEST_F(PluginTest, AServerThatStopsLeavesNoHealthyShareAndComesBack) {
+  PlayedKubelet kubelet(kubelet_folder_);
+  const auto plugin = Start();
+  plugin->Turn();
+  Follower follower(kubelet);
+  EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Healthy")));
+  server_answers_ = false;
+  plugin->Turn();
+  EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Unhealthy")));
+  server_answers_ = true;
+  plugin->Turn();
+  EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Healthy")));
+  status_["devices"][0]["state"] = "drained";
+  plugin->Turn();
+  EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Unhealthy")));
+  entrances_ = {Way("other")};
+  plugin->Turn();
+  EXPECT_THAT(follower.Next(), IsEmpty()) << "the entrance is gone";
+}
+
+TEST_F(PluginTest, AKubeletThatStartsAnewHearsOfAllResources) {
+  auto kubelet = std::make_unique<PlayedKubelet>(kubelet_folder_);
+  const auto plugin = Start();
+  plugin->Turn();
+  kubelet.reset();
+  plugin->Turn();
+  kubelet = std::make_unique<PlayedKubelet>(kubelet_folder_);
+  EXPECT_THAT(kubelet->endpoints(), IsEmpty());
+  plugin->Turn();
+  EXPECT_THAT(kubelet->endpoints(), ElementsAre(Pair("gpushared.io/low", "gpushared-low.sock")));
+  Follower follower(*kubelet);
+  EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Healthy")));
+}
+
+TEST_F(PluginTest, AKubeletThatDoesNotFollowIsToldAgain) {
+  PlayedKubelet kubelet(kubelet_folder_);
+  const auto plugin = Start();
+  for (int turn = 0; turn < 11; ++turn) plugin->Turn();
+  EXPECT_EQ(kubelet.versions().size(), 2U);
+}
+
+TEST_F(PluginTest, AKubeletOfAnotherVersionIsNamedOnceAndAskedAgain) {
+  PlayedKubelet kubelet(kubelet_folder_);
+  kubelet.Refuse("requested API version \"v1beta1\" is not supported by kubelet");
+  const auto plugin = Start();
+  for (int turn = 0; turn < 3; ++turn) plugin->Turn();
+  int times = 0;
+  for (const std::string& sentence : said_) {
+    if (sentence.find("is not supported by kubelet; this plugin speaks v1beta1") !=
+        std::string::npos) {
+      ++times;
+    }
+  }
+  EXPECT_EQ(times, 1);
+  kubelet.Refuse("");
+  plugin->Turn();
+  EXPECT_EQ(kubelet.versions().size(), 1U);
+}
+
+TEST_F(PluginTest, AllocatedContainersGetFolderSocketDeviceAndCdiName) {
+  PlayedKubelet kubelet(kubelet_folder_);
+  const auto plugin = Start();
+  plugin->Turn();
+  const auto stub = kubelet.Dial("gpushared.io/low");
+  v1beta1::AllocateRequest request;
+  request.add_container_requests()->add_devicesids("cpu:0/0");
+  v1beta1::AllocateResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub->Allocate(&context, request, &response).ok());
+  ASSERT_EQ(response.container_responses_size(), 1);
+  const auto& given = response.container_responses(0);
+  EXPECT_EQ(given.envs().at("GPUSHARED_SOCKET"), "/run/gpushared/gpushared.sock");
+  EXPECT_EQ(given.envs().at("GPUSHARED_DEVICE"), "cpu:0");
+  ASSERT_EQ(given.mounts_size(), 1);
+  EXPECT_EQ(given.mounts(0).host_path(), "/run/gpushared/low");
+  EXPECT_EQ(given.mounts(0).container_path(), "/run/gpushared");
+  EXPECT_TRUE(given.mounts(0).read_only());
+  ASSERT_EQ(given.cdi_devices_size(), 1);
+  EXPECT_EQ(given.cdi_devices(0).name(), "gpushared.io/entrance=low");
+
+  request.add_container_requests()->add_devicesids("cpu:9/0");
+  grpc::ClientContext again;
+  const grpc::Status refused = stub->Allocate(&again, request, &response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(refused.error_message(), HasSubstr("'cpu:9/0' is none of the 1 shares"));
+}
+
+TEST_F(PluginTest, TheCdiFileFollowsTheEntrancesAndEndsWithThePlugin) {
+  PlayedKubelet kubelet(kubelet_folder_);
+  auto plugin = Start();
+  plugin->Turn();
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const json& device : json::parse(std::ifstream(cdi_file_)).at("devices")) {
+      found.push_back(device.at("name"));
+    }
+    return found;
+  };
+  EXPECT_THAT(names(), ElementsAre("low"));
+  entrances_.push_back(Way("batch"));
+  plugin->Turn();
+  EXPECT_THAT(names(), ElementsAre("batch", "low"));
+  server_answers_ = false;
+  plugin->Turn();
+  EXPECT_THAT(names(), ElementsAre("batch", "low")) << "containers may start again meanwhile";
+  server_answers_ = true;
+  entrances_ = json::array();
+  plugin->Turn();
+  EXPECT_FALSE(std::filesystem::exists(cdi_file_));
+  entrances_ = {Way("low")};
+  plugin->Turn();
+  plugin.reset();
+  EXPECT_THAT(std::filesystem::is_empty(cdi_folder_), true);
+  std::vector<std::string> left;
+  for (const auto& each : std::filesystem::directory_iterator(kubelet_folder_)) {
+    left.push_back(each.path().filename());
+  }
+  EXPECT_THAT(left, ElementsAre("kubelet.sock"));
+}
+
+TEST_F(PluginTest, WithoutKubeletOrFolderItSaysSoOnce) {
+  std::filesystem::remove(cdi_folder_);
+  const auto plugin = Start();
+  plugin->Turn();
+  plugin->Turn();
+  EXPECT_THAT(said_, Contains(HasSubstr("there is no kubelet yet: " + kubelet_folder_)).Times(1));
+  EXPECT_THAT(said_, Contains(HasSubstr("cannot write " + cdi_file_)).Times(1));
+}
+
+}  // namespace
+}  // namespace gpushared::kubernetes
