@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests against the published schemas of Kubernetes, and against what they promise.
+
+Usage: manifests_test.py FOLDER. Needs kubernetes-validate; asks no cluster.
+"""
+import copy
+import pathlib
+import sys
+import unittest
+
+import kubernetes_validate
+import yaml
+from kubernetes_validate.utils import all_versions
+
+FOLDER = pathlib.Path(sys.argv.pop(1))
+DOCUMENTS = [(file.name, document) for file in sorted(FOLDER.glob("*.yaml")) if file.name != "kustomization.yaml"
+             for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
+
+
+def pods():
+    for name, document in DOCUMENTS:
+        if document["kind"] in ("DaemonSet", "Pod"):
+            spec = document["spec"]["template"]["spec"] if document["kind"] == "DaemonSet" else document["spec"]
+            yield f"{name}: {document['metadata']['name']}", spec
+
+
+class Manifests(unittest.TestCase):
+    def test_every_release_that_is_known_takes_them(self):
+        self.assertGreaterEqual(len(DOCUMENTS), 7)
+        for version in all_versions():
+            for name, document in DOCUMENTS:
+                with self.subTest(f"{name}, {document['kind']}, {version}"):
+                    kubernetes_validate.validate(document, version, strict=True)
+
+    def test_a_word_that_is_misspelt_would_be_found(self):
+        for name, document in DOCUMENTS:
+            if document["kind"] != "DaemonSet":
+                continue
+            broken = copy.deepcopy(document)
+            broken["spec"]["template"]["spec"]["hostIpc"] = True
+            with self.assertRaises(kubernetes_validate.ValidationError, msg=name):
+                kubernetes_validate.validate(broken, all_versions()[-1], strict=True)
+
+    def test_nobody_shares_what_is_the_hosts_or_has_rights(self):
+        for name, spec in pods():
+            self.assertFalse({"hostIPC", "hostPID", "hostNetwork"} & spec.keys(), name)
+            self.assertIs(spec["automountServiceAccountToken"], False, name)
+            for container in spec.get("initContainers", []) + spec["containers"]:
+                rights = container["securityContext"]
+                self.assertIs(rights["allowPrivilegeEscalation"], False, name)
+                self.assertIs(rights["readOnlyRootFilesystem"], True, name)
+                self.assertEqual(rights["capabilities"]["drop"], ["ALL"], name)
+
+    def test_all_but_the_plugin_are_not_root(self):
+        for name, spec in pods():
+            is_plugin = "gpushared-plugin" in name
+            self.assertEqual(spec.get("securityContext", {}).get("runAsNonRoot", False), not is_plugin, name)
+
+    def test_there_are_no_roles(self):
+        kinds = {document["kind"] for _, document in DOCUMENTS}
+        self.assertEqual(kinds, {"Namespace", "ServiceAccount", "DaemonSet", "Pod"})
+
+    def test_resources_of_the_pair_are_entrances(self):
+        config = (FOLDER / "gpushared.toml").read_text(encoding="utf-8")
+        for name, spec in pods():
+            for container in spec["containers"]:
+                for resource in container.get("resources", {}).get("limits", {}):
+                    self.assertIn(f'name = "{resource.removeprefix("gpushared.io/")}"', config, name)
+
+
+if __name__ == "__main__":
+    unittest.main()

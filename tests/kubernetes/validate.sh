@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Whether the manifests are what Kubernetes takes, by its published schemas, of the oldest and the newest release that
+# kubernetes-validate of PyPI has. Usage: validate.sh CACHE. No cluster is asked.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "$1"
+cache=$(realpath "$1")
+python=$cache/venv/bin/python3
+if ! "$python" -c 'import kubernetes_validate' 2>/dev/null; then
+  rm -rf "$cache/venv"
+  python3 -m venv "$cache/venv"
+  "$cache/venv/bin/pip" -q install kubernetes-validate==1.37.0
+fi
+exec "$python" -B "$here/manifests_test.py" "$here/../../packaging/kubernetes"
