@@ -10,6 +10,7 @@
 #   containers  tests, and podman for users without rights
 #   web      tests, and a browser with its driver
 #   slurm    tests, Slurm's daemons with their database, and headers for its plugins; none of these is started
+#   kubernetes  tests, gRPC for the device plugin, and what builds and runs Kubernetes' own programs
 #   package  tests, what makes Debian packages, and what tries them in a Debian of its own
 #
 # Needs root or sudo only when something is missing; with everything in place it touches no network.
@@ -31,8 +32,11 @@ gpushared_container_packages=(podman crun uidmap)
 gpushared_web_packages=(chromium chromium-driver fonts-noto-core)
 gpushared_slurm_packages=(slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-mysql-plugin
   mariadb-server munge libslurm-dev iproute2)
-# scdoc makes manual pages. The last three are a Debian to install in, booted.
-gpushared_package_packages=(dpkg-dev file scdoc lintian debootstrap debian-archive-keyring systemd-container)
+gpushared_grpc_packages=(libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc)
+gpushared_kubernetes_packages=("${gpushared_grpc_packages[@]}" dpkg-dev iproute2 openssl python3-venv)
+# scdoc makes manual pages, gRPC and Slurm's headers are for the plugins. The last three are a Debian to install in, booted.
+gpushared_package_packages=("${gpushared_grpc_packages[@]}" libslurm-dev dpkg-dev file scdoc lintian debootstrap
+  debian-archive-keyring systemd-container)
 
 # One release of the toolkit's compiler, so that every machine builds the same kernels.
 # cuda_fp16.h includes a header of CCCL; the profiler's header declares functions of the driver.
@@ -126,12 +130,13 @@ gpushared_setup() {  # part ...
       product) ;;
       tests) packages+=("${gpushared_test_packages[@]}") nvcc=yes ;;
       fuzz) packages+=("${gpushared_test_packages[@]}" "${gpushared_fuzz_packages[@]}") nvcc=yes ;;
-      lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}") nvcc=yes ;;
+      lint) packages+=("${gpushared_test_packages[@]}" "${gpushared_lint_packages[@]}" "${gpushared_grpc_packages[@]}") nvcc=yes ;;
       containers) packages+=("${gpushared_test_packages[@]}" "${gpushared_container_packages[@]}") nvcc=yes ;;
       web) packages+=("${gpushared_test_packages[@]}" "${gpushared_web_packages[@]}") nvcc=yes ;;
       slurm) packages+=("${gpushared_test_packages[@]}" "${gpushared_slurm_packages[@]}") nvcc=yes without_services=yes ;;
+      kubernetes) packages+=("${gpushared_test_packages[@]}" "${gpushared_kubernetes_packages[@]}") nvcc=yes ;;
       package) packages+=("${gpushared_test_packages[@]}" "${gpushared_package_packages[@]}") nvcc=yes ;;
-      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, containers, web, slurm, package" >&2; return 2 ;;
+      *) echo "setup: unknown part '$part': product, tests, fuzz, lint, containers, web, slurm, kubernetes, package" >&2; return 2 ;;
     esac
   done
   gpushared_install "${packages[@]}"

@@ -28,6 +28,9 @@
 #   containers  a program in a container of podman, of a user without rights, through an entrance; needs root
 #   slurm   Slurm's daemons as two nodes in namespaces, a server on each: jobs, kills, accounting, a long queue; needs
 #           root, else it is skipped with the reason
+#   kubernetes  Kubernetes' kubelet, scheduler and API server, built of Debian's source package into .cache, as two nodes in
+#           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;
+#           needs root, and the first time 15 minutes and 5 GB
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -188,6 +191,19 @@ run_slurm() {
   [[ $status -eq 0 || $status -eq 77 ]]
 }
 
+run_kubernetes() {
+  gpushared_setup kubernetes
+  configure dev
+  build dev gpushared gpusharedctl gpushared-kubernetes serve train vector_add_cpp tests/kubernetes/all
+  run_ctest kubernetes build/dev/tests/kubernetes
+  tests/kubernetes/validate.sh .cache/kubernetes
+  [[ $EUID -eq 0 ]] || { echo "kubernetes: skipped: needs root"; return; }
+  tests/kubernetes/build_kubernetes.sh .cache/kubernetes
+  local status=0
+  tests/kubernetes/run_kubernetes.sh build/dev/bin .cache/kubernetes build/kubernetes || status=$?
+  [[ $status -eq 0 || $status -eq 77 ]]
+}
+
 run_quick() {  # folder [case]
   check_folders "$1"
   [[ -f build/dev/build.ninja ]] || configure dev
@@ -310,8 +326,9 @@ for stage in "${stages[@]}"; do
     package) run_package ;;
     containers) run_containers ;;
     slurm) run_slurm ;;
+    kubernetes) run_kubernetes ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, kubernetes, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

@@ -96,6 +96,11 @@ class Setup(unittest.TestCase):
     def test_web_adds_a_browser(self):
         self.assertLessEqual({"g++", "libgtest-dev", "chromium", "chromium-driver"}, self.installed("web")[1])
 
+    def test_kubernetes_adds_grpc_and_no_daemon(self):
+        packages = self.installed("kubernetes")[1]
+        self.assertLessEqual({"g++", "libgrpc++-dev", "protobuf-compiler-grpc"}, packages)
+        self.assertFalse({"containerd", "etcd-server", "kubernetes-client"} & packages)
+
     def test_slurm_adds_its_daemons_and_starts_none(self):
         # The part writes Debian's policy file and removes it; here, it is a file of the test.
         policy = self.root / "policy-rc.d"

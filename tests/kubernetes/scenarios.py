@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pods of a Kubernetes cluster see of gpushared. Usage: scenarios.py PROGRAMS CACHE WORK RESULTS [SCENARIO...]"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+import time
+import traceback
+
+import cluster as k8s
+from cluster import NODES, SHARES, SYSTEM, until
+
+CLASSES = ("high", "low")
+PODS = len(NODES) * len(CLASSES) * SHARES
+USER = 1234
+END_MAX_S = 60
+
+
+def expect(is_so: bool, what: str):
+    if not is_so:
+        raise AssertionError(what)
+
+
+class Pods:
+    """What a user does, and what cluster and servers say of it."""
+
+    def __init__(self, cluster: k8s.Cluster):
+        self.cluster = cluster
+        examples = cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", k8s.PACKAGING / "pair.yaml")
+        # Of one JSON document after another, each is a pod.
+        decoder, self.examples = json.JSONDecoder(), {}
+        while examples.strip():
+            pod, end = decoder.raw_decode(examples.strip())
+            examples = examples.strip()[end:]
+            self.examples[pod["metadata"]["name"]] = pod
+
+    def create(self, name: str, scheduling_class: str, seconds: float = 8, node: str = "", resources=None, command=None):
+        """A pod as the manifests show it."""
+        pod = json.loads(json.dumps(self.examples[scheduling_class]))
+        pod["metadata"]["name"] = name
+        pod["spec"]["securityContext"]["runAsUser"] = USER
+        container = pod["spec"]["containers"][0]
+        container["command"][container["command"].index("--seconds") + 1] = str(seconds)
+        if node:
+            pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        if command:
+            container["command"] = command
+        if resources:
+            container["resources"] = {"limits": resources}
+        self.cluster.kubectl("create", "-f", "-", text=json.dumps(pod))
+
+    def get(self, name: str) -> dict:
+        return self.cluster.get("pod", name)
+
+    def phases(self) -> dict:
+        return {pod["metadata"]["name"]: pod["status"].get("phase") for pod in self.cluster.get("pods")["items"]}
+
+    def await_phase(self, name: str, phase: str, seconds: float = END_MAX_S):
+        def is_so():
+            pod = self.get(name)
+            ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+            expect(not ended or pod["status"]["phase"] == phase, f"{name} is {pod['status']['phase']}, not {phase}: "
+                   f"{pod['status']} {self.said(name)}")
+            return pod["status"].get("phase") == phase
+        until(f"{name} is {phase}", is_so, seconds)
+
+    def said(self, name: str) -> str:
+        """What its container wrote, by the node's own files: kubelets here have no certificates that kubectl trusts."""
+        return "".join(self.cluster.run(node, "sh", "-c", f"cat /var/log/pods/default_{name}_*/*/*.log 2>/dev/null",
+                                        check=False).stdout for node in NODES)
+
+    def why_pending(self, name: str) -> str:
+        return " ".join(each.get("message", "") for each in self.get(name)["status"].get("conditions", []))
+
+    def clear(self):
+        self.cluster.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=true")
+
+    def allocatable(self, node: str) -> dict:
+        shares = self.cluster.get("node", node)["status"]["allocatable"]
+        return {each: int(shares.get(f"gpushared.io/{each}", -1)) for each in CLASSES}
+
+    def await_shares(self, nodes, count: int, seconds: float = END_MAX_S):
+        begun = time.monotonic()
+        wanted = dict.fromkeys(CLASSES, count)
+        until(f"{', '.join(nodes)}: {wanted}", lambda: all(self.allocatable(node) == wanted for node in nodes), seconds)
+        return time.monotonic() - begun
+
+    def system_pod(self, of: str, node: str) -> dict:
+        pods = self.cluster.get("pods", "-n", SYSTEM, "-l", f"app.kubernetes.io/name=gpushared-{of}",
+                                "--field-selector", f"spec.nodeName={node}")["items"]
+        expect(len(pods) == 1, f"{node} has {len(pods)} pods gpushared-{of}")
+        return pods[0]
+
+    def processes(self, node: str, program: str) -> list:
+        """Their ids, of a node's containers."""
+        found = []
+        network = os.readlink(f"/proc/{self.cluster.holders[node].pid}/ns/uts")
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                # By the kernel's word 15 characters of the name.
+                is_it = (process / "comm").read_text().strip() == program[:15] and os.readlink(process / "exe").endswith(f"/{program}")
+                parent = process
+                while is_it and int(parent.name) > 1 and "containerd-shim" not in (parent / "comm").read_text():
+                    parent = pathlib.Path("/proc") / re.search(r"PPid:\s+(\d+)", (parent / "status").read_text())[1]
+                if is_it and os.readlink(parent / "ns/uts") == network:
+                    found.append(int(process.name))
+            except OSError:
+                continue
+        return sorted(found)
+
+    def registrations(self, node: str) -> int:
+        """How often its kubelets heard of a resource."""
+        log = (self.cluster.work / f"log/kubelet.{node}.log").read_text(errors="replace")
+        return log.count("Got registration request from device plugin")
+
+    def await_registrations(self, node: str, count: int) -> float:
+        begun = time.monotonic()
+        until(f"the plugin of {node} registers", lambda: self.registrations(node) >= count, END_MAX_S)
+        return time.monotonic() - begun
+
+    def clients(self, node: str) -> list:
+        """By the node's server."""
+        server = self.processes(node, "gpushared")[0]
+        done = self.cluster.run("master", "nsenter", f"--target={server}", "--mount", "--", "/usr/bin/gpusharedctl", "--socket",
+                                "/run/gpushared/gpushared.sock", "ps", "--json")
+        return json.loads(done.stdout)["clients"]
+
+
+def deployed(pods: Pods):
+    """The manifests as they are bring server and plugin onto both nodes, and their shares into the cluster."""
+    pods.cluster.deploy()
+    took = pods.await_shares(NODES, SHARES, 120)
+    for node in NODES:
+        for of in ("server", "plugin"):
+            spec = pods.system_pod(of, node)["spec"]
+            expect(not spec.get("hostIPC") and not spec.get("hostPID") and not spec.get("hostNetwork"), f"{of}: {spec}")
+            expect(not any("token" in volume["name"] for volume in spec["volumes"]), f"{of} has a token")
+        for server in pods.processes(node, "gpushared"):
+            rights = pathlib.Path(f"/proc/{server}/status").read_text()
+            expect(re.search(r"Uid:\s+64000\s+64000", rights) and re.search(r"CapEff:\s+0+\n", rights), rights)
+        plugin = pods.processes(node, "gpushared-kubernetes")
+        expect(len(plugin) == 1, f"{node}: {plugin}")
+        rights = pathlib.Path(f"/proc/{plugin[0]}/status").read_text()
+        expect(re.search(r"CapEff:\s+0+\n", rights) and re.search(r"CapBnd:\s+0+\n", rights), rights)
+        cdi = json.loads(pods.cluster.run(node, "cat", "/var/run/cdi/gpushared.io-entrance.json").stdout)
+        expect([each["name"] for each in cdi["devices"]] == sorted(CLASSES), f"{cdi}")
+    return f"{SHARES} shares of each class on each node after {took:.0f} s"
+
+
+def nine(pods: Pods):
+    """Eight pods of two classes fill both nodes; the ninth waits, says why, and runs when there is room."""
+    names = [f"{of_class}{number}" for of_class in CLASSES for number in range(len(NODES) * SHARES)]
+    begun = time.monotonic()
+    for name in names:
+        pods.create(name, name[:-1], 15)
+    until("all eight run", lambda: list(pods.phases().values()) == ["Running"] * PODS)
+    pods.create("ninth", "low", 1)
+    until("the ninth says why it waits", lambda: f"{len(NODES)} Insufficient gpushared.io/low" in pods.why_pending("ninth"))
+    expect(pods.phases()["ninth"] == "Pending", f"{pods.phases()}")
+    ipc = {os.readlink(f"/proc/{pid}/ns/ipc") for node in NODES for pid in pods.processes(node, "gpushared")}
+    ipc |= {os.readlink("/proc/self/ns/ipc")}
+    for node in NODES:
+        clients = until("all four are the server's clients", lambda: (lambda now: len(now) == PODS // len(NODES) and now)(pods.clients(node)))
+        found = sorted((client["class"], client["entrance"], client["uid"]) for client in clients)
+        expect(found == sorted((each, each, USER) for each in CLASSES for _ in range(SHARES)), f"{node}: {found}")
+        jobs = pods.processes(node, "train")
+        expect(len(jobs) == PODS // len(NODES), f"{node}: {jobs}")
+        for job in jobs:
+            status = pathlib.Path(f"/proc/{job}/status").read_text()
+            expect(re.search(rf"Uid:\s+{USER}\s+{USER}", status) and re.search(r"CapEff:\s+0+\n", status), status)
+            expect(os.readlink(f"/proc/{job}/ns/ipc") not in ipc, "a job has the IPC of somebody else")
+    for name in (*names, "ninth"):
+        pods.await_phase(name, "Succeeded")
+        expect("loss" in pods.said(name), f"{name}: {pods.said(name)}")
+    return f"all nine ended well, {time.monotonic() - begun:.0f} s"
+
+
+def refused(pods: Pods):
+    """What no node has waits with the reason; what an entrance does not give is refused by its name."""
+    pods.create("turbo", "low", resources={"gpushared.io/turbo": 1})
+    pods.create("much", "low", resources={"gpushared.io/low": SHARES + 1})
+    for name, resource in (("turbo", "turbo"), ("much", "low")):
+        until(f"{name} says why", lambda: f"Insufficient gpushared.io/{resource}" in pods.why_pending(name))
+    pods.create("two", "low", resources={"gpushared.io/low": 2})
+    pods.await_phase("two", "Failed")
+    why = pods.get("two")["status"].get("message", "")
+    expect("asked for 2 of gpushared.io/low, allowed is 1 for each container" in why, why)
+    forged = [*pods.examples["low"]["spec"]["containers"][0]["command"], "--class", "high"]
+    pods.create("forged", "low", command=forged)
+    pods.await_phase("forged", "Failed")
+    expect("asked for high" in pods.said("forged"), pods.said("forged"))
+
+
+def plugin_restart(pods: Pods):
+    """The plugin is killed beside a job: the job goes on, and the shares are there again."""
+    pods.create("beside", "low", 20)
+    pods.await_phase("beside", "Running")
+    node = pods.get("beside")["spec"]["nodeName"]
+    before = pods.registrations(node)
+    os.kill(pods.processes(node, "gpushared-kubernetes")[0], signal.SIGKILL)
+    took = pods.await_registrations(node, before + len(CLASSES))
+    pods.await_shares([node], SHARES)
+    pods.create("after", "high", 1, node)
+    pods.await_phase("after", "Succeeded")
+    pods.await_phase("beside", "Succeeded")
+    return f"it registered again after {took:.0f} s"
+
+
+def kubelet_restart(pods: Pods):
+    """A kubelet is stopped and started beside a job: the plugin registers anew, and the job goes on."""
+    pods.create("beside", "low", 25)
+    pods.await_phase("beside", "Running")
+    node = pods.get("beside")["spec"]["nodeName"]
+    before, plugin = pods.registrations(node), pods.processes(node, "gpushared-kubernetes")
+    kubelet = pods.cluster.processes[f"kubelet.{node}"]
+    kubelet.terminate()
+    kubelet.wait(timeout=30)
+    pods.cluster.start_kubelet(node)
+    took = pods.await_registrations(node, before + len(CLASSES))
+    pods.await_shares([node], SHARES)
+    pods.create("after", "low", 1, node)
+    pods.await_phase("after", "Succeeded")
+    pods.await_phase("beside", "Succeeded")
+    expect(pods.processes(node, "gpushared-kubernetes") == plugin, "the plugin is another one")
+    return f"registered {took:.0f} s after its start"
+
+
+def server_silent(pods: Pods):
+    """The processes of a node's server stand still: it has no shares until they go on."""
+    node = NODES[0]
+    server = pods.processes(node, "gpushared")
+    for process in server:
+        os.kill(process, signal.SIGSTOP)
+    silent = pods.await_shares([node], 0)
+    expect(pods.allocatable(NODES[1]) == dict.fromkeys(CLASSES, SHARES), f"{NODES[1]}: {pods.allocatable(NODES[1])}")
+    for process in server:
+        os.kill(process, signal.SIGCONT)
+    back = pods.await_shares([node], SHARES)
+    return f"no shares after {silent:.0f} s, back after {back:.0f} s"
+
+
+def server_stopped(pods: Pods):
+    """A node's server is stopped: the node has no shares, a pod that finds none elsewhere waits; and back."""
+    pods.create("elsewhere", "low", 20)
+    other = until("it has a node", lambda: pods.get("elsewhere")["spec"].get("nodeName"))
+    node = next(each for each in NODES if each != other)
+    pods.cluster.kubectl("label", "node", other, "gpushared.io/stopped=no")
+    pods.cluster.kubectl("patch", "daemonset", "gpushared-server", "-n", SYSTEM, "-p", json.dumps(
+        {"spec": {"template": {"spec": {"nodeSelector": {"gpushared.io/stopped": "no"}}}}}))
+    stopped = pods.await_shares([node], 0)
+    expect(pods.allocatable(other) == dict.fromkeys(CLASSES, SHARES), f"{other}: {pods.allocatable(other)}")
+    jobs = [f"job{number}" for number in range(SHARES + 1)]
+    for job in jobs:
+        pods.create(job, "high", 5)
+    until("the one too many waits", lambda: [job for job in jobs if "2 Insufficient gpushared.io/high" in pods.why_pending(job)])
+    pods.cluster.kubectl("label", "node", node, "gpushared.io/stopped=no")
+    back = pods.await_shares([node], SHARES)
+    for job in ("elsewhere", *jobs):
+        pods.await_phase(job, "Succeeded")
+    return f"no shares after {stopped:.0f} s, back after {back:.0f} s"
+
+
+SCENARIOS = (deployed, nine, refused, plugin_restart, kubelet_restart, server_silent, server_stopped)
+
+
+def main() -> int:
+    programs, cache, work, results = map(pathlib.Path, sys.argv[1:5])
+    # All others need what the first one makes.
+    chosen = [each for each in SCENARIOS if not sys.argv[5:] or each.__name__ in sys.argv[5:] or each is deployed]
+    cluster, failed = k8s.Cluster(programs, cache, work), 0
+    try:
+        cluster.up()
+        pods = Pods(cluster)
+        for scenario in chosen:
+            begun = time.monotonic()
+            try:
+                said = scenario(pods)
+                print(f"kubernetes: {scenario.__name__}: ok in {time.monotonic() - begun:.0f} s{'; ' + said if said else ''}", flush=True)
+            except Exception:
+                failed += 1
+                print(f"kubernetes: {scenario.__name__} FAILED", flush=True)
+                traceback.print_exc()
+            pods.clear()
+    finally:
+        shutil.rmtree(results, ignore_errors=True)
+        shutil.copytree(work / "log", results)
+        for node in NODES:
+            pod_logs = results / f"pods.{node}"
+            holder = cluster.holders.get(node)
+            if holder and holder.poll() is None:
+                shutil.copytree(f"/proc/{holder.pid}/root/var/log/pods", pod_logs)
+    print(f"kubernetes: {len(chosen) - failed} passed, {failed} failed; the programs' logs are in {results}")
+    return 1 if failed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
