@@ -21,10 +21,16 @@ function(gpushared_gzipped result name)
   set(${result} "${made}/${name}.gz" PARENT_SCOPE)
 endfunction()
 
-# ---- manual pages: <page> belongs to <component>
+# ---- manual pages and completions: <name> belongs to <component>
 set(outputs)
-foreach(entry server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 tools:gpushared-mps-control.1
-    tools:gpushared-web.8)
+set(pages server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 tools:gpushared-mps-control.1
+  tools:gpushared-web.8)
+set(completed server:gpushared tools:gpusharedctl tools:gpushared-web)
+if(TARGET gpushared-kubernetes)
+  list(APPEND pages kubernetes:gpushared-kubernetes.8)
+  list(APPEND completed kubernetes:gpushared-kubernetes)
+endif()
+foreach(entry IN LISTS pages)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 page)
@@ -35,8 +41,8 @@ foreach(entry server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 to
   install(FILES "${output}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}" COMPONENT ${component})
 endforeach()
 
-# ---- completions, from what the programs say of themselves
-foreach(entry server:gpushared tools:gpusharedctl tools:gpushared-web)
+# What the programs say of themselves.
+foreach(entry IN LISTS completed)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 program)
@@ -86,11 +92,26 @@ install(CODE [[
   file(CREATE_LINK ../../../bin/gpushared-mps-control
     "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/gpushared/mps/nvidia-cuda-mps-control" SYMBOLIC)]] COMPONENT tools)
 
+# What sites with Slurm or Kubernetes start from.
+set(clusters)
+if(TARGET gpushared_spank)
+  list(APPEND clusters slurm)
+  install(FILES "${here}/slurm/gpushared.lua" "${here}/slurm/gpushared.toml" "${here}/slurm/job_submit.lua"
+    "${here}/slurm/plugstack.conf" "${here}/slurm/slurm.toml" DESTINATION share/gpushared/slurm COMPONENT slurm)
+endif()
+if(TARGET gpushared-kubernetes)
+  list(APPEND clusters kubernetes)
+  install(FILES "${here}/kubernetes/gpushared.toml" "${here}/kubernetes/kustomization.yaml" "${here}/kubernetes/namespace.yaml"
+    "${here}/kubernetes/pair.yaml" "${here}/kubernetes/plugin.yaml" "${here}/kubernetes/server.yaml"
+    DESTINATION share/gpushared/kubernetes COMPONENT kubernetes)
+  install(PROGRAMS "${here}/kubernetes/make_image.py" DESTINATION share/gpushared/kubernetes COMPONENT kubernetes)
+endif()
+
 # ---- the packages
 string(REPLACE "." ";" version "${PROJECT_VERSION}")
 list(GET version 0 major)
 list(GET version 1 minor)
-set(CPACK_COMPONENTS_ALL server client drop_in dev tools)
+set(CPACK_COMPONENTS_ALL server client drop_in dev tools ${clusters})
 set(CPACK_COMPONENT_CLIENT_GROUP library)
 set(CPACK_COMPONENT_DROP_IN_GROUP library)
 set(CPACK_GENERATOR DEB)
@@ -141,12 +162,32 @@ set(CPACK_DEBIAN_TOOLS_DESCRIPTION "programs of operators for gpushared
  tells it what to change. gpushared-mps-control takes the commands of
  NVIDIA's Multi-Process Service.")
 
+set(CPACK_DEBIAN_SLURM_PACKAGE_NAME gpushared-slurm)
+set(CPACK_DEBIAN_SLURM_PACKAGE_SECTION admin)
+# Slurm loads plugins of its own release alone.
+set(CPACK_DEBIAN_SLURM_PACKAGE_RECOMMENDS "gpushared ${same}, slurm-client")
+set(CPACK_DEBIAN_SLURM_DESCRIPTION "Slurm plugin of gpushared
+ Gives each step of a job a way into its node's gpushared server, with the
+ class of the job's QOS and the share that the controller placed it by.")
+
+set(CPACK_DEBIAN_KUBERNETES_PACKAGE_NAME gpushared-kubernetes)
+set(CPACK_DEBIAN_KUBERNETES_PACKAGE_SECTION admin)
+set(CPACK_DEBIAN_KUBERNETES_PACKAGE_RECOMMENDS "gpushared ${same}")
+set(CPACK_DEBIAN_KUBERNETES_PACKAGE_SUGGESTS "python3")
+set(CPACK_DEBIAN_KUBERNETES_DESCRIPTION "Kubernetes device plugin of gpushared
+ Tells a node's kubelet which entrances its gpushared server has, and lets
+ pods in that ask for one. Manifests for a cluster are beside it.")
+
 # What Debian wants in every package.
 gpushared_gzipped(changelog changelog.gz.in DEPENDS "${here}/debian/changelog.py" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
   COMMAND Python3::Interpreter -B "${here}/debian/changelog.py" "${PROJECT_VERSION}" "${GPUSHARED_MAINTAINER}"
     "${PROJECT_SOURCE_DIR}/CHANGELOG.md")
 list(APPEND outputs "${changelog}")
-foreach(entry server:gpushared "client:${CPACK_DEBIAN_LIBRARY_PACKAGE_NAME}" dev:libgpushared-dev tools:gpushared-tools)
+set(named server:gpushared "client:${CPACK_DEBIAN_LIBRARY_PACKAGE_NAME}" dev:libgpushared-dev tools:gpushared-tools)
+foreach(component IN LISTS clusters)
+  list(APPEND named "${component}:gpushared-${component}")
+endforeach()
+foreach(entry IN LISTS named)
   string(REPLACE ":" ";" entry "${entry}")
   list(GET entry 0 component)
   list(GET entry 1 name)

@@ -36,6 +36,10 @@ see "the configuration is for the group" is "$(stat -c '%U:%G %a' /etc/gpushared
 see "others cannot look into its folder" is "$(stat -c '%U:%G %a' /etc/gpushared)" "root:gpushared 750"
 see "MPS's name is not on everybody's PATH" is "$(command -v nvidia-cuda-mps-control)" ""
 
+see "the plugin for Slurm is there" test -e /usr/lib/gpushared/slurm/gpushared_spank.so
+see "the one for Kubernetes starts" gpushared-kubernetes --version
+see "and its manifests are there" test -e /usr/share/gpushared/kubernetes/kustomization.yaml
+
 if [[ $1 == plain ]]; then
   see "no server was started" no_server
   mkdir -p /run/gpushared /var/cache/gpushared
@@ -86,6 +90,6 @@ see "the configuration stays" test -e /etc/gpushared/gpushared.toml
 see "purging works" dpkg -P gpushared
 see "the configuration is gone" test ! -e /etc/gpushared
 see "the compiled kernels are gone" test ! -e /var/cache/gpushared
-see "the others can be removed" dpkg -P gpushared-tools libgpushared-dev libgpushared0.1
+see "the others can be removed" dpkg -P gpushared-slurm gpushared-kubernetes gpushared-tools libgpushared-dev libgpushared0.1
 [[ $failed -eq 0 && -d /out ]] && touch /out/passed
 exit "$failed"
