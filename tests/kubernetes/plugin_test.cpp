@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/cluster/kubernetes/plugin.h"
 
+#include <device_plugin.grpc.pb.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -17,7 +18,6 @@
 
 #include "gpushared/mutex.h"
 
-#include "device_plugin.grpc.pb.h"
 #include "tests/support/scratch_folder.h"
 
 #include <nlohmann/json.hpp>

@@ -37,8 +37,8 @@ class Pods:
             examples = examples.strip()[end:]
             self.examples[pod["metadata"]["name"]] = pod
 
-    def create(self, name: str, scheduling_class: str, seconds: float = 8, node: str = "", resources=None, command=None):
-        """A pod as the manifests show it."""
+    def pod(self, name: str, scheduling_class: str, seconds: float = 8, node: str = "", resources=None, command=None) -> dict:
+        """One as the example shows it."""
         pod = json.loads(json.dumps(self.examples[scheduling_class]))
         pod["metadata"]["name"] = name
         pod["spec"]["securityContext"]["runAsUser"] = USER
@@ -50,7 +50,10 @@ class Pods:
             container["command"] = command
         if resources:
             container["resources"] = {"limits": resources}
-        self.cluster.kubectl("create", "-f", "-", text=json.dumps(pod))
+        return pod
+
+    def create(self, *pods: dict):
+        self.cluster.kubectl("create", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
 
     def get(self, name: str) -> dict:
         return self.cluster.get("pod", name)
@@ -154,10 +157,9 @@ def nine(pods: Pods):
     """Eight pods of two classes fill both nodes; the ninth waits, says why, and runs when there is room."""
     names = [f"{of_class}{number}" for of_class in CLASSES for number in range(len(NODES) * SHARES)]
     begun = time.monotonic()
-    for name in names:
-        pods.create(name, name[:-1], 15)
+    pods.create(*(pods.pod(name, name[:-1], 30) for name in names))
     until("all eight run", lambda: list(pods.phases().values()) == ["Running"] * PODS)
-    pods.create("ninth", "low", 1)
+    pods.create(pods.pod("ninth", "low", 1))
     until("the ninth says why it waits", lambda: f"{len(NODES)} Insufficient gpushared.io/low" in pods.why_pending("ninth"))
     expect(pods.phases()["ninth"] == "Pending", f"{pods.phases()}")
     ipc = {os.readlink(f"/proc/{pid}/ns/ipc") for node in NODES for pid in pods.processes(node, "gpushared")}
@@ -180,30 +182,30 @@ def nine(pods: Pods):
 
 def refused(pods: Pods):
     """What no node has waits with the reason; what an entrance does not give is refused by its name."""
-    pods.create("turbo", "low", resources={"gpushared.io/turbo": 1})
-    pods.create("much", "low", resources={"gpushared.io/low": SHARES + 1})
+    pods.create(pods.pod("turbo", "low", resources={"gpushared.io/turbo": 1}))
+    pods.create(pods.pod("much", "low", resources={"gpushared.io/low": SHARES + 1}))
     for name, resource in (("turbo", "turbo"), ("much", "low")):
         until(f"{name} says why", lambda: f"Insufficient gpushared.io/{resource}" in pods.why_pending(name))
-    pods.create("two", "low", resources={"gpushared.io/low": 2})
+    pods.create(pods.pod("two", "low", resources={"gpushared.io/low": 2}))
     pods.await_phase("two", "Failed")
     why = pods.get("two")["status"].get("message", "")
     expect("asked for 2 of gpushared.io/low, allowed is 1 for each container" in why, why)
     forged = [*pods.examples["low"]["spec"]["containers"][0]["command"], "--class", "high"]
-    pods.create("forged", "low", command=forged)
+    pods.create(pods.pod("forged", "low", command=forged))
     pods.await_phase("forged", "Failed")
     expect("asked for high" in pods.said("forged"), pods.said("forged"))
 
 
 def plugin_restart(pods: Pods):
     """The plugin is killed beside a job: the job goes on, and the shares are there again."""
-    pods.create("beside", "low", 20)
+    pods.create(pods.pod("beside", "low", 20))
     pods.await_phase("beside", "Running")
     node = pods.get("beside")["spec"]["nodeName"]
     before = pods.registrations(node)
     os.kill(pods.processes(node, "gpushared-kubernetes")[0], signal.SIGKILL)
     took = pods.await_registrations(node, before + len(CLASSES))
     pods.await_shares([node], SHARES)
-    pods.create("after", "high", 1, node)
+    pods.create(pods.pod("after", "high", 1, node))
     pods.await_phase("after", "Succeeded")
     pods.await_phase("beside", "Succeeded")
     return f"it registered again after {took:.0f} s"
@@ -211,7 +213,7 @@ def plugin_restart(pods: Pods):
 
 def kubelet_restart(pods: Pods):
     """A kubelet is stopped and started beside a job: the plugin registers anew, and the job goes on."""
-    pods.create("beside", "low", 25)
+    pods.create(pods.pod("beside", "low", 25))
     pods.await_phase("beside", "Running")
     node = pods.get("beside")["spec"]["nodeName"]
     before, plugin = pods.registrations(node), pods.processes(node, "gpushared-kubernetes")
@@ -221,7 +223,7 @@ def kubelet_restart(pods: Pods):
     pods.cluster.start_kubelet(node)
     took = pods.await_registrations(node, before + len(CLASSES))
     pods.await_shares([node], SHARES)
-    pods.create("after", "low", 1, node)
+    pods.create(pods.pod("after", "low", 1, node))
     pods.await_phase("after", "Succeeded")
     pods.await_phase("beside", "Succeeded")
     expect(pods.processes(node, "gpushared-kubernetes") == plugin, "the plugin is another one")
@@ -244,7 +246,7 @@ def server_silent(pods: Pods):
 
 def server_stopped(pods: Pods):
     """A node's server is stopped: the node has no shares, a pod that finds none elsewhere waits; and back."""
-    pods.create("elsewhere", "low", 20)
+    pods.create(pods.pod("elsewhere", "low", 20))
     other = until("it has a node", lambda: pods.get("elsewhere")["spec"].get("nodeName"))
     node = next(each for each in NODES if each != other)
     pods.cluster.kubectl("label", "node", other, "gpushared.io/stopped=no")
@@ -253,8 +255,7 @@ def server_stopped(pods: Pods):
     stopped = pods.await_shares([node], 0)
     expect(pods.allocatable(other) == dict.fromkeys(CLASSES, SHARES), f"{other}: {pods.allocatable(other)}")
     jobs = [f"job{number}" for number in range(SHARES + 1)]
-    for job in jobs:
-        pods.create(job, "high", 5)
+    pods.create(*(pods.pod(job, "high", 5) for job in jobs))
     until("the one too many waits", lambda: [job for job in jobs if "2 Insufficient gpushared.io/high" in pods.why_pending(job)])
     pods.cluster.kubectl("label", "node", node, "gpushared.io/stopped=no")
     back = pods.await_shares([node], SHARES)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/cluster/kubernetes/endpoint.h"
 
+#include <device_plugin.grpc.pb.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/stat.h>
 
@@ -12,8 +13,6 @@
 #include <vector>
 
 #include "gpushared/mutex.h"
-
-#include "device_plugin.grpc.pb.h"
 
 namespace gpushared::kubernetes {
 namespace {
@@ -204,7 +203,7 @@ bool Endpoint::HasSocket() const {
 Status Endpoint::Register() {
   const std::string path = kubelet_folder_ + "/" + name_;
   listener_.reset();
-  std::remove(path.c_str());  // Of an earlier process that was killed.
+  std::remove(path.c_str());  // An earlier process may have been killed.
   listener_ = std::make_unique<Listener>(path, *service_);
   if (!listener_->is_there()) {
     listener_.reset();

@@ -30,7 +30,7 @@ struct ShareCounts {
   std::size_t usual = 4;
   std::map<std::string, std::size_t, std::less<>> of_entrance;
 };
-// Of words such as "8", for all entrances, and "batch=16".
+// `words`: "8" is for all entrances, "batch=16" for one.
 Result<ShareCounts> ParseShareCounts(std::span<const std::string> words);
 
 // One container's place at a device.

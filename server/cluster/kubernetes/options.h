@@ -16,7 +16,7 @@ struct Options {
   PluginSettings plugin;
 };
 
-// What to say instead of serving, and with which exit code.
+// Nothing is to be served; this is to be said.
 struct ExitNow {
   int code;
   std::string text;

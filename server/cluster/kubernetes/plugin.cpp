@@ -56,7 +56,7 @@ void Plugin::AskServer() {
     return Take(*std::move(found));
   }
   SayOnce("server", "the server does not answer: " + found.status().ToString());
-  // What it offered is known, and comes back with it.
+  // Its offers are known, and come back with it.
   Offers last;
   for (const auto& [name, resource] : resources_) {
     last.offers.push_back(resource.offer);
