@@ -102,9 +102,8 @@ endif()
 if(TARGET gpushared-kubernetes)
   list(APPEND clusters kubernetes)
   install(FILES "${here}/kubernetes/gpushared.toml" "${here}/kubernetes/kustomization.yaml" "${here}/kubernetes/namespace.yaml"
-    "${here}/kubernetes/pair.yaml" "${here}/kubernetes/plugin.yaml" "${here}/kubernetes/server.yaml"
-    DESTINATION share/gpushared/kubernetes COMPONENT kubernetes)
-  install(PROGRAMS "${here}/kubernetes/make_image.py" DESTINATION share/gpushared/kubernetes COMPONENT kubernetes)
+    "${here}/kubernetes/make_image.py" "${here}/kubernetes/pair.yaml" "${here}/kubernetes/plugin.yaml"
+    "${here}/kubernetes/server.yaml" DESTINATION share/gpushared/kubernetes COMPONENT kubernetes)
 endif()
 
 # ---- the packages

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Makes a container image of files of this machine, without docker and without a network.
 
@@ -51,6 +50,8 @@ def files_of(pairs: list) -> dict:
     files = {}
     for pair in pairs:
         path, separator, file = pair.partition("=")
+        if file.endswith("/"):
+            file += pathlib.PurePath(path).name
         if not separator or not path.startswith("/") or not pathlib.Path(file).is_file():
             raise SystemExit(f"make_image: '{pair}' refused: allowed is /PATH=FILE, of a file that is here")
         for name in (path, *libraries(pathlib.Path(file))):
@@ -64,7 +65,7 @@ def main() -> int:
     parser.add_argument("name", help="of the image, NAME[:TAG]")
     parser.add_argument("archive", help="where it is written")
     parser.add_argument("files", nargs="+", metavar="/PATH=FILE",
-                        help="FILE becomes PATH in the image; programs bring the shared libraries that they load")
+                        help="FILE becomes PATH in the image; of a FILE that ends in / it has the name, too; programs bring the shared libraries that they load")
     asked = parser.parse_args()
     files = files_of(asked.files)
     layer = layer_of(files)
