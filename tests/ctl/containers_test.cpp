@@ -69,9 +69,9 @@ TEST(Cdi, NamesAreThoseThatDevicesMayHave) {
 TEST(Cdi, AnEntranceThatIsClosedIsNone) {
   json closed = Way("batch", "/run/gpushared/batch/gpushared.sock");
   closed["open"] = false;
-  EXPECT_EQ(FileOf(Answer({closed})).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(FileOf(Answer(json::array({closed}))).status().code(), StatusCode::kNotFound);
   closed["open"] = true;
-  EXPECT_TRUE(FileOf(Answer({closed})).ok());
+  EXPECT_TRUE(FileOf(Answer(json::array({closed}))).ok());
 }
 
 TEST(Cdi, NonsenseAndNothingAreRefused) {

@@ -31,12 +31,17 @@ json DeviceRow(const std::string& name, const std::string& state = "ready") {
   return {{"device", name}, {"state", state}};
 }
 
-json Server(const json& devices, const std::string& state = "serving") {
-  return {{"state", state}, {"devices", devices}};
+// One row in braces alone would be the row itself.
+using Rows = std::vector<json>;
+
+json Server(const Rows& devices, const std::string& state = "serving") {
+  return {{"server", {{"state", state}}}, {"devices", devices}};
 }
 
-Offers Found(const json& entrances, const json& status, const ShareCounts& counts = {}) {
-  const Result<Offers> offers = OffersOf({{"entrances", entrances}}, status, counts);
+json Entrances(const Rows& rows) { return {{"entrances", rows}}; }
+
+Offers Found(const Rows& entrances, const json& status, const ShareCounts& counts = {}) {
+  const Result<Offers> offers = OffersOf(Entrances(entrances), status, counts);
   EXPECT_TRUE(offers.ok()) << offers.status().ToString();
   return offers.ok() ? *offers : Offers();
 }
@@ -96,14 +101,17 @@ TEST(Offers, SharesAreHealthyWhileTheServerTakesClientsForTheirDevice) {
 
 TEST(Offers, NonsenseOfTheServerIsRefused) {
   const json fine = Server({DeviceRow("cpu:0")});
+  json without_name = {{"device", 7}},
+       no_list = {{"server", {{"state", "serving"}}}, {"devices", "x"}};
   for (const json& status :
-       {json::object(), json::array(), Server("x"), Server({"x"}), Server({{{"device", 7}}}),
-        Server({DeviceRow("")}), json{{"devices", json::array()}}}) {
-    EXPECT_FALSE(OffersOf({{"entrances", {EntranceRow("low")}}}, status, {}).ok()) << status.dump();
+       {json(json::object()), json(json::array()), no_list,
+        json{{"server", "x"}, {"devices", json::array()}}, Server({json("x")}),
+        Server({without_name}), Server({DeviceRow("")}), json{{"devices", json::array()}}}) {
+    EXPECT_FALSE(OffersOf(Entrances({EntranceRow("low")}), status, {}).ok()) << status.dump();
   }
   json odd = EntranceRow("low");
-  odd["devices"] = {7};
-  EXPECT_FALSE(OffersOf({{"entrances", {odd}}}, fine, {}).ok());
+  odd["devices"] = json::array({7});
+  EXPECT_FALSE(OffersOf(Entrances({odd}), fine, {}).ok());
   EXPECT_FALSE(OffersOf(json::object(), fine, {}).ok());
 }
 

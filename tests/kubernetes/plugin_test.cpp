@@ -138,8 +138,9 @@ class PluginTest : public ::testing::Test {
   const std::string kubelet_folder_ = folder_ / "k", cdi_folder_ = folder_ / "c";
   const std::string cdi_file_ = cdi_folder_ + "/gpushared.io-entrance.json";
   bool server_answers_ = true;
-  json entrances_ = {Way("low")};
-  json status_ = {{"state", "serving"}, {"devices", {{{"device", "cpu:0"}, {"state", "ready"}}}}};
+  json entrances_ = json::array({Way("low")});
+  json status_ = {{"server", {{"state", "serving"}}},
+                  {"devices", json::array({{{"device", "cpu:0"}, {"state", "ready"}}})}};
   std::vector<std::string> said_;
 };
 
@@ -172,7 +173,7 @@ TEST_F(PluginTest, AServerThatStopsLeavesNoHealthyShareAndComesBack) {
   status_["devices"][0]["state"] = "drained";
   plugin->Turn();
   EXPECT_THAT(follower.Next(), ElementsAre(Pair("cpu:0/0", "Unhealthy")));
-  entrances_ = {Way("other")};
+  entrances_ = json::array({Way("other")});
   plugin->Turn();
   EXPECT_THAT(follower.Next(), IsEmpty()) << "the entrance is gone";
 }
@@ -250,7 +251,8 @@ TEST_F(PluginTest, TheCdiFileFollowsTheEntrancesAndEndsWithThePlugin) {
   plugin->Turn();
   const auto names = [&] {
     std::vector<std::string> found;
-    for (const json& device : json::parse(std::ifstream(cdi_file_)).at("devices")) {
+    const json file = json::parse(std::ifstream(cdi_file_));
+    for (const json& device : file.at("devices")) {
       found.push_back(device.at("name"));
     }
     return found;
@@ -266,7 +268,7 @@ TEST_F(PluginTest, TheCdiFileFollowsTheEntrancesAndEndsWithThePlugin) {
   entrances_ = json::array();
   plugin->Turn();
   EXPECT_FALSE(std::filesystem::exists(cdi_file_));
-  entrances_ = {Way("low")};
+  entrances_ = json::array({Way("low")});
   plugin->Turn();
   plugin.reset();
   EXPECT_THAT(std::filesystem::is_empty(cdi_folder_), true);

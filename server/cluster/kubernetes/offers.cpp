@@ -25,19 +25,21 @@ struct DeviceFacts {
 };
 
 Status Nonsense() {
-  return {StatusCode::kProtocolViolation, "the server's answer to status has no devices"};
+  return {StatusCode::kProtocolViolation,
+          "the server's answer to status has no state or no devices"};
 }
 
 std::optional<std::string> TextOf(const json& row, const char* key) {
-  const auto found = row.find(key);
+  const auto found = row.find(key);  // Its end, too, where it is no object.
   if (found == row.end() || !found->is_string()) return std::nullopt;
   return found->get<std::string>();
 }
 
 Result<std::vector<DeviceFacts>> DevicesOf(const json& status) {
-  const auto rows = status.find("devices");
-  const std::optional<std::string> server = TextOf(status, "state");
-  if (rows == status.end() || !rows->is_array() || !server) return Nonsense();
+  const auto rows = status.find("devices"), server = status.find("server");
+  const bool are_there = rows != status.end() && rows->is_array() && server != status.end();
+  const std::optional<std::string> phase = are_there ? TextOf(*server, "state") : std::nullopt;
+  if (!phase) return Nonsense();
   std::vector<DeviceFacts> devices;
   for (const json& row : *rows) {
     if (!row.is_object()) return Nonsense();
@@ -45,7 +47,7 @@ Result<std::vector<DeviceFacts>> DevicesOf(const json& status) {
     if (!name || name->empty() || !state) return Nonsense();
     devices.push_back({.name = *std::move(name),
                        .uuid = TextOf(row, "uuid").value_or(""),
-                       .takes_clients = *server == "serving" && *state == "ready"});
+                       .takes_clients = *phase == "serving" && *state == "ready"});
   }
   return devices;
 }
