@@ -83,6 +83,32 @@ void HostBuffer::Reset() noexcept {
   bytes_ = {};
 }
 
+DeviceChunk::DeviceChunk(std::shared_ptr<Session> session, std::uint32_t number, std::size_t bytes)
+    : session_(std::move(session)), number_(number), bytes_(bytes) {}
+
+DeviceChunk::DeviceChunk(DeviceChunk&& other) noexcept
+    : session_(std::move(other.session_)),
+      number_(other.number_),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceChunk& DeviceChunk::operator=(DeviceChunk&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    session_ = std::move(other.session_);
+    number_ = other.number_;
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+DeviceChunk::~DeviceChunk() { Reset(); }
+
+void DeviceChunk::Reset() noexcept {
+  if (session_ != nullptr) session_->FreeChunk(number_);
+  session_.reset();
+  bytes_ = 0;
+}
+
 // ---- client
 
 Result<Client> Client::Connect(const ClientOptions& options) {
@@ -149,6 +175,28 @@ Result<HostBuffer> Client::AllocateHost(std::size_t bytes) const {
 }
 
 MemoryInfo Client::memory_info() const { return valid() ? session_->memory_info() : MemoryInfo{}; }
+
+AddressArea Client::mapping_area() const noexcept {
+  return valid() ? session_->mapping_area() : AddressArea{};
+}
+
+Result<DeviceChunk> Client::CreateChunk(std::size_t bytes) const {
+  if (!valid()) return Invalid(kEmptyClient);
+  const Result<std::uint32_t> number = session_->MakeChunk(bytes);
+  if (!number.ok()) return number.status();
+  return DeviceChunk(session_, *number, bytes);
+}
+
+Status Client::MapChunk(const DeviceChunk& chunk, DeviceAddress address) const {
+  if (!valid()) return Invalid(kEmptyClient);
+  if (chunk.session_ != session_) return Invalid("mapping refused: the chunk is of another client");
+  return session_->MapChunk(chunk.number_, address);
+}
+
+Status Client::UnmapChunk(DeviceAddress address) const {
+  if (!valid()) return Invalid(kEmptyClient);
+  return session_->UnmapChunk(address);
+}
 
 Result<Stream> Client::CreateStream() const {
   if (!valid()) return Invalid(kEmptyClient);

@@ -75,9 +75,11 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome, 
     : data_(std::move(data)),
       device_(PropertiesOf(welcome.device)),
       id_(welcome.session),
+      mapping_area_{.base = welcome.mapping_base, .bytes = welcome.mapping_bytes},
       takes_printed_(takes_printed),
       default_stream_(std::make_shared<StreamRecord>(0, 0)),
       streams_(ipc::kStreamsMax),
+      chunk_bytes_(ipc::kChunksMax, 0),
       module_used_(ipc::kModulesMax, false) {
   const auto wait = [this](const Fence& fence) { return data_->plane->Await(fence); };
   memory_ = std::make_unique<DeviceMemory>(
@@ -147,7 +149,14 @@ void Session::FreeHost(std::byte* block) {
   if (InOwner()) arenas_->Retire(block, progress().Unfinished());
 }
 
-MemoryInfo Session::memory_info() { return InOwner() ? memory_->Info() : MemoryInfo{}; }
+MemoryInfo Session::memory_info() {
+  if (!InOwner()) return {};
+  MemoryInfo info = memory_->Info();
+  const std::uint64_t chunks = chunk_bytes();
+  info.mapped_bytes += chunks;
+  info.used_bytes += chunks;
+  return info;
+}
 
 Result<ArenaBlock> Session::AllocateStaging(std::size_t bytes) {
   if (Status status = Usable(); !status.ok()) return status;

@@ -63,6 +63,14 @@ class Session : public std::enable_shared_from_this<Session> {
   // Waits for retired staging memory rather than adding an arena.
   Result<ArenaBlock> AllocateStaging(std::size_t bytes);
 
+  // ---- chunks, by the numbers that the session gives them
+  const AddressArea& mapping_area() const { return mapping_area_; }
+  Result<std::uint32_t> MakeChunk(std::uint64_t bytes);
+  void FreeChunk(std::uint32_t number);
+  Status MapChunk(std::uint32_t number, DeviceAddress address);
+  // Waits for everything submitted before.
+  Status UnmapChunk(DeviceAddress address);
+
   // ---- modules
   Result<std::shared_ptr<const ModuleState>> LoadModule(std::span<const std::byte> image);
   // The number is used again once the module is unloaded, which is when everything submitted
@@ -125,6 +133,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome, bool takes_printed);
 
   Status WhyRefused(StreamRecord& stream);
+  Status Ask(const ipc::ChangeChunk& change);
+  std::uint64_t chunk_bytes();
   Result<std::unique_ptr<Arena>> AddArena(std::uint64_t bytes);
   // Unloads retired modules whose commands have ended, without waiting for an answer. False: some
   // are left, since the server has not answered yet for those before.
@@ -139,6 +149,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::unique_ptr<SharedData> data_;
   const DeviceProperties device_;
   const std::uint64_t id_;
+  const AddressArea mapping_area_;
   const bool takes_printed_;
   Mutex printed_mutex_;
   // Of DataPlane::printed.
@@ -159,6 +170,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // Held over the submission of their marks, so that these have the order of the list.
   Mutex requests_mutex_;
   RequestList requests_ GPUSHARED_GUARDED_BY(requests_mutex_);
+
+  Mutex chunks_mutex_;  // Held while the server makes or frees one.
+  // By number; 0: free.
+  std::vector<std::uint64_t> chunk_bytes_ GPUSHARED_GUARDED_BY(chunks_mutex_);
 
   Mutex image_mutex_;  // Held while an image goes to the server.
   Mutex modules_mutex_;

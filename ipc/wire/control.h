@@ -55,6 +55,7 @@ enum class MessageType : std::uint16_t {
   // Worker to whoever watches (AdminVerb::kTrace). Carries the trace's memfd, which others can only
   // read. Its worker writes until the connection closes.
   kTraceOpened = 46,
+  kChangeChunk = 47,  // Client to worker; answered by kDone.
 };
 
 inline constexpr std::uint32_t kWelcomeFds = 4;
@@ -239,6 +240,8 @@ struct WelcomeWire {
   std::uint32_t arenas_max = kArenasMax;
   std::uint32_t arena_bytes_default = kArenaBytesDefault;
   std::uint64_t arena_bytes_total_max = 0;  // Over all arenas of this client.
+  std::uint64_t mapping_base = 0;           // Where chunks may be mapped.
+  std::uint64_t mapping_bytes = 0;          // 0: nowhere.
   DeviceWire device;
 };
 struct Welcome {
@@ -250,6 +253,8 @@ struct Welcome {
   std::uint64_t space_base = 0;
   std::uint64_t space_bytes = 0;
   std::uint64_t arena_bytes_total_max = 0;
+  std::uint64_t mapping_base = 0;
+  std::uint64_t mapping_bytes = 0;
   DeviceDescription device;
 };
 
@@ -408,6 +413,27 @@ struct MemoryResized {
   std::uint64_t mapped_bytes = 0;
 };
 
+enum class ChunkAction : std::uint32_t {
+  kMake = 1,   // Chunk and bytes.
+  kFree = 2,   // A chunk that is mapped nowhere.
+  kMap = 3,    // A chunk at an address, from where there is room for all of it.
+  kUnmap = 4,  // What is mapped at the address. Takes effect after commands submitted before.
+};
+struct ChangeChunkWire {
+  std::uint32_t action = 0;
+  std::uint32_t chunk = 0;  // Chosen by the client, below kChunksMax. 0 where it is not asked for.
+  // Multiples of kChunkBytesStep; 0 where they are not asked for.
+  std::uint64_t bytes = 0;  // At most kChunkBytesMax.
+  std::uint64_t address = 0;
+};
+struct ChangeChunk {
+  static constexpr MessageType kType = MessageType::kChangeChunk;
+  ChunkAction action = ChunkAction::kMake;
+  std::uint32_t chunk = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t address = 0;
+};
+
 struct AddArenaWire {
   std::uint64_t bytes = 0;  // A multiple of kArenaBytesStep, at most kArenaBytesMax.
 };
@@ -495,6 +521,7 @@ std::vector<std::byte> Encode(const UnloadModule&);
 std::vector<std::byte> Encode(const Done&);
 std::vector<std::byte> Encode(const ResizeMemory&);
 std::vector<std::byte> Encode(const MemoryResized&);
+std::vector<std::byte> Encode(const ChangeChunk&);
 std::vector<std::byte> Encode(const AddArena&);
 std::vector<std::byte> Encode(const ArenaAdded&);
 std::vector<std::byte> Encode(const DescribeError&);
@@ -542,6 +569,8 @@ template <>
 Result<ResizeMemory> Decode(std::span<const std::byte>);
 template <>
 Result<MemoryResized> Decode(std::span<const std::byte>);
+template <>
+Result<ChangeChunk> Decode(std::span<const std::byte>);
 template <>
 Result<AddArena> Decode(std::span<const std::byte>);
 template <>

@@ -130,6 +130,8 @@ Bytes Encode(const Welcome& welcome) {
   wire.space_base = welcome.space_base;
   wire.space_bytes = welcome.space_bytes;
   wire.arena_bytes_total_max = welcome.arena_bytes_total_max;
+  wire.mapping_base = welcome.mapping_base;
+  wire.mapping_bytes = welcome.mapping_bytes;
   wire.device = ToWire(welcome.device);
   return Fixed(wire);
 }
@@ -221,6 +223,12 @@ Bytes Encode(const Done&) { return {}; }
 Bytes Encode(const ResizeMemory& resize) { return Fixed(ResizeMemoryWire{resize.bytes}); }
 Bytes Encode(const MemoryResized& resized) {
   return Fixed(MemoryResizedWire{resized.mapped_bytes});
+}
+Bytes Encode(const ChangeChunk& change) {
+  return Fixed(ChangeChunkWire{.action = static_cast<std::uint32_t>(change.action),
+                               .chunk = change.chunk,
+                               .bytes = change.bytes,
+                               .address = change.address});
 }
 Bytes Encode(const AddArena& add) { return Fixed(AddArenaWire{add.bytes}); }
 Bytes Encode(const TraceOpened& opened) {

@@ -283,6 +283,8 @@ struct WireFields<WelcomeWire> {
       GPUSHARED_FIELD(WelcomeWire, arenas_max),
       GPUSHARED_FIELD(WelcomeWire, arena_bytes_default),
       GPUSHARED_FIELD(WelcomeWire, arena_bytes_total_max),
+      GPUSHARED_FIELD(WelcomeWire, mapping_base),
+      GPUSHARED_FIELD(WelcomeWire, mapping_bytes),
       GPUSHARED_FIELD(WelcomeWire, device),
   };
 };
@@ -369,6 +371,17 @@ struct WireFields<MemoryResizedWire> {
   };
 };
 static_assert(FieldsTile<MemoryResizedWire>());
+
+template <>
+struct WireFields<ChangeChunkWire> {
+  static constexpr Field kAll[] = {
+      GPUSHARED_FIELD(ChangeChunkWire, action),
+      GPUSHARED_FIELD(ChangeChunkWire, chunk),
+      GPUSHARED_FIELD(ChangeChunkWire, bytes),
+      GPUSHARED_FIELD(ChangeChunkWire, address),
+  };
+};
+static_assert(FieldsTile<ChangeChunkWire>());
 
 template <>
 struct WireFields<AddArenaWire> {

@@ -47,6 +47,8 @@ std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {
       return Exactly<UnloadModuleWire>();
     case MessageType::kResizeMemory:
       return Exactly<ResizeMemoryWire>();
+    case MessageType::kChangeChunk:
+      return Exactly<ChangeChunkWire>();
     case MessageType::kAddArena:
       return Exactly<AddArenaWire>();
     case MessageType::kDescribeError:
@@ -170,6 +172,8 @@ std::string_view MessageTypeName(std::uint16_t type) {
       return "ResizeMemory";
     case MessageType::kMemoryResized:
       return "MemoryResized";
+    case MessageType::kChangeChunk:
+      return "ChangeChunk";
     case MessageType::kAddArena:
       return "AddArena";
     case MessageType::kArenaAdded:

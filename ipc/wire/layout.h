@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, limits and the memory that two processes share. Every number here is part of protocol
-// version 5; ipc/README.md lists each shared byte with its one writer and its check.
+// version 7; ipc/README.md lists each shared byte with its one writer and its check.
 
 #ifndef GPUSHARED_IPC_WIRE_LAYOUT_H_
 #define GPUSHARED_IPC_WIRE_LAYOUT_H_
@@ -12,7 +12,7 @@
 
 namespace gpushared::ipc {
 
-inline constexpr std::uint32_t kProtocolVersion = 6;
+inline constexpr std::uint32_t kProtocolVersion = 7;
 
 // Rings.
 inline constexpr std::size_t kGranuleBytes = 64;
@@ -36,6 +36,12 @@ inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
 inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Largest arena.
 inline constexpr std::uint32_t kArenaBytesStep = 64u << 10;  // Arena sizes are multiples.
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
+// Device memory that the client maps itself. Each mapping of all sessions is one or two of the
+// worker's 65,530 (vm.max_map_count).
+inline constexpr std::uint32_t kChunksMax = 256;
+inline constexpr std::uint32_t kMappingsMax = 256;
+inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kChunkBytesStep = std::uint64_t{2} << 20;  // Places are multiples.
 
 // Launch geometry that no device goes beyond; a device's own limits are lower or equal.
 inline constexpr std::uint32_t kGridXMax = 0x7fffffff;

@@ -327,6 +327,12 @@ Result<Welcome> Decode(std::span<const std::byte> payload) {
         checks.Range("arenas", wire.arenas_max, kArenasMax, kArenasMax);
         checks.Range("arena bytes", wire.arena_bytes_default, kArenaBytesDefault,
                      kArenaBytesDefault);
+        const std::uint64_t mapping = wire.mapping_base - wire.space_base;  // Wraps when below.
+        if (wire.mapping_bytes != 0) {
+          checks.Range("mapping area", mapping, 0, wire.space_bytes);
+          checks.Range("mapping bytes", wire.mapping_bytes, 0,
+                       wire.space_bytes - std::min(mapping, wire.space_bytes));
+        }
         welcome.device = FromWire(wire.device, checks);
         welcome.generation = wire.generation;
         welcome.session = wire.session;
@@ -335,6 +341,8 @@ Result<Welcome> Decode(std::span<const std::byte> payload) {
         welcome.space_base = wire.space_base;
         welcome.space_bytes = wire.space_bytes;
         welcome.arena_bytes_total_max = wire.arena_bytes_total_max;
+        welcome.mapping_base = wire.mapping_base;
+        welcome.mapping_bytes = wire.mapping_bytes;
         return welcome;
       });
 }
@@ -453,6 +461,24 @@ Result<MemoryResized> Decode(std::span<const std::byte> payload) {
       "memory size", payload, [](const MemoryResizedWire& wire, MessageChecks& checks) {
         checks.Range("mapped bytes", wire.mapped_bytes, 0, kResizeBytesMax);
         return MemoryResized{wire.mapped_bytes};
+      });
+}
+
+template <>
+Result<ChangeChunk> Decode(std::span<const std::byte> payload) {
+  return DecodeFixed<ChangeChunk, ChangeChunkWire>(
+      "chunk change", payload, [](const ChangeChunkWire& wire, MessageChecks& checks) {
+        checks.Range("action", wire.action, 1, 4);
+        const auto action = static_cast<ChunkAction>(wire.action);
+        const bool is_make = action == ChunkAction::kMake;
+        const bool has_place = action == ChunkAction::kMap || action == ChunkAction::kUnmap;
+        checks.Range("chunk", wire.chunk, 0, action == ChunkAction::kUnmap ? 0 : kChunksMax - 1);
+        checks.Range("bytes", wire.bytes, is_make ? kChunkBytesStep : 0,
+                     is_make ? kChunkBytesMax : 0);
+        checks.Zero("odd bytes", wire.bytes % kChunkBytesStep);
+        checks.Range("address", wire.address, 0, has_place ? (std::uint64_t{1} << 63) - 1 : 0);
+        checks.Zero("odd address", wire.address % kChunkBytesStep);
+        return ChangeChunk{action, wire.chunk, wire.bytes, wire.address};
       });
 }
 

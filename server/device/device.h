@@ -157,15 +157,24 @@ class PreparedModule {
   virtual std::uint64_t bytes() const = 0;  // In host memory.
 };
 
+// Device memory of a client that lies at no address by itself: the client chooses where it is
+// mapped, at several places if it likes, and its contents stay between two mappings. Counts against
+// the client's quota. Destroyed when it is mapped nowhere, before its space; that may be slow.
+class Chunk {
+ public:
+  virtual ~Chunk() = default;
+};
+
 // One client's virtual address range, memory and module state on one device.
 //
 // The range is a power of two of at least 4 GiB, aligned to itself; memory is
-// mapped into it from the bottom, in steps. Fresh memory reads as zero, also when
+// mapped into it from the bottom, in steps. Chunks are mapped in the mapping area, above all that
+// the quota allows there. Fresh memory reads as zero, also when
 // another client used it before. Destroyed only when none of the client's work is
 // on the device; the destructor returns all memory.
 //
-// Resize and LoadModule may take milliseconds and run on a thread other than the
-// device thread; one such call at a time per Space. All other members are const
+// Resize, LoadModule and calls of chunks may take milliseconds, on a thread other than the device
+// thread. One such call runs at a time per Space. All other members are const
 // facts and may be read by any thread.
 class Space {
  public:
@@ -178,6 +187,23 @@ class Space {
   // no submitted work touches the part given back. It may keep up to 1/16 of the new size
   // too many. It may keep all if the device does not trust running kernels of the client.
   virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
+
+  // Where chunks may be mapped, in steps of 2 MiB; without bytes where the device has none.
+  virtual MemoryPiece mapping_area() const { return {}; }
+  // `bytes`: whole steps. kOutOfMemory when quota or device memory does not suffice.
+  virtual Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t /*bytes*/) {
+    return Status(StatusCode::kUnsupported, "memory refused: this device cannot map it in parts");
+  }
+  // Maps a chunk of this space. The caller has checked that the place lies in the mapping area, at
+  // a whole step, and that nothing is mapped there.
+  virtual Status MapChunk(Chunk& /*chunk*/, std::uint64_t /*address*/) {
+    return {StatusCode::kUnsupported, "mapping refused: this device cannot map memory in parts"};
+  }
+  // Work that begins from now on cannot reach what is mapped there. Any thread.
+  virtual void HideMapping(std::uint64_t /*address*/) {}
+  // Takes back what MapChunk did. It was hidden, and no work is left that began before.
+  virtual Status Unmap(std::uint64_t /*address*/, std::uint64_t /*bytes*/) { return {}; }
+
   // Loads PTX text or a fatbin, where the device can also machine code. The bytes are hostile until
   // parsed and are not referenced after return. kInvalidArgument with line and column when they do
   // not parse; kernels that this device cannot run load, and say so in KernelInfo.

@@ -30,6 +30,13 @@ constexpr std::uint64_t RoundUp(std::uint64_t bytes, std::uint64_t step) {
 // Rounded down, so that what is called free is never more than there is.
 std::string Mebibytes(std::uint64_t bytes);
 
+// Addresses that a range has beyond the memory it can hold, where they cost nothing. Programs
+// reserve several times what they map.
+constexpr std::uint64_t SpareAddresses(std::uint64_t quota_bytes) {
+  constexpr std::uint64_t kMost = std::uint64_t{256} << 30;
+  return quota_bytes < kMost / 4 ? 4 * quota_bytes : kMost;
+}
+
 // The bytes that all clients of one device may use together. Thread-safe.
 class MemoryBudget {
  public:

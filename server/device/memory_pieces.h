@@ -27,8 +27,8 @@ inline const MemoryPiece* PieceAt(std::span<const MemoryPiece> pieces, std::uint
 std::vector<MemoryPiece> PiecesOf(std::span<const VariableInfo> variables,
                                   std::uint64_t gap_bytes_max);
 
-// Memory of one client beside the part that it maps: blocks of its modules. A reader takes all
-// that there is at one moment, and keeps it as long as it likes.
+// Memory of one client beside the part that it maps from the bottom: blocks of its modules, and
+// mapped chunks. A reader takes all that there is at one moment, and keeps it as long as it likes.
 //
 // Thread-safe.
 class MemoryPieces {
@@ -50,11 +50,17 @@ class MemoryPieces {
     const MutexLock lock(mutex_);
     return list_;
   }
-  // Whether one piece holds all of [address, address + bytes).
+  // Whether pieces without a gap between them hold all of [address, address + bytes).
   bool Contains(std::uint64_t address, std::uint64_t bytes) const {
     const std::shared_ptr<const List> list = Now();
-    const MemoryPiece* const piece = PieceAt(*list, address);
-    return piece != nullptr && bytes <= piece->bytes - (address - piece->base);
+    for (;;) {
+      const MemoryPiece* const piece = PieceAt(*list, address);
+      if (piece == nullptr) return false;
+      const std::uint64_t rest = piece->bytes - (address - piece->base);
+      if (bytes <= rest) return true;
+      address += rest;
+      bytes -= rest;
+    }
   }
 
  private:

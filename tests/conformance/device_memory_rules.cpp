@@ -114,6 +114,98 @@ TEST_P(DeviceConformance, ShrinkingGivesMemoryToOthers) {
   EXPECT_TRUE(second.space->Resize(kStep).ok());
 }
 
+// ---- chunks
+
+TEST_P(DeviceConformance, ChunksKeepTheirContentsWhereverTheyAreMapped) {
+  const TestClient client = NewClient(16 * kMebibyte, 0);
+  const device::MemoryPiece area = client.space->mapping_area();
+  if (Skips(area.bytes != 0, "map chunks")) return;
+  const std::uint64_t first = area.base - client.space->base();
+  const std::uint64_t second = first + area.bytes - 2 * kStep;
+  auto chunk = client.space->MakeChunk(2 * kStep);
+  ASSERT_TRUE(chunk.ok()) << chunk.status().ToString();
+  ASSERT_TRUE(client.space->MapChunk(**chunk, client.At(first)).ok());
+  EXPECT_TRUE(AllZero(Read(client, first, 2 * kStep)));
+  Write(client, first, Garbage(2 * kStep));
+  ASSERT_TRUE(client.space->MapChunk(**chunk, client.At(second)).ok());
+  EXPECT_EQ(Read(client, second, 2 * kStep), Garbage(2 * kStep)) << "the same memory";
+  client.space->HideMapping(client.At(first));
+  ASSERT_TRUE(client.space->Unmap(client.At(first), 2 * kStep).ok());
+  EXPECT_EQ(Read(client, second, 2 * kStep), Garbage(2 * kStep));
+  client.space->HideMapping(client.At(second));
+  ASSERT_TRUE(client.space->Unmap(client.At(second), 2 * kStep).ok());
+  ASSERT_TRUE(client.space->MapChunk(**chunk, client.At(first + kStep)).ok());
+  EXPECT_EQ(Read(client, first + kStep, 2 * kStep), Garbage(2 * kStep)) << "after a pause";
+}
+
+TEST_P(DeviceConformance, KernelsReachMappedChunksAndCopiesCrossTheirBorders) {
+  const TestClient client = NewClientWithKernels();
+  const device::MemoryPiece area = client.space->mapping_area();
+  if (Skips(area.bytes != 0, "map chunks")) return;
+  const std::uint64_t at = area.base - client.space->base();
+  auto low = client.space->MakeChunk(kStep);
+  auto high = client.space->MakeChunk(kStep);
+  ASSERT_TRUE(low.ok() && high.ok());
+  ASSERT_TRUE(client.space->MapChunk(**high, client.At(at + kStep)).ok());
+  ASSERT_TRUE(client.space->MapChunk(**low, client.At(at)).ok());
+  Write(client, at, Garbage(2 * kStep));
+  EXPECT_EQ(Read(client, at, 2 * kStep), Garbage(2 * kStep));
+  // What the threads of a block write lies half in each; what they count lies in the first.
+  const std::uint64_t out = at + kStep - 128;
+  WriteWords(client, at, std::vector<std::uint32_t>(4, 0));
+  AwaitOk(Launch(client, "mix", {}, Arguments::Pack(client.At(out), client.At(at), 3u)));
+  EXPECT_EQ(ReadWords(client, at, 1).front(), 1u);
+  const std::vector<std::uint32_t> words = ReadWords(client, out, 64);
+  for (std::uint32_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], Mixed(i + 1, 3)) << i;
+}
+
+TEST_P(DeviceConformance, NoWorkReachesAChunkThatIsHidden) {
+  const TestClient client = NewClient(16 * kMebibyte, kStep);
+  const device::MemoryPiece area = client.space->mapping_area();
+  if (Skips(area.bytes != 0, "map chunks")) return;
+  auto chunk = client.space->MakeChunk(kStep);
+  ASSERT_TRUE(chunk.ok());
+  device::FillWork fill;
+  fill.space = client.space.get();
+  fill.destination = area.base;
+  fill.width_bytes = 16;
+  EXPECT_EQ(Await(Submit(fill)).status.code(), StatusCode::kInvalidArgument) << "not mapped";
+  ASSERT_TRUE(client.space->MapChunk(**chunk, area.base).ok());
+  AwaitOk(Submit(fill));
+  client.space->HideMapping(area.base);
+  EXPECT_EQ(Await(Submit(fill)).status.code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(client.space->Unmap(area.base, kStep).ok());
+}
+
+TEST_P(DeviceConformance, ChunksCountAgainstQuotaAndDeviceUntilTheyGo) {
+  const TestClient client = NewClient(4 * kStep, kStep);
+  const TestClient other = NewClient(kDeviceBytes, 0);
+  if (Skips(client.space->mapping_area().bytes != 0, "map chunks")) return;
+  auto chunk = client.space->MakeChunk(2 * kStep);
+  ASSERT_TRUE(chunk.ok());
+  EXPECT_EQ(client.space->MakeChunk(2 * kStep).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(client.space->Resize(3 * kStep).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_FALSE(other.space->Resize(kDeviceBytes - 2 * kStep).ok()) << "the device's, too";
+  chunk->reset();
+  EXPECT_TRUE(client.space->MakeChunk(2 * kStep).ok());
+  EXPECT_TRUE(client.space->Resize(3 * kStep).ok()) << "that one has gone at once";
+}
+
+TEST_P(DeviceConformance, AChunkOfADepartedClientReadsAsZeroForTheNext) {
+  for (int round = 0; round < 3; ++round) {
+    const TestClient client = NewClient(kDeviceBytes, 0);
+    const device::MemoryPiece area = client.space->mapping_area();
+    if (Skips(area.bytes != 0, "map chunks")) return;
+    auto chunk = client.space->MakeChunk(kDeviceBytes);
+    ASSERT_TRUE(chunk.ok()) << chunk.status().ToString();
+    ASSERT_TRUE(client.space->MapChunk(**chunk, area.base).ok());
+    const std::uint64_t at = area.base - client.space->base();
+    EXPECT_TRUE(AllZero(Read(client, at, kStep)));
+    Write(client, at, Garbage(kStep));
+    chunk->reset();  // Though it is mapped: it goes with the space.
+  }
+}
+
 TEST_P(DeviceConformance, DestroyedSpaceReturnsAllItsMemory) {
   constexpr std::uint64_t kEach = 16 * kMebibyte - 2 * kStep;  // The rest: its modules.
   for (std::uint64_t taken = 0; taken <= 2 * kDeviceBytes; taken += kEach) {

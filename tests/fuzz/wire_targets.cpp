@@ -199,6 +199,7 @@ constexpr WireTarget kTargets[] = {
     Message<ipc::Done>("Done"),
     Message<ipc::ResizeMemory>("ResizeMemory"),
     Message<ipc::MemoryResized>("MemoryResized"),
+    Message<ipc::ChangeChunk>("ChangeChunk"),
     Message<ipc::AddArena>("AddArena"),
     Message<ipc::ArenaAdded>("ArenaAdded"),
     Message<ipc::DescribeError>("DescribeError"),

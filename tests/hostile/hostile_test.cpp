@@ -124,6 +124,16 @@ const Lies kUnloadModuleLies = {
     {"reserved", {kNotZero[0], kNotZero[1]}}};
 const Lies kResizeMemoryLies = {
     {"bytes", {{ipc::kResizeBytesMax, Verdict::kRefused}, {ipc::kResizeBytesMax + 1}, {kAllBits}}}};
+// The request makes a chunk.
+const Lies kChangeChunkLies = {{"action", {{0}, {2}, {3}, {4}, {5}, {kAllBits}}},
+                               {"chunk", {{ipc::kChunksMax}, {kAllBits}}},
+                               {"bytes",
+                                {{0},
+                                 {ipc::kChunkBytesStep + 1},
+                                 {ipc::kChunkBytesMax, Verdict::kHarmless},
+                                 {ipc::kChunkBytesMax + ipc::kChunkBytesStep},
+                                 {kAllBits}}},
+                               {"address", {{ipc::kChunkBytesStep}, {kAllBits}}}};
 const Lies kAddArenaLies = {{"bytes",
                              {{0},
                               {ipc::kArenaBytesStep - 1},
@@ -484,6 +494,9 @@ TEST_F(Hostile, ControlFieldsOfARunningSession) {
                                     LoadModuleLies(image_.size()));
   LieInSession<ipc::UnloadModuleWire>(ipc::UnloadModule{kModule}, kUnloadModuleLies);
   LieInSession<ipc::ResizeMemoryWire>(ipc::ResizeMemory{2 * kMemoryBytes}, kResizeMemoryLies);
+  LieInSession<ipc::ChangeChunkWire>(
+      ipc::ChangeChunk{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep},
+      kChangeChunkLies);
   LieInSession<ipc::AddArenaWire>(ipc::AddArena{ipc::kArenaBytesStep}, kAddArenaLies);
   LieInSession<ipc::DescribeErrorWire>(ipc::DescribeError{0}, kDescribeErrorLies);
   // It has no field; and this session's hello asked for no printed text.
@@ -492,6 +505,68 @@ TEST_F(Hostile, ControlFieldsOfARunningSession) {
             Verdict::kEnds);
   lied_in_.insert(static_cast<std::uint16_t>(ipc::MessageType::kTakePrinted));
   EveryMessageWasLiedIn(ipc::ClientFrameRules);
+}
+
+// Chunks where none may be, and such that are not there.
+TEST_F(Hostile, ChunksAreMappedWhereThereIsRoomOnly) {
+  RawClient client = Join();
+  using Action = ipc::ChunkAction;
+  const auto ask = [&](const ipc::ChangeChunk& change) {
+    return client.Ask<ipc::Done>(change).status().code();
+  };
+  const std::uint64_t area = client.welcome().mapping_base;
+  const std::uint64_t end = area + client.welcome().mapping_bytes;
+  const std::uint64_t two = 2 * ipc::kChunkBytesStep;
+  const StatusCode kWrong = StatusCode::kInvalidArgument;
+  EXPECT_EQ(ask({.action = Action::kMake, .chunk = 7, .bytes = two}), StatusCode::kOk);
+  EXPECT_EQ(ask({.action = Action::kMake, .chunk = 7, .bytes = two}), kWrong) << "twice";
+  EXPECT_EQ(ask({.action = Action::kFree, .chunk = 8}), StatusCode::kNotFound);
+  EXPECT_EQ(ask({.action = Action::kMap, .chunk = 8, .address = area}), StatusCode::kNotFound);
+  EXPECT_EQ(ask({.action = Action::kUnmap, .address = area}), StatusCode::kNotFound);
+  for (const std::uint64_t wild :
+       {std::uint64_t{0}, client.base(), area - ipc::kChunkBytesStep, end - ipc::kChunkBytesStep,
+        end, (std::uint64_t{1} << 63) - ipc::kChunkBytesStep}) {
+    EXPECT_EQ(ask({.action = Action::kMap, .chunk = 7, .address = wild}), kWrong) << wild;
+  }
+  EXPECT_EQ(ask({.action = Action::kMap, .chunk = 7, .address = end - two}), StatusCode::kOk);
+  EXPECT_EQ(ask({.action = Action::kMap, .chunk = 7, .address = area}), StatusCode::kOk);
+  EXPECT_EQ(ask({.action = Action::kMap, .chunk = 7, .address = area + ipc::kChunkBytesStep}),
+            kWrong)
+      << "in its own second half";
+  EXPECT_EQ(ask({.action = Action::kFree, .chunk = 7}), kWrong) << "it is mapped";
+  EXPECT_EQ(ask({.action = Action::kUnmap, .address = area + ipc::kChunkBytesStep}),
+            StatusCode::kNotFound);
+  // Copies reach what is mapped, and nothing beside it.
+  EXPECT_TRUE(client.AwaitFinished(0, client.Fill(0, area + two - 16, 16, 1)));
+  EXPECT_EQ(StreamErrorNow(client), StatusCode::kOk);
+  EXPECT_EQ(ask({.action = Action::kUnmap, .address = area}), StatusCode::kOk);
+  EXPECT_TRUE(client.AwaitFinished(0, client.Fill(0, area + two - 16, 16, 1)));
+  EXPECT_EQ(StreamErrorNow(client), kWrong);
+  NeighbourGoesOn();
+}
+TEST_F(Hostile, AClientThatLeavesItsChunksMappedGivesAllOfThemBack) {
+  for (int round = 0; round < 3; ++round) {
+    RawClient client = Join(false);
+    const std::uint64_t area = client.welcome().mapping_base;
+    std::uint32_t made = 0;
+    for (; made < ipc::kChunksMax; ++made) {
+      const auto status =
+          client
+              .Ask<ipc::Done>(ipc::ChangeChunk{
+                  .action = ipc::ChunkAction::kMake, .chunk = made, .bytes = ipc::kChunkBytesStep})
+              .status();
+      if (status.code() == StatusCode::kOutOfMemory) break;
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_TRUE(
+          client
+              .Ask<ipc::Done>(ipc::ChangeChunk{.action = ipc::ChunkAction::kMap,
+                                               .chunk = made,
+                                               .address = area + made * ipc::kChunkBytesStep})
+              .ok());
+    }
+    EXPECT_GT(made, 8u) << "also in the last round";
+  }
+  NeighbourGoesOn();
 }
 
 TEST_F(Hostile, FrameHeadersOfARunningSession) {

@@ -59,6 +59,8 @@ Welcome GoodWelcome() {
   welcome.space_base = std::uint64_t{1} << 40;
   welcome.space_bytes = std::uint64_t{1} << 32;
   welcome.arena_bytes_total_max = 1 << 28;
+  welcome.mapping_base = welcome.space_base + (std::uint64_t{1} << 30);
+  welcome.mapping_bytes = std::uint64_t{1} << 31;
   welcome.device = GoodDevice();
   return welcome;
 }
@@ -147,8 +149,8 @@ void ExpectExactLength(const Bytes& good) {
 
 std::vector<FieldCase> HelloCases() {
   return {
-      {"version", 5, "protocol version 5, this side speaks version 6"},
-      {"version", 7, "protocol version 7, this side speaks version 6"},
+      {"version", 6, "protocol version 6, this side speaks version 7"},
+      {"version", 8, "protocol version 8, this side speaks version 7"},
       {"client_class", 3, "class is 3, allowed 0 to 2"},
       {"client_class", 255, ""},
       {"client_class", 254, "class is 254, allowed 0 to 2"},
@@ -196,11 +198,11 @@ TEST(Handshake, WhatHelloDoesNotSayStaysUnsaid) {
 TEST(Handshake, AnotherVersionIsNamedWhateverItsLength) {
   for (const std::size_t bytes : {std::size_t{4}, std::size_t{40}, std::size_t{4096}}) {
     Bytes payload(bytes, std::byte{0xff});
-    const std::uint32_t version = 7;
+    const std::uint32_t version = 8;
     std::memcpy(payload.data(), &version, sizeof version);
     const Status status = Decode<Hello>(payload).status();
     EXPECT_EQ(status.code(), StatusCode::kVersionMismatch);
-    EXPECT_THAT(status.message(), HasSubstr("protocol version 7, this side speaks version 6"));
+    EXPECT_THAT(status.message(), HasSubstr("protocol version 8, this side speaks version 7"));
   }
 }
 
@@ -257,7 +259,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectCases<Welcome, WelcomeWire>(
       good,
       {
-          {"version", 7, "protocol version 7"},
+          {"version", 8, "protocol version 8"},
           AnyValue("generation"),
           {"session", 0, "session is 0, allowed 1 to"},
           {"spin_ns", 1'000'000'001, "spin is 1000000001, allowed 0 to 1000000000"},
@@ -271,6 +273,9 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
           {"arenas_max", 65, "arenas is 65, allowed 64"},
           {"arena_bytes_default", 0, "arena bytes is 0, allowed 16777216"},
           AnyValue("arena_bytes_total_max"),
+          {"mapping_base", 0, "mapping area is 18446742974197923840, allowed 0 to 4294967296"},
+          {"mapping_bytes", 0, ""},
+          {"mapping_bytes", ~std::uint64_t{0}, "mapping bytes is 18446744073709551615"},
       },
       {"device"});
   ExpectInnerCases<Welcome, WelcomeWire, DeviceWire>(good, "device", DeviceCases());
@@ -297,7 +302,7 @@ TEST(Handshake, WelcomeComesBack) {
 
 TEST(DeviceListMessage, EveryFieldIsBounded) {
   ExpectCases<ListDevices, ListDevicesWire>(
-      Encode(ListDevices{}), {{"version", 5, "protocol version 5, this side speaks version 6"}});
+      Encode(ListDevices{}), {{"version", 5, "protocol version 5, this side speaks version 7"}});
   const Bytes good = Encode(DeviceList{{GoodDevice(), GoodDevice()}});
   ExpectExactLength<DeviceList>(good);
   ExpectCases<DeviceList, DeviceListWire>(good, {{"devices", 65, "devices is 65, allowed 0 to 64"},
@@ -380,7 +385,7 @@ TEST(AdminMessage, VerbsTakeOnlyTheirOwnArguments) {
 }
 
 TEST(ClientMessages, EveryFieldIsBounded) {
-  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 7, "protocol version 7"},
+  ExpectCases<Why, WhyWire>(Encode(Why{3}), {{"version", 8, "protocol version 8"},
                                              {"session", 0, "session is 0, allowed 1 to"}});
   ExpectCases<MakeImage, MakeImageWire>(
       Encode(MakeImage{100}), {{"bytes", 0, "bytes is 0, allowed 1 to 268435456"},
@@ -395,6 +400,24 @@ TEST(ClientMessages, EveryFieldIsBounded) {
   ExpectCases<ResizeMemory, ResizeMemoryWire>(
       Encode(ResizeMemory{3}),
       {{"bytes", (std::uint64_t{1} << 48) + 1, "bytes is 281474976710657, allowed 0 to"}});
+  const std::uint64_t step = kChunkBytesStep;
+  ExpectCases<ChangeChunk, ChangeChunkWire>(
+      Encode(ChangeChunk{.action = ChunkAction::kMake, .chunk = 3, .bytes = step}),
+      {{"action", 0, "action is 0, allowed 1 to 4"},
+       {"action", 5, "action is 5, allowed 1 to 4"},
+       {"action", 2, "bytes is 2097152, allowed 0"},
+       {"chunk", 256, "chunk is 256, allowed 0 to 255"},
+       {"bytes", 0, "bytes is 0, allowed 2097152 to 1073741824"},
+       {"bytes", step + 1, "odd bytes is 1, allowed 0"},
+       {"bytes", kChunkBytesMax + step, "bytes is 1075838976, allowed 2097152 to 1073741824"},
+       {"address", step, "address is 2097152, allowed 0"}});
+  ExpectCases<ChangeChunk, ChangeChunkWire>(
+      Encode(ChangeChunk{.action = ChunkAction::kMap, .chunk = 3, .address = step}),
+      {{"action", 4, "chunk is 3, allowed 0"},
+       {"chunk", ~std::uint64_t{0}, "chunk is 4294967295"},
+       {"bytes", step, "bytes is 2097152, allowed 0"},
+       {"address", step + 1, "odd address is 1, allowed 0"},
+       {"address", std::uint64_t{1} << 63, "address is 9223372036854775808"}});
   ExpectCases<AddArena, AddArenaWire>(
       Encode(AddArena{kArenaBytesDefault}),
       {{"bytes", 0, "bytes is 0, allowed 65536 to 1073741824"},
@@ -569,7 +592,7 @@ TEST(ServerMessages, RefusalBecomesTheStatusOfTheReply) {
 
 TEST(ChannelMessages, EveryFieldIsBounded) {
   ExpectCases<Ready, ReadyWire>(Encode(Ready{1, GoodDevice()}),
-                                {{"version", 7, "protocol version 7"}, AnyValue("generation")},
+                                {{"version", 8, "protocol version 8"}, AnyValue("generation")},
                                 {"device"});
   ExpectInnerCases<Ready, ReadyWire, DeviceWire>(Encode(Ready{1, GoodDevice()}), "device",
                                                  DeviceCases());

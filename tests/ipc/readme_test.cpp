@@ -55,7 +55,8 @@ TEST(Readme, ListsEveryFieldOfEveryRecordAndMessage) {
         GPUSHARED_ROW(TakeOverWire),       GPUSHARED_ROW(RosterWire),
         GPUSHARED_ROW(RosterSessionWire),  GPUSHARED_ROW(RosterEndWire),
         GPUSHARED_ROW(KeepWire),           GPUSHARED_ROW(ForgetWire),
-        GPUSHARED_ROW(WatchWire),          GPUSHARED_ROW(TraceOpenedWire)}) {
+        GPUSHARED_ROW(WatchWire),          GPUSHARED_ROW(TraceOpenedWire),
+        GPUSHARED_ROW(ChangeChunkWire)}) {
     EXPECT_THAT(readme, ::testing::HasSubstr("\n" + row)) << "as it should read";
   }
 }

@@ -135,6 +135,8 @@ class FakeWorker::Session {
     welcome.space_base = kBase;
     welcome.space_bytes = std::uint64_t{1} << 32;
     welcome.arena_bytes_total_max = worker_.options_.arena_bytes_total_max;
+    welcome.mapping_base = kBase + (std::uint64_t{1} << 31);
+    welcome.mapping_bytes = std::uint64_t{1} << 30;
     welcome.device = FakeDevice();
     const std::array<int, 4> fds = {commands_.fd(), completions_.fd(), page_.fd(), eventfd_.get()};
     return ipc::SendMessage(socket_.get(), request, welcome, Soon(), fds).ok();
@@ -160,6 +162,8 @@ class FakeWorker::Session {
       }
       case ipc::MessageType::kResizeMemory:
         return Resize(*frame);
+      case ipc::MessageType::kChangeChunk:
+        return Reply(*frame, ipc::Done{});
       case ipc::MessageType::kAddArena:
         return AddArena(*frame);
       case ipc::MessageType::kDescribeError: {

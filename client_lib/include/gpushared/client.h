@@ -131,7 +131,14 @@ struct DeviceProperties {
 struct MemoryInfo {
   std::uint64_t total_bytes = 0;   // This client's quota.
   std::uint64_t mapped_bytes = 0;  // Taken from the device for this client so far.
-  std::uint64_t used_bytes = 0;  // In live DeviceBuffers, and freed ones still in use by commands.
+  // In live DeviceBuffers and DeviceChunks, and in freed buffers still in use by commands.
+  std::uint64_t used_bytes = 0;
+};
+
+// A part of a client's device addresses.
+struct AddressArea {
+  DeviceAddress base = 0;
+  std::uint64_t bytes = 0;
 };
 
 struct Dim3 {
@@ -235,6 +242,33 @@ class DeviceBuffer {
 
   std::shared_ptr<client::Session> session_;
   DeviceAddress address_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// Device memory that lies at no address by itself: Client::MapChunk gives it one, or several. It is
+// zero at first, keeps its contents between two mappings, and counts against the quota. The
+// destructor frees it, a round trip; one that is mapped then stays until the session ends.
+//
+// Thread-compatible.
+class DeviceChunk {
+ public:
+  DeviceChunk() = default;
+  DeviceChunk(DeviceChunk&& other) noexcept;
+  DeviceChunk& operator=(DeviceChunk&& other) noexcept;
+  ~DeviceChunk();
+
+  bool valid() const noexcept { return session_ != nullptr; }
+  std::size_t size() const noexcept { return bytes_; }
+
+  // Frees now what the destructor would free.
+  void Reset() noexcept;
+
+ private:
+  friend class Client;
+  DeviceChunk(std::shared_ptr<client::Session> session, std::uint32_t number, std::size_t bytes);
+
+  std::shared_ptr<client::Session> session_;
+  std::uint32_t number_ = 0;
   std::size_t bytes_ = 0;
 };
 
@@ -511,6 +545,18 @@ class Client {
   Result<DeviceBuffer> AllocateDevice(std::size_t bytes) const;
   Result<HostBuffer> AllocateHost(std::size_t bytes) const;
   MemoryInfo memory_info() const;
+
+  // Device memory at addresses that the program chooses. Each of these calls is a round trip.
+  // Where chunks may be mapped, beside all buffers. It has no bytes where the device has no such
+  // memory, and for contained clients (memory = "contain").
+  AddressArea mapping_area() const noexcept;
+  // 2 MiB to 1 GiB in steps of 2 MiB; at most 256 chunks. kOutOfMemory as AllocateDevice.
+  Result<DeviceChunk> CreateChunk(std::size_t bytes) const;
+  // At a multiple of 2 MiB; kInvalidArgument where something is mapped already. Commands submitted
+  // from now on may touch it. A chunk may be mapped at several places; at most 256 are mapped.
+  Status MapChunk(const DeviceChunk& chunk, DeviceAddress address) const;
+  // Of the mapping that begins there. Waits for everything submitted before.
+  Status UnmapChunk(DeviceAddress address) const;
 
   // kLimitExceeded when 255 streams exist besides the default one.
   Result<Stream> CreateStream() const;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cpu/address_range.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -26,10 +28,21 @@ void DropPages(std::uint64_t address, std::uint64_t bytes) {
   Check(madvise(Pointer(address), bytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
-Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
-  if (bytes == 0 || mprotect(Pointer(address), bytes, PROT_READ | PROT_WRITE) == 0) return {};
+// Tenants' data belongs neither in a core dump nor in a child. Advice that an old kernel does not
+// know costs nothing else.
+void KeepPrivate(std::uint64_t address, std::uint64_t bytes) {
+  madvise(Pointer(address), bytes, MADV_DONTDUMP);
+  madvise(Pointer(address), bytes, MADV_DONTFORK);
+}
+
+Status NoMapping(std::uint64_t bytes) {
   return {StatusCode::kOutOfMemory, "mapping refused: the system has no memory mapping left for " +
                                         Mebibytes(bytes) + " (" + std::strerror(errno) + ")"};
+}
+
+Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
+  if (bytes == 0 || mprotect(Pointer(address), bytes, PROT_READ | PROT_WRITE) == 0) return {};
+  return NoMapping(bytes);
 }
 
 }  // namespace
@@ -38,8 +51,8 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
                                                             std::shared_ptr<MemoryBudget> budget,
                                                             std::uint64_t left_free_bytes) {
   const std::uint64_t quota = std::min(quota_bytes, budget->total_bytes());
-  const std::uint64_t bytes =
-      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, kMapStepBytes) + kModuleAreaBytes));
+  const std::uint64_t bytes = std::bit_ceil(std::max(
+      kRangeBytesMin, RoundUp(quota, kMapStepBytes) + SpareAddresses(quota) + kModuleAreaBytes));
   // Twice the size holds one aligned range wherever it lies; the rest goes back.
   void* const found =
       mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,10 +65,7 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   const std::uint64_t base = RoundUp(start, bytes);
   if (base > start) munmap(found, base - start);
   if (start + bytes > base) munmap(Pointer(base + bytes), start + bytes - base);
-  // Tenants' data belongs neither in a core dump nor in a child. Advice that an old
-  // kernel does not know costs nothing else.
-  madvise(Pointer(base), bytes, MADV_DONTDUMP);
-  madvise(Pointer(base), bytes, MADV_DONTFORK);
+  KeepPrivate(base, bytes);
   // The mapping step is a huge page: 512 times fewer faults at the first use, and three
   // times the fill bandwidth after it. Module variables are counted in small pages.
   madvise(Pointer(base), bytes - kModuleAreaBytes, MADV_HUGEPAGE);
@@ -65,7 +75,10 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
 
 AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
                            std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes)
-    : base_(base), bytes_(bytes), account_(quota_bytes, std::move(budget), left_free_bytes) {}
+    : base_(base),
+      bytes_(bytes),
+      quota_bytes_(quota_bytes),
+      account_(quota_bytes, std::move(budget), left_free_bytes) {}
 
 AddressRange::~AddressRange() { munmap(Pointer(base_), bytes_); }
 
@@ -135,6 +148,54 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
   module_blocks_[address] = rounded;
   pieces_.Add({.base = address, .bytes = rounded});
   return Block{.address = address, .bytes = rounded};
+}
+
+Result<AddressRange::ChunkPlace> AddressRange::TakeChunk(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  if (Status taken = account_.Take(bytes, "memory"); !taken.ok()) return taken;
+  if (!chunk_file_.valid()) {
+    chunk_file_ = ipc::UniqueFd(memfd_create("gpushared chunks", MFD_CLOEXEC));
+  }
+  const std::uint64_t offset = chunk_file_bytes_;
+  if (!chunk_file_.valid() ||
+      ftruncate(chunk_file_.get(), static_cast<off_t>(offset + bytes)) != 0) {
+    const std::string why = std::strerror(errno);
+    account_.Return(bytes);
+    return Status(StatusCode::kOutOfMemory, "memory refused: the system has no file of " +
+                                                Mebibytes(offset + bytes) + " (" + why + ")");
+  }
+  chunk_file_bytes_ += bytes;
+  return ChunkPlace{.offset = offset, .bytes = bytes};
+}
+
+void AddressRange::ReturnChunk(const ChunkPlace& chunk) {
+  const MutexLock lock(mutex_);
+  const int punched = fallocate(chunk_file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(chunk.offset), static_cast<off_t>(chunk.bytes));
+  // Otherwise the file would keep memory that is counted for nobody.
+  Check(punched == 0, "a part of our own file is punched out");
+  account_.Return(chunk.bytes);
+}
+
+Status AddressRange::MapChunk(const ChunkPlace& chunk, std::uint64_t address) {
+  const MutexLock lock(mutex_);
+  void* const mapped =
+      mmap(Pointer(address), chunk.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+           chunk_file_.get(), static_cast<off_t>(chunk.offset));
+  if (mapped == MAP_FAILED) return NoMapping(chunk.bytes);
+  KeepPrivate(address, chunk.bytes);
+  pieces_.Add({.base = address, .bytes = chunk.bytes});
+  return {};
+}
+
+Status AddressRange::Unmap(std::uint64_t address, std::uint64_t bytes) {
+  void* const left = mmap(Pointer(address), bytes, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (left == MAP_FAILED) {
+    return {StatusCode::kInternal, std::string("unmapping failed: ") + std::strerror(errno)};
+  }
+  KeepPrivate(address, bytes);
+  return {};
 }
 
 void AddressRange::ReturnModuleBlock(const Block& block, std::uint64_t code_bytes) {

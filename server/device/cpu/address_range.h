@@ -11,6 +11,7 @@
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
 
+#include "ipc/unique_fd.h"
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
 #include "server/device/work_checks.h"
@@ -18,13 +19,14 @@
 namespace gpushared::device {
 
 // A power of two of this process's address space, aligned to its size, and the memory
-// mapped into it: the client's own from the bottom, module variables at the top.
+// mapped into it: the client's own from the bottom, module variables at the top, and chunks between
+// the two. The chunks of a range are parts of one file in memory, so they can be mapped twice.
 //
 // Memory given back is replaced by zero pages at once but stays accessible: a kernel
 // of the same client that still runs and reads it then meets zeros, not a fault of
 // this whole process. What no client ever mapped is inaccessible.
 //
-// Thread-safe, except that one Resize runs at a time.
+// Thread-safe, except that one Resize, or one call of chunks, runs at a time.
 class AddressRange {
  public:
   // A part of the module area.
@@ -55,10 +57,25 @@ class AddressRange {
   // Zeroed, page aligned. `bytes` may be 0. Counted against the quota, with `code_bytes` of host
   // memory that the module takes beside it.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
-  // All of those that are taken.
+  // All of those that are taken, and what is mapped of chunks.
   const MemoryPieces& pieces() const { return pieces_; }
   // With what it was taken with.
   void ReturnModuleBlock(const Block& block, std::uint64_t code_bytes = 0);
+
+  // As Space has them. A chunk is a place in the file.
+  MemoryPiece mapping_area() const {
+    const std::uint64_t begin = base_ + RoundUp(quota_bytes_, kMapStepBytes);
+    return {.base = begin, .bytes = module_base() - begin};
+  }
+  struct ChunkPlace {
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+  Result<ChunkPlace> TakeChunk(std::uint64_t bytes);
+  void ReturnChunk(const ChunkPlace& chunk);
+  Status MapChunk(const ChunkPlace& chunk, std::uint64_t address);
+  void HideMapping(std::uint64_t address) { pieces_.Remove(address); }
+  Status Unmap(std::uint64_t address, std::uint64_t bytes);
 
   // Whether [address, address + bytes) is part of the client's own mapped memory.
   bool IsMapped(std::uint64_t address, std::uint64_t bytes) const {
@@ -76,6 +93,7 @@ class AddressRange {
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
+  const std::uint64_t quota_bytes_;
   // Stored with release once the memory is accessible; read by executor threads.
   std::atomic<std::uint64_t> mapped_bytes_{0};
 
@@ -84,7 +102,11 @@ class AddressRange {
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
   // Address -> bytes.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
-  MemoryPieces pieces_;  // The same, for who has no time to wait.
+  // Made with the first chunk. No place of it is used again; what is returned is punched out.
+  ipc::UniqueFd chunk_file_ GPUSHARED_GUARDED_BY(mutex_);
+  std::uint64_t chunk_file_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+  // All memory beside the part from the bottom, for readers that have no time to wait.
+  MemoryPieces pieces_;
 };
 
 }  // namespace gpushared::device

@@ -130,6 +130,7 @@ std::vector<NumberedAttribute> AttributesOf(const CpuDeviceOptions& options) {
       {Id::kComputePreemption, 1},
       {Id::kCooperativeLaunch, 1},
       {Id::kSharedBytesPerBlockOptIn, shared},
+      {Id::kVirtualMemory, 1},
       {Id::kBlocksPerMultiprocessorMax, 32},
       {Id::kReservedSharedBytesPerBlock, kReservedSharedBytes},
   };

@@ -71,6 +71,35 @@ executor::MemoryWindow CpuModule::window(const MemoryPieces::List& further) cons
           .further = further};
 }
 
+namespace {
+
+class CpuChunk : public Chunk {
+ public:
+  CpuChunk(AddressRange& range, const AddressRange::ChunkPlace& place)
+      : range_(range), place_(place) {}
+  CpuChunk(const CpuChunk&) = delete;
+  CpuChunk& operator=(const CpuChunk&) = delete;
+  ~CpuChunk() override { range_.ReturnChunk(place_); }
+
+  const AddressRange::ChunkPlace& place() const { return place_; }
+
+ private:
+  AddressRange& range_;
+  const AddressRange::ChunkPlace place_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Chunk>> CpuSpace::MakeChunk(std::uint64_t bytes) {
+  const Result<AddressRange::ChunkPlace> place = range_->TakeChunk(bytes);
+  if (!place) return place.status();
+  return std::unique_ptr<Chunk>(std::make_unique<CpuChunk>(*range_, *place));
+}
+
+Status CpuSpace::MapChunk(Chunk& chunk, std::uint64_t address) {
+  return range_->MapChunk(static_cast<CpuChunk&>(chunk).place(), address);
+}
+
 Result<std::shared_ptr<const Module>> CpuSpace::LoadModule(std::span<const std::byte> image) {
   Result<std::shared_ptr<const PreparedModule>> prepared = PrepareHere(recipe_, image);
   if (!prepared) return prepared.status();

@@ -81,6 +81,13 @@ class CpuSpace : public Space {
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override {
     return range_->Resize(mapped_bytes);
   }
+  MemoryPiece mapping_area() const override { return range_->mapping_area(); }
+  Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t bytes) override;
+  Status MapChunk(Chunk& chunk, std::uint64_t address) override;
+  void HideMapping(std::uint64_t address) override { range_->HideMapping(address); }
+  Status Unmap(std::uint64_t address, std::uint64_t bytes) override {
+    return range_->Unmap(address, bytes);
+  }
   // Both steps in this process.
   Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) override;
   const ModuleRecipe* recipe() const override { return &recipe_; }

@@ -414,8 +414,7 @@ Result<std::unique_ptr<Space>> CudaDevice::CreateSpace(const SpaceOptions& optio
   if (context_->is_dead()) return context_->death();
   if (Status status = context_->Bind(); !status.ok()) return status;
   Result<std::unique_ptr<CudaRange>> range =
-      CudaRange::Reserve(memory_, options.quota_bytes, options.isolation == Isolation::kContain,
-                         options.left_free_bytes);
+      CudaRange::Reserve(memory_, options.quota_bytes, options.isolation, options.left_free_bytes);
   if (!range.ok()) return range.status();
   return std::unique_ptr<Space>(
       std::make_unique<CudaSpace>(context_, *std::move(range),

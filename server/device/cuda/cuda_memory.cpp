@@ -70,21 +70,30 @@ AllocationProperties CudaMemory::Properties() const {
   return properties;
 }
 
-Result<MemoryHandle> CudaMemory::MapPiece(DeviceAddress address, std::uint64_t bytes) {
-  CudaContext& context = *context_;
-  const Driver& driver = context.driver();
+Result<MemoryHandle> CudaMemory::TakePiece(std::uint64_t bytes) {
   const AllocationProperties properties = Properties();
   MemoryHandle handle = 0;
-  Status status =
-      context.Try("taking device memory", driver.MemCreate, &handle, bytes, &properties, 0ULL);
+  Status status = context_->Try("taking device memory", context_->driver().MemCreate, &handle,
+                                bytes, &properties, 0ULL);
   if (!status.ok()) return status;
-  status = Map(address, bytes, handle);
+  return handle;
+}
+
+Status CudaMemory::ReleasePiece(MemoryHandle handle) {
+  if (context_->is_dead()) return context_->death();
+  return context_->Try("returning device memory", context_->driver().MemRelease, handle);
+}
+
+Result<MemoryHandle> CudaMemory::MapPiece(DeviceAddress address, std::uint64_t bytes) {
+  const Result<MemoryHandle> handle = TakePiece(bytes);
+  if (!handle.ok()) return handle;
+  Status status = Map(address, bytes, *handle);
   if (!status.ok()) {
-    (void)context.Call(driver.MemRelease, handle);
+    (void)ReleasePiece(*handle);
     return status;
   }
   if (status = MakeZero(address, bytes); !status.ok()) {
-    (void)UnmapPiece(address, bytes, handle);
+    (void)UnmapPiece(address, bytes, *handle);
     return status;
   }
   return handle;
@@ -141,24 +150,31 @@ Status CudaMemory::Wait(Status submitted) {
   return context_->death();
 }
 
-Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
+Status CudaMemory::Unmap(DeviceAddress address, std::uint64_t bytes) {
   if (context_->is_dead()) return context_->death();
-  const Driver& driver = context_->driver();
-  Status unmapped = context_->Try("unmapping device memory", driver.MemUnmap, address, bytes);
+  return context_->Try("unmapping device memory", context_->driver().MemUnmap, address, bytes);
+}
+
+Status CudaMemory::UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle) {
+  Status unmapped = Unmap(address, bytes);
   // Mapped memory stays alive after this, and goes with the range.
-  Status released = context_->Try("returning device memory", driver.MemRelease, handle);
+  Status released = ReleasePiece(handle);
   return unmapped.ok() ? released : unmapped;
 }
 
 Result<std::unique_ptr<CudaRange>> CudaRange::Reserve(std::shared_ptr<CudaMemory> memory,
-                                                      std::uint64_t quota_bytes, bool has_tail,
+                                                      std::uint64_t quota_bytes,
+                                                      Isolation isolation,
                                                       std::uint64_t left_free_bytes) {
   CudaContext& context = memory->context();
   const std::uint64_t quota = std::min(quota_bytes, memory->budget()->total_bytes());
   const std::uint64_t step = memory->step_bytes();
+  const bool has_tail = isolation == Isolation::kContain;
   const std::uint64_t tail = has_tail ? step : 0;
-  const std::uint64_t bytes =
-      std::bit_ceil(std::max(kRangeBytesMin, RoundUp(quota, step) + tail + kModuleAreaBytes));
+  // A fence of more than 4 GiB costs each access more.
+  const std::uint64_t spare = isolation == Isolation::kOff ? SpareAddresses(quota) : 0;
+  const std::uint64_t bytes = std::bit_ceil(
+      std::max(kRangeBytesMin, RoundUp(quota, step) + tail + spare + kModuleAreaBytes));
   static_assert(ptx::kFenceMarginBytes <= kMapStepBytes && ptx::kContainTailBytes <= kMapStepBytes);
   // Holds an aligned range with a step on both sides, wherever it lies. Addresses cost nothing.
   Block reserved{.address = 0, .bytes = 2 * bytes + 2 * step};
@@ -193,7 +209,54 @@ CudaRange::~CudaRange() {
   for (const auto& [address, step] : module_steps_) {
     (void)memory_->UnmapPiece(address, memory_->step_bytes(), step.handle);
   }
+  for (const auto& [address, mapped] : mappings_) (void)memory_->Unmap(address, mapped);
   (void)context.Call(context.driver().MemAddressFree, reserved_.address, reserved_.bytes);
+}
+
+MemoryPiece CudaRange::mapping_area() const {
+  if (tail_) return {};
+  const DeviceAddress begin = base_ + RoundUp(quota_bytes_, memory_->step_bytes());
+  return {.base = begin, .bytes = module_base() - begin};
+}
+
+Result<CudaRange::ChunkMemory> CudaRange::TakeChunk(std::uint64_t bytes) {
+  if (bytes % memory_->step_bytes() != 0) {
+    return Status(StatusCode::kUnsupported, "memory refused: " + Mebibytes(bytes) +
+                                                " asked, this GPU maps steps of " +
+                                                Mebibytes(memory_->step_bytes()));
+  }
+  if (Status taken = account_.Take(bytes, "memory"); !taken.ok()) return taken;
+  const Result<MemoryHandle> handle = memory_->TakePiece(bytes);
+  if (!handle.ok()) {
+    account_.Return(bytes);
+    return Status(handle.status().code(), "memory refused: " + handle.status().message());
+  }
+  return ChunkMemory{.handle = *handle, .bytes = bytes};
+}
+
+void CudaRange::ReturnChunk(const ChunkMemory& chunk) {
+  (void)memory_->ReleasePiece(chunk.handle);
+  account_.Return(chunk.bytes);
+}
+
+Status CudaRange::MapChunk(ChunkMemory& chunk, DeviceAddress address) {
+  Status status = memory_->Map(address, chunk.bytes, chunk.handle);
+  if (!status.ok()) return status;
+  if (!chunk.is_zero) {
+    if (status = memory_->MakeZero(address, chunk.bytes); !status.ok()) {
+      (void)memory_->Unmap(address, chunk.bytes);
+      return status;
+    }
+    chunk.is_zero = true;
+  }
+  variables_.Add({.base = address, .bytes = chunk.bytes});
+  mappings_[address] = chunk.bytes;
+  return {};
+}
+
+Status CudaRange::Unmap(DeviceAddress address, std::uint64_t bytes) {
+  mappings_.erase(address);
+  return memory_->Unmap(address, bytes);
 }
 
 Result<CudaRange::Block> CudaRange::TakeModuleBlock(std::uint64_t bytes) {

@@ -18,6 +18,7 @@
 #include "gpushared/status.h"
 
 #include "server/device/cuda/cuda_context.h"
+#include "server/device/isolation.h"
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
 #include "server/device/work_checks.h"
@@ -44,6 +45,12 @@ class CudaMemory {
   // nothing of it is left.
   Result<MemoryHandle> MapPiece(DeviceAddress address, std::uint64_t bytes);
   Status UnmapPiece(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
+  // The two halves of MapPiece, without the zeroing.
+  Result<MemoryHandle> TakePiece(std::uint64_t bytes);
+  Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
+  // The memory stays alive while it is mapped.
+  Status Unmap(DeviceAddress address, std::uint64_t bytes);
+  Status ReleasePiece(MemoryHandle handle);
   // The memory of a piece, with what is in it, to another address; nothing uses it meanwhile. A
   // failure, which nothing but a broken driver has, is the end of the context: it might leave the
   // piece nowhere.
@@ -60,7 +67,6 @@ class CudaMemory {
         zero_bytes_(zero_bytes),
         budget_(std::make_shared<MemoryBudget>(budget_bytes)) {}
   AllocationProperties Properties() const;
-  Status Map(DeviceAddress address, std::uint64_t bytes, MemoryHandle handle);
   // Waits for what `submitted` says was submitted to stream_.
   Status Wait(Status submitted) GPUSHARED_REQUIRES(using_stream_);
 
@@ -86,8 +92,12 @@ class CudaMemory {
 // client's. The words from which kernels know the end (ptx::ContainControl::limit) are kept up to
 // date. Each kernel looks once, as it begins, so nothing is given back while one runs.
 //
-// Memory is zeroed when it is mapped, not when it is released. That covers what other processes and
-// dead workers left, and nothing can come between. Nobody reaches unmapped memory until then.
+// Chunks are mapped between the two parts. A range for contained kernels has none: its kernels know
+// one end of what they may reach.
+//
+// Memory is zeroed when it is mapped, not when it is released. A chunk is when it is mapped first.
+// That covers what other processes and dead workers left, and nothing can come between. Nobody
+// reaches unmapped memory until then.
 //
 // Any thread may call mapped(). NoteLaunch and NoteEnd are the device thread's. One thread at a
 // time, not the device thread, may call the rest.
@@ -95,7 +105,7 @@ class CudaRange {
  public:
   static Result<std::unique_ptr<CudaRange>> Reserve(std::shared_ptr<CudaMemory> memory,
                                                     std::uint64_t quota_bytes,
-                                                    bool has_tail = false,
+                                                    Isolation isolation = Isolation::kOff,
                                                     std::uint64_t left_free_bytes = 0);
   CudaRange(const CudaRange&) = delete;
   CudaRange& operator=(const CudaRange&) = delete;
@@ -116,6 +126,18 @@ class CudaRange {
   };
   Result<Block> TakeModuleBlock(std::uint64_t bytes);
   void ReturnModuleBlock(const Block& block);
+  // The calls of chunks do what Space says.
+  MemoryPiece mapping_area() const;
+  struct ChunkMemory {
+    MemoryHandle handle = 0;
+    std::uint64_t bytes = 0;
+    bool is_zero = false;
+  };
+  Result<ChunkMemory> TakeChunk(std::uint64_t bytes);
+  void ReturnChunk(const ChunkMemory& chunk);
+  Status MapChunk(ChunkMemory& chunk, DeviceAddress address);
+  void HideMapping(DeviceAddress address) { variables_.Remove(address); }
+  Status Unmap(DeviceAddress address, std::uint64_t bytes);
   Status Write(DeviceAddress address, std::span<const std::byte> bytes) {
     return memory_->Write(address, bytes);
   }
@@ -156,6 +178,7 @@ class CudaRange {
             std::uint64_t bytes, std::uint64_t quota_bytes, std::uint64_t left_free_bytes)
       : memory_(std::move(memory)),
         reserved_(reserved),
+        quota_bytes_(quota_bytes),
         base_(base),
         bytes_(bytes),
         account_(quota_bytes, memory_->budget(), left_free_bytes) {}
@@ -177,6 +200,7 @@ class CudaRange {
 
   const std::shared_ptr<CudaMemory> memory_;
   const Block reserved_;  // The range and what is on both sides of it.
+  const std::uint64_t quota_bytes_;
   const DeviceAddress base_;
   const std::uint64_t bytes_;
   MemoryAccount account_;
@@ -186,7 +210,8 @@ class CudaRange {
   bool limits_are_right_ = true;  // False when a change has failed half way.
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.
   std::map<DeviceAddress, Step> module_steps_;            // By address.
-  MemoryPieces variables_;
+  std::map<DeviceAddress, std::uint64_t> mappings_;       // Bytes of mapped chunks, by address.
+  MemoryPieces variables_;                                // And mapped chunks.
   std::atomic<std::uint64_t> mapped_bytes_{0};
   std::atomic<std::uint64_t> launches_{0};  // Running launches, which know the limit.
 };

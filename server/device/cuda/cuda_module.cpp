@@ -444,6 +444,50 @@ Result<std::uint64_t> CudaSpace::Resize(std::uint64_t mapped_bytes) {
   return range_->Resize(mapped_bytes);
 }
 
+namespace {
+
+class CudaChunk : public Chunk {
+ public:
+  CudaChunk(CudaContext& context, std::shared_ptr<CudaRange> range,
+            const CudaRange::ChunkMemory& memory)
+      : context_(context), range_(std::move(range)), memory_(memory) {}
+  CudaChunk(const CudaChunk&) = delete;
+  CudaChunk& operator=(const CudaChunk&) = delete;
+  ~CudaChunk() override {
+    if (context_.is_dead() || !context_.Bind().ok()) return;
+    range_->ReturnChunk(memory_);
+  }
+
+  CudaRange::ChunkMemory& memory() { return memory_; }
+
+ private:
+  CudaContext& context_;
+  const std::shared_ptr<CudaRange> range_;
+  CudaRange::ChunkMemory memory_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Chunk>> CudaSpace::MakeChunk(std::uint64_t bytes) {
+  if (context_->is_dead()) return context_->death();
+  if (Status status = context_->Bind(); !status.ok()) return status;
+  const Result<CudaRange::ChunkMemory> memory = range_->TakeChunk(bytes);
+  if (!memory.ok()) return memory.status();
+  return std::unique_ptr<Chunk>(std::make_unique<CudaChunk>(*context_, range_, *memory));
+}
+
+Status CudaSpace::MapChunk(Chunk& chunk, std::uint64_t address) {
+  if (context_->is_dead()) return context_->death();
+  if (Status status = context_->Bind(); !status.ok()) return status;
+  return range_->MapChunk(static_cast<CudaChunk&>(chunk).memory(), address);
+}
+
+Status CudaSpace::Unmap(std::uint64_t address, std::uint64_t bytes) {
+  if (context_->is_dead()) return context_->death();
+  if (Status status = context_->Bind(); !status.ok()) return status;
+  return range_->Unmap(address, bytes);
+}
+
 Result<std::shared_ptr<const device::Module>> CudaSpace::LoadModule(
     std::span<const std::byte> image) {
   if (context_->is_dead()) return context_->death();

@@ -150,6 +150,11 @@ class CudaSpace : public Space {
   std::uint64_t base() const override { return range_->mapped().base; }
   std::uint64_t range_bytes() const override { return range_->mapped().range_bytes; }
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) override;
+  MemoryPiece mapping_area() const override { return range_->mapping_area(); }
+  Result<std::unique_ptr<Chunk>> MakeChunk(std::uint64_t bytes) override;
+  Status MapChunk(Chunk& chunk, std::uint64_t address) override;
+  void HideMapping(std::uint64_t address) override { range_->HideMapping(address); }
+  Status Unmap(std::uint64_t address, std::uint64_t bytes) override;
   Result<std::shared_ptr<const device::Module>> LoadModule(
       std::span<const std::byte> image) override;
   const ModuleRecipe* recipe() const override { return &recipe_; }

@@ -70,7 +70,9 @@ bool SessionMemory::ReturnPart() {
     modules.erase(modules.begin());
     return true;
   }
-  if (space == nullptr || mapped_bytes == 0) return false;
+  if (space == nullptr) return false;
+  if (chunks.ReturnPart(*space)) return true;
+  if (mapped_bytes == 0) return false;
   const Result<std::uint64_t> left = space->Resize(LessMapped(mapped_bytes, 0));
   if (!left.ok() || *left >= mapped_bytes) return false;
   mapped_bytes = *left;
@@ -223,6 +225,7 @@ void Session::Welcome() {
   memory_->completions.CloseFd();
   request_ = attach_.request;
   is_welcomed_ = true;
+  const device::MemoryPiece area = memory_->space->mapping_area();
   environment_.on_started(id());
   Reply(ipc::Welcome{.generation = environment_.generation,
                      .session = id(),
@@ -233,6 +236,8 @@ void Session::Welcome() {
                      .arena_bytes_total_max =
                          std::min(environment_.limits.arenas_bytes_max,
                                   environment_.staging.session_max(MayUseReserve())),
+                     .mapping_base = area.base,
+                     .mapping_bytes = area.bytes,
                      .device = DescribeDevice(environment_.device.info())},
         std::move(fds));
 }
@@ -376,6 +381,7 @@ SessionFacts Session::Facts() const {
   facts.modules = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->modules.size());
   facts.arenas = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->arenas.size());
   facts.arena_bytes = arena_bytes_;
+  facts.chunk_bytes = memory_ == nullptr ? 0 : memory_->chunks.bytes();
   facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
   facts.state = has_ended_ ? "ending" : is_welcomed_ ? "running" : "starting";
   return facts;

@@ -27,6 +27,7 @@
 #include "scheduler/types.h"
 #include "server/device/device.h"
 #include "server/loader/module_loader.h"
+#include "server/worker/control/client_chunks.h"
 #include "server/worker/control/client_log.h"
 #include "server/worker/control/home_post.h"
 #include "server/worker/control/kernel_output.h"
@@ -50,8 +51,8 @@ struct SessionMemory {
   SessionMemory(const SessionMemory&) = delete;
   SessionMemory& operator=(const SessionMemory&) = delete;
   ~SessionMemory() = default;
-  // Gives back a module or a part of the device memory, in about a millisecond; false when little
-  // is left, for the destructor.
+  // Gives back a module, a mapping, a chunk or a part of the rest, in about a millisecond. False
+  // when little is left, for the destructor.
   bool ReturnPart();
 
   ipc::SharedSegment commands;
@@ -60,7 +61,8 @@ struct SessionMemory {
   std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
   std::vector<std::unique_ptr<device::PinnedMemory>> pinned_arenas;
   std::unique_ptr<device::Space> space;
-  std::uint64_t mapped_bytes = 0;  // In the space.
+  std::uint64_t mapped_bytes = 0;  // In the space, from its bottom.
+  ClientChunks chunks;
   struct LoadedModule {
     std::shared_ptr<const device::Module> module;
     std::uint64_t bytes = 0;  // Size of its image.
@@ -174,6 +176,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Handle(const ipc::LoadModule& request);
   void Handle(const ipc::UnloadModule& request);
   void Handle(const ipc::ResizeMemory& request);
+  void Handle(const ipc::ChangeChunk& request);
   void Handle(const ipc::AddArena& request);
   void Handle(const ipc::DescribeError& request);
   void Handle(const ipc::TakePrinted& request);
@@ -201,6 +204,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void Resize(Resizing resizing);
   void OnResizeStep(Resizing resizing, const Result<std::uint64_t>& mapped);
   void OnResized(const Resizing& resizing);
+  // Requests about chunks; in session_chunks.cpp.
+  void MakeChunk(std::uint32_t number, std::uint64_t bytes);
+  void FreeChunk(std::uint32_t number);
+  void MapChunk(std::uint32_t number, std::uint64_t address);
+  void UnmapChunk(std::uint64_t address);
   // An arena, and what keeps it ready for copies; the latter may be missing.
   struct Arena {
     ipc::SharedSegment memory;

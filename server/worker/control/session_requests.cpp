@@ -149,6 +149,8 @@ void Session::Handle(ipc::Frame frame) {
       return HandleAs<ipc::UnloadModule>(frame);
     case ipc::MessageType::kResizeMemory:
       return HandleAs<ipc::ResizeMemory>(frame);
+    case ipc::MessageType::kChangeChunk:
+      return HandleAs<ipc::ChangeChunk>(frame);
     case ipc::MessageType::kAddArena:
       return HandleAs<ipc::AddArena>(frame);
     case ipc::MessageType::kDescribeError:

@@ -51,7 +51,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   row["class"] = scheduler::ClassName(facts.spec.scheduling_class);
   row["weight"] = facts.spec.weight;
   row["max_share_percent"] = facts.caps.Least() / 10.0;
-  row["memory_bytes"] = client.mapped_bytes;
+  row["memory_bytes"] = client.mapped_bytes + facts.chunk_bytes;
   row["device_time_s"] = Seconds(count.device_time);
   row["commands"] = count.commands_taken;
   row["launches"] = count.launches;
@@ -111,10 +111,11 @@ ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
     const ClientSnapshot* const client = Find(snapshot, facts.session);
     if (client == nullptr) continue;
     if (client->commands_pending > 0 && client->commands_in_flight == 0) ++of_class.waiting;
-    of_class.memory_bytes += client->mapped_bytes;
+    const std::uint64_t bytes = client->mapped_bytes + facts.chunk_bytes;
+    of_class.memory_bytes += bytes;
     if (facts.quota_bytes == 0) continue;
-    of_class.quota_used = std::max(of_class.quota_used, static_cast<double>(client->mapped_bytes) /
-                                                            static_cast<double>(facts.quota_bytes));
+    of_class.quota_used = std::max(
+        of_class.quota_used, static_cast<double>(bytes) / static_cast<double>(facts.quota_bytes));
   }
   ordered_json rows = ordered_json::object();
   for (std::size_t each = 0; each < classes.size(); ++each) {
@@ -154,6 +155,7 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["clients"] = sessions.size();
   std::uint64_t mapped_bytes = 0;
   for (const ClientSnapshot& client : snapshot.clients) mapped_bytes += client.mapped_bytes;
+  for (const SessionFacts& facts : sessions) mapped_bytes += facts.chunk_bytes;
   document["classes"] = SessionsByClass(sessions, snapshot);
   document["memory_bytes"] = info.memory_bytes;
   document["mapped_bytes"] = mapped_bytes;

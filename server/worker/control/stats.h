@@ -30,6 +30,7 @@ struct SessionFacts {
   std::uint32_t modules = 0;
   std::uint32_t arenas = 0;
   std::uint64_t arena_bytes = 0;
+  std::uint64_t chunk_bytes = 0;  // Device memory beside what is mapped from the bottom.
   double age_s = 0;
   std::string state;  // "starting", "running", "ending"
 };

@@ -37,6 +37,7 @@ Refusal CheckMapped(ClientState& client, const char* what, std::uint64_t address
       [[likely]] {
     return {};
   }
+  if (client.scope.IsInMappings(address, bytes)) return {};
   if (const auto module = client.scope.ModuleWithVariables(address, bytes)) {
     NameModule(client, *module, slot);
     return {};

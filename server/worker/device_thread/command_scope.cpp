@@ -57,11 +57,36 @@ void CommandScope::Set(const Barrier& barrier) {
 }
 
 void CommandScope::RemoveModuleAfter(std::uint32_t number, std::uint64_t position) {
-  Set({.module = number, .position = position});
+  Set({.module = number, .mapping = std::nullopt, .position = position});
+}
+
+bool CommandScope::IsInMappings(std::uint64_t address, std::uint64_t bytes) const {
+  for (;;) {
+    const auto behind = mappings_.upper_bound(address);
+    if (behind == mappings_.begin()) return false;
+    const auto& [begin, mapped] = *std::prev(behind);
+    if (address - begin >= mapped) return false;
+    const std::uint64_t rest = mapped - (address - begin);
+    if (bytes <= rest) return true;
+    address += rest;
+    bytes -= rest;
+  }
+}
+
+void CommandScope::RemoveMappingAfter(std::uint64_t address, std::uint64_t position) {
+  Set({.module = std::nullopt, .mapping = address, .position = position});
+}
+
+bool CommandScope::MakeLess(const Barrier& barrier) {
+  if (barrier.mapping) return mappings_.erase(*barrier.mapping) > 0;
+  return std::exchange(mapped_bytes_, barrier.mapped_bytes) != barrier.mapped_bytes;
 }
 
 void CommandScope::ShrinkAfter(std::uint64_t mapped_bytes, std::uint64_t position) {
-  Set({.module = std::nullopt, .mapped_bytes = mapped_bytes, .position = position});
+  Set({.module = std::nullopt,
+       .mapping = std::nullopt,
+       .mapped_bytes = mapped_bytes,
+       .position = position});
 }
 
 std::optional<CommandScope::Passed> CommandScope::TryPassBarrier(std::uint32_t taken) {
@@ -71,9 +96,8 @@ std::optional<CommandScope::Passed> CommandScope::TryPassBarrier(std::uint32_t t
     modules_[*barrier_->module].is_leaving = true;
     if (TryRelease(*barrier_->module)) passed.released = barrier_->module;
   } else {
-    if (mapped_bytes_ != barrier_->mapped_bytes) {
-      // From here on nothing is accepted beyond the new end; what was is waited for.
-      mapped_bytes_ = barrier_->mapped_bytes;
+    if (MakeLess(*barrier_)) {
+      // From here on nothing is accepted that names what goes; what was is waited for.
       ++epoch_;
       of_earlier_epochs_ = taken;
     }

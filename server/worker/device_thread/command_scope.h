@@ -23,7 +23,7 @@ struct ModuleEntry {
   bool is_leaving = false;     // No new commands; released when in_use is 0.
 };
 
-// What a client's commands may name: its modules, arenas and mapped memory.
+// What a client's commands may name: its modules, arenas, mapped memory and mapped chunks.
 //
 // Whatever makes it less takes effect at a barrier: when everything was taken that the client
 // submitted before it asked. One barrier at a time.
@@ -34,6 +34,7 @@ class CommandScope {
   // A number is used once at a time.
   void AddModule(std::uint32_t number, const ModuleEntry& entry);
   void AddArena(std::uint32_t number, std::span<std::byte> bytes) { arenas_[number] = bytes; }
+  void AddMapping(std::uint64_t address, std::uint64_t bytes) { mappings_[address] = bytes; }
   // Not less than now.
   void GrowTo(std::uint64_t mapped_bytes) { mapped_bytes_ = mapped_bytes; }
 
@@ -45,6 +46,8 @@ class CommandScope {
   // The number of the module whose variables hold [address, address + bytes), unless it leaves.
   std::optional<std::uint32_t> ModuleWithVariables(std::uint64_t address,
                                                    std::uint64_t bytes) const;
+  // Whether mappings without a gap between them hold all of [address, address + bytes).
+  bool IsInMappings(std::uint64_t address, std::uint64_t bytes) const;
   std::span<std::byte> arena(std::uint32_t number) const { return arenas_[number]; }
   // Commands may touch this much, from the space's base.
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
@@ -57,6 +60,7 @@ class CommandScope {
   // `position`: of the ring, now.
   void RemoveModuleAfter(std::uint32_t number, std::uint64_t position);
   void ShrinkAfter(std::uint64_t mapped_bytes, std::uint64_t position);
+  void RemoveMappingAfter(std::uint64_t address, std::uint64_t position);
   bool has_barrier() const { return barrier_.has_value(); }
   bool awaits_barrier() const { return barrier_ && !barrier_->is_reached; }
   // What the pump finds: an empty ring, or how far it has come.
@@ -74,7 +78,7 @@ class CommandScope {
   std::optional<Passed> TryPassBarrier(std::uint32_t taken);
   void DropBarrier() { barrier_.reset(); }
 
-  // Tells commands apart that were taken before the last shrink and after it.
+  // Tells commands apart that were taken before memory last became less and after it.
   std::uint32_t epoch() const { return epoch_; }
   void NoteFinished(std::uint32_t epoch) {
     if (epoch != epoch_) --of_earlier_epochs_;
@@ -86,13 +90,16 @@ class CommandScope {
   static constexpr std::uint64_t kBarrierGranules = ipc::kCommandGranules;
 
   struct Barrier {
-    std::optional<std::uint32_t> module;  // To be unloaded; none: the memory shrinks.
+    std::optional<std::uint32_t> module;   // To be unloaded.
+    std::optional<std::uint64_t> mapping;  // To be unmapped; neither: the memory shrinks.
     std::uint64_t mapped_bytes = 0;
     std::uint64_t position = 0;
     bool is_reached = false;
   };
   void Set(const Barrier& barrier);
   bool TryRelease(std::uint32_t number);
+  // Takes the barrier's memory out of reach; false when it is.
+  bool MakeLess(const Barrier& barrier);
 
   std::vector<ModuleEntry> modules_;  // By the client's number, up to the largest that was used.
   // Memory of modules' variables, which copies and fills may touch, by address.
@@ -101,6 +108,7 @@ class CommandScope {
     std::uint32_t module = 0;
   };
   std::map<std::uint64_t, Variables> variables_;
+  std::map<std::uint64_t, std::uint64_t> mappings_;  // Bytes of mapped chunks, by address.
   std::array<std::span<std::byte>, ipc::kArenasMax> arenas_ = {};
   std::uint64_t mapped_bytes_ = 0;
   std::optional<Barrier> barrier_;

@@ -366,6 +366,21 @@ void DeviceThread::Handle(SetMapped message, scheduler::TimePoint) {
   MakeHot(*client);
 }
 
+void DeviceThread::Handle(AddMapping message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.roster().Find(message.session);
+  if (client == nullptr) return;
+  client->scope.AddMapping(message.address, message.bytes);
+  control_.Post(Applied{message.session});
+}
+
+void DeviceThread::Handle(RemoveMapping message, scheduler::TimePoint) {
+  ClientState* const client = dispatcher_.roster().Find(message.session);
+  if (client == nullptr || client->life.is_leaving()) return;
+  client->scope.RemoveMappingAfter(message.address, client->intake.position());
+  ++barriers_;
+  MakeHot(*client);
+}
+
 void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
   if (ClientState* const client = dispatcher_.roster().Find(message.session)) {
     dispatcher_.ChangeClient(*client, message.spec, message.caps, now);

@@ -117,6 +117,8 @@ class DeviceThread {
   void Handle(RemoveModule message, scheduler::TimePoint now);
   void Handle(AddArena message, scheduler::TimePoint now);
   void Handle(SetMapped message, scheduler::TimePoint now);
+  void Handle(AddMapping message, scheduler::TimePoint now);
+  void Handle(RemoveMapping message, scheduler::TimePoint now);
   void Handle(ChangeClient message, scheduler::TimePoint now);
   void Handle(AskStreamError message, scheduler::TimePoint now);
   void Handle(AskStats message, scheduler::TimePoint now);

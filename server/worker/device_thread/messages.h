@@ -38,7 +38,7 @@ struct AttachClient {
 struct DetachClient {
   std::uint64_t session = 0;
 };
-// These four change what the client's commands may name and are answered by Applied. One at a
+// These six change what the client's commands may name and are answered by Applied. One at a
 // time per session.
 struct AddModule {
   std::uint64_t session = 0;
@@ -61,6 +61,16 @@ struct AddArena {
 struct SetMapped {
   std::uint64_t session = 0;
   std::uint64_t bytes = 0;
+};
+struct AddMapping {
+  std::uint64_t session = 0;
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+};
+// Of the mapping that begins there. As a smaller size of SetMapped.
+struct RemoveMapping {
+  std::uint64_t session = 0;
+  std::uint64_t address = 0;
 };
 struct ChangeClient {
   std::uint64_t session = 0;
@@ -92,9 +102,9 @@ struct SetTrace {
 // Ends the thread. No client is attached then.
 struct StopThread {};
 
-using DeviceMessage =
-    std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddArena,
-                 SetMapped, ChangeClient, AskStreamError, AskStats, AskRequest, AskCosts, SetTrace>;
+using DeviceMessage = std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule,
+                                   AddArena, SetMapped, AddMapping, RemoveMapping, ChangeClient,
+                                   AskStreamError, AskStats, AskRequest, AskCosts, SetTrace>;
 
 // ---- to the control thread
 

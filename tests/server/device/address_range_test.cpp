@@ -58,9 +58,39 @@ TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
 TEST(AddressRange, RangeGrowsWithTheQuota) {
   const auto budget = std::make_shared<MemoryBudget>(std::uint64_t{6} << 30);
   EXPECT_EQ(Reserve(kTotal, budget)->bytes(), std::uint64_t{4} << 30);
-  // The module area has to fit beside the quota.
-  EXPECT_EQ(Reserve(std::uint64_t{4} << 30, budget)->bytes(), std::uint64_t{8} << 30);
-  EXPECT_EQ(Reserve(~std::uint64_t{0}, budget)->bytes(), std::uint64_t{8} << 30);
+  // The module area and four times the quota for chunks have to fit beside it.
+  EXPECT_EQ(Reserve(std::uint64_t{4} << 30, budget)->bytes(), std::uint64_t{32} << 30);
+  EXPECT_EQ(Reserve(~std::uint64_t{0}, budget)->bytes(), std::uint64_t{32} << 30);
+}
+
+// Such a range costs addresses, which a machine with much memory has, too.
+TEST(AddressRange, SpareAddressesHaveALimit) {
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+  EXPECT_EQ(SpareAddresses(2 * kGiB), 8 * kGiB);
+  EXPECT_EQ(SpareAddresses(1024 * kGiB), 256 * kGiB);
+  EXPECT_EQ(SpareAddresses(~std::uint64_t{0}), 256 * kGiB);
+}
+
+TEST(AddressRange, ChunksThatWentCostTheMachineNothing) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto range = Reserve(kTotal, budget);
+  const std::uint64_t at = range->mapping_area().base;
+  EXPECT_EQ(at, range->base() + kTotal);
+  EXPECT_EQ(at + range->mapping_area().bytes, range->module_base());
+  for (int round = 0; round < 3; ++round) {
+    const auto chunk = range->TakeChunk(kTotal);
+    ASSERT_TRUE(chunk.ok()) << chunk.status().ToString();
+    EXPECT_FALSE(range->TakeChunk(kMapStepBytes).ok());
+    ASSERT_TRUE(range->MapChunk(*chunk, at).ok());
+    EXPECT_EQ(*Pointer(at + kTotal - 1), std::byte{0});
+    *Pointer(at + kTotal - 1) = std::byte{7};
+    EXPECT_TRUE(range->pieces().Contains(at, kTotal));
+    range->HideMapping(at);
+    EXPECT_FALSE(range->pieces().Contains(at, 1));
+    ASSERT_TRUE(range->Unmap(at, kTotal).ok());
+    range->ReturnChunk(*chunk);
+    EXPECT_EQ(budget->free_bytes(), kTotal);
+  }
 }
 
 TEST(AddressRange, ModuleBlocksLieAtTheTopAndDoNotOverlap) {

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ipc/wire/layout.h"
+#include "server/worker/control/client_chunks.h"
 #include "server/worker/control/staging_budget.h"
 #include "server/worker/control/stats.h"
 
@@ -16,6 +18,63 @@ namespace gpushared::server {
 namespace {
 
 using namespace std::chrono_literals;
+
+class NoChunk : public device::Chunk {};
+
+TEST(ClientChunks, AreMappedOnceAtAPlaceAndFreedWhenNoneIsLeft) {
+  ClientChunks chunks;
+  const device::MemoryPiece area{.base = 1000, .bytes = 100};
+  EXPECT_EQ(chunks.CheckFree(1).code(), StatusCode::kNotFound);
+  EXPECT_EQ(chunks.CheckMap(1, 1000, area).code(), StatusCode::kNotFound);
+  chunks.Add(1, std::make_unique<NoChunk>(), 30);
+  chunks.Add(2, std::make_unique<NoChunk>(), 20);
+  EXPECT_EQ(chunks.bytes(), 50u);
+  EXPECT_FALSE(chunks.CheckMake(1).ok());
+  EXPECT_TRUE(chunks.CheckMake(3).ok());
+  for (const std::uint64_t outside : {999u, 1071u, 1100u, 0u}) {
+    EXPECT_EQ(chunks.CheckMap(1, outside, area).code(), StatusCode::kInvalidArgument) << outside;
+  }
+  EXPECT_FALSE(chunks.CheckMap(1, 1000, {}).ok()) << "a device without an area";
+  EXPECT_TRUE(chunks.CheckMap(1, 1070, area).ok());
+  chunks.AddMapping(1030, 1);
+  for (const std::uint64_t taken : {1011u, 1030u, 1059u}) {
+    EXPECT_FALSE(chunks.CheckMap(2, taken, area).ok()) << taken;
+  }
+  EXPECT_TRUE(chunks.CheckMap(2, 1010, area).ok());
+  EXPECT_TRUE(chunks.CheckMap(1, 1060, area).ok()) << "the same once more, elsewhere";
+  chunks.AddMapping(1060, 1);
+  EXPECT_FALSE(chunks.CheckFree(1).ok());
+  EXPECT_FALSE(chunks.CheckUnmap(1031).ok());
+  EXPECT_TRUE(chunks.CheckUnmap(1030).ok());
+  chunks.RemoveMapping(1030);
+  EXPECT_FALSE(chunks.CheckFree(1).ok()) << "it is still mapped elsewhere";
+  chunks.RemoveMapping(1060);
+  ASSERT_TRUE(chunks.CheckFree(1).ok());
+  EXPECT_NE(chunks.Take(1), nullptr);
+  EXPECT_EQ(chunks.bytes(), 20u);
+}
+
+TEST(ClientChunks, HaveALimitOfMappings) {
+  ClientChunks chunks;
+  const device::MemoryPiece area{.base = 0, .bytes = 10'000};
+  chunks.Add(0, std::make_unique<NoChunk>(), 1);
+  for (std::uint64_t i = 0; i < ipc::kMappingsMax; ++i) {
+    ASSERT_TRUE(chunks.CheckMap(0, i, area).ok());
+    chunks.AddMapping(i, 0);
+  }
+  EXPECT_EQ(chunks.CheckMap(0, 9'000, area).code(), StatusCode::kLimitExceeded);
+}
+
+TEST(StatusJson, CountsChunksAsMemory) {
+  const SessionFacts facts{.session = 7, .quota_bytes = 100, .chunk_bytes = 30};
+  ThreadSnapshot snapshot;
+  snapshot.clients.push_back({.session = 7, .mapped_bytes = 20});
+  EXPECT_EQ(nlohmann::json::parse(ClientsJson({}, {facts}, snapshot))["clients"][0]["memory_bytes"],
+            50);
+  const auto status = nlohmann::json::parse(StatusJson({}, {}, {facts}, snapshot));
+  EXPECT_EQ(status["mapped_bytes"], 50);
+  EXPECT_EQ(status["classes"]["normal"]["quota_used_most"], 0.5);
+}
 
 TEST(StatusJson, SaysHowGoodPredictionsWereAndWhatTheHostDid) {
   ThreadSnapshot snapshot;

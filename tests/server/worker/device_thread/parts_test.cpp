@@ -323,6 +323,26 @@ TEST(CommandScope, LessMemoryIsWaitedForByCommandsOfBeforeOnly) {
   EXPECT_FALSE(scope.has_barrier());
 }
 
+TEST(CommandScope, AMappingGoesWhenCommandsOfBeforeHaveEnded) {
+  CommandScope scope;
+  scope.AddMapping(1000, 100);
+  scope.AddMapping(1100, 50);
+  scope.AddMapping(1160, 50);
+  EXPECT_TRUE(scope.IsInMappings(1050, 100)) << "two without a gap";
+  EXPECT_FALSE(scope.IsInMappings(1050, 101)) << "into the gap";
+  EXPECT_FALSE(scope.IsInMappings(999, 1));
+  EXPECT_FALSE(scope.IsInMappings(1150, 1));
+  EXPECT_FALSE(scope.IsInMappings(1050, ~std::uint64_t{0}));
+  const std::uint32_t before = scope.epoch();
+  scope.RemoveMappingAfter(1100, 0);
+  scope.NoteRingEmpty();
+  EXPECT_FALSE(scope.TryPassBarrier(1)) << "a command of before has not finished";
+  EXPECT_FALSE(scope.IsInMappings(1100, 1)) << "no new command may touch it";
+  scope.NoteFinished(before);
+  EXPECT_TRUE(scope.TryPassBarrier(0));
+  EXPECT_TRUE(scope.IsInMappings(1000, 100));
+}
+
 TEST(CommandScope, AFullRingPutsABarrierOffForItsLengthAtMost) {
   CommandScope scope;
   scope.ShrinkAfter(0, 1000);

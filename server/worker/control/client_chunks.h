@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_CLIENT_CHUNKS_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_CLIENT_CHUNKS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "gpushared/status.h"
+
+#include "server/device/device.h"
+
+namespace gpushared::server {
+
+// A session's chunks, by the numbers that its client gave them, and where they are mapped. Checks
+// what the client asks for; the caller makes the calls of the device.
+//
+// Thread-compatible.
+class ClientChunks {
+ public:
+  struct Mapping {
+    std::uint32_t chunk = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  // kOutOfMemory comes from the device; these know numbers and places only.
+  Status CheckMake(std::uint32_t number) const;
+  Status CheckFree(std::uint32_t number) const;
+  Status CheckMap(std::uint32_t number, std::uint64_t address,
+                  const device::MemoryPiece& area) const;
+  Status CheckUnmap(std::uint64_t address) const;
+
+  void Add(std::uint32_t number, std::unique_ptr<device::Chunk> chunk, std::uint64_t bytes);
+  // The following require that the check before them was passed.
+  device::Chunk& chunk(std::uint32_t number) const { return *chunks_.at(number).chunk; }
+  std::uint64_t bytes_of(std::uint32_t number) const { return chunks_.at(number).bytes; }
+  // To be destroyed where that may be slow.
+  std::unique_ptr<device::Chunk> Take(std::uint32_t number);
+  void AddMapping(std::uint64_t address, std::uint32_t number);
+  const Mapping& mapping(std::uint64_t address) const { return mappings_.at(address); }
+  void RemoveMapping(std::uint64_t address);
+
+  std::uint64_t bytes() const { return bytes_; }
+  // Unmaps one, or else gives one back, when no work is left. False: there is none.
+  bool ReturnPart(device::Space& space);
+
+ private:
+  struct Entry {
+    std::unique_ptr<device::Chunk> chunk;
+    std::uint64_t bytes = 0;
+    std::uint32_t mappings = 0;
+  };
+  std::map<std::uint32_t, Entry> chunks_;      // By number.
+  std::map<std::uint64_t, Mapping> mappings_;  // By address, none overlapping.
+  std::uint64_t bytes_ = 0;                    // All chunks together.
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_CLIENT_CHUNKS_H_

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session's answers to requests about chunks.
+#include <utility>
+
+#include "server/worker/control/session.h"
+#include "server/worker/control/session_calls.h"
+
+namespace gpushared::server {
+
+void Session::Handle(const ipc::ChangeChunk& request) {
+  switch (request.action) {
+    case ipc::ChunkAction::kMake:
+      return MakeChunk(request.chunk, request.bytes);
+    case ipc::ChunkAction::kFree:
+      return FreeChunk(request.chunk);
+    case ipc::ChunkAction::kMap:
+      return MapChunk(request.chunk, request.address);
+    case ipc::ChunkAction::kUnmap:
+      return UnmapChunk(request.address);
+  }
+}
+
+void Session::MakeChunk(std::uint32_t number, std::uint64_t bytes) {
+  if (const Status status = memory_->chunks.CheckMake(number); !status.ok()) return Refuse(status);
+  MakeSlowCallFor(
+      bytes, [space = memory_->space.get(), bytes] { return space->MakeChunk(bytes); },
+      [number, bytes](Session& self, Result<std::unique_ptr<device::Chunk>> chunk) {
+        const bool is_made = chunk.ok();
+        // Also of a session that has ended: it goes with the rest of the memory.
+        if (is_made) self.memory_->chunks.Add(number, std::move(*chunk), bytes);
+        if (self.has_ended_) return self.CheckOver();
+        if (!is_made) return self.Refuse(chunk.status());
+        self.Reply(ipc::Done{});
+      });
+}
+
+void Session::FreeChunk(std::uint32_t number) {
+  if (const Status status = memory_->chunks.CheckFree(number); !status.ok()) return Refuse(status);
+  MakeSlowCall(
+      [chunk = memory_->chunks.Take(number)]() mutable -> Status {
+        chunk.reset();
+        return {};
+      },
+      [](Session& self, const Status&) {
+        if (self.has_ended_) return self.CheckOver();
+        self.Reply(ipc::Done{});
+      });
+}
+
+void Session::MapChunk(std::uint32_t number, std::uint64_t address) {
+  ClientChunks& chunks = memory_->chunks;
+  const Status status = chunks.CheckMap(number, address, memory_->space->mapping_area());
+  if (!status.ok()) return Refuse(status);
+  const std::uint64_t bytes = chunks.bytes_of(number);
+  MakeSlowCallFor(
+      bytes,
+      [space = memory_->space.get(), chunk = &chunks.chunk(number), address] {
+        return space->MapChunk(*chunk, address);
+      },
+      [number, address, bytes](Session& self, const Status& mapped) {
+        if (mapped.ok()) self.memory_->chunks.AddMapping(address, number);
+        if (self.has_ended_) return self.CheckOver();
+        if (!mapped.ok()) return self.Refuse(mapped);
+        self.Apply(AddMapping{self.id(), address, bytes}, [&self] { self.Reply(ipc::Done{}); });
+      });
+}
+
+void Session::UnmapChunk(std::uint64_t address) {
+  if (const Status status = memory_->chunks.CheckUnmap(address); !status.ok()) {
+    return Refuse(status);
+  }
+  // Launches that begin from here on cannot reach it; those that have begun are waited for.
+  memory_->space->HideMapping(address);
+  Apply(RemoveMapping{id(), address}, [this, address] {
+    const std::uint64_t bytes = memory_->chunks.mapping(address).bytes;
+    MakeSlowCallFor(
+        bytes,
+        [space = memory_->space.get(), address, bytes] { return space->Unmap(address, bytes); },
+        [address](Session& self, const Status& unmapped) {
+          // After a failure it stays where it is, out of everybody's reach.
+          if (unmapped.ok()) self.memory_->chunks.RemoveMapping(address);
+          if (self.has_ended_) return self.CheckOver();
+          if (!unmapped.ok()) return self.Refuse(unmapped);
+          self.Reply(ipc::Done{});
+        });
+  });
+}
+
+}  // namespace gpushared::server
