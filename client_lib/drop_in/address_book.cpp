@@ -49,6 +49,21 @@ std::optional<Block> AddressBook::Find(std::uint64_t address) const {
   return block;
 }
 
+bool AddressBook::IsDevice(std::uint64_t address, std::size_t bytes) const {
+  std::optional<Block> block = Find(address);
+  if (!block || !block->is_device()) return false;
+  while (!block->Holds(address, bytes)) {
+    const std::size_t rest = block->bytes - (address - block->address);
+    address += rest;
+    bytes -= rest;
+    const std::optional<Block> next = Find(address);
+    if (block->kind != BlockKind::kPlaced || !next || next->kind != BlockKind::kPlaced)
+      return false;
+    block = next;
+  }
+  return true;
+}
+
 bool AddressBook::Remove(std::uint64_t address, BlockKind kind) {
   std::map<std::uint64_t, Entry>::node_type removed;  // Freed outside the lock.
   const WriterLock lock(mutex_);

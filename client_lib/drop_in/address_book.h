@@ -29,6 +29,7 @@ enum class BlockKind : std::uint8_t {
   kHost,        // Page-locked host memory of ours.
   kRegistered,  // Host memory of the program's own.
   kReached,     // The device's address of such memory, for kernels.
+  kPlaced,      // Memory that the program has mapped, and may access.
 };
 
 // Numbers all blocks of the process; no number is used again.
@@ -96,6 +97,8 @@ class AddressBook {
   bool Insert(const Block& block, Memory memory);
   // The block that `address` lies in.
   std::optional<Block> Find(std::uint64_t address) const;
+  // Whether [address, address + bytes) is device memory: of one block, or placed without a gap.
+  bool IsDevice(std::uint64_t address, std::size_t bytes) const;
   // Whether there has ever been page-locked memory of ours.
   bool has_had_host() const { return has_had_host_.load(std::memory_order_relaxed); }
   // The device's copy of the kHost block that begins at `address`; null: no kernel reached it yet.

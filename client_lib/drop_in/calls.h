@@ -154,6 +154,27 @@ Code MemGetDefaultMemPool(PoolHandle* pool, MemoryLocation* location, Allocation
 Code MemGetMemPool(PoolHandle* pool, MemoryLocation* location, AllocationType type);
 Code MemSetMemPool(MemoryLocation* location, AllocationType type, PoolHandle pool);
 
+// ---- virtual_calls.cpp
+Code MemGetAllocationGranularity(std::size_t* bytes, const AllocationProperties* properties,
+                                 int option);
+Code MemAddressReserve(DevicePointer* address, std::size_t bytes, std::size_t alignment,
+                       DevicePointer wanted, std::uint64_t flags);
+Code MemAddressFree(DevicePointer address, std::size_t bytes);
+Code MemCreate(std::uint64_t* handle, std::size_t bytes, const AllocationProperties* properties,
+               std::uint64_t flags);
+Code MemRelease(std::uint64_t handle);
+Code MemRetainAllocationHandle(std::uint64_t* handle, void* address);
+Code MemGetAllocationPropertiesFromHandle(AllocationProperties* properties, std::uint64_t handle);
+Code MemMap(DevicePointer address, std::size_t bytes, std::size_t offset, std::uint64_t handle,
+            std::uint64_t flags);
+Code MemUnmap(DevicePointer address, std::size_t bytes);
+Code MemSetAccess(DevicePointer address, std::size_t bytes, const AccessDescription* list,
+                  std::size_t count);
+Code MemGetAccess(std::uint64_t* access, const MemoryLocation* location, DevicePointer address);
+Code MemExportToShareableHandle(void* shareable, std::uint64_t handle, int type,
+                                std::uint64_t flags);
+Code MemImportFromShareableHandle(std::uint64_t* handle, void* shareable, int type);
+
 // ---- copy_calls.cpp
 Code Memcpy(DevicePointer destination, DevicePointer source, std::size_t bytes);
 Code MemcpyAsync(DevicePointer destination, DevicePointer source, std::size_t bytes,

@@ -71,8 +71,7 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
                                *bytes <= kHostAddressEnd - side.address;
     return can_be_memory ? Code::kSuccess : Code::kInvalidValue;
   }
-  const std::optional<Block> block = session.addresses().Find(side.address);
-  if (block && block->is_device() && block->Holds(side.address, *bytes)) return Code::kSuccess;
+  if (session.addresses().IsDevice(side.address, *bytes)) return Code::kSuccess;
   return Refuse(Code::kInvalidValue, "copy refused: " + std::to_string(*bytes) + " bytes at " +
                                          std::to_string(side.address) +
                                          " are not inside one allocation");

@@ -57,6 +57,7 @@ bool IsPassedOn(Attribute id) {
     case Attribute::kSingleToDoubleRatio:
     case Attribute::kComputePreemption:
     case Attribute::kCooperativeLaunch:
+    case Attribute::kVirtualMemory:
     case Attribute::kBlocksPerMultiprocessorMax:
     case Attribute::kReservedSharedBytesPerBlock:
     case Attribute::kClusterLaunch:

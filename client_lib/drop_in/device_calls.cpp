@@ -69,6 +69,16 @@ Code DeviceTotalMem(std::size_t* bytes, int ordinal) {
   return Ask(ordinal, [&](const DeviceProperties& device) { *bytes = device.memory_bytes; });
 }
 
+namespace {
+
+// A session knows better than its device: contained kernels are kept from such memory.
+int HasVirtualMemory(int ordinal) {
+  const std::shared_ptr<Session> session = Driver::Get().DeviceAt(ordinal)->LiveSession();
+  return session == nullptr || session->client().mapping_area().bytes != 0 ? 1 : 0;
+}
+
+}  // namespace
+
 Code DeviceGetAttribute(int* value, int attribute, int ordinal) {
   if (AnyNull(value)) return Code::kInvalidValue;
   Code known = Code::kSuccess;
@@ -76,6 +86,8 @@ Code DeviceGetAttribute(int* value, int attribute, int ordinal) {
     known = AttributeOf(device, attribute, *value);
     if (attribute == static_cast<int>(Attribute::kPciDomain)) *value = kPciDomainOfOurs;
     if (attribute == static_cast<int>(Attribute::kPciBus)) *value = ordinal;
+    if (attribute == static_cast<int>(Attribute::kVirtualMemory))
+      *value &= HasVirtualMemory(ordinal);
   });
   return code == Code::kSuccess ? known : code;
 }

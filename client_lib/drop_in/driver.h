@@ -140,6 +140,7 @@ class Driver {
   HandleTable<CudaLink, LinkHandle, HandleKind::kLink> links;
   HandleTable<CudaArray, ArrayHandle, HandleKind::kArray> arrays;
   HandleTable<MemoryPool, PoolHandle, HandleKind::kPool> pools;
+  HandleTable<Allocation, AllocationHandle, HandleKind::kAllocation> allocations;
 
   // GraphsMutex guards what these handles stand for.
   HandleTable<Graph, GraphHandle, HandleKind::kGraph> graphs;

@@ -12,7 +12,9 @@
 
 namespace gpushared::drop_in {
 
+using device::cuda::Access;
 using device::cuda::AccessDescription;
+using device::cuda::AllocationProperties;
 using device::cuda::AllocationType;
 using device::cuda::Code;
 using device::cuda::Copy2d;
@@ -61,6 +63,7 @@ using GraphHandle = struct GraphTarget*;
 using GraphNodeHandle = struct GraphNodeTarget*;
 using GraphExecHandle = struct GraphExecTarget*;
 using UserObjectHandle = struct UserObjectTarget*;
+using AllocationHandle = struct AllocationTarget*;  // To programs a number: 64 bits.
 
 using DevicePointer = std::uint64_t;  // CUdeviceptr.
 using TextureHandle = std::uint64_t;  // CUtexObject and CUsurfObject: where its record lies.

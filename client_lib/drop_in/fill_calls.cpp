@@ -13,8 +13,8 @@ namespace {
 // The device memory that holds [address, address + bytes); none outside of it.
 std::optional<Block> DeviceMemoryAt(const Current& current, DevicePointer address,
                                     std::size_t bytes) {
-  const std::optional<Block> block = current->session().addresses().Find(address);
-  return block && block->is_device() && block->Holds(address, bytes) ? block : std::nullopt;
+  const AddressBook& addresses = current->session().addresses();
+  return addresses.IsDevice(address, bytes) ? addresses.Find(address) : std::nullopt;
 }
 
 Code Fill(DevicePointer destination, FillElement element, FillShape shape, StreamHandle handle) {

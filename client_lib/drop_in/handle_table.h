@@ -27,6 +27,7 @@ enum class HandleKind : std::uint8_t {
   kGraphNode,
   kGraphExec,
   kUserObject,
+  kAllocation,
 };
 
 // The objects of one kind, by handle. `Handle` is a pointer type of the driver.

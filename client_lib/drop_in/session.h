@@ -13,6 +13,7 @@
 #include "client_lib/drop_in/driver_types.h"
 #include "client_lib/drop_in/memory_pool.h"
 #include "client_lib/drop_in/texture_book.h"
+#include "client_lib/drop_in/virtual_memory.h"
 
 namespace gpushared::drop_in {
 
@@ -33,6 +34,7 @@ class Session {
   MirroredMemory& mirrored() { return mirrored_; }
   TextureBook& textures() { return textures_; }
   KeptMemory& kept_memory() { return kept_memory_; }
+  VirtualMemory& virtual_memory() { return virtual_memory_; }
 
   // The driver's number for a status of this session, with its sentence for the log. A fault of a
   // kernel, and the end of the session, stay: sticky() then answers every later call.
@@ -44,7 +46,10 @@ class Session {
 
  private:
   explicit Session(Client client)
-      : client_(std::move(client)), mirrored_(client_), kept_memory_(client_) {}
+      : client_(std::move(client)),
+        mirrored_(client_),
+        kept_memory_(client_),
+        virtual_memory_(client_, addresses_) {}
   Code Stick(Code code);
   // A kernel has failed; its kind is the driver's number.
   Code StickFault();
@@ -54,6 +59,7 @@ class Session {
   KeptMemory kept_memory_;
   AddressBook addresses_;
   TextureBook textures_;
+  VirtualMemory virtual_memory_;
   std::atomic<Code> sticky_{Code::kSuccess};
 };
 

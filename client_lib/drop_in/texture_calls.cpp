@@ -28,8 +28,7 @@ Code CheckDevice(const Current& current) {
 }
 
 bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t bytes) {
-  const std::optional<Block> block = current->session().addresses().Find(address);
-  return block && block->is_device() && block->Holds(address, bytes);
+  return current->session().addresses().IsDevice(address, bytes);
 }
 
 // Where the texels lie, as a record says it.

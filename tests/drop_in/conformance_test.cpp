@@ -30,11 +30,10 @@ constexpr const char* kMistakes = "fake_cuda: ";
 
 // Attributes that the driver has and the drop-in does not, by number. It then says 0.
 const std::map<int, const char*> kNotHad = {
-    {22, "no textures on a GPU"},          {23, "no textures on a GPU"},
-    {60, "no surfaces on a GPU"},          {70, "no surfaces on a GPU"},
-    {78, "streams have no priorities"},    {91, "host memory is registered in name only"},
-    {102, "no virtual memory management"}, {113, "no pools of memory by handles"},
-    {122, "no deferred mapping"},
+    {22, "no textures on a GPU"},           {23, "no textures on a GPU"},
+    {60, "no surfaces on a GPU"},           {70, "no surfaces on a GPU"},
+    {78, "streams have no priorities"},     {91, "host memory is registered in name only"},
+    {113, "no pools of memory by handles"}, {122, "no deferred mapping"},
 };
 
 using Lines = std::vector<std::string>;

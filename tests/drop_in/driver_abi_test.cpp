@@ -42,6 +42,7 @@ GPUSHARED_SAME(drop_in::LinkTarget, CUlinkState_st);
 GPUSHARED_SAME(drop_in::PoolTarget, CUmemPoolHandle_st);
 GPUSHARED_SAME(device::cuda::MemoryLocation, CUmemLocation);
 GPUSHARED_SAME(device::cuda::AccessDescription, CUmemAccessDesc);
+GPUSHARED_SAME(device::cuda::AllocationProperties, CUmemAllocationProp);
 GPUSHARED_SAME(drop_in::PoolProperties, CUmemPoolProps);
 GPUSHARED_SAME(device::cuda::Uuid, CUuuid);
 GPUSHARED_SAME(device::cuda::Copy2d, CUDA_MEMCPY2D);

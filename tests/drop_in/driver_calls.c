@@ -185,6 +185,48 @@ static void Memory(void) {
   CALL(cuMemFree(memory + 4));
 }
 
+#define STEP ((size_t)2 << 20)
+
+static void VirtualMemory(void) {
+  CUmemAllocationProp of = {0};
+  CUmemAccessDesc may = {0};
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr range = 0;
+  size_t step = 0;
+  of.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  of.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  may.location = of.location;
+  may.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  CALL(cuMemGetAllocationGranularity(&step, &of, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  SAY("step: %zu", step);
+  CALL(cuMemAddressReserve(&range, STEP + 1, 0, 0, 0));
+  CALL(cuMemAddressReserve(&range, 8 * STEP, 0, 0, 0));
+  CALL(cuMemCreate(&handle, 0, &of, 0));
+  CALL(cuMemCreate(&handle, STEP / 2, &of, 0));
+  CALL(cuMemCreate(&handle, STEP, &of, 0));
+  CALL(cuMemMap(range + 1, STEP, 0, handle, 0));
+  CALL(cuMemMap(range + 8 * STEP, STEP, 0, handle, 0));
+  CALL(cuMemMap(range, STEP, STEP, handle, 0));
+  CALL(cuMemMap(range, STEP, 0, handle, 0));
+  CALL(cuMemMap(range + 4 * STEP, STEP, 0, handle, 0));
+  CALL(cuMemSetAccess(range + STEP, STEP, &may, 1));
+  CALL(cuMemSetAccess(range, STEP, &may, 1));
+  CALL(cuMemSetAccess(range + 4 * STEP, STEP, &may, 1));
+  CALL(cuMemcpyHtoDAsync(range, numbers, sizeof numbers, stream));
+  CALL(cuMemcpyDtoDAsync(memory, range + 4 * STEP, sizeof numbers, stream));
+  Contents("a copy through two addresses of one memory");
+  CALL(cuMemUnmap(range, STEP / 2));
+  CALL(cuMemUnmap(range, STEP));
+  CALL(cuMemUnmap(range, STEP));
+  CALL(cuMemRelease(handle));
+  CALL(cuMemsetD32Async(range + 4 * STEP, 5, COUNT, stream));
+  CALL(cuMemcpyDtoDAsync(memory, range + 4 * STEP, sizeof numbers, stream));
+  Contents("a fill of memory that was released and is mapped");
+  CALL(cuMemUnmap(range + 4 * STEP, STEP));
+  CALL(cuMemAddressFree(range, STEP));
+  CALL(cuMemAddressFree(range, 8 * STEP));
+}
+
 static void Modules(void) {
   CUdeviceptr address = 0;
   size_t bytes = 0, offset = 99;
@@ -448,6 +490,7 @@ int main(int argc, char** argv) {
   Contexts();
   CALL(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
   Memory();
+  VirtualMemory();
   Modules();
   Launches();
   Streams();

@@ -23,6 +23,7 @@ struct Missing {};
 constexpr Missing kMissing;
 
 constexpr int kWildRounds = 60;
+constexpr std::uint64_t kStep = Allocation::kStepBytes;
 
 class WildArgumentsTest : public DropInCase {
  protected:
@@ -55,6 +56,10 @@ class WildArgumentsTest : public DropInCase {
     const PoolProperties properties = {.type = AllocationType::kPinned, .location = {}};
     static_cast<void>(MemPoolCreate(&pool, &properties));
     static_cast<void>(MemAlloc(&memory_, 4096));
+    const AllocationProperties of_device = {.location = {LocationType::kDevice, 0}};
+    static_cast<void>(MemCreate(&allocation_, kStep, &of_device, 0));
+    static_cast<void>(MemAddressReserve(&reserved_, 2 * kStep, 0, 0, 0));
+    static_cast<void>(MemMap(reserved_, kStep, 0, allocation_, 0));
     const ArrayShape shape = {.width = 8, .height = 4, .format = 0x20, .channels = 1};
     static_cast<void>(ArrayCreate(&array_, &shape));
     GraphHandle graph = nullptr;
@@ -91,6 +96,7 @@ class WildArgumentsTest : public DropInCase {
                          std::is_same_v<T, const PeerCopy3d*> ||
                          std::is_same_v<T, const LaunchConfig*> ||
                          std::is_same_v<T, const ArrayShape*> ||
+                         std::is_same_v<T, const AllocationProperties*> ||
                          std::is_same_v<T, const ArrayShape3d*> ||
                          std::is_same_v<T, const TextureResource*> ||
                          std::is_same_v<T, const TextureMode*> ||
@@ -106,7 +112,8 @@ class WildArgumentsTest : public DropInCase {
     } else if constexpr (std::is_pointer_v<T>) {
       return Among<T>({nullptr, reinterpret_cast<T>(room_.data())});
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-      return Among<T>({0, 1, 16, 64, memory_, memory_ + 4095, ~T{0}, ~T{0} - 4095, T{1} << 63});
+      return Among<T>({0, 1, 16, 64, kStep, memory_, memory_ + 4095, allocation_, reserved_,
+                       reserved_ + kStep, ~T{0}, ~T{0} - 4095, T{1} << 63});
     } else if constexpr (std::is_same_v<T, unsigned>) {
       // Counts of arrays that the caller owns: only those that there are.
       return Among<T>({0, 1, 2, 7});
@@ -124,8 +131,11 @@ class WildArgumentsTest : public DropInCase {
     std::fill(room_.begin(), room_.end(), '\0');
     std::fill(pointers_.begin(), pointers_.end(), room_.data() + (1 << 19));
     static_cast<void>(handler(Argument<Arguments>()...));
+    ++calls_;
   }
   void Call(Missing) {}
+
+  int calls_ = 0;
 
  private:
   // Structures of handles are never defined.
@@ -155,6 +165,11 @@ class WildArgumentsTest : public DropInCase {
     config.grid_x = Among<unsigned>({0, 1, ~0u});
     config.shared_bytes = Among<unsigned>({0, ~0u});
     config.attribute_count = Among<unsigned>({0, 3});
+  }
+  void Fill(AllocationProperties& memory) {
+    memory.location = Argument<MemoryLocation>();
+    memory.requested_handle_types = Among<int>({0, 1, 2, -1});
+    memory.flags.usage = Among<unsigned short>({0, 0, 1});
   }
   void Fill(ArrayShape& shape) { FillShape(shape); }
   void Fill(ArrayShape3d& shape) {
@@ -243,12 +258,16 @@ class WildArgumentsTest : public DropInCase {
     copy.height = Size();
   }
 
-  std::mt19937_64 random_{20261122};
+  // Another sequence in each repetition of --gtest_shuffle --gtest_repeat=N.
+  std::mt19937_64 random_{20261122u +
+                          static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed())};
   std::vector<char> room_;
   std::vector<void*> pointers_;
   std::vector<void*> handles_;
   std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
+  std::uint64_t allocation_ = 0;
+  DevicePointer reserved_ = 0;
   ArrayHandle array_ = nullptr;
 };
 
@@ -263,6 +282,7 @@ TEST_F(WildArgumentsTest, AreAnsweredWithACode) {
 #include "client_lib/drop_in/functions.inc"
 #undef GPUSHARED_FUNCTION
   }
+  RecordProperty("calls", calls_);
 }
 
 }  // namespace
