@@ -144,6 +144,38 @@ TEST_P(PeerTest, LargeBoxesArriveWhole) {
   }
 }
 
+// Rows that go in several pieces: none of these overlaps with the next row's, and the rows do.
+TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndMayNotOverlap) {
+  constexpr std::size_t kPitch = kLargeBytes + 64;
+  const CUdeviceptr from = Allocate(first_, 2 * kPitch), to = Allocate(second_, 2 * kPitch);
+  std::vector<std::uint32_t> numbers(2 * kPitch / 4), found(numbers.size());
+  std::iota(numbers.begin(), numbers.end(), 3u);
+  ASSERT_EQ(cuCtxSetCurrent(first_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyHtoD(from, numbers.data(), 2 * kPitch), CUDA_SUCCESS);
+  CUDA_MEMCPY3D_PEER copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from;
+  copy.srcContext = first_;
+  copy.srcPitch = copy.dstPitch = kPitch;
+  copy.dstDevice = to;
+  copy.dstContext = second_;
+  copy.WidthInBytes = kLargeBytes;
+  copy.Height = 2;
+  copy.Depth = 1;
+  ASSERT_EQ(cuMemcpy3DPeer(&copy), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxSetCurrent(second_), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(found.data(), to, 2 * kPitch), CUDA_SUCCESS);
+  for (const std::size_t row : {0, 1}) {
+    const std::size_t at = row * kPitch / 4;
+    EXPECT_EQ(std::memcmp(&found[at], &numbers[at], kLargeBytes), 0) << row;
+  }
+  copy.srcPitch = kLargeBytes - 64;
+  EXPECT_EQ(cuMemcpy3DPeer(&copy), CUDA_ERROR_INVALID_VALUE);
+  copy.srcPitch = kPitch;
+  copy.dstPitch = kLargeBytes - 64;
+  EXPECT_EQ(cuMemcpy3DPeer(&copy), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_P(PeerTest, WhatMakesNoSenseIsRefused) {
   const CUdeviceptr from = Allocate(first_, 4096), to = Allocate(second_, 4096);
   EXPECT_EQ(cuMemcpyPeer(to, second_, from, nullptr, 4096), CUDA_ERROR_INVALID_CONTEXT);
