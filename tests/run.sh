@@ -177,7 +177,7 @@ run_web() {
 run_containers() {
   gpushared_setup containers
   configure dev
-  build dev gpushared gpusharedctl vector_add_cpp
+  build dev gpushared gpusharedctl vector_add_cpp drop_in_vector_add
   tests/package/containers.sh build/dev/bin
 }
 
@@ -185,7 +185,7 @@ run_slurm() {
   [[ $EUID -eq 0 ]] || { echo "slurm: skipped: needs root"; return; }
   gpushared_setup slurm
   configure dev
-  build dev gpushared gpusharedctl serve train vector_add_cpp gpushared_spank
+  build dev gpushared gpusharedctl serve train vector_add_cpp drop_in_vector_add gpushared_spank
   local status=0
   tests/slurm/run_slurm.sh build/dev/bin build/dev/lib/gpushared_spank.so build/slurm || status=$?
   [[ $status -eq 0 || $status -eq 77 ]]

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,6 +40,7 @@ enum ExitCode : int {
 
 struct RunOptions {
   RunWishes wishes;
+  std::string entrance;
   bool asks_for_ptx = false;
   bool explains = false;
 };
@@ -79,6 +81,15 @@ void Declare(CLI::App& app, RunOptions& options) {
   app.add_option("--device", wishes.device, "cpu:0, ... (default: the least loaded one)");
   app.add_option("--socket", wishes.socket, "the server's socket (default: the usual places)")
       ->type_name("PATH");
+  app.add_option("--entrance", options.entrance,
+                 "come in through this entrance: NAME/gpushared.sock beside the server's socket")
+      ->check([](const std::string& name) {
+        const bool is_one_folder =
+            !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
+        return is_one_folder ? std::string()
+                             : "'" + name + "' is no entrance's name; --socket takes a path";
+      })
+      ->type_name("NAME");
   app.add_option("--drop-in", wishes.drop_in, "folder of the drop-in libcuda.so.1")
       ->type_name("FOLDER");
   app.add_option("--fallback", wishes.fallback,
@@ -93,13 +104,19 @@ void Declare(CLI::App& app, RunOptions& options) {
       "126 and 127 as in shells.");
 }
 
+// Where the server makes the socket of an entrance that has no path of its own.
+std::string EntranceBeside(const std::string& socket, const std::string& name) {
+  const std::filesystem::path place = std::filesystem::path(socket).parent_path();
+  return place / name / ipc::kSocketFile;
+}
+
 // Connects for a moment as the program will, and so meets every refusal before it starts. Fills in
 // the socket, and whether PTX is wanted: machine code of a GPU runs on GPUs alone.
 Status AskServer(RunOptions& options) {
   RunWishes& wishes = options.wishes;
   const Result<std::string> path = ipc::ClientSocketPath(wishes.socket);
   if (!path.ok()) return path.status();
-  wishes.socket = *path;
+  wishes.socket = options.entrance.empty() ? *path : EntranceBeside(*path, options.entrance);
   ClientOptions asked;
   asked.name = wishes.name.empty() ? "gpushared run" : wishes.name;
   asked.scheduling_class = ClassOf(wishes.scheduling_class);

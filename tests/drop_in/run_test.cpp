@@ -228,6 +228,32 @@ TEST_P(RunTest, EveryUserMayRunPrograms) {
   EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
 }
 
+// A program in a container finds the same socket at the usual place, where its folder is mounted.
+TEST_P(RunTest, ComesThroughTheEntranceThatIsNamed) {
+  const testing::ScratchFolder folder;
+  std::ofstream(folder / "rules.toml")
+      << "[[entrance]]\nname = \"batch\"\nclass = \"low\"\nclient_memory = \"64MiB\"\n";
+  const ServerProcess server({"--config", folder / "rules.toml"});
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {GetParam(), "run", "--socket", server.socket()});
+    return RunProgram(arguments);
+  };
+  const ProgramOutcome outcome =
+      run({"--entrance", "batch", "--name", "guest", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
+  EXPECT_THAT(server.Log(), HasSubstr("batch"));
+  EXPECT_THAT(server.Log(), HasSubstr("class low"));
+  const ProgramOutcome refused =
+      run({"--entrance", "batch", "--class", "high", "--", GPUSHARED_VECTOR_ADD_PROGRAM});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("entrance 'batch'"));
+  const ProgramOutcome none = run({"--entrance", "none", "--", "true"});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.output, HasSubstr("/none/gpushared.sock"));
+  EXPECT_EQ(run({"--entrance", "../x", "--", "true"}).exit_code, 2);
+}
+
 TEST_P(RunTest, ExplainsWhatItSets) {
   const ProgramOutcome outcome = Run({"--explain", "--class", "high", "--", "true"});
   EXPECT_EQ(outcome.exit_code, 0);

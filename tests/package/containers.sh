@@ -3,7 +3,7 @@
 # A program in a container of podman, of a user without rights, runs its kernel through an entrance.
 # Usage: tests/package/containers.sh BIN
 #
-# BIN has gpushared, gpusharedctl and vector_add_cpp. Root makes the user, whom nobody else sees; without root it is
+# BIN has gpushared, gpusharedctl, vector_add_cpp and drop_in_vector_add, and the drop-in lies in ../lib/drop_in. Root makes the user, whom nobody else sees; without root it is
 # skipped. Everything is in namespaces that end with this script.
 set -euo pipefail
 bin=$(realpath "$1")
@@ -34,10 +34,15 @@ mkdir -p /etc/cdi "$work"/{home,runtime,run,image/run/gpushared,image/tmp}
 chown "$uid:$uid" "$work"/{home,runtime}
 chmod 0700 "$work/runtime"
 
-# An image of one program, with the libraries that it names.
-install -D -t "$work/image/bin" "$bin/vector_add_cpp"
-ldd "$bin/vector_add_cpp" | grep -oE '/[^ ]+' | while read -r library; do
-  install -D "$(realpath "$library")" "$work/image$library"
+# An image of a client and of an unmodified program, with what starts that one, and the libraries that they name.
+drop_in=$(realpath "$bin/../lib/drop_in")
+mkdir -p "$work/image/lib/drop_in"
+cp -r "$drop_in/." "$work/image/lib/drop_in"
+for program in vector_add_cpp gpushared drop_in_vector_add; do
+  install -D -t "$work/image/bin" "$bin/$program"
+  ldd "$bin/$program" | grep -oE '/[^ ]+' | grep -v "^$drop_in" | while read -r library; do
+    install -D "$(realpath "$library")" "$work/image$library"
+  done
 done
 tar -C "$work/image" -cf "$work/image.tar" .
 
@@ -73,13 +78,15 @@ expect "a kernel runs, by the entrance's name" 0 "sums are right" \
   "${contained[@]}" --device gpushared.io/entrance=batch vector-add /bin/vector_add_cpp
 expect "a kernel runs, by the entrance's folder" 0 "sums are right" \
   "${contained[@]}" --volume "$work/run/batch:/run/gpushared:ro" vector-add /bin/vector_add_cpp
+expect "an unmodified program runs" 0 "added 100000 numbers" \
+  "${contained[@]}" --device gpushared.io/entrance=batch vector-add /bin/gpushared run -- /bin/drop_in_vector_add
 expect "the entrance's class is the highest" 1 "class refused: asked for high, the access rule for entrance 'batch' allows at most low" \
   "${contained[@]}" --env GPUSHARED_CLASS=high --device gpushared.io/entrance=batch vector-add /bin/vector_add_cpp
 expect "an unknown entrance is refused" 126 "unresolvable CDI devices gpushared.io/entrance=turbo" \
   "${contained[@]}" --device gpushared.io/entrance=turbo vector-add /bin/vector_add_cpp
 expect "without an entrance there is no server" 1 "" "${contained[@]}" vector-add /bin/vector_add_cpp
 admitted=$("${ctl[@]}" entrances --columns entrance,admitted | awk '{printf "%s=%s ", $1, $2}')
-if [[ $admitted == *"main=0 batch=2 team=0"* ]]; then
+if [[ $admitted == *"main=0 batch=4 team=0"* ]]; then
   echo "  ok: nobody came by another way"
 else
   echo "  NOT: nobody came by another way: $admitted"

@@ -117,8 +117,9 @@ class Cluster:
             shutil.chown(work / folder, "slurm")
         shutil.chown(work / "db", "mysql")
         shutil.chown(work / "munge", "munge")
-        for program in ("gpushared", "gpusharedctl", "serve", "train", "vector_add_cpp"):
+        for program in ("gpushared", "gpusharedctl", "serve", "train", "vector_add_cpp", "drop_in_vector_add"):
             shutil.copy(programs / program, work / "bin")
+        shutil.copytree(programs.parent / "lib/drop_in", work / "lib/drop_in", symlinks=True)
         shutil.copy(plugin, work / "lib")
         # Slurm wants a device file; this one is opened by nobody.
         os.mknod(work / "gpu0", 0o666 | 0o020000, os.makedev(1, 3))

@@ -141,6 +141,17 @@ def forged(jobs: Jobs):
     expect(without.returncode != 0 and "allows 0" in without.stderr, f"without a share: {without.stderr}")
 
 
+def unmodified(jobs: Jobs):
+    """A program of the driver's interface runs in a job, through the entrance of its step."""
+    command = ("gpushared", "run", "--", "drop_in_vector_add")
+    done = jobs.srun("-n1", "--qos=batch", "--gres=gpushared:25", *command)
+    expect(done.returncode == 0 and "added 100000 numbers" in done.stdout, f"{done.stdout} {done.stderr}")
+    above = jobs.srun("-n1", "--qos=batch", "--gres=gpushared:25", "gpushared", "run", "--class", "high", *command[2:])
+    expect(above.returncode != 0 and "asked for high" in above.stderr, above.stderr)
+    without = jobs.srun("-n1", *command)
+    expect(without.returncode != 0, "a job without a share reached the device")
+
+
 def mps(jobs: Jobs):
     """Slurm's own gres/mps sets CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, which caps the client."""
     job = jobs.begin("-n1", "-w", "n1", "--qos=batch", "--gres=gpushared:50,mps:20", *jobs.train(3))
@@ -231,7 +242,7 @@ def queue(jobs: Jobs):
     return f"{JOBS} jobs in {time.monotonic() - begun:.0f} s, at most {max(most.values())} at once on a device in {looks} looks"
 
 
-SCENARIOS = (classes, forged, mps, killed_stepd, accounting, restarted_server, queue)
+SCENARIOS = (classes, forged, unmodified, mps, killed_stepd, accounting, restarted_server, queue)
 
 
 def main() -> int:
