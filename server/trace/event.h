@@ -14,6 +14,8 @@
 
 namespace gpushared::trace {
 
+inline constexpr unsigned kShapeBits = 12;
+
 enum class Work : std::uint8_t { kLaunch, kCopyToDevice, kCopyToHost, kCopyOnDevice, kFill };
 
 // Why work was stopped, or was not.
@@ -39,6 +41,9 @@ struct Slice {
   std::uint64_t session = 0;
   std::uint64_t kernel = 0;   // See KernelKey; 0 for work that is no launch.
   std::uint64_t request = 0;  // The number of its client's request; 0: none is open.
+  // Launches of one kernel with the same grid, block and shared memory have the same, and hardly
+  // any others do: kShapeBits of a hash.
+  std::uint16_t shape = 0;
   Work work = Work::kLaunch;
   Cut cut = Cut::kNotAsked;
   scheduler::SchedulingClass of_class = scheduler::SchedulingClass::kNormal;

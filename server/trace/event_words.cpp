@@ -72,9 +72,10 @@ std::optional<Event> SliceOf(const EventWords& words, scheduler::SchedulingClass
   const TimePoint submitted = TimeOf(words[4]);
   const Pair on_device{words[5], shift}, amounts{words[6], shift}, others{words[7], shift};
   if (submitted + others.signed_low() < TimePoint{}) return {};
-  return Slice{.session = words[1],
+  return Slice{.session = words[1] & ((std::uint64_t{1} << Bits::kShape) - 1),
                .kernel = words[2],
                .request = words[3],
+               .shape = static_cast<std::uint16_t>(words[1] >> Bits::kShape),
                .work = static_cast<Work>(work),
                .cut = static_cast<Cut>(cut),
                .of_class = of_class,

@@ -4,7 +4,7 @@
 // | word | of a slice               | of a request | of a depth        |
 // |------|--------------------------|--------------|-------------------|
 // | 0    | head                     | head         | head              |
-// | 1    | session                  | session      | session           |
+// | 1    | shape, session           | session      | session           |
 // | 2    | kernel                   | number       | time              |
 // | 3    | request                  | arrived      | queued, on device |
 // | 4    | submitted                | begun        |                   |
@@ -12,9 +12,10 @@
 // | 6    | waited, charged          | promise      |                   |
 // | 7    | stop asked, charged from |              |                   |
 //
-// HeadBits lists the parts of a head. Times are nanoseconds. Two times in one word have 32 bits
-// each, and points in time count from `submitted`. A head says by how many bits all of them were
-// shifted to fit: by none where they are below 2 s.
+// HeadBits lists the parts of a head. A shape has the upper 16 bits of its word, since sessions
+// count from 1. Times are nanoseconds. Two times in one word have 32 bits each, and points in time
+// count from `submitted`. A head says by how many bits all of them were shifted to fit: by none
+// where they are below 2 s.
 
 #ifndef GPUSHARED_SERVER_TRACE_EVENT_WORDS_H_
 #define GPUSHARED_SERVER_TRACE_EVENT_WORDS_H_
@@ -36,6 +37,7 @@ struct HeadBits {
   static constexpr unsigned kClass = 2, kPart = 4, kFailed = 5, kMarked = 6;
   static constexpr unsigned kStream = 8, kWork = 16, kCut = 20, kRow = 16, kShift = 24;
   static constexpr unsigned kQueued = 32, kOnDevice = 48;
+  static constexpr unsigned kShape = 48;              // In the word of the session.
   static constexpr std::uint32_t kDepthMax = 0xffff;  // In a head.
   // Sums and differences of a few times fit.
   static constexpr unsigned kTimeBits = 61, kShiftMax = kTimeBits - 32;
@@ -70,7 +72,7 @@ inline EventWords ToWords(const Slice& slice) {
             Bits::Put(slice.cut, Bits::kCut) | Bits::Put(shift, Bits::kShift) |
             Bits::Put(static_cast<std::uint16_t>(slice.left.queued), Bits::kQueued) |
             Bits::Put(slice.left.on_device, Bits::kOnDevice),
-        slice.session,
+        slice.session | Bits::Put(slice.shape, Bits::kShape),
         slice.kernel,
         slice.request,
         static_cast<std::uint64_t>(slice.submitted.time_since_epoch().count()),

@@ -48,6 +48,7 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
   trace.writer->Write(Slice{.session = 7,
                             .kernel = KernelKey(3, 4),
                             .request = 812,
+                            .shape = 0xabc,
                             .work = Work::kCopyToHost,
                             .cut = Cut::kStopped,
                             .of_class = scheduler::SchedulingClass::kLow,
@@ -78,6 +79,7 @@ TEST(Trace, EventsComeBackAsTheyWereWritten) {
   EXPECT_EQ(ToWords(slice), ToWords(std::get<Slice>(*FromWords(ToWords(slice)))));
   EXPECT_EQ(slice.session, 7U);
   EXPECT_EQ(slice.request, 812U);
+  EXPECT_EQ(slice.shape, 0xabc);
   EXPECT_EQ(slice.work, Work::kCopyToHost);
   EXPECT_EQ(slice.cut, Cut::kStopped);
   EXPECT_EQ(slice.of_class, scheduler::SchedulingClass::kLow);

@@ -50,6 +50,7 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   const ClientCounters& count = client.counters;
   row["class"] = scheduler::ClassName(facts.spec.scheduling_class);
   row["weight"] = facts.spec.weight;
+  if (facts.spec.group) row["share_group"] = *facts.spec.group;
   row["max_share_percent"] = facts.caps.Least() / 10.0;
   row["memory_bytes"] = client.mapped_bytes + facts.chunk_bytes;
   row["device_time_s"] = Seconds(count.device_time);
@@ -150,7 +151,9 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["pid"] = worker.pid;
   document["age_s"] = worker.age_s;
   document["policy"] = worker.policy;
-  document["slice_ms"] = worker.slice_ms;
+  const scheduler::PolicyOptions& options = worker.policy_options;
+  document["slice_ms"] = std::chrono::duration<double, std::milli>(options.slice).count();
+  document["low_floor"] = options.low_floor;
   document["draining"] = worker.is_draining;
   document["clients"] = sessions.size();
   std::uint64_t mapped_bytes = 0;

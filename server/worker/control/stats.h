@@ -39,7 +39,7 @@ struct WorkerFacts {
   std::uint32_t generation = 1;
   std::int32_t pid = 0;
   std::string policy;
-  double slice_ms = 0;
+  scheduler::PolicyOptions policy_options;
   double age_s = 0;
   bool is_draining = false;
   // Their standing with the machine's scheduler, see ThreadPriority.

@@ -884,7 +884,7 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.generation = options_.generation;
   facts.pid = ::getpid();
   facts.policy = options_.policy;
-  facts.slice_ms = std::chrono::duration<double, std::milli>(options_.policy_options.slice).count();
+  facts.policy_options = options_.policy_options;
   facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
   facts.is_draining = is_draining_;
   facts.device_thread = device_priority_.ToString();

@@ -31,6 +31,11 @@ trace::Depths DepthsOf(const ClientState& client) {
   return {.queued = client.offers.queued(), .on_device = client.offers.on_device()};
 }
 
+// The key of its costs is a hash of what decides about them. 0 for work that is no launch.
+std::uint16_t ShapeOf(const CommandSlot& command) {
+  return static_cast<std::uint16_t>(command.cost_key >> (64 - trace::kShapeBits));
+}
+
 // In the queue: since the command was taken, or since its last stay on the device ended.
 scheduler::Duration Waited(const CommandSlot& command) {
   const bool has_run = command.past() == CommandSlot::Past::kStopped && command.ended_ns > 0;
@@ -81,6 +86,7 @@ void Tracer::OnLeft(ClientState& client, const CommandSlot& command,
   trace::Slice slice{.session = stay.session,
                      .kernel = stay.kind == CommandKind::kLaunch ? NameKernel(client, stay) : 0,
                      .request = client.requests.open().NumberFor(command.stream),
+                     .shape = ShapeOf(command),
                      .work = WorkOf(stay.kind),
                      .cut = stay.cut,
                      .of_class = client.spec().scheduling_class,
