@@ -5,6 +5,7 @@
 #define GPUSHARED_SCHEDULER_SIM_JOB_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct Kernel {
   // A multiprocessor has room for as many of its blocks at a time: what registers and shared memory
   // leave. Profiles do not tell, and count multiprocessors that are full as one block.
   std::uint32_t blocks_per_multiprocessor = 1;
+  // The client's own time before it: from the end of the kernel before, or from the begin of the
+  // request, until it is submitted. Empty: it is submitted together with the one before.
+  std::optional<scheduler::Duration> after = {};
+  // The production predictor's key. 0: the time is predicted exactly.
+  std::uint64_t cost_key = 0;
 };
 
 // Of one kernel, as many as hardware holds (compute capability 9.0).

@@ -30,19 +30,28 @@ void LaneFront::LimitClient(std::size_t number, std::uint32_t per_mille, TimePoi
   lane_.LimitClient(IdOf(number), caps, now);
 }
 
+LaneFront::Duration LaneFront::Predicted(const Kernel& kernel) const {
+  return kernel.cost_key == 0 ? SoloTime(kernel, options_.multiprocessors)
+                              : predictor_.Predict(kernel.cost_key);
+}
+
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
   return (options_.claims || IsCopy(kernel)) &&
          client.scheduling_class != scheduler::SchedulingClass::kHigh &&
-         SoloTime(kernel, options_.multiprocessors) >= options_.stop_least;
+         Predicted(kernel) >= options_.stop_least;
 }
 
 scheduler::LaneCommand LaneFront::CommandFor(const Known& known) const {
   Kernel left = known.launch.kernel;
-  left.blocks -= known.blocks_done;
-  if (known.stoppable && !IsCopy(left)) left.block_time += options_.costs.claim;
-  return {.command = known.launch.id,
-          .predicted = SoloTime(left, options_.multiprocessors) + options_.costs.kernel_gap,
-          .stoppable = known.stoppable};
+  Duration predicted;
+  if (left.cost_key != 0) {
+    predicted = scheduler::Predictor::Remaining(Predicted(left), known.blocks_done, left.blocks);
+  } else {
+    left.blocks -= known.blocks_done;
+    if (known.stoppable && !IsCopy(left)) left.block_time += options_.costs.claim;
+    predicted = SoloTime(left, options_.multiprocessors) + options_.costs.kernel_gap;
+  }
+  return {.command = known.launch.id, .predicted = predicted, .stoppable = known.stoppable};
 }
 
 void LaneFront::Enqueue(const Launch& launch, TimePoint now) {
@@ -93,6 +102,9 @@ bool LaneFront::OnFinished(const Finished& finished, TimePoint now) {
     lane_.EnqueueFront(IdOf(client), CommandFor(known), now);
     return false;
   }
+  const Kernel& kernel = known.launch.kernel;
+  if (kernel.cost_key != 0)
+    predictor_.AddSample(kernel.cost_key, SoloTime(kernel, options_.multiprocessors));
   if (known.stoppable) clients_[client].is_blocked = false;
   known_.erase(found);
   Feed(client, now);

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "scheduler/device_lane.h"
+#include "scheduler/predictor.h"
 #include "scheduler/sim/front.h"
 
 namespace gpushared::simulation {
 
 // The worker: one thread that launches for all clients, and the production lane and policy.
-// Predictions are exact, and so is the turnaround: what a wrong one costs is a matter of the cost
-// model.
+// Kernels with a cost key are predicted by the production predictor, from those that have ended;
+// others exactly. The turnaround is exact unless the options say another one.
 class LaneFront final : public Front {
  public:
   LaneFront(GpuDevice& device, std::unique_ptr<scheduler::Policy> policy,
@@ -51,6 +52,8 @@ class LaneFront final : public Front {
   };
 
   bool IsStoppable(const Client& client, const Kernel& kernel) const;
+  // The time of the whole kernel, as if it could not be stopped.
+  Duration Predicted(const Kernel& kernel) const;
   scheduler::LaneCommand CommandFor(const Known& known) const;
   void Feed(std::size_t number, TimePoint now);
   void Mark(std::size_t number, TimePoint now);
@@ -58,6 +61,7 @@ class LaneFront final : public Front {
   GpuDevice& device_;
   const FrontOptions options_;
   scheduler::DeviceLane lane_;
+  scheduler::Predictor predictor_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, Known> known_;  // The lane's commands.
   TimePoint thread_free_{};

@@ -46,6 +46,7 @@ class Run {
     }
     do {
       Arrive();
+      TakeSteps();
       finished_.clear();
       device_->Advance(now_, finished_);
       for (const Finished& finished : finished_) OnFinished(finished);
@@ -54,9 +55,10 @@ class Run {
     outcome_.seconds = std::chrono::duration<double>(now_.time_since_epoch()).count();
     for (std::size_t number = 0; number < clients_.size(); ++number) {
       const Client& client = clients_[number];
-      outcome_.clients[number].jobs = static_cast<double>(client.kernels_done) /
-                                      static_cast<double>(client.plan->job.kernels.size());
+      outcome_.clients[number].jobs = JobsOf(client);
+      outcome_.clients[number].charged = front_->charged(number);
     }
+    CountGap();
     return std::move(outcome_);
   }
 
@@ -64,6 +66,9 @@ class Run {
   struct Request {
     std::uint64_t number = 0;
     TimePoint arrival;
+    const Job* job = nullptr;
+    std::size_t enqueued = 0, done = 0;  // Of its kernels.
+    TimePoint since{};                   // Its begin, or the end of the last kernel that is done.
   };
   struct Client {
     const ClientPlan* plan = nullptr;
@@ -71,8 +76,9 @@ class Run {
     std::optional<TimePoint> next{};  // Arrival, or the end of sleep.
     std::deque<Request> open{};       // Or steps.
     std::uint64_t jobs = 0;
-    std::uint64_t kernels_done = 0;
+    std::uint64_t jobs_done = 0;
     std::uint64_t launches = 0;
+    std::optional<TimePoint> step{};  // When it submits the next kernel, unless that waits.
     Duration work{};
     bool is_active = false;  // Has something open.
   };
@@ -86,6 +92,7 @@ class Run {
     };
     consider(front_->wake_at());
     consider(next_arrival_);
+    consider(next_step_);
     const TimePoint end(scenario_.length);
     if (scenario_.length > Duration()) consider(end);
     if (!next) throw std::logic_error("nothing will ever happen, and requests are open");
@@ -113,10 +120,15 @@ class Run {
                                                  : std::max(At(time_s), now_);
       }
     }
-    next_arrival_.reset();
+    next_arrival_ = Soonest(&Client::next);
+  }
+
+  std::optional<TimePoint> Soonest(std::optional<TimePoint> Client::*of) const {
+    std::optional<TimePoint> soonest;
     for (const Client& each : clients_) {
-      if (each.next) next_arrival_ = std::min(next_arrival_.value_or(*each.next), *each.next);
+      if (each.*of) soonest = std::min(soonest.value_or(*(each.*of)), *(each.*of));
     }
+    return soonest;
   }
 
   void Arrive() {
@@ -124,7 +136,9 @@ class Run {
       for (std::size_t number = 0; number < clients_.size(); ++number) {
         Client& client = clients_[number];
         if (!client.next || *client.next > now_) continue;
-        const TimePoint arrival = *client.next;
+        const bool waited_in_client = client.plan->pace == Pace::kInTurn;
+        const TimePoint arrival =
+            waited_in_client ? At(client.plan->times_s[client.begun]) : *client.next;
         ++client.begun;
         if (client.plan->pace == Pace::kEndless) {
           Refill(number);
@@ -149,24 +163,60 @@ class Run {
   void Begin(std::size_t number, TimePoint arrival) {
     Client& client = clients_[number];
     if (!client.is_active) SetActive(number, true);
-    client.open.push_back({client.jobs++, arrival});
+    const std::vector<Job>& jobs = client.plan->jobs;
+    const Job& job = jobs.empty() ? client.plan->job : jobs[client.jobs % jobs.size()];
+    client.open.push_back(
+        {.number = client.jobs++, .arrival = arrival, .job = &job, .since = now_});
     if (client.plan->pace != Pace::kEndless)
       front_->OnRequestBegan(number, client.open.back().number, arrival, now_);
-    for (const Kernel& kernel : client.plan->job.kernels) {
-      const std::uint64_t id = (++client.launches << kClientBits) | number;
-      front_->Enqueue({.id = id, .client = number, .kernel = kernel}, now_);
+    Submit(number);
+  }
+
+  // Submits kernels in their order, up to one that is to come later.
+  void Submit(std::size_t number) {
+    Client& client = clients_[number];
+    const bool had_step = client.step.has_value();
+    client.step.reset();
+    for (Request& request : client.open) {
+      for (; request.enqueued < request.job->kernels.size(); ++request.enqueued) {
+        const Kernel& kernel = request.job->kernels[request.enqueued];
+        if (kernel.after) {
+          if (request.done < request.enqueued) break;
+          if (const TimePoint at = request.since + *kernel.after; at > now_) {
+            client.step = at;
+            break;
+          }
+        }
+        const std::uint64_t id = (++client.launches << kClientBits) | number;
+        front_->Enqueue({.id = id, .client = number, .kernel = kernel}, now_);
+        ++outcome_.launches;
+      }
+      if (request.enqueued < request.job->kernels.size()) break;
     }
-    outcome_.launches += client.plan->job.kernels.size();
+    if (had_step || client.step) next_step_ = Soonest(&Client::step);
+  }
+
+  void TakeSteps() {
+    while (next_step_ && *next_step_ <= now_) {
+      for (std::size_t number = 0; number < clients_.size(); ++number) {
+        if (clients_[number].step && *clients_[number].step <= now_) Submit(number);
+      }
+    }
   }
 
   void OnFinished(const Finished& finished) {
     if (!front_->OnFinished(finished, now_)) return;
     const std::size_t number = finished.id & ((std::uint64_t{1} << kClientBits) - 1);
     Client& client = clients_[number];
-    const std::vector<Kernel>& kernels = client.plan->job.kernels;
-    client.work += SoloTime(kernels[client.kernels_done % kernels.size()], multiprocessors_);
-    if (++client.kernels_done % kernels.size() != 0) return;
-    const Request request = client.open.front();
+    Request& first = client.open.front();
+    client.work += SoloTime(first.job->kernels[first.done], multiprocessors_);
+    first.since = now_;
+    if (++first.done < first.job->kernels.size()) {
+      if (first.enqueued == first.done) Submit(number);
+      return;
+    }
+    const Request request = first;
+    ++client.jobs_done;
     client.open.pop_front();
     if (client.plan->pace == Pace::kEndless) {
       Refill(number);
@@ -180,8 +230,24 @@ class Run {
     if (client.open.empty()) SetActive(number, false);
   }
 
+  // Whole ones, and the part of the first open one that is done.
+  static double JobsOf(const Client& client) {
+    const auto whole = static_cast<double>(client.jobs_done);
+    if (client.open.empty()) return whole;
+    const Request& first = client.open.front();
+    return whole + static_cast<double>(first.done) / static_cast<double>(first.job->kernels.size());
+  }
+
+  void CountGap() {
+    if (high_active_ == 0) outcome_.gap += now_ - gap_since_;
+    gap_since_ = now_;
+  }
+
   void SetActive(std::size_t number, bool is_active) {
     AccrueDue(now_);
+    CountGap();
+    if (clients_[number].plan->spec.scheduling_class == scheduler::SchedulingClass::kHigh)
+      is_active ? ++high_active_ : --high_active_;
     clients_[number].is_active = is_active;
     const std::uint32_t weight = clients_[number].plan->spec.weight;
     is_active ? active_weight_ += weight : active_weight_ -= weight;
@@ -220,11 +286,14 @@ class Run {
   TimePoint now_{};
   std::vector<Client> clients_;
   std::optional<TimePoint> next_arrival_;  // The first of all clients'.
+  std::optional<TimePoint> next_step_;     // The same of their next kernels.
   std::size_t unfinished_ = 0;             // Clients with requests to come or open.
   std::vector<Finished> finished_;
   std::uint64_t active_weight_ = 0;  // Sum over clients with work.
   TimePoint accrued_until_{}, next_sample_{};
   std::vector<double> due_;  // In ns.
+  std::size_t high_active_ = 0;
+  TimePoint gap_since_{};
   Outcome outcome_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct ClientPlan {
     kClosed,   // The next request some time after the one before has ended.
     // Requests arrive, wait in the client until the one before has ended, and are timed from there.
     kOneByOne,
+    // The same, but timed from their arrival.
+    kInTurn,
   };
   struct Span {
     double from_s = 0, until_s = 0;
@@ -30,9 +33,11 @@ struct ClientPlan {
   scheduler::ClientSpec spec;
   std::optional<std::uint32_t> max_share = {};  // In thousandths of device time.
   Job job;
+  // Unless empty: request i runs number i mod size of these, not `job`.
+  std::vector<Job> jobs = {};
   Pace pace = Pace::kEndless;
-  // kOpen, kOneByOne: arrivals, seconds from the start, ascending. kClosed: the pause before each
-  // request.
+  // kOpen, kOneByOne, kInTurn: arrivals, seconds from the start, ascending. kClosed: the pause
+  // before each request.
   std::vector<double> times_s;
   // kEndless: steps enqueued ahead, at least one, and when it is awake, ascending; empty: always.
   // A step that has begun is brought to its end.
@@ -59,11 +64,15 @@ struct ClientOutcome {
   // arrival.
   std::vector<scheduler::Duration> request_times;
   double jobs = 0;  // Requests or steps, whole and broken.
+  // Device time charged; empty where nobody charges.
+  std::optional<scheduler::Duration> charged;
 };
 
 struct Outcome {
   std::vector<ClientOutcome> clients;
   double seconds = 0;  // Simulated time.
+  // Time in which no high client had anything open.
+  scheduler::Duration gap{};
   std::uint64_t launches = 0;
   std::vector<ShareSample> samples;
 };

@@ -66,6 +66,17 @@ using Ids = std::vector<std::uint64_t>;
 constexpr Kernel kLong{800, 100us};
 constexpr Kernel kShort{80, 10us};
 
+// The first guess is long enough to be worth a stop.
+TEST_F(Fronts, KernelsWithAKeyAreLearnt) {
+  constexpr Kernel kKnown{.blocks = 80, .block_time = 10us, .cost_key = 5};
+  Start("priority");
+  Launch(1, 1, kKnown);
+  EXPECT_TRUE(gpu_.submitted.at(0).stoppable);
+  EXPECT_TRUE(Finish(1, 80));
+  Launch(2, 1, kKnown);
+  EXPECT_FALSE(gpu_.submitted.at(1).stoppable);
+}
+
 TEST_F(Fronts, PriorityStopsALongLowKernelForHighWorkAndResumesIt) {
   Start("priority");
   Launch(1, 1, kLong);
