@@ -24,8 +24,8 @@ endfunction()
 # ---- manual pages and completions: <name> belongs to <component>
 set(outputs)
 set(pages server:gpushared.8 server:gpushared.toml.5 tools:gpusharedctl.1 tools:gpushared-mps-control.1
-  tools:gpushared-web.8)
-set(completed server:gpushared tools:gpusharedctl tools:gpushared-web)
+  tools:gpushared-sim.1 tools:gpushared-web.8)
+set(completed server:gpushared tools:gpusharedctl tools:gpushared-sim tools:gpushared-web)
 if(TARGET gpushared-kubernetes)
   list(APPEND pages kubernetes:gpushared-kubernetes.8)
   list(APPEND completed kubernetes:gpushared-kubernetes)
@@ -159,7 +159,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION "programs of operators for gpushared
  gpusharedctl asks a gpushared server who is there and what they used, and
  tells it what to change. gpushared-mps-control takes the commands of
- NVIDIA's Multi-Process Service.")
+ NVIDIA's Multi-Process Service. gpushared-sim says on which node a job fits.")
 
 set(CPACK_DEBIAN_SLURM_PACKAGE_NAME gpushared-slurm)
 set(CPACK_DEBIAN_SLURM_PACKAGE_SECTION admin)

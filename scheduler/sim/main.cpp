@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpushared-sim: what a mix of jobs would do to each other, before a GPU is at hand.
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,6 +15,8 @@
 #include "scheduler/sim/arrivals.h"
 #include "scheduler/sim/experiment.h"
 #include "scheduler/sim/mix.h"
+#include "scheduler/sim/number_range.h"
+#include "scheduler/sim/place_command.h"
 #include "scheduler/sim/shares.h"
 
 #include <CLI/CLI.hpp>
@@ -57,20 +59,6 @@ Duration Nanoseconds(double count) { return Duration(static_cast<Duration::rep>(
 Status CheckWritable(const std::string& path) {
   if (path.empty() || std::ofstream(path, std::ios::app)) return {};
   return Status(StatusCode::kInvalidArgument, "cannot write '" + path + "'");
-}
-
-// CLI::Range takes what is no number for one within.
-CLI::Validator Within(double least, double most) {
-  char range[64];
-  std::snprintf(range, sizeof range, "%g to %g", least, most);
-  const auto check = [least, most, range = std::string(range)](const std::string& text) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_within =
-        error == std::errc() && end == text.data() + text.size() && value >= least && value <= most;
-    return is_within ? std::string() : "Value " + text + " not in range " + range;
-  };
-  return {check, std::string("FLOAT in ") + range};
 }
 
 Status Save(const Document& document, const std::string& path) {
@@ -417,10 +405,12 @@ int RunTool(int argc, char** argv) {
   AddCompare(app, arguments);
   AddMix(app, arguments);
   AddShares(app, arguments);
+  const std::function<int()> place = AddPlace(app);
   app.add_subcommand("policies", "what can be compared");
   CLI11_PARSE(app, argc, argv);
   const std::string command = app.get_subcommands().front()->get_name();
   if (command == "policies") return ListPolicies();
+  if (command == "place") return place();
   Status status = CheckWritable(arguments.json);
   if (status.ok()) {
     status = command == "compare" ? Compare(arguments)

@@ -18,7 +18,8 @@
 
 namespace gpushared::server {
 
-enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3 };
+// kFitsNowhere: the answer of `advise`, and no error.
+enum ExitCode : int { kDone = 0, kRefused = 1, kUsage = 2, kNoServer = 3, kFitsNowhere = 4 };
 
 struct CommandLine {
   CLI::App& app;
@@ -35,6 +36,7 @@ void AddClientCommands(CommandLine& line);    // client terminate, client set
 void AddEntranceCommands(CommandLine& line);  // entrance lease, cdi
 void AddServerCommands(CommandLine& line);    // drain, reload
 void AddTraceCommands(CommandLine& line);     // trace
+void AddAdviseCommands(CommandLine& line);    // profile, advise
 void AddPtxCommands(CommandLine& line);       // ptx check
 void AddMigCommands(CommandLine& line);       // mig list, mig plan, ...; where it is built
 

@@ -23,7 +23,7 @@ int Main(std::span<char* const> arguments) {
   app.footer(
       "Exit codes: 0 done; 1 the server, driver or file refused; 2 the command line makes no "
       "sense; "
-      "3 no server answers.");
+      "3 no server answers; 4 the job that advise was asked about does not fit.");
   app.set_version_flag("--version", std::string("gpusharedctl ") + GPUSHARED_VERSION);
   CommandLine line{.app = app, .socket = {}, .as_json = false, .action = {}};
   app.add_option("--socket", line.socket, "the server's socket (default: the usual places)")
@@ -34,6 +34,7 @@ int Main(std::span<char* const> arguments) {
   AddEntranceCommands(line);
   AddServerCommands(line);
   AddTraceCommands(line);
+  AddAdviseCommands(line);
   AddPtxCommands(line);
 #ifdef GPUSHARED_HAS_MIG
   AddMigCommands(line);

@@ -71,6 +71,26 @@ class BadInput(unittest.TestCase):
             self.refused(["mix", mix, "--profile", "a=even:1:100:10"], said)
         self.refused(["mix", self.file("m", "{}"), "--profile", "nonsense"], "MODEL=JOB")
 
+    def test_places(self):
+        job = self.file("job", '{"gpushared_profile": 1, "name": "a", "class": "low", "pace": "endless",\n'
+                               '"kernels": [{"name": "k"}], "requests": [{"steps": [[0, 50]]}]}')
+        node = self.file("node", '{"gpushared_node": 1, "name": "n", "kind": "cpu", "multiprocessors": 1,\n'
+                                 '"policy": "fair", "clients": []}')
+        fits = subprocess.run([SIM, "place", "--node", node, "--job", job, "--seeds", "1"], capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(fits.returncode, 0, fits.stderr)
+        self.assertIn("a fits on n", fits.stdout)
+        late = self.file("late", pathlib.Path(job).read_text().replace('"endless"', '"periodic", "every_ms": 0.01'))
+        self.assertEqual(subprocess.run([SIM, "place", "--node", node, "--job", late, "--seeds", "1"],
+                                        capture_output=True, timeout=60).returncode, 4)
+        for bad, said in (("/no/file", "cannot read"), (str(self.folder), "cannot read"), (self.file("p", "{"), "line 1"),
+                          (self.file("q", '{\n"gpushared_profile": 1}'), "line 2"),
+                          (self.file("r", "[" * 100_000), "16 deep")):
+            self.refused(["place", "--node", node, "--job", bad], said)
+            self.refused(["place", "--node", bad, "--job", job], said)
+        for option, value in (("--seeds", "0"), ("--seeds", "1001"), ("--least-pace", "101"), ("--least-pace", "nan")):
+            self.refused(["place", "--node", node, "--job", job, option, value], option)
+
     def test_no_such_command(self):
         for arguments in ([], ["nonsense"], ["compare"], ["mix"], ["policies", "--x"]):
             self.refused(arguments, "--help")

@@ -32,13 +32,13 @@ ALLOWED = {
     "server/admin": {"server/admin", "server/trace", "ipc", "gpushared"},
     "server/web": {"server/web", "server/admin", "server/totals", "server/trace", "scheduler", "ipc", "gpushared"},
     "server/mig": {"server/mig", "server/device/inventory", "ipc", "gpushared"},
-    "server/ctl": {"server/ctl", "server/admin", "server/mig", "server/trace", "scheduler", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
+    "server/ctl": {"server/ctl", "server/admin", "server/mig", "server/trace", "scheduler", "scheduler/sim", "server/compile", "server/run", "server/device", "server/executor", "server/ptx", "ipc", "gpushared"},
     "server/cluster/kubernetes": {"server/cluster/kubernetes", "server/admin", "ipc", "gpushared"},
     "server/cluster/slurm": {"server/cluster/slurm", "server/admin", "server/trace", "server/config_values", "scheduler", "ipc", "gpushared"},
     "server": {"server", "ipc", "scheduler", "gpushared"},
     "samples": {"samples", "gpushared"},
 }
-# Programs inside a folder: its bans do not hold for them, and nobody includes their files.
+# Programs inside a folder: its bans do not hold for them, and only who names them may include their files.
 PROGRAMS = {"scheduler/sim"}
 # Libraries that a folder must not see at all.
 BANNED = {
@@ -120,7 +120,7 @@ OURS = {*TOPS, "gpushared", "tests"}
 
 
 def may_include(rule: str, include: str) -> bool:
-    if any(include.startswith(program + "/") and rule != program for program in PROGRAMS):
+    if any(include.startswith(program + "/") and rule != program and program not in ALLOWED[rule] for program in PROGRAMS):
         return False
     return any(re.match(rf"{re.escape(folder)}[/._]", include) for folder in ALLOWED[rule])
 

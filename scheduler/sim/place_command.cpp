@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/sim/place_command.h"
+
+#include <cstddef>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/sim/advice_report.h"
+#include "scheduler/sim/number_range.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::simulation {
+namespace {
+
+struct PlaceArguments {
+  std::vector<std::string> nodes, jobs;
+  AdviceOptions options;
+  std::string json;
+  bool with_hint = false;
+};
+
+int Refused(const Status& why) {
+  std::fprintf(stderr, "gpushared-sim: %s\n", why.message().c_str());
+  return 1;
+}
+
+int RunPlace(const PlaceArguments& arguments) {
+  std::vector<Node> nodes;
+  std::vector<Profile> jobs;
+  for (const std::string& path : arguments.nodes) {
+    Result<Node> node = ReadNode(path);
+    if (!node.ok()) return Refused(node.status());
+    nodes.push_back(std::move(*node));
+  }
+  for (const std::string& path : arguments.jobs) {
+    Result<Profile> job = ReadProfile(path);
+    if (!job.ok()) return Refused(job.status());
+    jobs.push_back(std::move(*job));
+  }
+  const std::vector<std::vector<Advice>> placed = Place(nodes, jobs, arguments.options);
+  auto document = nlohmann::ordered_json::array();
+  bool all_fit = true;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const Advice& best = placed[i].front();
+    all_fit = all_fit && best.fits();
+    auto rows = nlohmann::ordered_json::array();
+    for (const Advice& advice : placed[i]) rows.push_back(AdviceJson(advice));
+    document.push_back(std::move(rows));
+    std::fputs(((i > 0 ? "\n" : "") + RankingText(placed[i])).c_str(), stdout);
+    if (!best.fits()) continue;
+    Node& node = nodes[best.node_number];
+    if (arguments.with_hint) {
+      const double share = SmallestShare(node, jobs[i], arguments.options);
+      std::fputs(HintText(jobs[i], share).c_str(), stdout);
+    }
+    node.clients.push_back(jobs[i]);
+  }
+  if (!arguments.json.empty()) {
+    std::ofstream file(arguments.json);
+    file << document.dump(1) << '\n';
+    if (!file.flush())
+      return Refused({StatusCode::kInternal, "cannot write '" + arguments.json + "'"});
+  }
+  return all_fit ? 0 : kFitsNowhere;
+}
+
+}  // namespace
+
+std::function<int()> AddPlace(CLI::App& app) {
+  constexpr std::size_t kFilesMax = 256, kSeedsMax = 1000;
+  const auto arguments = std::make_shared<PlaceArguments>();
+  CLI::App& command = *app.add_subcommand(
+      "place", "which node a job fits on best, beside the jobs and promises that are there");
+  command
+      .add_option("--node", arguments->nodes,
+                  "files of `gpusharedctl profile --node`: a device and its clients")
+      ->required()
+      ->expected(1, kFilesMax)
+      ->type_name("FILE");
+  command
+      .add_option("--job", arguments->jobs,
+                  "files of `gpusharedctl profile CLIENT`; several are placed one after the other")
+      ->required()
+      ->expected(1, kFilesMax)
+      ->type_name("FILE");
+  command.add_option("--seeds", arguments->options.seeds, "runs that the interval comes from (5)")
+      ->check(CLI::Range(std::size_t{1}, kSeedsMax));
+  command.add_option("--seed", arguments->options.seed, "of the first run (1)");
+  command
+      .add_option("--least-pace", arguments->options.least_pace_percent,
+                  "percent of its pace that every client must keep (0)")
+      ->check(Within(0, 100));
+  command.add_flag("--hint", arguments->with_hint,
+                   "print what the job would ask Slurm or Kubernetes for");
+  command.add_option("--json", arguments->json, "write the nodes of each job to this file")
+      ->type_name("FILE");
+  command.footer(
+      "Exit codes: 0 each job fits somewhere; 1 a file was refused; 4 one fits nowhere.");
+  return [arguments] { return RunPlace(*arguments); };
+}
+
+}  // namespace gpushared::simulation

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SCHEDULER_SIM_PLACE_COMMAND_H_
+#define GPUSHARED_SCHEDULER_SIM_PLACE_COMMAND_H_
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+namespace gpushared::simulation {
+
+// Adds `place`: which node a job fits on best. What it returns runs it, once the arguments are
+// parsed, and gives the exit code.
+std::function<int()> AddPlace(CLI::App& app);
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_PLACE_COMMAND_H_

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/sim/profile.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "scheduler/class_name.h"
+#include "scheduler/policy_catalog.h"
+#include "scheduler/sim/lined_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::simulation {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
+constexpr double kDayMs = 86'400e3;
+constexpr double kStepUsMax = 3.6e9;  // scheduler::kCommandTimeMax.
+constexpr double kMemoryMibMax = 1e9;
+constexpr std::uint64_t kCountMax = std::uint64_t{1} << 53;  // Exact as a double.
+
+// In the order of the enumerators.
+constexpr std::array<std::string_view, 7> kPaceNames = {"endless", "open",   "in turn", "closed",
+                                                        "poisson", "bursty", "periodic"};
+constexpr std::array<std::string_view, 3> kWorkNames = {"kernel", "copy to device", "copy to host"};
+
+// The number of the name that the value is.
+template <std::size_t kSize>
+std::size_t IndexIn(const LinedJson& value, const std::array<std::string_view, kSize>& names) {
+  const std::string text = value.Text(kProfileNameBytesMax);
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  std::string listed;
+  for (const std::string_view name : names)
+    listed += (listed.empty() ? "" : ", ") + std::string(name);
+  value.Refuse("one of " + listed);
+}
+
+double NumberOr(const LinedJson& object, const char* name, double otherwise, double least,
+                double most) {
+  const LinedJson* const found = object.Find(name);
+  return found == nullptr ? otherwise : found->Number(least, most);
+}
+
+std::uint64_t CountOr(const LinedJson& object, const char* name, std::uint64_t otherwise,
+                      std::uint64_t least, std::uint64_t most) {
+  const LinedJson* const found = object.Find(name);
+  return found == nullptr ? otherwise : found->Count(least, most);
+}
+
+scheduler::Duration Milliseconds(double ms) {
+  return scheduler::Duration(static_cast<scheduler::Duration::rep>(std::llround(ms * 1e6)));
+}
+double InMilliseconds(scheduler::Duration time) { return static_cast<double>(time.count()) / 1e6; }
+
+Profile::Kernel KernelOf(const LinedJson& value) {
+  value.AllowOnly({"name", "work"});
+  Profile::Kernel kernel{.name = value.At("name").Text(kProfileNameBytesMax)};
+  if (const LinedJson* const work = value.Find("work"))
+    kernel.work = static_cast<Profile::Work>(IndexIn(*work, kWorkNames));
+  return kernel;
+}
+
+Profile::Step StepOf(const LinedJson& value, std::size_t kernels) {
+  const std::vector<LinedJson>& parts = value.Items(2, 3);
+  Profile::Step step{.kernel = parts[0].Count(0, kernels - 1),
+                     .us = parts[1].Number(0.001, kStepUsMax),
+                     .after_us = {}};
+  if (parts.size() == 3) step.after_us = parts[2].Number(0, kDayMs * 1e3);
+  return step;
+}
+
+std::vector<Profile::Request> RequestsOf(const LinedJson& value, const Profile& profile) {
+  const bool needs_time = profile.has_requests() && !profile.is_drawn();
+  std::vector<Profile::Request> requests;
+  std::size_t left = kProfileStepsMax;
+  for (const LinedJson& each : value.Items(1, kProfileRequestsMax)) {
+    each.AllowOnly({"at_ms", "steps"});
+    Profile::Request request;
+    if (needs_time) request.at_ms = each.At("at_ms").Number(0, kDayMs);
+    const bool ascends = profile.pace == Profile::Pace::kClosed || requests.empty() ||
+                         request.at_ms >= requests.back().at_ms;
+    if (!ascends) each.At("at_ms").Refuse("as late as that of the request before");
+    for (const LinedJson& step : each.At("steps").Items(1, left))
+      request.steps.push_back(StepOf(step, profile.kernels.size()));
+    left -= request.steps.size();
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+Profile ProfileOf(const LinedJson& value) {
+  value.AllowOnly({"gpushared_profile", "name", "class", "weight", "share_group",
+                   "max_share_percent", "promise_ms", "memory_mib", "pace", "every_ms", "kernels",
+                   "requests", "seen"});
+  value.At("gpushared_profile").Count(1, 1);
+  Profile profile;
+  profile.name = value.At("name").Text(kProfileNameBytesMax);
+  profile.spec.scheduling_class =
+      static_cast<scheduler::SchedulingClass>(IndexIn(value.At("class"), scheduler::kClassNames));
+  profile.spec.weight =
+      static_cast<std::uint32_t>(CountOr(value, "weight", 1, 1, scheduler::kWeightMax));
+  if (const LinedJson* const group = value.Find("share_group"))
+    profile.spec.group = group->Count(0, kCountMax);
+  if (const LinedJson* const promise = value.Find("promise_ms"))
+    profile.spec.latency_promise = Milliseconds(promise->Number(0.001, kDayMs));
+  profile.max_share_percent = NumberOr(value, "max_share_percent", 100, 0.1, 100);
+  profile.memory_mib = NumberOr(value, "memory_mib", 0, 0, kMemoryMibMax);
+  profile.pace = static_cast<Profile::Pace>(IndexIn(value.At("pace"), kPaceNames));
+  if (profile.is_drawn()) profile.every_ms = value.At("every_ms").Number(0.001, kDayMs);
+  for (const LinedJson& kernel : value.At("kernels").Items(1, kProfileKernelsMax))
+    profile.kernels.push_back(KernelOf(kernel));
+  profile.requests = RequestsOf(value.At("requests"), profile);
+  if (const LinedJson* const seen = value.Find("seen")) {
+    seen->AllowOnly({"seconds", "shared_percent", "lost", "streams"});
+    profile.seen = {.seconds = NumberOr(*seen, "seconds", 0, 0, kDayMs),
+                    .shared_percent = NumberOr(*seen, "shared_percent", 0, 0, 100),
+                    .lost = CountOr(*seen, "lost", 0, 0, kCountMax),
+                    .streams = static_cast<std::uint32_t>(CountOr(*seen, "streams", 0, 0, 256))};
+  }
+  return profile;
+}
+
+Node::Costs CostsOf(const LinedJson& value) {
+  constexpr double kUsMax = 1e6;
+  value.AllowOnly(
+      {"launch_us", "gap_us", "notice_us", "stop_us", "turnaround_us", "samples", "stops"});
+  Node::Costs costs;
+  costs.launch_us = NumberOr(value, "launch_us", costs.launch_us, 0, kUsMax);
+  costs.gap_us = NumberOr(value, "gap_us", costs.gap_us, 0, kUsMax);
+  costs.notice_us = NumberOr(value, "notice_us", costs.notice_us, 0, kUsMax);
+  costs.stop_us = NumberOr(value, "stop_us", costs.stop_us, 0, kUsMax);
+  if (const LinedJson* const turnaround = value.Find("turnaround_us"))
+    costs.turnaround_us = turnaround->Number(0.001, kUsMax);
+  costs.samples = CountOr(value, "samples", 0, 0, kCountMax);
+  costs.stops = CountOr(value, "stops", 0, 0, kCountMax);
+  return costs;
+}
+
+Node NodeOf(const LinedJson& value) {
+  value.AllowOnly({"gpushared_node", "name", "kind", "multiprocessors", "stops_within_commands",
+                   "memory_mib", "policy", "slice_ms", "low_floor", "costs", "clients"});
+  value.At("gpushared_node").Count(1, 1);
+  Node node;
+  node.name = value.At("name").Text(kProfileNameBytesMax);
+  node.kind = value.At("kind").Text(kProfileNameBytesMax);
+  node.multiprocessors = static_cast<std::uint32_t>(value.At("multiprocessors").Count(1, 4096));
+  node.stops_within_commands = CountOr(value, "stops_within_commands", 1, 0, 1) == 1;
+  node.memory_mib = NumberOr(value, "memory_mib", 0, 0, kMemoryMibMax);
+  const LinedJson& policy = value.At("policy");
+  node.policy = policy.Text(kProfileNameBytesMax);
+  if (scheduler::FindPolicy(node.policy) == nullptr)
+    policy.Refuse("one of " + scheduler::PolicyNames());
+  node.options.slice =
+      Milliseconds(NumberOr(value, "slice_ms", InMilliseconds(node.options.slice), 0.001, 1e6));
+  node.options.low_floor = NumberOr(value, "low_floor", 0, 0, 0.9);
+  if (const std::string_view why = scheduler::WhyInvalid(node.options); !why.empty())
+    value.Refuse("a node whose policy can run: " + std::string(why));
+  if (const LinedJson* const costs = value.Find("costs")) node.costs = CostsOf(*costs);
+  for (const LinedJson& client : value.At("clients").Items(0, kNodeClientsMax))
+    node.clients.push_back(ProfileOf(client));
+  return node;
+}
+
+template <typename T>
+Result<T> ReadAs(const std::string& path, T (*make)(const LinedJson&)) {
+  const Result<LinedJson> read = LinedJson::Read(path, kFileBytesMax);
+  if (!read.ok()) return read.status();
+  try {
+    return make(*read);
+  } catch (const LinedJson::Refused& refused) {
+    return Status(StatusCode::kInvalidArgument, "'" + path + "' " + refused.what());
+  }
+}
+
+// A nanosecond is enough, and shorter to read.
+double Rounded(double value) { return std::round(value * 1e3) / 1e3; }
+
+Json StepsOf(const Profile::Request& request) {
+  Json steps = Json::array();
+  for (const Profile::Step& step : request.steps) {
+    Json row = {step.kernel, std::max(Rounded(step.us), 0.001)};
+    if (step.after_us) row.push_back(Rounded(*step.after_us));
+    steps.push_back(std::move(row));
+  }
+  return steps;
+}
+
+Json HeadOf(const Profile& profile) {
+  Json head = {{"gpushared_profile", 1},
+               {"name", profile.name},
+               {"class", scheduler::ClassName(profile.spec.scheduling_class)},
+               {"weight", profile.spec.weight},
+               {"max_share_percent", profile.max_share_percent}};
+  if (profile.spec.group) head["share_group"] = *profile.spec.group;
+  if (profile.spec.latency_promise)
+    head["promise_ms"] = InMilliseconds(*profile.spec.latency_promise);
+  if (profile.memory_mib > 0) head["memory_mib"] = Rounded(profile.memory_mib);
+  head["pace"] = kPaceNames.at(static_cast<std::size_t>(profile.pace));
+  if (profile.is_drawn()) head["every_ms"] = profile.every_ms;
+  head["seen"] = {{"seconds", Rounded(profile.seen.seconds)},
+                  {"shared_percent", Rounded(profile.seen.shared_percent)},
+                  {"lost", profile.seen.lost},
+                  {"streams", profile.seen.streams}};
+  for (const Profile::Kernel& kernel : profile.kernels) {
+    Json row = {{"name", kernel.name}};
+    if (kernel.work != Profile::Work::kKernel)
+      row["work"] = kWorkNames.at(static_cast<std::size_t>(kernel.work));
+    head["kernels"].push_back(std::move(row));
+  }
+  return head;
+}
+
+// Names come from clients.
+std::string Dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// A line for each member, and for each item of the list that ends the object.
+std::string LinesOf(const Json& head, const std::string& list,
+                    const std::vector<std::string>& items) {
+  std::string text = "{";
+  for (const auto& [name, value] : head.items())
+    text += "\n " + Dump(name) + ": " + Dump(value) + ",";
+  text += "\n \"" + list + "\": [";
+  for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + items[i];
+  return text + "]}";
+}
+
+std::string TextOf(const Profile& profile) {
+  std::vector<std::string> requests;
+  for (const Profile::Request& request : profile.requests) {
+    Json row = Json::object();
+    if (profile.has_requests() && !profile.is_drawn()) row["at_ms"] = Rounded(request.at_ms);
+    row["steps"] = StepsOf(request);
+    requests.push_back(Dump(row));
+  }
+  return LinesOf(HeadOf(profile), "requests", requests);
+}
+
+}  // namespace
+
+Result<Profile> ReadProfile(const std::string& path) { return ReadAs<Profile>(path, ProfileOf); }
+
+Result<Node> ReadNode(const std::string& path) { return ReadAs<Node>(path, NodeOf); }
+
+std::string ProfileText(const Profile& profile) { return TextOf(profile) + "\n"; }
+
+std::string NodeText(const Node& node) {
+  Json head = {{"gpushared_node", 1},
+               {"name", node.name},
+               {"kind", node.kind},
+               {"multiprocessors", node.multiprocessors},
+               {"stops_within_commands", node.stops_within_commands ? 1 : 0},
+               {"memory_mib", Rounded(node.memory_mib)},
+               {"policy", node.policy},
+               {"slice_ms", InMilliseconds(node.options.slice)},
+               {"low_floor", node.options.low_floor}};
+  head["costs"] = {{"launch_us", Rounded(node.costs.launch_us)},
+                   {"gap_us", Rounded(node.costs.gap_us)},
+                   {"notice_us", Rounded(node.costs.notice_us)},
+                   {"stop_us", Rounded(node.costs.stop_us)},
+                   {"samples", node.costs.samples},
+                   {"stops", node.costs.stops}};
+  if (node.costs.turnaround_us) head["costs"]["turnaround_us"] = Rounded(*node.costs.turnaround_us);
+  std::vector<std::string> clients;
+  for (const Profile& client : node.clients) clients.push_back(TextOf(client));
+  return LinesOf(head, "clients", clients) + "\n";
+}
+
+}  // namespace gpushared::simulation

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gpusharedctl profile` measures a client or a device; `gpusharedctl advise` says whether a
+// profiled job would fit beside those that a device has.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "scheduler/sim/advice_report.h"
+#include "scheduler/sim/number_range.h"
+#include "server/ctl/command_line.h"
+#include "server/ctl/profile/record.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+namespace {
+
+struct ProfileArguments {
+  std::uint64_t client = 0;
+  bool of_node = false;
+  std::string device, file;
+  double seconds = 10;
+};
+
+struct AdviseArguments {
+  std::string profile, node, device;
+  double seconds = 10;
+  simulation::AdviceOptions options;
+  bool with_hint = false;
+};
+
+void AddRecording(CLI::App& command, std::string& device, double& seconds) {
+  constexpr double kSecondsMax = 3600;
+  command.add_option("--device", device, "the device to look at, where there are several");
+  command.add_option("--seconds", seconds, "for how long to measure (default 10)")
+      ->check(simulation::Within(0.1, kSecondsMax));
+}
+
+int WriteProfile(const CommandLine& line, const ProfileArguments& asked) {
+  const std::optional<std::string> path = SocketOf(line);
+  if (!path) return kNoServer;
+  const Result<RecordedDevice> recorded =
+      RecordDevice({.socket = *path,
+                    .device = asked.device,
+                    .client = asked.of_node ? 0 : asked.client,
+                    .time = std::chrono::duration<double>(asked.seconds)});
+  if (!recorded.ok()) return Complain(*path, recorded.status());
+  const std::string text = asked.of_node ? simulation::NodeText(recorded->node)
+                                         : simulation::ProfileText(recorded->node.clients.front());
+  if (asked.file.empty()) return Print(text);
+  std::ofstream file(asked.file);
+  file << text;
+  if (file.flush()) return kDone;
+  return Complain(asked.file, {StatusCode::kInternal, "the profile cannot be written there"});
+}
+
+int RefuseFile(const Status& why) {
+  std::fprintf(stderr, "gpusharedctl: %s\n", why.message().c_str());
+  return kRefused;
+}
+
+int RunAdvise(const CommandLine& line, const AdviseArguments& asked) {
+  const Result<simulation::Profile> job = simulation::ReadProfile(asked.profile);
+  if (!job.ok()) return RefuseFile(job.status());
+  simulation::Node node;
+  if (asked.node.empty()) {
+    const std::optional<std::string> path = SocketOf(line);
+    if (!path) return kNoServer;
+    Result<RecordedDevice> recorded =
+        RecordDevice({.socket = *path,
+                      .device = asked.device,
+                      .time = std::chrono::duration<double>(asked.seconds)});
+    if (!recorded.ok()) return Complain(*path, recorded.status());
+    node = std::move(recorded->node);
+  } else {
+    Result<simulation::Node> read = simulation::ReadNode(asked.node);
+    if (!read.ok()) return RefuseFile(read.status());
+    node = std::move(*read);
+  }
+  const simulation::Advice advice = simulation::Advise(node, *job, asked.options);
+  std::string text =
+      line.as_json ? simulation::AdviceJson(advice).dump(2) + "\n" : simulation::AdviceText(advice);
+  if (asked.with_hint && advice.fits() && !line.as_json) {
+    text += simulation::HintText(*job, simulation::SmallestShare(node, *job, asked.options));
+  }
+  const int printed = Print(text);
+  return printed != kDone ? printed : advice.fits() ? kDone : kFitsNowhere;
+}
+
+void AddProfile(CommandLine& line) {
+  const auto asked = std::make_shared<ProfileArguments>();
+  CLI::App* const command = AddCommand(
+      line.app, "profile", "measure what a client runs, for advise; or all that a device has");
+  CLI::Option* const client = command->add_option("client", asked->client, "its number; see ps");
+  CLI::Option* const node = command->add_flag(
+      "--node", asked->of_node, "the device with all its clients, for gpushared-sim place");
+  client->excludes(node);
+  command->add_option("--out", asked->file, "where to write it (default: stdout)")
+      ->type_name("FILE");
+  AddRecording(*command, asked->device, asked->seconds);
+  command->callback([&line, asked, client, node] {
+    if (client->count() + node->count() != 1 || (client->count() == 1 && asked->client == 0))
+      throw CLI::ValidationError("profile", "give the number of a client, or --node");
+    line.action = [&line, asked] { return WriteProfile(line, *asked); };
+  });
+}
+
+void AddAdvise(CommandLine& line) {
+  constexpr std::size_t kSeedsMax = 1000;
+  const auto asked = std::make_shared<AdviseArguments>();
+  CLI::App* const command =
+      AddCommand(line.app, "advise", "would this job fit beside those that are here?");
+  command->add_option("profile", asked->profile, "the job: a file of gpusharedctl profile")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--node", asked->node,
+                   "a file of gpusharedctl profile --node instead of the running server")
+      ->type_name("FILE");
+  AddRecording(*command, asked->device, asked->seconds);
+  command
+      ->add_option("--seeds", asked->options.seeds, "runs that the interval comes from (default 5)")
+      ->check(CLI::Range(std::size_t{1}, kSeedsMax));
+  command->add_option("--seed", asked->options.seed, "of the first run (default 1)");
+  command
+      ->add_option("--least-pace", asked->options.least_pace_percent,
+                   "percent of its pace that every client must keep (default 0)")
+      ->check(simulation::Within(0, 100));
+  command->add_flag("--hint", asked->with_hint,
+                    "print what the job would ask Slurm or Kubernetes for");
+  command->callback(
+      [&line, asked] { line.action = [&line, asked] { return RunAdvise(line, *asked); }; });
+}
+
+}  // namespace
+
+void AddAdviseCommands(CommandLine& line) {
+  AddProfile(line);
+  AddAdvise(line);
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/ctl/profile/recorder.h"
+#include "server/trace/writer.h"
+
+namespace gpushared::server {
+namespace {
+
+using namespace std::chrono_literals;
+using simulation::Profile;
+using ::testing::HasSubstr;
+
+constexpr scheduler::TimePoint At(std::chrono::nanoseconds time) {
+  return scheduler::TimePoint(time);
+}
+
+class Recorder : public ::testing::Test {
+ protected:
+  Recorder()
+      : writer_(*trace::Writer::Create()), reader_(*trace::Reader::Open(*writer_->ShareMemory())) {}
+
+  // A command of that session which was taken, submitted 10 us before it ran, and known 20 us after
+  // its end.
+  trace::Slice Slice(std::uint64_t session, std::chrono::microseconds taken,
+                     std::chrono::microseconds started, std::chrono::microseconds ended) {
+    const auto submitted = At(started - 10us);
+    return {.session = session,
+            .kernel = trace::KernelKey(1, 2),
+            .request = 0,
+            .waited = submitted - At(taken),
+            .submitted = submitted,
+            .started = At(started),
+            .ended = At(ended),
+            .charged_from = submitted,
+            .charged = ended - started + 30us};
+  }
+  template <typename Event>
+  void Add(const Event& event) {
+    writer_->Write(event);
+    reader_.Poll([&](const trace::Event& each) { recorder_.Add(reader_, each); });
+  }
+  void AddRequest(std::uint64_t number, std::chrono::microseconds arrived,
+                  std::chrono::microseconds ended) {
+    Add(trace::Request{.session = 7,
+                       .number = number,
+                       .stream = 0,
+                       .arrived = At(arrived),
+                       .begun = At(arrived),
+                       .ended = At(ended)});
+  }
+  Profile Finish(std::uint64_t session) {
+    recorder_.Finish(At(100ms));
+    Result<Profile> profile = recorder_.ProfileOf(session);
+    EXPECT_TRUE(profile.ok()) << profile.status().message();
+    return profile.ok() ? *profile : Profile();
+  }
+
+  std::unique_ptr<trace::Writer> writer_;
+  trace::Reader reader_;
+  ProfileRecorder recorder_{1, At(1ms)};
+};
+
+TEST_F(Recorder, StepsHaveTheirTimesAndWhatTheClientTookBetweenThem) {
+  writer_->NameKernel(trace::KernelKey(1, 2), "gemm");
+  trace::Slice first = Slice(7, 2000us, 2010us, 2400us), second = Slice(7, 2520us, 2530us, 2730us),
+               third = Slice(7, 2520us, 2735us, 2800us);
+  first.request = second.request = third.request = 1;
+  third.shape = 9;
+  for (const trace::Slice& slice : {first, second, third}) Add(slice);
+  AddRequest(1, 1950us, 2820us);
+  const Profile profile = Finish(7);
+  ASSERT_EQ(profile.requests.size(), 1U);
+  EXPECT_NEAR(profile.requests[0].at_ms, 0.95, 1e-6);
+  const std::vector<Profile::Step>& steps = profile.requests[0].steps;
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_EQ(steps[0].us, 390);
+  EXPECT_EQ(steps[0].after_us, 50) << "from its arrival";
+  EXPECT_EQ(steps[1].after_us, 100) << "less the 20 us until the server knew the end";
+  EXPECT_FALSE(steps[2].after_us) << "it was there already";
+  EXPECT_EQ(steps[0].kernel, steps[1].kernel);
+  EXPECT_NE(steps[2].kernel, steps[1].kernel) << "another shape";
+  EXPECT_EQ(profile.kernels.at(steps[2].kernel).name, "gemm");
+  EXPECT_EQ(recorder_.costs().launch_us, 10);
+  EXPECT_EQ(recorder_.costs().notice_us, 20);
+}
+
+TEST_F(Recorder, WhatInterruptedACommandIsNoneOfItsTime) {
+  trace::Slice part = Slice(8, 2000us, 2010us, 2500us);
+  part.is_part = true;
+  part.cut = trace::Cut::kStopped;
+  part.stop_asked = At(2440us);
+  Add(part);
+  Add(Slice(7, 2480us, 2490us, 2500us));  // Began while the other one left.
+  Add(Slice(8, 2500us, 2600us, 3000us));
+  const Profile profile = Finish(8);
+  ASSERT_EQ(profile.pace, Profile::Pace::kEndless);
+  ASSERT_EQ(profile.requests.at(0).steps.size(), 1U);
+  EXPECT_EQ(profile.requests[0].steps[0].us, 490 - 10 + 400);
+  EXPECT_NEAR(profile.seen.shared_percent, 100.0 * 10 / 880, 0.01);
+  EXPECT_EQ(recorder_.costs().stop_us, 60);
+  EXPECT_EQ(recorder_.costs().stops, 1U);
+}
+
+TEST_F(Recorder, WhatBeganBeforeIsLeftOut) {
+  Add(Slice(7, 900us, 1010us, 1500us));
+  recorder_.Finish(At(100ms));
+  EXPECT_THAT(recorder_.ProfileOf(7).status().message(),
+              HasSubstr("client 7 ran nothing meanwhile"));
+}
+
+std::vector<trace::Request> Requests(
+    const std::vector<std::pair<std::chrono::milliseconds, std::chrono::milliseconds>>& times) {
+  std::vector<trace::Request> requests;
+  for (const auto& [arrived, ended] : times)
+    requests.push_back({.arrived = At(arrived), .begun = At(arrived), .ended = At(ended)});
+  return requests;
+}
+
+TEST(Paces, RequestsOfALoopHavePausesThatDifferLessThanTheirDistances) {
+  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {20ms, 35ms}, {40ms, 42ms}, {47ms, 60ms}})),
+            Profile::Pace::kClosed);
+  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {30ms, 45ms}, {50ms, 52ms}, {70ms, 81ms}})),
+            Profile::Pace::kInTurn)
+      << "even distances";
+  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {15ms, 20ms}, {20ms, 25ms}})), Profile::Pace::kClosed)
+      << "one behind the other";
+  EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {12ms, 20ms}})), Profile::Pace::kOpen);
+  std::vector<trace::Request> late = Requests({{10ms, 15ms}, {12ms, 20ms}});
+  late[1].begun = At(15ms);
+  EXPECT_EQ(PaceOf(late), Profile::Pace::kInTurn);
+}
+
+}  // namespace
+}  // namespace gpushared::server
