@@ -80,7 +80,10 @@ AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_
       quota_bytes_(quota_bytes),
       account_(quota_bytes, std::move(budget), left_free_bytes) {}
 
-AddressRange::~AddressRange() { munmap(Pointer(base_), bytes_); }
+AddressRange::~AddressRange() {
+  munmap(Pointer(base_), bytes_);
+  if (chunk_file_ >= 0) close(chunk_file_);
+}
 
 Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   const MutexLock lock(mutex_);
@@ -153,12 +156,9 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
 Result<AddressRange::ChunkPlace> AddressRange::TakeChunk(std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   if (Status taken = account_.Take(bytes, "memory"); !taken.ok()) return taken;
-  if (!chunk_file_.valid()) {
-    chunk_file_ = ipc::UniqueFd(memfd_create("gpushared chunks", MFD_CLOEXEC));
-  }
+  if (chunk_file_ < 0) chunk_file_ = memfd_create("gpushared chunks", MFD_CLOEXEC);
   const std::uint64_t offset = chunk_file_bytes_;
-  if (!chunk_file_.valid() ||
-      ftruncate(chunk_file_.get(), static_cast<off_t>(offset + bytes)) != 0) {
+  if (chunk_file_ < 0 || ftruncate(chunk_file_, static_cast<off_t>(offset + bytes)) != 0) {
     const std::string why = std::strerror(errno);
     account_.Return(bytes);
     return Status(StatusCode::kOutOfMemory, "memory refused: the system has no file of " +
@@ -170,7 +170,7 @@ Result<AddressRange::ChunkPlace> AddressRange::TakeChunk(std::uint64_t bytes) {
 
 void AddressRange::ReturnChunk(const ChunkPlace& chunk) {
   const MutexLock lock(mutex_);
-  const int punched = fallocate(chunk_file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+  const int punched = fallocate(chunk_file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 static_cast<off_t>(chunk.offset), static_cast<off_t>(chunk.bytes));
   // Otherwise the file would keep memory that is counted for nobody.
   Check(punched == 0, "a part of our own file is punched out");
@@ -179,9 +179,8 @@ void AddressRange::ReturnChunk(const ChunkPlace& chunk) {
 
 Status AddressRange::MapChunk(const ChunkPlace& chunk, std::uint64_t address) {
   const MutexLock lock(mutex_);
-  void* const mapped =
-      mmap(Pointer(address), chunk.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-           chunk_file_.get(), static_cast<off_t>(chunk.offset));
+  void* const mapped = mmap(Pointer(address), chunk.bytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_FIXED, chunk_file_, static_cast<off_t>(chunk.offset));
   if (mapped == MAP_FAILED) return NoMapping(chunk.bytes);
   KeepPrivate(address, chunk.bytes);
   pieces_.Add({.base = address, .bytes = chunk.bytes});

@@ -10,8 +10,6 @@
 
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
-
-#include "ipc/unique_fd.h"
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
 #include "server/device/work_checks.h"
@@ -103,7 +101,7 @@ class AddressRange {
   // Address -> bytes.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
   // Made with the first chunk. No place of it is used again; what is returned is punched out.
-  ipc::UniqueFd chunk_file_ GPUSHARED_GUARDED_BY(mutex_);
+  int chunk_file_ GPUSHARED_GUARDED_BY(mutex_) = -1;
   std::uint64_t chunk_file_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   // All memory beside the part from the bottom, for readers that have no time to wait.
   MemoryPieces pieces_;
