@@ -30,7 +30,7 @@
 #           root, else it is skipped with the reason
 #   kubernetes  Kubernetes' kubelet, scheduler and API server, built of Debian's source package into .cache, as two nodes in
 #           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;
-#           needs root, and the first time 15 minutes and 5 GB
+#           needs root, and the first time 10 minutes more and 3 GB
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

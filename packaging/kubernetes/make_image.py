@@ -65,7 +65,8 @@ def main() -> int:
     parser.add_argument("name", help="of the image, NAME[:TAG]")
     parser.add_argument("archive", help="where it is written")
     parser.add_argument("files", nargs="+", metavar="/PATH=FILE",
-                        help="FILE becomes PATH in the image; of a FILE that ends in / it has the name, too; programs bring the shared libraries that they load")
+                        help="FILE becomes PATH in the image; of a FILE that ends in / it has the name, too; "
+                             "programs bring the shared libraries that they load")
     asked = parser.parse_args()
     files = files_of(asked.files)
     layer = layer_of(files)

@@ -102,8 +102,8 @@ class Cluster:
 
     def start(self, name: str, where: str, *command):
         with open(self.work / "log" / f"{name}.log", "ab") as log:
-            self.processes[name] = subprocess.Popen(self.inside(where, command), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                    env=self.environment)
+            self.processes[name] = subprocess.Popen(self.inside(where, command), stdin=subprocess.DEVNULL, stdout=log,
+                                                    stderr=log, env=self.environment)
         return self.processes[name]
 
     def run(self, where: str, *command, check: bool = True, text: str = "", seconds: float = 120):
@@ -161,14 +161,15 @@ class Cluster:
                           f"mount -t overlay overlay -o lowerdir=/var,upperdir={self.work}/{where}/var,"
                           f"workdir={self.work}/{where}/var.work /var"]
                 steps += [f"mkdir -p {folder} && mount -t tmpfs -o mode=755 tmpfs {folder}" for folder in OWN_FOLDERS]
-                steps += ["mkdir -p /run/netns /run/gpushared", "mount --make-rshared /var/lib/kubelet", "mount --make-rshared /run"]
+                steps += ["mkdir -p /run/netns", "mount --make-rshared /var/lib/kubelet", "mount --make-rshared /run"]
                 for setting, value in KERNEL_SETTINGS.items():
                     file = f"{self.work}/{where}/settings/{setting}"
-                    steps += [f"mkdir -p {os.path.dirname(file)}", f"echo {value} >{file}", f"mount --bind {file} /proc/sys/{setting}"]
+                    steps += [f"mkdir -p {os.path.dirname(file)}", f"echo {value} >{file}",
+                              f"mount --bind {file} /proc/sys/{setting}"]
             steps += ["ip link set lo up", f"touch {self.work}/{where}.apart", "exec sleep infinity"]
             with open(self.work / "log" / f"{where}.log", "ab") as log:
-                self.holders[where] = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-ec", "\n".join(steps)],
-                                                       stdout=log, stderr=log)
+                command = ["unshare", "--net", "--uts", "--mount", "sh", "-ec", "\n".join(steps)]
+                self.holders[where] = subprocess.Popen(command, stdout=log, stderr=log)
         for where, holder in self.holders.items():
             def is_apart():
                 if holder.poll() is not None:
@@ -197,7 +198,8 @@ class Cluster:
                    "--enable-admission-plugins=NodeRestriction", "--service-cluster-ip-range=10.80.0.0/24",
                    "--service-account-issuer=https://here", f"--service-account-signing-key-file={key}",
                    f"--service-account-key-file={key}")
-        until("the API server answers", lambda: self.run("master", "kubectl", "get", "--raw", "/readyz", check=False).returncode == 0)
+        ready = ("kubectl", "get", "--raw", "/readyz")
+        until("the API server answers", lambda: self.run("master", *ready, check=False).returncode == 0)
         self.start("scheduler", "master", "kube-scheduler", f"--kubeconfig={self.work}/admin.conf", "--leader-elect=false")
         self.start("controllers", "master", "kube-controller-manager", f"--kubeconfig={self.work}/admin.conf",
                    "--leader-elect=false", f"--service-account-private-key-file={key}", f"--cert-dir={self.work}/certs",

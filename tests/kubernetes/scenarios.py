@@ -104,7 +104,8 @@ class Pods:
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 # By the kernel's word 15 characters of the name.
-                is_it = (process / "comm").read_text().strip() == program[:15] and os.readlink(process / "exe").endswith(f"/{program}")
+                is_it = (process / "comm").read_text().strip() == program[:15]
+                is_it = is_it and os.readlink(process / "exe").endswith(f"/{program}")
                 parent = process
                 while is_it and int(parent.name) > 1 and "containerd-shim" not in (parent / "comm").read_text():
                     parent = pathlib.Path("/proc") / re.search(r"PPid:\s+(\d+)", (parent / "status").read_text())[1]
@@ -165,7 +166,8 @@ def nine(pods: Pods):
     ipc = {os.readlink(f"/proc/{pid}/ns/ipc") for node in NODES for pid in pods.processes(node, "gpushared")}
     ipc |= {os.readlink("/proc/self/ns/ipc")}
     for node in NODES:
-        clients = until("all four are the server's clients", lambda: (lambda now: len(now) == PODS // len(NODES) and now)(pods.clients(node)))
+        until("all four are the server's clients", lambda: len(pods.clients(node)) == PODS // len(NODES))
+        clients = pods.clients(node)
         found = sorted((client["class"], client["entrance"], client["uid"]) for client in clients)
         expect(found == sorted((each, each, USER) for each in CLASSES for _ in range(SHARES)), f"{node}: {found}")
         jobs = pods.processes(node, "train")
@@ -256,7 +258,8 @@ def server_stopped(pods: Pods):
     expect(pods.allocatable(other) == dict.fromkeys(CLASSES, SHARES), f"{other}: {pods.allocatable(other)}")
     jobs = [f"job{number}" for number in range(SHARES + 1)]
     pods.create(*(pods.pod(job, "high", 5) for job in jobs))
-    until("the one too many waits", lambda: [job for job in jobs if "2 Insufficient gpushared.io/high" in pods.why_pending(job)])
+    full = "2 Insufficient gpushared.io/high"
+    until("the one too many waits", lambda: any(full in pods.why_pending(job) for job in jobs))
     pods.cluster.kubectl("label", "node", node, "gpushared.io/stopped=no")
     back = pods.await_shares([node], SHARES)
     for job in ("elsewhere", *jobs):
@@ -271,7 +274,7 @@ def main() -> int:
     programs, cache, work, results = map(pathlib.Path, sys.argv[1:5])
     # All others need what the first one makes.
     chosen = [each for each in SCENARIOS if not sys.argv[5:] or each.__name__ in sys.argv[5:] or each is deployed]
-    cluster, failed = k8s.Cluster(programs, cache, work), 0
+    cluster, passed, failed = k8s.Cluster(programs, cache, work), 0, 0
     try:
         cluster.up()
         pods = Pods(cluster)
@@ -279,11 +282,14 @@ def main() -> int:
             begun = time.monotonic()
             try:
                 said = scenario(pods)
+                passed += 1
                 print(f"kubernetes: {scenario.__name__}: ok in {time.monotonic() - begun:.0f} s{'; ' + said if said else ''}", flush=True)
             except Exception:
                 failed += 1
                 print(f"kubernetes: {scenario.__name__} FAILED", flush=True)
                 traceback.print_exc()
+                if scenario is deployed:
+                    break
             pods.clear()
     finally:
         shutil.rmtree(results, ignore_errors=True)
@@ -292,9 +298,9 @@ def main() -> int:
             pod_logs = results / f"pods.{node}"
             holder = cluster.holders.get(node)
             if holder and holder.poll() is None:
-                shutil.copytree(f"/proc/{holder.pid}/root/var/log/pods", pod_logs)
-    print(f"kubernetes: {len(chosen) - failed} passed, {failed} failed; the programs' logs are in {results}")
-    return 1 if failed or not chosen else 0
+                shutil.copytree(f"/proc/{holder.pid}/root/var/log/pods", pod_logs, symlinks=True)
+    print(f"kubernetes: {passed} passed, {failed} failed of {len(chosen)}; the programs' logs are in {results}")
+    return 0 if passed == len(chosen) else 1
 
 
 if __name__ == "__main__":
