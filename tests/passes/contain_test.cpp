@@ -269,6 +269,17 @@ TEST(Contained, TheFirstFaultIsKept) {
   FenceLaunch launch = Prepare(bench);
   launch.block = {64, 1, 1};
   EXPECT_THAT(FaultOf(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (40,0,0)]"));
+  const std::uint32_t other = bench.fault().other_place;
+  ASSERT_NE(other, 0u) << "that it was not the only one is told, too";
+  EXPECT_EQ(bench.contained().places.at(other - 1).line, 16u);
+}
+
+TEST(Contained, ManyThreadsAtOnePlaceAreOneFault) {
+  FenceBench bench(KernelText("trap;"));
+  FenceLaunch launch = Prepare(bench);
+  launch.grid = launch.block = {4, 1, 1};
+  EXPECT_THAT(FaultOf(bench, launch), HasSubstr("line 14 of 'k' [block (0,0,0) thread (0,0,0)]"));
+  EXPECT_EQ(bench.fault().other_place, 0u);
 }
 
 TEST(Contained, FunctionsEndTheThreadToo) {

@@ -132,7 +132,7 @@ class FencingBackend : public corpus::Backend {
     run.memory.variables_bytes = sizeof words_;
     words_.fault = {};
     const std::uint64_t end = run.memory.base + corpus::Runtime::kMemoryBytes;
-    words_.control.limit = end - ptx::kContainTailBytes;
+    words_.control = {.limit = end - ptx::kContainTailBytes};
     const std::atomic<bool> never{false};
     const executor::RunOutcome outcome =
         runtime.block_executor().Run(run, 0, launch.grid.Count(), never, never);

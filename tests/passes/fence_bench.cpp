@@ -164,6 +164,8 @@ executor::Launch FenceBench::Prepare(Form form, const FenceLaunch& launch) {
   run.memory.variables_base = moved_base_;
   run.memory.variables_bytes = kWordsBehind + sizeof(Words);
   words_->fault = {};
+  ptx::ContainControl& control = words_->control;
+  control.first_place = control.has_place = control.has_other_place = 0;
   return run;
 }
 

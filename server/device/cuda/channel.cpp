@@ -20,8 +20,6 @@ constexpr std::size_t kBatchPartsMax = 64;
 constexpr std::size_t kMarksOut = 2;
 // Groups of one work that are with the driver: while one ends and is noticed, the next runs.
 constexpr std::uint32_t kGroupsAhead = 2;
-// The record of a launch that did not reach the driver.
-constexpr ptx::FaultRecord kNoFault;
 
 }  // namespace
 
@@ -63,16 +61,13 @@ bool Channel::IssueWhole(Item& item) {
   Status status =
       IssueLaunch(environment_.context, std::get<LaunchWork>(item.work), multiprocessors_, stream_);
   item.is_closed = true;
-  Part part{.item = &item, .group = {.end_unit = item.units}, .detour = {}};
   if (!status.ok()) {
     Fail(item, std::move(status));
-    part.fault = &kNoFault;
-    LeaveContained(part);
+    if (item.contained != nullptr) item.contained->Withdraw();
     return true;
   }
   item.issued = item.units;
-  ReadFault(part);
-  AddPart(part);
+  AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
   return true;
 }
 
@@ -85,17 +80,14 @@ bool Channel::IssueClaims(Item& item) {
   // Each takes one block of those that are left, whichever group it is of.
   const std::uint64_t blocks = std::min(item.units - item.issued, item.claim_group_blocks);
   Status status = IssueClaimedGroup(item, blocks);
-  Part part{.item = &item, .group = {.end_unit = item.issued + blocks}, .detour = {}};
   if (!status.ok()) {
     Fail(item, std::move(status));
-    part.fault = &kNoFault;
-    LeaveContained(part);
+    if (item.contained != nullptr) item.contained->Withdraw();
     return true;
   }
   item.issued += blocks;
   item.is_closed = item.issued == item.units;
-  ReadFault(part);
-  AddPart(part);
+  AddPart({.item = &item, .group = {.end_unit = item.units}, .detour = {}});
   // Each group's end is what the next one waits for.
   CloseBatch();
   return true;
@@ -132,24 +124,9 @@ void Channel::ReadCounter(Item& item) {
 
 bool Channel::EnterContained(Item& item) {
   if (item.contained == nullptr) return true;
-  if (contained_parts_ == ContainWords::kCopiesPerChannel) return false;
   const Result<bool> may = item.contained->Enter();
   if (!may.ok()) Fail(item, may.status());
-  if (!may.ok() || !*may) return false;
-  ++contained_parts_;
-  return true;
-}
-
-void Channel::ReadFault(Part& part) {
-  Item& item = *part.item;
-  if (item.contained == nullptr) return;
-  ptx::FaultRecord* const copy = environment_.contain.CopyOf(number_, contained_parts_ever_++);
-  Status status = environment_.contain.Read(item.contained->slot(), copy, stream_);
-  if (status.ok()) {
-    part.fault = copy;
-  } else if (item.status.ok()) {
-    Fail(item, std::move(status));
-  }
+  return may.ok() && *may;
 }
 
 bool Channel::NeedsDetour(const Item& item) const {
@@ -284,7 +261,7 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
   item.done = part.group.end_unit;
   if (!std::exchange(item.has_started, true)) item.started = times.started;
   item.ended = times.ended;
-  if (!part.is_reading) LeaveContained(part);
+  if (!part.is_reading) LeaveContained(item);
   if (part.detour.buffer == nullptr) return;
   const auto& copy = std::get<CopyWork>(item.work);
   if (copy.direction == CopyWork::Direction::kDeviceToHost) {
@@ -293,12 +270,8 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
   environment_.bounces.Return(part.detour.buffer);
 }
 
-void Channel::LeaveContained(const Part& part) {
-  Item& item = *part.item;
+void Channel::LeaveContained(Item& item) {
   if (item.contained == nullptr) return;
-  --contained_parts_;
-  const ptx::ToldFault told = item.contained->Leave(part.fault);
-  if (told.kind == FaultKind::kNone || !item.status.ok()) return;
   const auto& work = std::get<LaunchWork>(item.work);
   const std::string what = "kernel '" + ShownName(work.module->kernels()[work.kernel].name) +
                            "' ended early: " + told.sentence;
@@ -330,6 +303,8 @@ void Channel::FinishClaims(Item& item) {
 // ---- ends of other kinds
 
 bool Channel::Stop(WorkId id, bool is_kill) {
+  const ptx::ToldFault told = item.contained->Leave(work.module->kernels(), work.kernel);
+  if (told.kind == FaultKind::kNone || !item.status.ok()) return;
   const auto found =
       std::ranges::find_if(items_, [id](const auto& item) { return item->header().id == id; });
   if (found == items_.end()) return false;

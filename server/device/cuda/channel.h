@@ -18,7 +18,6 @@
 #include "server/device/cuda/claim_words.h"
 #include "server/device/cuda/claimed_kernel.h"
 #include "server/device/cuda/completion_marks.h"
-#include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/contained_launches.h"
 #include "server/device/cuda/cuda_context.h"
 #include "server/device/cuda/host_memory.h"
@@ -86,7 +85,6 @@ struct ChannelEnvironment {
   BounceBuffers& bounces;
   const PinnedRegions& pinned;
   ClaimWords* claims = nullptr;  // Null: no launch runs as its claimed form.
-  ContainWords& contain;
   ChannelLimits limits;
 };
 
@@ -132,8 +130,6 @@ class Channel {
     Item* item = nullptr;
     Group group;
     Detour detour;
-    // What a contained launch has ended with, once it has; null where it could not be asked for.
-    const ptx::FaultRecord* fault = nullptr;
     bool is_reading = false;  // No work of the item, but the copy of its counter.
   };
 
@@ -148,9 +144,7 @@ class Channel {
   void ReadCounter(Item& item);
   // Around what is issued of a launch of contained kernels. Not entered: it has to wait, or failed.
   bool EnterContained(Item& item);
-  // Of a part that the driver has: puts its record into the part.
-  void ReadFault(Part& part);
-  void LeaveContained(const Part& part);
+  void LeaveContained(Item& item);
   bool NeedsDetour(const Item& item) const;
   std::uint64_t GroupBytesMax(const Item& item, bool has_detour) const;
   bool OpenBatch(const Item& first);
@@ -171,8 +165,6 @@ class Channel {
   std::deque<std::size_t> batches_;          // Parts of each closed batch, oldest first.
   std::size_t open_parts_ = 0;               // In the open batch.
   bool open_is_timed_ = false;               // The first of them wants times.
-  std::size_t contained_parts_ = 0;          // With the driver.
-  std::size_t contained_parts_ever_ = 0;
 };
 
 }  // namespace gpushared::device::cuda

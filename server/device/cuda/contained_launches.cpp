@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/device/cuda/contained_launches.h"
 
+#include <algorithm>
+#include <atomic>
+
 namespace gpushared::device::cuda {
 
 ContainedLaunches::~ContainedLaunches() {
   // A write on its way to the words must not meet their next owner.
   if (was_written_ && !words_->context().is_dead() && !words_->writes().Wait().ok()) return;
   words_->Return(slot_);
+}
+
+void ContainedLaunches::ZeroRecord() {
+  // No kernel runs that could write to it, and the next one begins behind a call of the driver.
+  std::atomic_ref(slot_.record->place).store(0, std::memory_order_relaxed);
+  std::atomic_ref(slot_.record->other_place).store(0, std::memory_order_relaxed);
 }
 
 Result<bool> ContainedLaunches::Enter() {
@@ -24,18 +33,53 @@ Result<bool> ContainedLaunches::Enter() {
   return true;
 }
 
-ptx::ToldFault ContainedLaunches::Leave(const ptx::FaultRecord* record) {
+ptx::ToldFault ContainedLaunches::Leave(std::span<const KernelInfo> kernels, std::size_t kernel) {
   --launches_;
   range_.NoteEnd();
-  const bool is_clean = record != nullptr && record->place == 0;
+  const std::optional<ptx::FaultRecord> record = Record();
+  // Before the stop word is written only a fault of its own ends a launch early.
+  const bool is_clean = !record || (state_ == State::kClean && !MayBeOf(*record, kernels, kernel));
   if (!is_clean && state_ == State::kClean) {
     // Other running launches could not record a fault of their own.
     if (launches_ > 0) EndAll();
     state_ = State::kMustEnd;
   }
-  // At once, so that the next launch need not wait for it; what fails is tried again there.
+  GoOn();
+  return is_clean ? ptx::ToldFault() : ptx::DescribeFault(places_, *record);
+}
+
+void ContainedLaunches::Withdraw() {
+  --launches_;
+  range_.NoteEnd();
+  GoOn();
+}
+
+// At once, so that the next launch need not wait for it; what fails is tried again there.
+void ContainedLaunches::GoOn() {
   if (state_ == State::kMustEnd && launches_ == 0) (void)Clear();
-  return is_clean || record == nullptr ? ptx::ToldFault() : ptx::DescribeFault(places_, *record);
+}
+
+std::optional<ptx::FaultRecord> ContainedLaunches::Record() const {
+  ptx::FaultRecord& record = *slot_.record;
+  // Each pairs with the barriers of the kernel around its write. What a launch has written is there
+  // when its end is known.
+  const std::uint32_t other = std::atomic_ref(record.other_place).load(std::memory_order_acquire);
+  const std::uint32_t place = std::atomic_ref(record.place).load(std::memory_order_acquire);
+  if (place == 0 && other == 0) return std::nullopt;
+  ptx::FaultRecord copy = record;
+  // The first thread may not have come to write yet: then the other one tells.
+  copy.place = place != 0 ? place : other;
+  copy.other_place = other;
+  return copy;
+}
+
+bool ContainedLaunches::MayBeOf(const ptx::FaultRecord& record, std::span<const KernelInfo> kernels,
+                                std::size_t kernel) const {
+  if (record.other_place != 0 || record.place > places_.size()) return true;
+  const std::string& function = places_[record.place - 1].function;
+  // A function that several kernels may call tells nothing.
+  return function == kernels[kernel].name ||
+         std::ranges::find(kernels, function, &KernelInfo::name) == kernels.end();
 }
 
 void ContainedLaunches::Stop() {
@@ -49,14 +93,14 @@ void ContainedLaunches::EndAll() {
   (void)words_->writes().Write(control() + offsetof(ptx::ContainControl, stop), 1);
 }
 
-// Behind the stop word, on the stream that wrote it.
+// Behind the stop word, on the stream that wrote it. The words from it on are zeroed.
 Status ContainedLaunches::Clear() {
+  constexpr std::size_t kFirst = offsetof(ptx::ContainControl, stop);
   UrgentWrites& writes = words_->writes();
   was_written_ = true;
-  Status status = writes.Write(control() + offsetof(ptx::ContainControl, stop), 0);
-  if (status.ok()) {
-    status = writes.Fill(fault(), 0, sizeof(ptx::FaultRecord) / sizeof(std::uint32_t));
-  }
+  ZeroRecord();
+  Status status = writes.Fill(control() + kFirst, 0,
+                              (sizeof(ptx::ContainControl) - kFirst) / sizeof(std::uint32_t));
   if (status.ok()) status = writes.Mark();
   if (status.ok()) state_ = State::kClearing;
   return status;

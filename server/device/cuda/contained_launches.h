@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 
 #include "server/device/cuda/contain_words.h"
 #include "server/device/cuda/cuda_memory.h"
+#include "server/device/device.h"
 #include "server/ptx/passes/contain.h"
 
 namespace gpushared::device::cuda {
@@ -28,39 +31,49 @@ namespace gpushared::device::cuda {
 // Confined to the device thread, made and destroyed elsewhere, when no launch is left.
 class ContainedLaunches {
  public:
-  // Takes the slot, which has to be filled in before the first launch. `range`: the client's, which
+  // Takes the slot, which has to be zeroed before the first launch. `range`: the client's, which
   // outlives the object.
-  ContainedLaunches(CudaRange& range, std::shared_ptr<ContainWords> words, DeviceAddress slot,
-                    std::vector<ptx::FaultPlace> places)
+  ContainedLaunches(CudaRange& range, std::shared_ptr<ContainWords> words,
+                    const ContainWords::Slot& slot, std::vector<ptx::FaultPlace> places)
       : range_(range), words_(std::move(words)), slot_(slot), places_(std::move(places)) {}
   ContainedLaunches(const ContainedLaunches&) = delete;
   ContainedLaunches& operator=(const ContainedLaunches&) = delete;
   ~ContainedLaunches();
 
-  DeviceAddress slot() const { return slot_; }
-  DeviceAddress control() const { return slot_; }
-  DeviceAddress fault() const { return slot_ + ContainWords::kFaultOffset; }
+  DeviceAddress control() const { return slot_.control; }
+  DeviceAddress fault() const { return slot_.fault; }
+  // Before any launch: the host's part of the words.
+  void ZeroRecord();
 
   // Before a launch goes to the driver. False: it has to wait, to be asked again.
   Result<bool> Enter();
-  // Once it has ended. Returns what its kernel has ended with, or "". `record`: as it was behind
-  // the launch; null where nobody knows.
-  ptx::ToldFault Leave(const ptx::FaultRecord* record);
+  // Once it has ended. Returns what it has ended with, or "". `kernels`: of the module; `kernel`:
+  // the launch's.
+  ptx::ToldFault Leave(std::span<const KernelInfo> kernels, std::size_t kernel);
+  // Instead of that: the driver did not take it.
+  void Withdraw();
   // Ends all that has entered, soon.
   void Stop();
 
  private:
   enum class State : std::uint8_t {
-    kClean,    // The words are zero.
+    kClean,    // The words are zero, or a kernel has written to them of which nobody knows yet.
     kMustEnd,  // They are not: who is in must leave.
     kClearing  // They are being zeroed.
   };
+  // What kernels have written; nothing where they have not.
+  std::optional<ptx::FaultRecord> Record() const;
+  // Whether a launch of the kernel may have written it. It was written while the launch was with
+  // the driver, perhaps by another one.
+  bool MayBeOf(const ptx::FaultRecord& record, std::span<const KernelInfo> kernels,
+               std::size_t kernel) const;
+  void GoOn();
   void EndAll();
   Status Clear();
 
   CudaRange& range_;
   const std::shared_ptr<ContainWords> words_;
-  const DeviceAddress slot_;
+  const ContainWords::Slot slot_;
   const std::vector<ptx::FaultPlace> places_;
   std::size_t launches_ = 0;  // Entered and not left.
   State state_ = State::kClean;

@@ -198,10 +198,7 @@ Status CudaDevice::Start() {
   Result<std::shared_ptr<UrgentWrites>> writes = UrgentWrites::Create(context_);
   if (!writes.ok()) return writes.status();
   writes_ = *std::move(writes);
-  Result<std::shared_ptr<ContainWords>> contain =
-      ContainWords::Create(context_, writes_, StreamTable::kChannelsTotal);
-  if (!contain.ok()) return contain.status();
-  contain_ = *std::move(contain);
+  contain_ = std::make_shared<ContainWords>(context_, writes_);
   if (Status status = MakePartitions(); !status.ok()) return status;
   if (Status status = MakeCompiler(); !status.ok()) return status;
   return MakeChannels();
@@ -394,7 +391,6 @@ Status CudaDevice::MakeChannels() {
                                           .bounces = *bounces_,
                                           .pinned = *pinned_,
                                           .claims = claims_.get(),
-                                          .contain = *contain_,
                                           .limits = options_.limits});
   std::vector<PartStream> of_parts;
   for (std::size_t i = 0; i < StreamTable::kChannelsTotal; ++i) {

@@ -92,12 +92,13 @@ Status CudaModule::TakeMemory(const CudaPrepared& prepared, std::shared_ptr<Cont
 }
 
 Status CudaModule::Contain(const CudaPrepared& prepared, std::shared_ptr<ContainWords> words) {
-  const Result<DeviceAddress> slot = words->Take();
+  const Result<ContainWords::Slot> slot = words->Take();
   if (!slot.ok()) return slot.status();
   contained_ = std::make_unique<ContainedLaunches>(*range_, std::move(words), *slot,
                                                    prepared.fault_places());
-  constexpr std::array<std::byte, ContainWords::kSlotBytes> kZeros{};
-  Status status = range_->Write(*slot, kZeros);
+  contained_->ZeroRecord();
+  constexpr std::array<std::byte, sizeof(ptx::ContainControl)> kZeros{};
+  Status status = range_->Write(contained_->control(), kZeros);
   static_assert(offsetof(ptx::ContainControl, limit) == 0);
   return status.ok() ? range_->KeepLimit(contained_->control()) : status;
 }

@@ -18,8 +18,9 @@
 
 namespace gpushared::ptx {
 
-// What the server writes and contained kernels read, in device memory that no client reaches: one
-// for each module of a client, at FenceConstant::control.
+// What the server and contained kernels tell each other while kernels run, in device memory that no
+// client reaches: one for each module of a client, at FenceConstant::control. The server writes the
+// first two words; kernels write the others, which the server zeroes when none runs.
 struct ContainControl {
   // The end of the client's memory, an address. Kernels reach [start of the range, limit +
   // kContainTailBytes) and, by addresses, their module's variables with as much behind them: all
@@ -29,9 +30,13 @@ struct ContainControl {
   // When it is not 0, every thread of the client leaves its kernel: before it begins, or after at
   // most 2 * kContainWork. The server sets it while kernels run.
   std::uint32_t stop = 0;
-  std::uint32_t reserved = 0;
+  // The place of the first thread that ended otherwise than its code says; and whether the
+  // FaultRecord has it, and another one. Who finds that it has need not write: it is far away.
+  std::uint32_t first_place = 0;
+  std::uint32_t has_place = 0;
+  std::uint32_t has_other_place = 0;
 };
-static_assert(sizeof(ContainControl) == 16);
+static_assert(sizeof(ContainControl) == 24);
 
 // The limit is a multiple of this, and as much behind it is mapped.
 inline constexpr std::uint64_t kContainTailBytes = std::uint64_t{64} << 10;
@@ -41,14 +46,17 @@ inline constexpr std::uint32_t kContainWork = 65536;
 
 // What contained kernels write when a thread ends otherwise than its code says: the first one of
 // the module since the server last zeroed it. One for each module of a client, at
-// FenceConstant::fault, in memory that no client reaches; the server reads it when kernels have
-// ended.
+// FenceConstant::fault, in memory of the host that kernels reach and no client does. Only a fault
+// writes to it, so it costs nothing until then, and the server finds there what a kernel that has
+// ended left.
 struct FaultRecord {
-  std::uint32_t place = 0;  // 0: nothing happened. Else Fenced::places[place - 1].
-  // Of the thread; the block is all kNoBlockIndex in a .func, which may not ask for it.
+  // 0: nothing happened. Else Fenced::places[place - 1]. Of two threads at one place, the second
+  // may write it first, so that it is there when the kernel of either has ended.
+  std::uint32_t place = 0;
+  // Of the first thread; the block is all kNoBlockIndex in a .func, which may not ask for it.
   std::array<std::uint32_t, 3> block = {};
   std::array<std::uint32_t, 3> thread = {};
-  std::uint32_t reserved = 0;
+  std::uint32_t other_place = 0;  // Where another thread has ended; 0: none did elsewhere.
 };
 static_assert(sizeof(FaultRecord) == 32);
 inline constexpr std::uint32_t kNoBlockIndex = 0xffffffff;

@@ -298,14 +298,35 @@ class FunctionContainment {
     const std::size_t end = editor_.size();
     Before(end, Make("ret"));
     editor_.InsertBefore(end, Label{.position = {}, .name = left_});
-    const std::string record = editor_.NewRegister("b64"), known = editor_.NewRegister("b32");
-    const std::string is_known = editor_.NewRegister("pred");
-    Before(end, Make("ld.const.u64",
-                     {Name(record), Address(constant_, OffsetOf(offsetof(FenceConstant, fault)))}));
-    Before(end,
-           Make("atom.global.cas.b32", {Name(known), Address(record), Integer(0), Name(place_)}));
+    const std::string control = editor_.NewRegister("b64"), record = editor_.NewRegister("b64");
+    const std::string known = editor_.NewRegister("b32"), is_known = editor_.NewRegister("pred");
+    const std::string is_same = editor_.NewRegister("pred");
+    const std::string tells = editor_.NewLabel(), is_later = editor_.NewLabel();
+    for (const auto& [to, member] : {std::pair(control, offsetof(FenceConstant, control)),
+                                     std::pair(record, offsetof(FenceConstant, fault))}) {
+      Before(end, Make("ld.const.u64", {Name(to), Address(constant_, OffsetOf(member))}));
+    }
+    const auto word = [](const std::string& base, std::size_t member) {
+      return Address(base, OffsetOf(member));
+    };
+    Before(end, Make("atom.global.cas.b32",
+                     {Name(known), word(control, offsetof(ContainControl, first_place)), Integer(0),
+                      Name(place_)}));
     Before(end, Make("setp.ne.u32", {Name(is_known), Name(known), Integer(0)}));
-    Before(end, MakeIf(is_known, "exit"));
+    Before(end, MakeIf(is_known, "bra", {Name(is_later)}));
+    WriteIndices(end, record);
+    editor_.InsertBefore(end, Label{.position = {}, .name = tells});
+    TellPlace(end, word(record, offsetof(FaultRecord, place)),
+              word(control, offsetof(ContainControl, has_place)));
+    editor_.InsertBefore(end, Label{.position = {}, .name = is_later});
+    Before(end, Make("setp.eq.u32", {Name(is_same), Name(known), Name(place_)}));
+    Before(end, MakeIf(is_same, "bra", {Name(tells)}));
+    TellPlace(end, word(record, offsetof(FaultRecord, other_place)),
+              word(control, offsetof(ContainControl, has_other_place)));
+  }
+
+  // The first thread's, ahead of its place.
+  void WriteIndices(std::size_t end, const std::string& record) {
     const auto write = [&](std::size_t member, std::size_t d, Operand value) {
       const std::string copy = editor_.NewRegister("b32");
       Before(end, Make("mov.u32", {Name(copy), std::move(value)}));
@@ -320,6 +341,20 @@ class FunctionContainment {
                                : Integer(std::int64_t{kNoBlockIndex}));
       write(offsetof(FaultRecord, thread), d, Name("%tid." + std::string(kDimensions[d])));
     }
+    Before(end, Make("membar.sys"));
+  }
+
+  // Writes the place to `word` of the record, unless `known` says that it is there, and leaves. Who
+  // finds `known` set may end its kernel: the host finds the place.
+  void TellPlace(std::size_t end, const Operand& word, const Operand& known) {
+    const std::string value = editor_.NewRegister("b32"), is_told = editor_.NewRegister("pred");
+    Before(end, Make("ld.volatile.global.u32", {Name(value), known}));
+    Before(end, Make("setp.ne.u32", {Name(is_told), Name(value), Integer(0)}));
+    Before(end, MakeIf(is_told, "exit"));
+    Before(end, Make("st.volatile.global.u32", {word, Name(place_)}));
+    Before(end, Make("membar.sys"));
+    Before(end, Make("mov.u32", {Name(value), Integer(1)}));
+    Before(end, Make("st.volatile.global.u32", {known, Name(value)}));
     Before(end, Make("exit"));
   }
 

@@ -29,6 +29,7 @@ ld.global.u32 %r1, [variable+20]; add.u32 %r0, %r0, %r1; st.global.u32 [%rd0], %
 st.global.u32 [%rd2+50000], 9; ret; }
 .entry fills_variable(.param .u64 a) {
 .reg .b64 %rd<4>; mov.u64 %rd1, variable; st.global.u64 [%rd1], -1; ret; }
+.entry traps_too(.param .u64 a) { trap; }
 )";
 
 }  // namespace gpushared::device

@@ -234,43 +234,58 @@ TEST_F(ContainedClient, ALaunchThatTheDriverRefusesEndsNobodyElse) {
   EXPECT_THAT(std::string(Await(endless).status.message()), HasSubstr("stopped by the server"));
 }
 
-TEST_F(ContainedClient, ALaunchOfWhichNobodyKnowsHowItEndedFailsAndLeavesNothingToTheNext) {
-  Say("fail cuMemcpyDtoHAsync 1 2");
-  const Status unknown = Run("traps", At(0), 4);
-  EXPECT_EQ(unknown.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(std::string(unknown.message()), HasSubstr("reading what a launch ended with"));
+TEST_F(ContainedClient, WhatALaunchEndedWithTakesNoCallOfTheDriver) {
+  fake_cuda_forget_calls();
   ExpectOk(Run("fine", At(64)));
+  ExpectTrap(Run("traps", At(0), 4));
+  EXPECT_EQ(fake_cuda_calls("cuMemcpyDtoHAsync"), 0U);
+}
+
+TEST_F(ContainedClient, AFaultThatIsNotTheFirstIsNotTakenForASuccess) {
+  // Both have ended before anybody looks. The record is of the first to get there.
+  for (const bool is_first : {true, false}) {
+    Say("hold");
+    const WorkId one = Submit(is_first ? "traps" : "traps_too", At(0), 1, 4);
+    const WorkId other = Submit(is_first ? "traps_too" : "traps", At(0), 2, 4);
+    const WorkId beside = Submit("fine", At(64), 3);
+    EXPECT_FALSE(IsDone(one));
+    Say("go");
+    WaitForWord(64, 7);
+    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_EQ(Await(one).status.code(), StatusCode::kKernelFault);
+    EXPECT_EQ(Await(other).status.code(), StatusCode::kKernelFault);
+    (void)Await(beside);
+    ExpectOk(Run("fine", At(64)));
+    ASSERT_TRUE(tenant_.space->Resize(0).ok());
+    ASSERT_TRUE(tenant_.space->Resize(4 * kMebibyte).ok());
+  }
 }
 
 TEST_F(ContainedClient, WordsThatCannotBeZeroedAreTriedAgainAndNeverUsed) {
-  for (const char* call : {"cuStreamWriteValue32", "cuMemsetD32Async"}) {
-    const WorkId fault = Submit("traps", At(0), 1, 4);
-    Say(std::string("fail ") + call + " 1 2");
-    ExpectTrap(Await(fault).status);
-    ExpectOk(Run("fine", At(64)));
-    EXPECT_EQ(gpu().loss(), nullptr) << call;
-  }
-  Say("fail cuStreamWriteValue32 * 2");
+  const WorkId fault = Submit("traps", At(0), 1, 4);
+  Say("fail cuMemsetD32Async 1 2");
+  ExpectTrap(Await(fault).status);
+  ExpectOk(Run("fine", At(64)));
+  EXPECT_EQ(gpu().loss(), nullptr);
+  Say("fail cuMemsetD32Async * 2");
   ExpectTrap(Run("traps", At(0), 4));
   const Status refused = Run("fine", At(64));
   EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("writing a word failed"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("writing device memory failed"));
 }
 
-TEST_F(ContainedClient, MoreLaunchesThanThereArePlacesForRecordsWaitForTheirTurn) {
+TEST_F(ContainedClient, LaunchesOfAnotherKernelAheadOfAFaultSucceedHoweverLateTheyAreSeen) {
+  constexpr std::size_t kLaunches = 260;
   Say("hold");
   std::vector<WorkId> ids;
-  for (std::size_t i = 0; i < ContainWords::kCopiesPerChannel + 4; ++i) {
-    ids.push_back(Submit("fine", At(4 * i)));
-  }
-  // Its record would take the place of the fifth one's.
+  for (std::size_t i = 0; i < kLaunches; ++i) ids.push_back(Submit("fine", At(4 * i)));
   const WorkId fault = Submit("traps", At(0), 1, 4);
   fake_cuda_forget_calls();
   EXPECT_FALSE(IsDone(ids[0]));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 0U);
   Say("go");
   // All that the driver has ends before anybody looks.
-  WaitForWord(4 * (ContainWords::kCopiesPerChannel - 1), 7);
+  WaitForWord(4 * (kLaunches - 1), 7);
   std::this_thread::sleep_for(milliseconds(50));
   for (const WorkId id : ids) ExpectOk(Await(id).status);
   ExpectTrap(Await(fault).status);
@@ -437,14 +452,14 @@ TEST_F(ContainedClient, KernelsDoNotReachTheWordsThatSpeakForThem) {
 TEST_F(ContainedClient, ModulesHaveWordsOfTheirOwnWhichTheNextFindsClean) {
   auto second = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(second.ok());
-  const DeviceAddress slot = LaunchesOf(tenant_).slot();
-  EXPECT_NE(static_cast<const CudaModule&>(**second).contained()->slot(), slot);
+  const DeviceAddress control = LaunchesOf(tenant_).control();
+  EXPECT_NE(static_cast<const CudaModule&>(**second).contained()->control(), control);
   ExpectTrap(Run("traps", At(0), 4));
   tenant_.module = nullptr;
   auto third = Load(*tenant_.space, kContainedKernels);
   ASSERT_TRUE(third.ok());
   tenant_.module = *third;
-  EXPECT_EQ(LaunchesOf(tenant_).slot(), slot);
+  EXPECT_EQ(LaunchesOf(tenant_).control(), control);
   ExpectOk(Run("fine", At(0)));
 }
 
@@ -469,10 +484,15 @@ TEST_F(ContainedClient, WordsThatTheGpuLacksMemoryForRefuseTheModule) {
   device_.reset();
   Start({});
   auto space = NewSpace();
-  Say("fail cuMemAlloc 1 2");
-  const Status refused = Load(*space, kContainedKernels).status();
-  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("module refused: taking device memory"));
+  for (const auto& [call, doing] :
+       {std::pair("cuMemHostAlloc", "taking pinned host memory"),
+        std::pair("cuMemHostGetDevicePointer", "mapping pinned host memory"),
+        std::pair("cuMemAlloc", "taking device memory")}) {
+    Say(std::string("fail ") + call + " 1 2");
+    const Status refused = Load(*space, kContainedKernels).status();
+    EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(std::string("module refused: ") + doing));
+  }
   EXPECT_TRUE(Load(*space, kContainedKernels).ok());
 }
 
