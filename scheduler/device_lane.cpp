@@ -302,9 +302,17 @@ bool DeviceLane::Admits(ClientId client, const Client& state) const {
   const std::size_t for_the_lone = clients_.size() == 1 && urgent_count_ == 0 ? 1 : 0;
   if (windowed_count_ < options_.beyond_window_max + for_the_lone) return true;
   const LaneCommand& next = state.queue.front().command;
+  if (options_.chains_stops && windowed_count_ == 1 && IsChained(client, next)) return true;
   if (window_used_ + next.predicted > options_.window) return false;
   const Duration ahead = lookahead();
   return ahead == options_.window || BehindOldest(client, next.stream) < ahead;
+}
+
+bool DeviceLane::IsChained(ClientId client, const LaneCommand& next) const {
+  const InFlight* const ahead = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                             [](const InFlight& each) { return each.windowed; });
+  return next.stoppable && ahead != in_flight_.end() && ahead->stoppable && !ahead->stop_asked &&
+         ahead->client == client && ahead->stream == next.stream;
 }
 
 bool DeviceLane::IsWithinOwnWindow(ClientId client, const Client& state) const {

@@ -33,6 +33,9 @@ struct LaneOptions {
   // could never run otherwise. One more of a client that has the device to itself. Larger values
   // let long commands of one class run side by side.
   std::size_t beyond_window_max = 1;
+  // A command that can be stopped may have one more such command of its stream behind it on the
+  // device, which is stopped with it.
+  bool chains_stops = false;
 };
 
 struct Action {
@@ -177,6 +180,8 @@ class DeviceLane {
   // For a capped client that the window does not bound. Whatever it has on the device when its cap
   // closes is debt.
   bool IsWithinOwnWindow(ClientId client, const Client& state) const;
+  // Whether the client's next command can be stopped with the only one that the window counts.
+  bool IsChained(ClientId client, const LaneCommand& next) const;
   // Predicted time on the device behind the oldest windowed command of that stream.
   Duration BehindOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;

@@ -102,6 +102,10 @@ struct DeviceInfo {
   Preemption preemption = Preemption::kBetweenCommands;
   // Launches that may be stopped run slower than others: worth it only where somebody could ask.
   bool stopping_costs = false;
+  // RequestStop of a launch also stops what its stream has behind it: none of that begins unless
+  // the launch runs to its end. So another launch may be on the device behind one that may be
+  // stopped.
+  bool chains_stops = false;
   Preemption copy_preemption = Preemption::kBetweenCommands;  // For copies and fills.
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;

@@ -138,6 +138,25 @@ TEST(DeviceLane, LongCommandsRunSideBySideWhereTheOptionsSaySo) {
   EXPECT_EQ(SubmitAll(*lane), 2u);
 }
 
+TEST(DeviceLane, OneThatCanBeStoppedFollowsAnotherOfItsStreamWhereStopsChain) {
+  for (const bool chains : {true, false}) {
+    const auto lane = FifoLane({.window = 500us, .chains_stops = chains});
+    for (std::uint64_t i = 1; i <= 3; ++i) lane->Enqueue(kA, {i, 400us, true, 7}, kStart);
+    EXPECT_EQ(SubmitAll(*lane), chains ? 2u : 1u);
+  }
+  for (const LaneCommand& next :
+       {LaneCommand{2, 400us, false, 7}, LaneCommand{2, 400us, true, 8}}) {
+    const auto lane = FifoLane({.window = 500us, .chains_stops = true});
+    lane->Enqueue(kA, {1, 400us, true, 7}, kStart);
+    lane->Enqueue(kA, next, kStart);
+    EXPECT_EQ(SubmitAll(*lane), 1u);
+  }
+  const auto lane = FifoLane({.window = 500us, .chains_stops = true});
+  lane->Enqueue(kA, {1, 400us, true, 7}, kStart);
+  lane->Enqueue(kB, {2, 400us, true, 7}, kStart);
+  EXPECT_EQ(SubmitAll(*lane), 1u) << "a stream of another client";
+}
+
 TEST(DeviceLane, NoMoreCommandsAreOnTheDeviceThanAllowed) {
   const auto lane = FifoLane({.in_flight_max = 3});
   for (std::uint64_t i = 1; i <= 10; ++i) lane->Enqueue(kA, {i, 1ns, false}, kStart);

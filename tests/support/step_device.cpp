@@ -18,6 +18,11 @@ constexpr std::uint64_t kRangeBytes = std::uint64_t{4} << 30;
 constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
 constexpr auto kPatience = std::chrono::seconds(30);
 
+device::StreamKey StreamOf(
+    const std::variant<device::LaunchWork, device::CopyWork, device::FillWork>& work) {
+  return std::visit([](const device::WorkHeader& each) { return each.stream; }, work);
+}
+
 }  // namespace
 
 class StepModule : public device::Module {
@@ -130,6 +135,7 @@ StepDevice::StepDevice(StepDeviceOptions options, device::WakeFunction wake)
   info_.preemption = options_.preemption;
   info_.copy_preemption = options_.preemption;
   info_.stopping_costs = options_.stopping_costs;
+  info_.chains_stops = options_.chains_stops;
   info_.can_kill = options_.can_kill;
   info_.spinning_pays = options_.spinning_pays;
 }
@@ -267,9 +273,17 @@ void StepDevice::RequestStop(device::WorkId id) {
   const auto found = std::find_if(running_.begin(), running_.end(),
                                   [&](const Work& work) { return work.id == id; });
   if (found == running_.end()) return;
-  Work work = std::move(*found);
-  running_.erase(found);
-  End(std::move(work), Status::Ok(), true);
+  const device::StreamKey stream = StreamOf(found->what);
+  for (auto each = found; each != running_.end();) {
+    if (each != found && (!options_.chains_stops || StreamOf(each->what) != stream)) {
+      ++each;
+      continue;
+    }
+    Work work = std::move(*each);
+    each = running_.erase(each);
+    End(std::move(work), Status::Ok(), true);
+    if (!options_.chains_stops) return;
+  }
 }
 
 void StepDevice::RequestKill(device::WorkId id) {

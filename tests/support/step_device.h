@@ -27,6 +27,7 @@ struct StepDeviceOptions {
   std::chrono::milliseconds submitting_takes{};  // For each launch.
   std::chrono::seconds ends_later{};             // Completions claim an end so much later.
   bool stopping_costs = false;
+  bool chains_stops = false;
   std::string unstoppable_kernel = {};  // Launches of it cannot be stopped.
   bool ignores_stop = false;            // As an endless kernel: only a kill ends it.
   bool can_kill = true;

@@ -30,6 +30,10 @@ Channel::~Channel() {
 }
 
 void Channel::Add(std::unique_ptr<Item> item) {
+  if (IsBehindStopped(*item)) {
+    item->is_closed = item->is_stopped = true;
+    ++stopped_;
+  }
   items_.push_back(std::move(item));
   Issue();
 }
@@ -50,9 +54,23 @@ bool Channel::IssueNext(Item& item) {
     return true;
   }
   if (parts_.size() >= environment_.limits.parts_max) return false;
-  if (!item.is_launch()) return IssueGroup(item);
   if (item.claimed != nullptr) return IssueClaims(item);
-  return IssueWhole(item);
+  if (IsBehindClaims(item)) return false;
+  return item.is_launch() ? IssueWhole(item) : IssueGroup(item);
+}
+
+bool Channel::IsBehindClaims(const Item& item) const {
+  return claimed_ > 0 && std::ranges::any_of(items_, [&](const std::unique_ptr<Item>& each) {
+           return each.get() != &item && each->slot &&
+                  each->header().stream == item.header().stream;
+         });
+}
+
+bool Channel::IsBehindStopped(const Item& item) const {
+  return stopped_ > 0 && std::ranges::any_of(items_, [&](const std::unique_ptr<Item>& each) {
+           return each->is_stopped && each->claimed != nullptr &&
+                  each->header().stream == item.header().stream;
+         });
 }
 
 bool Channel::IssueWhole(Item& item) {
@@ -67,18 +85,23 @@ bool Channel::IssueWhole(Item& item) {
     return true;
   }
   item.issued = item.units;
-  AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
+  AddPart({.item = &item, .group = {.end_unit = item.units}, .detour = {}});
   return true;
 }
 
 bool Channel::IssueClaims(Item& item) {
-  if (item.parts_running >= kGroupsAhead) return false;
-  if (!item.slot) item.slot = environment_.claims->Take(number_);
-  if (!item.slot) return false;
+  const bool is_behind = IsBehindClaims(item);
+  if (item.parts_running >= (is_behind ? 1 : kGroupsAhead)) return false;
+  if (!item.slot) {
+    item.slot = environment_.claims->Take(number_);
+    if (!item.slot) return false;
+    ++claimed_;
+  }
   if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
   // Each takes one block of those that are left, whichever group it is of.
-  const std::uint64_t blocks = std::min(item.units - item.issued, item.claim_group_blocks);
+  const std::uint64_t blocks = std::min(
+      item.units - item.issued, is_behind ? item.claim_ahead_blocks : item.claim_group_blocks);
   Status status = IssueClaimedGroup(item, blocks);
   if (!status.ok()) {
     Fail(item, std::move(status));
@@ -87,7 +110,7 @@ bool Channel::IssueClaims(Item& item) {
   }
   item.issued += blocks;
   item.is_closed = item.issued == item.units;
-  AddPart({.item = &item, .group = {.end_unit = item.units}, .detour = {}});
+  AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
   // Each group's end is what the next one waits for.
   CloseBatch();
   return true;
@@ -230,12 +253,19 @@ void Channel::Advance(std::vector<std::unique_ptr<Item>>& finished) {
     if (!ended->has_value()) break;
     FinishBatch(**ended);
   }
+  TakeEnded(finished);
   if (!environment_.context.is_dead()) Issue();
+  TakeEnded(finished);
+}
+
+void Channel::TakeEnded(std::vector<std::unique_ptr<Item>>& finished) {
   while (!items_.empty() && items_.front()->has_ended()) {
     if (items_.front()->slot) FinishClaims(*items_.front());
+    if (items_.front()->is_stopped) --stopped_;
     finished.push_back(std::move(items_.front()));
     items_.pop_front();
-    --closed_;
+    // None is counted yet where a stop has closed the front.
+    if (closed_ > 0) --closed_;
   }
 }
 
@@ -273,6 +303,8 @@ void Channel::FinishPart(const Part& part, const BatchTimes& times) {
 void Channel::LeaveContained(Item& item) {
   if (item.contained == nullptr) return;
   const auto& work = std::get<LaunchWork>(item.work);
+  const ptx::ToldFault told = item.contained->Leave(work.module->kernels(), work.kernel);
+  if (told.kind == FaultKind::kNone || !item.status.ok()) return;
   const std::string what = "kernel '" + ShownName(work.module->kernels()[work.kernel].name) +
                            "' ended early: " + told.sentence;
   if (!item.is_killed) item.fault = told.kind;
@@ -284,6 +316,7 @@ void Channel::LeaveContained(Item& item) {
 void Channel::FinishClaims(Item& item) {
   const auto& work = std::get<LaunchWork>(item.work);
   environment_.claims->Return(*item.slot);
+  --claimed_;
   if (item.issued == work.first_unit) item.done = work.first_unit;
   if (!item.status.ok() || item.issued == work.first_unit) return;
   if (!item.is_stopped && !item.is_killed) {
@@ -303,12 +336,22 @@ void Channel::FinishClaims(Item& item) {
 // ---- ends of other kinds
 
 bool Channel::Stop(WorkId id, bool is_kill) {
-  const ptx::ToldFault told = item.contained->Leave(work.module->kernels(), work.kernel);
-  if (told.kind == FaultKind::kNone || !item.status.ok()) return;
   const auto found =
       std::ranges::find_if(items_, [id](const auto& item) { return item->header().id == id; });
   if (found == items_.end()) return false;
   Item& item = **found;
+  if (!is_kill && item.claimed != nullptr) {
+    // The latest first: none may begin when the one ahead has left.
+    for (auto behind = std::prev(items_.end()); behind != found; --behind) {
+      if ((*behind)->header().stream == item.header().stream) StopItem(**behind, false);
+    }
+  }
+  StopItem(item, is_kill);
+  return true;
+}
+
+void Channel::StopItem(Item& item, bool is_kill) {
+  if (item.is_stopped && !is_kill) return;
   if (is_kill && item.contained != nullptr && item.parts_running > 0) {
     item.contained->Stop();
     item.is_killed = true;
@@ -319,14 +362,18 @@ bool Channel::Stop(WorkId id, bool is_kill) {
     if (!item.is_stopped && !item.is_killed) ReadCounter(item);
     item.is_closed = true;
     item.is_killed = item.is_killed || is_kill;
-    item.is_stopped = !item.is_killed;
-    return true;
+    SetStopped(item, !item.is_killed);
+    return;
   }
-  if (item.is_closed) return true;
+  if (item.is_closed) return;
   item.is_closed = true;
-  item.is_stopped = !is_kill;
+  SetStopped(item, !is_kill);
   if (is_kill) item.status = Status(StatusCode::kCancelled, "ended before it was complete");
-  return true;
+}
+
+void Channel::SetStopped(Item& item, bool is_stopped) {
+  if (item.is_stopped != is_stopped) stopped_ += is_stopped ? 1 : -1;
+  item.is_stopped = is_stopped;
 }
 
 void Channel::AppendSuspects(std::vector<DeviceLoss::Suspect>& suspects) const {
@@ -345,8 +392,7 @@ void Channel::Abandon(std::vector<std::unique_ptr<Item>>& finished) {
   }
   parts_.clear();
   batches_.clear();
-  open_parts_ = 0;
-  closed_ = 0;
+  open_parts_ = closed_ = stopped_ = claimed_ = 0;
   for (std::unique_ptr<Item>& item : items_) finished.push_back(std::move(item));
   items_.clear();
 }

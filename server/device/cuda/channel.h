@@ -43,7 +43,8 @@ struct Item {
   const ClaimedKernel* claimed = nullptr;
   std::optional<ClaimWords::Slot> slot;
   std::uint32_t claim_base = 0;          // The slot's counter at its start.
-  std::uint64_t claim_group_blocks = 0;  // Blocks that go to the driver at a time.
+  std::uint64_t claim_group_blocks = 0;  // Blocks that go to the driver at a time,
+  std::uint64_t claim_ahead_blocks = 0;  // and behind another launch that may be stopped.
   bool has_started = false;
   bool times_are_exact = true;
   Status status;
@@ -70,6 +71,8 @@ struct ChannelLimits {
   // µs. On a part of a GPU each takes its place for longer: so many waves at most.
   std::uint64_t claim_group_blocks = 16384;
   std::uint64_t claim_group_waves = 16;
+  // Enough for the time until the end of the one ahead is noticed.
+  std::uint64_t claim_ahead_waves = 4;
   // What claiming adds to a block: a load and an atomic operation in the L2 cache, one after the
   // other, and a barrier. Blocks shorter than kClaimWorth times that are not claimed.
   std::chrono::nanoseconds claim_time{500};
@@ -93,6 +96,10 @@ struct ChannelEnvironment {
 // while the end of the other becomes known. The rest waits here for one of three reasons. The
 // driver has enough of it already. It is a copy or a claimed launch, which goes in groups. Or
 // contained kernels of its module have to end first.
+//
+// A stop of a claimed launch also stops what is behind it in the same stream, or that would run
+// between its two halves. Whatever is added behind it later ends as stopped. A launch that cannot
+// be stopped waits here until the claimed one ahead has ended.
 //
 // Confined to the device thread; the context is current on it.
 class Channel {
@@ -139,6 +146,8 @@ class Channel {
   bool IssueGroup(Item& item);
   bool IssueWhole(Item& item);
   bool IssueClaims(Item& item);
+  // Whether a claimed launch of the same stream, which has begun or soon will, is ahead of it.
+  bool IsBehindClaims(const Item& item) const;
   Status IssueClaimedGroup(Item& item, std::uint64_t blocks);
   // Behind what has been issued of a claimed launch that was stopped.
   void ReadCounter(Item& item);
@@ -151,9 +160,13 @@ class Channel {
   void CloseBatch();
   void AddPart(const Part& part);
   void Fail(Item& item, Status why);
+  void TakeEnded(std::vector<std::unique_ptr<Item>>& finished);
   void FinishBatch(const BatchTimes& times);
   void FinishPart(const Part& part, const BatchTimes& times);
   void FinishClaims(Item& item);
+  void StopItem(Item& item, bool is_kill);
+  void SetStopped(Item& item, bool is_stopped);
+  bool IsBehindStopped(const Item& item) const;
 
   const ChannelEnvironment& environment_;
   const std::size_t number_;
@@ -161,6 +174,8 @@ class Channel {
   const std::uint32_t multiprocessors_;
   std::deque<std::unique_ptr<Item>> items_;  // As added; the front ends first.
   std::size_t closed_ = 0;                   // How many at the front have is_closed set.
+  std::size_t stopped_ = 0;                  // How many have is_stopped set.
+  std::size_t claimed_ = 0;                  // How many have a slot.
   std::deque<Part> parts_;                   // With the driver, as issued.
   std::deque<std::size_t> batches_;          // Parts of each closed batch, oldest first.
   std::size_t open_parts_ = 0;               // In the open batch.

@@ -226,6 +226,7 @@ Status CudaDevice::MakeCompiler() {
   claims_ = *std::move(claims);
   info_.preemption = Preemption::kWithinCommand;
   info_.stopping_costs = true;
+  info_.chains_stops = true;
   return {};
 }
 
@@ -491,9 +492,10 @@ void CudaDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work
   const bool is_bound = Bind();
   if (is_bound && item->claimed != nullptr) {
     const std::uint64_t at_once = BlocksAtOnce(std::get<LaunchWork>(item->work), *item->claimed);
-    item->claim_group_blocks =
-        std::min(options_.limits.claim_group_blocks,
-                 std::max<std::uint64_t>(at_once, 1) * options_.limits.claim_group_waves);
+    const std::uint64_t wave = std::max<std::uint64_t>(at_once, 1);
+    const ChannelLimits& limits = options_.limits;
+    item->claim_group_blocks = std::min(limits.claim_group_blocks, wave * limits.claim_group_waves);
+    item->claim_ahead_blocks = std::min(limits.claim_group_blocks, wave * limits.claim_ahead_waves);
   }
   if (!is_bound) {
     // Nothing more can run: it ends like what is under way.

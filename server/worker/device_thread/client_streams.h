@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ipc/wire/layout.h"
@@ -33,8 +34,9 @@ struct StreamState {
   std::uint32_t back = kNoSlot;
   std::uint32_t next = kNoSlot;  // First not offered yet.
   // An offered command that may be stopped. What follows it must not be on the device before
-  // it has ended, or it would run between the two halves.
+  // it has ended, or it would run between the two halves: but for one that is stopped with it.
   std::uint32_t holding = kNoSlot;
+  std::uint32_t chained = kNoSlot;
   std::uint64_t finished = 0;      // The timeline's value, now or soon.
   std::uint64_t last_time_ns = 0;  // When the last finished command ended.
   // Set while the stream skips everything because a command failed.
@@ -43,6 +45,13 @@ struct StreamState {
   FailedRange failed_before;  // The latest earlier incarnation's.
   std::uint64_t error_sequence = 0;
   std::unique_ptr<CommandFailure> error;  // Until the stream number is created again.
+
+  void Hold(std::uint32_t slot) { (holding == kNoSlot ? holding : chained) = slot; }
+  // No longer offered, or ended.
+  void Release(std::uint32_t slot) {
+    if (chained == slot) chained = kNoSlot;
+    if (holding == slot) holding = std::exchange(chained, kNoSlot);
+  }
 
   // Whether command `sequence`, which has finished, did so without having run.
   bool HasFailed(std::uint64_t sequence) const {

@@ -155,6 +155,11 @@ class CommandSlot {
     Move(CommandState::kOnDevice, CommandState::kOffered);
     past_ = Past::kStopped;
   }
+  // kOnDevice -> kQueued: it left with units to do, and is to be offered behind another.
+  void QueueRest() {
+    Move(CommandState::kOnDevice, CommandState::kQueued);
+    past_ = Past::kStopped;
+  }
   // kOnDevice -> kEnded.
   void End() { Move(CommandState::kOnDevice, CommandState::kEnded); }
 

@@ -53,6 +53,11 @@ void CountSkipped(ClientState& client) {
   client.totals.of_class().commands_skipped.Add(1);
 }
 
+scheduler::LaneOptions ForDevice(scheduler::LaneOptions lane, const device::DeviceInfo& info) {
+  lane.chains_stops = info.chains_stops;
+  return lane;
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy> policy,
@@ -60,7 +65,7 @@ Dispatcher::Dispatcher(device::Device& device, std::unique_ptr<scheduler::Policy
     : device_(device),
       totals_(options.totals),
       kill_after_(options.kill_after),
-      lane_(std::move(policy), options.lane),
+      lane_(std::move(policy), ForDevice(options.lane, device.info())),
       requests_(roster_, lane_, tracer_),
       limiter_(device, roster_, options.kernels),
       offers_(device, lane_, roster_, requests_, limiter_, tracer_, options.slice),
@@ -341,7 +346,7 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
   const std::uint32_t slot = client.streams.PopFront(stream);
   CommandSlab& slab = client.streams.slab();
   const CommandSlot& command = slab[slot];
-  if (state.holding == slot) state.holding = kNoSlot;
+  state.Release(slot);
   state.finished = command.sequence;
   for (const std::uint16_t module : command.modules) {
     if (module != CommandSlot::kNoModule && client.scope.ReturnModule(module)) [[unlikely]] {
@@ -359,7 +364,7 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
 
 void Dispatcher::OfferReady(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   StreamState& state = client.streams[stream];
-  while (state.next != kNoSlot && !state.has_failed && state.holding == kNoSlot) {
+  while (state.next != kNoSlot && !state.has_failed && offers_.MayFollow(client, state)) {
     const CommandSlot& command = client.streams.slab()[state.next];
     if (command.failure != nullptr) return;  // Fails the stream when it is at the front.
     if (command.is_device_work()) {
@@ -418,10 +423,16 @@ void Dispatcher::OnCompleted(const device::Completion& completion, scheduler::Ti
   if (has_paused) std::get<device::LaunchWork>(command.work).paused = completion.paused;
   ++client->counters.stops;
   client->totals.of_class().stops.Add(1);
-  if (!client->streams[command.stream].has_failed) {
+  const StreamState& stream = client->streams[command.stream];
+  const std::uint32_t slot = WorkName::Slot(completion.id);
+  if (!stream.has_failed && stream.chained != slot) {
     return offers_.OfferRest(*client, command, now);
   }
-  command.End();
+  if (stream.has_failed) {
+    command.End();
+  } else {
+    Offers::QueueRest(*client, slot);  // The rest of the one ahead goes first.
+  }
   MarkUnsettled(*client, command.stream);
 }
 

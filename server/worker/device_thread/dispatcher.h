@@ -39,9 +39,9 @@ struct DispatcherOptions {
 // and what of their clients when they leave.
 //
 // A command is ready when three things hold. All before it in its stream were submitted, none of
-// those can be stopped half way, and its waits have finished. A command that fails fails its
-// stream. Later commands are skipped and counted as finished. Waits of other streams recognise them
-// as failed, until the stream is destroyed.
+// those can be stopped half way without it, and its waits have finished. A command that fails fails
+// its stream. Later commands are skipped and counted as finished. Waits of other streams recognise
+// them as failed, until the stream is destroyed.
 //
 // Its parts have the other duties: Offers knows the lane and the device, Requests what clients wait
 // for, KernelLimiter which kernels run too long, Publisher what clients see.

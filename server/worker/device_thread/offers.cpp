@@ -47,7 +47,7 @@ void Offers::Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint
     launch->may_be_stopped = is_stoppable;
     launch->may_be_paused = true;
   }
-  if (is_stoppable) client.streams[command.stream].holding = slot;
+  if (is_stoppable) client.streams[command.stream].Hold(slot);
   command.Offer(WorkName::Make(client.index(), slot, next_serial_++), predicted, is_stoppable);
   ++client.offers.queued_;
   requests_.OnOffersChanged(client, now);
@@ -65,6 +65,14 @@ void Offers::OfferRest(ClientState& client, CommandSlot& command, scheduler::Tim
 
 bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
                              scheduler::Duration predicted) {
+void Offers::QueueRest(ClientState& client, std::uint32_t slot) {
+  CommandSlot& command = client.streams.slab()[slot];
+  StreamState& state = client.streams[command.stream];
+  state.Release(slot);
+  state.next = slot;
+  command.QueueRest();
+}
+
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (predicted < kWorthStopping) return false;
   if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
@@ -74,6 +82,17 @@ bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& comma
 
 bool Offers::MustGiveWay(const ClientState& client) const {
   if (!device_.info().stopping_costs || lane_.IsCapped(client.id())) return true;
+bool Offers::MayFollow(const ClientState& client, const StreamState& state) {
+  if (state.holding == kNoSlot) return true;
+  if (!device_.info().chains_stops || state.chained != kNoSlot) return false;
+  const CommandSlab& slab = client.streams.slab();
+  const CommandSlot& ahead = slab[state.holding];
+  const CommandSlot& next = slab[state.next];
+  if (ahead.kind != CommandKind::kLaunch || next.kind != CommandKind::kLaunch) return false;
+  if (ahead.state() == CommandState::kOnDevice && ahead.submission().stop_asked) return false;
+  return next.failure == nullptr && IsWorthStopping(client, next, costs_.Predict(next));
+}
+
   return std::ranges::any_of(roster_.present(), [&](const ClientState* other) {
     return other != &client && !other->life.is_leaving() &&
            lane_.GivesWay(client.spec(), other->spec());
@@ -137,7 +156,7 @@ void Offers::TakeBack(ClientState& client, std::span<const std::uint64_t> names)
   for (const std::uint64_t name : names) {
     CommandSlot& command = client.streams.slab()[WorkName::Slot(name)];
     StreamState& state = client.streams[command.stream];
-    if (state.holding == WorkName::Slot(name)) state.holding = kNoSlot;
+    state.Release(WorkName::Slot(name));
     command.TakeBack();
   }
   client.offers.queued_ -= static_cast<std::uint32_t>(names.size());

@@ -47,6 +47,10 @@ class Offers {
                scheduler::TimePoint now);
   // The lane has the rest of a stopped command again.
   void OfferRest(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
+  // The same of one behind a launch that was stopped with it: its stream offers it anew.
+  static void QueueRest(ClientState& client, std::uint32_t slot);
+  // Whether the stream's next command may be offered, as far as one that may be stopped is ahead.
+  bool MayFollow(const ClientState& client, const StreamState& state);
   // A command that ran to its end is a lesson for the cost model.
   void Learn(const CommandSlot& command, scheduler::TimePoint now);
   // So that nobody is charged for what the device's host did until now.

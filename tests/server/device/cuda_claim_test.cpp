@@ -278,23 +278,31 @@ TEST_F(Claims, KillEndsTheLaunchBehindItsRunningBlockAndSaysSo) {
   EXPECT_EQ(Runs(tenant, 3), 0U);
 }
 
-TEST_F(Claims, StopOfOneLaunchLeavesTheNextOfItsStreamAlone) {
+// Else it would run between the two halves of the first one.
+TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   const LaunchWork first = Gated(tenant, 3, 1);
   gpu().Submit(first);
-  const LaunchWork second = Gated(tenant, 3, 9);
-  gpu().Submit(second);
+  LaunchWork whole = Gated(tenant, 3, 9);
+  whole.may_be_stopped = false;
+  const std::array<LaunchWork, 3> behind = {Gated(tenant, 3, 9), whole, Gated(tenant, 3, 9)};
+  gpu().Submit(behind[0]);
+  gpu().Submit(behind[1]);
   WaitForBlock(tenant, 1);
   gpu().RequestStop(first.id);
   WaitForStops(tenant);
+  gpu().Submit(behind[2]);
   Open(tenant);
   EXPECT_EQ(Await(first.id).units_done, 2U);
-  const Completion after = Await(second.id);
-  EXPECT_TRUE(after.status.ok());
-  EXPECT_FALSE(after.stopped);
-  EXPECT_EQ(Runs(tenant, 2), 1U);
-  // Later launches with the same words do not see it either.
+  for (const LaunchWork& each : behind) {
+    const Completion ended = Await(each.id);
+    EXPECT_TRUE(ended.status.ok());
+    EXPECT_TRUE(ended.stopped);
+    EXPECT_EQ(ended.units_done, 0U);
+  }
+  EXPECT_EQ(Runs(tenant, 0), 1U);
+  // Later launches with the same words do not see it.
   for (int i = 0; i < 20; ++i) {
     const LaunchWork later = Gated(tenant, 3, 9);
     gpu().Submit(later);
@@ -303,6 +311,40 @@ TEST_F(Claims, StopOfOneLaunchLeavesTheNextOfItsStreamAlone) {
 }
 
 TEST_F(Claims, MoreLaunchesThanThereAreWordsForWaitForTheirTurn) {
+TEST_F(Claims, AStopThatComesTooLateStillStopsWhatIsBehind) {
+  Start(WithCompiler());
+  const Tenant tenant = NewTenantWith(kGatedPtx);
+  const LaunchWork first = Gated(tenant, 2, 1);
+  const LaunchWork second = Gated(tenant, 2, 9);
+  gpu().Submit(first);
+  gpu().Submit(second);
+  WaitForBlock(tenant, 1);
+  gpu().RequestStop(first.id);
+  WaitForStops(tenant);
+  Open(tenant);
+  const Completion ended = Await(first.id);
+  EXPECT_FALSE(ended.stopped);
+  EXPECT_EQ(ended.units_done, 2U);
+  EXPECT_EQ(Await(second.id).units_done, 0U);
+}
+
+TEST_F(Claims, WhatCannotBeStoppedWaitsForTheLaunchAheadThatCan) {
+  Start(WithCompiler());
+  const Tenant tenant = NewTenantWith(kGatedPtx);
+  const LaunchWork first = Gated(tenant, 3, 1);
+  LaunchWork second = Gated(tenant, 3, 9);
+  second.may_be_stopped = false;
+  fake_cuda_forget_calls();
+  gpu().Submit(first);
+  gpu().Submit(second);
+  WaitForBlock(tenant, 1);
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 1U);
+  Open(tenant);
+  EXPECT_EQ(Await(first.id).units_done, 3U);
+  EXPECT_FALSE(Await(second.id).stopped);
+  EXPECT_EQ(Runs(tenant, 2), 2U);
+}
+
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   Say("hold");

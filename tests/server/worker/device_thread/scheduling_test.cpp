@@ -171,6 +171,46 @@ TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrge
 
 TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
   WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
+TEST(WorkerScheduling, WhereStopsChainTwoLaunchesAreThereAndGoOnInTheirOrder) {
+  WorkerHarness worker({.chains_stops = true}, {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  Sequence last = 0;
+  for (const std::uint32_t blocks : {10u, 11u, 12u}) last = low.Launch(0, 0, 0, {.x = blocks});
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  EXPECT_EQ(worker.device().submissions().size(), 2u) << "no third one";
+  worker.device().RunUnits(4);
+  high.Launch(0, 0, 0, {.x = 1000});
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  worker.device().FinishOldest();
+
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> order;
+  for (std::size_t i = 3; i < 6; ++i) {
+    const auto seen = worker.device().WaitForSubmissions(i + 1);
+    ASSERT_GT(seen.size(), i);
+    order.emplace_back(seen[i].units, seen[i].first_unit);
+    if (i > 3) worker.device().FinishOldest();
+  }
+  using Pair = std::pair<std::uint64_t, std::uint64_t>;
+  EXPECT_EQ(order, (std::vector<Pair>{{10, 4}, {11, 0}, {12, 0}}));
+  worker.device().FinishOldest();
+  EXPECT_TRUE(low.AwaitFinished(0, last));
+}
+
+TEST(WorkerScheduling, WhereStopsChainOnlyALaunchThatCanBeStoppedFollows) {
+  WorkerHarness worker({.chains_stops = true, .unstoppable_kernel = "three"},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  low.Launch(0, 0, 0, {.x = 10});
+  low.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  ASSERT_TRUE(low.Ask<ipc::Done>(ipc::UnloadModule{.module = 0}).ok());
+  EXPECT_EQ(worker.device().submissions().size(), 1u);
+  worker.device().FinishOldest();
+  EXPECT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+}
+
                        {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   {
