@@ -12,6 +12,14 @@
 namespace gpushared::device::cuda {
 namespace {
 
+// Clients do not get all: the driver takes memory for code of modules, for what kernels print and
+// for its own lists. Where there is none, some call of somebody's fails. Nobody has measured how
+// much it takes. Parts of a GPU have less to spare.
+std::uint64_t BytesKept(std::uint64_t free) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;
+  return std::min(kMost, free / 8);
+}
+
 // How much is zeroed at a time. The scheduler does not know of it and it cannot be taken off the
 // GPU, so it is what the GPU writes in 100 µs: at three quarters of its memory's bandwidth, data
 // going with both edges of the clock. 256 MiB on an H200 (4.9 TB/s), 16 MiB on an L4 (0.3 TB/s).
@@ -49,7 +57,8 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Create(std::shared_ptr<CudaConte
   std::size_t total = 0;
   status = context->Try("asking for free memory", driver.MemGetInfo, &free, &total);
   if (!status.ok()) return status;
-  const std::uint64_t budget = budget_bytes == 0 ? free : std::min(budget_bytes, free);
+  const std::uint64_t spare = free - BytesKept(free);
+  const std::uint64_t budget = budget_bytes == 0 ? spare : std::min(budget_bytes, spare);
   const std::uint64_t zero_bytes = BytesZeroedAtATime(*context);
   std::shared_ptr<CudaMemory> memory(new CudaMemory(
       std::move(context), std::max<std::uint64_t>(kMapStepBytes, granularity), zero_bytes, budget));

@@ -30,7 +30,8 @@ namespace gpushared::device::cuda {
 // Thread-safe; not for the device thread, because zeroing waits.
 class CudaMemory {
  public:
-  // The context is current on the calling thread. `budget_bytes` 0: what is free now.
+  // The context is current on the calling thread. `budget_bytes` 0: what is free now,
+  // less what the driver may still need.
   static Result<std::shared_ptr<CudaMemory>> Create(std::shared_ptr<CudaContext> context,
                                                     std::uint64_t budget_bytes);
   CudaMemory(const CudaMemory&) = delete;

@@ -28,7 +28,7 @@ TEST_F(CudaDeviceTest, TellsWhatTheGpuTells) {
   EXPECT_EQ(info.id, "cuda:3");
   EXPECT_EQ(info.kind, "cuda");
   EXPECT_EQ(info.multiprocessors, 114U);
-  EXPECT_EQ(info.memory_bytes, std::uint64_t{1} << 30);
+  EXPECT_EQ(info.memory_bytes, 896 * kMebibyte) << "an eighth is the driver's";
   EXPECT_EQ(info.shared_bytes_per_block_max, 227U * 1024);
   EXPECT_EQ(info.block_max, (std::array<std::uint32_t, 3>{1024, 1024, 64}));
   EXPECT_EQ(info.preemption, Preemption::kBetweenCommands);
@@ -360,6 +360,15 @@ TEST_F(CudaDeviceTest, MemoryIsZeroedInPiecesThatFitTheGpusBandwidth) {
     EXPECT_TRUE(Await(Copy(tenant, Direction::kDeviceToHost, host, 0)).status.ok());
     EXPECT_TRUE(host == std::vector<std::byte>(host.size()));
   }
+}
+
+TEST_F(CudaDeviceTest, TheDriverKeepsAGibibyteOfALargeGpu) {
+  Say("memory 141G");
+  Start();
+  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30);
+  device_.reset();
+  Start({.memory_bytes = std::uint64_t{1} << 40});
+  EXPECT_EQ(gpu().info().memory_bytes, std::uint64_t{140} << 30) << "however much is asked for";
 }
 
 TEST_F(CudaDeviceTest, MemoryThatTheGpuLacksIsRefusedAndChangesNothing) {
