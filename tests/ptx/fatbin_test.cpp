@@ -123,6 +123,21 @@ TEST(Fatbin, PtxOfTheNewestArchitectureWins) {
   EXPECT_EQ(*Extract(FatbinOf(entries)), "the newest");
 }
 
+TEST(Fatbin, NewerMachineCodeThanThePtxIsSeen) {
+  const auto has_newer = [](std::string_view image) {
+    return HasNewerMachineCode(std::as_bytes(std::span(image)));
+  };
+  const std::string ptx = EntryOf({.architecture = 80, .payload = kText});
+  const auto code = [](std::uint32_t architecture) {
+    return EntryOf({.kind = 2, .architecture = architecture, .payload = "code"});
+  };
+  EXPECT_FALSE(has_newer(kText));
+  EXPECT_FALSE(has_newer(FatbinOf(ptx)));
+  EXPECT_FALSE(has_newer(FatbinOf(code(75) + ptx + code(80))));
+  EXPECT_TRUE(has_newer(FatbinOf(code(75) + code(90) + ptx)));
+  EXPECT_FALSE(has_newer(FatbinOf(code(90) + ptx).substr(0, 100))) << "it is broken";
+}
+
 TEST(Fatbin, MachineCodeOnlyIsRefusedWithItsArchitectures) {
   const std::string entries = EntryOf({.kind = 2, .architecture = 90, .payload = "x"}) +
                               EntryOf({.kind = 2, .architecture = 80, .payload = "y"});

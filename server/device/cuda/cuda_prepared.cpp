@@ -65,6 +65,7 @@ struct ClientImage {
   std::optional<ptx::Module> ptx;
   Status why_no_ptx;
   bool is_text = false;
+  bool has_newer_code = false;  // Beside the PTX.
 };
 
 Result<ClientImage> ReadImage(std::span<const std::byte> image) {
@@ -78,6 +79,7 @@ Result<ClientImage> ReadImage(std::span<const std::byte> image) {
   Result<std::string> text = ptx::ExtractPtx(image);
   Result<ptx::Module> parsed = text.ok() ? ptx::Parse(*text) : text.status();
   if (parsed.ok()) read.ptx = std::move(*parsed);
+  read.has_newer_code = text.ok() && ptx::HasNewerMachineCode(image);
   read.why_no_ptx = parsed.status();
   // Bytes that are neither container nor text are nothing to show a compiler.
   if (!text.ok() && read.is_text) return text.status();
@@ -163,6 +165,12 @@ Claiming Claim(PassedModule* passed, const ClientImage& read) {
   if (!can_stand_apart && !read.is_text) {
     made.note =
         "kernels of a module cannot be stopped: it is a container of code and has variables";
+    return made;
+  }
+  if (read.has_newer_code && !passed->is_fenced()) {
+    made.note =
+        "kernels of a module cannot be stopped: its machine code is of a newer architecture than "
+        "its PTX";
     return made;
   }
   made.claims = ClaimedText{.text = ptx::Print(passed->module),

@@ -139,11 +139,16 @@ Result<std::string> TakeText(std::span<const std::byte> image) {
   return std::string(text);
 }
 
-}  // namespace
+bool IsFatbin(std::span<const std::byte> image) {
+  return image.size() >= sizeof kMagic && Load<std::uint32_t>(image, 0) == kMagic;
+}
 
-Result<std::string> ExtractPtx(std::span<const std::byte> image) {
-  const bool is_fatbin = image.size() >= sizeof kMagic && Load<std::uint32_t>(image, 0) == kMagic;
-  if (!is_fatbin) return TakeText(image);
+struct Contents {
+  Entry newest;  // Of those with PTX; without a payload where there is none.
+  std::set<std::uint32_t> machine_code;
+};
+
+Result<Contents> ReadContents(std::span<const std::byte> image) {
   if (image.size() < kHeaderBytes) return Broken(0, "header is cut off");
   if (const auto version = Load<std::uint16_t>(image, 4); version != kVersion) {
     return Broken(4, "version " + std::to_string(version) + ", version 1 is known");
@@ -157,8 +162,8 @@ Result<std::string> ExtractPtx(std::span<const std::byte> image) {
                          std::to_string(image.size() - header_bytes) + " are there");
   }
   const std::size_t end = header_bytes + static_cast<std::size_t>(content_bytes);
-  Entry newest;
-  std::set<std::uint32_t> machine_code;
+  Contents contents;
+  Entry& newest = contents.newest;
   std::size_t count = 0;
   for (std::size_t at = header_bytes; at < end;) {
     if (++count > kFatbinEntriesMax)
@@ -167,13 +172,29 @@ Result<std::string> ExtractPtx(std::span<const std::byte> image) {
     if (!entry) return entry.status();
     at = static_cast<std::size_t>(entry->payload.data() - image.data()) + entry->payload.size();
     if (entry->kind != kKindPtx) {
-      machine_code.insert(entry->architecture);
+      contents.machine_code.insert(entry->architecture);
     } else if (newest.payload.empty() || entry->architecture > newest.architecture) {
       newest = *entry;
     }
   }
-  if (newest.payload.empty()) return NoPtx(machine_code);
-  return Decompress(newest);
+  return contents;
+}
+
+}  // namespace
+
+Result<std::string> ExtractPtx(std::span<const std::byte> image) {
+  if (!IsFatbin(image)) return TakeText(image);
+  const Result<Contents> contents = ReadContents(image);
+  if (!contents) return contents.status();
+  if (contents->newest.payload.empty()) return NoPtx(contents->machine_code);
+  return Decompress(contents->newest);
+}
+
+bool HasNewerMachineCode(std::span<const std::byte> image) {
+  if (!IsFatbin(image)) return false;
+  const Result<Contents> contents = ReadContents(image);
+  return contents && !contents->machine_code.empty() &&
+         *contents->machine_code.rbegin() > contents->newest.architecture;
 }
 
 }  // namespace gpushared::ptx

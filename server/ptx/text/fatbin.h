@@ -22,6 +22,10 @@ inline constexpr std::size_t kFatbinEntriesMax = 256;
 // it holds machine code for; kInvalidArgument when the container is broken, with the offset.
 Result<std::string> ExtractPtx(std::span<const std::byte> image);
 
+// Whether `image`, of which ExtractPtx finds text, also holds machine code of a newer architecture
+// than the text's: it may be better code than any that is made of the text.
+bool HasNewerMachineCode(std::span<const std::byte> image);
+
 }  // namespace gpushared::ptx
 
 #endif  // GPUSHARED_SERVER_PTX_TEXT_FATBIN_H_

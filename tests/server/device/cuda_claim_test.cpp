@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "server/device/cuda/claim_words.h"
@@ -283,16 +284,16 @@ TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   const LaunchWork first = Gated(tenant, 3, 1);
-  gpu().Submit(first);
   LaunchWork whole = Gated(tenant, 3, 9);
   whole.may_be_stopped = false;
   const std::array<LaunchWork, 3> behind = {Gated(tenant, 3, 9), whole, Gated(tenant, 3, 9)};
+  gpu().Submit(first);
   gpu().Submit(behind[0]);
   gpu().Submit(behind[1]);
   WaitForBlock(tenant, 1);
   gpu().RequestStop(first.id);
-  WaitForStops(tenant);
   gpu().Submit(behind[2]);
+  WaitForStops(tenant);
   Open(tenant);
   EXPECT_EQ(Await(first.id).units_done, 2U);
   for (const LaunchWork& each : behind) {
@@ -310,7 +311,6 @@ TEST_F(Claims, StopOfALaunchStopsWhatIsAndComesBehindItInItsStream) {
   }
 }
 
-TEST_F(Claims, MoreLaunchesThanThereAreWordsForWaitForTheirTurn) {
 TEST_F(Claims, AStopThatComesTooLateStillStopsWhatIsBehind) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
@@ -345,6 +345,7 @@ TEST_F(Claims, WhatCannotBeStoppedWaitsForTheLaunchAheadThatCan) {
   EXPECT_EQ(Runs(tenant, 2), 2U);
 }
 
+TEST_F(Claims, MoreLaunchesThanThereAreWordsForWaitForTheirTurn) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
   Say("hold");
@@ -530,6 +531,38 @@ TEST_F(Claims, ModuleWithVariablesGetsItsFormsWithTheModuleItself) {
     EXPECT_TRUE(Await(work.id).status.ok());
     EXPECT_EQ(Word(tenant.At(0)).load(), i) << "both forms count in one variable";
   }
+}
+
+// The driver takes the machine code, and a form made of the text may be slower.
+TEST_F(Claims, AContainerWithNewerCodeThanItsTextGetsNone) {
+  const auto fatbin_with = [](std::uint32_t code_architecture) {
+    std::string bytes("\x50\xed\x55\xba\x01\x00\x10\x00", 8);
+    const auto put = [&](auto value) {
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    const std::string text(kGatedPtx);
+    put(std::uint64_t{64 + 8 + 64} + text.size());
+    for (const auto& [kind, architecture, payload] :
+         {std::tuple(std::uint32_t{2}, code_architecture, std::string(8, 'c')),
+          std::tuple(std::uint32_t{1}, std::uint32_t{75}, text)}) {
+      put(kind);
+      put(std::uint32_t{64});
+      put(std::uint64_t{payload.size()});
+      for (int i = 0; i < 3; ++i) put(std::uint32_t{0});
+      put(architecture);
+      for (int i = 0; i < 4; ++i) put(std::uint64_t{0});
+      bytes += payload;
+    }
+    return bytes;
+  };
+  Start(WithCompiler());
+  const Tenant newer = NewTenantWith(fatbin_with(90));
+  EXPECT_THAT(shop_.Notes(), Contains(HasSubstr("of a newer architecture than its PTX")));
+  EXPECT_FALSE(CanStop(Gated(newer, 10, 2)));
+  const Tenant equal = NewTenantWith(fatbin_with(75));
+  while (!CanStop(Gated(equal, 10, 2))) std::this_thread::sleep_for(microseconds(100));
+  const Tenant fenced = NewTenantWith(fatbin_with(90), Isolation::kFence);
+  while (!CanStop(Gated(fenced, 10, 2))) std::this_thread::sleep_for(microseconds(100));
 }
 
 TEST_F(Claims, FencedModuleSharesItsVariablesWithFormsThatComeLater) {
