@@ -83,6 +83,11 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
     row["share_error_points"] = client.activity.share_error;
     row["share_error_worst_points"] = client.activity.share_error_worst;
   }
+  row["uncut_s"] = Seconds(count.uncut);
+  if (!count.uncut_kernel.empty()) {
+    row["uncut_kernel"] = count.uncut_kernel;
+    row["uncut_longest_us"] = Microseconds(static_cast<std::uint64_t>(count.uncut_longest.count()));
+  }
   row["slice_overruns"] = count.slice_overruns;
   row["commands_refused"] = count.commands_refused;
   row["commands_failed"] = count.commands_failed;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "scheduler/types.h"
@@ -33,6 +34,10 @@ struct ClientCounters {
   scheduler::Duration stop_time{};     // From being asked to stop until off the device.
   // Charged for what left nothing behind: stopped before anything was done, or failed.
   scheduler::Duration wasted{};
+  // Commands that could not be stopped had the device for so long beside work of the high class.
+  scheduler::Duration uncut{};
+  scheduler::Duration uncut_longest{};  // At once,
+  std::string uncut_kernel;             // by this kernel.
   // Times a command was charged more than a slice while other clients were present.
   std::uint64_t slice_overruns = 0;
   // What it marked as requests; else, of a client with a latency promise, what it asked between

@@ -9,6 +9,8 @@
 
 #include "gpushared/check.h"
 
+#include "server/device/shown_name.h"
+
 namespace gpushared::server {
 
 namespace {
@@ -63,8 +65,6 @@ void Offers::OfferRest(ClientState& client, CommandSlot& command, scheduler::Tim
       {command.name(), costs_.Predict(command), command.is_stoppable(), command.stream}, now);
 }
 
-bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
-                             scheduler::Duration predicted) {
 void Offers::QueueRest(ClientState& client, std::uint32_t slot) {
   CommandSlot& command = client.streams.slab()[slot];
   StreamState& state = client.streams[command.stream];
@@ -73,6 +73,8 @@ void Offers::QueueRest(ClientState& client, std::uint32_t slot) {
   command.QueueRest();
 }
 
+bool Offers::IsWorthStopping(const ClientState& client, const CommandSlot& command,
+                             scheduler::Duration predicted) {
   if (client.spec().scheduling_class == scheduler::SchedulingClass::kHigh) return false;
   if (predicted < kWorthStopping) return false;
   if (command.kind != CommandKind::kLaunch) return can_stop_copies_;
@@ -80,8 +82,6 @@ void Offers::QueueRest(ClientState& client, std::uint32_t slot) {
   return device_.CanStop(std::get<device::LaunchWork>(command.work), predicted);
 }
 
-bool Offers::MustGiveWay(const ClientState& client) const {
-  if (!device_.info().stopping_costs || lane_.IsCapped(client.id())) return true;
 bool Offers::MayFollow(const ClientState& client, const StreamState& state) {
   if (state.holding == kNoSlot) return true;
   if (!device_.info().chains_stops || state.chained != kNoSlot) return false;
@@ -93,6 +93,8 @@ bool Offers::MayFollow(const ClientState& client, const StreamState& state) {
   return next.failure == nullptr && IsWorthStopping(client, next, costs_.Predict(next));
 }
 
+bool Offers::MustGiveWay(const ClientState& client) const {
+  if (!device_.info().stopping_costs || lane_.IsCapped(client.id())) return true;
   return std::ranges::any_of(roster_.present(), [&](const ClientState* other) {
     return other != &client && !other->life.is_leaving() &&
            lane_.GivesWay(client.spec(), other->spec());
@@ -230,7 +232,7 @@ void Offers::CountSubmission(ClientState& client, CommandSlot& command, schedule
        .counts_as_high = client.spec().scheduling_class == scheduler::SchedulingClass::kHigh,
        .overlaps = overlaps_,
        .stop_asked = {}});
-  if (command.submission().counts_as_high) ++high_on_device_;
+  if (command.submission().counts_as_high && high_on_device_++ == 0) high_since_ = now;
   --client.offers.queued_;
   ++client.offers.on_device_;
   requests_.OnOffersChanged(client, now);
@@ -260,6 +262,7 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
     client.totals.of_class().wasted_ns.Add(charge.held);
   }
   const Stay stay = StayOf(client, command, completion, charge, is_part, now);
+  if (high_on_device_ > 0) NoteUncut(client, command, stay);
   requests_.OnStay(client, stay, now);
   limiter_.OnLeft(client, command, now);
   if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
@@ -270,6 +273,20 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
     tracer_.OnLeft(client, command, completion, stay, lane_.uncharged());
   Measure(command, completion);
   return is_part;
+}
+
+void Offers::NoteUncut(ClientState& client, const CommandSlot& command, const Stay& stay) const {
+  using Cut = Blocker::Cut;
+  if (stay.cut != Cut::kDeviceCannot && stay.cut != Cut::kTooShort && stay.cut != Cut::kRanAsItIs) {
+    return;
+  }
+  const scheduler::Duration beside = stay.ended - std::max(stay.started, high_since_);
+  ClientCounters& count = client.counters;
+  count.uncut += std::max(beside, scheduler::Duration::zero());
+  const auto* const launch = std::get_if<device::LaunchWork>(&command.work);
+  if (launch == nullptr || beside <= count.uncut_longest) return;
+  count.uncut_longest = beside;
+  count.uncut_kernel = device::ShownName(launch->module->kernels()[launch->kernel].name);
 }
 
 Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,

@@ -74,6 +74,8 @@ class Offers {
   void Submit(const scheduler::Action& action, scheduler::TimePoint now);
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   void AskToStop(device::WorkId name, scheduler::TimePoint now);
+  // Notes what leaves the device while work of the high class is there.
+  void NoteUncut(ClientState& client, const CommandSlot& command, const Stay& stay) const;
   Stay StayOf(const ClientState& client, const CommandSlot& command,
               const device::Completion& completion, const scheduler::Charge& charge, bool is_part,
               scheduler::TimePoint now) const;
@@ -97,6 +99,7 @@ class Offers {
   std::uint64_t overlaps_ = 0;           // Times a stream joined others on the device.
   std::uint32_t streams_on_device_ = 0;  // With work there.
   std::uint32_t high_on_device_ = 0;
+  scheduler::TimePoint high_since_{};  // While that is not 0.
 };
 
 }  // namespace gpushared::server

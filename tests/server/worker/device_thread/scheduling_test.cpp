@@ -114,6 +114,38 @@ TEST(WorkerScheduling, TimeOnTheDeviceIsChargedToWhoHeldIt) {
   }
 }
 
+TEST(WorkerScheduling, WhatCouldNotBeStoppedForAHighClientIsCountedWithItsKernel) {
+  WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands},
+                       {.policy = "priority"});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+  const auto row = [&] {
+    return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"][0];
+  };
+  ASSERT_TRUE(low.AwaitFinished(0, [&] {
+    const Sequence alone = low.Launch(0, 0, 0);
+    EXPECT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    worker.device().FinishOldest();
+    return alone;
+  }()));
+  EXPECT_EQ(row()["uncut_s"], 0) << "nobody was kept waiting";
+  EXPECT_FALSE(row().contains("uncut_kernel"));
+
+  const Sequence beside = low.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
+  const Sequence request = high.Launch(0, 0, 0);
+  ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  worker.device().FinishOldest();
+  ASSERT_TRUE(low.AwaitFinished(0, beside));
+  worker.device().FinishOldest();
+  ASSERT_TRUE(high.AwaitFinished(0, request));
+  EXPECT_GE(row()["uncut_s"], 0.002);
+  EXPECT_GE(row()["uncut_longest_us"], 2000);
+  EXPECT_EQ(row()["uncut_kernel"], "null");
+}
+
 TEST(WorkerScheduling, WhatEndsInTheTurnInWhichItBeganIsChargedForItsTime) {
   WorkerHarness worker({.runs_at_once = true, .submitting_takes = std::chrono::milliseconds(2)});
   RawClient client = worker.Client();
@@ -139,38 +171,6 @@ TEST(WorkerScheduling, NothingFollowsALaunchThatMayBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(worker.device().submissions()[1].units, 11u);
 }
 
-// A short launch is not worth stopping the next time.
-void EndLate(StepDevice& device) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  device.FinishOldest();
-}
-
-// A stoppable launch waits for its turn alone and, on such devices, runs slower.
-TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
-  WorkerHarness worker({.stopping_costs = true},
-                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
-  RawClient low = worker.Client({.client_class = ClientClass::kLow});
-  RawClient peer = worker.Client({.client_class = ClientClass::kLow});
-  const auto launches = [&](std::size_t so_far) {
-    low.Launch(0, 0, 0, {.x = 10});
-    const auto seen = worker.device().WaitForSubmissions(so_far + 1);
-    EXPECT_EQ(seen.size(), so_far + 1);
-    EndLate(worker.device());
-    return seen.back().may_be_stopped;
-  };
-  EXPECT_FALSE(launches(0)) << "a client of its own class stops nobody";
-  {
-    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
-    EXPECT_TRUE(launches(1));
-  }
-  ASSERT_TRUE(Eventually([&] {
-    return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"].size() == 2;
-  }));
-  EXPECT_FALSE(launches(2)) << "the more urgent one has left";
-}
-
-TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
-  WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
 TEST(WorkerScheduling, WhereStopsChainTwoLaunchesAreThereAndGoOnInTheirOrder) {
   WorkerHarness worker({.chains_stops = true}, {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
@@ -211,6 +211,38 @@ TEST(WorkerScheduling, WhereStopsChainOnlyALaunchThatCanBeStoppedFollows) {
   EXPECT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
 }
 
+// A short launch is not worth stopping the next time.
+void EndLate(StepDevice& device) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  device.FinishOldest();
+}
+
+// A stoppable launch waits for its turn alone and, on such devices, runs slower.
+TEST(WorkerScheduling, WhereStoppingCostsLaunchesMayBeStoppedOnlyBesideAMoreUrgentClient) {
+  WorkerHarness worker({.stopping_costs = true},
+                       {.policy = "priority", .lane_options = {.beyond_window_max = 8}});
+  RawClient low = worker.Client({.client_class = ClientClass::kLow});
+  RawClient peer = worker.Client({.client_class = ClientClass::kLow});
+  const auto launches = [&](std::size_t so_far) {
+    low.Launch(0, 0, 0, {.x = 10});
+    const auto seen = worker.device().WaitForSubmissions(so_far + 1);
+    EXPECT_EQ(seen.size(), so_far + 1);
+    EndLate(worker.device());
+    return seen.back().may_be_stopped;
+  };
+  EXPECT_FALSE(launches(0)) << "a client of its own class stops nobody";
+  {
+    RawClient high = worker.Client({.client_class = ClientClass::kHigh});
+    EXPECT_TRUE(launches(1));
+  }
+  ASSERT_TRUE(Eventually([&] {
+    return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kClients))["clients"].size() == 2;
+  }));
+  EXPECT_FALSE(launches(2)) << "the more urgent one has left";
+}
+
+TEST(WorkerScheduling, WhereStoppingCostsAClientThatIsLeavingIsNoReason) {
+  WorkerHarness worker({.stopping_costs = true, .ignores_stop = true, .can_kill = false},
                        {.policy = "priority"});
   RawClient low = worker.Client({.client_class = ClientClass::kLow});
   {
