@@ -84,18 +84,20 @@ Status Refuse(const std::string& text, const std::string& form) {
   return {StatusCode::kInvalidArgument, "'" + text + "' is not " + form};
 }
 
-Result<Job> ReadEven(const std::string& text, std::string_view figures_text,
+Result<Job> ReadEven(const std::string& text, std::string_view form, std::string_view figures_text,
                      const ProfileOptions& options) {
   const auto figures = ParseFigures<3>(figures_text);
   const auto [kernels, kernel_us, block_us] = figures.value_or(std::array<std::uint64_t, 3>{});
   if (!IsWithin(kernels, kKernelsMax) || !IsWithin(kernel_us, kDurationMaxUs) || block_us == 0 ||
       kernel_us % block_us != 0 || kernel_us / block_us * options.multiprocessors > kBlocksMax) {
-    return Refuse(text, "even:KERNELS:KERNEL_US:BLOCK_US with at most " +
+    return Refuse(text, std::string(form) + "KERNELS:KERNEL_US:BLOCK_US with at most " +
                             std::to_string(kKernelsMax) + " kernels of whole blocks, of which " +
                             std::to_string(kBlocksMax) + " and 10 s at most");
   }
   const auto blocks = static_cast<std::uint32_t>(kernel_us / block_us * options.multiprocessors);
-  const Kernel kernel{blocks, std::chrono::microseconds(block_us)};
+  const Kernel kernel{.blocks = blocks,
+                      .block_time = std::chrono::microseconds(block_us),
+                      .is_uncut = form == "uncut:"};
   return Job{text, std::vector<Kernel>(kernels, kernel)};
 }
 
@@ -127,7 +129,7 @@ Result<Job> ReadCopy(const std::string& text, std::string_view figures_text, Ker
 Result<Job> ReadPart(const std::string& text, const ProfileOptions& options) {
   const std::string_view form = std::string_view(text).substr(0, text.find(':') + 1);
   const std::string_view figures = std::string_view(text).substr(form.size());
-  if (form == "even:") return ReadEven(text, figures, options);
+  if (form == "even:" || form == "uncut:") return ReadEven(text, form, figures, options);
   if (form == "grid:") return ReadGrid(text, figures);
   if (form == "in:") return ReadCopy(text, figures, Kernel::Kind::kCopyToDevice);
   if (form == "out:") return ReadCopy(text, figures, Kernel::Kind::kCopyToHost);

@@ -31,6 +31,8 @@ struct Kernel {
   std::optional<scheduler::Duration> after = {};
   // The production predictor's key. 0: the time is predicted exactly.
   std::uint64_t cost_key = 0;
+  // Machine code has no form that stops between blocks.
+  bool is_uncut = false;
 };
 
 // Of one kernel, as many as hardware holds (compute capability 9.0).
@@ -63,6 +65,7 @@ Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& opti
 
 // Reads one part or several, joined with '+', which run one after the other:
 //   even:KERNELS:KERNEL_US:BLOCK_US          equal kernels, whole waves of blocks of that time.
+//   uncut:KERNELS:KERNEL_US:BLOCK_US         the same as machine code, which nobody can stop.
 //   grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR.
 //   in:US, out:US                            a copy to the device or from it that takes so long.
 //   anything else                            the path of a profile.

@@ -36,7 +36,7 @@ LaneFront::Duration LaneFront::Predicted(const Kernel& kernel) const {
 }
 
 bool LaneFront::IsStoppable(const Client& client, const Kernel& kernel) const {
-  return (options_.claims || IsCopy(kernel)) &&
+  return (IsCopy(kernel) || (options_.claims && !kernel.is_uncut)) &&
          client.scheduling_class != scheduler::SchedulingClass::kHigh &&
          Predicted(kernel) >= options_.stop_least;
 }

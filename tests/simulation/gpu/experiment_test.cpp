@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/sim/experiment.h"
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -85,6 +86,27 @@ TEST(Jobs, AnEvenOneIsWrittenOnTheCommandLine) {
                            "even:99999:100:50", "even:1:100000000:100000"})
     EXPECT_THAT(ReadJob(text, {}).status().message(), HasSubstr("even:KERNELS")) << text;
   EXPECT_THAT(ReadJob("/no/file", {}).status().message(), HasSubstr("/no/file"));
+  EXPECT_THAT(ReadJob("uncut:1:2", {}).status().message(), HasSubstr("uncut:KERNELS"));
+}
+
+// Machine code: a request waits for the kernel that runs, whatever its blocks.
+TEST(Jobs, WhatIsUncutIsNotStoppedForARequest) {
+  std::array<double, 2> added_ms{};
+  for (std::size_t i = 0; i < added_ms.size(); ++i) {
+    const Result<Job> high = ReadJob("even:10:50:10", {});
+    const Result<Job> low = ReadJob(i == 0 ? "even:20:10000:20" : "uncut:20:10000:20", {});
+    ASSERT_TRUE(high.ok() && low.ok());
+    CellOptions cell;
+    cell.high = *high;
+    cell.low = *low;
+    cell.load = 0.3;
+    cell.requests = 300;
+    const auto rows = RunCell(cell, {*FindSetup("priority")});
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    added_ms.at(i) = rows->front().p99_added_ms;
+  }
+  EXPECT_LT(added_ms[0], 0.2);
+  EXPECT_GT(added_ms[1], 5);
 }
 
 TEST(Jobs, AGridSaysHowManyBlocksAMultiprocessorHolds) {
