@@ -31,6 +31,8 @@
 #   kubernetes  Kubernetes' kubelet, scheduler and API server, built of Debian's source package into .cache, as two nodes in
 #           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;
 #           needs root, and the first time 10 minutes more and 3 GB
+#   gpu     what runs where a GPU is lent (tests/gpu/run.sh), whole, over the fake driver with the costs of a real one,
+#           and what sharing costs by that model
 #   portable  the tree that can be copied to another Linux, and that it needs nothing else there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -204,6 +206,13 @@ run_kubernetes() {
   [[ $status -eq 0 || $status -eq 77 ]]
 }
 
+run_gpu() {
+  configure dev
+  build dev server/all samples/all tests/gpu/all cuda_conformance_test gpushared_fake_cuda gpushared_fake_nvml \
+    gpushared_plain_ptxas
+  run_ctest gpu build/dev/tests/gpu -R '^gpu_modelled$|costed_fake$'
+}
+
 run_quick() {  # folder [case]
   check_folders "$1"
   [[ -f build/dev/build.ninja ]] || configure dev
@@ -327,8 +336,9 @@ for stage in "${stages[@]}"; do
     containers) run_containers ;;
     slurm) run_slurm ;;
     kubernetes) run_kubernetes ;;
+    gpu) run_gpu ;;
     portable) configure portable; build portable all; run_ctest portable build/portable -L tidy ;;
-    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, kubernetes, portable" >&2; exit 2 ;;
+    *) echo "tests/run.sh: unknown stage '$stage': dev, long, asan, asan:FOLDER, tsan, tsan:FOLDER, fuzz, demo, lint, lint:REF, lint:all, all, quick, dropin, python, storms, metrics, web, service, package, containers, slurm, kubernetes, gpu, portable" >&2; exit 2 ;;
   esac
   echo "== $stage took $SECONDS s"
 done

@@ -10,6 +10,8 @@
 //   --bytes-max N   largest copy (1 GiB).
 //   --worker PID    measures a restart too, by killing this worker of the server.
 //   --only-shared LABEL  null launches through the server alone, in rows that begin with the label.
+//   --only-low LABEL     a low client's kernels back to back, in rows that begin with the label.
+//   --only-native LABEL  a kernel beside those of another process, both by the driver's own calls.
 
 #include <algorithm>
 #include <cstdio>
@@ -32,7 +34,7 @@ constexpr double kSubmitMaxNs = 2000;
 constexpr std::size_t kSmallCopyBytesMax = std::size_t{16} << 20;
 
 struct Options {
-  std::string rows, json, worker, only_shared;
+  std::string rows, json, worker, only_shared, only_low, only_native;
   long ms = 80;
   std::size_t bytes_max = std::size_t{1} << 30;
 };
@@ -58,13 +60,23 @@ class Bench {
   }
 
   bool Run() {
-    (void)shared_.Ask("device");
     if (!options_.only_shared.empty()) {
       NullLaunches();
       return !has_failed_;
     }
     (void)native_.Ask("device");
     const double per_us = native_.Ask("calibrate").at(0);
+    if (!options_.only_native.empty()) {
+      BesideAnotherProcess(per_us);
+      return !has_failed_;
+    }
+    if (options_.only_low.empty()) LowRates("a low client alone", per_us, 0.99, false);
+    (void)shared_.Ask("device");  // From here on a high session is there.
+    if (!options_.only_low.empty()) {
+      LowRates(options_.only_low, per_us, 0.93, false);
+      return !has_failed_;
+    }
+    LowRates("a low client beside an idle high session", per_us, 0.95, true);
     const std::string ms = std::to_string(options_.ms);
     Compare("null launch: submit, of the caller's time", "submit " + ms,
             {.shared_most_ns = kSubmitMaxNs});
@@ -124,6 +136,68 @@ class Bench {
     }
   }
 
+  // Kernels of a low client back to back against native ones of the same length. An isolated
+  // client's kernels take longer for the same work, so it finds out their length itself.
+  void LowRates(const std::string& label, double per_us, double least, bool has_waves) {
+    const std::string ms = ' ' + std::to_string(options_.ms);
+    try {
+      Child low("gpu_ops_shared", "low");
+      const double low_per_us = low.Ask("calibrate").at(0);
+      const auto compare = [&](const std::string& what, const std::string& question, double us) {
+        Samples native, shared;
+        for (int round = 0; round < kRounds; ++round) {
+          for (const double each : native_.Ask(question + Text("%.0f", per_us * us) + ms))
+            native.Add(each);
+          for (const double each : low.Ask(question + Text("%.0f", low_per_us * us) + ms))
+            shared.Add(each);
+        }
+        Add(label + ", " + what, shared);
+        Row(label + ", " + what, native.Percentile(0.5) / shared.Percentile(0.5), "native/shared",
+            "figure", Text(">= %.2f", least), BothSides(native, shared));
+      };
+      for (const int us : {20, 50, 100, 300}) {
+        compare(std::to_string(us) + " us kernels back to back", "rate ", us);
+      }
+      // These run as their claimed forms, so that they can be stopped.
+      if (has_waves) compare("300 us kernels of 20 us blocks", "rate_waves 15 ", 20);
+    } catch (const std::exception& error) {
+      Failed(label, error);
+    }
+  }
+
+  // What a kernel may wait for that nobody can stop: machine code of another process.
+  void BesideAnotherProcess(double per_us) {
+    const std::string kernel = "round_trip " + Text("%.0f", per_us * 1000) + ' ';
+    const std::string label = options_.only_native + ", native 1 ms kernel: round trip";
+    try {
+      const Samples alone = Ask(native_, kernel + std::to_string(2 * options_.ms));
+      Fact(label + " alone", alone);
+      for (const int length_ms : {0, 1, 3, 10, 50}) {
+        Child other("gpu_ops_native", "");
+        (void)other.Ask("keep_occupied " + Text("%.0f", per_us * 1000 * length_ms));
+        // Some ten of the longest waits.
+        const long limit = options_.ms * std::max(5, 2 * length_ms / 3);
+        const Samples beside = Ask(native_, kernel + std::to_string(limit));
+        Fact(label + " beside another process's kernels of " + std::to_string(length_ms) + " ms",
+             beside);
+        if (length_ms > 0) continue;
+        // Each gives way to the other where they take turns.
+        Fact(options_.only_native +
+                 ", native null launch: round trip beside null kernels of "
+                 "another process, with the switches between contexts",
+             Ask(native_, "round_trip 0 " + std::to_string(5 * options_.ms)));
+      }
+    } catch (const std::exception& error) {
+      Failed(label, error);
+    }
+  }
+  void Fact(const std::string& what, const Samples& samples) {
+    Add(what, samples);
+    Row(what + ", p99", samples.Percentile(0.99) / 1e3, "us", "fact", "-",
+        "p50 " + Text("%.3f", samples.Percentile(0.5) / 1e3) + " us, worst " +
+            Text("%.3f", samples.Percentile(1) / 1e3) + " us");
+  }
+
   // What a low client's death amid its kernels does to a high client, and leaves to the next.
   void Killed(double per_us) {
     const std::string what = "a low client killed amid its kernels: ";
@@ -148,6 +222,7 @@ class Bench {
   }
 
   void NullLaunches() {
+    (void)shared_.Ask("device");
     const std::string ms = std::to_string(options_.ms);
     try {
       const Samples round_trips = Ask(shared_, "round_trip 0 " + ms);
@@ -254,18 +329,22 @@ class Bench {
     has_failed_ = true;
     std::fprintf(stderr, "gpu_bench: %s: %s\n", what.c_str(), error.what());
     if (rows_.is_open())
-      rows_ << "bench\t" << what << "\tfailed\t-\trule\t== 1\t" << error.what() << '\n';
+      rows_ << part_ << '\t' << what << "\tfailed\t-\trule\t== 1\t" << error.what() << '\n';
   }
 
   void Row(const std::string& what, double value, const std::string& unit, const std::string& kind,
            const std::string& must, const std::string& note) {
     if (!rows_.is_open()) return;
-    rows_ << "bench\t" << what << '\t' << value << '\t' << unit << '\t' << kind << '\t' << must
+    rows_ << part_ << '\t' << what << '\t' << value << '\t' << unit << '\t' << kind << '\t' << must
           << '\t' << note << '\n'
           << std::flush;
   }
 
   const Options options_;
+  const std::string part_ = [] {
+    const char* const part = std::getenv("GPUSHARED_GPU_PART");
+    return std::string(part == nullptr ? "bench" : part);
+  }();
   Child native_{"gpu_ops_native", ""};
   Child shared_{"gpu_ops_shared", "high"};
   Report report_{"gpu_bench"};
@@ -287,6 +366,10 @@ Options Parse(int argc, char** argv) {
       options.worker = value;
     } else if (name == "--only-shared") {
       options.only_shared = value;
+    } else if (name == "--only-low") {
+      options.only_low = value;
+    } else if (name == "--only-native") {
+      options.only_native = value;
     } else if (name == "--ms" || name == "--bytes-max") {
       char* end = nullptr;
       const long number = std::strtol(value.c_str(), &end, 10);

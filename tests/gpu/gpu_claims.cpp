@@ -183,6 +183,7 @@ class Claims {
         "from stops of launches in groups of 16 thousand and of " +
             std::to_string(large_group_blocks_) + " blocks");
     for (const char* kernel : {"busy", "stream"}) Costs(kernel);
+    Grids();
     Corpus();
   }
 
@@ -337,6 +338,30 @@ class Claims {
           us >= 50 ? "<= 1.05" : "<= 1.15", note);
       Row(of + "fenced / original", fence / original, "-", "figure", "<= 1.12", note);
       Row(of + "contained / original", contain / original, "-", "fact", "-", note);
+    }
+  }
+
+  // Claimed launches of few blocks, whose claims all come at once, and of more than one group.
+  void Grids() {
+    Gpu gpu(0, device::Isolation::kOff);
+    const device::Module& module = gpu.Load(Text());
+    Parameters parameters{.out = gpu.space().base()};
+    parameters.rounds = RoundsFor(gpu, module, "busy", microseconds(50));
+    const std::uint32_t multiprocessors = gpu.device().info().multiprocessors;
+    struct Grid {
+      const char* what;
+      std::uint32_t blocks_each;  // For each multiprocessor.
+    };
+    for (const Grid& grid : {Grid{"one block for each multiprocessor", 1},
+                             Grid{"two blocks for each multiprocessor", 2},
+                             Grid{"a single wave of blocks", 8}, Grid{"several groups", 8 * 40}}) {
+      const LaunchWork work = gpu.Work(module, "busy", {multiprocessors * grid.blocks_each, 1, 1},
+                                       {kThreads, 1, 1}, parameters.bytes());
+      const double original = Median(gpu, work, false);
+      const double claimed = Median(gpu, work, true);
+      Row(std::string("kernel 'busy', ") + grid.what + ": claimed / original", claimed / original,
+          "-", "figure", grid.blocks_each > 8 ? "<= 1.05" : "-",
+          "original " + std::to_string(original / 1e3) + " us");
     }
   }
 

@@ -7,9 +7,15 @@
 //   * What does stream priority give beside a long low kernel?
 //   * How many multiprocessors do green contexts hand out?
 //
-// gpu_facts [--rows FILE] [--ms N]     N: time per measurement (200)
+// gpu_facts [--rows FILE] [--ms N] [--limit N]
+//   --ms N      time per measurement (200).
+//   --limit N   seconds that one question may take (10).
+//
+// Each question has a process and a context of its own. So one that hangs costs its limit, and one
+// that ends its context leaves the others theirs.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,20 +61,53 @@ class Facts {
     if (!rows_) throw std::runtime_error("cannot write '" + rows + "'");
   }
 
-  bool Run() {
+  struct Question {
+    const char* name;
+    void (Facts::*ask)();
+  };
+  static constexpr std::array<Question, 11> Questions() {
+    return {{{"a context", &Facts::AContext},
+             {"sealed shared memory", &Facts::SharedMemory},
+             {"end of work", &Facts::EndOfWork},
+             {"chains of kernels", &Facts::Chains},
+             {"calls", &Facts::Calls},
+             {"stream priority", &Facts::StreamPriority},
+             {"a word that stops", &Facts::StopWord},
+             {"slow calls", &Facts::SlowCalls},
+             {"pending launches", &Facts::PendingLaunches},
+             {"address windows", &Facts::AddressWindows},
+             {"green contexts", &Facts::GreenContexts}}};
+  }
+
+  // Says why a question was not answered.
+  static void NoteNoAnswer(const std::string& rows, const Question& question,
+                           const std::string& why) {
+    std::fprintf(stderr, "gpu_facts: %s: %s\n", question.name, why.c_str());
+    if (rows.empty()) return;
+    std::ofstream(rows, std::ios::app)
+        << "facts\t" << question.name << ": answered\t0\t-\trule\t== 1\t" << why << '\n';
+  }
+
+  // Stops this process as soon as it has a context, for as long as another one looks at that.
+  int HoldContext() {
     Open();
-    Part("sealed shared memory", [this] { SharedMemory(); });
-    Part("end of work", [this] { EndOfWork(); });
-    Part("chains of kernels", [this] { Chains(); });
-    Part("calls", [this] { Calls(); });
-    Part("stream priority", [this] { StreamPriority(); });
-    Part("a word that stops", [this] { StopWord(); });
-    Part("slow calls", [this] { SlowCalls(); });
-    Part("pending launches", [this] { PendingLaunches(); });
-    Part("address windows", [this] { AddressWindows(); });
-    Part("green contexts", [this] { GreenContexts(); });
-    Close();
-    return !has_failed_;
+    ::raise(SIGSTOP);
+    return 0;
+  }
+
+  // False where there is no answer, and why is a row.
+  bool Ask(const Question& question) {
+    std::string why;
+    try {
+      Open();
+      (this->*question.ask)();
+      Close();
+    } catch (const std::exception& error) {
+      why = error.what();
+      std::fprintf(stderr, "gpu_facts: %s: %s\n", question.name, why.c_str());
+    }
+    Row(std::string(question.name) + ": answered", why.empty() ? 1 : 0, "-", why, true);
+    return why.empty();
   }
 
  private:
@@ -93,30 +132,14 @@ class Facts {
                   samples.count());
     Row(what + ", p50", samples.Percentile(0.5) / 1e3, "us", note);
   }
-  // A question that cannot be answered does not silence the others.
-  void Part(const std::string& name, const std::function<void()>& ask) {
-    std::string why;
-    try {
-      ask();
-    } catch (const std::exception& error) {
-      why = error.what();
-      has_failed_ = true;
-      std::fprintf(stderr, "gpu_facts: %s: %s\n", name.c_str(), why.c_str());
-    }
-    Row(name + ": answered", why.empty() ? 1 : 0, "-", why, true);
-  }
 
   void Open() {
     Do(driver_->DeviceGet, &number_, 0);
-    Row("loading the driver", Ns(load_took_) / 1e6, "ms", "once");
     const auto begin = Clock::now();
     Do(driver_->DevicePrimaryCtxRetain, &context_, number_);
-    Row("making a context", Ns(Clock::now() - begin) / 1e6, "ms", "once");
+    context_took_ = Clock::now() - begin;
     Do(driver_->CtxSetCurrent, context_);
-    std::size_t free = 0, total = 0;
-    Do(driver_->MemGetInfo, &free, &total);
-    Row("memory in use beside a bare context, of all processes",
-        static_cast<double>(total - free) / (1 << 20), "MiB", "");
+    used_bare_ = UsedBytes();
     Do(driver_->DeviceGetAttribute, &multiprocessors_, DeviceAttribute::kMultiprocessors, number_);
     // The image ends with a byte of 0 (kernel_image.h), as the driver wants it.
     Do(driver_->ModuleLoadDataEx, &module_, kernel_image_begin, 0u, nullptr, nullptr);
@@ -127,11 +150,6 @@ class Facts {
     Do(driver_->StreamCreateWithPriority, &low_, kStreamNonBlocking, least_);
     Do(driver_->StreamCreateWithPriority, &high_, kStreamNonBlocking, greatest_);
     Do(driver_->MemAlloc, &out_, kSharedBytes);
-    Row("multiprocessors", multiprocessors_, "-",
-        "driver of CUDA " + VersionText(driver_->version()));
-    for (const MissingFeature& missing : driver_->missing_features())
-      Row(std::string(FeatureName(missing.feature)), 0, "-", missing.why);
-    Row("stream priorities", least_ - greatest_ + 1, "-", "");
   }
   void Close() {
     Do(driver_->MemFree, out_);
@@ -140,6 +158,39 @@ class Facts {
     Do(driver_->ModuleUnload, module_);
     Do(driver_->CtxSetCurrent, nullptr);
     Do(driver_->DevicePrimaryCtxRelease, number_);
+  }
+
+  // All processes count.
+  double UsedBytes() const {
+    std::size_t free = 0, total = 0;
+    Do(driver_->MemGetInfo, &free, &total);
+    return static_cast<double>(total - free);
+  }
+
+  void AContext() {
+    Row("loading the driver", Ns(load_took_) / 1e6, "ms", "once");
+    Row("making a context", Ns(context_took_) / 1e6, "ms", "once");
+    Row("memory in use beside a bare context, of all processes", used_bare_ / (1 << 20), "MiB", "");
+    Row("multiprocessors", multiprocessors_, "-",
+        "driver of CUDA " + VersionText(driver_->version()));
+    for (const MissingFeature& missing : driver_->missing_features())
+      Row(std::string(FeatureName(missing.feature)), 0, "-", missing.why);
+    Row("stream priorities", least_ - greatest_ + 1, "-", "");
+    const double before = UsedBytes();
+    const pid_t other = ::fork();
+    if (other < 0) throw std::runtime_error(std::string("no process: ") + std::strerror(errno));
+    // Nothing of this process's driver may be used there: the program begins anew.
+    if (other == 0) {
+      ::execl("/proc/self/exe", "gpu_facts", "--hold-context", nullptr);
+      ::_exit(127);
+    }
+    int status = 0;
+    ::waitpid(other, &status, WUNTRACED);
+    if (!WIFSTOPPED(status)) throw std::runtime_error("another process got no context");
+    Row("memory of a context, in another process", (UsedBytes() - before) / (1 << 20), "MiB",
+        "with a module and local memory as the driver makes it");
+    ::kill(other, SIGKILL);
+    ::waitpid(other, nullptr, 0);
   }
 
   void Launch(Function kernel, unsigned blocks, unsigned threads, unsigned iterations,
@@ -666,7 +717,8 @@ class Facts {
   std::shared_ptr<const Driver> driver_;
   Clock::duration load_took_{};
   std::ofstream rows_;
-  bool has_failed_ = false;
+  Clock::duration context_took_{};
+  double used_bare_ = 0;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;
   int multiprocessors_ = 0, least_ = 0, greatest_ = 0;
@@ -678,22 +730,77 @@ class Facts {
   double long_ns_ = 0;
 };
 
+// In a process of its own; false where there is no answer.
+enum class Answer : std::uint8_t { kYes, kNo, kNever };
+Answer AskInChild(const Facts::Question& question, const std::string& rows, long ms,
+                  std::chrono::seconds limit) {
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error(std::string("no process: ") + std::strerror(errno));
+  if (child == 0) {
+    int status = 1;
+    try {
+      status = Facts(rows, ms).Ask(question) ? 0 : 1;
+    } catch (const std::exception& error) {
+      Facts::NoteNoAnswer(rows, question, error.what());
+    }
+    // The driver's own work at the end of a process is nobody's question.
+    std::fflush(nullptr);
+    ::_exit(status);
+  }
+  const auto end = Clock::now() + limit;
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (Clock::now() > end) {
+      // One that hangs inside of the driver may outlive even this: it is not waited for.
+      ::kill(child, SIGKILL);
+      Facts::NoteNoAnswer(rows, question, "none after " + std::to_string(limit.count()) + " s");
+      return Answer::kNever;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  if (WIFEXITED(status)) return WEXITSTATUS(status) == 0 ? Answer::kYes : Answer::kNo;
+  Facts::NoteNoAnswer(rows, question, "signal " + std::to_string(WTERMSIG(status)));
+  return Answer::kNo;
+}
+
+bool AskAll(const std::string& rows, long ms, std::chrono::seconds limit) {
+  // A GPU that does not answer twice in a row is taken to be gone.
+  constexpr int kSilentMax = 2;
+  bool all = true;
+  int silent = 0;
+  for (const Facts::Question& question : Facts::Questions()) {
+    if (silent == kSilentMax) {
+      Facts::NoteNoAnswer(rows, question, "not asked: the GPU no longer answers");
+      continue;
+    }
+    const Answer answer = AskInChild(question, rows, ms, limit);
+    silent = answer == Answer::kNever ? silent + 1 : 0;
+    all &= answer == Answer::kYes;
+  }
+  return all;
+}
+
 }  // namespace
 }  // namespace gpushared::testing
 
 int main(int argc, char** argv) {
   std::string rows;
   long ms = 200;
+  long limit = 10;
+  if (argc == 2 && std::strcmp(argv[1], "--hold-context") == 0) {
+    return gpushared::testing::Facts({}, 1).HoldContext();
+  }
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--rows") == 0) rows = argv[i + 1];
     if (std::strcmp(argv[i], "--ms") == 0) ms = std::strtol(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], "--limit") == 0) limit = std::strtol(argv[i + 1], nullptr, 10);
   }
-  if (argc % 2 == 0 || ms < 1) {
-    std::fprintf(stderr, "usage: gpu_facts [--rows FILE] [--ms N], N at least 1\n");
+  if (argc % 2 == 0 || ms < 1 || limit < 1) {
+    std::fprintf(stderr, "usage: gpu_facts [--rows FILE] [--ms N] [--limit N], N at least 1\n");
     return 2;
   }
   try {
-    return gpushared::testing::Facts(rows, ms).Run() ? 0 : 1;
+    return gpushared::testing::AskAll(rows, ms, std::chrono::seconds(limit)) ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_facts: %s\n", error.what());
     return 1;

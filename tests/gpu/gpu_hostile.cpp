@@ -4,14 +4,17 @@
 //
 // gpu_hostile [--rows FILE]
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <ostream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpushared/client.h"
@@ -35,30 +38,57 @@ struct Findings {
   std::string changes;
   std::string finds;
   int wrong_ends = 0;
+  int losses = 0;
   int changed = 0;
   int found = 0;
 };
 
-// Each kernel's row is written when it has ended.
+// A server whose worker has died refuses for a moment.
+Client Connect(const char* name, SchedulingClass scheduling_class) {
+  constexpr auto kPatience = std::chrono::seconds(5);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    Result<Client> client = Client::Connect({.name = name, .scheduling_class = scheduling_class});
+    if (client.ok() || std::chrono::steady_clock::now() > end) return Must(std::move(client));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+// Both clients, and the neighbour's memory.
+struct Place {
+  explicit Place(const std::vector<std::uint8_t>& bytes)
+      : neighbour(Connect("neighbour", SchedulingClass::kNormal)),
+        client(Connect("hostile", SchedulingClass::kLow)),
+        memory(Must(neighbour.AllocateDevice(bytes.size()))) {
+    const Status written =
+        neighbour.default_stream().CopyToDevice(memory.address(), bytes.data(), bytes.size());
+    if (!written.ok()) throw std::runtime_error(written.ToString());
+  }
+
+  const Client neighbour, client;
+  const DeviceBuffer memory;
+};
+
+// Each kernel's row is written when it has ended. One that took the worker along leaves the others
+// a new one.
 Findings RunAll(std::ostream& rows) {
   Findings found;
-  const Client neighbour =
-      Must(Client::Connect({.name = "neighbour", .scheduling_class = SchedulingClass::kNormal}));
-  const Client client =
-      Must(Client::Connect({.name = "hostile", .scheduling_class = SchedulingClass::kLow}));
-  const DeviceBuffer memory = Must(neighbour.AllocateDevice(kNeighbourBytes));
-  const Stream& stream = neighbour.default_stream();
   std::vector<std::uint8_t> bytes(kNeighbourBytes), now(kNeighbourBytes);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::uint8_t>(kOthersBit | i * 7);
   }
-  const Status written = stream.CopyToDevice(memory.address(), bytes.data(), bytes.size());
-  if (!written.ok()) throw std::runtime_error(written.ToString());
+  auto place = std::make_unique<Place>(bytes);
   for (const HostileKernel& hostile : HostileKernels()) {
-    const Status left = LeaveResidue(neighbour);
-    if (!left.ok()) throw std::runtime_error("the neighbour's kernel: " + left.ToString());
-    const HostileOutcome outcome =
-        RunHostile(client, hostile, memory.address() + kNeighbourBytes / 2);
+    if (!LeaveResidue(place->neighbour).ok()) {
+      ++found.losses;
+      place.reset();
+      place = std::make_unique<Place>(bytes);
+      const Status left = LeaveResidue(place->neighbour);
+      if (!left.ok()) throw std::runtime_error("the neighbour's kernel: " + left.ToString());
+    }
+    const DeviceAddress others = place->memory.address();
+    const Stream& stream = place->neighbour.default_stream();
+    const HostileOutcome outcome = RunHostile(place->client, hostile, others + kNeighbourBytes / 2);
     const Status& status = outcome.status;
     std::printf("%s: %s\n", hostile.name, status.ToString().c_str());
     if (outcome.found_others) found.finds += std::string(hostile.name) + " ";
@@ -68,7 +98,7 @@ Findings RunAll(std::ostream& rows) {
       ++found.wrong_ends;
       found.ends += std::string(hostile.name) + ": " + why + "; ";
     }
-    const Status read = stream.CopyToHost(now.data(), memory.address(), now.size());
+    const Status read = stream.CopyToHost(now.data(), others, now.size());
     if (!read.ok() || now != bytes) {
       ++found.changed;
       found.changes += std::string(hostile.name) + (read.ok() ? " " : ": " + read.ToString() + " ");
@@ -96,6 +126,8 @@ int main(int argc, char** argv) {
     rows << "hostile\tkernels that mean harm\t" << kernels << "\t-\tfact\t-\t\n"
          << "hostile\tof these, ended otherwise than they should\t" << found.wrong_ends
          << "\t-\trule\t== 0\t" << found.ends << "\n"
+         << "hostile\tworkers lost before the last of them\t" << found.losses
+         << "\t-\trule\t== 0\t\n"
          << "hostile\tof these, changed a neighbour's memory\t" << found.changed
          << "\t-\trule\t== 0\t" << found.changes << "\n"
          << "hostile\tof these, saw what others left or have\t" << found.found

@@ -8,6 +8,7 @@
 //   submit <ms>                          -> a launch, the caller's side: means of bursts of 64.
 //   round_trip <iterations> <ms>         -> launch and wait.
 //   rate <iterations> <ms>               -> per launch, back to back: means of batches.
+//   rate_waves <waves> <iterations> <ms> -> the same of kernels with so many waves of blocks.
 //   copy to_device|to_host pinned|pageable sync|async <bytes> <ms>.
 //   connect                              -> a session with a module and its first launch.
 //   restart <pid>                        -> the same after SIGKILL to that worker.
@@ -124,12 +125,16 @@ class Launcher {
 
 // ---- launches
 
-double NsPerLaunch(Launcher& launcher, unsigned iterations, unsigned launches) {
+double NsPer(Launcher& launcher, const std::function<void()>& launch, unsigned launches) {
   launcher.Wait();
   const auto begin = Clock::now();
-  for (unsigned i = 0; i < launches; ++i) launcher.Launch(iterations);
+  for (unsigned i = 0; i < launches; ++i) launch();
   launcher.Wait();
   return Ns(Clock::now() - begin) / launches;
+}
+double NsPerLaunch(Launcher& launcher, unsigned iterations, unsigned launches) {
+  return NsPer(
+      launcher, [&] { launcher.Launch(iterations); }, launches);
 }
 
 // From two lengths, so that what a launch costs by itself cancels out. The fastest of some tries:
@@ -184,14 +189,31 @@ Samples RoundTrip(Launcher& launcher, unsigned iterations, Clock::duration limit
   return samples;
 }
 
-Samples Rate(Launcher& launcher, unsigned iterations, Clock::duration limit) {
+Samples RateOf(Launcher& launcher, const std::function<void()>& launch, Clock::duration limit) {
   constexpr int kBatches = 5;
-  const double each = NsPerLaunch(launcher, iterations, kBurst);
+  const double each = NsPer(launcher, launch, kBurst);
   const auto launches = static_cast<unsigned>(
       std::clamp(Ns(limit) / kBatches / each, double{kBurst}, double{100'000}));
   Samples samples;
-  for (int i = 0; i < kBatches; ++i) samples.push_back(NsPerLaunch(launcher, iterations, launches));
+  for (int i = 0; i < kBatches; ++i) samples.push_back(NsPer(launcher, launch, launches));
+  return samples;
+}
+
+Samples Rate(Launcher& launcher, unsigned iterations, Clock::duration limit) {
+  Samples samples = RateOf(
+      launcher, [&] { launcher.Launch(iterations); }, limit);
   launcher.Check(iterations);
+  return samples;
+}
+
+Samples RateOfWaves(Launcher& launcher, unsigned waves, unsigned iterations,
+                    Clock::duration limit) {
+  // So many blocks of one warp run on a multiprocessor at once, on all GPUs of today.
+  constexpr unsigned kBlocksAtOnce = 32;
+  const unsigned blocks = launcher.client().device().multiprocessors * kBlocksAtOnce * waves;
+  Samples samples = RateOf(
+      launcher, [&] { launcher.Occupy(blocks, iterations); }, limit);
+  launcher.Clear();  // The blocks have written where the other kernel counts.
   return samples;
 }
 
@@ -438,6 +460,12 @@ class Program {
        [this](std::istream& words) {
          const auto iterations = Next<unsigned>(words);
          return Rate(launcher(), iterations, Limit(words));
+       }},
+      {"rate_waves",
+       [this](std::istream& words) {
+         const auto waves = Next<unsigned>(words);
+         const auto iterations = Next<unsigned>(words);
+         return RateOfWaves(launcher(), waves, iterations, Limit(words));
        }},
       {"keep_occupied",
        [this](std::istream& words) -> Samples { KeepOccupied(Next<unsigned>(words)); }},

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Judges the rows of run.sh and writes them as a table (stdout) and as JSON (the file `json`).
-# Variables: json, short (1: figures are not judged), seconds, bench (a JSON file, or empty).
+# Variables: json, short (1: figures are not judged), modelled (1: and are marked so), seconds, bench (a JSON file, or
+# empty).
 # The exit status is 0 when every row that is judged holds.
 BEGIN { FS = "\t" }
 
@@ -23,6 +24,7 @@ function judge(value, kind, must,   parts) {
   if (parts[1] == "==") return value + 0 == parts[2] + 0 ? "ok" : "FAILED"
   return "FAILED"
 }
+modelled && $5 != "rule" { $2 = "modelled: " $2 }
 {
   verdict = judge($3, $5, $6)
   if (verdict == "FAILED") ++failed

@@ -157,13 +157,21 @@ class Run(unittest.TestCase):
         for part, what in (("bench", "null launch: submit, of the caller's time"),
                            ("bench", "copy to_host, pageable, async, 1 MiB"),
                            ("bench", "null launch: round trip beside a low client's kernels of 100 us"),
-                           ("pair", "priority: began late by"),
+                           ("pair", "priority1: began late by"),
+                           ("pair", "both, policy deadline, seed 2: train, of the time that serve left"),
+                           ("pair", "native time slicing, native 1 ms kernel: round trip beside another process's "
+                                    "kernels of 10 ms, p99"),
+                           ("pair", "MPS, native 1 ms kernel: round trip alone, p99"),
+                           ("bench", "a low client alone, 20 us kernels back to back"),
+                           ("bench", "a low client beside an idle high session, 300 us kernels of 20 us blocks"),
+                           ("bench", "a contained low client beside an idle high session, 50 us kernels back to back"),
+                           ("claims", "kernel 'busy', several groups: claimed / original"),
                            ("bench", "completions by writes / by events, round trip p50"),
                            ("bench", "copy to_host, pinned, async, 1 MiB, of a low client"),
                            ("bench", "a low client killed amid its kernels: a high client's round trip"),
                            ("bench", "worker killed: until a new session has run a kernel"),
                            ("solo", "train alone: steps/s, shared / native"),
-                           ("pair", "both, policy priority: p99 / alone"),
+                           ("pair", "both, policy priority, seed 1: p99 / alone"),
                            ("pair", "both, native time slicing: p99 / alone"),
                            ("pair", "both, MPS: p99 / alone"),
                            ("pair", "both, MPS, train below normal: p99 / alone"),
@@ -183,6 +191,7 @@ class Run(unittest.TestCase):
             self.assertIsInstance(value, (int, float), what)
             self.assertGreater(value, 0, what)
         self.assertEqual(self.value(result, "claims", "of these, not claimed and stopped at random"), 0)
+        self.assertIsNotNone(self.value(result, "facts", "memory of a context, in another process"))
         self.assertEqual(self.value(result, "hostile", "the worker went on"), 1)
         for part in ("environment", "pair"):
             self.assertEqual(self.value(result, part, "policy priority: kernels can be stopped half way"), 1)
@@ -194,6 +203,17 @@ class Run(unittest.TestCase):
         whats = {r["what"] for r in result["gpu_bench"]["rows"]}
         for side in ("native", "shared"):
             self.assertIn(f"{side}: null launch: round trip", whats)
+
+    def test_the_whole_run_passes_over_the_costed_fake(self):
+        result = self.finish("costed", self.start("costed", "--modelled", script="costs on",
+                                                  programs=self.programs_under_mps()))
+        self.assertEqual(result["status"], 0, result["text"])
+        for part in PARTS:
+            self.assertEqual(self.ended(result, part), 1, part)
+        self.assertLess(result["seconds"], 540)
+        for row_ in result["rows"]:
+            self.assertEqual(row_["what"].startswith("modelled: "), row_["kind"] != "rule", row_)
+        self.assertGreater(self.value(result, "bench", "modelled: a low client alone, 300 us kernels back to back"), 0)
 
     def check_mps(self, result):
         for phase, programs in (("native_alone", 0), ("time_slicing", 0), ("mps", 2), ("mps_priority", 2)):
@@ -251,12 +271,15 @@ class Run(unittest.TestCase):
 
     def test_the_whole_has_time_for_each_part(self):
         text = (HERE / "run.sh").read_text(encoding="utf-8")
-        total = int(re.search(r"^readonly total_s=(\d+)$", text, re.MULTILINE).group(1))
+        total = int(re.search(r"^readonly total_s=(\d+) ", text, re.MULTILINE).group(1))
         parts = re.search(r"^readonly parts=\(([^)]*)\)", text, re.MULTILINE).group(1).split()
         self.assertEqual({part.split(":")[0] for part in parts}, set(PARTS))
         self.assertLessEqual(sum(int(part.split(":")[1]) for part in parts), total)
         for part in parts:
             self.assertLess(int(part.split(":")[1]), int(part.split(":")[2]), part)
+        smoke = int(re.search(r"smoke_s=(\d+)$", text, re.MULTILINE).group(1))
+        most = {part.split(":")[0]: int(part.split(":")[1]) for part in parts}
+        self.assertLessEqual(most["environment"] + most["facts"], smoke)
 
     def test_an_instance_of_a_gpu_is_found_and_seen_by_all(self):
         (self.folder / "nvml.json").write_text(
@@ -316,16 +339,20 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "facts"), 0)
         self.assertEqual(self.ended(result, "sanitizer"), 1)
 
-    def test_without_a_driver_nothing_is_proven(self):
-        result = self.finish("none", self.start(
-            "none", "--only", "conformance", "--only", "facts", "--only", "limits", driver=False))
+    def test_without_a_driver_it_says_so_and_measures_nothing(self):
+        process = self.start("none", driver=False)
+        text, _ = process.communicate()
+        self.assertEqual(process.returncode, 1, text)
+        self.assertIn("no GPU to measure: libcuda.so.1", text)
+        self.assertFalse((self.folder / "none").exists())
+
+    def test_without_a_gpu_that_is_served_the_other_parts_are_left_out(self):
+        (self.folder / "nvml.json").write_text('{"gpus": []}', encoding="utf-8")
+        result = self.finish("unserved", self.start("unserved", "--smoke", script="devices 0"))
         self.assertEqual(result["status"], 1, result["text"])
-        self.assertEqual(self.value(result, "conformance", "rules passed"), 0)
-        self.assertGreater(self.value(result, "conformance", "rules beyond the device, skipped"), 0)
-        self.assertEqual(self.ended(result, "facts"), 0)
-        # Its refusal by the cpu device, which the server has then, would say nothing about GPUs.
-        self.assertEqual(self.ended(result, "limits"), 0)
-        self.assertIsNone(self.value(result, "limits", "--sm-limit"))
+        self.assertEqual(self.ended(result, "environment"), 0)
+        self.assertIsNone(self.ended(result, "facts"))
+        self.assertIn("no GPU is served, the parts behind are left out", result["text"])
 
     def test_what_is_not_understood_is_refused(self):
         for arguments in (["--frobnicate"], ["--bin", "/nowhere"], ["--only", "nonsense"]):
