@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -181,6 +182,7 @@ class Facts {
     if (other < 0) throw std::runtime_error(std::string("no process: ") + std::strerror(errno));
     // Nothing of this process's driver may be used there: the program begins anew.
     if (other == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // It is stopped, and nobody else would end it.
       ::execl("/proc/self/exe", "gpu_facts", "--hold-context", nullptr);
       ::_exit(127);
     }
@@ -730,8 +732,8 @@ class Facts {
   double long_ns_ = 0;
 };
 
-// In a process of its own; false where there is no answer.
 enum class Answer : std::uint8_t { kYes, kNo, kNever };
+
 Answer AskInChild(const Facts::Question& question, const std::string& rows, long ms,
                   std::chrono::seconds limit) {
   const pid_t child = ::fork();
@@ -743,9 +745,7 @@ Answer AskInChild(const Facts::Question& question, const std::string& rows, long
     } catch (const std::exception& error) {
       Facts::NoteNoAnswer(rows, question, error.what());
     }
-    // The driver's own work at the end of a process is nobody's question.
-    std::fflush(nullptr);
-    ::_exit(status);
+    std::exit(status);
   }
   const auto end = Clock::now() + limit;
   int status = 0;
@@ -758,8 +758,11 @@ Answer AskInChild(const Facts::Question& question, const std::string& rows, long
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (WIFEXITED(status)) return WEXITSTATUS(status) == 0 ? Answer::kYes : Answer::kNo;
-  Facts::NoteNoAnswer(rows, question, "signal " + std::to_string(WTERMSIG(status)));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Answer::kYes;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return Answer::kNo;  // It has said why.
+  Facts::NoteNoAnswer(rows, question,
+                      WIFEXITED(status) ? "exit status " + std::to_string(WEXITSTATUS(status))
+                                        : "signal " + std::to_string(WTERMSIG(status)));
   return Answer::kNo;
 }
 
