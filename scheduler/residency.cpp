@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/residency.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/check.h"
+
+namespace gpushared::scheduler {
+
+void Residency::Add(ClientId client, const MemoryGrant& grant) {
+  clients_.Add(client, Client{.grant = grant});
+}
+
+void Residency::Change(ClientId client, const MemoryGrant& grant, TimePoint now) {
+  Client& state = clients_.At(client);
+  state.grant = grant;
+  CountWait(state, now);
+}
+
+void Residency::Remove(ClientId client) {
+  clients_.Remove(client);
+  if (move_ && move_->client == client) move_.reset();
+}
+
+void Residency::CountWait(Client& client, TimePoint now) {
+  const bool waits = client.wants_room();
+  if (waits == client.waits_since.has_value()) return;
+  if (waits) {
+    client.waits_since = now;
+  } else {
+    client.waited += now - *client.waits_since;
+    client.waits_since.reset();
+  }
+}
+
+void Residency::Update(Client& client, const MemoryHeld& held, TimePoint now) {
+  Check(held.resident_bytes <= held.movable_bytes, "no more is resident than there is");
+  const bool had_nothing = client.held.movable_bytes == 0 && held.movable_bytes > 0;
+  const bool was_missing = !client.held.is_whole() || client.way.count() > 0;
+  const bool comes_in = held.is_whole() && (had_nothing || was_missing);
+  client.held = held;
+  if (comes_in) {
+    client.last_way = std::exchange(client.way, {});
+    client.came_in = now;
+    client.stays_until = now + std::clamp(client.last_way * options_.stay_factor, options_.stay_min,
+                                          options_.stay_max);
+  }
+  CountWait(client, now);
+}
+
+void Residency::OnMemory(ClientId client, const MemoryHeld& held, TimePoint now) {
+  Client& state = clients_.At(client);
+  state.granted_bytes = 0;
+  Update(state, held, now);
+}
+
+void Residency::SetBusy(ClientId client, bool is_busy, TimePoint now) {
+  Client& state = clients_.At(client);
+  if (std::exchange(state.is_busy, is_busy) == is_busy) return;
+  if (!is_busy) state.idle_since = now;
+  CountWait(state, now);
+}
+
+void Residency::AskRoom(ClientId client, std::uint64_t bytes, TimePoint now) {
+  Client& state = clients_.At(client);
+  Check(state.asked_bytes == 0 && bytes > 0, "a client asks for room once at a time");
+  state.granted_bytes = 0;
+  state.asked_bytes = bytes;
+  CountWait(state, now);
+}
+
+void Residency::OnDrained(ClientId client) {
+  Client& state = clients_.At(client);
+  state.is_drained = state.is_held;
+}
+
+void Residency::OnMoved(ClientId client, const MemoryHeld& held, TimePoint now) {
+  Check(move_ && move_->client == client, "a move ends that was begun");
+  if (Client* const beneficiary = clients_.Find(move_->beneficiary)) {
+    beneficiary->way += now - move_->since;
+  }
+  move_.reset();
+  Client& state = clients_.At(client);
+  const std::uint64_t before = state.held.resident_bytes, after = held.resident_bytes;
+  if (after < before && state.held.is_whole()) ++state.moves.times_out;
+  state.moves.out_bytes += before - std::min(before, after);
+  state.moves.in_bytes += after - std::min(before, after);
+  Update(state, held, now);
+}
+
+bool Residency::IsSettled(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state != nullptr && state->is_settled();
+}
+
+bool Residency::IsHeld(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state != nullptr && state->is_held;
+}
+
+std::uint64_t Residency::ResidentBytes(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? 0 : state->held.resident_bytes;
+}
+
+MemoryMoves Residency::MovesOf(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? MemoryMoves{} : state->moves;
+}
+
+Duration Residency::WaitedFor(ClientId client, TimePoint now) const {
+  const Client* const state = clients_.Find(client);
+  if (state == nullptr) return {};
+  return state->waited + (state->waits_since ? now - *state->waits_since : Duration::zero());
+}
+
+bool Residency::IsShutOut(ClientId client) const {
+  const Client* const state = clients_.Find(client);
+  return state != nullptr && !state->held.is_whole() && !CanEverHave(client, *state);
+}
+
+// ---- who is next
+
+bool Residency::CanEverHave(ClientId id, const Client& client) const {
+  std::uint64_t bytes = client.held.movable_bytes + client.held.pinned_bytes + client.asked_bytes;
+  for (const auto& [other, state] : clients_) {
+    if (other != id) bytes += state.fixed_bytes();
+  }
+  return bytes <= options_.device_bytes - client.grant.left_free_bytes;
+}
+
+bool Residency::GoesBefore(const Item& left, const Item& right) {
+  if (left.value.has_right() != right.value.has_right()) return left.value.has_right();
+  const SchedulingClass of_left = left.value.grant.scheduling_class;
+  const SchedulingClass of_right = right.value.grant.scheduling_class;
+  if (of_left != of_right) return of_left < of_right;
+  return *left.value.waits_since < *right.value.waits_since;
+}
+
+const Residency::Item* Residency::Choose(std::uint64_t free_bytes, TimePoint now) const {
+  const Item* first = nullptr;
+  for (const Item& each : clients_) {
+    if (!each.value.wants_room()) continue;
+    if (first != nullptr && !GoesBefore(each, *first)) continue;
+    if (MayCome(each, free_bytes, now)) first = &each;
+  }
+  return first;
+}
+
+std::uint64_t Residency::AvailableTo(const Client& client, std::uint64_t free_bytes) const {
+  std::uint64_t spoken_for = client.grant.left_free_bytes;
+  for (const auto& [other, state] : clients_) {
+    if (&state != &client) spoken_for += state.granted_bytes;
+  }
+  return free_bytes - std::min(free_bytes, spoken_for);
+}
+
+bool Residency::MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const {
+  if (!CanEverHave(candidate.client, candidate.value)) return false;
+  std::uint64_t bytes = AvailableTo(candidate.value, free_bytes);
+  for (const Item& each : clients_) {
+    if (each.client == candidate.client) continue;
+    if (MakesRoomAt(each.value, candidate.value, now) != TimePoint::max()) {
+      bytes += each.value.movable_now();
+    }
+  }
+  return candidate.value.needed_bytes() <= bytes;
+}
+
+// ---- who makes room
+
+TimePoint Residency::IdleAt(const Client& client) const {
+  if (client.is_busy || client.asked_bytes > 0) return TimePoint::max();
+  return client.idle_since + std::max(options_.idle_min, client.last_way);
+}
+
+bool Residency::IsIdle(const Client& client, TimePoint now) const { return IdleAt(client) <= now; }
+
+TimePoint Residency::MakesRoomAt(const Client& victim, const Client& candidate,
+                                 TimePoint now) const {
+  if (victim.movable_now() == 0) return TimePoint::max();
+  if (candidate.has_right()) return now;
+  // It has waited for its room, and uses it now.
+  if (victim.granted_bytes > 0) return TimePoint::max();
+  const TimePoint idle_at = IdleAt(victim);
+  // A higher class keeps its memory for as long as it has something to do.
+  if (victim.grant.scheduling_class < candidate.grant.scheduling_class) return idle_at;
+  // A client that does not run has no stay for its rest.
+  if (!victim.held.is_whole()) return now;
+  return std::min(idle_at, victim.stays_until);
+}
+
+bool Residency::GoesOutBefore(const Item& left, const Item& right, TimePoint now) const {
+  const Client& one = left.value;
+  const Client& other = right.value;
+  if (one.grant.scheduling_class != other.grant.scheduling_class) {
+    return one.grant.scheduling_class > other.grant.scheduling_class;
+  }
+  const bool one_is_idle = IsIdle(one, now), other_is_idle = IsIdle(other, now);
+  if (one_is_idle != other_is_idle) return one_is_idle;
+  if (one_is_idle) return one.idle_since < other.idle_since;
+  // Who runs is at the end of the row once it is out; of those that wait, who came last.
+  if (one.held.is_whole() != other.held.is_whole()) return one.held.is_whole();
+  return one.came_in > other.came_in;
+}
+
+Residency::Item* Residency::Victim(const Item& candidate, std::uint64_t bytes, TimePoint now) {
+  Item* first = nullptr;
+  std::uint64_t found = 0;
+  std::optional<TimePoint> more_at;
+  for (Item& each : clients_) {
+    if (each.client == candidate.client) continue;
+    const TimePoint at = MakesRoomAt(each.value, candidate.value, now);
+    if (at == TimePoint::max()) continue;
+    if (at > now) {
+      more_at = Earlier(more_at, at);
+      continue;
+    }
+    found += each.value.movable_now();
+    if (first == nullptr || GoesOutBefore(each, *first, now)) first = &each;
+  }
+  if (found >= bytes) return first;
+  wake_at_ = more_at;
+  return nullptr;
+}
+
+// ---- what is done
+
+std::optional<MemoryAction> Residency::Serve(const Item& candidate, std::uint64_t free_bytes,
+                                             TimePoint now, ClientId* victim) {
+  using Kind = MemoryAction::Kind;
+  const auto move = [&](Kind kind, ClientId client, std::uint64_t bytes) {
+    move_ = Move{.client = client, .beneficiary = candidate.client, .since = now};
+    return MemoryAction{kind, client, std::min(bytes, options_.move_bytes_max), candidate.client};
+  };
+  const std::uint64_t available = AvailableTo(candidate.value, free_bytes);
+  const std::uint64_t needed = candidate.value.needed_bytes();
+  if (needed <= available) {
+    if (!candidate.value.held.is_whole()) {
+      return move(Kind::kMoveIn, candidate.client, candidate.value.held.missing_bytes());
+    }
+    Client& served = clients_.At(candidate.client);
+    served.granted_bytes = std::exchange(served.asked_bytes, 0);
+    CountWait(served, now);
+    return MemoryAction{Kind::kRoom, candidate.client, served.granted_bytes, candidate.client};
+  }
+  Item* const found = Victim(candidate, needed - available, now);
+  if (found == nullptr) return {};
+  *victim = found->client;
+  if (!found->value.is_held) {
+    found->value.is_held = true;
+    found->value.is_drained = false;
+    return MemoryAction{Kind::kHold, found->client, 0, candidate.client};
+  }
+  if (!found->value.is_drained) return {};
+  return move(Kind::kMoveOut, found->client,
+              std::min(needed - available, found->value.held.resident_bytes));
+}
+
+std::optional<MemoryAction> Residency::Next(std::uint64_t free_bytes, TimePoint now) {
+  using Kind = MemoryAction::Kind;
+  wake_at_.reset();
+  for (auto& [client, state] : clients_) {
+    if (state.asked_bytes == 0 || CanEverHave(client, state)) continue;
+    const std::uint64_t asked = std::exchange(state.asked_bytes, 0);
+    CountWait(state, now);
+    return MemoryAction{Kind::kNoRoom, client, asked, client};
+  }
+  if (move_) return {};
+  ClientId victim;
+  if (const Item* const candidate = Choose(free_bytes, now)) {
+    if (const auto action = Serve(*candidate, free_bytes, now, &victim)) return action;
+  }
+  for (auto& [client, state] : clients_) {
+    if (!state.is_held || !state.held.is_whole() || client == victim) continue;
+    state.is_held = false;
+    return MemoryAction{Kind::kRelease, client, 0, client};
+  }
+  return {};
+}
+
+}  // namespace gpushared::scheduler

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose memory is on the device when there is not enough for all, and who makes room for whom.
+
+#ifndef GPUSHARED_SCHEDULER_RESIDENCY_H_
+#define GPUSHARED_SCHEDULER_RESIDENCY_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "scheduler/client_table.h"
+#include "scheduler/types.h"
+
+namespace gpushared::scheduler {
+
+struct ResidencyOptions {
+  std::uint64_t device_bytes = 0;  // All memory of the device.
+  // A client that came in stays this many times as long as the moves for it took. So 9 spends a
+  // tenth of the time on moves.
+  int stay_factor = 9;
+  Duration stay_min = std::chrono::milliseconds(20);
+  Duration stay_max = std::chrono::seconds(10);
+  // An idle client makes room before its stay is over: after this time, and after as long as its
+  // own way back would take.
+  Duration idle_min = std::chrono::milliseconds(20);
+  // One move at most: whoever has a guarantee waits for a move that has begun.
+  std::uint64_t move_bytes_max = std::uint64_t{16} << 20;
+};
+
+// Memory that a client was granted.
+struct MemoryGrant {
+  std::uint64_t guaranteed_bytes = 0;
+  std::uint64_t left_free_bytes = 0;  // Free device memory that it leaves to others.
+  SchedulingClass scheduling_class = SchedulingClass::kNormal;
+};
+
+// Memory that a client has.
+struct MemoryHeld {
+  std::uint64_t movable_bytes = 0;   // Its mapped memory, on the device or moved out.
+  std::uint64_t resident_bytes = 0;  // The part of it that is on the device.
+  std::uint64_t pinned_bytes = 0;    // Its modules', always on the device.
+
+  bool is_whole() const { return resident_bytes == movable_bytes; }
+  std::uint64_t missing_bytes() const { return movable_bytes - resident_bytes; }
+  friend bool operator==(const MemoryHeld&, const MemoryHeld&) = default;
+};
+
+struct MemoryAction {
+  enum class Kind : std::uint8_t {
+    kHold,     // None of its commands starts; those that run are stopped. Answered by OnDrained.
+    kRelease,  // Its commands may start again.
+    kMoveOut,  // `bytes` at most go off the device. Answered by OnMoved.
+    kMoveIn,   // `bytes` at most come back. Answered by OnMoved.
+    kRoom,     // The room that it asked for is free. Answered by OnMemory.
+    kNoRoom,   // It cannot be had, whoever makes room.
+  };
+  Kind kind = Kind::kHold;
+  ClientId client;
+  std::uint64_t bytes = 0;
+  // On whose behalf a move is made.
+  ClientId beneficiary;
+};
+
+// Memory of a client that moved since it came.
+struct MemoryMoves {
+  std::uint64_t out_bytes = 0;
+  std::uint64_t in_bytes = 0;
+  std::uint64_t times_out = 0;  // It had all of its memory, and a part went.
+};
+
+// Decides whose memory is on a device whose clients may hold more than there is.
+//
+// A client that holds no more than its guarantee is *settled*: its memory never moves, and room
+// within the guarantee is made for it at once. Whoever holds more may be moved out, step by step as
+// others need it, and runs while all of its memory is on the device. Such clients take turns: the
+// one that waits longest comes in as soon as those that are there have had their stay.
+//
+// Room is taken from the lowest class first. Within a class those go first that have nothing to do,
+// the longest idle one before others. Of the busy ones the one goes first whose next turn is
+// furthest: it came in last.
+//
+// One move is made at a time. After each event, and when wake_at() is reached, the caller takes
+// actions from Next until there is none, and carries each out before anything else.
+//
+// Allocates when clients are added. Thread-compatible.
+class Residency {
+ public:
+  explicit Residency(const ResidencyOptions& options) : options_(options) {}
+
+  void Add(ClientId client, const MemoryGrant& grant);
+  void Change(ClientId client, const MemoryGrant& grant, TimePoint now);
+  // Nothing about it is answered any more.
+  void Remove(ClientId client);
+
+  // The client grew, shrank, or loaded or unloaded a module.
+  void OnMemory(ClientId client, const MemoryHeld& held, TimePoint now);
+  // It has commands, or has none.
+  void SetBusy(ClientId client, bool is_busy, TimePoint now);
+  // It needs so much more than is free. One question at a time; answered by kRoom or kNoRoom.
+  void AskRoom(ClientId client, std::uint64_t bytes, TimePoint now);
+
+  // Nothing of a held client is on the device any more.
+  void OnDrained(ClientId client);
+  // The move is over; less than it was for may have been moved.
+  void OnMoved(ClientId client, const MemoryHeld& held, TimePoint now);
+
+  // `free_bytes`: of the device, at this moment.
+  std::optional<MemoryAction> Next(std::uint64_t free_bytes, TimePoint now);
+  // When to call Next again if nothing happens. Current after Next returned nothing.
+  std::optional<TimePoint> wake_at() const { return wake_at_; }
+
+  // Within its guarantee.
+  bool IsSettled(ClientId client) const;
+  bool IsHeld(ClientId client) const;
+  std::uint64_t ResidentBytes(ClientId client) const;  // MemoryHeld::resident_bytes.
+  MemoryMoves MovesOf(ClientId client) const;
+  // Time in which it had commands, or asked for room, and its memory was not there.
+  Duration WaitedFor(ClientId client, TimePoint now) const;
+  // The guarantees of others leave too little for what it holds; it waits until one of them frees.
+  bool IsShutOut(ClientId client) const;
+  std::size_t client_count() const { return clients_.size(); }
+
+ private:
+  struct Client {
+    MemoryGrant grant;
+    MemoryHeld held;
+    std::uint64_t asked_bytes = 0;    // Room.
+    std::uint64_t granted_bytes = 0;  // Room that is kept for it until it says what it holds.
+    bool is_busy = false;
+    bool is_held = false;
+    bool is_drained = false;
+    TimePoint idle_since{};
+    TimePoint came_in{};
+    TimePoint stays_until{};
+    Duration way{};  // Time that moves took on its behalf since it last came in.
+    Duration last_way{};
+    std::optional<TimePoint> waits_since{};
+    Duration waited{};  // Before that.
+    MemoryMoves moves;
+
+    bool is_settled() const {
+      return held.movable_bytes + held.pinned_bytes <= grant.guaranteed_bytes;
+    }
+    std::uint64_t needed_bytes() const { return held.missing_bytes() + asked_bytes; }
+    // Whether something should be done for it.
+    bool wants_room() const {
+      return asked_bytes > 0 || (!held.is_whole() && (is_busy || is_settled()));
+    }
+    // Room for it is its right.
+    bool has_right() const {
+      return held.movable_bytes + held.pinned_bytes + asked_bytes <= grant.guaranteed_bytes;
+    }
+    // Bytes that nobody can take from it.
+    std::uint64_t fixed_bytes() const {
+      return held.pinned_bytes + (is_settled() ? held.movable_bytes : 0);
+    }
+    std::uint64_t movable_now() const { return is_settled() ? 0 : held.resident_bytes; }
+  };
+  using Item = ClientTable<Client>::Item;
+
+  void CountWait(Client& client, TimePoint now);
+  void Update(Client& client, const MemoryHeld& held, TimePoint now);
+  bool CanEverHave(ClientId id, const Client& client) const;
+  // The client that is served next.
+  const Item* Choose(std::uint64_t free_bytes, TimePoint now) const;
+  static bool GoesBefore(const Item& left, const Item& right);
+  std::uint64_t AvailableTo(const Client& client, std::uint64_t free_bytes) const;
+  // Whether the time alone could make enough room for it.
+  bool MayCome(const Item& candidate, std::uint64_t free_bytes, TimePoint now) const;
+  bool IsIdle(const Client& client, TimePoint now) const;
+  TimePoint IdleAt(const Client& client) const;
+  // From when on it makes room for the candidate; never: max.
+  TimePoint MakesRoomAt(const Client& victim, const Client& candidate, TimePoint now) const;
+  // Who makes room now; null, with wake_at_ set, where those that may do not have enough.
+  Item* Victim(const Item& candidate, std::uint64_t bytes, TimePoint now);
+  bool GoesOutBefore(const Item& left, const Item& right, TimePoint now) const;
+  std::optional<MemoryAction> Serve(const Item& candidate, std::uint64_t free_bytes, TimePoint now,
+                                    ClientId* victim);
+
+  const ResidencyOptions options_;
+  ClientTable<Client> clients_;
+  struct Move {
+    ClientId client;
+    ClientId beneficiary;
+    TimePoint since{};
+  };
+  std::optional<Move> move_;
+  std::optional<TimePoint> wake_at_;
+};
+
+}  // namespace gpushared::scheduler
+
+#endif  // GPUSHARED_SCHEDULER_RESIDENCY_H_

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/residency.h"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+namespace gpushared::scheduler {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = MemoryAction::Kind;
+
+constexpr std::uint64_t kStep = std::uint64_t{2} << 20;
+constexpr std::uint64_t kDevice = 100 * kStep;
+
+// A device of 100 steps on which all moves take 1 ms a step and clients leave the device at once.
+class ResidencyTest : public ::testing::Test {
+ protected:
+  ResidencyTest()
+      : residency_({.device_bytes = kDevice,
+                    .stay_factor = 4,
+                    .stay_min = 10ms,
+                    .idle_min = 5ms,
+                    .move_bytes_max = 8 * kStep}) {}
+
+  ClientId Add(std::uint64_t guaranteed_steps,
+               SchedulingClass scheduling_class = SchedulingClass::kLow) {
+    const ClientId client{++last_};
+    residency_.Add(client, {.guaranteed_bytes = guaranteed_steps * kStep,
+                            .scheduling_class = scheduling_class});
+    return client;
+  }
+  MemoryHeld& Of(ClientId client) { return held_[client.value]; }
+  std::uint64_t Free() const {
+    std::uint64_t used = 0;
+    for (const MemoryHeld& held : held_) used += held.resident_bytes + held.pinned_bytes;
+    return kDevice - used;
+  }
+  // It grows where there is room.
+  void Grow(ClientId client, std::uint64_t steps) {
+    ASSERT_LE(steps * kStep, Free());
+    Of(client).movable_bytes += steps * kStep;
+    Of(client).resident_bytes += steps * kStep;
+    residency_.OnMemory(client, Of(client), now_);
+  }
+  void Busy(ClientId client, bool is_busy = true) { residency_.SetBusy(client, is_busy, now_); }
+  bool IsThere(ClientId client) { return Of(client).is_whole() && !residency_.IsHeld(client); }
+
+  // Carries out what is decided until nothing is; returns the last action.
+  std::optional<MemoryAction> Settle() {
+    std::optional<MemoryAction> last;
+    while (const auto action = residency_.Next(Free(), now_)) {
+      last = action;
+      MemoryHeld& held = Of(action->client);
+      switch (action->kind) {
+        case Kind::kHold:
+          residency_.OnDrained(action->client);
+          break;
+        case Kind::kMoveOut:
+        case Kind::kMoveIn:
+          now_ += 1ms * static_cast<int>(action->bytes / kStep);
+          if (action->kind == Kind::kMoveOut) {
+            held.resident_bytes -= action->bytes;
+            moved_out_ += action->bytes / kStep;
+          } else {
+            held.resident_bytes += action->bytes;
+          }
+          residency_.OnMoved(action->client, held, now_);
+          break;
+        case Kind::kRelease:
+        case Kind::kRoom:
+        case Kind::kNoRoom:
+          break;
+      }
+    }
+    return last;
+  }
+  // Lets time pass, and what is decided happen, until `client` is there or a second is over.
+  bool Comes(ClientId client) {
+    const TimePoint latest = now_ + 10s;
+    for (Settle(); !IsThere(client) && now_ < latest; Settle()) {
+      now_ = residency_.wake_at().value_or(latest);
+    }
+    return IsThere(client);
+  }
+
+  Residency residency_;
+  TimePoint now_{1s};
+  std::uint64_t moved_out_ = 0;
+
+ private:
+  std::uint64_t last_ = 0;
+  std::array<MemoryHeld, 8> held_{};
+};
+
+TEST_F(ResidencyTest, NobodyMovesWhereAllHaveRoom) {
+  const ClientId one = Add(0), other = Add(0);
+  Grow(one, 50);
+  Grow(other, 50);
+  Busy(one);
+  Busy(other);
+  EXPECT_FALSE(Settle());
+  EXPECT_FALSE(residency_.wake_at());
+}
+
+TEST_F(ResidencyTest, RoomWithinAGuaranteeIsMadeAtOnceByWhoeverIsBeyondItsOwn) {
+  const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
+  Grow(low, 90);
+  Busy(low);
+  residency_.AskRoom(high, 40 * kStep, now_);
+  const auto last = Settle();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->kind, Kind::kRoom);
+  EXPECT_EQ(last->client, high);
+  EXPECT_EQ(moved_out_, 30u);  // 10 were free.
+  EXPECT_TRUE(residency_.IsHeld(low));
+}
+
+TEST_F(ResidencyTest, RoomThatWasGrantedIsNobodyElses) {
+  const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
+  Grow(low, 90);
+  Busy(low);
+  residency_.AskRoom(high, 40 * kStep, now_);
+  Settle();
+  // Freed by the grant; the low client wants it back and is to leave it alone.
+  EXPECT_GE(Free(), 40 * kStep);
+  EXPECT_FALSE(Settle());
+  Grow(high, 40);
+  EXPECT_TRUE(residency_.IsSettled(high));
+  EXPECT_TRUE(residency_.IsShutOut(low));
+}
+
+TEST_F(ResidencyTest, WhoIsWithinItsGuaranteeNeverMoves) {
+  const ClientId settled = Add(50, SchedulingClass::kLow), high = Add(0, SchedulingClass::kHigh);
+  Grow(settled, 50);
+  Grow(high, 50);
+  residency_.AskRoom(high, 1 * kStep, now_);
+  const auto last = Settle();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->kind, Kind::kNoRoom);
+  EXPECT_EQ(moved_out_, 0u);
+  EXPECT_TRUE(IsThere(settled));
+}
+
+TEST_F(ResidencyTest, WhoComesInStaysForAMultipleOfWhatItsWayTook) {
+  const ClientId one = Add(0), other = Add(0);
+  Grow(one, 60);
+  Busy(one);
+  Grow(other, 40);
+  Busy(other);
+  residency_.AskRoom(other, 20 * kStep, now_);
+  now_ += 20ms;  // The stay of a newcomer is over.
+  Settle();
+  Grow(other, 20);
+  EXPECT_TRUE(IsThere(other));
+  EXPECT_FALSE(IsThere(one));
+  const TimePoint came_in = now_;
+  ASSERT_TRUE(Comes(one));
+  // 20 steps out at 1 ms each bought a stay of four times that; then 20 out and 20 in again.
+  EXPECT_EQ(now_ - came_in, 80ms + 40ms);
+}
+
+TEST_F(ResidencyTest, BusyClientsTakeTurnsAndNobodyStarves) {
+  const ClientId clients[] = {Add(0), Add(0), Add(0)};
+  Grow(clients[0], 60);
+  Grow(clients[1], 40);
+  for (const ClientId client : clients) Busy(client);
+  now_ += 20ms;
+  residency_.AskRoom(clients[1], 20 * kStep, now_);
+  Settle();
+  Grow(clients[1], 20);
+  Of(clients[2]).movable_bytes = 60 * kStep;  // As if it had been moved out before.
+  residency_.OnMemory(clients[2], Of(clients[2]), now_);
+  std::array<int, 3> turns{};
+  for (int round = 0; round < 30; ++round) {
+    // The first one was the first to make room, and the third came last.
+    const int next = (3 - round % 3) % 3;
+    ASSERT_TRUE(Comes(clients[next])) << round;
+    ++turns.at(static_cast<std::size_t>(next));
+  }
+  EXPECT_EQ(turns, (std::array{10, 10, 10}));
+  // Who came in last goes out first: 40 steps a turn. Taking from the oldest would move 60.
+  EXPECT_LE(moved_out_, 30u * 41);
+}
+
+TEST_F(ResidencyTest, AnIdleClientMakesRoomBeforeItsStayIsOver) {
+  const ClientId one = Add(0), other = Add(0);
+  Grow(one, 60);
+  Busy(one);
+  now_ += 20ms;
+  Grow(other, 40);
+  Busy(other);
+  residency_.AskRoom(other, 20 * kStep, now_);
+  Settle();
+  Grow(other, 20);
+  const TimePoint came_in = now_;
+  Busy(other, false);
+  ASSERT_TRUE(Comes(one));
+  // Its way in took 20 ms: for so long it may be idle and keep its place.
+  EXPECT_EQ(now_ - came_in, 20ms + 40ms);
+}
+
+TEST_F(ResidencyTest, ABusyHigherClassKeepsItsMemoryAndAnIdleOneDoesNot) {
+  const ClientId normal = Add(0, SchedulingClass::kNormal), low = Add(0);
+  Grow(normal, 60);
+  Grow(low, 40);
+  Busy(normal);
+  Busy(low);
+  residency_.AskRoom(low, 20 * kStep, now_);
+  now_ += 1h;
+  EXPECT_FALSE(Settle());
+  Busy(normal, false);
+  Settle();
+  now_ = residency_.wake_at().value();
+  const auto last = Settle();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->kind, Kind::kRoom);
+}
+
+TEST_F(ResidencyTest, TheLowestClassMakesRoomFirstAndIdleClientsBeforeBusyOnes) {
+  const ClientId high = Add(50, SchedulingClass::kHigh), normal = Add(0, SchedulingClass::kNormal),
+                 busy = Add(0), idle = Add(0);
+  Grow(normal, 30);
+  Grow(idle, 20);
+  Grow(busy, 50);
+  Busy(normal);
+  Busy(busy);
+  now_ += 1s;
+  residency_.AskRoom(high, 20 * kStep, now_);
+  Settle();
+  EXPECT_EQ(Of(idle).resident_bytes, 0u);
+  EXPECT_TRUE(IsThere(busy));
+  Grow(high, 20);
+  residency_.AskRoom(high, 20 * kStep, now_);
+  Settle();
+  EXPECT_EQ(Of(busy).resident_bytes, 30 * kStep);
+  EXPECT_TRUE(IsThere(normal));
+}
+
+TEST_F(ResidencyTest, AHeldClientThatNobodyNeedsAnyMoreGoesOn) {
+  const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(0);
+  Grow(low, 100);
+  Busy(low);
+  residency_.AskRoom(high, 10 * kStep, now_);
+  const auto hold = residency_.Next(Free(), now_);
+  ASSERT_TRUE(hold);
+  EXPECT_EQ(hold->kind, Kind::kHold);
+  EXPECT_FALSE(residency_.Next(Free(), now_));  // Its commands are on the device.
+  residency_.Remove(high);
+  const auto release = residency_.Next(Free(), now_);
+  ASSERT_TRUE(release);
+  EXPECT_EQ(release->kind, Kind::kRelease);
+  EXPECT_EQ(release->client, low);
+}
+
+TEST_F(ResidencyTest, WaitsCountFromTheWishToTheReturn) {
+  const ClientId high = Add(50, SchedulingClass::kHigh), low = Add(10);
+  Grow(low, 90);
+  residency_.AskRoom(high, 40 * kStep, now_);
+  Settle();
+  Grow(high, 40);
+  now_ += 1s;  // Out, and idle.
+  EXPECT_EQ(residency_.WaitedFor(low, now_), 0ns);
+  Busy(low);
+  now_ += 3ms;
+  EXPECT_EQ(residency_.WaitedFor(low, now_), 3ms);
+  EXPECT_TRUE(residency_.IsShutOut(low));
+  Of(high) = {};
+  residency_.OnMemory(high, Of(high), now_);
+  ASSERT_TRUE(Comes(low));
+  EXPECT_EQ(residency_.WaitedFor(low, now_), 3ms + 30ms);
+  now_ += 1s;
+  EXPECT_EQ(residency_.WaitedFor(low, now_), 3ms + 30ms);
+}
+
+}  // namespace
+}  // namespace gpushared::scheduler

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random clients that hold more memory than there is. GPUSHARED_MEMORY_STEPS=N runs N steps in all;
+// GPUSHARED_MEMORY_SEED=N runs that seed alone.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "tests/simulation/memory_world.h"
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::uint64_t kStepsPerSeed = 10'000;
+
+std::uint64_t MemoryNumber(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(MemorySimulation, NoByteIsLostAndAllAccountsComeToZero) {
+  const std::uint64_t only = MemoryNumber("GPUSHARED_MEMORY_SEED", 0);
+  const std::uint64_t seeds = MemoryNumber("GPUSHARED_MEMORY_STEPS", 100'000) / kStepsPerSeed;
+  MemoryWorld::Outcome sum;
+  for (std::uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : seeds); ++seed) {
+    const MemoryWorld::Outcome outcome = MemoryWorld(seed).Run(kStepsPerSeed);
+    ASSERT_EQ(outcome.broken, "") << "replay: GPUSHARED_MEMORY_SEED=" << seed
+                                  << " simulation_test --gtest_filter='MemorySimulation.*'";
+    sum.launches += outcome.launches;
+    sum.moves += outcome.moves;
+    sum.deaths += outcome.deaths;
+    sum.refused += outcome.refused;
+    sum.rooms += outcome.rooms;
+  }
+  std::printf(
+      "%llu launches, %llu moves, %llu deaths, %llu rooms made, %llu refused\n",
+      static_cast<unsigned long long>(sum.launches), static_cast<unsigned long long>(sum.moves),
+      static_cast<unsigned long long>(sum.deaths), static_cast<unsigned long long>(sum.rooms),
+      static_cast<unsigned long long>(sum.refused));
+  // A world in which nothing happens would pass too.
+  EXPECT_GT(sum.launches, 0u);
+  EXPECT_GT(sum.moves, 0u);
+  EXPECT_GT(sum.rooms, 0u);
+  EXPECT_GT(sum.refused, 0u);
+}
+
+}  // namespace
+}  // namespace gpushared::testing

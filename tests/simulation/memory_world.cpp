@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/memory_world.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace gpushared::testing {
+
+using namespace std::chrono_literals;
+using scheduler::ClientId;
+using scheduler::MemoryAction;
+
+namespace {
+
+constexpr std::size_t kClientsInWorldMax = 6;
+constexpr std::uint64_t kPoison = ~std::uint64_t{0};
+
+}  // namespace
+
+MemoryWorld::MemoryWorld(std::uint64_t seed)
+    : random_(seed),
+      residency_({.device_bytes = kFrames * kStepBytes,
+                  .stay_factor = static_cast<int>(Draw(10)),
+                  .stay_min = 1ms,
+                  .stay_max = 200ms,
+                  .idle_min = 2ms,
+                  .move_bytes_max = (1 + Draw(8)) * kStepBytes}) {
+  for (std::size_t frame = 0; frame < kFrames; ++frame) free_frames_.push_back(frame);
+}
+
+MemoryWorld::Outcome MemoryWorld::Run(std::uint64_t steps) {
+  for (std::uint64_t step = 0; step < steps && outcome_.broken.empty(); ++step) {
+    now_ += scheduler::Duration(Draw(500'000));
+    Act();
+    Decide();
+    CheckAll();
+  }
+  if (outcome_.broken.empty()) ServeEverybody();
+  while (!clients_.empty() && outcome_.broken.empty()) {
+    Leave(clients_.begin()->first);
+    CheckAll();
+  }
+  if (free_frames_.size() != kFrames || pinned_ != 0) Break("device memory is left over");
+  if (free_slots_.size() != slots_.size()) Break("the store is not empty");
+  if (std::ranges::count(frames_, kZero) != kFrames) Break("contents are left on the device");
+  if (std::ranges::count(slots_, kPoison) != static_cast<std::ptrdiff_t>(slots_.size())) {
+    Break("contents are left in the store");
+  }
+  return outcome_;
+}
+
+void MemoryWorld::Break(const std::string& what) {
+  if (outcome_.broken.empty()) outcome_.broken = what;
+}
+
+// ---- events
+
+void MemoryWorld::Act() {
+  if (move_ && Draw(3) == 0) return EndMove();
+  if (clients_.empty() || (clients_.size() < kClientsInWorldMax && Draw(200) == 0)) return Come();
+  const auto chosen = std::next(clients_.begin(), static_cast<long>(Draw(clients_.size())));
+  const ClientId id = chosen->first;
+  Client& client = chosen->second;
+  switch (Draw(20)) {
+    case 0:
+      if (Draw(40) == 0) Leave(id);
+      return;
+    case 1:
+    case 2:
+      return Grow(id, client, 1 + Draw(20));
+    case 3:
+      return Shrink(id, client);
+    case 4:
+      return Pin(id, client);
+    case 5:
+    case 6:
+      client.is_busy = Draw(2) == 0 || client.on_device > 0;
+      return residency_.SetBusy(id, client.is_busy, now_);
+    default:
+      return client.on_device > 0 && Draw(2) == 0 ? EndLaunch(id, client) : Launch(id, client);
+  }
+}
+
+void MemoryWorld::Come() {
+  const ClientId id{next_id_++};
+  std::uint64_t promised = 0;
+  for (const auto& [other, client] : clients_) promised += client.grant.guaranteed_bytes;
+  const std::uint64_t left = kFrames * kStepBytes - promised;
+  Client& client = clients_[id];
+  client.grant = {
+      .guaranteed_bytes = Draw(3) == 0 ? 0 : Draw(left / kStepBytes / 2 + 1) * kStepBytes,
+      .left_free_bytes = 0,
+      .scheduling_class = static_cast<scheduler::SchedulingClass>(Draw(3))};
+  residency_.Add(id, client.grant);
+}
+
+void MemoryWorld::Leave(ClientId id) {
+  Client& client = clients_.at(id);
+  while (!client.pages.empty()) DropPage(client);
+  pinned_ -= client.pinned;
+  if (move_ && move_->client == id) move_.reset();
+  clients_.erase(id);
+  residency_.Remove(id);
+  ++outcome_.deaths;
+}
+
+void MemoryWorld::Grow(ClientId id, Client& client, std::size_t pages) {
+  if (client.asked > 0 || client.pages.size() + pages > kFrames) return;
+  const bool is_moving = move_ && move_->client == id;
+  const bool is_whole = client.resident == client.pages.size() && !is_moving;
+  if (is_whole && AddPages(client, pages)) {
+    return residency_.OnMemory(id, HeldBy(client), now_);
+  }
+  client.asked = pages;
+  residency_.AskRoom(id, pages * kStepBytes, now_);
+}
+
+void MemoryWorld::Shrink(ClientId id, Client& client) {
+  if (client.asked > 0 || client.on_device > 0) return;
+  for (std::size_t gone = Draw(client.pages.size() + 1); gone > 0; --gone) DropPage(client);
+  residency_.OnMemory(id, HeldBy(client), now_);
+}
+
+void MemoryWorld::Pin(ClientId id, Client& client) {
+  if (move_ && move_->client == id) return;
+  if (client.asked > 0) return;
+  if (client.pinned > 0 && Draw(2) == 0) {
+    --client.pinned;
+    --pinned_;
+  } else if (FreeFrames() > 0 && client.pinned < 2) {
+    ++client.pinned;
+    ++pinned_;
+  }
+  residency_.OnMemory(id, HeldBy(client), now_);
+}
+
+void MemoryWorld::Launch(ClientId id, Client& client) {
+  if (!client.is_busy) {
+    client.is_busy = true;
+    residency_.SetBusy(id, true, now_);
+  }
+  if (client.is_held || client.on_device > 2) return;
+  if (client.resident != client.pages.size()) return Break("a client runs without its memory");
+  for (Page& page : client.pages) {
+    if (frames_[page.frame.value()] != page.contents) return Break("a client lost a page");
+    page.contents = frames_[*page.frame] = next_contents_++;
+  }
+  ++client.on_device;
+  ++outcome_.launches;
+}
+
+void MemoryWorld::EndLaunch(ClientId id, Client& client) {
+  if (--client.on_device == 0 && client.is_held) residency_.OnDrained(id);
+}
+
+// ---- decisions
+
+void MemoryWorld::Decide() {
+  while (outcome_.broken.empty()) {
+    const auto action = residency_.Next(FreeFrames() * kStepBytes, now_);
+    if (!action) break;
+    CarryOut(*action);
+  }
+  if (const auto at = residency_.wake_at(); at && *at <= now_) Break("it is to be asked at once");
+}
+
+void MemoryWorld::CarryOut(const MemoryAction& action) {
+  const auto found = clients_.find(action.client);
+  if (found == clients_.end()) return Break("a decision about a client that has gone");
+  Client& client = found->second;
+  const bool is_settled =
+      (client.pages.size() + client.pinned) * kStepBytes <= client.grant.guaranteed_bytes;
+  switch (action.kind) {
+    case MemoryAction::Kind::kHold:
+      if (is_settled) return Break("a client within its guarantee is held");
+      client.is_held = true;
+      if (client.on_device == 0) residency_.OnDrained(action.client);
+      return;
+    case MemoryAction::Kind::kRelease:
+      client.is_held = false;
+      return;
+    case MemoryAction::Kind::kMoveOut:
+      if (is_settled) return Break("memory within a guarantee is moved out");
+      [[fallthrough]];
+    case MemoryAction::Kind::kMoveIn:
+      if (move_) return Break("two moves at one time");
+      if (client.on_device > 0) return Break("memory moves under a kernel");
+      move_ = action;
+      return;
+    case MemoryAction::Kind::kRoom: {
+      ++outcome_.rooms;
+      const std::size_t pages = std::exchange(client.asked, 0);
+      if (!AddPages(client, pages)) return Break("the room that was made is not there");
+      return residency_.OnMemory(action.client, HeldBy(client), now_);
+    }
+    case MemoryAction::Kind::kNoRoom: {
+      ++outcome_.refused;
+      const std::size_t wanted = client.pages.size() + client.pinned + client.asked;
+      client.asked = 0;
+      if (wanted * kStepBytes <= client.grant.guaranteed_bytes) {
+        return Break("room within a guarantee is refused");
+      }
+      return;
+    }
+  }
+}
+
+void MemoryWorld::EndMove() {
+  const MemoryAction move = *std::exchange(move_, std::nullopt);
+  Client& client = clients_.at(move.client);
+  // Now and then less than what was asked for.
+  std::size_t pages = move.bytes / kStepBytes;
+  if (Draw(8) == 0) pages = Draw(pages + 1);
+  const bool goes_out = move.kind == MemoryAction::Kind::kMoveOut;
+  while (pages > 0 && (goes_out ? MoveOutPage(client) : MoveInPage(client))) --pages;
+  residency_.OnMoved(move.client, HeldBy(client), now_);
+  ++outcome_.moves;
+}
+
+// ---- memory
+
+scheduler::MemoryHeld MemoryWorld::HeldBy(const Client& client) const {
+  return {.movable_bytes = client.pages.size() * kStepBytes,
+          .resident_bytes = client.resident * kStepBytes,
+          .pinned_bytes = client.pinned * kStepBytes};
+}
+
+bool MemoryWorld::AddPages(Client& client, std::size_t pages) {
+  if (FreeFrames() < pages) return false;
+  for (; pages > 0; --pages) {
+    const std::size_t frame = free_frames_.back();
+    free_frames_.pop_back();
+    if (frames_[frame] != kZero) Break("fresh memory has contents of another");
+    client.pages.push_back({.frame = frame});
+    ++client.resident;
+  }
+  return true;
+}
+
+void MemoryWorld::DropPage(Client& client) {
+  const Page page = client.pages.back();
+  client.pages.pop_back();
+  client.resident = std::min(client.resident, client.pages.size());
+  if (page.frame) {
+    frames_[*page.frame] = kZero;
+    free_frames_.push_back(*page.frame);
+  } else {
+    slots_[page.slot.value()] = kPoison;
+    free_slots_.push_back(*page.slot);
+  }
+}
+
+bool MemoryWorld::MoveOutPage(Client& client) {
+  if (client.resident == 0) return false;
+  Page& page = client.pages[--client.resident];
+  if (free_slots_.empty()) {
+    free_slots_.push_back(slots_.size());
+    slots_.push_back(kPoison);
+  }
+  page.slot = free_slots_.back();
+  free_slots_.pop_back();
+  slots_[*page.slot] = std::exchange(frames_[page.frame.value()], kZero);
+  free_frames_.push_back(*std::exchange(page.frame, std::nullopt));
+  return true;
+}
+
+bool MemoryWorld::MoveInPage(Client& client) {
+  if (client.resident == client.pages.size() || FreeFrames() == 0) return false;
+  Page& page = client.pages[client.resident++];
+  page.frame = free_frames_.back();
+  free_frames_.pop_back();
+  frames_[*page.frame] = std::exchange(slots_[page.slot.value()], kPoison);
+  free_slots_.push_back(*std::exchange(page.slot, std::nullopt));
+  return true;
+}
+
+// ---- rules
+
+void MemoryWorld::CheckAll() {
+  std::size_t resident = 0, out = 0;
+  for (const auto& [id, client] : clients_) {
+    resident += client.resident;
+    out += client.pages.size() - client.resident;
+    if (client.is_held != residency_.IsHeld(id)) Break("who is held is not told");
+    if (!client.is_held && client.resident != client.pages.size()) {
+      Break("a client without all of its memory may run");
+    }
+  }
+  if (resident + pinned_ > kFrames) Break("more is on the device than it has");
+  if (resident + free_frames_.size() != kFrames) Break("a frame is lost");
+  if (out + free_slots_.size() != slots_.size()) Break("a slot is lost");
+}
+
+// Each one in turn is alone in having something to do.
+void MemoryWorld::ServeEverybody() {
+  for (auto& [id, client] : clients_) {
+    client.on_device = 0;
+    if (client.is_held) residency_.OnDrained(id);
+    residency_.SetBusy(id, false, now_);
+  }
+  for (auto& [id, client] : clients_) {
+    residency_.SetBusy(id, true, now_);
+    const scheduler::TimePoint latest = now_ + 60s;
+    while (client.is_held && !residency_.IsShutOut(id) && outcome_.broken.empty()) {
+      Decide();
+      if (move_) EndMove();
+      now_ += 100us;
+      if (now_ > latest) Break("a client's memory never comes back");
+      CheckAll();
+    }
+    residency_.SetBusy(id, false, now_);
+  }
+}
+
+}  // namespace gpushared::testing

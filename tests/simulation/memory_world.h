@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device whose clients hold more memory than it has, with every byte accounted for.
+
+#ifndef GPUSHARED_TESTS_SIMULATION_MEMORY_WORLD_H_
+#define GPUSHARED_TESTS_SIMULATION_MEMORY_WORLD_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "scheduler/residency.h"
+
+namespace gpushared::testing {
+
+// Drives scheduler::Residency as a worker would, with random events between a decision and its
+// effect. Each step of memory has contents of its own, which a launch checks and changes.
+//
+// Thread-compatible.
+class MemoryWorld {
+ public:
+  struct Outcome {
+    std::string broken;  // The rule that did not hold; empty: all did.
+    std::uint64_t launches = 0, moves = 0, deaths = 0, refused = 0, rooms = 0;
+  };
+
+  explicit MemoryWorld(std::uint64_t seed);
+  Outcome Run(std::uint64_t steps);
+
+ private:
+  static constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
+  static constexpr std::size_t kFrames = 64;  // Of the device, a step each.
+  static constexpr std::uint64_t kZero = 0;
+
+  struct Page {
+    std::optional<std::size_t> frame;  // On the device, else in the store.
+    std::optional<std::size_t> slot;
+    std::uint64_t contents = kZero;  // As its client knows them.
+  };
+  struct Client {
+    scheduler::MemoryGrant grant;
+    std::vector<Page> pages;  // The first `resident` ones are on the device.
+    std::size_t resident = 0;
+    std::size_t pinned = 0;
+    std::size_t asked = 0;  // Pages of a growth for which there was no room.
+    bool is_busy = false;
+    bool is_held = false;
+    std::uint32_t on_device = 0;  // Commands.
+  };
+
+  void Act();
+  void Come();
+  void Leave(scheduler::ClientId id);
+  void Grow(scheduler::ClientId id, Client& client, std::size_t pages);
+  void Shrink(scheduler::ClientId id, Client& client);
+  void Pin(scheduler::ClientId id, Client& client);
+  void Launch(scheduler::ClientId id, Client& client);
+  void EndLaunch(scheduler::ClientId id, Client& client);
+  void EndMove();
+  void Decide();
+  void CarryOut(const scheduler::MemoryAction& action);
+  void CheckAll();
+  void ServeEverybody();
+  void Break(const std::string& what);
+
+  bool AddPages(Client& client, std::size_t pages);
+  void DropPage(Client& client);
+  bool MoveOutPage(Client& client);
+  bool MoveInPage(Client& client);
+  std::size_t FreeFrames() const { return free_frames_.size() - pinned_; }
+  scheduler::MemoryHeld HeldBy(const Client& client) const;
+  std::size_t Draw(std::size_t below) { return static_cast<std::size_t>(random_() % below); }
+
+  std::mt19937_64 random_;
+  scheduler::Residency residency_;
+  scheduler::TimePoint now_{std::chrono::seconds(1)};
+  std::map<scheduler::ClientId, Client> clients_;
+  std::vector<std::uint64_t> frames_ = std::vector<std::uint64_t>(kFrames, kZero);
+  std::vector<std::size_t> free_frames_;
+  std::vector<std::uint64_t> slots_;
+  std::vector<std::size_t> free_slots_;
+  std::size_t pinned_ = 0;
+  std::optional<scheduler::MemoryAction> move_;  // That has begun.
+  std::uint64_t next_id_ = 1, next_contents_ = 1;
+  Outcome outcome_;
+};
+
+}  // namespace gpushared::testing
+
+#endif  // GPUSHARED_TESTS_SIMULATION_MEMORY_WORLD_H_
