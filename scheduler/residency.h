@@ -20,7 +20,7 @@ struct ResidencyOptions {
   // tenth of the time on moves.
   int stay_factor = 9;
   Duration stay_min = std::chrono::milliseconds(20);
-  Duration stay_max = std::chrono::seconds(10);
+  Duration stay_max = std::chrono::seconds(60);
   // An idle client makes room before its stay is over: after this time, and after as long as its
   // own way back would take.
   Duration idle_min = std::chrono::milliseconds(20);
