@@ -10,6 +10,7 @@
 
 #include "gpushared/mutex.h"
 #include "gpushared/result.h"
+
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
 #include "server/device/work_checks.h"

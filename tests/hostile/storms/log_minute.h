@@ -8,8 +8,8 @@
 namespace gpushared::storms {
 
 // By how much a log grows in a minute of a storm. A log may begin with a burst and then grow
-// steadily. So a shorter storm counts as its bytes so far, and the rest of the minute at the rate of
-// its end. A longer storm counts with its worst minute.
+// steadily. So a shorter storm counts as its bytes so far, and the rest of the minute at the rate
+// of its end. A longer storm counts with its worst minute.
 //
 // Thread-compatible.
 class LogMinute {
