@@ -34,9 +34,9 @@ constexpr std::uint32_t kPlentyOffered = 32;
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
 // A device that must be polled is asked without pause for this many spin budgets (1 ms for a budget
-// of 50 µs), or for the second number of them while high-class work is on it (6 ms). Then naps
-// follow, each 1/128 of the quiet time so far. So its answer comes less than 1 % late. Naps below
-// the shortest cost more than they save.
+// of 50 µs). While high-class work is on it, the second number holds (6 ms). Then naps follow, each
+// 1/128 of the quiet time so far. So its answer comes less than 1 % late. Naps below the shortest
+// cost more than they save.
 constexpr int kPolledSpinFactor = 20;
 constexpr int kPolledHighSpinFactor = 120;
 constexpr int kNapDivisor = 128;
