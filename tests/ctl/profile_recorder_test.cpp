@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using simulation::Profile;
 using ::testing::HasSubstr;
 
-constexpr scheduler::TimePoint At(std::chrono::nanoseconds time) {
+constexpr scheduler::TimePoint Moment(std::chrono::nanoseconds time) {
   return scheduler::TimePoint(time);
 }
 
@@ -30,14 +30,14 @@ class Recorder : public ::testing::Test {
   // its end.
   trace::Slice Slice(std::uint64_t session, std::chrono::microseconds taken,
                      std::chrono::microseconds started, std::chrono::microseconds ended) {
-    const auto submitted = At(started - 10us);
+    const auto submitted = Moment(started - 10us);
     return {.session = session,
             .kernel = trace::KernelKey(1, 2),
             .request = 0,
-            .waited = submitted - At(taken),
+            .waited = submitted - Moment(taken),
             .submitted = submitted,
-            .started = At(started),
-            .ended = At(ended),
+            .started = Moment(started),
+            .ended = Moment(ended),
             .charged_from = submitted,
             .charged = ended - started + 30us};
   }
@@ -51,12 +51,12 @@ class Recorder : public ::testing::Test {
     Add(trace::Request{.session = 7,
                        .number = number,
                        .stream = 0,
-                       .arrived = At(arrived),
-                       .begun = At(arrived),
-                       .ended = At(ended)});
+                       .arrived = Moment(arrived),
+                       .begun = Moment(arrived),
+                       .ended = Moment(ended)});
   }
   Profile Finish(std::uint64_t session) {
-    recorder_.Finish(At(100ms));
+    recorder_.Finish(Moment(100ms));
     Result<Profile> profile = recorder_.ProfileOf(session);
     EXPECT_TRUE(profile.ok()) << profile.status().message();
     return profile.ok() ? *profile : Profile();
@@ -64,7 +64,7 @@ class Recorder : public ::testing::Test {
 
   std::unique_ptr<trace::Writer> writer_;
   trace::Reader reader_;
-  ProfileRecorder recorder_{1, At(1ms)};
+  ProfileRecorder recorder_{1, Moment(1ms)};
 };
 
 TEST_F(Recorder, StepsHaveTheirTimesAndWhatTheClientTookBetweenThem) {
@@ -95,7 +95,7 @@ TEST_F(Recorder, WhatInterruptedACommandIsNoneOfItsTime) {
   trace::Slice part = Slice(8, 2000us, 2010us, 2500us);
   part.is_part = true;
   part.cut = trace::Cut::kStopped;
-  part.stop_asked = At(2440us);
+  part.stop_asked = Moment(2440us);
   Add(part);
   Add(Slice(7, 2480us, 2490us, 2500us));  // Began while the other one left.
   Add(Slice(8, 2500us, 2600us, 3000us));
@@ -110,7 +110,7 @@ TEST_F(Recorder, WhatInterruptedACommandIsNoneOfItsTime) {
 
 TEST_F(Recorder, WhatBeganBeforeIsLeftOut) {
   Add(Slice(7, 900us, 1010us, 1500us));
-  recorder_.Finish(At(100ms));
+  recorder_.Finish(Moment(100ms));
   EXPECT_THAT(recorder_.ProfileOf(7).status().message(),
               HasSubstr("client 7 ran nothing meanwhile"));
 }
@@ -119,7 +119,8 @@ std::vector<trace::Request> Requests(
     const std::vector<std::pair<std::chrono::milliseconds, std::chrono::milliseconds>>& times) {
   std::vector<trace::Request> requests;
   for (const auto& [arrived, ended] : times)
-    requests.push_back({.arrived = At(arrived), .begun = At(arrived), .ended = At(ended)});
+    requests.push_back(
+        {.arrived = Moment(arrived), .begun = Moment(arrived), .ended = Moment(ended)});
   return requests;
 }
 
@@ -133,7 +134,7 @@ TEST(Paces, RequestsOfALoopHavePausesThatDifferLessThanTheirDistances) {
       << "one behind the other";
   EXPECT_EQ(PaceOf(Requests({{10ms, 15ms}, {12ms, 20ms}})), Profile::Pace::kOpen);
   std::vector<trace::Request> late = Requests({{10ms, 15ms}, {12ms, 20ms}});
-  late[1].begun = At(15ms);
+  late[1].begun = Moment(15ms);
   EXPECT_EQ(PaceOf(late), Profile::Pace::kInTurn);
 }
 
