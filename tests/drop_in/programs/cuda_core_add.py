@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuda-core compiles C++ with NVRTC, to PTX and to machine code, and launches on a stream with pinned memory."""
+"""cuda-core compiles C++ with NVRTC, to PTX and to machine code, launches with pinned memory, and lets memory grow."""
 import numpy as np
-from cuda.core import Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, launch
+from cuda.core import (Device, LaunchConfig, LegacyPinnedMemoryResource, Program, ProgramOptions, VirtualMemoryResource,
+                       launch)
 
 SOURCE = r"""
 extern "C" __global__ void add(const float* a, const float* b, float* sum, unsigned long count) {
@@ -9,6 +10,7 @@ extern "C" __global__ void add(const float* a, const float* b, float* sum, unsig
     sum[i] = a[i] + b[i];
 }"""
 COUNT = 1000
+STEP = 2 << 20  # Bytes in which memory grows.
 
 device = Device()
 device.set_current()
@@ -26,3 +28,15 @@ for target in ("ptx", "cubin"):
     on_device[2].copy_to(on_host[2], stream=stream)
     stream.sync()
     assert np.array_equal(total, a + b)
+
+# cuda-core 1.2 moves memory that grows to other addresses, with its contents, and warns when it frees the old ones again.
+grows = VirtualMemoryResource(device)
+small, large = (LegacyPinnedMemoryResource().allocate(steps * STEP) for steps in (1, 2))
+memory = grows.allocate(STEP)
+np.from_dlpack(small).view(np.uint32)[:] = np.arange(STEP // 4)
+memory.copy_from(small, stream=stream)
+stream.sync()
+grown = grows.modify_allocation(memory, 2 * STEP)
+grown.copy_to(large, stream=stream)
+stream.sync()
+assert np.array_equal(np.from_dlpack(large).view(np.uint32)[:STEP // 4], np.arange(STEP // 4))
