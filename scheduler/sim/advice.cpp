@@ -80,10 +80,13 @@ std::vector<double> TimesOf(const Profile& profile, double seconds, std::size_t 
     const std::string kind = profile.pace == Profile::Pace::kPoisson  ? "poisson"
                              : profile.pace == Profile::Pace::kBursty ? "bursty"
                                                                       : "periodic";
+    // Drawn distances may add up to less.
     const auto count = static_cast<std::size_t>(
-        std::min(seconds / every_s + 1, static_cast<double>(kArrivalsMost)));
-    Result<std::vector<double>> times = MakeArrivals(kind, count, every_s, seed);
-    return std::move(times).value();
+        std::min(1.5 * seconds / every_s + 16, static_cast<double>(kArrivalsMost)));
+    Result<std::vector<double>> drawn = MakeArrivals(kind, count, every_s, seed);
+    std::vector<double> times = std::move(drawn).value();
+    times.erase(std::lower_bound(times.begin(), times.end(), seconds), times.end());
+    return times;
   }
   std::vector<double> times;
   const std::size_t count = profile.requests.size();

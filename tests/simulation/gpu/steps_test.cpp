@@ -15,7 +15,8 @@ using Pace = ClientPlan::Pace;
 
 FrontOptions FreeDevice() {
   FrontOptions options{.multiprocessors = 1};
-  options.costs = {.launch_call = {}, .launch_delay = {}, .kernel_gap = {}, .notice = {}};
+  options.costs = {
+      .launch_call = {}, .launch_delay = {}, .kernel_gap = {}, .notice = {}, .claim = {}};
   return options;
 }
 
