@@ -108,6 +108,23 @@ TEST_F(Recorder, WhatInterruptedACommandIsNoneOfItsTime) {
   EXPECT_EQ(recorder_.costs().stops, 1U);
 }
 
+TEST_F(Recorder, OneStepThatCameLateDoesNotWaitForTheOneBefore) {
+  for (std::uint64_t number = 1; number <= 3; ++number) {
+    const auto at = std::chrono::microseconds(10'000 * number);
+    trace::Slice first = Slice(7, at, at + 10us, at + 100us);
+    const auto taken = number == 2 ? at + 150us : at;
+    trace::Slice second = Slice(7, taken, at + 160us, at + 200us);
+    first.request = second.request = number;
+    Add(first);
+    Add(second);
+    AddRequest(number, at, at + 220us);
+  }
+  for (const Profile::Request& request : Finish(7).requests) {
+    EXPECT_TRUE(request.steps.at(0).after_us);
+    EXPECT_FALSE(request.steps.at(1).after_us);
+  }
+}
+
 TEST_F(Recorder, WhatBeganBeforeIsLeftOut) {
   Add(Slice(7, 900us, 1010us, 1500us));
   recorder_.Finish(Moment(100ms));
