@@ -149,9 +149,9 @@ double P99(const Tally& tally) {
   return tally.times.empty() ? 0 : Milliseconds(Percentile(tally.times, 0.99));
 }
 
-// The interval of the p99 spans what the seeds differ by. It also spans the quantiles between which
-// the p99 of so few requests lies in 95 cases of 100 (David and Nagaraja, Order Statistics, 2003,
-// 7.1).
+// The interval of the p99 spans what the seeds differ by. It also spans the quantiles where the p99
+// of so few requests lies in 95 cases of 100. Source: David and Nagaraja, Order Statistics,
+// 2003, 7.1.
 void SetInterval(const Tally& tally, ClientAdvice& advice) {
   if (tally.times.empty()) return;
   const double half =

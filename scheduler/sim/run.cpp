@@ -67,7 +67,7 @@ class Run {
     std::uint64_t number = 0;
     TimePoint arrival;
     const Job* job = nullptr;
-    std::size_t enqueued = 0, done = 0;  // Of its kernels.
+    std::size_t enqueued = 0, done = 0;  // Counts of its kernels.
     TimePoint since{};                   // Its begin, or the end of the last kernel that is done.
   };
   struct Client {

@@ -373,7 +373,7 @@ std::uint64_t MeasureRounds() {
       Must(working.stream.Synchronize());
       times.push_back(Clock::now() - begun);
     }
-    // What other work on the machine adds is no time of the kernel.
+    // The least time has nothing of other work on the machine.
     const nanoseconds least = *std::min_element(times.begin(), times.end());
     return std::chrono::duration<double, std::milli>(least).count();
   };
