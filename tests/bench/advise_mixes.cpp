@@ -268,10 +268,10 @@ MixClient Serve(std::chrono::milliseconds promise) {
           .kernel_ms = 1};
 }
 
-MixClient Second(std::chrono::milliseconds promise) {
+MixClient Second(std::chrono::milliseconds promise, double every_ms) {
   MixClient client = Serve(promise);
   client.name = "second";
-  client.every_ms = 30;
+  client.every_ms = every_ms;
   client.kernels = 5;
   client.kernel_ms = 3;
   return client;
@@ -384,7 +384,7 @@ std::uint64_t MeasureRounds() {
 std::vector<AdviseMix> AdviseMixes() {
   return {
       {"a server beside training", "priority", {Train()}, Serve(60ms)},
-      {"two servers, too much", "priority", {Train(), Serve(25ms)}, Second(60ms)},
+      {"two servers, too much", "priority", {Train(), Serve(25ms)}, Second(60ms, 30)},
       {"training beside a promise", "deadline", {OfNormalClass(Serve(60ms), 1)}, Train()},
       {"long kernels, no classes", "fifo", {Serve(30ms)}, LongTrain()},
       {"even shares, tight promise",
@@ -392,12 +392,12 @@ std::vector<AdviseMix> AdviseMixes() {
        {OfNormalClass(Serve(16ms), 1)},
        OfNormalClass(Train(), 1)},
       {"shares of 8 to 1", "fair", {OfNormalClass(Serve(80ms), 8)}, OfNormalClass(Train(), 1)},
-      {"in turns, three", "round_robin", {Camera(20ms), Train()}, Chat(150ms)},
+      {"in turns, three", "round_robin", {Camera(12ms), Train()}, Chat(400ms)},
       {"four clients",
        "priority",
        {Camera(20ms), Train(), LongTrain()},
        OfNormalClass(Chat(200ms), 1)},
-      {"promises that collide", "deadline", {Chat(30ms), Camera(12ms), Train()}, Second(40ms)},
+      {"promises that collide", "deadline", {Chat(30ms), Camera(12ms), Train()}, Second(40ms, 45)},
       {"a loop below a server", "priority", {Loop(), Train()}, Chat(120ms)},
   };
 }
