@@ -3,7 +3,7 @@
 
 import {element, named} from './dom.js';
 import {microseconds, number} from './format.js';
-import {waterfall, whoOf} from './waterfall.js';
+import {waterfall} from './waterfall.js';
 
 const kParts = [
   {key: 'before_us', of: 'before', words: 'before it was begun here'},
@@ -13,7 +13,8 @@ const kParts = [
 ];
 
 function who(told) {
-  return told.name === undefined ? whoOf(told) : element('span', {}, whoOf(told), ` (${told.class})`);
+  if (told.name === undefined) return element('span', {}, `client ${told.client}, which has left`);
+  return element('span', {}, named(told.name), ` (${told.class})`);
 }
 
 // The parts side by side, and where the promise ended.

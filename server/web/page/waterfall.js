@@ -5,16 +5,13 @@
 import {element, named} from './dom.js';
 import {microseconds, number} from './format.js';
 
+const kLastPlace = 99.5;  // Of a bar's begin, in percent: what is short has its least width there.
 const kLegend = [['wait', 'it waits'], ['own', 'it has the device'], ['other', 'others have it']];
-
-export function whoOf(told) {
-  return told.name === undefined ? element('span', {}, `client ${told.client}, which has left`) : named(told.name);
-}
 
 function label(row) {
   const text = element('p', {class: 'fall-who'});
   if (row.kind === 'wait') text.append('waits');
-  if (row.kind === 'other') text.append(whoOf(row), ' ');
+  if (row.kind === 'other') text.append(named(row.name ?? `client ${row.client} (left)`), ' ');
   if (row.kind !== 'wait') text.append(element('span', {class: 'what'}, row.what ? named(row.what) : 'a command'));
   return text;
 }
@@ -23,7 +20,7 @@ function label(row) {
 function track(row, wholeUs) {
   const place = (us) => Math.min(100, Math.max(0, 100 * us / wholeUs));
   const bar = element('span', {class: 'fall-bar'});
-  bar.style.left = `${place(row.from_us).toFixed(2)}%`;
+  bar.style.left = `${Math.min(place(row.from_us), kLastPlace).toFixed(2)}%`;
   bar.style.width = `${(place(row.to_us) - place(row.from_us)).toFixed(2)}%`;
   const line = element('div', {class: 'fall-track', 'aria-hidden': 'true'}, bar);
   if (row.stop_asked_us === undefined) return line;

@@ -292,9 +292,9 @@ class TestPair(Case):
 class TestHostileServer(Case):
     """A server whose clients have names that no real server lets in."""
 
-    def server(self, clients, explanation=None):
+    def server(self, clients, explanation=None, state="ready"):
         status = {"server": {"version": "1", "policy": "<i>fair</i>", "state": "serving", "uptime_s": 5, "sessions": 3},
-                  "devices": [{"device": "cpu:0", "name": HOSTILE_NAMES[0], "state": "ready", "generation": 1,
+                  "devices": [{"device": "cpu:0", "name": HOSTILE_NAMES[0], "state": state, "generation": 1, "last_death": "died",
                                "memory_bytes": 2**30, "mapped_bytes": 0, "device_time_s": 1.0}]}
         return FakeServer(self.socket, status, clients, explanation)
 
@@ -344,7 +344,7 @@ class TestHostileServer(Case):
             [f"{HOSTILE_NAMES[2]} {HOSTILE_NAMES[0]}", [0, 46], "9 ms", "It was stopped, which took 6 ms.", 4],
             ["waits", [0, 46], "6.50 ms", "", None],
             ["kernel 'attend'", [46, 75], "4 ms", "", None],
-            [f"client 4, which has left kernel '{HOSTILE_NAMES[1]}", [75, 79], "500 µs",
+            [f"client 4 (left) kernel '{HOSTILE_NAMES[1]}", [75, 79], "500 µs",
              "It was not cut: its predicted time was too short to be worth a stop.", None],
             ["a command", [86, 100], "1000 s", "", None]])
         self.assertIn("And 970 shorter commands, 1.90 ms in all; 2 shorter waits, 500 µs in all.", self.browser.text(".fall"))
@@ -357,6 +357,8 @@ class TestHostileServer(Case):
                 self.assert_fits()
                 wide, shown = self.browser.js("const box = document.getElementById('explain'); return [box.scrollWidth, box.clientWidth]")
                 self.assertLessEqual(wide, shown, "nothing is cut off at the side")
+                heights = self.browser.js("return [...document.querySelectorAll('.fall-who')].map((each) => each.offsetHeight)")
+                self.assertLess(max(heights), 2 * min(heights), "a line each, however long the names")
         # What does not fit is reached by keyboard as well.
         self.browser.size(390, 400)
         self.browser.keys("\ue00f")  # Page down.
@@ -374,6 +376,18 @@ class TestHostileServer(Case):
                 self.browser.keys("\ue007")  # Enter.
                 break
         eventually(lambda: self.browser.text(".fall"), "a waterfall")
+
+    def test_a_drained_device_is_no_alarm(self):
+        for state, words, looks in (("drained", "An operator has drained it: gpusharedctl resume cpu:0 lets clients in again.", "hint"),
+                                    ("restarting", "Its last worker: died", "trouble")):
+            with self.subTest(state):
+                fake = self.server(self.rows(), state=state)
+                try:
+                    self.open(self.programs.web(self.socket))
+                    eventually(lambda wanted=state: self.browser.text(".pill") == wanted, f"a device that is {state}")
+                    self.assertEqual(self.browser.text(f".device > .{looks}"), words)
+                finally:
+                    fake.close()
 
     def test_names_stay_text(self):
         fake = self.server(self.rows())
