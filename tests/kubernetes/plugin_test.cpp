@@ -87,12 +87,12 @@ class PlayedKubelet final : public v1beta1::Registration::Service {
 class Follower {
  public:
   explicit Follower(PlayedKubelet& kubelet, const std::string& resource = "gpushared.io/low")
-      : stub_(kubelet.Dial(resource)), reader_(stub_->ListAndWatch(&context_, {})) {}
+      : stub_(kubelet.Dial(resource)), reader_(stub_->ListAndWatch(Bounded(context_), {})) {}
   ~Follower() {
     context_.TryCancel();
     reader_->Finish();
   }
-  // The next list: health by id. Empty where the stream has ended, too.
+  // The next list: health by id.
   std::map<std::string, std::string> Next() {
     v1beta1::ListAndWatchResponse list;
     std::map<std::string, std::string> health;
@@ -102,6 +102,12 @@ class Follower {
   }
 
  private:
+  // A list that never comes is a failure, not a test without end.
+  static grpc::ClientContext* Bounded(grpc::ClientContext& context) {
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    return &context;
+  }
+
   grpc::ClientContext context_;
   std::unique_ptr<v1beta1::DevicePlugin::Stub> stub_;
   std::unique_ptr<grpc::ClientReader<v1beta1::ListAndWatchResponse>> reader_;
