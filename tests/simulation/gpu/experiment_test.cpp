@@ -106,7 +106,7 @@ TEST(Jobs, WhatIsUncutIsNotStoppedForARequest) {
     added_ms.at(i) = rows->front().p99_added_ms;
   }
   EXPECT_LT(added_ms[0], 0.2);
-  EXPECT_GT(added_ms[1], 5);
+  EXPECT_GT(added_ms[1], 1);
 }
 
 TEST(Jobs, AGridSaysHowManyBlocksAMultiprocessorHolds) {
