@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// New clients: who may come, to which worker they go, who waits for one, and why one was sent away.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "scheduler/class_name.h"
+#include "server/broker/broker.h"
+#include "server/broker/broker_parts.h"
+#include "server/config_values.h"
+
+namespace gpushared::server {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::size_t kParkedMax = 256;
+
+std::string ClassText(ipc::ClientClass client_class) {
+  return std::string(scheduler::ClassName(static_cast<scheduler::SchedulingClass>(client_class)));
+}
+
+// Clients under one rule, or of one budget, share its cap. The text stays when the rules are read
+// again, or by another broker; numbers of sessions, which have caps, too, are smaller.
+std::uint64_t NumberOf(const std::string& label) {
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a.
+  for (const char c : label) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash | std::uint64_t{1} << 63;
+}
+
+std::uint64_t BudgetNumberOf(const Entrance& entrance) {
+  return NumberOf("budget '" + entrance.rule.budget + "'");
+}
+
+// Beside those of users, which are their uids.
+std::uint64_t ShareGroupOf(const Entrance& entrance) {
+  if (!entrance.rule.budget.empty()) return BudgetNumberOf(entrance);
+  return std::uint64_t{entrance.number} << 32;
+}
+
+std::uint64_t CapNumberOf(const Entrance& entrance, const Allowance& rule) {
+  return entrance.rule.budget.empty() ? NumberOf(rule.label) : BudgetNumberOf(entrance);
+}
+
+}  // namespace
+
+const Allowance& Broker::AllowanceOf(const Arrival& arrival) const {
+  if (arrival.entrance->IsMain()) return rules_.RuleFor(arrival.peer);
+  return arrival.entrance->rule;
+}
+
+Status Broker::CheckEntrance(const Arrival& arrival) {
+  const Entrance& entrance = *arrival.entrance;
+  if (!entrance.is_open) {
+    return {StatusCode::kUnavailable, "client refused: its " + entrance.rule.label + " is closed"};
+  }
+  const std::vector<Subject>& who = entrance.rule.who;
+  const bool may = who.empty() || std::ranges::any_of(who, [&](const Subject& each) {
+                     return IsAbout(each, arrival.peer);
+                   });
+  if (may) return Status::Ok();
+  return {StatusCode::kPermissionDenied,
+          "client refused: " + entrance.rule.label + " is for " + SubjectsText(who)};
+}
+
+void Broker::RefuseArrival(Arrival arrival, const Status& why) {
+  ++arrival.entrance->counts->refused[static_cast<std::size_t>(why.code())];
+  // Every refusal says who asked; the access rules have said it already.
+  const bool has_who = why.message().ends_with("[" + arrival.peer.Who() + "]");
+  const Status full(why.code(),
+                    has_who ? why.message() : why.message() + " [" + arrival.peer.Who() + "]");
+  rated_log_.Write(spdlog::level::warn, arrival.peer, full.message());
+  Refuse(std::move(arrival.socket), arrival.frame.request, full);
+}
+
+void Broker::OnHello(Arrival arrival) {
+  const Result<ipc::Hello> hello = ipc::Decode<ipc::Hello>(arrival.frame.payload);
+  if (!hello.ok()) return RefuseArrival(std::move(arrival), hello.status());
+  Admit(std::move(arrival), *hello, /*may_wait=*/true);
+}
+
+void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (const Status may = CheckEntrance(arrival); !may.ok()) {
+    return RefuseArrival(std::move(arrival), may);
+  }
+  // A client that was told just now that its device is lost comes back for the next worker: that
+  // one's last words are here already, if unread.
+  for (const DeviceEntry& each : devices_.entries()) {
+    if (each.worker) each.worker->TakeMessages();
+  }
+  const Result<DeviceEntry*> chosen =
+      devices_.Choose(hello.device, ledger_, arrival.entrance->rule.devices);
+  if (!chosen.ok()) return RefuseArrival(std::move(arrival), chosen.status());
+  DeviceEntry& device = **chosen;
+  if (device.IsAway()) {
+    const std::string why = device.IsDrained() ? " takes no new clients: an operator drains it"
+                                               : " is missing: " + device.missing;
+    return RefuseArrival(std::move(arrival),
+                         {StatusCode::kUnavailable, "client refused: device " + device.id + why});
+  }
+  AccessRequest asked = {.scheduling_class = std::nullopt,
+                         .weight = hello.weight,
+                         .max_share = hello.max_share,
+                         .memory_bytes = hello.memory_bytes,
+                         .latency_promise = std::chrono::nanoseconds(hello.latency_promise_ns)};
+  if (hello.client_class) {
+    asked.scheduling_class = static_cast<scheduler::SchedulingClass>(*hello.client_class);
+  }
+  const Allowance& allowance = AllowanceOf(arrival);
+  if (!device.TakesClients()) {
+    // A request that no worker would change is refused at once.
+    const Status share = rules_.CheckShare(allowance, asked, arrival.peer.Who());
+    if (!share.ok()) return RefuseArrival(std::move(arrival), share);
+    const bool will_come = device.state != DeviceEntry::State::kLeaving;
+    if (will_come && may_wait && MayPark(arrival)) return Park(std::move(arrival), hello);
+    const Status why(StatusCode::kUnavailable,
+                     "client refused: device " + device.id + " is " +
+                         (device.is_silent ? "silent" : std::string(StateName(device.state))) +
+                         ", try again later");
+    return RefuseArrival(std::move(arrival), why);
+  }
+  const bool is_main = arrival.entrance->IsMain();
+  const Holdings held =
+      is_main ? ledger_.HeldBy(arrival.peer.uid, device.id)
+              : ledger_.HeldThrough(entrances_->SharersWith(*arrival.entrance), device.id);
+  const std::uint64_t device_bytes = device.description.memory_bytes;
+  const Result<std::uint64_t> quota =
+      is_main ? rules_.Admit(arrival.peer, asked, held, device_bytes)
+              : rules_.AdmitUnder(allowance, {.who = arrival.peer.Who(), .holder = allowance.label},
+                                  asked, held, device_bytes);
+  if (!quota.ok()) return RefuseArrival(std::move(arrival), quota.status());
+  HandOver(std::move(arrival), hello, device, *quota);
+}
+
+void Broker::OnListDevices(Arrival arrival) {
+  const Result<ipc::ListDevices> asked = ipc::Decode<ipc::ListDevices>(arrival.frame.payload);
+  if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (const Status may = CheckEntrance(arrival); !may.ok()) {
+    return RefuseArrival(std::move(arrival), may);
+  }
+  if (!AreDevicesKnown() && MayPark(arrival)) return Park(std::move(arrival), std::nullopt);
+  TellDevices(std::move(arrival));
+}
+
+// Whether each device has been described, or will not be.
+bool Broker::AreDevicesKnown() const {
+  return std::ranges::none_of(devices_.entries(), [](const DeviceEntry& device) {
+    return device.state == DeviceEntry::State::kStarting && !device.was_ready;
+  });
+}
+
+void Broker::TellDevices(Arrival arrival) {
+  ipc::DeviceList list;
+  for (const DeviceEntry& device : devices_.entries()) {
+    const bool is_here = !device.IsAway() && device.state != DeviceEntry::State::kLeaving &&
+                         device.state != DeviceEntry::State::kGone && device.was_ready &&
+                         devices_.IsAmong(device, arrival.entrance->rule.devices);
+    if (is_here) list.devices.push_back(device.description);
+  }
+  ipc::Outbox outbox;
+  if (!outbox.Add(arrival.frame.request, list).ok()) return;
+  // What the socket does not take at once is lost with it: nobody waits for a client.
+  (void)outbox.Flush(arrival.socket.get());
+}
+
+bool Broker::MayPark(const Arrival& arrival) const {
+  const auto of_uid = std::ranges::count_if(parked_hellos_, [&](const auto& parked) {
+    return parked.second->arrival.peer.uid == arrival.peer.uid;
+  });
+  const bool has_place =
+      parked_hellos_.size() < kParkedMax || IsTrusted(arrival.peer.uid, options_.own_uid);
+  return has_place && static_cast<std::size_t>(of_uid) < options_.limits.waiting_per_uid_max;
+}
+
+void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
+                      std::uint64_t quota_bytes) {
+  const Allowance& rule = AllowanceOf(arrival);
+  const Entrance& entrance = *arrival.entrance;
+  const device::Isolation isolation =
+      entrance.IsMain() ? rules_.IsolationOf(arrival.peer) : rules_.IsolationUnder(rule);
+  LiveSession session = {
+      .id = ledger_.NextId(),
+      .peer = arrival.peer,
+      .name = hello.name,
+      .client_class = hello.client_class.value_or(static_cast<ipc::ClientClass>(rule.UsualClass())),
+      .weight = hello.weight.value_or(rule.usual_weight),
+      .entrance = entrance.number,
+      .entrance_name = entrance.rule.name,
+      .device = device.id,
+      .generation = device.generation,
+      .quota_bytes = quota_bytes,
+      .isolation = isolation,
+      .since = steady_clock::now()};
+  const ipc::Attach attach = {
+      .session = session.id,
+      .peer = {.pid = arrival.peer.pid, .uid = arrival.peer.uid, .gid = arrival.peer.gid},
+      .request = arrival.frame.request,
+      .quota_bytes = quota_bytes,
+      .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
+      .rule_cap = CapNumberOf(entrance, rule),
+      .rule_share = rule.max_share,
+      .max_share = hello.max_share.value_or(rules_.ClientShareUnder(rule)),
+      .weight_max = rule.max_weight,
+      .weight = session.weight,
+      .client_class = session.client_class,
+      .allowed_class = static_cast<ipc::ClientClass>(rule.highest_class),
+      .isolation = static_cast<std::uint8_t>(isolation),
+      .is_trusted = entrance.IsMain() && IsTrusted(arrival.peer.uid, options_.own_uid),
+      .entrance = entrance.number,
+      .entrance_name = entrance.rule.name,
+      .hello = hello};
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(arrival.socket.Release());
+  fds.push_back(std::move(arrival.pidfd));
+  rated_log_.Write(
+      spdlog::level::info, session.peer,
+      fmt::format("{} goes to {}: entrance {}, class {}, weight {}, quota {}, memory {}",
+                  session.Who(), device.id, session.entrance_name, ClassText(session.client_class),
+                  session.weight, FormatBytes(quota_bytes), IsolationName(isolation)));
+  const std::uint64_t id = session.id;
+  ++arrival.entrance->counts->admitted;
+  ledger_.Add(std::move(session));
+  // The outbox owns the descriptors now and closes them once they are sent; from then on EOF and
+  // death reach the worker alone.
+  if (const Status sent = device.worker->Send(0, attach, std::move(fds)); !sent.ok()) {
+    log_->error("device {}: its worker does not read its channel and is killed: {}", device.id,
+                sent.message());
+    EndSession(
+        id, {StatusCode::kUnavailable, "client refused: device " + device.id + " does not answer"});
+    device.worker->Kill();
+  }
+}
+
+void Broker::Park(Arrival arrival, std::optional<ipc::Hello> hello) {
+  rated_log_.Write(spdlog::level::debug, arrival.peer,
+                   "hello of " + arrival.peer.Who() + " waits for its device");
+  const std::uint64_t number = ++last_parked_;
+  auto parked = std::make_unique<ParkedHello>(context_, std::move(arrival), std::move(hello));
+  parked->timer.expires_after(options_.patience);
+  // By number: when the timer's handler runs, the hello may have been admitted.
+  parked->timer.async_wait([this, number](const boost::system::error_code& error) {
+    if (!error) AdmitParked(number);
+  });
+  parked_hellos_.emplace(number, std::move(parked));
+}
+
+void Broker::AdmitParked(std::uint64_t number) {
+  const auto found = parked_hellos_.find(number);
+  if (found == parked_hellos_.end()) return;
+  const std::unique_ptr<ParkedHello> parked = std::move(found->second);
+  parked_hellos_.erase(found);
+  if (!parked->hello) return TellDevices(std::move(parked->arrival));
+  Admit(std::move(parked->arrival), *parked->hello, /*may_wait=*/false);
+}
+
+// After a device became ready, went missing or was drained, or the server began to drain.
+void Broker::RetryParked() {
+  std::vector<std::uint64_t> now;
+  for (const auto& [number, parked] : parked_hellos_) {
+    if (!parked->hello) {
+      if (phase_ != Phase::kServing || AreDevicesKnown()) now.push_back(number);
+      continue;
+    }
+    const Result<DeviceEntry*> device =
+        devices_.Choose(parked->hello->device, ledger_, parked->arrival.entrance->rule.devices);
+    if (phase_ != Phase::kServing || !parked->arrival.entrance->is_open ||
+        (device.ok() && ((*device)->TakesClients() || (*device)->IsAway()))) {
+      now.push_back(number);
+    }
+  }
+  for (const std::uint64_t number : now) AdmitParked(number);
+}
+
+void Broker::OnWhy(Arrival arrival) {
+  const Result<ipc::Why> why = ipc::Decode<ipc::Why>(arrival.frame.payload);
+  if (!why.ok()) return RefuseArrival(std::move(arrival), why.status());
+  if (AnswerWhy(arrival, why->session)) return;
+  const auto of_uid = std::ranges::count_if(parked_whys_, [&](const auto& parked) {
+    return parked.second->arrival.peer.uid == arrival.peer.uid;
+  });
+  const LiveSession* const session = ledger_.Find(why->session);
+  // Nobody waits for the end of a session of others.
+  if (session == nullptr || session->peer.uid != arrival.peer.uid ||
+      parked_whys_.size() >= kParkedMax ||
+      static_cast<std::size_t>(of_uid) >= options_.limits.waiting_per_uid_max) {
+    return RefuseArrival(
+        std::move(arrival),
+        {StatusCode::kNotFound, "question refused: session " + std::to_string(why->session) +
+                                    " of this process is not known here"});
+  }
+  const std::uint64_t number = ++last_parked_;
+  auto parked = std::make_unique<ParkedWhy>(context_, std::move(arrival), why->session);
+  parked->timer.expires_after(options_.admin_wait_max);
+  parked->timer.async_wait([this, number](const boost::system::error_code& error) {
+    const auto found = parked_whys_.find(number);
+    if (error || found == parked_whys_.end()) return;
+    const std::unique_ptr<ParkedWhy> late = std::move(found->second);
+    parked_whys_.erase(found);
+    RefuseArrival(std::move(late->arrival),
+                  {StatusCode::kNotFound, "question refused: session " +
+                                              std::to_string(late->session) + " has not ended"});
+  });
+  parked_whys_.emplace(number, std::move(parked));
+}
+
+bool Broker::AnswerWhy(Arrival& arrival, std::uint64_t session) {
+  std::optional<Status> why = ledger_.WhyEnded(session, arrival.peer);
+  if (!why) return false;
+  if (why->ok()) why = Status(StatusCode::kDisconnected, "session ended: the client left");
+  ipc::Outbox outbox;
+  if (outbox.Add(arrival.frame.request, ipc::Ended{*why}).ok()) {
+    (void)outbox.Flush(arrival.socket.get());
+  }
+  arrival.socket.Close();
+  return true;
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of operators that the broker itself carries out; admin_desk.cpp answers the others.
+#include <memory>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "server/broker/broker.h"
+#include "server/broker/broker_parts.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::server {
+
+void Broker::OnAdmin(Arrival arrival) {
+  const Result<ipc::Admin> asked = ipc::Decode<ipc::Admin>(arrival.frame.payload);
+  if (!asked.ok()) return RefuseArrival(std::move(arrival), asked.status());
+  Status may = rights_.Check(arrival.peer, asked->verb);
+  if (!arrival.entrance->IsMain()) {
+    // The root of a container is no operator.
+    may = {StatusCode::kPermissionDenied,
+           "request '" + std::string(ipc::AdminVerbName(asked->verb)) +
+               "' refused: " + arrival.entrance->rule.label + " is for clients; operators ask at " +
+               options_.socket_path};
+  }
+  if (!may.ok()) {
+    ++counts_->refused_requests(asked->verb);
+    return RefuseArrival(std::move(arrival), may);
+  }
+  if (asked->verb == ipc::AdminVerb::kReload) return OnReload(std::move(arrival));
+  if (asked->verb == ipc::AdminVerb::kUpgrade) return OnUpgrade(std::move(arrival));
+  const bool is_of_device = !asked->terms.empty() || asked->verb == ipc::AdminVerb::kResume;
+  if (asked->verb == ipc::AdminVerb::kDrain && is_of_device) {
+    return OnDrainDevice(std::move(arrival), asked->terms);
+  }
+  if (asked->verb == ipc::AdminVerb::kResume) {
+    return OnResumeDevice(std::move(arrival), asked->terms);
+  }
+  if (asked->verb == ipc::AdminVerb::kLease) return OnLease(std::move(arrival), asked->terms);
+  const bool is_operator = rights_.MayOperate(arrival.peer);
+  if (asked->verb == ipc::AdminVerb::kTrace) {
+    return OnTrace(std::move(arrival), asked->terms, is_operator);
+  }
+  desk_->Serve(std::move(arrival), *asked, is_operator);
+}
+
+Status Broker::TakeOver(const LiveRules& rules) {
+  if (Status status = entrances_->Replace(rules.entrances); !status.ok()) return status;
+  entrances_->SetLeaseGrace(rules.lease_grace);
+  rules_ = AccessRules(rules.access, options_.own_uid, options_.access_defaults);
+  rights_ = AdminRights(rules.observers, rules.operators, options_.own_uid);
+  return Status::Ok();
+}
+
+void Broker::Reload(ReloadDone done) {
+  const auto refuse = [this, done](const Status& why) {
+    const Status full(why.code(),
+                      "reload refused, everything stays as it is: " + std::string(why.message()));
+    log_->error("{}", full.message());
+    done(full);
+  };
+  if (!reader_) {
+    return refuse({StatusCode::kUnsupported, "this server has no configuration to read"});
+  }
+  reader_->ReadThen([this, done = std::move(done), refuse](const Result<LiveRules>& rules) {
+    const Status taken = rules.ok() ? TakeOver(*rules) : rules.status();
+    if (!taken.ok()) return refuse(taken);
+    std::string later;
+    for (const std::string& name : rules->need_restart) later += (later.empty() ? "" : ", ") + name;
+    log_->info("configuration read again: {} access rules, {} entrances{}", rules->access.size(),
+               rules->entrances.size(), later.empty() ? "" : "; a restart is needed for " + later);
+    done(rules->need_restart);
+  });
+}
+
+void Broker::OnReload(Arrival arrival) {
+  log_->info("reload asked for by {}", arrival.peer.Who());
+  // A std::function must be copyable.
+  auto waiting = std::make_shared<Arrival>(std::move(arrival));
+  Reload([this, waiting](const Result<std::vector<std::string>>& need_restart) {
+    desk_->Answer(std::move(*waiting), need_restart.status(),
+                  need_restart.ok() ? AdminDesk::ReloadJson(*need_restart) : "");
+  });
+}
+
+void Broker::OnLease(Arrival arrival, const std::string& terms) {
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (const Status leased = entrances_->Lease(terms, arrival); !leased.ok()) {
+    RefuseArrival(std::move(arrival), leased);
+  }
+}
+
+// The worker answers on the connection, and writes until that closes.
+void Broker::OnTrace(Arrival arrival, const std::string& name, bool is_operator) {
+  const Result<DeviceEntry*> named = devices_.Named(name);
+  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  DeviceEntry& device = **named;
+  if (!device.HasVoice()) {
+    return RefuseArrival(
+        std::move(arrival),
+        {StatusCode::kNotReady, "trace refused: device " + device.id + " is " +
+                                    std::string(StateName(device.state)) + ", nothing runs there"});
+  }
+  rated_log_.Write(spdlog::level::info, arrival.peer,
+                   "trace of device " + device.id + " asked for by " + arrival.peer.Who());
+  const ipc::Watch watch = {.uid = arrival.peer.uid,
+                            .pid = arrival.peer.pid,
+                            .request = arrival.frame.request,
+                            .is_operator = is_operator};
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(arrival.socket.Release());
+  if (const Status sent = device.worker->Send(0, watch, std::move(fds)); !sent.ok()) {
+    log_->error("device {}: its worker does not read its channel: {}", device.id, sent.message());
+  }
+}
+
+void Broker::OnDrainDevice(Arrival arrival, const std::string& name) {
+  const Result<DeviceEntry*> named = devices_.Named(name);
+  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  DeviceEntry& device = **named;
+  const Status drained = phase_ == Phase::kServing ? DrainDevice(device) : Draining();
+  if (!drained.ok()) return RefuseArrival(std::move(arrival), drained);
+  log_->info("drain of device {} asked for by {}", device.id, arrival.peer.Who());
+  const nlohmann::json answer = {{"device", device.id},
+                                 {"state", StateName(device.state)},
+                                 {"sessions", ledger_.On(device.id).size()}};
+  desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
+}
+
+void Broker::OnResumeDevice(Arrival arrival, const std::string& name) {
+  const Result<DeviceEntry*> named = devices_.Named(name);
+  if (!named.ok()) return RefuseArrival(std::move(arrival), named.status());
+  DeviceEntry& device = **named;
+  const auto refuse = [&](const std::string& why) {
+    RefuseArrival(std::move(arrival),
+                  {StatusCode::kNotReady, "resume refused: device " + device.id + why});
+  };
+  if (phase_ != Phase::kServing) return RefuseArrival(std::move(arrival), Draining());
+  if (device.state == DeviceEntry::State::kDraining) {
+    return refuse(" is still draining, it has " + std::to_string(ledger_.On(device.id).size()) +
+                  " sessions");
+  }
+  if (device.state != DeviceEntry::State::kDrained) {
+    return refuse(" is " + std::string(StateName(device.state)) + ", not drained");
+  }
+  log_->info("device {} is resumed by {}", device.id, arrival.peer.Who());
+  StartWorker(device);
+  const nlohmann::json answer = {{"device", device.id}, {"state", StateName(device.state)}};
+  desk_->Answer(std::move(arrival), Status::Ok(), answer.dump());
+}
+
+}  // namespace gpushared::server
