@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators' questions, which the broker hands on.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/worker/control/explain.h"
+#include "server/worker/control/worker_impl.h"
+
+namespace gpushared::server {
+namespace {
+
+// The device thread answers within a turn; an operator is told when it does not.
+constexpr auto kStatsWaitMax = std::chrono::milliseconds(500);
+
+}  // namespace
+
+std::optional<Worker::Impl::Question> Worker::Impl::TakeQuestion(std::uint64_t token) {
+  const auto found = questions_.find(token);
+  if (found == questions_.end()) return {};
+  Question question = std::move(found->second);
+  questions_.erase(found);
+  return question;
+}
+
+void Worker::Impl::Handle(const StatsTaken& message) {
+  const std::optional<Question> asked = TakeQuestion(message.token);
+  if (!asked) return;  // Answered already: it took too long.
+  const std::string text =
+      asked->admin.verb == ipc::AdminVerb::kStatus
+          ? StatusJson(device_->info(), Facts(), SessionRows(), message.snapshot)
+          : ClientsJson(device_->info(), SessionRows(), message.snapshot);
+  Answer(*asked, text);
+}
+
+void Worker::Impl::Handle(const RequestTold& message) {
+  const std::optional<Question> asked = TakeQuestion(message.token);
+  if (!asked) return;
+  const RequestsTold& told = *message.told;
+  const std::uint64_t client = asked->admin.client;
+  if (told.report.number != 0) {
+    return Answer(*asked, ExplainJson(client, told, SessionRows(), DeviceThread::Now()));
+  }
+  const std::string why =
+      told.last == 0
+          ? fmt::format("client {} has no request that has ended", client)
+          : fmt::format("request {} of client {} is not known: it keeps the last {}, from {} to {}",
+                        asked->admin.request, client, RequestHistory::kReportsMax, told.first,
+                        told.last);
+  Tell(asked->request, ipc::ChannelReply{.code = StatusCode::kNotFound, .text = why});
+}
+
+void Worker::Impl::Answer(const Question& question, const std::string& text) {
+  std::string_view rest = text;
+  do {
+    const std::string_view page = ipc::TakePage(rest);
+    Tell(question.request,
+         ipc::ChannelReply{
+             .code = StatusCode::kOk, .text = std::string(page), .is_last = rest.empty()});
+  } while (!rest.empty());
+}
+
+WorkerFacts Worker::Impl::Facts() const {
+  WorkerFacts facts;
+  facts.generation = options_.generation;
+  facts.pid = ::getpid();
+  facts.policy = options_.policy;
+  facts.policy_options = options_.policy_options;
+  facts.age_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count();
+  facts.is_draining = is_draining_;
+  facts.device_thread = device_priority_.ToString();
+  facts.control_thread = control_priority_.ToString();
+  facts.executor_bytes = device_->executor_bytes();
+  if (loader_ != nullptr) facts.loader = loader_->Facts();
+  return facts;
+}
+
+std::vector<SessionFacts> Worker::Impl::SessionRows() const {
+  std::vector<SessionFacts> rows;
+  for (const auto& [id, session] : sessions_) rows.push_back(session->Facts());
+  return rows;
+}
+
+void Worker::Impl::Handle(const ipc::AdminRequest& request, ipc::Frame& frame) {
+  const ipc::AdminVerb verb = request.admin.verb;
+  if (verb == ipc::AdminVerb::kDevices) {
+    return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk,
+                                                 .text = DeviceJson(device_->info(), Facts())});
+  }
+  const bool explains = verb == ipc::AdminVerb::kExplain;
+  if (!explains && verb != ipc::AdminVerb::kStatus && verb != ipc::AdminVerb::kClients) {
+    return Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kUnsupported,
+                                                 .text = "workers do not answer this request"});
+  }
+  const std::uint64_t token = next_token_++;
+  auto timer = std::make_unique<boost::asio::steady_timer>(context_, kStatsWaitMax);
+  timer->async_wait([this, token](const boost::system::error_code& error) {
+    const auto found = questions_.find(token);
+    if (error || found == questions_.end()) return;
+    const std::uint32_t number = found->second.request;
+    questions_.erase(found);
+    Tell(number, ipc::ChannelReply{.code = StatusCode::kTimedOut,
+                                   .text = "the device thread did not answer within 500 ms"});
+  });
+  questions_[token] = {frame.request, request.admin, std::move(timer)};
+  if (explains) {
+    device_thread_->mailbox().Post(AskRequest{token, request.admin.client, request.admin.request});
+  } else {
+    device_thread_->mailbox().Post(AskStats{token});
+  }
+}
+
+}  // namespace gpushared::server

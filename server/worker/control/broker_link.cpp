@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// The link to the broker: its messages, its loss, and the life without one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "gpushared/check.h"
+
+#include "server/worker/control/session_calls.h"
+#include "server/worker/control/worker_impl.h"
+
+namespace gpushared::server {
+
+void Worker::Impl::WatchChannel() {
+  // A handler may come late, when there is another channel.
+  channel_.async_wait(Descriptor::wait_read,
+                      [this, number = channel_number_](const boost::system::error_code& error) {
+                        if (!error && has_channel_ && number == channel_number_)
+                          OnChannelReadable();
+                      });
+}
+
+void Worker::Impl::OnChannelReadable() {
+  Result<std::optional<ipc::Frame>> frame =
+      ipc::ReceiveChannelMessage(channel_.native_handle(), ipc::ChannelToWorkerRules);
+  if (!frame.ok()) return LoseBroker(frame.status().message());
+  if (frame->has_value()) HandleFrame(std::move(**frame));
+  if (has_channel_) WatchChannel();
+}
+
+void Worker::Impl::LoseBroker(const std::string& why) {
+  if (!std::exchange(has_channel_, false)) return;
+  has_broker_ = false;
+  boost::system::error_code ignored;
+  channel_.close(ignored);
+  channel_outbox_ = ipc::Outbox(ipc::Outbox::Kind::kSeqpacket);
+  is_channel_flushing_ = false;
+  ++channel_number_;
+  if (!roster_socket_) {
+    spdlog::warn("the broker is gone ({}): finishing the sessions that are here", why);
+    BeginDrain();
+    return CheckDone();
+  }
+  spdlog::warn("the broker is gone ({}): {} sessions go on, waiting for another broker", why,
+               sessions_.size());
+  WatchDoor();
+  WatchAlone(false);
+  CheckDone();
+}
+
+void Worker::Impl::OpenDoor() {
+  if (options_.roster_folder.empty()) return;
+  Result<ipc::RosterSocket> socket = ipc::RosterSocket::Open(options_.roster_folder);
+  Result<ipc::UniqueFd> watched =
+      socket.ok() ? ipc::DuplicateFd(socket->fd()) : Result<ipc::UniqueFd>(socket.status());
+  if (!watched.ok()) {
+    return spdlog::warn("this worker ends with its sessions if its broker dies: {}",
+                        watched.status().message());
+  }
+  roster_socket_.emplace(*std::move(socket));
+  door_.assign(watched->Release());
+}
+
+void Worker::Impl::WatchDoor() {
+  door_.async_wait(Descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (error || has_channel_) return;
+    Result<std::optional<ipc::UniqueFd>> channel = roster_socket_->Accept();
+    if (!channel.ok()) spdlog::warn("{}", channel.status().message());
+    if (!channel.ok() || !channel->has_value()) return WatchDoor();
+    channel_.assign((*channel)->Release());
+    has_channel_ = true;
+    WatchChannel();
+  });
+}
+
+bool Worker::Impl::IsDeserted() const {
+  return std::ranges::all_of(sessions_, [](const auto& each) { return each.second->has_ended(); });
+}
+
+void Worker::Impl::WatchAlone(bool was_deserted) {
+  alone_timer_.expires_after(options_.alone_max);
+  alone_timer_.async_wait([this, was_deserted](const boost::system::error_code& error) {
+    if (error || has_broker_) return;
+    const bool is_deserted = IsDeserted();
+    if (!is_deserted || !was_deserted) return WatchAlone(is_deserted);
+    spdlog::info("no broker and no clients any more");
+    BeginDrain();
+  });
+}
+
+void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
+  if (take.version != ipc::kChannelVersion) {
+    const std::string why = fmt::format(
+        "take-over refused: the broker speaks version {} of the channel, this worker version {}; "
+        "it ends with its last session",
+        take.version, ipc::kChannelVersion);
+    spdlog::error("{}", why);
+    has_broker_ = true;
+    Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kVersionMismatch, .text = why});
+    // No further one is waited for.
+    boost::system::error_code ignored;
+    door_.close(ignored);
+    roster_socket_.reset();
+    return LoseBroker(why);
+  }
+  has_broker_ = true;
+  alone_timer_.cancel();
+  drain_timer_.cancel();
+  is_draining_ = ends_at_once();
+  spdlog::info("a broker has taken over, with {} sessions", sessions_.size());
+  TellRoster();
+}
+
+void Worker::Impl::TellRoster() {
+  Tell(0, ipc::Roster{.generation = options_.generation,
+                      .made_by = options_.made_by,
+                      .last_session = last_session_,
+                      .sessions = static_cast<std::uint32_t>(sessions_.size() + leaving_.size()),
+                      .ends = static_cast<std::uint32_t>(ends_.size()),
+                      .keeps = static_cast<std::uint32_t>(kept_.size())});
+  for (const auto& [id, session] : sessions_) Tell(0, session->Row());
+  for (const auto& [id, row] : leaving_) Tell(0, row);
+  for (const ipc::RosterEnd& end : ends_) Tell(0, end);
+  for (const auto& [entrance, kept] : kept_) {
+    Result<ipc::UniqueFd> copy = ipc::DuplicateFd(kept.connection.get());
+    if (!copy.ok()) return LoseBroker(copy.status().message());
+    std::vector<ipc::UniqueFd> fds;
+    fds.push_back(*std::move(copy));
+    Tell(0, ipc::Kept{kept.lease}, std::move(fds));
+  }
+  Tell(0, ipc::Ready{.generation = options_.generation, .device = DescribeDevice(device_->info())});
+}
+
+template <typename T>
+void Worker::Impl::HandleAs(ipc::Frame& frame) {
+  Result<T> message = ipc::Decode<T>(frame.payload);
+  if (!message.ok()) return LoseBroker(message.status().message());
+  Handle(*std::move(message), frame);
+}
+
+void Worker::Impl::HandleFrame(ipc::Frame frame) {
+  const auto type = static_cast<ipc::ChannelType>(frame.type);
+  // A broker that finds us takes over first, and once.
+  if (has_broker_ == (type == ipc::ChannelType::kTakeOver)) {
+    return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
+  }
+  switch (type) {
+    case ipc::ChannelType::kTakeOver:
+      return HandleAs<ipc::TakeOver>(frame);
+    case ipc::ChannelType::kKeep:
+      return HandleAs<ipc::Keep>(frame);
+    case ipc::ChannelType::kForget:
+      return HandleAs<ipc::Forget>(frame);
+    case ipc::ChannelType::kWatch:
+      return HandleAs<ipc::Watch>(frame);
+    case ipc::ChannelType::kAttach:
+      return HandleAs<ipc::Attach>(frame);
+    case ipc::ChannelType::kAdminRequest:
+      return HandleAs<ipc::AdminRequest>(frame);
+    case ipc::ChannelType::kSetSession:
+      return HandleAs<ipc::SetSession>(frame);
+    case ipc::ChannelType::kTerminateSession:
+      return HandleAs<ipc::TerminateSession>(frame);
+    case ipc::ChannelType::kDrain:
+      return HandleAs<ipc::Drain>(frame);
+    default:
+      return LoseBroker(fmt::format("it sent a {} message", ipc::ChannelTypeName(frame.type)));
+  }
+}
+
+void Worker::Impl::FlushChannel() {
+  if (!has_broker_ || is_channel_flushing_) return;
+  const Result<bool> done = channel_outbox_.Flush(channel_.native_handle());
+  if (!done.ok()) return LoseBroker(done.status().message());
+  if (*done) return;
+  is_channel_flushing_ = true;
+  channel_.async_wait(Descriptor::wait_write,
+                      [this, number = channel_number_](const boost::system::error_code& error) {
+                        if (error || number != channel_number_) return;
+                        is_channel_flushing_ = false;
+                        FlushChannel();
+                        CheckDone();
+                      });
+}
+
+void Worker::Impl::Handle(ipc::Attach attach, ipc::Frame& frame) {
+  const std::uint64_t id = attach.session;
+  last_session_ = std::max(last_session_, id);
+  client_log_.Know(id, {.uid = attach.peer.uid, .pid = attach.peer.pid});
+  auto session = std::make_shared<Session>(*environment_, std::move(attach),
+                                           std::move(frame.fds[0]), std::move(frame.fds[1]));
+  // A number that comes twice is the broker's mistake; ours would be to mix up two clients.
+  Check(sessions_.emplace(id, session).second, "the broker numbers sessions once");
+  if (is_lost()) {
+    return session->End(
+        {StatusCode::kUnavailable,
+         fmt::format("connection refused: device {} was lost just now, try again [{}]",
+                     device_->info().id, session->who())});
+  }
+  if (is_draining_) {
+    return session->End(
+        {StatusCode::kUnavailable, fmt::format("connection refused: device {} is draining [{}]",
+                                               device_->info().id, session->who())});
+  }
+  if (const Status place = CheckPlace(*session); !place.ok()) return session->End(place);
+  session->Start();
+}
+
+Status Worker::Impl::CheckPlace(const Session& newcomer) const {
+  const SessionLimits& limits = options_.limits;
+  const auto all =
+      std::ranges::count_if(sessions_, [](const auto& each) { return each.second->has_place(); });
+  const auto ordinary = std::ranges::count_if(sessions_, [](const auto& each) {
+    return each.second->has_place() && !each.second->MayUseReserve();
+  });
+  const std::uint32_t kept = std::min(limits.sessions_kept, limits.sessions_max / 2);
+  if (all < limits.sessions_max &&
+      (newcomer.MayUseReserve() || ordinary < limits.sessions_max - kept)) {
+    return Status::Ok();
+  }
+  return {StatusCode::kLimitExceeded,
+          fmt::format("connection refused: device {} has {} clients, allowed are {}, {} of these "
+                      "for clients that may be of class high [{}]",
+                      device_->info().id, all, limits.sessions_max, kept, newcomer.who())};
+}
+
+void Worker::Impl::Handle(const ipc::TerminateSession& session, ipc::Frame& frame) {
+  Session* const found = Find(session.session);
+  if (found == nullptr) {
+    return Tell(frame.request,
+                ipc::ChannelReply{.code = StatusCode::kNotFound,
+                                  .text = fmt::format("client {} is not here", session.session)});
+  }
+  found->End({StatusCode::kDisconnected,
+              fmt::format("session ended: {} [{}]", session.why, found->who())});
+  Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
+}
+
+void Worker::Impl::Handle(const ipc::SetSession& change, ipc::Frame& frame) {
+  Session* const found = Find(change.session);
+  if (found == nullptr) {
+    return Tell(frame.request,
+                ipc::ChannelReply{.code = StatusCode::kNotFound,
+                                  .text = fmt::format("client {} is not here", change.session)});
+  }
+  // So what the wire lets through needs no second look.
+  static_assert(ipc::kWeightMax == scheduler::kWeightMax);
+  static_assert(ipc::kSharePerMilleMax == scheduler::kSharePerMilleMax);
+  scheduler::ClientSpec spec = found->spec();
+  if (change.client_class) {
+    spec.scheduling_class = static_cast<scheduler::SchedulingClass>(*change.client_class);
+  }
+  if (change.weight) spec.weight = *change.weight;
+  ClientCaps caps = found->caps();
+  caps.own = change.max_share.value_or(caps.own);
+  found->Change(spec, caps);
+  Tell(frame.request, ipc::ChannelReply{.code = StatusCode::kOk, .text = "{}"});
+}
+
+void Worker::Impl::Handle(const ipc::Drain&, ipc::Frame&) { BeginDrain(); }
+
+void Worker::Impl::Handle(const ipc::Keep& keep, ipc::Frame& frame) {
+  if (kept_.size() >= ipc::kKeepsMax && !kept_.contains(keep.entrance)) {
+    return LoseBroker(fmt::format("it keeps more than {} leases here", ipc::kKeepsMax));
+  }
+  kept_.insert_or_assign(keep.entrance, KeptLease{keep, std::move(frame.fds[0])});
+}
+
+void Worker::Impl::Handle(const ipc::Forget& forget, ipc::Frame&) { kept_.erase(forget.entrance); }
+
+void Worker::Impl::Handle(const ipc::Watch& watch, ipc::Frame& frame) {
+  trace_desk_->Add(watch, std::move(frame.fds[0]));
+}
+
+}  // namespace gpushared::server

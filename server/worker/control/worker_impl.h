@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control thread of a worker. Each duty has a file: worker.cpp begins and ends it,
+// broker_link.cpp serves the broker, device_mail.cpp hears the device thread, and admin_answers.cpp
+// answers operators.
+
+#ifndef GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
+#define GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "ipc/roster_socket.h"
+#include "ipc/unbounded_calls.h"
+#include "ipc/unix_socket.h"
+#include "ipc/wire/channel.h"
+#include "server/worker/control/cost_file.h"
+#include "server/worker/control/driver_output.h"
+#include "server/worker/control/kernel_output.h"
+#include "server/worker/control/session.h"
+#include "server/worker/control/stats.h"
+#include "server/worker/control/trace_desk.h"
+#include "server/worker/control/worker.h"
+#include "server/worker/device_thread/device_signal.h"
+#include "server/worker/device_thread/device_thread.h"
+#include "server/worker/device_thread/mailbox.h"
+#include "server/worker/device_thread/messages.h"
+
+namespace gpushared::server {
+
+// Calls that may not return: one for the socket and one for the memory of each session.
+inline constexpr std::size_t kEndingsMax = std::size_t{2} * kSessionsLimit;
+
+// Runs the control thread and owns the two others. Members are destroyed last to first: the
+// sessions before the threads that work for them, those before the device.
+//
+// Confined to the thread that calls Run, except control_, which all post to.
+class Worker::Impl {
+ public:
+  Impl(WorkerOptions options, ipc::UniqueFd channel)
+      : options_(std::move(options)),
+        control_([this] { WakeControl(); }),
+        channel_(context_, channel.Release()),
+        mail_(context_),
+        cost_timer_(context_),
+        door_(context_),
+        alone_timer_(context_),
+        drain_timer_(context_),
+        report_timer_(context_) {}
+  ~Impl();
+
+  int Run();
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  Status Open();
+  Status StartLoader();
+  Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
+  void WakeControl();
+  // Where none are kept that can be used: nothing, and a seed of its own.
+  KeptCosts ReadKeptCosts() const;
+  // Null where the file cannot be used.
+  std::shared_ptr<DeviceTotals> OpenTotals() const;
+  void WatchCosts();
+  void WatchLog();
+  void KeepCosts(std::vector<scheduler::KnownCost> costs) const;
+
+  // Mail of the device thread.
+  void WatchMail();
+  void TakeMail();
+  void Handle(ClientDetached message);
+  void Handle(ClientBroke message);
+  void Handle(const Applied& message);
+  void Handle(const ModuleReleased& message);
+  void Handle(const StreamError& message);
+  void Handle(const StatsTaken& message);
+  void Handle(const RequestTold& message);
+  void Handle(CostsTaken message);
+  void Handle(TraceOver message);
+  void Handle(const Overloaded& message);
+  void Handle(const KernelsEnded& message);
+  void Handle(const KernelNoted& message);
+  void Handle(const DeviceLost& message);
+
+  // The broker.
+  void WatchChannel();
+  void OnChannelReadable();
+  void HandleFrame(ipc::Frame frame);
+  template <typename T>
+  void HandleAs(ipc::Frame& frame);
+  void Handle(ipc::Attach attach, ipc::Frame& frame);
+  Status CheckPlace(const Session& newcomer) const;
+  void Handle(const ipc::AdminRequest& request, ipc::Frame& frame);
+  void Handle(const ipc::SetSession& change, ipc::Frame& frame);
+  void Handle(const ipc::TerminateSession& session, ipc::Frame& frame);
+  void Handle(const ipc::Drain& drain, ipc::Frame& frame);
+  void Handle(const ipc::Keep& keep, ipc::Frame& frame);
+  void Handle(const ipc::Forget& forget, ipc::Frame& frame);
+  void Handle(const ipc::Watch& watch, ipc::Frame& frame);
+  void Handle(const ipc::TakeOver& take, ipc::Frame& frame);
+  template <typename T>
+  void Tell(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds = {});
+  void FlushChannel();
+  void LoseBroker(const std::string& why);
+
+  // Without a broker.
+  void OpenDoor();
+  void WatchDoor();
+  void WatchAlone(bool was_deserted);
+  void TellRoster();
+  bool IsDeserted() const;
+
+  // Admin.
+  struct Question {
+    std::uint32_t request = 0;
+    ipc::Admin admin;
+    std::unique_ptr<boost::asio::steady_timer> timer;
+  };
+  std::optional<Question> TakeQuestion(std::uint64_t token);
+  void Answer(const Question& question, const std::string& text);
+  WorkerFacts Facts() const;
+  std::vector<SessionFacts> SessionRows() const;
+
+  Session* Find(std::uint64_t session) const;
+  void BeginDrain();
+  // Ends the worker when clients that have gone leave something behind that does not end.
+  void WatchDrain(bool was_deserted);
+  void CheckDone();
+  bool is_lost() const { return exit_code_ == kWorkerLostDevice; }
+  bool ends_at_once() const { return is_lost() || exit_code_ == kWorkerStuck; }
+
+  const WorkerOptions options_;
+  ipc::UnboundedCalls endings_{kEndingsMax};
+  StagingBudget staging_{options_.limits.staging_bytes, options_.limits.sessions_max,
+                         options_.limits.memory_kept};
+  StagingBudget images_{options_.limits.images_bytes, options_.limits.sessions_max,
+                        options_.limits.memory_kept};
+  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  ClientLog client_log_{::geteuid()};
+  KernelOutputLog kernel_output_{client_log_};
+  ipc::UniqueFd mail_eventfd_;
+  Mailbox<ControlMessage> control_;
+  std::unique_ptr<DeviceSignal> signal_;
+  std::unique_ptr<SlowCalls> slow_calls_;
+  std::unique_ptr<loader::ModuleLoader> loader_;  // Null: see WorkerOptions::loader_command.
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<DeviceThread> device_thread_;
+  ThreadPriority control_priority_, device_priority_;
+  std::unique_ptr<SessionEnvironment> environment_;
+  boost::asio::io_context context_{1};  // Its handlers may hold sessions.
+  HomePost home_{context_};
+  std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
+  // Sessions destroyed whose memory is not back yet.
+  std::map<std::uint64_t, ipc::RosterSession> leaving_;
+  std::uint64_t last_session_ = 0;   // The highest number so far.
+  std::deque<ipc::RosterEnd> ends_;  // The latest ones, for a broker that did not hear of them.
+  struct KeptLease {
+    ipc::Keep lease;
+    ipc::UniqueFd connection;
+  };
+  std::map<std::uint32_t, KeptLease> kept_;  // For the next broker, by entrance.
+
+  Descriptor channel_;
+  std::uint64_t channel_number_ = 0;  // Counts the channels that there were.
+  ipc::Outbox channel_outbox_{ipc::Outbox::Kind::kSeqpacket};
+  bool is_channel_flushing_ = false;
+  bool has_channel_ = true;
+  bool has_broker_ = true;  // Not yet, where one has not said what it wants.
+  bool is_draining_ = false;
+  int exit_code_ = 0;
+
+  std::unique_ptr<DriverOutput> driver_output_;  // Null where stdout is not the driver's.
+  Descriptor mail_;
+  boost::asio::steady_timer cost_timer_;
+  std::optional<ipc::RosterSocket> roster_socket_;
+  Descriptor door_;  // A duplicate of it.
+  boost::asio::steady_timer alone_timer_;
+  boost::asio::steady_timer drain_timer_;
+  boost::asio::steady_timer report_timer_;  // Writes the reports of client_log_.
+  HashSeed cost_seed_{};
+  std::vector<scheduler::KnownCost> costs_taken_;  // The parts so far.
+  std::vector<ControlMessage> taken_;
+  std::unique_ptr<TraceDesk> trace_desk_;
+  std::map<std::uint64_t, Question> questions_;
+  std::uint64_t next_token_ = 1;
+};
+
+template <typename T>
+void Worker::Impl::Tell(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds) {
+  if (!has_broker_) return;
+  const Status queued = channel_outbox_.Add(request, message, std::move(fds));
+  if (!queued.ok()) return LoseBroker(queued.message());
+  FlushChannel();
+}
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_CONTROL_WORKER_IMPL_H_
