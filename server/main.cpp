@@ -298,6 +298,7 @@ int Serve(const Config& config, std::span<const char* const> arguments,
   BrokerOptions options = MakeBrokerOptions(config, std::move(*socket_path), std::move(*selection));
   if (!config.config_file.empty()) options.read_rules = ReaderOf(config, arguments);
   options.tell_status = [&](const std::string& line) { manager.Tell("STATUS=" + line); };
+  options.prefers_thread = true;
   OfferUpgrades(options, arguments, manager);
   Broker broker(context, std::move(options), log);
   boost::asio::signal_set signals(context, SIGTERM, SIGINT, SIGHUP);
@@ -318,8 +319,6 @@ int Serve(const Config& config, std::span<const char* const> arguments,
     return 1;
   }
   manager.Tell("READY=1\nSTATUS=serving");
-  // Processes and threads that it starts are normal.
-  log->info("beside other threads of this machine the broker is {}", PreferThisThread().ToString());
   boost::asio::steady_timer watchdog(context);
   FeedWatchdog(watchdog, manager);
   context.run();

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +73,14 @@ ThreadPriority PreferThisThread() {
     got.nice = allowed;
   }
   return got;
+}
+
+void MakeThisThreadNormal() { (void)SetThisThread({.flags = kResetOnFork}); }
+
+std::chrono::nanoseconds TimeOfThisThread() {
+  timespec used{};
+  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) return {};
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 ThreadPriority MakeThisThreadRealtime() {

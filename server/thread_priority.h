@@ -32,6 +32,40 @@ inline constexpr std::chrono::seconds kRealtimeMost{10};
 // Threads and processes that it starts are normal.
 ThreadPriority PreferThisThread();
 
+// Makes it a normal thread again. Those that it starts are normal, too.
+void MakeThisThreadNormal();
+
+// Processor time that the calling thread has used.
+std::chrono::nanoseconds TimeOfThisThread();
+
+// When a preferred thread that serves strangers is to be one: while it takes little of a core. One
+// that they keep busy is a normal thread until they stop. So no flood takes a core from everybody
+// else by it.
+//
+// Told the time, and the processor time that the thread has used. Thread-compatible.
+class PreferredBudget {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  enum class Change : std::uint8_t { kNone, kNormal, kPreferred };
+  static constexpr std::chrono::milliseconds kWindow{100};
+  static constexpr int kPartMax = 5;  // A fifth of a core.
+
+  bool IsDue(TimePoint now) const { return now >= looked_ + kWindow; }
+  // Once it is due.
+  Change Look(TimePoint now, std::chrono::nanoseconds used) {
+    const bool is_normal = looked_ != TimePoint() && (used - used_) * kPartMax > now - looked_;
+    looked_ = now;
+    used_ = used;
+    if (std::exchange(is_normal_, is_normal) == is_normal) return Change::kNone;
+    return is_normal ? Change::kNormal : Change::kPreferred;
+  }
+
+ private:
+  TimePoint looked_{};
+  std::chrono::nanoseconds used_{0};
+  bool is_normal_ = false;
+};
+
 // Puts the calling thread ahead of all normal ones. Where that is refused, or the machine has one
 // core for everybody: as PreferThisThread.
 ThreadPriority MakeThisThreadRealtime();

@@ -44,9 +44,14 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
           .limits = options_.limits,
           .own_uid = options_.own_uid,
           .inherited = std::move(inherited),
-          .on_arrival = [this](Arrival arrival) { OnArrival(std::move(arrival)); },
+          .on_arrival =
+              [this](Arrival arrival) {
+                KeepWithinBudget();
+                OnArrival(std::move(arrival));
+              },
           .on_refusal =
               [this](const Peer* who, const Status& why) {
+                KeepWithinBudget();
                 rated_log_.Write(spdlog::level::warn,
                                  who != nullptr ? *who : Peer{.uid = options_.own_uid},
                                  why.message());
@@ -112,8 +117,27 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
         context_, options_.read_inventory, options_.inventory_interval,
         [this](const device::Inventory& inventory) { OnInventory(inventory); });
   }
+  if (options_.prefers_thread) {
+    // Processes and threads that it starts are normal.
+    log_->info("beside other threads of this machine the broker is {}",
+               PreferThisThread().ToString());
+  }
   log_->info("listening on {}, policy {}", options_.socket_path, options_.policy);
   return Status::Ok();
+}
+
+void Broker::KeepWithinBudget() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!options_.prefers_thread || !preferred_budget_.IsDue(now)) return;
+  switch (preferred_budget_.Look(now, TimeOfThisThread())) {
+    case PreferredBudget::Change::kNone:
+      return;
+    case PreferredBudget::Change::kNormal:
+      return MakeThisThreadNormal();
+    case PreferredBudget::Change::kPreferred:
+      PreferThisThread();
+      return;
+  }
 }
 
 void Broker::OnArrival(Arrival arrival) {

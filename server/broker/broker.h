@@ -31,6 +31,7 @@
 #include "server/broker/session_ledger.h"
 #include "server/broker/worker_watch.h"
 #include "server/log_rate.h"
+#include "server/thread_priority.h"
 
 namespace gpushared::server {
 
@@ -70,6 +71,9 @@ struct BrokerOptions {
   Listener::Limits limits;
   WorkerWatch::Limits watch;
   LogRate::Limits log_limits;
+  // Whether the thread goes before other threads of the machine, as far as it allows that
+  // (server/thread_priority.h).
+  bool prefers_thread = false;
   // How long a hello waits for a device that is starting, and a client's question for a session
   // whose worker is just dying.
   std::chrono::milliseconds patience{5000};
@@ -153,6 +157,7 @@ class Broker {
   void GoMissing(DeviceEntry& device, const std::string& why);
 
   // New connections.
+  void KeepWithinBudget();
   void OnArrival(Arrival arrival);
   void OnAdmin(Arrival arrival);
   void OnReload(Arrival arrival);
@@ -196,6 +201,7 @@ class Broker {
   BrokerOptions options_;
   std::shared_ptr<spdlog::logger> log_;
   RatedLog rated_log_;  // For lines that clients cause.
+  PreferredBudget preferred_budget_;
   AccessRules rules_;
   AdminRights rights_;
   // Ends of clients' sockets, and of workers that others look at. Outlives what holds a socket.

@@ -29,6 +29,20 @@ TEST(RealtimeBudget, AThreadThatNeverWaitsIsOrdinaryUntilItHas) {
   EXPECT_LT(2 * RealtimeBudget::kStint, kRealtimeMost);
 }
 
+TEST(PreferredBudget, AThreadThatFloodsKeepBusyIsNormalUntilTheyStop) {
+  using Change = PreferredBudget::Change;
+  const auto at = [](auto time) { return PreferredBudget::TimePoint(1000s + time); };
+  PreferredBudget budget;
+  EXPECT_TRUE(budget.IsDue(at(0ms)));
+  EXPECT_EQ(budget.Look(at(0ms), 500ms), Change::kNone) << "nothing is known of the time before";
+  EXPECT_FALSE(budget.IsDue(at(99ms)));
+  EXPECT_TRUE(budget.IsDue(at(100ms)));
+  EXPECT_EQ(budget.Look(at(100ms), 520ms), Change::kNone) << "a fifth of a core";
+  EXPECT_EQ(budget.Look(at(200ms), 541ms), Change::kNormal);
+  EXPECT_EQ(budget.Look(at(300ms), 600ms), Change::kNone) << "told once";
+  EXPECT_EQ(budget.Look(at(2000ms), 700ms), Change::kPreferred);
+}
+
 // Whatever this machine allows.
 TEST(ThreadPriority, SaysWhatTheThreadHas) {
   std::thread([] {
@@ -45,6 +59,9 @@ TEST(ThreadPriority, SaysWhatTheThreadHas) {
     EXPECT_EQ(::sched_getscheduler(0) & ~SCHED_RESET_ON_FORK, SCHED_OTHER);
     EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), preferred.nice);
     EXPECT_EQ(preferred.nice == kPreferredNice, preferred.why_not_more.empty());
+    MakeThisThreadNormal();
+    EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), 0);
+    EXPECT_EQ(PreferThisThread().nice, preferred.nice) << "and it may be preferred again";
   }).join();
 }
 

@@ -27,7 +27,7 @@ ALLOWED = {
     "server/trace": {"server/trace", "ipc", "scheduler", "gpushared"},
     "server/worker/control": {"server/worker", "server/totals", "server/trace", "server/loader", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
     "server/worker/device_thread": {"server/worker/device_thread", "server/totals", "server/trace", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
-    "server/broker": {"server/broker", "server/totals", "server/config", "server/subject", "server/log_rate", "server/device", "ipc", "scheduler", "gpushared"},
+    "server/broker": {"server/broker", "server/totals", "server/config", "server/subject", "server/log_rate", "server/thread_priority", "server/device", "ipc", "scheduler", "gpushared"},
     "server/run": {"server/run", "ipc", "gpushared"},
     "server/admin": {"server/admin", "server/trace", "ipc", "gpushared"},
     "server/web": {"server/web", "server/admin", "server/totals", "server/trace", "scheduler", "ipc", "gpushared"},
