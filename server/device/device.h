@@ -24,6 +24,8 @@
 
 namespace gpushared::device {
 
+class StepStore;
+
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
   std::uint64_t Count() const { return std::uint64_t{x} * y * z; }
@@ -109,7 +111,8 @@ struct DeviceInfo {
   Preemption copy_preemption = Preemption::kBetweenCommands;  // For copies and fills.
   std::uint32_t cluster_blocks_max = 0;  // 0: no launches in clusters of blocks.
   bool can_launch_cooperatively = false;
-  bool can_kill = false;  // RequestKill ends any kernel that runs.
+  bool can_kill = false;         // RequestKill ends any kernel that runs.
+  bool can_move_memory = false;  // Space::MoveOut.
   // No kernel can read, write or end what is another client's, whatever its space's isolation.
   bool isolates_clients = false;
   // Classes that may not use all multiprocessors.
@@ -169,6 +172,13 @@ class Chunk {
   virtual ~Chunk() = default;
 };
 
+// Memory that a client has, in bytes.
+struct SpaceUse {
+  std::uint64_t mapped_bytes = 0;
+  std::uint64_t resident_bytes = 0;  // The part of that which is on the device.
+  std::uint64_t pinned_bytes = 0;    // Modules' and chunks', on the device as well.
+};
+
 // One client's virtual address range, memory and module state on one device.
 //
 // The range is a power of two of at least 4 GiB, aligned to itself; memory is
@@ -187,9 +197,10 @@ class Space {
   virtual std::uint64_t range_bytes() const = 0;  // Power of two.
   // Grows or shrinks the mapped part [base, base + mapped_bytes), rounded up to the
   // mapping step (2 MiB); returns the new size in bytes. Fails with kOutOfMemory,
-  // changing nothing, when quota or device memory does not suffice. Shrinking requires that
-  // no submitted work touches the part given back. It may keep up to 1/16 of the new size
-  // too many. It may keep all if the device does not trust running kernels of the client.
+  // changing nothing, when quota or device memory does not suffice, or a part is moved out.
+  // Shrinking requires that no submitted work touches the part given back. It may keep up to 1/16
+  // of the new size too many. It may keep all if the device does not trust running kernels of the
+  // client.
   virtual Result<std::uint64_t> Resize(std::uint64_t mapped_bytes) = 0;
 
   // Where chunks may be mapped, in steps of 2 MiB; without bytes where the device has none.
@@ -208,6 +219,18 @@ class Space {
   // Takes back what MapChunk did. It was hidden, and no work is left that began before.
   virtual Status Unmap(std::uint64_t /*address*/, std::uint64_t /*bytes*/) { return {}; }
 
+  // Moves the last `bytes` of the resident part to SpaceOptions::store and gives the device memory
+  // back, or moves so much in again; whole steps. Addresses stay. No work of the client is on the
+  // device, and none is submitted until all of its memory is there. An error may leave a part
+  // moved, and loses nothing. kOutOfMemory: the device has no room for it. Called as Resize is.
+  virtual Status MoveOut(std::uint64_t /*bytes*/) {
+    return {StatusCode::kUnsupported, "this device does not move memory"};
+  }
+  virtual Status MoveIn(std::uint64_t /*bytes*/) {
+    return {StatusCode::kUnsupported, "this device does not move memory"};
+  }
+  // Where can_move_memory. Called as Resize is.
+  virtual SpaceUse use() { return {}; }
   // Loads PTX text or a fatbin, where the device can also machine code. The bytes are hostile until
   // parsed and are not referenced after return. kInvalidArgument with line and column when they do
   // not parse; kernels that this device cannot run load, and say so in KernelInfo.
@@ -339,6 +362,7 @@ class PinnedMemory {
 
 struct SpaceOptions {
   std::uint64_t quota_bytes = 0;      // Most that the client may map.
+  std::shared_ptr<StepStore> store;   // Where its memory can be moved; null: it stays.
   std::uint64_t left_free_bytes = 0;  // Free device memory below which it maps no more.
   Isolation isolation = Isolation::kOff;
   // Where no compiler stands outside of this process: whether the device's driver may compile what
@@ -357,6 +381,9 @@ class Device {
 
   // Reserves an address range for one client. May be slow; any thread but the device thread.
   virtual Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) = 0;
+
+  // Memory that nobody has taken, where can_move_memory. Any thread.
+  virtual std::uint64_t free_memory_bytes() const { return 0; }
 
   // Queue work; never block. The caller has checked the arguments against
   // KernelInfo and DeviceInfo; anything found wrong later ends in the Completion.

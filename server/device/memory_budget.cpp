@@ -37,6 +37,12 @@ Status MemoryAccount::Take(std::uint64_t bytes, const char* purpose) {
                                           " of the quota of " + Mebibytes(quota_bytes_) +
                                           " are free"};
   }
+  if (Status taken = TakeOfBudget(bytes, purpose); !taken.ok()) return taken;
+  used_bytes_ += bytes;
+  return {};
+}
+
+Status MemoryAccount::TakeOfBudget(std::uint64_t bytes, const char* purpose) {
   // Returning nothing and taking nothing is always possible.
   if (bytes > 0 && !budget_->TryTake(bytes, left_free_bytes_)) {
     std::string text = std::string(purpose) + " refused: " + Mebibytes(bytes) + " asked, " +
@@ -48,13 +54,28 @@ Status MemoryAccount::Take(std::uint64_t bytes, const char* purpose) {
     }
     return {StatusCode::kOutOfMemory, std::move(text)};
   }
-  used_bytes_ += bytes;
   return {};
 }
 
 void MemoryAccount::Return(std::uint64_t bytes) {
   used_bytes_ -= bytes;
   budget_->Return(bytes);
+}
+
+void MemoryAccount::MoveOut(std::uint64_t bytes) {
+  out_bytes_ += bytes;
+  budget_->Return(bytes);
+}
+
+Status MemoryAccount::MoveIn(std::uint64_t bytes) {
+  if (Status taken = TakeOfBudget(bytes, "moving in"); !taken.ok()) return taken;
+  out_bytes_ -= bytes;
+  return {};
+}
+
+void MemoryAccount::ReturnMovedOut(std::uint64_t bytes) {
+  used_bytes_ -= bytes;
+  out_bytes_ -= bytes;
 }
 
 }  // namespace gpushared::device

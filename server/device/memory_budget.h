@@ -67,19 +67,27 @@ class MemoryAccount {
       : quota_bytes_(quota_bytes), left_free_bytes_(left_free_bytes), budget_(std::move(budget)) {}
   MemoryAccount(const MemoryAccount&) = delete;
   MemoryAccount& operator=(const MemoryAccount&) = delete;
-  ~MemoryAccount() { budget_->Return(used_bytes_); }
+  ~MemoryAccount() { budget_->Return(used_bytes_ - out_bytes_); }
 
   // kOutOfMemory, with what is free, when quota or budget do not suffice. `purpose` is what is
   // then refused.
   Status Take(std::uint64_t bytes, const char* purpose);
   void Return(std::uint64_t bytes);
+  // Bytes that are moved out are held, and are not of the budget.
+  void MoveOut(std::uint64_t bytes);
+  Status MoveIn(std::uint64_t bytes);
+  void ReturnMovedOut(std::uint64_t bytes);
   std::uint64_t quota_bytes() const { return quota_bytes_; }
+  std::uint64_t used_bytes() const { return used_bytes_; }
 
  private:
+  Status TakeOfBudget(std::uint64_t bytes, const char* purpose);
+
   const std::uint64_t quota_bytes_;
   const std::uint64_t left_free_bytes_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::uint64_t used_bytes_ = 0;
+  std::uint64_t out_bytes_ = 0;  // Of these: moved out.
 };
 
 }  // namespace gpushared::device

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -49,7 +50,8 @@ Status MakeAccessible(std::uint64_t address, std::uint64_t bytes) {
 
 Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
                                                             std::shared_ptr<MemoryBudget> budget,
-                                                            std::uint64_t left_free_bytes) {
+                                                            std::uint64_t left_free_bytes,
+                                                            std::shared_ptr<StepStore> store) {
   const std::uint64_t quota = std::min(quota_bytes, budget->total_bytes());
   const std::uint64_t bytes = std::bit_ceil(std::max(
       kRangeBytesMin, RoundUp(quota, kMapStepBytes) + SpareAddresses(quota) + kModuleAreaBytes));
@@ -70,17 +72,20 @@ Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_
   // times the fill bandwidth after it. Module variables are counted in small pages.
   madvise(Pointer(base), bytes - kModuleAreaBytes, MADV_HUGEPAGE);
   return std::unique_ptr<AddressRange>(
-      new AddressRange(base, bytes, quota, std::move(budget), left_free_bytes));
+      new AddressRange(base, bytes, quota, std::move(budget), left_free_bytes, std::move(store)));
 }
 
 AddressRange::AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
-                           std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes)
+                           std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes,
+                           std::shared_ptr<StepStore> store)
     : base_(base),
       bytes_(bytes),
       quota_bytes_(quota_bytes),
+      store_(std::move(store)),
       account_(quota_bytes, std::move(budget), left_free_bytes) {}
 
 AddressRange::~AddressRange() {
+  for (const StepStore::Slot slot : slots_) store_->Drop(slot);
   munmap(Pointer(base_), bytes_);
   if (chunk_file_ >= 0) close(chunk_file_);
 }
@@ -95,11 +100,13 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   const std::uint64_t before = this->mapped_bytes();
   const std::uint64_t after = RoundUp(mapped_bytes, kMapStepBytes);
   if (after < before) {
-    // First the bound, then the pages: no new work may begin on what goes back.
-    mapped_bytes_.store(after, std::memory_order_release);
-    DropPages(base_ + after, before - after);
-    account_.Return(before - after);
+    Shrink(before, after);
     return after;
+  }
+  if (after > before && !slots_.empty()) {
+    return Status(StatusCode::kOutOfMemory,
+                  "mapping refused: " + Mebibytes(slots_.size() * kMapStepBytes) +
+                      " of the client's memory are moved out");
   }
   if (Status taken = account_.Take(after - before, "mapping"); !taken.ok()) return taken;
   // Work that broke the promise to leave a returned part alone may have written to it.
@@ -117,6 +124,70 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
   mapped_bytes_.store(after, std::memory_order_release);
   return after;
 }
+
+void AddressRange::Shrink(std::uint64_t before, std::uint64_t after) {
+  // First the bound, then the pages: no new work may begin on what goes back.
+  const std::uint64_t resident = resident_bytes();
+  mapped_bytes_.store(after, std::memory_order_release);
+  for (std::uint64_t end = before; end > after && !slots_.empty(); end -= kMapStepBytes) {
+    DropSlot();
+    account_.ReturnMovedOut(kMapStepBytes);
+  }
+  if (resident <= after) return;
+  DropPages(base_ + after, resident - after);
+  account_.Return(resident - after);
+}
+
+// The one whose step lies last.
+void AddressRange::DropSlot() {
+  store_->Drop(slots_.front());
+  slots_.pop_front();
+  moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
+}
+
+// ---- to the store and back
+
+Status AddressRange::MoveOut(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  Check(store_ != nullptr, "memory moves where there is a store");
+  for (std::uint64_t moved = 0; moved < bytes && resident_bytes() > 0; moved += kMapStepBytes) {
+    const std::uint64_t step = base_ + resident_bytes() - kMapStepBytes;
+    const std::span memory(static_cast<const std::byte*>(Pointer(step)), kMapStepBytes);
+    const Result<StepStore::Slot> slot = store_->Put(memory);
+    if (!slot.ok()) return slot.status();
+    slots_.push_back(*slot);
+    moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
+    DropPages(step, kMapStepBytes);
+    account_.MoveOut(kMapStepBytes);
+  }
+  return {};
+}
+
+Status AddressRange::MoveIn(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  for (std::uint64_t moved = 0; moved < bytes && !slots_.empty(); moved += kMapStepBytes) {
+    if (Status taken = account_.MoveIn(kMapStepBytes); !taken.ok()) return taken;
+    const std::span memory(static_cast<std::byte*>(Pointer(base_ + resident_bytes())),
+                           kMapStepBytes);
+    if (Status read = store_->Read(slots_.back(), memory); !read.ok()) {
+      account_.MoveOut(kMapStepBytes);
+      return read;
+    }
+    store_->Drop(slots_.back());
+    slots_.pop_back();
+    moved_out_bytes_.store(slots_.size() * kMapStepBytes, std::memory_order_release);
+  }
+  return {};
+}
+
+SpaceUse AddressRange::use() {
+  const MutexLock lock(mutex_);
+  return {.mapped_bytes = mapped_bytes(),
+          .resident_bytes = resident_bytes(),
+          .pinned_bytes = account_.used_bytes() - mapped_bytes()};
+}
+
+// ---- modules
 
 Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes,
                                                           std::uint64_t code_bytes) {

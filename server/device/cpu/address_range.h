@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 
@@ -13,6 +14,7 @@
 
 #include "server/device/memory_budget.h"
 #include "server/device/memory_pieces.h"
+#include "server/device/step_store.h"
 #include "server/device/work_checks.h"
 
 namespace gpushared::device {
@@ -25,7 +27,11 @@ namespace gpushared::device {
 // of the same client that still runs and reads it then meets zeros, not a fault of
 // this whole process. What no client ever mapped is inaccessible.
 //
-// Thread-safe, except that one Resize, or one call of chunks, runs at a time.
+// Steps of the client's own memory can be moved to a store and back, at the same address: the last
+// ones go first. No work of the client runs meanwhile, nor before it has all of its memory again.
+// Chunks stay.
+//
+// Thread-safe, except that one of Resize, MoveOut, MoveIn and the calls of chunks runs at a time.
 class AddressRange {
  public:
   // A part of the module area.
@@ -35,10 +41,12 @@ class AddressRange {
   };
 
   // `quota_bytes` is cut to what the budget has in total.
-  // `left_free_bytes`: as MemoryAccount takes it.
+  // `left_free_bytes`: as MemoryAccount takes it. `store`: where its memory can be moved; null:
+  // nowhere.
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
                                                        std::shared_ptr<MemoryBudget> budget,
-                                                       std::uint64_t left_free_bytes = 0);
+                                                       std::uint64_t left_free_bytes = 0,
+                                                       std::shared_ptr<StepStore> store = nullptr);
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
   ~AddressRange();
@@ -51,8 +59,13 @@ class AddressRange {
   // Device address of the module area; it ends with the range.
   std::uint64_t module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
 
-  // As Space::Resize.
+  // These as Space has them.
   Result<std::uint64_t> Resize(std::uint64_t mapped_bytes);
+  Status MoveOut(std::uint64_t bytes);
+  Status MoveIn(std::uint64_t bytes);
+  SpaceUse use();
+  // Whether all that is mapped is in memory.
+  bool is_whole() const { return moved_out_bytes_.load(std::memory_order_acquire) == 0; }
   // Zeroed, page aligned. `bytes` may be 0. Counted against the quota, with `code_bytes` of host
   // memory that the module takes beside it.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
@@ -86,19 +99,30 @@ class AddressRange {
 
  private:
   AddressRange(std::uint64_t base, std::uint64_t bytes, std::uint64_t quota_bytes,
-               std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes);
+               std::shared_ptr<MemoryBudget> budget, std::uint64_t left_free_bytes,
+               std::shared_ptr<StepStore> store);
   // `bytes` is not 0.
   Result<Block> TakeBlock(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
+  std::uint64_t resident_bytes() const GPUSHARED_REQUIRES(mutex_) {
+    return mapped_bytes() - slots_.size() * kMapStepBytes;
+  }
+  void Shrink(std::uint64_t before, std::uint64_t after) GPUSHARED_REQUIRES(mutex_);
+  void DropSlot() GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
   const std::uint64_t bytes_;
   const std::uint64_t quota_bytes_;
+  const std::shared_ptr<StepStore> store_;
   // Stored with release once the memory is accessible; read by executor threads.
   std::atomic<std::uint64_t> mapped_bytes_{0};
 
   Mutex mutex_;
   MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // From base_.
+  // Of the steps that are moved out, the last one first.
+  std::deque<StepStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
+  // Theirs. Stored with release when they are back; read by who submits work.
+  std::atomic<std::uint64_t> moved_out_bytes_{0};
   // Address -> bytes.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
   // Made with the first chunk. No place of it is used again; what is returned is punched out.

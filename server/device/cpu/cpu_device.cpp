@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "gpushared/check.h"
+
 #include "server/device/cpu/address_range.h"
 #include "server/device/cpu/copy_units.h"
 #include "server/device/cpu/cpu_space.h"
@@ -162,11 +164,16 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.copy_preemption = Preemption::kWithinCommand;
   info.can_launch_cooperatively = true;  // A block that waits for others lets them begin.
   info.can_kill = true;
+  info.can_move_memory = true;
   info.isolates_clients = true;
   info.spinning_pays = false;
   info.uuid = UuidOf(options.number);
   info.attributes = AttributesOf(options);
   return info;
+}
+
+bool IsWhole(const WorkHeader& work) {
+  return static_cast<const CpuSpace*>(work.space)->range().is_whole();
 }
 
 class CpuDevice : public Device {
@@ -191,6 +198,7 @@ class CpuDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   Result<std::unique_ptr<Space>> CreateSpace(const SpaceOptions& options) override;
+  std::uint64_t free_memory_bytes() const override { return budget_->free_bytes(); }
   void Submit(const LaunchWork& work) override;
   void Submit(const CopyWork& work) override;
   void Submit(const FillWork& work) override;
@@ -272,7 +280,7 @@ void CpuDevice::StartThread(const std::string& name, const std::function<void()>
 
 Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& options) {
   Result<std::unique_ptr<AddressRange>> range =
-      AddressRange::Reserve(options.quota_bytes, budget_, options.left_free_bytes);
+      AddressRange::Reserve(options.quota_bytes, budget_, options.left_free_bytes, options.store);
   if (!range) return range.status();
   return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range)));
 }
@@ -281,6 +289,9 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
                               std::uint64_t units, Status refused) {
   const WorkHeader& header =
       std::visit([](const auto& any) -> const WorkHeader& { return any; }, work);
+  if (refused.ok() && !IsWhole(header)) {
+    refused = Status(StatusCode::kInternal, "work refused: its client's memory is moved out");
+  }
   if (refused.ok() && header.first_unit > units) {
     refused = Status(StatusCode::kInvalidArgument, "work refused: it resumes at unit " +
                                                        std::to_string(header.first_unit) + " of " +
@@ -291,6 +302,7 @@ void CpuDevice::SubmitChecked(std::variant<LaunchWork, CopyWork, FillWork> work,
 
 void CpuDevice::Submit(const LaunchWork& work) {
   if (work.paused != nullptr) {
+    Check(IsWhole(work), "a launch goes on when its client's memory is there");
     auto rest = std::static_pointer_cast<QueuedWork>(work.paused);
     rest->SubmitAgain(work);
     return queue_.Submit(std::move(rest));

@@ -88,6 +88,9 @@ class CpuSpace : public Space {
   Status Unmap(std::uint64_t address, std::uint64_t bytes) override {
     return range_->Unmap(address, bytes);
   }
+  Status MoveOut(std::uint64_t bytes) override { return range_->MoveOut(bytes); }
+  Status MoveIn(std::uint64_t bytes) override { return range_->MoveIn(bytes); }
+  SpaceUse use() override { return range_->use(); }
   // Both steps in this process.
   Result<std::shared_ptr<const Module>> LoadModule(std::span<const std::byte> image) override;
   const ModuleRecipe* recipe() const override { return &recipe_; }

@@ -2,15 +2,21 @@
 #include "server/device/cpu/address_range.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::device {
 namespace {
@@ -47,7 +53,7 @@ TEST(AddressRange, WhoHasToLeaveMemoryFreeGetsNoneOfThatAndOthersDo) {
   const Status refused = ordinary->Resize(50 * kMiB).status();
   EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
   EXPECT_THAT(refused.message(),
-              testing::HasSubstr("64 MiB are free, and 16 MiB are to stay free for"));
+              ::testing::HasSubstr("64 MiB are free, and 16 MiB are to stay free for"));
   EXPECT_TRUE(ordinary->Resize(48 * kMiB).ok());
   EXPECT_FALSE(ordinary->TakeModuleBlock(1).ok());
   EXPECT_TRUE(other->Resize(16 * kMiB).ok());
@@ -215,6 +221,138 @@ TEST(AddressRange, MemoryIsKeptOutOfCoreDumpsAndChildren) {
   }
   // gVisor and some containers show no flags; then there is nothing to compare.
   if (!was_found) GTEST_SKIP() << "this system shows no mapping flags";
+}
+
+// ---- memory that moves
+
+std::shared_ptr<StepStore> Store(std::uint64_t bytes, const std::string& folder = "") {
+  auto store = StepStore::Create({.bytes = bytes, .folder = folder});
+  EXPECT_TRUE(store.ok()) << store.status().ToString();
+  return *std::move(store);
+}
+
+// Each step full of a number of its own.
+void Mark(const AddressRange& range, std::uint64_t steps) {
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    std::memset(Pointer(range.base() + step * kMapStepBytes), static_cast<int>(step + 1),
+                kMapStepBytes);
+  }
+}
+void ExpectMarks(const AddressRange& range, std::uint64_t steps) {
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    const std::span bytes(Pointer(range.base() + step * kMapStepBytes), kMapStepBytes);
+    EXPECT_THAT(bytes.front(), std::byte(step + 1));
+    EXPECT_THAT(bytes.back(), std::byte(step + 1));
+  }
+}
+
+std::uint64_t BlocksOf(const StepStore& store) {
+  struct stat facts {};
+  EXPECT_EQ(fstat(store.fd(), &facts), 0);
+  return static_cast<std::uint64_t>(facts.st_blocks) * 512;
+}
+
+TEST(AddressRange, StepsMoveOutAndInAtTheirAddressesWithTheirBytes) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto store = Store(kTotal);
+  const auto range = AddressRange::Reserve(kTotal, budget, 0, store).value();
+  ASSERT_TRUE(store->Reserve(8 * kMapStepBytes).ok());
+  ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
+  Mark(*range, 8);
+  ASSERT_TRUE(range->MoveOut(5 * kMapStepBytes).ok());
+  EXPECT_FALSE(range->is_whole());
+  EXPECT_EQ(range->use().resident_bytes, 3 * kMapStepBytes);
+  EXPECT_EQ(range->use().mapped_bytes, 8 * kMapStepBytes);
+  EXPECT_EQ(budget->free_bytes(), kTotal - 3 * kMapStepBytes);
+  EXPECT_EQ(store->used_bytes(), 5 * kMapStepBytes);
+  // The machine has its memory back, and nothing is left there to be seen.
+  EXPECT_EQ(*Pointer(range->base() + 3 * kMapStepBytes), std::byte{0});
+  ASSERT_TRUE(range->MoveIn(2 * kMapStepBytes).ok());
+  ExpectMarks(*range, 5);
+  ASSERT_TRUE(range->MoveIn(kTotal).ok());
+  EXPECT_TRUE(range->is_whole());
+  ExpectMarks(*range, 8);
+  EXPECT_EQ(store->used_bytes(), 0U);
+  EXPECT_EQ(BlocksOf(*store), 0U) << "bytes are left in the store";
+  EXPECT_EQ(budget->free_bytes(), kTotal - 8 * kMapStepBytes);
+}
+
+TEST(AddressRange, WhatIsMovedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
+  const auto budget = std::make_shared<MemoryBudget>(kTotal);
+  const auto store = Store(kTotal);
+  ASSERT_TRUE(store->Reserve(8 * kMapStepBytes).ok());
+  {
+    const auto range = AddressRange::Reserve(8 * kMapStepBytes, budget, 0, store).value();
+    ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
+    ASSERT_TRUE(range->MoveOut(8 * kMapStepBytes).ok());
+    EXPECT_EQ(budget->free_bytes(), kTotal);
+    EXPECT_FALSE(range->TakeModuleBlock(1).ok()) << "the quota is used up";
+    // What it gives back first is what lies last, and out.
+    EXPECT_EQ(range->Resize(6 * kMapStepBytes).value(), 6 * kMapStepBytes);
+    EXPECT_EQ(store->used_bytes(), 6 * kMapStepBytes);
+    EXPECT_TRUE(range->TakeModuleBlock(1).ok());
+    EXPECT_EQ(range->use().pinned_bytes, kPageBytes);
+    EXPECT_FALSE(range->Resize(7 * kMapStepBytes).ok()) << "it grows when all of it is there";
+  }
+  EXPECT_EQ(budget->free_bytes(), kTotal);
+  EXPECT_EQ(store->used_bytes(), 0U);
+  EXPECT_EQ(BlocksOf(*store), 0U);
+  store->GiveBack(8 * kMapStepBytes);
+  EXPECT_EQ(store->reserved_bytes(), 0U);
+}
+
+TEST(AddressRange, MemoryComesInAsFarAsThereIsRoom) {
+  const auto budget = std::make_shared<MemoryBudget>(8 * kMapStepBytes);
+  const auto store = Store(kTotal);
+  ASSERT_TRUE(store->Reserve(8 * kMapStepBytes).ok());
+  const auto range = AddressRange::Reserve(8 * kMapStepBytes, budget, 0, store).value();
+  ASSERT_TRUE(range->Resize(8 * kMapStepBytes).ok());
+  Mark(*range, 8);
+  ASSERT_TRUE(range->MoveOut(6 * kMapStepBytes).ok());
+  const auto other = Reserve(kTotal, budget);
+  ASSERT_TRUE(other->Resize(4 * kMapStepBytes).ok());
+  EXPECT_EQ(range->MoveIn(6 * kMapStepBytes).code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(range->use().resident_bytes, 4 * kMapStepBytes);
+  ASSERT_TRUE(other->Resize(0).ok());
+  ASSERT_TRUE(range->MoveIn(6 * kMapStepBytes).ok());
+  ExpectMarks(*range, 8);
+}
+
+TEST(StepStore, RefusesWhatItHasNoRoomForAndSaysWhatIsLeft) {
+  const auto store = Store(4 * kMapStepBytes);
+  ASSERT_TRUE(store->Reserve(3 * kMapStepBytes).ok());
+  const Status refused = store->Reserve(2 * kMapStepBytes);
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("4 MiB asked"));
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("2 MiB of 8 MiB are left"));
+  EXPECT_EQ(store->reserved_bytes(), 3 * kMapStepBytes);
+}
+
+TEST(StepStore, AFileHasNoNameAndIsItsOwnersAloneAndHasItsBlocksAhead) {
+  const gpushared::testing::ScratchFolder folder;
+  const auto store = Store(8 * kMapStepBytes, folder.path());
+  struct stat facts {};
+  ASSERT_EQ(fstat(store->fd(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777U, 0600U);
+  EXPECT_EQ(facts.st_nlink, 0U);
+  ASSERT_TRUE(store->Reserve(2 * kMapStepBytes).ok());
+  EXPECT_GE(BlocksOf(*store), 2 * kMapStepBytes);
+  const std::vector<std::byte> secret(kMapStepBytes, std::byte{0x5a});
+  const StepStore::Slot slot = store->Put(secret).value();
+  std::vector<std::byte> read(kMapStepBytes);
+  ASSERT_TRUE(store->Read(slot, read).ok());
+  EXPECT_EQ(read, secret);
+  store->Drop(slot);
+  ASSERT_TRUE(store->Read(slot, read).ok());
+  EXPECT_EQ(read, std::vector<std::byte>(kMapStepBytes)) << "an empty slot has its last bytes";
+  EXPECT_GE(BlocksOf(*store), 2 * kMapStepBytes) << "what is reserved has lost its blocks";
+  store->GiveBack(2 * kMapStepBytes);
+  EXPECT_EQ(BlocksOf(*store), 0U);
+}
+
+TEST(StepStore, AFolderInWhichNothingCanBeMadeIsRefused) {
+  const Status refused = StepStore::Create({.bytes = 1 << 30, .folder = "/proc"}).status();
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("'/proc'"));
 }
 
 }  // namespace

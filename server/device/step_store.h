@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_DEVICE_STEP_STORE_H_
+#define GPUSHARED_SERVER_DEVICE_STEP_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpushared/mutex.h"
+#include "gpushared/result.h"
+#include "gpushared/status.h"
+
+#include "ipc/unique_fd.h"
+
+namespace gpushared::device {
+
+struct StepStoreOptions {
+  std::uint64_t bytes = 0;  // At most.
+  std::string folder;       // Empty: host memory; else a file there, which has no name.
+};
+
+// Where device memory waits that is not on the device, a mapping step (2 MiB) in each slot.
+//
+// Nothing outside of this process can open it, and it goes with the process. A slot is emptied
+// before another client can have it. Room is reserved before it is needed. In a file it has its
+// blocks from then on, so a full disk refuses a reservation and loses no page.
+//
+// Thread-safe.
+class StepStore {
+ public:
+  using Slot = std::uint32_t;
+
+  static Result<std::shared_ptr<StepStore>> Create(const StepStoreOptions& options);
+  StepStore(const StepStore&) = delete;
+  StepStore& operator=(const StepStore&) = delete;
+
+  // Whole steps; kOutOfMemory with what is asked and what is left. Whoever reserved them empties
+  // his slots before he gives them back.
+  Status Reserve(std::uint64_t bytes);
+  void GiveBack(std::uint64_t bytes);
+
+  // Of one step each. Whoever puts one has a reservation for it.
+  Result<Slot> Put(std::span<const std::byte> step);
+  // Reads it; the slot stays.
+  Status Read(Slot slot, std::span<std::byte> step) const;
+  void Drop(Slot slot);
+
+  std::uint64_t total_bytes() const { return total_bytes_; }
+  std::uint64_t reserved_bytes() const;
+  std::uint64_t used_bytes() const;
+  int fd() const { return file_.get(); }  // For tests.
+
+ private:
+  StepStore(const StepStoreOptions& options, ipc::UniqueFd file);
+  Status Back(Slot slot) const;
+  void Empty(Slot slot) const;
+  bool IsInMemory() const { return folder_.empty(); }
+
+  const std::uint64_t total_bytes_;
+  const std::string folder_;
+  const ipc::UniqueFd file_;
+
+  mutable Mutex mutex_;
+  Slot slots_ GPUSHARED_GUARDED_BY(mutex_) = 0;              // Slots that there ever were.
+  std::vector<Slot> unbacked_ GPUSHARED_GUARDED_BY(mutex_);  // Reserved by nobody.
+  std::vector<Slot> free_ GPUSHARED_GUARDED_BY(mutex_);      // Reserved and empty.
+  std::uint64_t reserved_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gpushared::device
+
+#endif  // GPUSHARED_SERVER_DEVICE_STEP_STORE_H_
