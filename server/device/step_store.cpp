@@ -2,6 +2,7 @@
 #include "server/device/step_store.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,22 +22,22 @@ namespace {
 off_t OffsetOf(StepStore::Slot slot) { return static_cast<off_t>(slot * kMapStepBytes); }
 
 // A file without a name, which nobody else can open.
-Result<ipc::UniqueFd> OpenUnnamed(const std::string& folder) {
+Result<int> OpenUnnamed(const std::string& folder) {
   if (folder.empty()) {
-    ipc::UniqueFd memory(::memfd_create("gpushared moved out", MFD_CLOEXEC));
-    if (memory.valid()) return memory;
+    const int memory = ::memfd_create("gpushared moved out", MFD_CLOEXEC);
+    if (memory >= 0) return memory;
     return Status(StatusCode::kInternal,
                   std::string("store refused: no memory file: ") + std::strerror(errno));
   }
   constexpr mode_t kOwnerOnly = 0600;
-  ipc::UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, kOwnerOnly));
-  if (!file.valid() && (errno == EOPNOTSUPP || errno == EISDIR)) {
+  int file = ::open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, kOwnerOnly);
+  if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
     // A file system that has no such files.
     std::string name = folder + "/gpushared-XXXXXX";
-    file = ipc::UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
-    if (file.valid()) ::unlink(name.c_str());
+    file = ::mkostemp(name.data(), O_CLOEXEC);
+    if (file >= 0) ::unlink(name.c_str());
   }
-  if (file.valid()) return file;
+  if (file >= 0) return file;
   return Status(StatusCode::kInvalidArgument,
                 "store refused: no file can be made in '" + folder + "': " + std::strerror(errno));
 }
@@ -61,13 +62,15 @@ bool Transfer(Call call, int fd, Pointer bytes, std::size_t count, off_t offset)
 }  // namespace
 
 Result<std::shared_ptr<StepStore>> StepStore::Create(const StepStoreOptions& options) {
-  Result<ipc::UniqueFd> file = OpenUnnamed(options.folder);
-  if (!file.ok()) return file.status();
-  return std::shared_ptr<StepStore>(new StepStore(options, *std::move(file)));
+  const Result<int> fd = OpenUnnamed(options.folder);
+  if (!fd.ok()) return fd.status();
+  return std::shared_ptr<StepStore>(new StepStore(options, *fd));
 }
 
-StepStore::StepStore(const StepStoreOptions& options, ipc::UniqueFd file)
-    : total_bytes_(options.bytes), folder_(options.folder), file_(std::move(file)) {}
+StepStore::StepStore(const StepStoreOptions& options, int fd)
+    : total_bytes_(options.bytes), folder_(options.folder), fd_(fd) {}
+
+StepStore::~StepStore() { ::close(fd_); }
 
 std::uint64_t StepStore::reserved_bytes() const {
   const MutexLock lock(mutex_);
@@ -115,7 +118,7 @@ Status StepStore::Reserve(std::uint64_t bytes) {
 Status StepStore::Back(Slot slot) const {
   // A memory file has pages as they are written; its limit is all that can be said ahead.
   if (IsInMemory()) return {};
-  if (::fallocate(file_.get(), 0, OffsetOf(slot), kMapStepBytes) == 0) return {};
+  if (::fallocate(fd_, 0, OffsetOf(slot), kMapStepBytes) == 0) return {};
   return {StatusCode::kOutOfMemory, "the file for device memory beyond the guarantees in '" +
                                         folder_ + "' cannot grow by " + Mebibytes(kMapStepBytes) +
                                         ": " + std::strerror(errno)};
@@ -129,8 +132,7 @@ void StepStore::GiveBack(std::uint64_t bytes) {
   for (; bytes > 0; bytes -= kMapStepBytes) {
     const Slot slot = free_.back();
     free_.pop_back();
-    ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, OffsetOf(slot),
-                kMapStepBytes);
+    ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, OffsetOf(slot), kMapStepBytes);
     unbacked_.push_back(slot);
   }
 }
@@ -144,7 +146,7 @@ Result<StepStore::Slot> StepStore::Put(std::span<const std::byte> step) {
     slot = free_.back();
     free_.pop_back();
   }
-  if (Transfer(::pwrite, file_.get(), step.data(), step.size(), OffsetOf(slot))) return slot;
+  if (Transfer(::pwrite, fd_, step.data(), step.size(), OffsetOf(slot))) return slot;
   const int error = errno;
   Drop(slot);
   return Status(StatusCode::kInternal,
@@ -155,7 +157,7 @@ Result<StepStore::Slot> StepStore::Put(std::span<const std::byte> step) {
 
 Status StepStore::Read(Slot slot, std::span<std::byte> step) const {
   Check(step.size() == kMapStepBytes, "a slot holds one step");
-  if (Transfer(::pread, file_.get(), step.data(), step.size(), OffsetOf(slot))) return {};
+  if (Transfer(::pread, fd_, step.data(), step.size(), OffsetOf(slot))) return {};
   return {StatusCode::kInternal,
           "device memory cannot be read back from " +
               (IsInMemory() ? std::string("host memory") : "a file in '" + folder_ + "'") + ": " +
@@ -169,15 +171,14 @@ void StepStore::Drop(Slot slot) {
 }
 
 void StepStore::Empty(Slot slot) const {
-  const int fd = file_.get();
   const off_t offset = OffsetOf(slot);
   // Host memory goes back to the machine; blocks of a file stay reserved.
   const int mode = IsInMemory() ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
                                 : FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
-  if (::fallocate(fd, mode, offset, kMapStepBytes) == 0) return;
+  if (::fallocate(fd_, mode, offset, kMapStepBytes) == 0) return;
   const std::vector<std::byte> zeros(kMapStepBytes);
   // What fails here is never read: a slot is read after it was written as a whole.
-  (void)Transfer(::pwrite, fd, zeros.data(), zeros.size(), offset);
+  (void)Transfer(::pwrite, fd_, zeros.data(), zeros.size(), offset);
 }
 
 }  // namespace gpushared::device

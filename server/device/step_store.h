@@ -13,8 +13,6 @@
 #include "gpushared/result.h"
 #include "gpushared/status.h"
 
-#include "ipc/unique_fd.h"
-
 namespace gpushared::device {
 
 struct StepStoreOptions {
@@ -36,6 +34,7 @@ class StepStore {
   static Result<std::shared_ptr<StepStore>> Create(const StepStoreOptions& options);
   StepStore(const StepStore&) = delete;
   StepStore& operator=(const StepStore&) = delete;
+  ~StepStore();
 
   // Whole steps; kOutOfMemory with what is asked and what is left. Whoever reserved them empties
   // his slots before he gives them back.
@@ -51,17 +50,17 @@ class StepStore {
   std::uint64_t total_bytes() const { return total_bytes_; }
   std::uint64_t reserved_bytes() const;
   std::uint64_t used_bytes() const;
-  int fd() const { return file_.get(); }  // For tests.
+  int fd() const { return fd_; }  // For tests.
 
  private:
-  StepStore(const StepStoreOptions& options, ipc::UniqueFd file);
+  StepStore(const StepStoreOptions& options, int fd);
   Status Back(Slot slot) const;
   void Empty(Slot slot) const;
   bool IsInMemory() const { return folder_.empty(); }
 
   const std::uint64_t total_bytes_;
   const std::string folder_;
-  const ipc::UniqueFd file_;
+  const int fd_;  // Its own.
 
   mutable Mutex mutex_;
   Slot slots_ GPUSHARED_GUARDED_BY(mutex_) = 0;              // Slots that there ever were.
