@@ -71,6 +71,15 @@ void DeviceLane::LimitClient(ClientId client, std::span<const ShareCap> caps, Ti
   settled_ = false;
 }
 
+void DeviceLane::Hold(ClientId client, bool is_held, TimePoint now) {
+  Client& state = clients_.At(client);
+  const bool was_barred = state.is_barred();
+  state.is_held = is_held;
+  CountKept(state, now);
+  OnBarsChanged(client, state, was_barred, now);
+  settled_ = false;
+}
+
 std::span<const std::uint64_t> DeviceLane::RemoveClient(ClientId client, TimePoint now) {
   const Client& leaving = clients_.At(client);
   if (rules_.IsUrgent(leaving.spec)) --urgent_count_;
@@ -117,7 +126,7 @@ void DeviceLane::EndRequest(ClientId client, std::uint64_t number, TimePoint now
 
 void DeviceLane::ExpectRequest(ClientId client, TimePoint at, TimePoint now) {
   // It could not begin then, and nobody waits for it.
-  if (clients_.At(client).is_barred) return;
+  if (clients_.At(client).is_barred()) return;
   policy_->OnRequestExpected(client, at, now);
   settled_ = false;
 }
@@ -147,8 +156,8 @@ void DeviceLane::OnQueueChanged(ClientId client, TimePoint now) {
 
 void DeviceLane::TellHead(ClientId client, Client& state, TimePoint now) {
   settled_ = false;
-  if (state.is_barred) CountKept(state, now);
-  if (!state.queue.empty() && !state.is_barred) {
+  if (state.is_barred()) CountKept(state, now);
+  if (!state.queue.empty() && !state.is_barred()) {
     policy_->OnReady(client, HeadOf(state), now);
     state.told_ready = true;
   } else if (state.told_ready) {
@@ -169,21 +178,34 @@ bool DeviceLane::IsCapped(ClientId client) const {
 
 Duration DeviceLane::BarredFor(ClientId client, TimePoint now) const {
   const Client* const state = clients_.Find(client);
-  if (state == nullptr) return {};
-  return state->kept + (state->kept_since ? now - *state->kept_since : Duration::zero());
+  return state == nullptr ? Duration::zero() : state->capped_out_for.Until(now);
+}
+
+Duration DeviceLane::HeldFor(ClientId client, TimePoint now) const {
+  const Client* const state = clients_.Find(client);
+  return state == nullptr ? Duration::zero() : state->held_for.Until(now);
 }
 
 // ---- caps
 
-void DeviceLane::CountKept(Client& state, TimePoint now) {
-  const bool is_kept = state.is_barred && !state.queue.empty();
-  if (is_kept == state.kept_since.has_value()) return;
-  if (is_kept) {
-    state.kept_since = now;
+void DeviceLane::KeptTime::Count(bool is_so, TimePoint now) {
+  if (is_so == since.has_value()) return;
+  if (is_so) {
+    since = now;
   } else {
-    state.kept += now - *state.kept_since;
-    state.kept_since.reset();
+    before += now - *since;
+    since.reset();
   }
+}
+
+Duration DeviceLane::KeptTime::Until(TimePoint now) const {
+  return before + (since ? now - *since : Duration::zero());
+}
+
+void DeviceLane::CountKept(Client& state, TimePoint now) {
+  const bool has_commands = !state.queue.empty();
+  state.capped_out_for.Count(state.is_capped_out && has_commands, now);
+  state.held_for.Count(state.is_held && has_commands, now);
 }
 
 void DeviceLane::BillSoFar(InFlight& command, TimePoint now) {
@@ -198,20 +220,21 @@ void DeviceLane::ReviewCaps(TimePoint now) {
   }
   caps_.Review(now);
   for (auto& [client, state] : clients_) {
-    const bool is_barred = caps_.IsClosed(state.caps);
-    if (is_barred == state.is_barred) continue;
-    state.is_barred = is_barred;
-    if (is_barred) {
-      Bar(client, state, now);
-    } else {
-      policy_->OnBarred(client, false, now);
-      CountKept(state, now);
-      TellHead(client, state, now);
-    }
+    const bool is_capped_out = caps_.IsClosed(state.caps);
+    if (is_capped_out == state.is_capped_out) continue;
+    const bool was_barred = state.is_barred();
+    state.is_capped_out = is_capped_out;
+    CountKept(state, now);
+    OnBarsChanged(client, state, was_barred, now);
   }
 }
 
-void DeviceLane::Bar(ClientId client, Client& state, TimePoint now) {
+void DeviceLane::OnBarsChanged(ClientId client, Client& state, bool was_barred, TimePoint now) {
+  if (state.is_barred() == was_barred) return;
+  if (was_barred) {
+    policy_->OnBarred(client, false, now);
+    return TellHead(client, state, now);
+  }
   TellHead(client, state, now);
   policy_->OnBarred(client, true, now);
   for (InFlight& command : in_flight_) {

@@ -76,6 +76,8 @@ class DeviceLane {
   // whose cap is used up is barred: the policy is not told of its commands, and those on the device
   // are stopped if they can be. Commands on the device count under the new caps from now on.
   void LimitClient(ClientId client, std::span<const ShareCap> caps, TimePoint now);
+  // A held client is barred, too, until it is released.
+  void Hold(ClientId client, bool is_held, TimePoint now);
   // Drops the client's queued commands and returns those in flight. The caller asks the
   // device to stop these, and reports them to OnCompleted like any other command. The span is
   // good until the next call.
@@ -125,8 +127,10 @@ class DeviceLane {
   std::size_t in_flight_count() const { return in_flight_.size(); }
   std::size_t queued_count(ClientId client) const;
   bool IsCapped(ClientId client) const;
-  // Time in which the client was barred with commands queued, up to `now`.
+  // Time in which its caps barred the client with commands queued, up to `now`.
   Duration BarredFor(ClientId client, TimePoint now) const;
+  // The same while it was held.
+  Duration HeldFor(ClientId client, TimePoint now) const;
   Duration charged_total() const { return meter_.charged_total(); }
   // See ChargeMeter.
   Duration uncharged() const { return meter_.uncharged(); }
@@ -144,15 +148,23 @@ class DeviceLane {
   }
 
  private:
+  // Time during which something was so.
+  struct KeptTime {
+    std::optional<TimePoint> since{};
+    Duration before{};
+    void Count(bool is_so, TimePoint now);
+    Duration Until(TimePoint now) const;
+  };
   struct Client {
     ClientSpec spec;
     CommandQueue queue;
     bool told_ready = false;
-    bool is_barred = false;
+    bool is_capped_out = false;  // A cap of it is closed.
+    bool is_held = false;
     ShareCaps::Set caps;
-    // While it is barred and has commands queued.
-    std::optional<TimePoint> kept_since{};
-    Duration kept{};  // Before that.
+    // With commands queued.
+    KeptTime capped_out_for, held_for;
+    bool is_barred() const { return is_capped_out || is_held; }
   };
   struct InFlight {
     std::uint64_t command = 0;
@@ -192,7 +204,8 @@ class DeviceLane {
   // Bills what is on the device, and bars clients or lets them go on.
   void ReviewCaps(TimePoint now);
   void BillSoFar(InFlight& command, TimePoint now);
-  void Bar(ClientId client, Client& state, TimePoint now);
+  // The client was barred, or was not, before a change of it.
+  void OnBarsChanged(ClientId client, Client& state, bool was_barred, TimePoint now);
   static void CountKept(Client& state, TimePoint now);
   Action TakePendingStop();
 

@@ -69,6 +69,21 @@ TEST_P(CappedClients, WhatALoneOneDoesNotUseStaysIdle) {
   for (int second = 0; second < 5; ++second) EXPECT_NEAR(ShareOver(1s, {capped}), 25.0, 2.0);
 }
 
+TEST_P(CappedClients, AHeldOneHasNothingUntilItIsReleased) {
+  const ClientId held = timeline_.AddBusyClient({}, stoppable_);
+  timeline_.AddBusyClient({}, stoppable_);
+  timeline_.RunFor(100ms);
+  timeline_.lane().Hold(held, true, timeline_.now());
+  timeline_.RunFor(50ms);  // What it had on the device is off it.
+  const Duration before = timeline_.Held(held);
+  timeline_.RunFor(1s);
+  EXPECT_EQ(timeline_.Held(held), before);
+  EXPECT_GE(timeline_.lane().HeldFor(held, timeline_.now()), 1s);
+  EXPECT_EQ(timeline_.lane().BarredFor(held, timeline_.now()), 0s);
+  timeline_.lane().Hold(held, false, timeline_.now());
+  EXPECT_GT(ShareOver(1s, {held}), 30.0);
+}
+
 TEST_P(CappedClients, CommandsThatCannotBeStoppedArePaidBack) {
   const ClientId lengthy = timeline_.AddBusyClient({}, 15ms);
   const ClientId short_ones = timeline_.AddBusyClient({}, 30us);

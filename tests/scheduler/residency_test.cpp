@@ -174,7 +174,7 @@ TEST_F(ResidencyTest, BusyClientsTakeTurnsAndNobodyStarves) {
   residency_.AskRoom(clients[1], 20 * kStep, now_);
   Settle();
   Grow(clients[1], 20);
-  Of(clients[2]).movable_bytes = 60 * kStep;  // As if it had been moved out before.
+  Of(clients[2]).movable_bytes = 60 * kStep;  // It was moved out before.
   residency_.OnMemory(clients[2], Of(clients[2]), now_);
   std::array<int, 3> turns{};
   for (int round = 0; round < 30; ++round) {

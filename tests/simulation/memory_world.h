@@ -31,13 +31,13 @@ class MemoryWorld {
 
  private:
   static constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
-  static constexpr std::size_t kFrames = 64;  // Of the device, a step each.
+  static constexpr std::size_t kFrames = 64;  // Steps of the device.
   static constexpr std::uint64_t kZero = 0;
 
   struct Page {
     std::optional<std::size_t> frame;  // On the device, else in the store.
     std::optional<std::size_t> slot;
-    std::uint64_t contents = kZero;  // As its client knows them.
+    std::uint64_t contents = kZero;  // The client's word.
   };
   struct Client {
     scheduler::MemoryGrant grant;
@@ -82,7 +82,7 @@ class MemoryWorld {
   std::vector<std::uint64_t> slots_;
   std::vector<std::size_t> free_slots_;
   std::size_t pinned_ = 0;
-  std::optional<scheduler::MemoryAction> move_;  // That has begun.
+  std::optional<scheduler::MemoryAction> move_;  // It has begun.
   std::uint64_t next_id_ = 1, next_contents_ = 1;
   Outcome outcome_;
 };
