@@ -48,7 +48,7 @@ enum class ChannelType : std::uint16_t {
 
 // Of the messages in this file. A worker that is asked for its roster in another version refuses,
 // and ends with its last session.
-inline constexpr std::uint32_t kChannelVersion = 3;
+inline constexpr std::uint32_t kChannelVersion = 4;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Of device::Isolation.
@@ -97,6 +97,7 @@ struct AttachWire {
   std::uint8_t is_trusted = 0;  // 0 or 1.
   std::uint32_t entrance = 0;   // The broker's number of it.
   char entrance_name[kEntranceNameBytes] = {};
+  std::uint64_t guaranteed_bytes = 0;  // The part of its quota that is there at any time.
   HelloWire hello;
 };
 struct Attach {
@@ -105,6 +106,7 @@ struct Attach {
   PeerIdentity peer;
   std::uint32_t request = 0;
   std::uint64_t quota_bytes = 0;
+  std::uint64_t guaranteed_bytes = 0;
   std::uint64_t share_group = 0;
   // Caps of device time in thousandths, of all clients of its rule together and of it alone.
   std::uint64_t rule_cap = 0;
@@ -228,6 +230,7 @@ struct RosterSessionWire {
   std::uint8_t reserved = 0;
   char entrance_name[kEntranceNameBytes] = {};
   char name[kNameBytes] = {};
+  std::uint64_t guaranteed_bytes = 0;
 };
 struct RosterSession {
   static constexpr ChannelType kType = ChannelType::kRosterSession;
@@ -239,6 +242,7 @@ struct RosterSession {
   std::uint32_t entrance = 0;
   std::string entrance_name;
   std::uint64_t quota_bytes = 0;
+  std::uint64_t guaranteed_bytes = 0;
   std::uint8_t isolation = 0;
   bool has_started = false;  // It was welcomed.
   std::uint64_t age_ns = 0;

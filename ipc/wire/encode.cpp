@@ -275,6 +275,7 @@ Bytes Encode(const Attach& attach) {
   wire.gid = attach.peer.gid;
   wire.request = attach.request;
   wire.quota_bytes = attach.quota_bytes;
+  wire.guaranteed_bytes = attach.guaranteed_bytes;
   wire.share_group = attach.share_group;
   wire.rule_cap = attach.rule_cap;
   wire.rule_share = attach.rule_share;
@@ -346,6 +347,7 @@ Bytes Encode(const RosterSession& session) {
   RosterSessionWire wire;
   wire.session = session.session;
   wire.quota_bytes = session.quota_bytes;
+  wire.guaranteed_bytes = session.guaranteed_bytes;
   wire.age_ns = session.age_ns;
   wire.pid = session.peer.pid;
   wire.uid = session.peer.uid;

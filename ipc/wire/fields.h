@@ -474,6 +474,7 @@ struct WireFields<AttachWire> {
       GPUSHARED_FIELD(AttachWire, is_trusted),
       GPUSHARED_FIELD(AttachWire, entrance),
       GPUSHARED_FIELD(AttachWire, entrance_name),
+      GPUSHARED_FIELD(AttachWire, guaranteed_bytes),
       GPUSHARED_FIELD(AttachWire, hello),
   };
 };
@@ -560,6 +561,7 @@ struct WireFields<RosterSessionWire> {
       GPUSHARED_FIELD(RosterSessionWire, reserved),
       GPUSHARED_FIELD(RosterSessionWire, entrance_name),
       GPUSHARED_FIELD(RosterSessionWire, name),
+      GPUSHARED_FIELD(RosterSessionWire, guaranteed_bytes),
   };
 };
 static_assert(FieldsTile<RosterSessionWire>());

@@ -47,11 +47,13 @@ Result<Attach> Decode(std::span<const std::byte> payload) {
   checks.Range("max_share", wire.max_share, 1, kSharePerMilleMax);
   checks.Range("highest weight", wire.weight_max, 1, kWeightMax);
   checks.Range("weight", wire.weight, 1, kWeightMax);
+  checks.Range("guaranteed bytes", wire.guaranteed_bytes, 0, wire.quota_bytes);
   Attach attach;
   attach.session = wire.session;
   attach.peer = {wire.pid, wire.uid, wire.gid};
   attach.request = wire.request;
   attach.quota_bytes = wire.quota_bytes;
+  attach.guaranteed_bytes = wire.guaranteed_bytes;
   attach.share_group = wire.share_group;
   attach.rule_cap = wire.rule_cap;
   attach.rule_share = wire.rule_share;
@@ -189,6 +191,7 @@ Result<RosterSession> Decode(std::span<const std::byte> payload) {
   checks.Range("isolation", wire.isolation, 0, kIsolationMax);
   checks.Range("has started", wire.has_started, 0, 1);
   checks.Zero("reserved", wire.reserved);
+  checks.Range("guaranteed bytes", wire.guaranteed_bytes, 0, wire.quota_bytes);
   RosterSession session;
   session.session = wire.session;
   session.peer = {wire.pid, wire.uid, wire.gid};
@@ -198,6 +201,7 @@ Result<RosterSession> Decode(std::span<const std::byte> payload) {
   session.entrance = wire.entrance;
   checks.PrintableText("entrance name", wire.entrance_name, session.entrance_name);
   session.quota_bytes = wire.quota_bytes;
+  session.guaranteed_bytes = wire.guaranteed_bytes;
   session.isolation = wire.isolation;
   session.has_started = wire.has_started == 1;
   session.age_ns = wire.age_ns;

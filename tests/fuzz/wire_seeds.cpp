@@ -215,6 +215,7 @@ Seeds AllSeeds() {
                                      .peer = {10, 1000, 1000},
                                      .request = 1,
                                      .quota_bytes = 1 << 20,
+                                     .guaranteed_bytes = 1 << 20,
                                      .weight_max = 100,
                                      .hello = hello})},
       {"session_started", Message(ipc::SessionStarted{1})},

@@ -71,6 +71,7 @@ Attach GoodAttach() {
   attach.peer = {1234, 1000, 1000};
   attach.request = 5;
   attach.quota_bytes = 1 << 30;
+  attach.guaranteed_bytes = 1 << 29;
   attach.allowed_class = ClientClass::kHigh;
   attach.client_class = ClientClass::kLow;
   attach.isolation = 1;
@@ -91,6 +92,7 @@ RosterSession GoodRow() {
           .entrance = 4,
           .entrance_name = "batch",
           .quota_bytes = 1 << 30,
+          .guaranteed_bytes = 1 << 29,
           .isolation = 1,
           .has_started = true,
           .age_ns = 77};
@@ -602,7 +604,8 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
                                    AnyValue("uid"),
                                    AnyValue("gid"),
                                    AnyValue("request"),
-                                   AnyValue("quota_bytes"),
+                                   {"quota_bytes", 0, "guaranteed bytes is 536870912, allowed 0"},
+                                   {"guaranteed_bytes", ~std::uint64_t{0}, "guaranteed bytes is"},
                                    AnyValue("share_group"),
                                    AnyValue("rule_cap"),
                                    {"rule_share", 0, "share of its rule is 0, allowed 1 to 1000"},
