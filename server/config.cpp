@@ -107,6 +107,20 @@ Status SetStagingMemory(std::string_view value, Config& config) {
                   config.staging_given);
 }
 
+// A size, and the folder of a file: "64GiB,/var/tmp".
+Status SetOvercommit(std::string_view value, Config& config) {
+  const std::size_t comma = value.find(',');
+  const Result<std::uint64_t> bytes = ParseBytes(value.substr(0, comma));
+  if (!bytes.ok()) return Refused("overcommit", bytes.status().message());
+  const std::string folder(comma == std::string_view::npos ? "" : value.substr(comma + 1));
+  if (comma != std::string_view::npos && !folder.starts_with('/')) {
+    return Refused("overcommit", value, "a size, and after a comma the full path of a folder");
+  }
+  config.overcommit_bytes = *bytes;
+  config.overcommit_folder = folder;
+  return Status::Ok();
+}
+
 Status SetMemoryReserve(std::string_view value, Config& config) {
   const Result<double> part = ParseFraction(value);
   if (!part.ok()) return Refused("memory-reserve", part.status().message());
@@ -176,6 +190,19 @@ Status CheckFloor(const Config& config) {
 }
 
 // Once all options are known.
+// A limit beyond the guarantee needs a place for what is beyond it.
+Status CheckMemoryLimits(const Config& config) {
+  const auto has_limit = [](const Allowance& rule) { return rule.memory_limit.has_value(); };
+  if (config.overcommit_bytes > 0) return Status::Ok();
+  if (std::ranges::none_of(config.access, has_limit) &&
+      std::ranges::none_of(config.entrances, has_limit)) {
+    return Status::Ok();
+  }
+  return {StatusCode::kInvalidArgument,
+          "memory_limit refused: there is no room for memory beyond a guarantee; give overcommit, "
+          "for example overcommit = \"16GiB\""};
+}
+
 Status CheckFixedShares(const Config& config) {
   if (!config.has_fixed_shares || config.defaults.client_max_share < scheduler::kSharePerMilleMax) {
     return Status::Ok();
@@ -414,6 +441,11 @@ constexpr std::array kOptions = {
            "host memory through which all clients of one device copy "
            "(default: an eighth of the machine's, shared out)",
            SetStagingMemory},
+    Option{"overcommit", "SIZE[,FOLDER]",
+           "host memory for device memory that clients hold beyond their guarantees (memory_limit "
+           "in access rules and entrances), for each device; or, with a folder, a file there "
+           "(default: none, and nobody holds more)",
+           SetOvercommit},
     Option{"socket", "PATH",
            "where clients connect (default: $GPUSHARED_SOCKET, else "
            "/run/gpushared/gpushared.sock, else $XDG_RUNTIME_DIR/gpushared.sock)",
@@ -543,6 +575,7 @@ Result<Config> Assemble(const Given& given, const Machine& machine) {
   }
   if (Status status = CheckFloor(config); !status.ok()) return status;
   if (Status status = CheckFixedShares(config); !status.ok()) return status;
+  if (Status status = CheckMemoryLimits(config); !status.ok()) return status;
   if (config.cpu_threads == kCpuThreadsUnset) {
     const auto chosen = static_cast<std::uint32_t>(config.cpu_affinity.size());
     config.cpu_threads = std::max(2U, chosen == 0 ? machine.cores : chosen) - 1;
@@ -637,6 +670,11 @@ std::vector<std::string> NeedRestart(const Config& running, const Config& read) 
   return names;
 }
 
+std::string OvercommitText(const Config& config) {
+  return std::to_string(config.overcommit_bytes) + "B" +
+         (config.overcommit_folder.empty() ? "" : "," + config.overcommit_folder);
+}
+
 std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole& role) {
   std::vector<std::string> arguments = {"--worker",
                                         std::to_string(role.channel_fd),
@@ -664,6 +702,9 @@ std::vector<std::string> WorkerArguments(const Config& config, const WorkerRole&
                                         CudaCompletionName(config),
                                         "--log-level",
                                         std::string(LogLevelName(config.log_level))};
+  if (config.overcommit_bytes > 0) {
+    arguments.insert(arguments.end(), {"--overcommit", OvercommitText(config)});
+  }
   if (!config.cost_folder.empty()) {
     arguments.insert(arguments.end(), {"--cost-folder", config.cost_folder});
   }
@@ -690,6 +731,7 @@ std::string Describe(const Allowance& allowance) {
          (allowance.AllowsPromises() ? ", promises" : ", no promises") + ", memory " +
          allowance.memory.ToString() +
          (allowance.client_memory ? ", per client " + allowance.client_memory->ToString() : "") +
+         (allowance.memory_limit ? ", at most " + allowance.memory_limit->ToString() : "") +
          ", device time " + ipc::ShareText(allowance.max_share) +
          (allowance.client_max_share ? ", per client " + ipc::ShareText(*allowance.client_max_share)
                                      : "") +
@@ -707,6 +749,7 @@ std::vector<std::string> Describe(const Config& config) {
           (config.defaults.isolation ? "," + std::string(IsolationName(*config.defaults.isolation))
                                      : ""),
       "staging-memory = " + FormatBytes(config.staging_bytes),
+      "overcommit = " + (config.overcommit_bytes == 0 ? "(none)" : OvercommitText(config)),
       "socket = " + (config.socket.empty() ? "(usual places)" : config.socket),
       "slice = " + FormatDuration(config.slice),
       "share-by = " + ShareByText(config),

@@ -79,7 +79,10 @@ struct Allowance {
   std::uint32_t max_share = scheduler::kSharePerMilleMax;
   // The same of each client. Unset: as Config::client_max_share says.
   std::optional<std::uint32_t> client_max_share;
-  std::optional<MemoryQuota> client_memory;         // Unset: as much as `memory` leaves.
+  std::optional<MemoryQuota> client_memory;  // Unset: as much as `memory` leaves.
+  // A client may hold so much of each device, beyond what is guaranteed to it by the two above.
+  // Unset: no more than that.
+  std::optional<MemoryQuota> memory_limit;
   std::uint32_t clients_max = kClientsPerUidUsual;  // Live sessions of one uid, over all devices.
   // Unset: as Config::isolation says.
   std::optional<device::Isolation> isolation;
@@ -145,6 +148,10 @@ struct Config {
   bool staging_given = false;      // Else staging_bytes is for all devices together.
   // Host memory through which clients of one device copy, all of them together.
   std::uint64_t staging_bytes = 0;
+  // Where device memory goes that clients hold beyond their guarantees; 0 bytes: there is no such
+  // memory. In a file of `overcommit_folder`, if that is named.
+  std::uint64_t overcommit_bytes = 0;
+  std::string overcommit_folder;
   AccessDefaults defaults = {.memory_reserve = 0.1};
   // Named `--policy fixed_share`, which is nothing without a share.
   bool has_fixed_shares = false;

@@ -90,7 +90,7 @@ Status SetAllowance(std::string_view key, const std::string& value, Allowance& r
   }
   const Result<MemoryQuota> quota = ParseMemoryQuota(value);
   if (!quota.ok()) return quota.status();
-  rule.client_memory = *quota;
+  (key == "memory_limit" ? rule.memory_limit : rule.client_memory) = *quota;
   return Status::Ok();
 }
 
@@ -121,11 +121,11 @@ Status ApplyAccessEntry(const toml::table& table, std::string_view source, Confi
     const bool is_subject = IsOneOf(name, {"uid", "gid", "user", "group"});
     if (!is_subject &&
         !IsOneOf(name, {"highest_class", "max_weight", "max_share", "client_max_share", "memory",
-                        "client_memory", "clients_max"})) {
+                        "client_memory", "memory_limit", "clients_max"})) {
       return Invalid(where + "access key '" + Escaped(name) +
                      "' is unknown, allowed are uid, user, gid, group, everyone, highest_class, "
-                     "max_weight, max_share, client_max_share, promises, memory, client_memory and "
-                     "clients_max");
+                     "max_weight, max_share, client_max_share, promises, memory, client_memory, "
+                     "memory_limit and clients_max");
     }
     const std::optional<std::string> text = AsText(node);
     if (!text) return Invalid(where + "access key " + std::string(name) + " refused: wrong type");
@@ -247,13 +247,14 @@ Result<EntranceRule> ParseEntrance(const toml::table& table, std::string_view so
       return Invalid(where + "entrance key promises refused: allowed is true or false");
     }
     if (!IsOneOf(name, {"name", "socket", "class", "highest_class", "weight", "max_share",
-                        "client_max_share", "memory", "client_memory", "clients_max", "budget",
-                        "who", "devices"})) {
-      return Invalid(
-          where + "entrance key '" + Escaped(name) +
-          "' is unknown, allowed are name, socket, class, highest_class, weight, "
-          "max_share, client_max_share, promises, memory, client_memory, clients_max, budget, who "
-          "and devices");
+                        "client_max_share", "memory", "client_memory", "memory_limit",
+                        "clients_max", "budget", "who", "devices"})) {
+      return Invalid(where + "entrance key '" + Escaped(name) +
+                     "' is unknown, allowed are name, socket, class, highest_class, weight, "
+                     "max_share, client_max_share, promises, memory, client_memory, memory_limit, "
+                     "clients_max, "
+                     "budget, who "
+                     "and devices");
     }
     has_highest = has_highest || name == "highest_class";
     const std::optional<std::string> text = AsText(node);

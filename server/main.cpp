@@ -155,6 +155,7 @@ int ServeDevice(const Config& config) {
   options.policy_options.low_floor = config.low_floor;
   options.limits.staging_bytes = config.staging_bytes;
   options.limits.memory_kept = config.defaults.memory_reserve;
+  options.overcommit = {.bytes = config.overcommit_bytes, .folder = config.overcommit_folder};
   options.shares_by_uid = config.shares_by_uid;
   options.kernel_limits = config.kernel_limits;
   options.limit_ends_device = config.kernel_limits_given;

@@ -112,17 +112,17 @@ Status AccessRules::CheckShare(const Allowance& rule, const AccessRequest& reque
   return Status::Ok();
 }
 
-Result<std::uint64_t> AccessRules::Admit(const Peer& peer, const AccessRequest& asked,
-                                         const Holdings& held, std::uint64_t device_bytes) const {
+Result<MemoryGrant> AccessRules::Admit(const Peer& peer, const AccessRequest& asked,
+                                       const Holdings& held, std::uint64_t device_bytes) const {
   const Claimant claimant = {.who = peer.Who(),
                              .holder = "uid " + std::to_string(peer.uid),
                              .is_trusted = IsTrusted(peer.uid, own_uid_)};
   return AdmitUnder(RuleFor(peer), claimant, asked, held, device_bytes);
 }
 
-Result<std::uint64_t> AccessRules::AdmitUnder(const Allowance& rule, const Claimant& claimant,
-                                              const AccessRequest& asked, const Holdings& held,
-                                              std::uint64_t device_bytes) const {
+Result<MemoryGrant> AccessRules::AdmitUnder(const Allowance& rule, const Claimant& claimant,
+                                            const AccessRequest& asked, const Holdings& held,
+                                            std::uint64_t device_bytes) const {
   const std::string& who = claimant.who;
   if (Status status = CheckShare(rule, asked, who); !status.ok()) return status;
   if (held.clients >= rule.clients_max) {
@@ -132,15 +132,18 @@ Result<std::uint64_t> AccessRules::AdmitUnder(const Allowance& rule, const Claim
                       std::to_string(rule.clients_max) + " [" + who + "]");
   }
   const std::uint64_t all = rule.memory.Of(device_bytes);
-  std::uint64_t quota = rule.client_memory ? rule.client_memory->Of(device_bytes) : all;
+  std::uint64_t guaranteed = rule.client_memory ? rule.client_memory->Of(device_bytes) : all;
   // Only the device bounds a user who may have all of it. A smaller allowance is a promise to
   // others, so the quotas handed out never add up to more.
   if (all < device_bytes) {
-    quota = std::min(quota, all - std::min(all, held.granted_bytes));
+    guaranteed = std::min(guaranteed, all - std::min(all, held.granted_bytes));
   }
+  std::uint64_t quota =
+      rule.memory_limit ? std::max(guaranteed, rule.memory_limit->Of(device_bytes)) : guaranteed;
   if (!rule.MayUseReserve() && !claimant.is_trusted) {
-    quota = std::min(
-        quota, MemoryQuota{.bytes = 0, .fraction = 1 - defaults_.memory_reserve}.Of(device_bytes));
+    const MemoryQuota open = {.bytes = 0, .fraction = 1 - defaults_.memory_reserve};
+    quota = std::min(quota, open.Of(device_bytes));
+    guaranteed = std::min(guaranteed, quota);
   }
   if (quota < kQuotaLeast) {
     return Status(StatusCode::kOutOfMemory,
@@ -154,8 +157,10 @@ Result<std::uint64_t> AccessRules::AdmitUnder(const Allowance& rule, const Claim
                       " of this device",
                   who);
   }
-  if (asked.memory_bytes == 0) return quota;
-  if (asked.memory_bytes >= kQuotaLeast) return asked.memory_bytes;
+  if (asked.memory_bytes == 0) return MemoryGrant{guaranteed, quota};
+  if (asked.memory_bytes >= kQuotaLeast) {
+    return MemoryGrant{std::min(guaranteed, asked.memory_bytes), asked.memory_bytes};
+  }
   return Status(StatusCode::kInvalidArgument,
                 "memory refused: asked for " + FormatBytes(asked.memory_bytes) + ", at least " +
                     FormatBytes(kQuotaLeast) + " is needed [" + who + "]");

@@ -46,7 +46,13 @@ struct Claimant {
 // The holdings of one uid, or of one entrance, at this moment.
 struct Holdings {
   std::uint32_t clients = 0;        // Live sessions on all devices.
-  std::uint64_t granted_bytes = 0;  // Sum of their quotas on the asked device.
+  std::uint64_t granted_bytes = 0;  // Sum of their guarantees on the asked device.
+};
+
+// Device memory of a new session.
+struct MemoryGrant {
+  std::uint64_t guaranteed_bytes = 0;  // There at any time.
+  std::uint64_t quota_bytes = 0;       // At most; what is beyond the guarantee may be moved out.
 };
 
 struct AccessRequest {
@@ -73,12 +79,12 @@ class AccessRules {
   // For somebody who came through an entrance, whose own uid says nothing: a container has a root.
   device::Isolation IsolationUnder(const Allowance& allowance) const;
 
-  // The memory quota of the new session in bytes, or why it is refused.
-  Result<std::uint64_t> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
-                              std::uint64_t device_bytes) const;
-  Result<std::uint64_t> AdmitUnder(const Allowance& allowance, const Claimant& claimant,
-                                   const AccessRequest& asked, const Holdings& held,
-                                   std::uint64_t device_bytes) const;
+  // The memory of the new session, or why it is refused.
+  Result<MemoryGrant> Admit(const Peer& peer, const AccessRequest& asked, const Holdings& held,
+                            std::uint64_t device_bytes) const;
+  Result<MemoryGrant> AdmitUnder(const Allowance& allowance, const Claimant& claimant,
+                                 const AccessRequest& asked, const Holdings& held,
+                                 std::uint64_t device_bytes) const;
 
   // Whether class, weight, max_share and promise are within the rule.
   Status CheckShare(const Allowance& rule, const AccessRequest& request,

@@ -55,6 +55,7 @@ json ClientJson(const LiveSession& session, pid_t worker_pid) {
           {"worker_pid", worker_pid},
           {"generation", session.generation},
           {"quota_bytes", session.quota_bytes},
+          {"guaranteed_bytes", session.guaranteed_bytes},
           {"isolation", IsolationName(session.isolation)},
           {"connected_s", SecondsSince(session.since)}};
 }
@@ -396,6 +397,7 @@ json AdminDesk::Entrances() const {
       row["promises"] = rule.AllowsPromises();
       row["memory"] = rule.memory.ToString();
       row["client_memory"] = rule.client_memory.value_or(rule.memory).ToString();
+      if (rule.memory_limit) row["memory_limit"] = rule.memory_limit->ToString();
       row["clients_max"] = rule.clients_max;
       if (!rule.budget.empty()) row["budget"] = rule.budget;
       row["devices"] = rule.devices;

@@ -128,12 +128,12 @@ void Broker::Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait) {
       is_main ? ledger_.HeldBy(arrival.peer.uid, device.id)
               : ledger_.HeldThrough(entrances_->SharersWith(*arrival.entrance), device.id);
   const std::uint64_t device_bytes = device.description.memory_bytes;
-  const Result<std::uint64_t> quota =
+  const Result<MemoryGrant> memory =
       is_main ? rules_.Admit(arrival.peer, asked, held, device_bytes)
               : rules_.AdmitUnder(allowance, {.who = arrival.peer.Who(), .holder = allowance.label},
                                   asked, held, device_bytes);
-  if (!quota.ok()) return RefuseArrival(std::move(arrival), quota.status());
-  HandOver(std::move(arrival), hello, device, *quota);
+  if (!memory.ok()) return RefuseArrival(std::move(arrival), memory.status());
+  HandOver(std::move(arrival), hello, device, *memory);
 }
 
 void Broker::OnListDevices(Arrival arrival) {
@@ -178,7 +178,7 @@ bool Broker::MayPark(const Arrival& arrival) const {
 }
 
 void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
-                      std::uint64_t quota_bytes) {
+                      const MemoryGrant& memory) {
   const Allowance& rule = AllowanceOf(arrival);
   const Entrance& entrance = *arrival.entrance;
   const device::Isolation isolation =
@@ -193,14 +193,16 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       .entrance_name = entrance.rule.name,
       .device = device.id,
       .generation = device.generation,
-      .quota_bytes = quota_bytes,
+      .quota_bytes = memory.quota_bytes,
+      .guaranteed_bytes = memory.guaranteed_bytes,
       .isolation = isolation,
       .since = steady_clock::now()};
   const ipc::Attach attach = {
       .session = session.id,
       .peer = {.pid = arrival.peer.pid, .uid = arrival.peer.uid, .gid = arrival.peer.gid},
       .request = arrival.frame.request,
-      .quota_bytes = quota_bytes,
+      .quota_bytes = memory.quota_bytes,
+      .guaranteed_bytes = memory.guaranteed_bytes,
       .share_group = entrance.IsMain() ? arrival.peer.uid : ShareGroupOf(entrance),
       .rule_cap = CapNumberOf(entrance, rule),
       .rule_share = rule.max_share,
@@ -221,7 +223,7 @@ void Broker::HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& dev
       spdlog::level::info, session.peer,
       fmt::format("{} goes to {}: entrance {}, class {}, weight {}, quota {}, memory {}",
                   session.Who(), device.id, session.entrance_name, ClassText(session.client_class),
-                  session.weight, FormatBytes(quota_bytes), IsolationName(isolation)));
+                  session.weight, FormatBytes(memory.quota_bytes), IsolationName(isolation)));
   const std::uint64_t id = session.id;
   ++arrival.entrance->counts->admitted;
   ledger_.Add(std::move(session));

@@ -175,7 +175,7 @@ class Broker {
   void OnHello(Arrival arrival);
   void Admit(Arrival arrival, const ipc::Hello& hello, bool may_wait);
   void HandOver(Arrival arrival, const ipc::Hello& hello, DeviceEntry& device,
-                std::uint64_t quota_bytes);
+                const MemoryGrant& memory);
   void OnListDevices(Arrival arrival);
   bool AreDevicesKnown() const;
   void TellDevices(Arrival arrival);

@@ -65,7 +65,7 @@ Holdings Held(const std::map<std::uint64_t, LiveSession>& live, const std::strin
   for (const auto& [id, session] : live) {
     if (!counts(session)) continue;
     ++held.clients;
-    if (session.device == device) held.granted_bytes += session.quota_bytes;
+    if (session.device == device) held.granted_bytes += session.guaranteed_bytes;
   }
   return held;
 }

@@ -32,6 +32,7 @@ struct LiveSession {
   std::string device;
   std::uint32_t generation = 0;  // The worker's.
   std::uint64_t quota_bytes = 0;
+  std::uint64_t guaranteed_bytes = 0;
   device::Isolation isolation = device::Isolation::kOff;
   std::chrono::steady_clock::time_point since;
   bool started = false;  // The worker has welcomed it.

@@ -101,6 +101,7 @@ void Broker::Adopt(Survivor survivor) {
                  .device = device.id,
                  .generation = device.generation,
                  .quota_bytes = each.quota_bytes,
+                 .guaranteed_bytes = each.guaranteed_bytes,
                  .isolation = static_cast<device::Isolation>(each.isolation),
                  .since = std::chrono::steady_clock::now() - std::chrono::nanoseconds(each.age_ns),
                  .started = each.has_started});

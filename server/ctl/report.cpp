@@ -35,7 +35,10 @@ constexpr std::array kClientColumns = {
     Column{"OUT MiB", "bytes_out", kMiB, 1, false, false},
     Column{"ON DEVICE MiB", "bytes_on_device", kMiB, 1, false, false},
     Column{"MEMORY MiB", "memory_bytes", kMiB, 1},
+    Column{"RESIDENT MiB", "resident_bytes", kMiB, 1, false, false},
+    Column{"GUARANTEED MiB", "guaranteed_bytes", kMiB, 0, false, false},
     Column{"QUOTA MiB", "quota_bytes", kMiB, 0, false, false},
+    Column{"MEMORY WAIT s", "memory_waited_s", 1, 3, false, false},
     Column{"ISOLATION", "isolation", 0, 0, true, false},
     Column{"WAIT p50 us", "queue_wait_p50_us", 1, 1, false, false},
     Column{"WAIT p99 us", "queue_wait_p99_us", 1, 1},
@@ -178,6 +181,18 @@ std::string WaitText(const json& wait) {
   return text + "\n";
 }
 
+// "waited 180.0 ms for memory: 2150.0 MiB of client 7 'train' moved out"
+std::string MemoryText(const json& memory) {
+  std::string text = "waited " + Time(memory, "waited_us") + " for memory";
+  const json bytes = Part(memory, "moved_out_bytes"), whose = Part(memory, "moved_out");
+  if (bytes.is_number_unsigned() && whose.is_object()) {
+    std::array<char, 64> size{};
+    std::snprintf(size.data(), size.size(), ": %.1f MiB of ", bytes.get<double>() / kMiB);
+    text += size.data() + WhoText(whose) + " moved out";
+  }
+  return text + "\n  ";
+}
+
 }  // namespace
 
 std::string ExplainReport(const json& reply) {
@@ -196,6 +211,7 @@ std::string ExplainReport(const json& reply) {
     text += "waited " + Time(reply, "barred_us") + ": its max_share of " +
             TextOf(reply, "max_share_percent") + " %\n  ";
   }
+  if (const json memory = Part(reply, "memory"); memory.is_object()) text += MemoryText(memory);
   text += Time(reply, "on_device_us") + " on the device: " + TextOf(reply, "commands") +
           " commands, charged " + Time(reply, "device_time_us") + "\n  " + Time(reply, "host_us") +
           " with nothing ready: the client's own time\n";

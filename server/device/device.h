@@ -176,7 +176,7 @@ class Chunk {
 struct SpaceUse {
   std::uint64_t mapped_bytes = 0;
   std::uint64_t resident_bytes = 0;  // The part of that which is on the device.
-  std::uint64_t pinned_bytes = 0;    // Modules' and chunks', on the device as well.
+  std::uint64_t pinned_bytes = 0;    // Its modules', on the device as well.
 };
 
 // One client's virtual address range, memory and module state on one device.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "server/device/step_store.h"
 #include "tests/conformance/device_suite.h"
 
 namespace gpushared::testing {
@@ -214,6 +215,36 @@ TEST_P(DeviceConformance, DestroyedSpaceReturnsAllItsMemory) {
   }
   const TestClient last = NewClient(kDeviceBytes, kDeviceBytes);
   EXPECT_TRUE(AllZero(Read(last, 0, kStep)));
+}
+
+TEST_P(DeviceConformance, MemoryThatIsMovedOutIsOthersToUseAndComesBackAsItWas) {
+  if (Skips(gpu().info().can_move_memory, "move memory")) return;
+  const auto store = device::StepStore::Create({.bytes = kDeviceBytes, .folder = ""}).value();
+  ASSERT_TRUE(store->Reserve(8 * kMebibyte).ok());
+  auto space = gpu().CreateSpace({.quota_bytes = kDeviceBytes, .store = store});
+  ASSERT_TRUE(space.ok()) << space.status().ToString();
+  const TestClient client{.space = *std::move(space), .module = nullptr};
+  ASSERT_TRUE(client.space->Resize(8 * kMebibyte).ok());
+  Write(client, 0, Garbage(8 * kMebibyte));
+  const std::uint64_t free = gpu().free_memory_bytes();
+  EXPECT_EQ(client.space->mapping_area().bytes, 0U);
+  EXPECT_EQ(client.space->MakeChunk(kStep).status().code(), StatusCode::kUnsupported);
+  ASSERT_TRUE(client.space->MoveOut(6 * kMebibyte).ok());
+  EXPECT_EQ(gpu().free_memory_bytes(), free + 6 * kMebibyte);
+  EXPECT_EQ(client.space->use().resident_bytes, 2 * kMebibyte);
+  {
+    const TestClient other = NewClient(kDeviceBytes, free + 6 * kMebibyte);
+    EXPECT_TRUE(AllZero(Read(other, free, 6 * kMebibyte)));
+    EXPECT_EQ(client.space->MoveIn(kStep).code(), StatusCode::kOutOfMemory);
+  }
+  device::FillWork work;
+  work.space = client.space.get();
+  work.stream = 1;
+  work.destination = client.At(0);
+  work.width_bytes = 4;
+  EXPECT_EQ(Await(Submit(work)).status.code(), StatusCode::kInternal);
+  ASSERT_TRUE(client.space->MoveIn(6 * kMebibyte).ok());
+  EXPECT_EQ(Read(client, 0, 8 * kMebibyte), Garbage(8 * kMebibyte));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(AccessRules, OwnUidAndRootMayHaveEverythingAndOthersNormal) {
   EXPECT_EQ(refused.code(), StatusCode::kPermissionDenied);
   EXPECT_THAT(refused.message(),
               AllOf(HasSubstr("high"), HasSubstr("normal"), HasSubstr("uid 1000")));
-  EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB).value(), kGiB);
+  EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB)->quota_bytes, kGiB);
 }
 
 TEST(AccessRules, OrdinaryUsersHaveTheirUsualShareUnlessARuleSaysMore) {
@@ -63,9 +63,9 @@ TEST(AccessRules, NoOrdinaryUserIsPromisedMemoryThatIsKeptForOthers) {
   AccessRule high = Rule(Subject::Kind::kUser, 2000);
   high.highest_class = SchedulingClass::kHigh;
   const AccessRules rules({high}, kOwn, {.memory_reserve = 0.25});
-  EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB).value(), kGiB / 4 * 3);
+  EXPECT_EQ(rules.Admit(User(1000), {}, {}, kGiB)->quota_bytes, kGiB / 4 * 3);
   for (const std::uint32_t uid : {kOwn, 0U, 2000U}) {
-    EXPECT_EQ(rules.Admit(User(uid), {}, {}, kGiB).value(), kGiB) << uid;
+    EXPECT_EQ(rules.Admit(User(uid), {}, {}, kGiB)->quota_bytes, kGiB) << uid;
   }
 }
 
@@ -158,9 +158,9 @@ TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
   half.memory = {.bytes = 0, .fraction = 0.5};
   half.client_memory = MemoryQuota{.bytes = kGiB, .fraction = 0};
   const AccessRules rules({half}, kOwn);
-  EXPECT_EQ(rules.Admit(User(1), {}, {}, 4 * kGiB).value(), kGiB);
-  EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB}, 4 * kGiB).value(), kGiB);
-  EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB + kGiB / 2}, 4 * kGiB).value(),
+  EXPECT_EQ(rules.Admit(User(1), {}, {}, 4 * kGiB)->quota_bytes, kGiB);
+  EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB}, 4 * kGiB)->quota_bytes, kGiB);
+  EXPECT_EQ(rules.Admit(User(1), {}, {.granted_bytes = kGiB + kGiB / 2}, 4 * kGiB)->quota_bytes,
             kGiB / 2);
   // Nothing left, too little to map anything, and more held than is allowed since the last start.
   for (const std::uint64_t held : {2 * kGiB, 2 * kGiB - (1 << 20), 3 * kGiB}) {
@@ -172,7 +172,7 @@ TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
 
 TEST(AccessRules, WholeDeviceIsSharedNotHandedToTheFirst) {
   const AccessRules rules({}, kOwn);
-  EXPECT_EQ(rules.Admit(User(1), {}, {.clients = 3, .granted_bytes = 3 * kGiB}, kGiB).value(),
+  EXPECT_EQ(rules.Admit(User(1), {}, {.clients = 3, .granted_bytes = 3 * kGiB}, kGiB)->quota_bytes,
             kGiB);
 }
 
@@ -216,6 +216,26 @@ TEST(AdminRights, ObserversLookAndOperatorsActToo) {
                 AllOf(HasSubstr("request '" + std::string(ipc::AdminVerbName(verb)) + "' refused"),
                       HasSubstr("the right 'operate'"), HasSubstr("[uid 2000 pid 77]")));
   }
+}
+
+TEST(AccessRules, ALimitLetsClientsHoldMoreThanTheirGuarantee) {
+  AccessRule beyond = Rule(Subject::Kind::kEveryone, 0);
+  beyond.memory = MemoryQuota{.bytes = kGiB, .fraction = 0};
+  beyond.client_memory = MemoryQuota{.bytes = kGiB / 2, .fraction = 0};
+  beyond.memory_limit = MemoryQuota{.bytes = 2 * kGiB, .fraction = 0};
+  const AccessRules rules({beyond}, kOwn);
+  const auto admit = [&](std::uint64_t asked, std::uint64_t granted) {
+    return rules.Admit(User(1), {.memory_bytes = asked}, {.granted_bytes = granted}, 4 * kGiB);
+  };
+  EXPECT_EQ(admit(0, 0)->guaranteed_bytes, kGiB / 2);
+  EXPECT_EQ(admit(0, 0)->quota_bytes, 2 * kGiB);
+  // Guarantees add up to no more than the rule says; nothing is left of them here.
+  EXPECT_EQ(admit(0, kGiB)->guaranteed_bytes, 0U);
+  EXPECT_EQ(admit(0, kGiB)->quota_bytes, 2 * kGiB);
+  EXPECT_EQ(admit(kGiB, 0)->guaranteed_bytes, kGiB / 2);
+  EXPECT_EQ(admit(kGiB, 0)->quota_bytes, kGiB);
+  EXPECT_EQ(admit(kGiB / 4, 0)->guaranteed_bytes, kGiB / 4);
+  EXPECT_EQ(admit(3 * kGiB, 0).status().code(), StatusCode::kPermissionDenied);
 }
 
 }  // namespace

@@ -16,15 +16,16 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/policy_catalog.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gpushared::server {
 namespace {
 
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""us;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr Machine kMachine = {.cores = 4, .memory_bytes = std::uint64_t{8} << 30};
 
@@ -55,6 +56,24 @@ std::string FileRefusalOf(std::string_view text) {
   const Status status = ApplyConfigText(text, "test.toml", config);
   EXPECT_FALSE(status.ok());
   return status.message();
+}
+
+TEST(Config, OvercommitIsASizeAndMayNameAFolder) {
+  EXPECT_EQ(Accepted({}).overcommit_bytes, 0U);
+  EXPECT_EQ(Accepted({"--overcommit", "2GiB"}).overcommit_bytes, std::uint64_t{2} << 30);
+  EXPECT_EQ(Accepted({"--overcommit", "2GiB,/var/tmp"}).overcommit_folder, "/var/tmp");
+  EXPECT_THAT(RefusalOf({"--overcommit", "2GiB,tmp"}), HasSubstr("full path of a folder"));
+  EXPECT_THAT(RefusalOf({"--overcommit", "much"}), HasSubstr("overcommit"));
+}
+
+TEST(Config, AMemoryLimitNeedsRoomForWhatIsBeyondTheGuarantee) {
+  const ::gpushared::testing::ScratchFolder folder;
+  const std::string file = folder / "server.toml";
+  std::ofstream(file) << "[[access]]\neveryone = true\nmemory_limit = \"60%\"\n";
+  EXPECT_THAT(RefusalOf({"--config", file.c_str()}), HasSubstr("give overcommit"));
+  const Config config = Accepted({"--config", file.c_str(), "--overcommit", "1GiB"});
+  ASSERT_EQ(config.access.size(), 1U);
+  EXPECT_EQ(config.access[0].memory_limit->Of(1000), 600U);
 }
 
 TEST(Config, DefaultsComeFromTheMachine) {
@@ -115,7 +134,7 @@ TEST(Config, WhoSharesReachesTheWorker) {
 
 TEST(Config, CommandLineWinsOverTheFile) {
   const std::string path =
-      testing::TempDir() + "config_test_" + std::to_string(::getpid()) + ".toml";
+      ::testing::TempDir() + "config_test_" + std::to_string(::getpid()) + ".toml";
   std::ofstream(path) << "policy = \"fifo\"\nslice = \"5ms\"\n";
   const Config config = Accepted({"--policy", "fair", "--config", path.c_str()});
   EXPECT_EQ(config.policy, "fair");
@@ -155,7 +174,7 @@ TEST(Config, VersionAndHelpEndWithCodeZero) {
     EXPECT_THAT(std::get<ExitNow>(help).text, HasSubstr(std::string(policy.name)));
   }
   EXPECT_THAT(std::get<ExitNow>(help).text,
-              AllOf(HasSubstr("--policy"), testing::Not(HasSubstr("--worker"))));
+              AllOf(HasSubstr("--policy"), ::testing::Not(HasSubstr("--worker"))));
 }
 
 TEST(Config, WorkerReadsBackWhatTheBrokerWrote) {

@@ -29,7 +29,7 @@ namespace gpushared::device {
 //
 // Steps of the client's own memory can be moved to a store and back, at the same address: the last
 // ones go first. No work of the client runs meanwhile, nor before it has all of its memory again.
-// Chunks stay.
+// Such memory has no chunks: they could not leave, and would take what is guaranteed to others.
 //
 // Thread-safe, except that one of Resize, MoveOut, MoveIn and the calls of chunks runs at a time.
 class AddressRange {
@@ -76,6 +76,7 @@ class AddressRange {
 
   // As Space has them. A chunk is a place in the file.
   MemoryPiece mapping_area() const {
+    if (store_ != nullptr) return {};
     const std::uint64_t begin = base_ + RoundUp(quota_bytes_, kMapStepBytes);
     return {.base = begin, .bytes = module_base() - begin};
   }

@@ -2,7 +2,7 @@
 // Why a client's slowest request took as long as it did.
 
 import {element, named} from './dom.js';
-import {microseconds, number} from './format.js';
+import {bytes, microseconds, number} from './format.js';
 import {waterfall} from './waterfall.js';
 
 const kParts = [
@@ -70,6 +70,11 @@ function facts(told) {
   if (told.longest_wait) add('Its longest wait', wait(told));
   if (told.barred_us !== undefined) {
     add('Its cap', `It waited ${microseconds(told.barred_us)} for its max_share of ${told.max_share_percent} %.`);
+  }
+  if (told.memory) {
+    const out = told.memory.moved_out;
+    const room = out ? [`: ${bytes(told.memory.moved_out_bytes)} of `, who(out), ' moved out'] : [];
+    add('Its memory', element('p', {}, `It waited ${microseconds(told.memory.waited_us)} for memory`, ...room, '.'));
   }
   if (told.longest_command) {
     add('Its longest command', element('p', {}, named(told.longest_command.what), `: ${microseconds(told.longest_command.us)}`));

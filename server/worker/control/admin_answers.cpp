@@ -75,6 +75,9 @@ WorkerFacts Worker::Impl::Facts() const {
   facts.control_thread = control_priority_.ToString();
   facts.executor_bytes = device_->executor_bytes();
   if (loader_ != nullptr) facts.loader = loader_->Facts();
+  if (const device::StepStore* const store = environment_->store.get()) {
+    facts.overcommit = {store->total_bytes(), store->reserved_bytes(), store->used_bytes()};
+  }
   return facts;
 }
 

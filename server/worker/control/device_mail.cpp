@@ -102,6 +102,14 @@ void Worker::Impl::Handle(const Applied& message) {
   if (Session* const session = Find(message.session)) session->OnApplied();
 }
 
+void Worker::Impl::Handle(const MoveMemory& message) {
+  if (Session* const session = Find(message.session)) session->OnMove(message);
+}
+
+void Worker::Impl::Handle(const RoomAnswer& message) {
+  if (Session* const session = Find(message.session)) session->OnRoom(message.is_made);
+}
+
 void Worker::Impl::Handle(const ModuleReleased& message) {
   if (Session* const session = Find(message.session)) session->OnModuleReleased(message.number);
 }

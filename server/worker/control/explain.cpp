@@ -122,6 +122,12 @@ std::string ExplainJson(std::uint64_t session, const RequestsTold& told,
     row["barred_us"] = Us(report.barred);
     row["max_share_percent"] = report.max_share / 10.0;
   }
+  if (report.held > Duration::zero()) {
+    ordered_json& memory = row["memory"];
+    memory["waited_us"] = Us(report.held);
+    memory["moved_out_bytes"] = report.made_room_bytes;
+    if (report.made_room_bytes > 0) memory["moved_out"] = Who(report.made_room_by, sessions);
+  }
   row["on_device_us"] = Us(report.on_device);
   row["host_us"] = Us(taken - report.waited - report.on_device);
   row["device_time_us"] = Us(report.charged);

@@ -139,14 +139,18 @@ void Session::Start() {
   }
   WatchDeath();
   const device::SpaceOptions space = {
-      .quota_bytes = attach_.quota_bytes,
+      .quota_bytes = quota_bytes(),
+      .store = environment_.store,
       .left_free_bytes = LeftFree(),
       .isolation = static_cast<device::Isolation>(attach_.isolation),
       .driver_may_compile = environment_.driver_compiles_for_all || attach_.is_trusted};
-  MakeSlowCall([device = &environment_.device, space] { return MakeMemory(*device, space); },
-               [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
-                 self.OnMemoryMade(std::move(memory));
-               });
+  MakeSlowCall(
+      [device = &environment_.device, space, guaranteed = attach_.guaranteed_bytes] {
+        return MakeMemory(*device, space, guaranteed);
+      },
+      [](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
+        self.OnMemoryMade(std::move(memory));
+      });
 }
 
 std::uint64_t Session::LeftFree() const {
@@ -156,7 +160,8 @@ std::uint64_t Session::LeftFree() const {
 }
 
 Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& device,
-                                                           const device::SpaceOptions& options) {
+                                                           const device::SpaceOptions& options,
+                                                           std::uint64_t guaranteed_bytes) {
   using Access = ipc::SharedSegment::Access;
   auto memory = std::make_unique<SessionMemory>();
   auto commands = ipc::SharedSegment::Create({.name = "gpushared commands",
@@ -173,6 +178,9 @@ Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& devic
   auto doorbell = ipc::MakeDoorbell();
   if (!doorbell.ok()) return doorbell.status();
   memory->doorbell = *std::move(doorbell);
+  if (options.store != nullptr) {
+    memory->cover = std::make_unique<MemoryCover>(options.store, guaranteed_bytes);
+  }
   auto space = device.CreateSpace(options);
   if (!space.ok()) return space.status();
   memory->space = *std::move(space);
@@ -204,6 +212,8 @@ void Session::Attach() {
                          .completions = &memory_->completions.As<ipc::CompletionSegment>(),
                          .doorbell = memory_->doorbell.get(),
                          .space = memory_->space.get(),
+                         .guaranteed_bytes = attach_.guaranteed_bytes,
+                         .left_free_bytes = LeftFree(),
                          .limits = environment_.limits,
                          .printed = printed_,
                          .entrance = attach_.entrance_name,
@@ -230,7 +240,7 @@ void Session::Welcome() {
   Reply(ipc::Welcome{.generation = environment_.generation,
                      .session = id(),
                      .spin_ns = static_cast<std::uint64_t>(environment_.client_spin.count()),
-                     .quota_bytes = attach_.quota_bytes,
+                     .quota_bytes = quota_bytes(),
                      .space_base = memory_->space->base(),
                      .space_bytes = memory_->space->range_bytes(),
                      .arena_bytes_total_max =
@@ -324,6 +334,7 @@ void Session::End(Status why) {
   boost::system::error_code ignored;
   pidfd_.close(ignored);
   on_applied_ = nullptr;
+  on_room_ = nullptr;
   if (is_attached_) environment_.device_thread.Post(DetachClient{id()});
   if (environment_.loader != nullptr) environment_.loader->Cancel(id());
   CheckOver();
@@ -336,7 +347,7 @@ void Session::OnDetached(std::unique_ptr<ClientState> client) {
 }
 
 void Session::CheckOver() {
-  if (!has_ended_ || is_attached_ || has_slow_call_) return;
+  if (!has_ended_ || is_attached_ || slow_calls_ > 0) return;
   // Not from within: the caller may be one of our own functions.
   boost::asio::post(environment_.context,
                     [&environment = environment_, id = id()] { environment.on_over(id); });
@@ -362,6 +373,7 @@ ipc::RosterSession Session::Row() const {
           .entrance = attach_.entrance,
           .entrance_name = attach_.entrance_name,
           .quota_bytes = attach_.quota_bytes,
+          .guaranteed_bytes = attach_.guaranteed_bytes,
           .isolation = attach_.isolation,
           .has_started = is_welcomed_,
           .age_ns = static_cast<std::uint64_t>(
@@ -377,7 +389,8 @@ SessionFacts Session::Facts() const {
   facts.gid = attach_.peer.gid;
   facts.spec = spec_;
   facts.caps = caps_;
-  facts.quota_bytes = attach_.quota_bytes;
+  facts.quota_bytes = quota_bytes();
+  facts.guaranteed_bytes = attach_.guaranteed_bytes;
   facts.modules = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->modules.size());
   facts.arenas = memory_ == nullptr ? 0 : static_cast<std::uint32_t>(memory_->arenas.size());
   facts.arena_bytes = arena_bytes_;

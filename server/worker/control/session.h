@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "server/worker/control/client_log.h"
 #include "server/worker/control/home_post.h"
 #include "server/worker/control/kernel_output.h"
+#include "server/worker/control/memory_cover.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/staging_budget.h"
 #include "server/worker/control/stats.h"
@@ -60,6 +62,7 @@ struct SessionMemory {
   ipc::UniqueFd doorbell;
   std::vector<ipc::SharedSegment> arenas;  // By number; never removed alone.
   std::vector<std::unique_ptr<device::PinnedMemory>> pinned_arenas;
+  std::unique_ptr<MemoryCover> cover;  // Null where memory does not move. For slow calls.
   std::unique_ptr<device::Space> space;
   std::uint64_t mapped_bytes = 0;  // In the space, from its bottom.
   ClientChunks chunks;
@@ -80,6 +83,8 @@ struct SessionEnvironment {
   loader::ModuleLoader* loader = nullptr;
   Mailbox<DeviceMessage>& device_thread;
   device::Device& device;
+  // Where device memory goes that clients hold beyond their guarantees. Null: nowhere.
+  std::shared_ptr<device::StepStore> store;
   const DeviceSignal& signal;
   scheduler::LaneRules lane_rules;
   SessionLimits limits;
@@ -132,6 +137,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnApplied();
   void OnModuleReleased(std::uint32_t number);
   void OnStreamError(const StreamError& error);
+  void OnMove(const MoveMemory& move);
+  void OnRoom(bool is_made);
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
@@ -140,6 +147,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // It may use places and memory that others must leave.
   bool MayUseReserve() const;
   const std::string& who() const { return who_; }  // "client 7 'train' pid 4121"
+  // Most device memory that it may hold: no more than its guarantee where memory does not move.
+  std::uint64_t quota_bytes() const {
+    return memory_moves() ? attach_.quota_bytes : attach_.guaranteed_bytes;
+  }
   const scheduler::ClientSpec& spec() const { return spec_; }
   const ClientCaps& caps() const { return caps_; }
   SessionFacts Facts() const;
@@ -152,7 +163,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Handshake.
   std::uint64_t LeftFree() const;
   static Result<std::unique_ptr<SessionMemory>> MakeMemory(device::Device& device,
-                                                           const device::SpaceOptions& options);
+                                                           const device::SpaceOptions& options,
+                                                           std::uint64_t guaranteed_bytes);
   void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
   void Attach();
   void Welcome();
@@ -191,24 +203,58 @@ class Session : public std::enable_shared_from_this<Session> {
   void LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory,
                      const device::ModuleRecipe& recipe);
   void OnModuleRead(const ipc::LoadModule& request, Result<loader::ModuleLoader::Loaded> loaded);
+  // A module that was read, on its way into the space.
+  struct Placing {
+    ipc::LoadModule request;
+    std::shared_ptr<const device::PreparedModule> module;
+    std::shared_ptr<void> place;  // Among those that wait.
+    std::uint64_t identity = 0;   // See CostModel.
+    int rooms_asked = 0;
+    std::uint64_t missing_bytes = 0;  // Device memory that it lacks within the guarantee.
+  };
+  void Place(const std::shared_ptr<Placing>& placing);
+  static Result<std::shared_ptr<const device::Module>> PlaceCovered(device::Space& space,
+                                                                    MemoryCover* cover,
+                                                                    Placing& placing);
   void OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module);
-  // Gives memory back in several slow calls, so that others have their turn in between.
-  // A change of what is mapped, in steps.
+
+  // Device memory; in session_memory.cpp.
+  // Others may take the room that was made before it is used. A client that asks so often in vain
+  // is refused what it asked for.
+  static constexpr int kRoomsAskedMax = 16;
+  bool memory_moves() const { return environment_.store != nullptr; }
+  // A change of what is mapped, in several slow calls, so that others have their turn in between.
   struct Resizing {
     std::uint64_t asked_bytes = 0;
     std::uint64_t before_bytes = 0;
     bool is_last_step = false;
+    int rooms_asked = 0;
     Status failure;  // Of a step: what was gained goes back.
     std::uint64_t wanted_bytes() const { return failure.ok() ? asked_bytes : before_bytes; }
   };
+  // One slow call of it.
+  struct ResizeStep {
+    Result<std::uint64_t> mapped;
+    std::optional<device::SpaceUse> use;  // Where memory moves.
+    std::uint64_t missing_bytes = 0;      // Device memory that would have helped.
+  };
+  static ResizeStep MakeResizeStep(device::Space& space, MemoryCover* cover, std::uint64_t bytes,
+                                   std::uint64_t quota_bytes);
   void Resize(Resizing resizing);
-  void OnResizeStep(Resizing resizing, const Result<std::uint64_t>& mapped);
+  void OnResizeStep(Resizing resizing, const ResizeStep& step);
+  bool MayAwaitRoom(const ResizeStep& step) const;
   void OnResized(const Resizing& resizing);
   // Requests about chunks; in session_chunks.cpp.
   void MakeChunk(std::uint32_t number, std::uint64_t bytes);
   void FreeChunk(std::uint32_t number);
   void MapChunk(std::uint32_t number, std::uint64_t address);
   void UnmapChunk(std::uint64_t address);
+  // Runs `then(*this, whether it is there)` once so much more device memory is free.
+  void AwaitRoom(std::uint64_t bytes, std::function<void(Session&, bool)> then);
+  void OnMoveEnded(const Status& status, const device::SpaceUse& use);
+  // What the space has now, for the device thread.
+  void TellMemory();
+
   // An arena, and what keeps it ready for copies; the latter may be missing.
   struct Arena {
     ipc::SharedSegment memory;
@@ -260,12 +306,13 @@ class Session : public std::enable_shared_from_this<Session> {
   bool is_flushing_ = false;  // A wait for writability is pending.
   bool is_attached_ = false;  // The device thread has its state.
   bool is_welcomed_ = false;
-  bool has_slow_call_ = false;
+  std::uint32_t slow_calls_ = 0;  // That have not ended: a request's, and a move of memory.
   bool has_ended_ = false;
   std::uint32_t newcomer_calls_ = 0;  // Short calls that went before others'.
   bool has_place_ = false;
   Status why_ended_;
   std::function<void()> on_applied_;
+  std::function<void(Session&, bool)> on_room_;
   std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
   std::uint64_t arena_bytes_ = 0;   // Taken from the staging budget, also for one being made.
   ipc::UniqueFd image_;             // Made for the client to write; the next load takes it.

@@ -66,7 +66,7 @@ void Session::MakeSlowCallFor(std::uint64_t bytes, Work work, Done done) {
 
 template <typename Work, typename Done>
 void Session::MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done done) {
-  has_slow_call_ = true;
+  ++slow_calls_;
   // Moved on, never dropped on that thread: the last reference goes on the control thread.
   environment_.slow_calls.Post(
       whose, [self = shared_from_this(), work = std::move(work), done = std::move(done)]() mutable {
@@ -74,7 +74,7 @@ void Session::MakeSlowCallAs(const SlowCalls::Caller& whose, Work work, Done don
         boost::asio::io_context& context = self->environment_.context;
         boost::asio::post(context, [self = std::move(self), result = std::move(result),
                                     done = std::move(done)]() mutable {
-          self->has_slow_call_ = false;
+          --self->slow_calls_;
           done(*self, std::move(result));
         });
       });

@@ -318,7 +318,7 @@ void Session::LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory
       .rank = static_cast<std::uint8_t>(spec_.scheduling_class),
       .who = who_};
   using Loaded = Result<loader::ModuleLoader::Loaded>;
-  has_slow_call_ = true;
+  ++slow_calls_;
   // Moved on, never dropped on the loader's thread: the last reference goes on the control thread.
   // The space stays until the module is done: a session's memory waits for its slow call.
   const auto compile = [space = memory_->space.get()](auto module, bool may_take_long) {
@@ -329,7 +329,7 @@ void Session::LoadElsewhere(const ipc::LoadModule& request, ipc::UniqueFd memory
                               boost::asio::io_context& context = self->environment_.context;
                               boost::asio::post(context, [self = std::move(self), request,
                                                           loaded = std::move(loaded)]() mutable {
-                                self->has_slow_call_ = false;
+                                --self->slow_calls_;
                                 self->OnModuleRead(request, std::move(loaded));
                               });
                             });
@@ -347,20 +347,35 @@ void Session::OnModuleRead(const ipc::LoadModule& request,
   }
   const std::uint64_t identity =
       CostModel::ModuleIdentity(loaded->content, owner(), environment_.cost_seed);
+  Place(std::make_shared<Placing>(Placing{.request = request,
+                                          .module = std::move(loaded->module),
+                                          .place = std::move(loaded->place),
+                                          .identity = identity}));
+}
+
+void Session::Place(const std::shared_ptr<Placing>& placing) {
   using Placed = Result<IdentifiedModule>;
-  const std::uint64_t bytes = loaded->module->bytes();
   MakeSlowCallFor(
-      bytes,
-      [space = memory_->space.get(), module = std::move(loaded->module),
-       place = std::move(loaded->place), identity]() mutable -> Placed {
+      placing->module->bytes(),
+      [space = memory_->space.get(), cover = memory_->cover.get(), placing]() -> Placed {
         Result<std::shared_ptr<const device::Module>> placed =
-            space->PlaceModule(std::move(module));
+            PlaceCovered(*space, cover, *placing);
         if (!placed.ok()) return placed.status();
         // Where a driver has said more of its kernels.
         if (Status wrong = CheckDescribable(**placed); !wrong.ok()) return wrong;
-        return IdentifiedModule{*std::move(placed), identity};
+        return IdentifiedModule{*std::move(placed), placing->identity};
       },
-      [request](Session& self, Placed module) { self.OnModuleParsed(request, std::move(module)); });
+      [placing](Session& self, Placed module) {
+        const std::uint64_t missing = std::exchange(placing->missing_bytes, 0);
+        if (missing == 0 || self.has_ended_ || placing->rooms_asked == kRoomsAskedMax) {
+          return self.OnModuleParsed(placing->request, std::move(module));
+        }
+        ++placing->rooms_asked;
+        self.AwaitRoom(missing, [placing, why = module.status()](Session& again, bool is_made) {
+          if (is_made) return again.Place(placing);
+          again.OnModuleParsed(placing->request, why);
+        });
+      });
 }
 
 void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedModule> module) {
@@ -375,6 +390,7 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
   entry.module = std::move(module->module);
   entry.bytes = request.bytes;
   module_bytes_ += request.bytes;
+  TellMemory();
   // The client may name it as soon as it has our answer, so the device thread hears of it first.
   Apply(AddModule{id(), request.module, entry.module.get(), module->identity},
         [this, number = request.module, loaded = entry.module.get()] {
@@ -399,53 +415,7 @@ void Session::OnModuleReleased(std::uint32_t number) {
   // A session's calls keep their order: the module is gone before the space can be.
   environment_.slow_calls.Post(caller(), [module = std::move(there->second.module)] {});
   memory_->modules.erase(there);
-}
-
-// ---- device memory
-
-void Session::Handle(const ipc::ResizeMemory& request) {
-  Resizing resizing{.asked_bytes = request.bytes, .before_bytes = memory_->mapped_bytes};
-  if (request.bytes >= memory_->mapped_bytes) return Resize(std::move(resizing));
-  // First nothing may touch what is given back.
-  Apply(SetMapped{id(), request.bytes}, [this, resizing] { Resize(resizing); });
-}
-
-void Session::Resize(Resizing resizing) {
-  const std::uint64_t wanted = resizing.wanted_bytes(), mapped = memory_->mapped_bytes;
-  const std::uint64_t next = wanted < mapped
-                                 ? LessMapped(mapped, wanted)
-                                 : MoreMapped(mapped, wanted, environment_.limits.grow_step_bytes);
-  resizing.is_last_step = next == wanted;
-  const std::uint64_t moved = std::max(next, mapped) - std::min(next, mapped);
-  MakeSlowCallFor(
-      moved, [space = memory_->space.get(), next] { return space->Resize(next); },
-      [resizing = std::move(resizing)](Session& self, const auto& result) mutable {
-        self.OnResizeStep(std::move(resizing), result);
-      });
-}
-
-void Session::OnResizeStep(Resizing resizing, const Result<std::uint64_t>& mapped) {
-  const std::uint64_t before = memory_->mapped_bytes;
-  if (mapped.ok()) memory_->mapped_bytes = *mapped;
-  bool goes_on = memory_->mapped_bytes != before && !resizing.is_last_step;
-  if (!mapped.ok() && resizing.failure.ok()) {
-    resizing.failure = mapped.status();
-    // The client was not told of what was gained, and uses none of it.
-    goes_on = before > resizing.before_bytes;
-  }
-  if (goes_on && !has_ended_) return Resize(std::move(resizing));
-  OnResized(resizing);
-}
-
-void Session::OnResized(const Resizing& resizing) {
-  if (has_ended_) return CheckOver();
-  // Also after a failure: a refused shrink leaves all of the memory mapped.
-  Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
-    const Status& why = resizing.failure;
-    if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
-    Refuse({why.code(),
-            fmt::format("memory of {} bytes refused: {}", resizing.asked_bytes, why.message())});
-  });
+  TellMemory();
 }
 
 // ---- arenas

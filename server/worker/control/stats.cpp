@@ -53,6 +53,15 @@ ordered_json ClientRow(const SessionFacts& facts, const ClientSnapshot* seen) {
   if (facts.spec.group) row["share_group"] = *facts.spec.group;
   row["max_share_percent"] = facts.caps.Least() / 10.0;
   row["memory_bytes"] = client.mapped_bytes + facts.chunk_bytes;
+  row["guaranteed_bytes"] = facts.guaranteed_bytes;
+  if (const auto& memory = client.memory) {
+    row["resident_bytes"] = memory->resident_bytes;
+    row["memory_waited_s"] = Seconds(memory->waited);
+    row["moved_out_bytes"] = memory->moves.out_bytes;
+    row["moved_in_bytes"] = memory->moves.in_bytes;
+    row["times_moved_out"] = memory->moves.times_out;
+    row["is_shut_out"] = memory->is_shut_out;
+  }
   row["device_time_s"] = Seconds(count.device_time);
   row["commands"] = count.commands_taken;
   row["launches"] = count.launches;
@@ -199,6 +208,11 @@ std::string StatusJson(const device::DeviceInfo& info, const WorkerFacts& worker
   document["sleeps"] = snapshot.thread.sleeps;
   document["wakes"] = snapshot.thread.wakes_of_clients;
   document["executor_bytes"] = worker.executor_bytes;
+  if (const auto& store = worker.overcommit) {
+    document["overcommit"] = {{"bytes", store->total_bytes},
+                              {"reserved_bytes", store->reserved_bytes},
+                              {"used_bytes", store->used_bytes}};
+  }
   if (const auto& loader = worker.loader) {
     document["loader"] = {{"running", loader->running},
                           {"waiting", loader->waiting},

@@ -27,12 +27,18 @@ struct SessionFacts {
   scheduler::ClientSpec spec;
   ClientCaps caps;
   std::uint64_t quota_bytes = 0;
+  std::uint64_t guaranteed_bytes = 0;
   std::uint32_t modules = 0;
   std::uint32_t arenas = 0;
   std::uint64_t arena_bytes = 0;
   std::uint64_t chunk_bytes = 0;  // Device memory beside what is mapped from the bottom.
   double age_s = 0;
   std::string state;  // "starting", "running", "ending"
+};
+
+// Room for device memory that is moved out.
+struct OvercommitFacts {
+  std::uint64_t total_bytes = 0, reserved_bytes = 0, used_bytes = 0;
 };
 
 struct WorkerFacts {
@@ -46,6 +52,7 @@ struct WorkerFacts {
   std::string device_thread, control_thread;
   std::uint64_t executor_bytes = 0;           // Device::executor_bytes.
   std::optional<loader::LoaderFacts> loader;  // Empty where there is none.
+  std::optional<OvercommitFacts> overcommit;  // The same.
 };
 
 // {"device":"cpu:0","clients":[{"client":7,"name":"train","pid":..,"uid":..,"class":"low",

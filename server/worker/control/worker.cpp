@@ -39,6 +39,14 @@ Status Worker::Impl::StartLoader() {
   return {};
 }
 
+Result<std::shared_ptr<device::StepStore>> Worker::Impl::OpenStore() const {
+  if (options_.overcommit.bytes == 0) return std::shared_ptr<device::StepStore>();
+  if (device_->info().can_move_memory) return device::StepStore::Create(options_.overcommit);
+  spdlog::warn("{}: overcommit has no effect, this device does not move memory",
+               device_->info().id);
+  return std::shared_ptr<device::StepStore>();
+}
+
 Result<std::unique_ptr<scheduler::Policy>> Worker::Impl::MakePolicy() const {
   const scheduler::PolicyEntry* const entry = scheduler::FindPolicy(options_.policy);
   if (entry == nullptr) {
@@ -109,6 +117,12 @@ Status Worker::Impl::Open() {
   thread_options.is_realtime = options_.prefers_threads;
   const scheduler::LaneRules lane_rules = (*policy)->rules();
   thread_options.spin_budget = options_.spin_budget.value_or(DefaultSpinBudget(device_->info()));
+  Result<std::shared_ptr<device::StepStore>> store = OpenStore();
+  if (!store.ok()) return store.status();
+  if (*store != nullptr) {
+    thread_options.residency = options_.residency;
+    thread_options.residency->device_bytes = device_->info().memory_bytes;
+  }
   Result<std::unique_ptr<DeviceThread>> thread =
       DeviceThread::Create(*device_, *std::move(policy), *signal_, control_, thread_options);
   if (!thread.ok()) return thread.status();
@@ -119,6 +133,7 @@ Status Worker::Impl::Open() {
       .loader = loader_.get(),
       .device_thread = device_thread_->mailbox(),
       .device = *device_,
+      .store = *store,
       .signal = *signal_,
       .lane_rules = lane_rules,
       .limits = options_.limits,
@@ -147,6 +162,7 @@ Status Worker::Impl::Open() {
       .on_memory_returned =
           [this](std::uint64_t session, const Status& why) {
             const ipc::RosterSession left = leaving_.extract(session).mapped();
+            if (environment_->store != nullptr) device_thread_->mailbox().Post(MemoryFreed{});
             if (ends_.size() == ipc::kRosterEndsMax) ends_.pop_front();
             ends_.push_back({session, left.peer.pid, left.peer.uid, why});
             Tell(0, ipc::SessionEnded{.session = session, .status = why});

@@ -17,8 +17,10 @@
 
 #include "ipc/unique_fd.h"
 #include "scheduler/device_lane.h"
+#include "scheduler/residency.h"
 #include "scheduler/types.h"
 #include "server/device/device.h"
+#include "server/device/step_store.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/device_thread/kernel_watch.h"
 #include "server/worker/device_thread/session_limits.h"
@@ -37,6 +39,9 @@ struct WorkerOptions {
   scheduler::LaneOptions lane_options;
   std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
   SessionLimits limits;
+  // Where device memory goes that clients hold beyond their guarantees; 0 bytes: nobody holds more.
+  device::StepStoreOptions overcommit;
+  scheduler::ResidencyOptions residency;
   // Clients of one uid are one group for the policy.
   bool shares_by_uid = true;
   SlowCallRules slow_calls;

@@ -69,6 +69,7 @@ class Worker::Impl {
 
   Status Open();
   Status StartLoader();
+  Result<std::shared_ptr<device::StepStore>> OpenStore() const;  // Null: memory does not move.
   Result<std::unique_ptr<scheduler::Policy>> MakePolicy() const;
   void WakeControl();
   // Where none are kept that can be used: nothing, and a seed of its own.
@@ -85,6 +86,8 @@ class Worker::Impl {
   void Handle(ClientDetached message);
   void Handle(ClientBroke message);
   void Handle(const Applied& message);
+  void Handle(const MoveMemory& message);
+  void Handle(const RoomAnswer& message);
   void Handle(const ModuleReleased& message);
   void Handle(const StreamError& message);
   void Handle(const StatsTaken& message);

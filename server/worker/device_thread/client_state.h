@@ -77,6 +77,18 @@ class ClientRequests {
   ClientActivity activity_;
 };
 
+// Memory that others made room with, for it. MemoryKeeper's.
+class ClientMemory {
+ public:
+  std::uint64_t made_room_bytes() const { return made_room_bytes_; }
+  std::uint64_t made_room_by() const { return made_room_by_; }  // The last one's session.
+
+ private:
+  friend class MemoryKeeper;
+  std::uint64_t made_room_bytes_ = 0;
+  std::uint64_t made_room_by_ = 0;
+};
+
 // How often its ring is looked at. DeviceThread's.
 class ClientVisits {
   friend class DeviceThread;
@@ -120,6 +132,9 @@ class ClientState {
     ipc::CompletionSegment* completions = nullptr;
     int doorbell = -1;  // Borrowed.
     device::Space* space = nullptr;
+    // Device memory that is there for it at any time, and that it leaves free for others.
+    std::uint64_t guaranteed_bytes = 0;
+    std::uint64_t left_free_bytes = 0;
     SessionLimits limits;
     std::shared_ptr<const PrintedText> printed = nullptr;  // Null: the client takes none.
     std::string entrance;                                  // For DeviceTotals.
@@ -154,6 +169,7 @@ class ClientState {
   ClientOutlet outlet;
   ClientOffers offers;
   ClientRequests requests;
+  ClientMemory memory;
   ClientVisits visits;
   ClientLife life;
   ClientTrace trace;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/residency.h"
 #include "scheduler/types.h"
 #include "server/worker/device_thread/activity_meter.h"
 #include "server/worker/device_thread/cost_model.h"
@@ -48,6 +49,15 @@ struct ClientCounters {
   LogHistogram queue_wait;          // From the ring to the device, per command; ns.
 };
 
+// Memory of a client where it moves (scheduler::Residency).
+struct MemorySnapshot {
+  std::uint64_t resident_bytes = 0;
+  scheduler::MemoryMoves moves;
+  scheduler::Duration waited{};  // With commands, and without its memory.
+  bool is_held = false;
+  bool is_shut_out = false;  // Until guarantees of others are free again.
+};
+
 // One client at one moment, as the device thread sees it.
 struct ClientSnapshot {
   std::uint64_t session = 0;
@@ -56,6 +66,7 @@ struct ClientSnapshot {
   std::uint32_t commands_pending = 0;  // Taken and not finished.
   std::uint32_t commands_in_flight = 0;
   std::uint64_t mapped_bytes = 0;
+  std::optional<MemorySnapshot> memory;
   bool is_ending = false;
   ClientActivity activity;
 };

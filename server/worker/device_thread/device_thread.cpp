@@ -109,6 +109,7 @@ DeviceThread::DeviceThread(device::Device& device, std::unique_ptr<scheduler::Po
   hot_.reserve(kSessionsLimit);
   dispatcher_.offers().costs().Learn(options_.known_costs);
   samples_told_ = dispatcher_.offers().costs().launch_samples();
+  if (options.residency) memory_.emplace(device, dispatcher_, control, *options.residency);
 }
 
 DeviceThread::~DeviceThread() { Stop(); }
@@ -216,6 +217,7 @@ bool DeviceThread::Turn() {
   bool was_busy = TakeMail(now);
   if (MayHaveEnded()) was_busy |= dispatcher_.TakeCompletions(now) > 0;
   was_busy |= VisitRings(now);
+  if (memory_) memory_->Review(was_busy, now);
   if (was_busy) now = Now();  // Or what begins now would be charged for the time until here.
   dispatcher_.Dispatch(now);
   // Commands that ended at once, or meanwhile, are part of this turn's publication.
@@ -313,6 +315,7 @@ void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = tru
 
 void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
   ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
+  if (memory_) memory_->OnClientAdded(client);
   MakeHot(client);
   if (Status status = Watch(epoll_.get(), client.setup.doorbell); !status.ok()) {
     dispatcher_.Break(client, std::move(status));
@@ -326,6 +329,7 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
   // The session closes the eventfd only when it has its state back; removing it now keeps a
   // client that goes on ringing from waking us.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->setup.doorbell, nullptr);
+  if (memory_) memory_->OnClientLeaving(*client);
   dispatcher_.RemoveClient(*client, now);
 }
 
@@ -384,6 +388,32 @@ void DeviceThread::Handle(RemoveMapping message, scheduler::TimePoint) {
 void DeviceThread::Handle(ChangeClient message, scheduler::TimePoint now) {
   if (ClientState* const client = dispatcher_.roster().Find(message.session)) {
     dispatcher_.ChangeClient(*client, message.spec, message.caps, now);
+    if (memory_) memory_->OnClientChanged(*client, now);
+  }
+}
+
+ClientState* DeviceThread::FindStaying(std::uint64_t session) const {
+  ClientState* const client = dispatcher_.roster().Find(session);
+  return client == nullptr || client->life.is_leaving() ? nullptr : client;
+}
+
+void DeviceThread::Handle(MemoryChanged message, scheduler::TimePoint now) {
+  if (const ClientState* const client = FindStaying(message.session)) {
+    memory_->OnMemory(*client, message.use, now);
+  }
+}
+
+void DeviceThread::Handle(MemoryFreed, scheduler::TimePoint) { memory_->OnFreed(); }
+
+void DeviceThread::Handle(AskRoom message, scheduler::TimePoint now) {
+  if (const ClientState* const client = FindStaying(message.session)) {
+    memory_->AskRoom(*client, message.bytes, now);
+  }
+}
+
+void DeviceThread::Handle(MemoryMoved message, scheduler::TimePoint now) {
+  if (const ClientState* const client = FindStaying(message.session)) {
+    memory_->OnMoved(*client, message.use, now);
   }
 }
 
@@ -404,7 +434,7 @@ void DeviceThread::Handle(AskStreamError message, scheduler::TimePoint) {
 
 void DeviceThread::Handle(AskStats message, scheduler::TimePoint now) {
   dispatcher_.requests().RefreshShares(now);
-  control_.Post(StatsTaken{message.token, TakeSnapshot()});
+  control_.Post(StatsTaken{message.token, TakeSnapshot(now)});
 }
 
 std::vector<scheduler::KnownCost> DeviceThread::TakeCosts() {
@@ -454,7 +484,7 @@ void DeviceThread::Handle(AskRequest message, scheduler::TimePoint) {
   control_.Post(RequestTold{message.token, std::move(told)});
 }
 
-ThreadSnapshot DeviceThread::TakeSnapshot() const {
+ThreadSnapshot DeviceThread::TakeSnapshot(scheduler::TimePoint now) const {
   ThreadSnapshot snapshot;
   snapshot.thread = counters_;
   snapshot.thread.commands = dispatcher_.commands();
@@ -475,6 +505,9 @@ ThreadSnapshot DeviceThread::TakeSnapshot() const {
                                 .mapped_bytes = client->scope.mapped_bytes(),
                                 .is_ending = client->life.is_leaving(),
                                 .activity = client->requests.activity()});
+    if (memory_ && !client->life.is_leaving()) {
+      snapshot.clients.back().memory = memory_->SnapshotOf(*client, now);
+    }
   }
   return snapshot;
 }
@@ -543,6 +576,7 @@ void DeviceThread::Sleep() {
   turns_to_cold_visit_ = 0;  // Whoever wakes us may be one that had been quiet for long.
   std::optional<nanoseconds> timeout;
   std::optional<scheduler::TimePoint> at = dispatcher_.wake_at();
+  if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
   if (dispatcher_.limiter().has_ended()) {
     const scheduler::TimePoint tells = *kernels_ended_told_ + kEndedTellEvery;
     at = std::min(at.value_or(tells), tells);

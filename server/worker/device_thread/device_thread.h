@@ -26,6 +26,7 @@
 #include "server/worker/device_thread/device_signal.h"
 #include "server/worker/device_thread/dispatcher.h"
 #include "server/worker/device_thread/mailbox.h"
+#include "server/worker/device_thread/memory_keeper.h"
 #include "server/worker/device_thread/messages.h"
 #include "server/worker/device_thread/ring_visits.h"
 #include "server/worker/device_thread/waiter_wakes.h"
@@ -40,6 +41,8 @@ struct DeviceThreadOptions {
   // Whether it is a real-time thread where the machine allows that, see RealtimeBudget.
   bool is_realtime = false;
   std::vector<scheduler::KnownCost> known_costs;  // Learnt by another worker.
+  // Where clients may hold more memory than there is.
+  std::optional<scheduler::ResidencyOptions> residency;
   // Called on the thread when urgent clients have a request open, and when they have none.
   std::function<void(bool are_open)> on_urgent_requests = [](bool) {};
 };
@@ -108,7 +111,9 @@ class DeviceThread {
   bool LeavesItsCore() const;
   void Rest();
   int WaitForEvents(std::optional<std::chrono::nanoseconds> timeout);
-  ThreadSnapshot TakeSnapshot() const;
+  ThreadSnapshot TakeSnapshot(scheduler::TimePoint now) const;
+  // Of a client that is here and stays.
+  ClientState* FindStaying(std::uint64_t session) const;
 
   void Handle(StopThread message, scheduler::TimePoint now);
   void Handle(AttachClient message, scheduler::TimePoint now);
@@ -119,6 +124,10 @@ class DeviceThread {
   void Handle(SetMapped message, scheduler::TimePoint now);
   void Handle(AddMapping message, scheduler::TimePoint now);
   void Handle(RemoveMapping message, scheduler::TimePoint now);
+  void Handle(MemoryChanged message, scheduler::TimePoint now);
+  void Handle(MemoryFreed message, scheduler::TimePoint now);
+  void Handle(AskRoom message, scheduler::TimePoint now);
+  void Handle(MemoryMoved message, scheduler::TimePoint now);
   void Handle(ChangeClient message, scheduler::TimePoint now);
   void Handle(AskStreamError message, scheduler::TimePoint now);
   void Handle(AskStats message, scheduler::TimePoint now);
@@ -135,6 +144,7 @@ class DeviceThread {
   ipc::WorkerSleep sleep_;
   Dispatcher dispatcher_;
   CommandPump pump_;
+  std::optional<MemoryKeeper> memory_;
   WaiterWakes waiter_wakes_;
 
   std::vector<DeviceMessage> mail_;

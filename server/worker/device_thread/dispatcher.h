@@ -57,6 +57,10 @@ class Dispatcher {
   ClientState& AddClient(std::unique_ptr<ClientState> client, scheduler::TimePoint now);
   void ChangeClient(ClientState& client, const scheduler::ClientSpec& spec, const ClientCaps& caps,
                     scheduler::TimePoint now);
+  // None of its commands starts while it is held; those that run are stopped where they can be.
+  void HoldClient(const ClientState& client, bool is_held, scheduler::TimePoint now) {
+    lane_.Hold(client.id(), is_held, now);
+  }
   // Drops what is queued and asks the device to stop what runs. The client shows up in
   // TakeDeparted when nothing of it is left on the device.
   void RemoveClient(ClientState& client, scheduler::TimePoint now);

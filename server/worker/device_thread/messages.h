@@ -72,6 +72,23 @@ struct RemoveMapping {
   std::uint64_t session = 0;
   std::uint64_t address = 0;
 };
+// These four come where memory moves (scheduler::Residency). What the client has in the space now.
+struct MemoryChanged {
+  std::uint64_t session = 0;
+  device::SpaceUse use;
+};
+// Device memory of a session that has gone is free.
+struct MemoryFreed {};
+// It needs so much more device memory than is free. One question at a time; answered by RoomAnswer.
+struct AskRoom {
+  std::uint64_t session = 0;
+  std::uint64_t bytes = 0;
+};
+// The answer to MoveMemory.
+struct MemoryMoved {
+  std::uint64_t session = 0;
+  device::SpaceUse use;
+};
 struct ChangeClient {
   std::uint64_t session = 0;
   scheduler::ClientSpec spec;
@@ -103,8 +120,9 @@ struct SetTrace {
 struct StopThread {};
 
 using DeviceMessage = std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule,
-                                   AddArena, SetMapped, AddMapping, RemoveMapping, ChangeClient,
-                                   AskStreamError, AskStats, AskRequest, AskCosts, SetTrace>;
+                                   AddArena, SetMapped, AddMapping, RemoveMapping, MemoryChanged,
+                                   MemoryFreed, AskRoom, MemoryMoved, ChangeClient, AskStreamError,
+                                   AskStats, AskRequest, AskCosts, SetTrace>;
 
 // ---- to the control thread
 
@@ -118,6 +136,17 @@ struct ClientBroke {
 };
 struct Applied {
   std::uint64_t session = 0;
+};
+// Nothing of the session is on the device: move so much of its memory.
+struct MoveMemory {
+  std::uint64_t session = 0;
+  bool goes_out = false;
+  std::uint64_t bytes = 0;
+  bool is_urgent = false;  // Whoever waits for it is.
+};
+struct RoomAnswer {
+  std::uint64_t session = 0;
+  bool is_made = false;  // Else it cannot be had.
 };
 struct ModuleReleased {
   std::uint64_t session = 0;
@@ -157,9 +186,10 @@ struct DeviceLost {
   Status status;
 };
 
-using ControlMessage = std::variant<ClientDetached, ClientBroke, Applied, ModuleReleased,
-                                    StreamError, StatsTaken, RequestTold, CostsTaken, TraceOver,
-                                    Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
+using ControlMessage =
+    std::variant<ClientDetached, ClientBroke, Applied, MoveMemory, RoomAnswer, ModuleReleased,
+                 StreamError, StatsTaken, RequestTold, CostsTaken, TraceOver, Overloaded,
+                 KernelsEnded, KernelNoted, DeviceLost>;
 
 }  // namespace gpushared::server
 

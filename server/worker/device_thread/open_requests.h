@@ -30,7 +30,9 @@ struct OpenRequest {
   std::uint8_t row = 0;  // The first that no other open request of its client has.
   scheduler::TimePoint begun{};
   // Its client's sums when it began.
-  scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{};
+  scheduler::Duration waited_before{}, on_device_before{}, charged_before{}, barred_before{},
+      held_before{};
+  std::uint64_t made_room_before = 0;
   scheduler::Duration longest_wait{};
   Blocker blocker;  // Who caused that wait.
   Largest<Wait, Waterfall::kWaitsMax> waits;

@@ -112,6 +112,8 @@ OpenRequest Requests::OpenNow(ClientState& client, std::uint32_t stream,
           .on_device_before = activity.OnDeviceUntil(now),
           .charged_before = client.counters.device_time,
           .barred_before = lane_.BarredFor(client.id(), now),
+          .held_before = lane_.HeldFor(client.id(), now),
+          .made_room_before = client.memory.made_room_bytes(),
           .blocker = {}};
 }
 
@@ -190,6 +192,9 @@ void Requests::Report(ClientState& client, const OpenRequest& request, bool has_
   report.on_device = activity.OnDeviceUntil(now) - request.on_device_before;
   report.charged = client.counters.device_time - request.charged_before;
   report.barred = lane_.BarredFor(client.id(), now) - request.barred_before;
+  report.held = lane_.HeldFor(client.id(), now) - request.held_before;
+  report.made_room_bytes = client.memory.made_room_bytes() - request.made_room_before;
+  report.made_room_by = client.memory.made_room_by();
   report.max_share = client.caps().Least();
   report.longest_wait = request.longest_wait;
   report.blocker = request.blocker;

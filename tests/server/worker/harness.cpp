@@ -69,6 +69,7 @@ RawClient WorkerHarness::Connect(const ClientOptions& options) {
   attach.is_trusted = options.uid == 0 || options.uid == ::geteuid();
   attach.request = 1;
   attach.quota_bytes = options.quota_bytes;
+  attach.guaranteed_bytes = options.quota_bytes;
   attach.allowed_class = options.allowed_class;
   attach.isolation = options.isolation;
   attach.weight_max = ipc::kWeightMax;

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of a session: how it grows and shrinks, and moves off the device and back.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "server/device/memory_budget.h"
+#include "server/worker/control/session.h"
+#include "server/worker/control/session_calls.h"
+
+namespace gpushared::server {
+
+// ---- its size
+
+void Session::Handle(const ipc::ResizeMemory& request) {
+  Resizing resizing{.asked_bytes = request.bytes, .before_bytes = memory_->mapped_bytes};
+  if (request.bytes >= memory_->mapped_bytes) return Resize(std::move(resizing));
+  // First nothing may touch what is given back.
+  Apply(SetMapped{id(), request.bytes}, [this, resizing] { Resize(resizing); });
+}
+
+void Session::Resize(Resizing resizing) {
+  const std::uint64_t wanted = resizing.wanted_bytes(), mapped = memory_->mapped_bytes;
+  const std::uint64_t next = wanted < mapped
+                                 ? LessMapped(mapped, wanted)
+                                 : MoreMapped(mapped, wanted, environment_.limits.grow_step_bytes);
+  resizing.is_last_step = next == wanted;
+  const std::uint64_t moved = std::max(next, mapped) - std::min(next, mapped);
+  MakeSlowCallFor(
+      moved,
+      [space = memory_->space.get(), cover = memory_->cover.get(), next, quota = quota_bytes()]()
+          -> Result<ResizeStep> { return MakeResizeStep(*space, cover, next, quota); },
+      [resizing = std::move(resizing)](Session& self, Result<ResizeStep> step) mutable {
+        if (!step.ok()) step = ResizeStep{.mapped = step.status(), .use = std::nullopt};
+        self.OnResizeStep(std::move(resizing), *step);
+      });
+}
+
+Session::ResizeStep Session::MakeResizeStep(device::Space& space, MemoryCover* cover,
+                                            std::uint64_t bytes, std::uint64_t quota_bytes) {
+  if (cover == nullptr) return {.mapped = space.Resize(bytes), .use = std::nullopt};
+  const device::SpaceUse before = space.use();
+  device::SpaceUse wanted = before;
+  wanted.mapped_bytes = device::RoundUp(bytes, device::kMapStepBytes);
+  const bool fits =
+      bytes <= quota_bytes && wanted.mapped_bytes <= quota_bytes - before.pinned_bytes;
+  if (fits && wanted.mapped_bytes > before.mapped_bytes) {
+    wanted.resident_bytes += wanted.mapped_bytes - before.mapped_bytes;
+    if (Status full = cover->Cover(wanted); !full.ok()) return {.mapped = full, .use = before};
+  }
+  ResizeStep step{.mapped = space.Resize(bytes), .use = std::nullopt};
+  const device::SpaceUse after = space.use();
+  step.use = after;
+  (void)cover->Cover(after);  // Less than was reserved is never refused.
+  if (fits && step.mapped.status().code() == StatusCode::kOutOfMemory) {
+    step.missing_bytes = wanted.mapped_bytes - after.mapped_bytes;
+  }
+  return step;
+}
+
+void Session::OnResizeStep(Resizing resizing, const ResizeStep& step) {
+  const std::uint64_t before = memory_->mapped_bytes;
+  if (step.mapped.ok()) memory_->mapped_bytes = *step.mapped;
+  if (step.use && is_attached_) {
+    environment_.device_thread.Post(MemoryChanged{id(), *step.use});
+  }
+  bool goes_on = memory_->mapped_bytes != before && !resizing.is_last_step;
+  if (!step.mapped.ok() && resizing.failure.ok()) {
+    if (MayAwaitRoom(step) && resizing.rooms_asked < kRoomsAskedMax && !has_ended_) {
+      ++resizing.rooms_asked;
+      return AwaitRoom(step.missing_bytes,
+                       [resizing, why = step.mapped.status()](Session& self, bool is_made) mutable {
+                         if (!is_made) resizing.failure = why;
+                         self.Resize(std::move(resizing));
+                       });
+    }
+    resizing.failure = step.mapped.status();
+    // The client was not told of what was gained, and uses none of it.
+    goes_on = before > resizing.before_bytes;
+  }
+  if (goes_on && !has_ended_) return Resize(std::move(resizing));
+  OnResized(resizing);
+}
+
+// Nobody's stay keeps an urgent client waiting: beyond its guarantee it has what is free, or less.
+bool Session::MayAwaitRoom(const ResizeStep& step) const {
+  if (step.missing_bytes == 0 || !caller().is_urgent) return step.missing_bytes > 0;
+  return step.use->mapped_bytes + step.use->pinned_bytes + step.missing_bytes <=
+         attach_.guaranteed_bytes;
+}
+
+void Session::OnResized(const Resizing& resizing) {
+  if (has_ended_) return CheckOver();
+  // Also after a failure: a refused shrink leaves all of the memory mapped.
+  Apply(SetMapped{id(), memory_->mapped_bytes}, [this, resizing] {
+    const Status& why = resizing.failure;
+    if (why.ok()) return Reply(ipc::MemoryResized{.mapped_bytes = memory_->mapped_bytes});
+    Refuse({why.code(),
+            fmt::format("memory of {} bytes refused: {}", resizing.asked_bytes, why.message())});
+  });
+}
+
+// ---- room for it
+
+void Session::AwaitRoom(std::uint64_t bytes, std::function<void(Session&, bool)> then) {
+  on_room_ = std::move(then);
+  environment_.device_thread.Post(AskRoom{id(), bytes});
+}
+
+void Session::OnRoom(bool is_made) {
+  if (const auto then = std::exchange(on_room_, nullptr)) then(*this, is_made);
+}
+
+Result<std::shared_ptr<const device::Module>> Session::PlaceCovered(device::Space& space,
+                                                                    MemoryCover* cover,
+                                                                    Placing& placing) {
+  auto placed = space.PlaceModule(placing.module);
+  if (cover == nullptr) return placed;
+  device::SpaceUse use = space.use();
+  if (placed.ok()) {
+    // With the module it may be beyond its guarantee, and what is full refuses it.
+    if (Status full = cover->Cover(use); !full.ok()) return full;
+  } else if (placed.status().code() == StatusCode::kOutOfMemory) {
+    use.pinned_bytes += placing.module->bytes();
+    if (cover->IsSettled(use)) placing.missing_bytes = placing.module->bytes();
+  }
+  return placed;
+}
+
+// ---- moves
+
+void Session::OnMove(const MoveMemory& move) {
+  if (has_ended_) return;
+  SlowCalls::Caller whose = caller();
+  whose.is_urgent = move.is_urgent;
+  ++slow_calls_;
+  // A step at a time: in between others have their turn.
+  environment_.slow_calls.Post(
+      whose, [self = shared_from_this(), left = move.bytes, goes_out = move.goes_out]() mutable {
+        SessionMemory& memory = *self->memory_;
+        device::Space& space = *memory.space;
+        const std::uint64_t step = std::min(left, device::kMapStepBytes);
+        left -= step;
+        Status status;
+        // It may have given back what it held beyond its guarantee, and its room in the store.
+        if (!goes_out) {
+          status = space.MoveIn(step);
+        } else if (memory.cover->Covers(space.use())) {
+          status = space.MoveOut(step);
+        }
+        if (status.ok() && left > 0) return true;
+        const device::SpaceUse use = space.use();
+        if (status.ok() || status.code() == StatusCode::kOutOfMemory) {
+          (void)memory.cover->Cover(use);  // Less than before.
+        }
+        boost::asio::io_context& context = self->environment_.context;
+        boost::asio::post(context, [self = std::move(self), status = std::move(status), use] {
+          --self->slow_calls_;
+          self->OnMoveEnded(status, use);
+        });
+        return false;
+      });
+}
+
+void Session::OnMoveEnded(const Status& status, const device::SpaceUse& use) {
+  if (has_ended_) return CheckOver();
+  // Room that others took meanwhile is made again.
+  if (!status.ok() && status.code() != StatusCode::kOutOfMemory) {
+    return End({status.code(), fmt::format("session ended: {} [{}]", status.message(), who_)});
+  }
+  environment_.device_thread.Post(MemoryMoved{id(), use});
+}
+
+void Session::TellMemory() {
+  if (!memory_moves() || has_ended_) return;
+  MakeSlowCall(
+      [space = memory_->space.get(), cover = memory_->cover.get()]() -> Result<device::SpaceUse> {
+        const device::SpaceUse use = space->use();
+        (void)cover->Cover(use);
+        return use;
+      },
+      [](Session& self, const Result<device::SpaceUse>& use) {
+        if (self.has_ended_) return self.CheckOver();
+        self.environment_.device_thread.Post(MemoryChanged{self.id(), *use});
+      });
+}
+
+}  // namespace gpushared::server

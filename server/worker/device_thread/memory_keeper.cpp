@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker/device_thread/memory_keeper.h"
+
+#include <algorithm>
+
+#include "gpushared/check.h"
+
+namespace gpushared::server {
+
+namespace {
+
+scheduler::MemoryHeld HeldOf(const device::SpaceUse& use) {
+  return {.movable_bytes = use.mapped_bytes,
+          .resident_bytes = use.resident_bytes,
+          .pinned_bytes = use.pinned_bytes};
+}
+
+}  // namespace
+
+scheduler::MemoryGrant MemoryKeeper::GrantOf(const ClientState& client) const {
+  const bool classes_matter = dispatcher_.lane().rules().classes_matter;
+  return {.guaranteed_bytes = client.setup.guaranteed_bytes,
+          .left_free_bytes = client.setup.left_free_bytes,
+          .scheduling_class = classes_matter ? client.spec().scheduling_class
+                                             : scheduler::SchedulingClass::kNormal};
+}
+
+void MemoryKeeper::OnClientAdded(const ClientState& client) {
+  residency_.Add(client.id(), GrantOf(client));
+}
+
+void MemoryKeeper::OnClientChanged(const ClientState& client, scheduler::TimePoint now) {
+  if (client.life.is_leaving()) return;
+  residency_.Change(client.id(), GrantOf(client), now);
+  is_due_ = true;
+}
+
+void MemoryKeeper::OnClientLeaving(const ClientState& client) {
+  residency_.Remove(client.id());
+  is_due_ = true;
+}
+
+void MemoryKeeper::OnMemory(const ClientState& client, const device::SpaceUse& use,
+                            scheduler::TimePoint now) {
+  residency_.OnMemory(client.id(), HeldOf(use), now);
+  is_due_ = true;
+}
+
+void MemoryKeeper::OnMoved(const ClientState& client, const device::SpaceUse& use,
+                           scheduler::TimePoint now) {
+  residency_.OnMoved(client.id(), HeldOf(use), now);
+  is_due_ = true;
+}
+
+void MemoryKeeper::AskRoom(const ClientState& client, std::uint64_t bytes,
+                           scheduler::TimePoint now) {
+  residency_.AskRoom(client.id(), bytes, now);
+  is_due_ = true;
+}
+
+void MemoryKeeper::Review(bool was_busy, scheduler::TimePoint now) {
+  if (was_busy && !look_at_) look_at_ = std::max(now, looked_ + kLookEvery);
+  const std::optional<scheduler::TimePoint> at = wake_at();
+  if (!is_due_ && (!at || now < *at)) return;
+  is_due_ = false;
+  look_at_.reset();
+  looked_ = now;
+  TellWhoIsBusy(now);
+  while (const auto action = residency_.Next(device_.free_memory_bytes(), now)) {
+    CarryOut(*action, now);
+  }
+}
+
+void MemoryKeeper::TellWhoIsBusy(scheduler::TimePoint now) {
+  for (const ClientState* const client : dispatcher_.roster().present()) {
+    if (client->life.is_leaving()) continue;
+    residency_.SetBusy(client->id(), !client->streams.slab().empty(), now);
+    if (client->offers.on_device() == 0) residency_.OnDrained(client->id());
+  }
+}
+
+void MemoryKeeper::CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now) {
+  using Kind = scheduler::MemoryAction::Kind;
+  ClientState* const client = dispatcher_.roster().Find(action.client.value);
+  Check(client != nullptr, "memory is decided about of clients that are here");
+  switch (action.kind) {
+    case Kind::kHold:
+      dispatcher_.HoldClient(*client, true, now);
+      if (client->offers.on_device() == 0) residency_.OnDrained(action.client);
+      return;
+    case Kind::kRelease:
+      return dispatcher_.HoldClient(*client, false, now);
+    case Kind::kMoveOut:
+    case Kind::kMoveIn: {
+      const bool goes_out = action.kind == Kind::kMoveOut;
+      ClientState* const beneficiary = dispatcher_.roster().Find(action.beneficiary.value);
+      if (goes_out && beneficiary != nullptr) {
+        beneficiary->memory.made_room_bytes_ += action.bytes;
+        beneficiary->memory.made_room_by_ = action.client.value;
+      }
+      control_.Post(
+          MoveMemory{.session = action.client.value,
+                     .goes_out = goes_out,
+                     .bytes = action.bytes,
+                     .is_urgent = beneficiary != nullptr && dispatcher_.IsUrgent(*beneficiary)});
+      return;
+    }
+    case Kind::kRoom:
+    case Kind::kNoRoom:
+      control_.Post(
+          RoomAnswer{.session = action.client.value, .is_made = action.kind == Kind::kRoom});
+      return;
+  }
+}
+
+std::optional<scheduler::TimePoint> MemoryKeeper::wake_at() const {
+  return scheduler::Earlier(look_at_, residency_.wake_at());
+}
+
+MemorySnapshot MemoryKeeper::SnapshotOf(const ClientState& client, scheduler::TimePoint now) const {
+  return {.resident_bytes = residency_.ResidentBytes(client.id()),
+          .moves = residency_.MovesOf(client.id()),
+          .waited = residency_.WaitedFor(client.id(), now),
+          .is_held = residency_.IsHeld(client.id()),
+          .is_shut_out = residency_.IsShutOut(client.id())};
+}
+
+}  // namespace gpushared::server

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_MEMORY_KEEPER_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_MEMORY_KEEPER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "scheduler/residency.h"
+#include "scheduler/types.h"
+#include "server/device/device.h"
+#include "server/worker/device_thread/client_state.h"
+#include "server/worker/device_thread/counters.h"
+#include "server/worker/device_thread/dispatcher.h"
+#include "server/worker/device_thread/mailbox.h"
+#include "server/worker/device_thread/messages.h"
+
+namespace gpushared::server {
+
+// Carries out what scheduler::Residency decides: holds clients whose memory is not on the device,
+// and has the control thread move it. Tells Residency who has commands.
+//
+// Confined to the device thread.
+class MemoryKeeper {
+ public:
+  // All outlive it.
+  MemoryKeeper(const device::Device& device, Dispatcher& dispatcher,
+               Mailbox<ControlMessage>& control, const scheduler::ResidencyOptions& options)
+      : device_(device), dispatcher_(dispatcher), control_(control), residency_(options) {}
+
+  void OnClientAdded(const ClientState& client);
+  void OnClientChanged(const ClientState& client, scheduler::TimePoint now);
+  void OnClientLeaving(const ClientState& client);
+  void OnMemory(const ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
+  void OnMoved(const ClientState& client, const device::SpaceUse& use, scheduler::TimePoint now);
+  void AskRoom(const ClientState& client, std::uint64_t bytes, scheduler::TimePoint now);
+  // Memory came back of a client that has left.
+  void OnFreed() { is_due_ = true; }
+
+  // Once per turn. `was_busy`: something happened to clients' commands.
+  void Review(bool was_busy, scheduler::TimePoint now);
+  std::optional<scheduler::TimePoint> wake_at() const;
+
+  MemorySnapshot SnapshotOf(const ClientState& client, scheduler::TimePoint now) const;
+
+ private:
+  // Commands come and go in microseconds, and memory in milliseconds.
+  static constexpr scheduler::Duration kLookEvery = std::chrono::microseconds(100);
+
+  scheduler::MemoryGrant GrantOf(const ClientState& client) const;
+  void TellWhoIsBusy(scheduler::TimePoint now);
+  void CarryOut(const scheduler::MemoryAction& action, scheduler::TimePoint now);
+
+  const device::Device& device_;
+  Dispatcher& dispatcher_;
+  Mailbox<ControlMessage>& control_;
+  scheduler::Residency residency_;
+  bool is_due_ = false;                          // Something was said that may change decisions.
+  std::optional<scheduler::TimePoint> look_at_;  // Commands came or went since the last look.
+  scheduler::TimePoint looked_{};
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_MEMORY_KEEPER_H_

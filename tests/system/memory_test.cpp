@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that hold more memory than their device has, in a real server.
+// GPUSHARED_MEMORY_TURNS=N lets the three of them take N turns.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushared/client.h"
+
+#include "tests/support/scratch_folder.h"
+#include "tests/support/server_process.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpushared::testing {
+namespace {
+
+constexpr std::size_t kMebi = std::size_t{1} << 20;
+// Of a device of 64 MiB; three of them need 102.
+constexpr std::size_t kMostOfAThird = 34 * kMebi;
+
+// A server whose clients have a fifth of the device for certain, and three fifths at most.
+class MemoryBeyondTheDevice : public ::testing::Test {
+ protected:
+  explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB") {
+    std::ofstream(file_) << "[[access]]\n"
+                            "everyone = true\n"
+                            "highest_class = \"high\"\n"
+                            "max_weight = 1000\n"
+                            "client_memory = \"20%\"\n"
+                            "memory_limit = \"60%\"\n";
+    server_.emplace(std::vector<std::string>{"--config", file_, "--memory", "64MiB", "--overcommit",
+                                             overcommit, "--policy", "priority"});
+  }
+
+  Client Connect(const std::string& name,
+                 SchedulingClass scheduling_class = SchedulingClass::kLow) {
+    ClientOptions options;
+    options.socket = server_->socket();
+    options.name = name;
+    options.scheduling_class = scheduling_class;
+    Result<Client> client = Client::Connect(options);
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    return *std::move(client);
+  }
+  nlohmann::json Row(const std::string& name) const {
+    const auto report = nlohmann::json::parse(server_->Ctl({"ps", "--json"}).output);
+    for (const auto& row : report["clients"]) {
+      if (row["name"] == name) return row;
+    }
+    return nlohmann::json::object();
+  }
+  std::uint64_t Figure(const std::string& name, const char* figure) const {
+    const auto row = Row(name);
+    return row.contains(figure) ? row[figure].get<std::uint64_t>() : 0;
+  }
+  std::uint64_t InStore(const char* figure) const {
+    const auto report = nlohmann::json::parse(server_->Ctl({"status", "--json"}).output);
+    return report["devices"][0]["overcommit"][figure].get<std::uint64_t>();
+  }
+  const std::string& folder() const { return folder_.path(); }
+
+  const ScratchFolder folder_;
+  const std::string file_ = folder_ / "server.toml";
+  std::optional<ServerProcess> server_;
+};
+
+// A buffer of numbers on the device, and what they must be.
+class Numbers {
+ public:
+  Numbers(const Client& client, std::size_t bytes) : client_(client), expected_(bytes / 4) {
+    const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
+    EXPECT_TRUE(module.ok()) << module.status().ToString();
+    step_.emplace(*module->GetKernel("step"));
+    Result<DeviceBuffer> buffer = client.AllocateDevice(bytes);
+    EXPECT_TRUE(buffer.ok()) << buffer.status().ToString();
+    buffer_.emplace(*std::move(buffer));
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      expected_[i] = static_cast<std::uint32_t>(i * 2654435761u);
+    }
+    EXPECT_TRUE(Copy(/*to_device=*/true).ok());
+  }
+
+  // One kernel over a part of them, another one in each round.
+  Status Step(std::size_t round) {
+    constexpr std::size_t kCount = 4096;
+    const std::size_t first = round * 37 * kCount % (expected_.size() - kCount);
+    for (std::size_t i = first; i < first + kCount; ++i) expected_[i] = expected_[i] * 3 + 1;
+    const Stream stream = client_.default_stream();
+    const Status launched =
+        stream.Launch(*step_, {.grid = {kCount / 256, 1, 1}, .block = {256, 1, 1}},
+                      buffer_->address() + first * 4, static_cast<int>(kCount));
+    return launched.ok() ? stream.Synchronize() : launched;
+  }
+  bool AreRight() {
+    const std::vector<std::uint32_t> expected = expected_;
+    const Status copied = Copy(/*to_device=*/false);
+    EXPECT_TRUE(copied.ok()) << copied.ToString();
+    return copied.ok() && std::exchange(expected_, expected) == expected;
+  }
+
+ private:
+  Status Copy(bool to_device) {
+    const Stream stream = client_.default_stream();
+    const std::size_t bytes = expected_.size() * 4;
+    const Status copied = to_device
+                              ? stream.CopyToDevice(buffer_->address(), expected_.data(), bytes)
+                              : stream.CopyToHost(expected_.data(), buffer_->address(), bytes);
+    return copied.ok() ? stream.Synchronize() : copied;
+  }
+
+  const Client& client_;
+  std::vector<std::uint32_t> expected_;
+  std::optional<Kernel> step_;
+  std::optional<DeviceBuffer> buffer_;
+};
+
+TEST_F(MemoryBeyondTheDevice, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
+  const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
+  const std::uint64_t turns = asked == nullptr ? 6 : std::strtoull(asked, nullptr, 10);
+  std::atomic<bool> is_over = false;
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  const std::string names[] = {"one", "two", "three"};
+  for (const std::string& name : names) {
+    threads.emplace_back([&] {
+      const Client client = Connect(name);
+      Numbers numbers(client, kMostOfAThird);
+      for (std::size_t round = 0; !is_over; ++round) {
+        const Status step = numbers.Step(round);
+        ASSERT_TRUE(step.ok()) << step.ToString();
+      }
+      right += numbers.AreRight();
+    });
+  }
+  EXPECT_TRUE(Eventually(
+      [&] {
+        std::uint64_t taken = 0;
+        for (const std::string& name : names) taken += Figure(name, "times_moved_out");
+        return taken >= turns;
+      },
+      std::chrono::seconds(60) + std::chrono::seconds(1) * turns));
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 3);
+  EXPECT_TRUE(Eventually([&] { return InStore("reserved_bytes") == 0; }));
+  EXPECT_EQ(InStore("used_bytes"), 0u);
+}
+
+TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
+  const Client low = Connect("low"), other = Connect("other");
+  Numbers numbers(low, kMostOfAThird), others(other, 26 * kMebi);
+  // All of the device is in use, and full of numbers.
+  const Client high = Connect("high", SchedulingClass::kHigh);
+  const Result<DeviceBuffer> mine = high.AllocateDevice(12 * kMebi);
+  ASSERT_TRUE(mine.ok()) << mine.status().ToString();
+  std::vector<std::byte> bytes(12 * kMebi, std::byte{1});
+  ASSERT_TRUE(high.default_stream().CopyToHost(bytes.data(), mine->address(), bytes.size()).ok());
+  ASSERT_TRUE(high.Synchronize().ok());
+  EXPECT_EQ(bytes, std::vector<std::byte>(bytes.size())) << "bytes of another client";
+  EXPECT_EQ(Figure("high", "resident_bytes"), Figure("high", "memory_bytes"));
+  EXPECT_GE(Figure("low", "moved_out_bytes") + Figure("other", "moved_out_bytes"), 4 * kMebi);
+  EXPECT_EQ(Figure("high", "guaranteed_bytes"), 64 * kMebi / 5);
+  EXPECT_TRUE(numbers.AreRight());
+  EXPECT_TRUE(others.AreRight());
+}
+
+// Prints what it cost them; nothing but results is asserted.
+TEST_F(MemoryBeyondTheDevice, HighClientsComeAndGoBesideTwoThatThrash) {
+  using Clock = std::chrono::steady_clock;
+  const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
+  const std::size_t visits = asked == nullptr ? 4 : std::strtoull(asked, nullptr, 10);
+  std::atomic<bool> is_over = false;
+  std::atomic<int> right = 0;
+  std::atomic<std::size_t> rounds = 0;
+  std::vector<std::thread> threads;
+  for (const std::string name : {"one", "two"}) {
+    threads.emplace_back([&, name] {
+      const Client client = Connect(name);
+      Numbers numbers(client, kMostOfAThird);
+      for (std::size_t round = 0; !is_over; ++round, ++rounds) {
+        const Status step = numbers.Step(round);
+        ASSERT_TRUE(step.ok()) << step.ToString();
+      }
+      right += numbers.AreRight();
+    });
+  }
+  EXPECT_TRUE(Eventually([&] { return Figure("one", "times_moved_out") > 0; }));
+  std::vector<double> allocations, requests;
+  const auto ms_since = [](Clock::time_point began) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - began).count();
+  };
+  for (std::size_t visit = 0; visit < visits; ++visit) {
+    const Client high = Connect("high", SchedulingClass::kHigh);
+    Clock::time_point began = Clock::now();
+    Numbers numbers(high, 10 * kMebi);
+    allocations.push_back(ms_since(began));
+    for (std::size_t round = 0; round < 20; ++round) {
+      began = Clock::now();
+      ASSERT_TRUE(numbers.Step(round).ok());
+      requests.push_back(ms_since(began));
+    }
+    EXPECT_TRUE(numbers.AreRight());
+  }
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 2);
+  const auto tell = [](const char* what, std::vector<double>& times) {
+    std::ranges::sort(times);
+    std::printf("%s: p50 %.2f ms, p99 %.2f ms, worst %.2f ms\n", what, times[times.size() / 2],
+                times[times.size() * 99 / 100], times.back());
+  };
+  tell("module, 10 MiB and the first copy", allocations);
+  tell("request", requests);
+  std::printf("rounds of the two: %zu\n", rounds.load());
+}
+
+TEST_F(MemoryBeyondTheDevice, AKilledClientLeavesNothingInBothPlaces) {
+  const Client first = Connect("first");
+  Numbers numbers(first, kMostOfAThird);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ClientOptions options;
+    options.socket = server_->socket();
+    options.name = "doomed";
+    options.scheduling_class = SchedulingClass::kLow;
+    const Result<Client> client = Client::Connect(options);
+    if (!client.ok()) _exit(1);
+    const Result<DeviceBuffer> buffer = client->AllocateDevice(kMostOfAThird);
+    if (!buffer.ok() || write(ready[1], "x", 1) != 1) _exit(2);
+    for (;;) pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  close(ready[1]);
+  EXPECT_TRUE(numbers.Step(0).ok());  // Some of the doomed one's is out.
+  EXPECT_TRUE(Eventually([&] { return Figure("doomed", "moved_out_bytes") > 0; }));
+  EXPECT_GE(InStore("reserved_bytes"), 2 * kMostOfAThird);
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(Eventually([&] { return InStore("reserved_bytes") <= kMostOfAThird + 4 * kMebi; }));
+  EXPECT_EQ(InStore("used_bytes"), 0u);
+  const Client next = Connect("next");
+  EXPECT_TRUE(next.AllocateDevice(kMostOfAThird - 8 * kMebi).ok());
+  EXPECT_TRUE(numbers.AreRight());
+}
+
+class MemoryBeyondASmallStore : public MemoryBeyondTheDevice {
+ protected:
+  MemoryBeyondASmallStore() : MemoryBeyondTheDevice("40MiB," + ScratchPath()) {}
+  static std::string ScratchPath() { return "/tmp"; }
+};
+
+TEST_F(MemoryBeyondASmallStore, AFullStoreRefusesAnAllocationAndLosesNothing) {
+  const Client first = Connect("first"), second = Connect("second");
+  Numbers numbers(first, kMostOfAThird);
+  const Status refused = second.AllocateDevice(kMostOfAThird).status();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory);
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("of 40 MiB are left"));
+  // Its guarantee needs no store.
+  EXPECT_TRUE(second.AllocateDevice(12 * kMebi).ok());
+  EXPECT_TRUE(numbers.AreRight());
+}
+
+}  // namespace
+}  // namespace gpushared::testing
