@@ -642,7 +642,7 @@ TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
   // The version is the worker's to judge.
   ExpectCases<TakeOver, TakeOverWire>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Roster, RosterWire>(Encode(Roster{.generation = 2, .made_by = 3, .last_session = 4}),
-                                  {{"version", 4, "version is 4, allowed 3"},
+                                  {{"version", 5, "version is 5, allowed 4"},
                                    {"generation", 0, "generation is 0, allowed 1 to"},
                                    AnyValue("made_by"),
                                    AnyValue("last_session"),
@@ -651,7 +651,8 @@ TEST(ChannelMessages, EveryFieldOfARosterIsBounded) {
                                    {"keeps", 257, "keeps is 257, allowed 0 to 256"}});
   ExpectCases<RosterSession, RosterSessionWire>(
       Encode(GoodRow()), {{"session", 0, "session is 0"},
-                          AnyValue("quota_bytes"),
+                          {"quota_bytes", 0, "guaranteed bytes is 536870912, allowed 0"},
+                          {"guaranteed_bytes", ~std::uint64_t{0}, "guaranteed bytes is"},
                           {"age_ns", ~std::uint64_t{0}, "age in ns is"},
                           AnyValue("pid"),
                           AnyValue("uid"),
