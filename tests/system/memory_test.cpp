@@ -133,7 +133,7 @@ class Numbers {
 
 TEST_F(MemoryBeyondTheDevice, ThreeClientsOfMoreThanAThirdTakeTurnsAndComputeRight) {
   const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
-  const std::uint64_t turns = asked == nullptr ? 6 : std::strtoull(asked, nullptr, 10);
+  const std::uint64_t turns = asked == nullptr ? 3 : std::strtoull(asked, nullptr, 10);
   std::atomic<bool> is_over = false;
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
@@ -185,7 +185,7 @@ TEST_F(MemoryBeyondTheDevice, AHighClientHasItsGuaranteeAndItsMemoryIsEmpty) {
 TEST_F(MemoryBeyondTheDevice, HighClientsComeAndGoBesideTwoThatThrash) {
   using Clock = std::chrono::steady_clock;
   const char* const asked = std::getenv("GPUSHARED_MEMORY_TURNS");
-  const std::size_t visits = asked == nullptr ? 4 : std::strtoull(asked, nullptr, 10);
+  const std::size_t visits = asked == nullptr ? 2 : std::strtoull(asked, nullptr, 10);
   std::atomic<bool> is_over = false;
   std::atomic<int> right = 0;
   std::atomic<std::size_t> rounds = 0;

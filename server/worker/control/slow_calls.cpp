@@ -64,7 +64,7 @@ void SlowCalls::Run() {
     const Clock::time_point began = Clock::now();
     const bool is_unfinished = next->call();
     if (!is_unfinished) next->call = nullptr;
-    if (!next->caller.is_urgent) PauseIfMet(began);
+    if (!next->caller.is_urgent && next->caller.disturbs) PauseIfMet(began);
     if (!is_unfinished) continue;
     const MutexLock lock(mutex_);
     next->posted = Clock::now();
@@ -121,7 +121,8 @@ std::optional<SlowCalls::Waiting> SlowCalls::Next() {
     }
     const auto next = Choose();
     // Somebody else may be next after the wait.
-    if (!next->caller.is_urgent && !MayBegin(lock, LatestOf(*next))) continue;
+    const bool is_held = !next->caller.is_urgent && next->caller.disturbs;
+    if (is_held && !MayBegin(lock, LatestOf(*next))) continue;
     oldest_was_passed_ = next != Oldest();
     Waiting taken = std::move(*next);
     waiting_.erase(next);

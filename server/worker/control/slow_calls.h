@@ -50,6 +50,8 @@ class SlowCalls {
     bool is_urgent = false;     // The same in all calls of a session, see SetUrgent.
     // It waits for its welcome, or makes one of its first short calls; of a call without steps.
     bool is_newcomer = false;
+    // It may hold up what runs. One that does not begins beside urgent requests, in its turn.
+    bool disturbs = true;
   };
 
   // `on_thread`: called first on the thread that makes the calls.

@@ -67,6 +67,13 @@ TEST_F(SlowCallsTest, NewcomersGoBeforeOthersThatAreNotUrgent) {
   EXPECT_EQ(Finish(), (Names{"load of 3", "welcome of 2", "load of 1"}));
 }
 
+TEST_F(SlowCallsTest, OneThatDisturbsNobodyBeginsBesideUrgentRequests) {
+  calls_.NoteUrgentRequests(true);
+  std::promise<void> made;
+  calls_.Post({.session = 1, .disturbs = false}, [&] { made.set_value(); });
+  EXPECT_EQ(made.get_future().wait_for(30s), std::future_status::ready);
+}
+
 TEST_F(SlowCallsTest, OthersHaveTheirTurnBetweenTwoSteps) {
   HoldThread();
   calls_.Post({.session = 1}, [this, steps = 3]() mutable {
