@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpushared-sim: what a mix of jobs would do to each other, before a GPU is at hand.
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -14,6 +16,7 @@
 
 #include "scheduler/sim/arrivals.h"
 #include "scheduler/sim/experiment.h"
+#include "scheduler/sim/memory.h"
 #include "scheduler/sim/mix.h"
 #include "scheduler/sim/number_range.h"
 #include "scheduler/sim/place_command.h"
@@ -48,6 +51,8 @@ struct Arguments {
   std::vector<std::uint32_t> weights;
   std::vector<double> max_shares;  // Percent.
   std::size_t clients = 2;
+  double low_part = 0.6, gigabytes_per_s = 25;
+  std::uint64_t device_gib = 80;
   std::uint32_t spread = 1;
   double sleep_s = 0, seconds = 0;
   bool synchronous = false;
@@ -399,6 +404,46 @@ void AddShares(CLI::App& app, Arguments& arguments) {
   AddCommon(command, arguments, "fair");
 }
 
+void PrintMemory(const char* name, const MemoryReport& report) {
+  const auto ms = [&](std::size_t permille) {
+    if (report.waits.empty()) return 0.0;
+    const std::size_t place =
+        std::min(report.waits.size() - 1, report.waits.size() * permille / 1000);
+    return std::chrono::duration<double, std::milli>(report.waits[place]).count();
+  };
+  std::printf(
+      "%-20s low runs %.3f of the time, the least %.3f; high waits p50 %.1f ms, p99 %.1f ms "
+      "(%zu visits); %.0f GiB moved\n",
+      name, report.low_runs, report.least_runs, ms(500), ms(990), report.waits.size(),
+      report.moved_bytes / (1u << 30));
+}
+
+Status Memory(const Arguments& arguments) {
+  MemoryScenario scenario;
+  scenario.low_clients = static_cast<std::size_t>(arguments.clients);
+  scenario.seed = arguments.seed;
+  scenario.bytes_per_s = arguments.gigabytes_per_s * 1e9;
+  scenario.device_bytes = arguments.device_gib << 30;
+  scenario.low_part = arguments.low_part;
+  PrintMemory("residency", SimulateResidency(scenario));
+  PrintMemory("whole-device turns", SimulateWholeDeviceTurns(scenario));
+  return Status::Ok();
+}
+
+void AddMemory(CLI::App& app, Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand(
+      "memory",
+      "low clients that hold more memory than there is, and a high one that comes and goes");
+  command.add_option("--clients", arguments.clients, "low ones (2)")->check(CLI::Range(2, 16));
+  command.add_option("--part", arguments.low_part, "of the device that each of them holds (0.6)")
+      ->check(Within(0.1, 0.75));
+  command.add_option("--device-gib", arguments.device_gib, "memory of the device, GiB (80)")
+      ->check(CLI::Range(1u, 1024u));
+  command.add_option("--gb-per-s", arguments.gigabytes_per_s, "moved in a second, GB (25)")
+      ->check(Within(0.1, 1000));
+  command.add_option("--seed", arguments.seed, "of the visits (1)");
+}
+
 int RunTool(int argc, char** argv) {
   CLI::App app("what jobs that share a GPU do to each other, simulated");
   app.require_subcommand(1);
@@ -407,6 +452,7 @@ int RunTool(int argc, char** argv) {
   AddMix(app, arguments);
   AddShares(app, arguments);
   const std::function<int()> place = AddPlace(app);
+  AddMemory(app, arguments);
   app.add_subcommand("policies", "what can be compared");
   CLI11_PARSE(app, argc, argv);
   const std::string command = app.get_subcommands().front()->get_name();
@@ -414,9 +460,10 @@ int RunTool(int argc, char** argv) {
   if (command == "place") return place();
   Status status = CheckWritable(arguments.json);
   if (status.ok()) {
-    status = command == "compare" ? Compare(arguments)
-             : command == "mix"   ? Mix(arguments)
-                                  : Shares(arguments);
+    status = command == "compare"  ? Compare(arguments)
+             : command == "mix"    ? Mix(arguments)
+             : command == "memory" ? Memory(arguments)
+                                   : Shares(arguments);
   }
   if (status.ok()) return 0;
   std::fprintf(stderr, "gpushared-sim: %s\n", status.message().c_str());

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/sim/memory.h"
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "scheduler/residency.h"
+
+namespace gpushared::simulation {
+namespace {
+
+using scheduler::ClientId;
+using scheduler::Duration;
+using scheduler::MemoryAction;
+using scheduler::TimePoint;
+
+constexpr std::uint64_t kStepBytes = std::uint64_t{2} << 20;
+
+std::uint64_t Part(const MemoryScenario& scenario, double part) {
+  return static_cast<std::uint64_t>(part * static_cast<double>(scenario.device_bytes)) /
+         kStepBytes * kStepBytes;
+}
+
+Duration MoveTime(const MemoryScenario& scenario, std::uint64_t bytes) {
+  return Duration(
+      static_cast<std::int64_t>(static_cast<double>(bytes) / scenario.bytes_per_s * 1e9));
+}
+
+// When the high client comes, from the end of its last visit.
+class Visits {
+ public:
+  explicit Visits(const MemoryScenario& scenario)
+      : random_(scenario.seed), every_(static_cast<double>(scenario.high_every.count())) {}
+  TimePoint After(TimePoint left) {
+    return left + Duration(static_cast<std::int64_t>(every_ * distance_(random_)));
+  }
+
+ private:
+  std::mt19937_64 random_;
+  std::exponential_distribution<double> distance_{1.0};
+  double every_;
+};
+
+class ResidencyWorld {
+ public:
+  explicit ResidencyWorld(const MemoryScenario& scenario)
+      : scenario_(scenario),
+        residency_({.device_bytes = scenario.device_bytes}),
+        visits_(scenario),
+        high_{scenario.low_clients + 1},
+        ran_(scenario.low_clients) {}
+
+  MemoryReport Run();
+
+ private:
+  struct Held {
+    scheduler::MemoryHeld memory;
+    bool is_held = false;
+  };
+
+  std::uint64_t Free() const;
+  void Begin();
+  void Decide();
+  void Advance(TimePoint to);
+  void OnEvent();
+  TimePoint NextEvent() const;
+  Held& Of(ClientId client) { return clients_.at(client.value - 1); }
+
+  const MemoryScenario scenario_;
+  scheduler::Residency residency_;
+  Visits visits_;
+  const ClientId high_;
+  std::vector<Held> clients_;
+  TimePoint now_{std::chrono::seconds(1)};
+  std::optional<MemoryAction> move_, hold_;
+  TimePoint move_ends_{}, hold_ends_{}, high_changes_{};
+  std::optional<TimePoint> asked_;
+  bool is_high_here_ = false;
+  std::vector<Duration> ran_;
+  Duration any_ran_{};
+  MemoryReport report_;
+};
+
+std::uint64_t ResidencyWorld::Free() const {
+  std::uint64_t used = 0;
+  for (const Held& each : clients_) used += each.memory.resident_bytes;
+  return scenario_.device_bytes - used;
+}
+
+// Low clients that came one after the other: the first ones have what there is.
+void ResidencyWorld::Begin() {
+  for (std::size_t i = 0; i < scenario_.low_clients; ++i) {
+    const ClientId client{i + 1};
+    residency_.Add(client, {.scheduling_class = scheduler::SchedulingClass::kLow});
+    const std::uint64_t bytes = Part(scenario_, scenario_.low_part);
+    clients_.push_back({.memory = {.movable_bytes = bytes, .resident_bytes = 0}});
+    clients_.back().memory.resident_bytes = std::min(bytes, Free());
+    residency_.OnMemory(client, clients_.back().memory, now_);
+    residency_.SetBusy(client, true, now_);
+  }
+  clients_.push_back({});
+  high_changes_ = visits_.After(now_);
+}
+
+void ResidencyWorld::Decide() {
+  using Kind = MemoryAction::Kind;
+  while (const auto action = residency_.Next(Free(), now_)) {
+    switch (action->kind) {
+      case Kind::kHold:
+        Of(action->client).is_held = true;
+        hold_ = action;
+        hold_ends_ = now_ + scenario_.stop;
+        break;
+      case Kind::kRelease:
+        Of(action->client).is_held = false;
+        break;
+      case Kind::kMoveOut:
+      case Kind::kMoveIn:
+        move_ = action;
+        move_ends_ = now_ + MoveTime(scenario_, action->bytes);
+        break;
+      case Kind::kRoom:
+        Of(high_).memory = {.movable_bytes = action->bytes, .resident_bytes = action->bytes};
+        residency_.OnMemory(high_, Of(high_).memory, now_);
+        report_.waits.push_back(now_ - *std::exchange(asked_, std::nullopt));
+        high_changes_ = now_ + scenario_.high_stays;
+        break;
+      case Kind::kNoRoom:
+        return;
+    }
+  }
+}
+
+TimePoint ResidencyWorld::NextEvent() const {
+  TimePoint next = residency_.wake_at().value_or(TimePoint::max());
+  if (move_) next = std::min(next, move_ends_);
+  if (hold_) next = std::min(next, hold_ends_);
+  if (!asked_) next = std::min(next, high_changes_);
+  return next;
+}
+
+void ResidencyWorld::Advance(TimePoint to) {
+  std::size_t running = 0;
+  for (std::size_t i = 0; i < scenario_.low_clients; ++i) {
+    running += clients_[i].memory.is_whole() && !clients_[i].is_held;
+  }
+  if (running > 0) any_ran_ += to - now_;
+  for (std::size_t i = 0; i < scenario_.low_clients && running > 0; ++i) {
+    const bool runs = clients_[i].memory.is_whole() && !clients_[i].is_held;
+    if (runs) ran_[i] += (to - now_) / static_cast<std::int64_t>(running);
+  }
+  now_ = to;
+}
+
+void ResidencyWorld::OnEvent() {
+  if (move_ && now_ >= move_ends_) {
+    const MemoryAction move = *std::exchange(move_, std::nullopt);
+    scheduler::MemoryHeld& memory = Of(move.client).memory;
+    const bool goes_out = move.kind == MemoryAction::Kind::kMoveOut;
+    memory.resident_bytes += goes_out ? 0 - move.bytes : move.bytes;
+    report_.moved_bytes += static_cast<double>(move.bytes);
+    residency_.OnMoved(move.client, memory, now_);
+  }
+  if (hold_ && now_ >= hold_ends_) residency_.OnDrained(std::exchange(hold_, {})->client);
+  if (asked_ || now_ < high_changes_) return;
+  is_high_here_ = !is_high_here_;
+  if (is_high_here_) {
+    const std::uint64_t bytes = Part(scenario_, scenario_.high_part);
+    residency_.Add(
+        high_, {.guaranteed_bytes = bytes, .scheduling_class = scheduler::SchedulingClass::kHigh});
+    residency_.AskRoom(high_, bytes, now_);
+    asked_ = now_;
+  } else {
+    residency_.Remove(high_);
+    Of(high_).memory = {};
+    high_changes_ = visits_.After(now_);
+  }
+}
+
+MemoryReport ResidencyWorld::Run() {
+  Begin();
+  const TimePoint began = now_, end = now_ + scenario_.length;
+  while (now_ < end) {
+    Decide();
+    Advance(std::min(end, NextEvent()));
+    OnEvent();
+  }
+  const auto part = [&](Duration time) {
+    return static_cast<double>(time.count()) / static_cast<double>((end - began).count());
+  };
+  report_.low_runs = part(any_ran_);
+  report_.least_runs = part(*std::ranges::min_element(ran_));
+  std::ranges::sort(report_.waits);
+  return std::move(report_);
+}
+
+}  // namespace
+
+MemoryReport SimulateResidency(const MemoryScenario& scenario) {
+  return ResidencyWorld(scenario).Run();
+}
+
+MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario, Duration turn) {
+  MemoryReport report;
+  Visits visits(scenario);
+  const std::uint64_t of_low = Part(scenario, scenario.low_part);
+  const std::uint64_t of_high = Part(scenario, scenario.high_part);
+  TimePoint now{}, comes = visits.After(now);
+  std::vector<Duration> ran(scenario.low_clients);
+  for (std::size_t next = 0; now < TimePoint{} + scenario.length;
+       next = (next + 1) % scenario.low_clients) {
+    // Its pages come in while as many of others go out.
+    const Duration swap = std::min(turn, 2 * MoveTime(scenario, of_low));
+    ran[next] += turn - swap;
+    report.moved_bytes += 2 * static_cast<double>(of_low);
+    now += turn;
+    if (comes > now) continue;
+    // It asked during this turn, and the queue has all the low clients that asked before it.
+    for (std::size_t i = 1; i < scenario.low_clients; ++i) {
+      ran[(next + i) % scenario.low_clients] += turn - swap;
+      report.moved_bytes += 2 * static_cast<double>(of_low);
+      now += turn;
+    }
+    now += 2 * MoveTime(scenario, of_high);
+    report.moved_bytes += 2 * static_cast<double>(of_high);
+    report.waits.push_back(now - comes);
+    now += scenario.high_stays;
+    comes = visits.After(now);
+  }
+  Duration all{};
+  for (const Duration each : ran) all += each;
+  const auto length = static_cast<double>(now.time_since_epoch().count());
+  report.low_runs = static_cast<double>(all.count()) / length;
+  report.least_runs = static_cast<double>(std::ranges::min_element(ran)->count()) / length;
+  std::ranges::sort(report.waits);
+  return report;
+}
+
+}  // namespace gpushared::simulation

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that hold more memory than there is: what moving it costs them, and those with
+// guarantees.
+
+#ifndef GPUSHARED_SCHEDULER_SIM_MEMORY_H_
+#define GPUSHARED_SCHEDULER_SIM_MEMORY_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/types.h"
+
+namespace gpushared::simulation {
+
+// Low clients that always have work, and a high one that comes with its memory and leaves again.
+struct MemoryScenario {
+  std::uint64_t device_bytes = std::uint64_t{80} << 30;
+  std::size_t low_clients = 2;
+  double low_part = 0.6;                                      // Each holds so much of the device.
+  double high_part = 0.25;                                    // Of the device; guaranteed.
+  scheduler::Duration high_every = std::chrono::seconds(60);  // On average.
+  scheduler::Duration high_stays = std::chrono::seconds(10);  // Once it has its memory.
+  double bytes_per_s = 25e9;                                  // In one direction at a time.
+  scheduler::Duration stop = std::chrono::milliseconds(1);    // Until a held client is off.
+  scheduler::Duration length = std::chrono::hours(10);
+  std::uint32_t seed = 1;
+};
+
+struct MemoryReport {
+  // Of the time: a low client had its memory and could run. The least of them had this alone.
+  double low_runs = 0;
+  double least_runs = 0;
+  std::vector<scheduler::Duration> waits;  // For its memory, by the high client; ascending.
+  double moved_bytes = 0;
+};
+
+// scheduler::Residency decides.
+MemoryReport SimulateResidency(const MemoryScenario& scenario);
+
+// One client has the whole device for a turn, in the order in which they ask. The pages of the
+// others go out as its own come in: nvshare's way. Its README (github.com/grgalex/nvshare) names
+// turns of 30 s, given back early by whoever has nothing to do.
+MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario,
+                                      scheduler::Duration turn = std::chrono::seconds(30));
+
+}  // namespace gpushared::simulation
+
+#endif  // GPUSHARED_SCHEDULER_SIM_MEMORY_H_
