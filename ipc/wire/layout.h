@@ -36,8 +36,7 @@ inline constexpr std::uint32_t kArenaBytesDefault = 16u << 20;
 inline constexpr std::uint32_t kArenaBytesMax = 1u << 30;    // Largest arena.
 inline constexpr std::uint32_t kArenaBytesStep = 64u << 10;  // Arena sizes are multiples.
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
-// Device memory that the client maps itself. Each mapping of all sessions is one or two of the
-// worker's 65,530 (vm.max_map_count).
+// Device memory that the client maps itself.
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;

@@ -41,6 +41,7 @@ class ClientChunks {
   void RemoveMapping(std::uint64_t address);
 
   std::uint64_t bytes() const { return bytes_; }
+  std::uint32_t mappings() const { return static_cast<std::uint32_t>(mappings_.size()); }
   // Unmaps one, or else gives one back, when no work is left. False: there is none.
   bool ReturnPart(device::Space& space);
 

@@ -91,11 +91,12 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
 }
 
 Session::~Session() {
+  const std::uint32_t mappings = memory_ == nullptr ? 0 : memory_->chunks.mappings();
   // Whatever was posted before on behalf of this session is done by then.
   environment_.slow_calls.Post(caller(), [memory = std::move(memory_), image = std::move(image_),
                                           socket = std::move(closing_),
                                           &endings = environment_.endings, home = environment_.home,
-                                          returned = Returned()]() mutable {
+                                          returned = Returned(mappings)]() mutable {
     if (memory != nullptr && memory->ReturnPart()) return true;
     std::vector<ipc::SharedSegment> arenas;
     if (memory != nullptr) {
@@ -117,9 +118,10 @@ Session::~Session() {
   });
 }
 
-std::function<void()> Session::Returned() {
+std::function<void()> Session::Returned(std::uint32_t mappings) {
   return [&environment = environment_, id = id(), why = std::move(why_ended_),
-          arena_bytes = arena_bytes_, image_bytes = image_bytes_] {
+          arena_bytes = arena_bytes_, image_bytes = image_bytes_, mappings] {
+    environment.mappings -= mappings;
     environment.staging.GiveBack(arena_bytes, arena_bytes);
     environment.images.GiveBack(image_bytes, image_bytes);
     environment.on_memory_returned(id, why);

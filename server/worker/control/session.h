@@ -95,6 +95,8 @@ struct SessionEnvironment {
   ipc::UnboundedCalls& endings;  // Of what clients hold, too: sockets and memory.
   ClientLog& log;
   KernelOutputLog& kernel_output;
+  std::uint32_t mappings =
+      0;  // Of all sessions, at most limits.mappings_max; the control thread's.
   std::uint32_t generation = 1;
   std::chrono::nanoseconds client_spin{0};
   HashSeed cost_seed{};                  // See CostModel.
@@ -283,8 +285,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Tells the device thread and runs `then` when it has done it.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
-  // This thread calls it when all memory is back.
-  std::function<void()> Returned();
+  // This thread calls it when all memory is back. `mappings`: places where chunks were mapped.
+  std::function<void()> Returned(std::uint32_t mappings);
 
   SessionEnvironment& environment_;
   const ipc::Attach attach_;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session's answers to requests about chunks.
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "server/worker/control/session.h"
@@ -51,6 +53,11 @@ void Session::MapChunk(std::uint32_t number, std::uint64_t address) {
   ClientChunks& chunks = memory_->chunks;
   const Status status = chunks.CheckMap(number, address, memory_->space->mapping_area());
   if (!status.ok()) return Refuse(status);
+  if (environment_.mappings >= environment_.limits.mappings_max) {
+    return Refuse({StatusCode::kLimitExceeded,
+                   fmt::format("mapping refused: all clients have {} places mapped, allowed are {}",
+                               environment_.mappings, environment_.limits.mappings_max)});
+  }
   const std::uint64_t bytes = chunks.bytes_of(number);
   MakeSlowCallFor(
       bytes,
@@ -58,7 +65,10 @@ void Session::MapChunk(std::uint32_t number, std::uint64_t address) {
         return space->MapChunk(*chunk, address);
       },
       [number, address, bytes](Session& self, const Status& mapped) {
-        if (mapped.ok()) self.memory_->chunks.AddMapping(address, number);
+        if (mapped.ok()) {
+          self.memory_->chunks.AddMapping(address, number);
+          ++self.environment_.mappings;
+        }
         if (self.has_ended_) return self.CheckOver();
         if (!mapped.ok()) return self.Refuse(mapped);
         self.Apply(AddMapping{self.id(), address, bytes}, [&self] { self.Reply(ipc::Done{}); });
@@ -78,7 +88,10 @@ void Session::UnmapChunk(std::uint64_t address) {
         [space = memory_->space.get(), address, bytes] { return space->Unmap(address, bytes); },
         [address](Session& self, const Status& unmapped) {
           // After a failure it stays where it is, out of everybody's reach.
-          if (unmapped.ok()) self.memory_->chunks.RemoveMapping(address);
+          if (unmapped.ok()) {
+            self.memory_->chunks.RemoveMapping(address);
+            --self.environment_.mappings;
+          }
           if (self.has_ended_) return self.CheckOver();
           if (!unmapped.ok()) return self.Refuse(unmapped);
           self.Reply(ipc::Done{});

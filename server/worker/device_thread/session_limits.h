@@ -23,7 +23,10 @@ struct SessionLimits {
   std::uint64_t staging_bytes = std::uint64_t{4} << 30;      // All arenas of all sessions.
   std::uint64_t images_bytes = std::uint64_t{1} << 30;  // Images that all sessions write or load.
   std::uint64_t grow_step_bytes = std::uint64_t{1} << 30;  // Memory mapped in one slow call.
-  std::uint32_t commands_taken_max = 1024;                 // Taken and not finished.
+  // Chunks that all sessions have mapped. On the cpu device each is one or two mappings of this
+  // process, which has 65,530 (vm.max_map_count).
+  std::uint32_t mappings_max = 16384;
+  std::uint32_t commands_taken_max = 1024;  // Taken and not finished.
 };
 
 // Fits the client index inside a WorkId; see command_slab.h.

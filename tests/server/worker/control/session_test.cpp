@@ -320,6 +320,58 @@ TEST(WorkerSession, ArenasAreEmptiedThoughTheirClientKeepsThemMapped) {
   EXPECT_EQ(blocks(), 0);
 }
 
+StatusCode Change(RawClient& client, const ipc::ChangeChunk& change) {
+  return client.Ask<ipc::Done>(change).status().code();
+}
+StatusCode MapChunk(RawClient& client, std::uint64_t place) {
+  return Change(client, {.action = ipc::ChunkAction::kMap,
+                         .chunk = 0,
+                         .address = client.welcome().mapping_base + place * ipc::kChunkBytesStep});
+}
+
+TEST(WorkerSession, AChunkIsUnmappedOnlyWhenCommandsOfBeforeHaveEnded) {
+  WorkerHarness worker;
+  RawClient client = worker.Client();
+  const ipc::ChangeChunk make{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep};
+  ASSERT_EQ(Change(client, make), StatusCode::kOk);
+  ASSERT_EQ(MapChunk(client, 0), StatusCode::kOk);
+  const Sequence fill = client.Fill(0, client.base(), 16, 1);
+  ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
+  ASSERT_TRUE(client
+                  .Send(ipc::ChangeChunk{.action = ipc::ChunkAction::kUnmap,
+                                         .address = client.welcome().mapping_base})
+                  .ok());
+  EXPECT_EQ(client.NextFrame(std::chrono::milliseconds(100)).status().code(), StatusCode::kTimedOut)
+      << "the fill is still on the device";
+  worker.device().RunAtOnce();
+  EXPECT_TRUE(client.Receive<ipc::Done>().ok());
+  EXPECT_GE(client.finished(0), fill);
+}
+
+TEST(WorkerSession, MappingsOfAllSessionsHaveALimit) {
+  server::WorkerOptions options;
+  options.limits.mappings_max = 3;
+  WorkerHarness worker(kAtOnce, options);
+  const ipc::ChangeChunk make{.action = ipc::ChunkAction::kMake, .bytes = ipc::kChunkBytesStep};
+  RawClient first = worker.Client(), second = worker.Client();
+  ASSERT_EQ(Change(first, make), StatusCode::kOk);
+  ASSERT_EQ(Change(second, make), StatusCode::kOk);
+  EXPECT_EQ(MapChunk(first, 0), StatusCode::kOk);
+  EXPECT_EQ(MapChunk(first, 1), StatusCode::kOk);
+  EXPECT_EQ(MapChunk(second, 0), StatusCode::kOk);
+  EXPECT_EQ(MapChunk(second, 1), StatusCode::kLimitExceeded);
+  EXPECT_EQ(Change(second,
+                   {.action = ipc::ChunkAction::kUnmap, .address = second.welcome().mapping_base}),
+            StatusCode::kOk);
+  EXPECT_EQ(MapChunk(second, 1), StatusCode::kOk);
+  // Those of a session that ends count no more.
+  first.CloseSocket();
+  ASSERT_TRUE(worker.Await<ipc::SessionEnded>());
+  EXPECT_EQ(MapChunk(second, 2), StatusCode::kOk);
+  EXPECT_EQ(MapChunk(second, 3), StatusCode::kOk);
+  EXPECT_EQ(MapChunk(second, 4), StatusCode::kLimitExceeded);
+}
+
 TEST(WorkerSession, MemoryShrinksOnlyWhenNothingUsesItAnyMore) {
   WorkerHarness worker;
   RawClient client = worker.Client();
