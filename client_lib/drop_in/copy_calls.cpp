@@ -68,7 +68,8 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
   if (!side.is_device) {
     const bool can_be_memory = side.address >= kHostAddressLeast &&
                                side.address < kHostAddressEnd &&
-                               *bytes <= kHostAddressEnd - side.address;
+                               *bytes <= kHostAddressEnd - side.address &&
+                               !session.virtual_memory().IsReserved(side.address);
     return can_be_memory ? Code::kSuccess : Code::kInvalidValue;
   }
   if (session.addresses().IsDevice(side.address, *bytes)) return Code::kSuccess;

@@ -107,6 +107,13 @@ Code VirtualMemory::Reserve(std::size_t bytes, std::size_t alignment, std::uint6
   return Code::kSuccess;
 }
 
+bool VirtualMemory::IsReserved(std::uint64_t address) const {
+  const AddressArea area = client_.mapping_area();
+  if (address - area.base >= area.bytes) return false;  // Wraps below the area. No lock for most.
+  const MutexLock lock(mutex_);
+  return Holder(reserved_, address, 1) != nullptr;
+}
+
 Code VirtualMemory::FreeReserved(std::uint64_t address, std::size_t bytes) {
   const MutexLock lock(mutex_);
   const auto found = reserved_.find(address);

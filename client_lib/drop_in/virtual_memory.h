@@ -72,6 +72,8 @@ class VirtualMemory {
   // At `wanted` if that is free. kOutOfMemory: there are not so many addresses left.
   Code Reserve(std::size_t bytes, std::size_t alignment, std::uint64_t wanted,
                std::uint64_t& address);
+  // Whether the program has reserved this address: then it is no host's.
+  bool IsReserved(std::uint64_t address) const;
   // The reservation is given back whole, when nothing is placed in it.
   Code FreeReserved(std::uint64_t address, std::size_t bytes);
   Code Place(std::uint64_t address, const std::shared_ptr<Allocation>& allocation);

@@ -98,6 +98,10 @@ TEST_F(VirtualMemoryTest, NothingIsReachedWithoutAccess) {
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE) << "reserved only";
   ASSERT_EQ(cuMemMap(range, kStep, 0, handle, 0), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE) << "mapped only";
+  std::uint32_t word = 0;
+  const auto host = reinterpret_cast<CUdeviceptr>(&word);
+  EXPECT_EQ(cuMemcpy(host, range, 4), CUDA_ERROR_INVALID_VALUE) << "no host memory either";
+  EXPECT_EQ(cuMemcpy(range + kStep, host, 4), CUDA_ERROR_INVALID_VALUE);
   unsigned long long access = 9;
   EXPECT_EQ(cuMemGetAccess(&access, &of_.location, range), CUDA_SUCCESS);
   EXPECT_EQ(access, 0u);
@@ -176,19 +180,6 @@ TEST_F(VirtualMemoryTest, PropertiesAreWhatWasMade) {
   of_.location.id = 7;
   CUmemGenericAllocationHandle none = 0;
   EXPECT_EQ(cuMemCreate(&none, kStep, &of_, 0), CUDA_ERROR_INVALID_DEVICE);
-}
-
-// Handles are the process's, sessions end with their last context.
-TEST_F(VirtualMemoryTest, HandlesEndWithTheirSession) {
-  const CUmemGenericAllocationHandle handle = Create(kStep);
-  const CUdeviceptr range = Reserve(kStep);
-  ASSERT_EQ(cuMemMap(range, kStep, 0, handle, 0), CUDA_SUCCESS);
-  ASSERT_EQ(SetAccess(range, kStep), CUDA_SUCCESS);
-  ASSERT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
-  UsePrimary();
-  EXPECT_EQ(cuMemMap(range, kStep, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ class WildArgumentsTest : public DropInCase {
     } else if constexpr (std::is_pointer_v<T>) {
       return Among<T>({nullptr, reinterpret_cast<T>(room_.data())});
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-      return Among<T>({0, 1, 16, 64, kStep, memory_, memory_ + 4095, allocation_, reserved_,
+      return Among<T>({0, 1, 16, 64, memory_, memory_ + 4095, allocation_, reserved_,
                        reserved_ + kStep, ~T{0}, ~T{0} - 4095, T{1} << 63});
     } else if constexpr (std::is_same_v<T, unsigned>) {
       // Counts of arrays that the caller owns: only those that there are.
