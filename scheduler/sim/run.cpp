@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -177,7 +178,10 @@ class Run {
     Client& client = clients_[number];
     const bool had_step = client.step.has_value();
     client.step.reset();
-    for (Request& request : client.open) {
+    // Those before it have all of their kernels queued.
+    const auto first = std::ranges::partition_point(
+        client.open, [](const Request& each) { return each.enqueued == each.job->kernels.size(); });
+    for (Request& request : std::ranges::subrange(first, client.open.end())) {
       for (; request.enqueued < request.job->kernels.size(); ++request.enqueued) {
         const Kernel& kernel = request.job->kernels[request.enqueued];
         if (kernel.after) {
