@@ -183,7 +183,7 @@ TEST(DeviceAttributesTest, HardwareIsToldAndWhatTheLibraryHasNotIsZero) {
   EXPECT_EQ(AttributeOf(device, Attribute::kSharedBytesPerBlockOptIn), 227 * 1024);
   EXPECT_EQ(AttributeOf(device, kConcurrentManagedAccess), 0);
   EXPECT_EQ(AttributeOf(device, kMemoryPools), 1);
-  EXPECT_EQ(AttributeOf(device, Attribute::kVirtualMemory), 0);
+  EXPECT_EQ(AttributeOf(device, Attribute::kVirtualMemory), 1);
   EXPECT_EQ(AttributeOf(device, Attribute::kBlocksPerMultiprocessorMax), 0) << "never negative";
   EXPECT_EQ(AttributeOf(device, Attribute::kWarpThreads), 32) << "also where nothing is told";
 }

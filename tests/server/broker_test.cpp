@@ -772,7 +772,8 @@ TEST_F(BrokerTest, CtlsHelpTellsItsExitCodes) {
   EXPECT_THAT(
       help.output,
       HasSubstr("Exit codes: 0 done; 1 the server, driver or file refused; 2 the command line "
-                "makes no sense; 3 no server answers."));
+                "makes no sense; 3 no server answers; 4 the job that advise was asked about does "
+                "not fit."));
 }
 
 TEST_F(BrokerTest, CtlSaysWhenNoServerAnswersOrTheRequestMakesNoSense) {

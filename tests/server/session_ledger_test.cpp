@@ -18,6 +18,7 @@ LiveSession Session(std::uint64_t id, std::uint32_t uid, const std::string& devi
   session.peer = User(uid);
   session.device = device;
   session.quota_bytes = quota_bytes;
+  session.guaranteed_bytes = quota_bytes;
   return session;
 }
 
