@@ -84,7 +84,7 @@ class BadInput(unittest.TestCase):
         self.assertEqual(subprocess.run([SIM, "place", "--node", node, "--job", late, "--seeds", "1"],
                                         capture_output=True, timeout=60).returncode, 4)
         for bad, said in (("/no/file", "cannot read"), (str(self.folder), "cannot read"), (self.file("p", "{"), "line 1"),
-                          (self.file("q", '{\n"gpushared_profile": 1}'), "'name'"),
+                          (self.file("q", '{\n"gpushared_profile": 1}'), "/q' line "),
                           (self.file("r", "[" * 100_000), "16 deep")):
             self.refused(["place", "--node", node, "--job", bad], said)
             self.refused(["place", "--node", bad, "--job", job], said)
