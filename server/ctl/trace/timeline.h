@@ -12,7 +12,7 @@
 
 namespace gpushared::server {
 
-// Lays the events of devices out on tracks. A device's own track shows who had it when; below it
+// Lays the events of devices out on tracks. A device's own track shows who had it when. Below it
 // each client has its requests, its streams with what ran, and the depth of its queue. What belongs
 // to one request is one flow.
 //

@@ -109,7 +109,7 @@ inline constexpr std::chrono::microseconds kSparePatience{250};
 //
 // A thread may be unable to leave: a client can make the kernel hold up whoever touches the memory
 // that it shares. So there is a spare thread. It takes work that waits behind work of a lower
-// priority for kSparePatience, and all such work from then on, until one of the others comes back.
+// priority for kSparePatience. From then on it takes all such work, until another thread is back.
 //
 // Thread-safe.
 class WorkQueue {
