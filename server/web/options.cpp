@@ -10,10 +10,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "ipc/unique_fd.h"
+#include "server/admin/parse_arguments.h"
 
 #include <CLI/CLI.hpp>
 
@@ -23,7 +24,6 @@ namespace {
 constexpr const char* kUsualEndpoint = "127.0.0.1:9464";
 constexpr std::size_t kTokenBytesMin = 16, kTokenBytesMax = 512;
 constexpr std::size_t kHostsMax = 16, kHostBytesMax = 253;
-constexpr int kRefused = 2;
 
 Status NoEndpoint(std::string_view text) {
   return {StatusCode::kInvalidArgument,
@@ -127,15 +127,9 @@ std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> argumen
       ->expected(1)
       ->take_all();
   const auto refused = [](const Status& why) {
-    return ExitNow{kRefused, "gpushared-web: " + std::string(why.message()) + "\n"};
+    return ExitNow{admin::kRefusedArguments, "gpushared-web: " + std::string(why.message()) + "\n"};
   };
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::ParseError& stop) {
-    std::ostringstream out, error;
-    const bool is_fine = app.exit(stop, out, error) == 0;
-    return ExitNow{is_fine ? 0 : kRefused, is_fine ? out.str() : error.str()};
-  }
+  if (auto stop = admin::ParseArguments(app, arguments); stop) return *std::move(stop);
   Result<Endpoint> endpoint = ParseEndpoint(listen);
   if (!endpoint.ok()) return refused(endpoint.status());
   options.listen = *std::move(endpoint);

@@ -11,6 +11,8 @@
 
 #include "gpushared/result.h"
 
+#include "server/admin/exit_now.h"
+
 namespace gpushared::web {
 
 // Where to listen: a numeric address, without the brackets of IPv6.
@@ -33,10 +35,7 @@ struct Options {
   std::vector<std::string> hosts;  // Names under which browsers reach it, with a token.
 };
 
-struct ExitNow {
-  int code = 0;
-  std::string text;  // For stdout where the code is 0, else for stderr.
-};
+using admin::ExitNow;
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments);
 
 }  // namespace gpushared::web

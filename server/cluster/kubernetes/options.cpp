@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/cluster/kubernetes/options.h"
 
-#include <sstream>
 #include <utility>
 #include <vector>
+
+#include "server/admin/parse_arguments.h"
 
 #include <CLI/CLI.hpp>
 
 namespace gpushared::kubernetes {
-namespace {
-
-constexpr int kRefused = 2;
-
-}  // namespace
 
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments) {
   CLI::App app("Offers a node's gpushared entrances to Kubernetes: a device plugin of its kubelet.",
@@ -36,16 +32,11 @@ std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> argumen
       ->type_name("NUMBER")
       ->expected(1)
       ->take_all();
-  try {
-    app.parse(static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::ParseError& stop) {
-    std::ostringstream out, error;
-    const bool is_fine = app.exit(stop, out, error) == 0;
-    return ExitNow{is_fine ? 0 : kRefused, is_fine ? out.str() : error.str()};
-  }
+  if (auto stop = admin::ParseArguments(app, arguments); stop) return *std::move(stop);
   Result<ShareCounts> counts = ParseShareCounts(shares);
   if (!counts.ok()) {
-    return ExitNow{kRefused, "gpushared-kubernetes: " + counts.status().message() + "\n"};
+    return ExitNow{admin::kRefusedArguments,
+                   "gpushared-kubernetes: " + counts.status().message() + "\n"};
   }
   options.plugin.shares = *std::move(counts);
   return options;

@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "server/admin/exit_now.h"
 #include "server/cluster/kubernetes/plugin.h"
 
 namespace gpushared::kubernetes {
@@ -17,10 +18,7 @@ struct Options {
 };
 
 // Nothing is to be served; this is to be said.
-struct ExitNow {
-  int code;
-  std::string text;
-};
+using admin::ExitNow;
 
 std::variant<Options, ExitNow> ParseOptions(std::span<const char* const> arguments);
 
