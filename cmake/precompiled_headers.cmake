@@ -25,9 +25,16 @@ function(gpushared_precompiled name)
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
 endfunction()
 
-# gpushared_use_precompiled(<target> <name>): the target's files begin with those headers.
+# gpushared_use_precompiled(<target> <name>): the target's files begin with those headers. A program is then compiled as
+# a library's code is, unless the headers are those of PROGRAMS.
 function(gpushared_use_precompiled target name)
   if(TARGET ${name})
+    get_target_property(type ${target} TYPE)
+    get_target_property(is_library ${name} POSITION_INDEPENDENT_CODE)
+    if(type STREQUAL "EXECUTABLE" AND is_library)
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
     target_precompile_headers(${target} REUSE_FROM ${name})
     # ccache keeps what was compiled with them only when the preprocessor names them. gcc 12 finds overflows in
     # inlined copies of strings that are not there, and hides them in system headers unless they are precompiled.
@@ -51,10 +58,25 @@ function(gpushared_join_sources target)
   endif()
 endfunction()
 
+# gpushared_run_once(<target> files ...): sources that run once in the life of a program, as what reads its options.
+# Optimising them takes as long as compiling them, 5 s each; so they are objects of their own, unoptimised, over
+# headers that are precompiled that way.
+function(gpushared_run_once target)
+  add_library(${target}_run_once OBJECT ${ARGN})
+  target_link_libraries(${target}_run_once PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
+  target_compile_definitions(${target}_run_once PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
+  gpushared_target_defaults(${target}_run_once)
+  target_compile_options(${target}_run_once PRIVATE -O0)
+  gpushared_use_precompiled(${target}_run_once gpushared_tool_headers)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_run_once>)
+endfunction()
+
 if(GPUSHARED_PRECOMPILE)
   gpushared_precompiled(gpushared_std_headers HEADERS ${GPUSHARED_STD_HEADERS})
   gpushared_precompiled(gpushared_server_headers
     HEADERS ${GPUSHARED_STD_HEADERS} <boost/asio/io_context.hpp> <boost/asio/posix/stream_descriptor.hpp>
       <boost/asio/post.hpp> <boost/asio/steady_timer.hpp> <fmt/format.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
     LINK Boost::headers gpushared::logging nlohmann_json::nlohmann_json)
+  gpushared_precompiled(gpushared_tool_headers HEADERS ${GPUSHARED_STD_HEADERS} <CLI/CLI.hpp> <nlohmann/json.hpp>
+    LINK CLI11::CLI11 nlohmann_json::nlohmann_json OPTIONS -O0)
 endif()

@@ -13,6 +13,7 @@ add_executable(gpushared_fake_worker_program fake_worker.cpp)
 set_target_properties(gpushared_fake_worker_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
 target_link_libraries(gpushared_fake_worker_program PRIVATE gpushared::ipc)
 gpushared_target_defaults(gpushared_fake_worker_program)
+gpushared_use_precompiled(gpushared_fake_worker_program gpushared_std_headers)
 gpushared_test(broker_test SOURCES broker_test.cpp broker_inventory_test.cpp entrance_test.cpp kept_counts_test.cpp reload_test.cpp roster_test.cpp
   LINK gpushared::admin gpushared::broker gpushared::server_process nlohmann_json::nlohmann_json
   LABELS process concurrency DEPENDS gpushared_fake_worker_program gpusharedctl
