@@ -11,6 +11,7 @@ endif()
 # gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN] [RELOCATABLE])
 # Adds <target>, which leaves <binary dir>/<name>.ptx (or .fatbin) for each file, and sets
 # <target>_DIR to the folder in the caller's scope. RELOCATABLE keeps what other inputs of a link may name.
+# The global property GPUSHARED_PTX_<source>_<arch> tells others where the plain text of a file lies.
 function(gpushared_ptx target)
   cmake_parse_arguments(arg "FATBIN;RELOCATABLE" "ARCH" "FILES" ${ARGN})
   if(NOT arg_ARCH)
@@ -35,6 +36,9 @@ function(gpushared_ptx target)
       COMMAND "${GPUSHARED_NVCC}" ${mode} -std=c++17 -O3 -I "${PROJECT_SOURCE_DIR}" "${source}" -o "${output}"
       DEPENDS "${source}" VERBATIM)
     list(APPEND outputs "${output}")
+    if(NOT arg_FATBIN AND NOT arg_RELOCATABLE)
+      set_property(GLOBAL PROPERTY "GPUSHARED_PTX_${source}_${arg_ARCH}" "${output}")
+    endif()
   endforeach()
   add_custom_target(${target} ALL DEPENDS ${outputs})
   set(${target}_DIR "${CMAKE_CURRENT_BINARY_DIR}" PARENT_SCOPE)

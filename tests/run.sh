@@ -53,10 +53,15 @@ configure() {  # preset [further cmake arguments]
 run_ctest() {  # name, folder of the build, ctest arguments
   # What fails is shown, and tried once more: many tests start processes that share the machine's few
   # cores with the others. What fails twice is red; what needed its second try is named at the end.
-  local log="build/$1.ctest.log" status=0 again
-  ctest --test-dir "$2" --output-on-failure -j "$jobs" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
+  local log="build/$1.ctest.log" status=0 again left_out
+  # One more than there are cores: a quarter of the time of all entries is waiting.
+  ctest --test-dir "$2" --output-on-failure -j "$((jobs + 1))" --repeat until-pass:2 "${@:3}" | tee "$log" || status=$?
   again=$(grep -E '\*\*\*(Failed|Timeout|Exception)' "$log" | grep -oE 'Test +#[0-9]+: [^ ]+' | sort -u || true)
   [[ -z $again ]] || printf '%s: not passed at the first try: %s\n' "$1" "${again//$'\n'/, }"
+  if [[ ${*:3} == "-LE long" ]]; then
+    left_out=$(ctest --test-dir "$2" -N -L long | sed -nE 's/^ *Test +#[0-9]+: //p' | tr '\n' ' ')
+    [[ -z $left_out ]] || printf '%s: left to the stage long: %s\n' "$1" "$left_out"
+  fi
   printf '%s: ' "$1"
   python3 tests/count_cases.py "$2/Testing/Temporary/LastTest.log"
   return "$status"
@@ -85,7 +90,7 @@ run_dev() {
 
 run_long() {
   configure dev
-  build dev all
+  build dev all tests_long
   run_ctest long build/dev -L long
   GPUSHARED_CRASH_KILLS=1000 run_ctest crash build/dev/tests/crash
   GPUSHARED_MIG_PLANS=10000 run_ctest mig build/dev/tests/mig
@@ -217,7 +222,7 @@ run_quick() {  # folder [case]
   check_folders "$1"
   [[ -f build/dev/build.ninja ]] || configure dev
   build dev "tests/$1/all"
-  [[ -n ${2:-} ]] || { GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$1" "build/dev/tests/$1"; return; }
+  [[ -n ${2:-} ]] || { GPUSHARED_CRASH_KILLS=$kills run_ctest "quick-$1" "build/dev/tests/$1" -LE long; return; }
   local program ran="" status=0
   while read -r program; do
     "$program" --gtest_list_tests --gtest_filter="*$2*" | grep -c '^  ' >/dev/null || continue
@@ -318,7 +323,7 @@ for stage in "${stages[@]}"; do
   case $stage in
     dev) run_dev ;;
     long) run_long ;;
-    asan) configure asan; build asan all; run_ctest asan build/asan ;;
+    asan) configure asan; build asan all tests_long; run_ctest asan build/asan ;;
     asan:* | tsan:*) run_folders "${stage%%:*}" "${stage#*:}" ;;
     tsan) configure tsan; build tsan tests_concurrency; run_ctest tsan build/tsan -L concurrency ;;
     fuzz) run_fuzz ;;

@@ -25,6 +25,9 @@ struct Program {
 // headers of the CUDA toolkit (programs/). Names are unique.
 std::span<const Program> OwnPrograms();
 std::span<const Program> ToolkitPrograms();
+// Those over CUB and Thrust. nvcc takes a minute for them, so the library gpushared_corpus_cub has
+// them, which only the stage `long` builds.
+std::span<const Program> CubPrograms();
 
 // Runs a program on Runtime::Instance(), which it resets before: what went wrong, or "".
 std::string RunProgram(const Program& program);

@@ -42,21 +42,6 @@
 #endif
 #define GPUSHARED_TOOLKIT_PROGRAMS(X) \
   GPUSHARED_CURAND_PROGRAMS(X)        \
-  X(CubDeviceScan)                    \
-  X(CubRadixSort)                     \
-  X(CubSegmentedSort)                 \
-  X(CubSelect)                        \
-  X(CubPartition)                     \
-  X(CubReduce)                        \
-  X(CubReduceByKey)                   \
-  X(CubRunLengths)                    \
-  X(CubSegmentedReduce)               \
-  X(CubHistogram)                     \
-  X(CubMergeSort)                     \
-  X(ThrustTransformReduce)            \
-  X(ThrustSortByKey)                  \
-  X(ThrustScanAndUnique)              \
-  X(ThrustSetIntersection)            \
   X(GroupTiles)                       \
   X(GroupsOfCoalescedThreads)         \
   X(GroupCopies)                      \
@@ -68,10 +53,29 @@
   X(CudaAtomics)                      \
   X(CudaBarrier)
 
+// programs/ over CUB and Thrust: a library of their own.
+#define GPUSHARED_CUB_PROGRAMS(X) \
+  X(CubDeviceScan)                \
+  X(CubRadixSort)                 \
+  X(CubSegmentedSort)             \
+  X(CubSelect)                    \
+  X(CubPartition)                 \
+  X(CubReduce)                    \
+  X(CubReduceByKey)               \
+  X(CubRunLengths)                \
+  X(CubSegmentedReduce)           \
+  X(CubHistogram)                 \
+  X(CubMergeSort)                 \
+  X(ThrustTransformReduce)        \
+  X(ThrustSortByKey)              \
+  X(ThrustScanAndUnique)          \
+  X(ThrustSetIntersection)
+
 #define GPUSHARED_DECLARE_PROGRAM(name) std::string name();
 namespace gpushared::corpus {
 GPUSHARED_OWN_PROGRAMS(GPUSHARED_DECLARE_PROGRAM)
 GPUSHARED_TOOLKIT_PROGRAMS(GPUSHARED_DECLARE_PROGRAM)
+GPUSHARED_CUB_PROGRAMS(GPUSHARED_DECLARE_PROGRAM)
 }  // namespace gpushared::corpus
 #undef GPUSHARED_DECLARE_PROGRAM
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -18,10 +19,16 @@ constexpr double kRightLeast = 0.98;
 // CUB launches others, and more of them, by the architecture that it is compiled for.
 constexpr std::size_t kLaunchedLeast = 50;
 
+std::vector<Program> AllToolkitPrograms() {
+  std::vector<Program> programs(ToolkitPrograms().begin(), ToolkitPrograms().end());
+  programs.insert(programs.end(), CubPrograms().begin(), CubPrograms().end());
+  return programs;
+}
+
 // By kernel of those programs: why its results are not known to be right; empty when they are.
 std::map<std::string, std::string> LaunchedKernels() {
   std::map<std::string, std::string> kernels;
-  for (const Program& program : ToolkitPrograms()) {
+  for (const Program& program : AllToolkitPrograms()) {
     const std::map<std::string, KernelHistory> before = Runtime::Instance().history();
     const std::string wrong = RunProgram(program);
     for (const auto& [name, history] : Runtime::Instance().history()) {
@@ -46,7 +53,7 @@ TEST(CorpusCoverage, KernelsOfToolkitProgramsRunWithRightResults) {
     if (!why.empty()) std::printf("not right: %s: %s\n", name.c_str(), why.c_str());
   }
   std::printf("%zu of %zu kernels that %zu programs launched ran with right results\n", right,
-              kernels.size(), ToolkitPrograms().size());
+              kernels.size(), AllToolkitPrograms().size());
   EXPECT_GE(kernels.size(), kLaunchedLeast);
   EXPECT_GE(static_cast<double>(right), kRightLeast * static_cast<double>(kernels.size()));
 }

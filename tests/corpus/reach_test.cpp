@@ -23,6 +23,7 @@ void VisitKernels(Visit visit) {
   // The programs' objects are linked because the tables name them.
   ASSERT_FALSE(OwnPrograms().empty());
   ASSERT_FALSE(ToolkitPrograms().empty());
+  ASSERT_FALSE(CubPrograms().empty());
   for (const auto& loaded : Runtime::Instance().modules()) {
     for (std::size_t i = 0; i < loaded->image->size(); ++i) visit(loaded->image->program(i));
   }

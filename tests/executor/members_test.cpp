@@ -159,7 +159,9 @@ class Members : public PerFlavour {
  protected:
   void Check(const std::vector<MemberForm>& forms) {
     std::mt19937 random(15);
-    for (const auto& [shape, cases] : kCasesOfShape) CheckShape(forms, shape, cases, random);
+    for (const auto& [shape, cases] : kCasesOfShape) {
+      CheckShape(forms, shape, SweepOf(cases), random);
+    }
   }
 
   // A kernel of one warp that runs `code`; lane l has l in %lane.

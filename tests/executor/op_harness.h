@@ -105,6 +105,10 @@ void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inp
 std::vector<Outputs> RunForm(executor_flavour flavour, const Form& form,
                              const std::vector<Inputs>& tuples);
 
+// How many of a sweep's random cases are run: an eighth. All of them where
+// GPUSHARED_WHOLE_SWEEPS is set, as in the stage `long`.
+u32 SweepOf(u32 cases);
+
 // Tests that run once per compilation of the operations.
 class PerFlavour : public ::testing::TestWithParam<executor_flavour> {
  protected:

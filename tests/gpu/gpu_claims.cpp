@@ -199,7 +199,8 @@ class Claims {
 
   std::vector<corpus::Program> Programs() const {
     std::vector<corpus::Program> all;
-    for (const auto& list : {corpus::OwnPrograms(), corpus::ToolkitPrograms()}) {
+    for (const auto& list :
+         {corpus::OwnPrograms(), corpus::ToolkitPrograms(), corpus::CubPrograms()}) {
       all.insert(all.end(), list.begin(), list.end());
     }
     if (all.size() > programs_) all.resize(programs_);

@@ -108,12 +108,12 @@ TEST_P(ClaimedKernels, ComputeTheSameUnderEverySchedule) {
   ASSERT_TRUE(launch) << what.kernel << " has no claimed form";
   const std::vector<std::byte> before(launch->bytes.begin(), launch->bytes.end());
   ScheduleRunner runner(kThreads);
-  EXPECT_EQ(runner.Run(*launch, kSchedules, GetParam() * 100000), "");
+  EXPECT_EQ(runner.Run(*launch, Schedules(), GetParam() * 100000), "");
   // A comparison of nothing with nothing would show nothing.
   EXPECT_FALSE(std::ranges::equal(before, launch->bytes)) << "the kernel writes nothing";
-  EXPECT_EQ(runner.schedules(), kSchedules);
+  EXPECT_EQ(runner.schedules(), Schedules());
   // Stops came in the middle of launches, not only between them.
-  EXPECT_GT(runner.stops(), kSchedules / 10);
+  EXPECT_GT(runner.stops(), Schedules() / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ClaimedKernels, ::testing::Range<std::size_t>(0, Cases().size()),

@@ -235,9 +235,14 @@ TEST_P(FencedCorpus, ComputesTheSame) {
 std::string NameOf(const ::testing::TestParamInfo<corpus::Program>& info) {
   return info.param.name;
 }
+// The stage `long` builds this file once more, for the programs over CUB and Thrust.
+#ifdef GPUSHARED_CORPUS_CUB
+INSTANTIATE_TEST_SUITE_P(Cub, FencedCorpus, ::testing::ValuesIn(corpus::CubPrograms()), NameOf);
+#else
 INSTANTIATE_TEST_SUITE_P(Own, FencedCorpus, ::testing::ValuesIn(corpus::OwnPrograms()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Toolkit, FencedCorpus, ::testing::ValuesIn(corpus::ToolkitPrograms()),
                          NameOf);
+#endif
 
 }  // namespace
 }  // namespace gpushared::testing

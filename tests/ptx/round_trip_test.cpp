@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every PTX text that nvcc makes of the kernels in this tree: as it is, with -lineinfo, with -G.
+// The PTX texts that nvcc makes of the kernels of this folder: as they are, with -lineinfo, with
+// -G. In the stage `long` those of all kernels of the tree.
 #include <stdlib.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -60,7 +62,8 @@ std::optional<std::string> Assemble(const std::string& text, const std::string& 
 
 // From CMake: paths with ':' between them.
 std::vector<std::string> Files() {
-  std::istringstream paths(GPUSHARED_TEST_PTX_FILES);
+  const char* const others = std::getenv("GPUSHARED_PTX_FILES");
+  std::istringstream paths(others != nullptr ? others : GPUSHARED_TEST_PTX_FILES);
   std::vector<std::string> files;
   for (std::string path; std::getline(paths, path, ':');) files.push_back(path);
   return files;
