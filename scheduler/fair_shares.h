@@ -31,8 +31,8 @@ namespace gpushared::scheduler {
 // clients has more clients to share with, and nobody else has less. A client without a group is
 // one by itself.
 //
-// A client that queues one command at a time is not ready while that command runs, nor
-// in the moment before the next one, which is up to `hold_off` long. It keeps its place
+// A client that queues one command at a time is not ready while that command runs. Nor is
+// it in the moment before the next one, which is up to `hold_off` long. It keeps its place
 // meanwhile, and from level `held_from` on nobody who is ahead of it starts: others would
 // take the time that is due to it, however great its weight. After a command it is waited
 // for if it came back in time before and its commands are no shorter than the wait.

@@ -33,8 +33,8 @@ gpushared::Status AddVectors(std::vector<float>& sum) {
   auto device_sum = client->AllocateDevice(bytes);
   if (!device_sum) return device_sum.status();
 
-  // Commands of a stream run in order and its first error is sticky, so one look at
-  // the end is enough for those that only queue.
+  // Commands of a stream run in order, and its first error is sticky. So one look at the
+  // end is enough for those that only queue.
   const gpushared::Stream stream = client->default_stream();
   (void)stream.CopyToDevice(*device_a, a.data(), bytes);
   (void)stream.CopyToDevice(*device_b, b.data(), bytes);

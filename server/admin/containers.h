@@ -29,7 +29,7 @@ inline constexpr const char* kCdiKind = "gpushared.io/entrance";
 // Thread-compatible value.
 struct ContainerWay {
   std::string entrance;
-  std::string folder;                // Of its socket, on the machine.
+  std::string folder;                // Holds its socket, on the machine.
   std::string socket_inside;         // Its socket, as the container sees it.
   std::vector<std::string> devices;  // These alone, by name or UUID; empty: all.
   // kUnsupported: the folder holds another entrance's socket, or no device may be called so.

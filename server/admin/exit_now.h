@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program says and returns when its command line lets it not begin.
+// The words and exit code of a program that its command line keeps from beginning.
 
 #ifndef GPUSHARED_SERVER_ADMIN_EXIT_NOW_H_
 #define GPUSHARED_SERVER_ADMIN_EXIT_NOW_H_

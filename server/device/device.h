@@ -295,8 +295,8 @@ struct LaunchWork : WorkHeader {
   std::span<const std::byte> parameters;
 };
 
-// One page of host memory: a client may take the pages of its arena away while they are copied,
-// and where pages come back one by one, each can take milliseconds.
+// One page of host memory. A client may take the pages of its arena away while they are copied.
+// Where pages come back one by one, each can take milliseconds.
 inline constexpr std::uint64_t kCopyPieceBytes = std::uint64_t{4} << 10;
 
 // A rectangle of bytes; height 1 is a plain range. The caller has checked the addresses.

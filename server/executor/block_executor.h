@@ -159,12 +159,13 @@ inline constexpr std::uint32_t kSharedGranuleBytes = 128;
 // Blocks that run at once because they wait for each other, and bytes of their memory.
 inline constexpr std::size_t kResidentBlocksMax = 1024;
 inline constexpr std::uint64_t kResidentBytesMax = std::uint64_t{1} << 30;
-// Limits: nested calls of one thread, bytes of registers of one warp (all its active calls), bytes
-// of local memory of one thread and of one block.
+// Nested calls of one thread.
 inline constexpr std::uint32_t kCallDepthMax = 256;
 // Entries of one warp's divergence stack. Decoded code needs a few for each branch in another one.
 inline constexpr std::size_t kSplitsMax = std::size_t{1} << 16;
+// Bytes of registers of one warp, with all its active calls.
 inline constexpr std::uint64_t kRegisterBytesPerWarpMax = std::uint64_t{4} << 20;
+// Bytes of local memory of one thread, and of one block.
 inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
 // Local memory of each thread for the calls of a kernel that recurses.

@@ -83,8 +83,8 @@ bool FunctionDecoder::AccumulatorRows(const Operand& operand, std::size_t count,
   return FragmentRows(operand, "b32", false, count, rows);
 }
 
-// d, a, b, scale-d and, but for integers, 1 or -1 for each factor; of elements of 16 bits then
-// whether a, unless it is in registers, and b are transposed.
+// The operands are d, a, b, scale-d and, but for integers, 1 or -1 for each factor. For elements of
+// 16 bits they then say whether b is transposed, and whether a is unless it is in registers.
 bool FunctionDecoder::DecodeWarpgroupProduct() {
   std::optional<WgmmaForm> form = ReadWgmmaForm(instruction_->modifiers);
   const auto& operands = instruction_->operands;

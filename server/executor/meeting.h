@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions in which lanes of a warp that name the same members act together (shfl.sync,
-// vote.sync, ...), for lanes that have come to them by different paths. Private to the executor.
+// Instructions in which lanes of a warp that name the same members act together: shfl.sync,
+// vote.sync and others. Here lanes meet that came by different paths. Private to the executor.
 
 #ifndef GPUSHARED_SERVER_EXECUTOR_MEETING_H_
 #define GPUSHARED_SERVER_EXECUTOR_MEETING_H_

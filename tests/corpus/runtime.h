@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA runtime for tests: just enough of the runtime's C interface (runtime_calls.cpp) to
-// link programs that nvcc compiled, host code and all, and to hand every kernel they
-// launch to a backend. Nothing here needs a driver or a GPU.
+// link programs that nvcc compiled, host code and all. It hands every kernel that they launch
+// to a backend. Nothing here needs a driver or a GPU.
 //
 // Device memory is one arena of this process, so device pointers are host pointers.
 // One thread; calls of the programs are synchronous.

@@ -23,7 +23,7 @@ json Way(const std::string& name, const std::string& socket) {
 
 json Answer(const json& ways) { return {{"entrances", ways}}; }
 
-// As `gpusharedctl cdi` makes it of an answer.
+// The file that `gpusharedctl cdi` makes of an answer.
 Result<json> FileOf(const json& answer) {
   const Result<std::vector<ContainerWay>> ways = ContainerWays(answer);
   if (!ways.ok()) return ways.status();

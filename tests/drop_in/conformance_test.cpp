@@ -51,7 +51,7 @@ bool StartsWith(const std::string& line, const std::string& prefix) {
   return line.starts_with(prefix);
 }
 
-// A fault of a kernel without a fence ends the worker and its sessions (server/device/cuda), so the
+// A fault of a kernel without a fence ends the worker and its sessions (server/device/cuda). So the
 // session's end (810) stands where a native program finds the fault.
 bool IsEndByFault(const std::string& native, const std::string& ours) {
   const std::size_t code = native.rfind(" = 7");

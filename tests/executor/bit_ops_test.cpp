@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logic, shifts and bit fields, each bit worked out on its own (PTX ISA, Logic and
-// Shift Instructions; bfe, bfi, bmsk, prmt under Integer Arithmetic and Data Movement).
+// Logic, shifts and bit fields, each bit worked out on its own. PTX ISA: Logic and Shift
+// Instructions; bfe, bfi, bmsk, prmt under Integer Arithmetic and Data Movement.
 #include <string>
 
 #include "tests/executor/op_harness.h"

@@ -27,7 +27,7 @@ class Faults : public PerFlavour {
     cells_ = launcher_->Allocate<u64>(64);
   }
 
-  // Runs `code`, which stands in line 11, in threads of two blocks of (8, 4, 2); `%me` is
+  // Runs `code`, which stands in line 11, in threads of two blocks of (8, 4, 2). `%me` is
   // true for thread (3, 2, 1) of block (1, 0, 0) only. `%a` is the start of memory.
   executor::RunOutcome RunCode(const std::string& code) {
     launcher_->Load(
@@ -138,8 +138,8 @@ TEST_P(Faults, TrapsAndOperandsOutOfRange) {
          Kind::kInvalidOperand, 9, 0, "brx.idx", "operand 9 is out of range");
 }
 
-// The fast paths check all lanes at once; a bad lane among good ones is still found,
-// and none of the good ones has been served.
+// The fast paths check all lanes at once. A bad lane among good ones is still found, and none
+// of the good ones has been served.
 TEST_P(Faults, NoLaneWritesWhenOneIsAtFault) {
   const struct {
     const char* address;

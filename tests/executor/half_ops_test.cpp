@@ -67,9 +67,8 @@ class HalfOps : public PerFlavour {
 
 Real Clamp(Real value) { return value > 0 ? (value < 1 ? value : 1) : 0; }
 
-// a * b + c, exact to what a half can tell: long double may round the sum, but never
-// onto or off a tie of the half type unless the product was one; then the sign of what
-// was lost decides.
+// a * b + c, exact to what a half can tell. Long double may round the sum, but onto or off a
+// tie of the half type only where the product was one. Then the sign of what was lost decides.
 u16 FusedHalf(const HalfType& half, Real a, Real b, Real c, bool sat, bool relu) {
   const Real product = a * b;  // At most 22 bits.
   Real sum = product + c;

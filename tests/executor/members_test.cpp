@@ -42,7 +42,7 @@ struct MemberForm {
 };
 
 // How lanes come to the instruction: all at once, from both sides of a branch that each have it,
-// in different rounds of a loop, or by two guarded copies of it.
+// in different rounds of a loop, or by two guarded copies.
 enum class Shape { kConverged, kSides, kRounds, kGuards };
 constexpr std::array<std::pair<Shape, u32>, 4> kCasesOfShape = {{{Shape::kConverged, 40'960},
                                                                  {Shape::kSides, 20'480},

@@ -74,7 +74,7 @@ TEST_P(CappedClients, AHeldOneHasNothingUntilItIsReleased) {
   timeline_.AddBusyClient({}, stoppable_);
   timeline_.RunFor(100ms);
   timeline_.lane().Hold(held, true, timeline_.now());
-  timeline_.RunFor(50ms);  // What it had on the device is off it.
+  timeline_.RunFor(50ms);  // Its commands leave the device.
   const Duration before = timeline_.Held(held);
   timeline_.RunFor(1s);
   EXPECT_EQ(timeline_.Held(held), before);

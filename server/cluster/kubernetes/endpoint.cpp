@@ -148,7 +148,7 @@ class Endpoint::Service final : public v1beta1::DevicePlugin::Service {
   mutable Mutex mutex_;
   std::condition_variable changed_;
   Offer offer_ GPUSHARED_GUARDED_BY(mutex_);
-  std::uint64_t version_ GPUSHARED_GUARDED_BY(mutex_) = 1;  // Of the shares.
+  std::uint64_t version_ GPUSHARED_GUARDED_BY(mutex_) = 1;  // Counts changes of the shares.
   int followers_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
 };

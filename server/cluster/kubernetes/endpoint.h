@@ -41,7 +41,7 @@ class Endpoint {
   class Listener;
 
   const std::string kubelet_folder_;
-  const std::string name_;  // Of the socket.
+  const std::string name_;  // The socket's.
   std::unique_ptr<Service> service_;
   std::unique_ptr<Listener> listener_;
 };

@@ -15,8 +15,8 @@
 
 namespace gpushared::server {
 
-// Output of kernels on a GPU. The driver writes it to the process's stdout, at a launch, a wait or
-// the unloading of a module, and does not say whose it is. Here stdout is a pipe. Its lines go to
+// Output of kernels on a GPU. The driver writes it to the process's stdout at a launch, a wait or
+// the unloading of a module. It does not say whose it is. Here stdout is a pipe. Its lines go to
 // the log like other output of kernels, bounded and without control characters. The driver's writes
 // never wait: bytes that the pipe (64 KiB) cannot take are lost.
 //

@@ -36,7 +36,7 @@ struct SlowCallRules {
 };
 
 // Calls that may take milliseconds, one at a time, on a thread of their own. Urgent ones go first,
-// then those of newcomers; the others keep out of the way of them and of urgent requests for a
+// then those of newcomers. The others keep out of the way of them and of urgent requests for a
 // while, see SlowCallRules. A call that would take long is made in steps: between two of them
 // others have their turn, but for later ones of its session.
 //

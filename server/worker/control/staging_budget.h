@@ -11,7 +11,7 @@ namespace gpushared::server {
 // machine without free memory does not refuse, it ends processes.
 //
 // Half of it is shared out evenly, so that every session can stage something whatever the
-// others hold; the other half goes to whoever asks first. Ordinary sessions leave a part of that
+// others hold. The other half goes to whoever asks first. Ordinary sessions leave a part of that
 // half to those that may use the reserve.
 //
 // Confined to the control thread.

@@ -287,7 +287,7 @@ TEST(AddressRange, WhatIsMovedOutCountsAgainstTheQuotaAndGoesWithTheRange) {
     ASSERT_TRUE(range->MoveOut(8 * kMapStepBytes).ok());
     EXPECT_EQ(budget->free_bytes(), kTotal);
     EXPECT_FALSE(range->TakeModuleBlock(1).ok()) << "the quota is used up";
-    // What it gives back first is what lies last, and out.
+    // It first gives back the steps that lie last, and out.
     EXPECT_EQ(range->Resize(6 * kMapStepBytes).value(), 6 * kMapStepBytes);
     EXPECT_EQ(store->used_bytes(), 6 * kMapStepBytes);
     EXPECT_TRUE(range->TakeModuleBlock(1).ok());

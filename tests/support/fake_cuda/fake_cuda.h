@@ -30,8 +30,8 @@
 //   control PATH          reads further statements from a file, a line each, before each call.
 //   leaks ignored         objects left at the end are no mistake.
 //
-// The driver's user must not make certain calls: with a destroyed handle or without a current
-// context, take memory away under pending work, launch what makes local memory grow, or leave
+// The driver's user must not call it with a destroyed handle or without a current context. It must
+// not take memory away under pending work, nor launch what makes local memory grow, nor leave
 // objects at the end. These are *mistakes*. They are collected. A process that ends with mistakes
 // that nobody took prints them and exits with code 86.
 

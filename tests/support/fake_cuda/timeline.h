@@ -18,7 +18,7 @@
 namespace gpushared::testing::fake_cuda {
 
 // What happens on one GPU, in the order of its times. Whoever calls the driver moves it on, up to
-// now. Blocks take room on the multiprocessors; the kernel of the best priority goes first, and
+// now. Blocks take room on the multiprocessors. The kernel of the best priority goes first, and
 // those behind one whose block does not fit wait with it. A block's instructions are executed at
 // its beginning, those of a copy at its end.
 //

@@ -109,7 +109,7 @@ TEST(StatusJson, CountsTheSessionsOfEachClass) {
     sessions[i].quota_bytes = 1000;
   }
   sessions[2].spec.scheduling_class = scheduler::SchedulingClass::kHigh;
-  sessions[2].quota_bytes = 0;  // Of one that has nothing yet.
+  sessions[2].quota_bytes = 0;  // It has nothing yet.
   snapshot.clients[0].commands_pending = 5;
   snapshot.clients[0].mapped_bytes = 900;
   snapshot.clients[1].commands_pending = 5;
