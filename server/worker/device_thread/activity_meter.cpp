@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace gpushared::server {
 
@@ -90,31 +91,33 @@ void ActivityMeter::Set(ClientActivity& client, Phase phase, scheduler::TimePoin
   const scheduler::Duration spent = now - client.since;
   if (client.phase == Phase::kWaiting) client.waited += spent;
   if (client.phase == Phase::kOnDevice) client.on_device += spent;
-  const bool was_active = IsActive(client.phase), is_active = IsActive(phase);
-  Level& level = LevelOf(client);
-  if (was_active && !is_active) Earn(client);
-  Count(client, -1);
-  client.phase = phase;
+  const Phase before = std::exchange(client.phase, phase);
   client.since = now;
-  Count(client, 1);
-  if (!was_active && is_active) {
+  if (client.of_class != SchedulingClass::kHigh) {
+    if (before == Phase::kOnDevice) --others_on_device_;
+    if (phase == Phase::kOnDevice) ++others_on_device_;
+  }
+  // Most changes are between the phases of an active client, which shares as before.
+  if (IsActive(before) == IsActive(phase)) return;
+  if (IsActive(before)) {
+    Earn(client);
+    Count(client, -1);
+  } else {
+    Count(client, 1);
     client.virtual_since = ShareOf(client).virtual_ns;
-    client.charged_since = level.charged_ns;
+    client.charged_since = LevelOf(client).charged_ns;
   }
 }
 
 void ActivityMeter::Count(const ClientActivity& client, int sign) {
-  if (!IsActive(client.phase)) return;
-  const auto add = [&](std::uint32_t& count) { count += static_cast<std::uint32_t>(sign); };
   Level& level = LevelOf(client);
   Share& share = ShareOf(client);
   Settle(share, level);
   if (share.active_weight > 0) level.active_weight -= share.weight;
   share.active_weight += static_cast<std::uint64_t>(std::int64_t{sign} * client.weight);
   if (share.active_weight > 0) level.active_weight += share.weight;
-  if (client.of_class == SchedulingClass::kHigh) return add(high_active_);
-  add(others_active_);
-  if (client.phase == Phase::kOnDevice) add(others_on_device_);
+  const bool is_high = client.of_class == SchedulingClass::kHigh;
+  (is_high ? high_active_ : others_active_) += static_cast<std::uint32_t>(sign);
 }
 
 void ActivityMeter::CountGap(scheduler::TimePoint now) {

@@ -118,7 +118,7 @@ class ActivityMeter {
   std::size_t GroupFor(std::optional<std::uint64_t> number) const;
   // After a client of the group came, left or changed.
   void Reweigh(std::size_t group);
-  // `sign` is 1 for a client that comes to be in its phase, -1 for one that leaves it.
+  // `sign` is 1 for a client that comes to be active, -1 for one that no longer is.
   void Count(const ClientActivity& client, int sign);
   void CountGap(scheduler::TimePoint now);
   void Earn(ClientActivity& client);
