@@ -312,8 +312,9 @@ std::int64_t FairShares::PendingOf(Duration predicted, bool stoppable) const {
 
 void FairShares::Charge(Charged& charged, std::uint32_t weight, Duration held) {
   const std::int64_t scaled = held.count() * kVirtualScale + charged.remainder;
-  charged.used += scaled / weight;
-  charged.remainder = scaled % weight;
+  const std::int64_t used = Weighed(scaled, weight);
+  charged.used += used;
+  charged.remainder = scaled - used * weight;
 }
 
 void FairShares::Refresh(Account& account) {

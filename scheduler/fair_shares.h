@@ -84,6 +84,11 @@ class FairShares {
   // order short commands of heavy clients, and good for four years of device time.
   static constexpr std::int64_t kVirtualScale = 64;
 
+  // Most weights are 1, and each command takes some of these divisions.
+  static std::int64_t Weighed(std::int64_t scaled, std::uint32_t weight) {
+    return weight == 1 ? scaled : scaled / weight;
+  }
+
   struct Charged {
     std::int64_t used = 0;       // Virtual time.
     std::int64_t remainder = 0;  // Of the division by weight; carried, so that no time is lost.
@@ -106,7 +111,7 @@ class FairShares {
     Duration last_held{};       // By its last command.
 
     std::int64_t used() const { return charged[level].used; }
-    std::int64_t key() const { return used() + pending_ns * kVirtualScale / weight; }
+    std::int64_t key() const { return used() + Weighed(pending_ns * kVirtualScale, weight); }
     bool is_active() const { return ready || running > 0 || paused_since.has_value(); }
   };
   // The clients of one group have this together in one level.
@@ -117,7 +122,7 @@ class FairShares {
     std::int64_t pending_ns = 0;
     std::int64_t clock = 0;  // Virtual time inside: of its client furthest behind.
 
-    std::int64_t key() const { return charged.used + pending_ns * kVirtualScale / weight; }
+    std::int64_t key() const { return charged.used + Weighed(pending_ns * kVirtualScale, weight); }
   };
   struct Group {
     std::optional<std::uint64_t> number;  // None: for one client alone.
