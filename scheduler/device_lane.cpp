@@ -247,9 +247,7 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
       std::find_if(in_flight_.begin(), in_flight_.end(),
                    [&](const InFlight& each) { return each.command == command; });
   Check(found != in_flight_.end(), "a command completed that is not in flight");
-  const InFlight ended = *found;
-  in_flight_.Remove(found);
-
+  const InFlight& ended = *found;
   const Charge charge{ended.client, meter_.End(ended.charge, now), ended.stop_asked};
   if (!ended.caps.empty()) {
     caps_.Bill(ended.caps, charge.held - ended.billed, now);
@@ -269,6 +267,7 @@ Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
                            .account = ended.account},
                      now);
   }
+  in_flight_.Remove(found);
   settled_ = false;
   return charge;
 }
@@ -368,15 +367,17 @@ Action DeviceLane::Submit(const Decision& decision, Client& state, TimePoint now
   const LaneCommand& first = state.queue.front().command;
   const std::uint64_t command = first.command;
   const bool windowed = IsWindowed(state);
-  in_flight_.Add(InFlight{.command = command,
-                          .client = client,
-                          .predicted = head.predicted,
-                          .stream = first.stream,
-                          .account = decision.account,
-                          .charge = meter_.Start(head.predicted, now),
-                          .stoppable = head.stoppable,
-                          .windowed = windowed,
-                          .caps = state.caps});
+  in_flight_.Add([&] {
+    return InFlight{.command = command,
+                    .client = client,
+                    .predicted = head.predicted,
+                    .stream = first.stream,
+                    .account = decision.account,
+                    .charge = meter_.Start(head.predicted, now),
+                    .stoppable = head.stoppable,
+                    .windowed = windowed,
+                    .caps = state.caps};
+  });
   if (!state.caps.empty()) caps_.OnStarted(state.caps, now);
   if (windowed) {
     window_used_ += head.predicted;

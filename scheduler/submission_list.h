@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
+#include <type_traits>
 #include <vector>
 
 namespace gpushared::scheduler {
@@ -27,14 +29,17 @@ class SubmissionList {
   const Entry* end() const { return slots_.data() + end_; }
   const Entry& front() const { return slots_[first_]; }
 
-  // Not beyond the limit.
-  void Add(const Entry& entry) {
+  // Not beyond the limit. `make()` returns the entry, and makes it where it stays: a large one that
+  // was just written is slow to copy.
+  template <typename Make>
+  void Add(Make make) {
     if (end_ == slots_.size()) {
       std::move(begin(), end(), slots_.data());
       end_ = size();
       first_ = 0;
     }
-    slots_[end_++] = entry;
+    ::new (static_cast<void*>(&slots_[end_])) Entry(make());
+    ++end_;
   }
 
   void Remove(Entry* entry) {
@@ -43,6 +48,8 @@ class SubmissionList {
   }
 
  private:
+  static_assert(std::is_trivially_copyable_v<Entry> && std::is_trivially_destructible_v<Entry>);
+
   std::vector<Entry> slots_;
   std::size_t first_ = 0;
   std::size_t end_ = 0;

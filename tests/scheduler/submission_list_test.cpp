@@ -16,7 +16,7 @@ TEST(SubmissionList, KeepsTheOrderUnderRandomAddsAndRemoves) {
   std::vector<int> model;
   for (int step = 0; step < 20'000; ++step) {
     if (model.size() < kLimit && random() % 2 == 0) {
-      list.Add(step);
+      list.Add([&] { return step; });
       model.push_back(step);
     } else if (!model.empty()) {
       const std::size_t at = random() % model.size();
