@@ -149,31 +149,39 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& laun
   if (module.module == nullptr || module.is_leaving) {
     return {.reason = Reason::kNoModule, .number = launch.module};
   }
-  Refusal refusal{.number = launch.module, .kernel = launch.kernel, .serial = module.serial};
+  const auto refuse = [&](Reason reason, std::uint64_t asked = 0, std::uint64_t allowed = 0) {
+    return Refusal{.reason = reason,
+                   .number = launch.module,
+                   .kernel = launch.kernel,
+                   .serial = module.serial,
+                   .asked = asked,
+                   .allowed = allowed};
+  };
   const std::span<const device::KernelInfo> kernels = module.module->kernels();
   if (launch.kernel >= kernels.size()) {
-    refusal.reason = Reason::kNoKernel;
-    refusal.allowed = kernels.size();
-    return refusal;
+    return refuse(Reason::kNoKernel, launch.kernel, kernels.size());
   }
   const device::KernelInfo& kernel = kernels[launch.kernel];
-  if (!kernel.unsupported.empty()) {
-    refusal.reason = Reason::kUnsupported;
+  if (!kernel.unsupported.empty()) return refuse(Reason::kUnsupported);
+  const LaunchExcess excess =
+      CheckLaunchLimits({.grid = launch.grid,
+                         .block = launch.block,
+                         .static_shared_bytes = kernel.static_shared_bytes,
+                         .dynamic_shared_bytes = launch.dynamic_shared_bytes},
+                        device::LimitsOf(kernel, info_));
+  if (!excess.ok()) [[unlikely]] {
+    Refusal refusal = refuse(Reason::kBeyondLimits);
+    refusal.excess = excess;
     return refusal;
   }
-  refusal.excess = CheckLaunchLimits({.grid = launch.grid,
-                                      .block = launch.block,
-                                      .static_shared_bytes = kernel.static_shared_bytes,
-                                      .dynamic_shared_bytes = launch.dynamic_shared_bytes},
-                                     device::LimitsOf(kernel, info_));
-  if (!refusal.excess.ok()) [[unlikely]] {
-    refusal.reason = Reason::kBeyondLimits;
-    return refusal;
+  if (launch.parameter_bytes != kernel.parameter_bytes) {
+    return refuse(Reason::kParameterBytes, launch.parameter_bytes, kernel.parameter_bytes);
   }
   device::LaunchWork& work = slot.work.emplace<device::LaunchWork>();
-  if (Refusal why = TakeParameters(client, kernel, launch, slot, work, refusal); !why.ok()) {
-    return why;
+  if (launch.parameters_in_arena) {
+    if (Refusal why = CheckArena(client, "launch", launch.arena_parameters); !why.ok()) return why;
   }
+  work.parameters = TakeParameters(client, launch, slot);
   work.module = module.module;
   work.kernel = launch.kernel;
   work.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
@@ -189,28 +197,18 @@ Refusal CommandPump::Prepare(ClientState& client, const ipc::LaunchCommand& laun
   return {};
 }
 
-Refusal CommandPump::TakeParameters(ClientState& client, const device::KernelInfo& kernel,
-                                    const ipc::LaunchCommand& launch, CommandSlot& slot,
-                                    device::LaunchWork& work, Refusal refusal) {
-  if (launch.parameter_bytes != kernel.parameter_bytes) {
-    refusal.reason = Reason::kParameterBytes;
-    refusal.asked = launch.parameter_bytes;
-    refusal.allowed = kernel.parameter_bytes;
-    return refusal;
-  }
+std::span<const std::byte> CommandPump::TakeParameters(const ClientState& client,
+                                                       const ipc::LaunchCommand& launch,
+                                                       CommandSlot& slot) {
   const std::byte* source = launch.inline_parameters.data();
   if (launch.parameters_in_arena) {
-    if (Refusal why = CheckArena(client, "launch", launch.arena_parameters); !why.ok()) {
-      return why;
-    }
     source =
         client.scope.arena(launch.arena_parameters.arena).data() + launch.arena_parameters.offset;
   }
   // Our own copy, also out of an arena: the client could change the bytes until the kernel ran.
   const std::span<std::byte> room = slot.ParameterRoom(launch.parameter_bytes);
   if (!room.empty()) std::memcpy(room.data(), source, room.size());
-  work.parameters = room;
-  return {};
+  return room;
 }
 
 // ---- copies and fills

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "gpushared/status.h"
 
@@ -56,10 +57,10 @@ class CommandPump {
 
   Refusal PrepareHostCopy(ClientState& client, const ipc::CopyCommand& copy, CommandSlot& slot,
                           device::CopyWork::Direction direction);
-  // `refusal`: with the kernel in it.
-  Refusal TakeParameters(ClientState& client, const device::KernelInfo& kernel,
-                         const ipc::LaunchCommand& launch, CommandSlot& slot,
-                         device::LaunchWork& work, Refusal refusal);
+  // Copies them into the slot. Where they are in an arena, that is checked.
+  static std::span<const std::byte> TakeParameters(const ClientState& client,
+                                                   const ipc::LaunchCommand& launch,
+                                                   CommandSlot& slot);
 
   const device::DeviceInfo& info_;
   Dispatcher& dispatcher_;
