@@ -261,9 +261,9 @@ bool Offers::TakeOff(ClientState& client, CommandSlot& command,
     count.wasted += charge.held;
     client.totals.of_class().wasted_ns.Add(charge.held);
   }
-  const Stay stay = StayOf(client, command, completion, charge, is_part, now);
+  const Stay& stay = requests_.OnStay(
+      client, [&] { return StayOf(client, command, completion, charge, is_part, now); }, now);
   if (high_on_device_ > 0) NoteUncut(client, command, stay);
-  requests_.OnStay(client, stay, now);
   limiter_.OnLeft(client, command, now);
   if (--client.offers.on_device_of_stream_[command.stream] == 0) --streams_on_device_;
   if (submission.counts_as_high) --high_on_device_;
@@ -296,13 +296,13 @@ Stay Offers::StayOf(const ClientState& client, const CommandSlot& command,
   const bool is_launch = command.kind == CommandKind::kLaunch;
   const Submission& submission = command.submission();
   Stay stay{.session = client.setup.session,
-            .kind = command.kind,
-            .was_stopped = is_part,
             .submitted = submission.at,
             .started = std::clamp(TimeOf(completion.started), submission.at, now),
             .ended = now,
             .charged = charge.held,
-            .predicted = command.predicted()};
+            .predicted = command.predicted(),
+            .kind = command.kind,
+            .was_stopped = is_part};
   if (is_launch) {
     stay.module = command.modules[0];
     stay.module_serial = client.scope.module(command.modules[0]).serial;

@@ -45,11 +45,6 @@ void Requests::OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
   meter_.Set(activity, phase, now);
 }
 
-void Requests::OnStay(ClientState& client, const Stay& stay, scheduler::TimePoint now) {
-  stays_.Add(stay);
-  if (!client.life.is_leaving()) meter_.OnCharged(client.requests.activity_, stay.charged, now);
-}
-
 void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {
   for (OpenRequest& request : client.requests.open_.all()) {
     const scheduler::TimePoint begin = std::max(from, request.begun);

@@ -48,8 +48,14 @@ class Requests {
 
   // After every change of what the client has in the lane or on the device.
   void OnOffersChanged(ClientState& client, scheduler::TimePoint now);
-  // A command of the client left the device. Before OnOffersChanged.
-  void OnStay(ClientState& client, const Stay& stay, scheduler::TimePoint now);
+  // A command of the client left the device: keeps the stay that `make()` returns. Before
+  // OnOffersChanged.
+  template <typename Make>
+  const Stay& OnStay(ClientState& client, Make make, scheduler::TimePoint now) {
+    const Stay& stay = stays_.Add(make);
+    if (!client.life.is_leaving()) meter_.OnCharged(client.requests.activity_, stay.charged, now);
+    return stay;
+  }
 
   // "kernel 'gemm'"; leaves `name` empty when that is not known any more.
   void NameStay(const Stay& stay, ShortText& name) const;

@@ -13,19 +13,21 @@ namespace gpushared::server {
 // A command on the device, from its submission to its end or stop. A stopped command makes one
 // per submission.
 struct Stay {
+  // First, and beside each other: what is looked at in many stays.
   std::uint64_t session = 0;
-  std::uint64_t module_serial = 0;  // Launches only; so are the next two.
+  scheduler::TimePoint submitted{};
+  scheduler::TimePoint started{};  // By the device: its first unit began. Within the others.
+  scheduler::TimePoint ended{};
+  scheduler::Duration charged{};
+
+  scheduler::Duration predicted{};
+  scheduler::TimePoint stop_asked{};  // With Cut::kStopped.
+  std::uint64_t module_serial = 0;    // Launches only; so are the next two.
   std::uint32_t kernel = 0;
   std::uint16_t module = 0;
   CommandKind kind = CommandKind::kLaunch;
   trace::Cut cut = trace::Cut::kNotAsked;
   bool was_stopped = false;  // Left the device unfinished.
-  scheduler::TimePoint submitted{};
-  scheduler::TimePoint started{};  // By the device: its first unit began. Within the others.
-  scheduler::TimePoint ended{};
-  scheduler::TimePoint stop_asked{};  // With Cut::kStopped.
-  scheduler::Duration charged{};
-  scheduler::Duration predicted{};
 };
 
 }  // namespace gpushared::server

@@ -2,6 +2,8 @@
 #include "server/worker/device_thread/stay_log.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace gpushared::server {
 
@@ -10,19 +12,20 @@ namespace {
 using scheduler::Duration;
 using Others = std::array<RequestReport::Other, RequestReport::kOthersMax>;
 
-// The smallest gives way to one that is not in the list: what it had goes to the rest.
-void Charge(Others& others, Duration& rest, std::uint64_t session, Duration charged) {
-  auto found = std::ranges::find(others, session, &RequestReport::Other::session);
-  if (found == others.end()) {
-    found = std::ranges::min_element(others, {}, &RequestReport::Other::charged);
-    if (found->charged >= charged && found->session != 0) {
-      rest += charged;
-      return;
-    }
-    rest += found->charged;
-    *found = {.session = session};
+// The list is sorted, the most first. What does not get into it goes to the rest.
+void Insert(Others& others, Duration& rest, const RequestReport::Other& other) {
+  auto place = others.end() - 1;
+  if (place->session != 0 && place->charged >= other.charged) {
+    rest += other.charged;
+    return;
   }
-  found->charged += charged;
+  rest += place->charged;
+  *place = other;
+  for (; place != others.begin(); --place) {
+    RequestReport::Other& before = *(place - 1);
+    if (before.session != 0 && before.charged >= place->charged) break;
+    std::swap(before, *place);
+  }
 }
 
 }  // namespace
@@ -41,16 +44,14 @@ const Stay* StayLog::LongestOfOthers(std::uint64_t session, scheduler::TimePoint
   return longest;
 }
 
-const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) const {
+const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
   const Stay* longest = nullptr;
   const bool is_whole = VisitSince(report.begun, [&](const Stay& stay) {
     // The log is ordered by ends; what ended before the request is not visited.
     const Duration inside =
         std::min(stay.ended, report.ended) - std::max(stay.started, report.begun);
     if (inside > Duration::zero()) report.waterfall.stays.Add(stay, inside);
-    if (stay.session != session) {
-      return Charge(report.others, report.charged_to_rest, stay.session, stay.charged);
-    }
+    if (stay.session != session) return charged_.Add(stay.session, stay.charged);
     ++report.commands;
     if (stay.was_stopped) ++report.stops;
     const Duration took = stay.ended - stay.submitted;
@@ -59,7 +60,9 @@ const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) con
     longest = &stay;
   });
   report.is_cut = !is_whole;
-  std::ranges::sort(report.others, std::ranges::greater{}, &RequestReport::Other::charged);
+  charged_.TakeAll([&](std::uint64_t other, Duration charged) {
+    Insert(report.others, report.charged_to_rest, {.session = other, .charged = charged});
+  });
   return longest;
 }
 

@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <type_traits>
 #include <vector>
 
 #include "scheduler/types.h"
 #include "server/worker/device_thread/request_report.h"
+#include "server/worker/device_thread/session_tally.h"
 #include "server/worker/device_thread/stay.h"
 
 namespace gpushared::server {
@@ -20,9 +23,16 @@ class StayLog {
  public:
   static constexpr std::size_t kStaysMax = 1024;  // Power of two.
 
-  StayLog() : stays_(kStaysMax) {}
+  StayLog() : stays_(kStaysMax), charged_(kStaysMax) {}
 
-  void Add(const Stay& stay) { stays_[added_++ % kStaysMax] = stay; }
+  void Add(const Stay& stay) {
+    Add([&] { return stay; });
+  }
+  // The same. `make()` returns the stay, and makes it where it is kept.
+  template <typename Make>
+  const Stay& Add(Make make) requires std::is_invocable_r_v<Stay, Make> {
+    return *::new (static_cast<void*>(&stays_[added_++ % kStaysMax])) Stay(make());
+  }
 
   // Of other sessions than this, the one that was on the device for most of the time between
   // the two; null when there was none.
@@ -31,7 +41,7 @@ class StayLog {
 
   // Fills in what the log knows of a request of that session: commands, stops, others, stays, and
   // of the longest command all but its name; that one is returned, null when there was none.
-  const Stay* Summarise(std::uint64_t session, RequestReport& report) const;
+  const Stay* Summarise(std::uint64_t session, RequestReport& report);
 
  private:
   // Calls `visit` with those that ended after `from`, the last first. False when the log does not
@@ -48,6 +58,7 @@ class StayLog {
   }
 
   std::vector<Stay> stays_;
+  SessionTally charged_;  // Within Summarise.
   std::uint64_t added_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "scheduler/types.h"
 #include "server/worker/device_thread/stay.h"
@@ -14,19 +15,22 @@
 namespace gpushared::server {
 
 // The kItemsMax largest of the items that were added, in no order, and what the others come to.
-// Only items that are there are copied.
+// Only items that are there are made and copied, since each request has some of these lists.
 //
 // Thread-compatible value; allocates nothing.
 template <typename Item, std::size_t kItemsMax>
 class Largest {
+  static_assert(std::is_trivially_copyable_v<Item>);
+
  public:
-  Largest() = default;
+  Largest() {}  // NOLINT(modernize-use-equals-default): it leaves the items unmade.
   Largest(const Largest& other) { *this = other; }
   Largest& operator=(const Largest& other) {
     if (this == &other) return *this;
     std::copy_n(other.items_.begin(), other.count_, items_.begin());
     std::copy_n(other.sizes_.begin(), other.count_, sizes_.begin());
     count_ = other.count_;
+    least_ = other.least_;
     rest_count = other.rest_count;
     rest = other.rest;
     return *this;
@@ -34,17 +38,10 @@ class Largest {
   ~Largest() = default;
 
   void Add(const Item& item, scheduler::Duration size) {
-    if (count_ < kItemsMax) {
-      sizes_[count_] = size;
-      items_[count_++] = item;
-      return;
-    }
-    const auto least = std::ranges::min_element(sizes_);
-    ++rest_count;
-    rest += std::min(*least, size);
-    if (*least >= size) return;
-    items_[static_cast<std::size_t>(least - sizes_.begin())] = item;
-    *least = size;
+    if (count_ == kItemsMax) return Replace(item, size);
+    sizes_[count_] = size;
+    items_[count_++] = item;
+    if (count_ == kItemsMax) FindLeast();
   }
   std::span<const Item> items() const { return std::span(items_).first(count_); }
 
@@ -52,9 +49,30 @@ class Largest {
   scheduler::Duration rest{};
 
  private:
-  std::array<Item, kItemsMax> items_;
-  std::array<scheduler::Duration, kItemsMax> sizes_{};
+  // Most are no larger than the least one.
+  void Replace(const Item& item, scheduler::Duration size) {
+    scheduler::Duration& least = sizes_[least_];
+    ++rest_count;
+    rest += std::min(least, size);
+    if (least >= size) [[likely]]
+      return;
+    items_[least_] = item;
+    least = size;
+    FindLeast();
+  }
+  void FindLeast() {
+    least_ = static_cast<std::size_t>(std::ranges::min_element(sizes_) - sizes_.begin());
+  }
+
+  // The first `count_` of both are made.
+  union {
+    std::array<Item, kItemsMax> items_;
+  };
+  union {
+    std::array<scheduler::Duration, kItemsMax> sizes_;
+  };
   std::size_t count_ = 0;
+  std::size_t least_ = 0;  // Of all kItemsMax, once they are there.
 };
 
 // A time in which a client had commands ready and none on the device.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device thread's memory of requests, stays and shares.
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,6 +84,59 @@ TEST(StayLog, SaysWhenItDoesNotGoBackFarEnough) {
   EXPECT_FALSE(whole.is_cut);
   EXPECT_TRUE(cut.is_cut);
   EXPECT_EQ(cut.commands, StayLog::kStaysMax);
+}
+
+// Numbers that differ by a multiple of the places share one.
+TEST(StayLog, DeviceTimeOfManyOthersIsExactAlsoWhereTheirNumbersShareAPlace) {
+  constexpr std::uint64_t kOthers = 300, kApart = 2 * StayLog::kStaysMax;
+  StayLog log;
+  scheduler::Duration all{};
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    for (std::uint64_t other = 1; other <= kOthers; ++other) {
+      const auto charged = std::chrono::microseconds(other * 7919 % 1009);
+      log.Add(StayOf(5 + other % 2 + other * kApart, At(1ms), At(1ms + charged)));
+      all += charged;
+    }
+  }
+  for (int request = 0; request < 2; ++request) {  // The second one begins with empty places.
+    RequestReport report;
+    log.Summarise(1, report);
+    scheduler::Duration told = report.charged_to_rest;
+    for (const RequestReport::Other& other : report.others) {
+      const std::uint64_t number = other.session / kApart;
+      EXPECT_EQ(other.charged, 3 * std::chrono::microseconds(number * 7919 % 1009)) << number;
+      told += other.charged;
+    }
+    EXPECT_EQ(told, all);
+    EXPECT_TRUE(std::ranges::is_sorted(report.others, std::ranges::greater{},
+                                       &RequestReport::Other::charged));
+    EXPECT_GE(report.others.back().charged, 3 * 990us) << "the most of all";
+  }
+}
+
+TEST(Waterfall, KeepsTheLargestInWhateverOrderTheyComeAndSumsUpTheRest) {
+  constexpr std::size_t kKept = 16;
+  Largest<Wait, kKept> kept;
+  scheduler::Duration all{};
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const auto size = std::chrono::microseconds(1 + i * 7919 % 1009);
+    kept.Add({.from = At(0us), .to = At(size)}, size);
+    all += size;
+  }
+  const Largest<Wait, kKept> copy = kept;
+  std::vector<scheduler::TimePoint> ends;
+  scheduler::Duration sum = copy.rest;
+  for (const Wait& wait : copy.items()) {
+    ends.push_back(wait.to);
+    sum += wait.to - wait.from;
+  }
+  EXPECT_EQ(sum, all);
+  EXPECT_EQ(copy.rest_count, 1000 - kKept);
+  std::vector<scheduler::TimePoint> largest;
+  for (std::uint64_t i = 0; i < 1000; ++i) largest.push_back(At(1us * (1 + i * 7919 % 1009)));
+  std::ranges::sort(largest, std::ranges::greater{});
+  largest.resize(kKept);
+  EXPECT_THAT(ends, ::testing::UnorderedElementsAreArray(largest));
 }
 
 // ---- what is kept of requests

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARED_SERVER_WORKER_DEVICE_THREAD_SESSION_TALLY_H_
+#define GPUSHARED_SERVER_WORKER_DEVICE_THREAD_SESSION_TALLY_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/types.h"
+
+namespace gpushared::server {
+
+// Adds up time by session. Sessions count from 1, so those that are here have mostly places of
+// their own, and adding costs the same however many there are.
+//
+// Thread-compatible; allocates on construction only.
+class SessionTally {
+ public:
+  explicit SessionTally(std::size_t sessions_max) : sums_(std::bit_ceil(2 * sessions_max)) {
+    used_.reserve(sessions_max);
+  }
+
+  // At most `sessions_max` different ones until TakeAll.
+  void Add(std::uint64_t session, scheduler::Duration time) {
+    std::size_t place = PlaceFor(session);
+    while (sums_[place].session != session) {
+      if (sums_[place].session == 0) {
+        sums_[place].session = session;
+        used_.push_back(place);
+        break;
+      }
+      place = PlaceFor(place + 1);
+    }
+    sums_[place].time += time;
+  }
+
+  // Calls `tell(session, time)` for each, the one that was added first first, and forgets them.
+  template <typename Tell>
+  void TakeAll(Tell tell) {
+    for (const std::size_t place : used_) {
+      tell(sums_[place].session, sums_[place].time);
+      sums_[place] = {};
+    }
+    used_.clear();
+  }
+
+ private:
+  struct Sum {
+    std::uint64_t session = 0;  // 0: none.
+    scheduler::Duration time{};
+  };
+  std::size_t PlaceFor(std::uint64_t number) const {
+    return static_cast<std::size_t>(number) & (sums_.size() - 1);
+  }
+
+  std::vector<Sum> sums_;  // A power of two, at most half of them used.
+  std::vector<std::size_t> used_;
+};
+
+}  // namespace gpushared::server
+
+#endif  // GPUSHARED_SERVER_WORKER_DEVICE_THREAD_SESSION_TALLY_H_
