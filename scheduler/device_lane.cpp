@@ -243,9 +243,9 @@ void DeviceLane::OnBarsChanged(ClientId client, Client& state, bool was_barred, 
 }
 
 Charge DeviceLane::OnCompleted(std::uint64_t command, TimePoint now) {
-  InFlight* const found =
-      std::find_if(in_flight_.begin(), in_flight_.end(),
-                   [&](const InFlight& each) { return each.command == command; });
+  // Mostly the first one.
+  InFlight* found = in_flight_.begin();
+  while (found != in_flight_.end() && found->command != command) ++found;
   Check(found != in_flight_.end(), "a command completed that is not in flight");
   const InFlight& ended = *found;
   const Charge charge{ended.client, meter_.End(ended.charge, now), ended.stop_asked};

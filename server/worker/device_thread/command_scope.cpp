@@ -35,15 +35,9 @@ std::optional<std::uint32_t> CommandScope::ModuleWithVariables(std::uint64_t add
   return found.module;
 }
 
-bool CommandScope::ReturnModule(std::uint32_t number) {
-  --modules_[number].in_use;
-  return TryRelease(number);
-}
-
 bool CommandScope::TryRelease(std::uint32_t number) {
   ModuleEntry& entry = modules_[number];
-  if (!entry.is_leaving || entry.in_use > 0) [[likely]]
-    return false;
+  if (!entry.is_leaving || entry.in_use > 0) return false;
   for (const device::MemoryPiece& piece : entry.module->variable_memory()) {
     variables_.erase(piece.base);
   }

@@ -55,7 +55,11 @@ class CommandScope {
   // A command is taken that names the module, or has finished. The latter says whether the module
   // is released by that.
   void UseModule(std::uint32_t number) { ++modules_[number].in_use; }
-  bool ReturnModule(std::uint32_t number);
+  bool ReturnModule(std::uint32_t number) {
+    ModuleEntry& entry = modules_[number];
+    --entry.in_use;
+    return entry.is_leaving && TryRelease(number);
+  }
 
   // `position`: of the ring, now.
   void RemoveModuleAfter(std::uint32_t number, std::uint64_t position);

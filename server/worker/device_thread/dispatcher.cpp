@@ -349,9 +349,9 @@ void Dispatcher::Retire(ClientState& client, std::uint32_t stream, scheduler::Ti
   state.Release(slot);
   state.finished = command.sequence;
   for (const std::uint16_t module : command.modules) {
-    if (module != CommandSlot::kNoModule && client.scope.ReturnModule(module)) [[unlikely]] {
+    if (module == CommandSlot::kNoModule) break;
+    if (client.scope.ReturnModule(module)) [[unlikely]]
       released_.push_back({client.setup.session, module});
-    }
   }
   client.scope.NoteFinished(command.epoch);
   slab.Free(slot);

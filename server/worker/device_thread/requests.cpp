@@ -33,16 +33,11 @@ void Requests::RefreshShares(scheduler::TimePoint now) {
 
 // ---- what clients wait for
 
-void Requests::OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
-  using Phase = ClientActivity::Phase;
+void Requests::ChangePhase(ClientState& client, scheduler::TimePoint now) {
   if (client.life.is_leaving()) return;
-  const Phase phase = client.offers.on_device() > 0 ? Phase::kOnDevice
-                      : client.offers.queued() > 0  ? Phase::kWaiting
-                                                    : Phase::kAway;
   ClientActivity& activity = client.requests.activity_;
-  if (phase == activity.phase) return;
-  if (activity.phase == Phase::kWaiting) NoteWait(client, activity.since, now);
-  meter_.Set(activity, phase, now);
+  if (activity.phase == ClientActivity::Phase::kWaiting) NoteWait(client, activity.since, now);
+  meter_.Set(activity, PhaseOf(client), now);
 }
 
 void Requests::NoteWait(ClientState& client, scheduler::TimePoint from, scheduler::TimePoint now) {

@@ -47,7 +47,9 @@ class Requests {
   }
 
   // After every change of what the client has in the lane or on the device.
-  void OnOffersChanged(ClientState& client, scheduler::TimePoint now);
+  void OnOffersChanged(ClientState& client, scheduler::TimePoint now) {
+    if (PhaseOf(client) != client.requests.activity_.phase) ChangePhase(client, now);
+  }
   // A command of the client left the device: keeps the stay that `make()` returns. Before
   // OnOffersChanged.
   template <typename Make>
@@ -66,6 +68,12 @@ class Requests {
   void RefreshShares(scheduler::TimePoint now);
 
  private:
+  static ClientActivity::Phase PhaseOf(const ClientState& client) {
+    using Phase = ClientActivity::Phase;
+    if (client.offers.on_device() > 0) return Phase::kOnDevice;
+    return client.offers.queued() > 0 ? Phase::kWaiting : Phase::kAway;
+  }
+  void ChangePhase(ClientState& client, scheduler::TimePoint now);
   OpenRequest OpenNow(ClientState& client, std::uint32_t stream, scheduler::TimePoint arrived,
                       scheduler::TimePoint now) const;
   // After every change of the client's open requests, or of the client.
