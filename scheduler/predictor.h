@@ -53,6 +53,11 @@ class Predictor {
   Duration Predict(std::uint64_t key, const KernelGrid& grid = {}) const;
   // Whether the key itself has one.
   bool Knows(std::uint64_t key) const { return Find(key) != nullptr; }
+  // The prediction from the key's own samples; zero when it has none.
+  Duration PredictKnown(std::uint64_t key) const {
+    const Entry* const entry = Find(key);
+    return entry == nullptr ? Duration::zero() : entry->predicted;
+  }
   // Whether it has as many as are kept.
   bool KnowsWell(std::uint64_t key) const;
   void AddSample(std::uint64_t key, Duration measured, const KernelGrid& grid = {});

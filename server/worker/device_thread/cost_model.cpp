@@ -73,7 +73,10 @@ bool CostModel::WantsSample(const CommandSlot& command) const {
 
 void CostModel::AddSample(const CommandSlot& command, scheduler::Duration measured) {
   const scheduler::Duration sample = std::max(measured, scheduler::Duration(1));
-  if (command.kind == CommandKind::kLaunch && Knows(command)) Judge(PredictWhole(command), sample);
+  if (command.kind == CommandKind::kLaunch) {
+    const scheduler::Duration predicted = launches_.PredictKnown(command.cost_key);
+    if (predicted > scheduler::Duration::zero()) Judge(predicted, sample);
+  }
   Store(command, sample);
 }
 
