@@ -15,13 +15,12 @@ namespace gpushared::server {
 // their own, and adding costs the same however many there are.
 //
 // Thread-compatible; allocates on construction only.
+template <std::size_t kSessionsMax>
 class SessionTally {
  public:
-  explicit SessionTally(std::size_t sessions_max) : sums_(std::bit_ceil(2 * sessions_max)) {
-    used_.reserve(sessions_max);
-  }
+  SessionTally() : sums_(kPlaces) { used_.reserve(kSessionsMax); }
 
-  // At most `sessions_max` different ones until TakeAll.
+  // At most kSessionsMax different ones until TakeAll.
   void Add(std::uint64_t session, scheduler::Duration time) {
     std::size_t place = PlaceFor(session);
     while (sums_[place].session != session) {
@@ -50,11 +49,12 @@ class SessionTally {
     std::uint64_t session = 0;  // 0: none.
     scheduler::Duration time{};
   };
-  std::size_t PlaceFor(std::uint64_t number) const {
-    return static_cast<std::size_t>(number) & (sums_.size() - 1);
+  static constexpr std::size_t kPlaces = std::bit_ceil(2 * kSessionsMax);
+  static std::size_t PlaceFor(std::uint64_t number) {
+    return static_cast<std::size_t>(number % kPlaces);
   }
 
-  std::vector<Sum> sums_;  // A power of two, at most half of them used.
+  std::vector<Sum> sums_;  // At most half of them are used.
   std::vector<std::size_t> used_;
 };
 

@@ -46,11 +46,22 @@ const Stay* StayLog::LongestOfOthers(std::uint64_t session, scheduler::TimePoint
 
 const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
   const Stay* longest = nullptr;
-  const bool is_whole = VisitSince(report.begun, [&](const Stay& stay) {
+  auto& largest = report.waterfall.stays;
+  // Most stays get no further than these: copies, so that nothing is read again for each.
+  const scheduler::TimePoint begun = report.begun, ended = report.ended;
+  Duration least = largest.least();
+  std::uint64_t rest_count = 0;
+  Duration rest{};
+  const bool is_whole = VisitSince(begun, [&](const Stay& stay) {
     // The log is ordered by ends; what ended before the request is not visited.
-    const Duration inside =
-        std::min(stay.ended, report.ended) - std::max(stay.started, report.begun);
-    if (inside > Duration::zero()) report.waterfall.stays.Add(stay, inside);
+    const Duration inside = std::min(stay.ended, ended) - std::max(stay.started, begun);
+    if (inside > least) {
+      largest.Add(stay, inside);
+      least = largest.least();
+    } else if (inside > Duration::zero()) {
+      ++rest_count;
+      rest += inside;
+    }
     if (stay.session != session) return charged_.Add(stay.session, stay.charged);
     ++report.commands;
     if (stay.was_stopped) ++report.stops;
@@ -59,6 +70,8 @@ const Stay* StayLog::Summarise(std::uint64_t session, RequestReport& report) {
     report.longest_command = took;
     longest = &stay;
   });
+  largest.rest_count += rest_count;
+  largest.rest += rest;
   report.is_cut = !is_whole;
   charged_.TakeAll([&](std::uint64_t other, Duration charged) {
     Insert(report.others, report.charged_to_rest, {.session = other, .charged = charged});

@@ -23,7 +23,7 @@ class StayLog {
  public:
   static constexpr std::size_t kStaysMax = 1024;  // Power of two.
 
-  StayLog() : stays_(kStaysMax), charged_(kStaysMax) {}
+  StayLog() : stays_(kStaysMax) {}
 
   void Add(const Stay& stay) {
     Add([&] { return stay; });
@@ -49,16 +49,19 @@ class StayLog {
   template <typename Visit>
   bool VisitSince(scheduler::TimePoint from, Visit visit) const {
     const std::uint64_t known = added_ < kStaysMax ? added_ : kStaysMax;
-    for (std::uint64_t i = 1; i <= known; ++i) {
-      const Stay& stay = stays_[(added_ - i) % kStaysMax];
-      if (stay.ended <= from) return true;
-      visit(stay);
+    const Stay* const first = stays_.data();
+    const Stay* stay = first + added_ % kStaysMax;
+    for (std::uint64_t left = known; left > 0; --left) {
+      if (stay == first) stay += kStaysMax;
+      --stay;
+      if (stay->ended <= from) return true;
+      visit(*stay);
     }
     return known < kStaysMax;
   }
 
   std::vector<Stay> stays_;
-  SessionTally charged_;  // Within Summarise.
+  SessionTally<kStaysMax> charged_;  // Within Summarise.
   std::uint64_t added_ = 0;
 };
 

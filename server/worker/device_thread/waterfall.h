@@ -44,6 +44,10 @@ class Largest {
     if (count_ == kItemsMax) FindLeast();
   }
   std::span<const Item> items() const { return std::span(items_).first(count_); }
+  // What is not larger than this goes to the rest. Zero while there is room.
+  scheduler::Duration least() const {
+    return count_ == kItemsMax ? sizes_[least_] : scheduler::Duration::zero();
+  }
 
   std::uint64_t rest_count = 0;
   scheduler::Duration rest{};
