@@ -43,8 +43,8 @@ class ShareCaps {
  public:
   static constexpr Duration kCreditMax = std::chrono::milliseconds(10);
 
-  // The caps that a client is under, or under which a command runs.
-  class Set {
+  // The caps that a client is under, or under which a command runs. One word: each command has one.
+  class alignas(std::uint64_t) Set {
    public:
     bool empty() const { return count_ == 0; }
     auto begin() const { return places_.begin(); }
