@@ -22,16 +22,8 @@ class SessionTally {
 
   // At most kSessionsMax different ones until TakeAll.
   void Add(std::uint64_t session, scheduler::Duration time) {
-    std::size_t place = PlaceFor(session);
-    while (sums_[place].session != session) {
-      if (sums_[place].session == 0) {
-        sums_[place].session = session;
-        used_.push_back(place);
-        break;
-      }
-      place = PlaceFor(place + 1);
-    }
-    sums_[place].time += time;
+    Sum& sum = sums_[PlaceFor(session)];
+    (sum.session == session ? sum : Find(session)).time += time;
   }
 
   // Calls `tell(session, time)` for each, the one that was added first first, and forgets them.
@@ -49,6 +41,20 @@ class SessionTally {
     std::uint64_t session = 0;  // 0: none.
     scheduler::Duration time{};
   };
+  // Where it is, or the first free place behind the one that it should have. Apart from Add, which
+  // a walk over many stays calls.
+  [[gnu::noinline]] Sum& Find(std::uint64_t session) {
+    std::size_t place = PlaceFor(session);
+    while (sums_[place].session != session && sums_[place].session != 0) {
+      place = PlaceFor(place + 1);
+    }
+    Sum& sum = sums_[place];
+    if (sum.session == 0) {
+      sum.session = session;
+      used_.push_back(place);
+    }
+    return sum;
+  }
   static constexpr std::size_t kPlaces = std::bit_ceil(2 * kSessionsMax);
   static std::size_t PlaceFor(std::uint64_t number) {
     return static_cast<std::size_t>(number % kPlaces);
