@@ -11,6 +11,7 @@
 
 #include "scheduler/class_name.h"
 #include "scheduler/sim/arrivals.h"
+#include "scheduler/sim/device_speed.h"
 #include "scheduler/sim/experiment.h"
 
 namespace gpushared::simulation {
@@ -249,6 +250,11 @@ std::vector<std::string> DoubtsAbout(const Profile& profile) {
     doubts.push_back(name + " was measured beside others for " +
                      Shown(profile.seen.shared_percent) + "% of its device time");
   }
+  if (const DeviceSpeed speed = DeviceSpeedOf(profile); speed.has_changed()) {
+    doubts.push_back("the device's speed changed while " + name +
+                     " was measured: its kernels took " + Shown(speed.fast) + " to " +
+                     Shown(speed.slow) + " times as long as on the average");
+  }
   if (profile.seen.lost > 0)
     doubts.push_back(std::to_string(profile.seen.lost) + " events of " + name + "'s were lost");
   if (profile.seen.streams > 1) {
@@ -256,6 +262,55 @@ std::vector<std::string> DoubtsAbout(const Profile& profile) {
                      " streams, and is taken to have one");
   }
   return doubts;
+}
+
+// The clients in a run, the job as the last one.
+struct Company {
+  std::vector<Profile> profiles;
+  double seconds = 0;
+
+  Scenario InTurn(std::size_t turn, const Node& node, const AdviceOptions& options) const {
+    Scenario scenario{.clients = {}, .length = Microseconds(1e6 * seconds)};
+    for (std::size_t i = 0; i < profiles.size(); ++i) {
+      const auto seed = static_cast<std::uint32_t>(options.seed + turn * 1'000'003 + i * 7'919);
+      scenario.clients.push_back(PlanOf(profiles[i], node, seconds, turn, seed));
+    }
+    return scenario;
+  }
+};
+
+Company CompanyOf(const Node& node, const Profile& job) {
+  Company company{.profiles = node.clients, .seconds = kSecondsLeast};
+  company.profiles.push_back(job);
+  for (const Profile& profile : company.profiles)
+    company.seconds = std::max(company.seconds, LengthOf(profile));
+  company.seconds = std::min(company.seconds, kSecondsMost);
+  return company;
+}
+
+// The device may keep the least speed that was seen, or the greatest one.
+void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions& options,
+                  std::vector<ClientAdvice>& clients) {
+  std::vector<DeviceSpeed> speeds;
+  for (const Profile& profile : company.profiles) speeds.push_back(DeviceSpeedOf(profile));
+  if (std::none_of(speeds.begin(), speeds.end(),
+                   [](const DeviceSpeed& speed) { return speed.has_changed(); }))
+    return;
+  const SetupEntry setup = *FindSetup(node.policy);
+  for (double DeviceSpeed::*const end : {&DeviceSpeed::fast, &DeviceSpeed::slow}) {
+    Company other = company;
+    for (std::size_t i = 0; i < speeds.size(); ++i)
+      other.profiles[i] = AtSpeed(company.profiles[i], speeds[i], speeds[i].*end);
+    const Scenario together = other.InTurn(0, node, options);
+    const Outcome outcome = RunScenario(setup, FrontOptionsOf(node), together);
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      Tally tally;
+      Count(together.clients[i], outcome, i, tally);
+      if (tally.times.empty()) continue;
+      clients[i].p99_low_ms = std::min(clients[i].p99_low_ms, P99(tally));
+      clients[i].p99_high_ms = std::max(clients[i].p99_high_ms, P99(tally));
+    }
+  }
 }
 
 // How near a promise is to being broken, and who loses most of its pace.
@@ -282,6 +337,9 @@ FrontOptions FrontOptionsOf(const Node& node) {
                    // Half a piece passes until one ends.
                    .drain = std::max(Microseconds(costs.stop_us) - kPiece / 2, Duration()),
                    .claim = {}};
+  for (const double each : costs.launches_us)
+    options.costs.launch_delays.push_back(Microseconds(each));
+  for (const double each : costs.notices_us) options.costs.notices.push_back(Microseconds(each));
   options.policy = node.options;
   options.claims = node.stops_within_commands;
   if (costs.turnaround_us) options.turnaround = Microseconds(*costs.turnaround_us);
@@ -354,31 +412,22 @@ void Judge(const Node& node, const Profile& job, const AdviceOptions& options, A
 }
 
 Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options) {
-  std::vector<const Profile*> profiles;
-  for (const Profile& client : node.clients) profiles.push_back(&client);
-  profiles.push_back(&job);
-  double seconds = kSecondsLeast;
-  for (const Profile* const profile : profiles) seconds = std::max(seconds, LengthOf(*profile));
-  seconds = std::min(seconds, kSecondsMost);
-
+  const Company company = CompanyOf(node, job);
+  const std::vector<Profile>& profiles = company.profiles;
   const SetupEntry setup = *FindSetup(node.policy);
-  const FrontOptions front = FrontOptionsOf(node);
-  const Duration length = Microseconds(1e6 * seconds);
+  FrontOptions front = FrontOptionsOf(node);
   std::vector<Tally> with(profiles.size()), now(profiles.size());
   double gap_s = 0, total_s = 0, lower_s = 0;
   for (std::size_t turn = 0; turn < options.seeds; ++turn) {
-    Scenario together{.clients = {}, .length = length};
-    for (std::size_t i = 0; i < profiles.size(); ++i) {
-      const auto seed = static_cast<std::uint32_t>(options.seed + turn * 1'000'003 + i * 7'919);
-      together.clients.push_back(PlanOf(*profiles[i], node, seconds, turn, seed));
-    }
+    const Scenario together = company.InTurn(turn, node, options);
+    front.costs.seed = static_cast<std::uint32_t>(options.seed + turn);
     Scenario before = together;
     before.clients.pop_back();
-    const Scenario alone{.clients = {together.clients.back()}, .length = length};
+    const Scenario alone{.clients = {together.clients.back()}, .length = together.length};
     const Outcome shared = RunScenario(setup, front, together);
     for (std::size_t i = 0; i < profiles.size(); ++i) {
       Count(together.clients[i], shared, i, with[i]);
-      const bool is_high = profiles[i]->spec.scheduling_class == scheduler::SchedulingClass::kHigh;
+      const bool is_high = profiles[i].spec.scheduling_class == scheduler::SchedulingClass::kHigh;
       if (!is_high) lower_s += Seconds(shared.clients[i].charged.value_or(Duration()));
     }
     gap_s += Seconds(shared.gap);
@@ -393,8 +442,9 @@ Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options
 
   Advice advice{.node = node.name, .job = job.name, .policy = node.policy};
   for (std::size_t i = 0; i < profiles.size(); ++i)
-    advice.clients.push_back(AdviceOf(*profiles[i], with[i], now[i]));
+    advice.clients.push_back(AdviceOf(profiles[i], with[i], now[i]));
   advice.clients.back().is_job = true;
+  WidenBySpeed(company, node, options, advice.clients);
   advice.gap_percent = 100 * gap_s / total_s;
   advice.lower_percent = 100 * lower_s / total_s;
   if (node.memory_mib > 0) {

@@ -126,10 +126,19 @@ Profile ProfileOf(const LinedJson& value) {
   return profile;
 }
 
+std::vector<double> QuantilesOf(const LinedJson& value, const char* name, double most) {
+  std::vector<double> quantiles;
+  const LinedJson* const found = value.Find(name);
+  if (found == nullptr) return quantiles;
+  for (const LinedJson& each : found->Items(1, kCostQuantiles))
+    quantiles.push_back(each.Number(0, most));
+  return quantiles;
+}
+
 Node::Costs CostsOf(const LinedJson& value) {
   constexpr double kUsMax = 1e6;
-  value.AllowOnly(
-      {"launch_us", "gap_us", "notice_us", "stop_us", "turnaround_us", "samples", "stops"});
+  value.AllowOnly({"launch_us", "gap_us", "notice_us", "stop_us", "turnaround_us", "samples",
+                   "stops", "launches_us", "notices_us"});
   Node::Costs costs;
   costs.launch_us = NumberOr(value, "launch_us", costs.launch_us, 0, kUsMax);
   costs.gap_us = NumberOr(value, "gap_us", costs.gap_us, 0, kUsMax);
@@ -137,6 +146,8 @@ Node::Costs CostsOf(const LinedJson& value) {
   costs.stop_us = NumberOr(value, "stop_us", costs.stop_us, 0, kUsMax);
   if (const LinedJson* const turnaround = value.Find("turnaround_us"))
     costs.turnaround_us = turnaround->Number(0.001, kUsMax);
+  costs.launches_us = QuantilesOf(value, "launches_us", kUsMax);
+  costs.notices_us = QuantilesOf(value, "notices_us", kUsMax);
   costs.samples = CountOr(value, "samples", 0, 0, kCountMax);
   costs.stops = CountOr(value, "stops", 0, 0, kCountMax);
   return costs;
@@ -268,6 +279,11 @@ std::string NodeText(const Node& node) {
                    {"samples", node.costs.samples},
                    {"stops", node.costs.stops}};
   if (node.costs.turnaround_us) head["costs"]["turnaround_us"] = Rounded(*node.costs.turnaround_us);
+  const auto add = [&](const char* name, const std::vector<double>& quantiles) {
+    for (const double each : quantiles) head["costs"][name].push_back(Rounded(each));
+  };
+  add("launches_us", node.costs.launches_us);
+  add("notices_us", node.costs.notices_us);
   std::vector<std::string> clients;
   for (const Profile& client : node.clients) clients.push_back(TextOf(client));
   return LinesOf(head, "clients", clients) + "\n";

@@ -22,6 +22,7 @@ inline constexpr std::size_t kProfileRequestsMax = 100'000;
 inline constexpr std::size_t kProfileKernelsMax = 4096;
 inline constexpr std::size_t kProfileNameBytesMax = 96;
 inline constexpr std::size_t kNodeClientsMax = 64;
+inline constexpr std::size_t kCostQuantiles = 200;
 
 // A job as its profile says it: who it is, when its requests come, and what each of them runs.
 struct Profile {
@@ -80,8 +81,10 @@ struct Node {
     double notice_us = 20;  // From the end of a kernel until the server knows it.
     double stop_us = 50;    // From asking work to stop until it has left.
     std::optional<double> turnaround_us;  // Of `status`; launch and notice where it is not known.
-    std::uint64_t samples = 0;            // Launches on which the first three rest.
-    std::uint64_t stops = 0;              // The same for stop_us.
+    // Quantiles of the first and the third, one as likely as another; empty: always the same.
+    std::vector<double> launches_us = {}, notices_us = {};
+    std::uint64_t samples = 0;  // Launches on which the first three rest.
+    std::uint64_t stops = 0;    // The same for stop_us.
   };
 
   std::string name;

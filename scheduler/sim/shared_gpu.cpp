@@ -10,10 +10,14 @@ void SharedGpu::Add(Event event) {
   events_.push(event);
 }
 
+SharedGpu::Duration SharedGpu::Draw(const std::vector<Duration>& seen, Duration otherwise) {
+  return seen.empty() ? otherwise : seen[random_() % seen.size()];
+}
+
 void SharedGpu::Submit(const Work& work, TimePoint called) {
   if (work.stream >= streams_.size()) streams_.resize(work.stream + 1);
   Stream& stream = streams_[work.stream];
-  stream.items.push_back({work, called + costs_.launch_delay});
+  stream.items.push_back({work, called + Draw(costs_.launch_delays, costs_.launch_delay)});
   if (stream.items.size() == 1) PrepareFront(work.stream, called);
 }
 
@@ -85,7 +89,8 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
   if (has_more && !stream.is_stopped) return;
   // The server issues no further piece of a copy; blocks have to begin to see that they must not.
   const TimePoint end = has_more && !IsCopy(work.kernel) ? now + costs_.drain : now;
-  Add({.at = end + costs_.notice,
+  last_notice_ = std::max(last_notice_, end + Draw(costs_.notices, costs_.notice));
+  Add({.at = last_notice_,
        .kind = Event::Kind::kNotice,
        .blocks = stream.next_block,
        .id = work.id});

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <queue>
+#include <random>
 #include <vector>
 
 #include "scheduler/sim/gpu_device.h"
@@ -23,7 +24,7 @@ namespace gpushared::simulation {
 class SharedGpu final : public GpuDevice {
  public:
   SharedGpu(std::uint32_t multiprocessors, const GpuCosts& costs)
-      : costs_(costs), room_{multiprocessors * kWhole, kWhole, kWhole} {}
+      : costs_(costs), room_{multiprocessors * kWhole, kWhole, kWhole}, random_(costs.seed) {}
 
   void Submit(const Work& work, TimePoint called) override;
   void RequestStop(std::uint64_t id, TimePoint now) override;
@@ -71,6 +72,7 @@ class SharedGpu final : public GpuDevice {
   static bool GoesBefore(const Stream& stream, const Stream& other);
 
   void Add(Event event);
+  Duration Draw(const std::vector<Duration>& seen, Duration otherwise);
   void PrepareFront(std::size_t stream, TimePoint earliest);
   void OnEvent(const Event& event, std::vector<Finished>& finished);
   void EndFrontIfDone(std::size_t stream, TimePoint now);
@@ -82,6 +84,8 @@ class SharedGpu final : public GpuDevice {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t orders_ = 0;
   std::uint64_t turns_ = 0;
+  std::minstd_rand random_;
+  TimePoint last_notice_{};  // One thread learns of all ends, in their order.
 };
 
 }  // namespace gpushared::simulation

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Is the advice true? Ten mixes: the job is profiled alone and the clients that are there together,
-// as an operator would. `gpusharedctl advise` is asked. Then all of them really run.
+// as an operator would. Then all of them really run. `gpusharedctl advise` is asked about the
+// profiles, and its answer compared. Recordings can be kept, and asked about again.
 
 #include <algorithm>
 #include <chrono>
@@ -39,19 +40,25 @@ struct Arguments {
   int tries = 1;
   double waited_max = 0.05;
   bool signs_only = false;
-  std::string json, keep;
+  std::string json, keep, from;
 };
 
 double Milliseconds(nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
 
-// One client with requests.
+// The three runs of a mix.
+struct Recording {
+  MixOutcome job, node, together;
+};
+
+// One client with requests. It ran without the job before, and the job alone.
 struct ClientRow {
   std::string name;
-  double p50_ms = 0, p99_ms = 0, kept_percent = 100;
-  double advised_ms = 0, low_ms = 0, high_ms = 0;
+  double p99_now_ms = 0, p50_ms = 0, p99_ms = 0, kept_percent = 100;
+  double advised_now_ms = 0, advised_ms = 0, low_ms = 0, high_ms = 0;
   std::optional<double> promise_ms;
 
   double error() const { return p99_ms / advised_ms - 1; }
+  double error_now() const { return p99_now_ms / advised_now_ms - 1; }
 };
 
 struct MixRow {
@@ -94,63 +101,125 @@ Json Ask(const std::string& node, const std::string& job) {
   return advice;
 }
 
-ClientRow RowOf(const MixClient& client, std::vector<nanoseconds> latencies, const Json& advised) {
-  ClientRow row{.name = client.name, .promise_ms = {}};
-  if (latencies.size() <= 2 * kWarmUp) throw std::runtime_error(client.name + ": too few requests");
+Json ToJson(const MixOutcome& outcome) {
+  Json clients = Json::array();
+  for (const std::vector<nanoseconds>& latencies : outcome.latencies) {
+    Json times = Json::array();
+    for (const nanoseconds time : latencies) times.push_back(time.count());
+    clients.push_back(std::move(times));
+  }
+  return {{"worker_waited", outcome.worker_waited}, {"latencies_ns", std::move(clients)}};
+}
+
+MixOutcome OutcomeOf(const Json& kept) {
+  MixOutcome outcome;
+  outcome.worker_waited = kept.at("worker_waited").get<double>();
+  for (const Json& times : kept.at("latencies_ns")) {
+    outcome.latencies.emplace_back();
+    for (const Json& time : times) outcome.latencies.back().emplace_back(time.get<std::int64_t>());
+  }
+  return outcome;
+}
+
+// Files of one mix in the folder that is kept.
+struct MixFiles {
+  MixFiles(const std::string& folder, std::size_t number)
+      : job(folder + "/job" + std::to_string(number) + ".json"),
+        node(folder + "/node" + std::to_string(number) + ".json"),
+        ran(folder + "/ran" + std::to_string(number) + ".json") {}
+  std::string job, node, ran;
+};
+
+Recording Record(const Arguments& arguments, const AdviseMix& mix, const MixFiles& files) {
+  Recording recording;
+  MixRun run{.policy = mix.policy,
+             .clients = {mix.job},
+             .seconds = arguments.seconds,
+             .seed = arguments.seed,
+             .profile_of = mix.job.name,
+             .first_client = static_cast<std::uint32_t>(mix.residents.size())};
+  recording.job = RunQuietly(arguments, run);
+  Save(files.job, recording.job.profile);
+  run.clients = mix.residents;
+  run.profile_of = "--node";
+  run.first_client = 0;
+  recording.node = RunQuietly(arguments, run);
+  Save(files.node, recording.node.profile);
+  run.clients.push_back(mix.job);
+  run.profile_of.clear();
+  recording.together = RunQuietly(arguments, run);
+  Save(files.ran, Json({{"job", ToJson(recording.job)},
+                        {"node", ToJson(recording.node)},
+                        {"together", ToJson(recording.together)}})
+                      .dump());
+  return recording;
+}
+
+Recording Load(const MixFiles& files) {
+  std::ifstream file(files.ran);
+  if (!file) throw std::runtime_error("cannot read " + files.ran);
+  const Json kept = Json::parse(file);
+  return {.job = OutcomeOf(kept.at("job")),
+          .node = OutcomeOf(kept.at("node")),
+          .together = OutcomeOf(kept.at("together"))};
+}
+
+double P99(std::vector<nanoseconds>& latencies, const std::string& name) {
+  if (latencies.size() <= 2 * kWarmUp) throw std::runtime_error(name + ": too few requests");
   latencies.erase(latencies.begin(), latencies.begin() + kWarmUp);
+  return Milliseconds(simulation::Percentile(latencies, 0.99));
+}
+
+ClientRow RowOf(const MixClient& client, std::vector<nanoseconds> before,
+                std::vector<nanoseconds> latencies, const Json& advised) {
+  ClientRow row{.name = client.name, .promise_ms = {}};
+  row.p99_now_ms = P99(before, client.name);
+  row.p99_ms = P99(latencies, client.name);
   row.p50_ms = Milliseconds(simulation::Percentile(latencies, 0.5));
-  row.p99_ms = Milliseconds(simulation::Percentile(latencies, 0.99));
   if (client.promise) {
     row.promise_ms = Milliseconds(*client.promise);
     const auto kept = std::count_if(latencies.begin(), latencies.end(),
                                     [&](nanoseconds time) { return time <= *client.promise; });
     row.kept_percent = 100 * static_cast<double>(kept) / static_cast<double>(latencies.size());
   }
+  row.advised_now_ms = advised.at("p99_now_ms").get<double>();
   row.advised_ms = advised.at("p99_ms").get<double>();
   row.low_ms = advised.at("p99_low_ms").get<double>();
   row.high_ms = advised.at("p99_high_ms").get<double>();
   return row;
 }
 
-MixRow Try(const Arguments& arguments, std::size_t number, const AdviseMix& mix,
-           std::uint64_t per_ms) {
-  const ScratchFolder scratch;
-  const std::string folder = arguments.keep.empty() ? scratch.path() : arguments.keep;
-  const std::string job_file = folder + "/job" + std::to_string(number) + ".json";
-  const std::string node_file = folder + "/node" + std::to_string(number) + ".json";
-  MixRun run{.policy = mix.policy,
-             .clients = {mix.job},
-             .seconds = arguments.seconds,
-             .seed = arguments.seed,
-             .per_ms = per_ms,
-             .profile_of = mix.job.name,
-             .first_client = static_cast<std::uint32_t>(mix.residents.size())};
-  Save(job_file, RunQuietly(arguments, run).profile);
-  run.clients = mix.residents;
-  run.profile_of = "--node";
-  run.first_client = 0;
-  Save(node_file, RunQuietly(arguments, run).profile);
-  const Json advice = Ask(node_file, job_file);
-  run.clients.push_back(mix.job);
-  run.profile_of.clear();
-  const MixOutcome outcome = RunQuietly(arguments, run);
-
+MixRow Compare(std::size_t number, const AdviseMix& mix, const Recording& recording,
+               const Json& advice) {
   MixRow row{.number = number, .mix = mix, .clients = {}};
-  row.worker_waited = outcome.worker_waited;
+  row.worker_waited = recording.together.worker_waited;
   row.is_advised = advice.at("fits").get<bool>();
   row.certainty = advice.at("certainty").get<std::string>();
-  for (std::size_t i = 0; i < run.clients.size(); ++i) {
-    if (!run.clients[i].has_requests()) continue;
+  std::vector<MixClient> clients = mix.residents;
+  clients.push_back(mix.job);
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    if (!clients[i].has_requests()) continue;
     const Json& told = advice.at("clients");
     const auto found = std::find_if(told.begin(), told.end(), [&](const Json& each) {
-      return each.at("name") == run.clients[i].name;
+      return each.at("name") == clients[i].name;
     });
-    if (found == told.end()) throw std::runtime_error("no advice about " + run.clients[i].name);
-    row.clients.push_back(RowOf(run.clients[i], outcome.latencies[i], *found));
+    if (found == told.end()) throw std::runtime_error("no advice about " + clients[i].name);
+    const bool is_job = i == mix.residents.size();
+    row.clients.push_back(RowOf(clients[i],
+                                is_job ? recording.job.latencies[0] : recording.node.latencies[i],
+                                recording.together.latencies[i], *found));
     const ClientRow& client = row.clients.back();
     if (client.promise_ms && client.p99_ms > *client.promise_ms) row.fits = false;
   }
   return row;
+}
+
+MixRow Try(const Arguments& arguments, std::size_t number, const AdviseMix& mix) {
+  const ScratchFolder scratch;
+  const std::string& kept = arguments.from.empty() ? arguments.keep : arguments.from;
+  const MixFiles files(kept.empty() ? scratch.path() : kept, number);
+  const Recording recording = arguments.from.empty() ? Record(arguments, mix, files) : Load(files);
+  return Compare(number, mix, recording, Ask(files.node, files.job));
 }
 
 void Print(const MixRow& row) {
@@ -158,11 +227,13 @@ void Print(const MixRow& row) {
     const bool is_first = &client == &row.clients.front();
     char promise[32] = "";
     if (client.promise_ms) std::snprintf(promise, sizeof promise, "%.0f", *client.promise_ms);
-    std::printf("%4s %-28s %-11s %-7s %9.1f %9.1f %8.1f to %-8.1f %+7.1f%% %8s %6.1f%%",
-                is_first ? std::to_string(row.number).c_str() : "",
-                is_first ? row.mix.what.c_str() : "", is_first ? row.mix.policy.c_str() : "",
-                client.name.c_str(), client.p99_ms, client.advised_ms, client.low_ms,
-                client.high_ms, 100 * client.error(), promise, client.kept_percent);
+    std::printf(
+        "%4s %-28s %-11s %-7s %8.1f %8.1f %+7.1f%% %8.1f %8.1f %8.1f to %-8.1f %+7.1f%% "
+        "%8s %6.1f%%",
+        is_first ? std::to_string(row.number).c_str() : "", is_first ? row.mix.what.c_str() : "",
+        is_first ? row.mix.policy.c_str() : "", client.name.c_str(), client.p99_now_ms,
+        client.advised_now_ms, 100 * client.error_now(), client.p99_ms, client.advised_ms,
+        client.low_ms, client.high_ms, 100 * client.error(), promise, client.kept_percent);
     if (is_first) {
       std::printf("  %s, said %s (%s)%s  waited %.1f%%", row.fits ? "fits" : "does not",
                   row.is_advised ? "fits" : "does not", row.certainty.c_str(),
@@ -180,6 +251,8 @@ Json ToJson(const MixRow& row) {
                        {"p50_ms", client.p50_ms},
                        {"p99_ms", client.p99_ms},
                        {"p99_advised_ms", client.advised_ms},
+                       {"p99_now_ms", client.p99_now_ms},
+                       {"p99_now_advised_ms", client.advised_now_ms},
                        {"p99_low_ms", client.low_ms},
                        {"p99_high_ms", client.high_ms},
                        {"kept_percent", client.kept_percent}});
@@ -192,11 +265,11 @@ Json ToJson(const MixRow& row) {
 
 int RunAll(const Arguments& arguments) {
   const std::vector<AdviseMix> mixes = AdviseMixes();
-  const std::uint64_t per_ms = MeasureRounds();
-  std::printf("%.0f s each, seed %u; a kernel of 1 ms has %llu rounds\n", arguments.seconds,
-              arguments.seed, static_cast<unsigned long long>(per_ms));
-  std::printf("%4s %-28s %-11s %-7s %9s %9s %20s %8s %8s %7s\n", "MIX", "", "POLICY", "CLIENT",
-              "p99 ms", "SAID ms", "MAY BE", "ERROR", "PROMISE", "KEPT");
+  if (arguments.from.empty())
+    std::printf("%.0f s each, seed %u\n", arguments.seconds, arguments.seed);
+  std::printf("%4s %-28s %-11s %-7s %8s %8s %8s %8s %8s %20s %8s %8s %7s\n", "MIX", "", "POLICY",
+              "CLIENT", "NOW ms", "SAID ms", "ERROR", "p99 ms", "SAID ms", "MAY BE", "ERROR",
+              "PROMISE", "KEPT");
   Json rows = Json::array();
   std::size_t near = 0, right = 0, tried = 0;
   for (std::size_t number = 1; number <= mixes.size(); ++number) {
@@ -204,7 +277,7 @@ int RunAll(const Arguments& arguments) {
         arguments.mixes.empty() ||
         std::find(arguments.mixes.begin(), arguments.mixes.end(), number) != arguments.mixes.end();
     if (!is_asked) continue;
-    const MixRow row = Try(arguments, number, mixes[number - 1], per_ms);
+    const MixRow row = Try(arguments, number, mixes[number - 1]);
     Print(row);
     rows.push_back(ToJson(row));
     ++tried;
@@ -236,7 +309,12 @@ int Run(int argc, char** argv) {
                  "a run is made again above this part of its time (0.05)");
   app.add_flag("--signs-only", arguments.signs_only, "fail for a wrong verdict alone");
   app.add_option("--json", arguments.json, "write the rows to this file");
-  app.add_option("--keep", arguments.keep, "leave the profiles in this folder");
+  CLI::Option* const keep =
+      app.add_option("--keep", arguments.keep, "leave the recordings in this folder")
+          ->check(CLI::ExistingDirectory);
+  app.add_option("--from", arguments.from, "ask about the recordings in this folder; runs nothing")
+      ->check(CLI::ExistingDirectory)
+      ->excludes(keep);
   CLI11_PARSE(app, argc, argv);
   for (const std::string& line : Environment()) std::printf("%s\n", line.c_str());
   return RunAll(arguments);

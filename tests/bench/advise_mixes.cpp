@@ -30,19 +30,26 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// Computes for so many rounds. It does not look at a clock: a kernel that is stopped goes on where
-// it was, and has as much to do as before.
+// Holds its executor thread until it has run for so long by the clock, like the kernels of
+// `replay_bench`. Two looks at the clock count for 20 us at most: while it is stopped, or the
+// machine has its core, it comes no further. A kernel that counts rounds instead would take up to
+// twice as long whenever other machines use the same cores, and no advice can know that.
 constexpr char kWorkPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
-.visible .entry work(.param .u64 rounds)
+.visible .entry work(.param .u64 nanoseconds)
 {
   .reg .pred %p0;
-  .reg .b64 %rd<2>;
-  ld.param.u64 %rd0, [rounds];
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd0, [nanoseconds];
+  mov.u64 %rd1, %globaltimer;
 again:
-  sub.u64 %rd0, %rd0, 1;
-  setp.ne.u64 %p0, %rd0, 0;
+  mov.u64 %rd2, %globaltimer;
+  sub.u64 %rd3, %rd2, %rd1;
+  mov.u64 %rd1, %rd2;
+  min.u64 %rd3, %rd3, 20000;
+  sub.s64 %rd0, %rd0, %rd3;
+  setp.gt.s64 %p0, %rd0, 0;
   @%p0 bra again;
   ret;
 }
@@ -91,13 +98,10 @@ class WorkingClient {
         stream(client.default_stream()),
         work_(Must(Must(client.LoadModule(std::string_view(kWorkPtx))).GetKernel("work"))) {}
 
-  void Launch(std::uint64_t rounds) const {
-    Must(stream.Launch(work_, {.grid = {1, 1, 1}, .block = {1, 1, 1}},
-                       std::max<std::uint64_t>(rounds, 1)));
-  }
-  void Launch(const MixClient& told, std::uint64_t per_ms) const {
+  void Launch(const MixClient& told) const {
+    const auto time_ns = static_cast<std::uint64_t>(1e6 * told.kernel_ms);
     for (std::size_t i = 0; i < told.kernels; ++i)
-      Launch(static_cast<std::uint64_t>(told.kernel_ms * static_cast<double>(per_ms)));
+      Must(stream.Launch(work_, {.grid = {1, 1, 1}, .block = {1, 1, 1}}, time_ns));
   }
 
   const Client client;
@@ -150,7 +154,7 @@ std::vector<double> ArrivalsOf(const MixRun& run, std::size_t number) {
   for (std::size_t i = 0; i < ends.size(); ++i) {
     std::this_thread::sleep_until(arrival(i));
     Must(working.stream.BeginRequest(std::max<nanoseconds>(Clock::now() - arrival(i), 0ns)));
-    working.Launch(told, run.per_ms);
+    working.Launch(told);
     Must(working.stream.EndRequest());
     Must(working.stream.Record(ends[i]));
     ++submitted;
@@ -172,7 +176,7 @@ std::vector<double> ArrivalsOf(const MixRun& run, std::size_t number) {
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(told.every_ms));
     const Clock::time_point begun = Clock::now();
     Must(working.stream.BeginRequest(0ns));
-    working.Launch(told, run.per_ms);
+    working.Launch(told);
     Must(working.stream.EndRequest());
     Must(working.stream.Synchronize());
     mine.latency_ns[i] = (Clock::now() - begun).count();
@@ -197,7 +201,7 @@ std::vector<double> ArrivalsOf(const MixRun& run, std::size_t number) {
     } else {
       ahead.push_back(Must(working.client.CreateEvent()));
     }
-    working.Launch(told, run.per_ms);
+    working.Launch(told);
     Must(working.stream.Record(ahead.back()));
   }
 }
@@ -358,27 +362,6 @@ MixOutcome RunMix(const MixRun& run) {
     outcome.profile = TextOf(file);
   }
   return outcome;
-}
-
-std::uint64_t MeasureRounds() {
-  constexpr std::uint64_t kFew = 100'000, kMany = 400'000;
-  constexpr int kTries = 21;
-  const ServerProcess server = StartMixServer("fifo");
-  const WorkingClient working({.name = "rounds"}, server.socket());
-  const auto time = [&](std::uint64_t rounds) {
-    std::vector<nanoseconds> times;
-    for (int i = 0; i < kTries; ++i) {
-      const Clock::time_point begun = Clock::now();
-      working.Launch(rounds);
-      Must(working.stream.Synchronize());
-      times.push_back(Clock::now() - begun);
-    }
-    // The least time has nothing of other work on the machine.
-    const nanoseconds least = *std::min_element(times.begin(), times.end());
-    return std::chrono::duration<double, std::milli>(least).count();
-  };
-  (void)time(kFew);
-  return static_cast<std::uint64_t>(static_cast<double>(kMany - kFew) / (time(kMany) - time(kFew)));
 }
 
 std::vector<AdviseMix> AdviseMixes() {

@@ -56,8 +56,7 @@ struct MixRun {
   std::string policy;
   std::vector<MixClient> clients;
   double seconds = 0;
-  std::uint32_t seed = 1;    // Of the arrivals; client i has those of seed + i.
-  std::uint64_t per_ms = 0;  // Rounds of the kernels' loop that take a millisecond.
+  std::uint32_t seed = 1;  // Of the arrivals; client i has those of seed + i.
   // Asks for a profile of the whole device (empty: nobody asks; "--node") or of the one client.
   std::string profile_of;
   std::uint32_t first_client = 0;  // The number of the first client among all of the mix.
@@ -65,8 +64,6 @@ struct MixRun {
 
 // Starts a server with one executor thread, and all clients as processes of their own.
 MixOutcome RunMix(const MixRun& run);
-// Rounds of the kernels' loop per millisecond, on a server of its own with nothing else to do.
-std::uint64_t MeasureRounds();
 
 }  // namespace gpushared::testing
 

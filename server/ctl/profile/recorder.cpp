@@ -52,6 +52,16 @@ std::optional<double> MedianUs(std::vector<Duration> samples) {
   return Microseconds(*middle);
 }
 
+std::vector<double> QuantilesUs(std::vector<Duration> samples) {
+  constexpr std::size_t kMost = simulation::kCostQuantiles;
+  std::sort(samples.begin(), samples.end());
+  std::vector<double> quantiles;
+  const std::size_t count = std::min(samples.size(), kMost);
+  for (std::size_t i = 0; i < count; ++i)
+    quantiles.push_back(Microseconds(samples[(2 * i + 1) * samples.size() / (2 * count)]));
+  return quantiles;
+}
+
 // Steps that come late nine times of ten wait for the one before. One that comes late less often is
 // held up by the machine, and would be submitted all the same. Steps at one place of a request are
 // compared; without requests, those with the same kernel and the same one before.
@@ -300,6 +310,8 @@ Node::Costs ProfileRecorder::Costs() const {
   Node::Costs costs;
   costs.samples = std::min(launches.size(), notices.size());
   costs.stops = stops.size();
+  costs.launches_us = QuantilesUs(launches);
+  costs.notices_us = QuantilesUs(notices);
   costs.launch_us = MedianUs(std::move(launches)).value_or(costs.launch_us);
   costs.notice_us = MedianUs(std::move(notices)).value_or(costs.notice_us);
   costs.gap_us = MedianUs(std::move(gaps)).value_or(costs.gap_us);

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/sim/advice_report.h"
+#include "scheduler/sim/device_speed.h"
 
 #include <nlohmann/json.hpp>
 
@@ -160,6 +161,46 @@ TEST(Advice, APromiseWithinTheIntervalIsUnsure) {
   EXPECT_TRUE(advice.fits());
   EXPECT_EQ(advice.certainty, Advice::Certainty::kUnsure);
   EXPECT_THAT(advice.doubts, ElementsAre(HasSubstr("on both sides of its promise")));
+}
+
+// The second half of its requests found the device at half its speed.
+Profile ChangingServer(std::chrono::milliseconds promise) {
+  Profile server = Server("serve", 40, 8, 1000, promise);
+  for (std::size_t i = 100; i < 200; ++i)
+    for (Profile::Step& step : server.requests[i].steps) step.us *= 2;
+  return server;
+}
+
+// Kernels differ from launch to launch on a device of even speed, too.
+TEST(Speeds, HaveChangedWhereKernelsTookLongerForAWhile) {
+  Profile even = Server("serve", 40, 8, 1000, 30ms);
+  for (Profile::Request& request : even.requests)
+    for (std::size_t i = 0; i < 8; ++i) request.steps[i].us = i % 2 == 0 ? 500 : 1500;
+  EXPECT_FALSE(DeviceSpeedOf(even).has_changed());
+
+  Profile changing = ChangingServer(30ms);
+  const DeviceSpeed speed = DeviceSpeedOf(changing);
+  EXPECT_TRUE(speed.has_changed());
+  EXPECT_NEAR(speed.fast, 1000 / 1500.0, 0.01);
+  EXPECT_NEAR(speed.slow, 2000 / 1500.0, 0.01);
+  const Profile slow = AtSpeed(changing, speed, speed.slow);
+  EXPECT_NEAR(slow.requests.front().steps.front().us, 2000, 20);
+  EXPECT_NEAR(slow.requests.back().steps.back().us, 2000, 20);
+
+  changing.requests.resize(10);
+  EXPECT_FALSE(DeviceSpeedOf(changing).has_changed()) << "80 kernels say too little";
+}
+
+TEST(Advice, ADeviceThatChangedItsSpeedMayKeepEitherOne) {
+  const Profile train = Training(SchedulingClass::kLow, 5000);
+  const Advice advice = Advise(Device("priority", {ChangingServer(20ms)}), train, kOnce);
+  const ClientAdvice& client = advice.clients.at(0);
+  EXPECT_NEAR(client.p99_ms, 16.5, 0.7);
+  EXPECT_NEAR(client.p99_low_ms, 8.5, 0.7);
+  EXPECT_NEAR(client.p99_high_ms, 16.5, 0.7);
+  EXPECT_THAT(advice.doubts,
+              testing::Contains("the device's speed changed while serve was measured: its kernels "
+                                "took 0.67 to 1.33 times as long as on the average"));
 }
 
 TEST(Advice, EqualSeedsSayTheSame) {

@@ -82,6 +82,8 @@ TEST_F(ProfileFiles, ANodeIsReadWithItsClients) {
       .policy = "fair",
       .costs = {.launch_us = 1, .gap_us = 2, .notice_us = 3, .stop_us = 4, .turnaround_us = 5.5}};
   node.options.slice = 3ms;
+  node.costs.launches_us = {1, 2.5};
+  node.costs.notices_us = {3};
   node.clients = {Serve(), Serve()};
   const Result<Node> read = ReadNode(Write(NodeText(node)));
   ASSERT_TRUE(read.ok()) << read.status().message();
@@ -89,6 +91,7 @@ TEST_F(ProfileFiles, ANodeIsReadWithItsClients) {
   EXPECT_EQ(read->policy, "fair");
   EXPECT_EQ(read->options.slice, 3ms);
   EXPECT_EQ(read->costs.turnaround_us, 5.5);
+  EXPECT_THAT(read->costs.launches_us, ::testing::ElementsAre(1, 2.5));
   EXPECT_FALSE(read->stops_within_commands);
   EXPECT_EQ(read->clients.size(), 2U);
 }
