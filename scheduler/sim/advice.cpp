@@ -32,6 +32,11 @@ constexpr std::int64_t kPiecesMost = 512;
 Duration Microseconds(double us) {
   return Duration(static_cast<Duration::rep>(std::llround(us * 1e3)));
 }
+std::vector<Duration> DurationsOf(const std::vector<double>& times_us) {
+  std::vector<Duration> times;
+  for (const double us : times_us) times.push_back(Microseconds(us));
+  return times;
+}
 double Seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 double Milliseconds(Duration time) { return 1e3 * Seconds(time); }
 
@@ -337,9 +342,9 @@ FrontOptions FrontOptionsOf(const Node& node) {
                    // Half a piece passes until one ends.
                    .drain = std::max(Microseconds(costs.stop_us) - kPiece / 2, Duration()),
                    .claim = {}};
-  for (const double each : costs.launches_us)
-    options.costs.launch_delays.push_back(Microseconds(each));
-  for (const double each : costs.notices_us) options.costs.notices.push_back(Microseconds(each));
+  options.costs.launch_delays = DurationsOf(costs.launches_us);
+  options.costs.kernel_gaps = DurationsOf(costs.gaps_us);
+  options.costs.notices = DurationsOf(costs.notices_us);
   options.policy = node.options;
   options.claims = node.stops_within_commands;
   if (costs.turnaround_us) options.turnaround = Microseconds(*costs.turnaround_us);

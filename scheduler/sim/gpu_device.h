@@ -22,9 +22,9 @@ struct GpuCosts {
   scheduler::Duration drain{5'000};         // For blocks that start only to see the stop.
   scheduler::Duration claim{1'000};         // Per block of a kernel that can be stopped.
   scheduler::Duration context_switch{50'000};
-  // Times that launch_delay and notice were seen to take, one as likely as another, where a thread
-  // may wait for a core. Empty: they always take as long as above.
-  std::vector<scheduler::Duration> launch_delays = {}, notices = {};
+  // Times that launch_delay, kernel_gap and notice were seen to take, one as likely as another,
+  // where a thread may wait for a core. Empty: they always take as long as above.
+  std::vector<scheduler::Duration> launch_delays = {}, kernel_gaps = {}, notices = {};
   std::uint32_t seed = 1;  // Of the draws from these.
 };
 

@@ -138,7 +138,7 @@ std::vector<double> QuantilesOf(const LinedJson& value, const char* name, double
 Node::Costs CostsOf(const LinedJson& value) {
   constexpr double kUsMax = 1e6;
   value.AllowOnly({"launch_us", "gap_us", "notice_us", "stop_us", "turnaround_us", "samples",
-                   "stops", "launches_us", "notices_us"});
+                   "stops", "launches_us", "gaps_us", "notices_us"});
   Node::Costs costs;
   costs.launch_us = NumberOr(value, "launch_us", costs.launch_us, 0, kUsMax);
   costs.gap_us = NumberOr(value, "gap_us", costs.gap_us, 0, kUsMax);
@@ -147,6 +147,7 @@ Node::Costs CostsOf(const LinedJson& value) {
   if (const LinedJson* const turnaround = value.Find("turnaround_us"))
     costs.turnaround_us = turnaround->Number(0.001, kUsMax);
   costs.launches_us = QuantilesOf(value, "launches_us", kUsMax);
+  costs.gaps_us = QuantilesOf(value, "gaps_us", kUsMax);
   costs.notices_us = QuantilesOf(value, "notices_us", kUsMax);
   costs.samples = CountOr(value, "samples", 0, 0, kCountMax);
   costs.stops = CountOr(value, "stops", 0, 0, kCountMax);
@@ -283,6 +284,7 @@ std::string NodeText(const Node& node) {
     for (const double each : quantiles) head["costs"][name].push_back(Rounded(each));
   };
   add("launches_us", node.costs.launches_us);
+  add("gaps_us", node.costs.gaps_us);
   add("notices_us", node.costs.notices_us);
   std::vector<std::string> clients;
   for (const Profile& client : node.clients) clients.push_back(TextOf(client));

@@ -81,8 +81,8 @@ struct Node {
     double notice_us = 20;  // From the end of a kernel until the server knows it.
     double stop_us = 50;    // From asking work to stop until it has left.
     std::optional<double> turnaround_us;  // Of `status`; launch and notice where it is not known.
-    // Quantiles of the first and the third, one as likely as another; empty: always the same.
-    std::vector<double> launches_us = {}, notices_us = {};
+    // Quantiles of the first three, one as likely as another. Empty: always as long as above.
+    std::vector<double> launches_us = {}, gaps_us = {}, notices_us = {};
     std::uint64_t samples = 0;  // Launches on which the first three rest.
     std::uint64_t stops = 0;    // The same for stop_us.
   };

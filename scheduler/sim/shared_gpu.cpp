@@ -96,7 +96,8 @@ void SharedGpu::EndFrontIfDone(std::size_t number, TimePoint now) {
        .id = work.id});
   stream.items.pop_front();
   stream.is_eligible = false;
-  if (!stream.items.empty()) PrepareFront(number, end + costs_.kernel_gap);
+  if (!stream.items.empty())
+    PrepareFront(number, end + Draw(costs_.kernel_gaps, costs_.kernel_gap));
 }
 
 SharedGpu::Engine SharedGpu::EngineOf(const Kernel& kernel) {

@@ -92,8 +92,9 @@ MixOutcome RunQuietly(const Arguments& arguments, const MixRun& run) {
   return best;
 }
 
-Json Ask(const std::string& node, const std::string& job) {
-  const ProgramOutcome told = RunProgram({GPUSHARED_CTL, "advise", job, "--node", node, "--json"});
+Json Ask(const std::string& node, const std::string& job, const std::string& seeds) {
+  const ProgramOutcome told =
+      RunProgram({GPUSHARED_CTL, "advise", job, "--node", node, "--seeds", seeds, "--json"});
   if (told.exit_code != 0 && told.exit_code != 4) throw std::runtime_error(told.output);
   Json advice = Json::parse(told.output);
   if (advice.at("fits").get<bool>() != (told.exit_code == 0))
@@ -126,8 +127,11 @@ struct MixFiles {
   MixFiles(const std::string& folder, std::size_t number)
       : job(folder + "/job" + std::to_string(number) + ".json"),
         node(folder + "/node" + std::to_string(number) + ".json"),
+        all(folder + "/all" + std::to_string(number) + ".json"),
         ran(folder + "/ran" + std::to_string(number) + ".json") {}
-  std::string job, node, ran;
+  std::string job, node;
+  std::string all;  // A profile of the real run. Nobody is asked about it: it is there to be read.
+  std::string ran;
 };
 
 Recording Record(const Arguments& arguments, const AdviseMix& mix, const MixFiles& files) {
@@ -146,8 +150,8 @@ Recording Record(const Arguments& arguments, const AdviseMix& mix, const MixFile
   recording.node = RunQuietly(arguments, run);
   Save(files.node, recording.node.profile);
   run.clients.push_back(mix.job);
-  run.profile_of.clear();
   recording.together = RunQuietly(arguments, run);
+  Save(files.all, recording.together.profile);
   Save(files.ran, Json({{"job", ToJson(recording.job)},
                         {"node", ToJson(recording.node)},
                         {"together", ToJson(recording.together)}})
@@ -170,8 +174,22 @@ double P99(std::vector<nanoseconds>& latencies, const std::string& name) {
   return Milliseconds(simulation::Percentile(latencies, 0.99));
 }
 
+// The answers to one question.
+struct Answers {
+  // About the very arrivals that were recorded, as they come in the real run, too.
+  Json same_arrivals;
+  // As operators ask: it has other arrivals of the same kind, as they would have come.
+  Json usual;
+};
+
+const Json& About(const std::string& name, const Json& answer) {
+  for (const Json& client : answer.at("clients"))
+    if (client.at("name") == name) return client;
+  throw std::runtime_error("no advice about " + name);
+}
+
 ClientRow RowOf(const MixClient& client, std::vector<nanoseconds> before,
-                std::vector<nanoseconds> latencies, const Json& advised) {
+                std::vector<nanoseconds> latencies, const Answers& answers) {
   ClientRow row{.name = client.name, .promise_ms = {}};
   row.p99_now_ms = P99(before, client.name);
   row.p99_ms = P99(latencies, client.name);
@@ -182,32 +200,29 @@ ClientRow RowOf(const MixClient& client, std::vector<nanoseconds> before,
                                     [&](nanoseconds time) { return time <= *client.promise; });
     row.kept_percent = 100 * static_cast<double>(kept) / static_cast<double>(latencies.size());
   }
-  row.advised_now_ms = advised.at("p99_now_ms").get<double>();
-  row.advised_ms = advised.at("p99_ms").get<double>();
-  row.low_ms = advised.at("p99_low_ms").get<double>();
-  row.high_ms = advised.at("p99_high_ms").get<double>();
+  const Json& same = About(client.name, answers.same_arrivals);
+  const Json& usual = About(client.name, answers.usual);
+  row.advised_now_ms = same.at("p99_now_ms").get<double>();
+  row.advised_ms = same.at("p99_ms").get<double>();
+  row.low_ms = usual.at("p99_low_ms").get<double>();
+  row.high_ms = usual.at("p99_high_ms").get<double>();
   return row;
 }
 
 MixRow Compare(std::size_t number, const AdviseMix& mix, const Recording& recording,
-               const Json& advice) {
+               const Answers& answers) {
   MixRow row{.number = number, .mix = mix, .clients = {}};
   row.worker_waited = recording.together.worker_waited;
-  row.is_advised = advice.at("fits").get<bool>();
-  row.certainty = advice.at("certainty").get<std::string>();
+  row.is_advised = answers.usual.at("fits").get<bool>();
+  row.certainty = answers.usual.at("certainty").get<std::string>();
   std::vector<MixClient> clients = mix.residents;
   clients.push_back(mix.job);
   for (std::size_t i = 0; i < clients.size(); ++i) {
     if (!clients[i].has_requests()) continue;
-    const Json& told = advice.at("clients");
-    const auto found = std::find_if(told.begin(), told.end(), [&](const Json& each) {
-      return each.at("name") == clients[i].name;
-    });
-    if (found == told.end()) throw std::runtime_error("no advice about " + clients[i].name);
     const bool is_job = i == mix.residents.size();
     row.clients.push_back(RowOf(clients[i],
                                 is_job ? recording.job.latencies[0] : recording.node.latencies[i],
-                                recording.together.latencies[i], *found));
+                                recording.together.latencies[i], answers));
     const ClientRow& client = row.clients.back();
     if (client.promise_ms && client.p99_ms > *client.promise_ms) row.fits = false;
   }
@@ -219,7 +234,9 @@ MixRow Try(const Arguments& arguments, std::size_t number, const AdviseMix& mix)
   const std::string& kept = arguments.from.empty() ? arguments.keep : arguments.from;
   const MixFiles files(kept.empty() ? scratch.path() : kept, number);
   const Recording recording = arguments.from.empty() ? Record(arguments, mix, files) : Load(files);
-  return Compare(number, mix, recording, Ask(files.node, files.job));
+  return Compare(
+      number, mix, recording,
+      {.same_arrivals = Ask(files.node, files.job, "1"), .usual = Ask(files.node, files.job, "5")});
 }
 
 void Print(const MixRow& row) {

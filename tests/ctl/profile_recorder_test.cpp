@@ -15,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using simulation::Profile;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr scheduler::TimePoint Moment(std::chrono::nanoseconds time) {
@@ -89,6 +90,9 @@ TEST_F(Recorder, StepsHaveTheirTimesAndWhatTheClientTookBetweenThem) {
   EXPECT_EQ(profile.kernels.at(steps[2].kernel).name, "gemm");
   EXPECT_EQ(recorder_.costs().launch_us, 10);
   EXPECT_EQ(recorder_.costs().notice_us, 20);
+  EXPECT_THAT(recorder_.costs().launches_us, ElementsAre(10, 10));
+  EXPECT_THAT(recorder_.costs().gaps_us, ElementsAre(5)) << "it waited on the device";
+  EXPECT_THAT(recorder_.costs().notices_us, ElementsAre(20)) << "of the one that was alone there";
 }
 
 TEST_F(Recorder, WhatInterruptedACommandIsNoneOfItsTime) {

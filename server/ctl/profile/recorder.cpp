@@ -311,6 +311,7 @@ Node::Costs ProfileRecorder::Costs() const {
   costs.samples = std::min(launches.size(), notices.size());
   costs.stops = stops.size();
   costs.launches_us = QuantilesUs(launches);
+  costs.gaps_us = QuantilesUs(gaps);
   costs.notices_us = QuantilesUs(notices);
   costs.launch_us = MedianUs(std::move(launches)).value_or(costs.launch_us);
   costs.notice_us = MedianUs(std::move(notices)).value_or(costs.notice_us);

@@ -60,6 +60,38 @@ TEST(SharedGpu, EachCostIsPaidWhereItArises) {
   EXPECT_EQ(ends.at(2).at, 4us + 100us + 1us + 100us + 3us);
 }
 
+// One thread launches and learns of ends, and may have to wait for a core.
+TEST(SharedGpu, CostsThatVaryAreDrawnAndNoEndOvertakesAnother) {
+  GpuCosts costs = kFree;
+  costs.notices = {1us, 500us};
+  SharedGpu gpu(10, costs);
+  constexpr int kKernels = 64;
+  for (std::uint64_t id = 1; id <= kKernels; ++id)
+    gpu.Submit({.id = id, .kernel = {10, 100us}}, At(0us));
+  const auto ends = Drain(gpu);
+  int late = 0;
+  for (int i = 1; i <= kKernels; ++i) {
+    const auto id = static_cast<std::uint64_t>(i);
+    const Duration after = ends.at(id).at - i * 100us;
+    EXPECT_GE(after, 1us) << id;
+    EXPECT_LE(after, 500us) << id;
+    if (after == 500us) ++late;
+    if (i > 1) {
+      EXPECT_GE(ends.at(id).at, ends.at(id - 1).at) << id;
+    }
+  }
+  EXPECT_GT(late, kKernels / 4);
+  EXPECT_LT(late, kKernels * 3 / 4);
+
+  costs = kFree;
+  costs.launch_delays = {7us};
+  costs.kernel_gaps = {11us};
+  SharedGpu other(10, costs);
+  other.Submit({.id = 1, .kernel = {10, 100us}}, At(0us));
+  other.Submit({.id = 2, .kernel = {10, 100us}}, At(0us));
+  EXPECT_EQ(Drain(other).at(2).at, 7us + 100us + 11us + 100us);
+}
+
 TEST(SharedGpu, FreeMultiprocessorsGoToTheNextStream) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {6, 100us}}, At(0us));
