@@ -291,11 +291,11 @@ MixClient Camera(std::chrono::milliseconds promise) {
   return client;
 }
 
-MixClient Chat(std::chrono::milliseconds promise) {
+MixClient Chat(std::chrono::milliseconds promise, double every_ms) {
   MixClient client = Serve(promise);
   client.name = "chat";
   client.arrivals = "bursty";
-  client.every_ms = 50;
+  client.every_ms = every_ms;
   client.kernels = 12;
   return client;
 }
@@ -367,7 +367,7 @@ MixOutcome RunMix(const MixRun& run) {
 std::vector<AdviseMix> AdviseMixes() {
   return {
       {"a server beside training", "priority", {Train()}, Serve(60ms)},
-      {"two servers, too much", "priority", {Train(), Serve(25ms)}, Second(60ms, 30)},
+      {"two servers, too much", "priority", {Train(), Serve(25ms)}, Second(60ms, 40)},
       {"training beside a promise", "deadline", {OfNormalClass(Serve(60ms), 1)}, Train()},
       {"long kernels, no classes", "fifo", {Serve(30ms)}, LongTrain()},
       {"even shares, tight promise",
@@ -375,13 +375,16 @@ std::vector<AdviseMix> AdviseMixes() {
        {OfNormalClass(Serve(16ms), 1)},
        OfNormalClass(Train(), 1)},
       {"shares of 8 to 1", "fair", {OfNormalClass(Serve(80ms), 8)}, OfNormalClass(Train(), 1)},
-      {"in turns, three", "round_robin", {Camera(12ms), Train()}, Chat(400ms)},
+      {"in turns, three", "round_robin", {Camera(12ms), Train()}, Chat(400ms, 80)},
       {"four clients",
        "priority",
        {Camera(20ms), Train(), LongTrain()},
-       OfNormalClass(Chat(200ms), 1)},
-      {"promises that collide", "deadline", {Chat(30ms), Camera(12ms), Train()}, Second(40ms, 45)},
-      {"a loop below a server", "priority", {Loop(), Train()}, Chat(120ms)},
+       OfNormalClass(Chat(200ms, 50), 1)},
+      {"promises that collide",
+       "deadline",
+       {Chat(30ms, 80), Camera(20ms), Train()},
+       Second(40ms, 75)},
+      {"a loop below a server", "priority", {Loop(), Train()}, Serve(60ms)},
   };
 }
 
